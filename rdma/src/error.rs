@@ -5,6 +5,21 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::partition::PKey;
 
+/// What to do about a permission that is missing: `of_user` after "run as root, or", unless this is
+/// root, who has all that users can get: then `of_root`, which names what refuses even root.
+#[must_use]
+pub fn permission(of_user: &str, of_root: &str) -> String {
+    permission_of(rustix::process::geteuid().is_root(), of_user, of_root)
+}
+
+fn permission_of(is_root: bool, of_user: &str, of_root: &str) -> String {
+    if is_root {
+        format!("root may not either: {of_root}")
+    } else {
+        format!("run as root, or {of_user}")
+    }
+}
+
 /// A fabric operation off the I/O path failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FabricError {
@@ -79,5 +94,18 @@ impl FabricError {
             call,
             source: io::Error::last_os_error(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_not_advised_to_become_root() {
+        let user = permission_of(false, "ask the owner", "look for a security module");
+        assert_eq!(user, "run as root, or ask the owner");
+        let root = permission_of(true, "ask the owner", "look for a security module");
+        assert_eq!(root, "root may not either: look for a security module");
     }
 }

@@ -1,5 +1,7 @@
 //! Work requests and their completions: verbs' nouns, without verbs' pointers.
 
+use core::fmt;
+
 /// The most scatter/gather elements a work request has. Two: a submission
 /// queue entry and the data that travels with it.
 pub const MAX_SGE: usize = 2;
@@ -26,6 +28,12 @@ impl QpId {
     #[must_use]
     pub const fn generation(self) -> u16 {
         (self.0 >> 16) as u16
+    }
+}
+
+impl fmt::Display for QpId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.slot(), self.generation())
     }
 }
 

@@ -188,7 +188,7 @@ fn shows(command: &str) -> &'static str {
         "connect-check" => "ok: connected, identified and disconnected",
         "list" => "32.0 MiB / 32.0 MiB",
         "id-ctrl" => "\"subnqn\": \"nqn.2024-01.com.example:disk\"",
-        "id-ns" => "nsze     : 65536",
+        "id-ns" => "bytes - Data Size: 512 bytes - Relative Performance: 0 Best (in use)",
         "get-log" => "host_read_commands",
         "smart-log" => "host_read_commands",
         "error-log" => "Error Log Entries",

@@ -35,6 +35,17 @@ pub enum Command {
     Flush,
 }
 
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "a read",
+            Self::Write => "a write",
+            Self::Trim => "a trim",
+            Self::Flush => "a flush",
+        })
+    }
+}
+
 /// A command to a stretch of the namespace. Bytes, whole blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {

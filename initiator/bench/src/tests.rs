@@ -267,7 +267,7 @@ fn a_failing_command_ends_its_job_and_is_named() {
     let error = result.jobs[0].error.as_ref().unwrap();
     assert_eq!(
         error.to_string(),
-        "Write of 4096 bytes at offset 16384: write fault"
+        "a write of 4096 bytes at offset 16384: write fault"
     );
     assert_eq!(error.errno(), 5);
 }

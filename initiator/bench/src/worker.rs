@@ -281,7 +281,7 @@ impl<'a> Worker<'a> {
         let operation = flight.operation;
         if let Err(error) = done.result {
             return Err(JobError::Io(format!(
-                "{:?} of {} bytes at offset {}: {error}",
+                "{} of {} bytes at offset {}: {error}",
                 operation.command, operation.length, operation.offset
             )));
         }

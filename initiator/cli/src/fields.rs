@@ -51,7 +51,7 @@ macro_rules! with_fields {
 pub(super) use with_fields;
 
 /// Fields that are sets of bits, or codes: hexadecimal says more.
-const HEX: &[&str] = &[
+pub(super) const HEX: &[&str] = &[
     "vid",
     "ssvid",
     "ieee",
@@ -95,17 +95,20 @@ const HEX: &[&str] = &[
 
 /// An object's members as lines `name separator value`, names padded to `width`.
 pub(super) fn lines(object: &Object, separator: &str, width: usize) -> String {
-    let mut out = String::new();
-    for (key, value) in object.values() {
-        let value = match value {
-            Value::Number(number) if HEX.contains(&key) => match number.as_u64() {
-                Some(number) => format!("{number:#x}"),
-                None => number.to_string(),
-            },
-            Value::String(text) => Escaped(text).to_string(),
-            other => other.to_string(),
-        };
-        out += &format!("{key:<width$}{separator}{value}\n");
-    }
-    out
+    let lines = object.values();
+    let lines = lines.map(|(key, value)| line(key, value, separator, width));
+    lines.collect()
+}
+
+/// A member as such a line.
+pub(super) fn line(key: &str, value: &Value, separator: &str, width: usize) -> String {
+    let value = match value {
+        Value::Number(number) if HEX.contains(&key) => match number.as_u64() {
+            Some(number) => format!("{number:#x}"),
+            None => number.to_string(),
+        },
+        Value::String(text) => Escaped(text).to_string(),
+        other => other.to_string(),
+    };
+    format!("{key:<width$}{separator}{value}\n")
 }

@@ -1,18 +1,45 @@
 //! `id-ctrl`, `id-ns`: with the keys of nvme-cli.
 
 use clap::Args;
-use nvme_proto::wire::identify::{IdentifyController, IdentifyNamespace, PowerState};
+use nvme_proto::wire::identify::{
+    IdentifyController, IdentifyNamespace, LbaFormat, Nsfeat, PowerState,
+};
 use uuid::Uuid;
 
+use super::bit_fields::{self, Field};
 use super::discover::ascii;
-use super::fields::lines;
-use super::fields::with_fields;
+use super::fields::{line, with_fields};
 use super::session::{Session, namespace, text};
 use super::{Controller, Result};
 use cairn_bench::object::Object;
 
+/// How much of it is said.
+#[derive(Debug, Clone, Copy, Args)]
+struct Detail {
+    /// Explain the bits of each field; of no effect on JSON
+    #[arg(short = 'H', long)]
+    human_readable: bool,
+}
+
+impl Detail {
+    /// The members as lines, the bits of `fields` below theirs if that was asked for.
+    fn lines(self, object: &Object, width: usize, fields: &[Field]) -> String {
+        let mut out = String::new();
+        for (key, value) in object.values() {
+            out += &line(key, value, " : ", width);
+            let field = fields.iter().find(|field| field.key == key);
+            if let (true, Some(field), Some(value)) = (self.human_readable, field, value.as_u64()) {
+                out += &field.explain(value);
+            }
+        }
+        out
+    }
+}
+
 #[derive(Debug, Args)]
 pub(super) struct IdCtrl {
+    #[command(flatten)]
+    detail: Detail,
     #[command(flatten)]
     controller: Controller,
 }
@@ -25,7 +52,8 @@ impl IdCtrl {
         self.controller
             .output
             .show(&controller(&identity), |object| {
-                format!("NVME Identify Controller:\n{}", lines(object, " : ", 10))
+                let lines = self.detail.lines(object, 10, bit_fields::CONTROLLER);
+                format!("NVME Identify Controller:\n{lines}")
             });
         Ok(())
     }
@@ -95,6 +123,8 @@ pub(super) struct IdNs {
     #[arg(short = 'N', long, value_name = "NSID")]
     namespace_id: Option<u32>,
     #[command(flatten)]
+    detail: Detail,
+    #[command(flatten)]
     controller: Controller,
 }
 
@@ -110,8 +140,8 @@ impl IdNs {
                 format!(
                     "NVME Identify Namespace {}:\n{}{}",
                     namespace.nsid,
-                    lines(object, " : ", 8),
-                    formats(identity)
+                    self.detail.lines(object, 8, bit_fields::NAMESPACE),
+                    formats(identity, self.detail)
                 )
             });
         Ok(())
@@ -120,13 +150,11 @@ impl IdNs {
 
 /// Identify Namespace as nvme-cli's JSON has it.
 fn of_namespace(id: &IdentifyNamespace) -> Object {
-    /// NSFEAT bit 4, OPTPERF: NPWG to NOWS are there.
-    const OPTPERF: u8 = 1 << 4;
     let mut object = with_fields!(Object::new(), id;
         nsze ncap nuse nsfeat nlbaf flbas mc dpc dps nmic rescap fpi dlfeat nawun nawupf nacwu
         nabsn nabo nabspf noiob nvmcap nsattr nvmsetid
     );
-    if id.nsfeat & OPTPERF != 0 {
+    if Nsfeat(id.nsfeat).optperf() {
         object = with_fields!(object, id; npwg npwa npdg npda nows);
     }
     let formats = id.lbaf.iter().take(usize::from(id.nlbaf) + 1);
@@ -142,20 +170,108 @@ fn of_namespace(id: &IdentifyNamespace) -> Object {
         .with_list("lbafs", formats)
 }
 
-fn formats(id: &IdentifyNamespace) -> String {
-    let mut out = String::new();
-    for (at, format) in id.lbaf.iter().enumerate().take(usize::from(id.nlbaf) + 1) {
-        let in_use = if usize::from(id.flbas & 0xf) == at {
-            " (in use)"
-        } else {
-            ""
-        };
+fn formats(id: &IdentifyNamespace, detail: Detail) -> String {
+    let formats = id.lbaf.iter().enumerate().take(usize::from(id.nlbaf) + 1);
+    let formats = formats.map(|(at, format)| {
+        let in_use = id.lba_format_index() == at;
+        let in_use = if in_use { " (in use)" } else { "" };
+        if detail.human_readable {
+            return format!("LBA Format {at:>2} : {}{in_use}\n", in_words(format));
+        }
         let (ms, lbads, rp) = (format.ms.get(), format.lbads, format.rp);
-        out += &format!("lbaf {at:>2} : ms:{ms:<3} lbads:{lbads:<2} rp:{rp:#x}{in_use}\n");
-    }
-    out
+        format!("lbaf {at:>2} : ms:{ms:<3} lbads:{lbads:<2} rp:{rp:#x}{in_use}\n")
+    });
+    formats.collect()
+}
+
+/// An LBA format under the names of its fields (NVM 1.0, figure 98).
+fn in_words(format: &LbaFormat) -> String {
+    let performance = ["Best", "Better", "Good", "Degraded"];
+    let rp = format.rp & 3;
+    // A target may send any exponent.
+    let data = match 1u64.checked_shl(format.lbads.into()) {
+        Some(bytes) => format!("{bytes} bytes"),
+        None => format!("2^{} bytes", format.lbads),
+    };
+    format!(
+        "Metadata Size: {:<3} bytes - Data Size: {data} - Relative Performance: {} {}",
+        format.ms.get(),
+        bit_fields::hex(rp.into()),
+        performance[usize::from(rp)]
+    )
 }
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fields::HEX;
+    use nvme_proto::wire::{FromZeros, U16};
+
+    const IN_WORDS: Detail = Detail {
+        human_readable: true,
+    };
+
+    #[test]
+    fn each_set_of_bits_is_explained_below_its_field() {
+        let mut id = IdentifyController::new_zeroed();
+        id.oncs = U16::new(1 << 3);
+        let object = controller(&id);
+        let text = IN_WORDS.lines(&object, 10, bit_fields::CONTROLLER);
+        let (_, oncs) = text.split_once("\noncs       : 0x8\n").unwrap();
+        let first: Vec<_> = oncs.lines().take(6).collect();
+        assert_eq!(first[0], "  [8:8] : 0\tCopy: not supported");
+        assert_eq!(first[5], "  [3:3] : 0x1\tWrite Zeroes: supported");
+        let plain = Detail {
+            human_readable: false,
+        };
+        let plain = plain.lines(&object, 10, bit_fields::CONTROLLER);
+        assert!(!plain.contains("[3:3]"), "{plain}");
+    }
+
+    #[test]
+    fn no_set_of_bits_is_left_out() {
+        const NUMBERS: [&str; 3] = ["vid", "ssvid", "ieee"];
+        let controller = controller(&IdentifyController::new_zeroed());
+        let namespace = of_namespace(&IdentifyNamespace::new_zeroed());
+        for (object, fields) in [
+            (controller, bit_fields::CONTROLLER),
+            (namespace, bit_fields::NAMESPACE),
+        ] {
+            let keys: Vec<_> = object.values().map(|(key, _)| key.to_owned()).collect();
+            for key in keys.iter().filter(|key| HEX.contains(&key.as_str())) {
+                let explained = fields.iter().any(|field| field.key == key);
+                assert!(explained || NUMBERS.contains(&key.as_str()), "{key}");
+            }
+            for field in fields {
+                assert!(keys.iter().any(|key| key == field.key), "{}", field.key);
+            }
+        }
+    }
+
+    #[test]
+    fn the_format_in_use_may_be_past_the_sixteenth() {
+        let mut id = IdentifyNamespace::new_zeroed();
+        id.nlbaf = 17;
+        // Bits 6:5 are the upper bits of the index.
+        id.flbas = 1 << 5 | 1;
+        id.lbaf[17] = LbaFormat {
+            ms: U16::new(8),
+            lbads: 12,
+            rp: 2,
+        };
+        id.lbaf[16].lbads = 200;
+        let text = formats(&id, IN_WORDS);
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 18);
+        assert_eq!(
+            lines[17],
+            "LBA Format 17 : Metadata Size: 8   bytes - Data Size: 4096 bytes - Relative Performance: 0x2 Good (in use)"
+        );
+        assert!(lines[16].contains("Data Size: 2^200 bytes"));
+        assert_eq!(text.matches("in use").count(), 1);
+    }
 }

@@ -6,6 +6,7 @@
 
 mod address;
 mod bench;
+mod bit_fields;
 mod discover;
 mod features;
 mod fields;
@@ -73,12 +74,13 @@ enum Command {
     #[command(after_help = "EXAMPLE:\n  cairn-initiator list -a 192.0.2.1")]
     List(list::List),
     /// Shows a controller's Identify data
-    #[command(after_help = "EXAMPLE:\n  cairn-initiator id-ctrl -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk -o json")]
+    #[command(after_help = "EXAMPLES:\n  cairn-initiator id-ctrl -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk -H\n  cairn-initiator id-ctrl -a \
+                            192.0.2.1 -n nqn.2024-01.com.example:disk -o json")]
     IdCtrl(identify::IdCtrl),
     /// Shows a namespace's Identify data
     #[command(after_help = "EXAMPLE:\n  cairn-initiator id-ns -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk -N 1")]
+                            nqn.2024-01.com.example:disk -N 1 -H")]
     IdNs(identify::IdNs),
     /// Shows a log page
     #[command(after_help = "EXAMPLES:\n  cairn-initiator get-log -a 192.0.2.1 -n \

@@ -210,7 +210,7 @@ impl Link {
         };
         self.endpoint
             .post(self.qp, &[work])
-            .map_err(|error| format!("the connection takes no more work: {error:?}"))
+            .map_err(|error| format!("the connection takes no more work: {error}"))
     }
 
     fn post_receive(&mut self, slot: usize) -> Result<()> {
@@ -220,7 +220,7 @@ impl Link {
         };
         self.endpoint
             .post_receives(&[work])
-            .map_err(|error| format!("the endpoint takes no receive: {error:?}"))
+            .map_err(|error| format!("the endpoint takes no receive: {error}"))
     }
 
     fn sge(&self, at: usize, length: u32) -> Sge {

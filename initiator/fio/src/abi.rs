@@ -1,20 +1,56 @@
-//! The few structures of fio that an engine meets, as fio 3.33 lays them out on
-//! 64-bit Linux, and the check that it is that fio which loads us.
+//! The few structures of fio that an engine meets, as releases 3.33 to 3.42 lay them out on
+//! 64-bit Linux, and the check that one of these loads us.
 //!
-//! fio has no stable interface for engines: their offsets change from version to
-//! version. Its own version number of the interface has served several layouts.
-//! So nothing is touched unless fio says that it is the one version known here.
+//! fio has no stable interface for engines: their offsets change from release to
+//! release. Its own version number of the interface has served several layouts.
+//! So nothing is touched unless fio says that it is a release known here. What is known was
+//! printed by `layout.c` from the headers of each.
 //!
 //! Why `unsafe` here: fio's memory is reached through raw pointers. A caller of
 //! an accessor has the pointer from fio, for the duration of fio's call.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};
+use std::sync::OnceLock;
 
-/// The version of fio whose structures these are.
-pub(crate) const FIO_VERSION: &str = "fio-3.33";
-/// `FIO_IOOPS_VERSION` of that version.
-const IOOPS_VERSION: c_int = 31;
+/// What differs between the releases, as far as an engine meets it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Layout {
+    /// `FIO_IOOPS_VERSION`.
+    interface: c_int,
+    /// `FIO_NO_OFFLOAD`: a job's I/O stays on the job's thread.
+    no_offload: c_int,
+    /// Whether `struct ioengine_ops` has `cancel`.
+    has_cancel: bool,
+    /// Where [`Transfer`] begins in `struct io_u`.
+    transfer: usize,
+}
+
+/// The releases, by what fio says of itself.
+const RELEASES: [(&str, Layout); 10] = [
+    ("fio-3.33", layout(31, 1 << 15, true, 72)),
+    ("fio-3.34", layout(32, 1 << 15, true, 72)),
+    ("fio-3.35", layout(32, 1 << 15, true, 72)),
+    ("fio-3.36", layout(33, 1 << 15, true, 72)),
+    ("fio-3.37", layout(33, 1 << 15, true, 72)),
+    ("fio-3.38", layout(36, 1 << 15, true, 72)),
+    ("fio-3.39", layout(36, 1 << 15, true, 72)),
+    ("fio-3.40", layout(37, 1 << 15, true, 72)),
+    ("fio-3.41", layout(39, 1 << 15, false, 80)),
+    ("fio-3.42", layout(39, 1 << 16, false, 80)),
+];
+
+const fn layout(interface: c_int, no_offload: c_int, has_cancel: bool, transfer: usize) -> Layout {
+    Layout {
+        interface,
+        no_offload,
+        has_cancel,
+        transfer,
+    }
+}
+
+/// That of the fio which has loaded us.
+static LAYOUT: OnceLock<Layout> = OnceLock::new();
 
 /// `FIO_RAWIO`: offsets and lengths are multiples of blocks.
 const RAWIO: c_int = 1 << 1;
@@ -24,8 +60,6 @@ const DISKLESSIO: c_int = 1 << 2;
 const NOEXTEND: c_int = 1 << 3;
 /// `FIO_NODISKUTIL`: nor a disk of this machine to watch.
 const NODISKUTIL: c_int = 1 << 4;
-/// `FIO_NO_OFFLOAD`: a job's I/O stays on the job's thread.
-const NO_OFFLOAD: c_int = 1 << 15;
 
 /// What became of an I/O that was queued (`enum fio_q_status`).
 #[repr(C)]
@@ -72,7 +106,7 @@ pub(crate) struct File {
 /// `FIO_TYPE_BLOCK`.
 const TYPE_BLOCK: c_int = 2;
 
-/// `struct io_u`, up to what belongs to engines.
+/// The head of `struct io_u`.
 #[repr(C)]
 pub(crate) struct IoUnit {
     _start_time: [i64; 2],
@@ -80,11 +114,11 @@ pub(crate) struct IoUnit {
     _file: *mut File,
     _flags: c_uint,
     ddir: c_int,
-    _acct_ddir: c_int,
-    _numberio: u16,
-    _ioprio: u16,
-    _clat_prio_index: u16,
-    _buflen: u64,
+}
+
+/// A later part of `struct io_u`, whose place depends on the release.
+#[repr(C)]
+struct Transfer {
     offset: u64,
     _verify_offset: u64,
     _buf: *mut c_void,
@@ -95,16 +129,13 @@ pub(crate) struct IoUnit {
     _ipo: *mut c_void,
     resid: u64,
     error: c_uint,
-    _engine_data: *mut c_void,
 }
 
 const _: () = {
-    assert!(size_of::<EngineOps>() == 264);
+    // As large as in the release where it is largest.
+    assert!(size_of::<EngineOps>() == 296);
     assert!(offset_of!(File, file_name) == 40 && offset_of!(File, real_file_size) == 48);
-    assert!(offset_of!(IoUnit, _file) == 32 && offset_of!(IoUnit, ddir) == 44);
-    assert!(offset_of!(IoUnit, offset) == 72 && offset_of!(IoUnit, xfer_buf) == 104);
-    assert!(offset_of!(IoUnit, resid) == 136 && offset_of!(IoUnit, error) == 144);
-    assert!(offset_of!(IoUnit, _engine_data) == 152);
+    assert!(offset_of!(IoUnit, ddir) == 44);
 };
 
 type OnJob<R> = unsafe extern "C" fn(*mut ThreadData) -> R;
@@ -115,7 +146,8 @@ type GetEvents =
 /// What this engine has nothing to say to.
 type Unused = *mut c_void;
 
-/// `struct ioengine_ops`.
+/// `struct ioengine_ops` of any release: its head, which all have alike, and the rest, which
+/// is null where this engine has nothing to say.
 #[repr(C)]
 pub(crate) struct EngineOps {
     list: [*mut c_void; 2],
@@ -131,24 +163,7 @@ pub(crate) struct EngineOps {
     commit: OnJob<c_int>,
     getevents: GetEvents,
     event: unsafe extern "C" fn(*mut ThreadData, c_int) -> *mut IoUnit,
-    errdetails: Unused,
-    cancel: Unused,
-    cleanup: OnJob<()>,
-    open_file: OnFile,
-    close_file: OnFile,
-    invalidate: OnFile,
-    unlink_file: Unused,
-    get_file_size: OnFile,
-    prepopulate_file: Unused,
-    terminate: Unused,
-    iomem_alloc: Unused,
-    iomem_free: Unused,
-    io_u_init: Unused,
-    io_u_free: OnUnit<()>,
-    /// Zones: `get_zoned_model`, `report_zones`, `reset_wp`, `get_max_open_zones`.
-    zones: [Unused; 4],
-    option_struct_size: c_int,
-    options: *mut c_void,
+    rest: [*mut c_void; 24],
 }
 
 /// The functions that an engine has for fio.
@@ -166,14 +181,37 @@ pub(crate) struct Calls {
 }
 
 impl EngineOps {
-    /// An engine of this name.
-    pub(crate) const fn new(name: &'static CStr, calls: &Calls) -> Self {
+    /// An engine of this name, as the fio that has loaded us takes it.
+    ///
+    /// # Errors
+    /// That fio is no release known here: what to do.
+    pub(crate) fn for_this_fio(name: &'static CStr, calls: &Calls) -> Result<Self, String> {
+        let layout = layout_of(this_fio())?;
+        let layout = LAYOUT.get_or_init(|| layout);
+        Ok(Self::new(name, calls, layout))
+    }
+
+    fn new(name: &'static CStr, calls: &Calls, layout: &Layout) -> Self {
         const NULL: *mut c_void = std::ptr::null_mut();
+        let Calls {
+            cleanup, open_file, ..
+        } = calls;
+        let mut rest = [NULL; 24];
+        // They begin with `errdetails`, and `cancel` if there is that.
+        let at = usize::from(layout.has_cancel);
+        rest[at + 1] = *cleanup as *mut c_void;
+        rest[at + 2] = *open_file as *mut c_void;
+        // close_file.
+        rest[at + 3] = *open_file as *mut c_void;
+        // invalidate: there is no cache of this machine's to drop.
+        rest[at + 4] = *open_file as *mut c_void;
+        rest[at + 6] = calls.get_file_size as *mut c_void;
+        rest[at + 12] = calls.io_u_free as *mut c_void;
         Self {
             list: [NULL; 2],
             name: name.as_ptr(),
-            version: IOOPS_VERSION,
-            flags: RAWIO | DISKLESSIO | NOEXTEND | NODISKUTIL | NO_OFFLOAD,
+            version: layout.interface,
+            flags: RAWIO | DISKLESSIO | NOEXTEND | NODISKUTIL | layout.no_offload,
             dlhandle: NULL,
             setup: NULL,
             init: calls.init,
@@ -183,55 +221,36 @@ impl EngineOps {
             commit: calls.commit,
             getevents: calls.getevents,
             event: calls.event,
-            errdetails: NULL,
-            cancel: NULL,
-            cleanup: calls.cleanup,
-            open_file: calls.open_file,
-            close_file: calls.open_file,
-            // There is no cache of this machine's to drop.
-            invalidate: calls.open_file,
-            unlink_file: NULL,
-            get_file_size: calls.get_file_size,
-            prepopulate_file: NULL,
-            terminate: NULL,
-            iomem_alloc: NULL,
-            iomem_free: NULL,
-            io_u_init: NULL,
-            io_u_free: calls.io_u_free,
-            zones: [NULL; 4],
-            option_struct_size: 0,
-            options: NULL,
+            rest,
         }
     }
 }
 
-/// Refuses every fio but the one whose structures these are.
-///
-/// # Errors
-/// What is wrong, and what to do.
-pub(crate) fn check_version() -> Result<(), String> {
+/// What the program that has loaded us says of itself, if it is a fio.
+fn this_fio() -> Option<&'static CStr> {
     // SAFETY: looking up a symbol in the running program.
     let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"fio_version_string".as_ptr()) };
     // SAFETY: fio's own version, a string constant.
-    let version = (!symbol.is_null()).then(|| unsafe { CStr::from_ptr(symbol.cast()) });
-    refuse_all_but_ours(version)
+    (!symbol.is_null()).then(|| unsafe { CStr::from_ptr(symbol.cast()) })
 }
 
-fn refuse_all_but_ours(version: Option<&CStr>) -> Result<(), String> {
+/// The layout of a release.
+fn layout_of(version: Option<&CStr>) -> Result<Layout, String> {
+    let (first, last) = (RELEASES[0].0, RELEASES[RELEASES.len() - 1].0);
     let Some(version) = version.map(CStr::to_string_lossy) else {
         return Err(format!(
-            "the program that loads this engine does not say which fio it is; it must be \
-             {FIO_VERSION}"
+            "the program that loads this engine does not say which fio it is; it must be {first} \
+             to {last}"
         ));
     };
-    if version == FIO_VERSION {
-        return Ok(());
-    }
-    Err(format!(
-        "this is {version}, and the engine is made for {FIO_VERSION} (Debian 12's): between \
-         versions of fio the structures that engines use change. Run that version, or use \
-         `cairn-initiator bench`, which reads fio's job files"
-    ))
+    let known = RELEASES.iter().find(|(release, _)| version == *release);
+    known.map(|(_, layout)| *layout).ok_or_else(|| {
+        format!(
+            "this is {version}, and the engine is made for {first} to {last}: between releases of \
+             fio the structures that engines use change. Run one of these, or use \
+             `cairn-initiator bench`, which reads fio's job files"
+        )
+    })
 }
 
 impl File {
@@ -280,7 +299,7 @@ impl IoUnit {
     /// `unit` comes from fio, and has not completed.
     pub(crate) unsafe fn request(unit: *const Self) -> Option<Request> {
         // SAFETY: a live unit.
-        let unit = unsafe { &*unit };
+        let (unit, transfer) = unsafe { (&*unit, &*Self::transfer(unit.cast_mut())) };
         let direction = match unit.ddir {
             0 => Direction::Read,
             1 => Direction::Write,
@@ -290,9 +309,9 @@ impl IoUnit {
         };
         Some(Request {
             direction,
-            offset: unit.offset,
-            data: unit.xfer_buf,
-            length: unit.xfer_buflen,
+            offset: transfer.offset,
+            data: transfer.xfer_buf,
+            length: transfer.xfer_buflen,
         })
     }
 
@@ -301,11 +320,21 @@ impl IoUnit {
     /// # Safety
     /// As for [`Self::request`].
     pub(crate) unsafe fn set_outcome(unit: *mut Self, errno: c_int) {
-        // SAFETY: a live unit. An I/O that failed has moved nothing that counts.
-        unsafe {
-            (*unit).error = errno as c_uint;
-            (*unit).resid = if errno == 0 { 0 } else { (*unit).xfer_buflen };
-        }
+        // SAFETY: a live unit, which fio's caller does not share.
+        let transfer = unsafe { &mut *Self::transfer(unit) };
+        transfer.error = errno as c_uint;
+        // An I/O that failed has moved nothing that counts.
+        transfer.resid = if errno == 0 { 0 } else { transfer.xfer_buflen };
+    }
+
+    /// Its later part.
+    ///
+    /// # Safety
+    /// As for [`Self::request`].
+    unsafe fn transfer(unit: *mut Self) -> *mut Transfer {
+        let layout = LAYOUT.get().expect("fio has units once it has the engine");
+        // SAFETY: within fio's structure, by the layout of its release.
+        unsafe { unit.byte_add(layout.transfer).cast() }
     }
 }
 
@@ -313,15 +342,119 @@ impl IoUnit {
 mod tests {
     use super::*;
 
+    extern "C" fn of_job(_: *mut ThreadData) -> c_int {
+        0
+    }
+    extern "C" fn cleanup(_: *mut ThreadData) {}
+    extern "C" fn open_file(_: *mut ThreadData, _: *mut File) -> c_int {
+        1
+    }
+    extern "C" fn get_file_size(_: *mut ThreadData, _: *mut File) -> c_int {
+        2
+    }
+    extern "C" fn queue(_: *mut ThreadData, _: *mut IoUnit) -> Queued {
+        Queued::Busy
+    }
+    extern "C" fn getevents(
+        _: *mut ThreadData,
+        _: c_uint,
+        _: c_uint,
+        _: *const libc::timespec,
+    ) -> c_int {
+        3
+    }
+    extern "C" fn event(_: *mut ThreadData, _: c_int) -> *mut IoUnit {
+        std::ptr::null_mut()
+    }
+    extern "C" fn io_u_free(_: *mut ThreadData, _: *mut IoUnit) {}
+
+    /// What `layout.c` printed, release by release.
+    fn printed() -> impl Iterator<Item = (&'static str, Vec<usize>)> {
+        let rows = include_str!("../layouts.txt").lines();
+        let rows = rows.filter(|row| !row.starts_with('#'));
+        rows.map(|row| {
+            let mut words = row.split_whitespace();
+            let release = words.next().unwrap();
+            (release, words.map(|word| word.parse().unwrap()).collect())
+        })
+    }
+
     #[test]
-    fn one_version_of_fio_is_known() {
-        assert_eq!(refuse_all_but_ours(Some(c"fio-3.33")), Ok(()));
-        for other in ["fio-3.32", "fio-3.36", "fio-3.33-5-gabcdef"] {
+    fn each_release_finds_what_it_calls_where_its_headers_have_it() {
+        let calls = Calls {
+            init: of_job,
+            queue,
+            commit: of_job,
+            getevents,
+            event,
+            cleanup,
+            open_file,
+            get_file_size,
+            io_u_free,
+        };
+        let mut releases = 0;
+        for (release, numbers) in printed() {
+            let [version, flags, bytes, places @ ..] = &numbers[..] else {
+                panic!("{release}");
+            };
+            let version_string = std::ffi::CString::new(release).unwrap();
+            let layout = layout_of(Some(&version_string)).unwrap();
+            let ops = EngineOps::new(c"name", &calls, &layout);
+            assert_eq!(
+                (ops.version, ops.flags),
+                (*version as c_int, *flags as c_int)
+            );
+            assert!(*bytes <= size_of::<EngineOps>(), "{release}");
+            let base = &raw const ops;
+            // SAFETY: a word within `ops`.
+            let word = |at: usize| unsafe { *base.byte_add(at).cast::<*mut c_void>() };
+            let expected = [
+                c"name".as_ptr() as *mut c_void,
+                of_job as *mut c_void,
+                queue as *mut c_void,
+                of_job as *mut c_void,
+                getevents as *mut c_void,
+                event as *mut c_void,
+                cleanup as *mut c_void,
+                open_file as *mut c_void,
+                open_file as *mut c_void,
+                open_file as *mut c_void,
+                get_file_size as *mut c_void,
+                io_u_free as *mut c_void,
+            ];
+            let (in_ops, in_unit) = places.split_at(expected.len());
+            let filled: Vec<_> = in_ops.iter().map(|&at| word(at)).collect();
+            assert_eq!(filled[1..], expected[1..], "{release}");
+            let words = (0..size_of::<EngineOps>() / 8).map(|at| word(at * 8));
+            let set = words.filter(|word| !word.is_null()).count();
+            // One word has version and flags.
+            assert_eq!(set, expected.len() + 1, "{release}: nothing else is there");
+            let at = |field: usize| layout.transfer + field;
+            let transfer = [
+                offset_of!(IoUnit, ddir),
+                at(offset_of!(Transfer, offset)),
+                at(offset_of!(Transfer, xfer_buf)),
+                at(offset_of!(Transfer, xfer_buflen)),
+                at(offset_of!(Transfer, resid)),
+                at(offset_of!(Transfer, error)),
+                offset_of!(File, filetype),
+                offset_of!(File, file_name),
+                offset_of!(File, real_file_size),
+            ];
+            assert_eq!(in_unit, transfer, "{release}");
+            releases += 1;
+        }
+        assert_eq!(releases, RELEASES.len());
+    }
+
+    #[test]
+    fn an_unknown_fio_is_refused() {
+        for other in ["fio-3.32", "fio-3.43", "fio-3.33-5-gabcdef"] {
             let version = std::ffi::CString::new(other).unwrap();
-            let error = refuse_all_but_ours(Some(&version)).unwrap_err();
+            let error = layout_of(Some(&version)).unwrap_err();
             assert!(error.contains(&format!("this is {other}")), "{error}");
         }
-        let error = refuse_all_but_ours(None).unwrap_err();
-        assert!(error.contains("must be fio-3.33"), "{error}");
+        let error = layout_of(None).unwrap_err();
+        assert!(error.contains("must be fio-3.33 to fio-3.42"), "{error}");
     }
 }

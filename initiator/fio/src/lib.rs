@@ -22,7 +22,7 @@ mod job;
 use std::cell::{RefCell, UnsafeCell};
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use abi::{Calls, EngineOps, File, IoUnit, Queued, ThreadData};
@@ -51,21 +51,23 @@ struct Ops(UnsafeCell<EngineOps>);
 // SAFETY: fio loads engines on its main thread, before it starts jobs; after that
 // it only reads.
 unsafe impl Sync for Ops {}
+// SAFETY: as above; what it points to is this library's.
+unsafe impl Send for Ops {}
 
-static OPS: Ops = Ops(UnsafeCell::new(EngineOps::new(
-    c"cairn",
-    &Calls {
-        init,
-        queue,
-        commit,
-        getevents,
-        event,
-        cleanup,
-        open_file,
-        get_file_size,
-        io_u_free,
-    },
-)));
+/// Made once: fio may ask for each job, and has it in a list.
+static OPS: OnceLock<Ops> = OnceLock::new();
+
+const CALLS: Calls = Calls {
+    init,
+    queue,
+    commit,
+    getevents,
+    event,
+    cleanup,
+    open_file,
+    get_file_size,
+    io_u_free,
+};
 
 /// Gives fio the engine. A fio that we do not know gets none, and says that it has
 /// no engine, after we have said why.
@@ -74,9 +76,12 @@ static OPS: Ops = Ops(UnsafeCell::new(EngineOps::new(
 /// For fio: `ops` is where it expects the answer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn get_ioengine(ops: *mut *mut std::ffi::c_void) {
-    match abi::check_version() {
-        // SAFETY: as the caller says.
-        Ok(()) => unsafe { *ops = OPS.0.get().cast() },
+    match EngineOps::for_this_fio(c"cairn", &CALLS) {
+        Ok(own) => {
+            let own = OPS.get_or_init(|| Ops(UnsafeCell::new(own)));
+            // SAFETY: as the caller says.
+            unsafe { *ops = own.0.get().cast() };
+        }
         Err(error) => complain(&error),
     }
 }

@@ -14,12 +14,14 @@ const REQUIRED: &str = "CAIRN_FIO";
 const ENGINE: &str = "CAIRN_FIO_ENGINE";
 /// A library that such an engine needs fio to have loaded before it.
 const PRELOAD: &str = "CAIRN_FIO_PRELOAD";
-/// The version that the engine is made for.
-const VERSION: &str = "fio-3.33";
+/// The path of another fio than the system's.
+const PROGRAM: &str = "CAIRN_FIO_PROGRAM";
+/// What `layout.c` printed of each release that the engine is made for.
+const LAYOUTS: &str = include_str!("../layouts.txt");
 
 /// Whether there is the fio to run these with. Says so if not.
 fn can_run() -> bool {
-    let found = Command::new("fio").arg("--version").output();
+    let found = program().arg("--version").output();
     let Ok(found) = found else {
         let missing = "fio is not installed: \"apt-get install fio\" brings it";
         assert!(std::env::var_os(REQUIRED).is_none(), "{missing}");
@@ -27,10 +29,11 @@ fn can_run() -> bool {
         return false;
     };
     let version = String::from_utf8_lossy(&found.stdout);
-    if version.trim() == VERSION {
+    let mut releases = LAYOUTS.lines().filter_map(|row| row.split(' ').next());
+    if releases.any(|release| release == version.trim()) {
         return true;
     }
-    cairn_skips::skip(format_args!("this is {version}, not {VERSION}"));
+    cairn_skips::skip(format_args!("the engine is not made for {version}"));
     false
 }
 
@@ -83,7 +86,8 @@ fn target() -> (TestTarget, String) {
 
 /// fio, which can load the engine.
 fn program() -> Command {
-    let mut fio = Command::new("fio");
+    let path = std::env::var_os(PROGRAM).unwrap_or_else(|| "fio".into());
+    let mut fio = Command::new(path);
     if let Some(library) = std::env::var_os(PRELOAD) {
         fio.env("LD_PRELOAD", library);
     }

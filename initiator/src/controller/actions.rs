@@ -142,24 +142,28 @@ impl Controller {
             Report::Live { tries } => {
                 self.trouble = None;
                 self.loss = Loss::Closed;
+                self.first_loss = None;
                 self.guard.live();
                 self.send_parked();
                 Event::Live { tries }
             }
             Report::Lost(cause) => {
                 self.guard.lost();
-                Event::Lost(self.caused_by(cause))
+                let error = self.caused_by(cause);
+                self.first_loss = Some(self.loss.clone());
+                Event::Lost(error)
             }
-            Report::TryFailed { tries, cause } => Event::TryFailed {
-                tries,
-                error: self.caused_by(cause),
-            },
+            Report::TryFailed { tries, cause } => {
+                let error = self.caused_by(cause);
+                self.note_failed_try(&error);
+                Event::TryFailed { tries, error }
+            }
             Report::FailFast => {
                 self.end_parked();
                 Event::FailFast
             }
             Report::Gone(cause) => {
-                let error = cause.map(|cause| self.caused_by(cause));
+                let error = cause.map(|cause| self.ended_by(cause));
                 self.end_parked();
                 Event::Gone(self.of_shutdown(error))
             }
@@ -214,6 +218,25 @@ impl Controller {
         }
     }
 
+    /// What commands end with names the first cause and the last one.
+    fn note_failed_try(&mut self, error: &HostError) {
+        if let Some(first) = &self.first_loss {
+            self.loss = Loss::NotBack {
+                first: Box::new(first.clone()),
+                last: error.to_string(),
+            };
+        }
+    }
+
+    /// The error of the end.
+    fn ended_by(&mut self, cause: Cause) -> HostError {
+        match self.loss {
+            // The last try's cause was reported, and the fabric has reported no other since.
+            Loss::NotBack { .. } if self.trouble.is_none() => self.lost_for_good(),
+            _ => self.caused_by(cause),
+        }
+    }
+
     /// The cause with what the fabric said of it. From now on it is what our
     /// commands end with.
     fn caused_by(&mut self, cause: Cause) -> HostError {
@@ -222,7 +245,13 @@ impl Controller {
         let trouble = self.trouble.take();
         match cause {
             Cause::NotConnected { qid } | Cause::QueueLost { qid } => {
-                if let Some(HostError::Lost { loss, .. }) = &trouble {
+                let known = match &trouble {
+                    Some(HostError::Lost { loss, .. }) => Some(loss),
+                    Some(_) => None,
+                    // It was reported with the loss.
+                    None => self.first_loss.as_ref(),
+                };
+                if let Some(loss) = known {
                     self.loss = loss.clone();
                 }
                 trouble.unwrap_or_else(|| self.lost_by(qid, self.loss.clone()))

@@ -58,6 +58,8 @@ pub struct Controller {
     trouble: Option<HostError>,
     /// What queues end with that we let go.
     loss: Loss,
+    /// Why the controller was lost, until it is back.
+    first_loss: Option<Loss>,
     /// Whether a shutdown was asked for while there were writes that it had to make
     /// durable, and whether the controller was lost then already.
     shutdown: Option<Shutdown>,
@@ -136,6 +138,7 @@ impl Controller {
             events: Events::default(),
             trouble: None,
             loss: Loss::Closed,
+            first_loss: None,
             shutdown: None,
             origin: now,
             now,
@@ -526,11 +529,12 @@ impl Controller {
 
     /// The error of a command for which queue `qid` has no connection.
     fn lost(&self, qid: u16) -> HostError {
-        let loss = match &self.queues[usize::from(qid)].link {
-            Link::Broken(_, loss) | Link::Down(loss) => loss.clone(),
-            Link::Connecting(_) | Link::Up(_) => self.loss.clone(),
+        let loss = match (&self.loss, &self.queues[usize::from(qid)].link) {
+            (loss @ Loss::NotBack { .. }, _) => loss,
+            (_, Link::Broken(_, loss) | Link::Down(loss)) => loss,
+            (loss, Link::Connecting(_) | Link::Up(_)) => loss,
         };
-        self.lost_by(qid, loss)
+        self.lost_by(qid, loss.clone())
     }
 
     /// The error of a controller that will not come back.

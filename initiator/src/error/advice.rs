@@ -75,9 +75,12 @@ pub(super) fn on_loss(loss: &Loss, remote: SocketAddr) -> String {
     let trouble = match loss {
         Loss::Disconnected(reason) => of_disconnect(*reason),
         Loss::Transport(status) => trouble::of_completion(status.code()),
-        Loss::Protocol(_) | Loss::GivenUp(_) | Loss::Closed | Loss::Replaced(_) => {
-            return loss.to_string();
-        }
+        // The last try's error has its own advice.
+        Loss::Protocol(_)
+        | Loss::GivenUp(_)
+        | Loss::Closed
+        | Loss::Replaced(_)
+        | Loss::NotBack { .. } => return loss.to_string(),
     };
     trouble.line(CALLER, remote.ip())
 }

@@ -105,10 +105,12 @@ pub enum HostError {
     },
     /// Of several paths to a namespace none is left, and none will come back (soon
     /// enough). Whether the command was carried out is not known.
-    #[error("no path to the namespace is left, of {paths}")]
+    #[error("no path to the namespace is left, of {paths}: {why}")]
     NoPath {
         /// How many there were.
         paths: usize,
+        /// What became of each.
+        why: String,
     },
     /// There is no such queue.
     #[error("there is no queue {qid}")]
@@ -163,6 +165,14 @@ pub enum Loss {
     /// The namespace is another disk than was opened.
     #[error("namespace {0} is another disk than was opened")]
     Replaced(u32),
+    /// The controller was lost, and could not be connected to again.
+    #[error("{first}; connecting again failed: {last}")]
+    NotBack {
+        /// Why it was lost.
+        first: Box<Loss>,
+        /// The error of the last try to connect again.
+        last: String,
+    },
 }
 
 impl Loss {

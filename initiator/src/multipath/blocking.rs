@@ -72,7 +72,6 @@ impl Multipath {
     }
 
     fn why_unusable(&mut self) -> HostError {
-        let paths = self.paths.len();
         while let Some((_, event)) = self.take_event() {
             match event {
                 PathEvent::Controller(Event::Gone(Some(error))) => return error,
@@ -80,7 +79,7 @@ impl Multipath {
                 _ => {}
             }
         }
-        HostError::NoPath { paths }
+        self.no_path()
     }
 
     /// Blocks until a command is answered.

@@ -231,12 +231,19 @@ mod tests {
         assert!(ios.take(one).is_none());
         ios.sent(one.slot());
         ios.answer(one.slot(), Ok(response()));
-        ios.answer(two.slot(), Err(HostError::NoPath { paths: 1 }));
+        ios.answer(two.slot(), Err(no_path()));
         assert!(ios.take(two).unwrap().is_err());
         let (ticket, answer) = ios.take_oldest().unwrap();
         assert_eq!(ticket, one);
         assert!(answer.is_ok() && ios.take_oldest().is_none());
         assert_eq!((ios.outstanding(), ios.waiting()), (0, 0));
+    }
+
+    fn no_path() -> HostError {
+        HostError::NoPath {
+            paths: 1,
+            why: String::new(),
+        }
     }
 
     #[test]
@@ -255,7 +262,7 @@ mod tests {
     fn a_ticket_is_good_once() {
         let mut ios = Ios::new(1);
         let ticket = ios.add(Sqe::new_zeroed(), Part::default()).unwrap();
-        ios.fail(ticket.slot(), HostError::NoPath { paths: 1 });
+        ios.fail(ticket.slot(), no_path());
         let _ = ios.take(ticket);
         let _ = ios.take(ticket);
     }

@@ -1,5 +1,6 @@
 //! One path: a controller, and what it says of the namespace behind it.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use nvme_proto::host::multipath::{AnaLog, time_in_doubt};
@@ -32,6 +33,17 @@ enum Question {
     Descriptors,
     Namespace,
     AnaLog,
+}
+
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ChangedNamespaces => "the Changed Namespace List",
+            Self::Descriptors => "the identifiers of the namespace",
+            Self::Namespace => "Identify Namespace",
+            Self::AnaLog => "the ANA log",
+        })
+    }
 }
 
 const QUESTIONS: [Question; 4] = [
@@ -104,6 +116,18 @@ impl Path {
             }
             Event::Notice(Notice::AnaChanged) => self.request_ana_log(),
             _ => {}
+        }
+    }
+
+    /// Why no command takes it, for an error.
+    pub(super) fn fate(&self) -> String {
+        let remote = self.controller.options().remote;
+        match &self.refused {
+            Some(why) => format!("{remote}: {why}"),
+            None if self.controller.is_live() => {
+                format!("{remote} is connected, and its ANA state lets no command through")
+            }
+            None => self.controller.lost_for_good().to_string(),
         }
     }
 
@@ -200,7 +224,7 @@ impl Path {
             return None;
         }
         if !status.is_success() {
-            return Some(self.refuse(format!("{question:?} cannot be read: {status}")));
+            return Some(self.refuse(format!("{question} cannot be read: {status}")));
         }
         match question {
             Question::ChangedNamespaces => None,

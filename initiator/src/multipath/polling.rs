@@ -173,6 +173,15 @@ impl Multipath {
         }
     }
 
+    /// The error of what no path is left for.
+    pub(super) fn no_path(&self) -> HostError {
+        let fates: Vec<_> = self.paths.iter().map(super::Path::fate).collect();
+        HostError::NoPath {
+            paths: fates.len(),
+            why: fates.join("; "),
+        }
+    }
+
     /// Sends what waits, as far as there are paths for it.
     pub(super) fn dispatch(&mut self) -> bool {
         let mut progress = false;
@@ -186,8 +195,8 @@ impl Multipath {
                 // The path broke just now: the next poll knows more.
                 Choice::Path(_) | Choice::Wait => break,
                 Choice::Fail => {
-                    let paths = self.paths.len();
-                    self.ios.fail(slot, HostError::NoPath { paths });
+                    let error = self.no_path();
+                    self.ios.fail(slot, error);
                     progress = true;
                 }
             }

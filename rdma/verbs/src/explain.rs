@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use cairn_rdma::FabricError;
+use cairn_rdma::error::permission;
 
 use crate::library::LibraryError;
 
@@ -27,6 +28,10 @@ pub(crate) fn os(call: &'static str, error: io::Error) -> FabricError {
     }
 }
 
+/// What keeps device nodes from root.
+const FOR_ROOT: &str = "give the container its device nodes (--device /dev/infiniband), or the \
+                        service a DeviceAllow= for them";
+
 /// librdmacm could not reach its kernel side.
 pub(crate) fn event_channel(error: &io::Error) -> FabricError {
     let reason = match error.raw_os_error() {
@@ -36,11 +41,10 @@ pub(crate) fn event_channel(error: &io::Error) -> FabricError {
              --provider soft needs neither"
                 .to_owned()
         }
-        Some(libc::EACCES | libc::EPERM) => {
-            "no permission to open /dev/infiniband/rdma_cm: run as root, or give this user \
-             access to /dev/infiniband/*"
-                .to_owned()
-        }
+        Some(libc::EACCES | libc::EPERM) => format!(
+            "no permission to open /dev/infiniband/rdma_cm: {}",
+            permission("give this user access to /dev/infiniband/*", FOR_ROOT)
+        ),
         _ => format!("rdma_create_event_channel: {error}"),
     };
     FabricError::Unavailable {
@@ -53,8 +57,8 @@ pub(crate) fn event_channel(error: &io::Error) -> FabricError {
 pub(crate) fn open_device(name: &str, error: &io::Error) -> FabricError {
     let reason = match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => format!(
-            "no permission to open {name}'s /dev/infiniband/uverbsN: run as root, \
-             or give this user access to it"
+            "no permission to open {name}'s /dev/infiniband/uverbsN: {}",
+            permission("give this user access to it", FOR_ROOT)
         ),
         Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => format!(
             "{name} has no /dev/infiniband/uverbsN: modprobe ib_uverbs, \

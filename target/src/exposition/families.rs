@@ -55,6 +55,8 @@ families! {
         "Size of a logical block.";
     NAMESPACE_FAILED: Gauge of Count, "cairn_namespace_failed",
         "Whether it lost data, so that commands fail until a reload.";
+    NAMESPACE_DELETED: Gauge of Count, "cairn_namespace_deleted",
+        "Whether its file was deleted, so that its data is lost when the target ends.";
     NAMESPACE_IN_PROGRESS: Gauge of Count, "cairn_namespace_in_progress",
         "I/O commands in progress.";
     NAMESPACE_OLDEST: Gauge of Seconds, "cairn_namespace_oldest_seconds",

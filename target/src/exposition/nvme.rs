@@ -78,6 +78,8 @@ fn report_namespace(reporter: &Reporter<'_>, nqn: Label<'_>, entry: &Entry) {
     reporter.gauge(&families::NAMESPACE_BLOCK_SIZE, &[nqn, nsid], block_bytes);
     let failed = namespace.backend.is_failed();
     reporter.gauge(&families::NAMESPACE_FAILED, &[nqn, nsid], failed.into());
+    let deleted = namespace.backend.is_deleted();
+    reporter.gauge(&families::NAMESPACE_DELETED, &[nqn, nsid], deleted.into());
     let sets = namespace.all_counters();
     let in_progress = sets.iter().map(|set| set.in_progress.get()).sum();
     let labels = [nqn, nsid];

@@ -294,7 +294,7 @@ fn report_failure(
     let queue = &queues.qpairs[request.qpair];
     peer_line!(warn, line,
         host = queue.host_nqn(), subsystem = queue.subsystem_nqn(),
-        nsid = request.sqe.nsid.get(), op = ?block.op, offset = block.offset,
+        nsid = request.sqe.nsid.get(), op = %block.op, offset = block.offset,
         length = block.length, error = reason(errno),
         "the disk failed a command"
     );

@@ -222,7 +222,7 @@ impl Reactor {
         };
         match event {
             Event::Established { qp, .. } => {
-                peer_detail!(?qp, "established");
+                peer_detail!(%qp, "established");
             }
             Event::Rejected { qp, reason, .. } => {
                 if let Some(qpair) = find(qp) {
@@ -231,7 +231,7 @@ impl Reactor {
             }
             Event::ConnectFailed { qp, reason } => {
                 if let Some(qpair) = find(qp) {
-                    peer_detail!(?qp, reason, "the host did not confirm its connection");
+                    peer_detail!(%qp, reason, "the host did not confirm its connection");
                     self.close(qpair, Ending::Trouble(&trouble::NO_ANSWER));
                 }
             }

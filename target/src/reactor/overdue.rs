@@ -106,7 +106,7 @@ fn report_late(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
     let queue = &queues.qpairs[request.qpair];
     peer_line!(warn, line,
         host = queue.host_nqn(), subsystem = queue.subsystem_nqn(), nsid,
-        op = ?block.op, offset = block.offset, length = block.length, age_s = age.as_secs(),
+        op = %block.op, offset = block.offset, length = block.length, age_s = age.as_secs(),
         "the disk has not answered a command in time: cancelling it"
     );
 }

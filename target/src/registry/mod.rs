@@ -98,11 +98,18 @@ impl Registry {
 
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Arc<SubsystemShared>> {
+        let mut all = Vec::new();
+        self.append_to(&mut all);
+        all
+    }
+
+    /// The same, for a caller who keeps the memory for them.
+    pub(crate) fn append_to(&self, all: &mut Vec<Arc<SubsystemShared>>) {
         let subsystems = self
             .subsystems
             .read()
             .unwrap_or_else(PoisonError::into_inner);
-        subsystems.values().cloned().collect()
+        all.extend(subsystems.values().cloned());
     }
 
     /// Lets hosts connect to a subsystem.

@@ -374,6 +374,11 @@ impl SubsystemShared {
         }
     }
 
+    /// Its namespaces now.
+    pub(crate) fn namespaces(&self) -> Arc<NamespaceTable> {
+        Arc::clone(&self.lock().namespaces)
+    }
+
     /// What hosts that came by this listener do.
     pub(crate) fn activity_by(&self, listener: u64) -> Activity {
         let state = self.lock();

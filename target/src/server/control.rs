@@ -23,6 +23,7 @@ use super::reload::Reloading;
 use super::retiring::Retiring;
 use super::shutdown::STOP_TIMEOUT;
 use super::steered::Beside;
+use super::watching::Watch;
 use super::{Order, StartError, Started};
 use crate::audit::Audit;
 use crate::exposition::{MetricsServer, Observed};
@@ -326,10 +327,13 @@ impl Control {
     /// Runs until it is ordered to stop.
     pub(super) fn run(mut self, companion: Beside) -> Result<(), String> {
         let runtime = runtime().map_err(|error| format!("no runtime: {error}"))?;
+        let watch = Watch::start(&self.registry)
+            .map_err(|error| format!("cannot start the thread that looks at files: {error}"))?;
         let end = runtime.block_on(async {
             let companion = tokio::spawn(companion);
             while self.turn().await {}
             companion.abort();
+            drop(watch);
             self.shut_down().await
         });
         // Without waiting for tasks: a disk that hangs must not keep the process.

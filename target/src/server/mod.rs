@@ -23,6 +23,7 @@ mod retiring;
 mod shutdown;
 mod steered;
 mod stepped;
+mod watching;
 
 use std::io;
 use std::net::SocketAddr;

@@ -15,13 +15,14 @@ pub(super) fn status(picture: &Picture, facts: &Facts, source: &Source) -> Value
     let config = &picture.config;
     let namespaces: usize = config.subsystems.iter().map(|s| s.namespaces.len()).sum();
     let views = picture.subsystems.iter().map(|(_, shared)| shared.view());
-    let (mut hosts, mut failed) = (0, 0);
+    let (mut hosts, mut failed, mut deleted) = (0, 0, 0);
     for view in views {
         hosts += view.controllers.len();
-        let entries = view.namespaces.namespaces.iter();
-        failed += entries
-            .filter(|entry| entry.namespace.backend.is_failed())
-            .count();
+        for entry in &view.namespaces.namespaces {
+            let backend = &entry.namespace.backend;
+            failed += usize::from(backend.is_failed());
+            deleted += usize::from(backend.is_deleted());
+        }
     }
     let reload = facts.reload.as_ref().map(|(at, ended)| {
         json!({
@@ -41,6 +42,7 @@ pub(super) fn status(picture: &Picture, facts: &Facts, source: &Source) -> Value
         "subsystems": config.subsystems.len(),
         "namespaces": namespaces,
         "failed_namespaces": failed,
+        "deleted_namespaces": deleted,
         "associations": hosts,
         "last_reload": reload,
     })
@@ -145,6 +147,7 @@ pub(super) fn namespaces(picture: &Picture) -> Value {
             "hosts": list.map(|list| single(&picture.config, list)),
             "host_groups": list.map_or(Vec::new(), groups),
             "failed": entry.namespace.backend.is_failed(),
+            "deleted": entry.namespace.backend.is_deleted(),
         })
     });
     namespaces.collect()

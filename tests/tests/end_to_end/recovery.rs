@@ -109,6 +109,17 @@ impl Bed {
         self.turn();
     }
 
+    /// Time goes by until the host has noticed that its target hangs.
+    fn pass_until_lost(&mut self) {
+        for _ in 0..300 {
+            self.pass(Duration::from_secs(1));
+            if !self.host.is_live() {
+                return;
+            }
+        }
+        panic!("the host noticed nothing: {:?}", self.events);
+    }
+
     pub(super) fn kill(&mut self) {
         self.target = None;
     }
@@ -340,6 +351,49 @@ fn a_controller_that_does_not_come_back_ends_what_waits_for_it() {
         panic!("{last:?}");
     };
     assert!(error.to_string().contains("192.0.2.1"), "{error}");
+}
+
+#[test]
+fn the_last_error_names_the_first_cause_beside_the_last() {
+    let mut bed = Bed::new("first-cause", |options| {
+        options.kato_ms = 5000;
+        options.recovery.ctrl_loss_tmo = Some(Duration::from_secs(30));
+    });
+    let buffer = bed.host.buffer(BLOCK).unwrap();
+    let data = || Data::start_of(&buffer, BLOCK as u32);
+    let hung = bed.target.take();
+    bed.pass_until_lost();
+    drop(hung);
+    // It waits for the controller.
+    let read = bed.host.submit(1, command::read(1, 0, 1), data()).unwrap();
+    bed.pass(Duration::from_secs(60));
+    bed.until("the end", |host| host.state() == State::Gone);
+
+    let Some(Event::Gone(Some(end))) = bed.events.pop() else {
+        panic!("{:?}", bed.events);
+    };
+    let waited = bed.host.take(read).unwrap().unwrap_err();
+    let later = bed.host.submit(1, command::read(1, 0, 1), data());
+    for error in [end, waited, later.unwrap_err()] {
+        let text = error.to_string();
+        let (first, last) = text.split_once("; connecting again failed: ").expect(&text);
+        let silence = "is lost: the answer to a Keep Alive did not come about in time";
+        assert!(first.ends_with(silence), "{text}");
+        assert!(last.contains("nothing listens there"), "{text}");
+    }
+}
+
+#[test]
+fn a_loss_that_is_final_is_named_in_full() {
+    let mut bed = Bed::new("final", |options| {
+        options.recovery = Recovery::NONE;
+    });
+    bed.kill();
+    bed.until("the end", |host| host.state() == State::Gone);
+    let [.., Event::Lost(lost), Event::Gone(Some(end))] = &bed.events[..] else {
+        panic!("{:?}", bed.events);
+    };
+    assert_eq!(lost.to_string(), end.to_string());
 }
 
 #[test]

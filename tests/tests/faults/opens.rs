@@ -9,6 +9,8 @@ use cairn_roce::Soft;
 use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};
 use cairn_tests::harness::{NQN, Scratch, namespace, own_loopback_address};
 use cairn_tests::process::{TargetProcess, program, signal};
+use nvme_proto::wire::FromBytes;
+use nvme_proto::wire::log::{LogPage, SmartLog};
 use rustix::process::Signal;
 
 use crate::until;
@@ -66,6 +68,28 @@ fn a_disk_that_opens_late_is_left_out_and_closed() {
     target.reload(&(first + &late));
     until("the disk to be served", || is_served(&mut host, 2));
     assert!(target.runs());
+}
+
+#[test]
+fn a_size_that_is_not_reported_does_not_hide_another_file_that_is_cut() {
+    let Some(disk) = FaultyDisk::mount("unseen", 1 << 20) else {
+        return;
+    };
+    let healthy = Scratch::new("unseen", 1 << 20);
+    let both = namespace(1, &disk.export(4096)) + &namespace(2, &healthy.export(4096));
+    let target = TargetProcess::start(1, &both);
+    disk.begin(Rule::new(Op::Look, Fault::Hold));
+    disk.wait_until_waiting(Op::Look, 1);
+    let mut host = Host::connect(&Soft::default(), target.options("a")).unwrap();
+    let file = std::fs::File::options().write(true).open(healthy.path());
+    file.unwrap().set_len(4096).unwrap();
+    until("SMART's word for it", || {
+        let log = host.log_page(LogPage::SMART, 0, size_of::<SmartLog>(), false);
+        let log = SmartLog::read_from_bytes(&log.unwrap()).unwrap();
+        log.critical_warning != 0
+    });
+    assert_eq!(disk.waiting(Op::Look), 1, "and no thread more waits there");
+    disk.heal();
 }
 
 #[test]

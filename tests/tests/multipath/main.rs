@@ -303,7 +303,13 @@ fn commands_end_when_no_path_comes_back_soon_enough() {
     multipath.run(command::flush(1), None).unwrap();
     one.kill();
     let error = multipath.run(command::flush(1), None).unwrap_err();
-    assert!(matches!(error, HostError::NoPath { paths: 1 }), "{error}");
+    assert!(
+        matches!(error, HostError::NoPath { paths: 1, .. }),
+        "{error}"
+    );
+    let address = one.options().remote.to_string();
+    let text = error.to_string();
+    assert!(text.contains(&format!("to {address} is lost: ")), "{text}");
     // The controller itself is not given up.
     one.resume();
     multipath

@@ -34,66 +34,96 @@ fn parse(text: &str) -> Config {
     parsed.unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// As `nvmetcli save` writes it, with what Cairn does not have.
+fn nvmet_addr(transport: &str, address: &str) -> Value {
+    json!({
+        "adrfam": "ipv4", "traddr": address, "treq": "not specified", "trsvcid": "4420",
+        "trtype": transport, "tsas": "none",
+    })
+}
+
+fn nvmet_ports() -> Value {
+    let referral = |address: &str, enable: u8, name: &str| json!({"addr": nvmet_addr("rdma", address), "enable": enable, "name": name});
+    json!([
+        {
+            "addr": nvmet_addr("rdma", "192.0.2.1"),
+            "ana_groups": [
+                {"ana": {"state": "optimized"}, "grpid": 1},
+                {"ana": {"state": "non-optimized"}, "grpid": 2},
+            ],
+            "param": {"inline_data_size": "16384", "max_queue_size": "-1", "pi_enable": "0"},
+            "portid": 7,
+            "referrals": [referral("192.0.2.9", 1, "other"), referral("192.0.2.10", 0, "off")],
+            "subsystems": ["nqn.2024-01.com.example:disks"],
+        },
+        {
+            "addr": nvmet_addr("tcp", "192.0.2.2"), "ana_groups": [], "param": {}, "portid": 8,
+            "referrals": [], "subsystems": [],
+        },
+    ])
+}
+
+fn nvmet_namespaces() -> Value {
+    json!([
+        {
+            "ana": {"grpid": "2"}, "ana_grpid": 2, "enable": 1, "nsid": 1,
+            "device": {
+                "nguid": "5b722b05-e9b6-542d-ba80-62010b57775d",
+                "path": "/dev/nullb0",
+                "uuid": "26ffc8ce-73b4-321d-9685-7d7a9872c460",
+            },
+            "resv": {"enable": "0"},
+        },
+        {
+            "ana": {"grpid": "1"}, "ana_grpid": 1, "enable": 1, "nsid": 2,
+            "device": {
+                "nguid": "00000000-0000-0000-0000-000000000000",
+                "path": "/srv/disk.img",
+                "uuid": "26ffc8ce-73b4-321d-9685-7d7a9872c461",
+            },
+            "resv": {"enable": "1"},
+        },
+        {"enable": 0, "nsid": 3, "device": {"path": "/dev/off"}},
+        {"enable": 1, "nsid": 50000, "device": {"path": "/dev/far"}},
+    ])
+}
+
+/// As `nvmetcli save` writes it on Linux 6.12, with what Cairn does not have.
 fn saved_by_nvmetcli() -> Value {
-    let addr = |transport: &str, address: &str| {
-        json!({
-            "adrfam": "ipv4", "traddr": address, "treq": "not specified", "trsvcid": "4420",
-            "trtype": transport,
-        })
+    let passthru = |enable: u8| {
+        json!([{
+            "admin_timeout": 0, "clear_ids": 0, "device": {"path": "/dev/nvme0"},
+            "enable": enable, "io_timeout": 0,
+        }])
     };
     json!({
         "hosts": [
             {"nqn": "nqn.2024-01.com.example:one", "dhchap_key": "DHHC-1:00:secret:"},
             {"nqn": "nqn.2024-01.com.example:two"},
-        ],
-        "ports": [
             {
-                "addr": addr("rdma", "192.0.2.1"),
-                "ana_groups": [
-                    {"ana": {"state": "optimized"}, "grpid": 1},
-                    {"ana": {"state": "non-optimized"}, "grpid": 2},
-                ],
-                "param": {"inline_data_size": "16384", "pi_enable": "0"},
-                "portid": 7,
-                "referrals": [{"addr": addr("rdma", "192.0.2.9"), "enable": 1, "name": "other"}],
-                "subsystems": ["nqn.2024-01.com.example:disks"],
+                "nqn": "nqn.2024-01.com.example:three",
+                "dhchap": {
+                    "ctrl_key": "", "dhgroup": "null", "hash": "hmac(sha256)",
+                    "key": "DHHC-1:00:secret:",
+                },
             },
-            {"addr": addr("tcp", "192.0.2.2"), "portid": 8, "referrals": [], "subsystems": []},
         ],
+        "ports": nvmet_ports(),
         "subsystems": [
             {
                 "allowed_hosts": ["nqn.2024-01.com.example:one", "nqn.2024-01.com.example:two"],
                 "attr": {
-                    "allow_any_host": "0", "cntlid_min": "1", "cntlid_max": "100",
-                    "model": "Linux", "serial": "3d83c78b76623f1d", "version": "1.3",
-                    "qid_max": "4",
+                    "allow_any_host": "0", "cntlid_max": "100", "cntlid_min": "1",
+                    "firmware": "6.12.0", "ieee_oui": "0x000000", "model": "Linux",
+                    "pi_enable": "0", "qid_max": "4", "serial": "3d83c78b76623f1d",
+                    "version": "1.3",
                 },
-                "namespaces": [
-                    {
-                        "ana_grpid": 2, "enable": 1, "nsid": 1,
-                        "device": {
-                            "nguid": "5b722b05-e9b6-542d-ba80-62010b57775d",
-                            "path": "/dev/nullb0",
-                            "uuid": "26ffc8ce-73b4-321d-9685-7d7a9872c460",
-                        },
-                    },
-                    {
-                        "ana_grpid": 1, "enable": 1, "nsid": 2,
-                        "device": {
-                            "nguid": "00000000-0000-0000-0000-000000000000",
-                            "path": "/srv/disk.img",
-                            "uuid": "26ffc8ce-73b4-321d-9685-7d7a9872c461",
-                        },
-                    },
-                    {"enable": 0, "nsid": 3, "device": {"path": "/dev/off"}},
-                    {"enable": 1, "nsid": 50000, "device": {"path": "/dev/far"}},
-                ],
+                "namespaces": nvmet_namespaces(),
                 "nqn": "nqn.2024-01.com.example:disks",
+                "passthru": passthru(0),
             },
             {
-                "allowed_hosts": [], "attr": {"allow_any_host": "1"}, "namespaces": [],
-                "nqn": "nqn.2024-01.com.example:open",
+                "allowed_hosts": [], "attr": {"allow_any_host": "1", "qid_max": "128"},
+                "namespaces": [], "nqn": "nqn.2024-01.com.example:open", "passthru": passthru(1),
             },
         ],
     })
@@ -114,7 +144,9 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
     let mut states = AnaStates::all(AnaState::OPTIMIZED);
     states.set(2, AnaState::NON_OPTIMIZED);
     assert_eq!(listener.ana, states);
-    assert_eq!(config.referrals[0].address.to_string(), "192.0.2.9:4420");
+    let referrals = config.referrals.iter();
+    let referrals: Vec<_> = referrals.map(|one| one.address.to_string()).collect();
+    assert_eq!(referrals, ["192.0.2.9:4420"]);
     let disks = &config.subsystems[0];
     assert_eq!(
         (disks.serial.as_str(), disks.model.as_str()),
@@ -139,11 +171,15 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
     assert!(second.block_size.is_some(), "{text}");
     assert_eq!(config.subsystems[1].access, Access::AnyHost);
     for part in [
-        "dhchap_key",
+        "host nqn.2024-01.com.example:one: dhchap_key is not taken over",
+        "host nqn.2024-01.com.example:three: dhchap_key is not taken over",
+        "port 7, referral off is left out: it is not enabled",
         "port 8 is left out: its transport is tcp",
         "port 7: it does not lead to nqn.2024-01.com.example:open",
         "inline_data_size",
-        "qid_max",
+        "disks: qid_max",
+        "open: it passes /dev/nvme0 through",
+        "namespace 2 of nqn.2024-01.com.example:disks, resv: enable",
         "namespace 3 of nqn.2024-01.com.example:disks is left out: it is not enabled",
         "namespace 50000 of nqn.2024-01.com.example:disks is left out",
         "namespace 2 of nqn.2024-01.com.example:disks: block_size is 4096",
@@ -151,7 +187,7 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
         assert!(notes.contains(part), "{part:?} in\n{notes}");
     }
     assert!(!notes.contains("secret") && !text.contains("secret"));
-    assert_eq!(notes.lines().count(), 8, "{notes}");
+    assert_eq!(notes.lines().count(), 12, "{notes}");
 }
 
 #[test]
@@ -177,6 +213,7 @@ fn what_is_exported_is_imported_again() {
                 nqn = \"nqn.2024-01.com.example:m\"\nallow_any_host = true\n\n\
                 [[subsystem.namespace]]\nnsid = 1\nexport = \"mem:1MiB\"\n\n\
                 [[subsystem.namespace]]\nnsid = 2\nexport = \"/dev/x\"\n\n\
+                [[subsystem.namespace]]\nnsid = 8193\nexport = \"/dev/y\"\n\n\
                 [[subsystem]]\nnqn = \"nqn.2024-01.com.example:k\"\n\
                 allowed_hosts = [\"nqn.2024-01.com.example:h\", \"nqn.2024-01.com.example:i\"]\n\
                 dhchap_key = \"/etc/others.key\"\n\n\
@@ -191,6 +228,7 @@ fn what_is_exported_is_imported_again() {
         "tos",
         "namespace 1",
         "namespace 2 of nqn.2024-01.com.example:m: its uuid",
+        "namespace 8193 of nqn.2024-01.com.example:m is left out: nvmetcli",
         "subsystem nqn.2024-01.com.example:k: the keys of its hosts are left out",
         "subsystem nqn.2024-01.com.example:k: the keys of host nqn.2024-01.com.example:h are left out",
     ] {

@@ -59,6 +59,52 @@ fn commands_side_by_side_work_in_their_order() {
     }
 }
 
+/// The commands of a row of docs/control.md: "`host key show`, `set NQN HOST --key FILE`" are `host key show` and
+/// `host key set`.
+fn commands_of_row(row: &str) -> Vec<Vec<&str>> {
+    let cell = row.split(" | ").next().unwrap();
+    let mut commands: Vec<Vec<&str>> = Vec::new();
+    for quoted in cell.split('`').skip(1).step_by(2) {
+        let is_word = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase());
+        let words = quoted.split(' ').take_while(is_word);
+        let mut command = commands.first().cloned().unwrap_or_default();
+        command.pop();
+        command.extend(words);
+        commands.push(command);
+    }
+    commands
+}
+
+#[test]
+fn each_option_of_a_command_is_in_the_table_of_commands() {
+    let page = include_str!("../../../docs/control.md");
+    let (_, after) = page.split_once("| command | does |").unwrap();
+    let rows = after
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with("| "));
+    let mut seen = 0;
+    for row in rows {
+        for command in commands_of_row(row) {
+            let output = Command::new(cairn_tests::process::program("cairn-target-process"))
+                .args(&command)
+                .arg("--help")
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{command:?}");
+            let help = String::from_utf8(output.stdout).unwrap();
+            let words = help.split(|c: char| !c.is_ascii_lowercase() && c != '-');
+            let options = words.filter(|word| word.starts_with("--"));
+            let of_all = ["--socket", "--output", "--help"];
+            for option in options.filter(|option| !of_all.contains(option)) {
+                assert!(row.contains(option), "{command:?} {option} is not in {row}");
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 20, "{seen} options");
+}
+
 #[test]
 fn methods_of_the_page_for_spdk_are_there() {
     let target = Steered::start();

@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use cairn_initiator::{Data, Event, Host, Notice, command};
 use cairn_roce::Soft;
@@ -13,17 +12,9 @@ use nvme_proto::wire::feature::AsyncEventConfig;
 use nvme_proto::wire::log::LogPage;
 use serde_json::{Value, json};
 
-use crate::target::{NQN, PATIENCE, Steered};
+use crate::target::{NQN, Steered, until};
 
 const SIZE: u64 = 1 << 20;
-
-fn until(what: &str, mut reached: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !reached() {
-        assert!(Instant::now() < deadline, "{what} did not come about");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
 
 /// One more namespace, which is a file.
 fn namespace(nsid: u32, path: &Path) -> String {

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cairn_initiator::Host;
 use cairn_tests::exposition::Exposition;
@@ -16,7 +16,7 @@ use crate::pools::{
     FIRST, SIZE, assert_event, first_byte, host, make, make_whole, put, start, start_alone,
     wait_for,
 };
-use crate::target::{PATIENCE, Steered};
+use crate::target::{Steered, until};
 
 /// What `status` shows as missing of directories.
 fn missing(target: &Steered) -> Vec<String> {
@@ -26,14 +26,6 @@ fn missing(target: &Steered) -> Vec<String> {
     directories
         .map(|one| one["reason"].as_str().unwrap().to_owned())
         .collect()
-}
-
-fn until(what: &str, mut reached: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !reached() {
-        assert!(Instant::now() < deadline, "{what} did not come about");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cairn_control::{CallError, Client};
 use cairn_initiator::{Host, HostOptions};
@@ -18,6 +18,15 @@ use tempfile::TempDir;
 
 /// Bound of every wait.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until then, with a bound.
+pub(crate) fn until(what: &str, mut reached: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !reached() {
+        assert!(Instant::now() < deadline, "{what} did not come about");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
 
 /// The subsystem of the tests.
 pub(crate) const NQN: &str = "nqn.2024-01.com.example:steered";

@@ -7,7 +7,7 @@ use cairn_roce::Soft;
 use cairn_tests::harness::host_nqn;
 use serde_json::json;
 
-use crate::target::{NQN, Steered};
+use crate::target::{NQN, Steered, until};
 
 const MIB: u64 = 1 << 20;
 
@@ -45,6 +45,46 @@ fn a_file_that_loses_something_is_named() {
     fs::remove_file(&path).unwrap();
     target.done("cairn_reload", json!({}));
     assert_said(&target, &["disk.img", "was deleted"]);
+}
+
+/// Without a reload, and without a host.
+#[test]
+fn a_file_that_loses_something_is_noticed_by_itself() {
+    let target = Steered::start_logged_after(|folder, _| {
+        let namespace = |nsid: u32, name: &str| {
+            let path = folder.join(name);
+            File::create(&path).unwrap().set_len(MIB).unwrap();
+            format!(
+                "[[subsystem.namespace]]\nnsid = {nsid}\nexport = \"{}\"\n",
+                path.display()
+            )
+        };
+        namespace(2, "cut.img") + &namespace(3, "deleted.img")
+    });
+    let at = |name| target.folder.path().join(name);
+    let count = |what: &str| target.done("cairn_status", json!({}))[what].clone();
+    assert_eq!(count("failed_namespaces"), 0);
+    assert_eq!(count("deleted_namespaces"), 0);
+
+    let cut = File::options().write(true).open(at("cut.img")).unwrap();
+    cut.set_len(MIB / 2).unwrap();
+    until("the failure", || count("failed_namespaces") == 1);
+    assert_said(&target, &["cut.img", "shorter than its namespace"]);
+
+    fs::hard_link(at("deleted.img"), at("other.img")).unwrap();
+    fs::remove_file(at("deleted.img")).unwrap();
+    let before = target.log();
+    fs::remove_file(at("other.img")).unwrap();
+    until("the deletion", || count("deleted_namespaces") == 1);
+    assert!(!before.contains("was deleted"), "it has another name");
+    assert_said(&target, &["deleted.img", "was deleted"]);
+
+    let namespaces = target.done("cairn_namespace_list", json!({}));
+    let states = namespaces.as_array().unwrap().iter();
+    let states: Vec<_> = states
+        .map(|one| (one["failed"] == true, one["deleted"] == true))
+        .collect();
+    assert_eq!(states, [(false, false), (true, false), (false, true)]);
 }
 
 #[test]

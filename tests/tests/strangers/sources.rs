@@ -1,8 +1,20 @@
-//! The sources, read: no line that a peer causes is logged without permission.
+//! The sources, read: no line that a peer causes is logged without permission, and none shows what
+//! only a programmer reads.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Of targets and providers.
+const FOLDERS: [&str; 8] = [
+    "target/src",
+    "target/disk/src",
+    "target/rbd/src",
+    "rdma/src",
+    "rdma/roce/src",
+    "rdma/roce-proto/src",
+    "rdma/verbs/src",
+    "nvme-proto/src",
+];
 const MACROS: [&str; 5] = ["error!", "warn!", "info!", "debug!", "trace!"];
 /// Lines above a macro in which to look for who causes its line.
 const ABOVE: usize = 3;
@@ -14,15 +26,7 @@ fn each_log_line_has_permission_or_a_cause() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut found = 0;
     let mut bad = Vec::new();
-    for folder in [
-        "target/src",
-        "target/disk/src",
-        "rdma/src",
-        "rdma/roce/src",
-        "rdma/roce-proto/src",
-        "rdma/verbs/src",
-        "nvme-proto/src",
-    ] {
+    for folder in FOLDERS {
         for path in rust_files(&root.join(folder)) {
             let text = fs::read_to_string(&path).unwrap();
             let lines: Vec<&str> = text.lines().collect();
@@ -54,6 +58,37 @@ fn each_log_line_has_permission_or_a_cause() {
          peer causes it:\n{}",
         bad.join("\n")
     );
+}
+
+/// Whether a field of a log line is as Rust's Debug has it: `?field`, `field = ?value`.
+fn has_debug_field(line: &str) -> bool {
+    line.match_indices('?').any(|(at, _)| {
+        let begins =
+            line[..at].trim_end().ends_with(['(', ',', '=']) || line[..at].trim().is_empty();
+        begins && line[at + 1..].starts_with(|c: char| c.is_ascii_lowercase())
+    })
+}
+
+#[test]
+fn no_log_line_shows_rusts_debug_output() {
+    assert!(has_debug_field("tracing::info!(?error, \"text\");"));
+    assert!(has_debug_field("    ?error, path"));
+    assert!(has_debug_field("    nsid, op = ?block.op, offset"));
+    assert!(!has_debug_field("let value = read(file?, other)?;"));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut bad = Vec::new();
+    for path in FOLDERS
+        .iter()
+        .flat_map(|folder| rust_files(&root.join(folder)))
+    {
+        let text = fs::read_to_string(&path).unwrap();
+        for (at, line) in text.lines().enumerate() {
+            if has_debug_field(line) {
+                bad.push(format!("{}:{}: {}", path.display(), at + 1, line.trim()));
+            }
+        }
+    }
+    assert!(bad.is_empty(), "use `%` and Display:\n{}", bad.join("\n"));
 }
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {

@@ -36,6 +36,10 @@ become_systemd() {
     mkdir -p /run/systemd/system/multi-user.target.wants
     cp "$LIB"/systemd/cairn-vm*.target "$LIB"/systemd/cairn-vm*.service /run/systemd/system/
     ln -s ../cairn-vm-fabric.service /run/systemd/system/multi-user.target.wants/
+    # What `--set` gives comes by the kernel's command line, and systemd passes on what is named.
+    mkdir /run/systemd/system/cairn-vm.service.d
+    tr ' ' '\n' < /proc/cmdline | sed -nE '1i [Service]
+        s/^([A-Z_]+)=.*/PassEnvironment=\1/p' > /run/systemd/system/cairn-vm.service.d/set.conf
     # A login prompt would take the console. The others start work that nothing here waits for, and
     # some of them take apt's lock.
     local unit

@@ -160,12 +160,23 @@ kernel_news() { dmesg | tail -n +$((${KERNEL_LOG_LINES:-0} + 1)); }
 # target's process or a processor of the guest stands still is enough: see the traps in vm-lab.md.
 SLOW_KEEP_ALIVE='long keepalive RTT \(([0-9]{1,3}|[1-4][0-9]{3}) ms\)'
 
+# The NSIDs, separated by `|`, whose namespaces the scenario adds and removes while a host is connected.
+FLEETING_NSIDS=
+
+# Linux reads the list of NSIDs first and each NSID's identifiers afterwards. In between a namespace may go
+# (status 600Bh: Invalid Namespace or Format, with DNR and More), or another may take its NSID.
+without_fleeting_namespaces() {
+    local nsid="(${FLEETING_NSIDS:-none})"
+    grep -vE "nvme[0-9]+: (Identify Descriptors failed \(nsid=$nsid, status=0x600b\)|identifiers changed for nsid $nsid)\$" ||
+        true
+}
+
 # Lines about NVMe that may say something of the target. A slow keep alive on an emulated machine does
 # not. Nor does one that Linux 6.12 makes in the moment in which it quiesces the admin queue to
 # disconnect: it is never sent, ends as cancelled (error 4), and its round trip, from a start that never
 # was, is the age of the machine in disguise (4294798688 ms after two minutes).
 about_nvme() {
-    { grep -i nvme || true; } | { grep -vE "$SLOW_KEEP_ALIVE" || true; } | awk '
+    { grep -i nvme || true; } | { grep -vE "$SLOW_KEEP_ALIVE" || true; } | without_fleeting_namespaces | awk '
         { controller = match($0, /nvme[0-9]+:/) ? substr($0, RSTART, RLENGTH) : "" }
         /nvme_keep_alive_end_io error=4$/ { delete held[controller]; next }
         controller in held { print held[controller]; delete held[controller] }

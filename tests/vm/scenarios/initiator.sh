@@ -39,6 +39,23 @@ same() {
 
 values() { jq -S 'del(.cntlid)' "$1"; }
 
+# bits FILE: each part of a field that -H explains, with its value. nvme-cli has temperatures as words alone.
+bits() {
+    awk '/^[a-z0-9]+ *:/ { field = $1 }
+        /^ *\[[0-9]+:[0-9]+\] *:/ && $3 ~ /^(0|0x[0-9a-f]+)$/ { print field $1, $3 }' "$1" | sort
+}
+
+# same_bits WHAT FILE FILE COUNT: parts that both programs show, at least so many, have the same value. How they split
+# a field may differ.
+same_bits() {
+    local both
+    both=$(join <(bits "$2") <(bits "$3"))
+    assert_eq "$1: parts that differ" "" "$(awk '$2 != $3' <<< "$both")"
+    assert_ge "$1: parts that both show" "$(wc -l <<< "$both")" "$4"
+}
+
+lba_formats() { grep '^LBA Format' "$1"; }
+
 step "The kernel's target on rxe, and a cable to where there is no RDMA device"
 setup_rxe_and_cable
 start_nvmet "$HOST_ADDR"
@@ -49,6 +66,8 @@ FABRIC_ADDR=$HOST_ADDR connect_and_wait 1
 ctrl=/dev/$(controllers)
 nvme id-ctrl -o json "$ctrl" > /tmp/id-ctrl.nvme
 nvme id-ns -o json "$(namespace_device 1)" > /tmp/id-ns.nvme
+nvme id-ctrl -H "$ctrl" > /tmp/id-ctrl-bits.nvme
+nvme id-ns -H "$(namespace_device 1)" > /tmp/id-ns-bits.nvme
 nvme smart-log -o json "$ctrl" > /tmp/smart.nvme
 nvme error-log -o json "$ctrl" > /tmp/error.nvme
 nvme_disconnect
@@ -67,6 +86,11 @@ for PROVIDER in verbs soft; do
     # All but CNTLID, which each connection has its own of.
     same "Identify Namespace" values /tmp/id-ns.nvme /tmp/id-ns.ours
     same "Identify Controller" values /tmp/id-ctrl.nvme /tmp/id-ctrl.ours
+    initiator id-ctrl -n "$NQN" -H > /tmp/id-ctrl-bits.ours
+    initiator id-ns -n "$NQN" -H > /tmp/id-ns-bits.ours
+    same_bits "Identify Controller" /tmp/id-ctrl-bits.nvme /tmp/id-ctrl-bits.ours 60
+    same_bits "Identify Namespace" /tmp/id-ns-bits.nvme /tmp/id-ns-bits.ours 25
+    same "the LBA formats" lba_formats /tmp/id-ns-bits.nvme /tmp/id-ns-bits.ours
     initiator connect-check -n "$NQN" --nr-io-queues 2 | tee "$OUT/connect-check-$PROVIDER.txt"
 
     step "$PROVIDER: what is written is what is read"

@@ -36,3 +36,15 @@ assert_fails "an assertion that does not hold ends its shell" bash -c \
     ". $LIB/scenario.sh; begin_scenario; assert_eq x 1 2; end_scenario"
 assert_fails "a failing command ends its shell" bash -c \
     ". $LIB/scenario.sh; begin_scenario; false; end_scenario"
+
+# passes_beside LINE: whether the kernel's log may have it beside namespaces that come and go at NSIDs 3 and 30.
+passes_beside() {
+    LINE=$1 bash -c ". $LIB/scenario.sh; begin_scenario; mark_kernel_log; FLEETING_NSIDS='3|30'
+        echo \"<4>\$LINE\" > /dev/kmsg; assert_no_nvme_warnings; end_scenario"
+}
+passes_beside "nvme nvme0: identifiers changed for nsid 3"
+passes_beside "nvme nvme0: Identify Descriptors failed (nsid=30, status=0x600b)"
+for line in "identifiers changed for nsid 1" "identifiers changed for nsid 303" \
+    "Identify Descriptors failed (nsid=30, status=0x6)" "Identify Descriptors failed (nsid=2, status=0x600b)"; do
+    assert_fails "the host complains: $line" passes_beside "nvme nvme0: $line"
+done

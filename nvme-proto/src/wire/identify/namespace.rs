@@ -102,16 +102,23 @@ impl IdentifyNamespace {
     /// NSATTR: the namespace is write protected.
     pub const NSATTR_WRITE_PROTECTED: u8 = 1 << 0;
 
-    /// The LBA format in use, if FLBAS names one that exists.
+    /// The index of the LBA format in use, as FLBAS has it.
     #[must_use]
-    pub fn lba_format(&self) -> Option<LbaFormat> {
+    pub const fn lba_format_index(&self) -> usize {
         let index = if self.nlbaf < 16 {
             self.flbas & 0xf
         } else {
             self.flbas & 0xf | self.flbas >> 1 & 0x30
         };
-        (index <= self.nlbaf)
-            .then(|| self.lbaf.get(usize::from(index)).copied())
+        index as usize
+    }
+
+    /// The LBA format in use, if FLBAS names one that exists.
+    #[must_use]
+    pub fn lba_format(&self) -> Option<LbaFormat> {
+        let index = self.lba_format_index();
+        (index <= usize::from(self.nlbaf))
+            .then(|| self.lbaf.get(index).copied())
             .flatten()
     }
 }

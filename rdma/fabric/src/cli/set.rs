@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use cairn_rdma::error::permission;
 use serde::Serialize;
 
 use super::{Failure, Format, output};
@@ -214,7 +215,13 @@ impl<'a> Setting<'a> {
 /// An error, and what to do about it.
 fn remedy(error: &std::io::Error) -> String {
     match error.kind() {
-        ErrorKind::PermissionDenied => format!("{error}; be root"),
+        ErrorKind::PermissionDenied => {
+            let advice = permission(
+                "by sudo",
+                "this is a container whose /sys is read-only, or a security module refuses it",
+            );
+            format!("{error}: {advice}")
+        }
         ErrorKind::InvalidInput => {
             format!("{error}: the port cannot do that; `fabric` shows what its GIDs can")
         }

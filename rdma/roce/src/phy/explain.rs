@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use cairn_rdma::FabricError;
+use cairn_rdma::error::permission;
 
 use super::Network;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
@@ -14,12 +15,16 @@ impl Network {
     #[must_use]
     pub fn explain(&self, address: IpAddr, error: io::Error) -> FabricError {
         match (self, error.kind()) {
-            (Self::Ethernet { .. }, io::ErrorKind::PermissionDenied) => unavailable(
+            (Self::Ethernet { .. }, io::ErrorKind::PermissionDenied) => unavailable(format!(
                 "RoCE v1 is sent and received by packet sockets, for which CAP_NET_RAW is \
-                 missing: run as root, or with `setcap cap_net_raw+ep` on the program, or with \
-                 AmbientCapabilities=CAP_NET_RAW in its systemd unit; RoCE v2 needs none of it"
-                    .to_owned(),
-            ),
+                 missing: {}; RoCE v2 needs none of it",
+                permission(
+                    "with `setcap cap_net_raw+ep` on the program, or with \
+                     AmbientCapabilities=CAP_NET_RAW in its systemd unit",
+                    "add CAP_NET_RAW to the container, or to CapabilityBoundingSet= of the \
+                     systemd unit"
+                )
+            )),
             (Self::Ethernet { .. }, io::ErrorKind::AddrInUse) => unavailable(format!(
                 "another Cairn speaks RoCE v1 at {address}: stop it, or use another of this \
                  machine's addresses"

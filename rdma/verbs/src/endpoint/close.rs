@@ -36,11 +36,11 @@ impl VerbsEndpoint {
             Phase::Accepted | Phase::Established => {
                 // It fails where the peer or the device went first.
                 if let Err(error) = qp.cm.disconnect() {
-                    cairn_rdma::peer_detail!(?id, %error, "rdma_disconnect");
+                    cairn_rdma::peer_detail!(%id, %error, "rdma_disconnect");
                 }
                 let failing = qp.pair.as_mut().map(QueuePair::fail);
                 if let Some(Err(error)) = &failing {
-                    cairn_rdma::peer_detail!(?id, %error, "moving a queue pair to its error state");
+                    cairn_rdma::peer_detail!(%id, %error, "moving a queue pair to its error state");
                 }
                 qp.phase = Phase::Closing {
                     deadline: Instant::now() + CLOSE_TIMEOUT,
@@ -74,7 +74,7 @@ impl VerbsEndpoint {
         self.send_chain.push(&work, mark.raw(), false);
         // SAFETY: nothing of it is inline.
         if let Err((_, error)) = unsafe { qp.post(&mut self.send_chain) } {
-            cairn_rdma::peer_detail!(?id, %error, "marking the end of a send queue");
+            cairn_rdma::peer_detail!(%id, %error, "marking the end of a send queue");
         }
     }
 
@@ -118,7 +118,7 @@ impl VerbsEndpoint {
                 }
                 Phase::Closing { .. } if self.is_drained(qp, overdue) => self.finish(id),
                 Phase::Closing { .. } if overdue => {
-                    cairn_rdma::peer_detail!(?id, "a closed queue pair has not drained in time");
+                    cairn_rdma::peer_detail!(%id, "a closed queue pair has not drained in time");
                     self.flush_the_rest(id);
                     index += 1;
                 }

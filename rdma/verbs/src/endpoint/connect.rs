@@ -196,7 +196,7 @@ impl VerbsEndpoint {
             && matches!(qp.phase, Phase::Accepted)
             && let Err(error) = qp.cm.traffic_seen()
         {
-            cairn_rdma::peer_detail!(?id, %error, "rdma_notify");
+            cairn_rdma::peer_detail!(%id, %error, "rdma_notify");
         }
     }
 

@@ -1,19 +1,18 @@
 //! Files and block devices, by io_uring and past the page cache.
 
 mod data;
+mod size;
 
-use std::io::{self, Seek, SeekFrom};
+use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use rustix::fs::{AtFlags, StatxFlags};
 use uuid::Uuid;
 
 use super::closing::OpenFile;
 use super::discard::{self, DISCARD_MAX, DiscardMethod, Zeroing};
-use super::health::{self, Health};
+use super::health::Health;
 use super::identity::{self, Scope};
 use super::open::{self, Alignment};
 use super::queue_limits::{QueueLimits, Unit};
@@ -165,41 +164,6 @@ impl BlockFile {
         self.file.place()
     }
 
-    /// Its bytes now. Blocks as long as the disk, or its server, takes.
-    pub(super) fn measure(&self) -> io::Result<u64> {
-        let bytes = (&*self.file).seek(SeekFrom::End(0))?;
-        if self.can_grow && self.file.metadata()?.nlink() == 0 {
-            health::warn_of_deletion(&self.path);
-        }
-        Ok(bytes)
-    }
-
-    /// Takes over this size; returns whether it changed.
-    pub(super) fn accept_size(&self, bytes: u64) -> bool {
-        let blocks = bytes / u64::from(self.block_bytes);
-        let before = self.blocks.swap(blocks, Ordering::Relaxed);
-        let changed = before != blocks;
-        if changed {
-            health::warn_of_size(&self.path, self.block_bytes, bytes, before);
-        }
-        if self.health.is_cut() {
-            self.health.size_accepted();
-            // Cause: a reload.
-            tracing::warn!(
-                path = %self.path.display(), blocks,
-                "the disk was found cut short: what was cut off is lost, and reads as zeroes \
-                 where it has grown again"
-            );
-        }
-        changed
-    }
-
-    /// Takes over the size as it is now; returns whether it changed.
-    #[cfg(test)]
-    pub(crate) fn refresh(&self) -> io::Result<bool> {
-        Ok(self.accept_size(self.measure()?))
-    }
-
     /// Makes what was written durable, and blocks until it is.
     pub(super) fn flush(&self) -> io::Result<()> {
         self.check_size();
@@ -224,6 +188,11 @@ impl BlockFile {
         Ok(())
     }
 
+    /// Whether the file was found without a name.
+    pub(super) fn is_deleted(&self) -> bool {
+        self.health.is_deleted()
+    }
+
     /// Whether it lost anything, and commands fail for that.
     pub(super) fn is_failed(&self) -> bool {
         self.health.is_failed()
@@ -241,20 +210,6 @@ impl BlockFile {
             self.health.sync_failed(&self.path, errno);
         }
         synced
-    }
-
-    /// Looks whether the file still has the size that its namespace shows.
-    fn check_size(&self) {
-        if !self.can_grow {
-            return;
-        }
-        let expected = self.blocks.load(Ordering::Relaxed) * u64::from(self.block_bytes);
-        // From the inode in memory: this waits for no disk and no server.
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let statx = rustix::fs::statx(&*self.file, c"", flags, StatxFlags::SIZE);
-        if statx.is_ok_and(|statx| statx.stx_size < expected) {
-            self.health.cut_short(&self.path, expected);
-        }
     }
 
     #[cfg(test)]
@@ -541,7 +496,10 @@ impl BlockFile {
         };
         if self.zeroing.fetch_max(next as u8, Ordering::Relaxed) < next as u8 {
             // Cause: the disk, once for each kind of operation.
-            tracing::info!(path = %self.path.display(), ?next, "the disk does not support this method of writing zeroes");
+            tracing::info!(
+                path = %self.path.display(), instead = %next,
+                "the disk does not support a method of writing zeroes"
+            );
         }
     }
 

@@ -3,6 +3,7 @@
 //!
 //! Why `unsafe` here: the ioctl has no safe wrapper in the crates we use.
 
+use std::fmt;
 use std::os::fd::AsRawFd as _;
 
 use super::closing::OpenFile;
@@ -44,6 +45,16 @@ pub(super) enum Zeroing {
     Punch,
     /// Zeroes are written.
     Write,
+}
+
+impl fmt::Display for Zeroing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Range => "fallocate zeroes a range",
+            Self::Punch => "fallocate makes a hole",
+            Self::Write => "zeroes are written",
+        })
+    }
 }
 
 /// Gives a range of a block device back, and blocks until that is done.

@@ -1,7 +1,7 @@
 //! What a disk has lost for good. It is remembered: the system reports it once, to one caller.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use super::BlockOp;
 
@@ -20,6 +20,8 @@ const CHANGE_UNKNOWN: u8 = 4;
 #[derive(Debug, Default)]
 pub(super) struct Health {
     losses: AtomicU8,
+    /// Whether the file has no name any more. Its data is there until the target ends.
+    nameless: AtomicBool,
 }
 
 impl Health {
@@ -38,6 +40,11 @@ impl Health {
     /// Whether the file was found cut short.
     pub(super) fn is_cut(&self) -> bool {
         self.losses.load(Ordering::Relaxed) & CUT_SHORT != 0
+    }
+
+    /// Whether the file was found without a name.
+    pub(super) fn is_deleted(&self) -> bool {
+        self.nameless.load(Ordering::Relaxed)
     }
 
     /// Whether flushes fail until one is verified.
@@ -70,14 +77,29 @@ impl Health {
         }
     }
 
-    /// The file is shorter than the namespace.
-    pub(super) fn cut_short(&self, path: &Path, expected: u64) {
-        if self.note(CUT_SHORT) {
+    /// The file is shorter than the namespace. Returns whether that was not known.
+    pub(super) fn cut_short(&self, path: &Path, expected: u64) -> bool {
+        let is_new = self.note(CUT_SHORT);
+        if is_new {
             // Cause: the disk, once until a reload.
             tracing::error!(
                 path = %path.display(), expected_bytes = expected,
                 "the disk is shorter than its namespace: every command fails until a reload \
                  takes over the new size"
+            );
+        }
+        is_new
+    }
+
+    /// The file has so many names. One without any lives as long as the target.
+    pub(super) fn count_names(&self, path: &Path, names: u64) {
+        let was_nameless = self.nameless.swap(names == 0, Ordering::Relaxed);
+        if names == 0 && !was_nameless {
+            // Cause: the disk, once for each deletion.
+            tracing::warn!(
+                path = %path.display(),
+                "the file was deleted: its data is lost when this target ends; a host can still \
+                 copy it"
             );
         }
     }
@@ -107,15 +129,6 @@ fn refused(losses: u8, op: BlockOp) -> bool {
         BlockOp::Read | BlockOp::Compare | BlockOp::Verify | BlockOp::Deallocate => false,
     };
     losses & CUT_SHORT != 0 || promises_durability
-}
-
-/// A file without a name lives as long as the target.
-pub(super) fn warn_of_deletion(path: &Path) {
-    // Cause: the start, or a reload.
-    tracing::warn!(
-        path = %path.display(),
-        "the file was deleted: its data is lost when this target ends; a host can still copy it"
-    );
 }
 
 /// A disk has another size than it had, `before` in blocks.

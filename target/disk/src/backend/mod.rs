@@ -15,6 +15,7 @@ mod discard;
 mod drive;
 mod health;
 mod identity;
+mod losses;
 mod memory;
 mod null;
 mod open;
@@ -22,6 +23,7 @@ mod pieces;
 mod queue_limits;
 mod rbd;
 
+use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -82,6 +84,20 @@ impl BlockOp {
             Self::Read | Self::Compare | Self::Verify | Self::Flush => false,
             Self::Write { .. } | Self::WriteZeroes { .. } | Self::Deallocate => true,
         }
+    }
+}
+
+impl fmt::Display for BlockOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write { .. } => "write",
+            Self::Compare => "compare",
+            Self::Verify => "verify",
+            Self::WriteZeroes { .. } => "write_zeroes",
+            Self::Deallocate => "deallocate",
+            Self::Flush => "flush",
+        })
     }
 }
 
@@ -450,26 +466,6 @@ impl Backend {
             Kind::Drive(disk) => disk.flush(),
             Kind::Rbd(disk) => disk.flush(),
             Kind::Memory(_) | Kind::Null(_) => Ok(()),
-        }
-    }
-
-    /// Looks, after a failed flush, whether it can flush again. Blocks as long as that takes.
-    pub fn recover(&self) -> io::Result<()> {
-        match &self.0 {
-            Kind::File(disk) => disk.verify_flush(),
-            Kind::Rbd(disk) => disk.recover(),
-            // Each failure was reported to whom it concerned.
-            Kind::Drive(_) | Kind::Memory(_) | Kind::Null(_) => Ok(()),
-        }
-    }
-
-    /// Whether it lost data, so that commands fail until a reload.
-    #[inline]
-    pub fn is_failed(&self) -> bool {
-        match &self.0 {
-            Kind::File(disk) => disk.is_failed(),
-            Kind::Rbd(disk) => disk.is_failed(),
-            Kind::Drive(_) | Kind::Memory(_) | Kind::Null(_) => false,
         }
     }
 

@@ -7,7 +7,6 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
-use rustix::process::geteuid;
 
 use super::closing::{self, OpenFile, Place};
 use super::{Claim, OpenError, queue_limits};
@@ -168,13 +167,11 @@ fn open_direct(path: &Path, claim: Claim, is_device: bool) -> Result<(File, bool
 
 /// What a user does about a permission that is missing: root has all that users can have.
 pub(super) fn permission(otherwise: &str) -> String {
-    if geteuid().is_root() {
-        "root may not either: look for the attribute immutable (lsattr), a read-only device (blockdev \
-         --getro), a security module, or a service without the capability"
-            .to_owned()
-    } else {
-        format!("run as root, or {otherwise}")
-    }
+    cairn_rdma::error::permission(
+        otherwise,
+        "look for the attribute immutable (lsattr), a read-only device (blockdev --getro), a \
+         security module, or a service without the capability",
+    )
 }
 
 pub(super) fn explain_open(path: &Path, error: &io::Error) -> OpenError {

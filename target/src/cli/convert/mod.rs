@@ -61,7 +61,8 @@ impl Notes {
     fn unknown(&mut self, what: &str, table: &Value, known: &[&str]) {
         let table = table.as_object().into_iter().flatten();
         let is_set = |value: &Value| match value {
-            Value::String(text) => !matches!(text.as_str(), "" | "0" | "none"),
+            // nvmet shows -1 for what it chooses itself, and an OUI with its zeroes.
+            Value::String(text) => !matches!(text.as_str(), "" | "0" | "none" | "-1" | "0x000000"),
             Value::Number(number) => number.as_u64() != Some(0),
             Value::Bool(is_so) => *is_so,
             Value::Array(array) => !array.is_empty(),

@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use super::{Converted, Notes, array, identity, number, text};
 
+/// `attr_qid_max` as Linux has it at first.
+const QUEUES_OF_NVMET: u32 = 128;
+
 pub(super) fn import(saved: &Value) -> Result<Converted, String> {
     if !saved["subsystems"].is_array() && !saved["ports"].is_array() {
         return Err(
@@ -21,13 +24,15 @@ pub(super) fn import(saved: &Value) -> Result<Converted, String> {
         .collect();
     for host in array(&saved["hosts"]) {
         let what = format!("host {}", host["nqn"].as_str().unwrap_or_default());
-        if text(&host["dhchap_key"]).is_some() {
+        // Of nvmetcli's versions most save no keys, and some save them in a group.
+        let keys = [&host["dhchap_key"], &host["dhchap"]["key"]];
+        if keys.into_iter().any(|key| text(key).is_some()) {
             notes.add(format!(
                 "{what}: dhchap_key is not taken over: write the key into a file, and name it in \
                  dhchap_key (docs/guide-target.md, Authentication)"
             ));
         }
-        notes.unknown(&what, host, &["nqn", "dhchap_key"]);
+        notes.unknown(&what, host, &["nqn", "dhchap_key", "dhchap"]);
     }
     for port in array(&saved["ports"]) {
         add_port(&mut draft, &mut notes, port, &names);
@@ -64,6 +69,10 @@ fn add_port(draft: &mut Draft, notes: &mut Notes, port: &Value, names: &[&str]) 
     for referral in array(&port["referrals"]) {
         let name = text(&referral["name"]).unwrap_or_default();
         let what = format!("{what}, referral {name}");
+        if number(&referral["enable"]) == Some(0) {
+            notes.add(format!("{what} is left out: it is not enabled"));
+            continue;
+        }
         if let Some((address, port)) = place(notes, &what, &referral["addr"]) {
             draft.add_referral(SocketAddr::new(address, port), None);
         }
@@ -133,8 +142,21 @@ fn add_subsystem(draft: &mut Draft, notes: &mut Notes, subsystem: &Value) {
         "allow_any_host",
         "version",
         "firmware",
+        "qid_max",
     ];
     notes.unknown(&what, attr, &known);
+    if number(&attr["qid_max"]).is_some_and(|queues| queues != QUEUES_OF_NVMET) {
+        notes.add(format!("{what}: qid_max has no counterpart"));
+    }
+    for drive in array(&subsystem["passthru"]) {
+        if number(&drive["enable"]) == Some(1) {
+            let path = text(&drive["device"]["path"]).unwrap_or_default();
+            notes.add(format!(
+                "{what}: it passes {path} through, which is left out: export that drive's \
+                 namespaces (docs/guide-target.md, NVMe drives past the block layer)"
+            ));
+        }
+    }
     notes.made(draft.add_subsystem(&new));
     for namespace in array(&subsystem["namespaces"]) {
         add_namespace(draft, notes, &nqn, namespace);
@@ -177,7 +199,8 @@ fn add_namespace(draft: &mut Draft, notes: &mut Notes, nqn: &str, namespace: &Va
         ..NewNamespace::default()
     };
     notes.unknown(&what, device, &["path", "uuid", "nguid"]);
-    let known = ["device", "nsid", "enable", "ana_grpid", "ana"];
+    let known = ["device", "nsid", "enable", "ana_grpid", "ana", "resv"];
     notes.unknown(&what, namespace, &known);
+    notes.unknown(&format!("{what}, resv"), &namespace["resv"], &[]);
     notes.made(draft.add_namespace(nqn, &new));
 }

@@ -34,6 +34,9 @@ pub(super) fn export(config: &Config) -> Converted {
     }
 }
 
+/// The largest NSID and port that nvmetcli restores.
+const NVMETCLI_MAX: u32 = 8192;
+
 fn addr(address: std::net::SocketAddr) -> Value {
     json!({
         "adrfam": if address.is_ipv4() { "ipv4" } else { "ipv6" },
@@ -55,6 +58,11 @@ fn port(notes: &mut Notes, config: &Config, listener: &Listener) -> Value {
         if is_set {
             notes.add(format!("{what}: {key} has no counterpart"));
         }
+    }
+    if u32::from(listener.port_id) > NVMETCLI_MAX {
+        notes.add(format!(
+            "{what}: nvmetcli restores no port_id above {NVMETCLI_MAX}: give it another"
+        ));
     }
     // nvmet makes the first group itself, and refuses states of groups that it does not have.
     let used: BTreeSet<u32> = config
@@ -150,6 +158,12 @@ fn namespace(notes: &mut Notes, nqn: &str, namespace: &Namespace) -> Option<Valu
     if namespace.hosts != Access::AnyHost {
         notes.add(format!(
             "{what} is left out: nvmet would show it to every host of the subsystem"
+        ));
+        return None;
+    }
+    if namespace.nsid > NVMETCLI_MAX {
+        notes.add(format!(
+            "{what} is left out: nvmetcli restores no NSID above {NVMETCLI_MAX}"
         ));
         return None;
     }

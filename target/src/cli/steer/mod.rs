@@ -147,6 +147,7 @@ const NAMESPACES: Look = Look::Rows(&[
     ("BLOCK", "block_bytes"),
     ("UUID", "uuid"),
     ("FAILED", "failed"),
+    ("FILE DELETED", "deleted"),
 ]);
 const HOST_GROUPS: Look = Look::Rows(&[
     ("NAME", "name"),

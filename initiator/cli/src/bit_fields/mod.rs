@@ -1,0 +1,231 @@
+//! What the bits of Identify fields mean: `-H` of `id-ctrl` and `id-ns`.
+//!
+//! A table has the fields, a field has its parts, and each part is a line as nvme-cli has it:
+//! `  [high:low] : value`, a tab, the meaning.
+
+mod controller;
+mod namespace;
+
+pub(super) use controller::CONTROLLER;
+pub(super) use namespace::NAMESPACE;
+
+/// A field by its key in the JSON of nvme-cli.
+pub(super) struct Field {
+    pub(super) key: &'static str,
+    /// Its size in bits.
+    bits: u32,
+    /// The highest part first.
+    parts: &'static [Part],
+}
+
+/// Bits that mean something together.
+struct Part {
+    high: u32,
+    low: u32,
+    meaning: Meaning,
+}
+
+enum Meaning {
+    /// The bit is set if this is supported.
+    Support(&'static str),
+    /// The meanings of 0 and of 1.
+    Either(&'static str, &'static str),
+    /// What the code says, and the meanings of its values from 0 on. Those without one are reserved.
+    Code(&'static str, &'static [&'static str]),
+    /// A number in words.
+    Number(fn(u64) -> String),
+}
+
+/// As nvme-cli shows it, for scripts that compare with that: 0 has no prefix.
+pub(super) fn hex(value: u64) -> String {
+    match value {
+        0 => "0".to_owned(),
+        _ => format!("{value:#x}"),
+    }
+}
+
+const fn field(key: &'static str, bits: u32, parts: &'static [Part]) -> Field {
+    Field { key, bits, parts }
+}
+
+const fn support(bit: u32, what: &'static str) -> Part {
+    part(bit, bit, Meaning::Support(what))
+}
+
+const fn either(bit: u32, clear: &'static str, set: &'static str) -> Part {
+    part(bit, bit, Meaning::Either(clear, set))
+}
+
+const fn code(high: u32, low: u32, what: &'static str, values: &'static [&'static str]) -> Part {
+    part(high, low, Meaning::Code(what, values))
+}
+
+const fn number(high: u32, low: u32, shown: fn(u64) -> String) -> Part {
+    part(high, low, Meaning::Number(shown))
+}
+
+const fn part(high: u32, low: u32, meaning: Meaning) -> Part {
+    Part { high, low, meaning }
+}
+
+impl Field {
+    /// A line for each part, and one for reserved bits if any is set.
+    pub(super) fn explain(&self, value: u64) -> String {
+        let mut reserved = value;
+        let mut out = String::new();
+        for part in self.parts {
+            reserved &= !(part.mask() << part.low);
+            out += &part.explain(value);
+        }
+        if reserved != 0 {
+            let high = self.bits - 1;
+            out += &format!("  [{high}:0] : {reserved:#x}\treserved bits that are set\n");
+        }
+        out
+    }
+}
+
+impl Part {
+    const fn mask(&self) -> u64 {
+        u64::MAX >> (63 - (self.high - self.low))
+    }
+
+    fn explain(&self, field: u64) -> String {
+        let Self { high, low, .. } = self;
+        let value = field >> low & self.mask();
+        let meaning = match (&self.meaning, value) {
+            (Meaning::Support(what), 0) => format!("{what}: not supported"),
+            (Meaning::Support(what), _) => format!("{what}: supported"),
+            (Meaning::Either(clear, _), 0) => (*clear).to_owned(),
+            (Meaning::Either(_, set), _) => (*set).to_owned(),
+            (Meaning::Code(what, values), _) => {
+                let known = values.get(value as usize).filter(|text| !text.is_empty());
+                format!("{what}: {}", known.unwrap_or(&"reserved"))
+            }
+            (Meaning::Number(shown), _) => shown(value),
+        };
+        format!("  [{high}:{low}] : {}\t{meaning}\n", hex(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn explain(fields: &[Field], key: &str, value: u64) -> String {
+        let field = fields.iter().find(|field| field.key == key);
+        field.expect("a field of this table").explain(value)
+    }
+
+    #[test]
+    fn parts_are_within_their_field_and_do_not_overlap() {
+        for field in CONTROLLER.iter().chain(NAMESPACE) {
+            let mut above = field.bits;
+            for Part { high, low, meaning } in field.parts {
+                assert!(low <= high && *high < above, "{} [{high}:{low}]", field.key);
+                above = *low;
+                if let Meaning::Code(_, values) = meaning {
+                    assert!(values.len() <= 1 << (high - low + 1), "{}", field.key);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn each_bit_has_its_meaning() {
+        assert_eq!(
+            explain(CONTROLLER, "cmic", 0b1010),
+            "  [3:3] : 0x1\tAsymmetric Namespace Access Reporting: supported\n  \
+             [2:2] : 0\tnot of an SR-IOV virtual function\n  \
+             [1:1] : 0x1\ttwo or more controllers\n  \
+             [0:0] : 0\tone port\n"
+        );
+        assert_eq!(
+            explain(NAMESPACE, "dlfeat", 0b1001),
+            "  [4:4] : 0\tguard of deallocated blocks: FFFFh\n  \
+             [3:3] : 0x1\tthe Deallocate bit of Write Zeroes: supported\n  \
+             [2:0] : 0x1\tdeallocated blocks read as: 00h\n"
+        );
+    }
+
+    #[test]
+    fn numbers_are_those_of_their_bits() {
+        for (fields, key, value, expected) in [
+            (
+                CONTROLLER,
+                "ver",
+                0x0002_0100,
+                "[31:0] : 0x20100\tNVMe 2.1.0\n",
+            ),
+            (CONTROLLER, "frmw", 0x17, "[3:1] : 0x3\tfirmware slots: 3\n"),
+            (
+                CONTROLLER,
+                "sqes",
+                0x76,
+                "[7:4] : 0x7\tlargest entry: 128 bytes\n",
+            ),
+            (
+                CONTROLLER,
+                "cqes",
+                0x44,
+                "[3:0] : 0x4\trequired entry: 16 bytes\n",
+            ),
+            (CONTROLLER, "wctemp", 343, "[15:0] : 0x157\t70 °C (343 K)\n"),
+            (
+                CONTROLLER,
+                "rrls",
+                0x8010,
+                "[15:0] : 0x8010\tread recovery levels: 4, 15\n",
+            ),
+            (
+                CONTROLLER,
+                "rpmbs",
+                0x0102_0001,
+                "[31:24] : 0x1\taccess size: 1024 bytes\n",
+            ),
+            (
+                CONTROLLER,
+                "vwc",
+                0x7,
+                "[2:1] : 0x3\tFlush of all namespaces: supported\n",
+            ),
+            (
+                CONTROLLER,
+                "sgls",
+                0x10_0005,
+                "[1:0] : 0x1\tSGLs: supported\n",
+            ),
+            (
+                NAMESPACE,
+                "flbas",
+                0x23,
+                "[6:5] : 0x1\tLBA format, upper bits: 1\n",
+            ),
+            (
+                NAMESPACE,
+                "fpi",
+                0x99,
+                "[6:0] : 0x19\tleft to format: 25 %\n",
+            ),
+        ] {
+            let lines = explain(fields, key, value);
+            assert!(lines.contains(expected), "{key}: {lines}");
+        }
+    }
+
+    #[test]
+    fn reserved_codes_and_bits_are_called_so() {
+        let vwc = explain(CONTROLLER, "vwc", 0b1010);
+        assert!(
+            vwc.contains("[2:1] : 0x1\tFlush of all namespaces: reserved\n"),
+            "{vwc}"
+        );
+        assert!(
+            vwc.ends_with("  [7:0] : 0x8\treserved bits that are set\n"),
+            "{vwc}"
+        );
+        let cntrltype = explain(CONTROLLER, "cntrltype", 9);
+        assert_eq!(cntrltype, "  [7:0] : 0x9\tcontroller type: reserved\n");
+        assert!(!explain(CONTROLLER, "oncs", 0x1ff).contains("reserved bits"));
+    }
+}

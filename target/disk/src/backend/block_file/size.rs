@@ -1,0 +1,96 @@
+//! How large the disk is, and whether a file is still what was exported.
+
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{AtFlags, StatxFlags};
+use rustix::io::Errno;
+
+use super::BlockFile;
+use crate::backend::health;
+
+impl BlockFile {
+    /// Its bytes now. Blocks as long as the disk, or its server, takes.
+    pub(in crate::backend) fn measure(&self) -> io::Result<u64> {
+        let bytes = (&*self.file).seek(SeekFrom::End(0))?;
+        if self.can_grow {
+            let names = self.file.metadata()?.nlink();
+            self.health.count_names(&self.path, names);
+        }
+        Ok(bytes)
+    }
+
+    /// The file system that it is a file of.
+    pub(in crate::backend) fn file_system(&self) -> Option<u64> {
+        let (device, _) = self.place();
+        self.can_grow.then_some(device)
+    }
+
+    /// Looks whether the file has its size and its name still. Blocks as long as the file's
+    /// server takes. Returns whether it was found cut short, which was not known.
+    pub(in crate::backend) fn look(&self) -> bool {
+        if !self.can_grow {
+            return false;
+        }
+        let wanted = StatxFlags::SIZE | StatxFlags::NLINK;
+        match rustix::fs::statx(&*self.file, c"", AtFlags::EMPTY_PATH, wanted) {
+            Ok(found) => {
+                self.health.count_names(&self.path, found.stx_nlink.into());
+                self.compare_size(found.stx_size)
+            }
+            // A server's word for a file that was deleted there.
+            Err(Errno::STALE) => {
+                self.health.count_names(&self.path, 0);
+                false
+            }
+            // Commands fail as well, and report it.
+            Err(_) => false,
+        }
+    }
+
+    /// Takes over this size; returns whether it changed.
+    pub(in crate::backend) fn accept_size(&self, bytes: u64) -> bool {
+        let blocks = bytes / u64::from(self.block_bytes);
+        let before = self.blocks.swap(blocks, Ordering::Relaxed);
+        let changed = before != blocks;
+        if changed {
+            health::warn_of_size(&self.path, self.block_bytes, bytes, before);
+        }
+        if self.health.is_cut() {
+            self.health.size_accepted();
+            // Cause: a reload.
+            tracing::warn!(
+                path = %self.path.display(), blocks,
+                "the disk was found cut short: what was cut off is lost, and reads as zeroes \
+                 where it has grown again"
+            );
+        }
+        changed
+    }
+
+    /// Takes over the size as it is now; returns whether it changed.
+    #[cfg(test)]
+    pub(crate) fn refresh(&self) -> io::Result<bool> {
+        Ok(self.accept_size(self.measure()?))
+    }
+
+    /// Looks whether the file still has the size that its namespace shows.
+    pub(super) fn check_size(&self) {
+        if !self.can_grow {
+            return;
+        }
+        // From the inode in memory: this waits for no disk and no server.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        if let Ok(found) = rustix::fs::statx(&*self.file, c"", flags, StatxFlags::SIZE) {
+            self.compare_size(found.stx_size);
+        }
+    }
+
+    /// Compares the file's bytes with those of the namespace. Returns whether it was found cut
+    /// short, which was not known.
+    fn compare_size(&self, bytes: u64) -> bool {
+        let expected = self.blocks.load(Ordering::Relaxed) * u64::from(self.block_bytes);
+        bytes < expected && self.health.cut_short(&self.path, expected)
+    }
+}

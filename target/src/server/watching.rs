@@ -1,0 +1,395 @@
+//! Files that are cut short or deleted are noticed, though no host uses them.
+//!
+//! Every few seconds each file is looked at, on a thread of its own. The server of a file system
+//! may keep a look for as long as it likes: the thread that waits for it stays with that file
+//! system, and a new one looks at the others. So each file system that hangs keeps one thread, and
+//! no reactor, no connection and no other file system waits for it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::namespace::{Entry, Namespace, NamespaceTable};
+use crate::panics::{Part, confine_part};
+use crate::registry::{Registry, SubsystemShared};
+
+/// From the end of one round of looks to the next round, at least and at most.
+const PAUSE_MIN: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// A pause is so many times as long as the round before it, within those limits: a round over ten
+/// thousand files costs little of a core.
+const PAUSES_PER_ROUND: u32 = 100;
+
+/// How long a look may take before other file systems are looked at without it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// File systems that hang at a time. While there are so many, nothing is looked at.
+const HANGING_MAX: usize = 64;
+
+/// The thread that has files looked at. Dropped, it ends.
+#[derive(Debug)]
+pub(super) struct Watch {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Begins to look at the files of these subsystems.
+    pub(super) fn start(registry: &Arc<Registry>) -> io::Result<Self> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let mut files = Files::of(registry);
+        let mut rounds = Rounds::new(Arc::clone(&is_over));
+        let thread = thread::Builder::new().name("watch".into());
+        let thread = thread.spawn(move || {
+            while !rounds.is_over() {
+                let before = Instant::now();
+                rounds.look_at(files.now());
+                let pause = before.elapsed() * PAUSES_PER_ROUND;
+                rounds.pause(pause.clamp(PAUSE_MIN, PAUSE_MAX));
+            }
+        })?;
+        Ok(Self {
+            is_over,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Watch {
+    /// Looks that do not hang have ended then.
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // If it panicked, the process has ended by that.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Something to look at, which may take its time.
+trait Look: Send + Sync + 'static {
+    fn look(&self);
+    /// As the log has it.
+    fn name(&self) -> String;
+}
+
+/// The file of a namespace. One that was removed meanwhile is not looked at.
+struct File {
+    subsystem: Weak<SubsystemShared>,
+    namespace: Weak<Namespace>,
+}
+
+impl Look for File {
+    fn look(&self) {
+        let Some(namespace) = self.namespace.upgrade() else {
+            return;
+        };
+        let has_failed = confine_part(Part::Open, || namespace.backend.look());
+        if has_failed == Some(true)
+            && let Some(subsystem) = self.subsystem.upgrade()
+        {
+            subsystem.show_losses();
+        }
+    }
+
+    fn name(&self) -> String {
+        let namespace = self.namespace.upgrade();
+        namespace.map_or_else(String::new, |namespace| namespace.backing.clone())
+    }
+}
+
+/// What there is to look at, by file system.
+type ByFileSystem<F> = BTreeMap<u64, Arc<Vec<F>>>;
+
+/// The files that are exported. It keeps no namespace alive: a disk closes when it is removed. And
+/// it allocates nothing while namespaces stay as they are.
+struct Files {
+    registry: Weak<Registry>,
+    /// Where `all` is from: while this points to a table, no other table has its address.
+    tables: Vec<Weak<NamespaceTable>>,
+    all: ByFileSystem<File>,
+    /// Empty; memory for the subsystems of a round.
+    subsystems: Vec<Arc<SubsystemShared>>,
+}
+
+impl Files {
+    fn of(registry: &Arc<Registry>) -> Self {
+        Self {
+            registry: Arc::downgrade(registry),
+            tables: Vec::new(),
+            all: ByFileSystem::new(),
+            subsystems: Vec::new(),
+        }
+    }
+
+    /// Those that are exported now.
+    fn now(&mut self) -> &ByFileSystem<File> {
+        if let Some(registry) = self.registry.upgrade() {
+            registry.append_to(&mut self.subsystems);
+        }
+        let tables = self.subsystems.iter().map(|one| one.namespaces());
+        let is_known = |(known, table): (&Weak<NamespaceTable>, Arc<NamespaceTable>)| {
+            std::ptr::eq(known.as_ptr(), Arc::as_ptr(&table))
+        };
+        let count = self.subsystems.len();
+        if self.tables.len() != count || !self.tables.iter().zip(tables).all(is_known) {
+            self.read();
+        }
+        self.subsystems.clear();
+        &self.all
+    }
+
+    fn read(&mut self) {
+        let mut all: BTreeMap<u64, Vec<File>> = BTreeMap::new();
+        self.tables.clear();
+        for subsystem in &self.subsystems {
+            let table = subsystem.namespaces();
+            for Entry { namespace, .. } in &table.namespaces {
+                if let Some(file_system) = namespace.backend.file_system() {
+                    all.entry(file_system).or_default().push(File {
+                        subsystem: Arc::downgrade(subsystem),
+                        namespace: Arc::downgrade(namespace),
+                    });
+                }
+            }
+            self.tables.push(Arc::downgrade(&table));
+        }
+        let shared = all.into_iter().map(|(at, files)| (at, Arc::new(files)));
+        self.all = shared.collect();
+    }
+}
+
+/// Rounds of looks.
+struct Rounds<F> {
+    is_over: Arc<AtomicBool>,
+    /// One that waits for a task.
+    idle: Option<Looker<F>>,
+    /// By file system.
+    hanging: HashMap<u64, Looker<F>>,
+}
+
+impl<F: Look> Rounds<F> {
+    fn new(is_over: Arc<AtomicBool>) -> Self {
+        Self {
+            is_over,
+            idle: None,
+            hanging: HashMap::new(),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    fn pause(&self, time: Duration) {
+        let end = Instant::now() + time;
+        while !self.is_over() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            thread::park_timeout(left);
+        }
+    }
+
+    /// Looks at all of these, except where a file system hangs.
+    fn look_at(&mut self, all: &ByFileSystem<F>) {
+        self.hanging.retain(|_, looker| looker.hangs());
+        for (&file_system, files) in all {
+            if self.is_over() || self.hanging.len() >= HANGING_MAX {
+                return;
+            }
+            if self.hanging.contains_key(&file_system) {
+                continue;
+            }
+            let looker = self.idle.take().map_or_else(Looker::start, Ok);
+            let Ok(looker) = looker else {
+                // The system has no thread for it now: the next round tries again.
+                return;
+            };
+            match looker.look_at(files, &self.is_over) {
+                Ok(()) => self.idle = Some(looker),
+                Err(_) if self.is_over() => {}
+                Err(at) => {
+                    // Cause: a file system that hangs, once until it returns.
+                    tracing::warn!(
+                        path = files[at].name(),
+                        "the file system does not report the size of a file: until it does, files \
+                         there that are cut short or deleted are not noticed; look for a server \
+                         that does not answer"
+                    );
+                    self.hanging.insert(file_system, looker);
+                }
+            }
+        }
+    }
+}
+
+/// A thread that looks. When this is dropped it ends as soon as the look that it waits for returns.
+struct Looker<F> {
+    tasks: SyncSender<Arc<Vec<F>>>,
+    ended: Receiver<()>,
+    /// What of its task it looks at.
+    at: Arc<AtomicUsize>,
+}
+
+impl<F: Look> Looker<F> {
+    fn start() -> io::Result<Self> {
+        // One task at a time.
+        let (tasks, waiting) = sync_channel::<Arc<Vec<F>>>(1);
+        let (end, ended) = sync_channel(1);
+        let at = Arc::new(AtomicUsize::new(0));
+        let progress = Arc::clone(&at);
+        let thread = thread::Builder::new().name("looker".into());
+        thread.spawn(move || {
+            for files in waiting {
+                for (at, file) in files.iter().enumerate() {
+                    progress.store(at, Ordering::Relaxed);
+                    file.look();
+                }
+                if end.send(()).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { tasks, ended, at })
+    }
+
+    /// Looks at all of these.
+    ///
+    /// # Errors
+    /// All is over, or the look at this one hangs.
+    fn look_at(&self, files: &Arc<Vec<F>>, is_over: &AtomicBool) -> Result<(), usize> {
+        self.at.store(0, Ordering::Relaxed);
+        self.tasks
+            .send(Arc::clone(files))
+            .expect("the thread is there as long as this");
+        let mut before = None;
+        loop {
+            let ended = self.ended.recv_timeout(PATIENCE);
+            let at = self.at.load(Ordering::Relaxed);
+            match ended {
+                Ok(()) => return Ok(()),
+                // One look after the other returns, slowly.
+                Err(RecvTimeoutError::Timeout)
+                    if before != Some(at) && !is_over.load(Ordering::Relaxed) => {}
+                Err(_) => return Err(at),
+            }
+            before = Some(at);
+        }
+    }
+
+    /// Whether it still waits for a look that took too long.
+    fn hangs(&self) -> bool {
+        matches!(self.ended.try_recv(), Err(TryRecvError::Empty))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Condvar, Mutex};
+
+    /// A file that can be made to hang, and counts its looks.
+    #[derive(Default)]
+    struct Fake {
+        hangs: Mutex<bool>,
+        changed: Condvar,
+        looks: AtomicUsize,
+    }
+
+    impl Fake {
+        fn new(hangs: bool) -> Arc<Self> {
+            Arc::new(Self {
+                hangs: Mutex::new(hangs),
+                ..Self::default()
+            })
+        }
+
+        fn release(&self) {
+            *self.hangs.lock().unwrap() = false;
+            self.changed.notify_all();
+        }
+
+        fn looks(&self) -> usize {
+            self.looks.load(Ordering::Relaxed)
+        }
+    }
+
+    impl Look for Arc<Fake> {
+        fn look(&self) {
+            let hangs = self.hangs.lock().unwrap();
+            drop(self.changed.wait_while(hangs, |hangs| *hangs).unwrap());
+            self.looks.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn name(&self) -> String {
+            "fake".to_owned()
+        }
+    }
+
+    fn on<const N: usize>(all: [(u64, &[&Arc<Fake>]); N]) -> ByFileSystem<Arc<Fake>> {
+        let files = |files: &[&Arc<Fake>]| files.iter().copied().cloned().collect();
+        let shared = |of| Arc::new(files(of));
+        all.into_iter()
+            .map(|(file_system, of)| (file_system, shared(of)))
+            .collect()
+    }
+
+    /// Turns until then, with a bound: a thread of a busy machine may be late by any time.
+    fn until(what: &str, mut turn: impl FnMut() -> bool) {
+        let end = Instant::now() + Duration::from_secs(120);
+        while !turn() {
+            assert!(Instant::now() < end, "{what}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_file_system_that_hangs_keeps_one_thread_and_no_other_file_system() {
+        let (hung, behind, other) = (Fake::new(true), Fake::new(false), Fake::new(false));
+        let all = on([(1, &[&hung, &behind]), (2, &[&other])]);
+        let mut rounds = Rounds::new(Arc::default());
+        until("looks beside the one that hangs", || {
+            rounds.look_at(&all);
+            other.looks() > 3
+        });
+        assert_eq!((hung.looks(), behind.looks()), (0, 0));
+        assert!(rounds.hanging.contains_key(&1));
+        hung.release();
+        until("the return of the look that hung", || {
+            rounds.look_at(&on([]));
+            !rounds.hanging.contains_key(&1)
+        });
+        // One look had begun: none waited behind it.
+        assert_eq!((hung.looks(), behind.looks()), (1, 1));
+        until("looks there", || {
+            rounds.look_at(&all);
+            hung.looks() > 1 && behind.looks() > 1
+        });
+    }
+
+    #[test]
+    fn nothing_is_looked_at_while_too_many_file_systems_hang() {
+        let mut rounds = Rounds::new(Arc::default());
+        let hung = Fake::new(true);
+        for file_system in 0..HANGING_MAX as u64 {
+            let looker = Looker::start().unwrap();
+            looker
+                .tasks
+                .send(Arc::new(vec![Arc::clone(&hung)]))
+                .unwrap();
+            rounds.hanging.insert(file_system, looker);
+        }
+        let other = Fake::new(false);
+        rounds.look_at(&on([(1000, &[&other])]));
+        assert_eq!(other.looks(), 0);
+        hung.release();
+    }
+}
