@@ -12,6 +12,7 @@ const NAMESPACE: NamespaceView = NamespaceView {
     nsze: 1 << 30,
     lbads: 9,
     write_protected: false,
+    write_uncorrectable: false,
 };
 
 fn limits() -> IoLimits {
@@ -19,6 +20,7 @@ fn limits() -> IoLimits {
         mdts_bytes: 1 << 20,
         wzsl_bytes: None,
         vsl_bytes: None,
+        wusl_bytes: None,
         oncs: Oncs(0).with_write_zeroes(true).with_compare(true),
         vwc: Vwc(0),
     }

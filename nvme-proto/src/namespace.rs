@@ -37,6 +37,8 @@ pub struct Namespace {
     pub protection: WriteProtectionState,
     /// Deallocating blocks frees space, and they read as zeroes then.
     pub deallocates: bool,
+    /// Its disk has Write Uncorrectable.
+    pub write_uncorrectable: bool,
     /// The sizes in which it works best, if they are known.
     pub preferred: Option<Preferred>,
     /// What a write is atomic in.
@@ -99,6 +101,7 @@ impl Namespace {
             nsze: self.blocks,
             lbads: self.block_shift,
             write_protected: self.is_protected(),
+            write_uncorrectable: self.write_uncorrectable,
         }
     }
 }
@@ -331,6 +334,15 @@ impl Namespaces {
     /// Whether the target keeps the protection of any.
     pub(crate) fn keep_protection(&self) -> bool {
         self.iter().any(|namespace| namespace.keeps_protection)
+    }
+
+    /// Whether some are `seen`, and each of those has Write Uncorrectable.
+    pub(crate) fn write_uncorrectable(&self, seen: impl Fn(u32) -> bool) -> bool {
+        let mut seen = self
+            .iter()
+            .filter(|namespace| seen(namespace.nsid))
+            .peekable();
+        seen.peek().is_some() && seen.all(|namespace| namespace.write_uncorrectable)
     }
 
     /// Sets what a host asks for. `Some`: the target has to carry it out, and ends it by this

@@ -212,7 +212,7 @@ proptest! {
             range[6..8].fill(0);
             range[10..16].fill(0);
         }
-        let namespace = NamespaceView { nsze, lbads: 9, write_protected: false };
+        let namespace = NamespaceView { nsze, lbads: 9, write_protected: false, write_uncorrectable: false };
         if let Ok(ranges) = DatasetRanges::parse(&data, &namespace) {
             for range in ranges.iter() {
                 prop_assert!(exists(range, &namespace) && range.blocks > 0);
@@ -250,7 +250,9 @@ proptest! {
                 prop_assert!(bytes <= u64::from(limits.mdts_bytes));
                 bytes
             }
-            Operation::Verify(access) | Operation::WriteZeroes { access, .. } => {
+            Operation::Verify(access)
+            | Operation::WriteZeroes { access, .. }
+            | Operation::WriteUncorrectable(access) => {
                 prop_assert!(exists(access.range, &namespace.unwrap()));
                 0
             }
@@ -269,7 +271,7 @@ proptest! {
         prop_assert!(in_bounds(&command.transfer, in_capsule_bytes));
         let changes = matches!(
             command.operation,
-            Operation::Write(_) | Operation::WriteZeroes { .. }
+            Operation::Write(_) | Operation::WriteZeroes { .. } | Operation::WriteUncorrectable(_)
                 | Operation::DatasetManagement { deallocate: true, .. }
         );
         prop_assert!(!(changes && namespace.unwrap().write_protected));
@@ -303,9 +305,10 @@ fn has_the_right_direction(command: &IoCommand) -> bool {
                 DataTransfer::FromHost(_) | DataTransfer::InCapsule(_)
             )
         }
-        Operation::Verify(_) | Operation::WriteZeroes { .. } | Operation::Flush(_) => {
-            command.transfer == DataTransfer::None
-        }
+        Operation::Verify(_)
+        | Operation::WriteZeroes { .. }
+        | Operation::WriteUncorrectable(_)
+        | Operation::Flush(_) => command.transfer == DataTransfer::None,
     }
 }
 
@@ -382,11 +385,13 @@ fn sqes() -> impl Strategy<Value = Sqe> {
 fn namespaces() -> impl Strategy<Value = NamespaceView> {
     let sizes = prop_oneof![4 => Just(40u64), 1 => any::<u64>()];
     let shifts = prop_oneof![4 => Just(9u8), 1 => 9u8..=16];
-    (sizes, shifts, prop::bool::weighted(0.1)).prop_map(|(nsze, lbads, write_protected)| {
+    let flags = (prop::bool::weighted(0.1), any::<bool>());
+    (sizes, shifts, flags).prop_map(|(nsze, lbads, (write_protected, write_uncorrectable))| {
         NamespaceView {
             nsze,
             lbads,
             write_protected,
+            write_uncorrectable,
         }
     })
 }
@@ -398,6 +403,7 @@ fn limits() -> impl Strategy<Value = IoLimits> {
             mdts_bytes: 1 << mdts,
             wzsl_bytes: limit,
             vsl_bytes: limit,
+            wusl_bytes: limit,
             oncs: Oncs(oncs),
             vwc: Vwc(vwc),
         },

@@ -147,6 +147,7 @@ impl Namespace {
             nsze: geometry.blocks,
             lbads: geometry.block_bytes.trailing_zeros() as u8,
             write_protected: self.read_only,
+            write_uncorrectable: self.backend.writes_uncorrectable(),
         }
     }
 

@@ -86,6 +86,7 @@ impl Controller {
                 // As `io_limits` has them.
                 controller.vsl = common.limits().mdts;
                 controller.wzsl = common.limits().mdts;
+                controller.wusl = common.limits().mdts;
             }
             Cns::NAMESPACE_INDEPENDENT => {
                 if let Some(namespace) = self.find(common, nsid)? {
@@ -155,9 +156,22 @@ impl Controller {
         id.iorcsz.set(IORCSZ);
         id.msdbd = 1;
         match common.kind() {
-            Kind::Nvm => fill_nvm_controller(common, id),
+            Kind::Nvm => {
+                fill_nvm_controller(common, id);
+                let uncorrectable = self.has_write_uncorrectable(common);
+                id.oncs
+                    .set(oncs().with_write_uncorrectable(uncorrectable).0);
+            }
             Kind::Discovery => id.cntrltype = IdentifyController::CNTRLTYPE_DISCOVERY,
         }
+    }
+
+    /// Whether the controller announces Write Uncorrectable, which only some disks carry out: ONCS
+    /// is about all namespaces, so each that the host sees must have it.
+    pub(super) fn has_write_uncorrectable(&self, common: &Common) -> bool {
+        common
+            .namespaces
+            .write_uncorrectable(|nsid| self.sees(nsid))
     }
 
     fn fill_namespace(&self, namespace: &Namespace, id: &mut IdentifyNamespace) {
@@ -238,12 +252,11 @@ fn fill_nvm_controller(common: &Common, id: &mut IdentifyController) {
     id.nanagrpid.set(ANA_GROUPS_MAX);
     id.nn.set(nn);
     id.mnan.set(nn);
-    id.oncs.set(oncs().0);
     id.vwc = vwc(common).0;
     id.nwpc = nwpc(common.namespaces.keep_protection());
 }
 
-/// ONCS: the optional commands.
+/// ONCS: the optional commands that every namespace has.
 fn oncs() -> Oncs {
     Oncs(0)
         .with_compare(true)
@@ -269,6 +282,7 @@ pub(crate) fn io_limits(common: &Common) -> IoLimits {
         // They move no data, but cost as if they did: MDTS holds for them too.
         wzsl_bytes: Some(mdts_bytes),
         vsl_bytes: Some(mdts_bytes),
+        wusl_bytes: Some(mdts_bytes),
         oncs: oncs(),
         vwc: vwc(common),
     }

@@ -69,6 +69,7 @@ mod tests {
         nsze: 1000,
         lbads: 9,
         write_protected: false,
+        write_uncorrectable: false,
     };
 
     fn data(ranges: &[(u64, u32)]) -> Vec<u8> {

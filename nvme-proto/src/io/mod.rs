@@ -67,6 +67,8 @@ pub enum Operation {
         /// DEAC: deallocate them if that makes them read as zeroes.
         deallocate: bool,
     },
+    /// Make blocks unreadable, until they are written again (NVM, 3.2.7).
+    WriteUncorrectable(BlockAccess),
     /// Make what was written before durable (Base, 7.1).
     Flush(FlushScope),
     /// Ranges that the host says something of (NVM, 3.2.3).
@@ -93,6 +95,8 @@ pub enum OperationKind {
     Verify,
     /// [`Operation::WriteZeroes`].
     WriteZeroes,
+    /// [`Operation::WriteUncorrectable`].
+    WriteUncorrectable,
     /// [`Operation::DatasetManagement`].
     DatasetManagement {
         /// AD.
@@ -112,6 +116,7 @@ impl Operation {
             Self::Compare(_) => OperationKind::Compare,
             Self::Verify(_) => OperationKind::Verify,
             Self::WriteZeroes { .. } => OperationKind::WriteZeroes,
+            Self::WriteUncorrectable(_) => OperationKind::WriteUncorrectable,
             Self::DatasetManagement { deallocate, .. } => {
                 OperationKind::DatasetManagement { deallocate }
             }
@@ -125,7 +130,7 @@ impl OperationKind {
     #[inline]
     pub const fn changes(self) -> bool {
         match self {
-            Self::Write | Self::WriteZeroes => true,
+            Self::Write | Self::WriteZeroes | Self::WriteUncorrectable => true,
             Self::DatasetManagement { deallocate } => deallocate,
             Self::Read | Self::Flush(_) | Self::Compare | Self::Verify => false,
         }
@@ -170,6 +175,8 @@ pub struct NamespaceView {
     pub lbads: u8,
     /// Whether writes are refused.
     pub write_protected: bool,
+    /// Whether its disk has Write Uncorrectable.
+    pub write_uncorrectable: bool,
 }
 
 /// What parsing must know of a controller: what it says of itself in Identify.
@@ -181,6 +188,8 @@ pub struct IoLimits {
     pub wzsl_bytes: Option<u32>,
     /// Bytes of the longest Verify (VSL), if limited.
     pub vsl_bytes: Option<u32>,
+    /// Bytes of the longest Write Uncorrectable (WUSL), if limited.
+    pub wusl_bytes: Option<u32>,
     /// ONCS: which optional commands there are.
     pub oncs: Oncs,
     /// VWC: whether a Flush may have NSID FFFFFFFFh.
@@ -227,6 +236,12 @@ impl IoCommand {
             NvmOpcode::WRITE_ZEROES if oncs.write_zeroes() => parser.write_zeroes()?,
             NvmOpcode::DATASET_MANAGEMENT if oncs.dataset_management() => {
                 parser.dataset_management()?
+            }
+            // By the namespace: ONCS announces it only if all have it.
+            NvmOpcode::WRITE_UNCORRECTABLE
+                if namespace.is_some_and(|namespace| namespace.write_uncorrectable) =>
+            {
+                parser.write_uncorrectable()?
             }
             _ => return Err(INVALID_OPCODE),
         };
@@ -278,6 +293,8 @@ impl NamespaceView {
 /// Bits of CDW12 of the commands that name blocks.
 mod cdw12 {
     pub(super) const NLB: u32 = 0xffff;
+    /// All but NLB, of Write Uncorrectable: DTYPE and reserved bits.
+    pub(super) const ABOVE_NLB: u32 = !NLB;
     /// DTYPE and reserved bits: directives are not supported.
     pub(super) const RESERVED: u32 = 0x02ff_0000;
     /// DEAC, of Write Zeroes alone.
@@ -342,6 +359,20 @@ impl<'a> Parser<'a> {
         let deallocate = self.sqe.cdw12.get() & cdw12::DEAC != 0;
         Ok((
             Operation::WriteZeroes { access, deallocate },
+            DataTransfer::none(self.sqe)?,
+        ))
+    }
+
+    fn write_uncorrectable(self) -> Parsed {
+        check_header(self.sqe)?;
+        self.check_writable()?;
+        if self.sqe.cdw12.get() & cdw12::ABOVE_NLB != 0 {
+            return Err(INVALID_FIELD);
+        }
+        let (access, bytes) = self.block_access(0)?;
+        check_limit(bytes, self.limits.wusl_bytes)?;
+        Ok((
+            Operation::WriteUncorrectable(access),
             DataTransfer::none(self.sqe)?,
         ))
     }
@@ -453,7 +484,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// NVM, figure 102: a command beyond WZSL or VSL is aborted with Invalid Field.
+/// NVM, figure 102: a command beyond WZSL, VSL or WUSL is aborted with Invalid Field.
 fn check_limit(bytes: u64, limit: Option<u32>) -> Result<(), Status> {
     match limit {
         Some(limit) if bytes > u64::from(limit) => Err(INVALID_FIELD),

@@ -6,6 +6,7 @@ const NAMESPACE: NamespaceView = NamespaceView {
     nsze: 1000,
     lbads: 9,
     write_protected: false,
+    write_uncorrectable: true,
 };
 const PROTECTED: NamespaceView = NamespaceView {
     write_protected: true,
@@ -17,6 +18,7 @@ fn limits() -> IoLimits {
         mdts_bytes: 128 << 10,
         wzsl_bytes: None,
         vsl_bytes: None,
+        wusl_bytes: None,
         oncs: Oncs(0)
             .with_compare(true)
             .with_dataset_management(true)
@@ -232,13 +234,18 @@ fn mdts_binds_transfers_and_nothing_else() {
 }
 
 #[test]
-fn write_zeroes_and_verify_have_limits_of_their_own() {
+fn commands_that_move_nothing_have_limits_of_their_own() {
     let limits = IoLimits {
         wzsl_bytes: Some(4096),
         vsl_bytes: Some(8192),
+        wusl_bytes: Some(2048),
         ..limits()
     };
-    for (opcode, most) in [(NvmOpcode::WRITE_ZEROES, 8), (NvmOpcode::VERIFY, 16)] {
+    for (opcode, most) in [
+        (NvmOpcode::WRITE_ZEROES, 8),
+        (NvmOpcode::VERIFY, 16),
+        (NvmOpcode::WRITE_UNCORRECTABLE, 4),
+    ] {
         let parse =
             |blocks| IoCommand::parse(&command(opcode, 0, blocks), 0, Some(&NAMESPACE), &limits);
         assert!(parse(most).is_ok(), "{opcode}");
@@ -251,7 +258,7 @@ fn the_largest_nlb_does_not_overflow() {
     let huge = NamespaceView {
         nsze: u64::MAX,
         lbads: 16,
-        write_protected: false,
+        ..NAMESPACE
     };
     for opcode in BLOCK_COMMANDS {
         let sqe = command(opcode, u64::MAX - 0x1_0000, 0x1_0000);
@@ -281,6 +288,33 @@ fn write_zeroes_may_deallocate() {
 }
 
 #[test]
+fn write_uncorrectable_is_for_namespaces_that_have_it() {
+    let mut sqe = command(NvmOpcode::WRITE_UNCORRECTABLE, 3, 4);
+    let parsed = parse(&sqe).unwrap();
+    assert_eq!(
+        parsed.operation,
+        Operation::WriteUncorrectable(access(3, 4))
+    );
+    assert_eq!(parsed.transfer, DataTransfer::None);
+    let without = NamespaceView {
+        write_uncorrectable: false,
+        ..NAMESPACE
+    };
+    for namespace in [None, Some(&without)] {
+        let parsed = IoCommand::parse(&sqe, 0, namespace, &limits());
+        assert_eq!(parsed, Err(INVALID_OPCODE), "{namespace:?}");
+    }
+    assert_eq!(
+        parse(&command(NvmOpcode::WRITE_UNCORRECTABLE, 997, 4)),
+        Err(LBA_OUT_OF_RANGE)
+    );
+    for bit in 16..32 {
+        sqe.cdw12 = U32::new(1 << bit);
+        assert_eq!(parse(&sqe), Err(INVALID_FIELD), "CDW12 bit {bit}");
+    }
+}
+
+#[test]
 fn a_protected_namespace_refuses_what_changes_it() {
     for (sqe, refused) in [
         (command(NvmOpcode::READ, 0, 1), false),
@@ -289,6 +323,7 @@ fn a_protected_namespace_refuses_what_changes_it() {
         (flush(), false),
         (command(NvmOpcode::WRITE, 0, 1), true),
         (command(NvmOpcode::WRITE_ZEROES, 0, 1), true),
+        (command(NvmOpcode::WRITE_UNCORRECTABLE, 0, 1), true),
         (dataset_management(1), true),
     ] {
         let parsed = IoCommand::parse(&sqe, 4096, Some(&PROTECTED), &limits());
@@ -408,7 +443,11 @@ fn commands_that_oncs_does_not_announce() {
     };
     for opcode in (0..=u8::MAX).map(NvmOpcode) {
         let mandatory = [NvmOpcode::READ, NvmOpcode::WRITE, NvmOpcode::FLUSH].contains(&opcode);
-        let refused = IoCommand::parse(&command(opcode, 0, 1), 0, Some(&NAMESPACE), &bare)
+        let namespace = NamespaceView {
+            write_uncorrectable: false,
+            ..NAMESPACE
+        };
+        let refused = IoCommand::parse(&command(opcode, 0, 1), 0, Some(&namespace), &bare)
             == Err(INVALID_OPCODE);
         assert_eq!(refused, !mandatory, "{opcode}");
     }

@@ -60,6 +60,7 @@ pub(crate) fn namespace(nsid: u32) -> Namespace {
         keeps_protection: false,
         protection: WriteProtectionState::NONE,
         deallocates: true,
+        write_uncorrectable: false,
         preferred: None,
         atomic: Atomic::BLOCK,
     }

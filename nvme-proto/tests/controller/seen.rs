@@ -5,8 +5,8 @@ use nvme_proto::namespace::{Namespace, NsidSet};
 use nvme_proto::subsystem::{HostAccess, Subsystem};
 use nvme_proto::wire::aen::AsyncEvent;
 use nvme_proto::wire::feature::AsyncEventConfig;
-use nvme_proto::wire::identify::Cns;
-use nvme_proto::wire::log::{AnaGroup, AnaLogHeader};
+use nvme_proto::wire::identify::{Cns, IdentifyController, Oncs};
+use nvme_proto::wire::log::{AnaGroup, AnaLogHeader, CommandEffects, CommandEffectsLog};
 use nvme_proto::wire::{NSID_ALL, Status, U32};
 
 use crate::rig::*;
@@ -42,6 +42,41 @@ fn rig() -> Rig {
 fn nsids(data: &[u8]) -> Vec<u32> {
     let nsids = data.chunks_exact(4).map(|nsid| read::<U32>(nsid).get());
     nsids.take_while(|nsid| *nsid != 0).collect()
+}
+
+/// What the controller announces: by ONCS, and by the commands log.
+fn announces_write_uncorrectable(rig: &mut Rig) -> (bool, bool) {
+    const WRITE_UNCORRECTABLE: usize = 0x04;
+    let id: IdentifyController = rig.identify_as(Cns::CONTROLLER, 0);
+    let effects: CommandEffectsLog = read(&rig.log(0x05, 4096));
+    let effects = CommandEffects(effects.iocs[WRITE_UNCORRECTABLE].get());
+    assert_eq!(effects.csupp(), effects.lbcc());
+    (Oncs(id.oncs.get()).write_uncorrectable(), effects.csupp())
+}
+
+#[test]
+fn write_uncorrectable_is_announced_if_all_that_the_host_sees_have_it() {
+    let mut rig = Rig::connected(Subsystem::new(settings()), 5000);
+    rig.enable();
+    let able = |nsid| Namespace {
+        write_uncorrectable: true,
+        ..namespace(nsid)
+    };
+    let add = |rig: &mut Rig, namespace: Namespace, hosts: &HostAccess| {
+        let actions = &mut Vec::new();
+        let added = rig.subsystem.add_namespace_for(namespace, hosts, actions);
+        added.unwrap();
+    };
+    assert_eq!(announces_write_uncorrectable(&mut rig), (false, false));
+    add(&mut rig, able(1), &HostAccess::Any);
+    assert_eq!(announces_write_uncorrectable(&mut rig), (true, true));
+    add(&mut rig, namespace(2), &HostAccess::only([nqn(OTHER)]));
+    assert_eq!(announces_write_uncorrectable(&mut rig), (true, true));
+    add(&mut rig, namespace(3), &HostAccess::Any);
+    assert_eq!(announces_write_uncorrectable(&mut rig), (false, false));
+    let removed = rig.subsystem.remove_namespace(3, &mut Vec::new());
+    removed.unwrap();
+    assert_eq!(announces_write_uncorrectable(&mut rig), (true, true));
 }
 
 /// The groups of the ANA log, with their namespaces.

@@ -251,6 +251,7 @@ fn io_commands_of_a_linux_host_are_accepted() {
         mdts_bytes: 1 << 20,
         wzsl_bytes: None,
         vsl_bytes: None,
+        wusl_bytes: None,
         oncs: Oncs(0)
             .with_compare(true)
             .with_write_zeroes(true)
@@ -296,5 +297,6 @@ fn namespace_of(session: &Session, nsid: u32) -> NamespaceView {
         nsze: identify.nsze.get(),
         lbads: identify.lba_format().unwrap().lbads,
         write_protected: false,
+        write_uncorrectable: false,
     }
 }

@@ -25,6 +25,7 @@ pub(crate) const STATUS: i32 = 1 << 16;
 const FLUSH: u8 = 0x00;
 const WRITE: u8 = 0x01;
 const READ: u8 = 0x02;
+const WRITE_UNCORRECTABLE: u8 = 0x04;
 const COMPARE: u8 = 0x05;
 const WRITE_ZEROES: u8 = 0x08;
 const DATASET_MANAGEMENT: u8 = 0x09;
@@ -82,6 +83,10 @@ impl Command {
     pub(crate) fn write_zeroes(nsid: u32, blocks: Blocks, deallocate: bool, durable: bool) -> Self {
         let deallocate = if deallocate { DEAC } else { 0 };
         Self::on_blocks(WRITE_ZEROES, nsid, blocks, fua(durable) | deallocate)
+    }
+
+    pub(crate) fn write_uncorrectable(nsid: u32, blocks: Blocks) -> Self {
+        Self::on_blocks(WRITE_UNCORRECTABLE, nsid, blocks, 0)
     }
 
     pub(crate) fn verify(nsid: u32, blocks: Blocks) -> Self {
@@ -187,6 +192,10 @@ mod tests {
             ),
             (Command::compare(3, BLOCKS), golden(0x05, 3, blocks(0))),
             (Command::verify(3, BLOCKS), golden(0x0c, 3, blocks(0))),
+            (
+                Command::write_uncorrectable(3, BLOCKS),
+                golden(0x04, 3, blocks(0)),
+            ),
             (
                 Command::write_zeroes(3, BLOCKS, false, false),
                 golden(0x08, 3, blocks(0)),

@@ -20,17 +20,19 @@ pub(crate) enum Op {
     Compare,
     Verify,
     WriteZeroes,
+    WriteUncorrectable,
     DatasetManagement,
 }
 
 impl Op {
-    pub(crate) const ALL: [(Self, &'static str); 7] = [
+    pub(crate) const ALL: [(Self, &'static str); 8] = [
         (Self::Read, "read"),
         (Self::Write, "write"),
         (Self::Flush, "flush"),
         (Self::Compare, "compare"),
         (Self::Verify, "verify"),
         (Self::WriteZeroes, "write_zeroes"),
+        (Self::WriteUncorrectable, "write_uncorrectable"),
         (Self::DatasetManagement, "dataset_management"),
     ];
 
@@ -44,6 +46,7 @@ impl Op {
             OperationKind::Compare => Self::Compare,
             OperationKind::Verify => Self::Verify,
             OperationKind::WriteZeroes => Self::WriteZeroes,
+            OperationKind::WriteUncorrectable => Self::WriteUncorrectable,
             OperationKind::DatasetManagement { .. } => Self::DatasetManagement,
         }
     }
@@ -197,7 +200,7 @@ pub(crate) struct Stages {
 #[repr(align(128))]
 pub(crate) struct NamespaceCounters {
     /// Commands that succeeded, by [`Op`].
-    pub(crate) ops: [Tally; 7],
+    pub(crate) ops: [Tally; 8],
     /// How long they took, by [`Class`].
     pub(crate) stages: [Stages; 3],
     pub(crate) in_progress: Gauge,

@@ -56,7 +56,9 @@ fn execute_io(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, kind: 
         },
         OperationKind::Compare => Some(io.scratch_span(request)),
         OperationKind::Verify if request.data.is_some() => Some(io.data_span(request)),
-        OperationKind::Verify | OperationKind::WriteZeroes => None,
+        OperationKind::Verify | OperationKind::WriteZeroes | OperationKind::WriteUncorrectable => {
+            None
+        }
         OperationKind::Flush(FlushScope::Namespace) => {
             queues.requests[id].block = Some(BlockIo::new(BlockOp::Flush, 0, 0, None));
             None

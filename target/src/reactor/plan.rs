@@ -100,7 +100,8 @@ fn plan_blocks(
         | Operation::Write(access)
         | Operation::Compare(access)
         | Operation::Verify(access)
-        | Operation::WriteZeroes { access, .. } => access,
+        | Operation::WriteZeroes { access, .. }
+        | Operation::WriteUncorrectable(access) => access,
         Operation::DatasetManagement { .. } => {
             let kept = matches!(transfer, DataTransfer::InCapsule(_));
             request.buffer_bytes = (if kept { 0 } else { transfer.length() }, 0);
@@ -129,6 +130,7 @@ fn plan_blocks(
                 deallocate,
                 durable,
             },
+            Operation::WriteUncorrectable(_) => BlockOp::WriteUncorrectable,
             _ => BlockOp::Read,
         };
         request.block = Some(BlockIo::new(op, offset, length, None));
@@ -147,7 +149,10 @@ fn buffers_for(
     let uses_ring = disk.backend().uses_ring();
     match (operation, transfer) {
         (Operation::Verify(_), _) if uses_ring => (length.min(VERIFY_BYTES), 0),
-        (Operation::Verify(_) | Operation::WriteZeroes { .. }, _) => (0, 0),
+        (
+            Operation::Verify(_) | Operation::WriteZeroes { .. } | Operation::WriteUncorrectable(_),
+            _,
+        ) => (0, 0),
         (Operation::Compare(_), _) if !disk.backend().compares() => {
             let kept = matches!(transfer, DataTransfer::InCapsule(_));
             (if kept { 0 } else { length }, length)

@@ -21,7 +21,7 @@ fn bill(request: &Request) -> Option<Bill> {
         OperationKind::Read | OperationKind::Compare | OperationKind::Verify => {
             Some(Bill::new(bytes, 0))
         }
-        OperationKind::Write => Some(Bill::new(0, bytes)),
+        OperationKind::Write | OperationKind::WriteUncorrectable => Some(Bill::new(0, bytes)),
         OperationKind::WriteZeroes => {
             let op = request.block.as_ref().map(|block| block.op);
             let frees = matches!(

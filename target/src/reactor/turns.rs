@@ -24,7 +24,9 @@ impl Turn {
         match op {
             BlockOp::Read | BlockOp::Write { .. } | BlockOp::Compare | BlockOp::Verify => None,
             BlockOp::Flush => Some(Self::Flush),
-            BlockOp::WriteZeroes { .. } | BlockOp::Deallocate => Some(Self::Allocation),
+            BlockOp::WriteZeroes { .. } | BlockOp::WriteUncorrectable | BlockOp::Deallocate => {
+                Some(Self::Allocation)
+            }
         }
     }
 }

@@ -39,7 +39,7 @@ impl IoCounters {
                 self.write_commands.add(1);
                 self.written_bytes.add(bytes);
             }
-            Op::Flush | Op::WriteZeroes | Op::DatasetManagement => {}
+            Op::Flush | Op::WriteZeroes | Op::WriteUncorrectable | Op::DatasetManagement => {}
         }
     }
 }

@@ -277,6 +277,7 @@ impl Export {
             keeps_protection: namespace.kept.is_some(),
             protection: namespace.protection,
             deallocates: namespace.backend.deallocates_to_zeroes(),
+            write_uncorrectable: view.write_uncorrectable,
             preferred: namespace.backend.preferred().map(preferred),
             atomic: atomic(namespace.backend.atomic()),
         }

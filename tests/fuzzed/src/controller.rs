@@ -281,6 +281,7 @@ fn namespace(nsid: u32) -> Namespace {
         keeps_protection: false,
         protection: WriteProtectionState::NONE,
         deallocates: true,
+        write_uncorrectable: false,
         preferred: None,
         atomic: Atomic::BLOCK,
     }

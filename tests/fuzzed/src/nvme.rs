@@ -75,6 +75,7 @@ fn command(bytes: &[u8]) {
         mdts_bytes: 1 << 20,
         wzsl_bytes: None,
         vsl_bytes: Some(1 << 20),
+        wusl_bytes: None,
         oncs: Oncs(0xffff),
         vwc: Vwc(7),
     };
@@ -83,6 +84,7 @@ fn command(bytes: &[u8]) {
             nsze: 1 << 20,
             lbads: 9,
             write_protected,
+            write_uncorrectable: true,
         };
         for namespace in [None, Some(&namespace)] {
             let _ = IoCommand::parse(sqe, in_capsule, namespace, &limits);

@@ -287,6 +287,7 @@ fn known_io() -> Vec<u8> {
         NvmOpcode::READ,
         NvmOpcode::COMPARE,
         NvmOpcode::WRITE_ZEROES,
+        NvmOpcode::WRITE_UNCORRECTABLE,
         NvmOpcode::DATASET_MANAGEMENT,
         NvmOpcode::VERIFY,
         NvmOpcode::FABRICS,

@@ -21,7 +21,7 @@ const ADMIN: [AdminOpcode; 8] = [
     AdminOpcode::FABRICS,
 ];
 
-/// The I/O commands, and whether they change the content of logical blocks.
+/// The I/O commands that every namespace has, and whether they change the content of logical blocks.
 const NVM: [(NvmOpcode, bool); 7] = [
     (NvmOpcode::FLUSH, false),
     (NvmOpcode::WRITE, true),
@@ -32,7 +32,7 @@ const NVM: [(NvmOpcode, bool); 7] = [
     (NvmOpcode::VERIFY, false),
 ];
 
-pub(super) fn put_commands(kind: Kind, page: &mut Window<'_>) {
+pub(super) fn put_commands(kind: Kind, write_uncorrectable: bool, page: &mut Window<'_>) {
     let supported = CommandEffects(0).with_csupp(true);
     let mut log = CommandEffectsLog::new_zeroed();
     for opcode in ADMIN {
@@ -40,7 +40,8 @@ pub(super) fn put_commands(kind: Kind, page: &mut Window<'_>) {
         log.acs[usize::from(opcode.0)].set(effects.0);
     }
     if kind == Kind::Nvm {
-        for (opcode, changes_blocks) in NVM {
+        let more = write_uncorrectable.then_some((NvmOpcode::WRITE_UNCORRECTABLE, true));
+        for (opcode, changes_blocks) in NVM.into_iter().chain(more) {
             let effects = supported
                 .with_lbcc(changes_blocks)
                 .with_namespace_scope(true);

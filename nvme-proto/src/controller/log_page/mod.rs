@@ -83,7 +83,10 @@ impl Controller {
             LogPage::SMART => self.put_smart(common, smart, &mut page),
             LogPage::FIRMWARE_SLOT => put_firmware(common, &mut page),
             LogPage::CHANGED_NAMESPACES => self.put_changed_namespaces(&mut page),
-            LogPage::COMMAND_EFFECTS => effects::put_commands(common.kind(), &mut page),
+            LogPage::COMMAND_EFFECTS => {
+                let write_uncorrectable = self.has_write_uncorrectable(common);
+                effects::put_commands(common.kind(), write_uncorrectable, &mut page);
+            }
             LogPage::ANA => self.put_ana(common, AnaLsp(log.lsp), &mut page),
             LogPage::FEATURE_EFFECTS => effects::put_features(common, &mut page),
             LogPage::DISCOVERY => common.discovery.render(&self.host, self.local, &mut page),

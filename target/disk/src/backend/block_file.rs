@@ -334,7 +334,9 @@ impl BlockFile {
                 }
             }
             BlockOp::Deallocate => return Progress::Done(Ok(())),
-            BlockOp::Compare => return Progress::Done(Err(Errno(libc::EOPNOTSUPP))),
+            BlockOp::Compare | BlockOp::WriteUncorrectable => {
+                return Progress::Done(Err(Errno(libc::EOPNOTSUPP)));
+            }
         }
         Progress::Pending
     }
@@ -358,7 +360,9 @@ impl BlockFile {
     #[inline]
     fn must_look(&self, io: &BlockIo, file: FileSlot) -> bool {
         match io.op {
-            BlockOp::Read | BlockOp::Compare | BlockOp::Verify => false,
+            BlockOp::Read | BlockOp::Compare | BlockOp::Verify | BlockOp::WriteUncorrectable => {
+                false
+            }
             BlockOp::Write { .. } => !self.asks_at_once(io, file) && io.done < io.length,
             BlockOp::WriteZeroes { .. } | BlockOp::Deallocate | BlockOp::Flush => true,
         }
@@ -520,7 +524,11 @@ impl BlockFile {
                     durable,
                     deallocate,
                 } => io.syncing || durable && self.zeroing(deallocate) == Zeroing::Write,
-                BlockOp::Read | BlockOp::Compare | BlockOp::Verify | BlockOp::Deallocate => false,
+                BlockOp::Read
+                | BlockOp::Compare
+                | BlockOp::Verify
+                | BlockOp::WriteUncorrectable
+                | BlockOp::Deallocate => false,
             },
         }
     }

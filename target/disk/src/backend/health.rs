@@ -126,7 +126,11 @@ fn refused(losses: u8, op: BlockOp) -> bool {
     let promises_durability = match op {
         BlockOp::Flush => true,
         BlockOp::Write { durable } | BlockOp::WriteZeroes { durable, .. } => durable,
-        BlockOp::Read | BlockOp::Compare | BlockOp::Verify | BlockOp::Deallocate => false,
+        BlockOp::Read
+        | BlockOp::Compare
+        | BlockOp::Verify
+        | BlockOp::WriteUncorrectable
+        | BlockOp::Deallocate => false,
     };
     losses & CUT_SHORT != 0 || promises_durability
 }

@@ -65,7 +65,9 @@ impl MemoryDisk {
             BlockOp::Read => ring.copy_in(io.whole(), &self.mapping, at),
             BlockOp::Write { .. } => ring.copy_out(io.whole(), &self.mapping, at),
             BlockOp::WriteZeroes { .. } => self.mapping.fill(at, io.length as usize, 0),
-            BlockOp::Compare => return Err(Errno(libc::EOPNOTSUPP)),
+            BlockOp::Compare | BlockOp::WriteUncorrectable => {
+                return Err(Errno(libc::EOPNOTSUPP));
+            }
             // Not given back: the pages are locked for the devices.
             BlockOp::Deallocate | BlockOp::Verify | BlockOp::Flush => {}
         }

@@ -70,6 +70,9 @@ pub enum BlockOp {
         /// Done only when on stable storage (FUA).
         durable: bool,
     },
+    /// Make the range unreadable until it is written again, by a disk that
+    /// [has this](Backend::writes_uncorrectable).
+    WriteUncorrectable,
     /// Give the range back, if that can be done: advice, not an order.
     Deallocate,
     /// Make all finished writes durable.
@@ -82,7 +85,10 @@ impl BlockOp {
     pub fn changes(self) -> bool {
         match self {
             Self::Read | Self::Compare | Self::Verify | Self::Flush => false,
-            Self::Write { .. } | Self::WriteZeroes { .. } | Self::Deallocate => true,
+            Self::Write { .. }
+            | Self::WriteZeroes { .. }
+            | Self::WriteUncorrectable
+            | Self::Deallocate => true,
         }
     }
 }
@@ -368,6 +374,14 @@ impl Backend {
     pub fn compares(&self) -> bool {
         match &self.0 {
             Kind::Drive(disk) => disk.compares(),
+            Kind::File(_) | Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => false,
+        }
+    }
+
+    /// Whether it takes [`BlockOp::WriteUncorrectable`].
+    pub fn writes_uncorrectable(&self) -> bool {
+        match &self.0 {
+            Kind::Drive(disk) => disk.writes_uncorrectable(),
             Kind::File(_) | Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => false,
         }
     }

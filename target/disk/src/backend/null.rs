@@ -71,7 +71,9 @@ impl NullDisk {
     pub(super) fn run(&self, io: &BlockIo, ring: &Ring) -> Result<(), Errno> {
         match io.op {
             BlockOp::Read => ring.copy_in(io.whole(), &self.zeroes, 0),
-            BlockOp::Compare => return Err(Errno(libc::EOPNOTSUPP)),
+            BlockOp::Compare | BlockOp::WriteUncorrectable => {
+                return Err(Errno(libc::EOPNOTSUPP));
+            }
             _ => {}
         }
         Ok(())

@@ -162,7 +162,9 @@ impl RbdDisk {
                 let memory = ring.shared_memory(span(io, piece));
                 Work::Read { offset, memory }
             }
-            BlockOp::Compare => return Progress::Done(Err(Errno(libc::EOPNOTSUPP))),
+            BlockOp::Compare | BlockOp::WriteUncorrectable => {
+                return Progress::Done(Err(Errno(libc::EOPNOTSUPP)));
+            }
             BlockOp::Write { .. } => {
                 let memory = ring.shared_memory(span(io, piece));
                 Work::Write { offset, memory }
@@ -246,7 +248,9 @@ fn is_read(op: BlockOp) -> bool {
 fn piece(io: &BlockIo) -> u64 {
     let (_, rest) = io.rest();
     match io.op {
-        BlockOp::Read | BlockOp::Compare | BlockOp::Write { .. } => rest,
+        BlockOp::Read | BlockOp::Compare | BlockOp::WriteUncorrectable | BlockOp::Write { .. } => {
+            rest
+        }
         BlockOp::Verify => rest.min(u64::from(io.memory().length)),
         BlockOp::WriteZeroes { .. } | BlockOp::Deallocate => {
             // Whole pieces end at multiples of one: no discard splits an object.

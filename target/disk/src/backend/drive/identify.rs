@@ -44,9 +44,11 @@ pub(super) struct Identified {
     pub(super) preferred: Option<Preferred>,
     /// What it promises of a command.
     pub(super) atomic: Atomic,
-    /// Most blocks of a Write Zeroes, if it has that command; and of a Verify.
+    /// Most blocks of a Write Zeroes, if it has that command; of a Verify; and of a Write
+    /// Uncorrectable.
     pub(super) zeroes_max: Option<u32>,
     pub(super) verify_max: Option<u32>,
+    pub(super) uncorrectable_max: Option<u32>,
     pub(super) can_compare: bool,
     pub(super) can_deallocate: bool,
     /// Whether Write Zeroes can deallocate.
@@ -119,6 +121,7 @@ impl Identified {
             atomic: atomic(controller, namespace),
             zeroes_max: has(3).then(|| most(limit(1))),
             verify_max: has(7).then(|| most(limit(0))),
+            uncorrectable_max: has(1).then(|| most(limit(2))),
             can_compare: has(0),
             can_deallocate: has(2),
             zeroes_deallocate: has(3) && dlfeat >> 3 & 1 != 0,
@@ -275,6 +278,7 @@ mod tests {
         assert_eq!(drive.atomic, Atomic::BLOCK);
         assert_eq!(drive.preferred, None);
         assert_eq!((drive.zeroes_max, drive.verify_max), (None, None));
+        assert_eq!(drive.uncorrectable_max, None);
         assert!(
             !drive.can_compare
                 && !drive.can_deallocate
@@ -336,13 +340,14 @@ mod tests {
     #[test]
     fn commands_are_those_that_the_drive_has() {
         let mut controller = controller();
-        controller.oncs.set(1 | 1 << 2 | 1 << 3 | 1 << 7);
+        controller.oncs.set(1 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 7);
         controller.mdts = 5;
         let mut namespace = namespace();
         namespace.dlfeat = 0b1001;
         let drive = parse(&controller, &namespace, &[]).unwrap();
         // 2^5 pages of 4096 bytes.
         assert_eq!((drive.zeroes_max, drive.verify_max), (Some(32), Some(32)));
+        assert_eq!(drive.uncorrectable_max, Some(32));
         assert!(
             drive.can_compare
                 && drive.can_deallocate

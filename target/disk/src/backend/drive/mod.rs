@@ -6,6 +6,8 @@
 
 mod identify;
 mod open;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -120,6 +122,11 @@ impl Drive {
     #[inline]
     pub(super) fn compares(&self) -> bool {
         self.compares
+    }
+
+    /// Whether it has Write Uncorrectable.
+    pub(super) fn writes_uncorrectable(&self) -> bool {
+        self.identified.uncorrectable_max.is_some()
     }
 
     /// What the drive says of itself.
@@ -239,6 +246,14 @@ impl Drive {
                 let command = Command::write_zeroes(self.nsid, blocks, deallocate, durable);
                 ring.command(tag, file, &command, None, true);
             }
+            BlockOp::WriteUncorrectable => {
+                let Some(most) = self.identified.uncorrectable_max else {
+                    return Progress::Done(Err(Errno(libc::EOPNOTSUPP)));
+                };
+                let (blocks, _) = self.next(io, self.bytes(most));
+                let command = Command::write_uncorrectable(self.nsid, blocks);
+                ring.command(tag, file, &command, None, true);
+            }
             BlockOp::Deallocate if self.identified.can_deallocate => {
                 let (blocks, _) = self.next(io, DEALLOCATE_MAX);
                 ring.deallocate(tag, file, &Command::deallocate(self.nsid), blocks);
@@ -255,6 +270,7 @@ impl Drive {
         self.identified = Identified {
             zeroes_max: None,
             verify_max: None,
+            uncorrectable_max: None,
             can_deallocate: false,
             zeroes_deallocate: false,
             ..self.identified

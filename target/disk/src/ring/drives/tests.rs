@@ -3,6 +3,7 @@
 use std::os::fd::AsRawFd;
 
 use super::*;
+use crate::nvme::COMMAND_BYTES;
 
 /// What the kernel says of a command to a file.
 const REFUSED: Result<u32, i32> = Err(libc::EOPNOTSUPP);
@@ -17,6 +18,23 @@ struct Rig {
     span: Span,
     tags: u64,
     _file: std::fs::File,
+}
+
+impl Ring {
+    /// The commands that the kernel does not have yet.
+    pub(crate) fn commands_for_drives(&self) -> Vec<[u8; COMMAND_BYTES]> {
+        /// Where an entry has the command: its last 80 bytes.
+        const COMMAND_AT: usize = 48;
+        let drives = self.drives.as_ref().expect("a drive was added");
+        let waiting = drives.places.iter().flatten().flat_map(|it| &it.waiting);
+        let bytes = waiting.map(|waiting| {
+            // SAFETY: an entry is the 128 bytes that the kernel reads, without padding.
+            let entry: &[u8; 128] = unsafe { &*std::ptr::from_ref(&waiting.entry).cast() };
+            let command = &entry[COMMAND_AT..COMMAND_AT + COMMAND_BYTES];
+            command.try_into().expect("the bytes of a command")
+        });
+        bytes.collect()
+    }
 }
 
 impl Rig {

@@ -1,0 +1,127 @@
+//! A drive that a test plays: it reads the commands that wait in the ring, and says how they end.
+
+use super::*;
+use crate::nvme::{COMMAND_BYTES, STATUS};
+
+const NSID: u32 = 3;
+const TAG: u64 = 9;
+const UNCORRECTABLE: BlockOp = BlockOp::WriteUncorrectable;
+
+struct Rig {
+    ring: Ring,
+    drive: Drive,
+    slot: FileSlot,
+}
+
+impl Rig {
+    /// 1000 blocks of 4096 bytes. `uncorrectable_max`: of the command that is in question.
+    fn new(uncorrectable_max: Option<u32>) -> Self {
+        let file = OpenFile::new(tempfile::tempfile().unwrap(), None, (0, 0));
+        let drive = Drive {
+            path: PathBuf::from("/dev/ng0n3"),
+            file,
+            nsid: NSID,
+            identified: Identified {
+                blocks: 1000,
+                block_shift: 12,
+                names: Names::default(),
+                write_protected: false,
+                preferred: None,
+                atomic: Atomic::BLOCK,
+                zeroes_max: None,
+                verify_max: None,
+                uncorrectable_max,
+                can_compare: false,
+                can_deallocate: false,
+                zeroes_deallocate: false,
+                reads_zeroes: false,
+            },
+            blocks: AtomicU64::new(1000),
+            piece_bytes: PIECE_DEFAULT,
+            compares: false,
+            tags: Arc::new(Tags::new(32)),
+        };
+        let mut ring = Ring::new(8).unwrap();
+        let slot = drive.add_to(&mut ring).unwrap();
+        Self { ring, drive, slot }
+    }
+
+    fn begin(&mut self, io: &mut BlockIo) -> Progress {
+        self.drive.step(io, &mut self.ring, self.slot, TAG)
+    }
+
+    fn end(&mut self, io: &mut BlockIo, result: Result<u32, i32>) -> Progress {
+        let (ring, slot) = (&mut self.ring, self.slot);
+        self.drive.resume(io, result, ring, slot, TAG)
+    }
+
+    /// The last command that the drive is to get.
+    fn last(&self) -> [u8; COMMAND_BYTES] {
+        let commands = self.ring.commands_for_drives();
+        *commands.last().expect("a command waits")
+    }
+}
+
+/// 20 blocks from block 7 on.
+fn marked() -> BlockIo {
+    BlockIo::new(UNCORRECTABLE, 7 << 12, 20 << 12, None)
+}
+
+fn blocks(first: u64, count: u32) -> [u8; COMMAND_BYTES] {
+    Command::write_uncorrectable(NSID, Blocks { first, count }).encode(0, 0)
+}
+
+#[test]
+fn write_uncorrectable_goes_to_the_drive_in_pieces_that_it_takes() {
+    let mut rig = Rig::new(Some(8));
+    assert!(rig.drive.writes_uncorrectable());
+    let mut io = marked();
+    assert_eq!(rig.begin(&mut io), Progress::Pending);
+    assert_eq!(rig.last(), blocks(7, 8));
+    assert_eq!(rig.end(&mut io, Ok(0)), Progress::Pending);
+    assert_eq!(rig.last(), blocks(15, 8));
+    assert_eq!(rig.end(&mut io, Ok(0)), Progress::Pending);
+    assert_eq!(rig.last(), blocks(23, 4));
+    assert_eq!(rig.end(&mut io, Ok(0)), Progress::Done(Ok(())));
+}
+
+#[test]
+fn write_uncorrectable_ends_with_the_drives_status() {
+    const LBA_OUT_OF_RANGE: u16 = 0x4080;
+    let mut rig = Rig::new(Some(8));
+    let mut io = marked();
+    assert_eq!(rig.begin(&mut io), Progress::Pending);
+    let ended = rig.end(&mut io, Err(STATUS + i32::from(LBA_OUT_OF_RANGE)));
+    let Progress::Done(Err(errno)) = ended else {
+        panic!("{ended:?}");
+    };
+    assert_eq!(errno.drive_status(), Some(LBA_OUT_OF_RANGE));
+}
+
+#[test]
+fn write_uncorrectable_is_refused_without_the_drives_command() {
+    let mut rig = Rig::new(None);
+    assert!(!rig.drive.writes_uncorrectable());
+    let refused = Progress::Done(Err(Errno(libc::EOPNOTSUPP)));
+    assert_eq!(rig.begin(&mut marked()), refused);
+    assert!(rig.ring.commands_for_drives().is_empty());
+}
+
+/// It changes the disk, as a write does.
+#[test]
+fn write_uncorrectable_does_not_begin_after_its_lease() {
+    let mut rig = Rig::new(Some(8));
+    let clock = cairn_rdma::Clock::simulated();
+    rig.ring.set_clock(clock.clone(), clock.now());
+    clock.advance_to(clock.now() + std::time::Duration::from_millis(2));
+    rig.ring.set_lease(1);
+    let mut io = marked();
+    assert_eq!(rig.begin(&mut io), Progress::Pending);
+    rig.ring.submit().unwrap();
+    let ended = rig.ring.pop();
+    let late = crate::Finished::Operation {
+        tag: TAG,
+        result: Err(libc::ECANCELED),
+    };
+    assert_eq!(ended, Some(late));
+}

@@ -1,0 +1,24 @@
+//! A cluster for a script: it runs in the folder that is named until its input ends. Each line that comes
+//! in is an order, `kill-osd` or `start-osd`, and each one that goes out says that it was carried out.
+
+use std::io::{self, BufRead as _};
+use std::path::PathBuf;
+
+use cairn_ceph::Cluster;
+
+fn main() -> io::Result<()> {
+    let folder = std::env::args_os().nth(1).map(PathBuf::from);
+    let folder = folder.ok_or_else(|| io::Error::other("usage: cairn-ceph-cluster FOLDER"))?;
+    let mut cluster = Cluster::start(&folder)?;
+    println!("ready");
+    for order in io::stdin().lock().lines() {
+        let order = order?;
+        match order.as_str() {
+            "kill-osd" => cluster.kill_osd()?,
+            "start-osd" => cluster.start_osd()?,
+            _ => return Err(io::Error::other(format!("unknown order {order:?}"))),
+        }
+        println!("{order}");
+    }
+    Ok(())
+}
