@@ -101,6 +101,7 @@ impl fmt::Display for BlockOp {
             Self::Compare => "compare",
             Self::Verify => "verify",
             Self::WriteZeroes { .. } => "write_zeroes",
+            Self::WriteUncorrectable => "write_uncorrectable",
             Self::Deallocate => "deallocate",
             Self::Flush => "flush",
         })
