@@ -418,7 +418,7 @@ impl Reactor {
                     // At once if it can be: what came of an admin command is reported
                     // before its own end (an aborted command before the Abort).
                     self.queues.late.push_back((qpair, completion));
-                    self.serve_late();
+                    receive::serve_late(&mut self.queues, &mut self.io, &self.time.now);
                 }
             }
             Message::Disconnect { qpair, ending } => {
@@ -561,23 +561,8 @@ impl Reactor {
                 receive::admit(queues, io, now, capsule);
             }
         }
-        if !self.queues.late.is_empty() {
-            self.serve_late();
-        }
+        receive::serve_late(queues, io, now);
         self.execute_commands();
-    }
-
-    /// Answers parked commands whose end has come.
-    fn serve_late(&mut self) {
-        let Self {
-            queues, io, time, ..
-        } = self;
-        while !queues.requests.is_full() {
-            let Some((qpair, completion)) = queues.late.pop_front() else {
-                return;
-            };
-            receive::complete_late(queues, io, &time.now, qpair, completion);
-        }
     }
 
     /// Its process is killed: no command will be answered.

@@ -146,8 +146,18 @@ pub(super) fn admit(queues: &mut Queues, io: &mut Io, now: &Now, capsule: Capsul
     plan::stopped(queues, io, now, id, stop);
 }
 
+/// Answers parked commands whose end has come.
+#[inline]
+pub(super) fn serve_late(queues: &mut Queues, io: &mut Io, now: &Now) {
+    while !queues.requests.is_full()
+        && let Some((qpair, completion)) = queues.late.pop_front()
+    {
+        complete_late(queues, io, now, qpair, completion);
+    }
+}
+
 /// Ends a command that was parked.
-pub(super) fn complete_late(
+fn complete_late(
     queues: &mut Queues,
     io: &mut Io,
     now: &Now,
