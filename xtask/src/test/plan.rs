@@ -138,20 +138,22 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
     } else {
         ["--skip", "attackers_slow"]
     };
+    // Of the workspace, not of a package: dependencies then have the features that the step
+    // "tests" has built them with, and are not built anew.
     let (soft, costs, packages) = if tools.nextest {
         (
-            "nextest run -p cairn-tests --test end_to_end --test bad_peer_loopback \
+            "nextest run --workspace --test end_to_end --test bad_peer_loopback \
              --test no_trace --locked",
-            "nextest run -p cairn-tests --test costs --run-ignored all --locked \
+            "nextest run --workspace --test costs --run-ignored all --locked \
              --success-output immediate",
-            "nextest run -p xtask --test released --run-ignored all --locked",
+            "nextest run --workspace --test released --run-ignored all --locked",
         )
     } else {
         (
-            "test -p cairn-tests --test end_to_end --test bad_peer_loopback --test no_trace \
+            "test --workspace --test end_to_end --test bad_peer_loopback --test no_trace \
              --locked --no-fail-fast",
-            "test -p cairn-tests --test costs --locked -- --include-ignored --nocapture",
-            "test -p xtask --test released --locked -- --include-ignored",
+            "test --workspace --test costs --locked -- --include-ignored --nocapture",
+            "test --workspace --test released --locked -- --include-ignored",
         )
     };
     Ok(vec![
