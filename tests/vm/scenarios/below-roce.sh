@@ -46,6 +46,7 @@ cannot_connect() {
     say "ok: $1 cannot connect"
 }
 
+# The guest has no /etc/protocols, so UDP is 17.
 # protect COMMAND...: one end's IPsec, for UDP port 4791 between the two: what comes without it is dropped.
 protect_host() { protect out in; }
 protect_target() { protect in out in_soft_netns; }
@@ -58,9 +59,9 @@ protect() {
             aead "rfc4106(gcm(aes))" "$KEY_TO_TARGET" 128
         "$@" ip xfrm state add $ends_from proto esp spi 0x1002 reqid 2 mode transport replay-window 128 \
             aead "rfc4106(gcm(aes))" "$KEY_TO_HOST" 128
-        "$@" ip xfrm policy add $ends_to proto udp dport 4791 dir "$to_target" \
+        "$@" ip xfrm policy add $ends_to proto 17 dport 4791 dir "$to_target" \
             tmpl $ends_to proto esp reqid 1 mode transport
-        "$@" ip xfrm policy add $ends_from proto udp dport 4791 dir "$to_host" \
+        "$@" ip xfrm policy add $ends_from proto 17 dport 4791 dir "$to_host" \
             tmpl $ends_from proto esp reqid 2 mode transport
     }
 }
