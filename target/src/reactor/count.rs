@@ -11,7 +11,7 @@ use crate::qpair::Association;
 use crate::request::{Request, Task};
 
 impl Reactor {
-    /// The time until now was spent on what it was doing: how much it was.
+    /// Counts the time until now for what the reactor was doing. Returns its nanoseconds.
     pub(super) fn count_time(&mut self, now_ns: u64) -> u64 {
         let passed_ns = now_ns - self.time.now.ns;
         self.queues.counters.time_ns[self.time.doing as usize].add(passed_ns);
