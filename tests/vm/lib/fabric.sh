@@ -18,6 +18,16 @@ load_rdma() {
     modprobe rdma_ucm
 }
 
+# join_build_machine ADDRESS PEER: the network card whose other end is on the build machine, with that address, once
+# the peer there answers.
+join_build_machine() {
+    modprobe virtio_net
+    wait_for 10 "the card" test -e /sys/class/net/eth0
+    ip link set eth0 mtu "$FABRIC_MTU" up
+    ip addr add "$1/24" dev eth0
+    wait_for 20 "the build machine to answer" ping -c 1 -W 1 "$2"
+}
+
 # The card alone, without an address and without an RDMA device.
 add_card() {
     # Left to itself the module makes a dummy0 of its own when it is loaded.

@@ -12,11 +12,8 @@ NQN=nqn.2024-01.com.example:vm-7
 disk_there() { [ -b /dev/nvme0n1 ]; }
 
 step "A host of the name that the guide allows"
-modprobe -a virtio_net rdma_rxe nvme-rdma rdma_ucm
-wait_for 10 "the card" test -e /sys/class/net/eth0
-ip link set eth0 mtu "$FABRIC_MTU" up
-ip addr add "$GUEST_ADDR/24" dev eth0
-wait_for 20 "the build machine to answer" ping -c 1 -W 1 "$GUIDE_ADDR"
+load_rdma
+join_build_machine "$GUEST_ADDR" "$GUIDE_ADDR"
 rdma link add rxe0 type rxe netdev eth0
 mkdir -p /etc/nvme
 cp "$OUT/hostnqn" /etc/nvme/hostnqn

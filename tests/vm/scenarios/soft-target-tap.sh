@@ -17,11 +17,8 @@ lose_incoming() {
 packets_lost() { tc -s -j qdisc show dev detour | jq '.[0].drops'; }
 
 step "A card whose other end is on the build machine, MTU $FABRIC_MTU"
-modprobe -a virtio_net rdma_rxe nvme-rdma rdma_ucm
-wait_for 10 "the card" test -e /sys/class/net/eth0
-ip link set eth0 mtu "$FABRIC_MTU" up
-ip addr add "$HOST_ADDR/24" dev eth0
-wait_for 20 "the build machine to answer" ping -c 1 -W 1 "$FABRIC_ADDR"
+load_rdma
+join_build_machine "$HOST_ADDR" "$FABRIC_ADDR"
 rdma link add rxe0 type rxe netdev eth0
 let_rxe_explain
 mark_kernel_log

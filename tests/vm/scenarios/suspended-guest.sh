@@ -71,11 +71,7 @@ has_reacted() { [ "$(queues_ended)" -gt "$ended" ] || ! [ "$(writes_at_disk)" -e
 keep_logs() { cp -a "$OUT/." "$SHARED/"; }
 
 step "Target A in this guest, target B and a host on the machine at hand"
-modprobe virtio_net
-wait_for 10 "the card" test -e /sys/class/net/eth0
-ip link set eth0 mtu "$FABRIC_MTU" up
-ip addr add "$HOST_ADDR/24" dev eth0
-wait_for 20 "the machine at hand to answer" ping -c 1 -W 1 "$FABRIC_ADDR"
+join_build_machine "$HOST_ADDR" "$FABRIC_ADDR"
 write_path_config /tmp/one.toml "$HOST_ADDR" 1 1-100 optimized "$DISK" \
     'uuid="00000000-0000-4000-8000-00000000fa17"'
 start_target_from /tmp/one.toml
