@@ -32,11 +32,15 @@ pub(crate) fn cached_tool(name: &str, version: &str) -> Result<PathBuf> {
     );
     let building = root.join("build");
     let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["install", "--locked", "--quiet", "--version", version, name])
+        .args(["install", "--locked", "--quiet", "--debug"])
+        .args(["--version", version, name])
         .arg("--root")
         .arg(&root)
         .arg("--target-dir")
         .arg(&building)
+        // A tool works for some seconds. Its release profile would be built for minutes more.
+        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
         // Not the workspace: its settings are not the tool's.
         .current_dir(Path::new("/"))
         .status()
