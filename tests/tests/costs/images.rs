@@ -37,8 +37,7 @@ const RUNTIME_MS: u32 = 1500;
 #[test]
 #[ignore = "builds for release, and needs valgrind: cargo xtask test runs it"]
 fn an_image_costs_what_it_may() {
-    let built = release_folder(&["-p", "cairn-disk", "--example", "cairn-bench-disk"]);
-    let program = built.join("examples/cairn-bench-disk");
+    let program = release_folder().join("examples/cairn-bench-disk");
     let libraries = compile_libraries();
     let mut faults = Vec::new();
     for (rw, bytes, depth) in ROWS {

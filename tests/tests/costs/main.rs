@@ -504,18 +504,17 @@ impl Counted {
 
 /// `cairn-counted`, as its users would build the target.
 fn counted_program() -> PathBuf {
-    // Not by its package alone: dependencies then have the features that they have in
-    // any other build of the workspace, and are built once.
-    release_folder(&["--bin", "cairn-counted"]).join("cairn-counted")
+    release_folder().join("cairn-counted")
 }
 
-/// The folder with a program that cargo has built for release, as its users would.
-fn release_folder(which: &[&str]) -> PathBuf {
+/// The folder with the programs that are counted, which cargo builds for release as its users would: both together
+/// and without their packages' names, so that they share dependencies of the same features.
+fn release_folder() -> PathBuf {
     let mut build = Command::new(env!("CARGO"));
     build
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .args(["build", "--quiet", "--locked", "--release"])
-        .args(which);
+        .args(["--bin", "cairn-counted", "--example", "cairn-bench-disk"]);
     assert!(
         build.status().is_ok_and(|status| status.success()),
         "{build:?}"

@@ -109,16 +109,20 @@ impl Tree {
         self.stage_others(&others, profile, no_build)
     }
 
-    /// The tests of libraries, whose names cargo chooses anew for each build.
+    /// The tests of libraries, whose names cargo chooses anew for each build. All are built, because
+    /// dependencies then have the features that they have in other builds of the workspace.
     fn stage_tests(&self, tests: &BTreeSet<&Program>) -> Result<()> {
+        if tests.is_empty() {
+            return Ok(());
+        }
+        let mut cargo = cargo(&self.workspace);
+        cargo.args(["test", "--quiet", "--no-run", "--lib", "--workspace"]);
+        let messages = process::output(cargo.arg("--message-format=json"))?;
         for program in tests {
             let Program::Tests(package) = program else {
                 continue;
             };
-            let mut cargo = cargo(&self.workspace);
-            cargo.args(["test", "--quiet", "--no-run", "--lib", "--package", package]);
-            let messages = process::output(cargo.arg("--message-format=json"))?;
-            let built = test_program(&messages)
+            let built = test_program(&messages, package)
                 .with_context(|| format!("cargo built no tests of {package}"))?;
             fs::copy(&built, self.programs().join(program.name()))
                 .with_context(|| format!("cannot copy {built}"))?;
@@ -173,12 +177,16 @@ fn cargo(workspace: &Path) -> Command {
     cargo
 }
 
-/// The program that cargo reports to have built.
-fn test_program(messages: &str) -> Option<String> {
-    let mut messages = messages.lines().rev();
-    messages.find_map(|message| {
+/// The tests that cargo reports to have built of a package's library.
+fn test_program(messages: &str, package: &str) -> Option<String> {
+    let library = package.replace('-', "_");
+    messages.lines().find_map(|message| {
         let message: serde_json::Value = serde_json::from_str(message).ok()?;
-        message["executable"].as_str().map(str::to_owned)
+        let is_it = message["target"]["name"] == *library;
+        message["executable"]
+            .as_str()
+            .filter(|_| is_it)
+            .map(str::to_owned)
     })
 }
 
