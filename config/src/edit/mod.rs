@@ -12,7 +12,6 @@ use std::net::{IpAddr, SocketAddr};
 use nvme_proto::wire::Nqn;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
 
-use nsids::Taken;
 use tracked::Tracked;
 
 pub use limits::{LimitsOf, NewLimits};
@@ -179,11 +178,7 @@ impl Draft {
     /// # Errors
     /// Its subsystem is not in the file, or its NSID is taken.
     pub fn add_namespace(&mut self, nqn: &str, new: &NewNamespace) -> Result<u32, EditError> {
-        let (at, subsystem) = self.find_subsystem(nqn)?;
-        let namespaces = subsystem
-            .get("namespace")
-            .and_then(Item::as_array_of_tables);
-        let taken = Taken::of(namespaces.into_iter().flat_map(ArrayOfTables::iter));
+        let (at, taken) = self.document.taken(nqn).ok_or_else(|| no_subsystem(nqn))?;
         let nsid = match new.nsid {
             Some(nsid) if taken.includes(nsid) => {
                 let message = format!("namespace {nsid} of {nqn} is there already");

@@ -8,16 +8,22 @@ use super::text_of;
 use crate::config::{DIRECTORY_PREFIX, NSID_MAX};
 
 /// Those that the file names, and which of them are directories: these have all up to the next.
+#[derive(Debug, Clone)]
 pub(super) struct Taken(BTreeMap<i64, bool>);
 
 impl Taken {
     pub(super) fn of<'t>(tables: impl Iterator<Item = &'t Table>) -> Self {
-        let numbered = tables.filter_map(|table| {
-            let nsid = table.get("nsid")?.as_integer()?;
-            let export = text_of(table, "export").unwrap_or_default();
-            Some((nsid, export.starts_with(DIRECTORY_PREFIX)))
-        });
-        Self(numbered.collect())
+        Self(tables.filter_map(entry).collect())
+    }
+
+    /// This namespace has come.
+    pub(super) fn add(&mut self, table: &Table) {
+        self.0.extend(entry(table));
+    }
+
+    /// This one has gone.
+    pub(super) fn remove(&mut self, nsid: u32) {
+        self.0.remove(&nsid.into());
     }
 
     pub(super) fn includes(&self, nsid: u32) -> bool {
@@ -26,12 +32,16 @@ impl Taken {
 
     /// The lowest that nothing has, no file of a directory either.
     pub(super) fn first_free(&self) -> Option<u32> {
+        let mut next = 1;
         let mut is_directory = false;
-        (1..=NSID_MAX).find(|nsid| {
-            let named = self.0.get(&i64::from(*nsid));
-            is_directory = *named.unwrap_or(&is_directory);
-            named.is_none() && !is_directory
-        })
+        for (nsid, is_next_directory) in self.0.range(1..) {
+            if *nsid > next && !is_directory {
+                break;
+            }
+            (next, is_directory) = (nsid + 1, *is_next_directory);
+        }
+        let next = u32::try_from(next).ok()?;
+        (next <= NSID_MAX && !is_directory).then_some(next)
     }
 
     pub(super) fn explain_full(&self, nqn: &str) -> String {
@@ -43,5 +53,47 @@ impl Taken {
         } else {
             format!("{nqn} has all {NSID_MAX} namespaces that it can have")
         }
+    }
+}
+
+/// NSID of a namespace, and whether it is a directory.
+fn entry(table: &Table) -> Option<(i64, bool)> {
+    let nsid = table.get("nsid")?.as_integer()?;
+    let export = text_of(table, "export").unwrap_or_default();
+    Some((nsid, export.starts_with(DIRECTORY_PREFIX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(entries: &[(i64, bool)]) -> Taken {
+        Taken(entries.iter().copied().collect())
+    }
+
+    #[test]
+    fn the_lowest_free_one_is_behind_what_directories_have() {
+        assert_eq!(taken(&[]).first_free(), Some(1));
+        assert_eq!(taken(&[(2, false)]).first_free(), Some(1));
+        assert_eq!(
+            taken(&[(1, false), (2, false), (4, false)]).first_free(),
+            Some(3)
+        );
+        assert_eq!(
+            taken(&[(1, true), (5, false), (6, false)]).first_free(),
+            Some(7)
+        );
+        assert_eq!(
+            taken(&[(1, true), (5, false), (9, true)]).first_free(),
+            Some(6)
+        );
+        assert_eq!(taken(&[(1, false), (3, true)]).first_free(), Some(2));
+        assert_eq!(taken(&[(1, true)]).first_free(), None);
+        let all: Vec<_> = (1..=i64::from(NSID_MAX))
+            .map(|nsid| (nsid, false))
+            .collect();
+        assert_eq!(taken(&all).first_free(), None);
+        assert_eq!(taken(&all[1..]).first_free(), Some(1));
+        assert_eq!(taken(&all[..all.len() - 1]).first_free(), Some(NSID_MAX));
     }
 }

@@ -1,7 +1,10 @@
 //! A document that knows whether changes did more than add namespaces, or remove some.
 
+use std::collections::HashMap;
+
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table};
 
+use super::nsids::Taken;
 use super::{Draft, has_nsid, push, remove, text_of};
 
 /// What [`Draft`] changes. Only what is in this module adds or removes a namespace without being noted
@@ -14,6 +17,8 @@ pub(super) struct Tracked {
     /// NQN and NSID of those that were removed.
     removed: Vec<(String, u32)>,
     is_otherwise_changed: bool,
+    /// By NQN, of subsystems that were asked for: a look at thousands of tables takes as long as many changes.
+    taken: HashMap<String, Taken>,
 }
 
 impl Tracked {
@@ -23,6 +28,7 @@ impl Tracked {
             added: Vec::new(),
             removed: Vec::new(),
             is_otherwise_changed: false,
+            taken: HashMap::new(),
         }
     }
 
@@ -49,6 +55,7 @@ impl Tracked {
 
     pub(super) fn as_table_mut(&mut self) -> &mut Table {
         self.is_otherwise_changed = true;
+        self.taken.clear();
         self.document.as_table_mut()
     }
 
@@ -63,6 +70,9 @@ impl Tracked {
         let subsystem = subsystems.as_array_of_tables_mut()?.get_mut(at)?;
         let comments = remove(subsystem, "namespace", |table| has_nsid(table, nsid))?;
         self.removed.push((nqn.to_owned(), nsid));
+        if let Some(taken) = self.taken.get_mut(nqn) {
+            taken.remove(nsid);
+        }
         Some(comments)
     }
 
@@ -72,8 +82,24 @@ impl Tracked {
         let subsystems = subsystems.and_then(Item::as_array_of_tables_mut);
         if let Some(subsystem) = subsystems.and_then(|all| all.get_mut(at)) {
             self.added.push((nqn.to_owned(), table.clone()));
+            if let Some(taken) = self.taken.get_mut(nqn) {
+                taken.add(&table);
+            }
             push(subsystem, "namespace", table);
         }
+    }
+
+    /// The NSIDs of a subsystem, and its place among all of them.
+    pub(super) fn taken(&mut self, nqn: &str) -> Option<(usize, &Taken)> {
+        let (at, subsystem) = self.subsystem(nqn)?;
+        if !self.taken.contains_key(nqn) {
+            let namespaces = subsystem
+                .get("namespace")
+                .and_then(Item::as_array_of_tables);
+            let taken = Taken::of(namespaces.into_iter().flat_map(ArrayOfTables::iter));
+            self.taken.insert(nqn.to_owned(), taken);
+        }
+        Some((at, self.taken.get(nqn)?))
     }
 
     /// The place of the subsystem among all of them, and its table.
