@@ -142,6 +142,16 @@ impl Attacker {
         }
     }
 
+    /// Whether the target has felt it: something was answered, or is on its way if this kind
+    /// does not wait for answers.
+    #[must_use]
+    pub fn is_under_way(&self) -> bool {
+        match self.attack {
+            Attack::Silent | Attack::Garbage => self.begun > 0,
+            _ => self.ended > 0,
+        }
+    }
+
     /// Does what it can at this moment.
     pub fn turn(&mut self, now: Instant) {
         match self.attack {

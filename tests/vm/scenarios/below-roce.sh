@@ -1,6 +1,6 @@
 #!/bin/bash
 # What protects RoCE from below: IPsec and MACsec carry a verified job and let nothing else in, and so does a filter.
-# vm: programs=cairn-target,cairn-initiator timeout=400 by-name
+# vm: programs=cairn-target,cairn-initiator timeout=400
 
 # The keys of this test alone: docs/security.md says how to make some.
 KEY_TO_TARGET=0x$(printf '0123456789abcdef%.0s' 1 2)aabbccdd
