@@ -38,7 +38,9 @@ pub(crate) fn cached_tool(name: &str, version: &str) -> Result<PathBuf> {
         .arg(&root)
         .arg("--target-dir")
         .arg(&building)
-        // A tool works for some seconds. Its release profile would be built for minutes more.
+        // A tool works for some seconds. Its release profile would be built for minutes more, and without any
+        // optimisation cargo-generate-rpm compresses for minutes.
+        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
         // Not the workspace: its settings are not the tool's.
         .current_dir(Path::new("/"))
