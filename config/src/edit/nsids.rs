@@ -34,7 +34,7 @@ impl Taken {
     pub(super) fn first_free(&self) -> Option<u32> {
         let mut next = 1;
         let mut is_directory = false;
-        for (nsid, is_next_directory) in self.0.range(1..) {
+        for (nsid, is_next_directory) in self.0.range(1..=i64::from(NSID_MAX)) {
             if *nsid > next && !is_directory {
                 break;
             }
@@ -89,6 +89,9 @@ mod tests {
         );
         assert_eq!(taken(&[(1, false), (3, true)]).first_free(), Some(2));
         assert_eq!(taken(&[(1, true)]).first_free(), None);
+        // A text that has such a number is refused only when it is checked.
+        let far = [(i64::MIN, true), (1, false), (i64::MAX, false)];
+        assert_eq!(taken(&far).first_free(), Some(2));
         let all: Vec<_> = (1..=i64::from(NSID_MAX))
             .map(|nsid| (nsid, false))
             .collect();

@@ -25,7 +25,7 @@ DEPTH=${ATTACKERS_DEPTH:-32}
 # Per cent of the reactor's time that an attacker may take: what a reactor loses that hosts keep busy all the time.
 MOST=10
 
-# What nobody but FRIEND may have: namespace 2 and the subsystem PRIVATE; VAULT takes a key.
+# Only FRIEND may have namespace 2 and the subsystem PRIVATE. VAULT requires a key.
 configure() {
     cairn-target key generate --output /tmp/vault.key
     cairn-target key generate --output /tmp/wrong.key
