@@ -18,11 +18,13 @@ use crate::target::{NQN, Steered};
 /// More than a device had regions for when each namespace took one.
 const NULL: u32 = 4_200;
 const MEMORY: u32 = 300;
+/// In another subsystem: there are ten thousand in all.
+const BESIDE: u32 = 5_499;
 /// NN, with transfers of 64 KiB and longer.
 const LAST: u32 = 10_240;
 /// Of the control socket.
 const CLIENTS: u32 = 100;
-const OF_EACH: u32 = 2;
+const OF_EACH: u32 = 10;
 /// A create among thousands to one beside one: what remains is the text, which is written as a whole.
 const RATIO_MAX: u32 = 40;
 const OTHER: &str = "nqn.2024-01.com.example:steered-too";
@@ -35,7 +37,7 @@ fn put(text: &mut String, nsid: u32, export: &str) {
     .unwrap();
 }
 
-/// One subsystem of many null disks and some of memory, and another one.
+/// One subsystem of many null disks and some of memory, and another one of null disks.
 fn start() -> Steered {
     Steered::start_after(|_, _| {
         let mut text = String::new();
@@ -47,6 +49,7 @@ fn start() -> Steered {
             "[[subsystem]]\nnqn = \"{OTHER}\"\nallow_any_host = true\n"
         )
         .unwrap();
+        (1..=BESIDE).for_each(|nsid| put(&mut text, nsid, "null:1MiB"));
         text
     })
 }
@@ -84,6 +87,7 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
     target.connect("second").disconnect().unwrap();
 
     let ended = AtomicU32::new(0);
+    let begin = Instant::now();
     thread::scope(|scope| {
         for client in 0..CLIENTS {
             let (target, ended) = (&target, &ended);
@@ -104,7 +108,13 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
             thread::sleep(Duration::from_millis(1));
         }
     });
-    let all = expected.len() as u32 + CLIENTS * OF_EACH;
+    let taken = begin.elapsed();
+    let many = CLIENTS * OF_EACH;
+    println!(
+        "{many} additions at once: {taken:?}, {:?} each",
+        taken / many
+    );
+    let all = expected.len() as u32 + BESIDE + many;
     let status = target.done("cairn_status", json!({}));
     assert_eq!(status["namespaces"], all);
     let added = CLIENTS / 2 * OF_EACH;
