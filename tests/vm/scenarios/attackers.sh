@@ -94,7 +94,7 @@ now() {
     read -r REACTOR_NS _ < "$REACTOR/schedstat"
 }
 
-# measure KIND: the next reads; as a line in costs.txt the kind, reads, the reactor's nanoseconds and those of the clock.
+# measure KIND: the next reads; as an object in costs.jsonl the kind, reads, the reactor's nanoseconds and those of the clock.
 measure() {
     local reads ns began
     now
@@ -103,7 +103,9 @@ measure() {
         nap 0.02
         now
     done
-    echo "$1 $((READS_DONE - reads)) $((REACTOR_NS - ns)) $(((${EPOCHREALTIME/./} - began) * 1000))" >> "$OUT/costs.txt"
+    # By hand: jq would run as long as some thousand reads here.
+    printf '{"kind": "%s", "reads": %d, "ns": %d, "clock": %d}\n' "$1" $((READS_DONE - reads)) $((REACTOR_NS - ns)) \
+        $(((${EPOCHREALTIME/./} - began) * 1000)) >> "$OUT/costs.jsonl"
 }
 
 # attacked KIND: measures beside an attacker of this kind.
@@ -126,30 +128,22 @@ attacked() {
 
 queue_pairs_are() { [ "$(count_queue_pairs)" -eq "$1" ]; }
 
-# report: medians of the rounds, and for each kind that takes too much a line that begins with a star.
+# report: medians of the rounds, with a star before each kind that takes too much.
 report() {
-    awk -v most="$MOST" '
-        function median(table, kind,    list, i, j, t) {
-            for (i = 1; i <= n[kind]; i++) {
-                list[i] = table[kind, i]
-                for (j = i; j > 1 && list[j] < list[j - 1]; j--) { t = list[j]; list[j] = list[j - 1]; list[j - 1] = t }
-            }
-            return list[int((n[kind] + 1) / 2)]
-        }
-        { if (!n[$1]++) order[++kinds] = $1
-          each[$1, n[$1]] = $3 / $2; ns[$1, n[$1]] = $3; reads[$1, n[$1]] = $2; clock[$1, n[$1]] = $4 }
-        END {
-            alone = median(each, "alone")
-            for (k = 1; k <= kinds; k++) for (i = 1; i <= n[order[k]]; i++)
-                share[order[k], i] = 100 * (ns[order[k], i] - alone * reads[order[k], i]) / clock[order[k], i]
-            printf "%-11s %8s %8s %21s\n", "attack", "ns/read", "more, %", "of the reactor, %"
-            for (k = 1; k <= kinds; k++) {
-                kind = order[k]; cost = median(each, kind); more = 100 * (cost / alone - 1); time = median(share, kind)
-                printf "%-11s %8d %8.1f %21.1f\n", kind, cost, more, time
-                if (time > most) bad[kind] = "more than " most " % of the reactor"
-            }
-            for (kind in bad) print "* " kind ": " bad[kind]
-        }' "$OUT/costs.txt"
+    printf '  %-11s %8s %8s %18s\n' attack ns/read "more, %" "of the reactor, %"
+    jq -rs --argjson most "$MOST" '
+        def median: sort | .[length / 2 | floor];
+        def tenths: . * 10 | round / 10;
+        def each: .ns / .reads;
+        (map(select(.kind == "alone") | each) | median) as $alone
+        | group_by(.kind)[]
+        | (map(each) | median) as $each
+        | (map(100 * (.ns - $alone * .reads) / .clock) | median) as $share
+        | [if $share > $most then "*" else "-" end, .[0].kind, ($each | round), (100 * ($each / $alone - 1) | tenths), ($share | tenths)]
+        | @tsv' "$OUT/costs.jsonl" |
+        while read -r mark kind each more share; do
+            printf '%s %-11s %8s %8s %18s\n' "$mark" "$kind" "$each" "$more" "$share"
+        done
 }
 
 step "A target, two hosts' addresses"
@@ -179,7 +173,7 @@ STAT=/sys/block/${disk#/dev/}/stat
 for task in "/proc/$TARGET_PID/task"/*; do
     case $(< "$task/comm") in reactor-0) REACTOR=$task ;; esac
 done
-: > "$OUT/costs.txt"
+: > "$OUT/costs.jsonl"
 fio --name=reads --filename="$disk" --ioengine=libaio --direct=1 --rw=randread --bs=4k --iodepth="$DEPTH" \
     --norandommap --time_based --runtime=100000 --eta=never --output="$OUT/fio.log" &
 reader=$!
