@@ -5,6 +5,7 @@ mod hosts;
 mod keys;
 mod limits;
 mod nsids;
+mod text;
 mod tracked;
 
 use std::net::{IpAddr, SocketAddr};
@@ -130,7 +131,7 @@ impl Draft {
     /// The text as it is now.
     #[must_use]
     pub fn text(&self) -> String {
-        self.document.as_document().to_string()
+        self.document.text()
     }
 
     /// Adds a subsystem without namespaces.
@@ -509,11 +510,7 @@ fn push(table: &mut Table, key: &str, new: Table) {
 fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Option<String> {
     let tables = table.get_mut(key)?.as_array_of_tables_mut()?;
     let at = tables.iter().position(is_it)?;
-    let before = tables.get(at)?.decor().prefix();
-    let before = before.and_then(|before| before.as_str()).unwrap_or("");
-    let apart = before.rfind("\n\n").map_or(0, |end| end + 2);
-    let apart = Some(&before[..apart]).filter(|apart| !apart.trim().is_empty());
-    let mut apart = apart.unwrap_or("").to_owned();
+    let mut apart = comments_apart(tables.get(at)?).to_owned();
     tables.remove(at);
     if !apart.is_empty()
         && let Some(next) = tables.get_mut(at)
@@ -529,6 +526,16 @@ fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Optio
         table.remove(key);
     }
     Some(apart)
+}
+
+/// The comments before a table that a blank line parts from it.
+fn comments_apart(table: &Table) -> &str {
+    let before = table.decor().prefix();
+    let before = before.and_then(|before| before.as_str()).unwrap_or("");
+    let apart = before.rfind("\n\n").map_or(0, |end| end + 2);
+    Some(&before[..apart])
+        .filter(|apart| !apart.trim().is_empty())
+        .unwrap_or("")
 }
 
 fn text_of<'t>(table: &'t Table, key: &str) -> Option<&'t str> {

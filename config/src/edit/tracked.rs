@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table};
 
 use super::nsids::Taken;
+use super::text::Text;
 use super::{Draft, has_nsid, push, remove, text_of};
 
 /// What [`Draft`] changes. Only what is in this module adds or removes a namespace without being noted
@@ -19,6 +20,8 @@ pub(super) struct Tracked {
     is_otherwise_changed: bool,
     /// By NQN, of subsystems that were asked for: a look at thousands of tables takes as long as many changes.
     taken: HashMap<String, Taken>,
+    /// What the document is as text, if it is known.
+    text: Option<Text>,
 }
 
 impl Tracked {
@@ -29,6 +32,7 @@ impl Tracked {
             removed: Vec::new(),
             is_otherwise_changed: false,
             taken: HashMap::new(),
+            text: None,
         }
     }
 
@@ -53,22 +57,42 @@ impl Tracked {
         &self.document
     }
 
+    #[cfg(test)]
+    pub(super) fn has_text(&self) -> bool {
+        self.text.is_some()
+    }
+
+    pub(super) fn text(&self) -> String {
+        match &self.text {
+            Some(text) => text.as_str().to_owned(),
+            None => self.document.to_string(),
+        }
+    }
+
     pub(super) fn as_table_mut(&mut self) -> &mut Table {
         self.is_otherwise_changed = true;
         self.taken.clear();
+        self.text = None;
         self.document.as_table_mut()
     }
 
     /// Comments mean nothing.
     pub(super) fn set_trailing(&mut self, text: String) {
         self.document.set_trailing(text);
+        self.text = None;
     }
 
     /// Removes a namespace from the subsystem that is at this place among them; returns the comments that stay.
     pub(super) fn remove_namespace(&mut self, at: usize, nqn: &str, nsid: u32) -> Option<String> {
+        let text = self.text.as_ref();
+        let cut = text.and_then(|text| text.find(&self.document, at, nqn, nsid));
         let subsystems = self.document.get_mut("subsystem")?;
         let subsystem = subsystems.as_array_of_tables_mut()?.get_mut(at)?;
         let comments = remove(subsystem, "namespace", |table| has_nsid(table, nsid))?;
+        match (&mut self.text, cut) {
+            (Some(text), Some(cut)) => text.cut(cut),
+            (text, _) => *text = None,
+        }
         self.removed.push((nqn.to_owned(), nsid));
         if let Some(taken) = self.taken.get_mut(nqn) {
             taken.remove(nsid);
@@ -86,6 +110,7 @@ impl Tracked {
                 taken.add(&table);
             }
             push(subsystem, "namespace", table);
+            self.text = Text::after_addition(self.text.take(), &mut self.document, at, nqn);
         }
     }
 

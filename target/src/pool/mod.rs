@@ -16,8 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cairn_config::{Backing, Config, FileId, LeftOut, Namespace, Pool};
-use cairn_disk::{files_max, where_to_look};
-use rustix::process::{Resource, getrlimit};
+use cairn_disk::{disks_max, where_to_look};
 use tokio::sync::Notify;
 
 use crate::panics::{Part, confine_part};
@@ -25,12 +24,6 @@ use look::{Look, Memory, Shown};
 
 /// How long a look may take.
 pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Files that the process has open beside disks: sockets, rings, devices, logs.
-const FILES_RESERVED: usize = 256;
-
-/// Files that are open for a disk that is a file: one past the page cache, one through it.
-const FILES_EACH: usize = 2;
 
 /// Names in one line of the log.
 const NAMED_MAX: usize = 8;
@@ -122,12 +115,9 @@ impl Pools {
 
 /// How many files may be opened as disks beside what else is configured.
 fn room(config: &Config) -> usize {
-    let limit = getrlimit(Resource::Nofile).current;
-    let limit = limit.map_or(usize::MAX, |limit| limit as usize);
-    let most = files_max().min(limit.saturating_sub(FILES_RESERVED) / FILES_EACH);
     let all = config.subsystems.iter().flat_map(|one| &one.namespaces);
     let disks = all.filter(|one| matches!(one.backing, Backing::Disk(_)));
-    most.saturating_sub(disks.count())
+    disks_max().saturating_sub(disks.count())
 }
 
 impl Slot {

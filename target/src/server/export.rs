@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cairn_config::{Access, Backing};
-use cairn_disk::{Backend, Claim, Names, OpenError, files_max};
+use cairn_disk::{Backend, Claim, Names, OpenError, disks_max};
 use cairn_rdma::Clock;
 use nvme_proto::limits::Limits;
 use nvme_proto::namespace::{Atomic, Preferred};
@@ -481,12 +481,12 @@ pub(super) fn check_identities<'a>(
     Ok(())
 }
 
-/// Refuses more disks than there is room for in a reactor's ring.
+/// Refuses more disks than there is room for in a reactor's ring, or than the process may open.
 pub(super) fn check_count(config: &cairn_config::Config) -> Result<(), StartError> {
     let namespaces = config.subsystems.iter().flat_map(|s| &s.namespaces);
     let is_disk =
         |namespace: &&cairn_config::Namespace| matches!(namespace.backing, Backing::Disk(_));
-    let (disks, most) = (namespaces.filter(is_disk).count(), files_max());
+    let (disks, most) = (namespaces.filter(is_disk).count(), disks_max());
     if disks > most {
         return Err(StartError::TooManyDisks { disks, most });
     }

@@ -61,7 +61,7 @@ impl Control {
             namespaces.insert(*place, self.introduce(subsystem, namespace, disk)?);
         }
         if !namespaces.is_empty() {
-            self.check_identities(&config, &namespaces)?;
+            self.check_newcomers(&namespaces)?;
         }
         for (thing, error) in missing {
             self.note_missing(thing, &error);

@@ -122,7 +122,7 @@ pub enum StartError {
     #[error(
         "{disks} files and block devices are to be exported, and at most {most} can be: export \
          fewer, or raise the limit on open files (LimitNOFILE in the service, `ulimit -n`) to \
-         three for each disk; 16384 is the most in any case"
+         three for each disk and 256 for all else; 16384 is the most in any case"
     )]
     TooManyDisks {
         /// As configured.

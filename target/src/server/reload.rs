@@ -282,6 +282,16 @@ impl Control {
         super::export::check_identities(all)
     }
 
+    /// Of new namespaces beside all that are there, which were checked before and stay.
+    pub(super) fn check_newcomers(
+        &self,
+        new: &HashMap<Place, Arc<Namespace>>,
+    ) -> Result<(), StartError> {
+        let uuids: HashSet<_> = new.values().map(|one| one.uuid).collect();
+        let alike = self.exported().filter(|(_, one)| uuids.contains(&one.uuid));
+        super::export::check_identities(alike.chain(new.iter().map(|((nqn, _), one)| (nqn, one))))
+    }
+
     /// Two listeners cannot have one address, not even while one takes the other's place.
     fn check_listeners(&self, config: &Config) -> Result<(), ReloadError> {
         let mut there = self.listeners.iter();

@@ -2,6 +2,7 @@
 //! is no room.
 
 use std::fmt::Write;
+use std::fs::File;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,8 +26,8 @@ const LAST: u32 = 10_240;
 /// Of the control socket.
 const CLIENTS: u32 = 100;
 const OF_EACH: u32 = 10;
-/// A create among thousands to one beside one: what remains is the text, which is written as a whole.
-const RATIO_MAX: u32 = 40;
+/// A change among thousands to one beside one: the file is written as a whole, and the configuration is copied.
+const RATIO_MAX: u32 = 20;
 const OTHER: &str = "nqn.2024-01.com.example:steered-too";
 
 fn put(text: &mut String, nsid: u32, export: &str) {
@@ -243,4 +244,34 @@ fn what_there_is_no_room_for_is_refused_when_it_is_configured() {
     }
     let said = refused(&memory);
     assert!(said.contains("at most 6144"), "{said}");
+}
+
+#[test]
+fn more_disks_than_the_process_may_open_are_refused_when_they_are_configured() {
+    // 256 for all else, and two for each disk.
+    let most = 37;
+    let mut more = String::new();
+    let target = Steered::start_limited_after(256 + 2 * most, |folder, _| {
+        let mut text = String::new();
+        for index in 0..=most {
+            let path = folder.join(format!("disk{index}"));
+            File::create(&path).unwrap().set_len(1 << 20).unwrap();
+            more = path.display().to_string();
+            if index < most {
+                put(&mut text, 2 + index, &more);
+            }
+        }
+        text
+    });
+    let new = json!({"nqn": NQN, "export": more});
+    let said = target
+        .call("cairn_namespace_add", new)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        said.contains("at most 37 can be") && said.contains("LimitNOFILE"),
+        "{said}"
+    );
+    let mut host = host(&target);
+    assert_eq!(host.active_namespaces().unwrap().len(), 1 + most as usize);
 }

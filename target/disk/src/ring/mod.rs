@@ -36,7 +36,7 @@ use crate::submission::Handover;
 pub use apart::GAP;
 pub(crate) use apart::Open;
 pub(crate) use drives::{Tags, check_drives};
-pub use setup::files_max;
+pub use setup::disks_max;
 
 use apart::{Apart, Call};
 use drives::{DRIVES, Drives};
@@ -200,7 +200,7 @@ impl Ring {
         };
         // SAFETY: empty entries name no memory.
         unsafe { uring.submitter().register_buffers(&[empty; BUFFERS_MAX])? };
-        let files = files_max();
+        let files = setup::files_max();
         make_room(&uring, files)?;
         // As many threads of the kernel as operations, if it comes to that: one that hangs
         // must not keep those of other disks from starting. It makes them as it needs them.

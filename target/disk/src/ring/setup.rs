@@ -10,9 +10,22 @@ use super::SUBMISSIONS;
 /// The most fixed files that a ring has room for: one for each disk of the process.
 const FILES_MAX: usize = 16 << 10;
 
+/// Files that a process has open beside disks: sockets, rings, devices, logs.
+const FILES_RESERVED: usize = 256;
+
+/// Files that are open for a disk that is a file: one for its I/O, one that holds its lock.
+const FILES_EACH: usize = 2;
+
+/// Disks that are files: as many as a ring has room for, and this process may open.
+pub fn disks_max() -> usize {
+    let limit = getrlimit(Resource::Nofile).current;
+    let limit = limit.map_or(usize::MAX, |limit| limit as usize);
+    FILES_MAX.min(limit.saturating_sub(FILES_RESERVED) / FILES_EACH)
+}
+
 /// Fixed files that a ring of this process has room for: the limit on open files bounds them,
 /// too.
-pub fn files_max() -> usize {
+pub(super) fn files_max() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
     limit.map_or(FILES_MAX, |limit| FILES_MAX.min(limit as usize))
 }
