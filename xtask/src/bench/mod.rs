@@ -4,6 +4,7 @@
 //! then all again, so that a machine that gets slower for a while does not harm
 //! one cell alone. docs/performance.md says how to read what comes out.
 
+mod against;
 mod beside;
 mod cell;
 mod ceph;
@@ -78,6 +79,8 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Other {
+    /// Measure this build and another one of Cairn in turns: whether a row is slower than it was
+    Against(against::Args),
     /// Measure Cairn and SPDK's NVMe/TCP target in turns: ratios, and what is to be reached
     Beside(beside::Args),
     /// Measure images of a Ceph cluster, beside fio's rbd engine on the same image, in turns
@@ -93,6 +96,7 @@ enum Other {
 /// Runs the chore.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match &args.other {
+        Some(Other::Against(against)) => against::run(against),
         Some(Other::Beside(beside)) => beside::run(beside),
         Some(Other::Ceph(ceph)) => ceph::run(ceph),
         Some(Other::Compare(compare)) => compare::run(compare),

@@ -35,6 +35,9 @@ pub(super) const OF_DISKS: &[Program] = &[DISK];
 /// What measures a target as it grows, with the target.
 pub(super) const OF_SCALE: &[Program] = &[TARGET, SCALE];
 
+/// Target and hosts, of few queue pairs and of many.
+pub(super) const OF_ALL_ENDS: &[Program] = &[TARGET, HOST, SCALE];
+
 /// The programs that an item needs.
 fn of_item(item: &Item) -> &'static [Program] {
     match item {

@@ -89,6 +89,11 @@ const ROWS: [Row; 8] = [
     Row::new(RandWrite, 128, 8, 1.0),
 ];
 
+/// What the rows measure.
+pub(super) fn cells() -> impl Iterator<Item = Cell> {
+    ROWS.iter().map(|row| row.cell)
+}
+
 /// Measures, and says how to get an SPDK where none is given.
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let Some(folder) = &args.spdk else {
