@@ -4,7 +4,7 @@
 //! `cargo run --release -p cairn-roce --example loopback_speed [SECONDS]`: so long
 //! each line measures.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -81,6 +81,43 @@ fn measure(
     (rate, rate * length as f64 / 1e9)
 }
 
+/// Without RoCE: a datagram as long as a capsule, and one as long as a block that answers it, between two threads
+/// that poll their sockets. How often a second.
+fn there_and_back(time: Duration) -> std::io::Result<f64> {
+    const CAPSULE: usize = 92;
+    const BLOCK: usize = 4200;
+    let socket = || UdpSocket::bind("127.0.0.1:0");
+    let (near, far) = (socket()?, socket()?);
+    near.connect(far.local_addr()?)?;
+    far.connect(near.local_addr()?)?;
+    near.set_nonblocking(true)?;
+    far.set_nonblocking(true)?;
+    let stop = AtomicBool::new(false);
+    let answer = |buffer: &mut [u8]| -> std::io::Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            if far.recv(buffer).is_ok() {
+                far.send(buffer)?;
+            }
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let answering = scope.spawn(|| answer(&mut [0; BLOCK]));
+        let started = Instant::now();
+        let mut buffer = [0; BLOCK];
+        let mut done = 0_u64;
+        while started.elapsed() < time {
+            near.send(&buffer[..CAPSULE])?;
+            while near.recv(&mut buffer).is_err() && started.elapsed() < 2 * time {}
+            done += 1;
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        stop.store(true, Ordering::Relaxed);
+        answering.join().expect("the other thread ends well")?;
+        Ok(done as f64 / seconds)
+    })
+}
+
 #[expect(
     clippy::too_many_lines,
     reason = "a measurement is read from top to bottom"
@@ -89,6 +126,13 @@ fn main() {
     let seconds = std::env::args().nth(1);
     let seconds = seconds.map_or(TIME_S, |text| text.parse().expect("SECONDS is a number"));
     let time = Duration::from_secs_f64(seconds);
+    println!(
+        "{:<24} {:>12} {:>10} {:>12}",
+        "", "per second", "GB/s", "us each"
+    );
+    let rate = there_and_back(time).expect("sockets of this machine");
+    let (name, bandwidth, each) = ("UDP 4096 B x 1", rate * 4096.0 / 1e9, 1e6 / rate);
+    println!("{name:<24} {rate:>12.0} {bandwidth:>10.2} {each:>12.1}");
     let ip: IpAddr = "127.0.0.1".parse().expect("an address");
     let provider = Soft::default();
     let (sender, requests) = channel();
@@ -145,10 +189,6 @@ fn main() {
         end.poll_events(&mut events);
     }
     assert!(matches!(events[0], Event::Established { .. }), "{events:?}");
-    println!(
-        "{:<24} {:>12} {:>10} {:>12}",
-        "", "per second", "GB/s", "us each"
-    );
     for (length, depth) in [
         (64, 1),
         (4096, 1),

@@ -131,6 +131,7 @@ measure() {
         | { row: $job.jobname, target: $target, round: $round, iops: .iops,
             mib_per_s: (.bw_bytes / 1048576), p50_us: (.clat_ns.percentile["50.000000"] / 1000),
             p99_us: (.clat_ns.percentile["99.000000"] / 1000),
+            p99_9_us: (.clat_ns.percentile["99.900000"] / 1000), max_us: (.clat_ns.max / 1000),
             effort: ($after | with_entries(.value -= ($before[.key] // 0))) }' "$report" >> "$OUT/runs.jsonl"
     spdk_stops "$2"
 }
@@ -191,7 +192,8 @@ report() {
               ratios: map(. as $run | $run.iops / ($runs[] | select(.target == $first
                 and .row == $run.row and .round == $run.round) | .iops)),
               mib_per_s: (map(.mib_per_s) | median),
-              p50_us: (map(.p50_us) | median), p99_us: (map(.p99_us) | median) } })
+              p50_us: (map(.p50_us) | median), p99_us: (map(.p99_us) | median),
+              p99_9_us: (map(.p99_9_us) | median), max_us: (map(.max_us) | max) } })
             | from_entries | map_values(.ratio = (.ratios | median))) })), runs: $runs }' \
         "$OUT/runs.jsonl" > "$OUT/bench.json"
     {
@@ -203,9 +205,17 @@ report() {
         echo
         jq -r '.rows[] | .row as $row | .targets as $t | [$ARGS.positional[] | $t[.]
             | (if ($row | test("128k")) then "\(.mib_per_s | round) MiB/s"
-                else "\(.iops | round) (p50 \(.p50_us | round) us)" end),
+                else "\(.iops | round)" end),
               "\(.ratio * 100 | round / 100) (\(.ratios | min * 100 | round / 100) - \(
                 .ratios | max * 100 | round / 100))"]
+            | "| \($row) | \(join(" | ")) |"' "$OUT/bench.json" --args "${TARGETS[@]}"
+        printf '\np50, p99, p99.9 (medians of the rounds) and the greatest of all, us:\n\n| job |'
+        printf ' %s |' "${TARGETS[@]}"
+        printf '\n|---|'
+        printf -- '---|%.0s' "${TARGETS[@]}"
+        echo
+        jq -r '.rows[] | .row as $row | .targets as $t | [$ARGS.positional[] | $t[.]
+            | [.p50_us, .p99_us, .p99_9_us, .max_us] | map(round | tostring) | join(", ")]
             | "| \($row) | \(join(" | ")) |"' "$OUT/bench.json" --args "${TARGETS[@]}"
         echo
         jq -r 'def median: sort | .[length / 2 | floor];

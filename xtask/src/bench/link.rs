@@ -15,7 +15,7 @@ pub(super) const GROUP: &str = "raw link";
 pub(super) fn measure(programs: &Path, seconds: f64) -> Result<Vec<(String, Vec<Metric>)>> {
     let program = programs.join("examples/loopback_speed");
     let output = std::process::Command::new(&program)
-        // It measures twelve things.
+        // It measures thirteen things.
         .arg(format!("{:.2}", seconds / 4.0))
         .stdin(Stdio::null())
         .output()
@@ -32,11 +32,12 @@ pub(super) fn measure(programs: &Path, seconds: f64) -> Result<Vec<(String, Vec<
     Ok(rows)
 }
 
-/// `READ 4096 B x 32   345678   1.42   92.6`: per second, GB/s, microseconds each.
+/// `READ 4096 B x 32   345678   1.42   92.6`: per second, GB/s, microseconds each. `UDP`: bare sockets, a capsule's length
+/// there and 4 KiB back.
 fn row(line: &str) -> Option<(String, Vec<Metric>)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [
-        op @ ("READ" | "WRITE"),
+        op @ ("UDP" | "READ" | "WRITE"),
         length,
         "B",
         "x",

@@ -8,34 +8,34 @@ struct Panel {
     group: &'static str,
     title: &'static str,
     below: &'static str,
-    /// The metric that is the ratio already; otherwise the mark is the other program's.
-    ratio: Option<&'static str>,
+    /// The metric that is the ratio.
+    ratio: &'static str,
 }
 
 const PANELS: [Panel; 4] = [
     Panel {
         group: "soft mem",
         title: "RoCE in user space, beside SPDK NVMe/TCP",
-        below: "one core on each side, memory disk; SPDK's figures are from another run",
-        ratio: None,
+        below: "one core on each side, memory disk, in turns",
+        ratio: "of SPDK",
     },
     Panel {
         group: "vm verbs",
         title: "Verbs over rdma_rxe, beside nvmet-rdma",
         below: "Linux host, emulated processor, same boot",
-        ratio: Some("of nvmet-rdma"),
+        ratio: "of nvmet-rdma",
     },
     Panel {
         group: "vm soft",
         title: "RoCE in user space over a cable, beside nvmet-rdma over rdma_rxe",
         below: "Linux host, emulated processor, same boot",
-        ratio: Some("of nvmet-rdma"),
+        ratio: "of nvmet-rdma",
     },
     Panel {
         group: "disk",
         title: "The disk alone, beside fio's io_uring engine",
         below: "a file on ext4, a virtio disk, in turns",
-        ratio: Some("of fio"),
+        ratio: "of fio",
     },
 ];
 
@@ -56,7 +56,7 @@ struct Bar {
 }
 
 impl Bar {
-    fn of(row: &Row, ratio: Option<&str>) -> Option<Self> {
+    fn of(row: &Row, ratio: &str) -> Option<Self> {
         let figures = ["IOPS", "bandwidth"];
         let metric = figures.iter().find_map(|name| row.metric(name))?;
         let figure = match metric.unit.as_str() {
@@ -67,20 +67,11 @@ impl Bar {
             "MB/s" => format!("{:.1} GB/s", metric.median() / 1000.0),
             unit => format!("{:.0} {unit}", metric.median()),
         };
-        if let Some(name) = ratio {
-            let ratio = row.metric(name)?;
-            return Some(Self {
-                low: ratio.min(),
-                middle: ratio.median(),
-                high: ratio.max(),
-                figure,
-            });
-        }
-        let mark = row.mark.as_ref()?;
+        let ratio = row.metric(ratio)?;
         Some(Self {
-            low: metric.min() / mark.high,
-            middle: metric.median() / f64::midpoint(mark.low, mark.high),
-            high: metric.max() / mark.low,
+            low: ratio.min(),
+            middle: ratio.median(),
+            high: ratio.max(),
             figure,
         })
     }

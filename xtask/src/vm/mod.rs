@@ -68,6 +68,10 @@ pub(crate) struct Args {
     /// Set a variable of the scenarios; the header of a scenario lists its own
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = scenario::Variable::parse)]
     variables: Vec<scenario::Variable>,
+    /// Have the machines' time go by instructions, on one processor: rates then say what a command takes, whatever
+    /// else this machine does
+    #[arg(long)]
+    counted: bool,
     /// An SPDK build tree for the guest's processor: `bench` measures its RDMA target, too
     #[arg(long, value_name = "DIR")]
     spdk: Option<PathBuf>,
@@ -96,7 +100,10 @@ impl Args {
 /// Runs the chosen scenarios, one machine each, and sums up.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let tree = Tree::locate()?;
-    let known = Scenario::load_all(&tree.scenarios())?;
+    let mut known = Scenario::load_all(&tree.scenarios())?;
+    if args.counted {
+        known.iter_mut().for_each(|s| s.options.counted = true);
+    }
     if args.list {
         known
             .iter()
