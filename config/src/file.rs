@@ -3,6 +3,8 @@
 //! from them. They take whatever a person may type; `check` makes a
 //! [`Config`](crate::Config) of it or says what is wrong.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -437,4 +439,7 @@ pub(crate) struct CephTable {
     /// Absolute path of the file with the user's key. Where the configuration says
     /// if not given.
     pub(crate) keyring: Option<String>,
+    /// Options of Ceph's client, as ceph.conf has them, such as `rbd_readahead_max_bytes = "0"`. They stand above
+    /// that file's. What the target sets itself cannot be among them.
+    pub(crate) options: Option<BTreeMap<String, String>>,
 }

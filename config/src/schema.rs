@@ -107,7 +107,12 @@ impl<'a> Walk<'a, '_> {
         let keys: Vec<String> = table.keys().map(|key| key.get_ref().to_string()).collect();
         for key in keys {
             let below = place.key(&key);
-            let fits = match schema["properties"].get(&key) {
+            let known = schema["properties"].get(&key);
+            // A table whose keys are anybody's says what is behind them all.
+            let of_all = schema
+                .get("additionalProperties")
+                .filter(|it| it.is_object());
+            let fits = match known.or(of_all) {
                 Some(schema) => self.value(table[key.as_str()].get_mut(), schema, &below),
                 None => self.unknown(&key, schema, place),
             };

@@ -120,6 +120,7 @@ fn every_value_arrives() {
         conf: Some("/etc/ceph/ceph.conf".into()),
         user: Some("cairn".into()),
         keyring: Some("/etc/ceph/cairn.keyring".into()),
+        options: vec![("rbd_readahead_max_bytes".into(), "0".into())],
     };
     assert_eq!(image.backing, Backing::Rbd(snapshot));
     assert!(image.read_only, "no host writes to a snapshot");

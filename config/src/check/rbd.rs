@@ -60,7 +60,36 @@ pub(super) fn image(
         conf: conf?,
         user: user?,
         keyring: keyring?,
+        options: options(check, &place, ceph)?,
     })
+}
+
+/// The options of the client, as the table has them.
+fn options(
+    check: &mut Check<'_>,
+    place: &Place,
+    ceph: Option<&CephTable>,
+) -> Option<Vec<(String, String)>> {
+    let mut options = Vec::new();
+    let place = place.key("options");
+    let all = ceph.and_then(|table| table.options.as_ref());
+    let mut is_right = true;
+    for (option, value) in all.into_iter().flatten() {
+        let wrong = if cairn_rbd::is_reserved(option) {
+            "is an option that the target sets itself, or has a key of its own for"
+        } else if option.trim().is_empty() || option.contains('\0') || value.contains('\0') {
+            "is no option of Ceph's client"
+        } else {
+            options.push((option.clone(), value.clone()));
+            continue;
+        };
+        let message = format!("\"{}\" {wrong}", option.escape_debug());
+        check
+            .wrong(&place.key(option), message)
+            .help("leave it out; `ceph config help OPTION` knows the others");
+        is_right = false;
+    }
+    is_right.then_some(options)
 }
 
 /// Whether an export names a snapshot, which can only be read.

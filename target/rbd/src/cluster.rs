@@ -29,6 +29,15 @@ const OPTIONS: [(&str, &str, bool); 6] = [
     ("objecter_tick_interval", "0.5", false),
 ];
 
+/// Whether the target sets this option of the client itself, or has a key of its own for it.
+#[must_use]
+pub fn is_reserved(option: &str) -> bool {
+    // Options have the same names with spaces and dashes.
+    let name = option.trim().replace([' ', '-'], "_");
+    let of_keys = ["key", "keyfile", "keyring"].contains(&name.as_str());
+    of_keys || OPTIONS.iter().any(|(option, ..)| *option == name)
+}
+
 /// A connected client and an open pool. Closing them blocks as long as the cluster takes.
 pub(crate) struct Cluster {
     functions: &'static Functions,
@@ -86,6 +95,18 @@ impl Cluster {
                 words(errno)
             ))
         })?;
+        for (option, value) in &spec.options {
+            self.set(option, value).map_err(|errno| {
+                let what = match errno {
+                    libc::ENOENT => "this Ceph has no such option".to_owned(),
+                    _ => words(errno).to_string(),
+                };
+                OpenError::new(format!(
+                    "librados does not take {option} = \"{value}\": {what}: look at the table \
+                     ceph = {{ options = {{ .. }} }}"
+                ))
+            })?;
+        }
         for (option, value, needed) in OPTIONS {
             let set = self.set(option, value);
             if let (Err(errno), true) = (set, needed) {

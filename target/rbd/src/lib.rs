@@ -22,6 +22,7 @@ mod sys;
 
 use std::time::Duration;
 
+pub use cluster::is_reserved;
 pub use error::OpenError;
 pub use image::Image;
 pub use queue::{Memory, Queue, Work};

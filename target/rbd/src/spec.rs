@@ -20,6 +20,8 @@ pub struct Spec {
     pub user: Option<String>,
     /// The file with the user's key, if it is not where the configuration says.
     pub keyring: Option<PathBuf>,
+    /// Options of the client, each with its value: none for which [`is_reserved`](crate::is_reserved) holds.
+    pub options: Vec<(String, String)>,
 }
 
 impl fmt::Display for Spec {

@@ -49,6 +49,7 @@ impl Rig {
             conf: Some(self.cluster.conf()),
             user: None,
             keyring: None,
+            options: Vec::new(),
         }
     }
 
@@ -104,9 +105,34 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// An option that Ceph does not know, and one with a bad value, are errors; another one is taken.
+fn options_reach_the_client(rig: &Rig) {
+    let open = |option: &str, value: &str| {
+        let mut spec = rig.spec("none");
+        spec.options = vec![(option.to_owned(), value.to_owned())];
+        let access = Access {
+            read_only: false,
+            shared: false,
+        };
+        let opened = Image::open(&spec, access, Arc::new(|| {}));
+        opened.err().unwrap().to_string()
+    };
+    let said = open("rbd_cahce_size", "1");
+    assert!(
+        said.contains("rbd_cahce_size") && said.contains("no such option"),
+        "{said}"
+    );
+    let said = open("rbd_readahead_max_bytes", "many");
+    assert!(said.contains("rbd_readahead_max_bytes"), "{said}");
+    let said = open("rbd_readahead_max_bytes", "0");
+    assert!(!said.contains("rbd_readahead_max_bytes"), "{said}");
+    assert!(said.contains("none"), "{said}");
+}
+
 #[test]
 fn an_image_from_its_making_to_its_removal() {
     let Some(mut rig) = Rig::new() else { return };
+    options_reach_the_client(&rig);
     let none = rig.open("none", WRITER).unwrap_err().to_string();
     assert!(
         none.contains("there is no image rbd/none") && none.contains("rbd create"),

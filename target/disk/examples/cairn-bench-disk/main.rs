@@ -168,5 +168,6 @@ fn image(text: &str) -> Result<ImageSpec, String> {
         conf: None,
         user: None,
         keyring: None,
+        options: Vec::new(),
     })
 }

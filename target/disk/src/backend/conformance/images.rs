@@ -25,6 +25,7 @@ fn open(cluster: &Cluster, image: &str, block_bytes: u32) -> Backend {
         conf: Some(cluster.conf()),
         user: None,
         keyring: None,
+        options: Vec::new(),
     };
     Backend::open_image(&image, Some(block_bytes), Claim::default(), Arc::new(|| {})).unwrap()
 }
