@@ -43,6 +43,8 @@ pub struct Namespace {
     pub preferred: Option<Preferred>,
     /// What a write is atomic in.
     pub atomic: Atomic,
+    /// NOIOB: a transfer across a multiple of so many logical blocks takes longer; 0: there is no such boundary.
+    pub boundary: u16,
 }
 
 /// Sizes in which a namespace works best, and that places should be multiples of, in logical

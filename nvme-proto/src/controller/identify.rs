@@ -203,6 +203,7 @@ impl Controller {
         if namespace.atomic != Atomic::BLOCK {
             fill_atomic(&namespace.atomic, id);
         }
+        id.noiob.set(namespace.boundary);
         id.nvmcap
             .set(u128::from(namespace.blocks) << namespace.block_shift);
         id.anagrpid.set(namespace.anagrpid);

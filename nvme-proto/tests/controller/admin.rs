@@ -140,6 +140,7 @@ fn a_namespace_is_described_as_it_is() {
             deallocate: 128,
             deallocate_alignment: 64,
         }),
+        boundary: 256,
         ..namespace(7)
     };
     rig.subsystem.add_namespace(small, &mut Vec::new()).unwrap();
@@ -154,6 +155,7 @@ fn a_namespace_is_described_as_it_is() {
     let of_deallocation = [id.npdg, id.npda].map(|field| field.get());
     assert_eq!((of_writes, of_deallocation), ([7, 3, 0xffff], [127, 63]));
     assert_eq!(id.nsfeat, 1 << 4, "those are valid");
+    assert_eq!(id.noiob.get(), 256);
     let id: IdentifyNamespace = rig.identify_as(Cns::NAMESPACE, 1);
     assert_eq!((id.nsattr, id.dlfeat, id.nsfeat), (0, 0b1001, 0));
     let independent: IdentifyNamespaceIndependent = rig.identify_as(Cns::NAMESPACE_INDEPENDENT, 7);

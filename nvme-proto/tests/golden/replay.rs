@@ -200,6 +200,7 @@ fn namespace(nsid: u32) -> Namespace {
         write_uncorrectable: false,
         preferred: None,
         atomic: Atomic::BLOCK,
+        boundary: 0,
     }
 }
 

@@ -72,6 +72,7 @@ pub(crate) fn namespace(nsid: u32) -> Namespace {
         write_uncorrectable: false,
         preferred: None,
         atomic: Atomic::BLOCK,
+        boundary: 0,
     }
 }
 

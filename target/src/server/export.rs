@@ -280,6 +280,7 @@ impl Export {
             write_uncorrectable: view.write_uncorrectable,
             preferred: namespace.backend.preferred().map(preferred),
             atomic: atomic(namespace.backend.atomic()),
+            boundary: geometry.boundary,
         }
     }
 

@@ -284,5 +284,6 @@ fn namespace(nsid: u32) -> Namespace {
         write_uncorrectable: false,
         preferred: None,
         atomic: Atomic::BLOCK,
+        boundary: 0,
     }
 }

@@ -275,6 +275,9 @@ impl BlockFile {
             block_bytes: self.block_bytes,
             blocks: self.blocks.load(Ordering::Relaxed),
             memory_alignment: self.memory_alignment,
+            boundary: self
+                .limits
+                .map_or(0, |limits| limits.boundary(self.block_bytes)),
         }
     }
 

@@ -11,6 +11,8 @@ pub struct Geometry {
     pub blocks: u64,
     /// Bytes that the address of a buffer must be a multiple of.
     pub memory_alignment: u32,
+    /// A transfer across a multiple of so many logical blocks takes the disk longer; 0: it names no such boundary.
+    pub boundary: u16,
 }
 
 /// Sizes and places in which a disk works best, in logical blocks.

@@ -41,6 +41,7 @@ impl MemoryDisk {
             block_bytes: self.block_bytes,
             blocks: self.bytes / u64::from(self.block_bytes),
             memory_alignment: 1,
+            boundary: 0,
         }
     }
 

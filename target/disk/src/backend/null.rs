@@ -58,6 +58,7 @@ impl NullDisk {
             block_bytes: self.block_bytes,
             blocks: self.blocks.load(Ordering::Relaxed),
             memory_alignment: 1,
+            boundary: 0,
         }
     }
 

@@ -17,6 +17,8 @@ pub(super) struct QueueLimits {
     pub(super) optimal: u64,
     /// What it writes all of or nothing.
     pub(super) unit: Option<Unit>,
+    /// A request across a multiple of so many bytes is two for it; 0: there is no such boundary.
+    pub(super) chunk: u64,
 }
 
 /// Bytes that a device writes as one, and where the first such unit begins.
@@ -62,7 +64,31 @@ impl QueueLimits {
             write,
             optimal: limit("optimal_io_size").unwrap_or(0),
             unit: unit(device, &disk),
+            chunk: chunk(device, &queue),
         })
+    }
+
+    /// The boundary in logical blocks; 0: there is none that Identify has room for.
+    pub(super) fn boundary(&self, block_bytes: u32) -> u16 {
+        let block = u64::from(block_bytes);
+        let blocks = self
+            .chunk
+            .is_multiple_of(block)
+            .then_some(self.chunk / block);
+        blocks
+            .and_then(|blocks| u16::try_from(blocks).ok())
+            .unwrap_or(0)
+    }
+}
+
+/// `chunk_sectors`. The boundaries of a partition are those of its disk only if it begins at one.
+fn chunk(device: &Path, queue: &Path) -> u64 {
+    let chunk = read_limit(queue, "chunk_sectors").unwrap_or(0);
+    let start = read_limit(device, "start").unwrap_or(0);
+    if chunk > 0 && start.is_multiple_of(chunk) {
+        chunk << 9
+    } else {
+        0
     }
 }
 
@@ -145,6 +171,7 @@ mod tests {
                 write: 4096,
                 optimal,
                 unit: None,
+                chunk: 0,
             })
         };
         let flash = [(most, "2147450880\n"), (granularity, "512\n"), physical];
@@ -240,6 +267,28 @@ mod tests {
         // It was taken away meanwhile.
         below(&raid, "sdc", &folder.path().join("sdc"));
         assert_eq!(unit_of(&volume), None);
+    }
+
+    #[test]
+    fn requests_that_a_disk_cuts_are_named_where_it_cuts_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let raid = disk(folder.path(), "md0", "4096\n", "0\n");
+        let boundary =
+            |device: &Path, block_bytes| QueueLimits::read(device).unwrap().boundary(block_bytes);
+        assert_eq!(boundary(&raid, 512), 0, "it says nothing");
+        fs::write(raid.join("queue/chunk_sectors"), "128\n").unwrap();
+        assert_eq!((boundary(&raid, 512), boundary(&raid, 4096)), (128, 16));
+        for (start, expected) in [("2048\n", 16), ("63\n", 0)] {
+            let partition = raid.join(format!("md0p{expected}"));
+            fs::create_dir(&partition).unwrap();
+            fs::write(partition.join("start"), start).unwrap();
+            assert_eq!(boundary(&partition, 4096), expected);
+        }
+        // No whole number of blocks, and more than Identify has room for.
+        for (chunk, block) in [("9\n", 4096), ("65536\n", 512), ("0\n", 512)] {
+            fs::write(raid.join("queue/chunk_sectors"), chunk).unwrap();
+            assert_eq!(boundary(&raid, block), 0, "{chunk}");
+        }
     }
 
     #[test]

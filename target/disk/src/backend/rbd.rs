@@ -89,6 +89,7 @@ impl RbdDisk {
             block_bytes: self.block_bytes,
             blocks: self.blocks.load(Ordering::Relaxed),
             memory_alignment: 1,
+            boundary: 0,
         }
     }
 

@@ -42,6 +42,8 @@ pub(super) struct Identified {
     pub(super) names: Names,
     pub(super) write_protected: bool,
     pub(super) preferred: Option<Preferred>,
+    /// NOIOB.
+    pub(super) boundary: u16,
     /// What it promises of a command.
     pub(super) atomic: Atomic,
     /// Most blocks of a Write Zeroes, if it has that command; of a Verify; and of a Write
@@ -118,6 +120,7 @@ impl Identified {
             names,
             write_protected: namespace[99] & 1 != 0,
             preferred: (namespace[24] >> 4 & 1 != 0).then(|| preferred(namespace)),
+            boundary: le16(namespace, 46),
             atomic: atomic(controller, namespace),
             zeroes_max: has(3).then(|| most(limit(1))),
             verify_max: has(7).then(|| most(limit(0))),
@@ -276,7 +279,7 @@ mod tests {
         let drive = parse(&controller(), &namespace(), &[]).unwrap();
         assert_eq!((drive.blocks, drive.block_shift), (1000, 12));
         assert_eq!(drive.atomic, Atomic::BLOCK);
-        assert_eq!(drive.preferred, None);
+        assert_eq!((drive.preferred, drive.boundary), (None, 0));
         assert_eq!((drive.zeroes_max, drive.verify_max), (None, None));
         assert_eq!(drive.uncorrectable_max, None);
         assert!(
@@ -378,6 +381,7 @@ mod tests {
         namespace.nabsn.set(31);
         namespace.nabo.set(4);
         namespace.nabspf.set(63);
+        namespace.noiob.set(256);
         for (field, value) in [
             (&mut namespace.npwg, 3),
             (&mut namespace.npwa, 1),
@@ -395,7 +399,7 @@ mod tests {
             boundary_offset: 4,
             boundary_power_fail: 64,
         };
-        assert_eq!(drive.atomic, expected);
+        assert_eq!((drive.atomic, drive.boundary), (expected, 256));
         let expected = Preferred {
             write: 4,
             write_alignment: 2,

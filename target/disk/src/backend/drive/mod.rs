@@ -108,6 +108,7 @@ impl Drive {
             block_bytes: 1 << self.identified.block_shift,
             blocks: self.blocks.load(Ordering::Relaxed),
             memory_alignment: MEMORY_ALIGNMENT,
+            boundary: self.identified.boundary,
         }
     }
 

@@ -28,6 +28,7 @@ impl Rig {
                 write_protected: false,
                 preferred: None,
                 atomic: Atomic::BLOCK,
+                boundary: 0,
                 zeroes_max: None,
                 verify_max: None,
                 uncorrectable_max,
