@@ -22,6 +22,7 @@ mod reactor;
 mod regions;
 mod registry;
 mod request;
+mod revision;
 mod server;
 mod steering;
 mod top;

@@ -35,7 +35,7 @@ const PROGRAM: &str = CALLER.target;
 #[derive(Debug, Parser)]
 #[command(
     name = PROGRAM,
-    version,
+    version = crate::revision::LONG,
     about = "Exports disks over NVMe over Fabrics on RDMA"
 )]
 struct Cli {

@@ -4,10 +4,11 @@ use std::fs;
 
 use super::reporter::Reporter;
 use crate::exposition::families;
+use crate::revision;
 
 pub(super) fn report(reporter: &Reporter<'_>) {
-    let version = [("version", env!("CARGO_PKG_VERSION"))];
-    reporter.info(&families::BUILD_INFO, &version);
+    let labels = [("version", revision::VERSION), ("commit", revision::COMMIT)];
+    reporter.info(&families::BUILD_INFO, &labels);
     if let Some(times) = fs::read_to_string("/proc/self/stat")
         .ok()
         .as_deref()

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::changes::Facts;
 use super::source::{Source, export_of};
+use crate::revision;
 use crate::server::Picture;
 
 /// How the target does.
@@ -31,7 +32,8 @@ pub(super) fn status(picture: &Picture, facts: &Facts, source: &Source) -> Value
         })
     });
     json!({
-        "version": env!("CARGO_PKG_VERSION"),
+        "version": revision::VERSION,
+        "commit": revision::COMMIT,
         "pid": std::process::id(),
         "uptime_s": picture.uptime.as_secs(),
         "reactors": picture.reactors,

@@ -362,6 +362,7 @@ fn reactors_devices_and_the_process_are_reported() {
     assert_eq!(accepted, 3);
     assert_eq!(page.count("cairn_rdma_device_info", &[]), 1);
     assert_eq!(page.count("cairn_build_info", &[]), 1);
+    assert!(!page.values("commit").is_empty());
     assert!(page.count("process_resident_memory_bytes", &[]) > 1 << 20);
     assert!(page.count("process_open_fds", &[]) > 3);
     assert!(page.count("process_threads", &[]) >= 3);

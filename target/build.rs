@@ -1,0 +1,32 @@
+//! Which commit a build for release is of: `--version`, `status` and the metrics name it.
+//!
+//! Builds for development name none: each commit would make them anew. `CAIRN_COMMIT` names it where the
+//! sources are no git repository.
+
+use std::process::Command;
+
+fn main() {
+    println!("cargo:rerun-if-env-changed=CAIRN_COMMIT");
+    let is_release = std::env::var("PROFILE").is_ok_and(|profile| profile == "release");
+    let given = std::env::var("CAIRN_COMMIT").ok();
+    let commit = given.or_else(|| is_release.then(of_repository).flatten());
+    let commit = commit.as_deref().unwrap_or("unknown");
+    println!("cargo:rustc-env=CAIRN_COMMIT={commit}");
+}
+
+/// Its first twelve digits, with a "+" behind them if files differ from it.
+pub(crate) fn of_repository() -> Option<String> {
+    // Each commit and each change of the branch writes a line to it.
+    let log = git(&["rev-parse", "--git-path", "logs/HEAD"])?;
+    println!("cargo:rerun-if-changed={log}");
+    println!("cargo:rerun-if-changed=src");
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let is_clean = git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+    Some(if is_clean { commit } else { commit + "+" })
+}
+
+fn git(args: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(args).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
+}
