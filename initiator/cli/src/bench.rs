@@ -116,6 +116,7 @@ pub(super) struct Bench {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Form {
     /// Text as fio's
+    #[value(alias = "table")]
     Normal,
     /// JSON with fio's keys
     Json,

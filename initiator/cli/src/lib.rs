@@ -319,6 +319,16 @@ mod tests {
     }
 
     #[test]
+    fn the_form_of_results_has_the_targets_words_too() {
+        for command in ["list", "id-ctrl", "bench"] {
+            for form in ["normal", "table", "json"] {
+                let words = ["cairn-initiator", command, "-a", "192.0.2.1", "-o", form];
+                assert!(Cli::try_parse_from(words).is_ok(), "{command} {form}");
+            }
+        }
+    }
+
+    #[test]
     fn every_command_has_an_example_that_begins_with_the_program() {
         for (name, help) in helps() {
             let examples = help.split_once("EXAMPLE").map(|(_, examples)| examples);

@@ -12,13 +12,14 @@ use cairn_bench::object::Object;
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct Output {
     /// How to show it
-    #[arg(short = 'o', long, value_enum, default_value_t = Form::Normal, global = false)]
+    #[arg(short = 'o', long, alias = "output", value_enum, default_value_t = Form::Normal, global = false)]
     output_format: Form,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Form {
     /// For people
+    #[value(alias = "table")]
     Normal,
     /// As nvme-cli's JSON
     Json,

@@ -45,13 +45,22 @@ pub(crate) struct Top {
     #[arg(short = 'n', long, value_name = "N")]
     count: Option<u64>,
     /// The format; json is one object a line
-    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    #[arg(
+        short,
+        long,
+        alias = "output-format",
+        value_name = "FORMAT",
+        default_value = "table"
+    )]
     output: Format,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
+    /// Columns, for people
+    #[value(alias = "normal")]
     Table,
+    /// For programs
     Json,
 }
 

@@ -220,6 +220,9 @@ fn commands_have_tables_json_and_exit_codes() {
     assert!(table.starts_with("NQN"), "{table}");
     assert_eq!(table.lines().count(), 3, "{table}");
     let list: Value = serde_json::from_str(&say(&["namespace", "list", "-o", "json"])).unwrap();
+    // The words of nvme-cli and of the initiator.
+    assert_eq!(say(&["namespace", "list", "-o", "normal"]), table);
+    assert_eq!(say(&["namespace", "list", "--output-format=table"]), table);
     assert_eq!(list[1]["name"], "x");
     assert_eq!(
         say(&["config", "show"]).trim_end(),

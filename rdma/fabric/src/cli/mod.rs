@@ -100,6 +100,7 @@ struct MachineArgs {
     #[arg(
         short,
         long,
+        alias = "output-format",
         value_name = "FORMAT",
         default_value = "table",
         global = true
@@ -112,7 +113,10 @@ struct MachineArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
+    /// Columns, for people
+    #[value(alias = "normal")]
     Table,
+    /// For programs
     Json,
 }
 

@@ -103,13 +103,22 @@ pub(super) struct At {
     #[arg(long, value_name = "PATH", env = "CAIRN_CONTROL")]
     socket: Option<PathBuf>,
     /// How the answer is shown
-    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    #[arg(
+        short,
+        long,
+        alias = "output-format",
+        value_name = "FORMAT",
+        default_value = "table"
+    )]
     output: Format,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
+    /// Columns, for people
+    #[value(alias = "normal")]
     Table,
+    /// For programs
     Json,
 }
 
