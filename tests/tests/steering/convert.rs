@@ -272,6 +272,10 @@ fn saved_by_spdk() -> Value {
             request("bdev_nvme_attach_controller", json!({"name": "Nvme0"})),
             request("bdev_wait_for_examine", json!(null)),
         ]},
+        {"subsystem": "keyring", "config": [
+            request("keyring_file_add_key", json!({"name": "key0", "path": "/etc/spdk/key0"})),
+            request("keyring_file_add_key", json!({"name": "key1", "path": "/etc/spdk/key1"})),
+        ]},
         {"subsystem": "nvmf", "config": [
             request("nvmf_create_transport", json!({"trtype": "RDMA", "max_queue_depth": 128})),
             request("nvmf_create_transport", json!({"trtype": "TCP"})),
@@ -280,7 +284,11 @@ fn saved_by_spdk() -> Value {
                 "model_number": "SPDK bdev Controller", "min_cntlid": 1, "max_cntlid": 65519,
             })),
             request("nvmf_subsystem_add_host", json!({
-                "nqn": nqn, "host": "nqn.2016-06.io.spdk:host1", "dhchap_key": "key0",
+                "nqn": nqn, "host": "nqn.2016-06.io.spdk:host1",
+                "dhchap_key": "key0", "dhchap_ctrlr_key": "key1",
+            })),
+            request("nvmf_subsystem_add_host", json!({
+                "nqn": nqn, "host": "nqn.2016-06.io.spdk:host2", "dhchap_key": "lost",
             })),
             add("Malloc0", 1),
             add("aio0", 3),
@@ -328,10 +336,16 @@ fn what_spdk_saved_becomes_a_configuration() {
         "namespace Nvme0n1 of nqn.2016-06.io.spdk:cnode1 is left out",
         "nvmf_create_transport has no counterpart",
         "nvmf_create_transport: queue depth",
-        "dhchap_key",
+        "host nqn.2016-06.io.spdk:host2: its dhchap_key is left out",
     ] {
         assert!(notes.contains(part), "{part:?} in\n{notes}");
     }
+    let keys: Vec<_> = config.keys.iter().map(|key| key.name.as_str()).collect();
+    assert_eq!(keys, ["key0", "key1"]);
+    assert!(
+        text.contains("dhchap_key = \"key:key0\"\ndhchap_ctrl_key = \"key:key1\""),
+        "{text}"
+    );
     assert_eq!(notes.lines().count(), 7, "{notes}");
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
 use cairn_config::{Draft, EditError, NewLimits, NewListener, NewNamespace, NewSubsystem};
 use serde_json::Value;
@@ -55,6 +56,7 @@ impl Import {
             "bdev_malloc_create" | "bdev_null_create" | "bdev_aio_create" | "bdev_uring_create"
             | "bdev_rbd_create" => self.disk(method, params),
             "bdev_set_qos_limit" => self.limits(params),
+            "keyring_file_add_key" => self.key(params),
             "nvmf_create_subsystem" => self.subsystem(params),
             "nvmf_subsystem_add_host" => self.host(params),
             "nvmf_subsystem_add_ns" => self.namespace(params),
@@ -198,19 +200,39 @@ impl Import {
 
     fn host(&mut self, params: &Value) {
         let host = params["host"].as_str().unwrap_or_default();
-        if text(&params["dhchap_key"]).is_some() {
-            self.notes.add(format!(
-                "host {host}: dhchap_key is not taken over: write the key into a file, and name it in \
-                 dhchap_key (docs/guide-target.md, Authentication)"
-            ));
-        }
-        let known = ["nqn", "host", "dhchap_key", "tgt_name"];
+        let known = ["nqn", "host", "dhchap_key", "dhchap_ctrlr_key", "tgt_name"];
         self.notes.unknown(&format!("host {host}"), params, &known);
         match self.draft.add_host(nqn(params), host) {
             // Every host may connect.
             Ok(_) | Err(EditError::Exists(_)) => {}
             Err(other) => self.notes.add(other.to_string()),
         }
+        let named = |key: &str| text(&params[key]).map(|name| format!("key:{name}"));
+        let Some(key) = named("dhchap_key") else {
+            return;
+        };
+        let controller = named("dhchap_ctrlr_key");
+        let keys = Some((key.as_str(), controller.as_deref()));
+        if let Err(error) = self.draft.set_host_keys(nqn(params), host, keys) {
+            self.notes.add(format!(
+                "host {host}: its dhchap_key is left out, so that it connects unauthenticated: {error} \
+                 (docs/guide-target.md, Authentication)"
+            ));
+        }
+    }
+
+    /// A file of a key has the same form here and there: the text of the secret.
+    fn key(&mut self, params: &Value) {
+        let (name, path) = (text(&params["name"]), text(&params["path"]));
+        let (Some(name), Some(path)) = (name, path) else {
+            self.notes
+                .add("keyring_file_add_key is left out: it has no name and path");
+            return;
+        };
+        self.notes
+            .unknown(&format!("key {name}"), params, &["name", "path"]);
+        let made = self.draft.add_key(&name, Path::new(&path));
+        self.notes.made(made);
     }
 
     fn namespace(&mut self, params: &Value) {
