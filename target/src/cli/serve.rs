@@ -209,7 +209,7 @@ impl Signals {
 
 /// Disks and connections take a file each, and the limit that a shell sets is for programs that
 /// still use select(2).
-fn raise_file_limit() {
+pub(super) fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,

@@ -483,7 +483,7 @@ pub(super) fn check_identities<'a>(
 }
 
 /// Refuses more disks than there is room for in a reactor's ring, or than the process may open.
-pub(super) fn check_count(config: &cairn_config::Config) -> Result<(), StartError> {
+pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartError> {
     let namespaces = config.subsystems.iter().flat_map(|s| &s.namespaces);
     let is_disk =
         |namespace: &&cairn_config::Namespace| matches!(namespace.backing, Backing::Disk(_));

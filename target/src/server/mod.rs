@@ -47,6 +47,7 @@ use reload::Reloading;
 
 pub(crate) use arrivals::Arrivals;
 pub(crate) use draining::{Drained, Which};
+pub(crate) use export::check_count;
 pub(crate) use extent::{Extent, Step};
 pub use keys::KeyError;
 pub(crate) use keys::key_errors;

@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 use std::fs::File;
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use cairn_initiator::{Data, Event, Host, Notice, command};
 use cairn_roce::Soft;
 use cairn_tests::faulty_disk::{Fault, FaultyDisk, Nature, Op, Rule};
 use cairn_tests::harness::host_nqn;
+use cairn_tests::process::program;
 use nvme_proto::wire::feature::AsyncEventConfig;
 use serde_json::json;
 
@@ -274,4 +276,20 @@ fn more_disks_than_the_process_may_open_are_refused_when_they_are_configured() {
     );
     let mut host = host(&target);
     assert_eq!(host.active_namespaces().unwrap().len(), 1 + most as usize);
+    // So says the check before a start.
+    let mut text = target.text();
+    put(&mut text, 2 + most, &more);
+    let config = target.folder.path().join("more.toml");
+    std::fs::write(&config, text).unwrap();
+    let limited = format!("ulimit -n {}; exec \"$0\" check \"$1\"", 256 + 2 * most);
+    let mut check = Command::new("sh");
+    check
+        .arg("-c")
+        .arg(limited)
+        .arg(program("cairn-target-process"));
+    let output = check.arg(&config).output().unwrap();
+    let said = [output.stderr, output.stdout].map(|said| String::from_utf8(said).unwrap());
+    let said = said.concat();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("at most 37 can be"), "{said}");
 }

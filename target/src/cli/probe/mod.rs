@@ -20,8 +20,9 @@ use rustix::fs::{Access, AtFlags, CWD, FlockOperation};
 use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::diagnosis;
+use super::serve::raise_file_limit;
 use crate::pool::Pools;
-use crate::server::{KeyError, key_errors};
+use crate::server::{KeyError, check_count, key_errors};
 
 /// UDP port of RoCE v2 (InfiniBand annex A17).
 const ROCE_PORT: u16 = 4791;
@@ -39,12 +40,19 @@ pub(super) struct Finding {
 /// A thing that another process has. That may be the target that runs.
 const IN_USE: &str = "is in use";
 
-/// Looks for what `serve` would miss. Without a key it does not start. All else is a warning: `serve`
+/// Looks for what `serve` would miss. Without a key, or with more disks than it may open, it does not start. All else is a warning: `serve`
 /// starts without it, and uses it when it is there. What the target that runs may hold itself is a note.
 pub(super) fn probe(config: &Config) -> Vec<Finding> {
     let mut config = config.clone();
     Pools::default().expand(&mut config, false);
     let mut findings = keys(&config);
+    raise_file_limit();
+    if let Err(error) = check_count(&config) {
+        findings.push(Finding {
+            severity: Severity::Error,
+            text: error.to_string(),
+        });
+    }
     findings.extend(directories(&config));
     findings.extend(parts(&config));
     findings
