@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 use std::fs::File;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -21,7 +22,7 @@ use crate::target::{NQN, Steered};
 /// More than a device had regions for when each namespace took one.
 const NULL: u32 = 4_200;
 const MEMORY: u32 = 300;
-/// In another subsystem: there are ten thousand in all.
+/// In another subsystem: there are ten thousand namespaces in all.
 const BESIDE: u32 = 5_499;
 /// NN, with transfers of 64 KiB and longer.
 const LAST: u32 = 10_240;
@@ -40,9 +41,23 @@ fn put(text: &mut String, nsid: u32, export: &str) {
     .unwrap();
 }
 
-/// One subsystem of many null disks and some of memory, and another one of null disks.
-fn start() -> Steered {
-    Steered::start_after(|_, _| {
+/// How many files there are: as many as the limit on open files has room for, with those that are added.
+fn files() -> u32 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    let room = limit.map_or(u64::MAX, |limit| limit / 2 - 300);
+    BESIDE.min((room - u64::from(CLIENTS * OF_EACH)) as u32)
+}
+
+/// A file of its own for the namespace with this number.
+fn file(folder: &Path, number: u32) -> String {
+    let path = folder.join(format!("disk{number}"));
+    File::create(&path).unwrap().set_len(1 << 20).unwrap();
+    path.display().to_string()
+}
+
+/// One subsystem of many null disks and some of memory, and another one of so many files, or of null disks.
+fn start(files: Option<u32>) -> Steered {
+    Steered::start_after(|folder, _| {
         let mut text = String::new();
         (2..=NULL).for_each(|nsid| put(&mut text, nsid, "null:1MiB"));
         (NULL + 1..=NULL + MEMORY).for_each(|nsid| put(&mut text, nsid, "mem:64KiB"));
@@ -52,7 +67,12 @@ fn start() -> Steered {
             "[[subsystem]]\nnqn = \"{OTHER}\"\nallow_any_host = true\n"
         )
         .unwrap();
-        (1..=BESIDE).for_each(|nsid| put(&mut text, nsid, "null:1MiB"));
+        for nsid in 1..=files.unwrap_or(BESIDE) {
+            match files {
+                Some(_) => put(&mut text, nsid, &file(folder, nsid)),
+                None => put(&mut text, nsid, "null:1MiB"),
+            }
+        }
         text
     })
 }
@@ -79,7 +99,8 @@ fn assert_holds_data(host: &mut Host, nsid: u32) {
 
 #[test]
 fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
-    let target = start();
+    let files = files();
+    let target = start(Some(files));
     let mut host = host(&target);
     let expected: Vec<u32> = (1..=NULL + MEMORY).chain([LAST]).collect();
     assert_eq!(host.active_namespaces().unwrap(), expected);
@@ -96,10 +117,15 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
             let (target, ended) = (&target, &ended);
             scope.spawn(move || {
                 let mut socket = target.client();
-                for _ in 0..OF_EACH {
+                for number in 0..OF_EACH {
                     // In either subsystem, with the NSID that is free.
-                    let nqn = if client % 2 == 0 { NQN } else { OTHER };
-                    let add = json!({"nqn": nqn, "export": "null:1MiB"});
+                    let (nqn, export) = if client % 2 == 0 {
+                        (NQN, "null:1MiB".to_owned())
+                    } else {
+                        let number = LAST + client * OF_EACH + number;
+                        (OTHER, file(target.folder.path(), number))
+                    };
+                    let add = json!({"nqn": nqn, "export": export});
                     socket.call("cairn_namespace_add", &add).unwrap();
                 }
                 ended.fetch_add(1, Ordering::Relaxed);
@@ -117,7 +143,7 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
         "{many} additions at once: {taken:?}, {:?} each",
         taken / many
     );
-    let all = expected.len() as u32 + BESIDE + many;
+    let all = expected.len() as u32 + files + many;
     let status = target.done("cairn_status", json!({}));
     assert_eq!(status["namespaces"], all);
     let added = CLIENTS / 2 * OF_EACH;
@@ -138,7 +164,7 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
 /// One after the other, so that a busy machine slows both.
 #[test]
 fn a_change_among_thousands_costs_little_more_than_beside_one() {
-    let (few, many) = (Steered::start_with(""), start());
+    let (few, many) = (Steered::start_with(""), start(None));
     let mut clients = [few.client(), many.client()];
     let add = json!({"nqn": NQN, "export": "null:1MiB"});
     let mut taken = [const { [Vec::new(), Vec::new()] }; 2];
@@ -256,9 +282,7 @@ fn more_disks_than_the_process_may_open_are_refused_when_they_are_configured() {
     let target = Steered::start_limited_after(256 + 2 * most, |folder, _| {
         let mut text = String::new();
         for index in 0..=most {
-            let path = folder.join(format!("disk{index}"));
-            File::create(&path).unwrap().set_len(1 << 20).unwrap();
-            more = path.display().to_string();
+            more = file(folder, index);
             if index < most {
                 put(&mut text, 2 + index, &more);
             }
