@@ -42,7 +42,7 @@ pub const POOL: &str = "rbd";
 /// A cluster that runs.
 pub struct Cluster {
     folder: PathBuf,
-    monitor: Daemon,
+    monitor: Option<Daemon>,
     osd: Option<Daemon>,
 }
 
@@ -78,13 +78,12 @@ impl Cluster {
             return Err(io::Error::other(format!("{shown} is too long a path")));
         }
         let uuid = settings::prepare(&folder)?;
-        let monitor = Daemon::start(&folder, "mon", "ceph-mon", &["-i", "a"])?;
         let mut this = Self {
             folder,
-            monitor,
+            monitor: None,
             osd: None,
         };
-        this.wait_for("mon.a", "mon_status", r#""state": "leader""#)?;
+        this.start_monitor()?;
         this.ceph(&["osd", "new", &uuid, "0"])?;
         this.launch_osd()?;
         // The OSD boots meanwhile.
@@ -141,6 +140,28 @@ impl Cluster {
         self.wait_for_osd()
     }
 
+    /// Kills the only monitor, as `kill -9` does: then there is no quorum.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn kill_monitor(&mut self) -> io::Result<()> {
+        self.monitor.take().map_or(Ok(()), Daemon::kill)
+    }
+
+    /// Starts the monitor, and waits until it leads.
+    ///
+    /// # Errors
+    /// It does not start in time.
+    pub fn start_monitor(&mut self) -> io::Result<()> {
+        self.monitor = Some(Daemon::start(
+            &self.folder,
+            "mon",
+            "ceph-mon",
+            &["-i", "a"],
+        )?);
+        self.wait_for("mon.a", "mon_status", r#""state": "leader""#)
+    }
+
     fn launch_osd(&mut self) -> io::Result<()> {
         let arguments = ["-i", "0", "--no-mon-config"];
         self.osd = Some(Daemon::start(&self.folder, "osd", "ceph-osd", &arguments)?);
@@ -163,9 +184,8 @@ impl Cluster {
             if String::from_utf8_lossy(&answered.stdout).contains(answer) {
                 return Ok(());
             }
-            self.monitor.check()?;
-            if let Some(osd) = &mut self.osd {
-                osd.check()?;
+            for daemon in [&mut self.monitor, &mut self.osd].into_iter().flatten() {
+                daemon.check()?;
             }
             if Instant::now() >= deadline {
                 let shown = self.folder.display();

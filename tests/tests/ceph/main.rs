@@ -4,6 +4,7 @@
 //! `cargo test -p cairn-tests --test ceph -- --ignored`.
 
 mod guide;
+mod trouble;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
