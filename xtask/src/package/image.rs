@@ -1,5 +1,6 @@
-//! An image as OCI's layout has it, in one archive: the programs, and the libraries that they are
-//! linked with. `podman load` and `skopeo copy oci-archive:` take it.
+//! An image as OCI's layout has it, in one archive: the programs, the libraries that they are
+//! linked with, and the other packages' manual, completions, examples and licences. `podman load`
+//! and `skopeo copy oci-archive:` take it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -72,7 +73,7 @@ fn add(blobs: &Path, bytes: &[u8]) -> Result<Value> {
     Ok(json!({"digest": format!("sha256:{sum}"), "size": bytes.len()}))
 }
 
-/// The programs, and the libraries that `ldd` names.
+/// The programs, the libraries that `ldd` names, and what is for people: manual, completions, examples, licences.
 fn fill(tree: &Path, root: &Path) -> Result<()> {
     for name in PROGRAMS {
         let program = tree.join("usr/bin").join(name);
@@ -85,6 +86,12 @@ fn fill(tree: &Path, root: &Path) -> Result<()> {
             place(Path::new(path), &root.join(&path[1..]))?;
         }
     }
+    do_it(
+        Command::new("cp")
+            .arg("--archive")
+            .arg(tree.join("usr/share"))
+            .arg(root.join("usr")),
+    )?;
     for folder in ["etc/cairn", "run/cairn", "tmp"] {
         fs::create_dir_all(root.join(folder))?;
     }

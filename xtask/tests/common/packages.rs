@@ -42,7 +42,7 @@ pub(crate) fn named(out: &Path, start: &str, end: &str) -> PathBuf {
 /// All files of a root, but for what a package manager keeps of its own.
 pub(crate) fn files(root: &Path) -> BTreeSet<String> {
     let find = "find . -path ./proc -prune -o -path ./sys -prune -o -path ./dev -prune -o \
-                -path ./var/lib/dpkg -prune -o -path ./var/log -prune -o -path './etc/*-' -prune \
+                -path ./var/lib/dpkg -prune -o -path ./var/lib/apt -prune -o -path ./var/log -prune -o -path './etc/*-' -prune \
                 -o -name '.pwd.lock' -prune -o -path ./var/cache -prune -o -print";
     let found = run(Command::new("sh").args(["-c", find]).current_dir(root));
     text(&found).lines().map(str::to_owned).collect()
