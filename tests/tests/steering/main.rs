@@ -16,6 +16,7 @@ mod pools;
 mod pools_faults;
 mod pools_many;
 mod spdk;
+mod spdk_loaded;
 mod spdk_saved;
 mod strangers;
 mod target;

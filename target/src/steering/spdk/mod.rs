@@ -10,6 +10,7 @@ mod process;
 mod qos;
 mod referrals;
 mod saved;
+mod unheeded;
 mod views;
 
 use std::net::IpAddr;
@@ -32,27 +33,38 @@ pub(super) use bdevs::{size, sizes};
 
 /// All of them, sorted.
 pub(super) const NAMES: &[&str] = &[
+    "accel_set_options",
     "bdev_aio_create",
     "bdev_aio_delete",
     "bdev_aio_rescan",
+    "bdev_examine",
     "bdev_get_bdevs",
     "bdev_get_iostat",
+    "bdev_iscsi_set_options",
     "bdev_malloc_create",
     "bdev_malloc_delete",
     "bdev_null_create",
     "bdev_null_delete",
     "bdev_null_resize",
+    "bdev_nvme_set_hotplug",
+    "bdev_nvme_set_options",
+    "bdev_raid_set_options",
+    "bdev_set_options",
     "bdev_set_qos_limit",
     "bdev_uring_create",
     "bdev_uring_delete",
     "bdev_uring_rescan",
+    "bdev_wait_for_examine",
     "framework_get_config",
     "framework_get_subsystems",
+    "framework_set_scheduler",
     "framework_start_init",
     "framework_wait_init",
+    "iobuf_set_options",
     "keyring_file_add_key",
     "keyring_file_remove_key",
     "keyring_get_keys",
+    "keyring_linux_set_options",
     "log_get_level",
     "log_set_level",
     "notify_get_notifications",
@@ -69,6 +81,7 @@ pub(super) const NAMES: &[&str] = &[
     "nvmf_ns_add_host",
     "nvmf_ns_remove_host",
     "nvmf_set_config",
+    "nvmf_set_crdt",
     "nvmf_set_max_subsystems",
     "nvmf_subsystem_add_host",
     "nvmf_subsystem_add_listener",
@@ -82,6 +95,8 @@ pub(super) const NAMES: &[&str] = &[
     "nvmf_subsystem_remove_listener",
     "nvmf_subsystem_remove_ns",
     "nvmf_subsystem_set_keys",
+    "sock_impl_set_options",
+    "sock_set_default_impl",
     "spdk_get_version",
 ];
 /// Those that a target which has started refuses in SPDK.
@@ -148,8 +163,9 @@ fn has_subsystem(config: &Config, nqn: &str) -> Result<(), Error> {
 impl Methods {
     /// A method by SPDK's name.
     pub(super) async fn spdk(&self, method: &str, mut params: Params) -> Answer {
-        params.retain(|name, value| *value != json!(false) || !parameters::OFF.contains(&&**name));
+        unheeded::take_out(method, &mut params)?;
         match method {
+            _ if unheeded::SETTINGS.contains(&method) => unheeded::set(method, &params),
             "spdk_get_version" => Ok(views::version()),
             _ if method.starts_with("framework_") => self.framework(method, params).await,
             _ if method.starts_with("log_") => self.log_level(method, params),
@@ -250,9 +266,6 @@ impl Methods {
 
     async fn create_subsystem(&self, params: Params) -> Answer {
         let create: SubsystemCreate = read(params)?;
-        if create.passthrough || create.enable_nssr {
-            return Err(invalid());
-        }
         let range = match (create.min_cntlid, create.max_cntlid) {
             (None, None) => None,
             (first, last) => {
@@ -282,11 +295,6 @@ impl Methods {
 
     async fn add_ns(&self, params: Params) -> Answer {
         let NsAdd { nqn, namespace, .. } = read(params)?;
-        if namespace.ptpl_file.is_some() || namespace.eui64.is_some() {
-            return Err(Error::invalid(
-                "Invalid parameters: Cairn has no ptpl_file and eui64",
-            ));
-        }
         self.change(Kind::Grows, move |stage| {
             let Some(disk) = stage.disks.get(&namespace.bdev_name) else {
                 let message = format!("Invalid parameters: no bdev {}", namespace.bdev_name);
@@ -302,7 +310,8 @@ impl Methods {
                 read_only: disk.read_only,
                 write_protection: false,
                 shared: false,
-                ana_group: namespace.anagrpid,
+                // 0 leaves it to the target.
+                ana_group: namespace.anagrpid.filter(|group| *group != 0),
                 hosts: namespace.no_auto_visible.then(Vec::new),
                 limits: disk.limits.clone(),
             };

@@ -2,15 +2,6 @@
 
 use serde::Deserialize;
 
-/// What Cairn does not have, and SPDK's command line sends with `false` unless it is wanted.
-pub(super) const OFF: [&str; 5] = [
-    "dif_is_head_of_md",
-    "fallocate",
-    "md_interleave",
-    "nowait",
-    "secure_channel",
-];
-
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SubsystemCreate {
@@ -19,18 +10,10 @@ pub(super) struct SubsystemCreate {
     pub(super) _tgt_name: Option<String>,
     pub(super) serial_number: Option<String>,
     pub(super) model_number: Option<String>,
-    #[serde(rename = "max_namespaces")]
-    pub(super) _max_namespaces: Option<u32>,
     #[serde(default)]
     pub(super) allow_any_host: bool,
-    #[serde(rename = "ana_reporting")]
-    pub(super) _ana_reporting: Option<bool>,
     pub(super) min_cntlid: Option<u16>,
     pub(super) max_cntlid: Option<u16>,
-    #[serde(default)]
-    pub(super) passthrough: bool,
-    #[serde(default)]
-    pub(super) enable_nssr: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -66,9 +49,7 @@ pub(super) struct NsParams {
     pub(super) bdev_name: String,
     pub(super) nsid: Option<u32>,
     pub(super) nguid: Option<String>,
-    pub(super) eui64: Option<String>,
     pub(super) uuid: Option<String>,
-    pub(super) ptpl_file: Option<String>,
     pub(super) anagrpid: Option<u32>,
     #[serde(default)]
     pub(super) no_auto_visible: bool,

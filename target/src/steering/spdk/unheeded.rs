@@ -1,0 +1,207 @@
+//! What requests of SPDK's clients carry and Cairn does not do: its own saved configurations have
+//! most of it, at values that change nothing.
+
+use cairn_control::Error;
+use serde_json::{Value, json};
+
+use super::{Answer, Params, invalid};
+
+/// What becomes of a parameter.
+enum Heed {
+    /// It is accepted: whatever it says, the data are the same.
+    Number,
+    Flag,
+    Text,
+    /// It is accepted while it is 0, false, "" or a text of zeros. The reason why no other is.
+    Off(&'static str),
+}
+
+const NO_METADATA: &str = "Cairn's disks have no metadata and no protection information";
+
+/// Parameters of one method, or of all whose name ends with it.
+const UNHEEDED: &[(&str, &[(&str, Heed)])] = &[
+    (
+        "nvmf_create_subsystem",
+        &[
+            ("admin_label", Heed::Text),
+            ("ana_reporting", Heed::Flag),
+            ("dmrsl", Heed::Number),
+            ("max_discard_size_kib", Heed::Number),
+            ("max_namespaces", Heed::Number),
+            ("max_write_zeroes_size_kib", Heed::Number),
+            ("wzsl", Heed::Number),
+            (
+                "enable_nssr",
+                Heed::Off("Cairn has no reset of an NVM subsystem"),
+            ),
+            (
+                "passthrough",
+                Heed::Off("Cairn answers admin commands itself"),
+            ),
+        ],
+    ),
+    (
+        "nvmf_subsystem_add_host",
+        &[("psk", Heed::Off("over RDMA there is no TLS"))],
+    ),
+    (
+        "nvmf_subsystem_remove_host",
+        // Its hosts are disconnected at once.
+        &[("timeout_ms", Heed::Number)],
+    ),
+    (
+        "_listener",
+        &[
+            ("numa_id", Heed::Number),
+            ("sock_impl", Heed::Text),
+            (
+                "secure_channel",
+                Heed::Off("over RDMA there is no secure channel"),
+            ),
+        ],
+    ),
+    (
+        "bdev_aio_create",
+        &[
+            (
+                "fallocate",
+                Heed::Off("Cairn itself finds out how a file is deallocated"),
+            ),
+            ("nowait", Heed::Flag),
+        ],
+    ),
+    ("bdev_malloc_create", &[("numa_id", Heed::Number)]),
+    (
+        "bdev_null_create",
+        &[
+            ("optimal_write_size", Heed::Number),
+            ("preferred_unmap_alignment", Heed::Number),
+            ("preferred_unmap_granularity", Heed::Number),
+            ("preferred_write_alignment", Heed::Number),
+            ("preferred_write_granularity", Heed::Number),
+        ],
+    ),
+    (
+        "_create",
+        &[
+            ("optimal_io_boundary", Heed::Number),
+            ("physical_block_size", Heed::Number),
+            ("dif_is_head_of_md", Heed::Off(NO_METADATA)),
+            ("dif_pi_format", Heed::Off(NO_METADATA)),
+            ("dif_type", Heed::Off(NO_METADATA)),
+            ("md_interleave", Heed::Off(NO_METADATA)),
+            ("md_size", Heed::Off(NO_METADATA)),
+        ],
+    ),
+];
+
+/// Those of the object `namespace` of `nvmf_subsystem_add_ns`.
+const OF_NAMESPACES: &[(&str, Heed)] = &[
+    // There is none to hide.
+    ("hide_metadata", Heed::Flag),
+    (
+        "eui64",
+        Heed::Off("Cairn's namespaces have a UUID and an NGUID, and no EUI-64"),
+    ),
+    (
+        "ptpl_file",
+        Heed::Off("Cairn has no reservations that it could keep"),
+    ),
+];
+
+/// Settings of SPDK's parts that Cairn does not have. A saved configuration sets them all.
+pub(super) const SETTINGS: [&str; 14] = [
+    "accel_set_options",
+    "bdev_examine",
+    "bdev_iscsi_set_options",
+    "bdev_nvme_set_hotplug",
+    "bdev_nvme_set_options",
+    "bdev_raid_set_options",
+    "bdev_set_options",
+    "bdev_wait_for_examine",
+    "framework_set_scheduler",
+    "iobuf_set_options",
+    "keyring_linux_set_options",
+    "nvmf_set_crdt",
+    "sock_impl_set_options",
+    "sock_set_default_impl",
+];
+
+/// Takes out what Cairn does not heed, or refuses it with a reason.
+pub(super) fn take_out(method: &str, params: &mut Params) -> Result<(), Error> {
+    let mut taken = Vec::new();
+    for (of, all) in UNHEEDED {
+        let is_it = match of.starts_with('_') {
+            true => method.ends_with(of),
+            false => method == *of,
+        };
+        if is_it {
+            take(all, params, &mut taken)?;
+        }
+    }
+    if method == "nvmf_subsystem_add_ns"
+        && let Some(Value::Object(namespace)) = params.get_mut("namespace")
+    {
+        take(OF_NAMESPACES, namespace, &mut taken)?;
+    }
+    if !taken.is_empty() {
+        let parameters = taken.join(", ");
+        // Cause: a request of the control socket.
+        tracing::debug!(method, parameters, "accepted and not heeded");
+    }
+    Ok(())
+}
+
+fn take(
+    all: &[(&'static str, Heed)],
+    params: &mut Params,
+    taken: &mut Vec<&'static str>,
+) -> Result<(), Error> {
+    for (name, heed) in all {
+        let Some(value) = params.remove(*name).filter(|value| !value.is_null()) else {
+            continue;
+        };
+        let is_right = match heed {
+            Heed::Number => value.is_i64() || value.is_u64(),
+            Heed::Flag => value.is_boolean(),
+            Heed::Text => value.is_string(),
+            Heed::Off(why) => {
+                if !is_off(&value) {
+                    let message = format!("Invalid parameters: {name} is {value}: {why}");
+                    return Err(Error::invalid(message));
+                }
+                continue;
+            }
+        };
+        if !is_right {
+            return Err(invalid());
+        }
+        taken.push(name);
+    }
+    Ok(())
+}
+
+/// Whether it says that a feature is not used.
+fn is_off(value: &Value) -> bool {
+    match value {
+        Value::Bool(on) => !on,
+        Value::Number(number) => number.as_u64() == Some(0),
+        Value::String(text) => text.bytes().all(|byte| byte == b'0'),
+        _ => false,
+    }
+}
+
+/// A setting of [`SETTINGS`].
+pub(super) fn set(method: &str, params: &Params) -> Answer {
+    let on = match method {
+        "bdev_nvme_set_hotplug" | "keyring_linux_set_options" => params.get("enable"),
+        _ => None,
+    };
+    if !on.is_none_or(is_off) {
+        let message = format!("Invalid parameters: Cairn has nothing that {method} turns on");
+        return Err(Error::invalid(message));
+    }
+    // Cause: a request of the control socket.
+    tracing::debug!(method, "accepted and not heeded");
+    Ok(json!(true))
+}
