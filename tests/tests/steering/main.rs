@@ -18,6 +18,7 @@ mod pools_many;
 mod spdk;
 mod spdk_loaded;
 mod spdk_saved;
+mod spdk_shown;
 mod strangers;
 mod target;
 mod thousands;

@@ -1,6 +1,7 @@
 //! What SPDK's clients save, load, count and set, by its names.
 
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cairn_initiator::discover;
 use cairn_initiator::multipath::{Multipath, MultipathOptions};
@@ -178,12 +179,24 @@ fn disks_report_what_they_did() {
     let all = loop {
         let all = target.done("bdev_get_iostat", json!({}));
         let again = target.done("bdev_get_iostat", json!({}));
-        if all == again && all["bdevs"][1]["queue_depth"] == 0 {
+        if all["bdevs"] == again["bdevs"] && all["bdevs"][1]["queue_depth"] == 0 {
             break all;
         }
         assert!(Instant::now() < deadline, "{all}");
     };
     assert_eq!(all["tick_rate"], 1_000_000_000);
+    // Both clocks are one: rates are differences of both.
+    let ticks = |all: &Value| all["ticks"].as_u64().unwrap();
+    let before = Instant::now();
+    let first = ticks(&target.done("bdev_get_iostat", json!({"reset_mode": "none"})));
+    thread::sleep(Duration::from_millis(50));
+    let second = ticks(&target.done("bdev_get_iostat", json!({})));
+    let between = second - first;
+    assert!(between >= 50_000_000, "{between}");
+    assert!(
+        u128::from(between) <= before.elapsed().as_nanos(),
+        "{between}"
+    );
     let bdevs = all["bdevs"].as_array().unwrap();
     assert_eq!(bdevs.len(), 2);
     let idle = target.done(

@@ -19,8 +19,11 @@ use crate::server::{Export, Picture};
 /// Disks that were made and need not be exported.
 const DISKS_MAX: usize = 16384;
 
-/// What a client calls a disk of nothing.
-const NULL: &str = "Null disk";
+/// What clients call the kinds of disks: they list each kind by itself.
+pub(super) const AIO: &str = "AIO disk";
+pub(super) const MALLOC: &str = "Malloc disk";
+pub(super) const NULL: &str = "Null disk";
+pub(super) const URING: &str = "URING bdev";
 
 /// A disk to make.
 pub(super) struct New {
@@ -49,8 +52,8 @@ pub(super) fn create(method: &str, params: Map<String, Value>) -> Result<New, Er
                 block_size: file.block_size.filter(|bytes| *bytes != 0),
                 uuid: file.uuid,
                 product: match method {
-                    "bdev_aio_create" => "AIO disk",
-                    _ => "URING bdev",
+                    "bdev_aio_create" => AIO,
+                    _ => URING,
                 },
                 blocks: 0,
                 block_bytes: file.block_size.unwrap_or(512),
@@ -65,7 +68,7 @@ pub(super) fn create(method: &str, params: Map<String, Value>) -> Result<New, Er
     let bytes = bytes.filter(|bytes| (1..=1 << 62).contains(bytes));
     let bytes = bytes.ok_or_else(|| Error::errno(Errno::INVAL, "Invalid argument: num_blocks"))?;
     let (kind, product) = match method {
-        "bdev_malloc_create" => ("mem", "Malloc disk"),
+        "bdev_malloc_create" => ("mem", MALLOC),
         _ => ("null", NULL),
     };
     Ok(New {
@@ -222,53 +225,97 @@ pub(in crate::steering) fn size(export: &Export<'_>) -> (String, u64) {
 pub(super) fn all(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Vec<Value> {
     let mut all: BTreeMap<String, Value> = BTreeMap::new();
     for (name, disk) in disks {
-        let bdev = bdev(
-            name,
-            disk.product,
-            disk.block_bytes,
-            disk.blocks,
-            false,
-            &disk.uuid,
-            &qos::of_disk(&disk.limits),
-        );
+        let file = (disk.blocks == 0).then_some(&disk.export);
+        let of_file = file.map(|path| {
+            let shown = json!({"filename": path});
+            (shown, disk.block_size.is_some(), disk.read_only)
+        });
+        let mut bdev = bdev(name, disk.block_bytes, disk.blocks, disk.uuid.as_deref());
+        bdev["product_name"] = json!(disk.product);
+        bdev["driver_specific"] = specific(disk.product, of_file);
+        bdev["assigned_rate_limits"] = qos::of_disk(&disk.limits);
         all.insert(name.clone(), bdev);
     }
     for export in picture.exports() {
         let name = super::views::bdev_name(export.config);
-        let product = disks.get(&name).map_or("Cairn disk", |disk| disk.product);
+        let made = disks.get(&name).map(|disk| disk.product);
+        let product = made.unwrap_or_else(|| product(&export.config.backing));
         let (uuid, view) = (export.entry.namespace.uuid.to_string(), export.entry.view);
-        let bdev = bdev(
-            &name,
-            product,
-            1 << view.lbads,
-            view.nsze,
-            true,
-            &Some(uuid),
-            &qos::of_namespace(&export.config.limits),
-        );
+        let mut bdev = bdev(&name, 1 << view.lbads, view.nsze, Some(&uuid));
+        bdev["claimed"] = json!(true);
+        bdev["product_name"] = json!(product);
+        bdev["driver_specific"] = of_backing(product, export.config);
+        bdev["assigned_rate_limits"] = qos::of_namespace(&export.config.limits);
         all.insert(name, bdev);
     }
     all.into_values().collect()
 }
 
-fn bdev(
-    name: &str,
-    product: &str,
-    block_bytes: u32,
-    blocks: u64,
-    claimed: bool,
-    uuid: &Option<String>,
-    limits: &Value,
-) -> Value {
+/// What a client calls the kind of a disk that it has not made since the start.
+fn product(backing: &Backing) -> &'static str {
+    match backing {
+        Backing::Disk(_) => AIO,
+        Backing::Memory { .. } => MALLOC,
+        Backing::Null { .. } => NULL,
+        Backing::Rbd(_) => "Ceph Rbd Disk",
+    }
+}
+
+fn of_backing(product: &str, config: &cairn_config::Namespace) -> Value {
+    match &config.backing {
+        Backing::Disk(path) => {
+            let shown = json!({"filename": path});
+            specific(
+                product,
+                Some((shown, config.block_size.is_some(), config.read_only)),
+            )
+        }
+        Backing::Rbd(image) => json!({
+            "rbd": {"pool_name": image.pool, "rbd_name": image.image},
+        }),
+        Backing::Memory { .. } | Backing::Null { .. } => json!({}),
+    }
+}
+
+/// Of a file or a device: its name, whether its blocks are given, and whether it is read only.
+fn specific(product: &str, file: Option<(Value, bool, bool)>) -> Value {
+    match file {
+        None => json!({}),
+        Some((shown, ..)) if product == URING => json!({"uring": shown}),
+        Some((mut shown, has_blocks, read_only)) => {
+            shown["block_size_override"] = json!(has_blocks);
+            shown["readonly"] = json!(read_only);
+            json!({"aio": shown})
+        }
+    }
+}
+
+/// Whether a disk has this name, or this UUID.
+pub(super) fn is_called(bdev: &Value, name: &str) -> bool {
+    let is_alias = |uuid: &str| uuid.eq_ignore_ascii_case(name);
+    bdev["name"] == name || bdev["uuid"].as_str().is_some_and(is_alias)
+}
+
+/// The name of a disk that is called by its UUID; else what it is called by.
+pub(super) fn named(picture: &Picture, disks: &BTreeMap<String, Disk>, name: String) -> String {
+    if disks.contains_key(&name) {
+        return name;
+    }
+    let all = all(picture, disks);
+    let mut known = all.iter().filter(|bdev| is_called(bdev, &name));
+    let found = known.next().and_then(|bdev| bdev["name"].as_str());
+    found.map(str::to_owned).unwrap_or(name)
+}
+
+/// One that is not claimed; its product and what comes from that is added.
+fn bdev(name: &str, block_bytes: u32, blocks: u64, uuid: Option<&str>) -> Value {
     json!({
         "name": name,
-        "aliases": [],
-        "product_name": product,
+        "aliases": uuid.iter().collect::<Vec<_>>(),
         "block_size": block_bytes,
         "num_blocks": blocks,
         "uuid": uuid,
-        "assigned_rate_limits": limits,
-        "claimed": claimed,
+        "claimed": false,
         "zoned": false,
         "supported_io_types": {
             "read": true,
@@ -281,7 +328,6 @@ fn bdev(
             "write_zeroes": true,
             "compare": true,
         },
-        "driver_specific": {},
     })
 }
 

@@ -25,23 +25,26 @@ pub(super) fn answer(picture: &Picture, disks: &BTreeMap<String, Disk>, of: Iost
     }
     let names = of.names.or_else(|| of.name.map(|name| vec![name]));
     let all = bdevs::all(picture, disks);
-    let all = all.iter().filter_map(|bdev| bdev["name"].as_str());
-    let all: Vec<&str> = all.collect();
-    let is_missing = |name: &&String| !all.contains(&name.as_str());
-    if names.iter().flatten().any(|name| is_missing(&name)) {
+    let is_missing = |name: &String| !all.iter().any(|bdev| bdevs::is_called(bdev, name));
+    if names.iter().flatten().any(is_missing) {
         return Err(Error::errno(Errno::NODEV, "No such device"));
     }
-    let is_wanted = |name: &&&str| match &names {
-        Some(names) => names.iter().any(|wanted| wanted == **name),
+    let is_wanted = |bdev: &&Value| match &names {
+        Some(names) => names.iter().any(|name| bdevs::is_called(bdev, name)),
         None => true,
     };
-    let bdevs = all.iter().filter(is_wanted).map(|name| {
+    let wanted = all.iter().filter(is_wanted);
+    let bdevs = wanted.filter_map(|bdev| bdev["name"].as_str()).map(|name| {
         let exports = picture.exports();
-        let mut of_name = exports.filter(|export| views::bdev_name(export.config) == *name);
+        let mut of_name = exports.filter(|export| views::bdev_name(export.config) == name);
         let export = of_name.next();
         counts(name, export.map(|export| export.entry.namespace).as_deref())
     });
-    Ok(json!({"tick_rate": TICK_RATE, "bdevs": bdevs.collect::<Vec<_>>()}))
+    Ok(json!({
+        "tick_rate": TICK_RATE,
+        "ticks": picture.uptime.as_nanos() as u64,
+        "bdevs": bdevs.collect::<Vec<_>>(),
+    }))
 }
 
 /// Of a disk that is no namespace: none.
@@ -68,6 +71,7 @@ fn counts(name: &str, namespace: Option<&Namespace>) -> Value {
         "num_read_ops": ios(Op::Read),
         "bytes_written": bytes(Op::Write),
         "num_write_ops": ios(Op::Write),
+        // The bytes of ranges are not counted.
         "bytes_unmapped": 0,
         "num_unmap_ops": ios(Op::DatasetManagement),
         "read_latency_ticks": time_ns(Class::Read),

@@ -15,7 +15,7 @@ mod views;
 
 use std::net::IpAddr;
 
-use cairn_config::{Config, EditError, NewListener, NewNamespace, NewSubsystem};
+use cairn_config::{Config, EditError, NewListener, NewNamespace, NewSubsystem, Uuid};
 use cairn_control::Error;
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
@@ -294,7 +294,10 @@ impl Methods {
     }
 
     async fn add_ns(&self, params: Params) -> Answer {
-        let NsAdd { nqn, namespace, .. } = read(params)?;
+        let NsAdd {
+            nqn, mut namespace, ..
+        } = read(params)?;
+        namespace.bdev_name = self.named(namespace.bdev_name).await?;
         self.change(Kind::Grows, move |stage| {
             let Some(disk) = stage.disks.get(&namespace.bdev_name) else {
                 let message = format!("Invalid parameters: no bdev {}", namespace.bdev_name);
@@ -393,14 +396,23 @@ impl Methods {
         }
     }
 
+    /// The name of a disk, which may be called by its UUID.
+    pub(super) async fn named(&self, name: String) -> Result<String, Error> {
+        if Uuid::try_parse(&name).is_err() {
+            return Ok(name);
+        }
+        let picture = self.picture().await?;
+        Ok(bdevs::named(&picture, &self.facts().disks, name))
+    }
+
     async fn bdev(&self, method: &str, params: Params) -> Answer {
         match method {
             "bdev_get_bdevs" => {
                 let BdevOf { name, .. } = read(params)?;
                 let picture = self.picture().await?;
                 let all = bdevs::all(&picture, &self.facts().disks);
-                let wanted =
-                    |bdev: &&Value| name.as_deref().is_none_or(|name| bdev["name"] == name);
+                let name = name.as_deref();
+                let wanted = |bdev: &&Value| name.is_none_or(|name| bdevs::is_called(bdev, name));
                 let found: Vec<&Value> = all.iter().filter(wanted).collect();
                 if found.is_empty() && name.is_some() {
                     return Err(Error::errno(Errno::NODEV, "No such device"));
@@ -412,7 +424,8 @@ impl Methods {
                 iostat::answer(&picture, &self.facts().disks, read(params)?)
             }
             "bdev_set_qos_limit" => {
-                let set = qos::Set::read(params)?;
+                let mut set = qos::Set::read(params)?;
+                set.name = self.named(set.name).await?;
                 self.change(Kind::Alone, move |stage: &mut Stage| set.apply(stage))
                     .await
             }
@@ -423,12 +436,13 @@ impl Methods {
             }
             "bdev_malloc_delete" | "bdev_null_delete" | "bdev_aio_delete" | "bdev_uring_delete" => {
                 let BdevOf { name, .. } = read(params)?;
-                let name = name.ok_or_else(invalid)?;
+                let name = self.named(name.ok_or_else(invalid)?).await?;
                 self.change(Kind::Shrinks, move |stage| bdevs::delete(stage, &name))
                     .await
             }
             "bdev_null_resize" => {
                 let NullResize { name, new_size } = read(params)?;
+                let name = self.named(name).await?;
                 let picture = self.picture().await?;
                 let old = bdevs::null_bytes(&picture, &self.facts().disks, &name)?;
                 self.change(Kind::Alone, move |stage| {
@@ -438,7 +452,7 @@ impl Methods {
             }
             "bdev_aio_rescan" | "bdev_uring_rescan" => {
                 let BdevOf { name, .. } = read(params)?;
-                let name = name.ok_or_else(invalid)?;
+                let name = self.named(name.ok_or_else(invalid)?).await?;
                 let picture = self.picture().await?;
                 bdevs::check_file(&picture, &self.facts().disks, &name)?;
                 self.change(Kind::Alone, move |stage| {

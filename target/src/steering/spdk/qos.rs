@@ -15,7 +15,7 @@ const MBYTE: u64 = 1 << 20;
 
 /// Limits to set.
 pub(super) struct Set {
-    name: String,
+    pub(super) name: String,
     limits: NewLimits,
 }
 

@@ -8,7 +8,7 @@ use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
 
 use super::super::changes::Disk;
-use super::{keyring, qos, referrals, views};
+use super::{bdevs, keyring, qos, referrals, views};
 use crate::namespace::Entry;
 use crate::server::Picture;
 
@@ -29,7 +29,7 @@ pub(super) fn config(
 ) -> Option<Value> {
     match name {
         "keyring" => Some(keyring::saved(&picture.config)),
-        "bdev" => Some(bdevs(picture, disks)),
+        "bdev" => Some(all_bdevs(picture, disks)),
         "nvmf" => Some(nvmf(&picture.config)),
         _ => None,
     }
@@ -41,7 +41,7 @@ fn request(method: &str, params: Value) -> Value {
 }
 
 /// Those of namespaces, then those that are none.
-fn bdevs(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Value {
+fn all_bdevs(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Value {
     let mut all: BTreeMap<String, (Value, Option<Value>)> = picture
         .exports()
         .map(|export| {
@@ -108,9 +108,9 @@ fn limits(name: &str, mut limits: Value) -> Option<Value> {
 
 fn of_disk(name: &str, disk: &Disk) -> Value {
     let method = match disk.product {
-        "Malloc disk" => "bdev_malloc_create",
-        "Null disk" => "bdev_null_create",
-        "AIO disk" => "bdev_aio_create",
+        bdevs::MALLOC => "bdev_malloc_create",
+        bdevs::NULL => "bdev_null_create",
+        bdevs::AIO => "bdev_aio_create",
         _ => "bdev_uring_create",
     };
     let mut params = json!({"name": name, "block_size": disk.block_bytes});
