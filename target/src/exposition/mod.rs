@@ -57,6 +57,11 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
+    /// What each reactor counts.
+    pub(crate) fn reactors(&self) -> &[Arc<ReactorCounters>] {
+        &self.reactors
+    }
+
     /// What these are and do.
     pub(crate) fn new(
         registry: &Arc<Registry>,

@@ -224,6 +224,13 @@ impl NamespaceCounters {
         self.errors.add(status.code().bits());
     }
 
+    /// Commands that were answered, whatever with.
+    pub(crate) fn completed(&self) -> u64 {
+        let succeeded = self.ops.iter().map(|op| op.ios.get());
+        let failed = self.errors.each().map(|(_, count)| count);
+        succeeded.chain(failed).sum()
+    }
+
     /// A command has succeeded now, and took this long.
     #[inline]
     pub(crate) fn went(

@@ -359,6 +359,7 @@ impl SubsystemShared {
         let view = |(&cntlid, controller): (&u16, &Controller)| ControllerView {
             cntlid,
             host_nqn: controller.shared.host_nqn.clone(),
+            hostid: controller.shared.hostid,
             past: controller.past.clone(),
             queues: controller
                 .shown

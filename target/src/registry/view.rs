@@ -22,6 +22,8 @@ pub(crate) struct ControllerView {
     pub(crate) cntlid: u16,
     /// HOSTNQN, escaped.
     pub(crate) host_nqn: String,
+    /// HOSTID.
+    pub(crate) hostid: [u8; 16],
     /// What queues did that are gone.
     pub(crate) past: HostTotals,
     /// Its queues, by ascending QID.

@@ -17,6 +17,7 @@ use super::extent::Extent;
 use super::reload::{Reloading, at_place};
 use super::{Order, ReloadError};
 use crate::audit::Audit;
+use crate::metrics::ReactorCounters;
 use crate::namespace::Entry;
 use crate::outlook::Missing;
 use crate::registry::SubsystemShared;
@@ -43,8 +44,8 @@ pub(crate) struct Picture {
     pub(crate) missing: Vec<(Missing, Duration)>,
     /// Since the start.
     pub(crate) uptime: Duration,
-    /// How many reactors run.
-    pub(crate) reactors: usize,
+    /// What each reactor counts.
+    pub(crate) reactors: Vec<Arc<ReactorCounters>>,
 }
 
 /// A namespace that is served.
@@ -221,7 +222,7 @@ impl Control {
             subsystems,
             missing: missing.collect(),
             uptime: self.clock.now().duration_since(self.started),
-            reactors: self.mailboxes.len(),
+            reactors: self.observed.reactors().to_vec(),
         }
     }
 }

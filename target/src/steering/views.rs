@@ -36,7 +36,7 @@ pub(super) fn status(picture: &Picture, facts: &Facts, source: &Source) -> Value
         "commit": revision::COMMIT,
         "pid": std::process::id(),
         "uptime_s": picture.uptime.as_secs(),
-        "reactors": picture.reactors,
+        "reactors": picture.reactors.len(),
         "config_file": source.path(),
         "read_only": config.control.read_only,
         "listeners": listeners(picture),

@@ -1,10 +1,16 @@
-//! What SPDK's clients read of disks.
+//! What SPDK's clients read: disks, controllers, queue pairs, listeners, transports, reactors.
 
+use cairn_initiator::Host;
 use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered, until};
 
+const NEW: &str = "nqn.2016-06.io.spdk:cnode1";
 const UUID: &str = "26ffc8ce-73b4-321d-9685-7d7a9872c460";
+
+fn listener(target: &Steered) -> Value {
+    json!({"trtype": "RDMA", "adrfam": "IPv4", "traddr": target.address, "trsvcid": "4420"})
+}
 
 /// A disk by a name.
 fn bdev(target: &Steered, name: &str) -> Value {
@@ -166,4 +172,169 @@ fn disks_are_deleted_and_looked_at_again() {
     // With the namespaces that they were.
     let left = target.done("nvmf_get_subsystems", json!({"nqn": NQN}));
     assert_eq!(left[0]["namespaces"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn hosts_are_shown_with_their_queue_pairs() {
+    let target = Steered::start();
+    let of = json!({"nqn": NQN});
+    let controllers = |target: &Steered| {
+        let all = target.done("nvmf_subsystem_get_controllers", of.clone());
+        all.as_array().unwrap().clone()
+    };
+    assert!(controllers(&target).is_empty());
+    let mut options = target.options("shown");
+    options.hostid = *b"0123456789abcdef";
+    let hostnqn = options.hostnqn.raw().to_owned();
+    let host = Host::connect(&cairn_roce::Soft::default(), options).unwrap();
+    until("the queue pairs", || {
+        controllers(&target)
+            .first()
+            .is_some_and(|one| one["num_io_qpairs"].as_u64() > Some(0))
+    });
+    let [controller] = &controllers(&target)[..] else {
+        panic!("{:?}", controllers(&target))
+    };
+    let io = controller["num_io_qpairs"].as_u64().unwrap();
+    let wanted = json!({
+        "cntlid": 1, "cntrltype": "io", "hostnqn": hostnqn, "num_io_qpairs": io,
+        "hostid": "30313233-3435-3637-3839-616263646566",
+    });
+    assert_eq!(*controller, wanted);
+    let qpairs = target.done("nvmf_subsystem_get_qpairs", of.clone());
+    let qpairs = qpairs.as_array().unwrap();
+    assert_eq!(qpairs.len() as u64, io + 1);
+    for (qid, qpair) in qpairs.iter().enumerate() {
+        assert_eq!(qpair["qid"], qid);
+        assert_eq!(qpair["state"], "enabled");
+        assert_eq!(qpair["thread"], "reactor_0");
+        assert_eq!(qpair["hostnqn"], hostnqn);
+        assert_eq!(qpair["listen_address"], listener(&target));
+        assert_eq!(qpair["peer_address"]["trtype"], "RDMA");
+    }
+    let stats = target.done("nvmf_get_stats", json!({}));
+    assert_eq!(stats["tick_rate"], 1_000_000_000);
+    let [group] = &stats["poll_groups"].as_array().unwrap()[..] else {
+        panic!("{stats}")
+    };
+    assert_eq!(group["name"], "reactor_0");
+    assert_eq!(group["current_admin_qpairs"], 1);
+    assert_eq!(group["current_io_qpairs"], io);
+    assert_eq!(group["transports"], json!([{"trtype": "RDMA"}]));
+    drop(host);
+    until("its end", || controllers(&target).is_empty());
+    for method in [
+        "nvmf_subsystem_get_controllers",
+        "nvmf_subsystem_get_qpairs",
+        "nvmf_subsystem_get_listeners",
+    ] {
+        assert_eq!(target.refused(method, json!({"nqn": NEW})), -32602);
+    }
+}
+
+#[test]
+fn a_listener_has_all_ana_groups_and_is_removed() {
+    let target = Steered::start();
+    let second =
+        json!({"trtype": "RDMA", "adrfam": "IPv4", "traddr": target.address, "trsvcid": "4421"});
+    let of = json!({"nqn": NQN, "listen_address": second});
+    target.done("nvmf_subsystem_add_listener", of.clone());
+    for (group, state) in [(7, "inaccessible"), (128, "non_optimized")] {
+        let mut set = of.clone();
+        set["ana_state"] = json!(state);
+        set["anagrpid"] = json!(group);
+        target.done("nvmf_subsystem_listener_set_ana_state", set);
+    }
+    let shown = target.done("nvmf_subsystem_get_listeners", json!({"nqn": NQN}));
+    assert_eq!(shown[1]["address"], second);
+    let states = shown[1]["ana_states"].as_array().unwrap();
+    assert_eq!(states.len(), 128);
+    for (index, state) in states.iter().enumerate() {
+        let wanted = match index + 1 {
+            7 => "inaccessible",
+            128 => "non_optimized",
+            _ => "optimized",
+        };
+        let wanted = json!({"ana_group": index + 1, "ana_state": wanted});
+        assert_eq!(*state, wanted);
+    }
+    // A listener of other subsystems stays.
+    let new = json!({"nqn": NEW, "serial_number": "S1"});
+    target.done("nvmf_create_subsystem", new);
+    let remove = "nvmf_subsystem_remove_listener";
+    assert_eq!(target.refused(remove, of.clone()), -16);
+    target.done("nvmf_delete_subsystem", json!({"nqn": NEW}));
+    assert_eq!(target.done(remove, of.clone()), true);
+    assert_eq!(target.refused(remove, of), -32602);
+    let left = target.done("nvmf_subsystem_get_listeners", json!({"nqn": NQN}));
+    assert_eq!(left.as_array().unwrap().len(), 1);
+    assert_eq!(left[0]["address"], listener(&target));
+}
+
+#[test]
+fn the_transport_and_the_version_are_shown() {
+    let target = Steered::start();
+    let all = target.done("nvmf_get_transports", json!({}));
+    let [transport] = &all.as_array().unwrap()[..] else {
+        panic!("{all}")
+    };
+    assert_eq!(transport["trtype"], "RDMA");
+    for name in [
+        "max_queue_depth",
+        "max_io_qpairs_per_ctrlr",
+        "max_io_size",
+        "max_aq_depth",
+        "kas",
+    ] {
+        assert!(transport[name].as_u64() > Some(0), "{name}: {all}");
+    }
+    for name in ["RDMA", "rdma"] {
+        let wanted = json!({"trtype": name, "tgt_name": "nvmf_tgt"});
+        assert_eq!(target.done("nvmf_get_transports", wanted), all);
+    }
+    let missing = json!({"trtype": "TCP"});
+    assert_eq!(target.refused("nvmf_get_transports", missing), -19);
+    let version = target.done("spdk_get_version", json!({}));
+    let fields = &version["fields"];
+    let number = |name: &str| fields[name].as_u64().unwrap();
+    let text = version["version"].as_str().unwrap();
+    let [major, minor, patch] = ["major", "minor", "patch"].map(number);
+    assert_eq!(text, format!("Cairn {major}.{minor}.{patch}"));
+}
+
+#[test]
+fn reactors_are_threads_of_the_process() {
+    let target = Steered::start();
+    let shown = target.done("framework_get_reactors", json!({}));
+    assert_eq!(shown["pid"], target.pid());
+    assert_eq!(shown["tick_rate"], 1_000_000_000);
+    let [reactor] = &shown["reactors"].as_array().unwrap()[..] else {
+        panic!("{shown}")
+    };
+    let tid = reactor["tid"].as_u64().unwrap();
+    let comm = format!("/proc/{}/task/{tid}/comm", target.pid());
+    assert_eq!(std::fs::read_to_string(comm).unwrap(), "reactor-0\n");
+    let number = |of: &Value, name: &str| of[name].as_u64().unwrap();
+    let spent_ns = number(reactor, "busy") + number(reactor, "idle");
+    assert_eq!(spent_ns, number(&reactor["lw_threads"][0], "elapsed"));
+    assert_eq!(reactor["lw_threads"][0]["name"], "reactor_0");
+    // It may run on the core that it is shown on.
+    let mask = reactor["lw_threads"][0]["cpumask"].as_str().unwrap();
+    let digit = mask.len() - 1 - number(reactor, "lcore") as usize / 4;
+    let bits = mask[digit..=digit]
+        .chars()
+        .next()
+        .unwrap()
+        .to_digit(16)
+        .unwrap();
+    assert_ne!(bits & (1 << (number(reactor, "lcore") % 4)), 0, "{reactor}");
+    let again = target.done("framework_get_reactors", json!({}));
+    assert!(number(&again["reactors"][0], "idle") > number(reactor, "idle"));
+    let scheduler = target.done("framework_get_scheduler", json!({}));
+    assert_eq!(scheduler["scheduler_name"], "static");
+    assert_eq!(scheduler["scheduler_period"], 0);
+    assert_eq!(
+        target.done("framework_get_pci_devices", json!({})),
+        json!([])
+    );
 }

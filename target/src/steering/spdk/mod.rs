@@ -8,6 +8,7 @@ mod notify;
 mod parameters;
 mod process;
 mod qos;
+mod reactors;
 mod referrals;
 mod saved;
 mod unheeded;
@@ -26,7 +27,7 @@ use super::parameters::read;
 use super::refused::of_edit;
 use parameters::{
     Allow, BdevOf, ControllersOf, HostOf, ListenAddress, ListenerOf, NsAdd, NsHost, NsRemove,
-    NullResize, SubsystemCreate, SubsystemOf, Wanted,
+    NullResize, StatsOf, SubsystemCreate, SubsystemOf, TransportsOf, Wanted,
 };
 
 pub(super) use bdevs::{size, sizes};
@@ -56,6 +57,9 @@ pub(super) const NAMES: &[&str] = &[
     "bdev_uring_rescan",
     "bdev_wait_for_examine",
     "framework_get_config",
+    "framework_get_pci_devices",
+    "framework_get_reactors",
+    "framework_get_scheduler",
     "framework_get_subsystems",
     "framework_set_scheduler",
     "framework_start_init",
@@ -182,8 +186,14 @@ impl Methods {
                     )),
                 }
             }
-            "nvmf_get_transports" => Ok(views::transports(&self.picture().await?.config)),
-            "nvmf_get_stats" => Ok(views::stats(&self.picture().await?)),
+            "nvmf_get_transports" => {
+                let TransportsOf { trtype, .. } = read(params)?;
+                views::transports(&self.picture().await?.config, trtype.as_deref())
+            }
+            "nvmf_get_stats" => {
+                read::<StatsOf>(params)?;
+                Ok(views::stats(&self.picture().await?))
+            }
             "nvmf_get_subsystems" => {
                 let wanted: Wanted = read(params)?;
                 let picture = self.picture().await?;

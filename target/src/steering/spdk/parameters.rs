@@ -209,6 +209,16 @@ pub(super) struct ReferralsOf {
     pub(super) _tgt_name: Option<String>,
 }
 
+pub(super) type StatsOf = ReferralsOf;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TransportsOf {
+    pub(super) trtype: Option<String>,
+    #[serde(rename = "tgt_name")]
+    pub(super) _tgt_name: Option<String>,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct IostatOf {

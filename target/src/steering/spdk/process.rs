@@ -8,7 +8,7 @@ use tracing_subscriber::filter::LevelFilter;
 use super::super::methods::Methods;
 use super::super::parameters::{Nothing, read};
 use super::parameters::{ConfigOf, LogLevel, MaxSubsystems};
-use super::{Answer, Params, invalid, saved};
+use super::{Answer, Params, invalid, reactors, saved};
 
 /// What a target of SPDK accepts before it starts, and Cairn always.
 pub(super) fn set(method: &str, params: Params) -> Answer {
@@ -48,6 +48,19 @@ impl Methods {
     pub(super) async fn framework(&self, method: &str, params: Params) -> Answer {
         match method {
             "framework_start_init" | "framework_wait_init" => Ok(json!(true)),
+            "framework_get_pci_devices" => {
+                read::<Nothing>(params)?;
+                // Drivers of the kernel have them all.
+                Ok(json!([]))
+            }
+            "framework_get_reactors" => {
+                read::<Nothing>(params)?;
+                Ok(reactors::shown(&self.picture().await?))
+            }
+            "framework_get_scheduler" => {
+                read::<Nothing>(params)?;
+                Ok(reactors::scheduler())
+            }
             "framework_get_subsystems" => {
                 read::<Nothing>(params)?;
                 Ok(saved::subsystems())

@@ -2,11 +2,16 @@
 
 use std::net::IpAddr;
 
-use cairn_config::{Access, Config, Listener, Namespace, Nqn};
+use cairn_config::{Access, Config, Listener, Namespace, Nqn, Uuid};
+use cairn_control::Error;
+use nvme_proto::limits::{ADMIN_QUEUE_ENTRIES, ANA_GROUPS_MAX, KAS, PAGE_BYTES};
 use nvme_proto::wire::log::AnaState;
+use rustix::io::Errno;
 use serde_json::{Value, json};
 
-use super::keyring;
+use super::iostat::TICK_RATE;
+use super::{keyring, reactors};
+use crate::namespace::Entry;
 use crate::server::Picture;
 
 /// In the shape that clients split into numbers.
@@ -20,42 +25,59 @@ pub(super) fn version() -> Value {
     })
 }
 
-/// The one transport.
-pub(super) fn transports(config: &Config) -> Value {
+/// The one transport, if it is the one that is asked for.
+pub(super) fn transports(config: &Config, trtype: Option<&str>) -> Result<Value, Error> {
+    if trtype.is_some_and(|trtype| !trtype.eq_ignore_ascii_case("rdma")) {
+        return Err(Error::errno(Errno::NODEV, "No such device"));
+    }
     let target = &config.target;
-    json!([{
+    Ok(json!([{
         "trtype": "RDMA",
         "max_queue_depth": target.queue_depth,
         "max_io_qpairs_per_ctrlr": target.io_queues,
         "in_capsule_data_size": target.in_capsule_data_bytes,
         "max_io_size": target.max_transfer_bytes,
         "io_unit_size": target.max_transfer_bytes,
-    }])
+        "max_aq_depth": ADMIN_QUEUE_ENTRIES,
+        "dif_insert_or_strip": false,
+        "no_srq": true,
+        "disable_command_passthru": true,
+        "kas": KAS,
+    }]))
 }
 
-/// Counts of the whole target.
+/// Counts of each reactor.
 pub(super) fn stats(picture: &Picture) -> Value {
-    let (mut admin, mut io) = (0, 0);
-    for (_, shared) in &picture.subsystems {
-        for controller in shared.view().controllers {
-            for (qid, _) in controller.queues {
-                if qid == 0 {
+    let views: Vec<_> = picture
+        .subsystems
+        .iter()
+        .map(|(_, shared)| shared.view())
+        .collect();
+    let groups = (0..picture.reactors.len()).map(|reactor| {
+        let (mut admin, mut io, mut completed) = (0, 0, 0);
+        for view in &views {
+            let queues = view.controllers.iter().flat_map(|one| &one.queues);
+            for (qid, _) in queues.filter(|(_, queue)| queue.reactor == reactor) {
+                if *qid == 0 {
                     admin += 1;
                 } else {
                     io += 1;
                 }
             }
+            for entry in &view.namespaces.namespaces {
+                let counters = entry.namespace.all_counters().get(reactor);
+                completed += counters.map_or(0, |counters| counters.completed());
+            }
         }
-    }
-    json!({
-        "tick_rate": 1_000_000_000,
-        "poll_groups": [{
-            "name": "cairn",
+        json!({
+            "name": reactors::thread(reactor),
             "current_admin_qpairs": admin,
             "current_io_qpairs": io,
+            "completed_nvme_io": completed,
             "transports": [{"trtype": "RDMA"}],
-        }],
-    })
+        })
+    });
+    json!({"tick_rate": TICK_RATE, "poll_groups": groups.collect::<Vec<_>>()})
 }
 
 /// A transport id.
@@ -116,22 +138,7 @@ pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
             .map(|(_, shared)| shared.view().namespaces);
         let namespaces = subsystem.namespaces.iter().map(|namespace| {
             let entry = table.as_ref().and_then(|table| table.get(namespace.nsid));
-            let mut shown = json!({
-                "nsid": namespace.nsid,
-                "bdev_name": bdev_name(namespace),
-                "name": bdev_name(namespace),
-                "uuid": entry.map(|entry| entry.namespace.uuid.to_string()),
-                "anagrpid": namespace.ana_group,
-            });
-            if let Access::Hosts(list) = &namespace.hosts {
-                let hosts: Vec<&str> = list.hosts.iter().map(Nqn::raw).collect();
-                shown["no_auto_visible"] = json!(true);
-                shown["hosts"] = json!(hosts);
-            }
-            if let Some(nguid) = namespace.nguid {
-                shown["nguid"] = json!(format!("{:032X}", u128::from_be_bytes(nguid)));
-            }
-            shown
+            of_namespace(namespace, entry)
         });
         all.push(json!({
             "nqn": subsystem.nqn.raw(),
@@ -142,6 +149,10 @@ pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
             "serial_number": subsystem.serial,
             "model_number": subsystem.model,
             "max_namespaces": cairn_config::NSID_MAX,
+            "passthrough": false,
+            "dmrsl": 0,
+            // As hosts read it: pages of a transfer, as a power of 2.
+            "wzsl": (config.target.max_transfer_bytes / PAGE_BYTES).max(1).ilog2(),
             "min_cntlid": subsystem.controller_ids.start(),
             "max_cntlid": subsystem.controller_ids.end(),
             "namespaces": namespaces.collect::<Vec<_>>(),
@@ -150,7 +161,27 @@ pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
     Value::Array(all)
 }
 
-/// SPDK knows three.
+/// A namespace, and what is served of it.
+fn of_namespace(namespace: &Namespace, entry: Option<&Entry>) -> Value {
+    let mut shown = json!({
+        "nsid": namespace.nsid,
+        "bdev_name": bdev_name(namespace),
+        "name": bdev_name(namespace),
+        "uuid": entry.map(|entry| entry.namespace.uuid.to_string()),
+        "anagrpid": namespace.ana_group,
+    });
+    if let Access::Hosts(list) = &namespace.hosts {
+        let hosts: Vec<&str> = list.hosts.iter().map(Nqn::raw).collect();
+        shown["no_auto_visible"] = json!(true);
+        shown["hosts"] = json!(hosts);
+    }
+    if let Some(nguid) = namespace.nguid {
+        shown["nguid"] = json!(format!("{:032X}", u128::from_be_bytes(nguid)));
+    }
+    shown
+}
+
+/// One of the three that requests can set.
 pub(super) fn ana_state(state: AnaState) -> &'static str {
     match state {
         AnaState::OPTIMIZED => "optimized",
@@ -159,13 +190,20 @@ pub(super) fn ana_state(state: AnaState) -> &'static str {
     }
 }
 
-/// The listeners, which serve all subsystems.
+/// The listeners, which serve all subsystems, with all ANA groups.
 pub(super) fn listeners(picture: &Picture) -> Value {
     let listeners = picture.config.listeners.iter().map(|listener| {
-        let state = ana_state(listener.ana.get(1));
+        let states = (1..=ANA_GROUPS_MAX).map(|group| {
+            let state = match listener.ana.get(group) {
+                AnaState::PERSISTENT_LOSS => "persistent_loss",
+                AnaState::CHANGE => "change",
+                other => ana_state(other),
+            };
+            json!({"ana_group": group, "ana_state": state})
+        });
         json!({
             "address": address(listener),
-            "ana_states": [{"ana_group": 1, "ana_state": state}],
+            "ana_states": states.collect::<Vec<_>>(),
         })
     });
     listeners.collect()
@@ -184,6 +222,7 @@ pub(super) fn controllers(picture: &Picture, nqn: &str) -> Value {
             "cntlid": controller.cntlid,
             "cntrltype": "io",
             "hostnqn": controller.host_nqn,
+            "hostid": Uuid::from_bytes(controller.hostid).to_string(),
             "num_io_qpairs": controller.queues.iter().filter(|(qid, _)| *qid != 0).count(),
         })
     });
@@ -201,7 +240,7 @@ pub(super) fn qpairs(picture: &Picture, nqn: &str) -> Value {
                 "qid": qid,
                 "state": "enabled",
                 "hostnqn": controller.host_nqn,
-                "thread": format!("reactor_{}", queue.reactor),
+                "thread": reactors::thread(queue.reactor),
                 "listen_address": end(queue.local),
                 "peer_address": end(queue.peer),
             }));

@@ -1,0 +1,174 @@
+//! The reactors, as SPDK's clients see those of its framework.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::iostat::TICK_RATE;
+use crate::metrics::{Doing, ReactorCounters};
+use crate::server::Picture;
+
+/// The name of its thread in all answers.
+pub(super) fn thread(reactor: usize) -> String {
+    format!("reactor_{reactor}")
+}
+
+/// All of them.
+pub(super) fn shown(picture: &Picture) -> Value {
+    let threads = Thread::all();
+    let cores = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let elapsed_ns = picture.uptime.as_nanos() as u64;
+    let reactors = picture.reactors.iter().enumerate();
+    let reactors = reactors.map(|(index, counters)| {
+        let name = format!("reactor-{index}");
+        let thread = threads.iter().find(|thread| thread.name == name);
+        of(index, counters, thread, &cores, elapsed_ns)
+    });
+    json!({
+        "tick_rate": TICK_RATE,
+        "pid": std::process::id(),
+        "reactors": reactors.collect::<Vec<_>>(),
+    })
+}
+
+fn of(
+    index: usize,
+    counters: &ReactorCounters,
+    thread: Option<&Thread>,
+    cores: &str,
+    elapsed_ns: u64,
+) -> Value {
+    let busy_ns = counters.time_ns[Doing::Work as usize].get();
+    let core = thread.map_or(0, |thread| thread.core);
+    let times = CoreTimes::of(cores, core);
+    json!({
+        "lcore": core,
+        "numa_id": numa_node(core),
+        "tid": thread.map(|thread| thread.tid),
+        "busy": busy_ns,
+        // A reactor counts its sleep when it wakes.
+        "idle": elapsed_ns.saturating_sub(busy_ns),
+        // A reactor without work sleeps until its devices have news.
+        "in_interrupt": counters.sleeps.get() > 0,
+        "irq": times.irq,
+        "sys": times.sys,
+        "usr": times.usr,
+        "lw_threads": [{
+            "name": self::thread(index),
+            "id": index + 1,
+            "cpumask": thread.map(|thread| &thread.allowed),
+            "elapsed": elapsed_ns,
+        }],
+    })
+}
+
+/// A thread of this process (proc(5)).
+struct Thread {
+    tid: u32,
+    name: String,
+    /// On which it ran last.
+    core: u32,
+    /// On which it may run, as digits of a mask.
+    allowed: String,
+}
+
+impl Thread {
+    fn all() -> Vec<Self> {
+        let folder = fs::read_dir("/proc/self/task");
+        let entries = folder.into_iter().flatten().flatten();
+        entries
+            .filter_map(|entry| Self::read(&entry.path()))
+            .collect()
+    }
+
+    /// `None`: it has ended.
+    fn read(folder: &Path) -> Option<Self> {
+        let tid = folder.file_name()?.to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(folder.join("stat")).ok()?;
+        let (name, core) = name_and_core(&stat)?;
+        let status = fs::read_to_string(folder.join("status")).ok()?;
+        let allowed = status.lines().find_map(|line| {
+            let mask = line.strip_prefix("Cpus_allowed:")?.trim().replace(',', "");
+            Some(mask.trim_start_matches('0').to_owned())
+        })?;
+        Some(Self {
+            tid,
+            name,
+            core,
+            allowed,
+        })
+    }
+}
+
+/// Of a line of `stat`: the name stands in parentheses, and may have some.
+fn name_and_core(stat: &str) -> Option<(String, u32)> {
+    let (before, after) = stat.rsplit_once(") ")?;
+    let (_, name) = before.split_once(" (")?;
+    // The 39th field; the first after the name is the third.
+    let core = after.split_ascii_whitespace().nth(36)?.parse().ok()?;
+    Some((name.to_owned(), core))
+}
+
+/// Where a core was, in the kernel's ticks.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct CoreTimes {
+    usr: u64,
+    sys: u64,
+    irq: u64,
+}
+
+impl CoreTimes {
+    /// Of `/proc/stat`.
+    fn of(stat: &str, core: u32) -> Self {
+        let label = format!("cpu{core}");
+        let line = stat.lines().find_map(|line| {
+            let (name, times) = line.split_once(' ')?;
+            (name == label).then_some(times)
+        });
+        let times = line.unwrap_or_default().split_ascii_whitespace();
+        let times: Vec<u64> = times.map(|time| time.parse().unwrap_or(0)).collect();
+        let at = |index: usize| times.get(index).copied().unwrap_or(0);
+        Self {
+            usr: at(0),
+            sys: at(2),
+            irq: at(5),
+        }
+    }
+}
+
+/// -1: the machine does not say.
+fn numa_node(core: u32) -> i32 {
+    let folder = fs::read_dir(format!("/sys/devices/system/cpu/cpu{core}"));
+    let names = folder.into_iter().flatten().flatten();
+    let mut nodes = names.filter_map(|entry| {
+        let name = entry.file_name();
+        name.to_str()?.strip_prefix("node")?.parse().ok()
+    });
+    nodes.next().unwrap_or(-1)
+}
+
+/// A queue pair stays on the reactor that it is accepted on.
+pub(super) fn scheduler() -> Value {
+    json!({
+        "scheduler_name": "static",
+        "scheduler_period": 0,
+        "isolated_core_mask": "0",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_the_kernel_are_found() {
+        let middle = vec!["0"; 35].join(" ");
+        let stat = format!("7 (odd) name) S {middle} 5 0 0");
+        assert_eq!(name_and_core(&stat), Some(("odd) name".to_owned(), 5)));
+        let stat = "cpu  9 9 9 9 9 9 9\ncpu1 1 2 3 4 5 6 7\ncpu11 0 0 0 0 0 0 0\n";
+        let (usr, sys, irq) = (1, 3, 6);
+        assert_eq!(CoreTimes::of(stat, 1), CoreTimes { usr, sys, irq });
+        assert_eq!(CoreTimes::of(stat, 2), CoreTimes::default());
+    }
+}
