@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use uuid::Uuid;
 
-use super::closing::OpenFile;
+use super::closing::{FormerFile, OpenFile};
 use super::discard::{self, DISCARD_MAX, DiscardMethod, Zeroing};
+use super::formers::Formers;
 use super::health::Health;
 use super::identity::{self, Scope};
 use super::open::{self, Alignment};
@@ -71,12 +72,13 @@ impl BlockFile {
         path: &Path,
         block_bytes: Option<u32>,
         claim: Claim,
+        formers: &Formers,
     ) -> Result<Self, OpenError> {
         let open::Opened {
             file,
             is_device,
             direct,
-        } = open::open(path, claim)?;
+        } = open::open(path, claim, formers)?;
         let alignment = if direct {
             Alignment::of(&file, is_device)
         } else {
@@ -162,6 +164,11 @@ impl BlockFile {
     /// Where it is on this machine: (device, inode).
     pub(super) fn place(&self) -> (u64, u64) {
         self.file.place()
+    }
+
+    /// What another disk in its place takes over.
+    pub(super) fn former(&self) -> FormerFile {
+        self.file.former()
     }
 
     /// Makes what was written durable, and blocks until it is.

@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use cairn_rdma::panics::{Part, confine_part};
-use rustix::fs::FlockOperation;
 
+use super::lock::Lock;
 use crate::ring::Open;
 use crate::simulated_disk::SimulatedDisk;
 
@@ -35,8 +35,10 @@ struct Opened(Option<Files>);
 struct Files {
     file: File,
     /// Holds the lock, or is the block device of a drive, open for us alone. Not the file itself: rings may keep that open a little longer.
-    lock: Option<File>,
+    lock: Option<Lock>,
     place: Place,
+    /// Whether it is a block device that nothing else can open so.
+    is_claimed: bool,
 }
 
 /// What is to be closed, and what is being closed.
@@ -57,8 +59,27 @@ static CLOSED: Condvar = Condvar::new();
 
 impl OpenFile {
     /// `lock`: the file that holds the lock, if one does.
-    pub(super) fn new(file: File, lock: Option<File>, place: Place) -> Self {
-        Self(Arc::new(Opened(Some(Files { file, lock, place }))))
+    pub(super) fn new(file: File, lock: Option<Lock>, place: Place) -> Self {
+        Self::of(Files {
+            file,
+            lock,
+            place,
+            is_claimed: false,
+        })
+    }
+
+    /// A block device that nothing else can open for itself alone.
+    pub(super) fn claimed(file: File, place: Place) -> Self {
+        Self::of(Files {
+            file,
+            lock: None,
+            place,
+            is_claimed: true,
+        })
+    }
+
+    fn of(files: Files) -> Self {
+        Self(Arc::new(Opened(Some(files))))
     }
 
     fn files(&self) -> &Files {
@@ -71,13 +92,43 @@ impl OpenFile {
     }
 
     /// What keeps others from it.
-    pub(super) fn lock(&self) -> Option<&File> {
+    pub(super) fn lock(&self) -> Option<&Lock> {
         self.files().lock.as_ref()
+    }
+
+    pub(super) fn is_claimed(&self) -> bool {
+        self.files().is_claimed
+    }
+
+    /// It without a hold on it.
+    pub(super) fn former(&self) -> FormerFile {
+        FormerFile {
+            place: self.place(),
+            opened: Arc::downgrade(&self.0),
+        }
     }
 
     /// It stays open as long as this.
     pub(super) fn keep(&self) -> Open {
         Arc::clone(&self.0) as Open
+    }
+}
+
+/// A file that may be open still.
+#[derive(Debug)]
+pub(super) struct FormerFile {
+    place: Place,
+    opened: Weak<Opened>,
+}
+
+impl FormerFile {
+    pub(super) fn place(&self) -> Place {
+        self.place
+    }
+
+    /// It, if it is open.
+    pub(super) fn get(&self) -> Option<OpenFile> {
+        self.opened.upgrade().map(OpenFile)
     }
 }
 
@@ -117,10 +168,8 @@ impl Files {
         #[cfg(test)]
         tests::panic_at(self.place);
         drop(self.file);
-        if let Some(lock) = self.lock {
-            // A child of this process that has not called exec yet would keep it.
-            let _ = rustix::fs::flock(&lock, FlockOperation::Unlock);
-        }
+        // After that: who gets it finds the file closed.
+        drop(self.lock);
     }
 }
 
@@ -173,6 +222,7 @@ fn close_all() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::Claim;
 
     /// Where the next close panics.
     static PANICS_AT: Mutex<Option<Place>> = Mutex::new(None);
@@ -196,8 +246,8 @@ mod tests {
         let before = closed();
         for round in 1..=3 {
             let lock = File::create(&path).unwrap();
-            rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
             let file = lock.try_clone().unwrap();
+            let lock = Lock::take(lock, Claim::default()).unwrap();
             *PANICS_AT.lock().unwrap() = Some(place);
             drop(OpenFile::new(file, Some(lock), place));
             assert!(wait_for(place), "the close of round {round} has not ended");
@@ -206,7 +256,7 @@ mod tests {
         drop(OpenFile::new(File::create(&path).unwrap(), None, place));
         assert!(wait_for(place));
         let lock = File::create(&path).unwrap();
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(Lock::take(lock, Claim::default()).is_ok());
         assert_eq!(closed(), before + 3);
     }
 }

@@ -13,8 +13,10 @@ mod conformance;
 mod described;
 mod discard;
 mod drive;
+mod formers;
 mod health;
 mod identity;
+mod lock;
 mod losses;
 mod memory;
 mod null;
@@ -34,6 +36,7 @@ use cairn_rdma::Mapping;
 use uuid::Uuid;
 
 pub use described::{Atomic, Geometry, Names, Preferred};
+pub use formers::Formers;
 pub use identity::Scope;
 
 use block_file::BlockFile;
@@ -307,10 +310,7 @@ impl Backend {
         block_bytes: Option<u32>,
         claim: Claim,
     ) -> Result<Self, OpenError> {
-        if claim.expected.is_none() && drive::is_drive(path) {
-            return Drive::open(path, block_bytes, claim).map(|disk| Self(Kind::Drive(disk)));
-        }
-        BlockFile::open(path, block_bytes, claim).map(|disk| Self(Kind::File(disk)))
+        Self::open_after(path, block_bytes, claim, &Formers::default())
     }
 
     /// An image of a Ceph cluster. `on_change` is called when its size is another or it fails.

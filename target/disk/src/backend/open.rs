@@ -6,9 +6,12 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::io::Errno;
 
 use super::closing::{self, OpenFile, Place};
+use super::formers::Formers;
+use super::lock::Lock;
 use super::{Claim, OpenError, queue_limits};
 
 /// Block sizes that namespaces have here.
@@ -22,11 +25,22 @@ pub(super) struct Opened {
     pub(super) direct: bool,
 }
 
-/// Opens a disk. Blocks as long as the disk, or its server, takes.
-pub(super) fn open(path: &Path, claim: Claim) -> Result<Opened, OpenError> {
+/// Opens a disk, which may be one of `formers`. Blocks as long as the disk, or its server, takes.
+pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opened, OpenError> {
     let (is_device, place) = check_kind(path)?;
     wait_for_close(path, place)?;
-    let (file, direct) = open_direct(path, claim, is_device)?;
+    // O_EXCL on a block device: refuse one that is mounted or part of another. It
+    // would refuse another target, too.
+    let is_claimed = is_device && !claim.read_only && !claim.shared;
+    let opened = open_direct(path, claim, is_claimed);
+    let (file, direct) = opened.or_else(|error| {
+        let is_busy = is_claimed && error.raw_os_error() == Some(libc::EBUSY);
+        let former = is_busy.then(|| formers.claimed(place)).flatten();
+        let former = former.ok_or_else(|| explain_open(path, &error))?;
+        let flags = rustix::fs::fcntl_getfl(&former);
+        let direct = flags.is_ok_and(|flags| flags.contains(OFlags::DIRECT));
+        Ok::<_, OpenError>((former, direct))
+    })?;
     check_expected(path, &file, claim)?;
     if is_device && queue_limits::has_sequential_zones(&file) {
         return Err(zoned(path));
@@ -34,10 +48,16 @@ pub(super) fn open(path: &Path, claim: Claim) -> Result<Opened, OpenError> {
     if !direct && claim.shared {
         check_coherent(path, &file)?;
     }
-    // Devices are guarded by O_EXCL.
-    let lock = if is_device { None } else { lock(path, claim)? };
+    let file = if is_claimed {
+        OpenFile::claimed(file, place)
+    } else {
+        // Devices are guarded by O_EXCL.
+        let locks = !is_device;
+        let lock = locks.then(|| lock(path, place, claim, formers));
+        OpenFile::new(file, lock.transpose()?.flatten(), place)
+    };
     Ok(Opened {
-        file: OpenFile::new(file, lock, place),
+        file,
         is_device,
         direct,
     })
@@ -135,14 +155,8 @@ fn check_kind(path: &Path) -> Result<(bool, Place), OpenError> {
 }
 
 /// Opens with O_DIRECT, or without where the file system refuses it; says which.
-fn open_direct(path: &Path, claim: Claim, is_device: bool) -> Result<(File, bool), OpenError> {
-    // O_EXCL on a block device: refuse one that is mounted or part of another. It
-    // would refuse another target, too.
-    let exclusive = if is_device && !claim.read_only && !claim.shared {
-        libc::O_EXCL
-    } else {
-        0
-    };
+fn open_direct(path: &Path, claim: Claim, is_claimed: bool) -> io::Result<(File, bool)> {
+    let exclusive = if is_claimed { libc::O_EXCL } else { 0 };
     let open = |flags: i32| {
         File::options()
             .read(true)
@@ -153,7 +167,7 @@ fn open_direct(path: &Path, claim: Claim, is_device: bool) -> Result<(File, bool
     match open(libc::O_DIRECT) {
         Ok(file) => Ok((file, true)),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            let file = open(0).map_err(|error| explain_open(path, &error))?;
+            let file = open(0)?;
             // Cause: the disk, once for each kind of operation.
             tracing::warn!(
                 path = %path.display(),
@@ -161,7 +175,7 @@ fn open_direct(path: &Path, claim: Claim, is_device: bool) -> Result<(File, bool
             );
             Ok((file, false))
         }
-        Err(error) => Err(explain_open(path, &error)),
+        Err(error) => Err(error),
     }
 }
 
@@ -197,19 +211,23 @@ pub(super) fn explain_open(path: &Path, error: &io::Error) -> OpenError {
 }
 
 /// Two writers of one file would destroy it, unless both say that they share it:
-/// the first has it until the lock's file is dropped.
-fn lock(path: &Path, claim: Claim) -> Result<Option<File>, OpenError> {
+/// the first has it until the lock's file is dropped, or hands it on to the next.
+fn lock(
+    path: &Path,
+    place: Place,
+    claim: Claim,
+    formers: &Formers,
+) -> Result<Option<Lock>, OpenError> {
     let Ok(file) = File::open(path) else {
         return Ok(None);
     };
-    let operation = if claim.read_only || claim.shared {
-        FlockOperation::NonBlockingLockShared
-    } else {
-        FlockOperation::NonBlockingLockExclusive
+    let locked = match Lock::take(file, claim) {
+        Err(Errno::WOULDBLOCK) => formers.lock(place, claim).unwrap_or(Err(Errno::WOULDBLOCK)),
+        locked => locked,
     };
-    match rustix::fs::flock(&file, operation) {
-        Ok(()) => Ok(Some(file)),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::new(format!(
+    match locked {
+        Ok(lock) => Ok(Some(lock)),
+        Err(Errno::WOULDBLOCK) => Err(OpenError::new(format!(
             "{} is already exported, by another namespace or process: one disk, one writer \
              (or shared = true on both, for two paths to one namespace)",
             path.display()
@@ -292,16 +310,17 @@ mod tests {
         for path in [&disk, &other] {
             File::create(path).unwrap().set_len(1 << 20).unwrap();
         }
+        let none = Formers::default();
         let found = fs::metadata(&disk).unwrap();
         let claim = Claim {
             expected: Some((found.dev(), found.ino())),
             ..Claim::default()
         };
-        assert!(open(&disk, claim).is_ok());
+        assert!(open(&disk, claim, &none).is_ok());
         fs::remove_file(&disk).unwrap();
         std::os::unix::fs::symlink(&other, &disk).unwrap();
-        let refused = open(&disk, claim).map(drop).unwrap_err().to_string();
+        let refused = open(&disk, claim, &none).map(drop).unwrap_err().to_string();
         assert!(refused.contains("took its name"), "{refused}");
-        assert!(open(&disk, Claim::default()).is_ok());
+        assert!(open(&disk, Claim::default(), &none).is_ok());
     }
 }

@@ -180,3 +180,25 @@ fn a_block_device_that_discards_no_more_loses_nothing() {
         device.remove();
     }
 }
+
+#[test]
+fn a_device_takes_its_own_place_and_nothing_else_gets_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(device) = Loop::new(&image(folder.path())) else {
+        return;
+    };
+    let path = Path::new(&device.0);
+    let open = |formers: &Formers| Backend::open_after(path, None, Claim::default(), formers);
+    let first = open(&Formers::default()).unwrap();
+    let mut formers = Formers::default();
+    formers.add(&first);
+    let second = open(&formers).unwrap();
+    let place = first.place().unwrap();
+    drop(first);
+    super::super::open::wait_for_close(path, place).unwrap();
+    let other = open(&Formers::default()).unwrap_err().to_string();
+    assert!(other.contains("is in use"), "{other}");
+    drop(second);
+    super::super::open::wait_for_close(path, place).unwrap();
+    open(&Formers::default()).unwrap();
+}

@@ -24,7 +24,7 @@ fn drives_past_the_block_layer() {
 /// As on a drive that lacks the optional commands.
 fn zeroes_without_the_drives_command(drive: &Path) {
     let open = || {
-        let drive = Drive::open(drive, None, Claim::default()).unwrap();
+        let drive = Drive::open(drive, None, Claim::default(), &Formers::default()).unwrap();
         Backend(Kind::Drive(drive.without_optional_commands()))
     };
     zeroes_a_range(open());

@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use uuid::Uuid;
 
-use super::closing::OpenFile;
+use super::closing::{FormerFile, OpenFile};
+use super::formers::Formers;
 use super::identity::{self, Scope};
 use super::{
     Atomic, BlockIo, BlockOp, Claim, Errno, Geometry, Names, OpenError, Preferred, Progress,
@@ -61,12 +62,13 @@ impl Drive {
         path: &Path,
         block_bytes: Option<u32>,
         claim: Claim,
+        formers: &Formers,
     ) -> Result<Self, OpenError> {
         let open::Opened {
             file,
             nsid,
             identified,
-        } = open::open(path, claim)?;
+        } = open::open(path, claim, formers)?;
         let served = 1 << identified.block_shift;
         if let Some(asked) = block_bytes.filter(|asked| *asked != served) {
             return Err(OpenError::new(format!(
@@ -83,6 +85,7 @@ impl Drive {
             )));
         }
         let block = file.lock().expect("a drive is claimed by its block device");
+        let block = block.file();
         let most = pieces::largest_command(block).unwrap_or(PIECE_DEFAULT);
         let requests = queue_limits::folders(block).and_then(|queues| {
             let limit = |queue: &PathBuf| queue_limits::read_limit(queue, "nr_requests");
@@ -101,6 +104,11 @@ impl Drive {
             file,
             identified,
         })
+    }
+
+    /// What another disk in its place takes over.
+    pub(super) fn former(&self) -> FormerFile {
+        self.file.former()
     }
 
     pub(super) fn geometry(&self) -> Geometry {
@@ -162,7 +170,7 @@ impl Drive {
         match names.uuid.or_else(nguid).or_else(eui64) {
             Some(uuid) => Ok(uuid),
             None => {
-                let block = self.file.lock().expect("it was claimed");
+                let block = self.file.lock().expect("it was claimed").file();
                 identity::of(block, &self.path, scope)
             }
         }
@@ -195,7 +203,7 @@ impl Drive {
 
     /// Makes what was written durable, and blocks until it is.
     pub(super) fn flush(&self) -> io::Result<()> {
-        let block = self.file.lock().expect("it was claimed");
+        let block = self.file.lock().expect("it was claimed").file();
         block.sync_data()
     }
 

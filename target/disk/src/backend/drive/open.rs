@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 use super::identify::{self, Identified, PAGE, Page, Pages};
 use crate::backend::closing::OpenFile;
+use crate::backend::formers::Formers;
+use crate::backend::lock::Lock;
 use crate::backend::open::{explain_open, permission, wait_for_close};
 use crate::backend::{Claim, OpenError};
 use crate::nvme::{ADMIN_CMD, Command, GET_NSID};
@@ -51,7 +53,7 @@ fn sysfs(path: &Path) -> Option<PathBuf> {
 }
 
 /// Opens a drive, and asks it what it is. Blocks as long as the drive takes.
-pub(super) fn open(path: &Path, claim: Claim) -> Result<Opened, OpenError> {
+pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opened, OpenError> {
     crate::ring::check_drives().map_err(|error| cannot(path, &error))?;
     let devices = find(path)?;
     let place = (block_number(path, &devices)?, 0);
@@ -62,14 +64,19 @@ pub(super) fn open(path: &Path, claim: Claim) -> Result<Opened, OpenError> {
         .read(true)
         .custom_flags(libc::O_EXCL)
         .open(&devices.block);
-    let claimed = exclusive.map_err(|error| explain_open(&devices.block, &error))?;
+    let claimed = exclusive.map(Lock::claimed).or_else(|error| {
+        let is_busy = error.raw_os_error() == Some(libc::EBUSY);
+        let former = is_busy.then(|| formers.lock(place, claim)).flatten();
+        let former = former.and_then(Result::ok);
+        former.ok_or_else(|| explain_open(&devices.block, &error))
+    })?;
     let file = File::options()
         .read(true)
         .write(!claim.read_only)
         .open(path)
         .map_err(|error| explain_device(path, &error))?;
     let nsid = nsid(&file).map_err(|error| cannot(path, &error))?;
-    if nsid_differs(nsid, &claimed) {
+    if nsid_differs(nsid, claimed.file()) {
         return Err(OpenError::new(format!(
             "{} and {} are not the same namespace: a drive was replaced meanwhile; try again",
             path.display(),

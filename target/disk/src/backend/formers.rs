@@ -1,0 +1,105 @@
+//! Disks that go when others have opened: these may be the same files and devices, and take over
+//! what keeps other processes from them.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use super::block_file::BlockFile;
+use super::closing::{FormerFile, OpenFile, Place};
+use super::drive::{self, Drive};
+use super::lock::Lock;
+use super::{Backend, Claim, Kind, OpenError};
+
+/// Disks that are open, and go. It keeps none of them open.
+#[derive(Debug, Default)]
+pub struct Formers(HashMap<Place, Vec<FormerFile>>);
+
+impl Formers {
+    /// One more.
+    pub fn add(&mut self, backend: &Backend) {
+        let file = match &backend.0 {
+            Kind::File(disk) => disk.former(),
+            Kind::Drive(disk) => disk.former(),
+            // The lock of an image is its client's, and memory has none.
+            Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => return,
+        };
+        self.0.entry(file.place()).or_default().push(file);
+    }
+
+    fn at(&self, place: Place) -> impl Iterator<Item = OpenFile> {
+        let files = self.0.get(&place).into_iter().flatten();
+        files.filter_map(FormerFile::get)
+    }
+
+    /// The lock that one of them has there, for one more disk. `None`: none has one.
+    pub(super) fn lock(&self, place: Place, claim: Claim) -> Option<Result<Lock, Errno>> {
+        let shared = |file: OpenFile| file.lock().map(|lock| lock.share(claim));
+        self.at(place).find_map(shared)
+    }
+
+    /// A block device that one of them has open for this process alone.
+    pub(super) fn claimed(&self, place: Place) -> Option<File> {
+        let of = |file: OpenFile| file.is_claimed().then(|| file.try_clone().ok()).flatten();
+        self.at(place).find_map(of)
+    }
+}
+
+impl Backend {
+    /// As [`open_file`](Self::open_file), of what may be one of `formers`: it takes over what keeps
+    /// others from that.
+    ///
+    /// # Errors
+    /// It cannot be opened, or not with that block size.
+    pub fn open_after(
+        path: &Path,
+        block_bytes: Option<u32>,
+        claim: Claim,
+        formers: &Formers,
+    ) -> Result<Self, OpenError> {
+        if claim.expected.is_none() && drive::is_drive(path) {
+            let disk = Drive::open(path, block_bytes, claim, formers);
+            return disk.map(|disk| Self(Kind::Drive(disk)));
+        }
+        let disk = BlockFile::open(path, block_bytes, claim, formers);
+        disk.map(|disk| Self(Kind::File(disk)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::open::wait_for_close;
+
+    #[test]
+    fn a_file_takes_its_own_place_and_is_locked_all_the_while() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let open = |claim, formers: &Formers| Backend::open_after(&path, None, claim, formers);
+        let is_free = |claim| open(claim, &Formers::default()).is_ok();
+        let writer = Claim::default();
+        let reader = Claim {
+            read_only: true,
+            ..writer
+        };
+        let first = open(writer, &Formers::default()).unwrap();
+        let mut formers = Formers::default();
+        formers.add(&first);
+        let place = first.place().unwrap();
+        let second = open(reader, &formers).unwrap();
+        // A reload that fails drops it: the first is locked as before.
+        drop(second);
+        assert!(wait_for_close(&path, place).is_ok() && !is_free(reader));
+        let second = open(reader, &formers).unwrap();
+        drop(first);
+        assert!(wait_for_close(&path, place).is_ok());
+        assert!(is_free(reader) && !is_free(writer));
+        // What is gone has nothing to hand on.
+        assert!(open(writer, &formers).is_err());
+        drop(second);
+        assert!(is_free(writer));
+    }
+}
