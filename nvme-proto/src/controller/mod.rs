@@ -35,6 +35,7 @@ pub mod properties;
 mod protection;
 pub mod refusal;
 mod seen;
+mod withheld;
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -57,6 +58,7 @@ use features::Features;
 use keep_alive::{KeepAlive, Verdict};
 use properties::{Properties, Transition};
 use protection::Protecting;
+use withheld::Withheld;
 
 pub use crate::access::Host;
 pub use arrival::Arrival;
@@ -214,6 +216,8 @@ pub struct Controller {
     port: u64,
     /// The namespaces that the host sees; to it no others are active.
     seen: NsidSet,
+    /// Those that it sees once it has noticed that others were there.
+    withheld: Vec<Withheld>,
     ana: AnaView,
     properties: Properties,
     /// The association is about to end, and the target has that action.
@@ -251,6 +255,7 @@ impl Controller {
             peer: arrival.peer,
             port: arrival.port,
             seen: common.namespaces.seen_by(&request.hostnqn),
+            withheld: Vec::new(),
             ana: AnaView::new(arrival.ana),
             properties: Properties::new(common.limits()),
             condemned: false,
@@ -470,7 +475,10 @@ impl Controller {
         let now = exchange.now;
         let result = match command {
             AdminCommand::Identify(identify) => {
-                self.identify(common, identify, exchange.data_out)?;
+                self.show_missed(identify, actions);
+                let answered = self.identify(common, identify, exchange.data_out);
+                self.note_missed(identify, actions);
+                answered?;
                 0
             }
             AdminCommand::GetLogPage(log) => {

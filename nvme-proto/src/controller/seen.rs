@@ -49,7 +49,7 @@ impl Controller {
         }
     }
 
-    fn report_namespace(&mut self, nsid: u32, actions: &mut Vec<Action>) {
+    pub(super) fn report_namespace(&mut self, nsid: u32, actions: &mut Vec<Action>) {
         self.changed_namespaces.add(nsid);
         self.raise(AsyncEvent::NOTICE_NAMESPACE_CHANGED, actions);
     }
@@ -63,19 +63,29 @@ impl Controller {
         is_seen: bool,
         actions: &mut Vec<Action>,
     ) {
-        if self.sees(nsid) == is_seen {
+        let is_withheld = self.withheld.iter().any(|one| one.nsid == nsid);
+        if is_seen && is_withheld || self.sees(nsid) == is_seen && !is_withheld {
             return;
         }
-        self.seen.set(nsid, is_seen);
+        if is_seen {
+            self.show(nsid, anagrpid, actions);
+            self.report_namespace(nsid, actions);
+            return;
+        }
+        self.withheld.retain(|one| one.nsid != nsid);
+        self.seen.set(nsid, false);
+        self.ana.note_change(&[anagrpid]);
+        self.report_namespace(nsid, actions);
+        let cntlid = self.cntlid;
+        actions.push(Action::SetSeen { cntlid });
+    }
+
+    /// From now on the host sees a namespace.
+    pub(super) fn show(&mut self, nsid: u32, anagrpid: u32, actions: &mut Vec<Action>) {
+        self.seen.set(nsid, true);
         self.ana.note_change(&[anagrpid]);
         let cntlid = self.cntlid;
-        if is_seen {
-            actions.push(Action::SetSeen { cntlid });
-        }
-        self.report_namespace(nsid, actions);
-        if !is_seen {
-            actions.push(Action::SetSeen { cntlid });
-        }
+        actions.push(Action::SetSeen { cntlid });
     }
 
     /// A namespace is in another ANA group: not a change of its attributes (Base, figure 146).

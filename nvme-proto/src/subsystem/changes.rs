@@ -40,6 +40,32 @@ impl Subsystem {
         Ok(())
     }
 
+    /// Adds a namespace at the NSID of one that was removed just before. If it is another disk, a
+    /// host that is connected sees it once it has noticed that the former one is gone; until then
+    /// the NSID is inactive to it.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn add_namespace_after(
+        &mut self,
+        former: &Namespace,
+        namespace: Namespace,
+        hosts: &HostAccess,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), NamespaceError> {
+        if former.uuid == namespace.uuid {
+            return self.add_namespace_for(namespace, hosts, actions);
+        }
+        let nn = self.common.settings.limits.namespaces;
+        self.common.namespaces.add(namespace, hosts.clone(), nn)?;
+        for controller in self.controllers.values_mut() {
+            if hosts.allows(&controller.host().nqn) {
+                controller.withhold(namespace.nsid, namespace.anagrpid, actions);
+            }
+        }
+        Ok(())
+    }
+
     /// Sets which hosts see a namespace. One that begins or ends to see it receives the event
     /// that a namespace which is added or removed raises, and no other host receives one.
     ///

@@ -230,3 +230,87 @@ fn a_set_has_a_place_for_each_nsid() {
         assert_eq!(NsidSet::place(nsid), None);
     }
 }
+
+/// Puts a disk of this UUID at NSID 2.
+fn replace_second(rig: &mut Rig, uuid: u8, hosts: &HostAccess) {
+    let (subsystem, actions) = (&mut rig.subsystem, &mut rig.actions);
+    let former = subsystem.remove_namespace(2, actions).unwrap();
+    let other = Namespace {
+        uuid: [uuid; 16],
+        ..namespace(2)
+    };
+    subsystem
+        .add_namespace_after(&former, other, hosts, actions)
+        .unwrap();
+}
+
+#[test]
+fn another_disk_at_an_nsid_is_seen_when_the_former_one_was_missed() {
+    const CHANGED: Option<AsyncEvent> = Some(AsyncEvent::NOTICE_NAMESPACE_CHANGED);
+    for first in [Cns::ACTIVE_NAMESPACES, Cns::NAMESPACE] {
+        let mut rig = rig();
+        rig.park_aer();
+        replace_second(&mut rig, 0xa1, &HostAccess::Any);
+        // The host receives the event before its I/O fails.
+        assert_eq!(done(&mut rig), [CHANGED, None]);
+        assert_eq!(nsids(&rig.log(0x04, 4096)), [2]);
+        // What is not about it is no look.
+        rig.identify(Cns::NAMESPACE, 1);
+        rig.identify(Cns::ACTIVE_NAMESPACES, 2);
+        rig.park_aer();
+        assert_eq!(done(&mut rig), []);
+        let missing = match first {
+            Cns::NAMESPACE => rig.identify(first, 2).iter().all(|byte| *byte == 0),
+            _ => nsids(&rig.identify(first, 0)) == [1],
+        };
+        assert!(missing);
+        assert_eq!(done(&mut rig), [CHANGED]);
+        assert!(
+            !rig.subsystem
+                .controller(rig.cntlid)
+                .unwrap()
+                .seen()
+                .contains(2)
+        );
+        assert_eq!(nsids(&rig.log(0x04, 4096)), [2]);
+        assert_eq!(nsids(&rig.identify(Cns::ACTIVE_NAMESPACES, 0)), [1, 2]);
+        assert_eq!(done(&mut rig), [None], "its I/O works, and that is no news");
+        assert_sees(&mut rig, &[1, 2]);
+        assert_eq!(nsids(&rig.log(0x04, 4096)), []);
+    }
+}
+
+#[test]
+fn the_same_disk_at_its_nsid_is_seen_at_once() {
+    let mut rig = rig();
+    let same = namespace(2).uuid[0];
+    assert_eq!(namespace(2).uuid, [same; 16]);
+    replace_second(&mut rig, same, &HostAccess::Any);
+    assert_sees(&mut rig, &[1, 2]);
+}
+
+#[test]
+fn what_is_withheld_can_be_hidden_and_removed() {
+    let mut rig = rig();
+    replace_second(&mut rig, 0xa1, &HostAccess::Any);
+    rig.identify(Cns::ACTIVE_NAMESPACES, 0);
+    // Another one before the host looks again: it begins anew.
+    replace_second(&mut rig, 0xa2, &HostAccess::Any);
+    assert_sees_once_missed(&mut rig);
+    replace_second(&mut rig, 0xa3, &HostAccess::Any);
+    let hidden = HostAccess::only([nqn(OTHER)]);
+    let (subsystem, actions) = (&mut rig.subsystem, &mut rig.actions);
+    subsystem.set_namespace_hosts(2, &hidden, actions).unwrap();
+    assert_sees(&mut rig, &[1]);
+    assert_sees(&mut rig, &[1]);
+    replace_second(&mut rig, 0xa4, &HostAccess::Any);
+    let (subsystem, actions) = (&mut rig.subsystem, &mut rig.actions);
+    subsystem.remove_namespace(2, actions).unwrap();
+    assert_sees(&mut rig, &[1]);
+    assert_sees(&mut rig, &[1]);
+}
+
+fn assert_sees_once_missed(rig: &mut Rig) {
+    assert_eq!(nsids(&rig.identify(Cns::ACTIVE_NAMESPACES, 0)), [1]);
+    assert_sees(rig, &[1, 2]);
+}
