@@ -1,7 +1,7 @@
 //! Namespaces as the I/O path sees them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use cairn_config::Uuid;
 use cairn_disk::{Backend, OpenError, Scope};
@@ -38,12 +38,14 @@ pub(crate) struct Namespace {
     anagrpid: AtomicU32,
     /// Whether not every host of its subsystem sees it.
     restricted: AtomicBool,
+    /// Whether some controllers see it later, for it took the place of another.
+    withheld: AtomicBool,
     /// Whether hosts have it refuse writes.
     protected: AtomicBool,
     /// What keeps that when the target ends.
     pub(crate) kept: Option<Kept>,
-    /// What was kept of it.
-    pub(crate) protection: WriteProtectionState,
+    /// What was kept of it, or stays of its predecessor's.
+    protection: AtomicU8,
     /// Its memory as devices know it, if it has any.
     regions: Option<Arc<Regions>>,
 }
@@ -87,9 +89,10 @@ impl Namespace {
             counters: (0..reactors).map(|_| Arc::default()).collect(),
             anagrpid: AtomicU32::new(config.ana_group),
             restricted: AtomicBool::new(is_restricted(config)),
+            withheld: AtomicBool::new(false),
             protected: AtomicBool::new(protection != WriteProtectionState::NONE),
             kept,
-            protection,
+            protection: AtomicU8::new(protection.0),
             regions,
         })
     }
@@ -119,10 +122,26 @@ impl Namespace {
         self.restricted.store(restricted, Ordering::Relaxed);
     }
 
+    /// Before it is exported: some controllers see it later.
+    pub(crate) fn withhold(&self) {
+        self.withheld.store(true, Ordering::Relaxed);
+    }
+
     /// Sets whether it refuses writes because a host asked for it. It does from the next command
     /// on, before any message could reach the reactors.
     pub(crate) fn set_protected(&self, protected: bool) {
         self.protected.store(protected, Ordering::Release);
+    }
+
+    /// Before it is exported: hosts have protected the same disk under this NSID, and it stays so.
+    pub(crate) fn stays_protected(&self, state: WriteProtectionState) {
+        self.protection.store(state.0, Ordering::Relaxed);
+        self.set_protected(state != WriteProtectionState::NONE);
+    }
+
+    /// How it is protected from writes when it is exported.
+    pub(crate) fn protection(&self) -> WriteProtectionState {
+        WriteProtectionState(self.protection.load(Ordering::Relaxed))
     }
 
     /// Whether it refuses writes because a host asked for it.
@@ -136,7 +155,8 @@ impl Namespace {
         Entry {
             namespace: Arc::clone(self),
             view: self.view(),
-            restricted: self.restricted.load(Ordering::Relaxed),
+            restricted: self.restricted.load(Ordering::Relaxed)
+                || self.withheld.load(Ordering::Relaxed),
         }
     }
 

@@ -20,6 +20,7 @@ use super::missing::MissingParts;
 use super::opening::{Found, Openings, Place, Returned};
 use super::reactors::Reactors;
 use super::reload::Reloading;
+use super::replacing::{Replaced, UnderWay};
 use super::retiring::Retiring;
 use super::shutdown::STOP_TIMEOUT;
 use super::steered::Beside;
@@ -89,7 +90,7 @@ pub(super) struct Control {
     pub(super) orders: UnboundedReceiver<Order>,
     pub(super) openings: Openings,
     /// The reload whose disks are being opened.
-    pub(super) reloading: Option<Reloading>,
+    pub(super) reloading: Option<UnderWay>,
     /// The one after it.
     pub(super) next_reload: Option<Reloading>,
     pub(super) retiring: Vec<Retiring>,
@@ -217,7 +218,7 @@ impl Control {
         self.start_authenticator()?;
         let config = self.config.clone();
         let is_patient = self.is_patient;
-        self.begin_opening(&config, false, |_| is_patient);
+        self.begin_opening(&config, false, &Replaced::default(), |_| is_patient);
         let mut disks = self.wait_for_disks()?;
         for subsystem in &config.subsystems {
             self.export(subsystem, &mut disks)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cairn_config::{Access, Backing};
-use cairn_disk::{Backend, Claim, Names, OpenError, disks_max};
+use cairn_disk::{Backend, Claim, Formers, Names, OpenError, disks_max};
 use cairn_rdma::Clock;
 use nvme_proto::limits::Limits;
 use nvme_proto::namespace::{Atomic, Preferred};
@@ -17,6 +17,7 @@ use super::StartError;
 use super::control::Control;
 use super::opening::Place;
 use super::reactors::Task;
+use super::replacing::FormerNamespace;
 use crate::namespace::{Namespace, NamespaceTable, is_restricted};
 use crate::outlook::Thing;
 use crate::registry::{Authenticator, ControlMessage, Mailbox, SubsystemShared};
@@ -182,16 +183,17 @@ impl Control {
             .into_mut()
     }
 
-    /// What opens a namespace, on whichever thread.
+    /// What opens a namespace, on whichever thread; its disk may be one of `formers`.
     pub(super) fn opener(
         &self,
         config: &cairn_config::Namespace,
+        formers: &Arc<Formers>,
     ) -> impl FnOnce() -> Result<Arc<Namespace>, OpenError> + Send + 'static {
         let (config, reactors) = (config.clone(), self.mailboxes.len());
         let transfer_bytes = self.limits.transfer_bytes();
-        let control = self.messages_out.clone();
+        let (control, formers) = (self.messages_out.clone(), Arc::clone(formers));
         move || {
-            let backend = open_backend(&config, transfer_bytes, control)?;
+            let backend = open_backend(&config, transfer_bytes, control, &formers)?;
             let backing = describe(&config.backing);
             Namespace::new(&config, backend, backing, reactors).map(Arc::new)
         }
@@ -204,7 +206,7 @@ impl Control {
         config: &cairn_config::Namespace,
         disk: Option<Arc<Namespace>>,
     ) -> Result<Arc<Namespace>, StartError> {
-        let opened = disk.map_or_else(self.opener(config), Ok);
+        let opened = disk.map_or_else(self.opener(config, &Arc::default()), Ok);
         let namespace = opened.map_err(|source| StartError::Export {
             nqn: subsystem.nqn.to_string(),
             nsid: config.nsid,
@@ -221,20 +223,39 @@ impl Control {
 impl Export {
     /// Adds namespaces: their I/O works before hosts receive a report of them.
     pub(super) fn add(&mut self, added: Vec<(&cairn_config::Namespace, Arc<Namespace>)>) {
+        self.add_after(added, |_| None);
+    }
+
+    /// Adds namespaces, which may take the places of others that were there just before.
+    pub(super) fn add_after<'a>(
+        &mut self,
+        added: Vec<(&cairn_config::Namespace, Arc<Namespace>)>,
+        former: impl Fn(u32) -> Option<&'a FormerNamespace>,
+    ) {
         if added.is_empty() {
             return;
         }
-        let identities: Vec<_> = added
-            .iter()
-            .map(|(config, namespace)| (self.identity(config, namespace), hosts(&config.hosts)))
-            .collect();
+        let mut identities = Vec::new();
+        for (config, namespace) in &added {
+            let former = former(config.nsid);
+            if let Some(former) = former {
+                former.hand_on(config, namespace);
+            }
+            let identity = self.identity(config, namespace);
+            identities.push((identity, hosts(&config.hosts), former));
+        }
         for (config, namespace) in added {
             self.namespaces.insert(config.nsid, namespace);
         }
         self.publish();
         self.subsystem.administer(|subsystem, actions| {
-            for (identity, hosts) in identities {
-                let added = subsystem.add_namespace_for(identity, &hosts, actions);
+            for (identity, hosts, former) in identities {
+                let added = match former {
+                    None => subsystem.add_namespace_for(identity, &hosts, actions),
+                    Some(former) => {
+                        subsystem.add_namespace_after(&former.seen, identity, &hosts, actions)
+                    }
+                };
                 added.expect("the configuration was checked: the NSID is free and in range");
             }
         });
@@ -275,7 +296,7 @@ impl Export {
             read_only: config.read_only,
             protectable: config.write_protection,
             keeps_protection: namespace.kept.is_some(),
-            protection: namespace.protection,
+            protection: namespace.protection(),
             deallocates: namespace.backend.deallocates_to_zeroes(),
             write_uncorrectable: view.write_uncorrectable,
             preferred: namespace.backend.preferred().map(preferred),
@@ -284,15 +305,17 @@ impl Export {
         }
     }
 
-    /// Takes namespaces away: hosts receive a report of them before their I/O fails.
-    pub(super) fn remove(&mut self, nsids: &[u32]) {
+    /// Takes namespaces away: hosts receive a report of them before their I/O fails. Returns what
+    /// hosts saw of them.
+    pub(super) fn remove(&mut self, nsids: &[u32]) -> Vec<nvme_proto::namespace::Namespace> {
+        let mut gone = Vec::new();
         if nsids.is_empty() {
-            return;
+            return gone;
         }
         self.subsystem.administer(|subsystem, actions| {
             for nsid in nsids {
                 let removed = subsystem.remove_namespace(*nsid, actions);
-                removed.expect("a namespace that was added");
+                gone.push(removed.expect("a namespace that was added"));
             }
         });
         for nsid in nsids {
@@ -301,6 +324,7 @@ impl Export {
             tracing::info!(subsystem = self.subsystem.nqn(), nsid, "namespace removed");
         }
         self.publish();
+        gone
     }
 
     /// Moves a namespace to its configured ANA group.
@@ -506,6 +530,7 @@ fn open_backend(
     config: &cairn_config::Namespace,
     transfer_bytes: u32,
     control: UnboundedSender<ControlMessage>,
+    formers: &Formers,
 ) -> Result<Backend, OpenError> {
     let block_bytes = config.block_size.map(cairn_config::BlockSize::bytes);
     let claim = Claim {
@@ -514,7 +539,7 @@ fn open_backend(
         expected: config.pooled.map(|file| (file.id.device, file.id.inode)),
     };
     match &config.backing {
-        Backing::Disk(path) => Backend::open_file(path, block_bytes, claim),
+        Backing::Disk(path) => Backend::open_after(path, block_bytes, claim, formers),
         Backing::Rbd(image) => {
             let on_change = Arc::new(move || {
                 // A control plane that has ended serves nothing.

@@ -19,6 +19,7 @@ mod missing;
 mod opening;
 mod reactors;
 mod reload;
+mod replacing;
 mod retiring;
 mod shutdown;
 mod steered;

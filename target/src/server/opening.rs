@@ -18,6 +18,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::StartError;
 use super::control::Control;
 use super::reload::at_place;
+use super::replacing::Replaced;
 use crate::namespace::Namespace;
 use crate::panics::{Part, confine_part};
 
@@ -422,21 +423,25 @@ impl Task {
 }
 
 impl Control {
-    /// Begins what `config` needs of disks: opens those that are new and, if so wanted, looks at the size of
-    /// those that stay. Those of which `may_fail` says so do not stop the others.
+    /// Begins what `config` needs of disks: opens those that are new or at the places of others and,
+    /// if so wanted, looks at the size of those that stay. Those of which `may_fail` says so do not
+    /// stop the others.
     pub(super) fn begin_opening(
         &mut self,
         config: &Config,
         measures: bool,
+        replaced: &Replaced,
         may_fail: impl Fn(&Place) -> bool,
     ) {
         let mut tasks = VecDeque::new();
         let mut sizes = Vec::new();
+        let formers = Arc::new(self.formers(config, replaced));
         for subsystem in &config.subsystems {
             let export = self.exports.get(&subsystem.nqn);
             for namespace in &subsystem.namespaces {
                 let place = (subsystem.nqn, namespace.nsid);
                 let known = export.and_then(|export| export.namespaces.get(&namespace.nsid));
+                let known = known.filter(|_| !replaced.contains(&place));
                 let call = match (known, namespace.pooled) {
                     // The look at its directory has found its size.
                     (Some(_), Some(file)) => {
@@ -445,7 +450,7 @@ impl Control {
                     }
                     (Some(_), None) if !measures => continue,
                     (Some(known), None) => Call::Measure(Arc::clone(known)),
-                    (None, _) => Call::Open(Box::new(self.opener(namespace))),
+                    (None, _) => Call::Open(Box::new(self.opener(namespace, &formers))),
                 };
                 tasks.extend(Task::new(place, namespace, call, may_fail(&place)));
             }
@@ -458,7 +463,7 @@ impl Control {
         let mut tasks = VecDeque::new();
         for place in places {
             if let Some((_, namespace)) = at_place(config, place) {
-                let call = Call::Open(Box::new(self.opener(namespace)));
+                let call = Call::Open(Box::new(self.opener(namespace, &Arc::default())));
                 tasks.extend(Task::new(*place, namespace, call, false));
             }
         }
@@ -472,7 +477,7 @@ impl Control {
             for namespace in &subsystem.namespaces {
                 let place = (subsystem.nqn, namespace.nsid);
                 if places.contains(&place) {
-                    let call = Call::Open(Box::new(self.opener(namespace)));
+                    let call = Call::Open(Box::new(self.opener(namespace, &Arc::default())));
                     tasks.extend(Task::new(place, namespace, call, true));
                 }
             }

@@ -17,6 +17,7 @@ use super::export::Export;
 use super::extent::Extent;
 use super::listeners::OpenListener;
 use super::opening::{Found, Place};
+use super::replacing::{Former, Replaced, UnderWay, check_images};
 use super::retiring::RETIRE_TIMEOUT;
 use crate::namespace::Namespace;
 use crate::outlook::Thing;
@@ -28,12 +29,14 @@ pub enum ReloadError {
     /// Something in it is not available.
     #[error("{0}")]
     Unavailable(#[from] StartError),
-    /// A namespace would change under its users.
+    /// An image of a cluster would be opened with other settings while it is open.
     #[error(
-        "namespace {nsid} of {nqn} is in use and cannot become another: \
-         remove it, reload, then add it anew"
+        "the image {image} is open as namespace {nsid} of {nqn}, and its cluster gives its lock to \
+         one client: to change its settings remove the namespace, reload, add it anew, and reload"
     )]
-    NamespaceChanged {
+    ImageChanged {
+        /// Its name.
+        image: String,
         /// SUBNQN.
         nqn: String,
         /// NSID.
@@ -97,11 +100,16 @@ impl Control {
             Arc::make_mut(&mut config).share_hosts(&self.config);
         }
         let known: HashSet<Place> = self.missing.places().collect();
+        let replaced = if is_step {
+            Replaced::default()
+        } else {
+            self.replaced_by(&config)
+        };
         let check = || {
             if is_step {
                 return Ok(super::export::check_count(&config)?);
             }
-            check_namespaces(&self.config, &config, &known)?;
+            check_images(&self.config, &config, &replaced)?;
             self.check_listeners(&config)?;
             super::export::check_count(&config)?;
             Ok(())
@@ -113,24 +121,32 @@ impl Control {
         let may_fail = |place: &Place| known.contains(place);
         match &extent {
             Extent::Step(step) => self.begin_opening_at(&config, &step.added),
-            Extent::Text => self.begin_opening(&config, false, may_fail),
-            Extent::Whole => self.begin_opening(&config, true, may_fail),
+            Extent::Text => self.begin_opening(&config, false, &replaced, may_fail),
+            Extent::Whole => self.begin_opening(&config, true, &replaced, may_fail),
         }
-        self.reloading = Some(Reloading {
+        let reloading = Reloading {
             config,
             extent,
             answer,
+        };
+        self.reloading = Some(UnderWay {
+            reloading,
+            replaced,
         });
     }
 
     /// Ends a reload whose disks have opened or are late, and begins the next.
     pub(super) fn go_on_reloading(&mut self) {
         while let Some(found) = self.openings.take_found() {
-            let Some(reloading) = self.reloading.take() else {
+            let Some(under_way) = self.reloading.take() else {
                 self.end_reopening(found);
                 continue;
             };
-            let changed = self.change(reloading.config, reloading.extent, found);
+            let UnderWay {
+                reloading,
+                replaced,
+            } = under_way;
+            let changed = self.change(reloading.config, reloading.extent, &replaced, found);
             let _ = reloading.answer.send(changed);
             if let Some(next) = self.next_reload.take() {
                 self.begin_reload(next);
@@ -143,6 +159,7 @@ impl Control {
         &mut self,
         config: Arc<Config>,
         extent: Extent,
+        replaced: &Replaced,
         mut found: Found,
     ) -> Result<(), ReloadError> {
         if let Some(failure) = found.failure {
@@ -167,7 +184,7 @@ impl Control {
                 .start()
                 .map_err(StartError::Authenticator)?;
         }
-        let prepared = self.prepare(&config, found.opened, &mut missing)?;
+        let prepared = self.prepare(&config, replaced, found.opened, &mut missing)?;
         self.apply_audit(&config)?;
         missing.extend(missing_pools(&config));
         self.change_keys(keys);
@@ -179,7 +196,8 @@ impl Control {
             self.metrics = self.serve_metrics(config.metrics.listen);
         }
         self.remove_subsystems(&config);
-        self.change_subsystems(&config, prepared.namespaces);
+        let former = self.remove_namespaces(&config, replaced);
+        self.change_subsystems(&config, prepared.namespaces, &former);
         for ((nqn, nsid), bytes) in found.sizes {
             if let Some(export) = self.exports.get(&nqn) {
                 export.resize(nsid, bytes);
@@ -200,6 +218,7 @@ impl Control {
     fn prepare(
         &mut self,
         config: &Config,
+        replaced: &Replaced,
         mut opened: HashMap<Place, Arc<Namespace>>,
         missing: &mut Vec<(Thing, StartError)>,
     ) -> Result<Prepared, StartError> {
@@ -208,10 +227,13 @@ impl Control {
         let mut namespaces = HashMap::new();
         for subsystem in &config.subsystems {
             let export = self.exports.get(&subsystem.nqn);
-            let is_new = |nsid| export.is_none_or(|export| !export.namespaces.contains_key(nsid));
-            for namespace in subsystem.namespaces.iter().filter(|ns| is_new(&ns.nsid)) {
+            let stays = |place: &Place| {
+                let is_there = export.is_some_and(|one| one.namespaces.contains_key(&place.1));
+                is_there && !replaced.contains(place)
+            };
+            for namespace in &subsystem.namespaces {
                 let place = (subsystem.nqn, namespace.nsid);
-                if absent.contains(&place) {
+                if stays(&place) || absent.contains(&place) {
                     continue;
                 }
                 let disk = opened.remove(&place);
@@ -219,7 +241,7 @@ impl Control {
                 namespaces.insert(place, namespace);
             }
         }
-        self.leave_out_twins(config, &mut namespaces, missing)?;
+        self.leave_out_twins(config, replaced, &mut namespaces, missing)?;
         let mut listeners = Vec::new();
         for listener in &config.listeners {
             if !self.listeners.iter().any(|open| open.serves(listener)) {
@@ -241,6 +263,7 @@ impl Control {
     fn leave_out_twins(
         &self,
         config: &Config,
+        replaced: &Replaced,
         new: &mut HashMap<Place, Arc<Namespace>>,
         missing: &mut Vec<(Thing, StartError)>,
     ) -> Result<(), StartError> {
@@ -252,7 +275,7 @@ impl Control {
             pooled.map(|namespace| (subsystem.nqn, namespace.nsid))
         });
         let pooled: HashSet<Place> = all.collect();
-        while let Err(error) = self.check_identities(config, new) {
+        while let Err(error) = self.check_identities(config, replaced, new) {
             let mut twins = error.twins().into_iter();
             let new_one = twins.find(|place| pooled.contains(place) && new.contains_key(place));
             let Some(place) = new_one else {
@@ -268,14 +291,19 @@ impl Control {
     pub(super) fn check_identities(
         &self,
         config: &Config,
+        replaced: &Replaced,
         new: &HashMap<Place, Arc<Namespace>>,
     ) -> Result<(), StartError> {
         let all = config.subsystems.iter().flat_map(|subsystem| {
             let nqn = &subsystem.nqn;
             let old = self.exports.get(nqn);
             subsystem.namespaces.iter().filter_map(move |namespace| {
-                let stays = || old?.namespaces.get(&namespace.nsid);
-                let found = new.get(&(*nqn, namespace.nsid)).or_else(stays);
+                let place = (*nqn, namespace.nsid);
+                let stays = || {
+                    let old = old.filter(|_| !replaced.contains(&place))?;
+                    old.namespaces.get(&namespace.nsid)
+                };
+                let found = new.get(&place).or_else(stays);
                 found.map(|found| (nqn, found))
             })
         });
@@ -398,7 +426,12 @@ impl Control {
         }
     }
 
-    fn change_subsystems(&mut self, config: &Config, mut new: HashMap<Place, Arc<Namespace>>) {
+    fn change_subsystems(
+        &mut self,
+        config: &Config,
+        mut new: HashMap<Place, Arc<Namespace>>,
+        former: &Former,
+    ) {
         for subsystem in &config.subsystems {
             if !self.exports.contains_key(&subsystem.nqn) {
                 self.add_subsystem(subsystem);
@@ -407,13 +440,8 @@ impl Control {
                 .exports
                 .get_mut(&subsystem.nqn)
                 .expect("it was added if it was new");
-            let configured = subsystem.namespaces.iter().map(|one| one.nsid);
-            let configured: HashSet<u32> = configured.collect();
-            let there = export.namespaces.keys().copied();
-            let gone: Vec<u32> = there.filter(|nsid| !configured.contains(nsid)).collect();
-            export.remove(&gone);
-            let former = of_nqn(&self.config, &subsystem.nqn);
-            let before = by_nsid(former);
+            let old = of_nqn(&self.config, &subsystem.nqn);
+            let before = by_nsid(old);
             let mut added = Vec::new();
             for namespace in &subsystem.namespaces {
                 match new.remove(&(subsystem.nqn, namespace.nsid)) {
@@ -433,12 +461,12 @@ impl Control {
                     }
                 }
             }
-            export.add(added);
+            export.add_after(added, |nsid| former.get(&(subsystem.nqn, nsid)));
             let limits = |of: &cairn_config::Subsystem| (of.limits, of.limits_per_host);
             let differ = |old: &cairn_config::Subsystem| {
                 limits(old) != limits(subsystem) || old.limits_of_hosts != subsystem.limits_of_hosts
             };
-            if former.is_some_and(differ) {
+            if old.is_some_and(differ) {
                 export.set_subsystem_limits(subsystem);
             }
             let hosts = super::export::hosts(&subsystem.access);
@@ -497,7 +525,7 @@ pub(super) fn missing_pools(config: &Config) -> Vec<(Thing, StartError)> {
     missing
 }
 
-fn of_nqn<'a>(config: &'a Config, nqn: &Nqn) -> Option<&'a cairn_config::Subsystem> {
+pub(super) fn of_nqn<'a>(config: &'a Config, nqn: &Nqn) -> Option<&'a cairn_config::Subsystem> {
     config.subsystems.iter().find(|one| one.nqn == *nqn)
 }
 
@@ -512,54 +540,9 @@ pub(super) fn at_place<'a>(
     Some((subsystem, all.get(at)?))
 }
 
-fn by_nsid(subsystem: Option<&cairn_config::Subsystem>) -> HashMap<u32, &cairn_config::Namespace> {
+pub(super) fn by_nsid(
+    subsystem: Option<&cairn_config::Subsystem>,
+) -> HashMap<u32, &cairn_config::Namespace> {
     let all = subsystem.into_iter().flat_map(|one| &one.namespaces);
     all.map(|namespace| (namespace.nsid, namespace)).collect()
-}
-
-/// A namespace that stays must stay what it is, but for its ANA group, its hosts, its limits, their
-/// write protection, and the size of a null disk. One whose disk is missing may become another.
-fn check_namespaces(
-    old: &Config,
-    new: &Config,
-    missing: &HashSet<Place>,
-) -> Result<(), ReloadError> {
-    for subsystem in &new.subsystems {
-        let before = by_nsid(of_nqn(old, &subsystem.nqn));
-        for namespace in &subsystem.namespaces {
-            let Some(before) = before.get(&namespace.nsid) else {
-                continue;
-            };
-            let differs = !is_same_disk(before, namespace);
-            if differs && !missing.contains(&(subsystem.nqn, namespace.nsid)) {
-                let nqn = subsystem.nqn.to_string();
-                return Err(ReloadError::NamespaceChanged {
-                    nqn,
-                    nsid: namespace.nsid,
-                });
-            }
-        }
-    }
-    Ok(())
-}
-
-fn is_same_disk(before: &cairn_config::Namespace, now: &cairn_config::Namespace) -> bool {
-    // A file of a directory is the same one under another name, and with another size.
-    let file = |one: &cairn_config::Namespace| one.pooled.map(|file| file.id);
-    let is_same_file = file(before).is_some() && file(before) == file(now);
-    let stays = if is_same_file { now } else { before };
-    let moved = cairn_config::Namespace {
-        backing: match (&stays.backing, &now.backing) {
-            (Backing::Null { .. }, Backing::Null { bytes }) => Backing::Null { bytes: *bytes },
-            (before, _) => before.clone(),
-        },
-        pooled: stays.pooled,
-        ana_group: now.ana_group,
-        name: now.name.clone(),
-        hosts: now.hosts.clone(),
-        write_protection: now.write_protection,
-        limits: now.limits,
-        ..before.clone()
-    };
-    moved == *now
 }

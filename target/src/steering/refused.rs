@@ -53,7 +53,7 @@ pub(super) fn of_reload(error: ReloadError) -> Refused {
     let message = error.to_string();
     Refused::ByOne(match error {
         ReloadError::Unavailable(_) => Error::invalid(message),
-        ReloadError::NamespaceChanged { .. } | ReloadError::ListenerChanged { .. } => {
+        ReloadError::ImageChanged { .. } | ReloadError::ListenerChanged { .. } => {
             Error::errno(Errno::BUSY, message)
         }
         ReloadError::Superseded => Error::errno(Errno::AGAIN, message),

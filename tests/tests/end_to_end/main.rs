@@ -25,6 +25,7 @@ mod protection;
 mod queues;
 mod reauthentication;
 mod recovery;
+mod replaced;
 mod scarcity;
 mod seen;
 mod service_manager;

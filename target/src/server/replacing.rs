@@ -1,0 +1,216 @@
+//! Namespaces that become others at a reload: the NSID stays, and the disk or its settings do not.
+//!
+//! The new one opens while the old one is served. Then the old one goes as one that is removed
+//! does, and the new one comes. Both may be the same file, and two namespaces may swap theirs: what
+//! keeps other processes from a disk goes from one to the other. A host that is connected sees
+//! another disk once it has noticed that the former one is gone: its writes are for that one.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+
+use cairn_config::{Backing, Config};
+use cairn_disk::Formers;
+use nvme_proto::wire::feature::WriteProtectionState;
+
+use super::control::Control;
+use super::opening::Place;
+use super::reload::{ReloadError, Reloading, at_place, by_nsid, of_nqn};
+use crate::namespace::Namespace;
+
+/// A reload whose disks are being opened.
+pub(super) struct UnderWay {
+    pub(super) reloading: Reloading,
+    pub(super) replaced: Replaced,
+}
+
+/// Where namespaces become others.
+pub(super) type Replaced = HashSet<Place>;
+
+/// The namespaces that were there before, by where.
+pub(super) type Former = HashMap<Place, FormerNamespace>;
+
+/// One of them.
+pub(super) struct FormerNamespace {
+    /// What hosts saw of it.
+    pub(super) seen: nvme_proto::namespace::Namespace,
+    /// What keeps its write protection.
+    file: Option<PathBuf>,
+}
+
+impl FormerNamespace {
+    /// What of it stays, before hosts see the new one.
+    pub(super) fn hand_on(&self, config: &cairn_config::Namespace, new: &Namespace) {
+        if new.uuid.into_bytes() != self.seen.uuid {
+            new.withhold();
+            return;
+        }
+        // What its own file says was read when it opened, and hosts may have changed it since.
+        let is_kept = file_of(new) == self.file;
+        let state = self.seen.protection;
+        if config.write_protection && (is_kept || state != WriteProtectionState::NONE) {
+            new.stays_protected(state);
+        }
+    }
+}
+
+fn file_of(namespace: &Namespace) -> Option<PathBuf> {
+    let kept = namespace.kept.as_ref();
+    kept.map(|kept| kept.path().to_owned())
+}
+
+impl Control {
+    /// The namespaces that are exported, and others in `config`.
+    pub(super) fn replaced_by(&self, config: &Config) -> Replaced {
+        let mut replaced = HashSet::new();
+        for subsystem in &config.subsystems {
+            let Some(export) = self.exports.get(&subsystem.nqn) else {
+                continue;
+            };
+            let before = by_nsid(of_nqn(&self.config, &subsystem.nqn));
+            let others = subsystem.namespaces.iter().filter(|namespace| {
+                let before = before.get(&namespace.nsid);
+                let is_other = before.is_some_and(|before| !is_same_disk(before, namespace));
+                is_other && export.namespaces.contains_key(&namespace.nsid)
+            });
+            replaced.extend(others.map(|namespace| (subsystem.nqn, namespace.nsid)));
+        }
+        replaced
+    }
+
+    /// The disks that go: those of namespaces that become others, and of those that are removed.
+    pub(super) fn formers(&self, config: &Config, replaced: &Replaced) -> Formers {
+        let mut formers = Formers::default();
+        for (nqn, export) in &self.exports {
+            for (nsid, namespace) in &export.namespaces {
+                let place = (*nqn, *nsid);
+                if replaced.contains(&place) || at_place(config, &place).is_none() {
+                    formers.add(&namespace.backend);
+                }
+            }
+        }
+        formers
+    }
+
+    /// Takes away the namespaces that become others or are configured no more.
+    pub(super) fn remove_namespaces(&mut self, config: &Config, replaced: &Replaced) -> Former {
+        let mut former = HashMap::new();
+        for (nqn, export) in &mut self.exports {
+            let there = export.namespaces.keys().map(|nsid| (*nqn, *nsid));
+            let goes =
+                |place: &Place| replaced.contains(place) || at_place(config, place).is_none();
+            let gone: Vec<u32> = there.filter(goes).map(|(_, nsid)| nsid).collect();
+            let of = |nsid| export.namespaces.get(nsid).map(|one| file_of(one));
+            let files: Vec<_> = gone.iter().filter_map(of).collect();
+            for (seen, file) in export.remove(&gone).into_iter().zip(files) {
+                former.insert((*nqn, seen.nsid), FormerNamespace { seen, file });
+            }
+        }
+        former
+    }
+}
+
+/// Refuses an image of a cluster under two clients of this target, of which one would have its lock.
+pub(super) fn check_images(
+    old: &Config,
+    new: &Config,
+    replaced: &Replaced,
+) -> Result<(), ReloadError> {
+    let is_alone = |one: &cairn_config::Namespace| !one.read_only && !one.shared;
+    for place @ (nqn, nsid) in replaced {
+        let (Some((_, before)), Some((_, now))) = (at_place(old, place), at_place(new, place))
+        else {
+            continue;
+        };
+        let Backing::Rbd(image) = &now.backing else {
+            continue;
+        };
+        if before.backing == now.backing && (is_alone(before) || is_alone(now)) {
+            return Err(ReloadError::ImageChanged {
+                image: image.to_string(),
+                nqn: nqn.to_string(),
+                nsid: *nsid,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Whether a namespace stays what it is, but for its ANA group, its hosts, its limits, their
+/// write protection, and the size of a null disk.
+fn is_same_disk(before: &cairn_config::Namespace, now: &cairn_config::Namespace) -> bool {
+    // A file of a directory is the same one under another name, and with another size.
+    let file = |one: &cairn_config::Namespace| one.pooled.map(|file| file.id);
+    let is_same_file = file(before).is_some() && file(before) == file(now);
+    let stays = if is_same_file { now } else { before };
+    let moved = cairn_config::Namespace {
+        backing: match (&stays.backing, &now.backing) {
+            (Backing::Null { .. }, Backing::Null { bytes }) => Backing::Null { bytes: *bytes },
+            (before, _) => before.clone(),
+        },
+        pooled: stays.pooled,
+        ana_group: now.ana_group,
+        name: now.name.clone(),
+        hosts: now.hosts.clone(),
+        write_protection: now.write_protection,
+        limits: now.limits,
+        ..before.clone()
+    };
+    moved == *now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_config::{Flags, Nqn};
+
+    const NQN: &str = "nqn.2026-01.org.example:images";
+
+    fn config(exports: &[&str]) -> Config {
+        let mut text = format!("[[subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n");
+        for (export, nsid) in exports.iter().zip(1..) {
+            text += &format!("[[subsystem.namespace]]\nnsid = {nsid}\nexport = {export}\n");
+        }
+        Config::parse("test", &text, &Flags::default()).unwrap()
+    }
+
+    /// No cluster is needed for it: nothing is opened.
+    #[test]
+    fn an_image_does_not_take_its_own_place() {
+        let place = (Nqn::parse(NQN).unwrap(), 1);
+        let check = |before: &str, now: &str| {
+            check_images(&config(&[before]), &config(&[now]), &HashSet::from([place]))
+        };
+        let refused = check("\"rbd:pool/a\"", "\"rbd:pool/a\"\nread_only = true").unwrap_err();
+        let refused = refused.to_string();
+        assert!(
+            refused.contains("pool/a") && refused.contains("remove"),
+            "{refused}"
+        );
+        check("\"rbd:pool/a\"", "\"rbd:pool/b\"").unwrap();
+        check("\"rbd:pool/a\"", "\"mem:1MiB\"").unwrap();
+        let [shared, other] =
+            ["", "block_size = 4096"].map(|more| format!("\"rbd:pool/a\"\nshared = true\n{more}"));
+        check(&shared, &other).unwrap();
+    }
+
+    #[test]
+    fn what_can_change_in_place_does() {
+        let of = |export: &str| config(&[export]).subsystems[0].namespaces[0].clone();
+        for (before, now, stays) in [
+            ("\"null:1MiB\"", "\"null:2MiB\"", true),
+            ("\"null:1MiB\"", "\"null:1MiB\"\nname = \"b\"", true),
+            (
+                "\"mem:1MiB\"",
+                "\"mem:1MiB\"\nlimits = { iops = 100 }",
+                true,
+            ),
+            ("\"mem:1MiB\"", "\"mem:2MiB\"", false),
+            ("\"null:1MiB\"", "\"mem:1MiB\"", false),
+            ("\"/a\"", "\"/b\"", false),
+            ("\"/a\"", "\"/a\"\nread_only = true", false),
+            ("\"/a\"", "\"/a\"\nblock_size = 4096", false),
+        ] {
+            assert_eq!(is_same_disk(&of(before), &of(now)), stays, "{before} {now}");
+        }
+    }
+}
