@@ -281,8 +281,8 @@ fn io_goes_on_while_disks_change_places() {
         }
         let swapped = round % 2;
         let exports = [[&two, &one], [&one, &two]][swapped];
+        let toml = subsystem(NQN, &exports.map(|one| &**one));
         std::thread::scope(|scope| {
-            let toml = subsystem(NQN, &exports.map(|one| &**one));
             let reload = scope.spawn(|| target.reload(&toml));
             while !reload.is_finished() {
                 let mut flying = Vec::new();
