@@ -21,6 +21,7 @@ use super::opening::{Found, Openings, Place, Returned};
 use super::reactors::Reactors;
 use super::reload::Reloading;
 use super::replacing::{Replaced, UnderWay};
+use super::restart::Fixed;
 use super::retiring::Retiring;
 use super::shutdown::STOP_TIMEOUT;
 use super::steered::Beside;
@@ -61,6 +62,8 @@ enum Input {
 /// The control plane.
 pub(super) struct Control {
     pub(super) config: Arc<Config>,
+    /// What of it takes effect at the next start.
+    pub(super) fixed: Fixed,
     pub(super) limits: Limits,
     pub(super) clock: Clock,
     pub(super) started: Instant,
@@ -186,6 +189,7 @@ impl Control {
             is_patient,
             missing,
             arrivals: Arrivals::default(),
+            fixed: Fixed::new(&config),
             config: Arc::new(config),
         };
         control.opened()

@@ -20,6 +20,7 @@ mod opening;
 mod reactors;
 mod reload;
 mod replacing;
+mod restart;
 mod retiring;
 mod shutdown;
 mod steered;

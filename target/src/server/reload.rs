@@ -188,7 +188,7 @@ impl Control {
         self.apply_audit(&config)?;
         missing.extend(missing_pools(&config));
         self.change_keys(keys);
-        self.warn_of_what_stays(&config);
+        self.note_what_waits(&config);
         self.replace_missing(missing);
         self.change_listeners(&config, prepared.listeners);
         if self.config.metrics != config.metrics || self.metrics.is_none() {
@@ -480,32 +480,6 @@ impl Control {
     fn recover_disks(&self) {
         for task in self.exports.values().filter_map(Export::recover) {
             self.reactors.run(task);
-        }
-    }
-
-    /// Says what of the new configuration takes effect at the next start only.
-    fn warn_of_what_stays(&self, config: &Config) {
-        let restart = "this change takes effect at the next start";
-        for (part, differs) in [
-            ("[target]", self.config.target != config.target),
-            ("[control]", self.config.control != config.control),
-        ] {
-            if differs {
-                // Cause: a reload.
-                tracing::warn!(part, "{restart}");
-            }
-        }
-        for new in &config.subsystems {
-            let old = of_nqn(&self.config, &new.nqn);
-            let differs = |old: &cairn_config::Subsystem| {
-                (&old.serial, &old.model, &old.controller_ids)
-                    != (&new.serial, &new.model, &new.controller_ids)
-            };
-            if old.is_some_and(differs) {
-                let part = "serial, model, controller_ids";
-                // Cause: a reload.
-                tracing::warn!(subsystem = %new.nqn, part, "{restart}");
-            }
         }
     }
 }

@@ -42,6 +42,8 @@ pub(crate) struct Picture {
     pub(crate) subsystems: Vec<(Nqn, Arc<SubsystemShared>)>,
     /// What is configured and not there.
     pub(crate) missing: Vec<(Missing, Duration)>,
+    /// What of the configuration takes effect at the next start.
+    pub(crate) at_next_start: Vec<String>,
     /// Since the start.
     pub(crate) uptime: Duration,
     /// What each reactor counts.
@@ -221,6 +223,7 @@ impl Control {
             listeners: listeners.collect(),
             subsystems,
             missing: missing.collect(),
+            at_next_start: self.fixed.waiting().to_vec(),
             uptime: self.clock.now().duration_since(self.started),
             reactors: self.observed.reactors().to_vec(),
         }

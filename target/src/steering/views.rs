@@ -41,6 +41,7 @@ pub(super) fn status(picture: &Picture, facts: &Facts, source: &Source) -> Value
         "read_only": config.control.read_only,
         "listeners": listeners(picture),
         "missing": missing(picture),
+        "at_next_start": picture.at_next_start,
         "subsystems": config.subsystems.len(),
         "namespaces": namespaces,
         "failed_namespaces": failed,

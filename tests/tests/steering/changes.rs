@@ -228,7 +228,7 @@ fn commands_have_tables_json_and_exit_codes() {
         say(&["config", "show"]).trim_end(),
         target.text().trim_end()
     );
-    say(&["reload"]);
+    assert!(say(&["reload"]).contains("\nat_next_start "));
     say(&["connections", "list"]);
     say(&["namespace", "remove", NQN, "2"]);
     let refused = target.command(&["namespace", "remove", NQN, "2"]);
@@ -291,4 +291,29 @@ fn groups_of_hosts_are_shown_and_changed() {
     target.done("cairn_namespace_remove", json!({"nqn": NQN, "nsid": 2}));
     target.done("cairn_host_group_remove", json!({"name": "team"}));
     assert_eq!(target.done("cairn_host_group_list", json!({})), json!([]));
+}
+
+#[test]
+fn a_reload_answers_what_waits_for_the_next_start() {
+    let target = Steered::start_with("");
+    let before = target.text();
+    let reload = |text: String| {
+        std::fs::write(target.config(), text).unwrap();
+        target.done("cairn_reload", json!({}))["at_next_start"].clone()
+    };
+    assert_eq!(reload(before.clone()), json!([]));
+    let slower = before.replace("[target]", "[target]\nqueue_depth = 64");
+    assert_eq!(reload(slower.clone()), json!(["[target]"]));
+    // It stays so until then, whatever else is reloaded.
+    let named = slower.replace("allow_any_host", "serial = \"OTHER\"\nallow_any_host");
+    let both = json!([
+        "[target]",
+        format!("serial, model and controller_ids of {NQN}")
+    ]);
+    assert_eq!(reload(named), both);
+    assert_eq!(
+        target.done("cairn_status", json!({}))["at_next_start"],
+        both
+    );
+    assert_eq!(reload(before), json!([]));
 }

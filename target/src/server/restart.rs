@@ -1,0 +1,85 @@
+//! What of a configuration takes effect at the next start only.
+
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+
+use cairn_config::{Config, Nqn, Subsystem, Target};
+
+use super::control::Control;
+
+/// What cannot change while it is in use.
+#[derive(Debug)]
+pub(super) struct Fixed {
+    target: Target,
+    control: cairn_config::Control,
+    /// Of each subsystem since it is there: SN, MN, CNTLIDs.
+    subsystems: HashMap<Nqn, (String, String, RangeInclusive<u16>)>,
+    /// What the configuration in force says otherwise, a sentence's part each.
+    waiting: Vec<String>,
+}
+
+fn of(subsystem: &Subsystem) -> (String, String, RangeInclusive<u16>) {
+    let Subsystem {
+        serial,
+        model,
+        controller_ids,
+        ..
+    } = subsystem;
+    (serial.clone(), model.clone(), controller_ids.clone())
+}
+
+impl Fixed {
+    /// At the start.
+    pub(super) fn new(config: &Config) -> Self {
+        let subsystems = config.subsystems.iter();
+        Self {
+            target: config.target.clone(),
+            control: config.control.clone(),
+            subsystems: subsystems.map(|one| (one.nqn, of(one))).collect(),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// What waits for the next start.
+    pub(super) fn waiting(&self) -> &[String] {
+        &self.waiting
+    }
+
+    /// Another configuration comes into force.
+    fn change(&mut self, config: &Config) {
+        let mut waiting = Vec::new();
+        for (part, differs) in [
+            ("[target]", self.target != config.target),
+            ("[control]", self.control != config.control),
+        ] {
+            if differs {
+                waiting.push(part.to_owned());
+            }
+        }
+        let wanted = config.subsystems.iter();
+        let wanted: HashMap<Nqn, _> = wanted.map(|one| (one.nqn, of(one))).collect();
+        self.subsystems.retain(|nqn, _| wanted.contains_key(nqn));
+        for (nqn, new) in wanted {
+            let fixed = self.subsystems.entry(nqn).or_insert_with(|| new.clone());
+            if *fixed != new {
+                waiting.push(format!("serial, model and controller_ids of {nqn}"));
+            }
+        }
+        waiting.sort_unstable();
+        self.waiting = waiting;
+    }
+}
+
+impl Control {
+    /// Says what of the new configuration takes effect at the next start only.
+    pub(super) fn note_what_waits(&mut self, config: &Config) {
+        let before = std::mem::take(&mut self.fixed.waiting);
+        self.fixed.change(config);
+        for part in self.fixed.waiting() {
+            if !before.contains(part) {
+                // Cause: a reload.
+                tracing::warn!(part, "this change takes effect at the next start");
+            }
+        }
+    }
+}
