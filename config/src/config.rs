@@ -103,6 +103,8 @@ pub struct Target {
     pub queue_depth: u16,
     /// I/O queues of one controller.
     pub io_queues: u16,
+    /// The name of the discovery service: that of all, or one of its own.
+    pub discovery_nqn: Nqn,
     /// Which RoCE is spoken in user space.
     pub roce: Roce,
     /// Whether congestion notifications slow RoCE in user space down.

@@ -80,6 +80,10 @@ pub(crate) struct TargetTable {
     /// core.
     #[schemars(range(min = 1, max = 1024), extend("default" = 128))]
     pub(crate) io_queues: Option<i64>,
+    /// The name of this target's discovery service, such as "nqn.2024-01.com.example:discovery". Hosts
+    /// connect by this name or by the one that all discovery services have.
+    #[schemars(extend("default" = "nqn.2014-08.org.nvmexpress.discovery"))]
+    pub(crate) discovery_nqn: Option<String>,
     /// The RDMA provider of listeners that set none: "verbs" is an RDMA
     /// device, "soft" is RoCE in user space, "auto" takes verbs where a device
     /// owns the address.

@@ -73,8 +73,10 @@ const PARTITION: u16 = 0x7fff;
 const ENTRY_BYTES: u64 = 1024;
 
 /// Log page 70h of every host.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DiscoveryLog {
+    /// Of this very subsystem.
+    nqn: Nqn,
     genctr: u64,
     listeners: Vec<Listener>,
     exported: Vec<Exported>,
@@ -85,8 +87,8 @@ pub(crate) struct DiscoveryLog {
 /// subsystem it may use.
 struct View<'a> {
     listeners: Vec<(&'a Listener, IpAddr)>,
-    /// `None` for this very discovery subsystem.
-    subsystems: Vec<Option<&'a Nqn>>,
+    /// This very discovery subsystem is the first.
+    subsystems: Vec<(SubsystemType, &'a Nqn)>,
     referrals: &'a [Referral],
 }
 
@@ -94,10 +96,21 @@ struct View<'a> {
 struct Route<'a> {
     listener: &'a Listener,
     traddr: IpAddr,
-    subsystem: Option<&'a Nqn>,
+    subsystem: (SubsystemType, &'a Nqn),
 }
 
 impl DiscoveryLog {
+    /// Of the discovery subsystem of this name: nothing as yet.
+    pub(crate) fn of(nqn: Nqn) -> Self {
+        Self {
+            nqn,
+            genctr: 0,
+            listeners: Vec::new(),
+            exported: Vec::new(),
+            referrals: Vec::new(),
+        }
+    }
+
     /// Sets what there is; returns whether that is a change.
     pub(crate) fn set(&mut self, listeners: Vec<Listener>, exported: Vec<Exported>) -> bool {
         if self.listeners == listeners && self.exported == exported {
@@ -155,10 +168,11 @@ impl DiscoveryLog {
             reachable(listener.address.ip(), local).map(|traddr| (listener, traddr))
         });
         let visible = self.exported.iter().filter(|e| e.hosts.allows(&host.nqn));
-        let subsystems = visible.map(|exported| Some(&exported.nqn));
+        let subsystems = visible.map(|exported| (SubsystemType::NVM, &exported.nqn));
+        let own = (SubsystemType::CURRENT_DISCOVERY, &self.nqn);
         View {
             listeners: listeners.collect(),
-            subsystems: core::iter::once(None).chain(subsystems).collect(),
+            subsystems: core::iter::once(own).chain(subsystems).collect(),
             referrals: &self.referrals,
         }
     }
@@ -196,17 +210,12 @@ impl Route<'_> {
     fn entry(&self) -> DiscoveryEntry {
         let mut entry = entry_at(self.traddr, self.listener.address.port());
         entry.portid.set(self.listener.portid);
-        match self.subsystem {
-            Some(nqn) => {
-                entry.subtype = SubsystemType::NVM.0;
-                entry.subnqn = nqn.encode();
-            }
-            None => {
-                entry.subtype = SubsystemType::CURRENT_DISCOVERY.0;
-                entry.subnqn = Nqn::discovery().encode();
-                // A discovery connection with a keep alive timer stays.
-                entry.eflags.set(Eflags(0).with_epcsd(true).0);
-            }
+        let (subtype, nqn) = self.subsystem;
+        entry.subtype = subtype.0;
+        entry.subnqn = nqn.encode();
+        if subtype == SubsystemType::CURRENT_DISCOVERY {
+            // A discovery connection with a keep alive timer stays.
+            entry.eflags.set(Eflags(0).with_epcsd(true).0);
         }
         let mut tsas = tsas_of(self.listener.provider);
         if self.listener.pkey != PKEY_DEFAULT {

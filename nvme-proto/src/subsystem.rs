@@ -83,10 +83,16 @@ impl Subsystem {
     #[must_use]
     pub fn discovery(settings: Settings) -> Self {
         let nqn = Nqn::discovery();
+        Self::discovery_named(Settings { nqn, ..settings })
+    }
+
+    /// The discovery subsystem, of an NQN of its own. Hosts connect by that, or by the well-known one
+    /// (Base, 3.1.3.3).
+    #[must_use]
+    pub fn discovery_named(settings: Settings) -> Self {
         Self::of_kind(
             Kind::Discovery,
             Settings {
-                nqn,
                 volatile_write_cache: false,
                 ..settings
             },
@@ -101,12 +107,13 @@ impl Subsystem {
             "CNTLIDs {cntlids:?}"
         );
         let last_cntlid = *cntlids.end();
+        let discovery = DiscoveryLog::of(settings.nqn);
         let common = Common {
             kind,
             settings,
             namespaces: Namespaces::default(),
             health: Health::default(),
-            discovery: DiscoveryLog::default(),
+            discovery,
         };
         Self {
             common,
@@ -169,7 +176,7 @@ impl Subsystem {
         if request.sqsize >= entries {
             return Err(Refusal::connect(Parameter::SQSIZE));
         }
-        if request.subnqn != self.common.settings.nqn {
+        if !self.has_name(&request.subnqn) {
             return Err(Refusal::connect(Parameter::SUBNQN));
         }
         if !self.common.settings.hosts.allows(&request.hostnqn) {
@@ -187,6 +194,12 @@ impl Subsystem {
             // No authentication is required: AUTHREQ stays 0.
             completion: Completion::success(request.cid, u64::from(cntlid)),
         })
+    }
+
+    /// Whether hosts may call it so.
+    fn has_name(&self, nqn: &Nqn) -> bool {
+        let is_discovery = self.common.kind == Kind::Discovery && nqn.is_discovery();
+        is_discovery || *nqn == self.common.settings.nqn
     }
 
     fn connect_admin(

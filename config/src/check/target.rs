@@ -4,10 +4,11 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use nvme_proto::limits::{IO_QUEUE_ENTRIES_MAX, IO_QUEUES_MAX};
+use nvme_proto::wire::Nqn;
 
-use super::Check;
+use super::{Check, subsystem};
 use crate::config::{
-    Log, LogFormat, POLL_IDLE_DEFAULT_US, Provider, REACTORS_MAX, Reactors, Roce, Target,
+    Log, LogFormat, POLL_IDLE_DEFAULT_US, Provider, REACTORS_MAX, Reactors, Roce, Subsystem, Target,
 };
 use crate::file::{ReactorCount, TargetTable};
 use crate::place::Place;
@@ -68,9 +69,44 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &TargetTable) -
         max_transfer_bytes: max_transfer_bytes as u32,
         queue_depth: queue_depth as u16,
         io_queues: io_queues as u16,
+        discovery_nqn: discovery_nqn(check, place, table),
         roce: roce(check, place, table),
         congestion_control: congestion_control(check, place, table),
         log: log(check, place, table),
+    }
+}
+
+fn discovery_nqn(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Nqn {
+    const HELP: &str = "name it, such as discovery_nqn = \"nqn.2024-01.com.example:discovery\"; or \
+                        leave it out, and it has the name that all discovery services have";
+    let at = place.key("discovery_nqn");
+    let text = table.discovery_nqn.as_deref();
+    let nqn = text.and_then(|text| subsystem::parse_nqn(check, &at, text));
+    match nqn {
+        Some(nqn) if nqn.is_empty() => {
+            let problem = check.wrong(&at, "a discovery service without a name");
+            problem.help(HELP);
+        }
+        Some(nqn) => return nqn,
+        None => {}
+    }
+    Nqn::discovery()
+}
+
+/// A name leads to one place.
+pub(super) fn check_discovery_nqn(
+    check: &mut Check<'_>,
+    place: &Place,
+    target: &Target,
+    subsystems: &[Subsystem],
+) {
+    let nqn = target.discovery_nqn;
+    if subsystems.iter().any(|subsystem| subsystem.nqn == nqn) {
+        let problem = check.wrong(
+            &place.key("discovery_nqn"),
+            format!("{nqn} is the name of a subsystem, too"),
+        );
+        problem.help("give the discovery service or the subsystem another name");
     }
 }
 

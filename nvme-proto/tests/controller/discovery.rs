@@ -6,10 +6,10 @@ use std::time::Duration;
 use nvme_proto::ana::AnaStates;
 use nvme_proto::controller::{Action, ConnectRequest, Termination};
 use nvme_proto::discovery::{Exported, Listener, LocalEnd, Referral};
-use nvme_proto::subsystem::{Arrival, HostAccess, Subsystem};
+use nvme_proto::subsystem::{Arrival, HostAccess, Settings, Subsystem};
 use nvme_proto::wire::aen::AsyncEvent;
 use nvme_proto::wire::identify::{Cns, IdentifyController};
-use nvme_proto::wire::log::{DiscoveryEntry, DiscoveryLogHeader, RdmaProvider};
+use nvme_proto::wire::log::{DiscoveryEntry, DiscoveryLogHeader, RdmaProvider, SubsystemType};
 use nvme_proto::wire::nqn::DISCOVERY_NQN;
 use nvme_proto::wire::{AdminOpcode, Status};
 
@@ -353,4 +353,46 @@ fn without_a_local_address_wildcards_are_left_out() {
     rig.cntlid = rig.subsystem.connect(&request, &arrival).unwrap().cntlid;
     rig.enable();
     assert_eq!(discover(&mut rig).1.len(), 0);
+}
+
+#[test]
+fn a_service_with_a_name_of_its_own_reports_it_and_has_two() {
+    const OWN: &str = "nqn.2026-01.org.example:discovery";
+    for name in [DISCOVERY_NQN, OWN] {
+        let own = Settings {
+            nqn: nqn(OWN),
+            ..settings()
+        };
+        let mut subsystem = Subsystem::discovery_named(own);
+        let disks = exported(SUBNQN, HostAccess::Any);
+        let listeners = vec![listener(1, "192.0.2.1:4420")];
+        subsystem.set_discovery(listeners, vec![disks], &mut Vec::new());
+        let mut rig = Rig::connected(subsystem, 0);
+        let connect = |name| {
+            let connect = Connect::admin(name, 0);
+            ConnectRequest::parse(&connect.command.into(), &connect.data).unwrap()
+        };
+        let arrival = Arrival {
+            now: rig.now,
+            cm: None,
+            peer: None,
+            local: None,
+            port: 0,
+            ana: &AnaStates::default(),
+        };
+        let connected = rig.subsystem.connect(&connect(name), &arrival).unwrap();
+        rig.cntlid = connected.cntlid;
+        rig.enable();
+        let id: IdentifyController = rig.identify_as(Cns::CONTROLLER, 0);
+        assert_eq!(id.subnqn, nqn(OWN).encode());
+        let (_, entries) = discover(&mut rig);
+        let names = entries.iter().map(|entry| (entry.subtype, entry.subnqn));
+        let expected = [
+            (SubsystemType::CURRENT_DISCOVERY.0, nqn(OWN).encode()),
+            (SubsystemType::NVM.0, nqn(SUBNQN).encode()),
+        ];
+        assert_eq!(names.collect::<Vec<_>>(), expected);
+        // No other name leads here.
+        assert!(rig.subsystem.connect(&connect(SUBNQN), &arrival).is_err());
+    }
 }

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use nvme_auth::Authenticated;
-use nvme_proto::wire::Nqn;
 use nvme_proto::wire::fabrics::ConnectData;
 
 use super::Reactor;
@@ -141,7 +140,7 @@ fn of_association(event: Event, association: &Association) -> Event {
 }
 
 fn is_discovery(association: &Association) -> bool {
-    association.subsystem.nqn() == Nqn::discovery().raw()
+    association.subsystem.is_discovery()
 }
 
 /// A name as it was sent, up to its end.

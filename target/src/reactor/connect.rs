@@ -143,7 +143,7 @@ impl Reactor {
             );
         }
         subsystem.show(controller.cntlid(), *qid, Arc::clone(shown));
-        if subsystem.nqn() != Nqn::discovery().raw() {
+        if !subsystem.is_discovery() {
             queue.place.associate();
         }
         let share = self.io.shares.join(controller.host_nqn(), qpair);

@@ -13,7 +13,7 @@ mod view;
 mod ward;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use nvme_proto::wire::Nqn;
 use nvme_proto::wire::feature::WriteProtectionState;
@@ -84,11 +84,16 @@ pub(crate) enum ControlMessage {
 pub(crate) struct Registry {
     /// A panic leaves it whole: a change is one insertion or removal.
     subsystems: RwLock<BTreeMap<Nqn, Arc<SubsystemShared>>>,
+    /// The name that the discovery subsystem has beside the well-known one, by which it is found.
+    discovery_nqn: OnceLock<Nqn>,
 }
 
 impl Registry {
     /// The subsystem of that name.
     pub(crate) fn find(&self, nqn: &Nqn) -> Option<Arc<SubsystemShared>> {
+        let discovery = Nqn::discovery();
+        let is_discovery = self.discovery_nqn.get() == Some(nqn);
+        let nqn = if is_discovery { &discovery } else { nqn };
         let subsystems = self
             .subsystems
             .read()
@@ -110,6 +115,12 @@ impl Registry {
             .read()
             .unwrap_or_else(PoisonError::into_inner);
         all.extend(subsystems.values().cloned());
+    }
+
+    /// Lets hosts connect to the discovery subsystem, by the well-known name and by this one.
+    pub(crate) fn add_discovery(&self, nqn: Nqn, subsystem: Arc<SubsystemShared>) {
+        self.discovery_nqn.get_or_init(|| nqn);
+        self.add(Nqn::discovery(), subsystem);
     }
 
     /// Lets hosts connect to a subsystem.

@@ -18,7 +18,7 @@ use nvme_proto::controller::{
 };
 use nvme_proto::discovery::LocalEnd;
 use nvme_proto::io::IoLimits;
-use nvme_proto::subsystem::{Arrival, Connected, Health, Subsystem};
+use nvme_proto::subsystem::{Arrival, Connected, Health, Kind, Subsystem};
 use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::{Nqn, Status};
 
@@ -87,6 +87,7 @@ pub(crate) struct SubsystemShared {
     /// Its place in the reactors' tables; never used again.
     pub(crate) id: u32,
     nqn: String,
+    is_discovery: bool,
     io_limits: IoLimits,
     /// How much all hosts together may take.
     pub(crate) limiter: Limiter,
@@ -150,6 +151,7 @@ impl SubsystemShared {
         Self {
             id,
             nqn: subsystem.settings().nqn.to_string(),
+            is_discovery: subsystem.kind() == Kind::Discovery,
             io_limits: subsystem.io_limits(),
             limiter: Limiter::default(),
             clock,
@@ -174,6 +176,11 @@ impl SubsystemShared {
     /// SUBNQN as logs and metrics show it: escaped.
     pub(crate) fn nqn(&self) -> &str {
         &self.nqn
+    }
+
+    /// Whether hosts ask it for others.
+    pub(crate) fn is_discovery(&self) -> bool {
+        self.is_discovery
     }
 
     /// What parsing must know of its controllers.

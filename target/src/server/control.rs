@@ -148,7 +148,7 @@ impl Control {
             control: messages_out.clone(),
         };
         let openings = Openings::new(matches!(reactors, Reactors::Threads { .. }));
-        let discovery = Arc::new(parts.discovery(0));
+        let discovery = Arc::new(parts.discovery(0, config.target.discovery_nqn));
         let panics = reactors.panics();
         let (missing, outlook) = MissingParts::new();
         let observed = Observed::new(
@@ -217,8 +217,9 @@ impl Control {
     }
 
     fn open_all(&mut self) -> Result<(), StartError> {
+        let nqn = self.config.target.discovery_nqn;
         self.registry
-            .add(Nqn::discovery(), Arc::clone(&self.discovery));
+            .add_discovery(nqn, Arc::clone(&self.discovery));
         self.start_authenticator()?;
         let config = self.config.clone();
         let is_patient = self.is_patient;

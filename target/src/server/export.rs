@@ -54,9 +54,9 @@ pub(super) struct Parts {
 
 impl Parts {
     /// The discovery subsystem.
-    pub(super) fn discovery(&self, id: u32) -> SubsystemShared {
+    pub(super) fn discovery(&self, id: u32, nqn: Nqn) -> SubsystemShared {
         let settings = Settings {
-            nqn: Nqn::discovery(),
+            nqn,
             serial: "0".to_owned(),
             model: "Cairn discovery".to_owned(),
             firmware: FIRMWARE.to_owned(),
@@ -65,7 +65,7 @@ impl Parts {
             cntlids: CNTLIDS_ALL,
             limits: self.limits,
         };
-        self.share(id, Subsystem::discovery(settings))
+        self.share(id, Subsystem::discovery_named(settings))
     }
 
     fn nvm(&self, id: u32, config: &cairn_config::Subsystem) -> SubsystemShared {

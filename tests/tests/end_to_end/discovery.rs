@@ -7,6 +7,7 @@ use cairn_tests::harness::{NQN, TestTarget, host_nqn, nqn, subsystem};
 use nvme_proto::wire::FromBytes;
 use nvme_proto::wire::Nqn;
 use nvme_proto::wire::fabrics::CNTLID_DYNAMIC;
+use nvme_proto::wire::identify::{Cns, IdentifyController};
 use nvme_proto::wire::log::{
     AddressFamily, DiscoveryEntry, RdmaTsas, SubsystemType, TransportType,
 };
@@ -128,5 +129,36 @@ fn a_subsystem_that_was_found_can_be_connected_to() {
         assert_eq!(Nqn::decode(&host.identity().subnqn).unwrap(), nqn(&name));
         host.shutdown().unwrap();
     }
+    target.stop();
+}
+
+#[test]
+fn a_service_with_a_name_of_its_own_is_found_by_both() {
+    const OWN: &str = "nqn.2026-01.org.example:discovery";
+    let toml = format!("[target]\nreactors = 1\ndiscovery_nqn = \"{OWN}\"\n");
+    let target = TestTarget::start(&(toml + &subsystem(NQN, &["null:1GiB"])));
+    let log = discover(&*target.provider(), &target.options("a")).unwrap();
+    assert_eq!(names(&log.entries), [NQN]);
+    let of_itself =
+        |entry: &&DiscoveryEntry| SubsystemType(entry.subtype) == SubsystemType::CURRENT_DISCOVERY;
+    let itself = log.entries.iter().find(of_itself).unwrap();
+    assert_eq!(itself.subnqn, nqn(OWN).encode());
+    for name in [nqn(OWN), Nqn::discovery()] {
+        let options = HostOptions {
+            subnqn: name,
+            io_queues: 0,
+            kato_ms: 0,
+            ..target.options("b")
+        };
+        let mut host = target.try_connect(options).unwrap();
+        let id: Box<IdentifyController> = host.identify(Cns::CONTROLLER, 0).unwrap();
+        assert_eq!(id.subnqn, nqn(OWN).encode());
+        host.shutdown().unwrap();
+    }
+    let stranger = HostOptions {
+        subnqn: nqn("nqn.2026-01.org.example:no-discovery"),
+        ..target.options("c")
+    };
+    assert!(target.try_connect(stranger).is_err());
     target.stop();
 }
