@@ -147,7 +147,6 @@ impl Control {
             authenticator: authenticator.clone(),
             control: messages_out.clone(),
         };
-        let openings = Openings::new(matches!(reactors, Reactors::Threads { .. }));
         let discovery = Arc::new(parts.discovery(0, config.target.discovery_nqn));
         let panics = reactors.panics();
         let (missing, outlook) = MissingParts::new();
@@ -155,6 +154,7 @@ impl Control {
             &registry, counters, &providers, &panics, outlook, &mailboxes, &audit,
         );
         let control = Self {
+            openings: Openings::new(matches!(reactors, Reactors::Threads { .. })),
             limits,
             places: Arc::new(Places::new(clock.clone())),
             clock,
@@ -178,7 +178,6 @@ impl Control {
             listener_events_out,
             listener_events,
             orders,
-            openings,
             reloading: None,
             next_reload: None,
             retiring: Vec::new(),
