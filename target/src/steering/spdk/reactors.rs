@@ -49,7 +49,7 @@ fn of(
         "busy": busy_ns,
         // A reactor counts its sleep when it wakes.
         "idle": elapsed_ns.saturating_sub(busy_ns),
-        // A reactor without work sleeps until its devices have news.
+        // A reactor without work sleeps until a device wakes it.
         "in_interrupt": counters.sleeps.get() > 0,
         "irq": times.irq,
         "sys": times.sys,

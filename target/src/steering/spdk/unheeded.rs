@@ -176,7 +176,9 @@ fn take(
         if !is_right {
             return Err(invalid());
         }
-        taken.push(name);
+        if !is_off(&value) {
+            taken.push(name);
+        }
     }
     Ok(())
 }
