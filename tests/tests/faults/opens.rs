@@ -71,6 +71,25 @@ fn a_disk_that_opens_late_is_left_out_and_closed() {
 }
 
 #[test]
+fn a_disk_that_opens_late_at_the_place_of_another_is_missing_until_it_has() {
+    let Some(disk) = FaultyDisk::mount("late-other", 1 << 20) else {
+        return;
+    };
+    let former = Scratch::new("late-former", 1 << 20);
+    let mut target = TargetProcess::start(1, &namespace(1, &former.export(4096)));
+    let mut host = Host::connect(&Soft::default(), target.options("a")).unwrap();
+    disk.begin(Rule::new(Op::Open, Fault::Hold));
+    target.reload(&(namespace(1, &disk.export(4096)) + &namespace(2, "mem:1MiB")));
+    disk.wait_until_waiting(Op::Open, 1);
+    assert!(is_served(&mut host, 1), "the former one, meanwhile");
+    until("the reload", || is_served(&mut host, 2));
+    assert!(!is_served(&mut host, 1), "neither");
+    disk.heal();
+    until("the new disk to be served", || is_served(&mut host, 1));
+    assert!(target.runs());
+}
+
+#[test]
 fn a_size_that_is_not_reported_does_not_hide_another_file_that_is_cut() {
     let Some(disk) = FaultyDisk::mount("unseen", 1 << 20) else {
         return;

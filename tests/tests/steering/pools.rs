@@ -181,3 +181,25 @@ fn a_directory_goes_and_comes_back_with_its_numbers() {
     assert!(!target.text().contains("pooled"));
     host.disconnect().unwrap();
 }
+
+#[test]
+fn a_directory_gets_another_block_size_in_one_reload() {
+    let (target, _) = start(&["a", "b"]);
+    let mut host = host(&target);
+    let mut shown = || -> Vec<_> {
+        let all = host.open_namespaces().unwrap().into_iter();
+        let pooled = all.filter(|one| (FIRST..104).contains(&one.nsid));
+        pooled.map(|one| (one.nsid, one.uuid, one.blocks)).collect()
+    };
+    crate::target::until("both", || shown().len() == 2);
+    let before = shown();
+    let line = format!("nsid = {FIRST}\n");
+    let text = target.text();
+    let text = text.replace(&line, &format!("{line}block_size = 4096\n"));
+    fs::write(target.config(), text).unwrap();
+    target.done("cairn_reload", json!({}));
+    let expected = before
+        .into_iter()
+        .map(|(nsid, uuid, _)| (nsid, uuid, SIZE / 4096));
+    assert_eq!(shown(), expected.collect::<Vec<_>>());
+}
