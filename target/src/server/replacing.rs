@@ -166,7 +166,8 @@ mod tests {
     const NQN: &str = "nqn.2026-01.org.example:images";
 
     fn config(exports: &[&str]) -> Config {
-        let mut text = format!("[[subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n");
+        let mut text = "[[listener]]\naddress = \"192.0.2.1\"\n".to_owned();
+        text += &format!("[[subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n");
         for (export, nsid) in exports.iter().zip(1..) {
             text += &format!("[[subsystem.namespace]]\nnsid = {nsid}\nexport = {export}\n");
         }
