@@ -1,5 +1,5 @@
 #!/bin/bash
-# SIGHUP adds and removes namespaces under a connected host; SIGTERM drains what is under way.
+# SIGHUP adds, removes and replaces namespaces under a connected host; SIGTERM drains what is under way.
 # vm: programs=cairn-target timeout=240
 
 CONFIG=/tmp/cairn.toml
@@ -31,6 +31,28 @@ reload_target
 wait_for 20 "namespace 2 to go" no_namespace_device 2
 assert_eq "namespace 1 is who it was" "$wwid" "$(cat "/sys/block/${disk##*/}/wwid")"
 verified_fio stayed "$disk" --rw=randrw --bs=4k --iodepth=8 --size=4m
+
+step "One reload puts another disk behind an NSID, and the host makes another block device of it"
+third=$(make_backing_file third 64M)
+write_config "$CONFIG" "1 $first" "3 $third"
+reload_target
+wait_for 20 "the host to see namespace 3" namespace_device 3
+replaced=$(cat "/sys/block/$(basename "$(namespace_device 3)")/wwid")
+write_config "$CONFIG" "1 $first" "3 $second block_size=512"
+reload_target
+is_replaced() {
+    local device
+    device=$(namespace_device 3) || return 1
+    [ "$(cat "/sys/block/${device##*/}/wwid")" != "$replaced" ]
+}
+wait_for 20 "another disk at namespace 3" is_replaced
+device=$(namespace_device 3)
+assert_eq "its size in 512-byte units" 65536 "$(blockdev --getsz "$device")"
+verified_fio replaced "$device" --rw=randrw --bs=4k --iodepth=8 --size=4m
+write_config "$CONFIG" "1 $first"
+reload_target
+wait_for 20 "namespace 3 to go" no_namespace_device 3
+assert_eq "namespace 1 is who it was" "$wwid" "$(cat "/sys/block/${disk##*/}/wwid")"
 
 step "A config that makes no sense changes nothing"
 printf '[[subsystem]]\nnqn = 7\n' > "$CONFIG"
