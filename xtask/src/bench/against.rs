@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::beside;
 use super::ends::Stage;
 use super::item::Item;
-use super::{name, now, programs, progress};
+use super::{in_turns, name, now, programs, progress};
 use crate::results::Better::Higher;
 use crate::results::{Machine, Metric, Results, bars, terminal};
 
@@ -99,7 +99,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All rows by both, round by round. Who begins changes from round to round.
+/// All rows by both, round by round.
 fn measure(rounds: u32, this: &Stage, other: &Stage) -> Result<Results> {
     let machine = Machine::here(Path::new(programs::WORKSPACE));
     let mut results = Results::begin(this.name(), machine);
@@ -112,14 +112,8 @@ fn measure(rounds: u32, this: &Stage, other: &Stage) -> Result<Results> {
     let cells: Vec<_> = beside::cells().collect();
     let progress = progress(u64::from(rounds) * (cells.len() as u64 + 1));
     for round in 0..rounds {
-        let mut in_turns = |sample: &dyn Fn(&Stage) -> Result<Vec<Rate>>| -> Result<()> {
-            let (ours, theirs) = if round % 2 == 0 {
-                let ours = sample(this)?;
-                (ours, sample(other)?)
-            } else {
-                let theirs = sample(other)?;
-                (sample(this)?, theirs)
-            };
+        let mut by_both = |sample: &dyn Fn(&Stage) -> Result<Vec<Rate>>| -> Result<()> {
+            let (ours, theirs) = in_turns(round, || sample(this), || sample(other))?;
             for ((label, ours), (_, theirs)) in ours.into_iter().zip(theirs) {
                 results.record(GROUP, &label, metrics(ours, theirs));
             }
@@ -131,9 +125,9 @@ fn measure(rounds: u32, this: &Stage, other: &Stage) -> Result<Results> {
                 let sample = stage.measure(cell).with_context(|| cell.name())?;
                 Ok(vec![(cell.name(), sample.report.iops)])
             };
-            in_turns(&sample)?;
+            by_both(&sample)?;
         }
-        in_turns(&many_queue_pairs)?;
+        by_both(&many_queue_pairs)?;
     }
     progress.finish_and_clear();
     results.machine.ended();

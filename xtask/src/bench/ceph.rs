@@ -11,7 +11,7 @@ use cairn_ceph::{Cluster, POOL};
 
 use super::cell::Workload::{self, RandRead, RandWrite};
 use super::report::Report;
-use super::{name, now, programs, progress};
+use super::{in_turns, name, now, programs, progress};
 use crate::results::Better::{Higher, Lower};
 use crate::results::{Machine, Mark, Metric, Results, terminal};
 use crate::vm::host;
@@ -159,13 +159,7 @@ fn measure(args: &Args, rows: &[Row], stage: &Stage, run: &str) -> Result<Result
             progress.set_message(label.clone());
             let ours = || Sample::of(stage.ours(*row)).with_context(|| format!("Cairn, {label}"));
             let fio = || Sample::of(stage.fio(*row)).with_context(|| format!("fio, {label}"));
-            let (ours, fio) = if round % 2 == 0 {
-                let ours = ours()?;
-                (ours, fio()?)
-            } else {
-                let fio = fio()?;
-                (ours()?, fio)
-            };
+            let (ours, fio) = in_turns(round, ours, fio)?;
             results.record(GROUP, &label, metrics(&ours, &fio));
             progress.inc(1);
         }

@@ -245,6 +245,21 @@ fn check_complete(folder: &Path, items: &[Item], repeat: u32) -> Result<()> {
     Ok(())
 }
 
+/// One sample of each; who begins changes from round to round.
+fn in_turns<A, B>(
+    round: u32,
+    ours: impl FnOnce() -> Result<A>,
+    theirs: impl FnOnce() -> Result<B>,
+) -> Result<(A, B)> {
+    if round.is_multiple_of(2) {
+        let ours = ours()?;
+        Ok((ours, theirs()?))
+    } else {
+        let theirs = theirs()?;
+        Ok((ours()?, theirs))
+    }
+}
+
 /// The time, as a folder's name.
 fn now() -> Result<String> {
     let output = std::process::Command::new("date")

@@ -15,7 +15,7 @@ use super::cell::{Backend, Cell, Depth, Provider, QueuePairs, Size};
 use super::ends::Stage;
 use super::item::Item;
 use super::report::Report;
-use super::{name, now, programs, progress};
+use super::{in_turns, name, now, programs, progress};
 use crate::results::Better::{Higher, Lower};
 use crate::results::{Machine, Mark, Metric, Results, bars, terminal};
 use spdk::{Job, Spdk};
@@ -131,7 +131,7 @@ impl Args {
     }
 }
 
-/// All rows by both programs, round by round. Who begins changes from round to round.
+/// All rows by both programs, round by round.
 fn measure(args: &Args, rows: &[&Row], stage: &Stage, spdk: &Spdk) -> Result<Results> {
     let machine = Machine::here(std::path::Path::new(programs::WORKSPACE));
     let mut results = Results::begin(stage.name(), machine);
@@ -153,18 +153,16 @@ fn measure(args: &Args, rows: &[&Row], stage: &Stage, spdk: &Spdk) -> Result<Res
         for row in rows {
             let label = row.cell.name();
             progress.set_message(label.clone());
-            let ours = || stage.measure(&row.cell).map(|sample| sample.report);
-            let job = row.job(args.seconds);
-            let theirs = || spdk.measure(&job, stage.cores, &stage.folder);
-            let (ours, theirs) = if round % 2 == 0 {
-                let ours = ours();
-                (ours, theirs())
-            } else {
-                let theirs = theirs();
-                (ours(), theirs)
+            let ours = || {
+                let sample = stage.measure(&row.cell).map(|sample| sample.report);
+                sample.with_context(|| format!("Cairn, {label}"))
             };
-            let ours = ours.with_context(|| format!("Cairn, {label}"))?;
-            let theirs = theirs.with_context(|| format!("SPDK, {label}"))?;
+            let job = row.job(args.seconds);
+            let theirs = || {
+                let sample = spdk.measure(&job, stage.cores, &stage.folder);
+                sample.with_context(|| format!("SPDK, {label}"))
+            };
+            let (ours, theirs) = in_turns(round, ours, theirs)?;
             results.record(GROUP, &label, metrics(&ours, &theirs));
             progress.inc(1);
         }
