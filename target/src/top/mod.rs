@@ -20,7 +20,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
+use cairn_fabric::cli::Format;
+use clap::Args;
 
 use page::Page;
 use rates::Rates;
@@ -53,15 +54,6 @@ pub(crate) struct Top {
         default_value = "table"
     )]
     output: Format,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Columns, for people
-    #[value(alias = "normal")]
-    Table,
-    /// For programs
-    Json,
 }
 
 /// Reads on and on, and shows what changed.

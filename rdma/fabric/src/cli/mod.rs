@@ -111,8 +111,9 @@ struct MachineArgs {
     root: Option<PathBuf>,
 }
 
+/// How results are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+pub enum Format {
     /// Columns, for people
     #[value(alias = "normal")]
     Table,

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cairn_control::Client;
-use clap::{Args, Subcommand, ValueEnum};
+use cairn_fabric::cli::Format;
+use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use super::{print_line, tables};
@@ -111,15 +112,6 @@ pub(super) struct At {
         default_value = "table"
     )]
     output: Format,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// Columns, for people
-    #[value(alias = "normal")]
-    Table,
-    /// For programs
-    Json,
 }
 
 fn parameters(text: &str) -> Result<Map<String, Value>, String> {
