@@ -18,16 +18,19 @@ const FILES_EACH: usize = 2;
 
 /// Disks that are files: as many as a ring has room for, and this process may open.
 pub fn disks_max() -> usize {
-    let limit = getrlimit(Resource::Nofile).current;
-    let limit = limit.map_or(usize::MAX, |limit| limit as usize);
-    FILES_MAX.min(limit.saturating_sub(FILES_RESERVED) / FILES_EACH)
+    FILES_MAX.min(open_files_max().saturating_sub(FILES_RESERVED) / FILES_EACH)
 }
 
 /// Fixed files that a ring of this process has room for: the limit on open files bounds them,
 /// too.
 pub(super) fn files_max() -> usize {
+    FILES_MAX.min(open_files_max())
+}
+
+/// Files that this process may have open.
+fn open_files_max() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
-    limit.map_or(FILES_MAX, |limit| FILES_MAX.min(limit as usize))
+    limit.map_or(usize::MAX, |limit| limit as usize)
 }
 
 /// Makes room for fixed files, which come later. Linux 5.19 needs no list of them.
