@@ -2,7 +2,7 @@
 # Process 1 of the guest: prepares the system, runs one scenario (or a shell), powers off. Or it hands
 # over to systemd, which runs the scenario as a service.
 #
-# From the kernel's command line: CAIRN_SCENARIO (empty for a shell), CAIRN_TIMEOUT_S, CAIRN_INIT.
+# From the host's file `settings`: CAIRN_SCENARIO (empty for a shell), CAIRN_TIMEOUT_S, CAIRN_INIT.
 # The host's folders are mounted already: /cairn/tests, /cairn/programs, /cairn/out.
 
 export PATH=/cairn/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -36,10 +36,10 @@ become_systemd() {
     mkdir -p /run/systemd/system/multi-user.target.wants
     cp "$LIB"/systemd/cairn-vm*.target "$LIB"/systemd/cairn-vm*.service /run/systemd/system/
     ln -s ../cairn-vm-fabric.service /run/systemd/system/multi-user.target.wants/
-    # What `--set` gives comes by the kernel's command line, and systemd passes on what is named.
+    # Process 1 has what `--set` gives in its environment, and passes on what is named.
     mkdir /run/systemd/system/cairn-vm.service.d
-    tr ' ' '\n' < /proc/cmdline | sed -nE '1i [Service]
-        s/^([A-Z_]+)=.*/PassEnvironment=\1/p' > /run/systemd/system/cairn-vm.service.d/set.conf
+    sed -nE '1i [Service]
+        s/^([A-Z_]+)=.*/PassEnvironment=\1/p' "$OUT/settings" > /run/systemd/system/cairn-vm.service.d/set.conf
     # A login prompt would take the console. The others start work that nothing here waits for, and
     # some of them take apt's lock.
     local unit

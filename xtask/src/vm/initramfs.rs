@@ -16,7 +16,7 @@ pub(crate) const IMAGE: &str = "initramfs.gz";
 pub(crate) const INIT: &str = include_str!("init.sh");
 
 /// Modules for the disk, its file system, and the shared folders. Their dependencies come along.
-const MODULES: [&str; 7] = [
+const MODULES: [&str; 9] = [
     "virtio_pci",
     "virtio_blk",
     "virtio_rng",
@@ -24,6 +24,9 @@ const MODULES: [&str; 7] = [
     "ext4",
     "9pnet_virtio",
     "9p",
+    // The clock that went on, and the word that this is another machine: for one whose memory came from a file.
+    "rtc-cmos",
+    "vmgenid",
 ];
 
 /// Fills the layer: one archive.

@@ -6,10 +6,17 @@ use anyhow::Result;
 
 use super::cache::Cache;
 use super::host::Host;
-use super::{initramfs, kernel, root};
+use super::{booted, initramfs, kernel, root};
+
+/// What QEMU begins with.
+pub(crate) struct Lab {
+    pub(crate) files: Files,
+    /// A machine of them that has booted, if it was asked for.
+    pub(crate) booted: Option<PathBuf>,
+}
 
 /// The files that QEMU boots.
-pub(crate) struct Lab {
+pub(crate) struct Files {
     /// The distribution's kernel.
     pub(crate) kernel: PathBuf,
     /// Finds and mounts the root, then hands over to it.
@@ -21,7 +28,7 @@ pub(crate) struct Lab {
 impl Lab {
     /// Takes the layers from the cache; builds those whose recipe is new. A layer's recipe is the
     /// source file that builds it, the release it is built for, and the layer it stands on.
-    pub(crate) fn prepare() -> Result<Self> {
+    pub(crate) fn prepare(with_booted: bool) -> Result<Self> {
         let host = Host::prepare()?;
         let cache = Cache::open()?;
         let kernel_dir = cache.layer(
@@ -44,10 +51,22 @@ impl Lab {
             &[include_str!("root.rs"), &host.suite, &kernel_name],
             |dir, log| root::build(&host, &kernel_dir, dir, log),
         )?;
-        Ok(Self {
+        let files = Files {
             kernel: kernel_dir.join(kernel::VMLINUZ),
             initramfs: initramfs_dir.join(initramfs::IMAGE),
             root_image: root_dir.join(root::IMAGE),
-        })
+        };
+        let booted = with_booted.then(|| {
+            let recipe = [
+                include_str!("booted.rs"),
+                include_str!("machine.rs"),
+                &booted::version()?,
+                &initramfs_dir.to_string_lossy(),
+                &root_dir.to_string_lossy(),
+            ];
+            cache.layer("booted", &recipe, |dir, _| booted::build(&files, dir))
+        });
+        let booted = booted.transpose()?.map(|dir| dir.join(booted::STATE));
+        Ok(Self { files, booted })
     }
 }

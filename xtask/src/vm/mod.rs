@@ -4,15 +4,17 @@
 //! distribution's own kernel with rdma_rxe, nvme-rdma, nvme-cli and fio. Everything slow (kernel,
 //! guest root, initramfs) is built once and cached; see `docs/vm-lab.md`.
 //!
-//! A scenario is a shell script in `tests/vm/scenarios`. Each one gets a machine of its own,
-//! freshly booted, and answers by its exit code.
+//! A scenario is a shell script in `tests/vm/scenarios`. Each one gets a machine of its own, which has just
+//! booted, and answers by its exit code.
 
+mod booted;
 pub(crate) mod cache;
 pub(crate) mod host;
 mod initramfs;
 mod kernel;
 mod lab;
 mod lan;
+mod machine;
 mod process;
 mod qemu;
 mod report;
@@ -115,7 +117,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let chosen = scenario::choose(&known, &args.names, args.share())?;
     let profile = Profile::of(&chosen);
-    let lab = prepare(args, &tree, &chosen)?;
+    let plain = chosen.iter().filter(|s| s.options.are_plain()).count();
+    let lab = prepare(args, &tree, &chosen, plain > 0)?;
 
     let mut times = Times::open(tree.times());
     let forecast = |scenario: &Scenario, times: &Times| times.of(&format!("vm {}", scenario.name));
@@ -143,9 +146,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 /// Builds the lab, which mostly waits for packages and the disk, while the compiler builds our
 /// programs.
-fn prepare(args: &Args, tree: &Tree, scenarios: &[&Scenario]) -> Result<Lab> {
+fn prepare(args: &Args, tree: &Tree, scenarios: &[&Scenario], with_booted: bool) -> Result<Lab> {
     thread::scope(|scope| {
-        let lab = scope.spawn(Lab::prepare);
+        let lab = scope.spawn(move || Lab::prepare(with_booted));
         let profile = Profile::of(scenarios);
         let staged = tree
             .stage_programs(&scenario::programs(scenarios), profile, args.no_build)
@@ -199,7 +202,9 @@ fn judge(
 /// emulated kernel now and then trips over its own boot, which says nothing about the target.
 fn boot_until_begun(tree: &Tree, lab: &Lab, boot: &Boot<'_>, console: Console) -> Result<End> {
     for attempt in 1.. {
-        let end = qemu::run(lab, tree, boot, console)?;
+        let booted = lab.booted.as_deref();
+        let booted = booted.filter(|_| attempt == 1 && boot.options.are_plain());
+        let end = qemu::run(lab, tree, boot, booted, console)?;
         let begun = boot.out_dir.join(BEGUN).exists();
         if begun || attempt == BOOTS_MAX {
             return Ok(end);
@@ -219,7 +224,7 @@ fn open_shell(args: &Args, tree: &Tree, known: &[Scenario]) -> Result<ExitCode> 
         Some(_) => scenario::choose(known, &args.names, Share::All)?[0],
         None => &plain,
     };
-    let lab = prepare(args, tree, &[scenario])?;
+    let lab = prepare(args, tree, &[scenario], false)?;
     println!("A root shell in the guest follows; `exit` or Ctrl-A X ends the machine.");
     let boot = Boot {
         scenario: "",
@@ -228,6 +233,6 @@ fn open_shell(args: &Args, tree: &Tree, known: &[Scenario]) -> Result<ExitCode> 
         timeout_s: args.timeout_s.unwrap_or(u64::from(u32::MAX)),
         out_dir: tree.fresh_out_dir("shell")?,
     };
-    qemu::run(&lab, tree, &boot, Console::Terminal)?;
+    qemu::run(&lab, tree, &boot, None, Console::Terminal)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -82,7 +82,7 @@ pub(crate) struct Variable {
 }
 
 impl Variable {
-    /// `NAME=VALUE`. It travels on the kernel's command line, which limits both.
+    /// `NAME=VALUE`. Guests read it as a shell does, which limits both.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let (name, value) = text
             .split_once('=')
@@ -92,7 +92,7 @@ impl Variable {
             !name.is_empty() && name.chars().all(is_name),
             "{name:?} is no variable's name: it takes capital letters and underscores"
         );
-        let is_plain = |c: char| c.is_ascii_graphic() && c != '"';
+        let is_plain = |c: char| c.is_ascii_graphic() && !"\"'".contains(c);
         ensure!(
             value.chars().all(is_plain),
             "{value:?} has blanks or quotes; separate words by commas"
@@ -106,7 +106,7 @@ impl Variable {
 
 impl fmt::Display for Variable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.name, self.value)
+        write!(f, "{}='{}'", self.name, self.value)
     }
 }
 
@@ -129,6 +129,32 @@ pub(crate) struct Options {
     pub(crate) systemd: bool,
     /// Whether its time goes by instructions, on one processor.
     pub(crate) counted: bool,
+}
+
+impl Options {
+    /// Nothing is asked for.
+    pub(crate) fn plain() -> Self {
+        Self {
+            mem: "2G".to_owned(),
+            disk: None,
+            disk_physical: 512,
+            nvme: Vec::new(),
+            network: Network::None,
+            timeout_s: 300,
+            systemd: false,
+            counted: false,
+        }
+    }
+
+    /// Whether nothing is asked for that a plain machine does not have.
+    pub(crate) fn are_plain(&self) -> bool {
+        let timeout_s = self.timeout_s;
+        *self
+            == Self {
+                timeout_s,
+                ..Self::plain()
+            }
+    }
 }
 
 /// The machine's network card.
@@ -180,16 +206,7 @@ impl Scenario {
         let mut scenario = Self {
             name,
             summary: summary.to_owned(),
-            options: Options {
-                mem: "2G".to_owned(),
-                disk: None,
-                disk_physical: 512,
-                nvme: Vec::new(),
-                network: Network::None,
-                timeout_s: 300,
-                systemd: false,
-                counted: false,
-            },
+            options: Options::plain(),
             programs: Vec::new(),
             packages: false,
             live: false,
@@ -357,7 +374,13 @@ mod tests {
             counted: true,
         };
         assert_eq!(scenario.options, expected);
-        assert!(scenario.live && scenario.packages);
+        assert!(scenario.live && scenario.packages && !scenario.options.are_plain());
+        assert!(
+            Scenario::parse("x".into(), "# Shows.\n# vm: timeout=9")
+                .unwrap()
+                .options
+                .are_plain()
+        );
         let binary = |name: &str| Program::Binary(name.into());
         let (example, tests) = (Program::Example("c".into()), Program::Tests("d".into()));
         let wanted = [binary("a"), binary("b"), example, tests];
@@ -405,8 +428,15 @@ mod tests {
     #[test]
     fn a_variable_fits_on_a_command_line() {
         let variable = Variable::parse("BENCH_TARGETS=a,b+c=1").unwrap();
-        assert_eq!(variable.to_string(), "BENCH_TARGETS=a,b+c=1");
-        for text in ["BENCH", "=1", "bench=1", "BENCH=a b", "BENCH=\"a\""] {
+        assert_eq!(variable.to_string(), "BENCH_TARGETS='a,b+c=1'");
+        for text in [
+            "BENCH",
+            "=1",
+            "bench=1",
+            "BENCH=a b",
+            "BENCH=\"a\"",
+            "BENCH='a'",
+        ] {
             assert!(Variable::parse(text).is_err(), "{text}");
         }
     }

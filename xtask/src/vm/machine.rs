@@ -1,0 +1,171 @@
+//! The machine: QEMU's command line for what a scenario requires.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::lab::Files;
+use super::process;
+use super::scenario::{NvmeNamespace, Options};
+
+/// A scenario's second disk; it does not outlive the machine.
+const DISK_IMAGE: &str = "disk.raw";
+
+/// Size of each namespace of an NVMe drive.
+const NVME_SIZE: &str = "8M";
+
+/// Pages of 4 KiB that it moves in a command, as a power of two: two commands for 256 KiB.
+const NVME_MDTS: &str = "5";
+
+/// Arguments for speed and repeatability; a panic ends the machine at once. An
+/// emulated timer may come too late for the check of timers on a busy machine.
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off nokaslr audit=0 \
+     apparmor=0 random.trust_cpu=on cryptomgr.notests net.ifnames=0 no_timer_check";
+
+/// Folders of the machine at hand that the guest sees.
+pub(crate) struct Shares<'a> {
+    pub(crate) tests: &'a Path,
+    pub(crate) programs: &'a Path,
+    /// The one that it may write to.
+    pub(crate) out: &'a Path,
+}
+
+/// The machine. Nehalem, because rxe's ICRC is 2-3 times slower where PCLMUL is emulated; without
+/// CMPXCHG16B, whose emulation now and then leaves nonsense in the flags, so that the kernel's
+/// allocator double-faults; no KVM, because many machines have a /dev/kvm that opens and then
+/// hangs.
+///
+/// `more` is for its kernel's command line, which passes what it does not know to process 1, as environment.
+pub(crate) fn command(
+    files: &Files,
+    options: &Options,
+    shares: &Shares<'_>,
+    more: &str,
+) -> Result<Command> {
+    let mut qemu = process::command("qemu-system-x86_64");
+    qemu.args(["-nodefaults", "-no-user-config", "-display", "none"]);
+    if !options.systemd {
+        qemu.arg("-no-reboot");
+    }
+    if options.counted {
+        // Time goes by instructions, 2 ns each, however long their emulation takes.
+        qemu.args(["-accel", "tcg,thread=single", "-smp", "1"]);
+        qemu.args(["-icount", "shift=1,sleep=off"]);
+    } else {
+        qemu.args(["-accel", "tcg,thread=multi", "-smp", "2"]);
+    }
+    qemu.args(["-cpu", "Nehalem,cx16=off"]);
+    qemu.args(["-m", &options.mem, "-device", "virtio-rng-pci"]);
+    qemu.arg("-kernel")
+        .arg(&files.kernel)
+        .arg("-initrd")
+        .arg(&files.initramfs);
+    qemu.args(["-append", &format!("{KERNEL_ARGUMENTS} {more}")]);
+    // By it a kernel whose memory came from a file learns that, and draws other random numbers.
+    qemu.args(["-device", "vmgenid,guid=auto"]);
+
+    add_disk(&mut qemu, "root", &files.root_image, "snapshot=on", 512);
+    if let Some(size) = &options.disk {
+        let image = shares.out.join(DISK_IMAGE);
+        process::output(process::command("truncate").args(["-s", size]).arg(&image))?;
+        let physical = options.disk_physical;
+        add_disk(
+            &mut qemu,
+            "disk",
+            &image,
+            "cache=unsafe,discard=unmap",
+            physical,
+        );
+    }
+    add_nvme(&mut qemu, &options.nvme, shares.out)?;
+    add_share(&mut qemu, "tests", shares.tests, "readonly=on,");
+    add_share(&mut qemu, "programs", shares.programs, "readonly=on,");
+    add_share(&mut qemu, "out", shares.out, "");
+    Ok(qemu)
+}
+
+/// Removes the disks that such a machine had.
+pub(crate) fn remove_disks(options: &Options, out: &Path) {
+    if options.disk.is_some() {
+        let _ = fs::remove_file(out.join(DISK_IMAGE));
+    }
+    for nsid in 1..=options.nvme.len() {
+        let _ = fs::remove_file(nvme_image(out, nsid));
+    }
+}
+
+fn add_disk(qemu: &mut Command, id: &str, image: &Path, options: &str, physical: u32) {
+    let image = escape_commas(image);
+    qemu.args([
+        "-drive",
+        &format!("if=none,format=raw,id={id},file={image},{options}"),
+    ]);
+    qemu.args([
+        "-device",
+        &format!("virtio-blk-pci,drive={id},physical_block_size={physical}"),
+    ]);
+}
+
+/// An NVMe drive with these namespaces.
+fn add_nvme(qemu: &mut Command, namespaces: &[NvmeNamespace], out_dir: &Path) -> Result<()> {
+    if namespaces.is_empty() {
+        return Ok(());
+    }
+    qemu.args([
+        "-device",
+        &format!("nvme,id=nvme,serial=cairn-vm,mdts={NVME_MDTS},vsl=2"),
+    ]);
+    for (nsid, namespace) in (1..).zip(namespaces) {
+        let image = nvme_image(out_dir, nsid);
+        process::output(
+            process::command("truncate")
+                .args(["-s", NVME_SIZE])
+                .arg(&image),
+        )?;
+        let (drive, device) = match namespace {
+            NvmeNamespace::Blocks(bytes) => ("", of_blocks(*bytes)),
+            NvmeNamespace::Metadata => ("", "ms=8".to_owned()),
+            NvmeNamespace::Zoned => ("", "zoned=on,zoned.zone_size=1M".to_owned()),
+            NvmeNamespace::ReadOnly => (",readonly=on", of_blocks(4096)),
+        };
+        let image = escape_commas(&image);
+        qemu.args([
+            "-drive",
+            &format!(
+                "if=none,format=raw,id=nvme{nsid},file={image},cache=unsafe,discard=unmap{drive}"
+            ),
+        ]);
+        // A UUID, as drives have, that is the same in each boot.
+        let uuid = format!("00000000-0000-4000-8000-00000000000{nsid}");
+        qemu.args([
+            "-device",
+            &format!("nvme-ns,bus=nvme,nsid={nsid},drive=nvme{nsid},uuid={uuid},{device}"),
+        ]);
+    }
+    Ok(())
+}
+
+fn of_blocks(bytes: u32) -> String {
+    format!("logical_block_size={bytes},physical_block_size={bytes}")
+}
+
+fn nvme_image(out_dir: &Path, nsid: usize) -> PathBuf {
+    out_dir.join(format!("nvme{nsid}.raw"))
+}
+
+fn add_share(qemu: &mut Command, tag: &str, dir: &Path, access: &str) {
+    let dir = escape_commas(dir);
+    let fsdev = format!("local,id={tag},path={dir},{access}security_model=none,multidevs=remap");
+    qemu.args(["-fsdev", &fsdev]);
+    qemu.args([
+        "-device",
+        &format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}"),
+    ]);
+}
+
+/// QEMU reads a comma as the end of a value, and two as one.
+pub(crate) fn escape_commas(path: &Path) -> String {
+    path.to_string_lossy().replace(',', ",,")
+}
