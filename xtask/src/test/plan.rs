@@ -157,14 +157,15 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         )
     };
     Ok(vec![
+        // First what builds in a folder of its own: the other lane takes its programs from cargo's usual one meanwhile.
+        own_chore("dependencies", "dependencies")?,
+        own_chore("msrv", "msrv")?,
         Step::cargo(
             "clippy",
             "clippy --workspace --all-targets --locked -- -D warnings",
         ),
-        own_chore("dependencies", "dependencies")?,
         Step::cargo("documentation", "doc --workspace --no-deps --locked")
             .with_env("RUSTDOCFLAGS", "-D warnings"),
-        own_chore("msrv", "msrv")?,
         skips.note(Step::cargo("tests, soft", soft).with_env("CAIRN_TEST_PROVIDER", "soft")),
         Step::cargo("costs", costs).with_arguments(without_attackers),
         skips.note(ceph_tests(tools)),
