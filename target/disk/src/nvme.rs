@@ -35,6 +35,9 @@ const IDENTIFY: u8 = 0x06;
 /// In dword 12: done only when on stable storage.
 const FUA: u32 = 1 << 30;
 
+/// In dword 12: limited retry.
+const LR: u32 = 1 << 31;
+
 /// In dword 12 of Write Zeroes: deallocate.
 const DEAC: u32 = 1 << 25;
 
@@ -50,13 +53,24 @@ pub(crate) struct Blocks {
     pub(crate) count: u32,
 }
 
+/// What a host says of a command beside what it must do. NVMe drives receive it; other disks have no use for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hints {
+    /// FUA of a command that does not write: what comes is on the medium.
+    pub fua: bool,
+    /// LR: the drive should not try for long.
+    pub limited_retry: bool,
+    /// DSM of a Read or a Write (NVM, figure 43): how often and how fast, in bits 7:0.
+    pub attributes: u8,
+}
+
 /// A command, without its data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Command {
     opcode: u8,
     nsid: u32,
-    /// Dwords 10 to 12; the others are 0.
-    dwords: [u32; 3],
+    /// Dwords 10 to 13; the others are 0.
+    dwords: [u32; 4],
 }
 
 impl Command {
@@ -64,7 +78,7 @@ impl Command {
         Self {
             opcode: FLUSH,
             nsid,
-            dwords: [0; 3],
+            dwords: [0; 4],
         }
     }
 
@@ -93,12 +107,20 @@ impl Command {
         Self::on_blocks(VERIFY, nsid, blocks, 0)
     }
 
+    /// With what the host said of it beside.
+    pub(crate) fn with(mut self, hints: Hints) -> Self {
+        let limited = if hints.limited_retry { LR } else { 0 };
+        self.dwords[2] |= fua(hints.fua) | limited;
+        self.dwords[3] |= u32::from(hints.attributes);
+        self
+    }
+
     /// Its data is one range.
     pub(crate) fn deallocate(nsid: u32) -> Self {
         Self {
             opcode: DATASET_MANAGEMENT,
             nsid,
-            dwords: [0, DEALLOCATE, 0],
+            dwords: [0, DEALLOCATE, 0, 0],
         }
     }
 
@@ -107,7 +129,7 @@ impl Command {
         Self {
             opcode: IDENTIFY,
             nsid,
-            dwords: [cns.into(), 0, 0],
+            dwords: [cns.into(), 0, 0, 0],
         }
     }
 
@@ -117,7 +139,7 @@ impl Command {
         Self {
             opcode,
             nsid,
-            dwords: [low, high, (blocks.count - 1) | flags],
+            dwords: [low, high, (blocks.count - 1) | flags, 0],
         }
     }
 
@@ -128,7 +150,7 @@ impl Command {
         bytes[4..8].copy_from_slice(&self.nsid.to_ne_bytes());
         bytes[24..32].copy_from_slice(&addr.to_ne_bytes());
         bytes[36..40].copy_from_slice(&length.to_ne_bytes());
-        for (place, dword) in bytes[40..52].chunks_exact_mut(4).zip(self.dwords) {
+        for (place, dword) in bytes[40..56].chunks_exact_mut(4).zip(self.dwords) {
             place.copy_from_slice(&dword.to_ne_bytes());
         }
         bytes
@@ -155,6 +177,18 @@ mod tests {
         first: 0x0102_0304_0506_0708,
         count: 0x1_0000,
     };
+
+    const HINTS: Hints = Hints {
+        fua: true,
+        limited_retry: true,
+        attributes: 0x3a,
+    };
+
+    /// At offset 52: cdw13.
+    fn with_attributes(mut bytes: [u8; COMMAND_BYTES]) -> [u8; COMMAND_BYTES] {
+        bytes[52] = HINTS.attributes;
+        bytes
+    }
 
     /// By the offsets of `struct nvme_uring_cmd`: opcode 0, nsid 4, addr 24, data_len 36, cdw10 40.
     fn golden(opcode: u8, nsid: u8, dwords: [[u8; 4]; 3]) -> [u8; COMMAND_BYTES] {
@@ -189,6 +223,10 @@ mod tests {
             (
                 Command::write(3, BLOCKS, true),
                 golden(0x01, 3, blocks(0x40)),
+            ),
+            (
+                Command::read(3, BLOCKS).with(HINTS),
+                with_attributes(golden(0x02, 3, blocks(0xc0))),
             ),
             (Command::compare(3, BLOCKS), golden(0x05, 3, blocks(0))),
             (Command::verify(3, BLOCKS), golden(0x0c, 3, blocks(0))),

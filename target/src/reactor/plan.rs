@@ -1,7 +1,7 @@
 //! Room 2: a command of an I/O queue is parsed and finds its disk. The plan says what the
 //! disk is to do, which bytes the device moves by itself, and which buffers the rest takes.
 
-use cairn_disk::{BlockIo, BlockOp};
+use cairn_disk::{BlockIo, BlockOp, Hints};
 use nvme_proto::controller::AuthenticationRequest;
 use nvme_proto::io::{IoCommand, IoLimits, NamespaceView, Operation};
 use nvme_proto::transfer::DataTransfer;
@@ -133,8 +133,20 @@ fn plan_blocks(
             Operation::WriteUncorrectable(_) => BlockOp::WriteUncorrectable,
             _ => BlockOp::Read,
         };
-        request.block = Some(BlockIo::new(op, offset, length, None));
+        let block = BlockIo::new(op, offset, length, None);
+        request.block = Some(block.with_hints(hints(&request.sqe, operation, access.fua)));
         request.buffer_bytes = buffers_for(operation, transfer, disk, length as u32);
+    }
+}
+
+/// LR of dword 12, and DSM of dword 13, which Read and Write have (NVM, 3.3.4 and 3.3.6).
+#[inline(always)]
+fn hints(sqe: &Sqe, operation: Operation, fua: bool) -> Hints {
+    let moves_data = matches!(operation, Operation::Read(_) | Operation::Write(_));
+    Hints {
+        fua,
+        limited_retry: sqe.cdw12.get() >> 31 != 0,
+        attributes: if moves_data { sqe.cdw13.get() as u8 } else { 0 },
     }
 }
 

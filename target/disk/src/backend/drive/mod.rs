@@ -247,12 +247,13 @@ impl Drive {
                 let deallocate = deallocate && self.identified.zeroes_deallocate;
                 let Some(most) = self.identified.zeroes_max else {
                     let (blocks, bytes) = self.next(io, u64::from(ZEROES).min(self.piece_bytes));
-                    let command = Command::write(self.nsid, blocks, durable);
+                    let command = Command::write(self.nsid, blocks, durable).with(io.hints);
                     ring.command(tag, file, &command, Some(ring.zeroes(bytes)), true);
                     return Progress::Pending;
                 };
                 let (blocks, _) = self.next(io, self.bytes(most));
-                let command = Command::write_zeroes(self.nsid, blocks, deallocate, durable);
+                let command =
+                    Command::write_zeroes(self.nsid, blocks, deallocate, durable).with(io.hints);
                 ring.command(tag, file, &command, None, true);
             }
             BlockOp::WriteUncorrectable => {
@@ -325,15 +326,15 @@ impl Drive {
             done += u64::from(bytes);
             match io.op {
                 BlockOp::Write { durable } => {
-                    let command = Command::write(self.nsid, blocks, durable);
+                    let command = Command::write(self.nsid, blocks, durable).with(io.hints);
                     ring.command(tag, file, &command, span, true);
                 }
                 BlockOp::Compare => {
-                    let command = Command::compare(self.nsid, blocks);
+                    let command = Command::compare(self.nsid, blocks).with(io.hints);
                     ring.command(tag, file, &command, span, false);
                 }
                 _ => {
-                    let command = Command::read(self.nsid, blocks);
+                    let command = Command::read(self.nsid, blocks).with(io.hints);
                     ring.command(tag, file, &command, span, false);
                 }
             }
@@ -344,11 +345,17 @@ impl Drive {
     fn verify(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) {
         if let Some(most) = self.identified.verify_max {
             let (blocks, _) = self.next(io, self.bytes(most));
-            return ring.command(tag, file, &Command::verify(self.nsid, blocks), None, false);
+            return ring.command(
+                tag,
+                file,
+                &Command::verify(self.nsid, blocks).with(io.hints),
+                None,
+                false,
+            );
         }
         let span = io.memory();
         let (blocks, bytes) = self.next(io, self.piece_bytes.min(span.length.into()));
-        let command = Command::read(self.nsid, blocks);
+        let command = Command::read(self.nsid, blocks).with(io.hints);
         ring.command(tag, file, &command, Some(span.part(0, bytes)), false);
     }
 

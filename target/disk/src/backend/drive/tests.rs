@@ -1,7 +1,7 @@
 //! A drive that a test plays: it reads the commands that wait in the ring, and says how they end.
 
 use super::*;
-use crate::nvme::{COMMAND_BYTES, STATUS};
+use crate::nvme::{COMMAND_BYTES, Hints, STATUS};
 
 const NSID: u32 = 3;
 const TAG: u64 = 9;
@@ -125,4 +125,23 @@ fn write_uncorrectable_does_not_begin_after_its_lease() {
         result: Err(libc::ECANCELED),
     };
     assert_eq!(ended, Some(late));
+}
+
+/// Each command of an operation says what the host said.
+#[test]
+fn what_the_host_says_beside_goes_to_the_drive() {
+    let mut rig = Rig::new(None);
+    let hints = Hints {
+        fua: true,
+        limited_retry: true,
+        attributes: 0x31,
+    };
+    let blocks = Blocks { first: 7, count: 2 };
+    let plain = Command::verify(NSID, blocks).encode(0, 0);
+    rig.drive.identified.verify_max = Some(8);
+    let mut io = BlockIo::new(BlockOp::Verify, 7 << 12, 2 << 12, None).with_hints(hints);
+    assert_eq!(rig.begin(&mut io), Progress::Pending);
+    let last = rig.last();
+    assert_eq!(last, Command::verify(NSID, blocks).with(hints).encode(0, 0));
+    assert_ne!(last, plain);
 }
