@@ -17,20 +17,18 @@
 //! waits for the very core on which a reactor polls. So after a moment without
 //! work each poll offers the core to others first. Who takes it keeps it for some
 //! milliseconds, however soon there is work. A thread that sleeps gets the core back
-//! when its work comes. So a reactor that loses much of its core to others while it polls sleeps
-//! instead of polling for a while, and longer each time that it finds that again.
+//! when its work comes. So a reactor that loses much of its core to others while it polls tries which of the two
+//! serves more commands, and does that for a while.
 
 use std::time::{Duration, Instant};
+
+use crate::trial::Trial;
 
 /// The smallest window after a gap worth polling for.
 const WINDOW_MIN: Duration = Duration::from_micros(10);
 
 /// Without work for this long, a poll offers the core to others.
 const CORE_KEPT: Duration = Duration::from_micros(20);
-
-/// How long a reactor does not poll after its core was taken: at first, and at most.
-const SHARED_MIN: Duration = Duration::from_millis(50);
-const SHARED_MAX: Duration = Duration::from_secs(2);
 
 /// What to do after a round without work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,34 +49,9 @@ pub struct Idle {
     since: Option<Instant>,
     /// Whether the last gap that ended in sleep was short enough to be bridged.
     was_short: bool,
-    shared: Shared,
-}
-
-/// What is known of others on this core.
-#[derive(Debug, Default)]
-struct Shared {
-    /// Until then polling is not worth its price.
-    until: Option<Instant>,
-    /// How long that was.
-    period: Duration,
-}
-
-impl Shared {
-    /// Others take the core while this thread polls.
-    fn found(&mut self, now: Instant) {
-        // Found again soon after the end of such a time: this one is longer.
-        let again = self.until.is_some_and(|until| now < until + self.period);
-        self.period = if again {
-            (self.period * 2).min(SHARED_MAX)
-        } else {
-            SHARED_MIN
-        };
-        self.until = Some(now + self.period);
-    }
-
-    fn is_now(&self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now < until)
-    }
+    /// Commands that were served, ever.
+    served: u64,
+    shared: Trial,
 }
 
 impl Idle {
@@ -89,7 +62,8 @@ impl Idle {
             window: largest,
             since: None,
             was_short: false,
-            shared: Shared::default(),
+            served: 0,
+            shared: Trial::default(),
         }
     }
 
@@ -99,9 +73,15 @@ impl Idle {
         self.since = None;
     }
 
+    /// So many commands came.
+    #[inline]
+    pub fn serves(&mut self, commands: u64) {
+        self.served += commands;
+    }
+
     /// Others take the core while this thread polls ([`crate::Contention`]).
     pub fn core_is_shared(&mut self, now: Instant) {
-        self.shared.found(now);
+        self.shared.begin(now, self.served);
     }
 
     /// There was none in the round that began `now`: what to do after it.
@@ -109,7 +89,7 @@ impl Idle {
     pub fn pause(&mut self, now: Instant) -> Pause {
         let since = *self.since.get_or_insert(now);
         let polled = now.duration_since(since);
-        if polled >= self.window || self.shared.is_now(now) {
+        if self.shared.sleeps(now, self.served) || polled >= self.window {
             return Pause::Sleep;
         }
         if polled >= CORE_KEPT {
@@ -204,32 +184,27 @@ mod tests {
     }
 
     #[test]
-    fn a_core_that_others_take_is_not_polled_on() {
-        let mut idle = Idle::new(1000 * MICRO);
+    fn a_core_that_others_take_is_not_polled_on_if_sleeping_serves_more() {
+        let ms = |count| Duration::from_millis(count);
+        let mut idle = Idle::new(ms(1));
         let mut now = Instant::now();
-        for period in [50, 100, 200, 400, 800, 1600, 2000, 2000] {
-            assert_eq!(idle.pause(now), Pause::Spin);
-            now += 4000 * MICRO;
-            idle.core_is_shared(now);
-            idle.worked();
-            // It sleeps, and its work comes soon, so that its window would be long.
-            for work in [100, 200] {
-                assert_eq!(idle.pause(now + (work - 99) * MICRO), Pause::Sleep);
-                idle.slept(now + work * MICRO);
-                idle.worked();
-            }
-            now += period * 1000 * MICRO;
-            assert_eq!(idle.pause(now - MICRO), Pause::Sleep, "{period}");
-            idle.worked();
-        }
-        // A long time without such a find, and the first period is the shortest again.
-        now += 10_000_000 * MICRO;
-        idle.worked();
-        assert_eq!(idle.pause(now), Pause::Spin);
         idle.core_is_shared(now);
-        assert_eq!(idle.pause(now), Pause::Sleep);
-        idle.worked();
-        assert_eq!(idle.pause(now + 50_000 * MICRO), Pause::Spin);
+        for (by_sleeping, then) in [(200, Pause::Sleep), (90, Pause::Spin)] {
+            assert_eq!(idle.pause(now), Pause::Spin, "polling is tried");
+            idle.serves(100);
+            idle.worked();
+            now += ms(100);
+            assert_eq!(idle.pause(now), Pause::Sleep, "sleeping is tried");
+            idle.serves(by_sleeping);
+            idle.worked();
+            now += ms(100);
+            assert_eq!(idle.pause(now), then);
+            idle.worked();
+            now += ms(100);
+            assert_eq!(idle.pause(now), Pause::Spin, "a while later");
+            idle.worked();
+            idle.core_is_shared(now);
+        }
     }
 
     #[test]

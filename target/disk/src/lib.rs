@@ -63,6 +63,7 @@ mod ring;
 mod simulated_disk;
 mod submission;
 mod timely;
+mod trial;
 mod workers;
 
 pub use cairn_rbd::{Spec as ImageSpec, wait_for_closes as wait_for_images};

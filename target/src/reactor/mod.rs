@@ -276,6 +276,7 @@ impl Reactor {
         }
         self.batch = batch;
         self.queues.counters.capsules.add(capsules);
+        self.time.idle.serves(capsules);
         self.queues.accounts.came(capsules, self.time.now.ns);
         count > 0
     }

@@ -108,6 +108,7 @@ impl BareDisk {
                 let Some(slot) = self.ended(finished)? else {
                     continue;
                 };
+                idle.serves(1);
                 done(now.duration_since(self.under_way[slot].began));
                 match next() {
                     Some(place) => {
