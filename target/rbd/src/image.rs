@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ptr::null_mut;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
@@ -18,8 +18,19 @@ pub(crate) struct Handle {
     pub(crate) functions: &'static Functions,
     pub(crate) image: sys::Image,
     name: String,
+    /// Whether an open of the same image waits for its close already.
+    is_noted: AtomicBool,
     state: Arc<State>,
     notes: Sender<Note>,
+}
+
+impl Handle {
+    /// An open of the same image waits for its close from now on.
+    fn note_close(&self) {
+        if !self.is_noted.swap(true, Ordering::Relaxed) {
+            keeper::note_close(&self.name);
+        }
+    }
 }
 
 // SAFETY: rbd_image_t may be used by any thread (librbd.h).
@@ -29,7 +40,7 @@ unsafe impl Sync for Handle {}
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        keeper::note_close(&self.name);
+        self.note_close();
         // Its keeper closes it, for as long as that takes.
         let _ = self.notes.send(Note::Close);
     }
@@ -100,6 +111,12 @@ impl Image {
         drop(current);
         (self.on_change)();
         Ok(())
+    }
+
+    /// Nothing opens operations of it any more: it is closed once those under way have ended, and
+    /// an open of the same image waits for that.
+    pub fn let_go(&self) {
+        self.current().note_close();
     }
 
     /// The image, as the client has it that there is now.
@@ -207,6 +224,7 @@ fn open(spec: &Spec, access: Access, on_change: &OnChange) -> Result<Opened, Ope
             functions,
             image,
             name,
+            is_noted: AtomicBool::new(false),
             state,
             notes,
         }),

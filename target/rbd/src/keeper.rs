@@ -38,7 +38,8 @@ fn closing() -> MutexGuard<'static, Vec<String>> {
     CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Nothing uses an image of this name any more: its keeper is about to close it.
+/// No namespace has an image of this name any more: its keeper closes it when its last operation
+/// has ended.
 pub(crate) fn note_close(name: &str) {
     closing().push(name.to_owned());
 }

@@ -319,7 +319,9 @@ impl Export {
             }
         });
         for nsid in nsids {
-            self.namespaces.remove(nsid);
+            if let Some(namespace) = self.namespaces.remove(nsid) {
+                namespace.backend.let_go();
+            }
             // Cause: the configuration, or a disk that changed.
             tracing::info!(subsystem = self.subsystem.nqn(), nsid, "namespace removed");
         }

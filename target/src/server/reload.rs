@@ -419,7 +419,9 @@ impl Control {
                 continue;
             };
             export.subsystem.remove();
-            export.namespaces.clear();
+            for namespace in std::mem::take(&mut export.namespaces).into_values() {
+                namespace.backend.let_go();
+            }
             export.publish();
             // Cause: a reload.
             tracing::info!(subsystem = %nqn, "subsystem removed");

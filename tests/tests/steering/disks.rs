@@ -1,8 +1,9 @@
 //! What becomes of disks: sizes that hosts see, and notices for programs.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
+use std::time::{Duration, Instant};
 
-use cairn_initiator::{Event, Notice};
+use cairn_initiator::{Data, Event, Notice, command};
 use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered};
@@ -125,4 +126,45 @@ fn programs_read_what_became_of_disks() {
         target.refused("notify_get_notifications", json!({"id": -1})),
         -32602
     );
+}
+
+/// By requests, and by reloads: a reactor may have a disk that went open a moment longer.
+#[test]
+fn a_disk_that_goes_can_come_again_at_once() {
+    let target = Steered::start();
+    let path = target.folder.path().join("disk.img");
+    File::create(&path).unwrap().set_len(1 << 20).unwrap();
+    let mut host = target.connect("a");
+    let mut client = target.client();
+    let mut call = |method: &str, params: Value| {
+        let answer = client.call(method, &params);
+        answer.unwrap_or_else(|error| panic!("{method} {params}: {error}"))
+    };
+    let add = json!({"nqn": NQN, "export": path, "nsid": 2});
+    let without = target.text();
+    for round in 0..30 {
+        call("cairn_namespace_add", add.clone());
+        // With an I/O of a host, and without.
+        if round % 2 == 0 {
+            let _ = host.run(2, command::flush(2), Data::None);
+        }
+        call("cairn_namespace_remove", json!({"nqn": NQN, "nsid": 2}));
+    }
+    call("cairn_namespace_add", add);
+    let with = target.text();
+    for _ in 0..15 {
+        for text in [&without, &with] {
+            std::fs::write(target.config(), text).unwrap();
+            call("cairn_reload", json!({}));
+        }
+    }
+    // The disk of another program is refused, and at once.
+    let other = target.folder.path().join("other.img");
+    let file = File::create(&other).unwrap();
+    file.set_len(1 << 20).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let since = Instant::now();
+    let add = json!({"nqn": NQN, "export": other});
+    assert_eq!(target.refused("cairn_namespace_add", add), -32602);
+    assert!(since.elapsed() < Duration::from_secs(4));
 }

@@ -171,6 +171,11 @@ impl BlockFile {
         self.file.former()
     }
 
+    /// An open of the same disk waits until this one is closed.
+    pub(super) fn let_go(&self) {
+        self.file.let_go();
+    }
+
     /// Makes what was written durable, and blocks until it is.
     pub(super) fn flush(&self) -> io::Result<()> {
         self.check_size();

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ const CLOSERS_MAX: usize = 64;
 /// How long an open waits for the close of the same disk.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// How long an open waits for reactors to end what they have of the same disk, which was let go.
+pub(super) const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Where a disk is on this machine: (device, inode).
 pub(super) type Place = (u64, u64);
 
@@ -27,9 +31,13 @@ pub(super) type Place = (u64, u64);
 #[derive(Debug, Clone)]
 pub(super) struct OpenFile(Arc<Opened>);
 
-/// Until it is dropped, something.
 #[derive(Debug)]
-struct Opened(Option<Files>);
+struct Opened {
+    /// Until it is dropped, something.
+    files: Option<Files>,
+    /// Whether it was let go, and is about to be dropped.
+    leaves: AtomicBool,
+}
 
 #[derive(Debug)]
 struct Files {
@@ -47,12 +55,15 @@ struct State {
     queue: VecDeque<Files>,
     /// Places of the files in the queue, and of those that are being closed.
     places: Vec<Place>,
+    /// Places of the files that were let go, and that a reactor may have yet.
+    leaving: Vec<Place>,
     closers: usize,
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
     queue: VecDeque::new(),
     places: Vec::new(),
+    leaving: Vec::new(),
     closers: 0,
 });
 static CLOSED: Condvar = Condvar::new();
@@ -79,12 +90,22 @@ impl OpenFile {
     }
 
     fn of(files: Files) -> Self {
-        Self(Arc::new(Opened(Some(files))))
+        Self(Arc::new(Opened {
+            files: Some(files),
+            leaves: AtomicBool::new(false),
+        }))
     }
 
     fn files(&self) -> &Files {
-        let Opened(files) = &*self.0;
-        files.as_ref().expect("it is open until it is dropped")
+        self.0.files()
+    }
+
+    /// No namespace has it any more: it is closed once reactors have ended what they have of it.
+    pub(super) fn let_go(&self) {
+        let mut state = state();
+        if !self.0.leaves.swap(true, Ordering::Relaxed) {
+            state.leaving.push(self.place());
+        }
     }
 
     pub(super) fn place(&self) -> Place {
@@ -132,14 +153,16 @@ impl FormerFile {
     }
 }
 
+impl Opened {
+    fn files(&self) -> &Files {
+        let files = self.files.as_ref();
+        files.expect("it is open until it is dropped")
+    }
+}
+
 impl AsRawFd for Opened {
     fn as_raw_fd(&self) -> RawFd {
-        let Self(files) = self;
-        files
-            .as_ref()
-            .expect("it is open until it is dropped")
-            .file
-            .as_raw_fd()
+        self.files().file.as_raw_fd()
     }
 }
 
@@ -153,13 +176,26 @@ impl Deref for OpenFile {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        let files = self.0.take().expect("it is dropped once");
+        let files = self.files.take().expect("it is dropped once");
+        let leaves = *self.leaves.get_mut();
         // Simulations have one thread, and such files do not hang.
         if SimulatedDisk::find(files.file.as_raw_fd()).is_none() {
-            close(files);
-        } else {
-            files.close();
+            close(files, leaves);
+            return;
         }
+        if leaves {
+            state().left(files.place);
+        }
+        files.close();
+    }
+}
+
+impl State {
+    /// A file that was let go has no user any more.
+    fn left(&mut self, place: Place) {
+        let at = self.leaving.iter().position(|leaving| *leaving == place);
+        self.leaving.swap_remove(at.expect("it was noted"));
+        CLOSED.notify_all();
     }
 }
 
@@ -181,15 +217,32 @@ pub(super) fn wait_for(place: Place) -> bool {
     !waited.1.timed_out()
 }
 
+/// Whether a disk at this place was let go, and a reactor may have it yet.
+pub(super) fn is_leaving(place: Place) -> bool {
+    state().leaving.contains(&place)
+}
+
+/// Waits until all that was let go at this place is closed; `false` if that takes too long.
+pub(super) fn wait_until_left(place: Place) -> bool {
+    let is_there =
+        |state: &mut State| state.leaving.contains(&place) || state.places.contains(&place);
+    let waited = CLOSED.wait_timeout_while(state(), LEAVE_TIMEOUT, is_there);
+    let waited = waited.unwrap_or_else(PoisonError::into_inner);
+    !waited.1.timed_out()
+}
+
 fn state() -> MutexGuard<'static, State> {
     // Whole after any panic: a change is a push, a removal or a sum, and no file is closed
     // under the lock.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn close(files: Files) {
+fn close(files: Files, leaves: bool) {
     let mut state = state();
     state.places.push(files.place);
+    if leaves {
+        state.left(files.place);
+    }
     state.queue.push_back(files);
     if state.closers == CLOSERS_MAX {
         return;

@@ -66,18 +66,30 @@ impl Backend {
         let disk = BlockFile::open(path, block_bytes, claim, formers);
         disk.map(|disk| Self(Kind::File(disk)))
     }
+
+    /// No namespace has it any more. Reactors drop it when they have ended what they have of it, and an
+    /// open of the same disk waits for that instead of being refused.
+    pub fn let_go(&self) {
+        match &self.0 {
+            Kind::File(disk) => disk.let_go(),
+            Kind::Drive(disk) => disk.let_go(),
+            Kind::Rbd(disk) => disk.let_go(),
+            Kind::Memory(_) | Kind::Null(_) => {}
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::closing::LEAVE_TIMEOUT;
     use crate::backend::open::wait_for_close;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn a_file_takes_its_own_place_and_is_locked_all_the_while() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk");
-        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        let path = disk(&folder);
         let open = |claim, formers: &Formers| Backend::open_after(&path, None, claim, formers);
         let is_free = |claim| open(claim, &Formers::default()).is_ok();
         let writer = Claim::default();
@@ -101,5 +113,56 @@ mod tests {
         assert!(open(writer, &formers).is_err());
         drop(second);
         assert!(is_free(writer));
+    }
+
+    fn disk(folder: &tempfile::TempDir) -> std::path::PathBuf {
+        let path = folder.path().join("disk");
+        File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        path
+    }
+
+    fn open(path: &Path) -> Result<Backend, OpenError> {
+        Backend::open_after(path, None, Claim::default(), &Formers::default())
+    }
+
+    #[test]
+    fn a_disk_that_was_let_go_opens_again_when_its_last_user_drops_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = disk(&folder);
+        let first = open(&path).unwrap();
+        // As another owner's: that is refused at once.
+        let since = Instant::now();
+        let refused = open(&path).unwrap_err().to_string();
+        assert!(refused.contains("already exported"), "{refused}");
+        assert!(since.elapsed() < LEAVE_TIMEOUT);
+        first.let_go();
+        first.let_go();
+        let place = first.place().unwrap();
+        let user = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            drop(first);
+        });
+        let second = open(&path).unwrap();
+        user.join().unwrap();
+        // The one that is there now was not let go.
+        let refused = open(&path).unwrap_err().to_string();
+        assert!(refused.contains("already exported"), "{refused}");
+        drop(second);
+        assert!(wait_for_close(&path, place).is_ok());
+        drop(open(&path).unwrap());
+    }
+
+    #[test]
+    fn a_disk_that_does_not_end_its_commands_is_waited_for_with_a_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = disk(&folder);
+        let first = open(&path).unwrap();
+        first.let_go();
+        let since = Instant::now();
+        let refused = open(&path).unwrap_err().to_string();
+        assert!(refused.contains("has not ended the commands"), "{refused}");
+        assert!(since.elapsed() >= LEAVE_TIMEOUT, "{:?}", since.elapsed());
+        drop(first);
+        drop(open(&path).unwrap());
     }
 }

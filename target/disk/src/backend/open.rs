@@ -25,10 +25,58 @@ pub(super) struct Opened {
     pub(super) direct: bool,
 }
 
+/// Why a disk was not opened.
+pub(super) enum Refusal {
+    /// Something has it for itself alone.
+    InUse(OpenError),
+    Other(OpenError),
+}
+
+impl From<OpenError> for Refusal {
+    fn from(error: OpenError) -> Self {
+        Self::Other(error)
+    }
+}
+
 /// Opens a disk, which may be one of `formers`. Blocks as long as the disk, or its server, takes.
 pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opened, OpenError> {
     let (is_device, place) = check_kind(path)?;
+    open_when_left(path, place, || {
+        open_at(path, is_device, place, claim, formers)
+    })
+}
+
+/// Opens a disk by `open`. If it is in use, and this target has just let it go, it waits until
+/// reactors have ended what they had of it, and tries once more.
+pub(super) fn open_when_left<T>(
+    path: &Path,
+    place: Place,
+    open: impl Fn() -> Result<T, Refusal>,
+) -> Result<T, OpenError> {
+    // Before the first try: what goes during it must be found here or be gone.
+    let is_leaving = closing::is_leaving(place);
     wait_for_close(path, place)?;
+    let opened = match open() {
+        Err(Refusal::InUse(_)) if is_leaving => {
+            if !closing::wait_until_left(place) {
+                return Err(still_in_use(path));
+            }
+            open()
+        }
+        opened => opened,
+    };
+    opened.map_err(|refusal| match refusal {
+        Refusal::InUse(error) | Refusal::Other(error) => error,
+    })
+}
+
+fn open_at(
+    path: &Path,
+    is_device: bool,
+    place: Place,
+    claim: Claim,
+    formers: &Formers,
+) -> Result<Opened, Refusal> {
     // O_EXCL on a block device: refuse one that is mounted or part of another. It
     // would refuse another target, too.
     let is_claimed = is_device && !claim.read_only && !claim.shared;
@@ -36,14 +84,14 @@ pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opene
     let (file, direct) = opened.or_else(|error| {
         let is_busy = is_claimed && error.raw_os_error() == Some(libc::EBUSY);
         let former = is_busy.then(|| formers.claimed(place)).flatten();
-        let former = former.ok_or_else(|| explain_open(path, &error))?;
+        let former = former.ok_or_else(|| refuse_open(path, &error))?;
         let flags = rustix::fs::fcntl_getfl(&former);
         let direct = flags.is_ok_and(|flags| flags.contains(OFlags::DIRECT));
-        Ok::<_, OpenError>((former, direct))
+        Ok::<_, Refusal>((former, direct))
     })?;
     check_expected(path, &file, claim)?;
     if is_device && queue_limits::has_sequential_zones(&file) {
-        return Err(zoned(path));
+        return Err(zoned(path).into());
     }
     if !direct && claim.shared {
         check_coherent(path, &file)?;
@@ -90,6 +138,15 @@ pub(super) fn wait_for_close(path: &Path, place: Place) -> Result<(), OpenError>
          for a disk that hangs, and try again when it has recovered",
         path.display()
     )))
+}
+
+/// This target let it go, and a disk that hangs keeps it open.
+fn still_in_use(path: &Path) -> OpenError {
+    OpenError::new(format!(
+        "{} was removed before, and has not ended the commands that hosts sent it: look in the \
+         kernel's log for a disk that hangs, and try again when it has recovered",
+        path.display()
+    ))
 }
 
 fn zoned(path: &Path) -> OpenError {
@@ -188,6 +245,15 @@ pub(super) fn permission(otherwise: &str) -> String {
     )
 }
 
+/// As [`explain_open`], and whether the disk is in use.
+pub(super) fn refuse_open(path: &Path, error: &io::Error) -> Refusal {
+    let explained = explain_open(path, error);
+    match error.raw_os_error() {
+        Some(libc::EBUSY) => Refusal::InUse(explained),
+        _ => Refusal::Other(explained),
+    }
+}
+
 pub(super) fn explain_open(path: &Path, error: &io::Error) -> OpenError {
     let shown = path.display();
     OpenError::new(match error.raw_os_error() {
@@ -217,7 +283,7 @@ fn lock(
     place: Place,
     claim: Claim,
     formers: &Formers,
-) -> Result<Option<Lock>, OpenError> {
+) -> Result<Option<Lock>, Refusal> {
     let Ok(file) = File::open(path) else {
         return Ok(None);
     };
@@ -227,11 +293,11 @@ fn lock(
     };
     match locked {
         Ok(lock) => Ok(Some(lock)),
-        Err(Errno::WOULDBLOCK) => Err(OpenError::new(format!(
+        Err(Errno::WOULDBLOCK) => Err(Refusal::InUse(OpenError::new(format!(
             "{} is already exported, by another namespace or process: one disk, one writer \
              (or shared = true on both, for two paths to one namespace)",
             path.display()
-        ))),
+        )))),
         // Some network file systems have no locks; that is no reason to refuse.
         Err(_) => Ok(None),
     }

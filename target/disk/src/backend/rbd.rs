@@ -69,6 +69,11 @@ impl RbdDisk {
         })
     }
 
+    /// An open of the same image waits until this one is closed.
+    pub(super) fn let_go(&self) {
+        self.image.let_go();
+    }
+
     /// What it works best in: whole units of its stripes, and discards that do something.
     pub(super) fn preferred(&self) -> Preferred {
         let layout = self.image.layout();

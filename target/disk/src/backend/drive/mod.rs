@@ -111,6 +111,11 @@ impl Drive {
         self.file.former()
     }
 
+    /// An open of the same drive waits until this one is closed.
+    pub(super) fn let_go(&self) {
+        self.file.let_go();
+    }
+
     pub(super) fn geometry(&self) -> Geometry {
         Geometry {
             block_bytes: 1 << self.identified.block_shift,

@@ -10,10 +10,10 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _}
 use std::path::{Path, PathBuf};
 
 use super::identify::{self, Identified, PAGE, Page, Pages};
-use crate::backend::closing::OpenFile;
+use crate::backend::closing::{OpenFile, Place};
 use crate::backend::formers::Formers;
 use crate::backend::lock::Lock;
-use crate::backend::open::{explain_open, permission, wait_for_close};
+use crate::backend::open::{Refusal, explain_open, open_when_left, permission, refuse_open};
 use crate::backend::{Claim, OpenError};
 use crate::nvme::{ADMIN_CMD, Command, GET_NSID};
 
@@ -57,8 +57,19 @@ pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opene
     crate::ring::check_drives().map_err(|error| cannot(path, &error))?;
     let devices = find(path)?;
     let place = (block_number(path, &devices)?, 0);
-    wait_for_close(path, place)?;
-    check_holders(path, &devices)?;
+    open_when_left(path, place, || {
+        open_at(path, &devices, place, claim, formers)
+    })
+}
+
+fn open_at(
+    path: &Path,
+    devices: &Devices,
+    place: Place,
+    claim: Claim,
+    formers: &Formers,
+) -> Result<Opened, Refusal> {
+    check_holders(path, devices)?;
     // Refused while it, or a partition of it, is mounted or part of another.
     let exclusive = File::options()
         .read(true)
@@ -68,7 +79,7 @@ pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opene
         let is_busy = error.raw_os_error() == Some(libc::EBUSY);
         let former = is_busy.then(|| formers.lock(place, claim)).flatten();
         let former = former.and_then(Result::ok);
-        former.ok_or_else(|| explain_open(&devices.block, &error))
+        former.ok_or_else(|| refuse_open(&devices.block, &error))
     })?;
     let file = File::options()
         .read(true)
@@ -81,7 +92,8 @@ pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opene
             "{} and {} are not the same namespace: a drive was replaced meanwhile; try again",
             path.display(),
             devices.block.display()
-        )));
+        ))
+        .into());
     }
     let pages = identify_all(&file, nsid).map_err(|error| explain_identify(path, &error))?;
     let refuse = |why| OpenError::new(format!("{} cannot be exported: {why}", path.display()));
@@ -91,7 +103,8 @@ pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opene
             "{} is write protected: export it read-only, or take the protection away by `nvme \
              set-feature --feature-id=0x84 --value=0`",
             path.display()
-        )));
+        ))
+        .into());
     }
     Ok(Opened {
         file: OpenFile::new(file, Some(claimed), place),
