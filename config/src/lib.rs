@@ -68,7 +68,10 @@ pub use config::{
     PORT_DEFAULT, Pool, PooledFile, Provider, REACTORS_MAX, REFERRALS_MAX, Reactors, Referral,
     Roce, SUBSYSTEMS_MAX, Subsystem, Target,
 };
-pub use edit::{Draft, EditError, LimitsOf, NewLimits, NewListener, NewNamespace, NewSubsystem};
+pub use edit::{
+    Draft, EditError, LimitsOf, NamespaceSettings, NewLimits, NewListener, NewNamespace,
+    NewSubsystem, SeenBy, SubsystemSettings,
+};
 pub use flags::Flags;
 pub use identity::machine;
 pub use nvme_proto::ana::AnaStates;

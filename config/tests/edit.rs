@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_config::{
-    Access, Config, Draft, EditError, Flags, HostList, KeySource, Limits, LimitsOf, NewLimits,
-    NewListener, NewNamespace, NewSubsystem,
+    Access, Config, Draft, EditError, Flags, HostList, KeySource, Limits, LimitsOf,
+    NamespaceSettings, NewLimits, NewListener, NewNamespace, NewSubsystem, SeenBy,
+    SubsystemSettings,
 };
 
 const FILE: &str = r#"# Managed by the storage team.
@@ -372,4 +373,57 @@ fn limits_are_set_one_by_one_and_the_last_one_takes_the_table_with_it() {
         let refused = draft.remove_limits(nqn, &LimitsOf::Namespace(nsid));
         assert!(matches!(refused, Err(EditError::Missing(_))), "{refused:?}");
     }
+}
+
+#[test]
+fn settings_change_alone_and_go_back_to_their_defaults() {
+    let mut draft = Draft::new(FILE).unwrap();
+    let of = |seen_by| NamespaceSettings {
+        write_protection: Some(true),
+        ana_group: Some(3),
+        seen_by: Some(seen_by),
+        ..NamespaceSettings::default()
+    };
+    let hosts = || vec!["nqn.2024-01.com.example:h1".to_owned()];
+    draft
+        .set_namespace(A, 1, &of(SeenBy::Hosts(hosts())))
+        .unwrap();
+    let export = NamespaceSettings {
+        export: Some("null:2MiB".to_owned()),
+        ..NamespaceSettings::default()
+    };
+    draft.set_namespace(B, 1, &export).unwrap();
+    let serial = SubsystemSettings {
+        serial: Some("S1".to_owned()),
+        ..SubsystemSettings::default()
+    };
+    draft.set_subsystem(A, &serial).unwrap();
+    let config = parsed(&draft);
+    let namespace = &config.subsystems[0].namespaces[0];
+    assert!(namespace.write_protection && !namespace.read_only);
+    assert_eq!(namespace.ana_group, 3);
+    assert_eq!(namespace.hosts, listed(&["nqn.2024-01.com.example:h1"]));
+    assert_eq!(config.subsystems[0].serial, "S1");
+    assert_eq!(config.subsystems[0].model, "Cairn");
+    for comment in ["# the first", "# The old disk.", "# eth0"] {
+        assert!(draft.text().contains(comment), "{}", draft.text());
+    }
+    let back = NamespaceSettings {
+        write_protection: Some(false),
+        seen_by: Some(SeenBy::Every),
+        ..NamespaceSettings::default()
+    };
+    draft.set_namespace(A, 1, &back).unwrap();
+    let config = parsed(&draft);
+    let namespace = &config.subsystems[0].namespaces[0];
+    assert!(!namespace.write_protection);
+    assert_eq!(
+        (namespace.ana_group, &namespace.hosts),
+        (3, &Access::AnyHost)
+    );
+    let missing = |error| matches!(error, Err(EditError::Missing(_)));
+    assert!(missing(draft.set_namespace(A, 2, &back)));
+    assert!(missing(
+        draft.set_subsystem("nqn.2024-01.com.example:c", &serial)
+    ));
 }

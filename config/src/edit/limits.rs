@@ -2,7 +2,7 @@
 
 use toml_edit::{InlineTable, Item, Table, TableLike, value};
 
-use super::{Draft, EditError, has_nsid, push, remove, tables, text_of};
+use super::{Draft, EditError, push, remove, tables, text_of};
 
 /// The tables of hosts with limits of their own.
 const LIMITED_HOST: &str = "limited_host";
@@ -83,20 +83,16 @@ impl Draft {
 
     /// The table that has the limits.
     fn limited(&mut self, nqn: &str, of: &LimitsOf) -> Result<&mut Table, EditError> {
+        if let LimitsOf::Namespace(nsid) = of {
+            return self.namespace(nqn, *nsid);
+        }
         let subsystem = self.subsystem(nqn)?;
-        let nsid = match of {
-            LimitsOf::Subsystem | LimitsOf::EachHost => return Ok(subsystem),
-            LimitsOf::Host(host) => {
-                let mut hosts = tables(subsystem, LIMITED_HOST);
-                let known = hosts.find(|table| is_host(table, host));
-                return known.ok_or_else(|| EditError::Missing(no_limits_of(nqn, host)));
-            }
-            LimitsOf::Namespace(nsid) => nsid,
+        let LimitsOf::Host(host) = of else {
+            return Ok(subsystem);
         };
-        let mut namespaces = tables(subsystem, "namespace");
-        let namespace = namespaces.find(|table| has_nsid(table, *nsid));
-        namespace
-            .ok_or_else(|| EditError::Missing(format!("the file has no namespace {nsid} of {nqn}")))
+        let mut hosts = tables(subsystem, LIMITED_HOST);
+        let known = hosts.find(|table| is_host(table, host));
+        known.ok_or_else(|| EditError::Missing(no_limits_of(nqn, host)))
     }
 }
 

@@ -5,6 +5,7 @@ mod hosts;
 mod keys;
 mod limits;
 mod nsids;
+mod settings;
 mod text;
 mod tracked;
 
@@ -16,6 +17,7 @@ use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
 use tracked::Tracked;
 
 pub use limits::{LimitsOf, NewLimits};
+pub use settings::{NamespaceSettings, SeenBy, SubsystemSettings};
 
 /// Why a change cannot be made. The draft is as it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -235,12 +237,7 @@ impl Draft {
         host: &str,
         is_shown: bool,
     ) -> Result<(), EditError> {
-        let namespace =
-            tables(self.subsystem(nqn)?, "namespace").find(|table| has_nsid(table, nsid));
-        let Some(namespace) = namespace else {
-            let message = format!("the file has no namespace {nsid} of {nqn}");
-            return Err(EditError::Missing(message));
-        };
+        let namespace = self.namespace(nqn, nsid)?;
         let hosts = namespace.get_mut("hosts").and_then(Item::as_array_mut);
         let Some(hosts) = hosts else {
             let message = format!(
@@ -267,20 +264,6 @@ impl Draft {
             }
             Some(_) => {}
         }
-        Ok(())
-    }
-
-    /// Gives a namespace another export.
-    ///
-    /// # Errors
-    /// It is not in the file.
-    pub fn set_export(&mut self, nqn: &str, nsid: u32, export: &str) -> Result<(), EditError> {
-        let mut namespaces = tables(self.subsystem(nqn)?, "namespace");
-        let Some(namespace) = namespaces.find(|table| has_nsid(table, nsid)) else {
-            let message = format!("the file has no namespace {nsid} of {nqn}");
-            return Err(EditError::Missing(message));
-        };
-        namespace["export"] = value(export);
         Ok(())
     }
 

@@ -1,0 +1,116 @@
+//! Settings of subsystems and namespaces that are there.
+
+use toml_edit::{Array, Table, value};
+
+use super::{Draft, EditError, has_nsid, tables};
+
+/// Settings of a subsystem. What is not given stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SubsystemSettings {
+    /// SN.
+    pub serial: Option<String>,
+    /// MN.
+    pub model: Option<String>,
+    /// CNTLIDs, such as "1-32767".
+    pub controller_ids: Option<String>,
+}
+
+/// The hosts that see a namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SeenBy {
+    /// Every host of the subsystem.
+    Every,
+    /// These alone.
+    Hosts(Vec<String>),
+}
+
+/// Settings of a namespace. What is not given stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NamespaceSettings {
+    /// What the control socket calls it.
+    pub name: Option<String>,
+    /// What is behind it.
+    pub export: Option<String>,
+    /// Whether writes are refused.
+    pub read_only: Option<bool>,
+    /// Whether hosts may have writes refused.
+    pub write_protection: Option<bool>,
+    /// ANAGRPID.
+    pub ana_group: Option<u32>,
+    /// Who sees it.
+    pub seen_by: Option<SeenBy>,
+}
+
+impl Draft {
+    /// Sets what a subsystem says of itself.
+    ///
+    /// # Errors
+    /// It is not in the file.
+    pub fn set_subsystem(&mut self, nqn: &str, new: &SubsystemSettings) -> Result<(), EditError> {
+        let subsystem = self.subsystem(nqn)?;
+        for (key, text) in [
+            ("serial", &new.serial),
+            ("model", &new.model),
+            ("controller_ids", &new.controller_ids),
+        ] {
+            set_text(subsystem, key, text.as_deref());
+        }
+        Ok(())
+    }
+
+    /// Sets what a namespace is like.
+    ///
+    /// # Errors
+    /// It is not in the file.
+    pub fn set_namespace(
+        &mut self,
+        nqn: &str,
+        nsid: u32,
+        new: &NamespaceSettings,
+    ) -> Result<(), EditError> {
+        let namespace = self.namespace(nqn, nsid)?;
+        set_text(namespace, "name", new.name.as_deref());
+        set_text(namespace, "export", new.export.as_deref());
+        for (key, is_so) in [
+            ("read_only", new.read_only),
+            ("write_protection", new.write_protection),
+        ] {
+            match is_so {
+                Some(true) => namespace[key] = value(true),
+                Some(false) => drop(namespace.remove(key)),
+                None => {}
+            }
+        }
+        if let Some(group) = new.ana_group {
+            namespace["ana_group"] = value(i64::from(group));
+        }
+        match &new.seen_by {
+            Some(SeenBy::Every) => drop(namespace.remove("hosts")),
+            Some(SeenBy::Hosts(hosts)) => namespace["hosts"] = value(Array::from_iter(hosts)),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Gives a namespace another export.
+    ///
+    /// # Errors
+    /// It is not in the file.
+    pub fn set_export(&mut self, nqn: &str, nsid: u32, export: &str) -> Result<(), EditError> {
+        self.namespace(nqn, nsid)?["export"] = value(export);
+        Ok(())
+    }
+
+    pub(super) fn namespace(&mut self, nqn: &str, nsid: u32) -> Result<&mut Table, EditError> {
+        let mut namespaces = tables(self.subsystem(nqn)?, "namespace");
+        let found = namespaces.find(|table| has_nsid(table, nsid));
+        found
+            .ok_or_else(|| EditError::Missing(format!("the file has no namespace {nsid} of {nqn}")))
+    }
+}
+
+fn set_text(table: &mut Table, key: &str, text: Option<&str>) {
+    if let Some(text) = text {
+        table[key] = value(text);
+    }
+}
