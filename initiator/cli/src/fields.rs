@@ -89,6 +89,11 @@ pub(super) const HEX: &[&str] = &[
     "nsattr",
     "critical_warning",
     "status_field",
+    "cap",
+    "version",
+    "cc",
+    "csts",
+    "effects",
     "acs",
     "iocs",
 ];

@@ -6,35 +6,12 @@ use nvme_proto::wire::identify::{
 };
 use uuid::Uuid;
 
-use super::bit_fields::{self, Field};
+use super::bit_fields::{self, Detail};
 use super::discover::ascii;
-use super::fields::{line, with_fields};
+use super::fields::with_fields;
 use super::session::{Session, namespace, text};
 use super::{Controller, Result};
 use cairn_bench::object::Object;
-
-/// How much of it is said.
-#[derive(Debug, Clone, Copy, Args)]
-struct Detail {
-    /// Explain the bits of each field; of no effect on JSON
-    #[arg(short = 'H', long)]
-    human_readable: bool,
-}
-
-impl Detail {
-    /// The members as lines, the bits of `fields` below theirs if that was asked for.
-    fn lines(self, object: &Object, width: usize, fields: &[Field]) -> String {
-        let mut out = String::new();
-        for (key, value) in object.values() {
-            out += &line(key, value, " : ", width);
-            let field = fields.iter().find(|field| field.key == key);
-            if let (true, Some(field), Some(value)) = (self.human_readable, field, value.as_u64()) {
-                out += &field.explain(value);
-            }
-        }
-        out
-    }
-}
 
 #[derive(Debug, Args)]
 pub(super) struct IdCtrl {

@@ -91,21 +91,21 @@ enum Command {
     /// Shows the SMART log
     #[command(after_help = "EXAMPLE:\n  cairn-initiator smart-log -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk -o json")]
-    SmartLog(nvme_names::Named),
+    SmartLog(nvme_names::Detailed),
     /// Shows the error log
     #[command(after_help = "EXAMPLE:\n  cairn-initiator error-log -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk")]
-    ErrorLog(nvme_names::Named),
+    ErrorLog(nvme_names::Detailed),
     /// Shows the firmware log
     #[command(after_help = "EXAMPLE:\n  cairn-initiator fw-log -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk")]
-    FwLog(nvme_names::Named),
+    FwLog(nvme_names::Detailed),
     /// Lists the commands that a controller supports, and what they may change
     #[command(
         after_help = "EXAMPLE:\n  cairn-initiator effects-log -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk"
     )]
-    EffectsLog(nvme_names::Named),
+    EffectsLog(nvme_names::Detailed),
     /// Shows the ANA groups, their states and their namespaces
     #[command(after_help = "EXAMPLE:\n  cairn-initiator ana-log -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk")]
@@ -123,8 +123,8 @@ enum Command {
     NsDescs(nvme_names::NsDescs),
     /// Shows a controller's properties
     #[command(after_help = "EXAMPLE:\n  cairn-initiator show-regs -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk")]
-    ShowRegs(nvme_names::Named),
+                            nqn.2024-01.com.example:disk -H")]
+    ShowRegs(nvme_names::Detailed),
     /// Shows a feature's value
     #[command(
         after_help = "EXAMPLE:\n  cairn-initiator get-feature -a 192.0.2.1 -n \

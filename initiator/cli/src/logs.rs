@@ -4,8 +4,8 @@ use clap::Args;
 use nvme_proto::wire::log::{ErrorEntry, FirmwareSlotLog, LogPage, SmartLog};
 use nvme_proto::wire::{FromBytes, NSID_ALL};
 
+use super::bit_fields::{Detail, LOGS};
 use super::discover::ascii;
-use super::fields::lines;
 use super::fields::with_fields;
 use super::output::{hexdump, print_bytes};
 use super::session::{Session, text};
@@ -48,6 +48,8 @@ pub(super) struct GetLog {
     #[arg(short = 'b', long)]
     raw_binary: bool,
     #[command(flatten)]
+    detail: Detail,
+    #[command(flatten)]
     controller: Controller,
 }
 
@@ -70,7 +72,7 @@ fn parse_page(text: &str) -> Result<LogPage> {
 
 impl GetLog {
     /// All of this page.
-    pub(super) fn of(log_id: LogPage, controller: Controller) -> Self {
+    pub(super) fn of(log_id: LogPage, detail: Detail, controller: Controller) -> Self {
         Self {
             log_id,
             log_len: None,
@@ -78,6 +80,7 @@ impl GetLog {
             log_entries: None,
             rae: false,
             raw_binary: false,
+            detail,
             controller,
         }
     }
@@ -158,7 +161,7 @@ impl GetLog {
         self.controller.output.show(&object, |object| {
             format!(
                 "Smart Log for NVME controller:{NSID_ALL:08x}\n{}",
-                lines(object, " : ", 40)
+                self.detail.lines(object, 40, LOGS)
             )
         });
     }
@@ -173,7 +176,10 @@ impl GetLog {
             let mut out = format!("Error Log Entries, {} of them:\n", entries.len());
             for (at, entry) in entries.iter().enumerate() {
                 if entry.error_count.get() != 0 {
-                    out += &format!(" Entry[{at:>2}]\n{}", lines(&error(entry), " : ", 20));
+                    out += &format!(
+                        " Entry[{at:>2}]\n{}",
+                        self.detail.lines(&error(entry), 20, LOGS)
+                    );
                 }
             }
             if entries.iter().all(|entry| entry.error_count.get() == 0) {
@@ -192,7 +198,7 @@ impl GetLog {
                 slots = slots.with(&format!("Firmware Rev Slot {}", at + 1), text);
             }
         }
-        let lines = lines(&slots, " : ", 28);
+        let lines = self.detail.lines(&slots, 28, LOGS);
         let object = Object::new().with_object("firmware", slots);
         self.controller
             .output

@@ -11,6 +11,7 @@ use nvme_proto::wire::property::{Cap, Cc, Csts, Vs, offset};
 use nvme_proto::wire::{AdminOpcode, FromBytes, Nqn, NvmOpcode, U32};
 use uuid::Uuid;
 
+use super::bit_fields::{Detail, EFFECTS, REGISTERS};
 use super::discover::ascii;
 use super::logs::GetLog;
 use super::output::table;
@@ -18,17 +19,19 @@ use super::session::{Session, namespace, text};
 use super::{Controller, Result};
 use cairn_bench::object::Object;
 
-/// A log page by its own name.
+/// What has bits to explain.
 #[derive(Debug, Args)]
-pub(super) struct Named {
+pub(super) struct Detailed {
+    #[command(flatten)]
+    detail: Detail,
     #[command(flatten)]
     controller: Controller,
 }
 
-impl Named {
-    /// As `get-log` shows the page.
+impl Detailed {
+    /// A log page by its own name, as `get-log` shows it.
     pub(super) fn run(self, page: LogPage) -> Result<()> {
-        GetLog::of(page, self.controller).run()
+        GetLog::of(page, self.detail, self.controller).run()
     }
 
     /// Each command that the controller supports, and what it may change.
@@ -42,13 +45,61 @@ impl Named {
         let io = supported("io", &log.iocs, |opcode| NvmOpcode(opcode).to_string());
         let all: Vec<Effect> = admin.chain(io).collect();
         let object = Object::new().with_list("commands", all.iter().map(Effect::object));
+        let detail = self.detail;
         self.controller.output.show(&object, |_| {
+            if detail.human_readable {
+                let each = all
+                    .iter()
+                    .map(|one| detail.lines(&one.object(), 7, EFFECTS));
+                return each.collect::<Vec<_>>().join("\n");
+            }
             let head = ["Set", "Opcode", "Command", "Effects", "May change"];
             table(head, all.iter().map(Effect::cells))
         });
         Ok(())
     }
 
+    /// The properties that a controller over fabrics has.
+    pub(super) fn show_regs(&self) -> Result<()> {
+        let mut host = Session::new(&self.controller.address)?.connect(0)?;
+        let cap = Cap(host.wide_property(offset::CAP).map_err(text)?);
+        let vs = Vs(host.property(offset::VS).map_err(text)?);
+        let cc = Cc(host.property(offset::CC).map_err(text)?);
+        let csts = Csts(host.property(offset::CSTS).map_err(text)?);
+        host.shutdown().map_err(text)?;
+        let object = Object::new()
+            .with("cap", cap.0)
+            .with("version", vs.0)
+            .with("cc", cc.0)
+            .with("csts", csts.0);
+        let detail = self.detail;
+        self.controller.output.show(&object, |object| {
+            if detail.human_readable {
+                return detail.lines(object, 8, REGISTERS);
+            }
+            format!(
+                "cap     : {:x}\n  MQES {} (commands of a queue), CQR {}, TO {} (units of 500 ms), CSS {:#x}, MPSMIN {}, MPSMAX {}\n\
+                 version : {:x}\n  NVMe {}.{}.{}\n\
+                 cc      : {:x}\n  EN {}, CSS {}, MPS {}, AMS {}, SHN {}, IOSQES {}, IOCQES {}\n\
+                 csts    : {:x}\n  RDY {}, CFS {}, SHST {}, NSSRO {}, PP {}\n",
+                cap.0, u32::from(cap.mqes()) + 1, u8::from(cap.cqr()), cap.to(), cap.css(), cap.mpsmin(), cap.mpsmax(),
+                vs.0, vs.mjr(), vs.mnr(), vs.ter(),
+                cc.0, u8::from(cc.en()), cc.css(), cc.mps(), cc.ams(), cc.shn(), cc.iosqes(), cc.iocqes(),
+                csts.0, u8::from(csts.rdy()), u8::from(csts.cfs()), csts.shst(), u8::from(csts.nssro()), u8::from(csts.pp()),
+            )
+        });
+        Ok(())
+    }
+}
+
+/// What has none.
+#[derive(Debug, Args)]
+pub(super) struct Named {
+    #[command(flatten)]
+    controller: Controller,
+}
+
+impl Named {
     /// The groups, their states, and their namespaces.
     pub(super) fn ana(&self) -> Result<()> {
         let mut host = Session::new(&self.controller.address)?.connect(0)?;
@@ -142,34 +193,6 @@ impl Named {
                 out += "the target has no subsystem for this host\n";
             }
             out
-        });
-        Ok(())
-    }
-
-    /// The properties that a controller over fabrics has.
-    pub(super) fn show_regs(&self) -> Result<()> {
-        let mut host = Session::new(&self.controller.address)?.connect(0)?;
-        let cap = Cap(host.wide_property(offset::CAP).map_err(text)?);
-        let vs = Vs(host.property(offset::VS).map_err(text)?);
-        let cc = Cc(host.property(offset::CC).map_err(text)?);
-        let csts = Csts(host.property(offset::CSTS).map_err(text)?);
-        host.shutdown().map_err(text)?;
-        let object = Object::new()
-            .with("cap", cap.0)
-            .with("version", vs.0)
-            .with("cc", cc.0)
-            .with("csts", csts.0);
-        self.controller.output.show(&object, |_| {
-            format!(
-                "cap     : {:x}\n  MQES {} (commands of a queue), CQR {}, TO {} (units of 500 ms), CSS {:#x}, MPSMIN {}, MPSMAX {}\n\
-                 version : {:x}\n  NVMe {}.{}.{}\n\
-                 cc      : {:x}\n  EN {}, CSS {}, MPS {}, AMS {}, SHN {}, IOSQES {}, IOCQES {}\n\
-                 csts    : {:x}\n  RDY {}, CFS {}, SHST {}, NSSRO {}, PP {}\n",
-                cap.0, u32::from(cap.mqes()) + 1, u8::from(cap.cqr()), cap.to(), cap.css(), cap.mpsmin(), cap.mpsmax(),
-                vs.0, vs.mjr(), vs.mnr(), vs.ter(),
-                cc.0, u8::from(cc.en()), cc.css(), cc.mps(), cc.ams(), cc.shn(), cc.iosqes(), cc.iocqes(),
-                csts.0, u8::from(csts.rdy()), u8::from(csts.cfs()), csts.shst(), u8::from(csts.nssro()), u8::from(csts.pp()),
-            )
         });
         Ok(())
     }

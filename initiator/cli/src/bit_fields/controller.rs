@@ -369,7 +369,7 @@ const REQUIRED_ENTRY: Part = number(3, 0, |power| {
     format!("required entry: {} bytes", 1u64 << power)
 });
 
-fn version(value: u64) -> String {
+pub(super) fn version(value: u64) -> String {
     let version = Vs(value as u32);
     format!("NVMe {}.{}.{}", version.mjr(), version.mnr(), version.ter())
 }

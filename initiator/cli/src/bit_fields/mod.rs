@@ -1,13 +1,46 @@
-//! What the bits of Identify fields mean: `-H` of `id-ctrl` and `id-ns`.
+//! What the bits of fields mean: `-H` of `id-ctrl`, `id-ns`, `show-regs` and logs.
 //!
 //! A table has the fields, a field has its parts, and each part is a line as nvme-cli has it:
 //! `  [high:low] : value`, a tab, the meaning.
 
 mod controller;
+mod logs;
 mod namespace;
+mod registers;
+
+use clap::Args;
+
+use cairn_bench::object::Object;
+
+use super::fields::line;
 
 pub(super) use controller::CONTROLLER;
+pub(super) use logs::{EFFECTS, LOGS};
 pub(super) use namespace::NAMESPACE;
+pub(super) use registers::REGISTERS;
+
+/// How much of it is said.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Detail {
+    /// Explain the bits of each field; of no effect on JSON
+    #[arg(short = 'H', long)]
+    pub(super) human_readable: bool,
+}
+
+impl Detail {
+    /// The members as lines, the bits of `fields` below theirs if that was asked for.
+    pub(super) fn lines(self, object: &Object, width: usize, fields: &[Field]) -> String {
+        let mut out = String::new();
+        for (key, value) in object.values() {
+            out += &line(key, value, " : ", width);
+            let field = fields.iter().find(|field| field.key == key);
+            if let (true, Some(field), Some(value)) = (self.human_readable, field, value.as_u64()) {
+                out += &field.explain(value);
+            }
+        }
+        out
+    }
+}
 
 /// A field by its key in the JSON of nvme-cli.
 pub(super) struct Field {
@@ -119,7 +152,9 @@ mod tests {
 
     #[test]
     fn parts_are_within_their_field_and_do_not_overlap() {
-        for field in CONTROLLER.iter().chain(NAMESPACE) {
+        let logs = LOGS.iter().chain(EFFECTS);
+        let all = CONTROLLER.iter().chain(NAMESPACE).chain(logs);
+        for field in all.chain(REGISTERS) {
             let mut above = field.bits;
             for Part { high, low, meaning } in field.parts {
                 assert!(low <= high && *high < above, "{} [{high}:{low}]", field.key);
@@ -200,6 +235,49 @@ mod tests {
                 "flbas",
                 0x23,
                 "[6:5] : 0x1\tLBA format, upper bits: 1\n",
+            ),
+            (
+                REGISTERS,
+                "cap",
+                0x0000_0820_0f00_007f,
+                "[31:24] : 0xf\tlongest time to get ready: 7500 ms\n",
+            ),
+            (
+                REGISTERS,
+                "cap",
+                0x0000_0820_0f00_007f,
+                "[15:0] : 0x7f\tentries of a queue: up to 128\n",
+            ),
+            (
+                REGISTERS,
+                "cc",
+                0x0046_4061,
+                "[6:4] : 0x6\tI/O command sets: all that are supported\n",
+            ),
+            (REGISTERS, "csts", 9, "[3:2] : 0x2\tshutdown: complete\n"),
+            (
+                LOGS,
+                "status_field",
+                0x4002,
+                "[10:0] : 0x2\tInvalid Field in Command (0/02h)\n",
+            ),
+            (
+                LOGS,
+                "parm_error_location",
+                0x0328,
+                "byte 40 and bit 3 of the command\n",
+            ),
+            (
+                LOGS,
+                "Active Firmware Slot (afi)",
+                0x21,
+                "[6:4] : 0x2\tslot after the next reset: 2\n",
+            ),
+            (
+                EFFECTS,
+                "effects",
+                0x0002_0003,
+                "[18:16] : 0x2\tcommands at a time: one of all namespaces\n",
             ),
             (
                 NAMESPACE,
