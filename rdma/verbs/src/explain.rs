@@ -1,7 +1,7 @@
 //! OS errors into errors that say what to do.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use cairn_rdma::FabricError;
 use cairn_rdma::error::permission;
@@ -77,6 +77,10 @@ pub(crate) fn bind(address: SocketAddr, error: io::Error) -> FabricError {
     match error.raw_os_error() {
         Some(libc::EADDRINUSE) => FabricError::AddressInUse { address },
         Some(libc::ENODEV) => no_device(address.ip()),
+        // The kernel says the same if another listener has the port at all addresses.
+        Some(libc::EADDRNOTAVAIL) if UdpSocket::bind((address.ip(), 0)).is_ok() => {
+            FabricError::AddressInUse { address }
+        }
         Some(libc::EADDRNOTAVAIL) => FabricError::NoDevice {
             address: address.ip(),
             remedy: "no network interface of this machine has that address; \
@@ -181,6 +185,16 @@ mod tests {
         for part in ["72 MiB", "8 MiB", "rxe0", "LimitMEMLOCK"] {
             assert!(error.contains(part), "{part} is not in: {error}");
         }
+    }
+
+    #[test]
+    fn an_address_that_is_there_is_in_use_and_another_one_is_not_there() {
+        let of = |ip: &str| {
+            let address = SocketAddr::new(ip.parse().unwrap(), 4420);
+            bind(address, errno(libc::EADDRNOTAVAIL))
+        };
+        assert!(matches!(of("127.0.0.1"), FabricError::AddressInUse { .. }));
+        assert!(matches!(of("192.0.2.77"), FabricError::NoDevice { .. }));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use cairn_rdma::{Device, FabricError, ListenOptions, Listener, Provider, Sink};
 
-use crate::cm::{Channel, Id};
+use crate::cm::{Channel, Id, LISTENING};
 use crate::devices::Devices;
 use crate::explain;
 use crate::library::Library;
@@ -41,6 +41,16 @@ impl VerbsProvider {
         Ok(Self {
             devices: Arc::new(Devices::new(library)),
         })
+    }
+
+    /// Whether a listener could have this address: binds it, and gives it back at once. No host can connect
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// As those of [`listen`](Provider::listen).
+    pub fn check_free(&self, address: SocketAddr) -> Result<(), FabricError> {
+        let channel = Channel::new(self.devices.library())?;
+        Id::new(&channel, LISTENING)?.bind(address)
     }
 }
 
