@@ -183,10 +183,11 @@ impl Drop for Opened {
             close(files, leaves);
             return;
         }
-        if leaves {
-            state().left(files.place);
-        }
+        let place = files.place;
         files.close();
+        if leaves {
+            state().left(place);
+        }
     }
 }
 
