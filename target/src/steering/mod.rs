@@ -26,6 +26,7 @@ use cairn_control::{BindError, Bound, Handler, Patience};
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use source::Source;
+pub(crate) use spdk::saved;
 
 use crate::logging::LogFilter;
 use crate::server::Companion;

@@ -349,6 +349,103 @@ fn what_spdk_saved_becomes_a_configuration() {
     assert_eq!(notes.lines().count(), 7, "{notes}");
 }
 
+/// All that SPDK has a counterpart of.
+const FOR_SPDK: &str = "[[listener]]\naddress = \"192.0.2.1\"\n\n[[listener.ana_group]]\nid = 3\n\
+    state = \"non-optimized\"\n\n[[listener]]\naddress = \"192.0.2.2\"\nport = 4421\n\n\
+    [[referral]]\naddress = \"192.0.2.9\"\n\n[[key]]\nname = \"one\"\npath = \"/etc/one.key\"\n\n\
+    [[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nserial = \"S1\"\nmodel = \"M1\"\n\
+    controller_ids = \"1-100\"\n\
+    allowed_hosts = [\"nqn.2024-01.com.example:h\", \"nqn.2024-01.com.example:i\"]\n\n\
+    [[subsystem.host]]\nnqn = \"nqn.2024-01.com.example:h\"\ndhchap_key = \"key:one\"\n\n\
+    [[subsystem.namespace]]\nnsid = 1\nname = \"Malloc7\"\nexport = \"mem:1MiB\"\nblock_size = 4096\n\
+    uuid = \"26ffc8ce-73b4-321d-9685-7d7a9872c460\"\nlimits = { iops = 2000, read = \"3MiB\" }\n\n\
+    [[subsystem.namespace]]\nnsid = 2\nname = \"aio\"\nexport = \"/srv/disk.img\"\nblock_size = 512\n\
+    uuid = \"26ffc8ce-73b4-321d-9685-7d7a9872c461\"\nread_only = true\nana_group = 3\n\
+    nguid = \"5b722b05e9b6542dba8062010b57775d\"\nhosts = [\"nqn.2024-01.com.example:h\"]\n\n\
+    [[subsystem]]\nnqn = \"nqn.2024-01.com.example:b\"\nserial = \"S2\"\nallow_any_host = true\n\n\
+    [[subsystem.namespace]]\nnsid = 5\nname = \"null\"\nexport = \"null:8MiB\"\nblock_size = 512\n\n\
+    [[subsystem.namespace]]\nnsid = 6\nname = \"image\"\nexport = \"rbd:pool/image\"\nread_only = true\n\
+    uuid = \"26ffc8ce-73b4-321d-9685-7d7a9872c462\"\nhosts = []\n";
+
+#[test]
+fn what_is_exported_for_spdk_is_imported_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = written(&folder, "target.toml", FOR_SPDK);
+    let (code, exported, notes) = say(&["export", "spdk"], &file);
+    assert_eq!((code, notes.as_str()), (Some(0), ""));
+    let saved = written(&folder, "spdk.json", &exported);
+    let (code, text, notes) = say(&["import", "spdk"], &saved);
+    assert_eq!((code, notes.as_str()), (Some(0), ""), "{text}");
+    assert_eq!(parse(&text), parse(FOR_SPDK), "{text}");
+    // And what was imported is exported as it was.
+    let again = written(&folder, "again.toml", &text);
+    assert_eq!(
+        say(&["export", "spdk"], &again),
+        (Some(0), exported, String::new())
+    );
+}
+
+#[test]
+fn what_spdk_does_not_have_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let toml = "[marking]\nrules = [\"tclass=104,dst_ip=192.0.2.0/24\"]\n\n\
+        [[listener]]\naddress = \"192.0.2.1\"\ndscp = 24\nport_id = 7\nana = \"persistent-loss\"\n\n\
+        [[host_group]]\nname = \"g\"\nhosts = [\"nqn.2024-01.com.example:h\"]\n\n\
+        [[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nallowed_hosts = [\"@g\"]\n\
+        dhchap_key = \"/etc/others.key\"\nlimits = { iops = 5 }\n\n\
+        [[subsystem.namespace]]\nnsid = 1\nexport = \"/srv/disk.img\"\nshared = true\n\
+        limits = { iops = 1500 }\n\n\
+        [[subsystem.namespace]]\nnsid = 2\nexport = \"/dev/ng0n1\"\n\n\
+        [[subsystem.namespace]]\nnsid = 3\nexport = \"mem:1MiB\"\nread_only = true\n\n\
+        [[subsystem.namespace]]\nnsid = 4\nexport = \"rbd:pool/image@snap\"\n\n\
+        [[subsystem.namespace]]\nnsid = 5\nexport = \"dir:/srv/disks\"\n\n\
+        [[subsystem]]\nnqn = \"nqn.2024-01.com.example:b\"\nallow_any_host = true\n\
+        dhchap_key = \"credential:b\"\n";
+    let file = written(&folder, "target.toml", toml);
+    let (code, exported, notes) = say(&["export", "spdk"], &file);
+    assert_eq!(code, Some(0), "{notes}");
+    for part in [
+        "[marking] has no counterpart",
+        "192.0.2.1:4420: tos has no counterpart",
+        "192.0.2.1:4420: port_id",
+        "persistent-loss",
+        "[[host_group]]",
+        "subsystem nqn.2024-01.com.example:a: limits has no counterpart",
+        "namespace 1 of nqn.2024-01.com.example:a: shared",
+        "namespace 1 of nqn.2024-01.com.example:a: its limits are rounded up",
+        "namespace 1 of nqn.2024-01.com.example:a: its block_size",
+        "namespace 1 of nqn.2024-01.com.example:a: its uuid",
+        "namespace 2 of nqn.2024-01.com.example:a is left out: SPDK takes an NVMe drive",
+        "namespace 3 of nqn.2024-01.com.example:a is left out: SPDK would let hosts write",
+        "namespace 4 of nqn.2024-01.com.example:a is left out: SPDK has no namespaces of pools",
+        "namespace 5 of nqn.2024-01.com.example:a is left out: SPDK exports no directories",
+        "subsystem nqn.2024-01.com.example:b: the keys of its hosts are left out",
+    ] {
+        assert!(notes.contains(part), "{part:?} in\n{notes}");
+    }
+    assert_eq!(notes.lines().count(), 15, "{notes}");
+    let exported: Value = serde_json::from_str(&exported).unwrap();
+    let of = |part: usize, method: &str| {
+        let requests = exported["subsystems"][part]["config"].as_array().unwrap();
+        let all = requests
+            .iter()
+            .filter(|request| request["method"] == method);
+        all.map(|request| request["params"].clone())
+            .collect::<Vec<_>>()
+    };
+    // A file of a key gets a name, and each host of the list the key of all.
+    let keys = of(0, "keyring_file_add_key");
+    assert_eq!(keys, [json!({"name": "key0", "path": "/etc/others.key"})]);
+    let host = json!({
+        "nqn": "nqn.2024-01.com.example:a", "host": "nqn.2024-01.com.example:h", "dhchap_key": "key0",
+    });
+    assert_eq!(of(2, "nvmf_subsystem_add_host"), [host]);
+    let disk =
+        json!({"name": "Aio0", "filename": "/srv/disk.img", "block_size": 512, "readonly": false});
+    assert_eq!(of(1, "bdev_aio_create"), [disk]);
+    assert_eq!(of(1, "bdev_set_qos_limit")[0]["rw_ios_per_sec"], 1500);
+}
+
 #[test]
 fn what_is_no_saved_configuration_is_refused() {
     let folder = tempfile::tempdir().unwrap();

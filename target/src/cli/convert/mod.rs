@@ -1,10 +1,11 @@
-//! Configurations of other targets become one of Cairn's, and one of Cairn's becomes nvmet's.
+//! Configurations of other targets become one of Cairn's, and one of Cairn's becomes theirs.
 //!
 //! What has no counterpart is left out and named, never guessed.
 
 mod nvmet;
 mod nvmet_saved;
 mod spdk;
+mod spdk_saved;
 
 use std::path::{Path, PathBuf};
 
@@ -34,6 +35,11 @@ pub(super) enum Import {
 pub(super) enum Export {
     /// Prints a configuration file as JSON that `nvmetcli restore` reads
     Nvmet {
+        /// The configuration file
+        file: PathBuf,
+    },
+    /// Prints a configuration file as JSON that `rpc.py load_config` reads
+    Spdk {
         /// The configuration file
         file: PathBuf,
     },
@@ -100,9 +106,12 @@ pub(super) fn import(import: &Import) -> Result<(), String> {
 }
 
 pub(super) fn export(export: &Export) -> Result<(), String> {
-    let Export::Nvmet { file } = export;
+    let (Export::Nvmet { file } | Export::Spdk { file }) = export;
     let config = Config::from_file(file, &Flags::default()).map_err(|error| error.to_string())?;
-    let converted = nvmet_saved::export(&config);
+    let converted = match export {
+        Export::Nvmet { .. } => nvmet_saved::export(&config),
+        Export::Spdk { .. } => spdk_saved::export(&config),
+    };
     report(&converted.notes);
     print_line(&converted.text);
     Ok(())

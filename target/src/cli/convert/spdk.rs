@@ -77,10 +77,13 @@ impl Import {
             }
             // Cairn always has what they ask for.
             "bdev_wait_for_examine" | "framework_start_init" | "framework_wait_init" => {}
+            "nvmf_set_config" if is_empty(params) => {}
             "nvmf_create_transport" if is_rdma(params) => {
-                self.notes.add(
-                    "nvmf_create_transport: queue depth and sizes: those of [target] are used",
-                );
+                if params.as_object().is_some_and(|params| params.len() > 1) {
+                    self.notes.add(
+                        "nvmf_create_transport: queue depth and sizes: those of [target] are used",
+                    );
+                }
             }
             other => self.notes.add(format!("{other} has no counterpart")),
         }
@@ -112,6 +115,7 @@ impl Import {
             "num_blocks",
             "filename",
             "readonly",
+            "read_only",
             "uuid",
             "pool_name",
             "rbd_name",
@@ -132,7 +136,8 @@ impl Import {
             uuid: identity(&params["uuid"]),
             // What is behind an image has blocks of its own.
             block_size: block_size.filter(|_| method != "bdev_rbd_create"),
-            read_only: params["readonly"].as_bool() == Some(true),
+            // Files have the one, and images the other.
+            read_only: params["readonly"] == true || params["read_only"] == true,
             ..NewNamespace::default()
         };
         self.disks.insert(name, disk);
@@ -317,6 +322,10 @@ impl Import {
             self.draft.add_referral(at, name.as_deref());
         }
     }
+}
+
+fn is_empty(params: &Value) -> bool {
+    params.as_object().is_some_and(serde_json::Map::is_empty)
 }
 
 fn is_rdma(of: &Value) -> bool {

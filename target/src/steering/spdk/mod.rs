@@ -10,7 +10,7 @@ mod process;
 mod qos;
 mod reactors;
 mod referrals;
-mod saved;
+pub(crate) mod saved;
 mod unheeded;
 mod views;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cairn_config::{Access, Backing, Config, Listener, Namespace};
+use cairn_config::{Access, Backing, Config, Limits, Listener, Namespace};
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub(super) fn config(
     disks: &BTreeMap<String, Disk>,
 ) -> Option<Value> {
     match name {
-        "keyring" => Some(keyring::saved(&picture.config)),
+        "keyring" => Some(keyring(&picture.config)),
         "bdev" => Some(all_bdevs(picture, disks)),
         "nvmf" => Some(nvmf(&picture.config)),
         _ => None,
@@ -36,7 +36,7 @@ pub(super) fn config(
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "json! stands in the call")]
-fn request(method: &str, params: Value) -> Value {
+pub(crate) fn request(method: &str, params: Value) -> Value {
     json!({"method": method, "params": params})
 }
 
@@ -46,7 +46,7 @@ fn all_bdevs(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Value {
         .exports()
         .map(|export| {
             let name = views::bdev_name(export.config);
-            let limits = limits(&name, qos::of_namespace(&export.config.limits));
+            let limits = limits(&name, &export.config.limits);
             (name, (of_export(export.config, &export.entry), limits))
         })
         .collect();
@@ -54,7 +54,7 @@ fn all_bdevs(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Value {
         let of_disk = || {
             (
                 of_disk(name, disk),
-                limits(name, qos::of_disk(&disk.limits)),
+                qos_request(name, qos::of_disk(&disk.limits)),
             )
         };
         all.entry(name.clone()).or_insert_with(of_disk);
@@ -98,8 +98,12 @@ fn of_export(
     }
 }
 
-/// The request that sets limits, if there are any.
-fn limits(name: &str, mut limits: Value) -> Option<Value> {
+/// The request that sets the limits of a namespace, if it has any.
+pub(crate) fn limits(name: &str, limits: &Limits) -> Option<Value> {
+    qos_request(name, qos::of_namespace(limits))
+}
+
+fn qos_request(name: &str, mut limits: Value) -> Option<Value> {
     let mut all = limits.as_object()?.values();
     let any = all.any(|limit| limit.as_u64() != Some(0));
     limits["name"] = json!(name);
@@ -128,7 +132,13 @@ fn of_disk(name: &str, disk: &Disk) -> Value {
     request(method, params)
 }
 
-fn nvmf(config: &Config) -> Value {
+/// Requests that make the keyring.
+pub(crate) fn keyring(config: &Config) -> Value {
+    keyring::saved(config)
+}
+
+/// Requests that make subsystems, namespaces and listeners, once their disks are there.
+pub(crate) fn nvmf(config: &Config) -> Value {
     let mut all = vec![
         request("nvmf_set_config", json!({})),
         request("nvmf_create_transport", json!({"trtype": "RDMA"})),

@@ -1,0 +1,336 @@
+//! A configuration as requests that make it at a target of SPDK, in the form in which its rpc.py saves one.
+//!
+//! A copy of the configuration is made to fit first: what SPDK does not have leaves it and is named, and what SPDK
+//! requires a name for gets one. Then it is written as the control socket writes the one in force.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use cairn_config::{
+    Backing, BlockSize, Config, DHCHAP_GROUPS, DHCHAP_HASHES, KeySource, Keys, Listener, NamedKey,
+    Namespace, Nqn, Subsystem,
+};
+use cairn_rdma::PKey;
+use cairn_rdma::marking::Rules;
+use nvme_proto::limits::ANA_GROUPS_MAX;
+use nvme_proto::wire::log::AnaState;
+use serde_json::{Value, json};
+
+use super::{Converted, Notes};
+use crate::steering::saved::{keyring, limits, nvmf, request};
+
+/// SPDK rounds limits up to whole thousands of commands, and to MiB.
+const IOS_UNIT: u64 = 1000;
+const BYTES_UNIT: u64 = 1 << 20;
+
+pub(super) fn export(config: &Config) -> Converted {
+    let mut notes = Notes::default();
+    let config = fitted(&mut notes, config);
+    let namespaces = config.subsystems.iter().flat_map(|one| &one.namespaces);
+    let disks: Vec<Value> = namespaces.clone().map(disk).collect();
+    let limits = namespaces.filter_map(|one| limits(one.name.as_deref()?, &one.limits));
+    let bdevs: Vec<Value> = disks.into_iter().chain(limits).collect();
+    let saved = json!({"subsystems": [
+        {"subsystem": "keyring", "config": keyring(&config)},
+        {"subsystem": "bdev", "config": bdevs},
+        {"subsystem": "nvmf", "config": nvmf(&config)},
+    ]});
+    Converted {
+        text: format!("{saved:#}"),
+        notes: notes.0,
+    }
+}
+
+/// What of it SPDK has.
+fn fitted(notes: &mut Notes, config: &Config) -> Config {
+    let mut config = config.clone();
+    for (part, is_set) in [
+        ("[marking]", *config.marking != Rules::default()),
+        (
+            "discovery_nqn",
+            config.target.discovery_nqn != Nqn::discovery(),
+        ),
+        ("[metrics]", config.metrics.listen.is_some()),
+        ("[audit]", config.audit != cairn_config::Audit::default()),
+    ] {
+        if is_set {
+            notes.add(format!("{part} has no counterpart"));
+        }
+    }
+    if !config.host_groups.is_empty() {
+        notes.add("[[host_group]] has no counterpart: the hosts of groups are listed one by one");
+    }
+    for (listener, port_id) in config.listeners.iter().zip(1..) {
+        look_at_listener(notes, listener, port_id);
+    }
+    let mut names = Names::of(&config);
+    let mut keys = std::mem::take(&mut config.keys);
+    for subsystem in &mut config.subsystems {
+        look_at_subsystem(notes, subsystem);
+        let nqn = subsystem.nqn;
+        fit_keys(notes, subsystem, &mut keys);
+        subsystem.namespaces.retain_mut(|namespace| {
+            let what = format!("namespace {} of {nqn}", namespace.nsid);
+            let fits = fit_namespace(notes, &what, namespace);
+            if fits {
+                names.give(namespace);
+            }
+            fits
+        });
+    }
+    config.keys = keys;
+    config
+}
+
+fn look_at_listener(notes: &mut Notes, listener: &Listener, port_id: u16) {
+    let what = format!("listener {}", listener.socket_address());
+    for (key, is_set) in [
+        ("allowed_addresses", listener.allowed_addresses.is_some()),
+        ("tos", listener.traffic_class.is_some()),
+        ("hop_limit", listener.hop_limit.is_some()),
+        ("pkey", listener.pkey != PKey::default()),
+        ("port_id", listener.port_id != port_id),
+    ] {
+        if is_set {
+            notes.add(format!("{what}: {key} has no counterpart"));
+        }
+    }
+    let is_known = |state| {
+        [
+            AnaState::OPTIMIZED,
+            AnaState::NON_OPTIMIZED,
+            AnaState::INACCESSIBLE,
+        ]
+        .contains(&state)
+    };
+    if (1..=ANA_GROUPS_MAX).any(|group| !is_known(listener.ana.get(group))) {
+        notes.add(format!(
+            "{what}: the ANA states persistent-loss and change have no counterpart: inaccessible is written"
+        ));
+    }
+}
+
+fn look_at_subsystem(notes: &mut Notes, subsystem: &Subsystem) {
+    let keys = &subsystem.authentication;
+    let none = cairn_config::Limits::default();
+    for (key, is_set) in [
+        ("limits", subsystem.limits != none),
+        ("limits_per_host", subsystem.limits_per_host != none),
+        ("limited_host", !subsystem.limits_of_hosts.is_empty()),
+        ("dhchap_hashes", keys.hashes != DHCHAP_HASHES),
+        ("dhchap_groups", keys.groups != DHCHAP_GROUPS),
+    ] {
+        if is_set {
+            notes.add(format!(
+                "subsystem {}: {key} has no counterpart",
+                subsystem.nqn
+            ));
+        }
+    }
+    for pool in &subsystem.pools {
+        notes.add(format!(
+            "namespace {} of {} is left out: SPDK exports no directories",
+            pool.like.nsid, subsystem.nqn
+        ));
+    }
+}
+
+/// Keys of SPDK are files with a name in the keyring, one for each host.
+fn fit_keys(notes: &mut Notes, subsystem: &mut Subsystem, keyring: &mut Vec<NamedKey>) {
+    let nqn = subsystem.nqn;
+    let mut left_out = |who: &str, why: &str| {
+        notes.add(format!(
+            "subsystem {nqn}: the keys of {who} are left out, and without them hosts connect unauthenticated: {why}"
+        ));
+    };
+    let no_file = "SPDK reads keys from files, and these are systemd's";
+    let keys = &mut subsystem.authentication;
+    keys.hosts.retain_mut(|(host, of_host)| {
+        let fits = name_keys(of_host, keyring);
+        if !fits {
+            left_out(&format!("host {host}"), no_file);
+        }
+        fits
+    });
+    let Some(mut others) = keys.others.take() else {
+        return;
+    };
+    let has_list = subsystem.access.list().is_some();
+    if has_list && name_keys(&mut others, keyring) {
+        keys.others = Some(others);
+    } else {
+        let no_list = "SPDK gives keys to hosts that are listed alone";
+        left_out("its hosts", if has_list { no_file } else { no_list });
+    }
+}
+
+/// `false`: one is in no file.
+fn name_keys(keys: &mut Keys, keyring: &mut Vec<NamedKey>) -> bool {
+    let mut all = std::iter::once(&mut keys.host).chain(&mut keys.controller);
+    all.all(|source| {
+        let path = match source {
+            KeySource::Named(_) => return true,
+            KeySource::Credential(_) => return false,
+            KeySource::File(path) => std::mem::take(path),
+        };
+        *source = KeySource::Named(in_keyring(keyring, path));
+        true
+    })
+}
+
+/// The key of the keyring with this path, which is added if there is none.
+fn in_keyring(keyring: &mut Vec<NamedKey>, path: PathBuf) -> NamedKey {
+    let known = keyring
+        .iter()
+        .find(|key| key.path == path && !key.is_removed);
+    if let Some(known) = known {
+        return known.clone();
+    }
+    let names = (0..).map(|number| format!("key{number}"));
+    let mut free = names.filter(|name| keyring.iter().all(|key| key.name != *name));
+    let key = NamedKey {
+        name: free.next().expect("there is no end of numbers"),
+        path,
+        is_removed: false,
+    };
+    keyring.push(key.clone());
+    key
+}
+
+/// `false`: it is left out.
+fn fit_namespace(notes: &mut Notes, what: &str, namespace: &mut Namespace) -> bool {
+    if let Some(why) = why_left_out(namespace) {
+        notes.add(format!("{what} is left out: {why}"));
+        return false;
+    }
+    for (key, is_set) in [
+        ("write_protection", namespace.write_protection),
+        ("shared", namespace.shared),
+        ("burst_ms", namespace.limits.burst.is_some()),
+    ] {
+        if is_set {
+            notes.add(format!("{what}: {key} has no counterpart"));
+        }
+    }
+    let limits = &namespace.limits;
+    let is_odd =
+        |limit: Option<u64>, unit: u64| limit.is_some_and(|limit| !limit.is_multiple_of(unit));
+    let bytes = [limits.read, limits.write, limits.total];
+    if is_odd(limits.iops, IOS_UNIT) || bytes.into_iter().any(|limit| is_odd(limit, BYTES_UNIT)) {
+        notes.add(format!(
+            "{what}: its limits are rounded up to whole thousands of commands and MiB"
+        ));
+    }
+    match &namespace.backing {
+        Backing::Disk(path) if namespace.block_size.is_none() && !is_device(path) => {
+            namespace.block_size = Some(BlockSize::B512);
+            notes.add(format!(
+                "{what}: its block_size is the file's own, and SPDK requires one: 512 is written; cairn-target \
+                 namespace list shows what hosts see"
+            ));
+        }
+        Backing::Rbd(image)
+            if image.conf.is_some() || image.keyring.is_some() || !image.options.is_empty() =>
+        {
+            notes.add(format!(
+                "{what}: conf, keyring and options of ceph are left out: see bdev_rbd_create"
+            ));
+        }
+        _ => {}
+    }
+    let has_own = matches!(namespace.backing, Backing::Disk(_) | Backing::Rbd(_));
+    if has_own && namespace.uuid.is_none() {
+        notes.add(format!(
+            "{what}: its uuid is the disk's own, and SPDK makes another: cairn-target namespace list shows it"
+        ));
+    }
+    true
+}
+
+fn why_left_out(namespace: &Namespace) -> Option<&'static str> {
+    match &namespace.backing {
+        Backing::Memory { .. } | Backing::Null { .. } if namespace.read_only => {
+            Some("SPDK would let hosts write to it")
+        }
+        Backing::Disk(path) if is_device(path) && is_generic(path) => Some(
+            "SPDK takes an NVMe drive from the kernel, by its PCI address: see bdev_nvme_attach_controller",
+        ),
+        Backing::Rbd(image) if image.namespace.is_some() || image.snapshot.is_some() => {
+            Some("SPDK has no namespaces of pools, and no snapshots of images")
+        }
+        _ => None,
+    }
+}
+
+/// The character device of a drive.
+fn is_generic(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with("ng"))
+}
+
+/// SPDK finds the block size of a device by itself.
+fn is_device(path: &Path) -> bool {
+    path.starts_with("/dev")
+}
+
+/// Names of disks, each of which is given once.
+struct Names(HashSet<String>);
+
+impl Names {
+    /// Those that namespaces have.
+    fn of(config: &Config) -> Self {
+        let all = config.subsystems.iter().flat_map(|one| &one.namespaces);
+        Self(all.filter_map(|one| one.name.clone()).collect())
+    }
+
+    /// Gives a disk a name that has none.
+    fn give(&mut self, namespace: &mut Namespace) {
+        if namespace.name.is_some() {
+            return;
+        }
+        let kind = match namespace.backing {
+            Backing::Memory { .. } => "Malloc",
+            Backing::Null { .. } => "Null",
+            Backing::Disk(_) => "Aio",
+            Backing::Rbd(_) => "Rbd",
+        };
+        let mut names = (0..).map(|number| format!("{kind}{number}"));
+        let free = names.find(|name| self.0.insert(name.clone()));
+        namespace.name = free;
+    }
+}
+
+fn disk(namespace: &Namespace) -> Value {
+    let name = &namespace.name;
+    let bytes_of_block = namespace.block_size.map(BlockSize::bytes);
+    let sized = |bytes: u64| {
+        let block_size = bytes_of_block.unwrap_or(512);
+        json!({"name": name, "num_blocks": bytes / u64::from(block_size), "block_size": block_size})
+    };
+    let (method, mut params) = match &namespace.backing {
+        Backing::Memory { bytes } => ("bdev_malloc_create", sized(*bytes)),
+        Backing::Null { bytes } => ("bdev_null_create", sized(*bytes)),
+        Backing::Disk(path) => {
+            let mut params =
+                json!({"name": name, "filename": path, "readonly": namespace.read_only});
+            if let Some(bytes) = bytes_of_block {
+                params["block_size"] = json!(bytes);
+            }
+            ("bdev_aio_create", params)
+        }
+        Backing::Rbd(image) => {
+            let mut params = json!({
+                "name": name, "pool_name": image.pool, "rbd_name": image.image,
+                "block_size": bytes_of_block.unwrap_or(512), "read_only": namespace.read_only,
+            });
+            if let Some(user) = &image.user {
+                params["user_id"] = json!(user);
+            }
+            ("bdev_rbd_create", params)
+        }
+    };
+    if let Some(uuid) = namespace.uuid {
+        params["uuid"] = json!(uuid.to_string());
+    }
+    request(method, params)
+}
