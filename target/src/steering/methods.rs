@@ -22,7 +22,7 @@ use crate::logging::LogFilter;
 use crate::server::{Handle, Picture};
 
 /// All methods of this page, sorted.
-pub(super) const NAMES: [&str; 32] = [
+pub(super) const NAMES: [&str; 38] = [
     "cairn_config_get",
     "cairn_connection_list",
     "cairn_connection_remove",
@@ -36,6 +36,7 @@ pub(super) const NAMES: [&str; 32] = [
     "cairn_host_key_list",
     "cairn_host_key_remove",
     "cairn_host_key_set",
+    "cairn_host_list",
     "cairn_host_remove",
     "cairn_limit_list",
     "cairn_limit_remove",
@@ -49,11 +50,16 @@ pub(super) const NAMES: [&str; 32] = [
     "cairn_namespace_add",
     "cairn_namespace_list",
     "cairn_namespace_remove",
+    "cairn_namespace_set",
+    "cairn_referral_add",
+    "cairn_referral_list",
+    "cairn_referral_remove",
     "cairn_reload",
     "cairn_status",
     "cairn_subsystem_add",
     "cairn_subsystem_list",
     "cairn_subsystem_remove",
+    "cairn_subsystem_set",
     "rpc_get_methods",
 ];
 
@@ -314,7 +320,8 @@ impl Methods {
                 })
                 .await
             }
-            _ => self.key_methods(method, params).await,
+            _ if method.starts_with("cairn_host_key_") => self.key_methods(method, params).await,
+            _ => self.setting_methods(method, params).await,
         }
     }
 

@@ -16,6 +16,7 @@ mod notices;
 mod parameters;
 mod pools;
 mod refused;
+mod settings;
 mod source;
 mod spdk;
 mod views;

@@ -32,6 +32,16 @@ pub(super) struct SubsystemAdd {
     pub(super) hosts: Vec<String>,
 }
 
+/// Settings of a subsystem.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SubsystemSet {
+    pub(super) nqn: String,
+    pub(super) serial: Option<String>,
+    pub(super) model: Option<String>,
+    pub(super) controller_ids: Option<String>,
+}
+
 /// A subsystem.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -58,6 +68,33 @@ pub(super) struct NamespaceAdd {
     pub(super) shared: bool,
     pub(super) ana_group: Option<u32>,
     pub(super) hosts: Option<Vec<String>>,
+}
+
+/// Settings of a namespace.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NamespaceSet {
+    pub(super) nqn: String,
+    pub(super) nsid: u32,
+    pub(super) name: Option<String>,
+    pub(super) export: Option<String>,
+    pub(super) read_only: Option<bool>,
+    pub(super) write_protection: Option<bool>,
+    pub(super) ana_group: Option<u32>,
+    /// The hosts that see it.
+    pub(super) hosts: Option<Vec<String>>,
+    /// Whether every host of the subsystem sees it, in place of those.
+    #[serde(default)]
+    pub(super) every_host: bool,
+}
+
+/// Another discovery service.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReferralTo {
+    pub(super) address: IpAddr,
+    pub(super) port: Option<u16>,
+    pub(super) nqn: Option<String>,
 }
 
 /// A namespace.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cairn_config::{Access, Config, HostList, Nqn};
+use cairn_control::Error;
+use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use super::changes::Facts;
@@ -108,6 +110,62 @@ fn single<'a>(config: &'a Config, list: &'a HostList) -> Vec<&'a str> {
 /// Names of its groups.
 fn groups(list: &HostList) -> Vec<&str> {
     list.groups.iter().map(|name| &**name).collect()
+}
+
+/// The hosts that a subsystem lists, and which group each is of. `None`: there is no such subsystem.
+pub(super) fn hosts(picture: &Picture, nqn: &str) -> Option<Value> {
+    let config = &picture.config;
+    let mut subsystems = config.subsystems.iter();
+    let subsystem = subsystems.find(|one| one.nqn.raw() == nqn)?;
+    let mut shared = picture.subsystems.iter();
+    let shared = shared.find(|(other, _)| *other == subsystem.nqn);
+    let mut controllers: BTreeMap<String, usize> = BTreeMap::new();
+    for controller in shared.map_or(Vec::new(), |(_, shared)| shared.view().controllers) {
+        *controllers.entry(controller.host_nqn).or_default() += 1;
+    }
+    let keys = &subsystem.authentication;
+    let has_key =
+        |host: &Nqn| keys.others.is_some() || keys.hosts.iter().any(|(other, _)| other == host);
+    let mut rows = Vec::new();
+    let mut add = |host: &Nqn, group: Option<&str>| {
+        rows.push(json!({
+            "host": host.raw(),
+            "group": group,
+            "authenticates": has_key(host),
+            "controllers": controllers.get(&host.to_string()).copied().unwrap_or(0),
+        }));
+    };
+    if let Some(list) = subsystem.access.list() {
+        for host in list.single(&config.host_groups) {
+            add(host, None);
+        }
+        for name in &list.groups {
+            let group = config.host_groups.iter().find(|group| group.name == *name);
+            for host in group.into_iter().flat_map(|group| group.hosts.iter()) {
+                add(host, Some(name));
+            }
+        }
+    }
+    Some(json!({
+        "allow_any_host": subsystem.access == Access::AnyHost,
+        "hosts": rows,
+    }))
+}
+
+pub(super) fn no_subsystem(nqn: &str) -> Error {
+    Error::errno(Errno::NOENT, format!("there is no subsystem {nqn}"))
+}
+
+/// Where hosts are referred to.
+pub(super) fn referrals(config: &Config) -> Value {
+    let referrals = config.referrals.iter().map(|referral| {
+        json!({
+            "address": referral.address.ip(),
+            "port": referral.address.port(),
+            "nqn": referral.nqn.raw(),
+        })
+    });
+    referrals.collect()
 }
 
 /// The groups of hosts, and how many lists name each.

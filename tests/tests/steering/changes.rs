@@ -317,3 +317,217 @@ fn a_reload_answers_what_waits_for_the_next_start() {
     );
     assert_eq!(reload(before), json!([]));
 }
+
+/// `cairn-target namespace set`: what a reload changes live, and the file says it.
+#[test]
+fn a_namespace_is_set_while_a_host_is_connected() {
+    let target = Steered::start();
+    target.done(
+        "cairn_namespace_add",
+        json!({"nqn": NQN, "export": "null:1MiB", "nsid": 2}),
+    );
+    let mut host = target.connect("one");
+    assert_eq!(nsids(&mut host), [1, 2]);
+    let set = |args: &[&str]| {
+        let said = target.command(&[&["namespace", "set", NQN, "2"], args].concat());
+        let text = String::from_utf8(said.stderr).unwrap();
+        (said.status.success(), text)
+    };
+    let listed = || {
+        let all = target.done("cairn_namespace_list", json!({}));
+        all.as_array()
+            .unwrap()
+            .iter()
+            .find(|one| one["nsid"] == 2)
+            .unwrap()
+            .clone()
+    };
+    assert!(
+        set(&[
+            "--name",
+            "second",
+            "--ana-group",
+            "3",
+            "--write-protection",
+            "on"
+        ])
+        .0
+    );
+    assert!(set(&["--export", "null:2MiB"]).0);
+    let now = listed();
+    assert_eq!(
+        (&now["name"], &now["ana_group"], &now["bytes"]),
+        (&json!("second"), &json!(3), &json!(2 << 20))
+    );
+    let lines = "nsid = 2\nexport = \"null:2MiB\"\nname = \"second\"\nwrite_protection = true\nana_group = 3\n";
+    assert!(target.text().ends_with(lines), "{}", target.text());
+    assert!(set(&["--no-host", "--write-protection", "off"]).0);
+    assert_eq!(nsids(&mut host), [1]);
+    assert!(!target.text().contains("write_protection"));
+    let name = cairn_tests::harness::host_nqn("one");
+    assert!(set(&["--host", name.raw()]).0);
+    assert_eq!(nsids(&mut host), [1, 2]);
+    assert_eq!(listed()["hosts"], json!([name.raw()]));
+    assert!(set(&["--every-host"]).0);
+    assert_eq!(listed()["hosts"], Value::Null);
+    // Read only is another disk to the host, which sees first that the former one is gone.
+    assert!(set(&["--read-only", "on"]).0);
+    assert_eq!(listed()["read_only"], true);
+    let before = target.text();
+    for (args, said) in [
+        (&["--ana-group", "999"][..], "999"),
+        (&["--export", "/no/such/disk"], "does not exist"),
+        (&["--host", "a", "--every-host"], "cannot be used with"),
+        (&[], "required"),
+    ] {
+        let (done, text) = set(args);
+        assert!(!done && text.contains(said), "{args:?}: {text}");
+    }
+    let none = json!({"nqn": NQN, "nsid": 9, "name": "x"});
+    assert_eq!(target.refused("cairn_namespace_set", none), ENOENT);
+    let both = json!({"nqn": NQN, "nsid": 2, "hosts": [], "every_host": true});
+    assert_eq!(target.refused("cairn_namespace_set", both), INVALID_PARAMS);
+    assert_eq!(
+        target.refused("cairn_namespace_set", json!({"nqn": NQN, "nsid": 2})),
+        INVALID_PARAMS
+    );
+    assert_eq!(target.text(), before);
+}
+
+/// What hosts have seen of a subsystem stays until the next start, as at a reload.
+#[test]
+fn a_subsystem_is_set_for_the_next_start() {
+    let mut target = Steered::start();
+    let serial = |target: &Steered| {
+        let sn = target.connect("one").identity().sn;
+        String::from_utf8(sn.to_vec())
+            .unwrap()
+            .trim_end()
+            .to_owned()
+    };
+    let before = serial(&target);
+    let said = target.command(&[
+        "subsystem",
+        "set",
+        NQN,
+        "--serial",
+        "S2",
+        "--controller-ids",
+        "5-9",
+    ]);
+    let text = String::from_utf8(said.stdout).unwrap();
+    assert!(said.status.success());
+    let waits =
+        format!("takes effect at the next start: serial, model and controller_ids of {NQN}\n");
+    assert_eq!(text, waits);
+    assert_eq!(serial(&target), before);
+    let status = target.done("cairn_status", json!({}));
+    assert_eq!(status["at_next_start"].as_array().unwrap().len(), 1);
+    // What was is what the target has: nothing waits.
+    let back = json!({"nqn": NQN, "serial": before, "controller_ids": "1-65519"});
+    assert_eq!(
+        target.done("cairn_subsystem_set", back),
+        json!({"at_next_start": []})
+    );
+    target.done("cairn_subsystem_set", json!({"nqn": NQN, "serial": "S3"}));
+    target.crash();
+    assert_eq!(serial(&target), "S3");
+    for (params, code) in [
+        (json!({"nqn": NQN}), INVALID_PARAMS),
+        (
+            json!({"nqn": NQN, "serial": "much longer than 20 characters"}),
+            INVALID_PARAMS,
+        ),
+        (json!({"nqn": NQN, "controller_ids": "9-5"}), INVALID_PARAMS),
+        (
+            json!({"nqn": "nqn.2024-01.com.example:none", "serial": "S"}),
+            ENOENT,
+        ),
+    ] {
+        assert_eq!(
+            target.refused("cairn_subsystem_set", params.clone()),
+            code,
+            "{params}"
+        );
+    }
+}
+
+#[test]
+fn the_hosts_of_a_subsystem_are_listed() {
+    let target = Steered::start();
+    let other = "nqn.2024-01.com.example:other";
+    let [single, grouped] = ["single", "grouped"].map(cairn_tests::harness::host_nqn);
+    target.done(
+        "cairn_host_group_add",
+        json!({"name": "g", "hosts": [grouped.raw()]}),
+    );
+    target.done(
+        "cairn_subsystem_add",
+        json!({"nqn": other, "hosts": [single.raw(), "@g"]}),
+    );
+    let mut options = target.options("grouped");
+    options.subnqn = cairn_tests::harness::nqn(other);
+    let host = Host::connect(&Soft::default(), options).unwrap();
+    let row = |host: &str, group: Option<&str>, controllers: u32| json!({"host": host, "group": group, "authenticates": false, "controllers": controllers});
+    let hosts = json!([row(single.raw(), None, 0), row(grouped.raw(), Some("g"), 1)]);
+    assert_eq!(
+        target.done("cairn_host_list", json!({"nqn": other})),
+        json!({"allow_any_host": false, "hosts": hosts})
+    );
+    drop(host);
+    let shown = |nqn: &str| {
+        let said = target.command(&["host", "list", nqn]);
+        assert!(said.status.success());
+        String::from_utf8(said.stdout).unwrap()
+    };
+    let table = shown(other);
+    assert!(
+        table.starts_with("HOST ") && table.contains(single.raw()),
+        "{table}"
+    );
+    assert!(shown(NQN).contains("Every host may connect"));
+    let none = json!({"nqn": "nqn.2024-01.com.example:none"});
+    assert_eq!(target.refused("cairn_host_list", none), ENOENT);
+}
+
+#[test]
+fn referrals_come_and_go() {
+    let target = Steered::start();
+    let before = target.text();
+    let run = |args: &[&str]| {
+        let said = target.command(&[&["referral"], args].concat());
+        let text = String::from_utf8(said.stdout).unwrap();
+        (said.status.success(), text)
+    };
+    assert_eq!(
+        run(&["add", "192.0.2.9", "--port", "4421"]),
+        (true, String::new())
+    );
+    assert_eq!(
+        target.done(
+            "cairn_referral_add",
+            json!({"address": "192.0.2.9", "port": 4421})
+        ),
+        false
+    );
+    assert!(
+        target
+            .text()
+            .contains("[[referral]]\naddress = \"192.0.2.9\"\nport = 4421\n")
+    );
+    let own = "nqn.2024-01.com.example:discovery";
+    assert!(run(&["add", "2001:db8::1", "--nqn", own]).0);
+    let all = json!([
+        {"address": "192.0.2.9", "port": 4421, "nqn": "nqn.2014-08.org.nvmexpress.discovery"},
+        {"address": "2001:db8::1", "port": 4420, "nqn": own},
+    ]);
+    assert_eq!(target.done("cairn_referral_list", json!({})), all);
+    let (_, json) = run(&["list", "-o", "json"]);
+    assert_eq!(serde_json::from_str::<Value>(&json).unwrap(), all);
+    assert!(run(&["list"]).1.starts_with("ADDRESS "));
+    assert!(run(&["remove", "192.0.2.9", "--port", "4421"]).0);
+    assert!(run(&["remove", "2001:db8::1", "--nqn", own]).0);
+    assert_eq!(target.text(), before);
+    let gone = json!({"address": "192.0.2.9", "port": 4421});
+    assert_eq!(target.refused("cairn_referral_remove", gone), ENOENT);
+}

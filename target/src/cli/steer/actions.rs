@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 
 use super::At;
 
@@ -36,6 +36,23 @@ pub(crate) enum SubsystemAction {
     Remove {
         /// Its name
         nqn: String,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Sets what is given, and says what of it takes effect at the next start
+    #[command(group = clap::ArgGroup::new("setting").required(true).multiple(true))]
+    Set {
+        /// Its name
+        nqn: String,
+        /// Serial number
+        #[arg(long, group = "setting")]
+        serial: Option<String>,
+        /// Model
+        #[arg(long, group = "setting")]
+        model: Option<String>,
+        /// Controller ids that it gives out, such as 1-32767
+        #[arg(long, value_name = "FIRST-LAST", group = "setting")]
+        controller_ids: Option<String>,
         #[command(flatten)]
         at: At,
     },
@@ -91,6 +108,49 @@ pub(crate) enum NamespaceAction {
         #[command(flatten)]
         at: At,
     },
+    /// Sets what is given; the rest stays
+    Set(NamespaceSet),
+}
+
+/// What a namespace is to be like.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("setting").required(true).multiple(true))]
+pub(crate) struct NamespaceSet {
+    /// The subsystem
+    pub(super) nqn: String,
+    /// Its number
+    pub(super) nsid: u32,
+    /// Name of the disk at the control socket
+    #[arg(long, group = "setting")]
+    pub(super) name: Option<String>,
+    /// Another disk, or the same null disk with another size. Hosts that are connected first see that the
+    /// former disk is gone, but for a null disk
+    #[arg(
+        long,
+        group = "setting",
+        value_name = "PATH|rbd:POOL/IMAGE|mem:SIZE|null:SIZE"
+    )]
+    pub(super) export: Option<String>,
+    /// Whether to refuse writes. Hosts that are connected first see that the former disk is gone
+    #[arg(long, group = "setting", value_name = "on|off", value_parser = on_or_off)]
+    pub(super) read_only: Option<bool>,
+    /// Whether hosts may protect it from writes
+    #[arg(long, group = "setting", value_name = "on|off", value_parser = on_or_off)]
+    pub(super) write_protection: Option<bool>,
+    /// Its ANA group
+    #[arg(long, group = "setting", value_name = "ID")]
+    pub(super) ana_group: Option<u32>,
+    /// A host that sees it, or @GROUP, in place of those that do; repeatable
+    #[arg(long, groups = ["setting", "seen_by"], value_name = "NQN")]
+    pub(super) host: Option<Vec<String>>,
+    /// Show it to no host
+    #[arg(long, groups = ["setting", "seen_by"])]
+    pub(super) no_host: bool,
+    /// Show it to every host of the subsystem
+    #[arg(long, groups = ["setting", "seen_by"])]
+    pub(super) every_host: bool,
+    #[command(flatten)]
+    pub(super) at: At,
 }
 
 #[derive(Debug, Subcommand)]
@@ -142,7 +202,46 @@ pub(crate) enum ListenerAction {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum ReferralAction {
+    /// Lists them
+    List(At),
+    /// Refers hosts that ask for discovery to one more service
+    Add {
+        /// Its address
+        address: IpAddr,
+        /// Port; 4420 if not given
+        #[arg(long)]
+        port: Option<u16>,
+        /// Its name, if it has one of its own
+        #[arg(long)]
+        nqn: Option<String>,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Refers hosts to one no longer
+    Remove {
+        /// Its address
+        address: IpAddr,
+        /// Port; 4420 if not given
+        #[arg(long)]
+        port: Option<u16>,
+        /// Its name, if it has one of its own
+        #[arg(long)]
+        nqn: Option<String>,
+        #[command(flatten)]
+        at: At,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum HostAction {
+    /// Lists the hosts that may connect to a subsystem, and how many controllers each has
+    List {
+        /// The subsystem
+        nqn: String,
+        #[command(flatten)]
+        at: At,
+    },
     /// Lets a host connect
     Add {
         /// The subsystem

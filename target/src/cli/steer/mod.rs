@@ -1,6 +1,7 @@
 //! Commands that steer a running target, by its control socket.
 
 mod actions;
+mod hosts;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -13,9 +14,10 @@ use serde_json::{Map, Value, json};
 
 use super::{print_line, tables};
 use actions::{
-    ConfigAction, ConnectionsAction, GroupAction, HostAction, KeyAction, LimitAction,
-    ListenerAction, NamespaceAction, SubsystemAction,
+    ConfigAction, ConnectionsAction, HostAction, LimitAction, ListenerAction, NamespaceAction,
+    NamespaceSet, ReferralAction, SubsystemAction,
 };
+use hosts::{HOSTS, of_host, of_referral};
 
 /// For a disk that is slow to open, and a control plane with much to do.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -27,12 +29,12 @@ pub(super) enum Steer {
     Status(At),
     /// Has a running target read its configuration again, and reports the result
     Reload(At),
-    /// Shows, adds and removes subsystems of a running target
+    /// Shows, adds, removes and sets subsystems of a running target
     Subsystem {
         #[command(subcommand)]
         action: SubsystemAction,
     },
-    /// Shows, adds and removes namespaces of a running target
+    /// Shows, adds, removes and sets namespaces of a running target
     Namespace {
         #[command(subcommand)]
         action: NamespaceAction,
@@ -42,10 +44,15 @@ pub(super) enum Steer {
         #[command(subcommand)]
         action: ListenerAction,
     },
-    /// Sets which hosts may connect to a running target, and the groups of hosts
+    /// Shows and sets which hosts may connect to a running target, and the groups of hosts
     Host {
         #[command(subcommand)]
         action: HostAction,
+    },
+    /// Shows, adds and removes discovery services that a running target refers hosts to
+    Referral {
+        #[command(subcommand)]
+        action: ReferralAction,
     },
     /// Shows, sets and removes limits on what hosts take of a running target's namespaces
     Limit {
@@ -123,6 +130,10 @@ enum Look {
     /// Rows of these columns.
     Rows(&'static [(&'static str, &'static str)]),
     Status,
+    /// What of it takes effect at the next start, if anything does.
+    Waiting,
+    /// What hosts of a subsystem are like.
+    Hosts,
     Config,
     /// Text as it is.
     Text,
@@ -149,18 +160,6 @@ const NAMESPACES: Look = Look::Rows(&[
     ("UUID", "uuid"),
     ("FAILED", "failed"),
     ("FILE DELETED", "deleted"),
-]);
-const HOST_GROUPS: Look = Look::Rows(&[
-    ("NAME", "name"),
-    ("NAMED BY LISTS", "lists"),
-    ("HOSTS", "hosts"),
-]);
-const HOST_KEYS: Look = Look::Rows(&[
-    ("NQN", "nqn"),
-    ("HOST", "host"),
-    ("KEY", "dhchap_key"),
-    ("CONTROLLER'S KEY", "dhchap_ctrl_key"),
-    ("REMOVED", "removed"),
 ]);
 const LIMITS: Look = Look::Rows(&[
     ("NQN", "nqn"),
@@ -255,6 +254,17 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
             }
             text
         }
+        (_, Look::Waiting) => match waiting(&answer) {
+            Some(text) => text,
+            None => return Ok(()),
+        },
+        (_, Look::Hosts) => {
+            let mut text = tables::table(&answer["hosts"], HOSTS);
+            if answer["allow_any_host"] == true {
+                text += "\n\nEvery host may connect.";
+            }
+            text
+        }
         (_, Look::Config) => answer["text"]
             .as_str()
             .unwrap_or_default()
@@ -266,6 +276,13 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
     };
     print_line(&text);
     Ok(())
+}
+
+fn waiting(answer: &Value) -> Option<String> {
+    let parts = answer["at_next_start"].as_array()?;
+    let parts: Vec<&str> = parts.iter().filter_map(Value::as_str).collect();
+    let text = format!("takes effect at the next start: {}", parts.join(", "));
+    (!parts.is_empty()).then_some(text)
 }
 
 const MISSING: &[(&str, &str)] = &[
@@ -287,6 +304,7 @@ fn asked(steer: &Steer) -> Asked<'_> {
         Steer::Namespace { action } => of_namespace(action),
         Steer::Listener { action } => of_listener(action),
         Steer::Host { action } => of_host(action),
+        Steer::Referral { action } => of_referral(action),
         Steer::Limit { action } => of_limit(action),
         Steer::Connections { action } => match action {
             ConnectionsAction::List(at) => Asked::list(at, "cairn_connection_list", CONNECTIONS),
@@ -352,6 +370,20 @@ fn of_subsystem(action: &SubsystemAction) -> Asked<'_> {
         SubsystemAction::Remove { nqn, at } => {
             Asked::deed(at, "cairn_subsystem_remove", json!({"nqn": nqn}))
         }
+        SubsystemAction::Set {
+            nqn,
+            serial,
+            model,
+            controller_ids,
+            at,
+        } => {
+            let params = json!({
+                "nqn": nqn, "serial": serial, "model": model, "controller_ids": controller_ids,
+            });
+            let deed = Asked::deed(at, "cairn_subsystem_set", params);
+            let look = Look::Waiting;
+            Asked { look, ..deed }
+        }
     }
 }
 
@@ -391,7 +423,23 @@ fn of_namespace(action: &NamespaceAction) -> Asked<'_> {
             let params = json!({"nqn": nqn, "nsid": nsid});
             Asked::deed(at, "cairn_namespace_remove", params)
         }
+        NamespaceAction::Set(set) => of_setting(set),
     }
+}
+
+fn of_setting(set: &NamespaceSet) -> Asked<'_> {
+    let params = json!({
+        "nqn": set.nqn,
+        "nsid": set.nsid,
+        "name": set.name,
+        "export": set.export.as_deref().map(absolute),
+        "read_only": set.read_only,
+        "write_protection": set.write_protection,
+        "ana_group": set.ana_group,
+        "hosts": set.host.clone().or(set.no_host.then(Vec::new)),
+        "every_host": set.every_host,
+    });
+    Asked::deed(&set.at, "cairn_namespace_set", params)
 }
 
 fn of_listener(action: &ListenerAction) -> Asked<'_> {
@@ -426,77 +474,6 @@ fn of_listener(action: &ListenerAction) -> Asked<'_> {
             Asked::deed(at, "cairn_listener_set", params)
         }
     }
-}
-
-fn of_host(action: &HostAction) -> Asked<'_> {
-    match action {
-        HostAction::Add { nqn, host, at } => {
-            Asked::deed(at, "cairn_host_add", json!({"nqn": nqn, "host": host}))
-        }
-        HostAction::Remove { nqn, host, at } => {
-            Asked::deed(at, "cairn_host_remove", json!({"nqn": nqn, "host": host}))
-        }
-        HostAction::Any { nqn, allow, at } => {
-            Asked::deed(at, "cairn_host_any", json!({"nqn": nqn, "allow": allow}))
-        }
-        HostAction::Group { action } => of_group(action),
-        HostAction::Key { action } => of_key(action),
-    }
-}
-
-fn of_key(action: &KeyAction) -> Asked<'_> {
-    match action {
-        KeyAction::Show { nqn, host, at } => {
-            let asked = Asked::deed(at, "cairn_host_key_list", json!({"nqn": nqn, "host": host}));
-            Asked {
-                look: HOST_KEYS,
-                ..asked
-            }
-        }
-        KeyAction::Set {
-            nqn,
-            host,
-            key,
-            ctrl_key,
-            at,
-        } => {
-            let params = json!({
-                "nqn": nqn,
-                "host": host,
-                "dhchap_key": key_file(key),
-                "dhchap_ctrl_key": ctrl_key.as_deref().map(key_file),
-            });
-            Asked::deed(at, "cairn_host_key_set", params)
-        }
-        KeyAction::Remove { nqn, host, at } => {
-            let params = json!({"nqn": nqn, "host": host});
-            Asked::deed(at, "cairn_host_key_remove", params)
-        }
-    }
-}
-
-fn of_group(action: &GroupAction) -> Asked<'_> {
-    match action {
-        GroupAction::List(at) => Asked::list(at, "cairn_host_group_list", HOST_GROUPS),
-        GroupAction::Add { name, hosts, at } => {
-            let params = json!({"name": name, "hosts": hosts});
-            Asked::deed(at, "cairn_host_group_add", params)
-        }
-        GroupAction::Remove { name, hosts, at } => {
-            let hosts = (!hosts.is_empty()).then_some(hosts);
-            let params = json!({"name": name, "hosts": hosts});
-            Asked::deed(at, "cairn_host_group_remove", params)
-        }
-    }
-}
-
-/// A name stays one. So does a key itself, which the target refuses without showing it.
-fn key_file(key: &str) -> String {
-    let is_name = ["key:", "credential:", "DHHC-"];
-    if is_name.iter().any(|start| key.starts_with(start)) {
-        return key.to_owned();
-    }
-    absolute(key)
 }
 
 fn of_limit(action: &LimitAction) -> Asked<'_> {

@@ -1,0 +1,126 @@
+//! What commands about hosts and referrals ask for.
+
+use serde_json::json;
+
+use super::actions::{GroupAction, HostAction, KeyAction, ReferralAction};
+use super::{Asked, Look, absolute};
+
+pub(super) const HOSTS: &[(&str, &str)] = &[
+    ("HOST", "host"),
+    ("GROUP", "group"),
+    ("AUTHENTICATES", "authenticates"),
+    ("CONTROLLERS", "controllers"),
+];
+const REFERRALS: Look = Look::Rows(&[("ADDRESS", "address"), ("PORT", "port"), ("NQN", "nqn")]);
+const HOST_GROUPS: Look = Look::Rows(&[
+    ("NAME", "name"),
+    ("NAMED BY LISTS", "lists"),
+    ("HOSTS", "hosts"),
+]);
+const HOST_KEYS: Look = Look::Rows(&[
+    ("NQN", "nqn"),
+    ("HOST", "host"),
+    ("KEY", "dhchap_key"),
+    ("CONTROLLER'S KEY", "dhchap_ctrl_key"),
+    ("REMOVED", "removed"),
+]);
+
+pub(super) fn of_referral(action: &ReferralAction) -> Asked<'_> {
+    match action {
+        ReferralAction::List(at) => Asked::list(at, "cairn_referral_list", REFERRALS),
+        ReferralAction::Add {
+            address,
+            port,
+            nqn,
+            at,
+        } => {
+            let params = json!({"address": address, "port": port, "nqn": nqn});
+            Asked::deed(at, "cairn_referral_add", params)
+        }
+        ReferralAction::Remove {
+            address,
+            port,
+            nqn,
+            at,
+        } => {
+            let params = json!({"address": address, "port": port, "nqn": nqn});
+            Asked::deed(at, "cairn_referral_remove", params)
+        }
+    }
+}
+
+pub(super) fn of_host(action: &HostAction) -> Asked<'_> {
+    match action {
+        HostAction::List { nqn, at } => {
+            let asked = Asked::deed(at, "cairn_host_list", json!({"nqn": nqn}));
+            let look = Look::Hosts;
+            Asked { look, ..asked }
+        }
+        HostAction::Add { nqn, host, at } => {
+            Asked::deed(at, "cairn_host_add", json!({"nqn": nqn, "host": host}))
+        }
+        HostAction::Remove { nqn, host, at } => {
+            Asked::deed(at, "cairn_host_remove", json!({"nqn": nqn, "host": host}))
+        }
+        HostAction::Any { nqn, allow, at } => {
+            Asked::deed(at, "cairn_host_any", json!({"nqn": nqn, "allow": allow}))
+        }
+        HostAction::Group { action } => of_group(action),
+        HostAction::Key { action } => of_key(action),
+    }
+}
+
+fn of_key(action: &KeyAction) -> Asked<'_> {
+    match action {
+        KeyAction::Show { nqn, host, at } => {
+            let asked = Asked::deed(at, "cairn_host_key_list", json!({"nqn": nqn, "host": host}));
+            Asked {
+                look: HOST_KEYS,
+                ..asked
+            }
+        }
+        KeyAction::Set {
+            nqn,
+            host,
+            key,
+            ctrl_key,
+            at,
+        } => {
+            let params = json!({
+                "nqn": nqn,
+                "host": host,
+                "dhchap_key": key_file(key),
+                "dhchap_ctrl_key": ctrl_key.as_deref().map(key_file),
+            });
+            Asked::deed(at, "cairn_host_key_set", params)
+        }
+        KeyAction::Remove { nqn, host, at } => {
+            let params = json!({"nqn": nqn, "host": host});
+            Asked::deed(at, "cairn_host_key_remove", params)
+        }
+    }
+}
+
+fn of_group(action: &GroupAction) -> Asked<'_> {
+    match action {
+        GroupAction::List(at) => Asked::list(at, "cairn_host_group_list", HOST_GROUPS),
+        GroupAction::Add { name, hosts, at } => {
+            let params = json!({"name": name, "hosts": hosts});
+            Asked::deed(at, "cairn_host_group_add", params)
+        }
+        GroupAction::Remove { name, hosts, at } => {
+            let hosts = (!hosts.is_empty()).then_some(hosts);
+            let params = json!({"name": name, "hosts": hosts});
+            Asked::deed(at, "cairn_host_group_remove", params)
+        }
+    }
+}
+
+/// A name stays one. So does a key itself, which the target refuses without showing it.
+fn key_file(key: &str) -> String {
+    let is_name = ["key:", "credential:", "DHHC-"];
+    if is_name.iter().any(|start| key.starts_with(start)) {
+        return key.to_owned();
+    }
+    absolute(key)
+}
