@@ -1,8 +1,9 @@
 //! Whether this machine has what `serve` needs: keys, disks, addresses, ports, memory. Nothing is
 //! changed or written. No disk is opened for writing but drives past the block layer, which are
-//! asked what they are.
+//! asked what they are. Images of Ceph are opened to be read.
 
 mod audit;
+mod images;
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -16,6 +17,8 @@ use cairn_config::{
 };
 use cairn_control::Client;
 use cairn_fabric::doctor::Severity;
+use cairn_rdma::FabricError;
+use cairn_verbs::VerbsProvider;
 use rustix::fs::{Access, AtFlags, CWD, FlockOperation};
 use rustix::process::{Resource, geteuid, getrlimit};
 
@@ -124,6 +127,11 @@ fn parts(config: &Config) -> Vec<Finding> {
             ));
         }
     }
+    missing.extend(images::problems(
+        config,
+        images::open,
+        images::Patience::default(),
+    ));
     let listeners = config.listeners.iter().filter_map(address);
     missing.extend(listeners);
     let metrics = config.metrics.listen.and_then(|at| tcp_port(at).err());
@@ -257,7 +265,34 @@ fn address(listener: &Listener) -> Option<String> {
         Provider::Auto | Provider::Verbs => 0,
     };
     let bound = UdpSocket::bind((listener.address, port));
-    bound.err().map(|error| refused(&error))
+    let refused = bound.err().map(|error| refused(&error));
+    refused.or_else(|| rdma_port(listener))
+}
+
+/// The port at RDMA devices, which is none of the sockets'.
+fn rdma_port(listener: &Listener) -> Option<String> {
+    if listener.provider == Provider::Soft {
+        return None;
+    }
+    let at = listener.socket_address();
+    let is_free = VerbsProvider::new().and_then(|devices| devices.check_free(at));
+    explain_rdma_port(at, listener.provider, is_free)
+}
+
+fn explain_rdma_port(
+    at: SocketAddr,
+    provider: Provider,
+    is_free: Result<(), FabricError>,
+) -> Option<String> {
+    match is_free {
+        Err(FabricError::AddressInUse { .. }) => Some(format!(
+            "listener {at}: the port {IN_USE} at an RDMA device: `rdma resource show cm_id` shows by which \
+             program"
+        )),
+        // Without a device, `auto` listens in user space.
+        Err(error) if provider == Provider::Verbs => Some(format!("listener {at}: {error}")),
+        _ => None,
+    }
 }
 
 fn tcp_port(at: SocketAddr) -> Result<(), String> {
@@ -349,6 +384,51 @@ mod tests {
                 "{found:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_port_of_an_rdma_device_that_another_process_has_is_named() {
+        let at: SocketAddr = "192.0.2.1:4420".parse().unwrap();
+        let of = |provider, is_free| explain_rdma_port(at, provider, is_free);
+        let in_use = || Err(FabricError::AddressInUse { address: at });
+        for provider in [Provider::Auto, Provider::Verbs] {
+            let text = of(provider, in_use()).unwrap();
+            assert!(
+                text.contains(IN_USE) && text.contains("rdma resource"),
+                "{text}"
+            );
+            assert_eq!(of(provider, Ok(())), None);
+        }
+        let none = || {
+            Err(FabricError::NoDevice {
+                address: at.ip(),
+                remedy: "a remedy".to_owned(),
+            })
+        };
+        assert!(of(Provider::Verbs, none()).unwrap().contains("a remedy"));
+        assert_eq!(of(Provider::Auto, none()), None);
+    }
+
+    #[test]
+    fn an_image_without_a_cluster_is_a_warning_with_a_remedy() {
+        let text = "[[listener]]\naddress = \"127.0.0.1\"\n[[subsystem]]\n\
+                    nqn = \"nqn.2024-01.com.example:i\"\nallow_any_host = true\n\
+                    [[subsystem.namespace]]\nnsid = 1\nexport = \"rbd:pool/image\"\n\
+                    ceph = { conf = \"/no/such/ceph.conf\" }\n";
+        let found = found(text);
+        let name = "namespace 1 of nqn.2024-01.com.example:i: ";
+        let mut of_image = found.iter().filter(|one| one.text.starts_with(name));
+        let image = of_image.next().unwrap();
+        assert_eq!(image.severity, Severity::Warning);
+        // Where the library is not installed, that comes first.
+        let remedies = [
+            "install Ceph's client libraries",
+            "copy it from the cluster",
+        ];
+        assert!(
+            remedies.iter().any(|remedy| image.text.contains(remedy)),
+            "{image:?}"
+        );
     }
 
     #[test]
