@@ -9,6 +9,7 @@ use cairn_config::{Backing, Config, ImageSpec, Namespace};
 use cairn_disk::{Backend, Claim};
 
 /// How long a cluster may take.
+#[derive(Clone, Copy)]
 pub(super) struct Patience {
     /// To open one image. A client of Ceph waits for 8 seconds for a monitor.
     each: Duration,
