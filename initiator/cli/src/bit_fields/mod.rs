@@ -183,112 +183,110 @@ mod tests {
         );
     }
 
+    /// Each line is among those that explain the field.
+    fn check(fields: &[Field], cases: &[(&str, u64, &str)]) {
+        for (key, value, expected) in cases {
+            let lines = explain(fields, key, *value);
+            assert!(lines.contains(expected), "{key}: {lines}");
+        }
+    }
+
     #[test]
-    fn numbers_are_those_of_their_bits() {
-        for (fields, key, value, expected) in [
-            (
-                CONTROLLER,
-                "ver",
-                0x0002_0100,
-                "[31:0] : 0x20100\tNVMe 2.1.0\n",
-            ),
-            (CONTROLLER, "frmw", 0x17, "[3:1] : 0x3\tfirmware slots: 3\n"),
-            (
-                CONTROLLER,
-                "sqes",
-                0x76,
-                "[7:4] : 0x7\tlargest entry: 128 bytes\n",
-            ),
-            (
-                CONTROLLER,
-                "cqes",
-                0x44,
-                "[3:0] : 0x4\trequired entry: 16 bytes\n",
-            ),
-            (CONTROLLER, "wctemp", 343, "[15:0] : 0x157\t70 °C (343 K)\n"),
-            (
-                CONTROLLER,
-                "rrls",
-                0x8010,
-                "[15:0] : 0x8010\tread recovery levels: 4, 15\n",
-            ),
-            (
-                CONTROLLER,
-                "rpmbs",
-                0x0102_0001,
-                "[31:24] : 0x1\taccess size: 1024 bytes\n",
-            ),
-            (
-                CONTROLLER,
-                "vwc",
-                0x7,
-                "[2:1] : 0x3\tFlush of all namespaces: supported\n",
-            ),
-            (
-                CONTROLLER,
-                "sgls",
-                0x10_0005,
-                "[1:0] : 0x1\tSGLs: supported\n",
-            ),
-            (
-                NAMESPACE,
-                "flbas",
-                0x23,
-                "[6:5] : 0x1\tLBA format, upper bits: 1\n",
-            ),
-            (
-                REGISTERS,
-                "cap",
-                0x0000_0820_0f00_007f,
-                "[31:24] : 0xf\tlongest time to get ready: 7500 ms\n",
-            ),
-            (
-                REGISTERS,
-                "cap",
-                0x0000_0820_0f00_007f,
-                "[15:0] : 0x7f\tentries of a queue: up to 128\n",
-            ),
-            (
-                REGISTERS,
-                "cc",
-                0x0046_4061,
-                "[6:4] : 0x6\tI/O command sets: all that are supported\n",
-            ),
-            (REGISTERS, "csts", 9, "[3:2] : 0x2\tshutdown: complete\n"),
-            (
-                LOGS,
-                "status_field",
-                0x4002,
-                "[10:0] : 0x2\tInvalid Field in Command (0/02h)\n",
-            ),
-            (
-                LOGS,
-                "parm_error_location",
-                0x0328,
-                "byte 40 and bit 3 of the command\n",
-            ),
-            (
-                LOGS,
-                "Active Firmware Slot (afi)",
-                0x21,
-                "[6:4] : 0x2\tslot after the next reset: 2\n",
-            ),
-            (
-                EFFECTS,
+    fn numbers_of_a_controller_are_those_of_their_bits() {
+        check(
+            CONTROLLER,
+            &[
+                ("ver", 0x0002_0100, "[31:0] : 0x20100\tNVMe 2.1.0\n"),
+                ("frmw", 0x17, "[3:1] : 0x3\tfirmware slots: 3\n"),
+                ("sqes", 0x76, "[7:4] : 0x7\tlargest entry: 128 bytes\n"),
+                ("cqes", 0x44, "[3:0] : 0x4\trequired entry: 16 bytes\n"),
+                ("wctemp", 343, "[15:0] : 0x157\t70 °C (343 K)\n"),
+                (
+                    "rrls",
+                    0x8010,
+                    "[15:0] : 0x8010\tread recovery levels: 4, 15\n",
+                ),
+                (
+                    "rpmbs",
+                    0x0102_0001,
+                    "[31:24] : 0x1\taccess size: 1024 bytes\n",
+                ),
+                (
+                    "vwc",
+                    0x7,
+                    "[2:1] : 0x3\tFlush of all namespaces: supported\n",
+                ),
+                ("sgls", 0x10_0005, "[1:0] : 0x1\tSGLs: supported\n"),
+            ],
+        );
+    }
+
+    #[test]
+    fn numbers_of_a_namespace_are_those_of_their_bits() {
+        check(
+            NAMESPACE,
+            &[
+                ("flbas", 0x23, "[6:5] : 0x1\tLBA format, upper bits: 1\n"),
+                ("fpi", 0x99, "[6:0] : 0x19\tleft to format: 25 %\n"),
+            ],
+        );
+    }
+
+    #[test]
+    fn numbers_of_properties_are_those_of_their_bits() {
+        check(
+            REGISTERS,
+            &[
+                (
+                    "cap",
+                    0x0000_0820_0f00_007f,
+                    "[31:24] : 0xf\tlongest time to get ready: 7500 ms\n",
+                ),
+                (
+                    "cap",
+                    0x0000_0820_0f00_007f,
+                    "[15:0] : 0x7f\tentries of a queue: up to 128\n",
+                ),
+                (
+                    "cc",
+                    0x0046_4061,
+                    "[6:4] : 0x6\tI/O command sets: all that are supported\n",
+                ),
+                ("csts", 9, "[3:2] : 0x2\tshutdown: complete\n"),
+            ],
+        );
+    }
+
+    #[test]
+    fn numbers_of_logs_are_those_of_their_bits() {
+        check(
+            LOGS,
+            &[
+                (
+                    "status_field",
+                    0x4002,
+                    "[10:0] : 0x2\tInvalid Field in Command (0/02h)\n",
+                ),
+                (
+                    "parm_error_location",
+                    0x0328,
+                    "byte 40 and bit 3 of the command\n",
+                ),
+                (
+                    "Active Firmware Slot (afi)",
+                    0x21,
+                    "[6:4] : 0x2\tslot after the next reset: 2\n",
+                ),
+            ],
+        );
+        check(
+            EFFECTS,
+            &[(
                 "effects",
                 0x0002_0003,
                 "[18:16] : 0x2\tcommands at a time: one of all namespaces\n",
-            ),
-            (
-                NAMESPACE,
-                "fpi",
-                0x99,
-                "[6:0] : 0x19\tleft to format: 25 %\n",
-            ),
-        ] {
-            let lines = explain(fields, key, value);
-            assert!(lines.contains(expected), "{key}: {lines}");
-        }
+            )],
+        );
     }
 
     #[test]
