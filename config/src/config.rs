@@ -262,8 +262,10 @@ pub struct Subsystem {
     pub model: String,
     /// CNTLIDs of its controllers.
     pub controller_ids: RangeInclusive<u16>,
-    /// Who may connect.
-    pub access: Access,
+    /// Whether every host may connect.
+    pub allow_any_host: bool,
+    /// Who may connect while not every host may. Keys are those of hosts in it.
+    pub allowed_hosts: HostList,
     /// How hosts authenticate.
     pub authentication: Authentication,
     /// How much all hosts together may take of all its disks.
@@ -278,7 +280,7 @@ pub struct Subsystem {
     pub pools: Vec<Pool>,
 }
 
-/// Who may connect to a subsystem, or sees a namespace.
+/// Who sees a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     /// Every host.
@@ -479,7 +481,7 @@ impl Config {
         let of_subsystems = self.subsystems.iter().flat_map(|subsystem| {
             let namespaces = subsystem.namespaces.iter();
             let of_namespaces = namespaces.filter_map(|one| one.hosts.list());
-            of_namespaces.chain(subsystem.access.list())
+            of_namespaces.chain([&subsystem.allowed_hosts])
         });
         let of_groups = self.host_groups.iter().map(|group| &group.hosts);
         of_groups.chain(of_subsystems.map(|list| &list.hosts))
@@ -487,13 +489,14 @@ impl Config {
 
     fn host_sets_mut(&mut self) -> impl Iterator<Item = &mut Arc<BTreeSet<Nqn>>> {
         let of_subsystems = self.subsystems.iter_mut().flat_map(|subsystem| {
-            let namespaces = subsystem.namespaces.iter_mut().map(|one| &mut one.hosts);
-            namespaces.chain([&mut subsystem.access])
+            let namespaces = subsystem.namespaces.iter_mut();
+            let of_namespaces = namespaces.filter_map(|one| match &mut one.hosts {
+                Access::AnyHost => None,
+                Access::Hosts(list) => Some(list),
+            });
+            of_namespaces.chain([&mut subsystem.allowed_hosts])
         });
-        let of_subsystems = of_subsystems.filter_map(|access| match access {
-            Access::AnyHost => None,
-            Access::Hosts(list) => Some(&mut list.hosts),
-        });
+        let of_subsystems = of_subsystems.map(|list| &mut list.hosts);
         let of_groups = self.host_groups.iter_mut().map(|group| &mut group.hosts);
         of_groups.chain(of_subsystems)
     }
@@ -545,7 +548,7 @@ impl Listener {
 }
 
 impl Access {
-    /// The list, if not every host may.
+    /// The list, if not every host sees it.
     #[must_use]
     pub fn list(&self) -> Option<&HostList> {
         match self {
@@ -553,14 +556,13 @@ impl Access {
             Self::Hosts(list) => Some(list),
         }
     }
+}
 
-    /// Whether the host of this name may.
+impl Subsystem {
+    /// Whether the host of this name may connect.
     #[must_use]
     pub fn allows(&self, host: &Nqn) -> bool {
-        match self {
-            Self::AnyHost => true,
-            Self::Hosts(list) => list.hosts.contains(host),
-        }
+        self.allow_any_host || self.allowed_hosts.hosts.contains(host)
     }
 }
 

@@ -282,10 +282,11 @@ pub(crate) struct SubsystemTable {
     /// export one subsystem together need ranges that do not overlap.
     #[schemars(extend("default" = "1-65519"))]
     pub(crate) controller_ids: Option<String>,
-    /// Whether every host may connect. Either this is true or `allowed_hosts`
-    /// lists who may.
+    /// Whether every host may connect. Either this is true, or `allowed_hosts`
+    /// lists who may, or both: a list beside `true` lets its hosts have keys, and counts when
+    /// this is `false` again.
     pub(crate) allow_any_host: Option<bool>,
-    /// NQNs of the hosts that may connect (a Linux host has its own in
+    /// NQNs of the hosts that may connect while not every host may (a Linux host has its own in
     /// /etc/nvme/hostnqn), and "@NAME" for those of a host group.
     pub(crate) allowed_hosts: Option<Vec<String>>,
     /// The key by which each host has to authenticate (DH-HMAC-CHAP) that has none of its own

@@ -211,10 +211,7 @@ impl Config {
             Some(format!("{what} \"{nqn}\" is not an NQN: {why}"))
         };
         let of_subsystem = |subsystem: &Subsystem| {
-            let list = subsystem.access.list();
-            let hosts = list
-                .into_iter()
-                .flat_map(|list| list.single(&self.host_groups));
+            let hosts = subsystem.allowed_hosts.single(&self.host_groups);
             let name = odd("the subsystem's name", &subsystem.nqn);
             let hosts = hosts.filter_map(|host| odd("the allowed host", host));
             name.into_iter().chain(hosts).collect::<Vec<_>>()
@@ -240,7 +237,7 @@ impl Config {
         subsystems.chain(others).chain(self.idle()).collect()
     }
 
-    /// What is configured and serves nothing, a sentence each.
+    /// What is configured and serves nothing, or keeps no host out, a sentence each.
     fn idle(&self) -> Vec<String> {
         let mut idle = Vec::new();
         if self.listeners.is_empty() {
@@ -254,13 +251,18 @@ impl Config {
             if subsystem.namespaces.is_empty() && subsystem.pools.is_empty() {
                 idle.push(format!("{nqn} has no namespace: hosts find no disk in it"));
             }
-            if subsystem
-                .access
-                .list()
-                .is_some_and(|list| list.hosts.is_empty() && list.groups.is_empty())
-            {
+            let list = &subsystem.allowed_hosts;
+            let is_empty = list.hosts.is_empty() && list.groups.is_empty();
+            if is_empty && !subsystem.allow_any_host {
                 idle.push(format!(
                     "{nqn} allows no host: add one to allowed_hosts, or set allow_any_host = true"
+                ));
+            }
+            // A host without the key of a listed one connects under another name.
+            if !is_empty && subsystem.allow_any_host {
+                idle.push(format!(
+                    "{nqn} lists hosts and lets every host connect, also one that it does not \
+                     list: set allow_any_host = false if the listed hosts alone may"
                 ));
             }
         }

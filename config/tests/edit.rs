@@ -50,6 +50,14 @@ fn listed(hosts: &[&str]) -> Access {
     })
 }
 
+/// Whether every host may connect to a subsystem, and whom it lists.
+fn who(draft: &Draft, index: usize) -> (bool, Vec<String>) {
+    let subsystem = &parsed(draft).subsystems[index];
+    let hosts = subsystem.allowed_hosts.hosts.iter();
+    let hosts = hosts.map(|host| host.raw().to_owned()).collect();
+    (subsystem.allow_any_host, hosts)
+}
+
 fn disk(export: &str) -> NewNamespace {
     NewNamespace {
         export: export.to_owned(),
@@ -114,18 +122,80 @@ fn hosts_come_and_go() {
     assert_eq!(draft.add_host(A, h2), Ok(false));
     draft.remove_host(A, h1).unwrap();
     draft.remove_host(A, h2).unwrap();
-    assert_eq!(
-        parsed(&draft).subsystems[0].access,
-        Access::Hosts(HostList::default())
-    );
+    assert_eq!(who(&draft, 0), (false, vec![]));
     assert!(draft.remove_host(A, h2).is_err());
-    assert!(draft.add_host(B, h1).is_err());
     draft.allow_any_host(B, false).unwrap();
+    assert_eq!(who(&draft, 1), (false, vec![]));
     draft.add_host(B, h1).unwrap();
     draft.allow_any_host(A, true).unwrap();
+    assert_eq!(who(&draft, 0), (true, vec![]));
+    assert_eq!(who(&draft, 1), (false, vec![h1.to_owned()]));
+}
+
+#[test]
+fn a_list_stays_while_every_host_may_connect() {
+    let mut draft = Draft::new(FILE).unwrap();
+    let [h1, h2, h3] = ["h1", "h2", "h3"].map(|name| format!("nqn.2024-01.com.example:{name}"));
+    let both = || vec![h1.clone(), h2.clone()];
+    draft
+        .set_host_keys(A, &h1, Some(("/h1.key", None)))
+        .unwrap();
+    let limits = NewLimits {
+        iops: Some(1000),
+        ..NewLimits::default()
+    };
+    let of_h1 = LimitsOf::Host(h1.clone());
+    draft.set_limits(A, &of_h1, &limits).unwrap();
+    draft.allow_any_host(A, true).unwrap();
+    assert_eq!(who(&draft, 0), (true, vec![h1.clone()]));
+    // Hosts come, go and get keys meanwhile.
+    assert_eq!(draft.add_host(A, &h3), Ok(true));
+    assert_eq!(draft.add_host(A, &h2), Ok(true));
+    assert_eq!(draft.add_host(A, &h2), Ok(false));
+    draft.remove_host(A, &h3).unwrap();
+    draft
+        .set_host_keys(A, &h2, Some(("/h2.key", None)))
+        .unwrap();
+    assert_eq!(who(&draft, 0), (true, both()));
     let config = parsed(&draft);
-    assert_eq!(config.subsystems[0].access, Access::AnyHost);
-    assert!(matches!(&config.subsystems[1].access, Access::Hosts(one) if one.hosts.len() == 1));
+    assert!(config.subsystems[0].allows(&h3.parse().unwrap()));
+    assert_eq!(config.subsystems[0].authentication.hosts.len(), 2);
+    let warnings = config.warnings();
+    assert!(
+        warnings.iter().any(|one| one.contains("lets every host")),
+        "{warnings:?}"
+    );
+    draft.allow_any_host(A, false).unwrap();
+    assert_eq!(who(&draft, 0), (false, both()));
+    let config = parsed(&draft);
+    assert!(!config.subsystems[0].allows(&h3.parse().unwrap()));
+    assert_eq!(config.subsystems[0].authentication.hosts.len(), 2);
+    assert_eq!(config.subsystems[0].limits_of_hosts.len(), 1);
+    assert_eq!(config.warnings(), <[String; 0]>::default());
+    assert!(draft.text().contains("# the first"), "{}", draft.text());
+    // The last of a list: the others may still connect, or none may.
+    assert_eq!(draft.add_host(B, &h1), Ok(true));
+    assert_eq!(who(&draft, 1), (true, vec![h1.clone()]));
+    let mut closed = draft.clone();
+    draft.remove_host(B, &h1).unwrap();
+    assert_eq!(who(&draft, 1), (true, vec![]));
+    assert_eq!(draft.text(), Draft::new(&draft.text()).unwrap().text());
+    closed.allow_any_host(B, false).unwrap();
+    closed.remove_host(B, &h1).unwrap();
+    assert_eq!(who(&closed, 1), (false, vec![]));
+}
+
+#[test]
+fn a_new_subsystem_may_list_hosts_and_allow_every_one() {
+    let mut draft = Draft::new(FILE).unwrap();
+    let new = NewSubsystem {
+        nqn: "nqn.2024-01.com.example:c".to_owned(),
+        allow_any_host: true,
+        hosts: vec![B.to_owned()],
+        ..NewSubsystem::default()
+    };
+    draft.add_subsystem(&new).unwrap();
+    assert_eq!(who(&draft, 2), (true, vec![B.to_owned()]));
 }
 
 #[test]
@@ -187,10 +257,8 @@ fn a_file_can_begin_empty() {
     draft.add_namespace(A, &disk("mem:1MiB")).unwrap();
     let text = format!("[control]\nsocket = \"/run/a\"\n{}", draft.text());
     let config = Config::parse("test", &text, &Flags::default()).unwrap();
-    assert_eq!(
-        config.subsystems[0].access,
-        Access::Hosts(HostList::default())
-    );
+    assert!(!config.subsystems[0].allow_any_host);
+    assert_eq!(config.subsystems[0].allowed_hosts, HostList::default());
     assert!(config.listeners.is_empty());
 }
 
@@ -212,10 +280,10 @@ fn groups_of_hosts_come_and_go() {
     assert_eq!(group(&draft), 1);
     // A list that names the group holds it.
     assert_eq!(draft.add_host(A, "@g"), Ok(true));
-    let access = parsed(&draft).subsystems[0].access.clone();
+    let subsystem = &parsed(&draft).subsystems[0];
     assert!(
         both.iter()
-            .all(|host| access.allows(&host.parse().unwrap()))
+            .all(|host| subsystem.allows(&host.parse().unwrap()))
     );
     // Who is there by the group does not leave without it.
     let by_group = draft.remove_host(A, &h2).unwrap_err();

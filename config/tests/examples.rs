@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cairn_config::{
-    Access, Backing, BlockSize, Config, Flags, ImageSpec, LogFormat, Nqn, Provider, Reactors,
+    Backing, BlockSize, Config, Flags, HostList, ImageSpec, LogFormat, Nqn, Provider, Reactors,
 };
 use cairn_rdma::PKey;
 
@@ -78,16 +78,8 @@ fn every_value_arrives() {
         (subsystem.serial.as_str(), subsystem.model.as_str()),
         ("0001", "Cairn")
     );
-    assert!(
-        subsystem
-            .access
-            .allows(&"nqn.2024-01.com.example:a-host".parse().unwrap())
-    );
-    assert!(
-        !subsystem
-            .access
-            .allows(&"nqn.2024-01.com.example:b-host".parse().unwrap())
-    );
+    assert!(subsystem.allows(&"nqn.2024-01.com.example:a-host".parse().unwrap()));
+    assert!(!subsystem.allows(&"nqn.2024-01.com.example:b-host".parse().unwrap()));
 
     let [disk, memory, null, image] = &subsystem.namespaces[..] else {
         panic!("four namespaces")
@@ -227,7 +219,16 @@ fn what_serves_nothing_gets_a_warning() {
 
 #[test]
 fn access_is_what_is_said() {
-    assert_eq!(parse(MINIMAL).subsystems[0].access, Access::AnyHost);
+    let subsystem = &parse(MINIMAL).subsystems[0];
+    assert!(subsystem.allow_any_host);
+    assert_eq!(subsystem.allowed_hosts, HostList::default());
+    // An empty list keeps no host out that is let in beside it.
+    let both = MINIMAL.replacen(
+        "allow_any_host = true",
+        "allow_any_host = true\nallowed_hosts = []",
+        1,
+    );
+    assert_eq!(&parse(&both).subsystems[0], subsystem);
 }
 
 #[test]

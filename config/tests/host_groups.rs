@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use cairn_config::{ALLOWED_HOSTS_MAX, Access, Config, Flags, HostList, Nqn};
+use cairn_config::{ALLOWED_HOSTS_MAX, Config, Flags, HostList, Nqn};
 
 fn parse(text: &str) -> Config {
     match Config::parse("test", text, &Flags::default()) {
@@ -46,9 +46,9 @@ fn a_thousand_namespaces_share_the_hosts_of_a_group() {
     assert_eq!(group.len(), ALLOWED_HOSTS_MAX);
     assert_eq!(lists(&config).count(), 1000);
     assert!(lists(&config).all(|list| Arc::ptr_eq(&list.hosts, group)));
-    let access = config.subsystems[0].access.list().unwrap();
-    assert!(Arc::ptr_eq(&access.hosts, group));
-    assert_eq!(access.single(&config.host_groups).count(), 0);
+    let allowed = &config.subsystems[0].allowed_hosts;
+    assert!(Arc::ptr_eq(&allowed.hosts, group));
+    assert_eq!(allowed.single(&config.host_groups).count(), 0);
 }
 
 #[test]
@@ -101,9 +101,7 @@ fn a_list_has_groups_and_hosts_together() {
         name = "none"
         "#
     ));
-    let Access::Hosts(list) = &config.subsystems[0].access else {
-        panic!("every host may connect");
-    };
+    let list = &config.subsystems[0].allowed_hosts;
     let all = [a, b, c].map(|host| host.parse::<Nqn>().unwrap());
     assert!(list.hosts.iter().eq(&all));
     let names: Vec<&str> = list.groups.iter().map(|name| &**name).collect();

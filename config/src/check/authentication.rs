@@ -7,7 +7,7 @@ use nvme_proto::wire::Nqn;
 use super::subsystem::parse_nqn;
 use super::{Check, keyring};
 use crate::config::{
-    Access, Authentication, DHCHAP_GROUPS, DHCHAP_HASHES, KEY_PREFIX, KeySource, Keys, NamedKey,
+    Authentication, DHCHAP_GROUPS, DHCHAP_HASHES, HostList, KEY_PREFIX, KeySource, Keys, NamedKey,
 };
 use crate::file::{HostTable, SubsystemTable};
 use crate::place::Place;
@@ -20,7 +20,7 @@ pub(super) fn check(
     check: &mut Check<'_>,
     place: &Place,
     table: &SubsystemTable,
-    access: &Access,
+    allowed: &HostList,
     keyring: &[NamedKey],
 ) -> Authentication {
     let others = keys(
@@ -30,7 +30,7 @@ pub(super) fn check(
         table.dhchap_ctrl_key.as_deref(),
         keyring,
     );
-    let hosts = hosts(check, &place.key("host"), &table.host, access, keyring);
+    let hosts = hosts(check, &place.key("host"), &table.host, allowed, keyring);
     let any = table.dhchap_key.is_some() || !table.host.is_empty();
     let mut words = |key: &str, value: Option<&[String]>, all: &[&'static str]| {
         let place = place.key(key);
@@ -97,7 +97,7 @@ fn hosts(
     check: &mut Check<'_>,
     place: &Place,
     tables: &[HostTable],
-    access: &Access,
+    allowed: &HostList,
     keyring: &[NamedKey],
 ) -> Vec<(Nqn, Keys)> {
     let mut hosts: Vec<(Nqn, Keys)> = Vec::new();
@@ -121,22 +121,10 @@ fn hosts(
         let Some(nqn) = parse_nqn(check, &at, name) else {
             continue;
         };
-        match access {
-            // A host without the key would connect under another name.
-            Access::AnyHost => {
-                check
-                    .wrong(&at, "the key of one host keeps no other out")
-                    .help(
-                        "list the hosts in allowed_hosts, or set dhchap_key of the subsystem for \
-                         every host",
-                    );
-            }
-            Access::Hosts(allowed) if !allowed.hosts.contains(&nqn) => {
-                check
-                    .wrong(&at, format!("the host {nqn} may not connect"))
-                    .help("add it to allowed_hosts, or remove its keys");
-            }
-            Access::Hosts(_) => {}
+        if !allowed.hosts.contains(&nqn) {
+            check
+                .wrong(&at, format!("allowed_hosts does not list the host {nqn}"))
+                .help("add it to allowed_hosts, or remove its keys");
         }
         if hosts.iter().any(|(other, _)| *other == nqn) {
             check

@@ -8,7 +8,7 @@ use nvme_proto::wire::Nqn;
 
 use super::hosts::Groups;
 use super::{Check, Named, authentication, limits, namespace, pool};
-use crate::config::{Access, Limits, SUBSYSTEMS_MAX, Subsystem};
+use crate::config::{HostList, Limits, SUBSYSTEMS_MAX, Subsystem};
 use crate::file::{LimitedHostTable, SubsystemTable};
 use crate::identity;
 use crate::place::Place;
@@ -57,8 +57,9 @@ fn subsystem(
     nsid_max: u32,
     Named { groups, keys }: &mut Named<'_>,
 ) -> Option<Subsystem> {
-    let access = access(check, place, table, groups);
-    let authentication = authentication::check(check, place, table, &access, keys);
+    let allow_any_host = table.allow_any_host.unwrap_or(false);
+    let allowed_hosts = allowed_hosts(check, place, table, groups);
+    let authentication = authentication::check(check, place, table, &allowed_hosts, keys);
     let serial = text(
         check,
         &place.key("serial"),
@@ -85,7 +86,8 @@ fn subsystem(
         serial: serial.unwrap_or_else(|| identity::serial(&nqn)),
         model: model.unwrap_or_else(|| MODEL_DEFAULT.to_owned()),
         controller_ids,
-        access,
+        allow_any_host,
+        allowed_hosts,
         authentication,
         limits,
         limits_per_host,
@@ -202,48 +204,34 @@ pub(super) fn parse_nqn(check: &mut Check<'_>, place: &Place, name: &str) -> Opt
 }
 
 /// Who may connect is said, never guessed: a forgotten list must not open a
-/// disk to all hosts.
-fn access(
+/// disk to all hosts. A list beside `allow_any_host = true` is kept: its hosts may have keys, and
+/// may connect when the other ones no longer may.
+fn allowed_hosts(
     check: &mut Check<'_>,
     place: &Place,
     table: &SubsystemTable,
     groups: &mut Groups,
-) -> Access {
-    let any = table.allow_any_host.unwrap_or(false);
+) -> HostList {
+    let at = place.key("allowed_hosts");
     let Some(names) = &table.allowed_hosts else {
-        let dropped = ["allow_any_host", "allowed_hosts"]
-            .iter()
-            .any(|key| check.dropped.contains(&place.key(key)));
-        if !any && !dropped {
+        let any = place.key("allow_any_host");
+        let dropped = [&any, &at].iter().any(|key| check.dropped.contains(*key));
+        if table.allow_any_host != Some(true) && !dropped {
             check.wrong(place, "no host may connect to this subsystem").help(
                 "list the hosts that may (allowed_hosts = [\"nqn...\"], as /etc/nvme/hostnqn on \
                  each of them says), or write allow_any_host = true",
             );
         }
-        return Access::AnyHost;
+        return HostList::default();
     };
-    let at = place.key("allowed_hosts");
-    if any {
-        check
-            .wrong(
-                &at,
-                "a list of hosts has no effect beside allow_any_host = true",
-            )
-            .help("remove one of them");
-    }
-    // Who writes both says that no host may connect for now.
-    if names.is_empty() && table.allow_any_host != Some(false) {
+    // Who writes an empty list beside allow_any_host = false says that no host may connect for now.
+    if names.is_empty() && table.allow_any_host.is_none() {
         check.wrong(&at, "an empty list allows no host").help(
             "list at least one host, or write allow_any_host = true instead; if no host may \
                  connect, write allow_any_host = false beside it",
         );
     }
-    let hosts = groups.list(check, &at, names);
-    if any {
-        Access::AnyHost
-    } else {
-        Access::Hosts(hosts)
-    }
+    groups.list(check, &at, names)
 }
 
 /// Text of a field of Identify Controller.

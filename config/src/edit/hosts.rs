@@ -1,17 +1,16 @@
 //! The hosts that may connect.
 
-use toml_edit::{Item, Value, value};
+use toml_edit::{Array, Item, Value, value};
 
 use super::{Draft, EditError, allows_any, groups, set_access};
 
 impl Draft {
-    /// Lets a host connect. `false`: it could before.
+    /// Lists a host among those that may connect. `false`: it was listed before.
     ///
     /// # Errors
     /// The subsystem is not in the file.
     pub fn add_host(&mut self, nqn: &str, host: &str) -> Result<bool, EditError> {
         let subsystem = self.subsystem(nqn)?;
-        let any = allows_any(subsystem);
         if let Some(Item::Value(Value::Array(hosts))) = subsystem.get_mut("allowed_hosts") {
             if hosts.iter().any(|known| known.as_str() == Some(host)) {
                 return Ok(false);
@@ -19,16 +18,12 @@ impl Draft {
             hosts.push(host);
             return Ok(true);
         }
-        if any {
-            let message =
-                format!("every host may connect to {nqn}: set allow_any_host to false first");
-            return Err(EditError::Exists(message));
-        }
-        set_access(subsystem, false, vec![host.to_owned()]);
+        let any = allows_any(subsystem);
+        set_access(subsystem, any, vec![host.to_owned()]);
         Ok(true)
     }
 
-    /// Lets a host connect no longer.
+    /// Lists a host no longer. It can still connect while every host may.
     ///
     /// # Errors
     /// The host or its subsystem is not in the file.
@@ -53,9 +48,12 @@ impl Draft {
         };
         hosts.remove(at);
         if hosts.is_empty() {
-            subsystem["allow_any_host"] = value(false);
+            match allows_any(subsystem) {
+                true => drop(subsystem.remove("allowed_hosts")),
+                false => subsystem["allow_any_host"] = value(false),
+            }
         }
-        // Keys of a host that may not connect are refused.
+        // Keys of a host that is not listed are refused.
         if let Some(tables) = subsystem
             .get_mut("host")
             .and_then(Item::as_array_of_tables_mut)
@@ -66,14 +64,21 @@ impl Draft {
         Ok(())
     }
 
-    /// Sets whether every host may connect. What was listed is not kept beside that.
+    /// Sets whether every host may connect. The list and its keys stay: they count when the
+    /// others no longer may.
     ///
     /// # Errors
     /// The subsystem is not in the file.
     pub fn allow_any_host(&mut self, nqn: &str, allow: bool) -> Result<(), EditError> {
         let subsystem = self.subsystem(nqn)?;
-        if allows_any(subsystem) != allow {
+        if allows_any(subsystem) == allow {
+            return Ok(());
+        }
+        let list = subsystem.get("allowed_hosts").and_then(Item::as_array);
+        if list.is_none_or(Array::is_empty) {
             set_access(subsystem, allow, Vec::new());
+        } else {
+            subsystem["allow_any_host"] = value(allow);
         }
         Ok(())
     }

@@ -49,7 +49,7 @@ pub struct NewSubsystem {
     pub controller_ids: Option<String>,
     /// Whether every host may connect.
     pub allow_any_host: bool,
-    /// Who else.
+    /// The hosts that it lists.
     pub hosts: Vec<String>,
 }
 
@@ -551,13 +551,14 @@ fn allows_any(subsystem: &Table) -> bool {
 fn set_access(table: &mut Table, any: bool, hosts: Vec<String>) {
     if any {
         table["allow_any_host"] = value(true);
-        table.remove("allowed_hosts");
-        return;
-    }
-    if hosts.is_empty() {
+    } else if hosts.is_empty() {
         table["allow_any_host"] = value(false);
     } else {
         table.remove("allow_any_host");
     }
-    table["allowed_hosts"] = value(Array::from_iter(hosts));
+    if any && hosts.is_empty() {
+        table.remove("allowed_hosts");
+    } else {
+        table["allowed_hosts"] = value(Array::from_iter(hosts));
+    }
 }

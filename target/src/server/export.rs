@@ -74,7 +74,7 @@ impl Parts {
             serial: config.serial.clone(),
             model: config.model.clone(),
             firmware: FIRMWARE.to_owned(),
-            hosts: hosts(&config.access),
+            hosts: allowed(config),
             // Whether there is one cannot be changed later, and a disk may be
             // added: a Flush that is not needed costs nothing.
             volatile_write_cache: true,
@@ -520,8 +520,16 @@ pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartErro
     Ok(())
 }
 
-/// Who may connect or see a namespace, in the protocol's terms.
-pub(super) fn hosts(access: &Access) -> HostAccess {
+/// Who may connect, in the protocol's terms.
+pub(super) fn allowed(config: &cairn_config::Subsystem) -> HostAccess {
+    match config.allow_any_host {
+        true => HostAccess::Any,
+        false => HostAccess::Only(Arc::clone(&config.allowed_hosts.hosts)),
+    }
+}
+
+/// Who sees a namespace, in the protocol's terms.
+fn hosts(access: &Access) -> HostAccess {
     match access {
         Access::AnyHost => HostAccess::Any,
         Access::Hosts(list) => HostAccess::Only(Arc::clone(&list.hosts)),

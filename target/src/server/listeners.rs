@@ -170,7 +170,7 @@ impl Control {
             .iter()
             .map(|subsystem| discovery::Exported {
                 nqn: subsystem.nqn,
-                hosts: super::export::hosts(&subsystem.access),
+                hosts: super::export::allowed(subsystem),
             });
         let (listeners, exported) = (listeners.collect(), exported.collect());
         let referrals = self.config.referrals.iter();

@@ -471,7 +471,7 @@ impl Control {
             if old.is_some_and(differ) {
                 export.set_subsystem_limits(subsystem);
             }
-            let hosts = super::export::hosts(&subsystem.access);
+            let hosts = super::export::allowed(subsystem);
             export
                 .subsystem
                 .administer(|subsystem, actions| subsystem.set_hosts(hosts, actions));

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use cairn_config::{
-    Access, Backing, Config, ConfigError, Draft, EditError, Flags, NewListener, NewNamespace,
-    NewSubsystem, Reactors,
+    Backing, Config, ConfigError, Draft, EditError, Flags, NewListener, NewNamespace, NewSubsystem,
+    Reactors,
 };
 
 use crate::pool::Pools;
@@ -91,7 +91,7 @@ impl Source {
         for subsystem in &config.subsystems {
             draft.add_subsystem(&NewSubsystem {
                 nqn: subsystem.nqn.raw().to_owned(),
-                allow_any_host: subsystem.access == Access::AnyHost,
+                allow_any_host: subsystem.allow_any_host,
                 ..NewSubsystem::default()
             })?;
             let own = subsystem.namespaces.iter();

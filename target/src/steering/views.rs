@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cairn_config::{Access, Config, HostList, Nqn};
+use cairn_config::{Config, HostList, Nqn};
 use cairn_control::Error;
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -87,15 +87,14 @@ pub(super) fn listeners(picture: &Picture) -> Value {
 /// What hosts can connect to.
 pub(super) fn subsystems(config: &Config) -> Value {
     let subsystems = config.subsystems.iter().map(|subsystem| {
-        let list = subsystem.access.list();
-        let hosts = list.map_or_else(Vec::new, |list| single(config, list));
+        let list = &subsystem.allowed_hosts;
         json!({
             "nqn": subsystem.nqn.raw(),
             "serial": subsystem.serial,
             "model": subsystem.model,
-            "allow_any_host": subsystem.access == Access::AnyHost,
-            "hosts": hosts,
-            "host_groups": list.map_or(Vec::new(), groups),
+            "allow_any_host": subsystem.allow_any_host,
+            "hosts": single(config, list),
+            "host_groups": groups(list),
             "namespaces": subsystem.namespaces.len(),
         })
     });
@@ -135,19 +134,18 @@ pub(super) fn hosts(picture: &Picture, nqn: &str) -> Option<Value> {
             "controllers": controllers.get(&host.to_string()).copied().unwrap_or(0),
         }));
     };
-    if let Some(list) = subsystem.access.list() {
-        for host in list.single(&config.host_groups) {
-            add(host, None);
-        }
-        for name in &list.groups {
-            let group = config.host_groups.iter().find(|group| group.name == *name);
-            for host in group.into_iter().flat_map(|group| group.hosts.iter()) {
-                add(host, Some(name));
-            }
+    let list = &subsystem.allowed_hosts;
+    for host in list.single(&config.host_groups) {
+        add(host, None);
+    }
+    for name in &list.groups {
+        let group = config.host_groups.iter().find(|group| group.name == *name);
+        for host in group.into_iter().flat_map(|group| group.hosts.iter()) {
+            add(host, Some(name));
         }
     }
     Some(json!({
-        "allow_any_host": subsystem.access == Access::AnyHost,
+        "allow_any_host": subsystem.allow_any_host,
         "hosts": rows,
     }))
 }
@@ -172,9 +170,9 @@ pub(super) fn referrals(config: &Config) -> Value {
 pub(super) fn host_groups(config: &Config) -> Value {
     let mut uses: BTreeMap<&str, usize> = BTreeMap::new();
     for subsystem in &config.subsystems {
-        let namespaces = subsystem.namespaces.iter().map(|one| &one.hosts);
-        let lists = namespaces.chain([&subsystem.access]);
-        for name in lists.filter_map(Access::list).flat_map(groups) {
+        let namespaces = subsystem.namespaces.iter();
+        let lists = namespaces.filter_map(|one| one.hosts.list());
+        for name in lists.chain([&subsystem.allowed_hosts]).flat_map(groups) {
             *uses.entry(name).or_default() += 1;
         }
     }

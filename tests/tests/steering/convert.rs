@@ -153,10 +153,8 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
         ("3d83c78b76623f1d", "Linux")
     );
     assert_eq!(disks.controller_ids, 1..=100);
-    let Access::Hosts(list) = &disks.access else {
-        panic!("{text}")
-    };
-    assert_eq!(list.hosts.len(), 2);
+    assert_eq!(disks.allowed_hosts.hosts.len(), 2);
+    assert!(!disks.allow_any_host);
     let [first, second] = &disks.namespaces[..] else {
         panic!("{text}")
     };
@@ -169,7 +167,7 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
     );
     assert_eq!((second.nguid, first.block_size.is_some()), (None, false));
     assert!(second.block_size.is_some(), "{text}");
-    assert_eq!(config.subsystems[1].access, Access::AnyHost);
+    assert!(config.subsystems[1].allow_any_host);
     for part in [
         "host nqn.2024-01.com.example:one: dhchap_key is not taken over",
         "host nqn.2024-01.com.example:three: dhchap_key is not taken over",
@@ -188,6 +186,20 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
     }
     assert!(!notes.contains("secret") && !text.contains("secret"));
     assert_eq!(notes.lines().count(), 12, "{notes}");
+}
+
+/// nvmet refuses one beside the other; a file that was edited may have both.
+#[test]
+fn a_list_beside_any_host_is_imported() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut saved = saved_by_nvmetcli();
+    saved["subsystems"][0]["attr"]["allow_any_host"] = json!("1");
+    let saved = written(&folder, "saved.json", &saved.to_string());
+    let (code, text, notes) = say(&["import", "nvmet"], &saved);
+    assert_eq!(code, Some(0), "{notes}");
+    let disks = &parse(&text).subsystems[0];
+    assert!(disks.allow_any_host, "{text}");
+    assert_eq!(disks.allowed_hosts.hosts.len(), 2);
 }
 
 #[test]
@@ -210,7 +222,8 @@ fn what_is_exported_is_imported_again() {
     assert_eq!(first, second);
 
     let more = "[[listener]]\naddress = \"192.0.2.1\"\ndscp = 24\n\n[[subsystem]]\n\
-                nqn = \"nqn.2024-01.com.example:m\"\nallow_any_host = true\n\n\
+                nqn = \"nqn.2024-01.com.example:m\"\nallow_any_host = true\n\
+                allowed_hosts = [\"nqn.2024-01.com.example:g\"]\n\n\
                 [[subsystem.namespace]]\nnsid = 1\nexport = \"mem:1MiB\"\n\n\
                 [[subsystem.namespace]]\nnsid = 2\nexport = \"/dev/x\"\n\n\
                 [[subsystem.namespace]]\nnsid = 8193\nexport = \"/dev/y\"\n\n\
@@ -224,7 +237,12 @@ fn what_is_exported_is_imported_again() {
     let exported: Value = serde_json::from_str(&exported).unwrap();
     let namespaces = exported["subsystems"][0]["namespaces"].as_array().unwrap();
     assert_eq!(namespaces.len(), 1);
+    // nvmet has the one or the other.
+    assert_eq!(exported["subsystems"][0]["allowed_hosts"], json!([]));
+    assert_eq!(exported["subsystems"][0]["attr"]["allow_any_host"], "1");
+    assert_eq!(exported["hosts"].as_array().unwrap().len(), 2);
     for part in [
+        "subsystem nqn.2024-01.com.example:m: its list of hosts is left out",
         "tos",
         "namespace 1",
         "namespace 2 of nqn.2024-01.com.example:m: its uuid",

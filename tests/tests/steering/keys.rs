@@ -8,7 +8,7 @@ use cairn_initiator::{Host, HostError, HostOptions, Secret, Secrets};
 use cairn_roce::Soft;
 use serde_json::{Value, json};
 
-use crate::target::{NQN, Steered};
+use crate::target::{NQN, Steered, until};
 
 fn secret(seed: u8) -> Secret {
     Secret::generate(32, None, &mut |bytes| bytes.fill(seed))
@@ -260,6 +260,52 @@ fn mistakes_with_keys_have_their_codes() {
     ];
     assert_codes(&target, &mistakes);
     assert_secret(&target, &target.log());
+    drop(connect(&target, None, None).unwrap());
+}
+
+/// Any host may connect, and a listed one still by its key; the list counts again afterwards.
+#[test]
+fn a_listed_host_authenticates_while_any_host_may_connect() {
+    let mut target = start();
+    let run = |target: &Steered, args: &[&str]| {
+        let output = target.command(&[&["host"], args].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {error}");
+    };
+    let (a, b) = (host(&target), target.options("b").hostnqn);
+    let keys = json!({"nqn": NQN, "host": a, "dhchap_key": "one"});
+    target.done("nvmf_subsystem_set_keys", keys);
+    run(&target, &["any", NQN, "on"]);
+    let keys = json!({"nqn": NQN, "host": b.raw(), "dhchap_key": "two"});
+    target.done("nvmf_subsystem_add_host", keys);
+    // The file has both.
+    target.crash();
+    let shown = target.done("cairn_subsystem_list", json!({}));
+    assert_eq!(shown[0]["allow_any_host"], true);
+    assert_eq!(shown[0]["hosts"], json!([a, b.raw()]));
+    assert_refused(connect(&target, None, None));
+    let mut listed = connect(&target, Some(1), None).unwrap();
+    let stranger = target.connect("stranger");
+    assert!(Host::connect(&Soft::default(), target.options("b")).is_err());
+    // Who is listed stays, and who is not goes.
+    run(&target, &["any", NQN, "off"]);
+    until("the end of the stranger", || {
+        let left = target.done("cairn_connection_list", json!({}));
+        let left = left.as_array().unwrap();
+        left.len() == 1 && left[0]["host"] == a
+    });
+    drop(stranger);
+    assert_eq!(listed.active_namespaces().unwrap(), [1]);
+    assert!(Host::connect(&Soft::default(), target.options("stranger")).is_err());
+    // A host that is removed while any may connect is one of the others.
+    run(&target, &["any", NQN, "on"]);
+    run(&target, &["remove", NQN, &a]);
+    assert_eq!(listed.active_namespaces().unwrap(), [1]);
+    drop(listed);
+    drop(connect(&target, None, None).unwrap());
+    run(&target, &["any", NQN, "off"]);
+    assert!(connect(&target, None, None).is_err());
+    run(&target, &["add", NQN, &a]);
     drop(connect(&target, None, None).unwrap());
 }
 

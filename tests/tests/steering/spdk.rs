@@ -45,6 +45,7 @@ fn recorded_exchanges_have_their_answers() {
     // What was built is there after a crash.
     target.crash();
     views_show_it(&target);
+    any_host_keeps_the_list(&target);
     mistakes_have_their_codes(&target);
     for (method, params) in [
         ("nvmf_subsystem_remove_ns", json!({"nqn": NEW, "nsid": 7})),
@@ -183,6 +184,44 @@ fn views_show_it(target: &Steered) {
         includes(&listeners, &json!([{"address": at}])),
         "{listeners:#}"
     );
+}
+
+/// The flag and the list are two things; `nvmf_subsystem_add_host` works in both states.
+fn any_host_keeps_the_list(target: &Steered) {
+    let guest = "nqn.2016-06.io.spdk:guest";
+    let shown = |any: bool, hosts: &[&str]| {
+        let shown = target.done("nvmf_get_subsystems", json!({"nqn": NEW}));
+        assert_eq!(shown[0]["allow_any_host"], any);
+        let hosts: Vec<Value> = hosts.iter().map(|nqn| json!({"nqn": nqn})).collect();
+        assert_eq!(shown[0]["hosts"], json!(hosts));
+        let saved = target.done("framework_get_config", json!({"name": "nvmf"}));
+        let saved = saved.as_array().unwrap().iter();
+        let of_new = saved.filter(|request| request["params"]["nqn"] == NEW);
+        let methods: Vec<Value> = of_new.map(|request| request["method"].clone()).collect();
+        let adds = methods
+            .iter()
+            .filter(|method| **method == "nvmf_subsystem_add_host");
+        assert_eq!(adds.count(), hosts.len());
+    };
+    let any = |allow: bool| {
+        let params = json!({"nqn": NEW, "allow_any_host": allow});
+        assert_eq!(target.done("nvmf_subsystem_allow_any_host", params), true);
+    };
+    any(true);
+    shown(true, &[HOST]);
+    let params = json!({"nqn": NEW, "host": guest});
+    assert_eq!(target.done("nvmf_subsystem_add_host", params.clone()), true);
+    shown(true, &[guest, HOST]);
+    any(false);
+    shown(false, &[guest, HOST]);
+    any(true);
+    assert_eq!(
+        target.done("nvmf_subsystem_remove_host", params.clone()),
+        true
+    );
+    assert_eq!(target.refused("nvmf_subsystem_remove_host", params), -32602);
+    any(false);
+    shown(false, &[HOST]);
 }
 
 fn mistakes_have_their_codes(target: &Steered) {

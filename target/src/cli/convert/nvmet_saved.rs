@@ -16,8 +16,8 @@ pub(super) fn export(config: &Config) -> Converted {
     if *config.marking != Rules::default() {
         notes.add("[marking] is left out: nvmet marks no packets by rules");
     }
-    let lists = config.subsystems.iter().filter_map(|one| one.access.list());
-    let hosts = lists.flat_map(|list| list.hosts.iter());
+    let closed = config.subsystems.iter().filter(|one| !one.allow_any_host);
+    let hosts = closed.flat_map(|one| one.allowed_hosts.hosts.iter());
     let hosts: BTreeSet<&str> = hosts.map(Nqn::raw).collect();
     let ports = config.listeners.iter();
     let ports: Vec<Value> = ports.map(|one| port(&mut notes, config, one)).collect();
@@ -121,17 +121,21 @@ fn subsystem(notes: &mut Notes, subsystem: &Subsystem) -> Value {
              unauthenticated: write the texts of the files there"
         ));
     }
-    let (any, hosts) = match &subsystem.access {
-        Access::AnyHost => ("1", Vec::new()),
-        Access::Hosts(list) => ("0", list.hosts.iter().map(Nqn::raw).collect()),
-    };
+    let mut hosts: Vec<&str> = subsystem.allowed_hosts.hosts.iter().map(Nqn::raw).collect();
+    if subsystem.allow_any_host && !hosts.is_empty() {
+        notes.add(format!(
+            "subsystem {nqn}: its list of hosts is left out: nvmet refuses one beside \
+             attr_allow_any_host"
+        ));
+        hosts.clear();
+    }
     let namespaces = subsystem.namespaces.iter();
     let namespaces = namespaces.filter_map(|one| namespace(notes, nqn, one));
     json!({
         "nqn": nqn,
         "allowed_hosts": hosts,
         "attr": {
-            "allow_any_host": any,
+            "allow_any_host": if subsystem.allow_any_host { "1" } else { "0" },
             "serial": subsystem.serial,
             "model": subsystem.model,
             "cntlid_min": subsystem.controller_ids.start().to_string(),

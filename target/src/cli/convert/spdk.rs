@@ -207,11 +207,8 @@ impl Import {
         let host = params["host"].as_str().unwrap_or_default();
         let known = ["nqn", "host", "dhchap_key", "dhchap_ctrlr_key", "tgt_name"];
         self.notes.unknown(&format!("host {host}"), params, &known);
-        match self.draft.add_host(nqn(params), host) {
-            // Every host may connect.
-            Ok(_) | Err(EditError::Exists(_)) => {}
-            Err(other) => self.notes.add(other.to_string()),
-        }
+        let made = self.draft.add_host(nqn(params), host);
+        self.notes.made(made);
         let named = |key: &str| text(&params[key]).map(|name| format!("key:{name}"));
         let Some(key) = named("dhchap_key") else {
             return;

@@ -155,7 +155,7 @@ fn fit_keys(notes: &mut Notes, subsystem: &mut Subsystem, keyring: &mut Vec<Name
     let Some(mut others) = keys.others.take() else {
         return;
     };
-    let has_list = subsystem.access.list().is_some();
+    let has_list = !subsystem.allow_any_host;
     if has_list && name_keys(&mut others, keyring) {
         keys.others = Some(others);
     } else {

@@ -24,9 +24,9 @@ pub(crate) enum SubsystemAction {
         #[arg(long, value_name = "FIRST-LAST")]
         controller_ids: Option<String>,
         /// Let every host connect
-        #[arg(long, conflicts_with = "host")]
+        #[arg(long)]
         allow_any_host: bool,
-        /// Let this host connect; repeatable
+        /// List this host among those that may connect; repeatable
         #[arg(long, value_name = "NQN")]
         host: Vec<String>,
         #[command(flatten)]
@@ -242,7 +242,7 @@ pub(crate) enum HostAction {
         #[command(flatten)]
         at: At,
     },
-    /// Lets a host connect
+    /// Lists a host among those that may connect
     Add {
         /// The subsystem
         nqn: String,
@@ -251,7 +251,7 @@ pub(crate) enum HostAction {
         #[command(flatten)]
         at: At,
     },
-    /// Removes a host from those that may connect, and disconnects it
+    /// Lists a host no longer, and disconnects it unless every host may connect
     Remove {
         /// The subsystem
         nqn: String,

@@ -153,7 +153,7 @@ pub(crate) fn nvmf(config: &Config) -> Value {
             "nvmf_create_subsystem",
             json!({
                 "nqn": nqn,
-                "allow_any_host": subsystem.access == Access::AnyHost,
+                "allow_any_host": subsystem.allow_any_host,
                 "serial_number": subsystem.serial,
                 "model_number": subsystem.model,
                 "max_namespaces": cairn_config::NSID_MAX,
@@ -162,12 +162,10 @@ pub(crate) fn nvmf(config: &Config) -> Value {
                 "ana_reporting": true,
             }),
         ));
-        if let Access::Hosts(list) = &subsystem.access {
-            for host in list.hosts.iter() {
-                let mut params = json!({"nqn": nqn, "host": host.raw()});
-                keyring::show(&mut params, keyring::of_host(subsystem, host));
-                all.push(request("nvmf_subsystem_add_host", params));
-            }
+        for host in subsystem.allowed_hosts.hosts.iter() {
+            let mut params = json!({"nqn": nqn, "host": host.raw()});
+            keyring::show(&mut params, keyring::of_host(subsystem, host));
+            all.push(request("nvmf_subsystem_add_host", params));
         }
         let namespaces = subsystem.namespaces.iter();
         all.extend(namespaces.flat_map(|namespace| of_namespace(nqn, namespace)));

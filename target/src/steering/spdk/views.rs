@@ -120,18 +120,11 @@ pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
         .iter()
         .filter(|one| is_wanted(one.nqn.raw()))
     {
-        let hosts: Vec<Value> = match &subsystem.access {
-            Access::AnyHost => Vec::new(),
-            Access::Hosts(list) => list
-                .hosts
-                .iter()
-                .map(|host| {
-                    let mut shown = json!({"nqn": host.raw()});
-                    keyring::show(&mut shown, keyring::of_host(subsystem, host));
-                    shown
-                })
-                .collect(),
-        };
+        let hosts = subsystem.allowed_hosts.hosts.iter().map(|host| {
+            let mut shown = json!({"nqn": host.raw()});
+            keyring::show(&mut shown, keyring::of_host(subsystem, host));
+            shown
+        });
         let mut shared = picture.subsystems.iter();
         let table = shared
             .find(|(nqn, _)| *nqn == subsystem.nqn)
@@ -144,8 +137,8 @@ pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
             "nqn": subsystem.nqn.raw(),
             "subtype": "NVMe",
             "listen_addresses": listeners,
-            "allow_any_host": subsystem.access == Access::AnyHost,
-            "hosts": hosts,
+            "allow_any_host": subsystem.allow_any_host,
+            "hosts": hosts.collect::<Vec<_>>(),
             "serial_number": subsystem.serial,
             "model_number": subsystem.model,
             "max_namespaces": cairn_config::NSID_MAX,
