@@ -266,6 +266,8 @@ pub struct Subsystem {
     pub allow_any_host: bool,
     /// Who may connect while not every host may. Keys are those of hosts in it.
     pub allowed_hosts: HostList,
+    /// Addresses of the listeners that lead to it; all do if not given.
+    pub listeners: Option<Vec<SocketAddr>>,
     /// How hosts authenticate.
     pub authentication: Authentication,
     /// How much all hosts together may take of all its disks.
@@ -563,6 +565,13 @@ impl Subsystem {
     #[must_use]
     pub fn allows(&self, host: &Nqn) -> bool {
         self.allow_any_host || self.allowed_hosts.hosts.contains(host)
+    }
+
+    /// Whether this listener leads to it.
+    #[must_use]
+    pub fn is_behind(&self, listener: &Listener) -> bool {
+        let own = self.listeners.as_ref();
+        own.is_none_or(|own| own.contains(&listener.socket_address()))
     }
 }
 

@@ -289,6 +289,9 @@ pub(crate) struct SubsystemTable {
     /// NQNs of the hosts that may connect while not every host may (a Linux host has its own in
     /// /etc/nvme/hostnqn), and "@NAME" for those of a host group.
     pub(crate) allowed_hosts: Option<Vec<String>>,
+    /// The listeners that lead to it, each as "ADDRESS" or "ADDRESS:PORT" of a `[[listener]]`.
+    /// All do if not given.
+    pub(crate) listeners: Option<Vec<String>>,
     /// The key by which each host has to authenticate (DH-HMAC-CHAP) that has none of its own
     /// in `host`: the absolute path of a file that only its owner can read, or
     /// "credential:NAME" for a credential of systemd (LoadCredential=). Without a key, hosts do

@@ -251,6 +251,11 @@ impl Config {
             if subsystem.namespaces.is_empty() && subsystem.pools.is_empty() {
                 idle.push(format!("{nqn} has no namespace: hosts find no disk in it"));
             }
+            if subsystem.listeners.as_ref().is_some_and(Vec::is_empty) {
+                idle.push(format!(
+                    "no listener leads to {nqn}: no host can connect to it; add one to its listeners"
+                ));
+            }
             let list = &subsystem.allowed_hosts;
             let is_empty = list.hosts.is_empty() && list.groups.is_empty();
             if is_empty && !subsystem.allow_any_host {

@@ -78,6 +78,8 @@ fn every_value_arrives() {
         (subsystem.serial.as_str(), subsystem.model.as_str()),
         ("0001", "Cairn")
     );
+    let listeners = subsystem.listeners.as_deref().unwrap();
+    assert_eq!(listeners, [config.listeners[0].socket_address()]);
     assert!(subsystem.allows(&"nqn.2024-01.com.example:a-host".parse().unwrap()));
     assert!(!subsystem.allows(&"nqn.2024-01.com.example:b-host".parse().unwrap()));
 

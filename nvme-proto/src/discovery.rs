@@ -4,6 +4,7 @@
 //! Entries are made when they are read, so that any window of the page costs
 //! what it holds. A host that reads in parts compares GENCTR at the end.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use zerocopy::{FromZeros, IntoBytes};
@@ -49,6 +50,8 @@ pub struct Exported {
     pub nqn: Nqn,
     /// To whom.
     pub hosts: HostAccess,
+    /// PORTIDs of the listeners that lead to it; all do if not given.
+    pub ports: Option<BTreeSet<u16>>,
 }
 
 /// Another discovery service, which discovery refers hosts to.
@@ -83,20 +86,36 @@ pub(crate) struct DiscoveryLog {
     referrals: Vec<Referral>,
 }
 
-/// The log as one host sees it: every listener it may reach leads to every
-/// subsystem it may use.
+/// The log as one host sees it: the listeners that it may reach, and the subsystems that it may
+/// use.
 struct View<'a> {
     listeners: Vec<(&'a Listener, IpAddr)>,
     /// This very discovery subsystem is the first.
-    subsystems: Vec<(SubsystemType, &'a Nqn)>,
+    subsystems: Vec<Shown<'a>>,
     referrals: &'a [Referral],
+}
+
+/// A subsystem in the log.
+struct Shown<'a> {
+    kind: SubsystemType,
+    nqn: &'a Nqn,
+    /// As [`Exported::ports`].
+    ports: Option<&'a BTreeSet<u16>>,
+}
+
+impl Shown<'_> {
+    fn is_behind(&self, listener: &Listener) -> bool {
+        self.ports
+            .is_none_or(|ports| ports.contains(&listener.portid))
+    }
 }
 
 /// One line of the log.
 struct Route<'a> {
     listener: &'a Listener,
     traddr: IpAddr,
-    subsystem: (SubsystemType, &'a Nqn),
+    kind: SubsystemType,
+    nqn: &'a Nqn,
 }
 
 impl DiscoveryLog {
@@ -168,8 +187,16 @@ impl DiscoveryLog {
             reachable(listener.address.ip(), local).map(|traddr| (listener, traddr))
         });
         let visible = self.exported.iter().filter(|e| e.hosts.allows(&host.nqn));
-        let subsystems = visible.map(|exported| (SubsystemType::NVM, &exported.nqn));
-        let own = (SubsystemType::CURRENT_DISCOVERY, &self.nqn);
+        let subsystems = visible.map(|exported| Shown {
+            kind: SubsystemType::NVM,
+            nqn: &exported.nqn,
+            ports: exported.ports.as_ref(),
+        });
+        let own = Shown {
+            kind: SubsystemType::CURRENT_DISCOVERY,
+            nqn: &self.nqn,
+            ports: None,
+        };
         View {
             listeners: listeners.collect(),
             subsystems: core::iter::once(own).chain(subsystems).collect(),
@@ -181,16 +208,25 @@ impl DiscoveryLog {
 impl<'a> View<'a> {
     /// NUMREC.
     fn entries(&self) -> u64 {
-        let routes = self.listeners.len() as u64 * self.subsystems.len() as u64;
-        routes + self.referrals.len() as u64
+        let routes = self.subsystems.iter().map(|shown| match shown.ports {
+            None => self.listeners.len(),
+            Some(_) => {
+                let listeners = self.listeners.iter();
+                listeners.filter(|(one, _)| shown.is_behind(one)).count()
+            }
+        });
+        (routes.sum::<usize>() + self.referrals.len()) as u64
     }
 
     fn routes(&self) -> impl Iterator<Item = Route<'a>> {
         self.listeners.iter().flat_map(|&(listener, traddr)| {
-            self.subsystems.iter().map(move |&subsystem| Route {
+            let behind = self.subsystems.iter();
+            let behind = behind.filter(move |shown| shown.is_behind(listener));
+            behind.map(move |shown| Route {
                 listener,
                 traddr,
-                subsystem,
+                kind: shown.kind,
+                nqn: shown.nqn,
             })
         })
     }
@@ -210,10 +246,9 @@ impl Route<'_> {
     fn entry(&self) -> DiscoveryEntry {
         let mut entry = entry_at(self.traddr, self.listener.address.port());
         entry.portid.set(self.listener.portid);
-        let (subtype, nqn) = self.subsystem;
-        entry.subtype = subtype.0;
-        entry.subnqn = nqn.encode();
-        if subtype == SubsystemType::CURRENT_DISCOVERY {
+        entry.subtype = self.kind.0;
+        entry.subnqn = self.nqn.encode();
+        if self.kind == SubsystemType::CURRENT_DISCOVERY {
             // A discovery connection with a keep alive timer stays.
             entry.eflags.set(Eflags(0).with_epcsd(true).0);
         }

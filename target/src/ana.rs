@@ -1,6 +1,7 @@
 //! The ANA states of a listener, as reactors read them while the control plane
 //! changes them.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use cairn_rdma::PKey;
@@ -13,6 +14,8 @@ use nvme_proto::wire::log::AnaState;
 pub(crate) struct ListenerShared {
     /// Distinguishes listeners, those of the past included.
     pub(crate) id: u64,
+    /// Its address in the configuration, by which subsystems name it.
+    pub(crate) address: SocketAddr,
     /// What speaks RDMA there.
     pub(crate) provider: &'static str,
     /// Of which partition it is.

@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use nvme_proto::limits::namespaces_within;
 
-use crate::config::{Config, ControlSocket, NamedKey};
+use crate::config::{Config, ControlSocket, Listener, NamedKey};
 use crate::document::Document;
 use crate::file::File;
 use crate::flags::Origins;
@@ -46,6 +46,8 @@ pub(crate) struct Check<'a> {
 
 /// What subsystems may name.
 struct Named<'a> {
+    /// `None` if one of them is wrong.
+    listeners: Option<&'a [Listener]>,
     groups: &'a mut Groups,
     keys: &'a [NamedKey],
 }
@@ -70,6 +72,7 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let place = root.key("subsystem");
     let nsid_max = namespaces_within(target.max_transfer_bytes);
     let mut named = Named {
+        listeners: Some(&*listeners).filter(|all| all.len() == file.listener.len()),
         groups: &mut groups,
         keys: &keys,
     };

@@ -1,6 +1,7 @@
 //! The `[[subsystem]]` tables: names and who may connect.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
 use nvme_proto::subsystem::CNTLIDS_ALL;
@@ -8,8 +9,9 @@ use nvme_proto::wire::Nqn;
 
 use super::hosts::Groups;
 use super::{Check, Named, authentication, limits, namespace, pool};
-use crate::config::{HostList, Limits, SUBSYSTEMS_MAX, Subsystem};
+use crate::config::{HostList, Limits, Listener, PORT_DEFAULT, SUBSYSTEMS_MAX, Subsystem};
 use crate::file::{LimitedHostTable, SubsystemTable};
+use crate::flags::parse_listen;
 use crate::identity;
 use crate::place::Place;
 
@@ -55,10 +57,15 @@ fn subsystem(
     place: &Place,
     table: &SubsystemTable,
     nsid_max: u32,
-    Named { groups, keys }: &mut Named<'_>,
+    Named {
+        listeners,
+        groups,
+        keys,
+    }: &mut Named<'_>,
 ) -> Option<Subsystem> {
     let allow_any_host = table.allow_any_host.unwrap_or(false);
     let allowed_hosts = allowed_hosts(check, place, table, groups);
+    let listeners = listeners_of(check, &place.key("listeners"), table, *listeners);
     let authentication = authentication::check(check, place, table, &allowed_hosts, keys);
     let serial = text(
         check,
@@ -88,6 +95,7 @@ fn subsystem(
         controller_ids,
         allow_any_host,
         allowed_hosts,
+        listeners,
         authentication,
         limits,
         limits_per_host,
@@ -232,6 +240,45 @@ fn allowed_hosts(
         );
     }
     groups.list(check, &at, names)
+}
+
+/// The listeners that lead to a subsystem: `known` has them all.
+fn listeners_of(
+    check: &mut Check<'_>,
+    place: &Place,
+    table: &SubsystemTable,
+    known: Option<&[Listener]>,
+) -> Option<Vec<SocketAddr>> {
+    let texts = table.listeners.as_ref()?;
+    let mut found: Vec<SocketAddr> = Vec::new();
+    for (index, text) in texts.iter().enumerate() {
+        let at = place.index(index);
+        let Some(address) = parse_listen(text, PORT_DEFAULT) else {
+            let message = format!("\"{}\" is no address of a listener", text.escape_debug());
+            check.wrong(&at, message).help(
+                "write one such as \"192.0.2.1\", \"192.0.2.1:4421\" or \"[2001:db8::1]:4421\"",
+            );
+            continue;
+        };
+        let address = SocketAddr::from(address);
+        if let Some(first) = found.iter().position(|other| *other == address) {
+            check
+                .repeated(
+                    &at,
+                    &place.index(first),
+                    format_args!("the listener {address}"),
+                )
+                .help("remove one of them");
+            continue;
+        }
+        found.push(address);
+        if known.is_some_and(|known| known.iter().all(|one| one.socket_address() != address)) {
+            check
+                .wrong(&at, format!("no [[listener]] has the address {address}"))
+                .help("add one with this address and port, or name one that is there");
+        }
+    }
+    Some(found)
 }
 
 /// Text of a field of Identify Controller.

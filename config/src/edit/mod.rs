@@ -4,19 +4,22 @@ mod groups;
 mod hosts;
 mod keys;
 mod limits;
+mod listeners;
 mod nsids;
 mod settings;
 mod text;
 mod tracked;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use nvme_proto::wire::Nqn;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
 
+use listeners::is_listener;
 use tracked::Tracked;
 
 pub use limits::{LimitsOf, NewLimits};
+pub use listeners::NewListener;
 pub use settings::{NamespaceSettings, SeenBy, SubsystemSettings};
 
 /// Why a change cannot be made. The draft is as it was.
@@ -51,6 +54,8 @@ pub struct NewSubsystem {
     pub allow_any_host: bool,
     /// The hosts that it lists.
     pub hosts: Vec<String>,
+    /// Addresses of the listeners that lead to it; all do if not given.
+    pub listeners: Option<Vec<SocketAddr>>,
 }
 
 /// A namespace to add.
@@ -80,23 +85,6 @@ pub struct NewNamespace {
     pub hosts: Option<Vec<String>>,
     /// How much hosts may take of it.
     pub limits: NewLimits,
-}
-
-/// A listener to add.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewListener {
-    /// Address.
-    pub address: IpAddr,
-    /// Port.
-    pub port: u16,
-    /// What speaks RDMA there.
-    pub provider: Option<String>,
-    /// State of the way.
-    pub ana: Option<String>,
-    /// Partition.
-    pub pkey: Option<u16>,
-    /// PORTID; the lowest that is free if not given.
-    pub port_id: Option<u16>,
 }
 
 /// The text of a file that is being changed.
@@ -159,6 +147,9 @@ impl Draft {
             }
         }
         set_access(&mut table, new.allow_any_host, new.hosts.clone());
+        if let Some(own) = &new.listeners {
+            listeners::set(&mut table, own);
+        }
         push(self.document.as_table_mut(), "subsystem", table);
         Ok(())
     }
@@ -278,84 +269,6 @@ impl Draft {
             return Err(EditError::Missing(message));
         };
         self.keep(&apart);
-        Ok(())
-    }
-
-    /// Adds a listener.
-    ///
-    /// # Errors
-    /// It is there.
-    pub fn add_listener(&mut self, new: &NewListener) -> Result<(), EditError> {
-        let is_it = |table: &Table| is_listener(table, new.address, new.port);
-        if tables(self.document.as_table_mut(), "listener").any(|table| is_it(table)) {
-            let message = format!("{} port {} is there already", new.address, new.port);
-            return Err(EditError::Exists(message));
-        }
-        let mut table = Table::new();
-        table["address"] = value(new.address.to_string());
-        if new.port != crate::PORT_DEFAULT {
-            table["port"] = value(i64::from(new.port));
-        }
-        for (key, text) in [("provider", &new.provider), ("ana", &new.ana)] {
-            if let Some(text) = text {
-                table[key] = value(text);
-            }
-        }
-        for (key, number) in [("pkey", new.pkey), ("port_id", new.port_id)] {
-            if let Some(number) = number {
-                table[key] = value(i64::from(number));
-            }
-        }
-        push(self.document.as_table_mut(), "listener", table);
-        Ok(())
-    }
-
-    /// Removes a listener.
-    ///
-    /// # Errors
-    /// It is not in the file.
-    pub fn remove_listener(&mut self, address: IpAddr, port: u16) -> Result<(), EditError> {
-        let is_it = |table: &Table| is_listener(table, address, port);
-        let Some(apart) = remove(self.document.as_table_mut(), "listener", is_it) else {
-            let message = format!("the file has no listener {address} port {port}");
-            return Err(EditError::Missing(message));
-        };
-        self.keep(&apart);
-        Ok(())
-    }
-
-    /// Sets the ANA state of a listener: of one group, or of all that have none of their own.
-    ///
-    /// # Errors
-    /// It is not in the file.
-    pub fn set_ana(
-        &mut self,
-        address: IpAddr,
-        port: u16,
-        group: Option<u32>,
-        state: &str,
-    ) -> Result<(), EditError> {
-        let mut listeners = tables(self.document.as_table_mut(), "listener");
-        let Some(listener) = listeners.find(|table| is_listener(table, address, port)) else {
-            let message = format!("the file has no listener {address} port {port}");
-            return Err(EditError::Missing(message));
-        };
-        let Some(group) = group else {
-            listener["ana"] = value(state);
-            return Ok(());
-        };
-        make_tables(listener, "ana_group");
-        let is_it = |table: &&mut Table| {
-            table.get("id").and_then(Item::as_integer) == Some(i64::from(group))
-        };
-        if let Some(table) = tables(listener, "ana_group").find(is_it) {
-            table["state"] = value(state);
-            return Ok(());
-        }
-        let mut table = Table::new();
-        table["id"] = value(i64::from(group));
-        table["state"] = value(state);
-        push(listener, "ana_group", table);
         Ok(())
     }
 
@@ -533,15 +446,6 @@ fn is_referral(table: &Table, address: SocketAddr, nqn: Option<&str>) -> bool {
     let discovery = Nqn::discovery();
     let nqn_of = |nqn: Option<&str>| nqn.unwrap_or(discovery.raw()).to_owned();
     is_listener(table, address.ip(), address.port()) && nqn_of(text_of(table, "nqn")) == nqn_of(nqn)
-}
-
-fn is_listener(table: &Table, address: IpAddr, port: u16) -> bool {
-    let own = text_of(table, "address").and_then(|text| text.parse::<IpAddr>().ok());
-    let port_default = i64::from(crate::PORT_DEFAULT);
-    let own_port = table
-        .get("port")
-        .map_or(Some(port_default), Item::as_integer);
-    own == Some(address) && own_port == Some(port.into())
 }
 
 fn allows_any(subsystem: &Table) -> bool {

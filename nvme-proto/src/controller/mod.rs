@@ -187,6 +187,8 @@ pub enum Termination {
     SubsystemRemoved,
     /// The port that the host came by is taken away.
     PortRemoved,
+    /// The port that the host came by no longer leads to the subsystem.
+    PortNotAllowed,
     /// An administrator ends the association; the host may make another.
     Disconnected,
     /// The target lost a part of the association's state by a fault of its own.

@@ -228,11 +228,11 @@ impl Subsystem {
         self.terminate(|_| true, Termination::SubsystemRemoved, actions);
     }
 
-    /// Ends the associations of the hosts that came by a port. To refuse new ones is the
-    /// target's matter.
-    pub fn terminate_port(&mut self, port: u64, actions: &mut Vec<Action>) {
+    /// Ends the associations of the hosts that came by a port, because it was removed or
+    /// because it no longer leads here. To refuse new ones is the target's matter.
+    pub fn terminate_port(&mut self, port: u64, reason: Termination, actions: &mut Vec<Action>) {
         let of_port = |controller: &Controller| controller.port() == port;
-        self.terminate(of_port, Termination::PortRemoved, actions);
+        self.terminate(of_port, reason, actions);
     }
 
     /// Ends an association, if there is one with that CNTLID. Its host may make another.

@@ -29,6 +29,7 @@ fn exported(name: &str, hosts: HostAccess) -> Exported {
     Exported {
         nqn: nqn(name),
         hosts,
+        ports: None,
     }
 }
 
@@ -143,6 +144,51 @@ fn a_host_sees_what_it_may_use() {
         names,
         [(1, own.clone()), (1, open.clone()), (2, own), (2, open)]
     );
+}
+
+#[test]
+fn a_subsystem_is_shown_at_its_own_listeners() {
+    let [first, second, third] = ["1", "2", "3"].map(|host| format!("192.0.2.{host}:4420"));
+    let listeners = || {
+        let all = [(1, &first), (2, &second), (3, &third)];
+        all.map(|(portid, address)| listener(portid, address))
+            .to_vec()
+    };
+    let of = |ports: Option<&[u16]>| {
+        let ports = ports.map(|ports| ports.iter().copied().collect());
+        let hosts = HostAccess::Any;
+        let nqn = nqn(SUBNQN);
+        vec![Exported { nqn, hosts, ports }]
+    };
+    let mut rig = ready(listeners(), of(Some(&[1, 3])), 0);
+    let at = |rig: &mut Rig| {
+        let (genctr, entries) = discover(rig);
+        let entries = entries.iter();
+        let disks = entries.filter(|one| SubsystemType(one.subtype) == SubsystemType::NVM);
+        let ports: Vec<u16> = disks.map(|one| one.portid.get()).collect();
+        (genctr, ports)
+    };
+    let (genctr, ports) = at(&mut rig);
+    assert_eq!(ports, [1, 3]);
+    rig.succeed(set_features(0x0b, 1 << 31));
+    for (ports, wanted) in [
+        (Some(&[3][..]), vec![3]),
+        (Some(&[]), vec![]),
+        (None, vec![1, 2, 3]),
+    ] {
+        rig.park_aer();
+        rig.subsystem
+            .set_discovery(listeners(), of(ports), &mut rig.actions);
+        let actions = rig.take_actions();
+        assert!(
+            matches!(actions[..], [Action::Complete { .. }]),
+            "{actions:?}"
+        );
+        assert_eq!(at(&mut rig).1, wanted);
+    }
+    assert_eq!(at(&mut rig).0, genctr + 3);
+    // Discovery itself is behind each of them.
+    assert_eq!(discover(&mut rig).1.len(), 6);
 }
 
 #[test]

@@ -70,6 +70,7 @@ impl<'a> Target<'a> {
         let exported = Exported {
             nqn: settings.nqn,
             hosts: HostAccess::Any,
+            ports: None,
         };
         discovery.set_discovery(vec![listener], vec![exported], &mut Vec::new());
         Self {

@@ -34,7 +34,8 @@ pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Ve
             )
         };
         lines.push(format!("{discover} -a {ip} -s {port}{rest}{local}"));
-        for subsystem in &config.subsystems {
+        let subsystems = config.subsystems.iter();
+        for subsystem in subsystems.filter(|one| one.is_behind(listener)) {
             let nqn = &subsystem.nqn;
             lines.push(format!("{connect} -a {ip} -s {port} -n {nqn}{rest}{local}"));
         }

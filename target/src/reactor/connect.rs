@@ -242,6 +242,20 @@ fn report_refusal(line: Line, queue: &QueuePair, refusal: &Refusal, data: Option
              configuration does, or cairn-target host add SUBSYSTEM HOST"
         );
     }
+    if *refusal == ConnectRequest::unknown_subsystem() {
+        return peer_line!(
+            warn,
+            line,
+            address = %queue.peer,
+            listener = %queue.listener.address,
+            host,
+            subsystem,
+            qid,
+            status = %refusal.status,
+            parameter = refusal.result,
+            "Connect refused: this listener leads to no subsystem of that name"
+        );
+    }
     peer_line!(
         warn,
         line,

@@ -5,7 +5,7 @@ mod actions;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -76,6 +76,8 @@ pub(super) struct State {
     limits_of_hosts: BTreeMap<Nqn, Limits>,
     /// The keys by which hosts authenticate, from their next connect on.
     pub(super) keys: HostKeys,
+    /// The listeners that lead here; all do if not given.
+    listeners: Option<Box<[SocketAddr]>>,
     /// When the control plane looks at the keep alive timers, as far as a message reported.
     armed: Option<Duration>,
     /// Taken away: a host that found it just before comes too late.
@@ -119,6 +121,12 @@ impl State {
     fn limits_of(&self, host: &Nqn) -> &Limits {
         let own = self.limits_of_hosts.get(host);
         own.unwrap_or(&self.limits_per_host)
+    }
+
+    /// Whether the listener of this address leads here.
+    fn is_behind(&self, listener: SocketAddr) -> bool {
+        let own = self.listeners.as_ref();
+        own.is_none_or(|own| own.contains(&listener))
     }
 
     /// SUBNQN as hosts send it.
@@ -167,6 +175,7 @@ impl SubsystemShared {
                 limits_per_host: Limits::default(),
                 limits_of_hosts: BTreeMap::new(),
                 keys: HostKeys::default(),
+                listeners: None,
                 armed: None,
                 removed: false,
             }),
@@ -266,6 +275,11 @@ impl SubsystemShared {
         if origin.listener.is_removed() {
             return Err(Refusal::transient(Status::CONNECT_CONTROLLER_BUSY));
         }
+        // At a listener that does not lead here the host must not learn that there is such a
+        // subsystem elsewhere.
+        if !state.is_behind(origin.listener.address) {
+            return Err(ConnectRequest::unknown_subsystem());
+        }
         let arrival = Arrival {
             now: self.now(),
             cm: Some(origin.cm),
@@ -351,6 +365,11 @@ impl SubsystemShared {
             let own = &controller.shared;
             own.limiter.set(state.limits_of(&own.host));
         }
+    }
+
+    /// Sets which listeners lead here, for connects to come; all do if not given.
+    pub(crate) fn set_listeners(&self, listeners: Option<&[SocketAddr]>) {
+        self.lock().listeners = listeners.map(Box::from);
     }
 
     /// From now on reports have a queue that was connected.

@@ -168,6 +168,7 @@ impl Control {
         let subsystem = Arc::new(self.parts().nvm(id, config));
         // Before the first host finds it.
         subsystem.set_limits(config);
+        subsystem.set_listeners(config.listeners.as_deref());
         subsystem.set_keys(self.keys.get(&config.nqn).cloned().unwrap_or_default());
         let export = Export {
             subsystem,

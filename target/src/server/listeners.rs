@@ -1,11 +1,13 @@
 //! Where hosts connect.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use cairn_config::Provider as Kind;
 use cairn_rdma::{FabricError, ListenOptions, Listener, ListenerEvent, Provider};
+use nvme_proto::controller::Termination;
 use nvme_proto::discovery;
 use nvme_proto::wire::log::RdmaProvider;
 
@@ -78,6 +80,7 @@ impl Control {
                         config: config.clone(),
                         shared: Arc::new(ListenerShared {
                             id,
+                            address: config.socket_address(),
                             provider: provider.name(),
                             pkey,
                             ana: AnaShared::new(&config.ana),
@@ -155,6 +158,31 @@ impl Control {
         }
     }
 
+    /// PORTIDs of the listeners that lead to a subsystem; all do if not given.
+    fn ports_of(&self, subsystem: &cairn_config::Subsystem) -> Option<BTreeSet<u16>> {
+        subsystem.listeners.as_ref()?;
+        let open = self.listeners.iter().map(|listener| &listener.config);
+        let own = open.filter(|listener| subsystem.is_behind(listener));
+        Some(own.map(|listener| listener.port_id).collect())
+    }
+
+    /// Disconnects the hosts of a subsystem that came by a listener which no longer leads to it.
+    pub(super) fn leave_listeners(&self, config: &cairn_config::Subsystem) {
+        let Some(export) = self.exports.get(&config.nqn) else {
+            return;
+        };
+        // Before the hosts are disconnected, so that they cannot come back.
+        export.subsystem.set_listeners(config.listeners.as_deref());
+        let others = self.listeners.iter();
+        let others = others.filter(|listener| !config.is_behind(&listener.config));
+        export.subsystem.administer(|subsystem, actions| {
+            for listener in others {
+                let id = listener.shared.id;
+                subsystem.terminate_port(id, Termination::PortNotAllowed, actions);
+            }
+        });
+    }
+
     /// Has the discovery log show what there is now.
     pub(super) fn update_discovery(&self) {
         let open = self.listeners.iter().filter(|listener| !listener.drained);
@@ -171,6 +199,7 @@ impl Control {
             .map(|subsystem| discovery::Exported {
                 nqn: subsystem.nqn,
                 hosts: super::export::allowed(subsystem),
+                ports: self.ports_of(subsystem),
             });
         let (listeners, exported) = (listeners.collect(), exported.collect());
         let referrals = self.config.referrals.iter();

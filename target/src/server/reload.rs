@@ -475,6 +475,9 @@ impl Control {
             export
                 .subsystem
                 .administer(|subsystem, actions| subsystem.set_hosts(hosts, actions));
+            if old.is_some_and(|old| old.listeners != subsystem.listeners) {
+                self.leave_listeners(subsystem);
+            }
         }
     }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use nvme_proto::ana::AnaStates;
+use nvme_proto::controller::Termination;
 use nvme_proto::wire::log::AnaState;
 
 use super::control::Control;
@@ -98,7 +99,8 @@ impl Control {
             }
             for subsystem in self.registry.all() {
                 subsystem.administer(|subsystem, actions| {
-                    subsystem.terminate_port(retiring.listener.id, actions);
+                    let id = retiring.listener.id;
+                    subsystem.terminate_port(id, Termination::PortRemoved, actions);
                 });
             }
             let mut open = self.listeners.iter_mut();

@@ -382,6 +382,7 @@ impl Methods {
             controller_ids: add.controller_ids,
             allow_any_host: add.allow_any_host,
             hosts: add.hosts,
+            listeners: add.listeners,
         };
         self.change(Kind::Grows, move |stage| {
             stage.draft.add_subsystem(&new).map_err(of_edit)?;

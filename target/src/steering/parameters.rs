@@ -1,6 +1,6 @@
 //! What requests carry.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use cairn_control::Error;
 use serde::Deserialize;
@@ -30,6 +30,8 @@ pub(super) struct SubsystemAdd {
     pub(super) allow_any_host: bool,
     #[serde(default)]
     pub(super) hosts: Vec<String>,
+    /// All lead to it if not given.
+    pub(super) listeners: Option<Vec<SocketAddr>>,
 }
 
 /// Settings of a subsystem.

@@ -92,6 +92,7 @@ pub(super) fn subsystems(config: &Config) -> Value {
             "nqn": subsystem.nqn.raw(),
             "serial": subsystem.serial,
             "model": subsystem.model,
+            "listeners": subsystem.listeners,
             "allow_any_host": subsystem.allow_any_host,
             "hosts": single(config, list),
             "host_groups": groups(list),

@@ -9,6 +9,7 @@ mod disks;
 mod drain;
 mod keys;
 mod limits;
+mod listeners;
 mod log;
 mod manuals;
 mod missing;

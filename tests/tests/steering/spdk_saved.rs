@@ -81,6 +81,10 @@ fn build(target: &Steered) {
             "nvmf_ns_add_host",
             json!({"nqn": NEW, "nsid": 9, "host": HOST}),
         ),
+        (
+            "nvmf_subsystem_add_listener",
+            json!({"nqn": NEW, "listen_address": listener}),
+        ),
         ("nvmf_subsystem_listener_set_ana_state", state),
         ("nvmf_discovery_add_referral", json!({"address": referral})),
     ] {

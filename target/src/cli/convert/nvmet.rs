@@ -18,10 +18,6 @@ pub(super) fn import(saved: &Value) -> Result<Converted, String> {
     }
     let mut draft = Draft::new("").map_err(|error| error.to_string())?;
     let mut notes = Notes::default();
-    let names: Vec<&str> = array(&saved["subsystems"])
-        .iter()
-        .filter_map(|subsystem| subsystem["nqn"].as_str())
-        .collect();
     for host in array(&saved["hosts"]) {
         let what = format!("host {}", host["nqn"].as_str().unwrap_or_default());
         // Of nvmetcli's versions most save no keys, and some save them in a group.
@@ -34,11 +30,11 @@ pub(super) fn import(saved: &Value) -> Result<Converted, String> {
         }
         notes.unknown(&what, host, &["nqn", "dhchap_key", "dhchap"]);
     }
-    for port in array(&saved["ports"]) {
-        add_port(&mut draft, &mut notes, port, &names);
-    }
+    let ports = array(&saved["ports"]).iter();
+    let ports = ports.filter_map(|port| Some((add_port(&mut draft, &mut notes, port)?, port)));
+    let ports: Vec<(SocketAddr, &Value)> = ports.collect();
     for subsystem in array(&saved["subsystems"]) {
-        add_subsystem(&mut draft, &mut notes, subsystem);
+        add_subsystem(&mut draft, &mut notes, subsystem, &ports);
     }
     Ok(Converted {
         text: draft.text(),
@@ -63,7 +59,8 @@ fn place(notes: &mut Notes, what: &str, addr: &Value) -> Option<(IpAddr, u16)> {
     Some((address?, port?))
 }
 
-fn add_port(draft: &mut Draft, notes: &mut Notes, port: &Value, names: &[&str]) {
+/// Where it listens, if Cairn can.
+fn add_port(draft: &mut Draft, notes: &mut Notes, port: &Value) -> Option<SocketAddr> {
     let number_of = number(&port["portid"]).unwrap_or(0);
     let what = format!("port {number_of}");
     for referral in array(&port["referrals"]) {
@@ -77,9 +74,7 @@ fn add_port(draft: &mut Draft, notes: &mut Notes, port: &Value, names: &[&str]) 
             draft.add_referral(SocketAddr::new(address, port), None);
         }
     }
-    let Some((address, service)) = place(notes, &what, &port["addr"]) else {
-        return;
-    };
+    let (address, service) = place(notes, &what, &port["addr"])?;
     let new = NewListener {
         address,
         port: service,
@@ -96,24 +91,22 @@ fn add_port(draft: &mut Draft, notes: &mut Notes, port: &Value, names: &[&str]) 
         };
         notes.made(draft.set_ana(address, service, Some(id), &state));
     }
-    let listed = |name: &&&str| array(&port["subsystems"]).iter().any(|one| one == **name);
-    let others: Vec<&str> = names.iter().filter(|name| !listed(name)).copied().collect();
-    if !others.is_empty() {
-        notes.add(format!(
-            "{what}: it does not lead to {}, but each listener of Cairn serves all subsystems: \
-             limit their hosts by allowed_hosts",
-            others.join(", ")
-        ));
-    }
     if text(&port["addr"]["treq"]).is_some_and(|treq| treq == "required") {
         notes.add(format!(
             "{what}: treq=required: over RDMA there is no secure channel"
         ));
     }
     notes.unknown(&format!("{what}, param"), &port["param"], &[]);
+    Some(SocketAddr::new(address, service))
 }
 
-fn add_subsystem(draft: &mut Draft, notes: &mut Notes, subsystem: &Value) {
+/// `ports`: where each listens.
+fn add_subsystem(
+    draft: &mut Draft,
+    notes: &mut Notes,
+    subsystem: &Value,
+    ports: &[(SocketAddr, &Value)],
+) {
     let Some(nqn) = text(&subsystem["nqn"]) else {
         notes.add("a subsystem without a name is left out");
         return;
@@ -122,6 +115,9 @@ fn add_subsystem(draft: &mut Draft, notes: &mut Notes, subsystem: &Value) {
     let attr = &subsystem["attr"];
     let range = [&attr["cntlid_min"], &attr["cntlid_max"]].map(number);
     let hosts = array(&subsystem["allowed_hosts"]).iter().filter_map(text);
+    let leads = |port: &Value| array(&port["subsystems"]).iter().any(|one| *one == *nqn);
+    let own = ports.iter().filter(|(_, port)| leads(port));
+    let own: Vec<SocketAddr> = own.map(|(address, _)| *address).collect();
     let new = NewSubsystem {
         nqn: nqn.clone(),
         serial: text(&attr["serial"]),
@@ -132,6 +128,7 @@ fn add_subsystem(draft: &mut Draft, notes: &mut Notes, subsystem: &Value) {
         },
         allow_any_host: number(&attr["allow_any_host"]) == Some(1),
         hosts: hosts.collect(),
+        listeners: (own.len() < ports.len()).then_some(own),
     };
     // The version of NVMe is each target's own.
     let known = [

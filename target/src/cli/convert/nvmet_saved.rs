@@ -90,7 +90,11 @@ fn port(notes: &mut Notes, config: &Config, listener: &Listener) -> Value {
         let name = format!("referral{}", index + 1);
         referrals.push(json!({"name": name, "addr": addr(referral.address), "enable": 1}));
     }
-    let names = config.subsystems.iter().map(|one| one.nqn.raw());
+    let behind = config
+        .subsystems
+        .iter()
+        .filter(|one| one.is_behind(listener));
+    let names = behind.map(|one| one.nqn.raw());
     json!({
         "portid": listener.port_id,
         "addr": addr(listener.socket_address()),

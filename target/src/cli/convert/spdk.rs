@@ -1,10 +1,10 @@
 //! What SPDK's rpc.py saved, as a configuration.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use cairn_config::{Draft, EditError, NewLimits, NewListener, NewNamespace, NewSubsystem};
+use cairn_config::{Draft, NewLimits, NewListener, NewNamespace, NewSubsystem};
 use serde_json::Value;
 
 use super::{Converted, Notes, array, identity, number, text};
@@ -15,6 +15,10 @@ struct Import {
     notes: Notes,
     /// Disks by name, until they are namespaces.
     disks: HashMap<String, NewNamespace>,
+    /// The listeners, each once.
+    listeners: Vec<SocketAddr>,
+    /// Those of each subsystem, by NQN.
+    listeners_of: BTreeMap<String, Vec<SocketAddr>>,
 }
 
 pub(super) fn import(saved: &Value) -> Result<Converted, String> {
@@ -27,6 +31,8 @@ pub(super) fn import(saved: &Value) -> Result<Converted, String> {
         draft: Draft::new("").map_err(|error| error.to_string())?,
         notes: Notes::default(),
         disks: HashMap::new(),
+        listeners: Vec::new(),
+        listeners_of: BTreeMap::new(),
     };
     for part in parts {
         for element in array(&part["config"]) {
@@ -40,6 +46,7 @@ pub(super) fn import(saved: &Value) -> Result<Converted, String> {
             }
         }
     }
+    import.set_listeners();
     Ok(Converted {
         text: import.draft.text(),
         notes: import.notes.0,
@@ -192,6 +199,7 @@ impl Import {
         ];
         self.notes
             .unknown(&format!("subsystem {name}"), params, &known);
+        self.listeners_of.insert(name.clone(), Vec::new());
         let made = self.draft.add_subsystem(&NewSubsystem {
             nqn: name,
             serial: text(&params["serial_number"]),
@@ -199,6 +207,7 @@ impl Import {
             controller_ids: range,
             allow_any_host: params["allow_any_host"].as_bool() == Some(true),
             hosts: Vec::new(),
+            listeners: None,
         });
         self.notes.made(made);
     }
@@ -296,17 +305,33 @@ impl Import {
             pkey: None,
             port_id: None,
         };
-        // Each listener of Cairn serves all subsystems.
-        if let Err(error) = self.draft.add_listener(&new)
-            && !matches!(error, EditError::Exists(_))
+        let at = SocketAddr::new(address, port);
+        // The same one may lead to several subsystems.
+        if !self.listeners.contains(&at) {
+            let made = self.draft.add_listener(&new);
+            self.notes.made(made);
+            self.listeners.push(at);
+        }
+        if let Some(own) = self.listeners_of.get_mut(nqn(params))
+            && !own.contains(&at)
         {
-            self.notes.add(error.to_string());
+            own.push(at);
         }
         if let Some(state) = text(&params["ana_state"]).filter(|state| state != "optimized") {
             let state = state.replace('_', "-");
             let group = number(&params["anagrpid"]).filter(|id| *id != 0);
             let made = self.draft.set_ana(address, port, group, &state);
             self.notes.made(made);
+        }
+    }
+
+    /// A subsystem with all listeners names none: one that is added leads to it, too.
+    fn set_listeners(&mut self) {
+        for (nqn, own) in &self.listeners_of {
+            if own.len() < self.listeners.len() {
+                let made = self.draft.set_listeners_of(nqn, own);
+                self.notes.made(made);
+            }
         }
     }
 

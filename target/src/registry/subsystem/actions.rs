@@ -143,5 +143,8 @@ fn explain(reason: Termination) -> Ending {
         }
         Termination::Disconnected => Ending::Orderly("an administrator disconnected it"),
         Termination::PortRemoved => Ending::Orderly("its listener was removed"),
+        Termination::PortNotAllowed => {
+            Ending::Orderly("its listener no longer leads to the subsystem")
+        }
     }
 }

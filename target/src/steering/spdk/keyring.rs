@@ -14,7 +14,7 @@ use super::super::methods::Methods;
 use super::super::parameters::{Nothing, read};
 use super::super::refused::of_edit;
 use super::parameters::{HostKeys, KeyAdd, KeyOf};
-use super::{Answer, Params, has_subsystem, of};
+use super::{Answer, Params, of, subsystem};
 
 impl Methods {
     pub(super) async fn keyring(&self, method: &str, params: Params) -> Answer {
@@ -73,7 +73,7 @@ impl Methods {
     /// Gives a host other keys, or none.
     pub(super) async fn set_keys(&self, params: Params) -> Answer {
         let new: HostKeys = read(params)?;
-        has_subsystem(&self.picture().await?.config, &new.nqn)?;
+        subsystem(&self.picture().await?.config, &new.nqn)?;
         self.change(Kind::Alone, move |stage| {
             let code = i64::from(-Errno::INVAL.raw_os_error());
             let keys = new.names(&mut stage.draft, code)?;

@@ -4,6 +4,7 @@
 mod bdevs;
 mod iostat;
 mod keyring;
+mod listeners;
 mod notify;
 mod parameters;
 mod process;
@@ -14,9 +15,7 @@ pub(crate) mod saved;
 mod unheeded;
 mod views;
 
-use std::net::IpAddr;
-
-use cairn_config::{Config, EditError, NewListener, NewNamespace, NewSubsystem, Uuid};
+use cairn_config::{Config, EditError, NewNamespace, NewSubsystem, Subsystem, Uuid};
 use cairn_control::Error;
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
@@ -26,8 +25,8 @@ use super::methods::Methods;
 use super::parameters::read;
 use super::refused::of_edit;
 use parameters::{
-    Allow, BdevOf, ControllersOf, HostOf, ListenAddress, ListenerOf, NsAdd, NsHost, NsRemove,
-    NullResize, StatsOf, SubsystemCreate, SubsystemOf, TransportsOf, Wanted,
+    Allow, BdevOf, ControllersOf, HostOf, NsAdd, NsHost, NsRemove, NullResize, StatsOf,
+    SubsystemCreate, SubsystemOf, TransportsOf, Wanted,
 };
 
 pub(super) use bdevs::{size, sizes};
@@ -122,46 +121,10 @@ fn of(error: EditError) -> Error {
     }
 }
 
-/// Where a listener is, in the configuration's terms.
-fn place(at: &ListenAddress) -> Result<(IpAddr, u16), Error> {
-    if !at.trtype.eq_ignore_ascii_case("rdma") {
-        return Err(Error::invalid(
-            "Invalid parameters: Cairn's transport is RDMA",
-        ));
-    }
-    let address: IpAddr = at.traddr.parse().map_err(|_| invalid())?;
-    let port = match at.trsvcid.as_deref() {
-        None | Some("") => cairn_config::PORT_DEFAULT,
-        Some(port) => port.parse().map_err(|_| invalid())?,
-    };
-    let family = at.adrfam.as_deref().map(str::to_ascii_lowercase);
-    match (family.as_deref(), address) {
-        (None | Some("ipv4"), IpAddr::V4(_)) | (None | Some("ipv6"), IpAddr::V6(_)) => {
-            Ok((address, port))
-        }
-        _ => Err(invalid()),
-    }
-}
-
-/// ANA states in the configuration's words.
-fn ana(state: &str) -> Result<&'static str, Error> {
-    match state {
-        "optimized" => Ok("optimized"),
-        "non_optimized" => Ok("non-optimized"),
-        "inaccessible" => Ok("inaccessible"),
-        _ => Err(invalid()),
-    }
-}
-
-fn has_subsystem(config: &Config, nqn: &str) -> Result<(), Error> {
+fn subsystem<'a>(config: &'a Config, nqn: &str) -> Result<&'a Subsystem, Error> {
     let mut all = config.subsystems.iter();
-    if all.any(|subsystem| subsystem.nqn.raw() == nqn) {
-        Ok(())
-    } else {
-        Err(Error::invalid(format!(
-            "Subsystem with NQN '{nqn}' not found"
-        )))
-    }
+    all.find(|subsystem| subsystem.nqn.raw() == nqn)
+        .ok_or_else(|| Error::invalid(format!("Subsystem with NQN '{nqn}' not found")))
 }
 
 impl Methods {
@@ -198,14 +161,14 @@ impl Methods {
                 let wanted: Wanted = read(params)?;
                 let picture = self.picture().await?;
                 if let Some(nqn) = &wanted.nqn {
-                    has_subsystem(&picture.config, nqn)?;
+                    subsystem(&picture.config, nqn)?;
                 }
                 Ok(views::subsystems(&picture, wanted.nqn.as_deref()))
             }
             "nvmf_subsystem_get_controllers" | "nvmf_subsystem_get_qpairs" => {
                 let of: ControllersOf = read(params)?;
                 let picture = self.picture().await?;
-                has_subsystem(&picture.config, &of.nqn)?;
+                subsystem(&picture.config, &of.nqn)?;
                 Ok(match method {
                     "nvmf_subsystem_get_qpairs" => views::qpairs(&picture, &of.nqn),
                     _ => views::controllers(&picture, &of.nqn),
@@ -214,8 +177,8 @@ impl Methods {
             "nvmf_subsystem_get_listeners" => {
                 let of: ControllersOf = read(params)?;
                 let picture = self.picture().await?;
-                has_subsystem(&picture.config, &of.nqn)?;
-                Ok(views::listeners(&picture))
+                let subsystem = subsystem(&picture.config, &of.nqn)?;
+                Ok(views::listeners(&picture.config, subsystem))
             }
             _ if method.starts_with("bdev_") => self.bdev(method, params).await,
             _ => self.spdk_change(method, params).await,
@@ -291,6 +254,8 @@ impl Methods {
             controller_ids: range,
             allow_any_host: create.allow_any_host,
             hosts: Vec::new(),
+            // Listeners are added to it one by one.
+            listeners: Some(Vec::new()),
         };
         self.change(Kind::Grows, move |stage| {
             let added = stage.draft.add_subsystem(&new);
@@ -351,59 +316,6 @@ impl Methods {
             Ok(json!(true))
         })
         .await
-    }
-
-    async fn of_listener(&self, method: &str, params: Params) -> Answer {
-        let listener: ListenerOf = read(params)?;
-        let (address, port) = place(&listener.listen_address)?;
-        let picture = self.picture().await?;
-        has_subsystem(&picture.config, &listener.nqn)?;
-        let state = listener.ana_state.as_deref().map(ana).transpose()?;
-        match method {
-            "nvmf_subsystem_add_listener" => {
-                let new = NewListener {
-                    address,
-                    port,
-                    provider: None,
-                    ana: state.map(str::to_owned),
-                    pkey: None,
-                    port_id: None,
-                };
-                self.change(Kind::Grows, move |stage| {
-                    match stage.draft.add_listener(&new) {
-                        // Each listener serves all subsystems: another one has it already.
-                        Ok(()) | Err(EditError::Exists(_)) => Ok(json!(true)),
-                        Err(other) => Err(of(other)),
-                    }
-                })
-                .await
-            }
-            "nvmf_subsystem_remove_listener" => {
-                if picture.config.subsystems.len() > 1 {
-                    return Err(Error::errno(
-                        Errno::BUSY,
-                        "the listener serves all subsystems: delete the others first, or remove \
-                         it by cairn_listener_remove",
-                    ));
-                }
-                self.change(Kind::Shrinks, move |stage| {
-                    let removed = stage.draft.remove_listener(address, port);
-                    removed.map_err(of)?;
-                    Ok(json!(true))
-                })
-                .await
-            }
-            _ => {
-                let state = state.ok_or_else(invalid)?;
-                let group = listener.anagrpid;
-                self.change(Kind::Alone, move |stage| {
-                    let set = stage.draft.set_ana(address, port, group, state);
-                    set.map_err(of)?;
-                    Ok(json!(true))
-                })
-                .await
-            }
-        }
     }
 
     /// The name of a disk, which may be called by its UUID.

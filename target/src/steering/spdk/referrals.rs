@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use super::super::changes::Kind;
 use super::super::methods::Methods;
 use super::super::parameters::read;
+use super::listeners::place;
 use super::parameters::{ReferralOf, ReferralsOf};
-use super::{Answer, Params, place, views};
+use super::{Answer, Params, views};
 
 impl Methods {
     pub(super) async fn of_referral(&self, method: &str, params: Params) -> Answer {

@@ -169,8 +169,11 @@ pub(crate) fn nvmf(config: &Config) -> Value {
         }
         let namespaces = subsystem.namespaces.iter();
         all.extend(namespaces.flat_map(|namespace| of_namespace(nqn, namespace)));
-        let listeners = config.listeners.iter();
-        all.extend(listeners.flat_map(|listener| of_listener(nqn, listener)));
+        let own = config
+            .listeners
+            .iter()
+            .filter(|one| subsystem.is_behind(one));
+        all.extend(own.flat_map(|listener| of_listener(nqn, listener)));
     }
     Value::Array(all)
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use cairn_config::{Access, Config, Listener, Namespace, Nqn, Uuid};
+use cairn_config::{Access, Config, Listener, Namespace, Nqn, Subsystem, Uuid};
 use cairn_control::Error;
 use nvme_proto::limits::{ADMIN_QUEUE_ENTRIES, ANA_GROUPS_MAX, KAS, PAGE_BYTES};
 use nvme_proto::wire::log::AnaState;
@@ -103,13 +103,12 @@ pub(super) fn bdev_name(namespace: &Namespace) -> String {
 /// The subsystems, discovery's first.
 pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
     let config = &picture.config;
-    let listeners: Vec<Value> = config.listeners.iter().map(address).collect();
     let mut all = Vec::new();
     if wanted.is_none() {
         all.push(json!({
             "nqn": "nqn.2014-08.org.nvmexpress.discovery",
             "subtype": "Discovery",
-            "listen_addresses": listeners,
+            "listen_addresses": config.listeners.iter().map(address).collect::<Vec<_>>(),
             "allow_any_host": true,
             "hosts": [],
         }));
@@ -120,6 +119,10 @@ pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
         .iter()
         .filter(|one| is_wanted(one.nqn.raw()))
     {
+        let own = config
+            .listeners
+            .iter()
+            .filter(|one| subsystem.is_behind(one));
         let hosts = subsystem.allowed_hosts.hosts.iter().map(|host| {
             let mut shown = json!({"nqn": host.raw()});
             keyring::show(&mut shown, keyring::of_host(subsystem, host));
@@ -136,7 +139,7 @@ pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
         all.push(json!({
             "nqn": subsystem.nqn.raw(),
             "subtype": "NVMe",
-            "listen_addresses": listeners,
+            "listen_addresses": own.map(address).collect::<Vec<_>>(),
             "allow_any_host": subsystem.allow_any_host,
             "hosts": hosts.collect::<Vec<_>>(),
             "serial_number": subsystem.serial,
@@ -183,9 +186,13 @@ pub(super) fn ana_state(state: AnaState) -> &'static str {
     }
 }
 
-/// The listeners, which serve all subsystems, with all ANA groups.
-pub(super) fn listeners(picture: &Picture) -> Value {
-    let listeners = picture.config.listeners.iter().map(|listener| {
+/// The listeners that lead to a subsystem, with all ANA groups.
+pub(super) fn listeners(config: &Config, subsystem: &Subsystem) -> Value {
+    let own = config
+        .listeners
+        .iter()
+        .filter(|one| subsystem.is_behind(one));
+    let listeners = own.map(|listener| {
         let states = (1..=ANA_GROUPS_MAX).map(|group| {
             let state = match listener.ana.get(group) {
                 AnaState::PERSISTENT_LOSS => "persistent_loss",

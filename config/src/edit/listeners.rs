@@ -1,0 +1,200 @@
+//! Listeners, and which of them lead to a subsystem.
+
+use std::net::{IpAddr, SocketAddr};
+
+use toml_edit::{Array, Item, Table, Value, value};
+
+use super::{Draft, EditError, make_tables, push, remove, tables, text_of};
+use crate::config::PORT_DEFAULT;
+use crate::flags::parse_listen;
+
+/// The list of a subsystem's listeners.
+const KEY: &str = "listeners";
+
+/// A listener to add.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewListener {
+    /// Address.
+    pub address: IpAddr,
+    /// Port.
+    pub port: u16,
+    /// What speaks RDMA there.
+    pub provider: Option<String>,
+    /// State of the way.
+    pub ana: Option<String>,
+    /// Partition.
+    pub pkey: Option<u16>,
+    /// PORTID; the lowest that is free if not given.
+    pub port_id: Option<u16>,
+}
+
+impl Draft {
+    /// Adds a listener.
+    ///
+    /// # Errors
+    /// It is there.
+    pub fn add_listener(&mut self, new: &NewListener) -> Result<(), EditError> {
+        let is_it = |table: &Table| is_listener(table, new.address, new.port);
+        if tables(self.document.as_table_mut(), "listener").any(|table| is_it(table)) {
+            let message = format!("{} port {} is there already", new.address, new.port);
+            return Err(EditError::Exists(message));
+        }
+        let mut table = Table::new();
+        table["address"] = value(new.address.to_string());
+        if new.port != PORT_DEFAULT {
+            table["port"] = value(i64::from(new.port));
+        }
+        for (key, text) in [("provider", &new.provider), ("ana", &new.ana)] {
+            if let Some(text) = text {
+                table[key] = value(text);
+            }
+        }
+        for (key, number) in [("pkey", new.pkey), ("port_id", new.port_id)] {
+            if let Some(number) = number {
+                table[key] = value(i64::from(number));
+            }
+        }
+        push(self.document.as_table_mut(), "listener", table);
+        Ok(())
+    }
+
+    /// Removes a listener, also from the lists of subsystems that name it.
+    ///
+    /// # Errors
+    /// It is not in the file.
+    pub fn remove_listener(&mut self, address: IpAddr, port: u16) -> Result<(), EditError> {
+        let is_it = |table: &Table| is_listener(table, address, port);
+        let Some(apart) = remove(self.document.as_table_mut(), "listener", is_it) else {
+            let message = format!("the file has no listener {address} port {port}");
+            return Err(EditError::Missing(message));
+        };
+        self.keep(&apart);
+        let at = SocketAddr::new(address, port);
+        for subsystem in tables(self.document.as_table_mut(), "subsystem") {
+            if let Some(own) = own_list(subsystem) {
+                own.retain(|one| !is_at(one, at));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the ANA state of a listener: of one group, or of all that have none of their own.
+    ///
+    /// # Errors
+    /// It is not in the file.
+    pub fn set_ana(
+        &mut self,
+        address: IpAddr,
+        port: u16,
+        group: Option<u32>,
+        state: &str,
+    ) -> Result<(), EditError> {
+        let mut listeners = tables(self.document.as_table_mut(), "listener");
+        let Some(listener) = listeners.find(|table| is_listener(table, address, port)) else {
+            let message = format!("the file has no listener {address} port {port}");
+            return Err(EditError::Missing(message));
+        };
+        let Some(group) = group else {
+            listener["ana"] = value(state);
+            return Ok(());
+        };
+        make_tables(listener, "ana_group");
+        let is_it = |table: &&mut Table| {
+            table.get("id").and_then(Item::as_integer) == Some(i64::from(group))
+        };
+        if let Some(table) = tables(listener, "ana_group").find(is_it) {
+            table["state"] = value(state);
+            return Ok(());
+        }
+        let mut table = Table::new();
+        table["id"] = value(i64::from(group));
+        table["state"] = value(state);
+        push(listener, "ana_group", table);
+        Ok(())
+    }
+
+    /// Has a listener lead to a subsystem. `false`: it did before.
+    ///
+    /// # Errors
+    /// The subsystem is not in the file.
+    pub fn add_listener_to(&mut self, nqn: &str, at: SocketAddr) -> Result<bool, EditError> {
+        let Some(own) = own_list(self.subsystem(nqn)?) else {
+            return Ok(false);
+        };
+        if own.iter().any(|one| is_at(one, at)) {
+            return Ok(false);
+        }
+        own.push(at.to_string());
+        Ok(true)
+    }
+
+    /// Has one of `all` listeners lead to a subsystem no longer. It is removed if it leads to no
+    /// other one.
+    ///
+    /// # Errors
+    /// The subsystem is not in the file, or the listener does not lead to it.
+    pub fn remove_listener_from(
+        &mut self,
+        nqn: &str,
+        at: SocketAddr,
+        all: &[SocketAddr],
+    ) -> Result<(), EditError> {
+        let leads = |subsystem: &mut Table| {
+            let own = own_list(subsystem);
+            own.is_none_or(|own| own.iter().any(|one| is_at(one, at)))
+        };
+        if !leads(self.subsystem(nqn)?) || !all.contains(&at) {
+            let message = format!("the listener {at} does not lead to {nqn}");
+            return Err(EditError::Missing(message));
+        }
+        let is_other = |table: &Table| text_of(table, "nqn") != Some(nqn);
+        let is_used = tables(self.document.as_table_mut(), "subsystem")
+            .any(|table| is_other(table) && leads(table));
+        if !is_used {
+            return self.remove_listener(at.ip(), at.port());
+        }
+        let subsystem = self.subsystem(nqn)?;
+        match own_list(subsystem) {
+            Some(own) => own.retain(|one| !is_at(one, at)),
+            None => {
+                let others = all.iter().filter(|other| **other != at);
+                set(subsystem, &others.copied().collect::<Vec<_>>());
+            }
+        }
+        Ok(())
+    }
+
+    /// Has these listeners lead to a subsystem, and no others.
+    ///
+    /// # Errors
+    /// The subsystem is not in the file.
+    pub fn set_listeners_of(&mut self, nqn: &str, own: &[SocketAddr]) -> Result<(), EditError> {
+        set(self.subsystem(nqn)?, own);
+        Ok(())
+    }
+}
+
+/// Writes the list of a subsystem.
+pub(super) fn set(subsystem: &mut Table, own: &[SocketAddr]) {
+    subsystem[KEY] = value(Array::from_iter(own.iter().map(SocketAddr::to_string)));
+}
+
+fn own_list(subsystem: &mut Table) -> Option<&mut Array> {
+    subsystem.get_mut(KEY).and_then(Item::as_array_mut)
+}
+
+fn is_at(one: &Value, at: SocketAddr) -> bool {
+    let own = one
+        .as_str()
+        .and_then(|text| parse_listen(text, PORT_DEFAULT));
+    own.map(SocketAddr::from) == Some(at)
+}
+
+pub(super) fn is_listener(table: &Table, address: IpAddr, port: u16) -> bool {
+    let own = text_of(table, "address").and_then(|text| text.parse::<IpAddr>().ok());
+    let port_default = i64::from(PORT_DEFAULT);
+    let own_port = table
+        .get("port")
+        .map_or(Some(port_default), Item::as_integer);
+    own == Some(address) && own_port == Some(port.into())
+}

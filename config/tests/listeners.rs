@@ -1,0 +1,141 @@
+//! Which listeners lead to a subsystem.
+
+use std::net::SocketAddr;
+
+use cairn_config::{Config, Draft, EditError, Flags, NewSubsystem};
+
+const A: &str = "nqn.2024-01.com.example:a";
+const B: &str = "nqn.2024-01.com.example:b";
+const FILE: &str = r#"
+[[listener]]
+address = "192.0.2.1"
+
+[[listener]]
+address = "192.0.2.1"
+port = 4421
+
+[[listener]]
+address = "2001:db8::1"
+
+[[subsystem]]
+nqn = "nqn.2024-01.com.example:a"
+allow_any_host = true
+listeners = ["192.0.2.1", "[2001:db8::1]:4420"] # two ways
+namespace = [{ nsid = 1, export = "null:1MiB" }]
+
+[[subsystem]]
+nqn = "nqn.2024-01.com.example:b"
+allow_any_host = true
+namespace = [{ nsid = 1, export = "null:1MiB" }]
+"#;
+
+fn parse(text: &str) -> Config {
+    let parsed = Config::parse("test", text, &Flags::default());
+    parsed.unwrap_or_else(|error| panic!("{error}\nin\n{text}"))
+}
+
+fn at(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// The addresses by which hosts reach a subsystem.
+fn ways(config: &Config, index: usize) -> Vec<String> {
+    let behind = |listener: &&_| config.subsystems[index].is_behind(listener);
+    let own = config.listeners.iter().filter(behind);
+    own.map(|one| one.socket_address().to_string()).collect()
+}
+
+const FIRST: &str = "192.0.2.1:4420";
+const SECOND: &str = "192.0.2.1:4421";
+const THIRD: &str = "[2001:db8::1]:4420";
+
+#[test]
+fn a_subsystem_is_reached_by_the_listeners_that_it_names() {
+    let config = parse(FILE);
+    assert_eq!(ways(&config, 0), [FIRST, THIRD]);
+    assert_eq!(ways(&config, 1), [FIRST, SECOND, THIRD]);
+    assert_eq!(config.subsystems[1].listeners, None);
+    assert_eq!(config.warnings(), <[String; 0]>::default());
+    let none = FILE.replace("[\"192.0.2.1\", \"[2001:db8::1]:4420\"]", "[]");
+    let config = parse(&none);
+    assert_eq!(ways(&config, 0), <[String; 0]>::default());
+    let warnings = config.warnings();
+    assert!(
+        matches!(&warnings[..], [one] if one.contains("no listener leads to")),
+        "{warnings:?}"
+    );
+}
+
+#[test]
+fn a_listener_of_the_command_line_can_be_named() {
+    let text = "[[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n\
+                listeners = [\"192.0.2.7:4420\"]\n";
+    let flags = Flags {
+        listen: vec!["192.0.2.7".to_owned(), "192.0.2.8".to_owned()],
+        ..Flags::default()
+    };
+    let config = Config::parse("test", text, &flags).unwrap();
+    assert_eq!(ways(&config, 0), ["192.0.2.7:4420"]);
+}
+
+#[test]
+fn listeners_come_to_a_subsystem_and_leave_it() {
+    let mut draft = Draft::new(FILE).unwrap();
+    assert_eq!(draft.add_listener_to(A, at(SECOND)), Ok(true));
+    assert_eq!(draft.add_listener_to(A, at(SECOND)), Ok(false));
+    // As it is written otherwise.
+    assert_eq!(draft.add_listener_to(A, at(FIRST)), Ok(false));
+    // All lead there.
+    assert_eq!(draft.add_listener_to(B, at(FIRST)), Ok(false));
+    assert_eq!(parse(&draft.text()).subsystems[1].listeners, None);
+    let all = [FIRST, SECOND, THIRD].map(at);
+    draft.remove_listener_from(A, at(FIRST), &all).unwrap();
+    draft.remove_listener_from(A, at(THIRD), &all).unwrap();
+    let again = draft.remove_listener_from(A, at(FIRST), &all);
+    assert!(matches!(again, Err(EditError::Missing(_))), "{again:?}");
+    let config = parse(&draft.text());
+    assert_eq!(ways(&config, 0), [SECOND]);
+    assert_eq!(ways(&config, 1), [FIRST, SECOND, THIRD]);
+    // The other one gets a list; a listener that leads nowhere is removed.
+    draft.remove_listener_from(B, at(SECOND), &all).unwrap();
+    assert_eq!(ways(&parse(&draft.text()), 1), [FIRST, THIRD]);
+    draft.remove_listener_from(B, at(FIRST), &all).unwrap();
+    let config = parse(&draft.text());
+    assert_eq!(config.listeners.len(), 2, "{}", draft.text());
+    assert_eq!(ways(&config, 1), [THIRD]);
+    // A listener that is removed leaves the lists that name it.
+    draft
+        .remove_listener("192.0.2.1".parse().unwrap(), 4421)
+        .unwrap();
+    let config = parse(&draft.text());
+    assert_eq!(config.subsystems[0].listeners, Some(vec![]));
+    assert!(draft.text().contains("# two ways"), "{}", draft.text());
+}
+
+#[test]
+fn a_lone_subsystem_loses_a_listener_with_its_table() {
+    let mut draft = Draft::new(FILE).unwrap();
+    draft.remove_subsystem(A).unwrap();
+    let all = [FIRST, SECOND, THIRD].map(at);
+    draft.remove_listener_from(B, at(SECOND), &all).unwrap();
+    let config = parse(&draft.text());
+    assert_eq!(
+        (config.listeners.len(), &config.subsystems[0].listeners),
+        (2, &None)
+    );
+}
+
+#[test]
+fn a_new_subsystem_may_name_listeners() {
+    let mut draft = Draft::new(FILE).unwrap();
+    let new = NewSubsystem {
+        nqn: "nqn.2024-01.com.example:c".to_owned(),
+        allow_any_host: true,
+        listeners: Some(vec![at(SECOND)]),
+        ..NewSubsystem::default()
+    };
+    draft.add_subsystem(&new).unwrap();
+    assert_eq!(ways(&parse(&draft.text()), 2), [SECOND]);
+    draft.set_listeners_of(A, &[at(THIRD), at(SECOND)]).unwrap();
+    assert_eq!(ways(&parse(&draft.text()), 0), [SECOND, THIRD]);
+}

@@ -1,0 +1,106 @@
+//! Listeners, and which of them lead to a subsystem.
+
+use std::net::{IpAddr, SocketAddr};
+
+use cairn_config::{EditError, Listener, NewListener};
+use cairn_control::Error;
+use serde_json::json;
+
+use super::super::changes::Kind;
+use super::super::methods::Methods;
+use super::super::parameters::read;
+use super::parameters::{ListenAddress, ListenerOf};
+use super::{Answer, Params, invalid, of, subsystem};
+
+/// Where a listener is, in the configuration's terms.
+pub(super) fn place(at: &ListenAddress) -> Result<(IpAddr, u16), Error> {
+    if !at.trtype.eq_ignore_ascii_case("rdma") {
+        return Err(Error::invalid(
+            "Invalid parameters: Cairn's transport is RDMA",
+        ));
+    }
+    let address: IpAddr = at.traddr.parse().map_err(|_| invalid())?;
+    let port = match at.trsvcid.as_deref() {
+        None | Some("") => cairn_config::PORT_DEFAULT,
+        Some(port) => port.parse().map_err(|_| invalid())?,
+    };
+    let family = at.adrfam.as_deref().map(str::to_ascii_lowercase);
+    match (family.as_deref(), address) {
+        (None | Some("ipv4"), IpAddr::V4(_)) | (None | Some("ipv6"), IpAddr::V6(_)) => {
+            Ok((address, port))
+        }
+        _ => Err(invalid()),
+    }
+}
+
+/// ANA states in the configuration's words.
+fn ana(state: &str) -> Result<&'static str, Error> {
+    match state {
+        "optimized" => Ok("optimized"),
+        "non_optimized" => Ok("non-optimized"),
+        "inaccessible" => Ok("inaccessible"),
+        _ => Err(invalid()),
+    }
+}
+
+impl Methods {
+    /// Those that change a subsystem's listeners.
+    pub(super) async fn of_listener(&self, method: &str, params: Params) -> Answer {
+        let listener: ListenerOf = read(params)?;
+        let (address, port) = place(&listener.listen_address)?;
+        let at = SocketAddr::new(address, port);
+        let nqn = listener.nqn;
+        let picture = self.picture().await?;
+        let config = &picture.config;
+        let of_it = subsystem(config, &nqn)?;
+        let state = listener.ana_state.as_deref().map(ana).transpose()?;
+        let all = config.listeners.iter().map(Listener::socket_address);
+        let all: Vec<SocketAddr> = all.collect();
+        match method {
+            "nvmf_subsystem_add_listener" => {
+                // One that is there may be an option of the command line, not the file's.
+                let new = (!all.contains(&at)).then(|| NewListener {
+                    address,
+                    port,
+                    provider: None,
+                    ana: state.map(str::to_owned),
+                    pkey: None,
+                    port_id: None,
+                });
+                self.change(Kind::Grows, move |stage| {
+                    match new.as_ref().map(|new| stage.draft.add_listener(new)) {
+                        // A request just before this one may have added it.
+                        None | Some(Ok(()) | Err(EditError::Exists(_))) => {}
+                        Some(Err(other)) => return Err(of(other)),
+                    }
+                    stage.draft.add_listener_to(&nqn, at).map_err(of)?;
+                    Ok(json!(true))
+                })
+                .await
+            }
+            "nvmf_subsystem_remove_listener" => {
+                self.change(Kind::Shrinks, move |stage| {
+                    let removed = stage.draft.remove_listener_from(&nqn, at, &all);
+                    removed.map_err(of)?;
+                    Ok(json!(true))
+                })
+                .await
+            }
+            _ => {
+                let state = state.ok_or_else(invalid)?;
+                let mut own = config.listeners.iter().filter(|one| of_it.is_behind(one));
+                if own.all(|one| one.socket_address() != at) {
+                    let message = format!("Invalid parameters: {at} does not lead to {nqn}");
+                    return Err(Error::invalid(message));
+                }
+                let group = listener.anagrpid;
+                self.change(Kind::Alone, move |stage| {
+                    let set = stage.draft.set_ana(address, port, group, state);
+                    set.map_err(of)?;
+                    Ok(json!(true))
+                })
+                .await
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Which listeners lead to a subsystem, by SPDK's methods and by the file.
+
+use std::net::SocketAddr;
+
+use cairn_initiator::{Host, HostError, HostOptions, discover};
+use cairn_roce::Soft;
+use nvme_proto::wire::Nqn;
+use nvme_proto::wire::log::SubsystemType;
+use serde_json::{Value, json};
+
+use crate::target::{NQN, Steered, until};
+
+const NEW: &str = "nqn.2016-06.io.spdk:cnode1";
+
+fn at(target: &Steered, port: u16) -> Value {
+    json!({"trtype": "RDMA", "adrfam": "IPv4", "traddr": target.address,
+        "trsvcid": port.to_string()})
+}
+
+fn options(target: &Steered, nqn: &str, port: u16) -> HostOptions {
+    HostOptions {
+        subnqn: Nqn::parse(nqn).unwrap(),
+        remote: SocketAddr::from((target.address, port)),
+        ..target.options("a")
+    }
+}
+
+fn connect(target: &Steered, nqn: &str, port: u16) -> Result<Host, HostError> {
+    Host::connect(&Soft::default(), options(target, nqn, port))
+}
+
+/// The host is refused as if there were no such subsystem.
+fn assert_unknown(target: &Steered, nqn: &str, port: u16) {
+    let refused = connect(target, nqn, port).unwrap_err().to_string();
+    let unknown = connect(target, "nqn.2024-01.com.example:none", port).unwrap_err();
+    let unknown = unknown
+        .to_string()
+        .replace("nqn.2024-01.com.example:none", nqn);
+    assert_eq!(refused, unknown);
+}
+
+/// The ports at which discovery shows a subsystem to a host that came by `by`.
+fn shown(target: &Steered, nqn: &str, by: u16) -> Vec<String> {
+    let log = discover(&Soft::default(), &options(target, nqn, by)).unwrap();
+    let entries = log.entries.iter();
+    let own = entries.filter(|entry| {
+        SubsystemType(entry.subtype) == SubsystemType::NVM
+            && Nqn::decode(&entry.subnqn).unwrap().raw() == nqn
+    });
+    let text = |field: &[u8]| String::from_utf8_lossy(field).trim().to_owned();
+    own.map(|entry| text(&entry.trsvcid)).collect()
+}
+
+fn listed(target: &Steered, nqn: &str) -> Vec<Value> {
+    let listeners = target.done("nvmf_subsystem_get_listeners", json!({"nqn": nqn}));
+    let listeners = listeners.as_array().unwrap().iter();
+    let listeners: Vec<Value> = listeners.map(|one| one["address"].clone()).collect();
+    let shown = target.done("nvmf_get_subsystems", json!({"nqn": nqn}));
+    assert_eq!(shown[0]["listen_addresses"], json!(listeners));
+    listeners
+}
+
+fn change(target: &Steered, method: &str, nqn: &str, port: u16) {
+    let params = json!({"nqn": nqn, "listen_address": at(target, port)});
+    assert_eq!(target.done(method, params), true, "{method} {nqn} {port}");
+}
+
+const ADD: &str = "nvmf_subsystem_add_listener";
+const REMOVE: &str = "nvmf_subsystem_remove_listener";
+
+/// As SPDK has it: a subsystem is reached by its own listeners alone.
+#[test]
+fn a_subsystem_has_its_own_listeners() {
+    let mut target = Steered::start();
+    let new = json!({"nqn": NEW, "serial_number": "S1", "allow_any_host": true});
+    target.done("nvmf_create_subsystem", new);
+    assert_eq!(listed(&target, NEW), <[Value; 0]>::default());
+    assert_unknown(&target, NEW, 4420);
+    assert_eq!(shown(&target, NEW, 4420), <[String; 0]>::default());
+    let missing = json!({"nqn": NEW, "listen_address": at(&target, 4420)});
+    assert_eq!(target.refused(REMOVE, missing.clone()), -32602);
+    let mut state = missing;
+    state["ana_state"] = json!("inaccessible");
+    let set = "nvmf_subsystem_listener_set_ana_state";
+    assert_eq!(target.refused(set, state), -32602);
+
+    // A new listener leads to the subsystems without a list, too, and to no other one.
+    change(&target, ADD, NEW, 4421);
+    change(&target, ADD, NEW, 4421);
+    change(&target, ADD, NQN, 4422);
+    assert_eq!(listed(&target, NEW), [at(&target, 4421)]);
+    assert_eq!(listed(&target, NQN).len(), 3);
+    target.crash();
+    assert_unknown(&target, NEW, 4420);
+    assert_unknown(&target, NEW, 4422);
+    assert_eq!(shown(&target, NEW, 4420), ["4421"]);
+    assert_eq!(shown(&target, NQN, 4421), ["4420", "4421", "4422"]);
+    let here = connect(&target, NEW, 4421).unwrap();
+    let other = connect(&target, NQN, 4421).unwrap();
+
+    // A listener that is taken from one subsystem stays for the other one.
+    change(&target, REMOVE, NQN, 4421);
+    until("the end of the host that came by it", || {
+        let left = target.done("cairn_connection_list", json!({}));
+        let left = left.as_array().unwrap();
+        left.len() == 1 && left[0]["nqn"] == NEW
+    });
+    drop(other);
+    assert_unknown(&target, NQN, 4421);
+    assert_eq!(shown(&target, NQN, 4421), ["4420", "4422"]);
+    assert_eq!(
+        listed(&target, NQN),
+        [4420, 4422].map(|port| at(&target, port))
+    );
+    assert_eq!(listed(&target, NEW), [at(&target, 4421)]);
+    drop(connect(&target, NQN, 4422).unwrap());
+    drop(here);
+    // The last subsystem takes it along.
+    change(&target, REMOVE, NEW, 4421);
+    let left = target.done("cairn_listener_list", json!({}));
+    let left = left.as_array().unwrap().iter();
+    let left: Vec<Value> = left.map(|one| one["port"].clone()).collect();
+    assert_eq!(left, [4420, 4422]);
+    assert_eq!(listed(&target, NEW), <[Value; 0]>::default());
+    // What is saved has each with its own.
+    change(&target, ADD, NEW, 4422);
+    let saved = target.done("framework_get_config", json!({"name": "nvmf"}));
+    let saved = saved.as_array().unwrap().iter();
+    let adds = saved.filter(|request| request["method"] == ADD);
+    let adds = adds.map(|request| {
+        let params = &request["params"];
+        (
+            params["nqn"].clone(),
+            params["listen_address"]["trsvcid"].clone(),
+        )
+    });
+    let wanted = [(NQN, "4420"), (NQN, "4422"), (NEW, "4422")];
+    assert!(adds.eq(wanted.map(|(nqn, port)| (json!(nqn), json!(port)))));
+}
+
+/// A reload takes a listener from a subsystem and gives it back.
+#[test]
+fn a_reload_changes_the_listeners_of_a_subsystem() {
+    let target = Steered::start_after(|_, address| {
+        format!("\n[[listener]]\naddress = \"{address}\"\nport = 4421\n")
+    });
+    let before = target.text();
+    let reload = |list: &str| {
+        let any = "allow_any_host = true\n";
+        let text = before.replacen(any, &format!("{any}{list}"), 1);
+        std::fs::write(target.config(), text).unwrap();
+        target.done("cairn_reload", json!({}));
+    };
+    let first = connect(&target, NQN, 4420).unwrap();
+    let mut second = connect(&target, NQN, 4421).unwrap();
+    reload(&format!("listeners = [\"{}:4421\"]\n", target.address));
+    until("the end of the first host", || {
+        let left = target.done("cairn_connection_list", json!({}));
+        left.as_array().unwrap().len() == 1
+    });
+    drop(first);
+    assert_eq!(second.active_namespaces().unwrap(), [1]);
+    assert_unknown(&target, NQN, 4420);
+    // Discovery answers everywhere.
+    assert_eq!(shown(&target, NQN, 4420), ["4421"]);
+    let list = target.done("cairn_subsystem_list", json!({}));
+    let wanted = format!("{}:4421", target.address);
+    assert_eq!(list[0]["listeners"], json!([wanted]));
+    reload("");
+    drop(connect(&target, NQN, 4420).unwrap());
+    assert_eq!(shown(&target, NQN, 4420), ["4420", "4421"]);
+    assert_eq!(
+        target.done("cairn_subsystem_list", json!({}))[0]["listeners"],
+        Value::Null
+    );
+    assert_eq!(second.active_namespaces().unwrap(), [1]);
+}
