@@ -377,7 +377,7 @@ fn a_disk_that_goes_comes_again_in_the_next_reload() {
     let target = TestTarget::start(&shown);
     let mut host = target.connect("a");
     let data = bytes(1, 4096);
-    for round in 0..40 {
+    for round in 0..20 {
         // The reactor has just served it when it goes. A host that has not noticed that it came again is refused.
         let _ = host.run(1, command::write(1, 0, 1), Data::InCapsule(&data));
         // With its subsystem every other time.
