@@ -265,7 +265,8 @@ fn absolute(export: &str) -> String {
 }
 
 /// `ADDR`, `ADDR:PORT`, `[V6]` or `[V6]:PORT`.
-pub(crate) fn parse_listen(text: &str, port_default: u16) -> Option<(IpAddr, u16)> {
+#[must_use]
+pub fn parse_listen(text: &str, port_default: u16) -> Option<(IpAddr, u16)> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Some((address.ip(), address.port()));
     }

@@ -69,10 +69,10 @@ pub use config::{
     Roce, SUBSYSTEMS_MAX, Subsystem, Target,
 };
 pub use edit::{
-    Draft, EditError, LimitsOf, NamespaceSettings, NewLimits, NewListener, NewNamespace,
+    Draft, EditError, LedToBy, LimitsOf, NamespaceSettings, NewLimits, NewListener, NewNamespace,
     NewSubsystem, SeenBy, SubsystemSettings,
 };
-pub use flags::Flags;
+pub use flags::{Flags, parse_listen};
 pub use identity::machine;
 pub use nvme_proto::ana::AnaStates;
 pub use nvme_proto::wire::Nqn;

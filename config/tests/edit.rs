@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_config::{
-    Access, Config, Draft, EditError, Flags, HostList, KeySource, Limits, LimitsOf,
+    Access, Config, Draft, EditError, Flags, HostList, KeySource, LedToBy, Limits, LimitsOf,
     NamespaceSettings, NewLimits, NewListener, NewNamespace, NewSubsystem, SeenBy,
     SubsystemSettings,
 };
@@ -467,6 +467,16 @@ fn settings_change_alone_and_go_back_to_their_defaults() {
     };
     draft.set_subsystem(A, &serial).unwrap();
     let config = parsed(&draft);
+    let led_to_by = |led_to_by| SubsystemSettings {
+        led_to_by: Some(led_to_by),
+        ..SubsystemSettings::default()
+    };
+    let first = config.listeners[0].socket_address();
+    let own = LedToBy::Listeners(vec![first]);
+    draft.set_subsystem(A, &led_to_by(own)).unwrap();
+    assert_eq!(parsed(&draft).subsystems[0].listeners, Some(vec![first]));
+    draft.set_subsystem(A, &led_to_by(LedToBy::Every)).unwrap();
+    assert_eq!(parsed(&draft), config);
     let namespace = &config.subsystems[0].namespaces[0];
     assert!(namespace.write_protection && !namespace.read_only);
     assert_eq!(namespace.ana_group, 3);

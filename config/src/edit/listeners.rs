@@ -179,6 +179,11 @@ pub(super) fn set(subsystem: &mut Table, own: &[SocketAddr]) {
     subsystem[KEY] = value(Array::from_iter(own.iter().map(SocketAddr::to_string)));
 }
 
+/// Removes the list of a subsystem: every listener leads to it.
+pub(super) fn set_every(subsystem: &mut Table) {
+    subsystem.remove(KEY);
+}
+
 fn own_list(subsystem: &mut Table) -> Option<&mut Array> {
     subsystem.get_mut(KEY).and_then(Item::as_array_mut)
 }

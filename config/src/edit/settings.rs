@@ -1,8 +1,10 @@
 //! Settings of subsystems and namespaces that are there.
 
+use std::net::SocketAddr;
+
 use toml_edit::{Array, Table, value};
 
-use super::{Draft, EditError, has_nsid, tables};
+use super::{Draft, EditError, has_nsid, listeners, tables};
 
 /// Settings of a subsystem. What is not given stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -13,6 +15,17 @@ pub struct SubsystemSettings {
     pub model: Option<String>,
     /// CNTLIDs, such as "1-32767".
     pub controller_ids: Option<String>,
+    /// How hosts reach it.
+    pub led_to_by: Option<LedToBy>,
+}
+
+/// The listeners that lead to a subsystem.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LedToBy {
+    /// Every listener.
+    Every,
+    /// These alone.
+    Listeners(Vec<SocketAddr>),
 }
 
 /// The hosts that see a namespace.
@@ -54,6 +67,11 @@ impl Draft {
             ("controller_ids", &new.controller_ids),
         ] {
             set_text(subsystem, key, text.as_deref());
+        }
+        match &new.led_to_by {
+            Some(LedToBy::Every) => listeners::set_every(subsystem),
+            Some(LedToBy::Listeners(own)) => listeners::set(subsystem, own),
+            None => {}
         }
         Ok(())
     }

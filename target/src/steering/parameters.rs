@@ -42,6 +42,11 @@ pub(super) struct SubsystemSet {
     pub(super) serial: Option<String>,
     pub(super) model: Option<String>,
     pub(super) controller_ids: Option<String>,
+    /// Those that lead to it.
+    pub(super) listeners: Option<Vec<SocketAddr>>,
+    /// Whether every listener leads to it, in place of those.
+    #[serde(default)]
+    pub(super) every_listener: bool,
 }
 
 /// A subsystem.

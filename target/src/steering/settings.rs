@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use cairn_config::{NamespaceSettings, PORT_DEFAULT, SeenBy, SubsystemSettings};
+use cairn_config::{LedToBy, NamespaceSettings, PORT_DEFAULT, SeenBy, SubsystemSettings};
 use cairn_control::Error;
 use serde_json::{Map, Value, json};
 
@@ -57,14 +57,28 @@ impl Methods {
             serial,
             model,
             controller_ids,
+            listeners,
+            every_listener,
         } = read(params)?;
+        let led_to_by = match (listeners, every_listener) {
+            (None, false) => None,
+            (None, true) => Some(LedToBy::Every),
+            (Some(own), false) => Some(LedToBy::Listeners(own)),
+            (Some(_), true) => {
+                let message = "give \"listeners\", or \"every_listener\": true, not both";
+                return Err(Error::invalid(message));
+            }
+        };
         let new = SubsystemSettings {
             serial,
             model,
             controller_ids,
+            led_to_by,
         };
         if new == SubsystemSettings::default() {
-            return Err(nothing("serial, model or controller_ids"));
+            return Err(nothing(
+                "serial, model, controller_ids, listeners or every_listener",
+            ));
         }
         let of = nqn.clone();
         self.change(Kind::Alone, move |stage| {

@@ -175,3 +175,30 @@ fn a_reload_changes_the_listeners_of_a_subsystem() {
     );
     assert_eq!(second.active_namespaces().unwrap(), [1]);
 }
+
+/// By our own command, and back.
+#[test]
+fn a_command_sets_the_listeners_of_a_subsystem() {
+    let target = Steered::start_after(|_, address| {
+        format!("\n[[listener]]\naddress = \"{address}\"\nport = 4421\n")
+    });
+    let set = |more: &[&str]| {
+        let said = target.command(&[&["subsystem", "set", NQN], more].concat());
+        assert!(said.status.success(), "{said:?}");
+    };
+    let first = connect(&target, NQN, 4420).unwrap();
+    set(&["--listener", &format!("{}:4421", target.address)]);
+    until("the end of the host that came by the other", || {
+        let left = target.done("cairn_connection_list", json!({}));
+        left.as_array().unwrap().is_empty()
+    });
+    drop(first);
+    assert_unknown(&target, NQN, 4420);
+    assert_eq!(shown(&target, NQN, 4421), ["4421"]);
+    set(&["--every-listener"]);
+    drop(connect(&target, NQN, 4420).unwrap());
+    let before = target.text();
+    let none = json!({"nqn": NQN, "listeners": [format!("{}:4499", target.address)]});
+    assert_eq!(target.refused("cairn_subsystem_set", none), -32602);
+    assert_eq!(target.text(), before);
+}

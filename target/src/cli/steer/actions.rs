@@ -1,10 +1,16 @@
 //! What commands do with each kind of thing.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use cairn_config::{PORT_DEFAULT, parse_listen};
 use clap::{Args, Subcommand};
 
 use super::At;
+
+fn parse_listener(text: &str) -> Result<SocketAddr, String> {
+    let parsed = parse_listen(text, PORT_DEFAULT).map(SocketAddr::from);
+    parsed.ok_or_else(|| "write ADDR or ADDR:PORT, such as 192.0.2.1:4420".to_owned())
+}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SubsystemAction {
@@ -29,6 +35,9 @@ pub(crate) enum SubsystemAction {
         /// List this host among those that may connect; repeatable
         #[arg(long, value_name = "NQN")]
         host: Vec<String>,
+        /// A listener that leads to it, if not all do; repeatable
+        #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_listener)]
+        listener: Vec<SocketAddr>,
         #[command(flatten)]
         at: At,
     },
@@ -53,6 +62,12 @@ pub(crate) enum SubsystemAction {
         /// Controller ids that it gives out, such as 1-32767
         #[arg(long, value_name = "FIRST-LAST", group = "setting")]
         controller_ids: Option<String>,
+        /// A listener that leads to it, in place of those that do; repeatable
+        #[arg(long, value_name = "ADDR[:PORT]", group = "setting", value_parser = parse_listener)]
+        listener: Vec<SocketAddr>,
+        /// Let every listener lead to it
+        #[arg(long, group = "setting", conflicts_with = "listener")]
+        every_listener: bool,
         #[command(flatten)]
         at: At,
     },

@@ -355,6 +355,7 @@ fn of_subsystem(action: &SubsystemAction) -> Asked<'_> {
             controller_ids,
             allow_any_host,
             host,
+            listener,
             at,
         } => {
             let params = json!({
@@ -364,6 +365,7 @@ fn of_subsystem(action: &SubsystemAction) -> Asked<'_> {
                 "controller_ids": controller_ids,
                 "allow_any_host": allow_any_host,
                 "hosts": host,
+                "listeners": if_any(listener),
             });
             Asked::deed(at, "cairn_subsystem_add", params)
         }
@@ -375,16 +377,24 @@ fn of_subsystem(action: &SubsystemAction) -> Asked<'_> {
             serial,
             model,
             controller_ids,
+            listener,
+            every_listener,
             at,
         } => {
             let params = json!({
                 "nqn": nqn, "serial": serial, "model": model, "controller_ids": controller_ids,
+                "listeners": if_any(listener), "every_listener": every_listener,
             });
             let deed = Asked::deed(at, "cairn_subsystem_set", params);
             let look = Look::Waiting;
             Asked { look, ..deed }
         }
     }
+}
+
+/// A list that was given.
+fn if_any<T>(list: &[T]) -> Option<&[T]> {
+    (!list.is_empty()).then_some(list)
 }
 
 fn of_namespace(action: &NamespaceAction) -> Asked<'_> {
