@@ -198,7 +198,7 @@ fn shows(command: &str) -> &'static str {
         "list-ns" => "[   0]:0x1",
         "list-subsys" => "+- rdma traddr=",
         "ns-descs" => "uuid",
-        "show-regs" => "RDY 1",
+        "show-regs" => "[0:0] : 0x1\tready",
         "get-feature" => "Volatile Write Cache",
         "set-feature" => "Asynchronous Event Configuration",
         "flush" => "flush: namespace 1: Success",
