@@ -489,6 +489,12 @@ impl Config {
         of_groups.chain(of_subsystems.map(|list| &list.hosts))
     }
 
+    /// The listeners that lead to a subsystem.
+    pub fn listeners_of(&self, subsystem: &Subsystem) -> impl Iterator<Item = &Listener> {
+        let listeners = self.listeners.iter();
+        listeners.filter(|listener| subsystem.is_behind(listener))
+    }
+
     fn host_sets_mut(&mut self) -> impl Iterator<Item = &mut Arc<BTreeSet<Nqn>>> {
         let of_subsystems = self.subsystems.iter_mut().flat_map(|subsystem| {
             let namespaces = subsystem.namespaces.iter_mut();

@@ -69,8 +69,8 @@ pub use config::{
     Roce, SUBSYSTEMS_MAX, Subsystem, Target,
 };
 pub use edit::{
-    Draft, EditError, LedToBy, LimitsOf, NamespaceSettings, NewLimits, NewListener, NewNamespace,
-    NewSubsystem, SeenBy, SubsystemSettings,
+    Draft, EditError, LimitsOf, NamespaceSettings, NewLimits, NewListener, NewNamespace,
+    NewSubsystem, Only, SubsystemSettings,
 };
 pub use flags::{Flags, parse_listen};
 pub use identity::machine;

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_config::{
-    Access, Config, Draft, EditError, Flags, HostList, KeySource, LedToBy, Limits, LimitsOf,
-    NamespaceSettings, NewLimits, NewListener, NewNamespace, NewSubsystem, SeenBy,
-    SubsystemSettings,
+    Access, Config, Draft, EditError, Flags, HostList, KeySource, Limits, LimitsOf,
+    NamespaceSettings, NewLimits, NewListener, NewNamespace, NewSubsystem, Only, SubsystemSettings,
 };
 
 const FILE: &str = r#"# Managed by the storage team.
@@ -446,15 +445,15 @@ fn limits_are_set_one_by_one_and_the_last_one_takes_the_table_with_it() {
 #[test]
 fn settings_change_alone_and_go_back_to_their_defaults() {
     let mut draft = Draft::new(FILE).unwrap();
-    let of = |seen_by| NamespaceSettings {
+    let of = |hosts| NamespaceSettings {
         write_protection: Some(true),
         ana_group: Some(3),
-        seen_by: Some(seen_by),
+        hosts: Some(hosts),
         ..NamespaceSettings::default()
     };
     let hosts = || vec!["nqn.2024-01.com.example:h1".to_owned()];
     draft
-        .set_namespace(A, 1, &of(SeenBy::Hosts(hosts())))
+        .set_namespace(A, 1, &of(Only::These(hosts())))
         .unwrap();
     let export = NamespaceSettings {
         export: Some("null:2MiB".to_owned()),
@@ -467,15 +466,15 @@ fn settings_change_alone_and_go_back_to_their_defaults() {
     };
     draft.set_subsystem(A, &serial).unwrap();
     let config = parsed(&draft);
-    let led_to_by = |led_to_by| SubsystemSettings {
-        led_to_by: Some(led_to_by),
+    let led_to_by = |listeners| SubsystemSettings {
+        listeners: Some(listeners),
         ..SubsystemSettings::default()
     };
     let first = config.listeners[0].socket_address();
-    let own = LedToBy::Listeners(vec![first]);
+    let own = Only::These(vec![first]);
     draft.set_subsystem(A, &led_to_by(own)).unwrap();
     assert_eq!(parsed(&draft).subsystems[0].listeners, Some(vec![first]));
-    draft.set_subsystem(A, &led_to_by(LedToBy::Every)).unwrap();
+    draft.set_subsystem(A, &led_to_by(Only::Every)).unwrap();
     assert_eq!(parsed(&draft), config);
     let namespace = &config.subsystems[0].namespaces[0];
     assert!(namespace.write_protection && !namespace.read_only);
@@ -488,7 +487,7 @@ fn settings_change_alone_and_go_back_to_their_defaults() {
     }
     let back = NamespaceSettings {
         write_protection: Some(false),
-        seen_by: Some(SeenBy::Every),
+        hosts: Some(Only::Every),
         ..NamespaceSettings::default()
     };
     draft.set_namespace(A, 1, &back).unwrap();

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use cairn_config::{Config, Draft, EditError, Flags, NewSubsystem};
+use cairn_config::{Config, Draft, EditError, Flags, NewSubsystem, Only, SubsystemSettings};
 
 const A: &str = "nqn.2024-01.com.example:a";
 const B: &str = "nqn.2024-01.com.example:b";
@@ -136,6 +136,10 @@ fn a_new_subsystem_may_name_listeners() {
     };
     draft.add_subsystem(&new).unwrap();
     assert_eq!(ways(&parse(&draft.text()), 2), [SECOND]);
-    draft.set_listeners_of(A, &[at(THIRD), at(SECOND)]).unwrap();
+    let listeners = SubsystemSettings {
+        listeners: Some(Only::These(vec![at(THIRD), at(SECOND)])),
+        ..SubsystemSettings::default()
+    };
+    draft.set_subsystem(A, &listeners).unwrap();
     assert_eq!(ways(&parse(&draft.text()), 0), [SECOND, THIRD]);
 }

@@ -163,15 +163,6 @@ impl Draft {
         }
         Ok(())
     }
-
-    /// Has these listeners lead to a subsystem, and no others.
-    ///
-    /// # Errors
-    /// The subsystem is not in the file.
-    pub fn set_listeners_of(&mut self, nqn: &str, own: &[SocketAddr]) -> Result<(), EditError> {
-        set(self.subsystem(nqn)?, own);
-        Ok(())
-    }
 }
 
 /// Writes the list of a subsystem.

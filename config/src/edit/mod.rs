@@ -20,7 +20,7 @@ use tracked::Tracked;
 
 pub use limits::{LimitsOf, NewLimits};
 pub use listeners::NewListener;
-pub use settings::{LedToBy, NamespaceSettings, SeenBy, SubsystemSettings};
+pub use settings::{NamespaceSettings, Only, SubsystemSettings};
 
 /// Why a change cannot be made. The draft is as it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

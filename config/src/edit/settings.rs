@@ -6,6 +6,15 @@ use toml_edit::{Array, Table, value};
 
 use super::{Draft, EditError, has_nsid, listeners, tables};
 
+/// Which of its kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Only<T> {
+    /// Every one.
+    Every,
+    /// These alone.
+    These(Vec<T>),
+}
+
 /// Settings of a subsystem. What is not given stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SubsystemSettings {
@@ -15,26 +24,8 @@ pub struct SubsystemSettings {
     pub model: Option<String>,
     /// CNTLIDs, such as "1-32767".
     pub controller_ids: Option<String>,
-    /// How hosts reach it.
-    pub led_to_by: Option<LedToBy>,
-}
-
-/// The listeners that lead to a subsystem.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LedToBy {
-    /// Every listener.
-    Every,
-    /// These alone.
-    Listeners(Vec<SocketAddr>),
-}
-
-/// The hosts that see a namespace.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SeenBy {
-    /// Every host of the subsystem.
-    Every,
-    /// These alone.
-    Hosts(Vec<String>),
+    /// The listeners that lead to it.
+    pub listeners: Option<Only<SocketAddr>>,
 }
 
 /// Settings of a namespace. What is not given stays.
@@ -50,8 +41,8 @@ pub struct NamespaceSettings {
     pub write_protection: Option<bool>,
     /// ANAGRPID.
     pub ana_group: Option<u32>,
-    /// Who sees it.
-    pub seen_by: Option<SeenBy>,
+    /// The hosts of the subsystem that see it.
+    pub hosts: Option<Only<String>>,
 }
 
 impl Draft {
@@ -68,9 +59,9 @@ impl Draft {
         ] {
             set_text(subsystem, key, text.as_deref());
         }
-        match &new.led_to_by {
-            Some(LedToBy::Every) => listeners::set_every(subsystem),
-            Some(LedToBy::Listeners(own)) => listeners::set(subsystem, own),
+        match &new.listeners {
+            Some(Only::Every) => listeners::set_every(subsystem),
+            Some(Only::These(own)) => listeners::set(subsystem, own),
             None => {}
         }
         Ok(())
@@ -102,9 +93,9 @@ impl Draft {
         if let Some(group) = new.ana_group {
             namespace["ana_group"] = value(i64::from(group));
         }
-        match &new.seen_by {
-            Some(SeenBy::Every) => drop(namespace.remove("hosts")),
-            Some(SeenBy::Hosts(hosts)) => namespace["hosts"] = value(Array::from_iter(hosts)),
+        match &new.hosts {
+            Some(Only::Every) => drop(namespace.remove("hosts")),
+            Some(Only::These(hosts)) => namespace["hosts"] = value(Array::from_iter(hosts)),
             None => {}
         }
         Ok(())

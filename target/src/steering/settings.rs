@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use cairn_config::{LedToBy, NamespaceSettings, PORT_DEFAULT, SeenBy, SubsystemSettings};
+use cairn_config::{NamespaceSettings, Only, PORT_DEFAULT, SubsystemSettings};
 use cairn_control::Error;
 use serde_json::{Map, Value, json};
 
@@ -60,20 +60,11 @@ impl Methods {
             listeners,
             every_listener,
         } = read(params)?;
-        let led_to_by = match (listeners, every_listener) {
-            (None, false) => None,
-            (None, true) => Some(LedToBy::Every),
-            (Some(own), false) => Some(LedToBy::Listeners(own)),
-            (Some(_), true) => {
-                let message = "give \"listeners\", or \"every_listener\": true, not both";
-                return Err(Error::invalid(message));
-            }
-        };
         let new = SubsystemSettings {
             serial,
             model,
             controller_ids,
-            led_to_by,
+            listeners: only("listeners", listeners, "every_listener", every_listener)?,
         };
         if new == SubsystemSettings::default() {
             return Err(nothing(
@@ -97,22 +88,13 @@ impl Methods {
 
     async fn namespace_set(&self, params: Params) -> Answer {
         let set: NamespaceSet = read(params)?;
-        let seen_by = match (set.hosts, set.every_host) {
-            (None, false) => None,
-            (None, true) => Some(SeenBy::Every),
-            (Some(hosts), false) => Some(SeenBy::Hosts(hosts)),
-            (Some(_), true) => {
-                let message = "give \"hosts\", or \"every_host\": true, not both";
-                return Err(Error::invalid(message));
-            }
-        };
         let new = NamespaceSettings {
             name: set.name,
             export: set.export,
             read_only: set.read_only,
             write_protection: set.write_protection,
             ana_group: set.ana_group,
-            seen_by,
+            hosts: only("hosts", set.hosts, "every_host", set.every_host)?,
         };
         if new == NamespaceSettings::default() {
             return Err(nothing(
@@ -125,6 +107,22 @@ impl Methods {
             Ok(json!(true))
         })
         .await
+    }
+}
+
+/// A list, or every one, by two parameters of these names; `None`: neither is given.
+fn only<T>(
+    list: &str,
+    these: Option<Vec<T>>,
+    every: &str,
+    is_every: bool,
+) -> Result<Option<Only<T>>, Error> {
+    match (these, is_every) {
+        (Some(_), true) => Err(Error::invalid(format!(
+            "give \"{list}\", or \"{every}\": true, not both"
+        ))),
+        (None, true) => Ok(Some(Only::Every)),
+        (these, false) => Ok(these.map(Only::These)),
     }
 }
 

@@ -9,7 +9,8 @@ mod spdk_saved;
 
 use std::path::{Path, PathBuf};
 
-use cairn_config::{Config, EditError, Flags};
+use cairn_config::{Config, EditError, Flags, Listener};
+use cairn_rdma::PKey;
 use clap::Subcommand;
 use serde_json::Value;
 
@@ -80,6 +81,24 @@ impl Notes {
                 self.add(format!("{what}: {key} has no counterpart"));
             }
         }
+    }
+
+    /// Those of `settings` that are set.
+    fn without_counterpart<const N: usize>(&mut self, what: &str, settings: [(&str, bool); N]) {
+        for (key, _) in settings.iter().filter(|(_, is_set)| *is_set) {
+            self.add(format!("{what}: {key} has no counterpart"));
+        }
+    }
+
+    /// What neither nvmet nor SPDK has of a listener.
+    fn of_listener(&mut self, what: &str, listener: &Listener) {
+        let settings = [
+            ("allowed_addresses", listener.allowed_addresses.is_some()),
+            ("tos", listener.traffic_class.is_some()),
+            ("hop_limit", listener.hop_limit.is_some()),
+            ("pkey", listener.pkey != PKey::default()),
+        ];
+        self.without_counterpart(what, settings);
     }
 
     /// What was made, or why something was left out.

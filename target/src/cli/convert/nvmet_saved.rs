@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use cairn_config::{Access, Backing, Config, Listener, Namespace, Nqn, Subsystem};
-use cairn_rdma::PKey;
 use cairn_rdma::marking::Rules;
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
@@ -49,16 +48,7 @@ fn addr(address: std::net::SocketAddr) -> Value {
 
 fn port(notes: &mut Notes, config: &Config, listener: &Listener) -> Value {
     let what = format!("listener {}", listener.socket_address());
-    for (key, is_set) in [
-        ("allowed_addresses", listener.allowed_addresses.is_some()),
-        ("tos", listener.traffic_class.is_some()),
-        ("hop_limit", listener.hop_limit.is_some()),
-        ("pkey", listener.pkey != PKey::default()),
-    ] {
-        if is_set {
-            notes.add(format!("{what}: {key} has no counterpart"));
-        }
-    }
+    notes.of_listener(&what, listener);
     if u32::from(listener.port_id) > NVMETCLI_MAX {
         notes.add(format!(
             "{what}: nvmetcli restores no port_id above {NVMETCLI_MAX}: give it another"

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use cairn_config::{Draft, NewLimits, NewListener, NewNamespace, NewSubsystem};
+use cairn_config::{
+    Draft, NewLimits, NewListener, NewNamespace, NewSubsystem, Only, SubsystemSettings,
+};
 use serde_json::Value;
 
 use super::{Converted, Notes, array, identity, number, text};
@@ -329,7 +331,11 @@ impl Import {
     fn set_listeners(&mut self) {
         for (nqn, own) in &self.listeners_of {
             if own.len() < self.listeners.len() {
-                let made = self.draft.set_listeners_of(nqn, own);
+                let listeners = SubsystemSettings {
+                    listeners: Some(Only::These(own.clone())),
+                    ..SubsystemSettings::default()
+                };
+                let made = self.draft.set_subsystem(nqn, &listeners);
                 self.notes.made(made);
             }
         }

@@ -10,7 +10,6 @@ use cairn_config::{
     Backing, BlockSize, Config, DHCHAP_GROUPS, DHCHAP_HASHES, KeySource, Keys, Listener, NamedKey,
     Namespace, Nqn, Subsystem,
 };
-use cairn_rdma::PKey;
 use cairn_rdma::marking::Rules;
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
@@ -84,17 +83,8 @@ fn fitted(notes: &mut Notes, config: &Config) -> Config {
 
 fn look_at_listener(notes: &mut Notes, listener: &Listener, port_id: u16) {
     let what = format!("listener {}", listener.socket_address());
-    for (key, is_set) in [
-        ("allowed_addresses", listener.allowed_addresses.is_some()),
-        ("tos", listener.traffic_class.is_some()),
-        ("hop_limit", listener.hop_limit.is_some()),
-        ("pkey", listener.pkey != PKey::default()),
-        ("port_id", listener.port_id != port_id),
-    ] {
-        if is_set {
-            notes.add(format!("{what}: {key} has no counterpart"));
-        }
-    }
+    notes.of_listener(&what, listener);
+    notes.without_counterpart(&what, [("port_id", listener.port_id != port_id)]);
     let is_known = |state| {
         [
             AnaState::OPTIMIZED,
@@ -113,20 +103,14 @@ fn look_at_listener(notes: &mut Notes, listener: &Listener, port_id: u16) {
 fn look_at_subsystem(notes: &mut Notes, subsystem: &Subsystem) {
     let keys = &subsystem.authentication;
     let none = cairn_config::Limits::default();
-    for (key, is_set) in [
+    let settings = [
         ("limits", subsystem.limits != none),
         ("limits_per_host", subsystem.limits_per_host != none),
         ("limited_host", !subsystem.limits_of_hosts.is_empty()),
         ("dhchap_hashes", keys.hashes != DHCHAP_HASHES),
         ("dhchap_groups", keys.groups != DHCHAP_GROUPS),
-    ] {
-        if is_set {
-            notes.add(format!(
-                "subsystem {}: {key} has no counterpart",
-                subsystem.nqn
-            ));
-        }
-    }
+    ];
+    notes.without_counterpart(&format!("subsystem {}", subsystem.nqn), settings);
     for pool in &subsystem.pools {
         notes.add(format!(
             "namespace {} of {} is left out: SPDK exports no directories",
@@ -203,15 +187,12 @@ fn fit_namespace(notes: &mut Notes, what: &str, namespace: &mut Namespace) -> bo
         notes.add(format!("{what} is left out: {why}"));
         return false;
     }
-    for (key, is_set) in [
+    let settings = [
         ("write_protection", namespace.write_protection),
         ("shared", namespace.shared),
         ("burst_ms", namespace.limits.burst.is_some()),
-    ] {
-        if is_set {
-            notes.add(format!("{what}: {key} has no counterpart"));
-        }
-    }
+    ];
+    notes.without_counterpart(what, settings);
     let limits = &namespace.limits;
     let is_odd =
         |limit: Option<u64>, unit: u64| limit.is_some_and(|limit| !limit.is_multiple_of(unit));

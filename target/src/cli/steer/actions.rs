@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use cairn_config::{PORT_DEFAULT, parse_listen};
 use clap::{Args, Subcommand};
+use serde_json::{Value, json};
 
 use super::At;
 
@@ -221,31 +222,33 @@ pub(crate) enum ReferralAction {
     /// Lists them
     List(At),
     /// Refers hosts that ask for discovery to one more service
-    Add {
-        /// Its address
-        address: IpAddr,
-        /// Port; 4420 if not given
-        #[arg(long)]
-        port: Option<u16>,
-        /// Its name, if it has one of its own
-        #[arg(long)]
-        nqn: Option<String>,
-        #[command(flatten)]
-        at: At,
-    },
+    Add(ReferralTo),
     /// Refers hosts to one no longer
-    Remove {
-        /// Its address
-        address: IpAddr,
-        /// Port; 4420 if not given
-        #[arg(long)]
-        port: Option<u16>,
-        /// Its name, if it has one of its own
-        #[arg(long)]
-        nqn: Option<String>,
-        #[command(flatten)]
-        at: At,
-    },
+    Remove(ReferralTo),
+}
+
+/// Another discovery service.
+#[derive(Debug, Args)]
+pub(crate) struct ReferralTo {
+    /// Its address
+    address: IpAddr,
+    /// Port; 4420 if not given
+    #[arg(long)]
+    port: Option<u16>,
+    /// Its name, if it has one of its own
+    #[arg(long)]
+    nqn: Option<String>,
+    #[command(flatten)]
+    pub(super) at: At,
+}
+
+impl ReferralTo {
+    pub(super) fn params(&self) -> Value {
+        let Self {
+            address, port, nqn, ..
+        } = self;
+        json!({"address": address, "port": port, "nqn": nqn})
+    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::actions::{GroupAction, HostAction, KeyAction, ReferralAction};
-use super::{Asked, Look, absolute};
+use super::{Asked, Look, absolute, if_any};
 
 pub(super) const HOSTS: &[(&str, &str)] = &[
     ("HOST", "host"),
@@ -28,24 +28,8 @@ const HOST_KEYS: Look = Look::Rows(&[
 pub(super) fn of_referral(action: &ReferralAction) -> Asked<'_> {
     match action {
         ReferralAction::List(at) => Asked::list(at, "cairn_referral_list", REFERRALS),
-        ReferralAction::Add {
-            address,
-            port,
-            nqn,
-            at,
-        } => {
-            let params = json!({"address": address, "port": port, "nqn": nqn});
-            Asked::deed(at, "cairn_referral_add", params)
-        }
-        ReferralAction::Remove {
-            address,
-            port,
-            nqn,
-            at,
-        } => {
-            let params = json!({"address": address, "port": port, "nqn": nqn});
-            Asked::deed(at, "cairn_referral_remove", params)
-        }
+        ReferralAction::Add(to) => Asked::deed(&to.at, "cairn_referral_add", to.params()),
+        ReferralAction::Remove(to) => Asked::deed(&to.at, "cairn_referral_remove", to.params()),
     }
 }
 
@@ -109,8 +93,7 @@ fn of_group(action: &GroupAction) -> Asked<'_> {
             Asked::deed(at, "cairn_host_group_add", params)
         }
         GroupAction::Remove { name, hosts, at } => {
-            let hosts = (!hosts.is_empty()).then_some(hosts);
-            let params = json!({"name": name, "hosts": hosts});
+            let params = json!({"name": name, "hosts": if_any(hosts)});
             Asked::deed(at, "cairn_host_group_remove", params)
         }
     }

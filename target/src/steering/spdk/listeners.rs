@@ -88,7 +88,7 @@ impl Methods {
             }
             _ => {
                 let state = state.ok_or_else(invalid)?;
-                let mut own = config.listeners.iter().filter(|one| of_it.is_behind(one));
+                let mut own = config.listeners_of(of_it);
                 if own.all(|one| one.socket_address() != at) {
                     let message = format!("Invalid parameters: {at} does not lead to {nqn}");
                     return Err(Error::invalid(message));

@@ -169,10 +169,7 @@ pub(crate) fn nvmf(config: &Config) -> Value {
         }
         let namespaces = subsystem.namespaces.iter();
         all.extend(namespaces.flat_map(|namespace| of_namespace(nqn, namespace)));
-        let own = config
-            .listeners
-            .iter()
-            .filter(|one| subsystem.is_behind(one));
+        let own = config.listeners_of(subsystem);
         all.extend(own.flat_map(|listener| of_listener(nqn, listener)));
     }
     Value::Array(all)

@@ -119,10 +119,7 @@ pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
         .iter()
         .filter(|one| is_wanted(one.nqn.raw()))
     {
-        let own = config
-            .listeners
-            .iter()
-            .filter(|one| subsystem.is_behind(one));
+        let own = config.listeners_of(subsystem);
         let hosts = subsystem.allowed_hosts.hosts.iter().map(|host| {
             let mut shown = json!({"nqn": host.raw()});
             keyring::show(&mut shown, keyring::of_host(subsystem, host));
@@ -188,10 +185,7 @@ pub(super) fn ana_state(state: AnaState) -> &'static str {
 
 /// The listeners that lead to a subsystem, with all ANA groups.
 pub(super) fn listeners(config: &Config, subsystem: &Subsystem) -> Value {
-    let own = config
-        .listeners
-        .iter()
-        .filter(|one| subsystem.is_behind(one));
+    let own = config.listeners_of(subsystem);
     let listeners = own.map(|listener| {
         let states = (1..=ANA_GROUPS_MAX).map(|group| {
             let state = match listener.ana.get(group) {
