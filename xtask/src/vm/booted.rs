@@ -6,7 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -109,7 +109,7 @@ pub(crate) fn begin_with(qemu: &mut Command, state: &Path) {
 
 /// Has the machine go on. What reaches its console before its state is read is lost, so this repeats until the machine does.
 pub(crate) fn release(mut console: ChildStdin, out_dir: &Path) {
-    let awake: PathBuf = out_dir.join(AWAKE);
+    let awake = out_dir.join(AWAKE);
     thread::spawn(move || {
         while !awake.exists() && console.write_all(b"\n").is_ok() {
             thread::sleep(LOOK_AGAIN);

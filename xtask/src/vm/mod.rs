@@ -117,8 +117,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let chosen = scenario::choose(&known, &args.names, args.share())?;
     let profile = Profile::of(&chosen);
-    let plain = chosen.iter().filter(|s| s.options.are_plain()).count();
-    let lab = prepare(args, &tree, &chosen, plain > 0)?;
+    let with_booted = chosen.iter().any(|s| s.options.are_plain());
+    let lab = prepare(args, &tree, &chosen, with_booted)?;
 
     let mut times = Times::open(tree.times());
     let forecast = |scenario: &Scenario, times: &Times| times.of(&format!("vm {}", scenario.name));
