@@ -19,8 +19,23 @@ pub(crate) fn folder() -> Result<PathBuf> {
         .context("no place for tools and the VM lab: set CAIRN_CACHE or HOME")
 }
 
+/// A program of others that our chores use.
+pub(crate) struct Tool {
+    /// Its package's, and its own.
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
+    /// Those of its dependencies in which it spends its time. The others are built without optimisation: a tool works
+    /// for some seconds, and would be built for minutes more.
+    pub(crate) busy: &'static [&'static str],
+}
+
 /// A tool of ours, built the first time that it is asked for.
-pub(crate) fn cached_tool(name: &str, version: &str) -> Result<PathBuf> {
+pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
+    let Tool {
+        name,
+        version,
+        busy,
+    } = tool;
     let root = folder()?.join(format!("tools/{name}-{version}"));
     let program = root.join("bin").join(name);
     if succeeds(Command::new(&program).arg("--version")) {
@@ -33,14 +48,15 @@ pub(crate) fn cached_tool(name: &str, version: &str) -> Result<PathBuf> {
     let building = root.join("build");
     let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["install", "--locked", "--quiet", "--debug"])
-        .args(["--version", version, name])
+        .args(["--version", *version, *name])
         .arg("--root")
         .arg(&root)
         .arg("--target-dir")
         .arg(&building)
-        // A tool works for some seconds. Its release profile would be built for minutes more, and without any
-        // optimisation cargo-generate-rpm compresses for minutes.
-        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
+        .args(
+            busy.iter()
+                .map(|package| format!("--config=profile.dev.package.{package}.opt-level=2")),
+        )
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
         // Not the workspace: its settings are not the tool's.
         .current_dir(Path::new("/"))

@@ -9,12 +9,16 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cache::cached_tool;
+use crate::cache::{Tool, cached_tool};
 use crate::nightly;
 use crate::test::step::Step;
 
 /// The cargo-fuzz that is installed where there is none.
-const CARGO_FUZZ_VERSION: &str = "0.13.2";
+const CARGO_FUZZ: Tool = Tool {
+    name: "cargo-fuzz",
+    version: "0.13.2",
+    busy: &[],
+};
 
 /// Programs that are built, and inputs that were found, from one run to the next.
 const OUTPUT: &str = "build/fuzz";
@@ -114,5 +118,5 @@ fn tool() -> Option<PathBuf> {
     if !nightly::is_there() {
         return None;
     }
-    cached_tool("cargo-fuzz", CARGO_FUZZ_VERSION).ok()
+    cached_tool(&CARGO_FUZZ).ok()
 }

@@ -60,9 +60,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn steps(args: &Args, seconds: u64) -> Vec<Step> {
+    // Of the workspace, not of its package: dependencies then have the features that other tests have built them with.
     let soak = |name, test: &str| {
         let arguments = format!(
-            "test -p cairn-tests --test soak --locked -- --ignored --exact --nocapture {test}"
+            "test --workspace --test soak --locked -- --ignored --exact --nocapture {test}"
         );
         Step::cargo(name, &arguments)
     };

@@ -2,7 +2,7 @@
 //! program runs with the glibc that it was linked with, and with any later one.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -45,25 +45,41 @@ pub(super) fn build(profile: &str) -> Result<PathBuf> {
     // What is the same as in any other build is built once, and programs of other builds stay.
     let built = std::env::current_dir()?.join("build");
     let programs = built.join("package-programs");
-    for (package, what) in [
-        ("cairn-target", &["--bin", "cairn-target"][..]),
-        ("cairn-initiator-cli", &["--bin", "cairn-initiator"]),
-        ("cairn-fio", &["--lib"]),
-    ] {
-        let mut cargo = Command::new("cargo");
-        cargo.args(["rustc", "--locked", "--profile", profile, "-p", package]);
-        cargo.args(what);
-        cargo.env("CARGO_BUILD_BUILD_DIR", &built);
-        cargo.env("CARGO_TARGET_DIR", &programs);
-        if let Ok(folder) = &old {
-            let folder = folder.display();
-            cargo.arg("--").arg(format!(
-                "-Clink-args=-B{folder} -L{folder} -Wl,-rpath-link,{folder}"
-            ));
-        }
-        do_it(&mut cargo)?;
+    // Without packages' names: they would choose other features of dependencies, and each its own.
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--locked", "--profile", profile]);
+    cargo.args(["--bin", "cairn-target", "--bin", "cairn-initiator", "--lib"]);
+    cargo.env("CARGO_BUILD_BUILD_DIR", &built);
+    cargo.env("CARGO_TARGET_DIR", &programs);
+    if let Ok(folder) = &old {
+        // Flags for the linker would have all dependencies built anew, and this the workspace alone.
+        cargo.env("RUSTC_WORKSPACE_WRAPPER", compiler(&programs, folder)?);
     }
+    do_it(&mut cargo)?;
     Ok(programs.join(if profile == "dev" { "debug" } else { profile }))
+}
+
+/// A program that compiles as it is told to, and has what runs by itself linked with the files in `libraries`. Programs that
+/// cargo runs while it builds are for this machine.
+fn compiler(folder: &Path, libraries: &Path) -> Result<PathBuf> {
+    let libraries = libraries.display();
+    let script = format!(
+        "#!/bin/sh\n\
+         case \" $* \" in\n\
+         *' --crate-name build_script_'*) ;;\n\
+         *' --crate-type bin '* | *' --crate-type cdylib '*)\n    \
+         set -- \"$@\" '-Clink-args=-B{libraries} -L{libraries} -Wl,-rpath-link,{libraries}' ;;\n\
+         esac\n\
+         exec \"$@\"\n"
+    );
+    fs::create_dir_all(folder)?;
+    let path = folder.join("compile-for-old-glibc");
+    // What runs it meanwhile keeps the file that it has open.
+    let new = path.with_extension(format!("new-{}", std::process::id()));
+    fs::write(&new, script)?;
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o755))?;
+    fs::rename(&new, &path)?;
+    Ok(path)
 }
 
 /// A root folder with the release's libraries, in which programs run.

@@ -9,10 +9,14 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::{About, do_it};
-use crate::cache::{cached_tool, succeeds};
+use crate::cache::{Tool, cached_tool, succeeds};
 
-const TOOL: &str = "cargo-generate-rpm";
-const TOOL_VERSION: &str = "0.21.1";
+const TOOL: Tool = Tool {
+    name: "cargo-generate-rpm",
+    version: "0.21.1",
+    // It compresses, and sums up what it has compressed.
+    busy: &["zstd-sys", "rpm", "sha1", "sha2", "sha3", "keccak", "md-5"],
+};
 
 /// Writes the package of a tree; `None` without the tool, which `install` brings.
 pub(super) fn write(
@@ -21,10 +25,10 @@ pub(super) fn write(
     out: &Path,
     install: bool,
 ) -> Result<Option<PathBuf>> {
-    let tool = if succeeds(Command::new(TOOL).arg("--version")) {
-        PathBuf::from(TOOL)
+    let tool = if succeeds(Command::new(TOOL.name).arg("--version")) {
+        PathBuf::from(TOOL.name)
     } else if install {
-        cached_tool(TOOL, TOOL_VERSION)?
+        cached_tool(&TOOL)?
     } else {
         return Ok(None);
     };

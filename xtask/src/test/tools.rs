@@ -7,12 +7,16 @@ use anyhow::{Result, ensure};
 
 use super::plan::Extent;
 use super::step::{Step, WORKSPACE, cargo};
-use crate::cache::{cached_tool, succeeds};
+use crate::cache::{Tool, cached_tool, succeeds};
 use crate::vm::host;
 
 /// The cargo-deny whose findings are the judge, so that a new one does not
 /// fail yesterday's commit.
-const CARGO_DENY_VERSION: &str = "0.20.2";
+const CARGO_DENY: Tool = Tool {
+    name: "cargo-deny",
+    version: "0.20.2",
+    busy: &[],
+};
 
 /// Packages of the tests, each with a program of its name: tshark reads captures, fio loads our
 /// engine.
@@ -70,7 +74,7 @@ fn require_component(subcommand: &str, component: &str) -> Result<()> {
 /// `cargo xtask dependencies`: licences, sources and duplicates of the crates that we use; also
 /// known faults of theirs, where the database of RustSec is within reach.
 pub(crate) fn check_dependencies() -> Result<ExitCode> {
-    let deny = cached_tool("cargo-deny", CARGO_DENY_VERSION)?;
+    let deny = cached_tool(&CARGO_DENY)?;
     let has_advisories = succeeds(
         Command::new(&deny)
             .args(["--locked", "--workspace", "fetch", "db"])
