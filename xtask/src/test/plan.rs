@@ -64,9 +64,9 @@ pub(super) fn lanes(extent: Extent, tools: &Tools, skips: &Skips, vm: bool) -> R
     if vm && extent != Extent::Quick {
         // Not by way of cargo, which would wait for the other lane's builds.
         let arguments = match extent {
-            Extent::Main => "vm --keep-going --main",
-            Extent::Rest => "vm --keep-going --others",
-            _ => "vm --keep-going",
+            Extent::Main => "vm --keep-going --beside --main",
+            Extent::Rest => "vm --keep-going --beside --others",
+            _ => "vm --keep-going --beside",
         };
         scenarios.push(own_chore("real kernel", arguments)?);
     }

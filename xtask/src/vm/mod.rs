@@ -20,11 +20,13 @@ mod qemu;
 mod report;
 mod root;
 mod scenario;
+mod shifts;
 mod spdk;
 pub(crate) mod tree;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,6 +36,7 @@ use lab::Lab;
 use qemu::{Boot, CONSOLE_LOG, Console, End};
 use report::{Report, Verdict};
 use scenario::{Network, Profile, Scenario, Share};
+use shifts::Waiting;
 use tree::Tree;
 
 use crate::times::Times;
@@ -61,6 +64,9 @@ pub(crate) struct Args {
     /// Continue after a scenario has failed
     #[arg(long)]
     keep_going: bool,
+    /// Begin another scenario beside one, while a processor of this machine has nothing to do
+    #[arg(long)]
+    beside: bool,
     /// Time limit of each scenario, in place of its own
     #[arg(long, value_name = "N")]
     timeout_s: Option<u64>,
@@ -120,28 +126,58 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let with_booted = chosen.iter().any(|s| s.options.are_plain());
     let lab = prepare(args, &tree, &chosen, with_booted)?;
 
-    let mut times = Times::open(tree.times());
-    let forecast = |scenario: &Scenario, times: &Times| times.of(&format!("vm {}", scenario.name));
-    let mut left: Duration = chosen.iter().map(|s| forecast(s, &times)).sum();
-    let mut report = Report::default();
-    for scenario in chosen {
-        if report.failed() && !args.keep_going {
+    let progress = Mutex::new(Progress::of(&chosen, Times::open(tree.times())));
+    let progress = || progress.lock().expect("no scenario panics");
+    shifts::run(&Waiting::new(&chosen), args.beside, |scenario| {
+        if progress().report.failed() && !args.keep_going {
+            let report = &mut progress().report;
             report.add(&scenario.name, Verdict::Skipped, Duration::ZERO);
-            continue;
+            return Ok(());
         }
         let started = Instant::now();
+        let left = progress().left;
         let verdict = judge(args, &tree, &lab, scenario, profile, left)?;
-        report.add(&scenario.name, verdict, started.elapsed());
-        left = left.saturating_sub(forecast(scenario, &times));
-        times.set(&format!("vm {}", scenario.name), started.elapsed());
-        times.save();
-    }
+        progress().add(scenario, verdict, started.elapsed());
+        Ok(())
+    })?;
+    let report = &progress().report;
     report.print();
     Ok(if report.failed() {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// How far a run is.
+struct Progress {
+    report: Report,
+    times: Times,
+    /// What the others are expected to take, one after the other.
+    left: Duration,
+}
+
+impl Progress {
+    fn of(scenarios: &[&Scenario], times: Times) -> Self {
+        let mut progress = Self {
+            report: Report::default(),
+            times,
+            left: Duration::ZERO,
+        };
+        progress.left = scenarios.iter().map(|one| progress.forecast(one)).sum();
+        progress
+    }
+
+    fn forecast(&self, scenario: &Scenario) -> Duration {
+        self.times.of(&format!("vm {}", scenario.name))
+    }
+
+    fn add(&mut self, scenario: &Scenario, verdict: Verdict, took: Duration) {
+        self.report.add(&scenario.name, verdict, took);
+        self.left = self.left.saturating_sub(self.forecast(scenario));
+        self.times.set(&format!("vm {}", scenario.name), took);
+        self.times.save();
+    }
 }
 
 /// Builds the lab, which mostly waits for packages and the disk, while the compiler builds our

@@ -1,0 +1,144 @@
+//! Scenarios one after the other; and, if that was asked for, another beside them while a processor has nothing to do.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::sync::{Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::scenario::Scenario;
+
+/// How long processors are watched before another machine begins.
+const WATCHED: Duration = Duration::from_secs(5);
+
+/// How much of one processor must have been idle meanwhile.
+const IDLE_LEAST: f64 = 0.7;
+
+/// Those that have not begun.
+pub(crate) struct Waiting<'a>(Mutex<VecDeque<&'a Scenario>>);
+
+impl<'a> Waiting<'a> {
+    pub(crate) fn new(scenarios: &[&'a Scenario]) -> Self {
+        Self(Mutex::new(scenarios.iter().copied().collect()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<&'a Scenario>> {
+        self.0.lock().expect("no scenario panics")
+    }
+
+    fn next(&self) -> Option<&'a Scenario> {
+        self.lock().pop_front()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+}
+
+/// Runs all that wait. `beside`: one more at a time, while a processor has nothing to do.
+pub(crate) fn run(
+    waiting: &Waiting<'_>,
+    beside: bool,
+    run: impl Fn(&Scenario) -> Result<()> + Sync,
+) -> Result<()> {
+    thread::scope(|scope| {
+        let helper = beside.then(|| {
+            scope.spawn(|| {
+                while wait_for_idle(waiting)? {
+                    if let Some(scenario) = waiting.next() {
+                        run(scenario)?;
+                    }
+                }
+                Ok(())
+            })
+        });
+        while let Some(scenario) = waiting.next() {
+            run(scenario)?;
+        }
+        helper.map_or(Ok(()), |helper| helper.join().expect("no scenario panics"))
+    })
+}
+
+/// Waits until a processor has nothing to do: false if nothing is left to begin by then.
+fn wait_for_idle(waiting: &Waiting<'_>) -> Result<bool> {
+    while !waiting.is_empty() {
+        let before = Ticks::now()?;
+        thread::sleep(WATCHED);
+        if Ticks::now()?.idle_since(&before) >= IDLE_LEAST {
+            return Ok(!waiting.is_empty());
+        }
+    }
+    Ok(false)
+}
+
+/// The time of all processors, in ticks (proc(5), /proc/stat).
+struct Ticks {
+    idle: u64,
+    all: u64,
+    processors: usize,
+}
+
+impl Ticks {
+    fn now() -> Result<Self> {
+        let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+        Self::of(&text).context("/proc/stat has no line of all processors")
+    }
+
+    fn of(stat: &str) -> Option<Self> {
+        let line = stat.lines().next()?.strip_prefix("cpu ")?;
+        // user, nice, system, idle, iowait, irq, softirq, steal; those of guests are in the first two.
+        let ticks = line.split_whitespace().take(8);
+        let ticks: Vec<u64> = ticks.map_while(|word| word.parse().ok()).collect();
+        let of_one = |line: &&str| {
+            line.strip_prefix("cpu")
+                .is_some_and(|rest| !rest.starts_with(' '))
+        };
+        Some(Self {
+            idle: ticks.get(3)? + ticks.get(4)?,
+            all: ticks.iter().sum(),
+            processors: stat.lines().filter(of_one).count(),
+        })
+    }
+
+    /// How many processors had nothing to do since then, on average.
+    fn idle_since(&self, before: &Self) -> f64 {
+        let idle = self.idle.saturating_sub(before.idle) as f64;
+        let all = self.all.saturating_sub(before.all).max(1) as f64;
+        idle / all * self.processors as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn idle_processors_are_counted() {
+        let before = "cpu  100 0 50 1000 10 0 5 0 0 0\ncpu0 1 2\ncpu1 1 2\nintr 5\n";
+        let after = "cpu  190 0 60 1090 20 0 5 0 0 0\ncpu0 1 2\ncpu1 1 2\nintr 5\n";
+        let [before, after] = [before, after].map(|text| Ticks::of(text).unwrap());
+        assert!((after.idle_since(&before) - 1.0).abs() < 1e-9);
+        assert!(Ticks::of("intr 5\n").is_none());
+        assert!(Ticks::now().is_ok());
+    }
+
+    #[test]
+    fn each_runs_once_and_an_error_is_reported() {
+        let plain = Scenario::plain();
+        for beside in [false, true] {
+            let (waiting, count) = (Waiting::new(&[&plain; 7]), AtomicU32::new(0));
+            run(&waiting, beside, |_| {
+                count.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            })
+            .unwrap();
+            assert_eq!(count.into_inner(), 7);
+            let waiting = Waiting::new(&[&plain; 2]);
+            assert!(run(&waiting, beside, |_| anyhow::bail!("no machine")).is_err());
+        }
+    }
+}
