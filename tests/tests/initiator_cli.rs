@@ -199,7 +199,7 @@ fn shows(command: &str) -> &'static str {
         "list-subsys" => "+- rdma traddr=",
         "ns-descs" => "uuid",
         "show-regs" => "[0:0] : 0x1\tready",
-        "get-feature" => "Volatile Write Cache",
+        "get-feature" => "[0:0] : 0x1\twrite cache: on",
         "set-feature" => "Asynchronous Event Configuration",
         "flush" => "flush: namespace 1: Success",
         "read" => "read: 8 blocks from 0: Success",

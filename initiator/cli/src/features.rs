@@ -4,6 +4,7 @@ use clap::Args;
 use nvme_proto::wire::U32;
 use nvme_proto::wire::feature::{Feature, Select, SetFeaturesCdw10};
 
+use super::bit_fields::{CAPABILITIES, Detail, FEATURES};
 use super::session::{Session, text};
 use super::{Controller, Result};
 use cairn_bench::object::Object;
@@ -50,6 +51,8 @@ pub(super) struct GetFeature {
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     data_len: u32,
     #[command(flatten)]
+    detail: Detail,
+    #[command(flatten)]
     controller: Controller,
 }
 
@@ -84,6 +87,9 @@ impl GetFeature {
         }
         self.controller.output.show(&object, |_| {
             let mut line = format!("get-feature: {feature}, {select} value: {value:#010x}\n");
+            if self.detail.human_readable {
+                line += &explain(feature, select, value);
+            }
             if length > 0 {
                 line += &super::output::hexdump(&bytes);
             }
@@ -91,6 +97,16 @@ impl GetFeature {
         });
         Ok(())
     }
+}
+
+/// A line for each part of a value that is known.
+fn explain(feature: Feature, select: Select, value: u32) -> String {
+    let key = format!("{:#04x}", feature.0);
+    let known = match select {
+        Select::SUPPORTED_CAPABILITIES => Some(&CAPABILITIES),
+        _ => FEATURES.iter().find(|field| field.key == key),
+    };
+    known.map_or_else(String::new, |field| field.explain(value.into()))
 }
 
 #[derive(Debug, Args)]

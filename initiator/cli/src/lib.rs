@@ -128,7 +128,7 @@ enum Command {
     /// Shows a feature's value
     #[command(
         after_help = "EXAMPLE:\n  cairn-initiator get-feature -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk -f 0x06"
+                            nqn.2024-01.com.example:disk -f 0x06 -H"
     )]
     GetFeature(features::GetFeature),
     /// Sets a feature, for as long as this command is connected

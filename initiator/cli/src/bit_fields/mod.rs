@@ -1,9 +1,10 @@
-//! What the bits of fields mean: `-H` of `id-ctrl`, `id-ns`, `show-regs` and logs.
+//! What the bits of fields mean: `-H` of `id-ctrl`, `id-ns`, `show-regs`, `get-feature` and logs.
 //!
 //! A table has the fields, a field has its parts, and each part is a line as nvme-cli has it:
 //! `  [high:low] : value`, a tab, the meaning.
 
 mod controller;
+mod features;
 mod logs;
 mod namespace;
 mod registers;
@@ -15,6 +16,7 @@ use cairn_bench::object::Object;
 use super::fields::line;
 
 pub(super) use controller::CONTROLLER;
+pub(super) use features::{CAPABILITIES, FEATURES};
 pub(super) use logs::{EFFECTS, LOGS};
 pub(super) use namespace::NAMESPACE;
 pub(super) use registers::REGISTERS;
@@ -61,6 +63,8 @@ struct Part {
 enum Meaning {
     /// The bit is set if this is supported.
     Support(&'static str),
+    /// The bit is set if the controller reports this.
+    Report(&'static str),
     /// The meanings of 0 and of 1.
     Either(&'static str, &'static str),
     /// What the code says, and the meanings of its values from 0 on. Those without one are reserved.
@@ -83,6 +87,10 @@ const fn field(key: &'static str, bits: u32, parts: &'static [Part]) -> Field {
 
 const fn support(bit: u32, what: &'static str) -> Part {
     part(bit, bit, Meaning::Support(what))
+}
+
+const fn report(bit: u32, what: &'static str) -> Part {
+    part(bit, bit, Meaning::Report(what))
 }
 
 const fn either(bit: u32, clear: &'static str, set: &'static str) -> Part {
@@ -129,6 +137,8 @@ impl Part {
         let meaning = match (&self.meaning, value) {
             (Meaning::Support(what), 0) => format!("{what}: not supported"),
             (Meaning::Support(what), _) => format!("{what}: supported"),
+            (Meaning::Report(what), 0) => format!("{what}: not reported"),
+            (Meaning::Report(what), _) => format!("{what}: reported"),
             (Meaning::Either(clear, _), 0) => (*clear).to_owned(),
             (Meaning::Either(_, set), _) => (*set).to_owned(),
             (Meaning::Code(what, values), _) => {
@@ -154,7 +164,8 @@ mod tests {
     fn parts_are_within_their_field_and_do_not_overlap() {
         let logs = LOGS.iter().chain(EFFECTS);
         let all = CONTROLLER.iter().chain(NAMESPACE).chain(logs);
-        for field in all.chain(REGISTERS) {
+        let features = FEATURES.iter().chain([&CAPABILITIES]);
+        for field in all.chain(REGISTERS).chain(features) {
             let mut above = field.bits;
             for Part { high, low, meaning } in field.parts {
                 assert!(low <= high && *high < above, "{} [{high}:{low}]", field.key);
@@ -254,6 +265,48 @@ mod tests {
                 ),
                 ("csts", 9, "[3:2] : 0x2\tshutdown: complete\n"),
             ],
+        );
+    }
+
+    #[test]
+    fn numbers_of_features_are_those_of_their_bits() {
+        check(
+            FEATURES,
+            &[
+                ("0x01", 3, "[2:0] : 0x3\tcommands at a time of a queue: 8\n"),
+                (
+                    "0x04",
+                    0x0010_0157,
+                    "[21:20] : 0x1\tthreshold: under temperature\n",
+                ),
+                ("0x04", 0x0010_0157, "[15:0] : 0x157\t70 °C (343 K)\n"),
+                (
+                    "0x07",
+                    0x0003_0007,
+                    "[31:16] : 0x3\tI/O completion queues: 4\n",
+                ),
+                (
+                    "0x07",
+                    0x0003_0007,
+                    "[15:0] : 0x7\tI/O submission queues: 8\n",
+                ),
+                ("0x0b", 1 << 11, "[11:11] : 0x1\tevents of ANA: reported\n"),
+                (
+                    "0x0f",
+                    5000,
+                    "[31:0] : 0x1388\tKeep Alive: within 5000 ms\n",
+                ),
+                (
+                    "0x84",
+                    2,
+                    "[2:0] : 0x2\twrite protection: until power cycle\n",
+                ),
+            ],
+        );
+        let all = CAPABILITIES.explain(0b101);
+        assert!(
+            all.contains("can be changed") && all.contains("of the controller"),
+            "{all}"
         );
     }
 
