@@ -60,7 +60,8 @@ pub struct Hints {
     pub fua: bool,
     /// LR: the drive should not try for long.
     pub limited_retry: bool,
-    /// DSM of a Read or a Write (NVM, figure 43): how often and how fast, in bits 7:0.
+    /// DSM of a Read or a Write (NVM, figure 43): how often and how fast, in bits 7:0. IDR and IDW of what is said of
+    /// ranges (NVM, 3.2.3), in bits 1:0.
     pub attributes: u8,
 }
 
@@ -121,6 +122,16 @@ impl Command {
             opcode: DATASET_MANAGEMENT,
             nsid,
             dwords: [0, DEALLOCATE, 0, 0],
+        }
+    }
+
+    /// Its data are so many bytes of ranges, as the host sent them.
+    pub(crate) fn advise(nsid: u32, bytes: u32, hints: Hints) -> Self {
+        let ranges = bytes / RANGE_BYTES as u32;
+        Self {
+            opcode: DATASET_MANAGEMENT,
+            nsid,
+            dwords: [ranges - 1, u32::from(hints.attributes) & !DEALLOCATE, 0, 0],
         }
     }
 
@@ -245,6 +256,10 @@ mod tests {
             (
                 Command::deallocate(3),
                 golden(0x09, 3, [[0; 4], [4, 0, 0, 0], [0; 4]]),
+            ),
+            (
+                Command::advise(3, 32, HINTS),
+                golden(0x09, 3, [[1, 0, 0, 0], [0x3a, 0, 0, 0], [0; 4]]),
             ),
             (
                 Command::identify(3, 3),

@@ -22,7 +22,11 @@ impl Turn {
     /// That of an operation, if it needs one.
     pub(super) fn of(op: BlockOp) -> Option<Self> {
         match op {
-            BlockOp::Read | BlockOp::Write { .. } | BlockOp::Compare | BlockOp::Verify => None,
+            BlockOp::Read
+            | BlockOp::Write { .. }
+            | BlockOp::Compare
+            | BlockOp::Verify
+            | BlockOp::Advise => None,
             BlockOp::Flush => Some(Self::Flush),
             BlockOp::WriteZeroes { .. } | BlockOp::WriteUncorrectable | BlockOp::Deallocate => {
                 Some(Self::Allocation)

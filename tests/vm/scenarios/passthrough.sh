@@ -99,6 +99,13 @@ head -c 4096 /dev/urandom > /tmp/pattern
 assert_eq "verify" 0 "$(nvme_status verify "$large" -s 0 -c 255)"
 assert_eq "write with force unit access" 0 \
     "$(nvme_status write "$large" -s 0 -c 0 -z 4096 -d /tmp/pattern --force-unit-access)"
+mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
+echo 'opcode == 9' >/sys/kernel/tracing/events/nvme/nvme_setup_cmd/filter
+echo 1 >/sys/kernel/tracing/events/nvme/nvme_setup_cmd/enable
+assert_eq "advice of two ranges" 0 "$(nvme_status dsm "$large" --idr --idw --slbs=0,64 --blocks=8,8 --ctx-attrs=0,1)"
+echo 0 >/sys/kernel/tracing/events/nvme/nvme_setup_cmd/enable
+assert_contains "commands of the drive" "cmd=(nvme_cmd_dsm nr=1, attributes=3)" \
+    "$(grep 'nvme0: ' /sys/kernel/tracing/trace)"
 assert_eq "compare" 0 "$(nvme_status compare "$large" -s 0 -c 0 -z 4096 -d /tmp/pattern)"
 head -c 4096 /dev/zero > /tmp/zeroes
 assert_eq "compare with other data" 0x285 "$(nvme_status compare "$large" -s 0 -c 0 -z 4096 -d /tmp/zeroes)"

@@ -348,7 +348,7 @@ impl BlockFile {
                     self.discard(ring, tag, file, offset, rest);
                 }
             }
-            BlockOp::Deallocate => return Progress::Done(Ok(())),
+            BlockOp::Deallocate | BlockOp::Advise => return Progress::Done(Ok(())),
             BlockOp::Compare | BlockOp::WriteUncorrectable => {
                 return Progress::Done(Err(Errno(libc::EOPNOTSUPP)));
             }
@@ -375,9 +375,11 @@ impl BlockFile {
     #[inline]
     fn must_look(&self, io: &BlockIo, file: FileSlot) -> bool {
         match io.op {
-            BlockOp::Read | BlockOp::Compare | BlockOp::Verify | BlockOp::WriteUncorrectable => {
-                false
-            }
+            BlockOp::Read
+            | BlockOp::Compare
+            | BlockOp::Verify
+            | BlockOp::WriteUncorrectable
+            | BlockOp::Advise => false,
             BlockOp::Write { .. } => !self.asks_at_once(io, file) && io.done < io.length,
             BlockOp::WriteZeroes { .. } | BlockOp::Deallocate | BlockOp::Flush => true,
         }
@@ -543,7 +545,8 @@ impl BlockFile {
                 | BlockOp::Compare
                 | BlockOp::Verify
                 | BlockOp::WriteUncorrectable
-                | BlockOp::Deallocate => false,
+                | BlockOp::Deallocate
+                | BlockOp::Advise => false,
             },
         }
     }

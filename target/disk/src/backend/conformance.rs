@@ -205,6 +205,18 @@ fn deallocate_touches_nothing_else(backend: Backend) {
     assert_eq!(after[128 << 10..], bytes[128 << 10..]);
 }
 
+/// Two ranges, one of them empty, as Dataset Management has them.
+fn advice_changes_nothing(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let bytes = pattern(4, 64 << 10);
+    rig.write(WRITE, 0, &bytes);
+    rig.buffer.write(0, &[0; 32]);
+    rig.buffer.write(4, &[1]);
+    let span = rig.span(32);
+    assert_eq!(rig.run(BlockOp::Advise, 0, 32, Some(span)), Ok(()));
+    assert_eq!(rig.read(0, 64 << 10), bytes);
+}
+
 fn many_at_a_time(backend: Backend) {
     let mut rig = Rig::new(backend);
     let (count, size) = (64u32, 16u32 << 10);
@@ -231,6 +243,7 @@ fn suite(open: impl Fn() -> Backend) {
     keeps_what_was_written(open());
     zeroes_a_range(open());
     deallocate_touches_nothing_else(open());
+    advice_changes_nothing(open());
     many_at_a_time(open());
 }
 

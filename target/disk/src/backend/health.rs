@@ -130,7 +130,8 @@ fn refused(losses: u8, op: BlockOp) -> bool {
         | BlockOp::Compare
         | BlockOp::Verify
         | BlockOp::WriteUncorrectable
-        | BlockOp::Deallocate => false,
+        | BlockOp::Deallocate
+        | BlockOp::Advise => false,
     };
     losses & CUT_SHORT != 0 || promises_durability
 }

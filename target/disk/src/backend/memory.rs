@@ -70,7 +70,7 @@ impl MemoryDisk {
                 return Err(Errno(libc::EOPNOTSUPP));
             }
             // Not given back: the pages are locked for the devices.
-            BlockOp::Deallocate | BlockOp::Verify | BlockOp::Flush => {}
+            BlockOp::Deallocate | BlockOp::Advise | BlockOp::Verify | BlockOp::Flush => {}
         }
         Ok(())
     }

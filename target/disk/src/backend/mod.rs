@@ -209,6 +209,14 @@ impl Backend {
         }
     }
 
+    /// Whether it takes [`BlockOp::Advise`] to something that has a use for it.
+    pub fn takes_advice(&self) -> bool {
+        match &self.0 {
+            Kind::Drive(disk) => disk.takes_advice(),
+            Kind::File(_) | Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => false,
+        }
+    }
+
     /// The sizes in which it works best, if it says.
     pub fn preferred(&self) -> Option<Preferred> {
         match &self.0 {

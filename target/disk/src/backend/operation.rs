@@ -33,6 +33,9 @@ pub enum BlockOp {
     WriteUncorrectable,
     /// Give the range back, if that can be done: advice, not an order.
     Deallocate,
+    /// Pass on to a disk that [takes advice](super::Backend::takes_advice) what the host says of ranges. The bytes are those
+    /// ranges, as Dataset Management has them; none are on the disk.
+    Advise,
     /// Make all finished writes durable.
     Flush,
 }
@@ -42,7 +45,7 @@ impl BlockOp {
     #[inline(always)]
     pub fn changes(self) -> bool {
         match self {
-            Self::Read | Self::Compare | Self::Verify | Self::Flush => false,
+            Self::Read | Self::Compare | Self::Verify | Self::Flush | Self::Advise => false,
             Self::Write { .. }
             | Self::WriteZeroes { .. }
             | Self::WriteUncorrectable
@@ -61,6 +64,7 @@ impl fmt::Display for BlockOp {
             Self::WriteZeroes { .. } => "write_zeroes",
             Self::WriteUncorrectable => "write_uncorrectable",
             Self::Deallocate => "deallocate",
+            Self::Advise => "advise",
             Self::Flush => "flush",
         })
     }

@@ -163,6 +163,7 @@ impl RbdDisk {
         let piece = piece(io);
         let work = match io.op {
             BlockOp::Flush => Work::Flush,
+            BlockOp::Advise => return Progress::Done(Ok(())),
             _ if rest == 0 => return Progress::Done(Ok(())),
             BlockOp::Read | BlockOp::Verify => {
                 let memory = ring.shared_memory(span(io, piece));
@@ -263,7 +264,7 @@ fn piece(io: &BlockIo) -> u64 {
             let (offset, _) = io.rest();
             rest.min(PIECE_MAX - offset % PIECE_MAX)
         }
-        BlockOp::Flush => 0,
+        BlockOp::Advise | BlockOp::Flush => 0,
     }
 }
 

@@ -143,6 +143,11 @@ impl Drive {
         self.identified.uncorrectable_max.is_some()
     }
 
+    /// Whether it has Dataset Management.
+    pub(super) fn takes_advice(&self) -> bool {
+        self.identified.can_deallocate
+    }
+
     /// What the drive says of itself.
     pub(super) fn preferred(&self) -> Option<Preferred> {
         self.identified.preferred
@@ -273,7 +278,13 @@ impl Drive {
                 let (blocks, _) = self.next(io, DEALLOCATE_MAX);
                 ring.deallocate(tag, file, &Command::deallocate(self.nsid), blocks);
             }
-            BlockOp::Deallocate => return Progress::Done(Ok(())),
+            BlockOp::Advise if self.identified.can_deallocate => {
+                let ranges = io.whole();
+                io.pieces.add(ranges.length);
+                let command = Command::advise(self.nsid, ranges.length, io.hints);
+                ring.command(tag, file, &command, Some(ranges), false);
+            }
+            BlockOp::Deallocate | BlockOp::Advise => return Progress::Done(Ok(())),
         }
         Progress::Pending
     }

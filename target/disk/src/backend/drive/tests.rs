@@ -1,6 +1,9 @@
 //! A drive that a test plays: it reads the commands that wait in the ring, and says how they end.
 
+use cairn_rdma::Mapping;
+
 use super::*;
+use crate::Span;
 use crate::nvme::{COMMAND_BYTES, Hints, STATUS};
 
 const NSID: u32 = 3;
@@ -144,4 +147,33 @@ fn what_the_host_says_beside_goes_to_the_drive() {
     let last = rig.last();
     assert_eq!(last, Command::verify(NSID, blocks).with(hints).encode(0, 0));
     assert_ne!(last, plain);
+}
+
+/// All ranges in one command, as the host sent them: what it says may be of all of them together.
+#[test]
+fn advice_is_one_command_of_the_drive() {
+    let mut rig = Rig::new(None);
+    let buffer = Arc::new(Mapping::anonymous(4096).unwrap());
+    let span = Span {
+        buffer: rig.ring.add_buffer(&buffer).unwrap(),
+        addr: buffer.addr() + 64,
+        length: 48,
+    };
+    let hints = Hints {
+        attributes: 0b11,
+        ..Hints::default()
+    };
+    let mut io = BlockIo::new(BlockOp::Advise, 0, 48, Some(span)).with_hints(hints);
+    assert_eq!(
+        rig.begin(&mut io),
+        Progress::Done(Ok(())),
+        "a drive that has no use for it"
+    );
+    assert!(rig.ring.commands_for_drives().is_empty());
+    rig.drive.identified.can_deallocate = true;
+    assert!(rig.drive.takes_advice());
+    assert_eq!(rig.begin(&mut io), Progress::Pending);
+    let expected = Command::advise(NSID, 48, hints).encode(span.addr, 48);
+    assert_eq!(rig.last(), expected);
+    assert_eq!(rig.end(&mut io, Ok(0)), Progress::Done(Ok(())));
 }
