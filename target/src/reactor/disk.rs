@@ -2,7 +2,7 @@
 //! and [`step_ended`] goes on, or it waits for its turn ([`super::turns`]) or for another try
 //! ([`super::retry`]).
 
-use cairn_disk::{BlockIo, BlockOp, Errno, Progress, Span};
+use cairn_disk::{BlockIo, BlockOp, Errno, Hints, Progress, Span};
 use cairn_rdma::peer_line;
 use nvme_proto::io::{
     DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRanges, FlushScope, OperationKind,
@@ -64,8 +64,11 @@ fn execute_io(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, kind: 
             None
         }
         OperationKind::Flush(FlushScope::All) => return flush_all(queues, io, now, id),
-        OperationKind::DatasetManagement { deallocate } => {
-            return self::deallocate(queues, io, now, id, deallocate);
+        OperationKind::DatasetManagement { deallocate: true } => {
+            return deallocate(queues, io, now, id);
+        }
+        OperationKind::DatasetManagement { deallocate: false } => {
+            return advise(queues, io, now, id);
         }
     };
     begin(queues, io, now, id, span);
@@ -190,9 +193,7 @@ pub(super) fn ended(
             respond::fail(queues, io, now, id, Status::COMPARE_FAILURE);
         }
         OperationKind::Flush(FlushScope::All) => flush_all(queues, io, now, id),
-        OperationKind::DatasetManagement { deallocate } => {
-            self::deallocate(queues, io, now, id, deallocate);
-        }
+        OperationKind::DatasetManagement { deallocate: true } => deallocate(queues, io, now, id),
         _ => respond::finish(queues, io, now, id, Status::SUCCESS, 0),
     }
 }
@@ -222,20 +223,32 @@ fn flush_all(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     }
 }
 
-/// Deallocates the ranges that are left, one after another; all of them are
-/// checked before the first is acted on.
-fn deallocate(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, deallocate: bool) {
-    let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
+/// Copies the ranges of a command.
+#[inline(never)]
+fn copy_ranges<'a>(
+    queues: &Queues,
+    io: &Io,
+    id: RequestId,
+    bytes: &'a mut [u8; DATASET_RANGES_MAX * DATASET_RANGE_BYTES],
+) -> &'a [u8] {
     let data = &mut bytes[..queues.requests[id].transfer.length() as usize];
     io.ring.peek(input_span(queues, io, id), data);
+    data
+}
+
+/// Deallocates the ranges that are left, one after another; all of them are
+/// checked before the first is acted on.
+#[cold]
+fn deallocate(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+    let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
+    let data = copy_ranges(queues, io, id, &mut bytes);
     let disk = queues.requests[id].disk;
     let view = io.disks[disk.expect("a command with ranges has a disk")].view;
     let ranges = match DatasetRanges::parse(data, &view) {
         Ok(ranges) => ranges,
         Err(status) => return respond::fail(queues, io, now, id, status),
     };
-    let left = ranges.iter().skip(queues.requests[id].steps_done as usize);
-    for range in left.filter(|_| deallocate) {
+    for range in ranges.iter().skip(queues.requests[id].steps_done as usize) {
         let (offset, length) = (range.slba << view.lbads, view.bytes(range.blocks));
         let request = &mut queues.requests[id];
         request.steps_done += 1;
@@ -247,6 +260,31 @@ fn deallocate(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, deallo
         }
     }
     respond::finish(queues, io, now, id, Status::SUCCESS, 0);
+}
+
+/// Passes on what the host says of ranges, to a disk that has a use for it.
+#[cold]
+fn advise(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+    let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
+    let data = copy_ranges(queues, io, id, &mut bytes);
+    let length = data.len() as u64;
+    let disk = queues.requests[id].disk;
+    let disk = &io.disks[disk.expect("a command with ranges has a disk")];
+    if let Err(status) = DatasetRanges::parse(data, &disk.view) {
+        return respond::fail(queues, io, now, id, status);
+    }
+    if !disk.backend().takes_advice() {
+        return respond::finish(queues, io, now, id, Status::SUCCESS, 0);
+    }
+    let ranges = input_span(queues, io, id);
+    let request = &mut queues.requests[id];
+    let hints = Hints {
+        attributes: request.sqe.cdw11.get() as u8,
+        ..Hints::default()
+    };
+    let block = BlockIo::new(BlockOp::Advise, 0, length, None);
+    request.block = Some(block.with_hints(hints));
+    begin(queues, io, now, id, Some(ranges));
 }
 
 /// The host's data of a request, wherever it is by now.

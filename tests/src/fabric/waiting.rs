@@ -190,15 +190,20 @@ impl Peer {
         let options = connect_options(address, &QpOptions::default());
         let qp = self.node.endpoint.connect(&options, &[])?;
         let mut patience = Patience::new(PATIENCE * 2);
+        let mut is_established = false;
         while !self.node.is_closed(qp) {
             let progress = self.node.pump()?;
-            if let Some(Event::Disconnected { .. }) = self.node.take_event(about(qp)) {
-                self.node.endpoint.disconnect(qp);
+            match self.node.take_event(about(qp)) {
+                Some(Event::Established { .. }) => is_established = true,
+                Some(Event::Disconnected { .. }) => self.node.endpoint.disconnect(qp),
+                _ => {}
             }
-            match self.to_do.try_recv() {
-                Ok(Order::Send) => self.node.post_one(qp, 1, Operation::Send, DATA, 64)?,
-                Ok(Order::Leave) => self.node.endpoint.disconnect(qp),
-                Err(_) => {}
+            // The other end may know of the connection before this one does, and nothing can be posted before.
+            let order = is_established.then(|| self.to_do.try_recv().ok()).flatten();
+            match order {
+                Some(Order::Send) => self.node.post_one(qp, 1, Operation::Send, DATA, 64)?,
+                Some(Order::Leave) => self.node.endpoint.disconnect(qp),
+                None => {}
             }
             ensure!(patience.step(progress), "the sleeper never let go");
         }

@@ -99,6 +99,7 @@ fn many_networks_keep_no_new_host_out() {
 /// may have: a host that was here before connects.
 #[test]
 fn many_addresses_refuse_no_known_host() {
+    logged::listen();
     let target = TestTarget::start(&exports());
     let known = loopback_address(1);
     connect(&target, &*target.provider(), known).unwrap();
@@ -106,7 +107,9 @@ fn many_addresses_refuse_no_known_host() {
     let silent = Silent::start(target.provider(), target.remote(), strangers.collect());
     silent.wait_for(2 * CONNECTIONS);
     for _ in 0..CONNECTS {
-        connect(&target, &*target.provider(), known).unwrap();
+        if let Err(error) = connect(&target, &*target.provider(), known) {
+            panic!("{error:?}; the target's log: {:#?}", logged::lines(&[]));
+        }
     }
     assert!(silent.stop() > 0, "nothing was refused");
 }
