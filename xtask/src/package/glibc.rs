@@ -59,7 +59,7 @@ pub(super) fn build(profile: &str) -> Result<PathBuf> {
     Ok(programs.join(if profile == "dev" { "debug" } else { profile }))
 }
 
-/// A program that compiles as it is told to, and has what runs by itself linked with the files in `libraries`. Programs that
+/// A compiler that has programs and libraries for fio linked with the files in `libraries`. Programs that
 /// cargo runs while it builds are for this machine.
 fn compiler(folder: &Path, libraries: &Path) -> Result<PathBuf> {
     let libraries = libraries.display();
