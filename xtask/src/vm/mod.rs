@@ -36,7 +36,6 @@ use lab::Lab;
 use qemu::{Boot, CONSOLE_LOG, Console, End};
 use report::{Report, Verdict};
 use scenario::{Network, Profile, Scenario, Share};
-use shifts::Waiting;
 use tree::Tree;
 
 use crate::times::Times;
@@ -128,7 +127,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
     let progress = Mutex::new(Progress::of(&chosen, Times::open(tree.times())));
     let progress = || progress.lock().expect("no scenario panics");
-    shifts::run(&Waiting::new(&chosen), args.beside, |scenario| {
+    shifts::run(&chosen, args.beside, |scenario| {
         if progress().report.failed() && !args.keep_going {
             let report = &mut progress().report;
             report.add(&scenario.name, Verdict::Skipped, Duration::ZERO);

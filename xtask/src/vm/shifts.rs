@@ -17,10 +17,10 @@ const WATCHED: Duration = Duration::from_secs(5);
 const IDLE_LEAST: f64 = 0.7;
 
 /// Those that have not begun.
-pub(crate) struct Waiting<'a>(Mutex<VecDeque<&'a Scenario>>);
+struct Waiting<'a>(Mutex<VecDeque<&'a Scenario>>);
 
 impl<'a> Waiting<'a> {
-    pub(crate) fn new(scenarios: &[&'a Scenario]) -> Self {
+    fn new(scenarios: &[&'a Scenario]) -> Self {
         Self(Mutex::new(scenarios.iter().copied().collect()))
     }
 
@@ -37,12 +37,13 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// Runs all that wait. `beside`: one more at a time, while a processor has nothing to do.
+/// Runs these, each by `run`. `beside`: one more at a time, while a processor has nothing to do.
 pub(crate) fn run(
-    waiting: &Waiting<'_>,
+    scenarios: &[&Scenario],
     beside: bool,
     run: impl Fn(&Scenario) -> Result<()> + Sync,
 ) -> Result<()> {
+    let waiting = &Waiting::new(scenarios);
     thread::scope(|scope| {
         let helper = beside.then(|| {
             scope.spawn(|| {
@@ -130,15 +131,14 @@ mod tests {
     fn each_runs_once_and_an_error_is_reported() {
         let plain = Scenario::plain();
         for beside in [false, true] {
-            let (waiting, count) = (Waiting::new(&[&plain; 7]), AtomicU32::new(0));
-            run(&waiting, beside, |_| {
+            let count = AtomicU32::new(0);
+            run(&[&plain; 7], beside, |_| {
                 count.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             })
             .unwrap();
             assert_eq!(count.into_inner(), 7);
-            let waiting = Waiting::new(&[&plain; 2]);
-            assert!(run(&waiting, beside, |_| anyhow::bail!("no machine")).is_err());
+            assert!(run(&[&plain; 2], beside, |_| anyhow::bail!("no machine")).is_err());
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Field, code, either, field, number, report};
 
-/// What a controller can do with a feature (Base 2.0, figure 192).
+/// What a controller can do with a feature (Base 2.0, figure 195).
 pub(crate) const CAPABILITIES: Field = field(
     "capabilities",
     32,

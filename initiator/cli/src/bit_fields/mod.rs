@@ -61,10 +61,8 @@ struct Part {
 }
 
 enum Meaning {
-    /// The bit is set if this is supported.
-    Support(&'static str),
-    /// The bit is set if the controller reports this.
-    Report(&'static str),
+    /// What is so if the bit is set, and the word for that: "supported", "reported".
+    If(&'static str, &'static str),
     /// The meanings of 0 and of 1.
     Either(&'static str, &'static str),
     /// What the code says, and the meanings of its values from 0 on. Those without one are reserved.
@@ -86,11 +84,11 @@ const fn field(key: &'static str, bits: u32, parts: &'static [Part]) -> Field {
 }
 
 const fn support(bit: u32, what: &'static str) -> Part {
-    part(bit, bit, Meaning::Support(what))
+    part(bit, bit, Meaning::If(what, "supported"))
 }
 
 const fn report(bit: u32, what: &'static str) -> Part {
-    part(bit, bit, Meaning::Report(what))
+    part(bit, bit, Meaning::If(what, "reported"))
 }
 
 const fn either(bit: u32, clear: &'static str, set: &'static str) -> Part {
@@ -135,10 +133,8 @@ impl Part {
         let Self { high, low, .. } = self;
         let value = field >> low & self.mask();
         let meaning = match (&self.meaning, value) {
-            (Meaning::Support(what), 0) => format!("{what}: not supported"),
-            (Meaning::Support(what), _) => format!("{what}: supported"),
-            (Meaning::Report(what), 0) => format!("{what}: not reported"),
-            (Meaning::Report(what), _) => format!("{what}: reported"),
+            (Meaning::If(what, so), 0) => format!("{what}: not {so}"),
+            (Meaning::If(what, so), _) => format!("{what}: {so}"),
             (Meaning::Either(clear, _), 0) => (*clear).to_owned(),
             (Meaning::Either(_, set), _) => (*set).to_owned(),
             (Meaning::Code(what, values), _) => {
