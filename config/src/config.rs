@@ -17,7 +17,8 @@ use nvme_proto::limits::{NAMESPACES_MAX, PAGE_BYTES};
 use nvme_proto::wire::Nqn;
 use uuid::Uuid;
 
-use crate::size;
+use crate::limits::Limits;
+use crate::secret::InlineKey;
 
 pub(crate) use pool::DIRECTORY_PREFIX;
 pub use pool::{FileId, LeftOut, Pool, PooledFile};
@@ -342,6 +343,8 @@ pub enum KeySource {
     File(PathBuf),
     /// In the credential of this name that systemd passes on.
     Credential(String),
+    /// In the configuration itself, so that each reader of that has it.
+    Inline(InlineKey),
     /// In the file of this key of the keyring.
     Named(NamedKey),
 }
@@ -389,47 +392,6 @@ pub struct Namespace {
     /// How much all hosts together may take of it.
     pub limits: Limits,
 }
-
-/// How much hosts may take in a second; `None`: as much as they can.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// I/O commands.
-    pub iops: Option<u64>,
-    /// Bytes read.
-    pub read: Option<u64>,
-    /// Bytes written.
-    pub write: Option<u64>,
-    /// Bytes read and written.
-    pub total: Option<u64>,
-    /// What of the time before may be made up for, if another time is configured than
-    /// [`BURST_DEFAULT`].
-    pub burst: Option<Duration>,
-    /// Of a host: how many parts it gets of a limit that it shares with others, which have one
-    /// each if nothing else is configured.
-    pub weight: Option<u32>,
-}
-
-impl std::fmt::Display for Limits {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let bytes = [
-            ("read", self.read),
-            ("write", self.write),
-            ("total", self.total),
-        ];
-        let bytes = bytes.into_iter();
-        let bytes = bytes.filter_map(|(key, rate)| Some(format!("{key} {}", size::format(rate?))));
-        let iops = self.iops.map(|iops| format!("iops {iops}"));
-        let all: Vec<String> = iops.into_iter().chain(bytes).collect();
-        if all.is_empty() {
-            return f.write_str("none");
-        }
-        let burst = self.burst.unwrap_or(BURST_DEFAULT).as_millis();
-        write!(f, "{}, burst_ms {burst}", all.join(", "))
-    }
-}
-
-/// The burst that limits have unless another is configured.
-pub const BURST_DEFAULT: Duration = Duration::from_millis(20);
 
 /// What is behind a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -294,7 +294,8 @@ pub(crate) struct SubsystemTable {
     pub(crate) listeners: Option<Vec<String>>,
     /// The key by which each host has to authenticate (DH-HMAC-CHAP) that has none of its own
     /// in `host`: the absolute path of a file that only its owner can read, or
-    /// "credential:NAME" for a credential of systemd (LoadCredential=). Without a key, hosts do
+    /// "credential:NAME" for a credential of systemd (LoadCredential=). The key itself, "DHHC-1:..", works with a
+    /// warning: each reader of this file has it. Without a key, hosts do
     /// not authenticate. `cairn-target key generate` makes keys.
     pub(crate) dhchap_key: Option<String>,
     /// The key by which the target authenticates to these hosts, where they ask for it. Written
@@ -430,6 +431,9 @@ pub(crate) struct LimitsTable {
     pub(crate) write: Option<String>,
     /// Bytes that are read and written in a second.
     pub(crate) total: Option<String>,
+    /// Of a namespace alone: commands that its disk has at a time. Those beyond wait, and hosts take turns by their weights.
+    #[schemars(range(min = 1, max = 65_535))]
+    pub(crate) outstanding: Option<i64>,
     /// Milliseconds whose allowance can be saved up while less is taken, and then be taken at once.
     #[schemars(range(min = 1, max = 60_000), extend("default" = 20))]
     pub(crate) burst_ms: Option<i64>,

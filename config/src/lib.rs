@@ -45,9 +45,11 @@ mod edit;
 mod file;
 mod flags;
 mod identity;
+mod limits;
 mod place;
 mod problem;
 mod schema;
+mod secret;
 mod size;
 mod suggest;
 
@@ -60,24 +62,25 @@ use serde::Deserialize;
 
 pub use cairn_rbd::Spec as ImageSpec;
 pub use config::{
-    ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, Access, Audit, Authentication, BURST_DEFAULT,
-    Backing, BlockSize, Config, Control, ControlSocket, DHCHAP_GROUPS, DHCHAP_HASHES, FileId,
-    GROUP_PREFIX, HOST_GROUPS_MAX, HostGroup, HostList, KEY_PREFIX, KEYS_MAX, KeySource, Keys,
-    LISTENERS_MAX, LeftOut, Limits, Listener, Log, LogFormat, MARKING_RULES_MAX,
-    METRICS_PORT_DEFAULT, Metrics, NSID_MAX, NamedKey, Namespace, POLL_IDLE_DEFAULT_US,
-    PORT_DEFAULT, Pool, PooledFile, Provider, REACTORS_MAX, REFERRALS_MAX, Reactors, Referral,
-    Roce, SUBSYSTEMS_MAX, Subsystem, Target,
+    ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, Access, Audit, Authentication, Backing, BlockSize,
+    Config, Control, ControlSocket, DHCHAP_GROUPS, DHCHAP_HASHES, FileId, GROUP_PREFIX,
+    HOST_GROUPS_MAX, HostGroup, HostList, KEY_PREFIX, KEYS_MAX, KeySource, Keys, LISTENERS_MAX,
+    LeftOut, Listener, Log, LogFormat, MARKING_RULES_MAX, METRICS_PORT_DEFAULT, Metrics, NSID_MAX,
+    NamedKey, Namespace, POLL_IDLE_DEFAULT_US, PORT_DEFAULT, Pool, PooledFile, Provider,
+    REACTORS_MAX, REFERRALS_MAX, Reactors, Referral, Roce, SUBSYSTEMS_MAX, Subsystem, Target,
 };
 pub use edit::{
-    Draft, EditError, LimitsOf, NamespaceSettings, NewLimits, NewListener, NewNamespace,
+    Draft, EditError, LimitsOf, NamespaceSettings, NewCeph, NewLimits, NewListener, NewNamespace,
     NewSubsystem, Only, SubsystemSettings,
 };
 pub use flags::{Flags, parse_listen};
 pub use identity::machine;
+pub use limits::{BURST_DEFAULT, Limits};
 pub use nvme_proto::ana::AnaStates;
 pub use nvme_proto::wire::Nqn;
 pub use problem::{ConfigError, Problem};
 pub use schema::schema;
+pub use secret::{InlineKey, without_secrets};
 pub use size::{format as format_size, parse_size};
 pub use uuid::Uuid;
 
@@ -233,7 +236,10 @@ impl Config {
                 key.name
             )
         });
-        let others = groups.chain(marked).chain(removed);
+        let others = groups
+            .chain(marked)
+            .chain(removed)
+            .chain(self.inline_keys());
         subsystems.chain(others).chain(self.idle()).collect()
     }
 
@@ -272,6 +278,26 @@ impl Config {
             }
         }
         idle
+    }
+
+    /// Which keys stand in the configuration itself, a sentence for each subsystem.
+    fn inline_keys(&self) -> impl Iterator<Item = String> {
+        let has_some = |keys: &Keys| {
+            let mut all = std::iter::once(&keys.host).chain(&keys.controller);
+            all.any(|key| matches!(key, KeySource::Inline(_)))
+        };
+        let exposed = self.subsystems.iter().filter(move |subsystem| {
+            let of = &subsystem.authentication;
+            let hosts = of.hosts.iter().map(|(_, keys)| keys);
+            of.others.iter().chain(hosts).any(has_some)
+        });
+        exposed.map(|subsystem| {
+            format!(
+                "keys of {} are in the configuration file, and each reader of it has them: write each \
+                 into a file of mode 0600, and name that in its place",
+                subsystem.nqn
+            )
+        })
     }
 
     /// The keys of single hosts that are no longer in the keyring: subsystem, host, key.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::secret::without_secrets;
+
 /// All that is wrong with a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
@@ -50,7 +52,7 @@ impl ConfigError {
 impl Problem {
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self {
-            message: message.into(),
+            message: without_secrets(&message.into()).into_owned(),
             source: None,
             help: None,
         }
@@ -100,7 +102,7 @@ impl Excerpt {
             line: Some(Line {
                 number,
                 column,
-                text: text.to_owned(),
+                text: without_secrets(text).into_owned(),
                 marked_chars,
             }),
         }

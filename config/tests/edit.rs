@@ -400,6 +400,15 @@ fn keys_have_names_that_hosts_use() {
 }
 
 #[test]
+fn what_is_no_toml_is_reported_without_its_keys() {
+    let error = Draft::new("dhchap_key = \"DHHC-1:00:c2VjcmV0:\" \"\n")
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("dhchap_key = \"DHHC-***"), "{error}");
+    assert!(!error.contains("c2V"), "{error}");
+}
+
+#[test]
 fn limits_are_set_one_by_one_and_the_last_one_takes_the_table_with_it() {
     let mut draft = Draft::new(FILE).unwrap();
     let of = LimitsOf::Namespace(1);
@@ -431,7 +440,12 @@ fn limits_are_set_one_by_one_and_the_last_one_takes_the_table_with_it() {
     };
     draft.set_limits(A, &of, &lift(None, "0")).unwrap();
     assert_eq!(limits(&draft)[0].to_string(), "iops 100, burst_ms 50");
-    draft.set_limits(A, &of, &lift(Some(0), "0")).unwrap();
+    let mut last = lift(Some(0), "0");
+    last.outstanding = Some(8);
+    draft.set_limits(A, &of, &last).unwrap();
+    assert_eq!(limits(&draft)[0].to_string(), "outstanding 8");
+    last.outstanding = Some(0);
+    draft.set_limits(A, &of, &last).unwrap();
     assert_eq!(limits(&draft)[0], Limits::default());
     draft.remove_limits(B, &of).unwrap();
     assert_eq!(limits(&draft)[1], Limits::default());

@@ -4,6 +4,7 @@ mod ana;
 mod audit;
 mod capsules;
 pub mod cli;
+mod depth;
 mod durable;
 mod ending;
 mod exposition;

@@ -90,13 +90,14 @@ impl Limiter {
         let weight = limits.weight.unwrap_or(1);
         self.weight.store(weight, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::Relaxed);
-        let limited = rates.iter().any(Option::is_some);
+        // What a disk has at a time is another's to see to, by the same way out of the hot path.
+        let limited = rates.iter().any(Option::is_some) || limits.outstanding.is_some();
         self.limited.store(limited, Ordering::Release);
     }
 
     /// How many parts its host gets of a limit that it shares with others.
-    pub(crate) fn weight(&self) -> u64 {
-        self.weight.load(Ordering::Relaxed).max(1).into()
+    pub(crate) fn weight(&self) -> u32 {
+        self.weight.load(Ordering::Relaxed).max(1)
     }
 
     /// Whether there is a limit.

@@ -10,6 +10,7 @@ use cairn_rdma::{Device, FabricError, Region, peer_line};
 use nvme_proto::io::NamespaceView;
 use nvme_proto::wire::feature::WriteProtectionState;
 
+use crate::depth::Depth;
 use crate::kept::Kept;
 use crate::limits::Limiter;
 use crate::metrics::NamespaceCounters;
@@ -33,6 +34,8 @@ pub(crate) struct Namespace {
     read_only: bool,
     /// How much all hosts together may take of it.
     pub(crate) limiter: Limiter,
+    /// How many of their commands its disk has at a time.
+    pub(crate) depth: Depth,
     /// What each reactor counts of it.
     counters: Box<[Arc<NamespaceCounters>]>,
     anagrpid: AtomicU32,
@@ -86,6 +89,7 @@ impl Namespace {
             is_named: config.uuid.is_some(),
             read_only: config.read_only,
             limiter: Limiter::new(&config.limits),
+            depth: Depth::new(config.limits.outstanding, reactors),
             counters: (0..reactors).map(|_| Arc::default()).collect(),
             anagrpid: AtomicU32::new(config.ana_group),
             restricted: AtomicBool::new(is_restricted(config)),

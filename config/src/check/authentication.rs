@@ -11,6 +11,7 @@ use crate::config::{
 };
 use crate::file::{HostTable, SubsystemTable};
 use crate::place::Place;
+use crate::secret::InlineKey;
 
 const CREDENTIAL: &str = "credential:";
 const HELP: &str = "write the absolute path of a file with the key, as `cairn-target key generate \
@@ -182,14 +183,8 @@ fn source(
     if path.is_absolute() && !text.contains('\0') {
         return Some(KeySource::File(PathBuf::from(text)));
     }
-    // The message of a place shows the line, and this one has a secret.
-    if text.trim_start().starts_with("DHHC-") {
-        let mut problem = crate::problem::Problem::new(
-            "a key in the configuration file: every reader of the file has it",
-        );
-        problem.help(HELP);
-        check.problems.push(problem);
-        return None;
+    if let Some(key) = InlineKey::of(text) {
+        return Some(KeySource::Inline(key));
     }
     check
         .wrong(

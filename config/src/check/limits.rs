@@ -4,16 +4,44 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::Check;
-use crate::config::Limits;
 use crate::file::LimitsTable;
+use crate::limits::Limits;
 use crate::place::Place;
 
 /// A host gives a command of 1 MiB up that waits for half a minute, as Linux does.
 const BANDWIDTH: RangeInclusive<u64> = 64 << 10..=1 << 40;
 const IOPS_MAX: i64 = 1_000_000_000;
 const BURST_MAX_MS: i64 = 60_000;
+const OUTSTANDING_MAX: i64 = 65_535;
+
+/// Of a namespace, which has what others have not.
+pub(super) fn of_namespace(
+    check: &mut Check<'_>,
+    place: &Place,
+    table: Option<&LimitsTable>,
+) -> Limits {
+    let limits = rates(check, place, table);
+    let asked = table.and_then(|table| table.outstanding);
+    let outstanding = check.number(&place.key("outstanding"), asked, 1..=OUTSTANDING_MAX);
+    Limits {
+        outstanding: outstanding.map(|most| most as u32),
+        ..limits
+    }
+}
 
 pub(super) fn check(check: &mut Check<'_>, place: &Place, table: Option<&LimitsTable>) -> Limits {
+    if table.is_some_and(|table| table.outstanding.is_some()) {
+        check
+            .wrong(
+                &place.key("outstanding"),
+                "\"outstanding\" is a limit of a namespace",
+            )
+            .help("write it into the limits of a [[subsystem.namespace]]");
+    }
+    rates(check, place, table)
+}
+
+fn rates(check: &mut Check<'_>, place: &Place, table: Option<&LimitsTable>) -> Limits {
     let Some(table) = table else {
         return Limits::default();
     };
@@ -25,6 +53,7 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: Option<&LimitsT
         read: bandwidth("read", &table.read),
         write: bandwidth("write", &table.write),
         total: bandwidth("total", &table.total),
+        outstanding: None,
         burst: None,
         weight: None,
     };

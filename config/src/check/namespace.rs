@@ -152,7 +152,7 @@ fn namespace(
     let shared = shared(check, place, table);
     let name = name(check, place, table.name.as_deref());
     let hosts = hosts(check, place, table.hosts.as_deref(), groups);
-    let limits = limits::check(check, &place.key("limits"), table.limits.as_ref());
+    let limits = limits::of_namespace(check, &place.key("limits"), table.limits.as_ref());
     let nsid = nsid?;
     Some(Namespace {
         nsid,

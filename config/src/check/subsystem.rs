@@ -9,10 +9,11 @@ use nvme_proto::wire::Nqn;
 
 use super::hosts::Groups;
 use super::{Check, Named, authentication, limits, namespace, pool};
-use crate::config::{HostList, Limits, Listener, PORT_DEFAULT, SUBSYSTEMS_MAX, Subsystem};
+use crate::config::{HostList, Listener, PORT_DEFAULT, SUBSYSTEMS_MAX, Subsystem};
 use crate::file::{LimitedHostTable, SubsystemTable};
 use crate::flags::parse_listen;
 use crate::identity;
+use crate::limits::Limits;
 use crate::place::Place;
 
 /// Bytes of SN and MN in Identify Controller (NVMe Base 2.0, figure 275).

@@ -31,6 +31,8 @@ pub struct NewLimits {
     pub write: Option<String>,
     /// Bytes read and written in a second, as a size.
     pub total: Option<String>,
+    /// Of a namespace: commands that its disk has at a time.
+    pub outstanding: Option<u64>,
     /// Milliseconds that can be saved up; 0 is the default.
     pub burst_ms: Option<u64>,
 }
@@ -128,10 +130,14 @@ impl NewLimits {
         set(table, "write", self.write.as_deref().map(size));
         set(table, "total", self.total.as_deref().map(size));
         set(table, "burst_ms", self.burst_ms.map(number));
+        set(table, "outstanding", self.outstanding.map(number));
         let rates = ["iops", "read", "write", "total"];
-        let none = rates.iter().all(|key| !table.contains_key(key));
+        let no_rate = rates.iter().all(|key| !table.contains_key(key));
         // A burst without a rate is refused by the check of the whole, if it was asked for.
-        if none && self.burst_ms.is_none_or(|burst_ms| burst_ms == 0) {
+        if no_rate && self.burst_ms.is_none_or(|burst_ms| burst_ms == 0) {
+            table.remove("burst_ms");
+        }
+        if table.is_empty() {
             owner.remove(of.key());
         }
     }

@@ -10,13 +10,16 @@ mod settings;
 mod text;
 mod tracked;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use nvme_proto::wire::Nqn;
-use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
+use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, value};
 
 use listeners::is_listener;
 use tracked::Tracked;
+
+use crate::secret::without_secrets;
 
 pub use limits::{LimitsOf, NewLimits};
 pub use listeners::NewListener;
@@ -85,6 +88,42 @@ pub struct NewNamespace {
     pub hosts: Option<Vec<String>>,
     /// How much hosts may take of it.
     pub limits: NewLimits,
+    /// How an image of Ceph is opened.
+    pub ceph: NewCeph,
+}
+
+/// How an image of Ceph is opened: what is not given is as Ceph's client has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NewCeph {
+    /// Absolute path of the cluster's configuration.
+    pub conf: Option<String>,
+    /// The user, without "client.".
+    pub id: Option<String>,
+    /// Absolute path of the file with the user's key.
+    pub keyring: Option<String>,
+    /// Options of Ceph's client.
+    pub options: BTreeMap<String, String>,
+}
+
+impl NewCeph {
+    fn write_to(&self, namespace: &mut Table) {
+        let mut table = InlineTable::new();
+        for (key, text) in [
+            ("conf", &self.conf),
+            ("id", &self.id),
+            ("keyring", &self.keyring),
+        ] {
+            if let Some(text) = text {
+                table.insert(key, text.into());
+            }
+        }
+        if !self.options.is_empty() {
+            table.insert("options", InlineTable::from_iter(&self.options).into());
+        }
+        if !table.is_empty() {
+            namespace["ceph"] = value(table);
+        }
+    }
 }
 
 /// The text of a file that is being changed.
@@ -99,9 +138,11 @@ impl Draft {
     /// # Errors
     /// It is no TOML.
     pub fn new(text: &str) -> Result<Self, EditError> {
-        let mut document: DocumentMut = text
-            .parse()
-            .map_err(|error| EditError::Unreadable(format!("the configuration: {error}")))?;
+        let mut document: DocumentMut = text.parse().map_err(|error| {
+            // It shows the line.
+            let message = format!("the configuration: {error}");
+            EditError::Unreadable(without_secrets(&message).into_owned())
+        })?;
         for key in ["listener", "referral", "key", "host_group", "subsystem"] {
             make_tables(document.as_table_mut(), key);
         }
@@ -213,6 +254,7 @@ impl Draft {
             table["hosts"] = value(Array::from_iter(hosts));
         }
         new.limits.write_to(&mut table, &LimitsOf::Namespace(nsid));
+        new.ceph.write_to(&mut table);
         self.document.add_namespace(at, nqn, table);
         Ok(nsid)
     }

@@ -34,6 +34,21 @@ impl Reactor {
     }
 }
 
+/// A command that limits did not allow has waited for so long, and goes on.
+pub(super) fn limit_wait(
+    request: &Request,
+    association: &Association,
+    disks: &Disks,
+    waited_ns: u64,
+) {
+    if let Some(disk) = request.disk {
+        let counters = &disks[disk].counters;
+        counters.limit_waits.add(1);
+        counters.limit_wait_ns.add(waited_ns);
+    }
+    association.queue.counters.limit_wait_ns.add(waited_ns);
+}
+
 /// It is known how a command ends.
 #[inline(always)]
 pub(super) fn count_end(

@@ -12,13 +12,16 @@ use nvme_proto::wire::Status;
 use nvme_proto::wire::status::SCT_PATH;
 
 use super::command::{Command, Stop};
+use super::count;
+use super::disks::Disk;
+use super::entrance::Guest;
 use super::io::Io;
-use super::queues::Queues;
+use super::queues::{Queues, Wait};
 use super::respond;
 use super::sent;
 use super::time::Now;
 use super::turns::Turn;
-use crate::request::{RequestId, Stage, Task};
+use crate::request::{Gate, Request, RequestId, Stage, Task};
 use crate::work_id::{WorkId, WorkKind};
 
 /// All that a command needs is here. It ends, if the disk has nothing to do for it: the device
@@ -149,6 +152,8 @@ pub(super) fn step_ended(
     };
     if let Some(turn) = Turn::of(block.op) {
         turn_ended(queues, io, now, disk, turn, result);
+    } else if request.gate != Gate::Open {
+        left(queues, io, now, id);
     }
     let request = &mut queues.requests[id];
     let Some(result) = result else {
@@ -177,6 +182,14 @@ pub(super) fn ended(
     result: Result<(), Errno>,
 ) {
     if let Err(errno) = result {
+        let request = &mut queues.requests[id];
+        // A disk with a ring ends at once what it refuses, and nothing else.
+        if request.gate == Gate::Inside {
+            leave(
+                &mut io.disks[request.disk.expect("block I/O has a disk")],
+                request,
+            );
+        }
         // The drive is as it should be.
         if is_difference(errno) {
             return respond::fail(queues, io, now, id, Status::COMPARE_FAILURE);
@@ -376,12 +389,65 @@ fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
     }
 }
 
+/// The disk has a command no longer, or has refused it at once.
+#[cold]
+fn leave(disk: &mut Disk, request: &mut Request) {
+    if request.gate == Gate::Inside {
+        disk.entrance.leaves(&disk.namespace.depth, request);
+    }
+    request.gate = Gate::Open;
+}
+
+/// The disk no longer has a command, and others go in.
+#[cold]
+fn left(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+    let request = &mut queues.requests[id];
+    let at = request.disk.expect("block I/O has a disk");
+    leave(&mut io.disks[at], request);
+    loop {
+        let disk = &mut io.disks[at];
+        let next = disk
+            .entrance
+            .next(&disk.namespace.depth, &mut queues.requests);
+        let Some(id) = next else { return };
+        let request = &queues.requests[id];
+        let waited_ns = request.times.here_for_ns(now.ns);
+        count::limit_wait(request, queues.association(id), &io.disks, waited_ns);
+        if let Progress::Done(result) = hand_over(queues, io, id) {
+            ended(queues, io, now, id, result);
+        }
+    }
+}
+
+/// Whether a request has to wait until its disk has fewer.
+#[cold]
+fn waits_to_enter(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
+    let request = &queues.requests[id];
+    let disk = &mut io.disks[request.disk.expect("block I/O has a disk")];
+    if !disk.backend().uses_ring() {
+        queues.requests[id].gate = Gate::Open;
+        return false;
+    }
+    let guest = Guest {
+        share: queues.qpairs[request.qpair].share,
+        weight: queues.association(id).controller.limiter.weight(),
+    };
+    let depth = &disk.namespace.depth;
+    let waits = disk
+        .entrance
+        .must_wait(depth, id, guest, &mut queues.requests);
+    if waits {
+        queues.count_wait(id, Wait::Limit);
+    }
+    waits
+}
+
 /// Whether a request has to wait for its turn at its disk.
 fn waits_for_turn(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
     let request = &queues.requests[id];
     let block = request.block.as_ref().expect("block I/O is planned");
     let Some(turn) = Turn::of(block.op) else {
-        return false;
+        return request.gate != Gate::Open && waits_to_enter(queues, io, id);
     };
     let disk = &mut io.disks[request.disk.expect("block I/O has a disk")];
     disk.backend().uses_ring() && disk.turns.must_wait(turn, id, &mut queues.requests)

@@ -11,6 +11,7 @@ use nvme_proto::ana;
 use nvme_proto::io::NamespaceView;
 use nvme_proto::wire::Status;
 
+use super::entrance::Entrance;
 use super::port::PORTS_MAX;
 use super::turns::Turns;
 use crate::limits::Purse;
@@ -51,6 +52,8 @@ pub(crate) struct Disk {
     pub(super) purse: Purse,
     /// Operations on it that take turns.
     pub(super) turns: Turns,
+    /// Where others wait, if it has only so many at a time.
+    pub(super) entrance: Box<Entrance>,
     /// How long its oldest command has been with it.
     oldest: Duration,
     /// Whether it goes once no request uses it.
@@ -305,6 +308,7 @@ impl Disks {
             last_begun: None,
             purse: Purse::default(),
             turns: Turns::default(),
+            entrance: Box::new(Entrance::new(self.reactor, &namespace.depth)),
             oldest: Duration::ZERO,
             retired: false,
         };
@@ -353,6 +357,8 @@ impl Disks {
     ) {
         for disk in self.disks.iter_mut().flatten() {
             disk.turns.take_out(requests, &goes, &mut each);
+            let depth = &disk.namespace.depth;
+            disk.entrance.take_out(depth, requests, &goes, &mut each);
         }
     }
 

@@ -29,6 +29,7 @@ mod control;
 mod count;
 mod disk;
 mod disks;
+mod entrance;
 mod fetch;
 mod gap;
 mod io;

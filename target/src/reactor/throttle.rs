@@ -2,11 +2,12 @@
 //! It holds its request and no buffer, and the clock of its disk does not run.
 
 use super::buffers;
+use super::count;
 use super::io::Io;
 use super::queues::{Queues, Wait};
 use super::time::Now;
 use crate::limits::{Bill, Limiter, Purse};
-use crate::request::{Request, RequestId, Task};
+use crate::request::{Gate, Request, RequestId, Task};
 use cairn_disk::BlockOp;
 use nvme_proto::io::OperationKind;
 
@@ -104,6 +105,9 @@ pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
     let share = queues.command(id).share();
     let disk = queues.requests[id].disk;
     let line = (share, disk.expect("a command with a limit has a disk"));
+    if io.disks[line.1].namespace.depth.is_limited() {
+        queues.requests[id].gate = Gate::Limited;
+    }
     if io.limited.is_empty() {
         each_limit(queues, io, id, |_, purse| purse.forget_awaited());
     }
@@ -162,8 +166,11 @@ fn take_turn(queues: &mut Queues, io: &mut Io, now: &Now, at: usize) -> bool {
             Ok(cost_ns) => {
                 // Of two lines that take the same, that of more weight has taken less of its part.
                 let weight = queues.association(id).controller.limiter.weight();
-                io.limited.pop(&mut queues.requests, at, cost_ns / weight);
-                count_wait(queues, io, now, id);
+                io.limited
+                    .pop(&mut queues.requests, at, cost_ns / u64::from(weight));
+                let request = &queues.requests[id];
+                let waited_ns = request.times.seen_for_ns(now.ns);
+                count::limit_wait(request, queues.association(id), &io.disks, waited_ns);
                 buffers::acquire(queues, io, now, id);
                 any = true;
             }
@@ -174,19 +181,6 @@ fn take_turn(queues: &mut Queues, io: &mut Io, now: &Now, at: usize) -> bool {
         }
     }
     any
-}
-
-/// A command has waited until now.
-fn count_wait(queues: &Queues, io: &Io, now: &Now, id: RequestId) {
-    let request = &queues.requests[id];
-    let waited_ns = request.times.seen_for_ns(now.ns);
-    if let Some(disk) = request.disk {
-        let counters = &io.disks[disk].counters;
-        counters.limit_waits.add(1);
-        counters.limit_wait_ns.add(waited_ns);
-    }
-    let counters = &queues.association(id).queue.counters;
-    counters.limit_wait_ns.add(waited_ns);
 }
 
 /// Takes out requests that wait, and lets go of what was saved for them.

@@ -84,6 +84,17 @@ pub(crate) enum Task {
     LateCompletion,
 }
 
+/// The way into a disk, of a command that has not ended there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gate {
+    /// The disk takes all that come.
+    Open,
+    /// It has so many at a time.
+    Limited,
+    /// It has so many at a time, and this is one of them.
+    Inside,
+}
+
 /// A command on its way.
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -133,6 +144,9 @@ pub(crate) struct Request {
     pub(crate) send_work: u8,
     /// Whether the queue is to be closed once the response has arrived.
     pub(crate) close_after: bool,
+    /// Whether its disk has so many at a time, and whether it is one of those. What an older command has left of it
+    /// costs the next one a look, which finds no limit.
+    pub(crate) gate: Gate,
 }
 
 // Panics are functions with arguments by value: what they show then stays in registers.
@@ -185,6 +199,7 @@ impl Request {
             times: StageTimes::default(),
             completion: UNFINISHED,
             send_work: 0,
+            gate: Gate::Open,
             close_after: false,
         }
     }

@@ -408,6 +408,7 @@ impl Export {
             return;
         };
         namespace.limiter.set(&config.limits);
+        namespace.depth.set(config.limits.outstanding);
         // Reactors look at commands that wait.
         self.publish();
         // Cause: the configuration.

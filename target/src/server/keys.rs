@@ -51,6 +51,9 @@ pub enum KeyError {
         /// Why.
         source: SecretError,
     },
+    /// A text of the configuration is no secret.
+    #[error("a key in the configuration file: {0}")]
+    Inline(SecretError),
     /// There are no credentials.
     #[error(
         "the key credential:{0} cannot be used: $CREDENTIALS_DIRECTORY is not set; run the target \
@@ -131,6 +134,7 @@ fn secret(source: &KeySource) -> Result<Secret, KeyError> {
             let folder = folder.ok_or_else(|| KeyError::NoCredentials(name.clone()))?;
             (PathBuf::from(folder).join(name), true)
         }
+        KeySource::Inline(key) => return key.secret().parse().map_err(KeyError::Inline),
         KeySource::Named(key) if key.is_removed => return nobodys(),
         KeySource::Named(key) => (key.path.clone(), false),
     };

@@ -24,6 +24,9 @@ impl Methods {
             }
             "cairn_host_key_set" => {
                 let new: HostKeys = read(params)?;
+                for key in std::iter::once(&new.dhchap_key).chain(&new.dhchap_ctrl_key) {
+                    refuse_secret(key)?;
+                }
                 self.change(Kind::Alone, move |stage| {
                     let keys = Some((&*new.dhchap_key, new.dhchap_ctrl_key.as_deref()));
                     let set = stage.draft.set_host_keys(&new.nqn, &new.host, keys);
@@ -48,6 +51,16 @@ impl Methods {
             _ => Err(Error::no_method()),
         }
     }
+}
+
+/// A key itself would be in the file, which users may read who may not read keys.
+fn refuse_secret(key: &str) -> Result<(), Error> {
+    if key.trim_start().starts_with("DHHC-") {
+        let message = "this is a key itself, which each reader of the configuration file would have: write it into a \
+                       file of mode 0600, and name that";
+        return Err(Error::invalid(message));
+    }
+    Ok(())
 }
 
 /// Where the keys of hosts are; what stands there is not shown.
@@ -78,6 +91,7 @@ pub(super) fn named(key: &KeySource) -> String {
     match key {
         KeySource::File(path) => path.display().to_string(),
         KeySource::Credential(name) => format!("credential:{name}"),
+        KeySource::Inline(_) => "in the configuration file".to_owned(),
         KeySource::Named(key) => format!("{KEY_PREFIX}{}", key.name),
     }
 }

@@ -28,10 +28,12 @@ impl Methods {
                     read: set.read,
                     write: set.write,
                     total: set.total,
+                    outstanding: set.outstanding,
                     burst_ms: set.burst_ms,
                 };
                 if new == NewLimits::default() {
-                    let message = "no limit is given: give iops, read, write, total or burst_ms";
+                    let message =
+                        "no limit is given: give iops, read, write, total, outstanding or burst_ms";
                     return Err(Error::invalid(message));
                 }
                 let of = limits_of(set.nsid, set.each_host, set.host)?;
@@ -107,17 +109,20 @@ fn shown(limits: &Limits, always: bool) -> Option<Value> {
         read,
         write,
         total,
+        outstanding,
         burst,
         weight,
     } = *limits;
     if !always {
-        iops.or(read).or(write).or(total)?;
+        let most = outstanding.map(u64::from);
+        iops.or(read).or(write).or(total).or(most)?;
     }
     let mut shown = json!({
         "iops": iops,
         "read": read.map(format_size),
         "write": write.map(format_size),
         "total": total.map(format_size),
+        "outstanding": outstanding,
         "burst_ms": burst.unwrap_or(BURST_DEFAULT).as_millis() as u64,
     });
     if let Some(weight) = weight {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use cairn_config::{NewLimits, NewListener, NewNamespace, NewSubsystem, Nqn, PORT_DEFAULT};
+use cairn_config::{
+    NewCeph, NewLimits, NewListener, NewNamespace, NewSubsystem, Nqn, PORT_DEFAULT, without_secrets,
+};
 use cairn_control::{Error, Handler, Peer, Request};
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
@@ -183,7 +185,9 @@ impl Methods {
             "cairn_reload" => self.reload(params).await,
             "cairn_config_get" => {
                 read::<Nothing>(params)?;
-                Ok(json!({"file": self.source.path(), "text": &*self.facts().text}))
+                let facts = self.facts();
+                let text = without_secrets(&facts.text);
+                Ok(json!({"file": self.source.path(), "text": text}))
             }
             "cairn_subsystem_list" => {
                 read::<Nothing>(params)?;
@@ -406,6 +410,7 @@ impl Methods {
             ana_group: add.ana_group,
             hosts: add.hosts,
             limits: NewLimits::default(),
+            ceph: NewCeph::default(),
         };
         self.change(Kind::Grows, move |stage| {
             let nsid = stage.draft.add_namespace(&add.nqn, &new);

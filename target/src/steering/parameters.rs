@@ -136,6 +136,7 @@ pub(super) struct LimitSet {
     pub(super) read: Option<String>,
     pub(super) write: Option<String>,
     pub(super) total: Option<String>,
+    pub(super) outstanding: Option<u64>,
     pub(super) burst_ms: Option<u64>,
 }
 

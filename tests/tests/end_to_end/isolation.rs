@@ -28,7 +28,7 @@ pub(super) struct Bed {
     pub(super) target: SteppedTarget,
     hosts: Vec<Option<Controller>>,
     pub(super) clock: Clock,
-    disks: [SimulatedDisk; 2],
+    pub(super) disks: [SimulatedDisk; 2],
     _files: [Scratch; 2],
 }
 

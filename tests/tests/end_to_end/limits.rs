@@ -10,7 +10,7 @@ use nvme_proto::wire::{Sqe, Status};
 use super::isolation::{BLOCK, Bed, status_of};
 
 /// What a host asks for, as soon as it has an answer.
-struct Demand {
+pub(super) struct Demand {
     host: usize,
     sqe: Sqe,
     bytes: u32,
@@ -21,7 +21,7 @@ struct Demand {
 
 impl Demand {
     /// So many commands at a time of one kind, about so many blocks.
-    fn new(bed: &mut Bed, host: usize, sqe: Sqe, blocks: u32, depth: usize) -> Self {
+    pub(super) fn new(bed: &mut Bed, host: usize, sqe: Sqe, blocks: u32, depth: usize) -> Self {
         let bytes = blocks * BLOCK;
         let buffer = bed.host(host).buffer(bytes as usize).unwrap();
         let mut demand = Self {
@@ -45,7 +45,7 @@ impl Demand {
     }
 
     /// Counts what was answered, and asks again.
-    fn go_on(&mut self, bed: &mut Bed) {
+    pub(super) fn go_on(&mut self, bed: &mut Bed) {
         for _ in 0..self.open.len() {
             let Some(ticket) = self.open.pop_front() else {
                 return;
@@ -61,7 +61,7 @@ impl Demand {
         }
     }
 
-    fn bytes_done(&self) -> u64 {
+    pub(super) fn bytes_done(&self) -> u64 {
         self.done * u64::from(self.bytes)
     }
 }
@@ -78,7 +78,7 @@ fn run(bed: &mut Bed, time: Duration, demands: &mut [Demand]) {
 }
 
 /// The target moves data to these until their hosts are gone.
-fn forget(demands: impl IntoIterator<Item = Demand>) {
+pub(super) fn forget(demands: impl IntoIterator<Item = Demand>) {
     for demand in demands {
         std::mem::forget(demand.buffer);
     }

@@ -20,6 +20,7 @@ mod limits;
 mod log_pages;
 mod metrics;
 mod one_path;
+mod outstanding;
 mod promql;
 mod protection;
 mod queues;

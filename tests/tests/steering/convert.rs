@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use cairn_config::{Access, AnaStates, Backing, Config, Flags};
+use cairn_config::{Access, AnaStates, Backing, Config, Flags, KeySource};
 use cairn_tests::process::program;
 use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
@@ -169,8 +169,8 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
     assert!(second.block_size.is_some(), "{text}");
     assert!(config.subsystems[1].allow_any_host);
     for part in [
-        "host nqn.2024-01.com.example:one: dhchap_key is not taken over",
-        "host nqn.2024-01.com.example:three: dhchap_key is not taken over",
+        "host nqn.2024-01.com.example:one: its keys are in this text",
+        "host nqn.2024-01.com.example:three: its keys are in this text",
         "port 7, referral off is left out: it is not enabled",
         "port 8 is left out: its transport is tcp",
         "inline_data_size",
@@ -183,7 +183,18 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
     ] {
         assert!(notes.contains(part), "{part:?} in\n{notes}");
     }
-    assert!(!notes.contains("secret") && !text.contains("secret"));
+    assert!(!notes.contains("secret"), "{notes}");
+    let [(host, keys)] = &disks.authentication.hosts[..] else {
+        panic!("{text}")
+    };
+    assert_eq!(host.raw(), "nqn.2024-01.com.example:one");
+    let KeySource::Inline(key) = &keys.host else {
+        panic!("{text}")
+    };
+    assert_eq!(
+        (key.secret(), &keys.controller),
+        ("DHHC-1:00:secret:", &None)
+    );
     assert_eq!(notes.lines().count(), 11, "{notes}");
     // Of nvmet's ports the one that Cairn can have leads to the first alone.
     let lists = config.subsystems.iter().map(|one| one.listeners.as_ref());
@@ -386,7 +397,10 @@ const FOR_SPDK: &str = "[[listener]]\naddress = \"192.0.2.1\"\n\n[[listener.ana_
     [[subsystem]]\nnqn = \"nqn.2024-01.com.example:b\"\nserial = \"S2\"\nallow_any_host = true\n\n\
     [[subsystem.namespace]]\nnsid = 5\nname = \"null\"\nexport = \"null:8MiB\"\nblock_size = 512\n\n\
     [[subsystem.namespace]]\nnsid = 6\nname = \"image\"\nexport = \"rbd:pool/image\"\nread_only = true\n\
-    uuid = \"26ffc8ce-73b4-321d-9685-7d7a9872c462\"\nhosts = []\n";
+    uuid = \"26ffc8ce-73b4-321d-9685-7d7a9872c462\"\nhosts = []\n\
+    ceph = { conf = \"/etc/ceph/b.conf\", id = \"b\", keyring = \"/etc/ceph/b.keyring\", options = { rbd_readahead_max_bytes = \"0\" } }\n\n\
+    [[subsystem.namespace]]\nnsid = 7\nname = \"other\"\nexport = \"rbd:pool/other\"\n\
+    uuid = \"26ffc8ce-73b4-321d-9685-7d7a9872c463\"\nceph = { id = \"c\" }\n";
 
 #[test]
 fn what_is_exported_for_spdk_is_imported_again() {
@@ -404,6 +418,77 @@ fn what_is_exported_for_spdk_is_imported_again() {
         say(&["export", "spdk"], &again),
         (Some(0), exported, String::new())
     );
+}
+
+/// A connection that several images have, and an image with options of its own in a namespace of its pool.
+#[test]
+fn images_of_spdk_keep_their_users() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut saved = saved_by_spdk();
+    let request = |method: &str, params: Value| json!({"method": method, "params": params});
+    let image = |name: &str, more: Value| {
+        let mut params =
+            json!({"name": name, "pool_name": "p", "rbd_name": name, "block_size": 512});
+        let all = params.as_object_mut().unwrap();
+        all.extend(more.as_object().unwrap().clone());
+        request("bdev_rbd_create", params)
+    };
+    let add = |bdev: &str| {
+        let namespace = json!({"nqn": SPDK_NQN, "namespace": {"bdev_name": bdev}});
+        request("nvmf_subsystem_add_ns", namespace)
+    };
+    let cluster = json!({"name": "c", "user_id": "u", "key_file": "/k", "config_param": {"mon_host": "192.0.2.7"}});
+    let bdevs = saved["subsystems"][2]["config"].as_array_mut().unwrap();
+    bdevs.extend([
+        request("bdev_rbd_register_cluster", cluster),
+        image("one", json!({"cluster_name": "c"})),
+        image(
+            "two",
+            json!({"user_id": "v", "config": {"mon_host": "192.0.2.8"}, "namespace_name": "n"}),
+        ),
+    ]);
+    let last = saved["subsystems"]
+        .as_array_mut()
+        .unwrap()
+        .last_mut()
+        .unwrap();
+    last["config"]
+        .as_array_mut()
+        .unwrap()
+        .extend([add("one"), add("two")]);
+    let saved = written(&folder, "spdk.json", &saved.to_string());
+    let (code, text, notes) = say(&["import", "spdk"], &saved);
+    assert_eq!(code, Some(0), "{notes}");
+    assert!(
+        !notes.contains("rbd") && !notes.contains("cluster"),
+        "{notes}"
+    );
+    let config = parse(&text);
+    let subsystem = config
+        .subsystems
+        .iter()
+        .find(|one| one.nqn.raw() == SPDK_NQN);
+    let images = subsystem.unwrap().namespaces.iter();
+    let images: Vec<_> = images
+        .filter_map(|one| match &one.backing {
+            Backing::Rbd(image) => Some(image),
+            _ => None,
+        })
+        .collect();
+    let [one, two] = images[..] else {
+        panic!("{text}")
+    };
+    assert_eq!(
+        (one.user.as_deref(), one.keyring.as_deref()),
+        (Some("u"), Some(Path::new("/k")))
+    );
+    let mon_host = |at: &str| [("mon_host".to_owned(), at.to_owned())];
+    assert_eq!(one.options, mon_host("192.0.2.7"));
+    assert_eq!(
+        (two.user.as_deref(), two.namespace.as_deref()),
+        (Some("v"), Some("n"))
+    );
+    assert_eq!(two.options, mon_host("192.0.2.8"));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use cairn_initiator::{Host, HostError, HostOptions, Secret, Secrets};
 use cairn_roce::Soft;
+use cairn_tests::harness::{host_nqn, nqn};
 use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered, until};
@@ -181,6 +182,71 @@ fn a_host_whose_key_was_removed_is_not_let_in() {
     drop(connect(&target, Some(2), None).unwrap());
 }
 
+/// In the configuration itself: it counts, the target warns, and no client is shown it.
+#[test]
+fn a_key_in_the_configuration_works_and_stays_hidden() {
+    let lines = |key: &str| {
+        let host = host_nqn("a");
+        format!(
+            "\n[[subsystem]]\nnqn = \"{NQN}.inline\"\nallowed_hosts = [\"{host}\"]\n\
+             [[subsystem.host]]\nnqn = \"{host}\"\ndhchap_key = \"{key}\"\n\
+             [[subsystem.namespace]]\nnsid = 1\nexport = \"mem:1MiB\"\n"
+        )
+    };
+    let key = secret(1).to_text();
+    let target = Steered::start_logged_after(|_, _| lines(&key));
+    let connect = |seed: Option<u8>| {
+        let authentication = seed.map(|seed| Secrets {
+            host: secret(seed),
+            controller: None,
+        });
+        let options = HostOptions {
+            authentication,
+            subnqn: nqn(&format!("{NQN}.inline")),
+            ..target.options("a")
+        };
+        Host::connect(&Soft::default(), options)
+    };
+    drop(connect(Some(1)).unwrap());
+    assert_refused(connect(Some(2)));
+    assert_refused(connect(None));
+    assert!(
+        target
+            .log()
+            .contains(".inline are in the configuration file")
+    );
+    let shown = target.done("cairn_config_get", json!({}));
+    let listed = target.done(
+        "cairn_host_key_list",
+        json!({"nqn": format!("{NQN}.inline")}),
+    );
+    assert_eq!(listed[0]["dhchap_key"], "in the configuration file");
+    // A text that is none, which an error is about.
+    let text = target.text().replace(&*key, "DHHC-1:00:bm9uZQ==:");
+    fs::write(target.config(), text).unwrap();
+    let refused = target.call("cairn_reload", json!({})).unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("a key in the configuration file"),
+        "{refused}"
+    );
+    for text in [
+        shown.to_string(),
+        listed.to_string(),
+        refused.to_string(),
+        target.log(),
+    ] {
+        assert!(!text.contains("DHHC-1"), "{text}");
+    }
+    assert!(
+        shown["text"]
+            .as_str()
+            .unwrap()
+            .contains("dhchap_key = \"DHHC-***")
+    );
+}
+
 /// Each request is refused with its code, and no answer has a key.
 fn assert_codes(target: &Steered, mistakes: &[(&str, Value, i64)]) {
     for (method, params, code) in mistakes {
@@ -344,7 +410,7 @@ fn the_command_sets_shows_and_removes_keys() {
     ]);
     let error = String::from_utf8(refused.stderr).unwrap();
     assert!(
-        !refused.status.success() && error.contains("absolute path of a file"),
+        !refused.status.success() && error.contains("into a file of mode 0600"),
         "{error}"
     );
     assert_secret(&target, &(error + &target.log()));

@@ -23,11 +23,11 @@ fn limits_are_set_shown_kept_and_removed() {
     assert_eq!(set(&target, json!({"iops": 500, "read": "10MiB"})), true);
     set(
         &target,
-        json!({"read": "0", "total": "2097152", "burst_ms": 50}),
+        json!({"read": "0", "total": "2097152", "burst_ms": 50, "outstanding": 16}),
     );
     let shown = json!([{
         "nqn": NQN, "nsid": 1, "each_host": false, "host": null, "iops": 500, "read": null, "write": null,
-        "total": "2MiB", "burst_ms": 50,
+        "total": "2MiB", "burst_ms": 50, "outstanding": 16,
     }]);
     assert_eq!(target.done("cairn_limit_list", json!({})), shown);
     target.crash();
@@ -37,6 +37,8 @@ fn limits_are_set_shown_kept_and_removed() {
         (of_first(json!({"read": "fast"})), -32602),
         (of_first(json!({"write": "1KiB"})), -32602),
         (of_first(json!({"burst_ms": 100_000})), -32602),
+        (of_first(json!({"outstanding": 70_000})), -32602),
+        (json!({"nqn": NQN, "outstanding": 16}), -32602),
         (json!({"nqn": NQN, "nsid": 9, "iops": 1}), ENOENT),
     ] {
         assert_eq!(

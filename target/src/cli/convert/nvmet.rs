@@ -18,27 +18,56 @@ pub(super) fn import(saved: &Value) -> Result<Converted, String> {
     }
     let mut draft = Draft::new("").map_err(|error| error.to_string())?;
     let mut notes = Notes::default();
-    for host in array(&saved["hosts"]) {
-        let what = format!("host {}", host["nqn"].as_str().unwrap_or_default());
-        // Of nvmetcli's versions most save no keys, and some save them in a group.
-        let keys = [&host["dhchap_key"], &host["dhchap"]["key"]];
-        if keys.into_iter().any(|key| text(key).is_some()) {
-            notes.add(format!(
-                "{what}: dhchap_key is not taken over: write the key into a file, and name it in \
-                 dhchap_key (docs/guide-target.md, Authentication)"
-            ));
-        }
-        notes.unknown(&what, host, &["nqn", "dhchap_key", "dhchap"]);
-    }
+    let keys: Vec<HostKeys> = array(&saved["hosts"])
+        .iter()
+        .filter_map(|host| keys_of(&mut notes, host))
+        .collect();
     let ports = array(&saved["ports"]).iter();
     let ports = ports.filter_map(|port| Some((add_port(&mut draft, &mut notes, port)?, port)));
     let ports: Vec<(SocketAddr, &Value)> = ports.collect();
     for subsystem in array(&saved["subsystems"]) {
         add_subsystem(&mut draft, &mut notes, subsystem, &ports);
+        let nqn = text(&subsystem["nqn"]).unwrap_or_default();
+        for host in array(&subsystem["allowed_hosts"]).iter().filter_map(text) {
+            if let Some(keys) = keys.iter().find(|keys| keys.host == host) {
+                let both = (&*keys.key, keys.controller.as_deref());
+                notes.made(draft.set_host_keys(&nqn, &host, Some(both)));
+            }
+        }
     }
     Ok(Converted {
         text: draft.text(),
         notes: notes.0,
+    })
+}
+
+/// The keys of a host, which it has for all subsystems.
+struct HostKeys {
+    host: String,
+    key: String,
+    controller: Option<String>,
+}
+
+/// Of nvmetcli's versions most save no keys, and some save them in a group.
+fn keys_of(notes: &mut Notes, host: &Value) -> Option<HostKeys> {
+    let nqn = text(&host["nqn"])?;
+    let what = format!("host {nqn}");
+    notes.unknown(
+        &what,
+        host,
+        &["nqn", "dhchap_key", "dhchap_ctrl_key", "dhchap"],
+    );
+    let group = &host["dhchap"];
+    let key = text(&host["dhchap_key"]).or_else(|| text(&group["key"]))?;
+    let controller = text(&host["dhchap_ctrl_key"]).or_else(|| text(&group["ctrl_key"]));
+    notes.add(format!(
+        "{what}: its keys are in this text, and each reader of it has them: write each into a file of mode 0600, \
+         and name that in its place (docs/guide-target.md, Authentication)"
+    ));
+    Some(HostKeys {
+        host: nqn,
+        key,
+        controller,
     })
 }
 

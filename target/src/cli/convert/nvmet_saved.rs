@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use cairn_config::{Access, Backing, Config, Listener, Namespace, Nqn, Subsystem};
+use cairn_config::{Access, Backing, Config, KeySource, Keys, Listener, Namespace, Nqn, Subsystem};
 use cairn_rdma::marking::Rules;
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
@@ -23,7 +23,7 @@ pub(super) fn export(config: &Config) -> Converted {
     let subsystems = config.subsystems.iter();
     let subsystems: Vec<Value> = subsystems.map(|one| subsystem(&mut notes, one)).collect();
     let saved = json!({
-        "hosts": hosts.iter().map(|nqn| json!({"nqn": nqn})).collect::<Vec<_>>(),
+        "hosts": hosts.iter().map(|nqn| host(config, nqn)).collect::<Vec<_>>(),
         "ports": ports,
         "subsystems": subsystems,
     });
@@ -31,6 +31,30 @@ pub(super) fn export(config: &Config) -> Converted {
         text: format!("{saved:#}"),
         notes: notes.0,
     }
+}
+
+/// A host, with its keys if they are in the configuration itself: nvmet has the same for all subsystems.
+fn host(config: &Config, nqn: &str) -> Value {
+    let mut host = json!({"nqn": nqn});
+    let subsystems = config.subsystems.iter();
+    let mut keys = subsystems.flat_map(|one| &one.authentication.hosts);
+    let of = keys.find(|(name, keys)| name.raw() == nqn && is_inline(keys));
+    if let Some((_, keys)) = of {
+        let text = |key: &KeySource| match key {
+            KeySource::Inline(key) => Some(key.secret().to_owned()),
+            _ => None,
+        };
+        let controller = keys.controller.as_ref().and_then(text);
+        host["dhchap"] = json!({
+            "key": text(&keys.host), "ctrl_key": controller.unwrap_or_default(),
+        });
+    }
+    host
+}
+
+fn is_inline(keys: &Keys) -> bool {
+    let mut all = std::iter::once(&keys.host).chain(&keys.controller);
+    all.all(|key| matches!(key, KeySource::Inline(_)))
 }
 
 /// The largest NSID and port that nvmetcli restores.
@@ -107,7 +131,8 @@ fn state_name(state: AnaState) -> &'static str {
 fn subsystem(notes: &mut Notes, subsystem: &Subsystem) -> Value {
     let nqn = subsystem.nqn.raw();
     let keys = &subsystem.authentication;
-    let hosts = keys.hosts.iter().map(|(host, _)| format!("host {host}"));
+    let hosts = keys.hosts.iter().filter(|(_, keys)| !is_inline(keys));
+    let hosts = hosts.map(|(host, _)| format!("host {host}"));
     let others = keys.others.as_ref().map(|_| "its hosts".to_owned());
     for who in others.into_iter().chain(hosts) {
         notes.add(format!(

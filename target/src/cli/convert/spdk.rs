@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use cairn_config::{
-    Draft, NewLimits, NewListener, NewNamespace, NewSubsystem, Only, SubsystemSettings,
+    Draft, NewCeph, NewLimits, NewListener, NewNamespace, NewSubsystem, Only, SubsystemSettings,
 };
 use serde_json::Value;
 
@@ -15,6 +15,8 @@ use super::{Converted, Notes, array, identity, number, text};
 struct Import {
     draft: Draft,
     notes: Notes,
+    /// How images are opened, by the name of a cluster's connection.
+    clusters: HashMap<String, NewCeph>,
     /// Disks by name, until they are namespaces.
     disks: HashMap<String, NewNamespace>,
     /// The listeners, each once.
@@ -32,6 +34,7 @@ pub(super) fn import(saved: &Value) -> Result<Converted, String> {
     let mut import = Import {
         draft: Draft::new("").map_err(|error| error.to_string())?,
         notes: Notes::default(),
+        clusters: HashMap::new(),
         disks: HashMap::new(),
         listeners: Vec::new(),
         listeners_of: BTreeMap::new(),
@@ -59,9 +62,26 @@ fn nqn(params: &Value) -> &str {
     params["nqn"].as_str().unwrap_or_default()
 }
 
+/// The export of an image: "rbd:POOL/IMAGE", or "rbd:POOL/NAMESPACE/IMAGE".
+fn image(params: &Value) -> Option<String> {
+    let (pool, image) = (text(&params["pool_name"])?, text(&params["rbd_name"])?);
+    Some(match text(&params["namespace_name"]) {
+        Some(namespace) => format!("rbd:{pool}/{namespace}/{image}"),
+        None => format!("rbd:{pool}/{image}"),
+    })
+}
+
+/// Options of Ceph's client.
+fn options(table: &Value) -> BTreeMap<String, String> {
+    let all = table.as_object().into_iter().flatten();
+    all.filter_map(|(key, value)| Some((key.clone(), text(value)?)))
+        .collect()
+}
+
 impl Import {
     fn carry_out(&mut self, method: &str, params: &Value) {
         match method {
+            "bdev_rbd_register_cluster" => self.cluster(params),
             "bdev_malloc_create" | "bdev_null_create" | "bdev_aio_create" | "bdev_uring_create"
             | "bdev_rbd_create" => self.disk(method, params),
             "bdev_set_qos_limit" => self.limits(params),
@@ -98,6 +118,30 @@ impl Import {
         }
     }
 
+    fn cluster(&mut self, params: &Value) {
+        let name = text(&params["name"]).unwrap_or_default();
+        let known = ["name", "user_id", "config_param", "config_file", "key_file"];
+        self.notes
+            .unknown(&format!("cluster {name}"), params, &known);
+        let ceph = NewCeph {
+            conf: text(&params["config_file"]),
+            id: text(&params["user_id"]),
+            keyring: text(&params["key_file"]),
+            options: options(&params["config_param"]),
+        };
+        self.clusters.insert(name, ceph);
+    }
+
+    /// How an image is opened: by a connection that was made for several, or by one of its own.
+    fn ceph(&self, params: &Value) -> NewCeph {
+        let shared = text(&params["cluster_name"]).and_then(|name| self.clusters.get(&name));
+        shared.cloned().unwrap_or_else(|| NewCeph {
+            id: text(&params["user_id"]),
+            options: options(&params["config"]),
+            ..NewCeph::default()
+        })
+    }
+
     fn disk(&mut self, method: &str, params: &Value) {
         let name = text(&params["name"]).unwrap_or_default();
         let block_size = number(&params["block_size"]).filter(|bytes| *bytes != 0);
@@ -108,9 +152,7 @@ impl Import {
         let export = match method {
             "bdev_malloc_create" => bytes().map(|bytes| format!("mem:{bytes}")),
             "bdev_null_create" => bytes().map(|bytes| format!("null:{bytes}")),
-            "bdev_rbd_create" => text(&params["pool_name"])
-                .zip(text(&params["rbd_name"]))
-                .map(|(pool, image)| format!("rbd:{pool}/{image}")),
+            "bdev_rbd_create" => image(params),
             _ => text(&params["filename"]),
         };
         let Some(export) = export else {
@@ -127,7 +169,11 @@ impl Import {
             "read_only",
             "uuid",
             "pool_name",
+            "namespace_name",
             "rbd_name",
+            "user_id",
+            "config",
+            "cluster_name",
             "fallocate",
             "nowait",
             "physical_block_size",
@@ -147,6 +193,7 @@ impl Import {
             block_size: block_size.filter(|_| method != "bdev_rbd_create"),
             // Files have the one, and images the other.
             read_only: params["readonly"] == true || params["read_only"] == true,
+            ceph: self.ceph(params),
             ..NewNamespace::default()
         };
         self.disks.insert(name, disk);
@@ -172,6 +219,7 @@ impl Import {
                     read: bytes("r_mbytes_per_sec"),
                     write: bytes("w_mbytes_per_sec"),
                     total: bytes("rw_mbytes_per_sec"),
+                    outstanding: None,
                     burst_ms: None,
                 };
             }

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use cairn_config::{
-    Backing, BlockSize, Config, DHCHAP_GROUPS, DHCHAP_HASHES, KeySource, Keys, Listener, NamedKey,
-    Namespace, Nqn, Subsystem,
+    Backing, BlockSize, Config, DHCHAP_GROUPS, DHCHAP_HASHES, ImageSpec, KeySource, Keys, Listener,
+    NamedKey, Namespace, Nqn, Subsystem,
 };
 use cairn_rdma::marking::Rules;
 use nvme_proto::limits::ANA_GROUPS_MAX;
@@ -26,9 +26,9 @@ pub(super) fn export(config: &Config) -> Converted {
     let mut notes = Notes::default();
     let config = fitted(&mut notes, config);
     let namespaces = config.subsystems.iter().flat_map(|one| &one.namespaces);
-    let disks: Vec<Value> = namespaces.clone().map(disk).collect();
+    let disks = namespaces.clone().flat_map(disk);
     let limits = namespaces.filter_map(|one| limits(one.name.as_deref()?, &one.limits));
-    let bdevs: Vec<Value> = disks.into_iter().chain(limits).collect();
+    let bdevs: Vec<Value> = disks.chain(limits).collect();
     let saved = json!({"subsystems": [
         {"subsystem": "keyring", "config": keyring(&config)},
         {"subsystem": "bdev", "config": bdevs},
@@ -127,7 +127,8 @@ fn fit_keys(notes: &mut Notes, subsystem: &mut Subsystem, keyring: &mut Vec<Name
             "subsystem {nqn}: the keys of {who} are left out, and without them hosts connect unauthenticated: {why}"
         ));
     };
-    let no_file = "SPDK reads keys from files, and these are systemd's";
+    let no_file =
+        "SPDK reads keys from files, and these are systemd's or in the configuration itself";
     let keys = &mut subsystem.authentication;
     keys.hosts.retain_mut(|(host, of_host)| {
         let fits = name_keys(of_host, keyring);
@@ -154,7 +155,7 @@ fn name_keys(keys: &mut Keys, keyring: &mut Vec<NamedKey>) -> bool {
     all.all(|source| {
         let path = match source {
             KeySource::Named(_) => return true,
-            KeySource::Credential(_) => return false,
+            KeySource::Credential(_) | KeySource::Inline(_) => return false,
             KeySource::File(path) => std::mem::take(path),
         };
         *source = KeySource::Named(in_keyring(keyring, path));
@@ -191,6 +192,7 @@ fn fit_namespace(notes: &mut Notes, what: &str, namespace: &mut Namespace) -> bo
         ("write_protection", namespace.write_protection),
         ("shared", namespace.shared),
         ("burst_ms", namespace.limits.burst.is_some()),
+        ("outstanding", namespace.limits.outstanding.is_some()),
     ];
     notes.without_counterpart(what, settings);
     let limits = &namespace.limits;
@@ -208,13 +210,6 @@ fn fit_namespace(notes: &mut Notes, what: &str, namespace: &mut Namespace) -> bo
             notes.add(format!(
                 "{what}: its block_size is the file's own, and SPDK requires one: 512 is written; cairn-target \
                  namespace list shows what hosts see"
-            ));
-        }
-        Backing::Rbd(image)
-            if image.conf.is_some() || image.keyring.is_some() || !image.options.is_empty() =>
-        {
-            notes.add(format!(
-                "{what}: conf, keyring and options of ceph are left out: see bdev_rbd_create"
             ));
         }
         _ => {}
@@ -281,13 +276,15 @@ impl Names {
     }
 }
 
-fn disk(namespace: &Namespace) -> Value {
+/// The request that makes a disk, and what it needs before.
+fn disk(namespace: &Namespace) -> Vec<Value> {
     let name = &namespace.name;
     let bytes_of_block = namespace.block_size.map(BlockSize::bytes);
     let sized = |bytes: u64| {
         let block_size = bytes_of_block.unwrap_or(512);
         json!({"name": name, "num_blocks": bytes / u64::from(block_size), "block_size": block_size})
     };
+    let mut before = None;
     let (method, mut params) = match &namespace.backing {
         Backing::Memory { bytes } => ("bdev_malloc_create", sized(*bytes)),
         Backing::Null { bytes } => ("bdev_null_create", sized(*bytes)),
@@ -304,7 +301,10 @@ fn disk(namespace: &Namespace) -> Value {
                 "name": name, "pool_name": image.pool, "rbd_name": image.image,
                 "block_size": bytes_of_block.unwrap_or(512), "read_only": namespace.read_only,
             });
-            if let Some(user) = &image.user {
+            if let Some(made) = cluster(image, name.as_deref().unwrap_or_default()) {
+                params["cluster_name"] = made["name"].clone();
+                before = Some(request("bdev_rbd_register_cluster", made));
+            } else if let Some(user) = &image.user {
                 params["user_id"] = json!(user);
             }
             ("bdev_rbd_create", params)
@@ -313,5 +313,33 @@ fn disk(namespace: &Namespace) -> Value {
     if let Some(uuid) = namespace.uuid {
         params["uuid"] = json!(uuid.to_string());
     }
-    request(method, params)
+    before
+        .into_iter()
+        .chain([request(method, params)])
+        .collect()
+}
+
+/// A connection to Ceph of its own, of an image that needs more than a user.
+fn cluster(image: &ImageSpec, name: &str) -> Option<Value> {
+    if image.conf.is_none() && image.keyring.is_none() && image.options.is_empty() {
+        return None;
+    }
+    let mut params = json!({"name": format!("cluster-{name}")});
+    for (key, value) in [
+        ("user_id", json!(image.user)),
+        ("config_file", json!(image.conf)),
+        ("key_file", json!(image.keyring)),
+    ] {
+        if !value.is_null() {
+            params[key] = value;
+        }
+    }
+    if !image.options.is_empty() {
+        let options = image
+            .options
+            .iter()
+            .map(|(key, value)| (key.clone(), json!(value)));
+        params["config_param"] = options.collect();
+    }
+    Some(params)
 }

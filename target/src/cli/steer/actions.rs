@@ -390,6 +390,9 @@ pub(crate) enum LimitAction {
         /// Bytes read and written in a second; 0: no limit
         #[arg(long, value_name = "SIZE")]
         total: Option<String>,
+        /// Commands that a namespace's disk has at a time; 0: no limit
+        #[arg(long, value_name = "NUMBER", requires = "nsid")]
+        outstanding: Option<u64>,
         /// Milliseconds whose allowance can be saved up; 0: the default
         #[arg(long, value_name = "MS")]
         burst_ms: Option<u64>,

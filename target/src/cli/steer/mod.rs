@@ -170,6 +170,7 @@ const LIMITS: Look = Look::Rows(&[
     ("READ", "read"),
     ("WRITE", "write"),
     ("TOTAL", "total"),
+    ("OUTSTANDING", "outstanding"),
     ("BURST MS", "burst_ms"),
 ]);
 const LISTENERS: Look = Look::Rows(&[
@@ -498,12 +499,14 @@ fn of_limit(action: &LimitAction) -> Asked<'_> {
             read,
             write,
             total,
+            outstanding,
             burst_ms,
             at,
         } => {
             let params = json!({
                 "nqn": nqn, "nsid": nsid, "each_host": each_host, "host": host, "iops": iops,
-                "read": read, "write": write, "total": total, "burst_ms": burst_ms,
+                "read": read, "write": write, "total": total, "outstanding": outstanding,
+                "burst_ms": burst_ms,
             });
             Asked::deed(at, "cairn_limit_set", params)
         }

@@ -151,7 +151,7 @@ fn check_file(path: &Path) -> Result<(), Error> {
 fn name_of(source: &KeySource) -> Option<&NamedKey> {
     match source {
         KeySource::Named(key) => Some(key),
-        KeySource::File(_) | KeySource::Credential(_) => None,
+        KeySource::File(_) | KeySource::Credential(_) | KeySource::Inline(_) => None,
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) mod saved;
 mod unheeded;
 mod views;
 
-use cairn_config::{Config, EditError, NewNamespace, NewSubsystem, Subsystem, Uuid};
+use cairn_config::{Config, EditError, NewCeph, NewNamespace, NewSubsystem, Subsystem, Uuid};
 use cairn_control::Error;
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
@@ -292,6 +292,7 @@ impl Methods {
                 ana_group: namespace.anagrpid.filter(|group| *group != 0),
                 hosts: namespace.no_auto_visible.then(Vec::new),
                 limits: disk.limits.clone(),
+                ceph: NewCeph::default(),
             };
             let nsid = stage.draft.add_namespace(&nqn, &new);
             nsid.map(Value::from).map_err(|error| match error {

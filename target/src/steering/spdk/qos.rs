@@ -38,6 +38,7 @@ impl Set {
             read: bytes(set.r_mbytes_per_sec),
             write: bytes(set.w_mbytes_per_sec),
             total: bytes(set.rw_mbytes_per_sec),
+            outstanding: None,
             burst_ms: None,
         };
         let name = set.name;
