@@ -13,15 +13,13 @@ use nvme_proto::wire::status::SCT_PATH;
 
 use super::command::{Command, Stop};
 use super::count;
-use super::disks::Disk;
 use super::entrance::Guest;
 use super::io::Io;
 use super::queues::{Queues, Wait};
 use super::respond;
 use super::sent;
 use super::time::Now;
-use super::turns::Turn;
-use crate::request::{Gate, Request, RequestId, Stage, Task};
+use crate::request::{Door, RequestId, Stage, Task, Turn};
 use crate::work_id::{WorkId, WorkKind};
 
 /// All that a command needs is here. It ends, if the disk has nothing to do for it: the device
@@ -63,7 +61,7 @@ fn execute_io(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, kind: 
             None
         }
         OperationKind::Flush(FlushScope::Namespace) => {
-            queues.requests[id].block = Some(BlockIo::new(BlockOp::Flush, 0, 0, None));
+            queues.requests[id].plan(BlockIo::new(BlockOp::Flush, 0, 0, None));
             None
         }
         OperationKind::Flush(FlushScope::All) => return flush_all(queues, io, now, id),
@@ -92,9 +90,10 @@ pub(super) fn begin(
 
 /// Asks the backend: either it has the request now, or it is done.
 fn start(queues: &mut Queues, io: &mut Io, id: RequestId, span: Option<Span>) -> Progress {
-    let block = queues.requests[id].block.as_mut();
-    block.expect("block I/O is planned").span = span;
-    if waits_for_turn(queues, io, id) {
+    let request = &mut queues.requests[id];
+    request.block.as_mut().expect("block I/O is planned").span = span;
+    let door = request.door;
+    if !matches!(door, Door::Open) && waits_at_door(queues, io, id, door) {
         return Progress::Pending;
     }
     hand_over(queues, io, id)
@@ -113,8 +112,8 @@ pub(super) fn hand_over(queues: &mut Queues, io: &mut Io, id: RequestId) -> Prog
     let backend = &disk.namespace.backend;
     let progress = backend.begin(block, &mut io.ring, disk.file, tag);
     if progress == Progress::Pending {
-        if let Some(turn) = Turn::of(block.op) {
-            disk.turns.begins(turn);
+        if let Some(turn) = request.door.turn() {
+            disk.entrance.turns.begins(turn);
         }
         request.set_stage(Stage::Running, Stage::InBackend);
     }
@@ -150,10 +149,8 @@ pub(super) fn step_ended(
         Progress::Pending => return,
         Progress::Later => (None, false),
     };
-    if let Some(turn) = Turn::of(block.op) {
-        turn_ended(queues, io, now, disk, turn, result);
-    } else if request.gate != Gate::Open {
-        left(queues, io, now, id);
+    if !matches!(request.door, Door::Open) {
+        went_out(queues, io, now, id, result);
     }
     let request = &mut queues.requests[id];
     let Some(result) = result else {
@@ -182,14 +179,8 @@ pub(super) fn ended(
     result: Result<(), Errno>,
 ) {
     if let Err(errno) = result {
-        let request = &mut queues.requests[id];
         // A disk with a ring ends at once what it refuses, and nothing else.
-        if request.gate == Gate::Inside {
-            leave(
-                &mut io.disks[request.disk.expect("block I/O has a disk")],
-                request,
-            );
-        }
+        leave(queues, io, id);
         // The drive is as it should be.
         if is_difference(errno) {
             return respond::fail(queues, io, now, id, Status::COMPARE_FAILURE);
@@ -227,7 +218,7 @@ fn flush_all(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
         let request = &mut queues.requests[id];
         request.steps_done = passed;
         request.disk = Some(disk);
-        request.block = Some(BlockIo::new(BlockOp::Flush, 0, 0, None));
+        request.plan(BlockIo::new(BlockOp::Flush, 0, 0, None));
         match start(queues, io, id, None) {
             Progress::Pending | Progress::Later => return,
             Progress::Done(Ok(())) => {}
@@ -265,7 +256,7 @@ fn deallocate(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
         let (offset, length) = (range.slba << view.lbads, view.bytes(range.blocks));
         let request = &mut queues.requests[id];
         request.steps_done += 1;
-        request.block = Some(BlockIo::new(BlockOp::Deallocate, offset, length, None));
+        request.plan(BlockIo::new(BlockOp::Deallocate, offset, length, None));
         match start(queues, io, id, None) {
             Progress::Pending | Progress::Later => return,
             Progress::Done(Ok(())) => {}
@@ -289,6 +280,7 @@ fn advise(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     if !disk.backend().takes_advice() {
         return respond::finish(queues, io, now, id, Status::SUCCESS, 0);
     }
+    let is_limited = disk.namespace.depth.is_limited();
     let ranges = input_span(queues, io, id);
     let request = &mut queues.requests[id];
     let hints = Hints {
@@ -296,7 +288,10 @@ fn advise(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
         ..Hints::default()
     };
     let block = BlockIo::new(BlockOp::Advise, 0, length, None);
-    request.block = Some(block.with_hints(hints));
+    request.plan(block.with_hints(hints));
+    if is_limited {
+        request.door = request.door.limited();
+    }
     begin(queues, io, now, id, Some(ranges));
 }
 
@@ -363,7 +358,7 @@ fn turn_ended(
     turn: Turn,
     result: Option<Result<(), Errno>>,
 ) {
-    let turns = &mut io.disks[disk].turns;
+    let turns = &mut io.disks[disk].entrance.turns;
     turns.ends(turn);
     if turn == Turn::Flush {
         match result {
@@ -382,34 +377,52 @@ fn turn_ended(
 
 /// Begins with those whose turn it is.
 fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
-    while let Some(id) = io.disks[disk].turns.next(&mut queues.requests) {
+    while let Some(id) = io.disks[disk].entrance.turns.next(&mut queues.requests) {
         if let Progress::Done(result) = hand_over(queues, io, id) {
             ended(queues, io, now, id, result);
         }
     }
 }
 
-/// The disk has a command no longer, or has refused it at once.
+/// A disk that does not take all that come at once no longer has a command, with this result unless it is to be tried
+/// again. Others go in.
 #[cold]
-fn leave(disk: &mut Disk, request: &mut Request) {
-    if request.gate == Gate::Inside {
-        disk.entrance.leaves(&disk.namespace.depth, request);
+fn went_out(
+    queues: &mut Queues,
+    io: &mut Io,
+    now: &Now,
+    id: RequestId,
+    result: Option<Result<(), Errno>>,
+) {
+    let request = &queues.requests[id];
+    let disk = request.disk.expect("block I/O has a disk");
+    match request.door {
+        Door::ByTurns(turn) => turn_ended(queues, io, now, disk, turn, result),
+        Door::Inside => {
+            leave(queues, io, id);
+            let_in(queues, io, now, disk);
+        }
+        Door::Open | Door::Limited => {}
     }
-    request.gate = Gate::Open;
 }
 
-/// The disk no longer has a command, and others go in.
-#[cold]
-fn left(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+/// The disk no longer has a command, if it counted it.
+fn leave(queues: &mut Queues, io: &mut Io, id: RequestId) {
     let request = &mut queues.requests[id];
-    let at = request.disk.expect("block I/O has a disk");
-    leave(&mut io.disks[at], request);
+    if matches!(request.door, Door::Inside) {
+        let disk = &mut io.disks[request.disk.expect("block I/O has a disk")];
+        disk.entrance.leaves(&disk.namespace.depth, request);
+    }
+}
+
+/// Lets in as many as the disk may have.
+fn let_in(queues: &mut Queues, io: &mut Io, now: &Now, at: u32) {
     loop {
         let disk = &mut io.disks[at];
-        let next = disk
-            .entrance
-            .next(&disk.namespace.depth, &mut queues.requests);
-        let Some(id) = next else { return };
+        let depth = &disk.namespace.depth;
+        let Some(id) = disk.entrance.next(depth, &mut queues.requests) else {
+            return;
+        };
         let request = &queues.requests[id];
         let waited_ns = request.times.here_for_ns(now.ns);
         count::limit_wait(request, queues.association(id), &io.disks, waited_ns);
@@ -419,14 +432,19 @@ fn left(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     }
 }
 
-/// Whether a request has to wait until its disk has fewer.
+/// Whether a request has to wait for its turn, or until its disk has fewer.
 #[cold]
-fn waits_to_enter(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
+fn waits_at_door(queues: &mut Queues, io: &mut Io, id: RequestId, door: Door) -> bool {
     let request = &queues.requests[id];
     let disk = &mut io.disks[request.disk.expect("block I/O has a disk")];
     if !disk.backend().uses_ring() {
-        queues.requests[id].gate = Gate::Open;
         return false;
+    }
+    if let Some(turn) = door.turn() {
+        return disk
+            .entrance
+            .turns
+            .must_wait(turn, id, &mut queues.requests);
     }
     let guest = Guest {
         share: queues.qpairs[request.qpair].share,
@@ -440,17 +458,6 @@ fn waits_to_enter(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
         queues.count_wait(id, Wait::Limit);
     }
     waits
-}
-
-/// Whether a request has to wait for its turn at its disk.
-fn waits_for_turn(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
-    let request = &queues.requests[id];
-    let block = request.block.as_ref().expect("block I/O is planned");
-    let Some(turn) = Turn::of(block.op) else {
-        return request.gate != Gate::Open && waits_to_enter(queues, io, id);
-    };
-    let disk = &mut io.disks[request.disk.expect("block I/O has a disk")];
-    disk.backend().uses_ring() && disk.turns.must_wait(turn, id, &mut queues.requests)
 }
 
 /// Tries those again whose pause is over; whether there were any.

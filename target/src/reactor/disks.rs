@@ -13,7 +13,6 @@ use nvme_proto::wire::Status;
 
 use super::entrance::Entrance;
 use super::port::PORTS_MAX;
-use super::turns::Turns;
 use crate::limits::Purse;
 use crate::metrics::NamespaceCounters;
 use crate::namespace::{Entry, Namespace, NamespaceTable};
@@ -27,7 +26,10 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// A disk is slow while it has had a command for so long.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// A namespace of this reactor.
+const _: () = assert!(size_of::<Option<Disk>>() == 256);
+
+/// A namespace of this reactor. Its size is a power of two, by which a place in the list of them is computed in one
+/// instruction: what is seldom needed is elsewhere.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) namespace: Arc<Namespace>,
@@ -50,12 +52,10 @@ pub(crate) struct Disk {
     pub(super) last_begun: Option<Instant>,
     /// What this reactor has bought of its limits.
     pub(super) purse: Purse,
-    /// Operations on it that take turns.
-    pub(super) turns: Turns,
-    /// Where others wait, if it has only so many at a time.
+    /// Where commands wait that do not go straight in.
     pub(super) entrance: Box<Entrance>,
-    /// How long its oldest command has been with it.
-    oldest: Duration,
+    /// Nanoseconds that its oldest command has been with it.
+    oldest_ns: u64,
     /// Whether it goes once no request uses it.
     retired: bool,
 }
@@ -307,9 +307,8 @@ impl Disks {
             held: 0,
             last_begun: None,
             purse: Purse::default(),
-            turns: Turns::default(),
             entrance: Box::new(Entrance::new(self.reactor, &namespace.depth)),
-            oldest: Duration::ZERO,
+            oldest_ns: 0,
             retired: false,
         };
         for (port, device) in ports {
@@ -356,7 +355,6 @@ impl Disks {
         mut each: impl FnMut(RequestId),
     ) {
         for disk in self.disks.iter_mut().flatten() {
-            disk.turns.take_out(requests, &goes, &mut each);
             let depth = &disk.namespace.depth;
             disk.entrance.take_out(depth, requests, &goes, &mut each);
         }
@@ -365,28 +363,28 @@ impl Disks {
     /// Whether a disk had a command when ages were last looked at.
     pub(crate) fn any_waits(&self) -> bool {
         let mut disks = self.disks.iter().flatten();
-        disks.any(|disk| !disk.oldest.is_zero())
+        disks.any(|disk| disk.oldest_ns != 0)
     }
 
     /// Ages are looked at anew.
     pub(crate) fn forget_ages(&mut self) {
         for disk in self.disks.iter_mut().flatten() {
-            disk.oldest = Duration::ZERO;
+            disk.oldest_ns = 0;
         }
     }
 
     /// A disk has had a command for so long.
     pub(crate) fn note_age(&mut self, disk: u32, age: Duration) {
         let disk = &mut self[disk];
-        disk.oldest = disk.oldest.max(age);
+        disk.oldest_ns = disk.oldest_ns.max(age.as_nanos() as u64);
     }
 
     /// Ages are known now: shows them, and hands more over at disks that are slow.
     pub(crate) fn show_ages(&mut self) {
         for disk in self.disks.iter_mut().flatten() {
-            disk.counters.oldest_ns.set(disk.oldest.as_nanos() as u64);
+            disk.counters.oldest_ns.set(disk.oldest_ns);
             if let Some(file) = disk.file {
-                let slow = disk.oldest >= SLOW;
+                let slow = Duration::from_nanos(disk.oldest_ns) >= SLOW;
                 disk.file = Some(disk.namespace.backend.slot_while(file, slow));
             }
         }

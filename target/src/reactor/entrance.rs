@@ -1,11 +1,13 @@
-//! The entrance of a disk that has so many commands at a time: what is beyond waits, in a line for each host.
+//! The entrance of a disk, for commands that do not go straight in: those that take turns, and all where the disk has so many at a
+//! time. What is beyond these waits, in a line for each host.
 //!
 //! The line that has taken least of its host's part goes first. What it takes is counted in bytes, so that hosts share a
 //! disk that is busy evenly, or by their weights, whatever the size of their commands and however many each sends.
 
+use super::turns::Turns;
 use crate::depth::Depth;
 use crate::ids::ShareId;
-use crate::request::{Gate, List, Request, RequestId, RequestTable, Stage};
+use crate::request::{Door, List, Request, RequestId, RequestTable, Stage};
 
 /// What a command takes at least: a disk does not do smaller ones any faster.
 const BYTES_MIN: u64 = 4096;
@@ -33,6 +35,8 @@ struct Line {
 /// Of one disk and one reactor.
 #[derive(Debug)]
 pub(super) struct Entrance {
+    /// Operations that take turns.
+    pub(super) turns: Turns,
     reactor: usize,
     /// Commands that the disk has.
     inside: u32,
@@ -49,6 +53,7 @@ impl Entrance {
         // One before it, of a reactor that panicked, may have left something there.
         depth.tell(reactor, 0, 0);
         Self {
+            turns: Turns::default(),
             reactor,
             inside: 0,
             wanting: 0,
@@ -100,7 +105,7 @@ impl Entrance {
 
     /// The disk no longer has a command.
     pub(super) fn leaves(&mut self, depth: &Depth, request: &mut Request) {
-        request.gate = Gate::Open;
+        request.door = Door::Limited;
         self.inside -= 1;
         self.tell(depth);
     }
@@ -113,6 +118,7 @@ impl Entrance {
         goes: impl Fn(&Request) -> bool,
         mut each: impl FnMut(RequestId),
     ) {
+        self.turns.take_out(requests, &goes, &mut each);
         if self.wanting == 0 {
             return;
         }
@@ -154,7 +160,7 @@ impl Entrance {
     }
 
     fn let_in(&mut self, depth: &Depth, request: &mut Request, at: usize) {
-        request.gate = Gate::Inside;
+        request.door = Door::Inside;
         self.inside += 1;
         let line = &mut self.lines[at];
         self.served = line.taken;

@@ -134,7 +134,7 @@ fn plan_blocks(
             _ => BlockOp::Read,
         };
         let block = BlockIo::new(op, offset, length, None);
-        request.block = Some(block.with_hints(hints(&request.sqe, operation, access.fua)));
+        request.plan(block.with_hints(hints(&request.sqe, operation, access.fua)));
         request.buffer_bytes = buffers_for(operation, transfer, disk, length as u32);
     }
 }

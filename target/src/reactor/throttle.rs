@@ -7,7 +7,7 @@ use super::io::Io;
 use super::queues::{Queues, Wait};
 use super::time::Now;
 use crate::limits::{Bill, Limiter, Purse};
-use crate::request::{Gate, Request, RequestId, Task};
+use crate::request::{Request, RequestId, Task};
 use cairn_disk::BlockOp;
 use nvme_proto::io::OperationKind;
 
@@ -106,7 +106,8 @@ pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
     let disk = queues.requests[id].disk;
     let line = (share, disk.expect("a command with a limit has a disk"));
     if io.disks[line.1].namespace.depth.is_limited() {
-        queues.requests[id].gate = Gate::Limited;
+        let request = &mut queues.requests[id];
+        request.door = request.door.limited();
     }
     if io.limited.is_empty() {
         each_limit(queues, io, id, |_, purse| purse.forget_awaited());

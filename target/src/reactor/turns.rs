@@ -4,36 +4,10 @@
 //! One flush of a disk is under way at a time. Those that come meanwhile wait, and the
 //! next flush, which begins after all of them came, ends them all.
 
-use cairn_disk::BlockOp;
-
-use crate::request::{List, Request, RequestId, RequestTable, Stage};
+use crate::request::{List, Request, RequestId, RequestTable, Stage, Turn};
 
 /// Fallocates of a disk that are under way at a time.
 const ALLOCATIONS_MAX: u32 = 2;
-
-/// What takes turns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
-    Flush,
-    Allocation,
-}
-
-impl Turn {
-    /// That of an operation, if it needs one.
-    pub(super) fn of(op: BlockOp) -> Option<Self> {
-        match op {
-            BlockOp::Read
-            | BlockOp::Write { .. }
-            | BlockOp::Compare
-            | BlockOp::Verify
-            | BlockOp::Advise => None,
-            BlockOp::Flush => Some(Self::Flush),
-            BlockOp::WriteZeroes { .. } | BlockOp::WriteUncorrectable | BlockOp::Deallocate => {
-                Some(Self::Allocation)
-            }
-        }
-    }
-}
 
 /// The turns of one disk.
 #[derive(Debug, Default)]

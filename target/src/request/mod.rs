@@ -4,9 +4,11 @@
 //! is left: the response has arrived, the backend is done, the buffers are back.
 //! Its [`Stage`] says who has it meanwhile.
 
+mod door;
 mod list;
 mod permit;
 
+pub(crate) use door::{Door, Turn};
 pub(crate) use list::List;
 pub(crate) use permit::Permit;
 
@@ -84,17 +86,6 @@ pub(crate) enum Task {
     LateCompletion,
 }
 
-/// The way into a disk, of a command that has not ended there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Gate {
-    /// The disk takes all that come.
-    Open,
-    /// It has so many at a time.
-    Limited,
-    /// It has so many at a time, and this is one of them.
-    Inside,
-}
-
 /// A command on its way.
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -132,6 +123,8 @@ pub(crate) struct Request {
     pub(crate) disk_bytes: u64,
     /// What the backend does for it: nothing, where the device moves the bytes.
     pub(crate) block: Option<BlockIo>,
+    /// Its way there, as planned with `block`, and not to be asked before.
+    pub(crate) door: Door,
     /// How many of several steps are done (ranges, namespaces).
     pub(crate) steps_done: u32,
     /// The subsystem whose time it counts as busy.
@@ -144,9 +137,6 @@ pub(crate) struct Request {
     pub(crate) send_work: u8,
     /// Whether the queue is to be closed once the response has arrived.
     pub(crate) close_after: bool,
-    /// Whether its disk has so many at a time, and whether it is one of those. What an older command has left of it
-    /// costs the next one a look, which finds no limit.
-    pub(crate) gate: Gate,
 }
 
 // Panics are functions with arguments by value: what they show then stays in registers.
@@ -194,12 +184,12 @@ impl Request {
             disk: None,
             disk_bytes: 0,
             block: None,
+            door: Door::Open,
             steps_done: 0,
             subsystem: None,
             times: StageTimes::default(),
             completion: UNFINISHED,
             send_work: 0,
-            gate: Gate::Open,
             close_after: false,
         }
     }
@@ -223,6 +213,13 @@ impl Request {
         self.completion = UNFINISHED;
         self.send_work = 0;
         self.close_after = false;
+    }
+
+    /// Plans what the backend does for it.
+    #[inline(always)]
+    pub(crate) fn plan(&mut self, block: BlockIo) {
+        self.door = Door::of(block.op);
+        self.block = Some(block);
     }
 
     /// A name for work that is done for it.
