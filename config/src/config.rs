@@ -1,5 +1,6 @@
 //! The configuration once it is known to be right.
 
+mod ana;
 mod pool;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -20,6 +21,7 @@ use uuid::Uuid;
 use crate::limits::Limits;
 use crate::secret::InlineKey;
 
+pub use ana::{ANA_STATES, AnaOverride, ana_word, summary as ana_summary};
 pub(crate) use pool::DIRECTORY_PREFIX;
 pub use pool::{FileId, LeftOut, Pool, PooledFile};
 
@@ -269,6 +271,8 @@ pub struct Subsystem {
     pub allowed_hosts: HostList,
     /// Addresses of the listeners that lead to it; all do if not given.
     pub listeners: Option<Vec<SocketAddr>>,
+    /// ANA states that are not the listeners', by the addresses of these.
+    pub ana: BTreeMap<SocketAddr, AnaOverride>,
     /// How hosts authenticate.
     pub authentication: Authentication,
     /// How much all hosts together may take of all its disks.
@@ -540,6 +544,13 @@ impl Subsystem {
     pub fn is_behind(&self, listener: &Listener) -> bool {
         let own = self.listeners.as_ref();
         own.is_none_or(|own| own.contains(&listener.socket_address()))
+    }
+
+    /// The ANA states that its hosts get by way of this listener.
+    #[must_use]
+    pub fn ana_at(&self, listener: &Listener) -> AnaStates {
+        let own = self.ana.get(&listener.socket_address());
+        own.map_or(listener.ana, |own| own.over(&listener.ana))
     }
 }
 

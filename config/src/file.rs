@@ -292,6 +292,8 @@ pub(crate) struct SubsystemTable {
     /// The listeners that lead to it, each as "ADDRESS" or "ADDRESS:PORT" of a `[[listener]]`.
     /// All do if not given.
     pub(crate) listeners: Option<Vec<String>>,
+    /// ANA states that this subsystem has in place of its listeners'.
+    pub(crate) ana: Vec<SubsystemAnaTable>,
     /// The key by which each host has to authenticate (DH-HMAC-CHAP) that has none of its own
     /// in `host`: the absolute path of a file that only its owner can read, or
     /// "credential:NAME" for a credential of systemd (LoadCredential=). The key itself, "DHHC-1:..", works with a
@@ -320,6 +322,24 @@ pub(crate) struct SubsystemTable {
     pub(crate) host: Vec<HostTable>,
     /// Its disks.
     pub(crate) namespace: Vec<NamespaceTable>,
+}
+
+/// The ANA state of the subsystem above by way of one listener.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(extend("required" = ["listener", "state"]))]
+pub(crate) struct SubsystemAnaTable {
+    /// "ADDRESS" or "ADDRESS:PORT" of a listener that leads to the subsystem. Required.
+    pub(crate) listener: Option<String>,
+    /// The ANA group that has this state there. If not given, all have it that no other table
+    /// names.
+    #[schemars(range(min = 1, max = 128))]
+    pub(crate) ana_group: Option<i64>,
+    /// The state. Required.
+    #[schemars(extend(
+        "enum" = ["optimized", "non-optimized", "inaccessible", "persistent-loss", "change"]
+    ))]
+    pub(crate) state: Option<String>,
 }
 
 /// A key with a name.

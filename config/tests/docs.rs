@@ -25,7 +25,7 @@ fn every_example_in_the_documentation_is_right() {
             count += 1;
         }
     }
-    assert_eq!(count, 12);
+    assert_eq!(count, 13);
 }
 
 /// Each key has a row in its table's section of the guide, with its default.
@@ -44,6 +44,7 @@ fn the_guide_has_every_key_and_its_default() {
         ("### `[[key]]`", "KeyTable"),
         ("### `[[host_group]]`", "HostGroupTable"),
         ("### `[[subsystem]]`", "SubsystemTable"),
+        ("### `[[subsystem.ana]]`", "SubsystemAnaTable"),
         ("### `[[subsystem.host]]`", "HostTable"),
         ("### `[[subsystem.namespace]]`", "NamespaceTable"),
         ("### `limits = { .. }`", "LimitsTable"),

@@ -7,6 +7,7 @@ use cairn_config::{
     Backing, BlockSize, Config, Flags, HostList, ImageSpec, LogFormat, Nqn, Provider, Reactors,
 };
 use cairn_rdma::PKey;
+use nvme_proto::wire::log::AnaState;
 
 const EVERYTHING: &str = include_str!("../examples/everything.toml");
 const MINIMAL: &str = include_str!("../examples/minimal.toml");
@@ -78,6 +79,14 @@ fn every_value_arrives() {
         (subsystem.serial.as_str(), subsystem.model.as_str()),
         ("0001", "Cairn")
     );
+    let states = subsystem.ana_at(listener);
+    let wanted = [
+        AnaState::OPTIMIZED,
+        AnaState::NON_OPTIMIZED,
+        AnaState::INACCESSIBLE,
+        AnaState::OPTIMIZED,
+    ];
+    assert_eq!([1, 2, 3, 4].map(|group| states.get(group)), wanted);
     let listeners = subsystem.listeners.as_deref().unwrap();
     assert_eq!(listeners, [config.listeners[0].socket_address()]);
     assert!(subsystem.allows(&"nqn.2024-01.com.example:a-host".parse().unwrap()));

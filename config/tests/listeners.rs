@@ -1,8 +1,9 @@
-//! Which listeners lead to a subsystem.
+//! Which listeners lead to a subsystem, and its ANA states there.
 
 use std::net::SocketAddr;
 
 use cairn_config::{Config, Draft, EditError, Flags, NewSubsystem, Only, SubsystemSettings};
+use nvme_proto::wire::log::AnaState;
 
 const A: &str = "nqn.2024-01.com.example:a";
 const B: &str = "nqn.2024-01.com.example:b";
@@ -142,4 +143,93 @@ fn a_new_subsystem_may_name_listeners() {
     };
     draft.set_subsystem(A, &listeners).unwrap();
     assert_eq!(ways(&parse(&draft.text()), 0), [SECOND, THIRD]);
+}
+
+/// The states of groups 1 and 2 of a subsystem, by way of each listener.
+fn states(config: &Config, index: usize) -> Vec<[AnaState; 2]> {
+    let listeners = config.listeners.iter();
+    let states = listeners.map(|listener| config.subsystems[index].ana_at(listener));
+    states
+        .map(|states| [1, 2].map(|group| states.get(group)))
+        .collect()
+}
+
+const BEST: AnaState = AnaState::OPTIMIZED;
+const WORSE: AnaState = AnaState::NON_OPTIMIZED;
+const NONE: AnaState = AnaState::INACCESSIBLE;
+
+#[test]
+fn a_subsystem_has_ana_states_of_its_own() {
+    let mut draft = Draft::new(FILE).unwrap();
+    let (first, third) = (at(FIRST), at(THIRD));
+    let set = |draft: &mut Draft, nqn, at, group, state| {
+        draft.set_ana_of(nqn, at, group, state).unwrap();
+    };
+    set(&mut draft, A, first, Some(2), "inaccessible");
+    set(&mut draft, A, third, None, "non-optimized");
+    draft.set_ana(first.ip(), 4420, None, "change").unwrap();
+    let config = parse(&draft.text());
+    let change = AnaState::CHANGE;
+    assert_eq!(
+        states(&config, 0),
+        [[change, NONE], [BEST, BEST], [WORSE, WORSE]]
+    );
+    assert_eq!(states(&config, 1), [[change; 2], [BEST; 2], [BEST; 2]]);
+    assert!(draft.text().contains("# two ways"), "{}", draft.text());
+    // All groups are all, whatever was set of one.
+    set(&mut draft, A, first, None, "optimized");
+    assert_eq!(states(&parse(&draft.text()), 0)[0], [BEST; 2]);
+    set(&mut draft, A, first, None, "non-optimized");
+    set(&mut draft, A, first, Some(1), "inaccessible");
+    set(&mut draft, A, first, Some(1), "optimized");
+    assert_eq!(states(&parse(&draft.text()), 0)[0], [BEST, WORSE]);
+    assert_eq!(draft.text().matches("[[subsystem.ana]]").count(), 3);
+    draft.inherit_ana(A, first, Some(1)).unwrap();
+    assert_eq!(states(&parse(&draft.text()), 0)[0], [WORSE; 2]);
+    let again = draft.inherit_ana(A, first, Some(1));
+    assert!(matches!(again, Err(EditError::Missing(_))), "{again:?}");
+    draft.inherit_ana(A, first, None).unwrap();
+    draft.inherit_ana(A, third, None).unwrap();
+    let config = parse(&draft.text());
+    assert_eq!(states(&config, 0), states(&config, 1));
+    assert!(!draft.text().contains("subsystem.ana"), "{}", draft.text());
+}
+
+#[test]
+fn states_go_with_their_listener() {
+    let mut draft = Draft::new(FILE).unwrap();
+    let all = [FIRST, SECOND, THIRD].map(at);
+    for (nqn, way) in [(A, 0), (A, 2), (B, 0), (B, 1), (B, 2)] {
+        let set = draft.set_ana_of(nqn, all[way], Some(2), "inaccessible");
+        set.unwrap();
+    }
+    draft.remove_listener_from(B, all[2], &all).unwrap();
+    draft.remove_listener(all[0].ip(), 4420).unwrap();
+    let config = parse(&draft.text());
+    assert_eq!(states(&config, 0), [[BEST, BEST], [BEST, NONE]]);
+    assert_eq!(states(&config, 1), [[BEST, NONE], [BEST, BEST]]);
+    let listeners = SubsystemSettings {
+        listeners: Some(Only::These(vec![all[1]])),
+        ..SubsystemSettings::default()
+    };
+    draft.set_subsystem(A, &listeners).unwrap();
+    assert!(parse(&draft.text()).subsystems[0].ana.is_empty());
+}
+
+#[test]
+fn states_in_one_line_can_be_changed() {
+    let inline =
+        "allow_any_host = true\nana = [{ listener = \"192.0.2.1\", state = \"change\" }]\n";
+    let text = FILE.replacen("allow_any_host = true\n", inline, 1);
+    let mut draft = Draft::new(&text).unwrap();
+    draft
+        .set_ana_of(A, at(FIRST), None, "inaccessible")
+        .unwrap();
+    draft
+        .set_ana_of(A, at(THIRD), None, "inaccessible")
+        .unwrap();
+    assert_eq!(
+        states(&parse(&draft.text()), 0),
+        [[NONE; 2], [BEST; 2], [NONE; 2]]
+    );
 }

@@ -1,26 +1,21 @@
-//! What a listener says of ANA: its state for each group, and which port it is.
+//! ANA: a listener's state for each group, which port it is, and the states that subsystems set in
+//! place of it.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use nvme_proto::ana::AnaStates;
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
 
 use super::Check;
-use crate::file::{AnaGroupTable, ListenerTable};
+use crate::config::{ANA_STATES, AnaOverride, Listener};
+use crate::file::{AnaGroupTable, ListenerTable, SubsystemAnaTable};
 use crate::place::Place;
-
-const STATES: [(&str, AnaState); 5] = [
-    ("optimized", AnaState::OPTIMIZED),
-    ("non-optimized", AnaState::NON_OPTIMIZED),
-    ("inaccessible", AnaState::INACCESSIBLE),
-    ("persistent-loss", AnaState::PERSISTENT_LOSS),
-    ("change", AnaState::CHANGE),
-];
 
 /// The state of every group by way of this listener.
 pub(super) fn states(check: &mut Check<'_>, place: &Place, table: &ListenerTable) -> AnaStates {
-    let all = check.word(&place.key("ana"), table.ana.as_deref(), &STATES);
+    let all = check.word(&place.key("ana"), table.ana.as_deref(), &ANA_STATES);
     let mut states = AnaStates::all(all.unwrap_or(AnaState::OPTIMIZED));
     let mut firsts: BTreeMap<u32, Place> = BTreeMap::new();
     for (index, group) in table.ana_group.iter().enumerate() {
@@ -48,15 +43,94 @@ fn group(check: &mut Check<'_>, place: &Place, table: &AnaGroupTable) -> Option<
         check.missing(place, "id", "number it as ana_group of its namespaces does");
     }
     let id = check.number(&place.key("id"), table.id, 1..=i64::from(ANA_GROUPS_MAX));
-    if table.state.is_none() {
+    let state = state(check, place, table.state.as_deref());
+    Some((id? as u32, state?))
+}
+
+fn state(check: &mut Check<'_>, place: &Place, word: Option<&str>) -> Option<AnaState> {
+    if word.is_none() {
         check.missing(
             place,
             "state",
             "write one, such as state = \"inaccessible\"",
         );
     }
-    let state = check.word(&place.key("state"), table.state.as_deref(), &STATES);
-    Some((id? as u32, state?))
+    check.word(&place.key("state"), word, &ANA_STATES)
+}
+
+/// What a subsystem sets in place of its listeners' states: `leading` are those that lead to it, and
+/// `known` are all.
+pub(super) fn overrides(
+    check: &mut Check<'_>,
+    place: &Place,
+    tables: &[SubsystemAnaTable],
+    leading: Option<&[SocketAddr]>,
+    known: Option<&[Listener]>,
+) -> BTreeMap<SocketAddr, AnaOverride> {
+    let mut overrides: BTreeMap<SocketAddr, AnaOverride> = BTreeMap::new();
+    let mut firsts: BTreeMap<(SocketAddr, Option<u32>), Place> = BTreeMap::new();
+    for (index, table) in tables.iter().enumerate() {
+        let place = place.index(index);
+        let group = check.number(
+            &place.key("ana_group"),
+            table.ana_group,
+            1..=i64::from(ANA_GROUPS_MAX),
+        );
+        let state = state(check, &place, table.state.as_deref());
+        let Some(at) = overridden(check, &place, table, leading, known) else {
+            continue;
+        };
+        // A group that is out of range must not stand for all.
+        if group.is_none() && table.ana_group.is_some() {
+            continue;
+        }
+        let group = group.map(|group| group as u32);
+        if let Some(first) = firsts.get(&(at, group)).cloned() {
+            let what = match group {
+                Some(group) => format!("the state of the ANA group {group} at {at}"),
+                None => format!("the ANA state at {at}"),
+            };
+            check
+                .repeated(&place.key("listener"), &first, what)
+                .help("remove one of the tables, or give it another ana_group");
+            continue;
+        }
+        firsts.insert((at, group), place.key("listener"));
+        let Some(state) = state else { continue };
+        let own = overrides.entry(at).or_default();
+        match group {
+            Some(group) => drop(own.groups.insert(group, state)),
+            None => own.all = Some(state),
+        }
+    }
+    overrides
+}
+
+/// The listener whose states are replaced.
+fn overridden(
+    check: &mut Check<'_>,
+    place: &Place,
+    table: &SubsystemAnaTable,
+    leading: Option<&[SocketAddr]>,
+    known: Option<&[Listener]>,
+) -> Option<SocketAddr> {
+    let Some(text) = &table.listener else {
+        let help = "name one that leads to the subsystem, such as listener = \"192.0.2.1:4420\"";
+        check.missing(place, "listener", help);
+        return None;
+    };
+    let place = place.key("listener");
+    let at = check.listener_address(&place, text)?;
+    let is_known = check.known_listener(&place, at, known);
+    if is_known && leading.is_some_and(|leading| !leading.contains(&at)) {
+        check
+            .wrong(
+                &place,
+                format!("the listener {at} does not lead to this subsystem"),
+            )
+            .help("add it to the subsystem's listeners, or remove this table");
+    }
+    Some(at)
 }
 
 /// The port that each listener is: what it says, else the lowest that is free.

@@ -21,15 +21,16 @@ mod target;
 
 use std::collections::HashSet;
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use nvme_proto::limits::namespaces_within;
 
-use crate::config::{Config, ControlSocket, Listener, NamedKey};
+use crate::config::{Config, ControlSocket, Listener, NamedKey, PORT_DEFAULT};
 use crate::document::Document;
 use crate::file::File;
-use crate::flags::Origins;
+use crate::flags::{Origins, parse_listen};
 use crate::place::Place;
 use crate::problem::{Excerpt, Problem};
 use crate::{size, suggest};
@@ -182,6 +183,35 @@ impl Check<'_> {
         self.wrong(place, format!("\"{text}\" is not known here"))
             .help(help);
         None
+    }
+
+    /// The address of a listener, as subsystems name it.
+    fn listener_address(&mut self, place: &Place, text: &str) -> Option<SocketAddr> {
+        let address = parse_listen(text, PORT_DEFAULT);
+        if address.is_none() {
+            let message = format!("\"{}\" is no address of a listener", text.escape_debug());
+            self.wrong(place, message).help(
+                "write one such as \"192.0.2.1\", \"192.0.2.1:4421\" or \"[2001:db8::1]:4421\"",
+            );
+        }
+        address.map(SocketAddr::from)
+    }
+
+    /// Notes that no listener of `known` has this address. `false`: that is so.
+    fn known_listener(
+        &mut self,
+        place: &Place,
+        address: SocketAddr,
+        known: Option<&[Listener]>,
+    ) -> bool {
+        let is_it = |one: &Listener| one.socket_address() == address;
+        let is_known = known.is_none_or(|known| known.iter().any(is_it));
+        if !is_known {
+            let message = format!("no [[listener]] has the address {address}");
+            self.wrong(place, message)
+                .help("add one with this address and port, or name one that is there");
+        }
+        is_known
     }
 
     /// Notes that an array has more than `max` elements.

@@ -8,10 +8,9 @@ use nvme_proto::subsystem::CNTLIDS_ALL;
 use nvme_proto::wire::Nqn;
 
 use super::hosts::Groups;
-use super::{Check, Named, authentication, limits, namespace, pool};
-use crate::config::{HostList, Listener, PORT_DEFAULT, SUBSYSTEMS_MAX, Subsystem};
+use super::{Check, Named, ana, authentication, limits, namespace, pool};
+use crate::config::{HostList, Listener, SUBSYSTEMS_MAX, Subsystem};
 use crate::file::{LimitedHostTable, SubsystemTable};
-use crate::flags::parse_listen;
 use crate::identity;
 use crate::limits::Limits;
 use crate::place::Place;
@@ -66,7 +65,10 @@ fn subsystem(
 ) -> Option<Subsystem> {
     let allow_any_host = table.allow_any_host.unwrap_or(false);
     let allowed_hosts = allowed_hosts(check, place, table, groups);
-    let listeners = listeners_of(check, &place.key("listeners"), table, *listeners);
+    let known = *listeners;
+    let listeners = listeners_of(check, &place.key("listeners"), table, known);
+    let leading = listeners.as_deref();
+    let ana = ana::overrides(check, &place.key("ana"), &table.ana, leading, known);
     let authentication = authentication::check(check, place, table, &allowed_hosts, keys);
     let serial = text(
         check,
@@ -97,6 +99,7 @@ fn subsystem(
         allow_any_host,
         allowed_hosts,
         listeners,
+        ana,
         authentication,
         limits,
         limits_per_host,
@@ -254,14 +257,9 @@ fn listeners_of(
     let mut found: Vec<SocketAddr> = Vec::new();
     for (index, text) in texts.iter().enumerate() {
         let at = place.index(index);
-        let Some(address) = parse_listen(text, PORT_DEFAULT) else {
-            let message = format!("\"{}\" is no address of a listener", text.escape_debug());
-            check.wrong(&at, message).help(
-                "write one such as \"192.0.2.1\", \"192.0.2.1:4421\" or \"[2001:db8::1]:4421\"",
-            );
+        let Some(address) = check.listener_address(&at, text) else {
             continue;
         };
-        let address = SocketAddr::from(address);
         if let Some(first) = found.iter().position(|other| *other == address) {
             check
                 .repeated(
@@ -273,11 +271,7 @@ fn listeners_of(
             continue;
         }
         found.push(address);
-        if known.is_some_and(|known| known.iter().all(|one| one.socket_address() != address)) {
-            check
-                .wrong(&at, format!("no [[listener]] has the address {address}"))
-                .help("add one with this address and port, or name one that is there");
-        }
+        check.known_listener(&at, address, known);
     }
     Some(found)
 }

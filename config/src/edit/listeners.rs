@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use toml_edit::{Array, Item, Table, Value, value};
 
-use super::{Draft, EditError, make_tables, push, remove, tables, text_of};
+use super::{Draft, EditError, ana, push, remove, tables, text_of};
 use crate::config::PORT_DEFAULT;
 use crate::flags::parse_listen;
 
@@ -70,46 +70,14 @@ impl Draft {
         };
         self.keep(&apart);
         let at = SocketAddr::new(address, port);
+        let mut apart = String::new();
         for subsystem in tables(self.document.as_table_mut(), "subsystem") {
             if let Some(own) = own_list(subsystem) {
                 own.retain(|one| !is_at(one, at));
             }
+            apart += &ana::forget(subsystem, |own, _| own == at);
         }
-        Ok(())
-    }
-
-    /// Sets the ANA state of a listener: of one group, or of all that have none of their own.
-    ///
-    /// # Errors
-    /// It is not in the file.
-    pub fn set_ana(
-        &mut self,
-        address: IpAddr,
-        port: u16,
-        group: Option<u32>,
-        state: &str,
-    ) -> Result<(), EditError> {
-        let mut listeners = tables(self.document.as_table_mut(), "listener");
-        let Some(listener) = listeners.find(|table| is_listener(table, address, port)) else {
-            let message = format!("the file has no listener {address} port {port}");
-            return Err(EditError::Missing(message));
-        };
-        let Some(group) = group else {
-            listener["ana"] = value(state);
-            return Ok(());
-        };
-        make_tables(listener, "ana_group");
-        let is_it = |table: &&mut Table| {
-            table.get("id").and_then(Item::as_integer) == Some(i64::from(group))
-        };
-        if let Some(table) = tables(listener, "ana_group").find(is_it) {
-            table["state"] = value(state);
-            return Ok(());
-        }
-        let mut table = Table::new();
-        table["id"] = value(i64::from(group));
-        table["state"] = value(state);
-        push(listener, "ana_group", table);
+        self.keep(&apart);
         Ok(())
     }
 
@@ -161,6 +129,8 @@ impl Draft {
                 set(subsystem, &others.copied().collect::<Vec<_>>());
             }
         }
+        let apart = ana::forget(subsystem, |own, _| own == at);
+        self.keep(&apart);
         Ok(())
     }
 }
@@ -180,10 +150,12 @@ fn own_list(subsystem: &mut Table) -> Option<&mut Array> {
 }
 
 fn is_at(one: &Value, at: SocketAddr) -> bool {
-    let own = one
-        .as_str()
-        .and_then(|text| parse_listen(text, PORT_DEFAULT));
-    own.map(SocketAddr::from) == Some(at)
+    one.as_str().and_then(address_of) == Some(at)
+}
+
+/// The address of a listener, as a subsystem names it.
+pub(super) fn address_of(text: &str) -> Option<SocketAddr> {
+    parse_listen(text, PORT_DEFAULT).map(SocketAddr::from)
 }
 
 pub(super) fn is_listener(table: &Table, address: IpAddr, port: u16) -> bool {

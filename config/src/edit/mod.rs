@@ -1,5 +1,6 @@
 //! Changes to the text of a configuration file that keep its comments and its order.
 
+mod ana;
 mod groups;
 mod hosts;
 mod keys;
@@ -151,6 +152,7 @@ impl Draft {
             .and_then(Item::as_array_of_tables_mut)
         {
             for subsystem in subsystems.iter_mut() {
+                make_tables(subsystem, "ana");
                 make_tables(subsystem, "host");
                 make_tables(subsystem, "namespace");
             }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use toml_edit::{Array, Table, value};
 
-use super::{Draft, EditError, has_nsid, listeners, tables};
+use super::{Draft, EditError, ana, has_nsid, listeners, tables};
 
 /// Which of its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub struct NamespaceSettings {
 }
 
 impl Draft {
-    /// Sets what a subsystem says of itself.
+    /// Sets what a subsystem says of itself. ANA states at listeners that no longer lead to it go.
     ///
     /// # Errors
     /// It is not in the file.
@@ -61,7 +61,11 @@ impl Draft {
         }
         match &new.listeners {
             Some(Only::Every) => listeners::set_every(subsystem),
-            Some(Only::These(own)) => listeners::set(subsystem, own),
+            Some(Only::These(own)) => {
+                listeners::set(subsystem, own);
+                let apart = ana::forget(subsystem, |at, _| !own.contains(&at));
+                self.keep(&apart);
+            }
             None => {}
         }
         Ok(())

@@ -1,0 +1,98 @@
+//! ANA states of one subsystem by way of one listener, where they are not the listener's.
+
+use std::collections::BTreeMap;
+
+use nvme_proto::ana::AnaStates;
+use nvme_proto::limits::ANA_GROUPS_MAX;
+use nvme_proto::wire::log::AnaState;
+
+/// What a subsystem sets in place of a listener's states.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AnaOverride {
+    /// The state of the groups that `groups` does not have; the listener's if not given.
+    pub all: Option<AnaState>,
+    /// The states of single groups.
+    pub groups: BTreeMap<u32, AnaState>,
+}
+
+impl AnaOverride {
+    /// The states that hosts of the subsystem get, from those of the listener.
+    #[must_use]
+    pub fn over(&self, listener: &AnaStates) -> AnaStates {
+        let mut states = self.all.map_or(*listener, AnaStates::all);
+        for (group, state) in &self.groups {
+            states.set(*group, *state);
+        }
+        states
+    }
+
+    /// What it sets: for all groups first, which have no number.
+    pub fn entries(&self) -> impl Iterator<Item = (Option<u32>, AnaState)> {
+        let groups = self.groups.iter();
+        let of_groups = groups.map(|(group, state)| (Some(*group), *state));
+        self.all
+            .into_iter()
+            .map(|state| (None, state))
+            .chain(of_groups)
+    }
+}
+
+/// The state of most groups, and the groups that have another one.
+#[must_use]
+pub fn summary(states: &AnaStates) -> (AnaState, Vec<(u32, AnaState)>) {
+    let all = || (1..=ANA_GROUPS_MAX).map(|group| (group, states.get(group)));
+    let count = |state: AnaState| all().filter(|(_, other)| *other == state).count();
+    let most = ANA_STATES.map(|(_, state)| state).into_iter();
+    // Of equally many the first: max_by_key would take the last.
+    let most = most.rev().max_by_key(|state| count(*state));
+    let most = most.unwrap_or(AnaState::OPTIMIZED);
+    let others = all().filter(|(_, state)| *state != most);
+    (most, others.collect())
+}
+
+/// The words for ANA states, the best state first.
+pub const ANA_STATES: [(&str, AnaState); 5] = [
+    ("optimized", AnaState::OPTIMIZED),
+    ("non-optimized", AnaState::NON_OPTIMIZED),
+    ("inaccessible", AnaState::INACCESSIBLE),
+    ("persistent-loss", AnaState::PERSISTENT_LOSS),
+    ("change", AnaState::CHANGE),
+];
+
+/// The word for a state.
+#[must_use]
+pub fn ana_word(state: AnaState) -> &'static str {
+    let mut words = ANA_STATES.iter();
+    let known = words.find(|(_, other)| *other == state);
+    known.map_or("inaccessible", |(word, _)| word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_go_before_all_and_all_before_the_listener() {
+        let mut of_listener = AnaStates::all(AnaState::NON_OPTIMIZED);
+        of_listener.set(2, AnaState::INACCESSIBLE);
+        let mut own = AnaOverride::default();
+        assert_eq!(own.over(&of_listener), of_listener);
+        own.groups.insert(3, AnaState::CHANGE);
+        let states = own.over(&of_listener);
+        let of = |states: &AnaStates| [1, 2, 3].map(|group| states.get(group));
+        let [worse, none, change] = [
+            AnaState::NON_OPTIMIZED,
+            AnaState::INACCESSIBLE,
+            AnaState::CHANGE,
+        ];
+        assert_eq!(of(&states), [worse, none, change]);
+        own.all = Some(AnaState::OPTIMIZED);
+        let states = own.over(&of_listener);
+        let best = AnaState::OPTIMIZED;
+        assert_eq!(of(&states), [best, best, change]);
+        assert_eq!(summary(&states), (best, vec![(3, change)]));
+        let entries: Vec<_> = own.entries().collect();
+        assert_eq!(entries, [(None, best), (Some(3), change)]);
+        assert_eq!(ana_word(change), "change");
+    }
+}

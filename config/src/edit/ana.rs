@@ -1,0 +1,127 @@
+//! ANA states: those of listeners, and those that subsystems have in place of them.
+
+use std::net::{IpAddr, SocketAddr};
+
+use toml_edit::{Item, Table, value};
+
+use super::listeners::{address_of, is_listener};
+use super::{Draft, EditError, make_tables, push, remove, tables, text_of};
+
+/// The tables of a subsystem's own states.
+const KEY: &str = "ana";
+
+impl Draft {
+    /// Sets the ANA state of a listener: of one group, or of all that have none of their own.
+    ///
+    /// # Errors
+    /// It is not in the file.
+    pub fn set_ana(
+        &mut self,
+        address: IpAddr,
+        port: u16,
+        group: Option<u32>,
+        state: &str,
+    ) -> Result<(), EditError> {
+        let mut listeners = tables(self.document.as_table_mut(), "listener");
+        let Some(listener) = listeners.find(|table| is_listener(table, address, port)) else {
+            let message = format!("the file has no listener {address} port {port}");
+            return Err(EditError::Missing(message));
+        };
+        let Some(group) = group else {
+            listener["ana"] = value(state);
+            return Ok(());
+        };
+        make_tables(listener, "ana_group");
+        let is_it = |table: &&mut Table| {
+            table.get("id").and_then(Item::as_integer) == Some(i64::from(group))
+        };
+        if let Some(table) = tables(listener, "ana_group").find(is_it) {
+            table["state"] = value(state);
+            return Ok(());
+        }
+        let mut table = Table::new();
+        table["id"] = value(i64::from(group));
+        table["state"] = value(state);
+        push(listener, "ana_group", table);
+        Ok(())
+    }
+
+    /// Sets the ANA state of one subsystem by way of a listener: of one group, or of all.
+    ///
+    /// # Errors
+    /// The subsystem is not in the file.
+    pub fn set_ana_of(
+        &mut self,
+        nqn: &str,
+        at: SocketAddr,
+        group: Option<u32>,
+        state: &str,
+    ) -> Result<(), EditError> {
+        let subsystem = self.subsystem(nqn)?;
+        let mut apart = String::new();
+        if group.is_none() {
+            apart = forget(subsystem, |own, group| own == at && group.is_some());
+        }
+        let is_it = |table: &&mut Table| place(table) == (Some(at), group.map(i64::from));
+        if let Some(table) = tables(subsystem, KEY).find(is_it) {
+            table["state"] = value(state);
+        } else {
+            let mut table = Table::new();
+            table["listener"] = value(at.to_string());
+            if let Some(group) = group {
+                table["ana_group"] = value(i64::from(group));
+            }
+            table["state"] = value(state);
+            push(subsystem, KEY, table);
+        }
+        self.keep(&apart);
+        Ok(())
+    }
+
+    /// Removes the ANA states that one subsystem has by way of a listener: of one group, or all.
+    ///
+    /// # Errors
+    /// The subsystem is not in the file, or had no state of its own there.
+    pub fn inherit_ana(
+        &mut self,
+        nqn: &str,
+        at: SocketAddr,
+        group: Option<u32>,
+    ) -> Result<(), EditError> {
+        let subsystem = self.subsystem(nqn)?;
+        let wanted = group.map(i64::from);
+        let is_it = |own, group: Option<i64>| own == at && (wanted.is_none() || group == wanted);
+        if !tables(subsystem, KEY).any(|table| is_named(table, is_it)) {
+            let of = group.map_or(String::new(), |group| format!(" for the ANA group {group}"));
+            let message = format!("{nqn} has no ANA state of its own at {at}{of}");
+            return Err(EditError::Missing(message));
+        }
+        let apart = forget(subsystem, is_it);
+        self.keep(&apart);
+        Ok(())
+    }
+}
+
+/// Removes the states of a subsystem whose listener and group are such; returns the comments that
+/// stay and that nothing follows.
+pub(super) fn forget(
+    subsystem: &mut Table,
+    is_it: impl Fn(SocketAddr, Option<i64>) -> bool,
+) -> String {
+    let mut kept = String::new();
+    while let Some(apart) = remove(subsystem, KEY, |table| is_named(table, &is_it)) {
+        kept += &apart;
+    }
+    kept
+}
+
+fn is_named(table: &Table, is_it: impl Fn(SocketAddr, Option<i64>) -> bool) -> bool {
+    let (at, group) = place(table);
+    at.is_some_and(|at| is_it(at, group))
+}
+
+/// Listener and group of a state.
+fn place(table: &Table) -> (Option<SocketAddr>, Option<i64>) {
+    let group = table.get("ana_group").and_then(Item::as_integer);
+    (text_of(table, "listener").and_then(address_of), group)
+}
