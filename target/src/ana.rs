@@ -1,5 +1,4 @@
-//! The ANA states of a listener, as reactors read them while the control plane
-//! changes them.
+//! ANA states, as reactors read them while the control plane changes them.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -20,9 +19,9 @@ pub(crate) struct ListenerShared {
     pub(crate) provider: &'static str,
     /// Of which partition it is.
     pub(crate) pkey: PKey,
-    /// How good a way to each ANA group it is.
+    /// How good a way to each ANA group it is, where a subsystem sets nothing else.
     pub(crate) ana: AnaShared,
-    /// Whether a reload took it away.
+    /// Whether a reload took it away, or an administrator drains it.
     pub(crate) removed: AtomicBool,
 }
 
@@ -33,7 +32,7 @@ impl ListenerShared {
     }
 }
 
-/// The state of each ANA group by way of one listener. Read by every I/O and
+/// The state of each ANA group by way of one listener. That of a controller is read by every I/O and
 /// written by a reload: what is under way when it changes ends as it began.
 #[derive(Debug)]
 pub(crate) struct AnaShared([AtomicU8; ANA_GROUPS_MAX as usize]);

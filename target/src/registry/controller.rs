@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use nvme_proto::ana::AnaStates;
 use nvme_proto::controller::error_log::Failure;
 use nvme_proto::controller::{ConnectRequest, Controller};
 use nvme_proto::namespace::{NSID_WORDS, NsidSet};
@@ -14,7 +15,7 @@ use nvme_proto::wire::log::AnaState;
 use super::Ward;
 use super::failures::Failures;
 use super::subsystem::Origin;
-use crate::ana::ListenerShared;
+use crate::ana::{AnaShared, ListenerShared};
 use crate::limits::Limiter;
 
 /// How far ahead of a command the note of it may be, so that not every command writes to
@@ -63,6 +64,8 @@ pub(crate) struct ControllerShared {
     pub(super) write_cache: AtomicBool,
     /// Where its host came in.
     pub(super) listener: Arc<ListenerShared>,
+    /// How good a way to each ANA group of its subsystem it is.
+    pub(super) ana: AnaShared,
     /// The namespaces that its host sees.
     pub(super) seen: Seen,
     /// How much its host may take, by all of its controllers.
@@ -83,6 +86,7 @@ impl ControllerShared {
         origin: &Origin<'_>,
         ward: &Option<Arc<Ward>>,
         limiter: Arc<Limiter>,
+        ana: &AnaStates,
     ) -> Self {
         Self {
             cntlid: of_protocol.cntlid(),
@@ -93,6 +97,7 @@ impl ControllerShared {
             lease_ns: AtomicU64::new(u64::MAX),
             write_cache: AtomicBool::new(of_protocol.write_cache_enabled()),
             listener: Arc::clone(origin.listener),
+            ana: AnaShared::new(ana),
             seen: Seen::new(of_protocol.seen()),
             limiter,
             hostid: request.hostid,
@@ -130,7 +135,7 @@ impl ControllerShared {
 
     /// How good a way to this ANA group it is.
     pub(crate) fn ana_state(&self, anagrpid: u32) -> AnaState {
-        self.listener.ana.get(anagrpid)
+        self.ana.get(anagrpid)
     }
 
     /// A command came in: its association lives on. `false` if it comes too late for

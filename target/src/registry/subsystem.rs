@@ -2,6 +2,7 @@
 //! lock, and where the queues of its controllers live.
 
 mod actions;
+mod ana;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -10,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use cairn_config::Limits;
+use cairn_config::{AnaOverride, Limits};
 use cairn_rdma::Clock;
 use nvme_auth::controller::Authentication;
 use nvme_proto::controller::{
@@ -78,6 +79,8 @@ pub(super) struct State {
     pub(super) keys: HostKeys,
     /// The listeners that lead here; all do if not given.
     listeners: Option<Box<[SocketAddr]>>,
+    /// ANA states that are not the listeners', by the addresses of these.
+    ana: BTreeMap<SocketAddr, AnaOverride>,
     /// When the control plane looks at the keep alive timers, as far as a message reported.
     armed: Option<Duration>,
     /// Taken away: a host that found it just before comes too late.
@@ -176,6 +179,7 @@ impl SubsystemShared {
                 limits_of_hosts: BTreeMap::new(),
                 keys: HostKeys::default(),
                 listeners: None,
+                ana: BTreeMap::new(),
                 armed: None,
                 removed: false,
             }),
@@ -280,6 +284,7 @@ impl SubsystemShared {
         if !state.is_behind(origin.listener.address) {
             return Err(ConnectRequest::unknown_subsystem());
         }
+        let ana = state.ana_by(origin.listener);
         let arrival = Arrival {
             now: self.now(),
             cm: Some(origin.cm),
@@ -289,7 +294,7 @@ impl SubsystemShared {
             }),
             peer: Some(origin.peer),
             port: origin.listener.id,
-            ana: &origin.listener.ana.load(),
+            ana: &ana,
         };
         let known = state.controllers.get(&request.cntlid);
         if request.qid != 0 && known.is_some_and(|own| own.queues.contains_key(&request.qid)) {
@@ -314,6 +319,7 @@ impl SubsystemShared {
                     origin,
                     &ward,
                     limiter,
+                    &ana,
                 )),
                 queues: BTreeMap::new(),
                 shown: BTreeMap::new(),

@@ -80,19 +80,14 @@ impl Control {
         for listener in self.listeners.iter_mut().filter(|one| is_it(one, which)) {
             count += 1;
             if std::mem::take(&mut listener.drained) {
-                let (shared, states) = (&listener.shared, &listener.config.ana);
-                shared.ana.store(states);
+                let shared = Arc::clone(&listener.shared);
                 shared.removed.store(false, Ordering::Relaxed);
-                undone.push((listener.address(), shared.id, *states));
+                undone.push((listener.address(), shared));
             }
         }
-        for (address, id, states) in undone {
-            self.forget_retiring(id);
-            for export in self.exports.values() {
-                export.subsystem.administer(|subsystem, actions| {
-                    subsystem.set_ana_states(id, &states, actions);
-                });
-            }
+        for (address, listener) in undone {
+            self.forget_retiring(listener.id);
+            self.update_ana(&listener);
             // Cause: a request of the control socket.
             tracing::info!(%address, "drained no longer: hosts may connect");
         }

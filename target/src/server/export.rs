@@ -169,6 +169,7 @@ impl Control {
         // Before the first host finds it.
         subsystem.set_limits(config);
         subsystem.set_listeners(config.listeners.as_deref());
+        subsystem.set_ana(&config.ana);
         subsystem.set_keys(self.keys.get(&config.nqn).cloned().unwrap_or_default());
         let export = Export {
             subsystem,

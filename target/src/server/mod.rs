@@ -5,6 +5,7 @@
 //! requests, keep alive deadlines and orders, and never touches data.
 
 mod admission;
+mod ana;
 mod arrivals;
 mod auditing;
 mod control;

@@ -378,28 +378,6 @@ impl Control {
         }
     }
 
-    /// What a listener that stays may say anew: for connections to come, and of
-    /// ANA for those that are there, too.
-    fn change_ana(&mut self, config: &Config) {
-        for listener in &mut self.listeners {
-            let same = |config: &&cairn_config::Listener| listener.serves(config);
-            let config = config.listeners.iter().find(same);
-            listener.config = config.expect("the others were closed").clone();
-            let (shared, states) = (&listener.shared, &listener.config.ana);
-            if listener.drained || shared.ana.load() == *states {
-                continue;
-            }
-            shared.ana.store(states);
-            for export in self.exports.values() {
-                export.subsystem.administer(|subsystem, actions| {
-                    subsystem.set_ana_states(shared.id, states, actions);
-                });
-            }
-            // Cause: a reload.
-            tracing::info!(address = %listener.address(), "ANA states changed");
-        }
-    }
-
     fn remove_subsystems(&mut self, config: &Config) {
         let stays = |nqn: &Nqn| {
             config

@@ -10,9 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use nvme_proto::ana::AnaStates;
 use nvme_proto::controller::Termination;
-use nvme_proto::wire::log::AnaState;
 
 use super::control::Control;
 use crate::ana::ListenerShared;
@@ -66,13 +64,7 @@ impl Control {
         self.forget_retiring(listener.id);
         // A host whose Connect is under way finds this, or is found below.
         listener.removed.store(true, Ordering::Relaxed);
-        let states = AnaStates::all(AnaState::INACCESSIBLE);
-        listener.ana.store(&states);
-        for export in self.exports.values() {
-            export.subsystem.administer(|subsystem, actions| {
-                subsystem.set_ana_states(listener.id, &states, actions);
-            });
-        }
+        self.update_ana(&listener);
         let now = self.clock.now();
         self.retiring.push(Retiring {
             activity: self.activity(&listener),

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_config::{Config, Nqn};
+use cairn_config::{AnaStates, Config, Nqn};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
@@ -92,6 +92,8 @@ pub(crate) struct Listening {
     pub(crate) address: SocketAddr,
     /// What speaks RDMA there.
     pub(crate) provider: &'static str,
+    /// The ANA state of each group, as configured.
+    pub(crate) ana: AnaStates,
     /// Whether an administrator has sent its hosts away.
     pub(crate) drained: bool,
 }
@@ -211,6 +213,7 @@ impl Control {
         let listeners = listeners.into_iter().map(|listener| Listening {
             address: listener.address(),
             provider: listener.shared.provider,
+            ana: listener.config.ana,
             drained: listener.drained,
         });
         let now = self.clock.now();
