@@ -1,5 +1,6 @@
 //! Cairn's own methods.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use cairn_config::{
@@ -12,8 +13,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::changes::{Change, Facts, Job, Kind, Known, Pending};
 use super::parameters::{
-    AnyHost, ControllerOf, HostGroup, HostOf, ListenerAt, LogSet, MethodsOf, Named, NamespaceAdd,
-    NamespaceOf, Nothing, SubsystemAdd, read,
+    AnyHost, ControllerOf, HostGroup, HostOf, ListenerAt, ListenerSet, LogSet, MethodsOf, Named,
+    NamespaceAdd, NamespaceOf, Nothing, SubsystemAdd, read,
 };
 use super::refused::{of_edit, stopped};
 use super::source::Source;
@@ -254,19 +255,7 @@ impl Methods {
                 })
                 .await
             }
-            "cairn_listener_set" => {
-                let at: ListenerAt = read(params)?;
-                let state = at
-                    .ana
-                    .ok_or_else(|| Error::invalid("\"ana\" is missing: give a state"))?;
-                self.change(Kind::Alone, move |stage| {
-                    let port = at.port.unwrap_or(PORT_DEFAULT);
-                    let set = stage.draft.set_ana(at.address, port, at.ana_group, &state);
-                    set.map_err(of_edit)?;
-                    Ok(json!(true))
-                })
-                .await
-            }
+            "cairn_listener_set" => self.listener_set(params).await,
             "cairn_host_add" => {
                 let HostOf { nqn, host } = read(params)?;
                 self.change(Kind::Grows, move |stage| {
@@ -436,6 +425,35 @@ impl Methods {
         };
         self.change(Kind::Grows, move |stage| {
             stage.draft.add_listener(&new).map_err(of_edit)?;
+            Ok(json!(true))
+        })
+        .await
+    }
+
+    /// Sets ANA states: a listener's, or those of one subsystem there.
+    async fn listener_set(&self, params: Params) -> Answer {
+        let set: ListenerSet = read(params)?;
+        if set.inherit && (set.ana.is_some() || set.nqn.is_none()) {
+            return Err(Error::invalid(
+                "\"inherit\" removes the states of a subsystem: give \"nqn\", and no \"ana\"",
+            ));
+        }
+        if set.ana.is_none() && !set.inherit {
+            return Err(Error::invalid("\"ana\" is missing: give a state"));
+        }
+        self.change(Kind::Alone, move |stage| {
+            let port = set.port.unwrap_or(PORT_DEFAULT);
+            let (at, group) = (SocketAddr::new(set.address, port), set.ana_group);
+            let draft = &mut stage.draft;
+            let done = match (&set.nqn, &set.ana) {
+                (Some(nqn), Some(state)) => draft.set_ana_of(nqn, at, group, state),
+                (Some(nqn), None) => draft.inherit_ana(nqn, at, group),
+                (None, state) => {
+                    let state = state.as_deref().unwrap_or_default();
+                    draft.set_ana(set.address, port, group, state)
+                }
+            };
+            done.map_err(of_edit)?;
             Ok(json!(true))
         })
         .await

@@ -151,6 +151,19 @@ pub(super) struct ListenerAt {
     pub(super) ana_group: Option<u32>,
 }
 
+/// ANA states at a listener: its own, or those of one subsystem there.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListenerSet {
+    pub(super) address: IpAddr,
+    pub(super) port: Option<u16>,
+    pub(super) nqn: Option<String>,
+    pub(super) ana: Option<String>,
+    pub(super) ana_group: Option<u32>,
+    #[serde(default)]
+    pub(super) inherit: bool,
+}
+
 /// A host of a subsystem.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

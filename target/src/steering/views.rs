@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cairn_config::{Config, HostList, Nqn};
+use cairn_config::{Config, HostList, Nqn, Subsystem, ana_word};
 use cairn_control::Error;
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -74,10 +74,15 @@ fn seconds(at: SystemTime) -> u64 {
 /// Where it listens.
 pub(super) fn listeners(picture: &Picture) -> Value {
     let listeners = picture.listeners.iter().map(|listener| {
+        let (ana, groups) = cairn_config::ana_summary(&listener.ana);
+        let groups = groups.into_iter();
+        let groups = groups.map(|(group, state)| (group.to_string(), ana_word(state)));
         json!({
             "address": listener.address.ip(),
             "port": listener.address.port(),
             "provider": listener.provider,
+            "ana": ana_word(ana),
+            "ana_groups": groups.collect::<BTreeMap<_, _>>(),
             "drained": listener.drained,
         })
     });
@@ -93,6 +98,7 @@ pub(super) fn subsystems(config: &Config) -> Value {
             "serial": subsystem.serial,
             "model": subsystem.model,
             "listeners": subsystem.listeners,
+            "ana": own_states(subsystem),
             "allow_any_host": subsystem.allow_any_host,
             "hosts": single(config, list),
             "host_groups": groups(list),
@@ -100,6 +106,18 @@ pub(super) fn subsystems(config: &Config) -> Value {
         })
     });
     subsystems.collect()
+}
+
+/// ANA states that a subsystem has in place of its listeners', by listener and group.
+fn own_states(subsystem: &Subsystem) -> BTreeMap<String, BTreeMap<String, &'static str>> {
+    let states = subsystem.ana.iter().map(|(listener, own)| {
+        let states = own.entries().map(|(group, state)| {
+            let group = group.map_or("all".to_owned(), |group| group.to_string());
+            (group, ana_word(state))
+        });
+        (listener.to_string(), states.collect())
+    });
+    states.collect()
 }
 
 /// Names of the hosts that are in no group of the list.

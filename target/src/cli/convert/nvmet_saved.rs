@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use cairn_config::{Access, Backing, Config, KeySource, Keys, Listener, Namespace, Nqn, Subsystem};
+use cairn_config::{
+    Access, Backing, Config, KeySource, Keys, Listener, Namespace, Nqn, Subsystem, ana_word,
+};
 use cairn_rdma::marking::Rules;
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
@@ -90,7 +92,7 @@ fn port(notes: &mut Notes, config: &Config, listener: &Listener) -> Value {
     };
     let groups = (1..=ANA_GROUPS_MAX).filter(is_shown);
     let groups = groups.map(|group| {
-        let state = state_name(listener.ana.get(group));
+        let state = ana_word(listener.ana.get(group));
         json!({"grpid": group, "ana": {"state": state}})
     });
     let mut referrals = Vec::new();
@@ -118,18 +120,13 @@ fn port(notes: &mut Notes, config: &Config, listener: &Listener) -> Value {
     })
 }
 
-fn state_name(state: AnaState) -> &'static str {
-    match state {
-        AnaState::OPTIMIZED => "optimized",
-        AnaState::NON_OPTIMIZED => "non-optimized",
-        AnaState::PERSISTENT_LOSS => "persistent-loss",
-        AnaState::CHANGE => "change",
-        _ => "inaccessible",
-    }
-}
-
 fn subsystem(notes: &mut Notes, subsystem: &Subsystem) -> Value {
     let nqn = subsystem.nqn.raw();
+    if !subsystem.ana.is_empty() {
+        notes.add(format!(
+            "subsystem {nqn}: its ana is left out: in nvmet all subsystems of a port have its states"
+        ));
+    }
     let keys = &subsystem.authentication;
     let hosts = keys.hosts.iter().filter(|(_, keys)| !is_inline(keys));
     let hosts = hosts.map(|(host, _)| format!("host {host}"));

@@ -23,6 +23,41 @@ struct Import {
     listeners: Vec<SocketAddr>,
     /// Those of each subsystem, by NQN.
     listeners_of: BTreeMap<String, Vec<SocketAddr>>,
+    /// The ANA states of subsystems, by listener and NQN.
+    states: BTreeMap<SocketAddr, BTreeMap<String, States>>,
+}
+
+/// The state that every ANA group has at first, at SPDK and here.
+const BEST: &str = "optimized";
+
+/// ANA states of a subsystem by way of a listener.
+#[derive(Default, PartialEq, Eq)]
+struct States {
+    /// That of the groups that have no other; [`BEST`] if not given.
+    all: Option<String>,
+    groups: BTreeMap<u32, String>,
+}
+
+impl States {
+    /// Without a group, or with 0, all of them get it.
+    fn set(&mut self, group: Option<u32>, state: String) {
+        let Some(group) = group.filter(|group| *group != 0) else {
+            self.groups.clear();
+            self.all = Some(state).filter(|state| state != BEST);
+            return;
+        };
+        if state == self.all.as_deref().unwrap_or(BEST) {
+            self.groups.remove(&group);
+        } else {
+            self.groups.insert(group, state);
+        }
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (Option<u32>, &str)> {
+        let all = self.all.iter().map(|state| (None, state.as_str()));
+        let groups = self.groups.iter();
+        all.chain(groups.map(|(group, state)| (Some(*group), state.as_str())))
+    }
 }
 
 pub(super) fn import(saved: &Value) -> Result<Converted, String> {
@@ -38,6 +73,7 @@ pub(super) fn import(saved: &Value) -> Result<Converted, String> {
         disks: HashMap::new(),
         listeners: Vec::new(),
         listeners_of: BTreeMap::new(),
+        states: BTreeMap::new(),
     };
     for part in parts {
         for element in array(&part["config"]) {
@@ -52,6 +88,7 @@ pub(super) fn import(saved: &Value) -> Result<Converted, String> {
         }
     }
     import.set_listeners();
+    import.set_states();
     Ok(Converted {
         text: import.draft.text(),
         notes: import.notes.0,
@@ -367,11 +404,33 @@ impl Import {
         {
             own.push(at);
         }
-        if let Some(state) = text(&params["ana_state"]).filter(|state| state != "optimized") {
-            let state = state.replace('_', "-");
-            let group = number(&params["anagrpid"]).filter(|id| *id != 0);
-            let made = self.draft.set_ana(address, port, group, &state);
-            self.notes.made(made);
+        if let Some(state) = text(&params["ana_state"]) {
+            let of_listener = self.states.entry(at).or_default();
+            let states = of_listener.entry(nqn(params).to_owned()).or_default();
+            states.set(number(&params["anagrpid"]), state.replace('_', "-"));
+        }
+    }
+
+    /// States that all subsystems of a listener have become the listener's.
+    fn set_states(&mut self) {
+        for (at, of_listener) in &self.states {
+            let all = self.listeners_of.iter().filter(|(_, own)| own.contains(at));
+            let mut all = all.map(|(nqn, _)| of_listener.get(nqn));
+            let first = all.next().flatten();
+            if all.all(|other| other == first) {
+                for (group, state) in first.into_iter().flat_map(States::entries) {
+                    let (address, port) = (at.ip(), at.port());
+                    self.notes
+                        .made(self.draft.set_ana(address, port, group, state));
+                }
+                continue;
+            }
+            for (nqn, states) in of_listener {
+                for (group, state) in states.entries() {
+                    self.notes
+                        .made(self.draft.set_ana_of(nqn, *at, group, state));
+                }
+            }
         }
     }
 

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use cairn_config::{
-    Backing, BlockSize, Config, DHCHAP_GROUPS, DHCHAP_HASHES, ImageSpec, KeySource, Keys, Listener,
-    NamedKey, Namespace, Nqn, Subsystem,
+    AnaStates, Backing, BlockSize, Config, DHCHAP_GROUPS, DHCHAP_HASHES, ImageSpec, KeySource,
+    Keys, Listener, NamedKey, Namespace, Nqn, Subsystem,
 };
 use cairn_rdma::marking::Rules;
 use nvme_proto::limits::ANA_GROUPS_MAX;
@@ -62,6 +62,11 @@ fn fitted(notes: &mut Notes, config: &Config) -> Config {
     for (listener, port_id) in config.listeners.iter().zip(1..) {
         look_at_listener(notes, listener, port_id);
     }
+    for subsystem in &config.subsystems {
+        for listener in config.listeners_of(subsystem) {
+            look_at_states(notes, listener, &subsystem.ana_at(listener));
+        }
+    }
     let mut names = Names::of(&config);
     let mut keys = std::mem::take(&mut config.keys);
     for subsystem in &mut config.subsystems {
@@ -85,6 +90,10 @@ fn look_at_listener(notes: &mut Notes, listener: &Listener, port_id: u16) {
     let what = format!("listener {}", listener.socket_address());
     notes.of_listener(&what, listener);
     notes.without_counterpart(&what, [("port_id", listener.port_id != port_id)]);
+}
+
+fn look_at_states(notes: &mut Notes, listener: &Listener, states: &AnaStates) {
+    let what = format!("listener {}", listener.socket_address());
     let is_known = |state| {
         [
             AnaState::OPTIMIZED,
@@ -93,7 +102,7 @@ fn look_at_listener(notes: &mut Notes, listener: &Listener, port_id: u16) {
         ]
         .contains(&state)
     };
-    if (1..=ANA_GROUPS_MAX).any(|group| !is_known(listener.ana.get(group))) {
+    if (1..=ANA_GROUPS_MAX).any(|group| !is_known(states.get(group))) {
         notes.add(format!(
             "{what}: the ANA states persistent-loss and change have no counterpart: inaccessible is written"
         ));

@@ -207,8 +207,14 @@ pub(crate) enum ListenerAction {
         #[arg(long)]
         port: Option<u16>,
         /// The state
-        #[arg(long, value_name = "STATE")]
-        ana: String,
+        #[arg(long, value_name = "STATE", required_unless_present = "inherit")]
+        ana: Option<String>,
+        /// For the disks of this subsystem alone
+        #[arg(long, value_name = "NQN")]
+        subsystem: Option<String>,
+        /// The subsystem gets the listener's own states again
+        #[arg(long, requires = "subsystem", conflicts_with = "ana")]
+        inherit: bool,
         /// For the disks of this ANA group alone
         #[arg(long, value_name = "ID")]
         ana_group: Option<u32>,

@@ -149,6 +149,7 @@ const SUBSYSTEMS: Look = Look::Rows(&[
     ("HOSTS", "hosts"),
     ("GROUPS", "host_groups"),
     ("SERIAL", "serial"),
+    ("ANA", "ana"),
 ]);
 const NAMESPACES: Look = Look::Rows(&[
     ("NQN", "nqn"),
@@ -177,6 +178,8 @@ const LISTENERS: Look = Look::Rows(&[
     ("ADDRESS", "address"),
     ("PORT", "port"),
     ("PROVIDER", "provider"),
+    ("ANA", "ana"),
+    ("ANA GROUPS", "ana_groups"),
     ("DRAINED", "drained"),
 ]);
 const DRAINED: Look = Look::Rows(&[
@@ -476,11 +479,14 @@ fn of_listener(action: &ListenerAction) -> Asked<'_> {
             address,
             port,
             ana,
+            subsystem,
+            inherit,
             ana_group,
             at,
         } => {
             let params = json!({
-                "address": address, "port": port, "ana": ana, "ana_group": ana_group,
+                "address": address, "port": port, "nqn": subsystem, "ana": ana,
+                "ana_group": ana_group, "inherit": inherit,
             });
             Asked::deed(at, "cairn_listener_set", params)
         }

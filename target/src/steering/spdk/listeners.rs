@@ -59,14 +59,16 @@ impl Methods {
         match method {
             "nvmf_subsystem_add_listener" => {
                 // One that is there may be an option of the command line, not the file's.
-                let new = (!all.contains(&at)).then(|| NewListener {
+                let new = (!all.contains(&at)).then_some(NewListener {
                     address,
                     port,
                     provider: None,
-                    ana: state.map(str::to_owned),
+                    ana: None,
                     pkey: None,
                     port_id: None,
                 });
+                // What a new one has anyway.
+                let state = state.filter(|state| new.is_none() || *state != "optimized");
                 self.change(Kind::Grows, move |stage| {
                     match new.as_ref().map(|new| stage.draft.add_listener(new)) {
                         // A request just before this one may have added it.
@@ -74,6 +76,10 @@ impl Methods {
                         Some(Err(other)) => return Err(of(other)),
                     }
                     stage.draft.add_listener_to(&nqn, at).map_err(of)?;
+                    if let Some(state) = state {
+                        let set = stage.draft.set_ana_of(&nqn, at, None, state);
+                        set.map_err(of)?;
+                    }
                     Ok(json!(true))
                 })
                 .await
@@ -93,9 +99,9 @@ impl Methods {
                     let message = format!("Invalid parameters: {at} does not lead to {nqn}");
                     return Err(Error::invalid(message));
                 }
-                let group = listener.anagrpid;
+                let group = listener.anagrpid.filter(|group| *group != 0);
                 self.change(Kind::Alone, move |stage| {
-                    let set = stage.draft.set_ana(address, port, group, state);
+                    let set = stage.draft.set_ana_of(&nqn, at, group, state);
                     set.map_err(of)?;
                     Ok(json!(true))
                 })

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cairn_config::{Access, Backing, Config, Limits, Listener, Namespace};
+use cairn_config::{Access, Backing, Config, Limits, Listener, Namespace, Subsystem};
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
@@ -170,7 +170,7 @@ pub(crate) fn nvmf(config: &Config) -> Value {
         let namespaces = subsystem.namespaces.iter();
         all.extend(namespaces.flat_map(|namespace| of_namespace(nqn, namespace)));
         let own = config.listeners_of(subsystem);
-        all.extend(own.flat_map(|listener| of_listener(nqn, listener)));
+        all.extend(own.flat_map(|listener| of_listener(subsystem, listener)));
     }
     Value::Array(all)
 }
@@ -197,14 +197,15 @@ fn of_namespace(nqn: &str, namespace: &Namespace) -> Vec<Value> {
     all
 }
 
-fn of_listener(nqn: &str, listener: &Listener) -> Vec<Value> {
-    let address = views::address(listener);
+fn of_listener(subsystem: &Subsystem, listener: &Listener) -> Vec<Value> {
+    let (nqn, address) = (subsystem.nqn.raw(), views::address(listener));
+    let states = subsystem.ana_at(listener);
     let params = json!({"nqn": nqn, "listen_address": address});
     let mut all = vec![request("nvmf_subsystem_add_listener", params)];
     let groups = 1..=ANA_GROUPS_MAX;
-    let others = groups.filter(|group| listener.ana.get(*group) != AnaState::OPTIMIZED);
+    let others = groups.filter(|group| states.get(*group) != AnaState::OPTIMIZED);
     all.extend(others.map(|group| {
-        let state = views::ana_state(listener.ana.get(group));
+        let state = views::ana_state(states.get(group));
         let params = json!({
             "nqn": nqn, "listen_address": address, "ana_state": state, "anagrpid": group,
         });

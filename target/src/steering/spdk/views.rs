@@ -187,8 +187,9 @@ pub(super) fn ana_state(state: AnaState) -> &'static str {
 pub(super) fn listeners(config: &Config, subsystem: &Subsystem) -> Value {
     let own = config.listeners_of(subsystem);
     let listeners = own.map(|listener| {
+        let own = subsystem.ana_at(listener);
         let states = (1..=ANA_GROUPS_MAX).map(|group| {
-            let state = match listener.ana.get(group) {
+            let state = match own.get(group) {
                 AnaState::PERSISTENT_LOSS => "persistent_loss",
                 AnaState::CHANGE => "change",
                 other => ana_state(other),
