@@ -1,7 +1,7 @@
 //! Asymmetric namespace access: what listeners say of their way to the disks.
 
 use cairn_initiator::{Data, Host, HostError, Notice, Response, command};
-use cairn_tests::harness::{NQN, Scratch, TestTarget, namespace, subsystem};
+use cairn_tests::harness::{NQN, Scratch, TestTarget, namespace, nqn, subsystem};
 use nvme_proto::wire::feature::AsyncEventConfig;
 use nvme_proto::wire::identify::IdentifyNamespace;
 use nvme_proto::wire::log::{AnaGroup, AnaLogHeader, AnaState, LogPage};
@@ -109,6 +109,47 @@ fn each_state_is_shown_and_kept_to() {
             }
         }
     }
+    host.shutdown().unwrap();
+    target.stop();
+}
+
+/// The listener leads to two subsystems, of which one has states of its own.
+#[test]
+fn a_subsystem_keeps_to_its_own_states() {
+    let target = TestTarget::start(&two_groups());
+    let other = "nqn.2026-01.org.example:other";
+    let remote = target.remote();
+    let toml = |state: &str| {
+        let own = format!(
+            "[[subsystem.ana]]\nlistener = \"{remote}\"\nana_group = 2\nstate = \"{state}\"\n"
+        );
+        two_groups() + &own + &two_groups().replace(NQN, other)
+    };
+    target.reload(&toml("optimized"));
+    let mut host = listener(&target);
+    let mut options = target.options("b");
+    options.events = AsyncEventConfig(0).with_ana_change(true);
+    options.subnqn = nqn(other);
+    let mut beside = target.try_connect(options).unwrap();
+    let before = states(&mut beside);
+    target.reload(&toml("inaccessible"));
+    assert_eq!(next_notice(&mut host), Notice::AnaChanged);
+    assert_eq!(state_of(&mut host, 2), AnaState::INACCESSIBLE);
+    refused_with(&mut host, Status::ANA_INACCESSIBLE);
+    // The listener's own state is another one, and this subsystem's stays.
+    target.reload_as(&toml("inaccessible"), &second_group("non-optimized"));
+    assert_eq!(next_notice(&mut beside), Notice::AnaChanged);
+    let after = states(&mut beside);
+    assert_eq!(after[0], before[0]);
+    assert_eq!(after[1], (2, AnaState::NON_OPTIMIZED, before[1].2 + 1));
+    assert_eq!(state_of(&mut host, 2), AnaState::INACCESSIBLE);
+    assert!(host.take_event().is_none());
+    Disk::new(&mut beside, 2).write(0, &bytes(3, 4096), Transfer::Keyed);
+    // Without a state of its own the subsystem has the listener's.
+    target.reload_as(&two_groups(), &second_group("non-optimized"));
+    assert_eq!(next_notice(&mut host), Notice::AnaChanged);
+    assert_eq!(state_of(&mut host, 2), AnaState::NON_OPTIMIZED);
+    Disk::new(&mut host, 2).write(0, &bytes(4, 4096), Transfer::Keyed);
     host.shutdown().unwrap();
     target.stop();
 }

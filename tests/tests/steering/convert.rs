@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// A command of cairn-target with a file: its exit code, stdout and stderr.
-fn say(args: &[&str], file: &Path) -> (Option<i32>, String, String) {
+pub(crate) fn say(args: &[&str], file: &Path) -> (Option<i32>, String, String) {
     let output = std::process::Command::new(program("cairn-target-process"))
         .args(args)
         .arg(file)
@@ -23,13 +23,13 @@ fn say(args: &[&str], file: &Path) -> (Option<i32>, String, String) {
     )
 }
 
-fn written(folder: &TempDir, name: &str, text: &str) -> PathBuf {
+pub(crate) fn written(folder: &TempDir, name: &str, text: &str) -> PathBuf {
     let path = folder.path().join(name);
     std::fs::write(&path, text).unwrap();
     path
 }
 
-fn parse(text: &str) -> Config {
+pub(crate) fn parse(text: &str) -> Config {
     let parsed = Config::parse("imported", text, &Flags::default());
     parsed.unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
@@ -382,7 +382,7 @@ fn what_spdk_saved_becomes_a_configuration() {
 }
 
 /// All that SPDK has a counterpart of.
-const FOR_SPDK: &str = "[[listener]]\naddress = \"192.0.2.1\"\n\n[[listener.ana_group]]\nid = 3\n\
+pub(crate) const FOR_SPDK: &str = "[[listener]]\naddress = \"192.0.2.1\"\n\n[[listener.ana_group]]\nid = 3\n\
     state = \"non-optimized\"\n\n[[listener]]\naddress = \"192.0.2.2\"\nport = 4421\n\n\
     [[referral]]\naddress = \"192.0.2.9\"\n\n[[key]]\nname = \"one\"\npath = \"/etc/one.key\"\n\n\
     [[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nserial = \"S1\"\nmodel = \"M1\"\n\

@@ -1,6 +1,7 @@
 //! The control socket of a target that runs: what it changes, what it leaves alone, and what
 //! strangers at it can do.
 
+mod ana;
 mod audit;
 mod changes;
 mod convert;
