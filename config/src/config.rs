@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_rbd::Spec as ImageSpec;
-use cairn_rdma::PKey;
 use cairn_rdma::marking::{Marking, Prefix, Rules};
+use cairn_rdma::{PKey, Roce};
 use nvme_proto::ana::AnaStates;
 use nvme_proto::limits::{NAMESPACES_MAX, PAGE_BYTES};
 use nvme_proto::wire::Nqn;
@@ -108,7 +108,7 @@ pub struct Target {
     pub io_queues: u16,
     /// The name of the discovery service: that of all, or one of its own.
     pub discovery_nqn: Nqn,
-    /// Which RoCE is spoken in user space.
+    /// Which RoCE is spoken in user space, where a listener says nothing else.
     pub roce: Roce,
     /// Whether congestion notifications slow RoCE in user space down.
     pub congestion_control: bool,
@@ -155,19 +155,6 @@ pub enum ControlSocket {
     At(PathBuf),
     /// Nowhere.
     Off,
-}
-
-/// What [`Provider::Soft`] puts on the wire.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Roce {
-    /// Ethernet frames.
-    V1 {
-        /// VID of the tag that is written and wanted; `None` leaves tags to the
-        /// kernel.
-        vlan: Option<u16>,
-    },
-    /// UDP.
-    V2,
 }
 
 /// How many reactors run, and where.
@@ -220,6 +207,8 @@ pub struct Listener {
     pub port: u16,
     /// Its RDMA provider.
     pub provider: Provider,
+    /// What is spoken there in user space; `None`: as elsewhere in the target.
+    pub roce: Option<Roce>,
     /// ToS of the packets sent; `None` mirrors each host's own choice.
     pub traffic_class: Option<u8>,
     /// Hop limit of the packets sent; `None` is the provider's default.

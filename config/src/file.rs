@@ -186,6 +186,14 @@ pub(crate) struct ListenerTable {
     /// The RDMA provider; `target.provider` if not given.
     #[schemars(extend("enum" = ["auto", "verbs", "soft"]))]
     pub(crate) provider: Option<String>,
+    /// Which RoCE is spoken in user space: "v2" on UDP, "v1" on Ethernet; `target.roce` and
+    /// `target.vlan` if not given.
+    #[schemars(extend("enum" = ["v1", "v2"]))]
+    pub(crate) roce: Option<String>,
+    /// VID of the 802.1Q tag that RoCE v1 writes itself here: for an interface that is no VLAN's, and 0 to
+    /// have nothing but a priority in it.
+    #[schemars(range(min = 0, max = 4094))]
+    pub(crate) vlan: Option<i64>,
     /// Type of service byte of the packets sent to hosts. Without `tos` and
     /// `dscp`, each host's own choice is mirrored.
     #[schemars(range(min = 0, max = 255))]

@@ -61,6 +61,7 @@ use nvme_proto::limits::namespaces_within;
 use serde::Deserialize;
 
 pub use cairn_rbd::Spec as ImageSpec;
+pub use cairn_rdma::Roce;
 pub use config::{
     ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, ANA_STATES, Access, AnaOverride, Audit,
     Authentication, Backing, BlockSize, Config, Control, ControlSocket, DHCHAP_GROUPS,
@@ -68,7 +69,7 @@ pub use config::{
     KEYS_MAX, KeySource, Keys, LISTENERS_MAX, LeftOut, Listener, Log, LogFormat, MARKING_RULES_MAX,
     METRICS_PORT_DEFAULT, Metrics, NSID_MAX, NamedKey, Namespace, POLL_IDLE_DEFAULT_US,
     PORT_DEFAULT, Pool, PooledFile, Provider, REACTORS_MAX, REFERRALS_MAX, Reactors, Referral,
-    Roce, SUBSYSTEMS_MAX, Subsystem, Target, ana_summary, ana_word,
+    SUBSYSTEMS_MAX, Subsystem, Target, ana_summary, ana_word,
 };
 pub use edit::{
     Draft, EditError, LimitsOf, NamespaceSettings, NewCeph, NewLimits, NewListener, NewNamespace,

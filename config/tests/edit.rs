@@ -99,16 +99,7 @@ fn removals_keep_comments_about_other_things() {
         draft.remove_subsystem(B),
         Err(EditError::Missing(_))
     ));
-    draft
-        .add_listener(&NewListener {
-            address,
-            port: 4421,
-            provider: None,
-            ana: None,
-            pkey: None,
-            port_id: None,
-        })
-        .unwrap();
+    draft.add_listener(&NewListener::at(address, 4421)).unwrap();
     assert_eq!(parsed(&draft).listeners[0].port, 4421);
     assert!(draft.text().contains("# the first"));
 }

@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
-use cairn_config::{Config, Draft, EditError, Flags, NewSubsystem, Only, SubsystemSettings};
+use cairn_config::{
+    Config, Draft, EditError, Flags, NewListener, NewSubsystem, Only, Roce, SubsystemSettings,
+};
 use nvme_proto::wire::log::AnaState;
 
 const A: &str = "nqn.2024-01.com.example:a";
@@ -232,4 +234,47 @@ fn states_in_one_line_can_be_changed() {
         states(&parse(&draft.text()), 0),
         [[NONE; 2], [BEST; 2], [NONE; 2]]
     );
+}
+
+/// A table that names a version says all of it; one that names a tag alone has the target's version.
+#[test]
+fn a_listener_speaks_what_it_says_and_what_the_target_speaks_otherwise() {
+    let spoken = |text: &str| -> Vec<Option<Roce>> {
+        let config = parse(text);
+        config.listeners.iter().map(|one| one.roce).collect()
+    };
+    let text = |target: &str, own: &str| {
+        format!(
+            "[target]\nprovider = \"soft\"\n{target}\n[[listener]]\naddress = \"192.0.2.1\"\n\n\
+             [[listener]]\naddress = \"192.0.2.2\"\n{own}\n"
+        )
+    };
+    let v1 = |vlan| Some(Roce::V1 { vlan });
+    let tagged = "roce = \"v1\"\nvlan = 7";
+    assert_eq!(spoken(&text("", "roce = \"v1\"")), [None, v1(None)]);
+    assert_eq!(spoken(&text("", tagged)), [None, v1(Some(7))]);
+    assert_eq!(spoken(&text(tagged, "vlan = 5")), [None, v1(Some(5))]);
+    assert_eq!(spoken(&text(tagged, "roce = \"v1\"")), [None, v1(None)]);
+    assert_eq!(
+        spoken(&text(tagged, "roce = \"v2\"")),
+        [None, Some(Roce::V2)]
+    );
+    assert_eq!(
+        parse(&text(tagged, "")).target.roce,
+        Roce::V1 { vlan: Some(7) }
+    );
+}
+
+#[test]
+fn what_a_listener_speaks_is_written() {
+    let mut draft = Draft::new(FILE).unwrap();
+    let new = NewListener {
+        provider: Some("soft".to_owned()),
+        roce: Some("v1".to_owned()),
+        vlan: Some(5),
+        ..NewListener::at("192.0.2.9".parse().unwrap(), 4420)
+    };
+    draft.add_listener(&new).unwrap();
+    let config = parse(&draft.text());
+    assert_eq!(config.listeners[3].roce, Some(Roce::V1 { vlan: Some(5) }));
 }

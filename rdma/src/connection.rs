@@ -45,6 +45,19 @@ impl fmt::Debug for PrivateData {
     }
 }
 
+/// What RoCE in user space puts on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Roce {
+    /// Ethernet frames.
+    V1 {
+        /// VID of the tag that is written and wanted; `None` leaves tags to the
+        /// kernel.
+        vlan: Option<u16>,
+    },
+    /// UDP.
+    V2,
+}
+
 /// Where and how to listen.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
@@ -54,6 +67,8 @@ pub struct ListenOptions {
     pub backlog: u32,
     /// It accepts requests of this partition, and its queue pairs have this membership.
     pub pkey: PKey,
+    /// What user space speaks there: the provider's own if not given. Adapters know by themselves.
+    pub roce: Option<Roce>,
 }
 
 /// A provider's half of a [`ConnRequest`](crate::ConnRequest).

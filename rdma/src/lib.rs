@@ -65,6 +65,7 @@ pub use clock::Clock;
 #[cfg(feature = "std")]
 pub use connection::{
     ConnHandle, ConnectOptions, DisconnectReason, Event, ListenOptions, PrivateData, QpOptions,
+    Roce,
 };
 #[cfg(feature = "std")]
 pub use error::FabricError;

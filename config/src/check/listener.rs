@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use cairn_rdma::PKey;
 use cairn_rdma::marking::Prefix;
+use cairn_rdma::{PKey, Roce};
 
 use super::{Check, ana, target};
 use crate::config::{ALLOWED_ADDRESSES_MAX, LISTENERS_MAX, Listener, PORT_DEFAULT, Provider};
@@ -13,11 +13,18 @@ use crate::place::Place;
 const BACKLOG_DEFAULT: i64 = 128;
 const BACKLOG_MAX: i64 = 4096;
 
+/// What listeners have that do not say.
+#[derive(Clone, Copy)]
+pub(super) struct Defaults {
+    pub(super) provider: Provider,
+    pub(super) roce: Roce,
+}
+
 pub(super) fn check(
     check: &mut Check<'_>,
     place: &Place,
     tables: &[ListenerTable],
-    provider: Provider,
+    defaults: Defaults,
     may_come: bool,
 ) -> Vec<Listener> {
     if tables.is_empty() && !may_come && check.problems.is_empty() {
@@ -32,7 +39,7 @@ pub(super) fn check(
         .zip(port_ids)
         .enumerate()
         .map(|(index, (table, port_id))| {
-            listener(check, &place.index(index), table, provider, port_id)
+            listener(check, &place.index(index), table, defaults, port_id)
         })
         .collect();
     let addresses: Vec<Option<SocketAddr>> = listeners
@@ -54,7 +61,44 @@ pub(super) fn check(
                 .help("remove one of them, or give it another port; 0.0.0.0 and :: include all");
         }
     }
+    one_tag_an_address(check, place, &listeners, defaults.roce);
     listeners.into_iter().flatten().collect()
+}
+
+/// Frames of RoCE v1 of all tags come to every socket of their address: one of them is served there.
+fn one_tag_an_address(
+    check: &mut Check<'_>,
+    place: &Place,
+    listeners: &[Option<Listener>],
+    otherwise: Roce,
+) {
+    let tag = |listener: &Listener| match listener.roce.unwrap_or(otherwise) {
+        Roce::V1 { vlan } if listener.provider != Provider::Verbs => Some(vlan),
+        _ => None,
+    };
+    for (index, listener) in listeners.iter().enumerate() {
+        let Some((listener, own)) = listener.as_ref().and_then(|one| Some((one, tag(one)?))) else {
+            continue;
+        };
+        let other = listeners[..index].iter().position(|other| {
+            let other = other
+                .as_ref()
+                .filter(|other| other.address == listener.address);
+            other.and_then(tag).is_some_and(|tag| tag != own)
+        });
+        if let Some(first) = other {
+            let first = check
+                .excerpt(&place.index(first).key("address"))
+                .reference();
+            let message = format!(
+                "{} has RoCE v1 with another VLAN already, by {first}",
+                listener.address
+            );
+            check
+                .wrong(&place.index(index).key("address"), message)
+                .help("give both the same vlan, or listen at another address of the interface");
+        }
+    }
 }
 
 /// Whether two listeners would be in each other's way.
@@ -69,12 +113,14 @@ fn listener(
     check: &mut Check<'_>,
     place: &Place,
     table: &ListenerTable,
-    default_provider: Provider,
+    defaults: Defaults,
     port_id: u16,
 ) -> Option<Listener> {
     let address = address(check, place, table.address.as_deref());
     let port = check.number(&place.key("port"), table.port, 1..=65535);
     let provider = target::named_provider(check, place, table.provider.as_deref());
+    let provider = provider.unwrap_or(defaults.provider);
+    let roce = roce(check, place, table, provider, defaults.roce);
     let traffic_class = traffic_class(check, place, table);
     let hop_limit = check.number(&place.key("hop_limit"), table.hop_limit, 1..=255);
     let pkey = pkey(check, &place.key("pkey"), table.pkey);
@@ -84,7 +130,8 @@ fn listener(
     Some(Listener {
         address: address?,
         port: port.map_or(PORT_DEFAULT, |port| port as u16),
-        provider: provider.unwrap_or(default_provider),
+        provider,
+        roce,
         traffic_class,
         hop_limit: hop_limit.map(|hops| hops as u8),
         pkey: pkey.unwrap_or_default(),
@@ -93,6 +140,30 @@ fn listener(
         port_id,
         ana,
     })
+}
+
+/// What is spoken there, where it is not what is spoken elsewhere in the target.
+fn roce(
+    check: &mut Check<'_>,
+    place: &Place,
+    table: &ListenerTable,
+    provider: Provider,
+    otherwise: Roce,
+) -> Option<Roce> {
+    let (version, vlan) = (table.roce.as_deref(), table.vlan);
+    let key = if version.is_some() { "roce" } else { "vlan" };
+    if version.is_none() && vlan.is_none() {
+        return None;
+    }
+    let own = target::roce(check, place, version, vlan, otherwise);
+    if provider == Provider::Verbs {
+        let message =
+            format!("\"{key}\" is of RoCE in user space, and this listener is an adapter's");
+        check.wrong(&place.key(key), message).help(
+            "leave it out: the type of a GID says what an adapter speaks; or provider = \"soft\"",
+        );
+    }
+    Some(own)
 }
 
 /// An address that hosts can connect to, or all of a family.

@@ -66,7 +66,11 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     // A listener can come by the socket.
     let may_be_none = control.socket != ControlSocket::Off && file.control.socket.is_some();
     let place = root.key("listener");
-    let listeners = listener::check(check, &place, &file.listener, provider, may_be_none);
+    let defaults = listener::Defaults {
+        provider,
+        roce: target.roce,
+    };
+    let listeners = listener::check(check, &place, &file.listener, defaults, may_be_none);
     let referrals = referral::check(check, &root.key("referral"), &file.referral);
     let mut groups = Groups::check(check, &root.key("host_group"), &file.host_group);
     let keys = keyring::check(check, &root.key("key"), &file.key);

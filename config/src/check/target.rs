@@ -3,12 +3,13 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use cairn_rdma::Roce;
 use nvme_proto::limits::{IO_QUEUE_ENTRIES_MAX, IO_QUEUES_MAX};
 use nvme_proto::wire::Nqn;
 
 use super::{Check, subsystem};
 use crate::config::{
-    Log, LogFormat, POLL_IDLE_DEFAULT_US, Provider, REACTORS_MAX, Reactors, Roce, Subsystem, Target,
+    Log, LogFormat, POLL_IDLE_DEFAULT_US, Provider, REACTORS_MAX, Reactors, Subsystem, Target,
 };
 use crate::file::{ReactorCount, TargetTable};
 use crate::place::Place;
@@ -70,7 +71,7 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &TargetTable) -
         queue_depth: queue_depth as u16,
         io_queues: io_queues as u16,
         discovery_nqn: discovery_nqn(check, place, table),
-        roce: roce(check, place, table),
+        roce: roce(check, place, table.roce.as_deref(), table.vlan, Roce::V2),
         congestion_control: congestion_control(check, place, table),
         log: log(check, place, table),
     }
@@ -110,15 +111,26 @@ pub(super) fn check_discovery_nqn(
     }
 }
 
-fn roce(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Roce {
-    let is_v1 = check.word(&place.key("roce"), table.roce.as_deref(), &ROCE_IS_V1);
-    let vlan = check.number(&place.key("vlan"), table.vlan, 0..=VID_MAX);
+/// What is spoken in user space. A table that names no version, and a tag, has the version of `otherwise`.
+pub(super) fn roce(
+    check: &mut Check<'_>,
+    place: &Place,
+    version: Option<&str>,
+    vlan: Option<i64>,
+    otherwise: Roce,
+) -> Roce {
+    let named = check.word(&place.key("roce"), version, &ROCE_IS_V1);
+    let is_v1 = match version {
+        Some(_) => named,
+        None => Some(matches!(otherwise, Roce::V1 { .. })),
+    };
+    let vlan = check.number(&place.key("vlan"), vlan, 0..=VID_MAX);
     if is_v1 == Some(true) {
         let vlan = vlan.map(|vid| vid as u16);
         return Roce::V1 { vlan };
     }
     // Of a word that is no version enough has been said.
-    if vlan.is_some() && (is_v1.is_some() || table.roce.is_none()) {
+    if vlan.is_some() && is_v1.is_some() {
         check
             .wrong(&place.key("vlan"), "RoCE v2 writes no tags of its own")
             .help(

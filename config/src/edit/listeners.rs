@@ -20,12 +20,33 @@ pub struct NewListener {
     pub port: u16,
     /// What speaks RDMA there.
     pub provider: Option<String>,
+    /// What is spoken in user space.
+    pub roce: Option<String>,
+    /// Its VLAN, where that writes tags.
+    pub vlan: Option<u16>,
     /// State of the way.
     pub ana: Option<String>,
     /// Partition.
     pub pkey: Option<u16>,
     /// PORTID; the lowest that is free if not given.
     pub port_id: Option<u16>,
+}
+
+impl NewListener {
+    /// One that is as the target is otherwise.
+    #[must_use]
+    pub fn at(address: IpAddr, port: u16) -> Self {
+        Self {
+            address,
+            port,
+            provider: None,
+            roce: None,
+            vlan: None,
+            ana: None,
+            pkey: None,
+            port_id: None,
+        }
+    }
 }
 
 impl Draft {
@@ -44,12 +65,20 @@ impl Draft {
         if new.port != PORT_DEFAULT {
             table["port"] = value(i64::from(new.port));
         }
-        for (key, text) in [("provider", &new.provider), ("ana", &new.ana)] {
+        for (key, text) in [
+            ("provider", &new.provider),
+            ("roce", &new.roce),
+            ("ana", &new.ana),
+        ] {
             if let Some(text) = text {
                 table[key] = value(text);
             }
         }
-        for (key, number) in [("pkey", new.pkey), ("port_id", new.port_id)] {
+        for (key, number) in [
+            ("vlan", new.vlan),
+            ("pkey", new.pkey),
+            ("port_id", new.port_id),
+        ] {
             if let Some(number) = number {
                 table[key] = value(i64::from(number));
             }

@@ -51,6 +51,7 @@ impl Responder {
                 address,
                 backlog: u32::from(PEERS),
                 pkey: PKey::DEFAULT,
+                roce: None,
             };
             let sink = Box::new(move |event| {
                 if let ListenerEvent::Request(request) = event {

@@ -144,6 +144,7 @@ fn main() {
         address,
         backlog: 4,
         pkey: PKey::DEFAULT,
+        roce: None,
     };
     let _listener = provider.listen(&options, sink).expect("to listen");
     let device = provider.device_for(address, None).expect("a device");

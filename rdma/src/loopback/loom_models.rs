@@ -22,6 +22,7 @@ fn connected() -> [(LoopbackEndpoint, QpId); 2] {
         address: at,
         backlog: 1,
         pkey: PKey::DEFAULT,
+        roce: None,
     };
     let sink = Box::new(move |event| tx.send(event).unwrap());
     let _listener = net.listen(&options, sink).unwrap();

@@ -47,6 +47,7 @@ fn an_unplugged_device_is_reported_to_each_owner() {
                 address: at,
                 backlog: 1,
                 pkey: PKey::DEFAULT,
+                roce: None,
             },
             sink,
         )

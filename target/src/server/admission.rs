@@ -81,7 +81,7 @@ impl Control {
                 place,
             }) => {
                 self.introduce_device(&request);
-                policy.priorities = self.priorities_at(policy.local, shared.provider);
+                policy.priorities = self.priorities_at(policy.local, shared.provider, listener);
                 let host = self.host_behind(&cm, &policy);
                 let marking = policy.choose(host.as_ref().map(Nqn::raw));
                 request.mark(marking);
@@ -152,9 +152,14 @@ impl Control {
 
     /// What is in the tags of packets from this address: RoCE v1's own, or the
     /// adapter's or the kernel's, if it is an address of a VLAN's interface.
-    fn priorities_at(&self, local: IpAddr, provider: &str) -> Option<Priorities> {
+    fn priorities_at(
+        &self,
+        local: IpAddr,
+        provider: &str,
+        listener: &cairn_config::Listener,
+    ) -> Option<Priorities> {
         let is_soft = provider == "soft";
-        match self.config.target.roce {
+        match listener.roce.unwrap_or(self.config.target.roce) {
             Roce::V1 { vlan: Some(_) } if is_soft => Some(Priorities::OF_LEVEL),
             _ => Priorities::of(&Live::machine(), local, !is_soft),
         }

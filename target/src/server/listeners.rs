@@ -42,8 +42,8 @@ impl OpenListener {
     pub(super) fn serves(&self, config: &cairn_config::Listener) -> bool {
         let own = &self.config;
         own.socket_address() == config.socket_address()
-            && (own.provider, own.backlog, own.pkey)
-                == (config.provider, config.backlog, config.pkey)
+            && (own.provider, own.roce, own.backlog, own.pkey)
+                == (config.provider, config.roce, config.backlog, config.pkey)
     }
 }
 
@@ -60,6 +60,7 @@ impl Control {
             address,
             backlog: config.backlog,
             pkey: config.pkey,
+            roce: config.roce,
         };
         let candidates = self.candidates(config)?;
         let mut failure = None;

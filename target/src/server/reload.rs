@@ -44,7 +44,7 @@ pub enum ReloadError {
     },
     /// A listener would become another one while it listens.
     #[error(
-        "the listener {address} listens already, and its provider, pkey and backlog cannot \
+        "the listener {address} listens already, and its provider, roce, vlan, pkey and backlog cannot \
          change: remove it, reload, then add it anew"
     )]
     ListenerChanged {

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_config::{AnaStates, Config, Nqn};
+use cairn_config::{AnaStates, Config, Nqn, Roce};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
@@ -92,6 +92,8 @@ pub(crate) struct Listening {
     pub(crate) address: SocketAddr,
     /// What speaks RDMA there.
     pub(crate) provider: &'static str,
+    /// What user space speaks there.
+    pub(crate) roce: Roce,
     /// The ANA state of each group, as configured.
     pub(crate) ana: AnaStates,
     /// Whether an administrator has sent its hosts away.
@@ -213,6 +215,7 @@ impl Control {
         let listeners = listeners.into_iter().map(|listener| Listening {
             address: listener.address(),
             provider: listener.shared.provider,
+            roce: listener.config.roce.unwrap_or(self.config.target.roce),
             ana: listener.config.ana,
             drained: listener.drained,
         });

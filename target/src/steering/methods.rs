@@ -416,12 +416,11 @@ impl Methods {
             ));
         }
         let new = NewListener {
-            address: at.address,
-            port: at.port.unwrap_or(PORT_DEFAULT),
             provider: at.provider,
+            roce: at.roce,
+            vlan: at.vlan,
             ana: at.ana,
-            pkey: None,
-            port_id: None,
+            ..NewListener::at(at.address, at.port.unwrap_or(PORT_DEFAULT))
         };
         self.change(Kind::Grows, move |stage| {
             stage.draft.add_listener(&new).map_err(of_edit)?;

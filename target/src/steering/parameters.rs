@@ -147,6 +147,8 @@ pub(super) struct ListenerAt {
     pub(super) address: IpAddr,
     pub(super) port: Option<u16>,
     pub(super) provider: Option<String>,
+    pub(super) roce: Option<String>,
+    pub(super) vlan: Option<u16>,
     pub(super) ana: Option<String>,
     pub(super) ana_group: Option<u32>,
 }

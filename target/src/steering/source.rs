@@ -80,12 +80,8 @@ impl Source {
         let mut draft = Draft::new("")?;
         for listener in &config.listeners {
             draft.add_listener(&NewListener {
-                address: listener.address,
-                port: listener.port,
-                provider: None,
-                ana: None,
                 pkey: self.flags.pkey.map(|pkey| pkey.bits()),
-                port_id: None,
+                ..NewListener::at(listener.address, listener.port)
             })?;
         }
         for subsystem in &config.subsystems {

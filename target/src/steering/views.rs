@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cairn_config::{Config, HostList, Nqn, Subsystem, ana_word};
+use cairn_config::{Config, HostList, Nqn, Roce, Subsystem, ana_word};
 use cairn_control::Error;
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -75,12 +75,19 @@ fn seconds(at: SystemTime) -> u64 {
 pub(super) fn listeners(picture: &Picture) -> Value {
     let listeners = picture.listeners.iter().map(|listener| {
         let (ana, groups) = cairn_config::ana_summary(&listener.ana);
+        let (version, vlan) = match (listener.provider, listener.roce) {
+            ("soft", Roce::V1 { vlan }) => (Some("v1"), vlan),
+            ("soft", Roce::V2) => (Some("v2"), None),
+            _ => (None, None),
+        };
         let groups = groups.into_iter();
         let groups = groups.map(|(group, state)| (group.to_string(), ana_word(state)));
         json!({
             "address": listener.address.ip(),
             "port": listener.address.port(),
             "provider": listener.provider,
+            "roce": version,
+            "vlan": vlan,
             "ana": ana_word(ana),
             "ana_groups": groups.collect::<BTreeMap<_, _>>(),
             "drained": listener.drained,

@@ -95,6 +95,7 @@ fn main() -> Result<ExitCode> {
                 address: at,
                 backlog: 8,
                 pkey: arguments.pkey,
+                roce: None,
             };
             let requests = AtomicU32::new(0);
             let sink = Box::new(move |event| {

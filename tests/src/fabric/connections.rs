@@ -153,6 +153,7 @@ fn taken_address_is_refused(setting: &Setting) -> Result<()> {
         address: pair.door.address(),
         backlog: 1,
         pkey: PKey::DEFAULT,
+        roce: None,
     };
     match setting.provider.listen(&options, Box::new(|_| ())) {
         Err(FabricError::AddressInUse { address }) => {

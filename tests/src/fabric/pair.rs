@@ -39,6 +39,7 @@ impl Door {
             address: SocketAddr::new(setting.ip, 0),
             backlog: 64,
             pkey,
+            roce: None,
         };
         let sink = Box::new(move |event| {
             // The door may have been dropped: then no receiver is left.

@@ -33,6 +33,7 @@ impl Fake {
             address: SocketAddr::new(place.target, 0),
             backlog: 16,
             pkey: PKey::DEFAULT,
+            roce: None,
         };
         let sink = Box::new(move |event| {
             if let ListenerEvent::Request(request) = event {

@@ -154,6 +154,7 @@ fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sen
         address: SocketAddr::new(cable.address(0), 4420),
         backlog: 8,
         pkey: PKey::DEFAULT,
+        roce: None,
     };
     let listener = provider.listen(&options, sink).unwrap();
     let device = provider.device_for(listener.local_addr(), None).unwrap();

@@ -3,11 +3,14 @@
 use std::net::SocketAddr;
 
 use cairn_initiator::{Host, HostError, HostOptions, discover};
-use cairn_roce::Soft;
+use cairn_roce::phy::Network;
+use cairn_roce::phy::packet::PacketSocket;
+use cairn_roce::{Soft, SoftOptions};
 use nvme_proto::wire::Nqn;
 use nvme_proto::wire::log::SubsystemType;
 use serde_json::{Value, json};
 
+use crate::pools::{first_byte, put};
 use crate::target::{NQN, Steered, until};
 
 const NEW: &str = "nqn.2016-06.io.spdk:cnode1";
@@ -201,4 +204,50 @@ fn a_command_sets_the_listeners_of_a_subsystem() {
     let none = json!({"nqn": NQN, "listeners": [format!("{}:4499", target.address)]});
     assert_eq!(target.refused("cairn_subsystem_set", none), -32602);
     assert_eq!(target.text(), before);
+}
+
+/// Two listeners at one address, with another port and the other RoCE: hosts of both use one disk.
+#[test]
+fn listeners_of_one_target_speak_both_versions_of_roce() {
+    if PacketSocket::sender(0).is_err() {
+        return cairn_skips::skip("RoCE v1 takes CAP_NET_RAW");
+    }
+    let target = Steered::start();
+    let address = target.address.to_string();
+    let add = |more: &[&str]| {
+        target.command(&[&["listener", "add", &address, "--port", "4421"], more].concat())
+    };
+    let said = add(&["--roce", "v2", "--vlan", "5"]);
+    assert!(!said.status.success(), "{said:?}");
+    let said = add(&["--roce", "v1"]);
+    assert!(said.status.success(), "{said:?}");
+    assert!(target.text().contains("port = 4421\nroce = \"v1\"\n"));
+    let v1 = Soft::new(SoftOptions {
+        network: Network::Ethernet { vlan: None },
+        ..SoftOptions::default()
+    });
+    let mut writer = Host::connect(&v1, options(&target, NQN, 4421)).unwrap();
+    let mut reader = connect(&target, NQN, 4420).unwrap();
+    put(&mut writer, 1, 0xA5);
+    assert_eq!(first_byte(&mut reader, 1), 0xA5);
+    // Each has its own way in: the version is no matter of the port alone.
+    let crossed = Host::connect(&v1, options(&target, NQN, 4420)).unwrap_err();
+    assert!(
+        crossed.to_string().contains("nothing listens there"),
+        "{crossed}"
+    );
+    assert!(connect(&target, NQN, 4421).is_err());
+    let listed = target.done("cairn_listener_list", json!({}));
+    assert_eq!(
+        (&listed[0]["roce"], &listed[1]["roce"]),
+        (&json!("v2"), &json!("v1"))
+    );
+    let changed = target.text().replace("roce = \"v1\"", "roce = \"v2\"");
+    std::fs::write(target.config(), changed).unwrap();
+    let refused = target
+        .call("cairn_reload", json!({}))
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("its provider, roce, vlan"), "{refused}");
+    assert_eq!(first_byte(&mut writer, 1), 0xA5);
 }

@@ -56,6 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             address: SocketAddr::new(ip, port),
             backlog: 4,
             pkey: PKey::DEFAULT,
+            roce: None,
         };
         let sink = Box::new(move |event| {
             let _ = sender.send(event);

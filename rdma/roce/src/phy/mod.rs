@@ -18,6 +18,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
+use cairn_rdma::Roce;
 use cairn_roce_proto::wire::icrc::Route;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use fault::{BadInlet, FaultOptions};
@@ -151,6 +152,26 @@ impl Network {
         match self.good() {
             Self::Wire(wire) => Ok(wire.path_mtu()),
             _ => interface::path_mtu_code(address),
+        }
+    }
+
+    /// What is on it.
+    #[must_use]
+    pub fn roce(&self) -> Roce {
+        match self.good() {
+            Self::Ethernet { vlan } => Roce::V1 { vlan: *vlan },
+            _ => Roce::V2,
+        }
+    }
+
+    /// This network, if that is on it; the system's otherwise, with the same faults.
+    #[must_use]
+    pub fn with(&self, roce: Roce) -> Self {
+        match (self, roce) {
+            (Self::Bad(network, faults), _) => Self::Bad(Box::new(network.with(roce)), *faults),
+            _ if self.roce() == roce => self.clone(),
+            (_, Roce::V1 { vlan }) => Self::Ethernet { vlan },
+            (_, Roce::V2) => Self::System,
         }
     }
 

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use cairn_rdma::{Access, Device, Endpoint, EndpointOptions, FabricError, Mapping, Region};
+use cairn_rdma::{Access, Device, Endpoint, EndpointOptions, FabricError, Mapping, Region, Roce};
 
 use super::endpoint::SoftEndpoint;
 use super::manager::ConnectionManager;
@@ -70,6 +70,16 @@ impl fmt::Debug for SoftDevice {
     }
 }
 
+/// The name of a device, with its RoCE where that is not the provider's own.
+fn name(address: IpAddr, roce: Roce, usual: Roce) -> String {
+    match roce {
+        _ if roce == usual => format!("soft-{address}"),
+        Roce::V1 { vlan: None } => format!("soft-{address}-v1"),
+        Roce::V1 { vlan: Some(vid) } => format!("soft-{address}-v1-vlan{vid}"),
+        Roce::V2 => format!("soft-{address}-v2"),
+    }
+}
+
 /// One of the loopback network's addresses.
 pub(super) fn loopback_address(entropy: &Entropy) -> IpAddr {
     let [_, b, c, d] = (entropy.draw() as u32).to_be_bytes();
@@ -80,14 +90,20 @@ impl SoftDevice {
     pub(super) fn open(
         shared: &Arc<Shared>,
         address: IpAddr,
+        roce: Roce,
         id: u64,
     ) -> Result<Arc<Self>, FabricError> {
-        let options = shared.options.clone();
+        let network = shared.options.network.with(roce);
+        let usual = shared.options.network.roce();
+        let options = SoftOptions {
+            network,
+            ..shared.options.clone()
+        };
         let inlet = options.network.first_inlet(address, INDEX_SHIFT);
         let inlet = inlet.map_err(|error| options.network.explain(address, error))?;
         let manager = Arc::new(ConnectionManager::new(&options, inlet)?);
         let device = Arc::new(Self {
-            name: format!("soft-{address}"),
+            name: name(address, roce, usual),
             id,
             address,
             regions: Arc::new(Regions::new(options.entropy.clone())),

@@ -10,7 +10,7 @@ use std::time::Instant;
 use cairn_rdma::log::Topic;
 use cairn_rdma::{
     ConnHandle, ConnRequest, Listener, ListenerEvent, Marked, Marking, PKey, PeerLimit,
-    PrivateData, Sink, peer_line,
+    PrivateData, Roce, Sink, peer_line,
 };
 
 use super::device::SoftDevice;
@@ -63,6 +63,7 @@ pub(super) struct SoftListener {
     /// Kept open as long as there is a listener.
     pub(super) _device: Arc<SoftDevice>,
     pub(super) address: SocketAddr,
+    pub(super) roce: Roce,
 }
 
 impl fmt::Debug for SoftListener {
@@ -79,7 +80,7 @@ impl Listener for SoftListener {
 
 impl Drop for SoftListener {
     fn drop(&mut self) {
-        lock(&self.shared.listeners).remove(&self.address);
+        lock(&self.shared.listeners).remove(&(self.address, self.roce));
     }
 }
 
@@ -143,7 +144,7 @@ pub(super) fn deliver(
     request: Box<Request>,
 ) {
     let manager = &device.manager;
-    let Some(listening) = shared.listener_at(request.local) else {
+    let Some(listening) = shared.listener_at(request.local, device.options.network.roce()) else {
         manager.reject(id, RejReason::InvalidServiceId, &[], &[]);
         return;
     };
@@ -153,7 +154,7 @@ pub(super) fn deliver(
     }
     // A path on which our packets would not fit; the info says which would
     // (IBTA 12.6.7.2, reason 26).
-    let network = &shared.options.network;
+    let network = &device.options.network;
     let fits = network.path_mtu_code(request.path.local).unwrap_or(1);
     if request.path_mtu > fits {
         manager.reject(id, RejReason::InvalidPathMtu, &[fits], &[]);

@@ -1,7 +1,7 @@
 //! The provider `soft`: RoCE v2 over UDP sockets, for any machine, and RoCE v1
 //! over packet sockets, for those that still need it.
 //!
-//! Each local IP address is a device, and has UDP port 4791, or the frames of
+//! Each local IP address is a device for each of the two that is spoken there, and has UDP port 4791, or the frames of
 //! RoCE v1, to itself: one socket for connection management, served by a thread
 //! that sleeps unless there is something to manage, and one for each endpoint,
 //! which the endpoint's own thread reads. The kernel hands each packet to the
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use cairn_rdma::{
-    Clock, Device, DeviceCounters, FabricError, ListenOptions, Listener, Provider, Sink,
+    Clock, Device, DeviceCounters, FabricError, ListenOptions, Listener, Provider, Roce, Sink,
 };
 
 use crate::phy::Network;
@@ -75,8 +75,8 @@ pub struct Soft {
 #[derive(Debug)]
 struct Shared {
     options: SoftOptions,
-    devices: Mutex<BTreeMap<IpAddr, Weak<SoftDevice>>>,
-    listeners: Mutex<HashMap<SocketAddr, Arc<ListenerState>>>,
+    devices: Mutex<BTreeMap<(IpAddr, Roce), Weak<SoftDevice>>>,
+    listeners: Mutex<HashMap<(SocketAddr, Roce), Arc<ListenerState>>>,
     next_device: AtomicU64,
 }
 
@@ -152,34 +152,38 @@ impl Soft {
 
 impl Shared {
     /// The device of `address`, opened if need be.
-    fn device_at(self: &Arc<Self>, address: IpAddr) -> Result<Arc<SoftDevice>, FabricError> {
+    fn device_at(
+        self: &Arc<Self>,
+        address: IpAddr,
+        roce: Roce,
+    ) -> Result<Arc<SoftDevice>, FabricError> {
         let mut devices = lock(&self.devices);
-        if let Some(device) = devices.get(&address).and_then(Weak::upgrade) {
+        if let Some(device) = devices.get(&(address, roce)).and_then(Weak::upgrade) {
             return Ok(device);
         }
         let id = self.next_device.fetch_add(1, Ordering::Relaxed);
-        let device = SoftDevice::open(self, address, id)?;
-        devices.insert(address, Arc::downgrade(&device));
+        let device = SoftDevice::open(self, address, roce, id)?;
+        devices.insert((address, roce), Arc::downgrade(&device));
         Ok(device)
     }
 
-    fn has_device(&self, address: IpAddr) -> bool {
+    fn has_device(&self, address: IpAddr, roce: Roce) -> bool {
         let devices = lock(&self.devices);
         devices
-            .get(&address)
+            .get(&(address, roce))
             .is_some_and(|device| device.strong_count() > 0)
     }
 
     /// The listener at `address`, or at its port on all addresses.
-    fn listener_at(&self, address: SocketAddr) -> Option<Arc<ListenerState>> {
+    fn listener_at(&self, address: SocketAddr, roce: Roce) -> Option<Arc<ListenerState>> {
         let listeners = lock(&self.listeners);
         let any: IpAddr = match address {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
         };
-        let exact = listeners.get(&address);
+        let exact = listeners.get(&(address, roce));
         exact
-            .or_else(|| listeners.get(&SocketAddr::new(any, address.port())))
+            .or_else(|| listeners.get(&(SocketAddr::new(any, address.port()), roce)))
             .cloned()
     }
 }
@@ -202,19 +206,21 @@ impl Provider for Soft {
         options: &ListenOptions,
         sink: Sink,
     ) -> Result<Box<dyn Listener>, FabricError> {
-        let device = self.shared.device_at(options.address.ip())?;
+        let own = self.shared.options.network.roce();
+        let roce = options.roce.unwrap_or(own);
+        let device = self.shared.device_at(options.address.ip(), roce)?;
         let mut listeners = lock(&self.shared.listeners);
         let mut address = options.address;
         if address.port() == 0 {
             let free = EPHEMERAL_PORTS
                 .map(|port| SocketAddr::new(address.ip(), port))
-                .find(|at| !listeners.contains_key(at));
+                .find(|at| !listeners.contains_key(&(*at, roce)));
             address = free.ok_or(FabricError::Limit {
                 what: "ports",
                 limit: EPHEMERAL_PORTS.count() as u64,
             })?;
         }
-        if listeners.contains_key(&address) {
+        if listeners.contains_key(&(address, roce)) {
             return Err(FabricError::AddressInUse { address });
         }
         let listening = Arc::new(ListenerState {
@@ -224,11 +230,12 @@ impl Provider for Soft {
             waiting: AtomicU32::new(0),
             peer_limit: Mutex::default(),
         });
-        listeners.insert(address, listening);
+        listeners.insert((address, roce), listening);
         Ok(Box::new(SoftListener {
             shared: Arc::clone(&self.shared),
             _device: device,
             address,
+            roce,
         }))
     }
 
@@ -237,12 +244,13 @@ impl Provider for Soft {
         remote: SocketAddr,
         local: Option<IpAddr>,
     ) -> Result<Arc<dyn Device>, FabricError> {
+        let roce = self.shared.options.network.roce();
         if let Some(local) = local {
-            return Ok(self.shared.device_at(local)?);
+            return Ok(self.shared.device_at(local, roce)?);
         }
         // A peer in this process: both ends on its device.
-        if self.shared.has_device(remote.ip()) {
-            return Ok(self.shared.device_at(remote.ip())?);
+        if self.shared.has_device(remote.ip(), roce) {
+            return Ok(self.shared.device_at(remote.ip(), roce)?);
         }
         if matches!(self.shared.options.network.good(), Network::Ethernet { .. }) {
             neighbour::solicit(remote.ip());
@@ -255,13 +263,12 @@ impl Provider for Soft {
         // itself: take one of the loopback network's other addresses.
         let same_machine = local == remote.ip() || local.is_loopback();
         if !same_machine || local.is_ipv6() {
-            return Ok(self.shared.device_at(local)?);
+            return Ok(self.shared.device_at(local, roce)?);
         }
         let mut result = Err(FabricError::Gone("loopback address"));
         for _ in 0..8 {
-            result = self
-                .shared
-                .device_at(device::loopback_address(&self.shared.options.entropy));
+            let address = device::loopback_address(&self.shared.options.entropy);
+            result = self.shared.device_at(address, roce);
             if result.is_ok() {
                 break;
             }

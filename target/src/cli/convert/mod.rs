@@ -94,6 +94,7 @@ impl Notes {
     fn of_listener(&mut self, what: &str, listener: &Listener) {
         let settings = [
             ("allowed_addresses", listener.allowed_addresses.is_some()),
+            ("roce", listener.roce.is_some()),
             ("tos", listener.traffic_class.is_some()),
             ("hop_limit", listener.hop_limit.is_some()),
             ("pkey", listener.pkey != PKey::default()),

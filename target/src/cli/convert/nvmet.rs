@@ -105,12 +105,8 @@ fn add_port(draft: &mut Draft, notes: &mut Notes, port: &Value) -> Option<Socket
     }
     let (address, service) = place(notes, &what, &port["addr"])?;
     let new = NewListener {
-        address,
-        port: service,
-        provider: None,
-        ana: None,
-        pkey: None,
         port_id: u16::try_from(number_of).ok().filter(|id| *id != 0),
+        ..NewListener::at(address, service)
     };
     notes.made(draft.add_listener(&new));
     for group in array(&port["ana_groups"]) {

@@ -384,14 +384,7 @@ impl Import {
         let Some((address, port)) = self.place(&what, at) else {
             return;
         };
-        let new = NewListener {
-            address,
-            port,
-            provider: None,
-            ana: None,
-            pkey: None,
-            port_id: None,
-        };
+        let new = NewListener::at(address, port);
         let at = SocketAddr::new(address, port);
         // The same one may lead to several subsystems.
         if !self.listeners.contains(&at) {

@@ -183,6 +183,12 @@ pub(crate) enum ListenerAction {
         /// The RDMA provider there
         #[arg(long, value_name = "auto|verbs|soft")]
         provider: Option<String>,
+        /// What is spoken there in user space; as in the rest of the target if not given
+        #[arg(long, value_name = "v1|v2")]
+        roce: Option<String>,
+        /// VID of the tag that RoCE v1 writes there
+        #[arg(long, value_name = "VID")]
+        vlan: Option<u16>,
         /// The ANA state of its paths
         #[arg(long, value_name = "STATE")]
         ana: Option<String>,

@@ -178,6 +178,8 @@ const LISTENERS: Look = Look::Rows(&[
     ("ADDRESS", "address"),
     ("PORT", "port"),
     ("PROVIDER", "provider"),
+    ("ROCE", "roce"),
+    ("VLAN", "vlan"),
     ("ANA", "ana"),
     ("ANA GROUPS", "ana_groups"),
     ("DRAINED", "drained"),
@@ -463,11 +465,14 @@ fn of_listener(action: &ListenerAction) -> Asked<'_> {
             address,
             port,
             provider,
+            roce,
+            vlan,
             ana,
             at,
         } => {
             let params = json!({
-                "address": address, "port": port, "provider": provider, "ana": ana,
+                "address": address, "port": port, "provider": provider, "roce": roce, "vlan": vlan,
+                "ana": ana,
             });
             Asked::deed(at, "cairn_listener_add", params)
         }

@@ -59,14 +59,7 @@ impl Methods {
         match method {
             "nvmf_subsystem_add_listener" => {
                 // One that is there may be an option of the command line, not the file's.
-                let new = (!all.contains(&at)).then_some(NewListener {
-                    address,
-                    port,
-                    provider: None,
-                    ana: None,
-                    pkey: None,
-                    port_id: None,
-                });
+                let new = (!all.contains(&at)).then_some(NewListener::at(address, port));
                 // What a new one has anyway.
                 let state = state.filter(|state| new.is_none() || *state != "optimized");
                 self.change(Kind::Grows, move |stage| {
