@@ -42,6 +42,9 @@ fn malloc() -> Value {
 fn recorded_exchanges_have_their_answers() {
     let mut target = Steered::start();
     build(&target);
+    // Each namespace has a disk to itself.
+    let again = json!({"nqn": NQN, "namespace": {"bdev_name": "Malloc0"}});
+    assert_eq!(target.refused("nvmf_subsystem_add_ns", again), -32602);
     // What was built is there after a crash.
     target.crash();
     views_show_it(&target);

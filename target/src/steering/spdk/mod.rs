@@ -278,6 +278,12 @@ impl Methods {
                 let message = format!("Invalid parameters: no bdev {}", namespace.bdev_name);
                 return Err(Error::invalid(message));
             };
+            // As in SPDK, where a namespace claims its disk. Memory would otherwise be another disk each time.
+            if !stage.draft.named(&namespace.bdev_name).is_empty() {
+                let name = &namespace.bdev_name;
+                let message = format!("Invalid parameters: bdev {name} is a namespace already");
+                return Err(Error::invalid(message));
+            }
             let new = NewNamespace {
                 nsid: namespace.nsid.filter(|nsid| *nsid != 0),
                 name: Some(namespace.bdev_name.clone()),
