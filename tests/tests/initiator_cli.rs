@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         .into_iter()
         .map(|(name, help)| Trial::test(format!("example::{name}"), move || examples(&name, &help)))
         .collect();
-    let others: [(&str, Test); 7] = [
+    let others: [(&str, Test); 9] = [
         ("the_guides_first_commands", guide),
         ("an_interrupted_benchmark_reports", interrupt),
         ("one_of_two_paths_dies_under_a_benchmark", two_paths),
@@ -47,6 +47,8 @@ fn main() -> ExitCode {
         ("a_job_file_of_fio_runs", job_file),
         ("what_destroys_data_asks_first", asks_first),
         ("members_of_a_partition_get_in", partition),
+        ("a_list_of_nothing_says_why", nothing_listed),
+        ("bash_loads_the_completions", completions),
     ];
     trials.extend(others.map(|(name, test)| Trial::test(name, test)));
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
@@ -496,5 +498,49 @@ fn asks_first() -> Result<(), Failed> {
             .1
             .contains("a key of fio that this benchmark")
     );
+    bench.stop()
+}
+
+fn nothing_listed() -> Result<(), Failed> {
+    let empty = format!("{NQN}-empty");
+    let bench = Bench::new_as(&format!(
+        "\n[[subsystem]]\nnqn = \"{empty}\"\nallow_any_host = true\n"
+    ));
+    let line = |nqn: &str| format!("cairn-initiator list -a {EXAMPLE_ADDRESS} -n {nqn}");
+    let output = bench.run(&line(&empty));
+    let (stdout, stderr) = texts(&output);
+    assert!(output.status.success(), "{stdout}\n{stderr}");
+    assert!(
+        stderr.starts_with("note: this host, nqn.")
+            && stderr.contains(&format!("sees no namespace of {empty}: ")),
+        "{stderr}"
+    );
+    let (_, stderr) = texts(&bench.run(&line(NQN)));
+    assert_eq!(stderr, "");
+    bench.stop()
+}
+
+fn completions() -> Result<(), Failed> {
+    let bench = Bench::new();
+    for program in ["cairn-target", "cairn-initiator"] {
+        let load = format!(
+            "set -eu; {program} completions bash > completions; bash -n completions; . ./completions; \
+             complete -p {program}"
+        );
+        let said = bench.succeed(&load)?;
+        assert!(said.contains(" -F "), "{said}");
+        // What bash does when the word `li` is to be completed.
+        let words = format!(
+            "{program} completions bash > completions; . ./completions; COMP_WORDS=({program} li); \
+             COMP_CWORD=1; $(complete -p {program} | sed 's/.* -F \\([^ ]*\\).*/\\1/') {program} li {program}; \
+             echo ${{COMPREPLY[@]}}"
+        );
+        let said = bench.succeed(&words)?;
+        let wanted = match program {
+            "cairn-target" => "limit",
+            _ => "list",
+        };
+        assert!(said.split_whitespace().any(|word| word == wanted), "{said}");
+    }
     bench.stop()
 }

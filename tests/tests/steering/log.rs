@@ -1,5 +1,14 @@
 //! What is logged, changed while the target runs.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::ptr;
+
+use cairn_tests::harness::own_loopback_address;
+use cairn_tests::process::program;
+use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::json;
 
 use crate::target::Steered;
@@ -58,4 +67,66 @@ fn a_stream_that_is_not_the_journals_has_none() {
     let log = target.log();
     assert!(log.contains("the new configuration is refused"), "{log}");
     assert!(!log.contains('<'), "{log}");
+}
+
+#[test]
+fn a_terminal_has_colors_unless_they_are_refused() {
+    let log = logged_to_a_terminal("");
+    assert!(log.contains("there is no subsystem"), "{log}");
+    assert!(log.contains('\x1b'), "{log}");
+    let log = logged_to_a_terminal("1");
+    assert!(log.contains("there is no subsystem"), "{log}");
+    assert!(!log.contains('\x1b'), "{log:?}");
+}
+
+/// What a target without subsystems logs as it starts.
+fn logged_to_a_terminal(no_color: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("target.toml");
+    let listener = format!("[[listener]]\naddress = \"{}\"\n", own_loopback_address());
+    std::fs::write(
+        &config,
+        format!("[target]\nreactors = 1\nprovider = \"soft\"\n\n{listener}"),
+    )
+    .unwrap();
+    let (mut screen, terminal) = terminal();
+    let mut child = Command::new(program("cairn-target-process"))
+        .args(["serve", "--log", "warn", "--config"])
+        .arg(&config)
+        .env("NO_COLOR", no_color)
+        .stdout(Stdio::piped())
+        .stderr(terminal)
+        .spawn()
+        .unwrap();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let is_ready = stdout
+        .lines()
+        .map_while(Result::ok)
+        .any(|line| line == "ready");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut log = Vec::new();
+    // A terminal that no program has open ends by an error (EIO).
+    let _ = screen.read_to_end(&mut log);
+    let log = String::from_utf8(log).unwrap();
+    assert!(is_ready, "{log}");
+    log
+}
+
+/// A new terminal: what shows it, and what programs write to.
+fn terminal() -> (File, OwnedFd) {
+    let (mut screen, mut terminal) = (-1, -1);
+    let failed = {
+        let (name, settings, size) = (ptr::null_mut(), ptr::null(), ptr::null());
+        // SAFETY: both descriptors are written before it returns; what is null is not wanted.
+        unsafe { libc::openpty(&raw mut screen, &raw mut terminal, name, settings, size) }
+    };
+    assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: descriptors that were just made have no other owner.
+    let (screen, terminal) = unsafe { (File::from_raw_fd(screen), OwnedFd::from_raw_fd(terminal)) };
+    // The screen ends with the last program that has the terminal.
+    for end in [screen.as_fd(), terminal.as_fd()] {
+        fcntl_setfd(end, FdFlags::CLOEXEC).unwrap();
+    }
+    (screen, terminal)
 }
