@@ -13,6 +13,7 @@ mod pictures;
 mod results;
 mod sanitize;
 mod soak;
+mod spdk_client;
 mod test;
 mod times;
 mod vm;
@@ -52,6 +53,8 @@ enum Chore {
     Sanitize(sanitize::Args),
     /// Disturb targets, hosts and disks at random for hours, and check that nothing is lost or left
     Soak(soak::Args),
+    /// Fetch SPDK's own client into the cache, and print its folder
+    SpdkClient,
     /// Run the tests, also against a real kernel; the last line sums them up
     Test(test::Args),
     /// Test cairn-target with a real Linux kernel (rdma_rxe, nvme-rdma, nvme-cli, fio) in QEMU
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Chore::Pictures => pictures::run().map(|()| ExitCode::SUCCESS),
         Chore::Sanitize(args) => sanitize::run(&args),
         Chore::Soak(args) => soak::run(&args),
+        Chore::SpdkClient => spdk_client::run(),
         Chore::Test(args) => test::run(&args),
         Chore::Vm(args) => vm::run(&args),
     };

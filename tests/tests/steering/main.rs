@@ -18,6 +18,8 @@ mod pools;
 mod pools_faults;
 mod pools_many;
 mod spdk;
+mod spdk_client;
+mod spdk_client_methods;
 mod spdk_loaded;
 mod spdk_saved;
 mod spdk_shown;

@@ -1,17 +1,12 @@
 //! Exchanges by SPDK's names: what its clients send, and what they read.
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::process::Command;
-
-use cairn_initiator::{Host, Secret};
+use cairn_initiator::Host;
 use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered};
 
 /// Each field of `wanted` is in `found`, with its value.
-fn includes(found: &Value, wanted: &Value) -> bool {
+pub(crate) fn includes(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => wanted
             .iter()
@@ -27,8 +22,8 @@ fn includes(found: &Value, wanted: &Value) -> bool {
     }
 }
 
-const NEW: &str = "nqn.2016-06.io.spdk:cnode1";
-const HOST: &str = "nqn.2016-06.io.spdk:host1";
+pub(crate) const NEW: &str = "nqn.2016-06.io.spdk:cnode1";
+pub(crate) const HOST: &str = "nqn.2016-06.io.spdk:host1";
 
 fn listener(target: &Steered) -> Value {
     json!({"trtype": "RDMA", "adrfam": "IPv4", "traddr": target.address, "trsvcid": "4420"})
@@ -356,132 +351,4 @@ fn requests_of_the_command_line_are_carried_out() {
     let wanted =
         json!({"nqn": NEW, "hosts": [{"nqn": HOST}], "namespaces": [{"bdev_name": "Aio0"}]});
     assert!(includes(&shown[0], &wanted), "{shown:#}");
-}
-
-/// SPDK's own command line, if `SPDK_PYTHON` names the folder of its package.
-#[test]
-fn spdks_own_command_line_builds_a_subsystem() {
-    let Some(python) = std::env::var_os("SPDK_PYTHON") else {
-        cairn_skips::skip("SPDK_PYTHON names no folder with SPDK's Python package");
-        return;
-    };
-    let target = Steered::start();
-    let disk = target.folder.path().join("one.img");
-    std::fs::write(&disk, [0; 65536]).unwrap();
-    let (disk, address) = (disk.display().to_string(), target.address.to_string());
-    let at = ["-t", "rdma", "-f", "ipv4", "-a", &address, "-s", "4421"];
-    let with_address = |first: &[&str]| {
-        [first, &at]
-            .concat()
-            .iter()
-            .map(|arg| (*arg).to_owned())
-            .collect()
-    };
-    let line = |words: &str| words.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let lines: Vec<Vec<String>> = vec![
-        line("nvmf_create_transport -t RDMA"),
-        line(&format!("bdev_aio_create {disk} Aio0 512")),
-        line("bdev_malloc_create -b Malloc0 1 512"),
-        line("bdev_null_create Null0 1 512"),
-        line(&format!("nvmf_create_subsystem {NEW} -s SPDK1 -m 32")),
-        line(&format!("nvmf_subsystem_add_ns {NEW} Aio0")),
-        line(&format!("nvmf_subsystem_add_ns {NEW} Malloc0")),
-        line(&format!("nvmf_subsystem_add_host {NEW} {HOST}")),
-        with_address(&["nvmf_subsystem_add_listener", NEW]),
-        with_address(&["nvmf_discovery_add_referral"]),
-        line("bdev_get_bdevs"),
-        line("bdev_get_iostat"),
-        line("nvmf_get_subsystems"),
-        line(&format!("nvmf_subsystem_get_listeners {NEW}")),
-        line("nvmf_get_transports --trtype RDMA"),
-        line("nvmf_get_stats"),
-        line(&format!("nvmf_subsystem_get_controllers {NEW}")),
-        line(&format!("nvmf_subsystem_get_qpairs {NEW}")),
-        line("framework_get_reactors"),
-        line("framework_get_scheduler"),
-        line("framework_get_pci_devices"),
-        line("save_config"),
-        line(&format!("nvmf_subsystem_remove_ns {NEW} 2")),
-        line("bdev_malloc_delete Malloc0"),
-    ];
-    for words in lines {
-        let output = Command::new("python3")
-            .args(["-m", "spdk.spdk_rpc", "-s"])
-            .arg(target.socket())
-            .args(&words)
-            .env("PYTHONPATH", &python)
-            .output()
-            .unwrap();
-        let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{words:?}: {error}{said}");
-    }
-    let shown = target.done("nvmf_get_subsystems", json!({"nqn": NEW}));
-    let wanted =
-        json!({"nqn": NEW, "hosts": [{"nqn": HOST}], "namespaces": [{"bdev_name": "Aio0"}]});
-    assert!(includes(&shown[0], &wanted), "{shown:#}");
-}
-
-/// SPDK's own client, if `SPDK_PYTHON` names the folder of its package.
-#[test]
-fn spdks_own_client_builds_a_subsystem() {
-    let Some(python) = std::env::var_os("SPDK_PYTHON") else {
-        cairn_skips::skip("SPDK_PYTHON names no folder with SPDK's Python package");
-        return;
-    };
-    let target = Steered::start();
-    let key = target.folder.path().join("key");
-    let options = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&key);
-    let secret = Secret::generate(32, None, &mut |bytes| bytes.fill(1));
-    options
-        .unwrap()
-        .write_all(secret.to_text().as_bytes())
-        .unwrap();
-    let script = format!(
-        "from spdk.rpc.client import JSONRPCClient\n\
-         c = JSONRPCClient('{}')\n\
-         assert 'nvmf_get_subsystems' in c.rpc_get_methods()\n\
-         assert c.bdev_malloc_create(num_blocks=2048, block_size=512, name='Malloc0') == 'Malloc0'\n\
-         nqn = 'nqn.2016-06.io.spdk:cnode1'\n\
-         assert c.nvmf_create_subsystem(nqn=nqn, allow_any_host=True)\n\
-         assert c.nvmf_subsystem_add_ns(nqn=nqn, namespace=dict(bdev_name='Malloc0')) == 1\n\
-         assert c.nvmf_get_subsystems(nqn=nqn)[0]['namespaces'][0]['name'] == 'Malloc0'\n\
-         import io\n\
-         from spdk.rpc.config import load_config, save_config\n\
-         saved = io.StringIO()\n\
-         save_config(c, saved)\n\
-         assert c.nvmf_delete_subsystem(nqn=nqn)\n\
-         assert c.nvmf_delete_subsystem(nqn='{NQN}')\n\
-         assert c.bdev_malloc_delete(name='Malloc0')\n\
-         saved.seek(0)\n\
-         load_config(c, saved)\n\
-         assert c.nvmf_get_subsystems(nqn=nqn)[0]['namespaces'][0]['name'] == 'Malloc0'\n\
-         assert c.bdev_get_iostat(names=['Malloc0'])['bdevs'][0]['num_read_ops'] == 0\n\
-         host = 'nqn.2016-06.io.spdk:host1'\n\
-         assert c.nvmf_subsystem_allow_any_host(nqn=nqn, allow_any_host=False)\n\
-         for name in ('one', 'two'): assert c.keyring_file_add_key(name=name, path='{}')\n\
-         assert c.nvmf_subsystem_add_host(nqn=nqn, host=host, dhchap_key='one')\n\
-         assert c.nvmf_subsystem_set_keys(nqn=nqn, host=host, dhchap_key='two', dhchap_ctrlr_key='one')\n\
-         shown = c.nvmf_get_subsystems(nqn=nqn)[0]['hosts'][0]\n\
-         assert (shown['dhchap_key'], shown['dhchap_ctrlr_key']) == ('two', 'one')\n\
-         assert c.keyring_file_remove_key(name='two')\n\
-         assert [key['removed'] for key in c.keyring_get_keys()] == [False, True]\n\
-         assert c.bdev_null_create(name='Null0', num_blocks=2048, block_size=512) == 'Null0'\n\
-         assert c.bdev_null_resize(name='Null0', new_size=2)\n\
-         assert 'bdev_register' in c.notify_get_types()\n\
-         assert c.notify_get_notifications(id=0)[-1]['ctx'] == 'Null0'\n",
-        target.socket().display(),
-        key.display(),
-    );
-    let output = Command::new("python3")
-        .args(["-c", &script])
-        .env("PYTHONPATH", python)
-        .output()
-        .unwrap();
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{error}");
 }

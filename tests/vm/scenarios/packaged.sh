@@ -1,6 +1,6 @@
 #!/bin/bash
 # The .deb under systemd: apt installs it, SPDK's client builds the export, a reboot and an upgrade keep it, a purge leaves nothing.
-# vm: systemd packages programs=cairn-target,cairn-initiator disk=256M nvme=512 timeout=900
+# vm: systemd packages spdk-client programs=cairn-target,cairn-initiator disk=256M nvme=512 timeout=900
 #
 # CLIENTS, 20 if not set, is how many add and remove namespaces at once.
 
@@ -62,6 +62,7 @@ build_export() {
     spdk_rpc nvmf_subsystem_add_listener "$(jq -n --arg nqn "$NQN" --argjson at "$listen" \
         '{nqn: $nqn, secure_channel: false, listen_address: $at}')" \
         "$NQN" -t rdma -f ipv4 -a "$FABRIC_ADDR" -s "$PORT"
+    spdk_rpc_run
 }
 
 first_boot() {
@@ -78,6 +79,7 @@ first_boot() {
     printf '[target]\nprovider = "%s"\n\n[control]\nsocket = "%s"\n' "$TARGET_PROVIDER" "$CONTROL_SOCKET" > "$CONFIG"
     chown cairn: "$CONFIG"
     systemctl enable --now "$UNIT"
+    say "the client is $(spdk_client)"
     build_export /srv/disks/one.img /dev/vdb
     cat "$CONFIG"
     assert_unit "is" is-active active

@@ -14,6 +14,9 @@ const FIO_VARIABLE: &str = "CAIRN_FIO";
 /// The same of disks under fault, which only root can mount.
 const FUSE_VARIABLE: &str = "CAIRN_FUSE";
 
+/// The folder of SPDK's client, for the tests that run it.
+const SPDK_VARIABLE: &str = "SPDK_PYTHON";
+
 /// What a quick run leaves out: tests that take more than some seconds each.
 const LONG_TESTS: &str = "not (binary(simulation) and package(cairn-tests)) \
      and not binary(faults) and not binary(multipath) and not binary(namespaces) \
@@ -169,6 +172,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         skips.note(Step::cargo("tests, soft", soft).with_env("CAIRN_TEST_PROVIDER", "soft")),
         Step::cargo("costs", costs).with_arguments(without_attackers),
         skips.note(ceph_tests(tools)),
+        skips.note(spdk_tests(tools)),
         skips.note(Step::cargo("packages", packages)),
         // A few rounds of what `cargo xtask soak` does for hours.
         own_chore("soak, short", "soak --short --seconds 40")?
@@ -202,6 +206,26 @@ fn ceph_tests(tools: &Tools) -> Step {
         "test --workspace --lib --test ceph --test images --locked --no-fail-fast -- \
          --include-ignored an_image no_write_is_lost what_an_administrator",
     )
+}
+
+fn spdk_tests(tools: &Tools) -> Step {
+    const NAME: &str = "tests, SPDK";
+    let step = if tools.nextest {
+        Step::cargo(
+            NAME,
+            "nextest run --workspace --test steering --run-ignored only --locked",
+        )
+    } else {
+        Step::cargo(
+            NAME,
+            "test --workspace --test steering --locked -- --ignored",
+        )
+    };
+    match &tools.spdk_client {
+        Some(folder) => step.with_env(SPDK_VARIABLE, &folder.to_string_lossy()),
+        // Each of them records a skip.
+        None => step,
+    }
 }
 
 /// Another of this program's chores.

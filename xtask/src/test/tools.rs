@@ -1,6 +1,7 @@
 //! The tools that the steps need. What is missing is installed: the components of Rust's own
-//! tool chain, packages, and cargo-deny into a cache of ours.
+//! tool chain, packages, and cargo-deny and SPDK's client into a cache of ours.
 
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Result, ensure};
@@ -8,6 +9,7 @@ use anyhow::{Result, ensure};
 use super::plan::Extent;
 use super::step::{Step, WORKSPACE, cargo};
 use crate::cache::{Tool, cached_tool, succeeds};
+use crate::spdk_client;
 use crate::vm::host;
 
 /// The cargo-deny whose findings are the judge, so that a new one does not
@@ -28,6 +30,8 @@ const PACKAGES_OF_REST: [&str; 3] = ["valgrind", "rpm", "runc"];
 pub(super) struct Tools {
     /// Whether cargo-nextest is installed. `cargo test` does as well, only slower.
     pub(super) nextest: bool,
+    /// The folder of SPDK's own client, if it is available.
+    pub(super) spdk_client: Option<PathBuf>,
 }
 
 /// Finds what a run needs, and installs what is missing. All packages come now: two lanes that
@@ -51,8 +55,18 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
         // Its tests record a skip each.
         eprintln!("without Ceph, whose tests will be skipped: {error:#}");
     }
+    if extent.has_rest() && !spdk_client::has_pip() {
+        // Where apt cannot install it, the error below says what is missing.
+        let _ = host::require_programs(&spdk_client::PROGRAMS);
+    }
+    let spdk_client = extent.has_rest().then(spdk_client::fetch);
+    if let Some(Err(error)) = &spdk_client {
+        // The same.
+        eprintln!("without SPDK's client, whose tests will be skipped: {error:#}");
+    }
     Ok(Tools {
         nextest: cargo_has("nextest"),
+        spdk_client: spdk_client.and_then(Result::ok),
     })
 }
 

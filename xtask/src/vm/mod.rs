@@ -82,8 +82,8 @@ pub(crate) struct Args {
     /// An SPDK build tree for the guest's processor: `bench` measures its RDMA target, too
     #[arg(long, value_name = "DIR")]
     spdk: Option<PathBuf>,
-    /// A folder with SPDK's Python package (`pip download spdk`, unpacked): `packaged` builds its subsystem by
-    /// rpc.py, in place of requests that were recorded
+    /// A folder with SPDK's Python package (`pip download spdk`, unpacked), whose rpc.py builds the subsystem of
+    /// `packaged`; if none is given, the one that `cargo xtask spdk-client` fetches
     #[arg(long, value_name = "DIR")]
     spdk_client: Option<PathBuf>,
     /// Use the programs as they were last built
@@ -191,7 +191,10 @@ fn prepare(args: &Args, tree: &Tree, scenarios: &[&Scenario], with_booted: bool)
                 Some(folder) => spdk::stage(folder, &tree.programs()),
                 None => Ok(()),
             })
-            .and_then(|()| spdk::stage_client(args.spdk_client.as_deref(), &tree.programs()));
+            .and_then(|()| {
+                let client = spdk::client(args.spdk_client.as_deref(), scenarios);
+                spdk::stage_client(client.as_deref(), &tree.programs())
+            });
         let lab = lab.join().expect("building the lab does not panic");
         staged.and(lab)
     })

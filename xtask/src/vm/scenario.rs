@@ -19,6 +19,8 @@ pub(crate) struct Scenario {
     programs: Vec<Program>,
     /// Whether it installs our packages, which it finds in its folder.
     pub(crate) packages: bool,
+    /// Whether it runs SPDK's own client.
+    pub(crate) spdk_client: bool,
     /// Whether people are meant to watch it.
     pub(crate) live: bool,
     /// Whether it runs only when it is named: it measures, and has nothing to pass or fail.
@@ -209,6 +211,7 @@ impl Scenario {
             options: Options::plain(),
             programs: Vec::new(),
             packages: false,
+            spdk_client: false,
             live: false,
             by_name: false,
             main: false,
@@ -242,6 +245,7 @@ impl Scenario {
                 self.options.network = Network::Tap { beside };
             }
             None if option == "packages" => self.packages = true,
+            None if option == "spdk-client" => self.spdk_client = true,
             None if option == "systemd" => self.options.systemd = true,
             None if option == "counted" => self.options.counted = true,
             None if option == "live" => self.live = true,
@@ -250,7 +254,7 @@ impl Scenario {
             _ => bail!(
                 "unknown option {option:?}: mem=SIZE, disk=SIZE, disk-physical=BYTES, \
                  nvme=NAMESPACE,NAMESPACE, timeout=SECONDS, programs=NAME,NAME, examples=NAME,NAME, tests=PACKAGE,PACKAGE, \
-                 network=tap, packages, systemd, counted, live, by-name and main are known"
+                 network=tap, packages, spdk-client, systemd, counted, live, by-name and main are known"
             ),
         }
         Ok(())
@@ -359,7 +363,7 @@ mod tests {
     #[test]
     fn a_header_describes_scenario_and_machine() {
         let text = "#!/bin/bash\n# Shows a thing.\n# More words.\n# vm: disk=1G disk-physical=4096 timeout=60 live\n\
-                    # vm: programs=a,b examples=c tests=d network=tap packages systemd counted nvme=512,zoned\n\n\
+                    # vm: programs=a,b examples=c tests=d network=tap packages spdk-client systemd counted nvme=512,zoned\n\n\
                     # vm: mem=9G\n";
         let scenario = Scenario::parse("x".into(), text).unwrap();
         assert_eq!(scenario.summary, "Shows a thing.");
@@ -374,7 +378,8 @@ mod tests {
             counted: true,
         };
         assert_eq!(scenario.options, expected);
-        assert!(scenario.live && scenario.packages && !scenario.options.are_plain());
+        assert!(scenario.live && scenario.packages && scenario.spdk_client);
+        assert!(!scenario.options.are_plain());
         assert!(
             Scenario::parse("x".into(), "# Shows.\n# vm: timeout=9")
                 .unwrap()

@@ -1,13 +1,15 @@
 //! SPDK's target, for the guest: from a build tree, with the libraries that the guest may lack.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
 use super::process;
+use super::scenario::Scenario;
 use super::tree::create_dir;
+use crate::spdk_client::{self, CLIENT};
 
 /// How to get a tree that fits.
 const HOW_TO_BUILD: &str = "\
@@ -54,6 +56,25 @@ pub(super) fn stage(build_tree: &Path, programs: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The folder of SPDK's Python package: the given one, or ours if a scenario runs it and it is available.
+pub(super) fn client(given: Option<&Path>, scenarios: &[&Scenario]) -> Option<PathBuf> {
+    if let Some(folder) = given {
+        return Some(folder.to_path_buf());
+    }
+    let scenario = scenarios.iter().find(|scenario| scenario.spdk_client)?;
+    match spdk_client::fetch() {
+        Ok(folder) => Some(folder),
+        Err(error) => {
+            // The same words that nextest has for a test that it leaves out.
+            println!(
+                "SKIP [        ] vm {}: SPDK's client, in whose place recorded requests are sent: {error:#}",
+                scenario.name
+            );
+            None
+        }
+    }
+}
+
 /// Puts SPDK's Python package beside our programs, or takes away that of a former run.
 pub(super) fn stage_client(package: Option<&Path>, programs: &Path) -> Result<()> {
     let folder = programs.join("spdk-client");
@@ -65,8 +86,8 @@ pub(super) fn stage_client(package: Option<&Path>, programs: &Path) -> Result<()
         return Ok(());
     };
     ensure!(
-        package.join("spdk/rpc/client.py").is_file(),
-        "{} has no folder spdk of SPDK's Python package: pip download --no-deps spdk, and unpack the wheel there",
+        package.join(CLIENT).is_file(),
+        "{} has no folder spdk of SPDK's Python package: leave --spdk-client out, and it is fetched, or unpack the wheel of pip download --no-deps spdk there",
         package.display()
     );
     create_dir(&folder)?;
