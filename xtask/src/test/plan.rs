@@ -182,6 +182,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         own_chore("loom", "loom")?,
         own_chore("miri", "miri")?,
         skips.note(own_chore("sanitize, addr.", "sanitize address")?),
+        own_chore("sanitize, thr.", "sanitize thread")?,
         // The measuring works, whatever it measures: it checks its results itself.
         own_chore(
             "benchmark",

@@ -49,7 +49,7 @@ impl Step {
     }
 
     /// With arguments that hold spaces.
-    pub(super) fn with_arguments<const N: usize>(mut self, arguments: [&str; N]) -> Self {
+    pub(crate) fn with_arguments<const N: usize>(mut self, arguments: [&str; N]) -> Self {
         self.command.args(arguments);
         self
     }

@@ -1,6 +1,10 @@
 //! Two reactors at work while hosts come and go, the configuration changes and the metrics are
 //! read: all threads of a target meet. `cargo xtask sanitize thread` watches them for data races.
 
+//!
+//! A package of its own: a sanitizer compiles all that the test needs anew, and nothing else.
+#![cfg(test)]
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
