@@ -16,10 +16,19 @@ use crate::wake::Wake;
 /// change together, under the lock: what its owner sees of one holds for the others.
 #[derive(Debug)]
 pub struct Mailbox<T> {
-    waiting: Mutex<VecDeque<T>>,
+    waiting: Mutex<Waiting<T>>,
     /// Saves the lock when there is nothing, which is nearly always.
     full: AtomicBool,
     wake: Wake,
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    messages: VecDeque<T>,
+    /// Its owner is to wake up without a message.
+    nudged: bool,
+    /// Nobody takes messages any longer.
+    closed: bool,
 }
 
 impl<T> Mailbox<T> {
@@ -29,13 +38,17 @@ impl<T> Mailbox<T> {
     /// The process has no descriptor left.
     pub fn new() -> Result<Self, FabricError> {
         Ok(Self {
-            waiting: Mutex::new(VecDeque::new()),
+            waiting: Mutex::new(Waiting {
+                messages: VecDeque::new(),
+                nudged: false,
+                closed: false,
+            }),
             full: AtomicBool::new(false),
             wake: Wake::new()?,
         })
     }
 
-    /// Readable while there are messages.
+    /// Readable while there are messages, and after [`Self::nudge`] until [`Self::rest`].
     #[must_use]
     pub fn fd(&self) -> RawFd {
         self.wake.fd()
@@ -47,10 +60,15 @@ impl<T> Mailbox<T> {
         !self.full.load(Ordering::Acquire)
     }
 
-    /// Adds a message.
+    /// Adds a message. One that nobody takes any longer is dropped.
     pub fn put(&self, message: T) {
         let mut waiting = self.lock();
-        waiting.push_back(message);
+        if waiting.closed {
+            // What a message does when it is dropped may need this lock.
+            drop(waiting);
+            return drop(message);
+        }
+        waiting.messages.push_back(message);
         self.full.store(true, Ordering::Release);
         self.wake.wake();
     }
@@ -61,16 +79,44 @@ impl<T> Mailbox<T> {
             return None;
         }
         let mut waiting = self.lock();
-        let message = waiting.pop_front();
-        if waiting.is_empty() {
+        let message = waiting.messages.pop_front();
+        if waiting.messages.is_empty() {
             self.full.store(false, Ordering::Release);
-            self.wake.clear();
+            if !waiting.nudged {
+                self.wake.clear();
+            }
         }
         message
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<T>> {
-        // Whole after any panic: a change is one push, or one pop.
+    /// Wakes its owner without a message.
+    pub fn nudge(&self) {
+        let mut waiting = self.lock();
+        waiting.nudged = true;
+        self.wake.wake();
+    }
+
+    /// Its owner has nothing to do and is about to sleep: what woke it before has done so.
+    pub fn rest(&self) {
+        let mut waiting = self.lock();
+        if std::mem::take(&mut waiting.nudged) && waiting.messages.is_empty() {
+            self.wake.clear();
+        }
+    }
+
+    /// Drops all messages, and those to come.
+    pub fn close(&self) {
+        let mut waiting = self.lock();
+        waiting.closed = true;
+        let messages = std::mem::take(&mut waiting.messages);
+        self.full.store(false, Ordering::Release);
+        self.wake.clear();
+        drop(waiting);
+        drop(messages);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
+        // Whole after any panic: a change is one push, one pop, or a flag.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -119,6 +165,55 @@ mod loom_models {
             );
         });
     }
+
+    /// Its owner rests before each sleep. A nudge between any two steps ends a sleep, and so does a message.
+    #[test]
+    fn a_nudge_and_a_message_both_wake() {
+        crate::sync::loomed(|| {
+            let mailbox = Arc::new(Mailbox::new().unwrap());
+            let nudged = Arc::new(AtomicBool::new(false));
+            let other = {
+                let (mailbox, nudged) = (Arc::clone(&mailbox), Arc::clone(&nudged));
+                loom::thread::spawn(move || {
+                    mailbox.put(1);
+                    nudged.store(true, Ordering::Release);
+                    mailbox.nudge();
+                })
+            };
+            let mut seen = 0;
+            loop {
+                seen += usize::from(mailbox.take().is_some());
+                mailbox.rest();
+                // As of the nudge, which may have been before the rest.
+                if seen == 1 && nudged.load(Ordering::Acquire) {
+                    break;
+                }
+                if mailbox.is_empty() {
+                    mailbox.wake.sleep();
+                }
+            }
+            other.join().unwrap();
+            mailbox.rest();
+            assert!(mailbox.is_empty() && !mailbox.wake.is_readable());
+        });
+    }
+
+    /// Whichever comes first, no message stays in a mailbox that is closed.
+    #[test]
+    fn a_message_to_a_mailbox_that_closes_is_dropped() {
+        crate::sync::loomed(|| {
+            let mailbox = Arc::new(Mailbox::new().unwrap());
+            let message = Arc::new(());
+            let sender = {
+                let (mailbox, message) = (Arc::clone(&mailbox), Arc::clone(&message));
+                loom::thread::spawn(move || mailbox.put(message))
+            };
+            mailbox.close();
+            sender.join().unwrap();
+            assert_eq!(Arc::strong_count(&message), 1);
+            assert!(mailbox.is_empty() && !mailbox.wake.is_readable());
+        });
+    }
 }
 
 #[cfg(all(test, not(cairn_loom)))]
@@ -140,5 +235,23 @@ mod tests {
         assert_eq!(mailbox.take(), Some(2));
         assert!(mailbox.is_empty() && !is_readable());
         assert_eq!(mailbox.take(), None);
+    }
+    #[test]
+    fn a_nudge_lasts_until_its_owner_rests() {
+        let mailbox = Mailbox::new().unwrap();
+        let is_readable = || wait_readable([mailbox.fd()], Some(Duration::ZERO)) == [true];
+        mailbox.nudge();
+        assert!(mailbox.is_empty() && is_readable());
+        mailbox.put(1);
+        assert_eq!(mailbox.take(), Some(1));
+        assert!(is_readable(), "the nudge is not a message's");
+        mailbox.rest();
+        assert!(!is_readable());
+        mailbox.put(2);
+        mailbox.rest();
+        assert!(is_readable(), "a message wakes until it is taken");
+        mailbox.close();
+        mailbox.put(3);
+        assert!(mailbox.is_empty() && !is_readable());
     }
 }

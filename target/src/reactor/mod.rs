@@ -517,7 +517,7 @@ impl Reactor {
             let own = own.map(|at| self.time.clock.of_default(at));
             deadline = [deadline, own].into_iter().flatten().min();
         }
-        self.control.inbox.acknowledge();
+        self.control.inbox.rest();
         if !self.control.inbox.is_empty() || self.io.ring.has_ended() {
             return None;
         }

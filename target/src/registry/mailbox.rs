@@ -1,19 +1,18 @@
 //! Messages between threads.
 //!
 //! Never per I/O: connections, admin commands' consequences, changes of the
-//! configuration. The channels are unbounded because no thread may wait here (two
+//! configuration. The mailboxes are unbounded because no thread may wait here (two
 //! reactors that wait for each other's full mailbox would do so for ever); what
-//! bounds them is the number of queue pairs and controllers.
+//! bounds them is the number of queue pairs and controllers. `cargo xtask loom` tries
+//! every order in which their threads can meet.
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cairn_rdma::{ConnRequest, Marking};
-use crossbeam_channel::{Receiver, Sender};
+use cairn_rdma::{ConnRequest, FabricError, Marking, mailbox};
 use nvme_proto::controller::Completion;
 use nvme_proto::wire::cm::{ReplyData, RequestData};
-use rustix::event::EventfdFlags;
 
 use super::authenticator::Computed;
 use super::{IoCounters, Place, PlaceId, Ward};
@@ -159,38 +158,31 @@ impl SharedLoad {
 /// The sending end of a reactor's mailbox.
 #[derive(Debug, Clone)]
 pub(crate) struct Mailbox {
-    sender: Sender<Message>,
-    wake: Arc<OwnedFd>,
+    messages: Arc<mailbox::Mailbox<Message>>,
     load: Arc<SharedLoad>,
 }
 
 impl Mailbox {
     /// A mailbox and its receiving end.
-    pub(crate) fn new() -> std::io::Result<(Self, Inbox)> {
-        let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
-        let wake = Arc::new(rustix::event::eventfd(0, flags)?);
-        let (sender, receiver) = crossbeam_channel::unbounded();
+    pub(crate) fn new() -> Result<(Self, Inbox), FabricError> {
+        let messages = Arc::new(mailbox::Mailbox::new()?);
         let load = Arc::<SharedLoad>::default();
         let inbox = Inbox {
-            receiver,
-            wake: Arc::clone(&wake),
+            messages: Arc::clone(&messages),
             load: Arc::clone(&load),
             received: SharedLoad::default(),
         };
-        Ok((Self { sender, wake, load }, inbox))
+        Ok((Self { messages, load }, inbox))
     }
 
     /// Sends a message. A reactor that has ended needs none.
     pub(crate) fn send(&self, message: Message) {
-        if self.sender.send(message).is_ok() {
-            // Full (2^64 - 2 wake-ups unread) is as good as written.
-            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-        }
+        self.messages.put(message);
     }
 
     /// Has the reactor make a round.
     pub(crate) fn wake(&self) {
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        self.messages.nudge();
     }
 
     /// Queue pairs that the reactor has or will have.
@@ -212,8 +204,7 @@ impl Mailbox {
 /// The receiving end of a reactor's mailbox.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    receiver: Receiver<Message>,
-    wake: Arc<OwnedFd>,
+    messages: Arc<mailbox::Mailbox<Message>>,
     load: Arc<SharedLoad>,
     /// What of the load was received: the rest waits in the mailbox.
     received: SharedLoad,
@@ -222,7 +213,7 @@ pub(crate) struct Inbox {
 impl Inbox {
     /// The next message, if there is one.
     pub(crate) fn try_recv(&self) -> Option<Message> {
-        let message = self.receiver.try_recv().ok()?;
+        let message = self.messages.take()?;
         if let Message::Accept(admitted) = &message {
             let received = self.received.of(admitted.cm.qid.get());
             received.fetch_add(1, Ordering::Relaxed);
@@ -232,18 +223,17 @@ impl Inbox {
 
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.receiver.is_empty()
+        self.messages.is_empty()
     }
 
-    /// Readable when a message came since [`Self::acknowledge`].
+    /// Readable while there are messages, and once the reactor is to make a round, until [`Self::rest`].
     pub(crate) fn wake_fd(&self) -> RawFd {
-        self.wake.as_raw_fd()
+        self.messages.fd()
     }
 
-    /// Takes note of all wake-ups; look at the messages after this, not before.
-    pub(crate) fn acknowledge(&self) {
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.wake, &mut count);
+    /// The reactor is about to sleep; look whether there are messages after this, not before.
+    pub(crate) fn rest(&self) {
+        self.messages.rest();
     }
 
     /// A queue pair is no more, whose connection request named this QID.
@@ -261,8 +251,18 @@ impl Inbox {
     }
 }
 
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.messages.close();
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use cairn_rdma::wake::wait_readable;
+
     use super::*;
 
     #[test]
@@ -271,11 +271,11 @@ mod tests {
         assert!(inbox.is_empty());
         mailbox.send(Message::Drain);
         mailbox.send(Message::Stop);
-        let mut count = [0; 8];
-        assert_eq!(rustix::io::read(&inbox.wake, &mut count), Ok(8));
+        let is_readable = || wait_readable([inbox.wake_fd()], Some(Duration::ZERO)) == [true];
+        assert!(is_readable());
         assert!(matches!(inbox.try_recv(), Some(Message::Drain)));
         assert!(matches!(inbox.try_recv(), Some(Message::Stop)));
-        assert!(inbox.try_recv().is_none());
+        assert!(inbox.try_recv().is_none() && !is_readable());
     }
 
     #[test]

@@ -559,7 +559,7 @@ impl Launch<'_> {
         index: usize,
         core: Option<usize>,
     ) -> io::Result<(Mailbox, Arc<ReactorCounters>)> {
-        let (mailbox, inbox) = Mailbox::new()?;
+        let (mailbox, inbox) = Mailbox::new().map_err(io::Error::other)?;
         let counters = Arc::new(ReactorCounters::default());
         reactors.launch(reactor::Start {
             index,

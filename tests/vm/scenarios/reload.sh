@@ -17,6 +17,12 @@ ctrl=$(controllers)
 disk=$(namespace_device 1)
 wwid=$(cat "/sys/block/${disk##*/}/wwid")
 
+step "check names what another process has, the port at the RDMA device too"
+checked() { cairn-target check "$CONFIG" > /tmp/checked.log 2>&1 || true; }
+checked
+cat /tmp/checked.log
+grep -q "the port is in use at an RDMA device" /tmp/checked.log || fail "check does not see the target's port"
+
 step "A second one appears"
 write_config "$CONFIG" "1 $first" "2 $second block_size=512"
 reload_target
@@ -78,3 +84,7 @@ wait_for 60 "the host to reconnect" controller_is "$ctrl" live
 wait "$fio"
 nvme_disconnect
 stop_target
+
+step "check finds the port free once the target has ended"
+checked
+! grep "at an RDMA device" /tmp/checked.log || fail "check sees a port that nobody has"
