@@ -3,6 +3,7 @@
 //! end must not take the time of others' I/O.
 
 use std::net::IpAddr;
+use std::time::Instant;
 
 use cairn_rdma::address::host_of;
 
@@ -12,16 +13,42 @@ use super::lines::Capsule;
 use super::queues::Queues;
 use super::sent;
 use super::time::Now;
-use super::{Reactor, admission};
+use super::{CHECK_INTERVAL, Reactor, admission};
 use crate::ids::QpairId;
 use crate::registry::{Admitted, PlaceId};
 use crate::request::RequestId;
 
-/// Why a connection ends that another one displaces.
-pub(super) const DISPLACED: &str = "it waits without an association, and strangers have all of \
-     their places: a newer connection takes its place";
+/// Connections that a reactor takes at a time, so that a flood of them leaves it to its hosts' commands.
+const CONNECTIONS_AT_A_TIME: u32 = 2;
 
 impl Reactor {
+    /// Takes connections, a few, and more only after a while if commands are under way: whether there were any.
+    pub(super) fn take_connections(&mut self) -> bool {
+        let now = self.time.now.at;
+        if self.control.next_connections.is_some_and(|next| now < next) {
+            return false;
+        }
+        for taken in 0..CONNECTIONS_AT_A_TIME {
+            let Some(admitted) = self.control.inbox.take_connection() else {
+                return taken > 0;
+            };
+            self.enter_connection(admitted);
+        }
+        if self.queues.requests.in_use() == 0 {
+            self.time.next_check = now;
+        } else {
+            self.control.next_connections = Some(now + CHECK_INTERVAL);
+        }
+        true
+    }
+
+    /// When it takes the next ones that wait.
+    pub(super) fn connections_due(&self) -> Option<Instant> {
+        let waits = self.control.inbox.has_connections();
+        let next = self.control.next_connections;
+        waits.then(|| next.map_or(self.time.next_check, |next| next.max(self.time.next_check)))
+    }
+
     /// A connection request came: it is taken on, or waits for the account of its address.
     pub(super) fn enter_connection(&mut self, admitted: Box<Admitted>) {
         let (accounts, now_ns) = (&mut self.queues.accounts, self.time.now.ns);

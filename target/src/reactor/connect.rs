@@ -11,14 +11,14 @@ use nvme_proto::wire::fabrics::{ConnectData, ConnectResult};
 use nvme_proto::wire::{Escaped, FromZeros, IntoBytes, Nqn, Status};
 
 use super::auditing::claimed;
-use super::budget::{self, DISPLACED};
+use super::budget;
 use super::{Reactor, buffers, disk, respond};
 use crate::ending::Ending;
 use crate::ids::QpairId;
 use crate::marking::Shown;
 use crate::metrics::QueueCounters;
 use crate::qpair::{Association, Guest, QueuePair};
-use crate::registry::{Origin, PlaceId, QueueShared};
+use crate::registry::{DISPLACED, Origin, PlaceId, QueueShared};
 use crate::request::{RequestId, Task};
 
 impl Reactor {

@@ -1,6 +1,7 @@
 //! What connects a reactor with the control plane and with the reactors before it.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use cairn_rdma::{Event, PeerLimit};
 use tokio::sync::mpsc::UnboundedSender;
@@ -21,6 +22,8 @@ pub(super) struct Control {
     pub(super) inbox: Inbox,
     /// Whether the ring watches the mailbox.
     pub(super) inbox_watched: bool,
+    /// When it takes more connections; at once if not given.
+    pub(super) next_connections: Option<Instant>,
     /// Where its own messages go.
     pub(super) plane: UnboundedSender<ControlMessage>,
     /// Who connected, and who was refused.
@@ -52,6 +55,7 @@ impl Control {
             registry,
             inbox,
             inbox_watched: false,
+            next_connections: None,
             plane,
             audit,
             claims: Vec::new(),

@@ -371,6 +371,7 @@ impl Reactor {
             busy |= self.poll_events(port);
         }
         busy |= self.read_inbox();
+        busy |= self.take_connections();
         let Self {
             queues, io, time, ..
         } = self;
@@ -399,7 +400,6 @@ impl Reactor {
 
     fn handle(&mut self, message: Message) {
         match message {
-            Message::Accept(admitted) => self.enter_connection(admitted),
             Message::Namespaces {
                 subsystem,
                 counters,
@@ -517,6 +517,10 @@ impl Reactor {
             let own = own.map(|at| self.time.clock.of_default(at));
             deadline = [deadline, own].into_iter().flatten().min();
         }
+        deadline = [deadline, self.connections_due()]
+            .into_iter()
+            .flatten()
+            .min();
         self.control.inbox.rest();
         if !self.control.inbox.is_empty() || self.io.ring.has_ended() {
             return None;

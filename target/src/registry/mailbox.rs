@@ -14,6 +14,7 @@ use cairn_rdma::{ConnRequest, FabricError, Marking, mailbox};
 use nvme_proto::controller::Completion;
 use nvme_proto::wire::cm::{ReplyData, RequestData};
 
+use super::arrivals::Arrivals;
 use super::authenticator::Computed;
 use super::{IoCounters, Place, PlaceId, Ward};
 use crate::ana::ListenerShared;
@@ -53,8 +54,6 @@ pub(crate) struct Admitted {
 /// A message to a reactor.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// Take on a connection.
-    Accept(Box<Admitted>),
     /// These are the namespaces of a subsystem from now on.
     Namespaces {
         /// The subsystem.
@@ -159,6 +158,7 @@ impl SharedLoad {
 #[derive(Debug, Clone)]
 pub(crate) struct Mailbox {
     messages: Arc<mailbox::Mailbox<Message>>,
+    arrivals: Arc<Arrivals>,
     load: Arc<SharedLoad>,
 }
 
@@ -166,13 +166,20 @@ impl Mailbox {
     /// A mailbox and its receiving end.
     pub(crate) fn new() -> Result<(Self, Inbox), FabricError> {
         let messages = Arc::new(mailbox::Mailbox::new()?);
+        let arrivals = Arc::<Arrivals>::default();
         let load = Arc::<SharedLoad>::default();
         let inbox = Inbox {
             messages: Arc::clone(&messages),
+            arrivals: Arc::clone(&arrivals),
             load: Arc::clone(&load),
             received: SharedLoad::default(),
         };
-        Ok((Self { messages, load }, inbox))
+        let mailbox = Self {
+            messages,
+            arrivals,
+            load,
+        };
+        Ok((mailbox, inbox))
     }
 
     /// Sends a message. A reactor that has ended needs none.
@@ -197,7 +204,19 @@ impl Mailbox {
     pub(crate) fn accept(&self, admitted: Box<Admitted>) {
         let load = self.load.of(admitted.cm.qid.get());
         load.fetch_add(1, Ordering::Relaxed);
-        self.send(Message::Accept(admitted));
+        self.arrivals.put(admitted);
+        self.messages.nudge();
+    }
+
+    /// A connection loses its place. It is returned if the reactor has not taken it yet, and ended there otherwise.
+    pub(crate) fn displace(&self, place: PlaceId) -> Option<Box<Admitted>> {
+        let Some(admitted) = self.arrivals.take_out(place) else {
+            self.send(Message::Displace { place });
+            return None;
+        };
+        let load = self.load.of(admitted.cm.qid.get());
+        load.fetch_sub(1, Ordering::Relaxed);
+        Some(admitted)
     }
 }
 
@@ -205,6 +224,7 @@ impl Mailbox {
 #[derive(Debug)]
 pub(crate) struct Inbox {
     messages: Arc<mailbox::Mailbox<Message>>,
+    arrivals: Arc<Arrivals>,
     load: Arc<SharedLoad>,
     /// What of the load was received: the rest waits in the mailbox.
     received: SharedLoad,
@@ -213,15 +233,23 @@ pub(crate) struct Inbox {
 impl Inbox {
     /// The next message, if there is one.
     pub(crate) fn try_recv(&self) -> Option<Message> {
-        let message = self.messages.take()?;
-        if let Message::Accept(admitted) = &message {
-            let received = self.received.of(admitted.cm.qid.get());
-            received.fetch_add(1, Ordering::Relaxed);
-        }
-        Some(message)
+        self.messages.take()
     }
 
-    /// Whether there is none.
+    /// The next connection, if there is one.
+    pub(crate) fn take_connection(&self) -> Option<Box<Admitted>> {
+        let admitted = self.arrivals.take()?;
+        let received = self.received.of(admitted.cm.qid.get());
+        received.fetch_add(1, Ordering::Relaxed);
+        Some(admitted)
+    }
+
+    /// Whether connections wait.
+    pub(crate) fn has_connections(&self) -> bool {
+        !self.arrivals.is_empty()
+    }
+
+    /// Whether there is no message.
     pub(crate) fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
@@ -254,6 +282,7 @@ impl Inbox {
 impl Drop for Inbox {
     fn drop(&mut self) {
         self.messages.close();
+        self.arrivals.close();
     }
 }
 

@@ -1,6 +1,7 @@
 //! Who is there: subsystems, their controllers and queues, and the mailboxes by
 //! which threads reach them. For connects and the admin path; no I/O comes here.
 
+mod arrivals;
 mod authenticator;
 mod controller;
 mod counters;
@@ -22,7 +23,7 @@ pub(crate) use authenticator::{Authenticator, Computed, HostKeys, Step};
 pub(crate) use controller::ControllerShared;
 pub(crate) use counters::IoCounters;
 pub(crate) use mailbox::{Admitted, Inbox, Load, Mailbox, Message, QueueAddress};
-pub(crate) use places::{Evicted, Full, Place, PlaceId, Places};
+pub(crate) use places::{DISPLACED, Evicted, Full, Place, PlaceId, Places};
 pub(crate) use queue::QueueShared;
 pub(crate) use subsystem::{KEEP_ALIVE_EXPIRED, Origin, SubsystemShared};
 pub(crate) use view::{Activity, ControllerView};

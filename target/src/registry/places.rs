@@ -14,6 +14,8 @@
 //! before as many others have come as there are places. Attackers who hold every place,
 //! from as many networks as they like, delay no new host.
 
+mod strangers;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::IpAddr;
@@ -24,6 +26,11 @@ use cairn_rdma::Clock;
 use cairn_rdma::address::{host_of, prefix_of};
 
 use crate::panics;
+use strangers::Strangers;
+
+/// Why a connection ends that another one displaces.
+pub(crate) const DISPLACED: &str = "it waits without an association, and strangers have all of \
+     their places: a newer connection takes its place";
 
 /// Waiting connections of one stranger. Twice what user-space RoCE lets an address have
 /// that was not proven: that provider ends old ones of a flood, and this must not refuse
@@ -93,10 +100,8 @@ struct State {
     /// All connections that wait, the oldest first.
     waiting: BTreeMap<PlaceId, Waiting>,
     taken: u64,
-    /// Waiting connections of strangers, by network.
-    networks: HashMap<IpAddr, u32>,
-    /// All of them.
-    strangers: u32,
+    /// Those of strangers among them.
+    strangers: Strangers,
 }
 
 /// A connection that waits for its Connect.
@@ -213,14 +218,12 @@ impl State {
         if waiting >= limit {
             return Err(Full(limit));
         }
-        let network = network_of(address);
-        let of_network = self.networks.get(&network).copied().unwrap_or(0);
         let evicted = if is_known {
             None
-        } else if of_network >= NETWORK_MAX {
-            self.evict_for(address, |other| network_of(other) == network)
-        } else if self.strangers >= STRANGERS_MAX || is_short {
-            self.evict_for(address, |_| true)
+        } else if self.strangers.of_network(address) >= NETWORK_MAX {
+            self.evict_for(address, true)
+        } else if self.strangers.count() >= STRANGERS_MAX || is_short {
+            self.evict_for(address, false)
         } else {
             None
         };
@@ -232,31 +235,14 @@ impl State {
         let host = self.host_or_new(address, now);
         host.waiting += 1;
         if !host.is_known {
-            self.count_strangers(address, 0, 1);
+            self.strangers.add(address, id);
         }
         Ok((id, evicted))
     }
 
-    /// Takes the place of a stranger for one of this address: the oldest one of the address
-    /// that has most, of the network that has most. The new one counts, so an address that
-    /// asks again and again loses its own.
-    fn evict_for(&mut self, address: IpAddr, may_go: impl Fn(IpAddr) -> bool) -> Option<Evicted> {
-        let own = network_of(address);
-        let mut victim: Option<((u32, u32), PlaceId)> = None;
-        for (&id, waiting) in &self.waiting {
-            let host = self.hosts[&waiting.host];
-            if host.is_known || !may_go(waiting.host) {
-                continue;
-            }
-            let network = network_of(waiting.host);
-            let of_network = self.networks[&network] + u32::from(network == own);
-            let of_address = host.waiting + u32::from(waiting.host == address);
-            let held = (of_network, of_address);
-            if victim.is_none_or(|(most, _)| held > most) {
-                victim = Some((held, id));
-            }
-        }
-        let (_, place) = victim?;
+    /// Takes the place of a stranger for one of this address. `within`: of one of its network.
+    fn evict_for(&mut self, address: IpAddr, within: bool) -> Option<Evicted> {
+        let place = self.strangers.victim_for(address, within)?;
         let waiting = self.end_waiting(place)?;
         self.forget_if_nothing(waiting.host);
         let reactor = waiting.reactor?;
@@ -269,7 +255,7 @@ impl State {
         let host = self.host(waiting.host);
         host.waiting -= 1;
         if !host.is_known {
-            self.count_strangers(waiting.host, 1, 0);
+            self.strangers.remove(waiting.host, id);
         }
         Some(waiting)
     }
@@ -337,20 +323,15 @@ impl State {
         if !is_known && waiting == 0 {
             self.hosts.remove(&address);
         }
-        match (was_known, is_known) {
-            (true, false) => self.count_strangers(address, 0, waiting),
-            (false, true) => self.count_strangers(address, waiting, 0),
-            _ => {}
-        }
-    }
-
-    fn count_strangers(&mut self, address: IpAddr, less: u32, more: u32) {
-        self.strangers = self.strangers - less + more;
-        let network = network_of(address);
-        let of_network = self.networks.entry(network).or_default();
-        *of_network = *of_network - less + more;
-        if *of_network == 0 {
-            self.networks.remove(&network);
+        if waiting > 0 && was_known != is_known {
+            let own = self.waiting.iter().filter(|(_, one)| one.host == address);
+            for (id, _) in own {
+                if is_known {
+                    self.strangers.remove(address, *id);
+                } else {
+                    self.strangers.add(address, *id);
+                }
+            }
         }
     }
 

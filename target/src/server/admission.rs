@@ -17,7 +17,7 @@ use super::control::{Control, QUEUE_PAIRS_MAX, QUEUE_PAIRS_RESERVED};
 use crate::ana::ListenerShared;
 use crate::ending::CALLER;
 use crate::marking::MarkingPolicy;
-use crate::registry::{Admitted, Evicted, Full, Load, Mailbox, Message, Place};
+use crate::registry::{Admitted, DISPLACED, Evicted, Full, Load, Mailbox, Place};
 
 /// What an accepted request comes to.
 struct Admission {
@@ -33,6 +33,8 @@ enum Refused {
     Full(Full),
     /// By an administrator.
     Drained,
+    /// Another one has its place.
+    Displaced,
 }
 
 impl From<RejectStatus> for Refused {
@@ -46,7 +48,7 @@ impl Refused {
     fn status(&self) -> RejectStatus {
         match self {
             Self::Status(status) => *status,
-            Self::Full(_) | Self::Drained => RejectStatus::NO_RESOURCES,
+            Self::Full(_) | Self::Drained | Self::Displaced => RejectStatus::NO_RESOURCES,
         }
     }
 
@@ -56,6 +58,7 @@ impl Refused {
             Self::Status(status) => trouble::of_nvme_reject(status.0).line(CALLER, peer),
             Self::Full(full) => full.to_string(),
             Self::Drained => "the listener is drained: cairn-target drain --undo ends that".into(),
+            Self::Displaced => DISPLACED.into(),
         }
     }
 }
@@ -181,7 +184,7 @@ impl Control {
     }
 
     /// The reactor to go to, and what was asked for and is to be replied.
-    fn examine(&self, request: &ConnRequest) -> Result<Admission, Refused> {
+    fn examine(&mut self, request: &ConnRequest) -> Result<Admission, Refused> {
         let cm = RequestData::parse(request.private_data.as_slice())?;
         let reply = connect::admit(&cm, &self.limits)?;
         // Data from the host is fetched by RDMA READ: a host that answers none
@@ -198,7 +201,10 @@ impl Control {
         let taken = self.places.take(request.peer.ip(), is_short);
         let (place, evicted) = taken.map_err(Refused::Full)?;
         if let Some(Evicted { place, reactor }) = evicted {
-            self.mailboxes[reactor].send(Message::Displace { place });
+            if let Some(displaced) = self.mailboxes[reactor].displace(place) {
+                let provider = displaced.listener.provider;
+                self.refuse(displaced.request, &Refused::Displaced, provider);
+            }
         }
         let reserved = match (place.is_known(), evicted) {
             (true, _) => 0,

@@ -96,8 +96,8 @@ fn an_address_has_a_limit_and_networks_take_places_from_themselves() {
     let first = door.taken[0].1;
     door.take("192.0.2.4").unwrap();
     assert_eq!(door.evicted, [first], "the network has all that it may");
-    assert_eq!(door.state.networks.len(), 1);
-    assert_eq!(door.state.strangers, NETWORK_MAX);
+    assert_eq!(door.state.strangers.networks(), 1);
+    assert_eq!(door.state.strangers.count(), NETWORK_MAX);
 }
 
 /// What strangers of many networks hold keeps no new host out, and what they ask for
@@ -109,7 +109,7 @@ fn strangers_of_many_networks_keep_no_new_host_out() {
     for number in 0..4 * NETWORKS {
         door.take_of(of_network(number % NETWORKS), false).unwrap();
     }
-    assert_eq!(door.state.strangers, STRANGERS_MAX);
+    assert_eq!(door.state.strangers.count(), STRANGERS_MAX);
     for round in 0..20 {
         let host = format!("192.0.{round}.1");
         let place = door.take(&host).unwrap();
@@ -128,10 +128,13 @@ fn strangers_of_many_networks_keep_no_new_host_out() {
                 door.evicted.len() - asked
             );
         }
-        assert_eq!(door.state.strangers, STRANGERS_MAX);
+        assert_eq!(door.state.strangers.count(), STRANGERS_MAX);
         door.associate(&host);
     }
-    assert_eq!(door.state.waiting.len() as u32, door.state.strangers);
+    assert_eq!(
+        door.state.waiting.len() as u32,
+        door.state.strangers.count()
+    );
 }
 
 /// Those who ask again lose their own places, not those of others.
@@ -171,7 +174,7 @@ fn a_place_that_was_taken_may_be_used_or_given_back() {
     door.take_of(of_network(2), true).unwrap();
     assert_eq!(door.evicted.last(), Some(&other.1));
     door.state.give_back(other.1, other.0, false, door.now);
-    assert_eq!(door.state.strangers, 1);
+    assert_eq!(door.state.strangers.count(), 1);
     assert_eq!(door.state.waiting.len(), 1);
 }
 
@@ -196,20 +199,26 @@ fn an_address_is_known_for_a_while_after_its_association() {
     let mut door = Door::new();
     door.take("192.0.2.1").unwrap();
     door.take("192.0.2.1").unwrap();
-    assert_eq!(door.state.strangers, 2);
+    assert_eq!(door.state.strangers.count(), 2);
     let (host, id) = door.associate("192.0.2.1");
-    assert_eq!((door.state.strangers, door.state.networks.len()), (0, 0));
+    assert_eq!(
+        (
+            door.state.strangers.count(),
+            door.state.strangers.networks()
+        ),
+        (0, 0)
+    );
     door.now += 2 * KNOWN_FOR;
     assert_eq!(door.fill("192.0.2.1").0, KNOWN_MAX - 1);
     door.state.give_back(id, host, true, door.now);
     door.now += KNOWN_FOR;
     assert_eq!(door.fill("192.0.2.1"), (0, Full(STRANGER_MAX)));
-    assert_eq!(door.state.strangers, KNOWN_MAX);
+    assert_eq!(door.state.strangers.count(), KNOWN_MAX);
     for _ in 0..KNOWN_MAX {
         door.give_back("192.0.2.1");
     }
-    assert!(door.state.hosts.is_empty() && door.state.networks.is_empty());
-    assert_eq!(door.state.strangers, 0);
+    assert!(door.state.hosts.is_empty() && door.state.strangers.networks() == 0);
+    assert_eq!(door.state.strangers.count(), 0);
 }
 
 #[test]
@@ -229,4 +238,59 @@ fn who_comes_and_goes_pushes_out_no_host_that_stayed() {
     assert!(knows("192.0.2.1".into()) && knows("192.0.2.2".into()));
     assert_eq!(door.state.hosts.len(), FORMER_MAX + 1);
     assert!(!knows(of(0)) && knows(of(2 * FORMER_MAX - 1)));
+}
+
+/// The index finds whom a look at each connection would find.
+#[test]
+fn who_has_most_loses_the_oldest() {
+    let mut door = Door::new();
+    let mut random = 7_u64;
+    for round in 0..500 {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(round);
+        let (network, host) = ((random >> 33) % 9, (random >> 50) % 5);
+        let new: IpAddr = format!("10.0.{}.{}", network * network / 9, host + 1)
+            .parse()
+            .unwrap();
+        if round % 3 == 0 && !door.taken.is_empty() {
+            let at = (random >> 20) as usize % door.taken.len();
+            let (host, id) = door.taken.swap_remove(at);
+            door.state.give_back(id, host, false, door.now);
+        }
+        let waiting: Vec<(IpAddr, PlaceId)> = door
+            .state
+            .waiting
+            .iter()
+            .map(|(id, one)| (one.host, *id))
+            .collect();
+        let of_network = |host: IpAddr| {
+            let own = waiting
+                .iter()
+                .filter(|(other, _)| network_of(*other) == network_of(host));
+            own.count() + usize::from(network_of(host) == network_of(new))
+        };
+        let of_address = |host: IpAddr| {
+            let own = waiting.iter().filter(|(other, _)| *other == host);
+            own.count() + usize::from(host == new)
+        };
+        let before = door.evicted.len();
+        if door.take_of(new, round % 5 == 0).is_err() {
+            continue;
+        }
+        let Some(victim) = door.evicted.get(before).copied() else {
+            continue;
+        };
+        let (loser, _) = *waiting.iter().find(|(_, id)| *id == victim).unwrap();
+        let within = |host: &IpAddr| network_of(*host) == network_of(loser);
+        let hosts = || waiting.iter().map(|(host, _)| *host);
+        assert_eq!(of_network(loser), hosts().map(of_network).max().unwrap());
+        let most = hosts().filter(within).map(of_address).max().unwrap();
+        assert_eq!(of_address(loser), most);
+        let oldest = waiting
+            .iter()
+            .find(|(host, _)| within(host) && of_address(*host) == most);
+        assert_eq!(oldest.unwrap().1, victim);
+    }
+    assert!(door.evicted.len() > 50, "{}", door.evicted.len());
 }

@@ -1,0 +1,80 @@
+//! Connections that were admitted, until their reactor takes them.
+//!
+//! It takes a few at a time, so that a flood of them is no work of its rounds, and hosts that were here before go first. One
+//! that loses its place meanwhile is taken out here: it costs the reactor nothing, and the places bound how many wait.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{Admitted, PlaceId};
+
+#[derive(Debug, Default)]
+pub(super) struct Arrivals(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    known: VecDeque<Box<Admitted>>,
+    strangers: VecDeque<Box<Admitted>>,
+    /// Nobody takes them any longer.
+    closed: bool,
+}
+
+impl Arrivals {
+    /// Adds one. It is dropped, and so refused, if nobody takes it any longer.
+    pub(super) fn put(&self, admitted: Box<Admitted>) {
+        let mut waiting = self.lock();
+        if waiting.closed {
+            drop(waiting);
+            return drop(admitted);
+        }
+        let line = if admitted.place.is_known() {
+            &mut waiting.known
+        } else {
+            &mut waiting.strangers
+        };
+        line.push_back(admitted);
+    }
+
+    /// The next one.
+    pub(super) fn take(&self) -> Option<Box<Admitted>> {
+        let mut waiting = self.lock();
+        let known = waiting.known.pop_front();
+        known.or_else(|| waiting.strangers.pop_front())
+    }
+
+    /// Takes out the one that has this place.
+    pub(super) fn take_out(&self, place: PlaceId) -> Option<Box<Admitted>> {
+        let mut waiting = self.lock();
+        let Waiting {
+            known, strangers, ..
+        } = &mut *waiting;
+        // The oldest of many is the one that mostly loses it.
+        [strangers, known].into_iter().find_map(|line| {
+            let at = line.iter().position(|one| one.place.id() == place)?;
+            line.remove(at)
+        })
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        let waiting = self.lock();
+        waiting.known.is_empty() && waiting.strangers.is_empty()
+    }
+
+    /// Drops all, and those to come.
+    pub(super) fn close(&self) {
+        let waiting = std::mem::replace(
+            &mut *self.lock(),
+            Waiting {
+                closed: true,
+                ..Waiting::default()
+            },
+        );
+        drop(waiting);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // Whole after any panic: each change is one step.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,119 @@
+//! The connections of strangers that wait, by network and address, so that who has most is found without a look at each.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::{PlaceId, network_of};
+
+#[derive(Debug, Default)]
+pub(super) struct Strangers {
+    networks: BTreeMap<IpAddr, Network>,
+    /// How many each network has, its oldest, and which it is.
+    by_size: BTreeSet<(u32, Reverse<PlaceId>, IpAddr)>,
+    count: u32,
+}
+
+/// The addresses of a network. None is without a connection.
+#[derive(Debug, Default)]
+struct Network {
+    addresses: BTreeMap<IpAddr, BTreeSet<PlaceId>>,
+    ids: BTreeSet<PlaceId>,
+}
+
+impl Network {
+    fn count(&self) -> u32 {
+        self.ids.len() as u32
+    }
+
+    fn size(&self) -> Option<(u32, Reverse<PlaceId>)> {
+        let oldest = self.ids.first()?;
+        Some((self.count(), Reverse(*oldest)))
+    }
+
+    /// The oldest connection of the address that has most, which counts one more for the new one.
+    fn victim(&self, new: IpAddr) -> Option<PlaceId> {
+        let held = |(address, ids): (&IpAddr, &BTreeSet<PlaceId>)| {
+            let oldest = *ids.first()?;
+            Some((ids.len() + usize::from(*address == new), Reverse(oldest)))
+        };
+        let most = self.addresses.iter().filter_map(held).max();
+        most.map(|(_, Reverse(oldest))| oldest)
+    }
+}
+
+impl Strangers {
+    /// All of them.
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Those of the network of this address.
+    pub(super) fn of_network(&self, address: IpAddr) -> u32 {
+        let network = self.networks.get(&network_of(address));
+        network.map_or(0, Network::count)
+    }
+
+    /// How many networks have any.
+    #[cfg(test)]
+    pub(super) fn networks(&self) -> usize {
+        self.networks.len()
+    }
+
+    pub(super) fn add(&mut self, address: IpAddr, id: PlaceId) {
+        self.change(address, |network| {
+            network.addresses.entry(address).or_default().insert(id);
+            network.ids.insert(id);
+        });
+        self.count += 1;
+    }
+
+    pub(super) fn remove(&mut self, address: IpAddr, id: PlaceId) {
+        self.change(address, |network| {
+            network.ids.remove(&id);
+            if let Some(own) = network.addresses.get_mut(&address) {
+                own.remove(&id);
+                if own.is_empty() {
+                    network.addresses.remove(&address);
+                }
+            }
+        });
+        self.count -= 1;
+    }
+
+    /// The connection that makes room for a new one of this address: the oldest one of the address that has most, of
+    /// the network that has most. The new one counts, so an address that asks again and again loses its own.
+    /// `within`: of that network alone.
+    pub(super) fn victim_for(&self, new: IpAddr, within: bool) -> Option<PlaceId> {
+        let own = self.networks.get(&network_of(new));
+        let network = if within {
+            own?
+        } else {
+            let (most, oldest, network) = self.by_size.last()?;
+            let with_new = own.and_then(Network::size);
+            let with_new = with_new.map(|(count, oldest)| (count + 1, oldest));
+            match own {
+                Some(own) if with_new > Some((*most, *oldest)) => own,
+                _ => &self.networks[network],
+            }
+        };
+        network.victim(new)
+    }
+
+    fn change(&mut self, address: IpAddr, change: impl FnOnce(&mut Network)) {
+        let name = network_of(address);
+        let network = self.networks.entry(name).or_default();
+        if let Some((count, oldest)) = network.size() {
+            self.by_size.remove(&(count, oldest, name));
+        }
+        change(network);
+        match network.size() {
+            Some((count, oldest)) => {
+                self.by_size.insert((count, oldest, name));
+            }
+            None => {
+                self.networks.remove(&name);
+            }
+        }
+    }
+}
