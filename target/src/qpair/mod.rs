@@ -72,6 +72,8 @@ pub(crate) struct Guest {
     pub(crate) association: Association,
     /// `None` while another thread has it.
     pub(crate) exchange: Option<Box<Authentication>>,
+    /// When that got it last.
+    pub(crate) computing_since: Instant,
 }
 
 /// Another authentication of a queue that is live.
@@ -309,6 +311,21 @@ impl QueuePair {
             || self.renewal.is_some()
     }
 
+    /// Whether a host that authenticates has the next step.
+    fn has_guest_at_rest(&self) -> bool {
+        let guest = self.guest.as_ref();
+        guest.is_some_and(|guest| guest.exchange.is_some())
+    }
+
+    /// A step of its authentication is computed: the time that this took is given back to its host.
+    pub(crate) fn computed(&mut self, exchange: Box<Authentication>, now: Instant) {
+        let Some(guest) = &mut self.guest else { return };
+        guest.exchange = Some(exchange);
+        if let State::Connecting { deadline } = &mut self.state {
+            *deadline += now.saturating_duration_since(guest.computing_since);
+        }
+    }
+
     fn is_renewal_late(&self, now: Instant) -> bool {
         let renewal = self.renewal.as_ref();
         renewal.is_some_and(|renewal| renewal.exchange.is_some() && now >= renewal.deadline)
@@ -317,10 +334,11 @@ impl QueuePair {
     /// Why it must be closed by now, if it must.
     pub(crate) fn overdue(&self, now: Instant) -> Option<&'static str> {
         match self.state {
-            State::Connecting { deadline } if now >= deadline && self.guest.is_some() => {
+            // The host's time, not ours.
+            State::Connecting { deadline } if now >= deadline && self.has_guest_at_rest() => {
                 Some("the host did not authenticate in time")
             }
-            State::Connecting { deadline } if now >= deadline => {
+            State::Connecting { deadline } if now >= deadline && self.guest.is_none() => {
                 Some("the host sent no valid Connect in time")
             }
             State::Connecting { .. } | State::Live

@@ -67,7 +67,13 @@ impl Reactor {
         let guest = self.queues.qpairs[qpair].guest.as_mut();
         // Another command of the queue ended the authentication meanwhile, or has the exchange:
         // a host that sends two steps at a time breaks the order of its messages.
-        let Some(exchange) = guest.and_then(|guest| guest.exchange.take()) else {
+        let now = self.time.now.at;
+        let exchange = guest.and_then(|guest| {
+            let exchange = guest.exchange.take()?;
+            guest.computing_since = now;
+            Some(exchange)
+        });
+        let Some(exchange) = exchange else {
             return self.refuse_step(id, Refusal::new(Status::COMMAND_SEQUENCE_ERROR));
         };
         self.compute(id, exchange, step);
@@ -167,8 +173,8 @@ impl Reactor {
             }
             None => {
                 let queue = &mut self.queues.qpairs[qpair];
-                if let Some(guest) = &mut queue.guest {
-                    guest.exchange = Some(exchange);
+                if queue.guest.is_some() {
+                    queue.computed(exchange, self.time.now.at);
                 } else if let Some(renewal) = &mut queue.renewal {
                     renewal.exchange = Some(exchange);
                     renewal.deadline = self.time.now.at + RENEWAL_TIMEOUT;

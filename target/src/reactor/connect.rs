@@ -101,6 +101,7 @@ impl Reactor {
         queue.guest = Some(Box::new(Guest {
             association,
             exchange: Some(Box::new(exchange)),
+            computing_since: self.time.now.at,
         }));
         Ok(result | u64::from(ConnectResult(0).with_atr(true).0))
     }
