@@ -27,7 +27,7 @@ struct Waiting<T> {
     messages: VecDeque<T>,
     /// Its owner is to wake up without a message.
     nudged: bool,
-    /// Nobody takes messages any longer.
+    /// Its owner takes no more messages.
     closed: bool,
 }
 
@@ -60,7 +60,7 @@ impl<T> Mailbox<T> {
         !self.full.load(Ordering::Acquire)
     }
 
-    /// Adds a message. One that nobody takes any longer is dropped.
+    /// Adds a message. One to a mailbox that is closed is dropped.
     pub fn put(&self, message: T) {
         let mut waiting = self.lock();
         if waiting.closed {

@@ -517,14 +517,14 @@ impl Reactor {
             let own = own.map(|at| self.time.clock.of_default(at));
             deadline = [deadline, own].into_iter().flatten().min();
         }
-        deadline = [deadline, self.connections_due()]
-            .into_iter()
-            .flatten()
-            .min();
         self.control.inbox.rest();
         if !self.control.inbox.is_empty() || self.io.ring.has_ended() {
             return None;
         }
+        deadline = [deadline, self.connections_due()]
+            .into_iter()
+            .flatten()
+            .min();
         if !std::mem::replace(&mut self.control.inbox_watched, true) {
             self.io
                 .ring

@@ -15,12 +15,12 @@ pub(super) struct Arrivals(Mutex<Waiting>);
 struct Waiting {
     known: VecDeque<Box<Admitted>>,
     strangers: VecDeque<Box<Admitted>>,
-    /// Nobody takes them any longer.
+    /// The reactor has ended.
     closed: bool,
 }
 
 impl Arrivals {
-    /// Adds one. It is dropped, and so refused, if nobody takes it any longer.
+    /// Adds one. It is dropped, and so refused, once the mailbox is closed.
     pub(super) fn put(&self, admitted: Box<Admitted>) {
         let mut waiting = self.lock();
         if waiting.closed {

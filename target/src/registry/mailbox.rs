@@ -259,7 +259,7 @@ impl Inbox {
         self.messages.fd()
     }
 
-    /// The reactor is about to sleep; look whether there are messages after this, not before.
+    /// The reactor is about to sleep; look whether there are messages and connections after this, not before.
     pub(crate) fn rest(&self) {
         self.messages.rest();
     }
