@@ -200,11 +200,11 @@ impl Control {
         let is_short = lightest(QUEUE_PAIRS_RESERVED).is_none();
         let taken = self.places.take(request.peer.ip(), is_short);
         let (place, evicted) = taken.map_err(Refused::Full)?;
-        if let Some(Evicted { place, reactor }) = evicted {
-            if let Some(displaced) = self.mailboxes[reactor].displace(place) {
-                let provider = displaced.listener.provider;
-                self.refuse(displaced.request, &Refused::Displaced, provider);
-            }
+        if let Some(Evicted { place, reactor }) = evicted
+            && let Some(displaced) = self.mailboxes[reactor].displace(place)
+        {
+            let provider = displaced.listener.provider;
+            self.refuse(displaced.request, &Refused::Displaced, provider);
         }
         let reserved = match (place.is_known(), evicted) {
             (true, _) => 0,
