@@ -450,6 +450,12 @@ impl Config {
         listeners.filter(|listener| subsystem.is_behind(listener))
     }
 
+    /// What user space speaks at a listener.
+    #[must_use]
+    pub fn roce_at(&self, listener: &Listener) -> Roce {
+        listener.roce.unwrap_or(self.target.roce)
+    }
+
     fn host_sets_mut(&mut self) -> impl Iterator<Item = &mut Arc<BTreeSet<Nqn>>> {
         let of_subsystems = self.subsystems.iter_mut().flat_map(|subsystem| {
             let namespaces = subsystem.namespaces.iter_mut();

@@ -12,7 +12,8 @@ pub struct InlineKey(String);
 
 impl InlineKey {
     /// The key of a value, if it is one itself instead of a place.
-    pub(crate) fn of(value: &str) -> Option<Self> {
+    #[must_use]
+    pub fn of(value: &str) -> Option<Self> {
         let value = value.trim();
         value.starts_with(START).then(|| Self(value.to_owned()))
     }

@@ -166,7 +166,8 @@ mod loom_models {
         });
     }
 
-    /// Its owner rests before each sleep. A nudge between any two steps ends a sleep, and so does a message.
+    /// Its owner rests before each sleep. A nudge between any two steps ends a sleep, and so does a message. The flag stands for
+    /// what a sender puts elsewhere before it nudges, such as a connection into the backlog of a reactor.
     #[test]
     fn a_nudge_and_a_message_both_wake() {
         crate::sync::loomed(|| {

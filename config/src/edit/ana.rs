@@ -35,14 +35,8 @@ impl Draft {
         let is_it = |table: &&mut Table| {
             table.get("id").and_then(Item::as_integer) == Some(i64::from(group))
         };
-        if let Some(table) = tables(listener, "ana_group").find(is_it) {
-            table["state"] = value(state);
-            return Ok(());
-        }
-        let mut table = Table::new();
-        table["id"] = value(i64::from(group));
-        table["state"] = value(state);
-        push(listener, "ana_group", table);
+        let name = |table: &mut Table| table["id"] = value(i64::from(group));
+        set_state(listener, "ana_group", is_it, name, state);
         Ok(())
     }
 
@@ -63,17 +57,13 @@ impl Draft {
             apart = forget(subsystem, |own, group| own == at && group.is_some());
         }
         let is_it = |table: &&mut Table| place(table) == (Some(at), group.map(i64::from));
-        if let Some(table) = tables(subsystem, KEY).find(is_it) {
-            table["state"] = value(state);
-        } else {
-            let mut table = Table::new();
+        let name = |table: &mut Table| {
             table["listener"] = value(at.to_string());
             if let Some(group) = group {
                 table["ana_group"] = value(i64::from(group));
             }
-            table["state"] = value(state);
-            push(subsystem, KEY, table);
-        }
+        };
+        set_state(subsystem, KEY, is_it, name, state);
         self.keep(&apart);
         Ok(())
     }
@@ -100,6 +90,24 @@ impl Draft {
         self.keep(&apart);
         Ok(())
     }
+}
+
+/// Sets the state in the table that is it, or in a new one that says by `name` what it is of.
+fn set_state(
+    parent: &mut Table,
+    key: &str,
+    is_it: impl Fn(&&mut Table) -> bool,
+    name: impl FnOnce(&mut Table),
+    state: &str,
+) {
+    if let Some(table) = tables(parent, key).find(is_it) {
+        table["state"] = value(state);
+        return;
+    }
+    let mut table = Table::new();
+    name(&mut table);
+    table["state"] = value(state);
+    push(parent, key, table);
 }
 
 /// Removes the states of a subsystem whose listener and group are such; returns the comments that

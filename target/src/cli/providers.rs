@@ -4,7 +4,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use cairn_config::Roce;
 use cairn_rdma::{Device, FabricError, ListenOptions, Listener, Provider, Sink};
 use cairn_roce::capture::Capture;
 use cairn_roce::phy::Network;
@@ -28,14 +27,10 @@ pub(super) fn all(
         }
         None => None,
     };
-    let network = match target.roce {
-        Roce::V1 { vlan } => Network::Ethernet { vlan },
-        Roce::V2 => Network::System,
-    };
     let soft = Soft::new(SoftOptions {
         capture,
         congestion_control: target.congestion_control,
-        network,
+        network: Network::System.with(target.roce),
         ..SoftOptions::default()
     });
     Ok((

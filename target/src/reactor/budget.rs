@@ -43,10 +43,9 @@ impl Reactor {
     }
 
     /// When it takes the next ones that wait.
-    pub(super) fn connections_due(&self) -> Option<Instant> {
-        let waits = self.control.inbox.has_connections();
-        let next = self.control.next_connections;
-        waits.then(|| next.map_or(self.time.next_check, |next| next.max(self.time.next_check)))
+    pub(super) fn connections_due(&self) -> Instant {
+        let (next, check) = (self.control.next_connections, self.time.next_check);
+        next.map_or(check, |next| next.max(check))
     }
 
     /// A connection request came: it is taken on, or waits for the account of its address.

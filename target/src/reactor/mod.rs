@@ -517,14 +517,12 @@ impl Reactor {
             let own = own.map(|at| self.time.clock.of_default(at));
             deadline = [deadline, own].into_iter().flatten().min();
         }
-        self.control.inbox.rest();
-        if !self.control.inbox.is_empty() || self.io.ring.has_ended() {
+        let left = self.control.inbox.rest();
+        if left.messages || self.io.ring.has_ended() {
             return None;
         }
-        deadline = [deadline, self.connections_due()]
-            .into_iter()
-            .flatten()
-            .min();
+        let connections = left.connections.then(|| self.connections_due());
+        deadline = [deadline, connections].into_iter().flatten().min();
         if !std::mem::replace(&mut self.control.inbox_watched, true) {
             self.io
                 .ring

@@ -14,8 +14,8 @@ use cairn_rdma::{ConnRequest, FabricError, Marking, mailbox};
 use nvme_proto::controller::Completion;
 use nvme_proto::wire::cm::{ReplyData, RequestData};
 
-use super::arrivals::Arrivals;
 use super::authenticator::Computed;
+use super::backlog::Backlog;
 use super::{IoCounters, Place, PlaceId, Ward};
 use crate::ana::ListenerShared;
 use crate::ending::Ending;
@@ -158,7 +158,7 @@ impl SharedLoad {
 #[derive(Debug, Clone)]
 pub(crate) struct Mailbox {
     messages: Arc<mailbox::Mailbox<Message>>,
-    arrivals: Arc<Arrivals>,
+    backlog: Arc<Backlog>,
     load: Arc<SharedLoad>,
 }
 
@@ -166,17 +166,17 @@ impl Mailbox {
     /// A mailbox and its receiving end.
     pub(crate) fn new() -> Result<(Self, Inbox), FabricError> {
         let messages = Arc::new(mailbox::Mailbox::new()?);
-        let arrivals = Arc::<Arrivals>::default();
+        let backlog = Arc::<Backlog>::default();
         let load = Arc::<SharedLoad>::default();
         let inbox = Inbox {
             messages: Arc::clone(&messages),
-            arrivals: Arc::clone(&arrivals),
+            backlog: Arc::clone(&backlog),
             load: Arc::clone(&load),
             received: SharedLoad::default(),
         };
         let mailbox = Self {
             messages,
-            arrivals,
+            backlog,
             load,
         };
         Ok((mailbox, inbox))
@@ -204,13 +204,13 @@ impl Mailbox {
     pub(crate) fn accept(&self, admitted: Box<Admitted>) {
         let load = self.load.of(admitted.cm.qid.get());
         load.fetch_add(1, Ordering::Relaxed);
-        self.arrivals.put(admitted);
+        self.backlog.put(admitted);
         self.messages.nudge();
     }
 
     /// A connection loses its place. It is returned if the reactor has not taken it yet, and ended there otherwise.
     pub(crate) fn displace(&self, place: PlaceId) -> Option<Box<Admitted>> {
-        let Some(admitted) = self.arrivals.take_out(place) else {
+        let Some(admitted) = self.backlog.take_out(place) else {
             self.send(Message::Displace { place });
             return None;
         };
@@ -220,11 +220,20 @@ impl Mailbox {
     }
 }
 
+/// What a reactor that is about to sleep has yet to take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// Messages, all of them at once.
+    pub(crate) messages: bool,
+    /// Connections, when it is time for them.
+    pub(crate) connections: bool,
+}
+
 /// The receiving end of a reactor's mailbox.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     messages: Arc<mailbox::Mailbox<Message>>,
-    arrivals: Arc<Arrivals>,
+    backlog: Arc<Backlog>,
     load: Arc<SharedLoad>,
     /// What of the load was received: the rest waits in the mailbox.
     received: SharedLoad,
@@ -238,20 +247,10 @@ impl Inbox {
 
     /// The next connection, if there is one.
     pub(crate) fn take_connection(&self) -> Option<Box<Admitted>> {
-        let admitted = self.arrivals.take()?;
+        let admitted = self.backlog.take()?;
         let received = self.received.of(admitted.cm.qid.get());
         received.fetch_add(1, Ordering::Relaxed);
         Some(admitted)
-    }
-
-    /// Whether connections wait.
-    pub(crate) fn has_connections(&self) -> bool {
-        !self.arrivals.is_empty()
-    }
-
-    /// Whether there is no message.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.messages.is_empty()
     }
 
     /// Readable while there are messages, and once the reactor is to make a round, until [`Self::rest`].
@@ -259,9 +258,14 @@ impl Inbox {
         self.messages.fd()
     }
 
-    /// The reactor is about to sleep; look whether there are messages and connections after this, not before.
-    pub(crate) fn rest(&self) {
+    /// The reactor is about to sleep. What is left is looked at after what woke it has been taken note of: of two that come
+    /// between these, none is overlooked.
+    pub(crate) fn rest(&self) -> Left {
         self.messages.rest();
+        Left {
+            messages: !self.messages.is_empty(),
+            connections: !self.backlog.is_empty(),
+        }
     }
 
     /// A queue pair is no more, whose connection request named this QID.
@@ -282,7 +286,7 @@ impl Inbox {
 impl Drop for Inbox {
     fn drop(&mut self) {
         self.messages.close();
-        self.arrivals.close();
+        self.backlog.close();
     }
 }
 
@@ -297,7 +301,7 @@ mod tests {
     #[test]
     fn messages_wake_and_keep_their_order() {
         let (mailbox, inbox) = Mailbox::new().unwrap();
-        assert!(inbox.is_empty());
+        assert!(!inbox.rest().messages);
         mailbox.send(Message::Drain);
         mailbox.send(Message::Stop);
         let is_readable = || wait_readable([inbox.wake_fd()], Some(Duration::ZERO)) == [true];

@@ -1,8 +1,8 @@
 //! Who is there: subsystems, their controllers and queues, and the mailboxes by
 //! which threads reach them. For connects and the admin path; no I/O comes here.
 
-mod arrivals;
 mod authenticator;
+mod backlog;
 mod controller;
 mod counters;
 mod failures;

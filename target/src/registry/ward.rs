@@ -89,7 +89,7 @@ mod tests {
         assert!(ward.blocks(1) && ward.blocks(2) && !ward.blocks(3));
         ward.report(0, BTreeSet::new());
         assert!(!ward.blocks(1) && !ward.is_settled());
-        assert!(inbox.is_empty());
+        assert!(!inbox.rest().messages);
         ward.report(1, BTreeSet::new());
         assert!(ward.is_settled() && !ward.blocks(2));
         assert!(matches!(inbox.try_recv(), Some(Message::Settled)));

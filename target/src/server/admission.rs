@@ -162,7 +162,7 @@ impl Control {
         listener: &cairn_config::Listener,
     ) -> Option<Priorities> {
         let is_soft = provider == "soft";
-        match listener.roce.unwrap_or(self.config.target.roce) {
+        match self.config.roce_at(listener) {
             Roce::V1 { vlan: Some(_) } if is_soft => Some(Priorities::OF_LEVEL),
             _ => Priorities::of(&Live::machine(), local, !is_soft),
         }

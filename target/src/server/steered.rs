@@ -215,7 +215,7 @@ impl Control {
         let listeners = listeners.into_iter().map(|listener| Listening {
             address: listener.address(),
             provider: listener.shared.provider,
-            roce: listener.config.roce.unwrap_or(self.config.target.roce),
+            roce: self.config.roce_at(&listener.config),
             ana: listener.config.ana,
             drained: listener.drained,
         });

@@ -1,6 +1,6 @@
 //! The keys of hosts.
 
-use cairn_config::{Config, KEY_PREFIX, KeySource, Nqn};
+use cairn_config::{Config, InlineKey, KEY_PREFIX, KeySource, Nqn};
 use cairn_control::Error;
 use serde_json::{Map, Value, json};
 
@@ -55,7 +55,7 @@ impl Methods {
 
 /// A key itself would be in the file, which users may read who may not read keys.
 fn refuse_secret(key: &str) -> Result<(), Error> {
-    if key.trim_start().starts_with("DHHC-") {
+    if InlineKey::of(key).is_some() {
         let message = "this is a key itself, which each reader of the configuration file would have: write it into a \
                        file of mode 0600, and name that";
         return Err(Error::invalid(message));

@@ -178,9 +178,9 @@ impl Network {
     /// The RoCE version of this network.
     #[must_use]
     pub fn version(&self) -> Version {
-        match self.good() {
-            Self::Ethernet { .. } => Version::V1,
-            _ => Version::V2,
+        match self.roce() {
+            Roce::V1 { .. } => Version::V1,
+            Roce::V2 => Version::V2,
         }
     }
 

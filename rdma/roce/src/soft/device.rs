@@ -119,6 +119,11 @@ impl SoftDevice {
         Ok(device)
     }
 
+    /// What is spoken on it.
+    pub(super) fn roce(&self) -> Roce {
+        self.options.network.roce()
+    }
+
     /// Has a thread manage the connections.
     fn start(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<(), FabricError> {
         let manager = Arc::clone(&self.manager);

@@ -10,7 +10,7 @@ use std::time::Instant;
 use cairn_rdma::log::Topic;
 use cairn_rdma::{
     ConnHandle, ConnRequest, Listener, ListenerEvent, Marked, Marking, PKey, PeerLimit,
-    PrivateData, Roce, Sink, peer_line,
+    PrivateData, Sink, peer_line,
 };
 
 use super::device::SoftDevice;
@@ -61,9 +61,8 @@ impl ListenerState {
 pub(super) struct SoftListener {
     pub(super) shared: Arc<Shared>,
     /// Kept open as long as there is a listener.
-    pub(super) _device: Arc<SoftDevice>,
+    pub(super) device: Arc<SoftDevice>,
     pub(super) address: SocketAddr,
-    pub(super) roce: Roce,
 }
 
 impl fmt::Debug for SoftListener {
@@ -80,7 +79,7 @@ impl Listener for SoftListener {
 
 impl Drop for SoftListener {
     fn drop(&mut self) {
-        lock(&self.shared.listeners).remove(&(self.address, self.roce));
+        lock(&self.shared.listeners).remove(&(self.address, self.device.roce()));
     }
 }
 
@@ -144,7 +143,7 @@ pub(super) fn deliver(
     request: Box<Request>,
 ) {
     let manager = &device.manager;
-    let Some(listening) = shared.listener_at(request.local, device.options.network.roce()) else {
+    let Some(listening) = shared.listener_at(request.local, device.roce()) else {
         manager.reject(id, RejReason::InvalidServiceId, &[], &[]);
         return;
     };

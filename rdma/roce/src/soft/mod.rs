@@ -1,7 +1,7 @@
 //! The provider `soft`: RoCE v2 over UDP sockets, for any machine, and RoCE v1
 //! over packet sockets, for those that still need it.
 //!
-//! Each local IP address is a device for each of the two that is spoken there, and has UDP port 4791, or the frames of
+//! Each local IP address is a device, or two where both versions are spoken, and has UDP port 4791, or the frames of
 //! RoCE v1, to itself: one socket for connection management, served by a thread
 //! that sleeps unless there is something to manage, and one for each endpoint,
 //! which the endpoint's own thread reads. The kernel hands each packet to the
@@ -233,9 +233,8 @@ impl Provider for Soft {
         listeners.insert((address, roce), listening);
         Ok(Box::new(SoftListener {
             shared: Arc::clone(&self.shared),
-            _device: device,
+            device,
             address,
-            roce,
         }))
     }
 

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::{Admitted, PlaceId};
 
 #[derive(Debug, Default)]
-pub(super) struct Arrivals {
+pub(super) struct Backlog {
     waiting: Mutex<Waiting>,
     /// Saves the lock when there is none, which is nearly always. Changed under the lock.
     any: AtomicBool,
@@ -24,7 +24,7 @@ struct Waiting {
     closed: bool,
 }
 
-impl Arrivals {
+impl Backlog {
     /// Adds one. It is dropped, and so refused, once the mailbox is closed.
     pub(super) fn put(&self, admitted: Box<Admitted>) {
         let mut waiting = self.lock();
@@ -38,7 +38,7 @@ impl Arrivals {
             &mut waiting.strangers
         };
         line.push_back(admitted);
-        self.any.store(true, Ordering::Release);
+        self.show(&waiting);
     }
 
     /// The next one.
@@ -49,8 +49,7 @@ impl Arrivals {
         let mut waiting = self.lock();
         let known = waiting.known.pop_front();
         let next = known.or_else(|| waiting.strangers.pop_front());
-        let any = !waiting.known.is_empty() || !waiting.strangers.is_empty();
-        self.any.store(any, Ordering::Release);
+        self.show(&waiting);
         next
     }
 
@@ -61,10 +60,12 @@ impl Arrivals {
             known, strangers, ..
         } = &mut *waiting;
         // The oldest of many is the one that mostly loses it.
-        [strangers, known].into_iter().find_map(|line| {
+        let found = [strangers, known].into_iter().find_map(|line| {
             let at = line.iter().position(|one| one.place.id() == place)?;
             line.remove(at)
-        })
+        });
+        self.show(&waiting);
+        found
     }
 
     /// Whether there is none.
@@ -74,14 +75,21 @@ impl Arrivals {
 
     /// Drops all, and those to come.
     pub(super) fn close(&self) {
-        let waiting = std::mem::replace(
-            &mut *self.lock(),
-            Waiting {
-                closed: true,
-                ..Waiting::default()
-            },
+        let mut waiting = self.lock();
+        waiting.closed = true;
+        let gone = (
+            std::mem::take(&mut waiting.known),
+            std::mem::take(&mut waiting.strangers),
         );
+        self.show(&waiting);
         drop(waiting);
+        drop(gone);
+    }
+
+    /// Shows whether there are any.
+    fn show(&self, waiting: &Waiting) {
+        let none = waiting.known.is_empty() && waiting.strangers.is_empty();
+        self.any.store(!none, Ordering::Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
