@@ -11,12 +11,12 @@ nvme_connect() { nvme connect -t rdma -a "$FABRIC_ADDR" -s "$PORT" -n "$NQN" "$@
 
 nvme_disconnect() { nvme disconnect -n "$NQN"; }
 
-# The subsystem's controllers: nvme0, nvme1, ...
+# The subsystem's controllers: nvme0, nvme1, ... Without another process: scenarios ask again and again.
 controllers() {
-    local dir
+    local dir name
     for dir in /sys/class/nvme/nvme*; do
-        if [ -e "$dir" ] && [ "$(cat "$dir/subsysnqn" 2>/dev/null)" = "$NQN" ]; then
-            basename "$dir"
+        if { read -r name < "$dir/subsysnqn"; } 2>/dev/null && [ "$name" = "$NQN" ]; then
+            echo "${dir##*/}"
         fi
     done
 }
@@ -24,7 +24,10 @@ controllers() {
 count_controllers() { controllers | wc -l; }
 
 # controller_is NAME STATE
-controller_is() { [ "$(cat "/sys/class/nvme/$1/state" 2>/dev/null)" = "$2" ]; }
+controller_is() {
+    local state
+    { read -r state < "/sys/class/nvme/$1/state"; } 2>/dev/null && [ "$state" = "$2" ]
+}
 
 # namespace_device NSID: /dev/nvmeXnY. Y is not the NSID, so ask the kernel.
 namespace_device() {
