@@ -79,3 +79,23 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
         .status()
         .is_ok_and(|status| status.success())
 }
+
+/// FNV-1a over the parts of what something is made from: stable across compilers, which std's hashers are not.
+pub(crate) fn fingerprint(recipe: &[&str]) -> u64 {
+    let bytes = recipe.iter().flat_map(|part| part.bytes().chain([0]));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fingerprint;
+
+    #[test]
+    fn fingerprints_tell_recipes_apart() {
+        assert_eq!(fingerprint(&["a", "b"]), fingerprint(&["a", "b"]));
+        assert_ne!(fingerprint(&["ab"]), fingerprint(&["a", "b"]));
+        assert_ne!(fingerprint(&["a", "b"]), fingerprint(&["b", "a"]));
+    }
+}

@@ -3,6 +3,7 @@
 mod bench;
 mod bindings;
 mod cache;
+mod compiled;
 mod fuzz;
 mod loom;
 mod miri;
@@ -35,6 +36,8 @@ enum Chore {
     Bench(Box<bench::Args>),
     /// Regenerate the libibverbs and librdmacm bindings from rdma-core's headers
     Bindings,
+    /// Keep what was compiled of other people's crates, from one clone to the next
+    Compiled(compiled::Args),
     /// Check licences, sources and duplicates of dependencies with cargo-deny
     Dependencies,
     /// Look for bytes that break a parser or a state machine, with libFuzzer
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().chore {
         Chore::Bench(args) => bench::run(&args),
         Chore::Bindings => bindings::run().map(|()| ExitCode::SUCCESS),
+        Chore::Compiled(args) => compiled::run(&args),
         Chore::Dependencies => test::check_dependencies(),
         Chore::Fuzz(args) => fuzz::run(&args),
         Chore::Loom => loom::run(),

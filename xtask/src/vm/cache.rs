@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 
 use super::process::Log;
 use super::tree::create_dir;
-use crate::cache::folder;
+use crate::cache::{fingerprint, folder};
 
 /// A layer that no run has used for so long goes when its successor comes.
 const KEEP_UNUSED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -92,24 +92,4 @@ fn in_use(layer: &fs::DirEntry) -> bool {
         .ok();
     used.and_then(|used| used.elapsed().ok())
         .is_none_or(|unused| unused < KEEP_UNUSED)
-}
-
-/// FNV-1a over the parts of a recipe: stable across compilers, which std's hashers are not.
-fn fingerprint(recipe: &[&str]) -> u64 {
-    let bytes = recipe.iter().flat_map(|part| part.bytes().chain([0]));
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::fingerprint;
-
-    #[test]
-    fn fingerprints_tell_recipes_apart() {
-        assert_eq!(fingerprint(&["a", "b"]), fingerprint(&["a", "b"]));
-        assert_ne!(fingerprint(&["ab"]), fingerprint(&["a", "b"]));
-        assert_ne!(fingerprint(&["a", "b"]), fingerprint(&["b", "a"]));
-    }
 }

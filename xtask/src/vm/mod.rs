@@ -15,7 +15,7 @@ mod kernel;
 mod lab;
 mod lan;
 mod machine;
-mod process;
+pub(crate) mod process;
 mod qemu;
 mod report;
 mod root;

@@ -32,6 +32,11 @@ impl<'a> Waiting<'a> {
         self.lock().pop_front()
     }
 
+    /// Has none begin any more.
+    fn clear(&self) {
+        self.lock().clear();
+    }
+
     fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
@@ -56,7 +61,7 @@ pub(crate) fn run(
             })
         });
         while let Some(scenario) = waiting.next() {
-            run(scenario)?;
+            run(scenario).inspect_err(|_| waiting.clear())?;
         }
         helper.map_or(Ok(()), |helper| helper.join().expect("no scenario panics"))
     })

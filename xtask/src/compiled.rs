@@ -1,0 +1,264 @@
+//! `cargo xtask compiled`: what was compiled of other people's crates, from one clone to the next.
+//!
+//! CI begins with an empty clone, and without this it compiles the same dependencies each time, for eight tool chains and
+//! sets of flags. What is ours is left out, so a run compiles and checks all of it. Cargo judges each file as if it had
+//! made it there: one of another compiler, other flags or other features is made anew.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::cache::{fingerprint, folder};
+use crate::vm::process;
+
+const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// Cargo's output folder (.cargo/config.toml).
+const OUTPUT: &str = "build";
+
+/// Where the crates and their versions, profiles and flags are: others compile to something else.
+const RECIPE: [&str; 5] = [
+    ".cargo/config.toml",
+    "Cargo.lock",
+    "Cargo.toml",
+    "fuzz/Cargo.lock",
+    "fuzz/Cargo.toml",
+];
+
+/// In it are cargo's notes of one folder that it compiles to.
+const NOTES: &str = ".fingerprint";
+
+/// What cargo compiles to, beside the notes. The programs themselves are next to these folders.
+const FOLDERS: [&str; 3] = [NOTES, "build", "deps"];
+
+/// How many folders deep cargo's output has those.
+const DEPTH: usize = 4;
+
+/// What the command line asks for.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    action: Action,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Action {
+    /// Take what an earlier run has kept, if there is something of these versions
+    Take,
+    /// Keep what this clone has compiled for the next one, in the cache
+    Keep,
+}
+
+/// Does the one or the other.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let archive = archive()?;
+    match args.action {
+        Action::Take if archive.exists() => take(&archive)?,
+        Action::Take => println!("nothing is kept for these versions: all crates are compiled"),
+        Action::Keep if archive.exists() => {}
+        Action::Keep => keep(&archive)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The file for crates of these versions and these compilers.
+fn archive() -> Result<PathBuf> {
+    let mut recipe = vec![include_str!("compiled.rs").to_owned()];
+    for file in RECIPE {
+        let path = Path::new(WORKSPACE).join(file);
+        recipe.push(fs::read_to_string(&path).with_context(|| path.display().to_string())?);
+    }
+    recipe.push(process::output(Command::new("rustc").arg("-vV"))?);
+    let mut nightly = Command::new("rustup");
+    nightly.args(["run", "nightly", "rustc", "-vV"]);
+    // Without it nothing of it is compiled.
+    recipe.push(process::output(&mut nightly).unwrap_or_default());
+    let recipe: Vec<&str> = recipe.iter().map(String::as_str).collect();
+    Ok(folder()?.join(format!("compiled/{:016x}.tar", fingerprint(&recipe))))
+}
+
+fn take(archive: &Path) -> Result<()> {
+    let output = Path::new(WORKSPACE).join(OUTPUT);
+    fs::create_dir_all(&output)?;
+    let mut tar = Command::new("tar");
+    tar.arg("-C").arg(output).arg("-xf").arg(archive);
+    println!("other people's crates come from {}", archive.display());
+    ensure!(
+        tar.status().context("cannot run tar")?.success(),
+        "tar cannot read {}: remove it",
+        archive.display()
+    );
+    Ok(())
+}
+
+/// Under another name until it is whole. What was kept before goes.
+fn keep(archive: &Path) -> Result<()> {
+    let output = Path::new(WORKSPACE).join(OUTPUT);
+    let dir = archive.parent().context("the archive is in a folder")?;
+    fs::create_dir_all(dir)?;
+    let partial = tempfile::NamedTempFile::new_in(dir)?;
+    let mut tar = Command::new("tar");
+    // This format keeps times as they are, to the nanosecond: cargo compares them.
+    tar.args(["--format=posix", "--null", "--files-from=-", "-C"])
+        .arg(&output)
+        .arg("-cf")
+        .arg(partial.path())
+        .stdin(Stdio::piped());
+    let mut child = tar.spawn().context("cannot run tar")?;
+    let mut list = child.stdin.take().context("tar was started with a pipe")?;
+    for path in others(&output, &own_names()?)? {
+        list.write_all(path.as_os_str().as_encoded_bytes())?;
+        list.write_all(&[0])?;
+    }
+    drop(list);
+    ensure!(
+        child.wait()?.success(),
+        "tar cannot write {}",
+        dir.display()
+    );
+    for old in fs::read_dir(dir)?.flatten() {
+        if old.path() != partial.path() {
+            let _ = fs::remove_file(old.path());
+        }
+    }
+    partial.persist(archive)?;
+    println!("other people's crates are in {}", archive.display());
+    Ok(())
+}
+
+/// Names of our packages and of what is compiled of them, as they are in the names of files.
+fn own_names() -> Result<HashSet<String>> {
+    let mut names = HashSet::new();
+    for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
+        let mut metadata = Command::new("cargo");
+        metadata
+            .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
+            .args(["--manifest-path", manifest])
+            .current_dir(WORKSPACE);
+        let metadata: serde_json::Value = serde_json::from_str(&process::output(&mut metadata)?)?;
+        let packages = metadata["packages"].as_array().context("no packages")?;
+        for package in packages {
+            let targets = package["targets"].as_array().context("no targets")?;
+            let named = std::iter::once(package).chain(targets);
+            names.extend(named.filter_map(|one| Some(one["name"].as_str()?.replace('-', "_"))));
+        }
+    }
+    Ok(names)
+}
+
+/// Files and folders that are others', relative to cargo's output.
+fn others(output: &Path, own: &HashSet<String>) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for place in places(output, DEPTH) {
+        for folder in FOLDERS.map(|folder| place.join(folder)) {
+            for entry in fs::read_dir(&folder).into_iter().flatten() {
+                let path = entry?.path();
+                let name = path.file_name().and_then(|name| name.to_str());
+                if name
+                    .and_then(crate_of)
+                    .is_some_and(|name| !own.contains(&name))
+                {
+                    found.push(path.strip_prefix(output)?.to_owned());
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The folders that cargo compiles to.
+fn places(folder: &Path, depth: usize) -> Vec<PathBuf> {
+    if folder.join(NOTES).exists() {
+        return vec![folder.to_owned()];
+    }
+    if depth == 0 {
+        return Vec::new();
+    }
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders
+        .flat_map(|entry| places(&entry.path(), depth - 1))
+        .collect()
+}
+
+/// The crate in a name such as `libserde_json-0123456789abcdef.rlib`, or the package in `serde-json-0123456789abcdef`.
+fn crate_of(file: &str) -> Option<String> {
+    let stem = file.split('.').next()?;
+    let (name, hash) = stem.rsplit_once('-')?;
+    let is_hash = hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+    // Libraries alone have an ending.
+    let library = file.ends_with("lib") || file.ends_with(".rmeta") || file.ends_with(".so");
+    let name = if library {
+        name.strip_prefix("lib").unwrap_or(name)
+    } else {
+        name
+    };
+    is_hash.then(|| name.replace('-', "_"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_have_the_crate() {
+        for (file, name) in [
+            ("libserde_json-0123456789abcdef.rlib", Some("serde_json")),
+            ("libserde_json-0123456789abcdef.rmeta", Some("serde_json")),
+            ("libserde_derive-0123456789abcdef.so", Some("serde_derive")),
+            ("serde-json-0123456789abcdef", Some("serde_json")),
+            ("libc-0123456789abcdef", Some("libc")),
+            ("libc-0123456789abcdef.d", Some("libc")),
+            ("liblibc-0123456789abcdef.rlib", Some("libc")),
+            ("end_to_end-0123456789abcdef.d", Some("end_to_end")),
+            ("README", None),
+            ("no-hash", None),
+        ] {
+            assert_eq!(crate_of(file).as_deref(), name, "{file}");
+        }
+    }
+
+    #[test]
+    fn what_is_ours_is_left_out() {
+        let own = own_names().unwrap();
+        for name in [
+            "cairn_target",
+            "xtask",
+            "end_to_end",
+            "queue_pair",
+            "nvme_proto",
+        ] {
+            assert!(own.contains(name), "{name}");
+        }
+        let output = tempfile::tempdir().unwrap();
+        let folder = output.path().join("msrv/debug");
+        for path in [
+            ".fingerprint/serde-0123456789abcdef/lib-serde",
+            ".fingerprint/cairn-target-0123456789abcdef/lib-cairn_target",
+            "build/serde-0123456789abcdef/output",
+            "deps/libserde-0123456789abcdef.rmeta",
+            "deps/libcairn_target-0123456789abcdef.rmeta",
+            "deps/end_to_end-0123456789abcdef",
+            "incremental/serde-0123456789abcdef/file",
+            "cairn-target",
+        ] {
+            let path = folder.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        let mut found = others(output.path(), &own).unwrap();
+        found.sort();
+        let expected = [
+            ".fingerprint/serde-0123456789abcdef",
+            "build/serde-0123456789abcdef",
+            "deps/libserde-0123456789abcdef.rmeta",
+        ];
+        assert_eq!(
+            found,
+            expected.map(|path| Path::new("msrv/debug").join(path))
+        );
+    }
+}
