@@ -102,10 +102,9 @@ fn keep(archive: &Path) -> Result<()> {
     let partial = tempfile::NamedTempFile::new_in(dir)?;
     let mut tar = Command::new("tar");
     // This format keeps times as they are, to the nanosecond: cargo compares them.
-    tar.args(["--format=posix", "--null", "--files-from=-", "-C"])
-        .arg(&output)
-        .arg("-cf")
-        .arg(partial.path())
+    tar.args(["--format=posix", "-C"]).arg(&output).arg("-cf");
+    tar.arg(partial.path())
+        .args(["--null", "--files-from=-"])
         .stdin(Stdio::piped());
     let mut child = tar.spawn().context("cannot run tar")?;
     let mut list = child.stdin.take().context("tar was started with a pipe")?;
