@@ -76,6 +76,9 @@ fn archive() -> Result<PathBuf> {
     nightly.args(["run", "nightly", "rustc", "-vV"]);
     // Without it nothing of it is compiled.
     recipe.push(process::output(&mut nightly).unwrap_or_default());
+    // Cargo compiles a crate anew if its sources are elsewhere.
+    let home = ["CARGO_HOME", "HOME"].map(|name| std::env::var(name).unwrap_or_default());
+    recipe.extend(home);
     let recipe: Vec<&str> = recipe.iter().map(String::as_str).collect();
     Ok(folder()?.join(format!("compiled/{:016x}.tar", fingerprint(&recipe))))
 }

@@ -1,9 +1,10 @@
 //! Packages: a .deb, an .rpm, a tar.gz and an OCI image archive, of one tree of files.
 //!
-//! `tar` writes archives, with one order, owner and time, so that the same sources and tools give
-//! the same bytes. binutils take the debug symbols apart. What is not there is reported: without
-//! cargo-generate-rpm there is no .rpm, and without Debian 11's glibc the packages require this machine's.
+//! cargo-deb and cargo-generate-rpm write theirs, and `tar` the archives, with one order, owner and time, so that the
+//! same sources and tools give the same bytes. binutils take the debug symbols apart. What is not there is reported:
+//! without cargo-generate-rpm there is no .rpm, and without Debian 11's glibc the packages require this machine's.
 
+mod assets;
 mod deb;
 mod glibc;
 mod image;

@@ -1,13 +1,12 @@
 //! An RPM package, by cargo-generate-rpm.
 
-use std::ffi::OsStr;
-use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
 
+use super::assets::Assets;
 use super::{About, do_it};
 use crate::cache::{Tool, cached_tool, succeeds};
 
@@ -32,8 +31,7 @@ pub(super) fn write(
     } else {
         return Ok(None);
     };
-    let mut assets = String::new();
-    list(tree, tree, &mut assets)?;
+    let assets = Assets::of(tree)?.of_rpm();
     // A manifest of its own: the workspace has none that is of all programs.
     let manifest = format!(
         "[package]\nname = \"cairn\"\nversion = \"{}\"\nlicense = \"MIT OR Apache-2.0\"\n\
@@ -60,26 +58,4 @@ pub(super) fn write(
     do_it(&mut tool)?;
     fs::remove_dir_all(folder)?;
     Ok(Some(file))
-}
-
-fn list(tree: &Path, folder: &Path, assets: &mut String) -> Result<()> {
-    let entries: std::io::Result<Vec<_>> = fs::read_dir(folder)?.collect();
-    let mut entries = entries?;
-    entries.sort_by_key(fs::DirEntry::file_name);
-    for entry in entries {
-        let path = entry.path();
-        if path.is_dir() {
-            list(tree, &path, assets)?;
-            continue;
-        }
-        let to = path.strip_prefix(tree)?;
-        let is_program = to.parent().and_then(Path::file_name) == Some(OsStr::new("bin"));
-        let mode = if is_program { 755 } else { 644 };
-        let (from, to) = (path.display(), to.display());
-        writeln!(
-            assets,
-            "{{ source = \"{from}\", dest = \"/{to}\", mode = \"{mode}\" }},"
-        )?;
-    }
-    Ok(())
 }
