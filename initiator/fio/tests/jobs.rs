@@ -68,10 +68,13 @@ fn engine() -> &'static PathBuf {
 
 /// A target with a disk of 64 MiB in memory, and what fio calls that disk.
 fn target() -> (TestTarget, String) {
-    let target = TestTarget::start_on_soft(
-        Soft::default(),
-        &subsystem(NQN, &["mem:64MiB block_size = 512"]),
-    );
+    target_with("")
+}
+
+/// The same, with more lines of that namespace.
+fn target_with(lines: &str) -> (TestTarget, String) {
+    let export = format!("mem:64MiB block_size = 512\n{lines}");
+    let target = TestTarget::start_on_soft(Soft::default(), &subsystem(NQN, &[&export]));
     let remote = target.remote();
     let name = format!(
         "traddr={} trsvcid={} subnqn={} ns=1 provider=soft hostaddr={} \
@@ -170,6 +173,38 @@ fn trims_deallocate() {
     assert_eq!(job["error"], 0, "{job}");
     assert_eq!(job["trim"]["total_ios"], 256, "{job}");
     target.stop();
+}
+
+#[test]
+fn a_limit_is_what_fio_measures() {
+    if !can_run() {
+        return;
+    }
+    for (limits, job, figure, limit) in [
+        ("iops = 800", "--rw=randread --bs=4k", "iops", 800.0),
+        (
+            "total = \"8MiB\"",
+            "--rw=randread --bs=16k",
+            "bw_bytes",
+            8.0 * f64::from(1 << 20),
+        ),
+    ] {
+        let (target, name) = target_with(&format!("limits = {{ {limits} }}"));
+        let words = format!("--thread --name=limited {job} --iodepth=16 --time_based --runtime=2");
+        let measure = || {
+            let report = report(&fio(&name, &words));
+            let share = report["jobs"][0]["read"][figure].as_f64().expect("a rate") / limit;
+            println!("{limits}: {share:.3} of it");
+            assert!(share < 1.05, "{limits}: {share} of it");
+            share
+        };
+        // A machine that does something else for a tenth of a second has less, not more.
+        assert!(
+            (0..10).any(|_| measure() > 0.95),
+            "{limits}: never all of it"
+        );
+        target.stop();
+    }
 }
 
 #[test]
