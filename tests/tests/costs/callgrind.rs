@@ -2,8 +2,7 @@
 //!
 //! Its format: `fn=` names a function, lines that begin with a number are what it
 //! cost by itself, and a `calls=` line and the number line after it are a call: what
-//! the function named by `cfn=` cost, all that it called included. `fl=`, `fi=` and `fe=` name the
-//! source file of the lines after them, also of code that the compiler put into a function of another file.
+//! the function named by `cfn=` cost, all that it called included.
 
 use std::collections::HashMap;
 use std::ops::{Add, AddAssign, Sub};
@@ -25,8 +24,6 @@ pub(crate) struct Cost {
 pub(crate) struct Profile {
     /// What each function cost by itself.
     functions: HashMap<String, Cost>,
-    /// What the code of each source file cost by itself.
-    files: HashMap<String, Cost>,
     /// What calls cost, by caller and callee.
     calls: HashMap<(String, String), Cost>,
 }
@@ -36,30 +33,25 @@ impl Profile {
     pub(crate) fn parse(text: &str) -> Self {
         let mut profile = Self::default();
         let mut events = Vec::new();
-        let (mut file, mut function, mut callee, mut is_call) = ("", "", "", false);
+        let (mut function, mut callee, mut is_call) = ("", "", false);
         for line in text.lines() {
             if let Some(names) = line.strip_prefix("events: ") {
                 events = names.split(' ').collect();
             } else if let Some(name) = line.strip_prefix("fn=") {
                 function = name;
-            } else if let Some(name) = ["fl=", "fi=", "fe="]
-                .iter()
-                .find_map(|key| line.strip_prefix(key))
-            {
-                file = name;
             } else if let Some(name) = line.strip_prefix("cfn=") {
                 callee = name;
             } else if line.starts_with("calls=") {
                 is_call = true;
             } else if line.starts_with(|first: char| first.is_ascii_digit()) {
                 let cost = Cost::parse(line, &events);
-                if std::mem::take(&mut is_call) {
+                let place = if std::mem::take(&mut is_call) {
                     let call = (function.to_owned(), callee.to_owned());
-                    *profile.calls.entry(call).or_default() += cost;
+                    profile.calls.entry(call).or_default()
                 } else {
-                    *profile.functions.entry(function.to_owned()).or_default() += cost;
-                    *profile.files.entry(file.to_owned()).or_default() += cost;
-                }
+                    profile.functions.entry(function.to_owned()).or_default()
+                };
+                *place += cost;
             }
         }
         profile
@@ -80,13 +72,6 @@ impl Profile {
     pub(crate) fn own(&self, is_chosen: impl Fn(&str) -> bool) -> Cost {
         let chosen = |function: &&String| is_chosen(function);
         let costs = self.functions.iter().filter(|(name, _)| chosen(name));
-        costs.fold(Cost::default(), |sum, (_, &cost)| sum + cost)
-    }
-
-    /// What the code of source files whose names are such cost by itself.
-    pub(crate) fn of_files(&self, is_chosen: impl Fn(&str) -> bool) -> Cost {
-        let chosen = |file: &&String| is_chosen(file);
-        let costs = self.files.iter().filter(|(name, _)| chosen(name));
         costs.fold(Cost::default(), |sum, (_, &cost)| sum + cost)
     }
 
@@ -170,6 +155,4 @@ fn a_dump_is_read() {
     assert_eq!(profile.functions["caller"].instructions, 12);
     assert_eq!(profile.functions().count(), 2);
     assert_eq!(profile.own(|name| name == "callee").instructions, 50);
-    assert_eq!(profile.of_files(|name| name == "a.rs").instructions, 5);
-    assert_eq!(profile.of_files(|name| name == "b.rs").instructions, 57);
 }

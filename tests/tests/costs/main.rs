@@ -316,18 +316,6 @@ const BOUNDS: [Bounds; 15] = [
 /// counted, would be one for each command at least.
 const LOGIC_LOCKED: f64 = 0.05;
 
-/// The source files of limits by rate and by depth.
-const LIMITS: [&str; 5] = [
-    "target/src/limits.rs",
-    "target/src/depth.rs",
-    "target/src/reactor/throttle.rs",
-    "target/src/reactor/entrance.rs",
-    "target/src/request/door.rs",
-];
-
-/// Instructions that limits may take of each command where there are none.
-const LIMITS_UNUSED: f64 = 30.0;
-
 /// What allocates, frees or formats, by parts of names.
 const FORBIDDEN: [&str; 10] = [
     "malloc",
@@ -348,7 +336,7 @@ fn a_command_costs_what_it_may() {
     let program = counted_program();
     let mut faults = Vec::new();
     println!(
-        "{:>9} {:>6} {:>5} {:>7} {:>6} {:>6} {:>13} {:>10} {:>13} {:>8} {:>13} {:>8} \
+        "{:>9} {:>6} {:>5} {:>7} {:>6} {:>6} {:>13} {:>13} {:>8} {:>13} {:>8} \
          {:>9} {:>13} {:>17} {:>11}",
         "fabric",
         "job",
@@ -357,7 +345,6 @@ fn a_command_costs_what_it_may() {
         "depth",
         "queues",
         "instructions",
-        "of limits",
         "of provider",
         "atomics",
         "system calls",
@@ -401,7 +388,6 @@ impl Counted {
         let (logic, target) = (self.logic(bounds), self.target(bounds));
         let instructions = per_command(logic.instructions);
         let provider = per_command((target - logic).instructions);
-        let limits = per_command(self.limits().instructions);
         let locked = per_command(logic.locked);
         let system_calls = per_command(target.system_calls);
         let figure = |name: &str| self.figures[name] / commands;
@@ -410,12 +396,11 @@ impl Counted {
         let (receive_doorbells, completions) = (figure("receive_posts"), figure("completions"));
         println!(
             "{fabric:>9} {job:>6} {disk:>5} {bytes:>7} {depth:>6} {queues:>6} {instructions:>13.0} \
-             {limits:>10.1} {provider:>13.0} {locked:>8.3} {system_calls:>13.3} {packets:>8.2} \
+             {provider:>13.0} {locked:>8.3} {system_calls:>13.3} {packets:>8.2} \
              {doorbells:>9.3} {work_requests:>13.3} {receive_doorbells:>17.3} {completions:>11.3}"
         );
         let counts = [
             ("instructions", instructions, bounds.instructions),
-            ("instructions of limits", limits, LIMITS_UNUSED),
             ("atomic operations of target logic", locked, LOGIC_LOCKED),
             (
                 "atomic operations",
@@ -505,14 +490,6 @@ impl Counted {
             "callgrind has not found the provider's work: {provider:?}"
         );
         self.target(bounds) - provider
-    }
-
-    /// What limits did, also where the compiler put it into other functions.
-    fn limits(&self) -> Cost {
-        let is_limits = |file: &str| LIMITS.iter().any(|end| file.ends_with(end));
-        let cost = self.profile.of_files(is_limits);
-        assert!(cost.instructions > 0, "callgrind has not found the limits");
-        cost
     }
 
     /// Functions at work that have no business in an I/O's way.
