@@ -29,6 +29,11 @@ pub(crate) struct Tool {
     pub(crate) busy: &'static [&'static str],
 }
 
+/// A tool that people have installed for themselves, of whatever version.
+pub(crate) fn installed_tool(tool: &Tool) -> Option<PathBuf> {
+    succeeds(Command::new(tool.name).arg("--version")).then(|| tool.name.into())
+}
+
 /// A tool of ours, built the first time that it is asked for.
 pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
     let Tool {

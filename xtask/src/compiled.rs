@@ -14,11 +14,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::cache::{fingerprint, folder};
 use crate::vm::process;
-
-const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-
-/// Cargo's output folder (.cargo/config.toml).
-const OUTPUT: &str = "build";
+use crate::vm::tree::Tree;
 
 /// Where the crates and their versions, profiles and flags are: others compile to something else.
 const RECIPE: [&str; 5] = [
@@ -55,21 +51,22 @@ enum Action {
 
 /// Does the one or the other.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let archive = archive()?;
+    let tree = Tree::locate()?;
+    let archive = archive(&tree)?;
     match args.action {
-        Action::Take if archive.exists() => take(&archive)?,
+        Action::Take if archive.exists() => take(&archive, tree.build())?,
         Action::Take => println!("nothing is kept for these versions: all crates are compiled"),
         Action::Keep if archive.exists() => {}
-        Action::Keep => keep(&archive)?,
+        Action::Keep => keep(&archive, &tree)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The file for crates of these versions and these compilers.
-fn archive() -> Result<PathBuf> {
-    let mut recipe = vec![include_str!("compiled.rs").to_owned()];
+fn archive(tree: &Tree) -> Result<PathBuf> {
+    let mut recipe = Vec::new();
     for file in RECIPE {
-        let path = Path::new(WORKSPACE).join(file);
+        let path = tree.workspace().join(file);
         recipe.push(fs::read_to_string(&path).with_context(|| path.display().to_string())?);
     }
     recipe.push(process::output(Command::new("rustc").arg("-vV"))?);
@@ -84,9 +81,8 @@ fn archive() -> Result<PathBuf> {
     Ok(folder()?.join(format!("compiled/{:016x}.tar", fingerprint(&recipe))))
 }
 
-fn take(archive: &Path) -> Result<()> {
-    let output = Path::new(WORKSPACE).join(OUTPUT);
-    fs::create_dir_all(&output)?;
+fn take(archive: &Path, output: &Path) -> Result<()> {
+    fs::create_dir_all(output)?;
     let mut tar = Command::new("tar");
     tar.arg("-C").arg(output).arg("-xf").arg(archive);
     println!("other people's crates come from {}", archive.display());
@@ -99,20 +95,21 @@ fn take(archive: &Path) -> Result<()> {
 }
 
 /// Under another name until it is whole. What was kept before goes. It prints nothing: the last line of CI is the tests' sum.
-fn keep(archive: &Path) -> Result<()> {
-    let output = Path::new(WORKSPACE).join(OUTPUT);
+fn keep(archive: &Path, tree: &Tree) -> Result<()> {
     let dir = archive.parent().context("the archive is in a folder")?;
     fs::create_dir_all(dir)?;
     let partial = tempfile::NamedTempFile::new_in(dir)?;
     let mut tar = Command::new("tar");
     // This format keeps times as they are, to the nanosecond: cargo compares them.
-    tar.args(["--format=posix", "-C"]).arg(&output).arg("-cf");
+    tar.args(["--format=posix", "-C"])
+        .arg(tree.build())
+        .arg("-cf");
     tar.arg(partial.path())
         .args(["--null", "--files-from=-"])
         .stdin(Stdio::piped());
     let mut child = tar.spawn().context("cannot run tar")?;
     let mut list = child.stdin.take().context("tar was started with a pipe")?;
-    for path in others(&output, &own_names()?)? {
+    for path in others(tree.build(), &own_names(tree.workspace())?)? {
         list.write_all(path.as_os_str().as_encoded_bytes())?;
         list.write_all(&[0])?;
     }
@@ -132,14 +129,14 @@ fn keep(archive: &Path) -> Result<()> {
 }
 
 /// Names of our packages and of what is compiled of them, as they are in the names of files.
-fn own_names() -> Result<HashSet<String>> {
+fn own_names(workspace: &Path) -> Result<HashSet<String>> {
     let mut names = HashSet::new();
     for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
         let mut metadata = Command::new("cargo");
         metadata
             .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
             .args(["--manifest-path", manifest])
-            .current_dir(WORKSPACE);
+            .current_dir(workspace);
         let metadata: serde_json::Value = serde_json::from_str(&process::output(&mut metadata)?)?;
         let packages = metadata["packages"].as_array().context("no packages")?;
         for package in packages {
@@ -226,7 +223,7 @@ mod tests {
 
     #[test]
     fn what_is_ours_is_left_out() {
-        let own = own_names().unwrap();
+        let own = own_names(Tree::locate().unwrap().workspace()).unwrap();
         for name in [
             "cairn_target",
             "xtask",

@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::assets::Assets;
 use super::{About, do_it};
-use crate::cache::{Tool, cached_tool, succeeds};
+use crate::cache::{Tool, cached_tool, installed_tool};
 
 const TOOL: Tool = Tool {
     name: "cargo-deb",
@@ -53,11 +53,7 @@ pub(super) const ENGINE: Package = Package {
 
 /// Writes the package of a tree.
 pub(super) fn write(tree: &Path, package: &Package, about: &About, out: &Path) -> Result<PathBuf> {
-    let tool = if succeeds(Command::new(TOOL.name).arg("--version")) {
-        PathBuf::from(TOOL.name)
-    } else {
-        cached_tool(&TOOL)?
-    };
+    let tool = installed_tool(&TOOL).map_or_else(|| cached_tool(&TOOL), Ok)?;
     let folder = out.join("deb");
     fs::create_dir_all(folder.join("src"))?;
     fs::write(folder.join("src/main.rs"), "fn main() {}\n")?;

@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::assets::Assets;
 use super::{About, do_it};
-use crate::cache::{Tool, cached_tool, succeeds};
+use crate::cache::{Tool, cached_tool, installed_tool};
 
 const TOOL: Tool = Tool {
     name: "cargo-generate-rpm",
@@ -24,12 +24,10 @@ pub(super) fn write(
     out: &Path,
     install: bool,
 ) -> Result<Option<PathBuf>> {
-    let tool = if succeeds(Command::new(TOOL.name).arg("--version")) {
-        PathBuf::from(TOOL.name)
-    } else if install {
-        cached_tool(&TOOL)?
-    } else {
-        return Ok(None);
+    let tool = match installed_tool(&TOOL) {
+        Some(tool) => tool,
+        None if install => cached_tool(&TOOL)?,
+        None => return Ok(None),
     };
     let assets = Assets::of(tree)?.of_rpm();
     // A manifest of its own: the workspace has none that is of all programs.

@@ -31,6 +31,15 @@ impl Tree {
         Ok(Self { workspace, build })
     }
 
+    pub(crate) fn workspace(&self) -> &Path {
+        &self.workspace
+    }
+
+    /// Cargo's output folder.
+    pub(crate) fn build(&self) -> &Path {
+        &self.build
+    }
+
     /// Scripts, shared with the guest read-only.
     pub(crate) fn vm_tests(&self) -> PathBuf {
         self.workspace.join("tests/vm")
