@@ -3,13 +3,17 @@
 
 use std::time::{Duration, Instant};
 
+use nvme_proto::wire::{FromZeros, Sqe};
+
 use super::disks::Disk;
 use super::io::Io;
-use super::lines::{Capsule, Line};
+use super::lines::{Capsule, Line, Lines};
+use super::port::Port;
 use super::queues::Queues;
 use super::shares::Stock;
 use super::time::Now;
 use crate::ids::QpairId;
+use crate::qpair::QueuePair;
 
 /// Requests that only admin queues and Connects may use, of a table of that many.
 pub(super) fn reserve(requests: usize) -> usize {
@@ -26,7 +30,7 @@ const SHORT: usize = 4;
 /// Whether a capsule that has just arrived may have a request. If not, it waits.
 pub(super) fn may_go(queues: &mut Queues, io: &Io, now: &Now, mut capsule: Capsule) -> bool {
     let qpair = capsule.qpair;
-    let nsid = nsid_of(queues, &capsule);
+    let nsid = nsid_of(&queues.qpairs[qpair], &capsule.sqe);
     let held = queues.hold_until.is_some();
     if !held && queues.lines.find(qpair, nsid).is_none() && may_begin(queues, io, qpair, nsid) {
         return true;
@@ -51,6 +55,26 @@ pub(super) fn may_go(queues: &mut Queues, io: &Io, now: &Now, mut capsule: Capsu
     let of = (queue.share, disk);
     queues.lines.push(nsid, capsule, of, now.at);
     false
+}
+
+/// Whether a capsule is of a queue pair of which none waits, and of a host that waits for no limit:
+/// where requests are plenty it goes past those that do. It is what others' waiting costs a host.
+#[cold]
+pub(super) fn goes_past(
+    lines: &Lines,
+    io: &mut Io,
+    now: &Now,
+    (qpair, queue): (QpairId, &QueuePair),
+    (port, slot): (&Port, u32),
+) -> bool {
+    let waits = |share| io.limited.waits(share);
+    if lines.has_of(qpair) || queue.share.is_none_or(waits) {
+        return false;
+    }
+    let mut sqe = Sqe::new_zeroed();
+    port.slots().read_sqe(slot, &mut sqe);
+    note_begun(queue, io, now, &sqe);
+    true
 }
 
 /// The next capsule that may have a request, by turns of the lines.
@@ -96,7 +120,10 @@ fn is_limited(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
     let queue = &queues.qpairs[qpair];
     let association = queue.association.as_ref();
     let disk = || association.and_then(|of| io.disks.find(of, nsid));
-    io.limited.is_crowd() && disk().is_some_and(|disk| io.limited.has_line(queue.share, disk))
+    let may = queue.share.is_none_or(|share| io.limited.waits(share));
+    io.limited.is_crowd()
+        && may
+        && disk().is_some_and(|disk| io.limited.has_line(queue.share, disk))
 }
 
 /// Requests for I/O, if any are left.
@@ -129,9 +156,8 @@ fn last_begun(
 }
 
 /// A command begins while others wait.
-pub(super) fn note_begun(queues: &Queues, io: &mut Io, now: &Now, capsule: &Capsule) {
-    let nsid = nsid_of(queues, capsule);
-    let queue = &queues.qpairs[capsule.qpair];
+pub(super) fn note_begun(queue: &QueuePair, io: &mut Io, now: &Now, sqe: &Sqe) {
+    let nsid = nsid_of(queue, sqe);
     if let Some(share) = queue.share {
         io.shares.note_begun(share, now.at);
     }
@@ -148,11 +174,11 @@ fn disk_of<'a>(queues: &Queues, io: &'a Io, qpair: QpairId, nsid: u32) -> Option
 }
 
 /// The NSID of an I/O command, 0 of others. A Fabrics command has its type there.
-fn nsid_of(queues: &Queues, capsule: &Capsule) -> u32 {
-    let association = queues.qpairs[capsule.qpair].association.as_ref();
+fn nsid_of(queue: &QueuePair, sqe: &Sqe) -> u32 {
+    let association = queue.association.as_ref();
     let is_io = association.is_some_and(|association| association.qid != 0);
-    if is_io && !capsule.sqe.is_fabrics() {
-        capsule.sqe.nsid.get()
+    if is_io && !sqe.is_fabrics() {
+        sqe.nsid.get()
     } else {
         0
     }

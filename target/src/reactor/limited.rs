@@ -2,6 +2,7 @@
 //! taken least goes first, so that hosts share a limit evenly, whatever the size of their
 //! commands. [`super::throttle`] serves them.
 
+use super::tally::Tally;
 use crate::ids::ShareId;
 use crate::limits::SLICE_NS;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
@@ -44,6 +45,8 @@ impl Line {
 #[derive(Debug)]
 pub(super) struct Limited {
     lines: Vec<Line>,
+    /// How many commands of a host wait.
+    of_share: Tally,
     /// When to look at them.
     pub(super) next_ns: u64,
     count: usize,
@@ -56,6 +59,7 @@ impl Limited {
     pub(super) fn new(requests: u32) -> Self {
         Self {
             lines: Vec::with_capacity(64),
+            of_share: Tally::default(),
             next_ns: u64::MAX,
             count: 0,
             crowd: (requests as usize / CROWD).max(1),
@@ -76,6 +80,11 @@ impl Limited {
     #[inline(always)]
     pub(super) fn is_crowd(&self) -> bool {
         self.count >= self.crowd
+    }
+
+    /// Whether commands of a host wait.
+    pub(super) fn waits(&self, share: ShareId) -> bool {
+        self.of_share.has(share)
     }
 
     /// Whether commands of a host wait for a disk.
@@ -118,6 +127,9 @@ impl Limited {
         requests.push_back(&mut line.waiting, id, Stage::AwaitingLimit);
         line.count += 1;
         self.count += 1;
+        if let Some(share) = share {
+            self.of_share.add(share);
+        }
     }
 
     /// The lines, in the order in which they may go on.
@@ -143,6 +155,9 @@ impl Limited {
         line.taken_ns = line.taken_ns.saturating_add(cost_ns);
         line.count -= 1;
         self.count -= 1;
+        if let Some(share) = line.share {
+            self.of_share.take(share);
+        }
     }
 
     /// Forgets lines in which none waits, unless what they have taken counts still.
@@ -163,9 +178,13 @@ impl Limited {
     ) {
         for line in &mut self.lines {
             let (own, all) = (&mut line.count, &mut self.count);
+            let (share, of_share) = (line.share, &mut self.of_share);
             requests.take_out(&mut line.waiting, &goes, |id| {
                 *own -= 1;
                 *all -= 1;
+                if let Some(share) = share {
+                    of_share.take(share);
+                }
                 each(id);
             });
         }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use nvme_proto::wire::Sqe;
 
+use super::tally::Tally;
 use crate::ids::{QpairId, ShareId};
 
 /// A command capsule that waits for a request.
@@ -61,6 +62,8 @@ impl Line {
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     lines: VecDeque<Line>,
+    /// How many lines a queue pair has.
+    of_qpair: Tally,
     /// The memory of lines that ended.
     spare: Vec<VecDeque<Capsule>>,
     waiting: usize,
@@ -71,6 +74,12 @@ impl Lines {
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.lines.is_empty()
+    }
+
+    /// Whether any of a queue pair wait.
+    #[inline]
+    pub(super) fn has_of(&self, qpair: QpairId) -> bool {
+        self.of_qpair.has(qpair.index as usize)
     }
 
     /// How many wait.
@@ -90,6 +99,9 @@ impl Lines {
 
     /// That of a queue pair and a namespace.
     pub(super) fn find(&self, qpair: QpairId, nsid: u32) -> Option<&Line> {
+        if !self.has_of(qpair) {
+            return None;
+        }
         let mut lines = self.lines.iter();
         lines.find(|line| line.qpair == qpair && line.nsid == nsid)
     }
@@ -105,6 +117,7 @@ impl Lines {
             let capsule = line.capsules.pop_front().expect("a line is not empty");
             self.waiting -= 1;
             if line.capsules.is_empty() {
+                self.of_qpair.take(line.qpair.index as usize);
                 self.spare.push(line.capsules);
             } else {
                 self.lines.push_back(line);
@@ -137,10 +150,11 @@ impl Lines {
             });
         }
         self.waiting -= taken.len();
-        let spare = &mut self.spare;
+        let (spare, of_qpair) = (&mut self.spare, &mut self.of_qpair);
         self.lines.retain_mut(|line| {
             let ended = line.capsules.is_empty();
             if ended {
+                of_qpair.take(line.qpair.index as usize);
                 spare.push(std::mem::take(&mut line.capsules));
             }
             !ended
@@ -175,6 +189,7 @@ impl Lines {
         let mut lines = self.lines.iter();
         let of_disk = lines.find(|line| disk.is_some() && line.disk == disk);
         let disk_since = of_disk.map_or(now, |line| line.disk_since);
+        self.of_qpair.add(qpair.index as usize);
         let mut capsules = self.spare.pop().unwrap_or_default();
         capsules.push_back(capsule);
         self.lines.push_back(Line {
@@ -199,10 +214,11 @@ impl Lines {
     /// Ends the lines of a queue pair; gives the receive slots that their capsules hold.
     pub(super) fn drop_of(&mut self, qpair: QpairId) -> Vec<u32> {
         let mut slots = Vec::new();
-        let waiting = &mut self.waiting;
+        let (waiting, of_qpair) = (&mut self.waiting, &mut self.of_qpair);
         self.lines.retain(|line| {
             let goes = line.qpair == qpair;
             if goes {
+                of_qpair.take(qpair.index as usize);
                 *waiting -= line.capsules.len();
                 slots.extend(line.capsules.iter().filter_map(|capsule| capsule.slot));
             }

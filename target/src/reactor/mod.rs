@@ -50,6 +50,7 @@ mod sent;
 mod shares;
 mod shed;
 mod start;
+mod tally;
 mod throttle;
 mod time;
 mod turns;

@@ -84,8 +84,12 @@ pub(super) fn capsule_arrived(
     };
     // With fewer taken every host is within its share.
     let free = queues.requests.free();
-    let others_wait = !queues.lines.is_empty() || io.limited.is_crowd();
-    if free < queues.plenty || others_wait || queues.hold_until.is_some() {
+    let some_wait = !queues.lines.is_empty() || io.limited.is_crowd();
+    if free < queues.plenty
+        || queues.hold_until.is_some()
+        || (some_wait
+            && !admission::goes_past(&queues.lines, io, now, (qpair, queue), (port, slot)))
+    {
         let capsule = Capsule {
             qpair,
             slot: Some(slot),
@@ -141,7 +145,7 @@ pub(super) fn admit(queues: &mut Queues, io: &mut Io, now: &Now, capsule: Capsul
     if capsule.is_shed() {
         return respond::fail(queues, io, now, id, Status::NAMESPACE_NOT_READY);
     }
-    admission::note_begun(queues, io, now, &capsule);
+    admission::note_begun(&queues.qpairs[capsule.qpair], io, now, &capsule.sqe);
     let stop = plan::pass(queues.command(id), io, now);
     plan::stopped(queues, io, now, id, stop);
 }

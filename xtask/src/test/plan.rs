@@ -135,11 +135,11 @@ fn test_threads() -> usize {
 }
 
 fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
-    // They are counted for many minutes: by hand.
-    let without_attackers = if tools.nextest {
-        ["--filterset", "not test(attackers_slow)"]
+    // These are counted for many minutes: by hand.
+    let without_the_longest = if tools.nextest {
+        ["--filterset", "not test(over_soft_roce_attackers)"]
     } else {
-        ["--skip", "attackers_slow"]
+        ["--skip", "over_soft_roce_attackers"]
     };
     // Of the workspace, not of a package: dependencies then have the features that the step
     // "tests" has built them with, and are not built anew.
@@ -170,7 +170,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         Step::cargo("documentation", "doc --workspace --no-deps --locked")
             .with_env("RUSTDOCFLAGS", "-D warnings"),
         skips.note(Step::cargo("tests, soft", soft).with_env("CAIRN_TEST_PROVIDER", "soft")),
-        Step::cargo("costs", costs).with_arguments(without_attackers),
+        Step::cargo("costs", costs).with_arguments(without_the_longest),
         skips.note(ceph_tests(tools)),
         skips.note(spdk_tests(tools)),
         skips.note(Step::cargo("packages", packages)),
