@@ -11,6 +11,7 @@ use cairn_initiator::{Buffer, Controller, Data, HostOptions, Recovery, command};
 use cairn_rdma::{
     ConnectOptions, Device, Endpoint, EndpointOptions, Event, PKey, Provider, QpOptions,
 };
+use cairn_roce_proto::wire::Opcode;
 use clap::ValueEnum;
 use nvme_auth::{Secret, Secrets};
 use nvme_proto::host::State;
@@ -30,6 +31,12 @@ const CONTROLLERS: usize = 4;
 const REQUESTS: usize = 4;
 /// Datagrams of a turn.
 const DATAGRAMS: usize = 4;
+/// Opcode of a packet of one SEND, and the numbers of the first reactor's queue pairs over RoCE in
+/// user space: these bits are any, which guesses take in no order.
+const SEND_ONLY: u8 = Opcode::SendOnly as u8;
+const FIRST_REACTOR: u32 = 1 << NUMBER_BITS;
+const NUMBER_BITS: u32 = 18;
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Commands outstanding of [`Attack::Io`].
 const IO_DEPTH: u16 = 512;
 /// Bytes of each of them.
@@ -44,7 +51,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub enum Attack {
     /// A stranger opens connections, sends nothing on them, and opens others for those that end
     Silent,
-    /// A stranger sends datagrams of no meaning to the port of RoCE
+    /// A stranger sends packets to queue pairs of the target's first reactor whose numbers it guesses
     Garbage,
     /// A liar asks for a subsystem that does not exist, again and again
     WrongName,
@@ -199,8 +206,15 @@ impl Attacker {
     fn send_datagrams(&mut self) {
         let socket = self.datagrams.as_ref().expect("this kind has one");
         for _ in 0..DATAGRAMS {
-            // A datagram that the kernel drops was sent all the same.
-            let _ = socket.send_to(&[0xa5; 64], (self.remote.ip(), ROCE_PORT));
+            let guess =
+                FIRST_REACTOR | (self.begun.wrapping_mul(STEP) >> (64 - NUMBER_BITS)) as u32;
+            let mut datagram = [0xa5; 64];
+            // Opcode, flags, partition, and the number.
+            let [_, number @ ..] = guess.to_be_bytes();
+            datagram[..5].copy_from_slice(&[SEND_ONLY, 0, 0xff, 0xff, 0]);
+            datagram[5..8].copy_from_slice(&number);
+            // One that the kernel drops was sent all the same.
+            let _ = socket.send_to(&datagram, (self.remote.ip(), ROCE_PORT));
             self.begun += 1;
         }
     }

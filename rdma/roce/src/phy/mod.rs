@@ -11,6 +11,7 @@ pub mod outlets;
 pub mod packet;
 pub mod receive;
 pub mod send;
+mod sieve;
 pub mod socket;
 pub mod wire;
 
@@ -20,6 +21,7 @@ use std::os::fd::RawFd;
 
 use cairn_rdma::Roce;
 use cairn_roce_proto::wire::icrc::Route;
+use cairn_roce_proto::wire::mad::GSI_QPN;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use fault::{BadInlet, FaultOptions};
 use packet::PacketSocket;
@@ -97,10 +99,13 @@ impl Network {
             Self::System => {
                 let socket = Socket::bind_receiver(SocketAddr::new(address, ROCE_PORT), false)?;
                 socket.share()?;
+                // Connection management's own (IBTA 3.9.5).
+                socket.admit(&[GSI_QPN])?;
                 Ok(Inlet::Socket(socket))
             }
             Self::Ethernet { vlan } => {
                 let socket = PacketSocket::bind_receiver(address, *vlan, 0, qpn_low_bits)?;
+                socket.admit(&[GSI_QPN])?;
                 Ok(Inlet::Packets(socket))
             }
             Self::Wire(wire) => Ok(Inlet::Tap(wire.join(address, true, qpn_low_bits)?)),
@@ -200,6 +205,20 @@ impl Inlet {
             Self::Packets(socket) => Some(socket.raw()),
             Self::Tap(_) => None,
             Self::Bad(bad) => bad.inlet().fd(),
+        }
+    }
+
+    /// Has the kernel drop packets for other queue pairs than these, which are in order. Whether it
+    /// does that here.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn admit(&self, numbers: &[u32]) -> io::Result<bool> {
+        match self {
+            Self::Socket(socket) => socket.admit(numbers).map(|()| true),
+            Self::Packets(socket) => socket.admit(numbers).map(|()| true),
+            Self::Tap(_) => Ok(false),
+            Self::Bad(bad) => bad.inlet().admit(numbers),
         }
     }
 

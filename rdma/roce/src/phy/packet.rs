@@ -27,6 +27,7 @@ use libc::{c_int, sockaddr_ll, socklen_t};
 
 use super::interface::Interface;
 use super::neighbour::Mac;
+use super::sieve::{PASS, by_number, compare, exchange};
 use super::socket::{
     NOTHING, attach, check, grow_receive_buffer, grow_send_buffer, set, set_priority, statement,
 };
@@ -55,6 +56,8 @@ const DEST_QPN: u32 = grh::LEN as u32 + 4;
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
+    /// What its filter asks of a packet before it asks for whom it is.
+    tests: Vec<libc::sock_filter>,
     /// Keeps the address ours, on a device's first socket.
     _claim: Option<UnixDatagram>,
 }
@@ -83,8 +86,8 @@ impl PacketSocket {
         let fd = open()?;
         let mut tests = frame_tests(&interface, vlan);
         tests.extend(packet_tests(address, turn, qpn_low_bits));
-        let program = program(tests);
-        attach(fd.as_raw_fd(), libc::SO_ATTACH_FILTER, &program)?;
+        let tests = program(tests);
+        attach(fd.as_raw_fd(), libc::SO_ATTACH_FILTER, &and_pass(&tests))?;
         grow_receive_buffer(fd.as_raw_fd())?;
         // It sends, too: connection management has one socket for both.
         grow_send_buffer(fd.as_raw_fd())?;
@@ -98,7 +101,11 @@ impl PacketSocket {
         let length = size_of::<sockaddr_ll>() as socklen_t;
         // SAFETY: `to` is an address of `length` bytes.
         check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const to).cast(), length) })?;
-        Ok(Self { fd, _claim: claim })
+        Ok(Self {
+            fd,
+            tests,
+            _claim: claim,
+        })
     }
 
     /// A socket that only sends, with the priority of this traffic class: what qdiscs
@@ -111,9 +118,23 @@ impl PacketSocket {
         let fd = open()?;
         attach(fd.as_raw_fd(), libc::SO_ATTACH_FILTER, &NOTHING)?;
         grow_send_buffer(fd.as_raw_fd())?;
-        let this = Self { fd, _claim: None };
+        let this = Self {
+            fd,
+            tests: NOTHING.into(),
+            _claim: None,
+        };
         this.set_class(traffic_class)?;
         Ok(this)
+    }
+
+    /// Lets packets for these queue pairs pass alone, of those that it received before. The numbers
+    /// are in order.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn admit(&self, numbers: &[u32]) -> io::Result<()> {
+        let narrow = [&self.tests[..], &by_number(DEST_QPN, numbers)].concat();
+        exchange(self.raw(), &narrow, &and_pass(&self.tests))
     }
 
     /// Gives what it sends the priority of this traffic class. The class itself
@@ -207,19 +228,17 @@ fn packet_tests(address: IpAddr, turn: u32, qpn_low_bits: u32) -> Vec<Test> {
     tests
 }
 
-/// A filter that lets pass what passes all tests.
+/// The beginning of a filter that lets pass what passes all tests.
 fn program(tests: Vec<Test>) -> Vec<libc::sock_filter> {
     let mut program = Vec::new();
     for (value, wanted) in tests {
         program.extend(value);
-        program.push(libc::sock_filter {
-            code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
-            jt: 1,
-            jf: 0,
-            k: wanted,
-        });
+        program.push(compare(libc::BPF_JEQ, wanted, 1, 0));
         program.extend(NOTHING);
     }
-    program.push(statement(libc::BPF_RET | libc::BPF_K, u32::MAX));
     program
+}
+
+fn and_pass(tests: &[libc::sock_filter]) -> Vec<libc::sock_filter> {
+    [tests, &[PASS]].concat()
 }

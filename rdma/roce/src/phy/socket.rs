@@ -12,9 +12,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use libc::{c_int, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 
+use super::sieve::{PASS, by_number, exchange};
+
 /// Receive buffer that is asked for; the system may give less.
 const RECEIVE_BUFFER: c_int = 8 << 20;
 const SEND_BUFFER: c_int = 4 << 20;
+/// Where a datagram has the word that ends in the destination queue pair number: filters of a
+/// socket see its UDP header, too.
+const DEST_QPN: u32 = 8 + 4;
 
 /// A non-blocking UDP socket, bound and never connected: then IPv4's
 /// identification is 0 with the don't-fragment flag, which the ICRC needs.
@@ -120,6 +125,14 @@ impl Socket {
             statement(libc::BPF_RET | libc::BPF_A, 0),
         ];
         attach(self.raw(), libc::SO_ATTACH_REUSEPORT_CBPF, &program)
+    }
+
+    /// Lets packets for these queue pairs pass alone. The numbers are in order.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn admit(&self, numbers: &[u32]) -> io::Result<()> {
+        exchange(self.raw(), &by_number(DEST_QPN, numbers), &[PASS])
     }
 
     /// Gives its packets this traffic class, and the priority that goes with it.

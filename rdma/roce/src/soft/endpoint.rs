@@ -95,6 +95,7 @@ impl SoftEndpoint {
         let count = usize::from(options.queue_pairs);
         let entropy = device.options.entropy.clone();
         let mut receiver = Box::new(Receiver::new());
+        let admitted = admit(&inlet, &[])?;
         // Packets for the socket's last owner.
         while matches!(receiver.receive(&inlet), Ok(1..)) {}
         Ok(Self {
@@ -108,7 +109,7 @@ impl SoftEndpoint {
             ),
             inbox: Inbox { mailbox, wake },
             connection_events,
-            slots: Slots::new(index, options.queue_pairs, numbers, entropy),
+            slots: Slots::new(index, options.queue_pairs, numbers, entropy, admitted),
             memory: regions.reader(),
             receives: ReceiveQueue::new(options.receives as usize),
             completions: CompletionQueue::new(options.completions as usize, count),
@@ -126,6 +127,15 @@ impl SoftEndpoint {
             device,
         })
     }
+}
+
+/// Has the kernel pass packets for these queue pairs alone, if it can.
+fn admit(inlet: &Inlet, numbers: &[u32]) -> Result<bool, FabricError> {
+    let admitted = inlet.admit(numbers);
+    admitted.map_err(|source| FabricError::Os {
+        call: "setting a socket's filter",
+        source,
+    })
 }
 
 impl Drop for SoftEndpoint {

@@ -5,6 +5,8 @@
 //! its own. The low 10 of these are not another queue pair's at the time: by them the
 //! slot is found.
 
+use std::collections::VecDeque;
+
 use cairn_roce_proto::time::Instant;
 
 use cairn_rdma::{FabricError, PKey, QpId, QpOptions};
@@ -22,8 +24,14 @@ pub(super) const SLOTS: usize = 1 << SLOT_BITS;
 const GENERATION_BITS: u32 = 24 - INDEX_BITS - SLOT_BITS;
 /// Numbers of an endpoint.
 const NUMBERS: usize = SLOTS << GENERATION_BITS;
-/// In the table of slots by number: none.
+/// In the table of slots by number: none, and none yet.
 const NO_SLOT: u16 = u16::MAX;
+const PROMISED: u16 = u16::MAX - 1;
+/// Numbers that are drawn at a time, where the kernel has to know all of them: its filter is new
+/// once in so many connections.
+const DRAWN: usize = 64;
+/// Numbers of queue pairs that ended last. Their peers' last packets may come together with others'.
+const ENDED: usize = 64;
 
 /// The numbers that the queue pairs of a turn have had. A peer must not take a new one
 /// for one that was here before (IBTA 12.9.8.3.1, "stale"), whichever endpoint had it:
@@ -99,6 +107,12 @@ pub(super) struct Slots {
     entropy: Entropy,
     numbers: Numbers,
     limit: usize,
+    /// Numbers of the next queue pairs.
+    drawn: Vec<u32>,
+    /// How many are drawn at a time.
+    draw: usize,
+    /// Numbers of the last that ended.
+    ended: VecDeque<u32>,
     /// Where to look for a vacancy first.
     turn: usize,
     slots: Vec<Slot>,
@@ -115,8 +129,15 @@ struct Slot {
 }
 
 impl Slots {
-    /// For the endpoint whose turn is `index`.
-    pub(super) fn new(index: u32, limit: u16, numbers: Numbers, entropy: Entropy) -> Self {
+    /// For the endpoint whose turn is `index`. If numbers must be `admitted`, many are drawn at a
+    /// time.
+    pub(super) fn new(
+        index: u32,
+        limit: u16,
+        numbers: Numbers,
+        entropy: Entropy,
+        admitted: bool,
+    ) -> Self {
         let slots = (0..limit).map(|_| Slot {
             generation: 0,
             unheard: false,
@@ -127,14 +148,24 @@ impl Slots {
             entropy,
             numbers,
             limit: usize::from(limit),
+            drawn: Vec::new(),
+            draw: if admitted { DRAWN.min(limit.into()) } else { 1 },
+            ended: VecDeque::new(),
             turn: 0,
             slots: slots.collect(),
             by_number: vec![NO_SLOT; SLOTS],
         }
     }
 
-    /// A free slot: the id and the number of the next queue pair there.
-    pub(super) fn vacancy(&mut self) -> Result<(QpId, u32), FabricError> {
+    /// A free slot: the id and the number of the next queue pair there. `admit` gets all numbers
+    /// that packets may be for, in order, when there are new ones.
+    ///
+    /// # Errors
+    /// All slots are taken, or that of `admit`.
+    pub(super) fn vacancy(
+        &mut self,
+        admit: impl FnOnce(&[u32]) -> Result<(), FabricError>,
+    ) -> Result<(QpId, u32), FabricError> {
         // In turn, so that it is long before an id comes again.
         let order = (self.turn..self.limit).chain(0..self.turn);
         let is_free = |&at: &usize| self.slots[at].entry.is_none() && !self.slots[at].unheard;
@@ -144,8 +175,41 @@ impl Slots {
             limit: self.limit as u64,
         })?;
         let id = QpId::new(slot as u16, self.slots[slot].generation);
-        let number = self.draw_number();
-        Ok((id, self.index << (24 - INDEX_BITS) | number))
+        if self.drawn.is_empty() {
+            self.draw_numbers();
+            if let Err(error) = admit(&self.all_numbers()) {
+                while self.take_drawn().is_some() {}
+                return Err(error);
+            }
+        }
+        let number = self.take_drawn();
+        Ok((id, number.expect("where a slot is free, a place is")))
+    }
+
+    /// Draws numbers for the next queue pairs.
+    fn draw_numbers(&mut self) {
+        let free = self.by_number.iter().filter(|&&slot| slot == NO_SLOT);
+        for _ in 0..self.draw.min(free.count()) {
+            let number = self.draw_number();
+            self.by_number[number as usize & (SLOTS - 1)] = PROMISED;
+            self.drawn.push(self.index << (24 - INDEX_BITS) | number);
+        }
+    }
+
+    /// The next of them. Its place is free until it is inserted.
+    fn take_drawn(&mut self) -> Option<u32> {
+        let number = self.drawn.pop()?;
+        self.by_number[number as usize & (SLOTS - 1)] = NO_SLOT;
+        Some(number)
+    }
+
+    /// All that packets may be for, in order.
+    fn all_numbers(&self) -> Vec<u32> {
+        let entries = self.slots.iter().filter_map(|slot| slot.entry.as_ref());
+        let mut all: Vec<u32> = entries.map(|entry| entry.qpn).collect();
+        all.extend(self.drawn.iter().chain(&self.ended));
+        all.sort_unstable();
+        all
     }
 
     /// One that no queue pair has, nor has had for long.
@@ -197,6 +261,10 @@ impl Slots {
         let slot = &mut self.slots[id.slot()];
         if let Some(entry) = slot.entry.take() {
             self.by_number[entry.qpn as usize & (SLOTS - 1)] = NO_SLOT;
+            if self.ended.len() == ENDED {
+                self.ended.pop_front();
+            }
+            self.ended.push_back(entry.qpn);
         }
         slot.unheard = true;
         slot.generation = slot.generation.wrapping_add(1);
@@ -225,7 +293,7 @@ mod tests {
     use std::collections::HashSet;
 
     fn slots(index: u32, limit: u16, numbers: Numbers) -> Slots {
-        Slots::new(index, limit, numbers, Entropy::default())
+        Slots::new(index, limit, numbers, Entropy::default(), true)
     }
 
     #[test]
@@ -234,7 +302,9 @@ mod tests {
         // Random bits that were set in any and in all.
         let (mut any, mut all) = (0, u32::MAX);
         for _ in 0..64 {
-            let (id, qpn) = slots(3, 1024, Numbers::default()).vacancy().unwrap();
+            let (id, qpn) = slots(3, 1024, Numbers::default())
+                .vacancy(|_| Ok(()))
+                .unwrap();
             assert_eq!(id.slot(), 0);
             assert_eq!(qpn >> (24 - INDEX_BITS), 3);
             seen.insert(qpn);
@@ -251,7 +321,7 @@ mod tests {
         for _ in 0..250 {
             let mut slots = slots(1, 3, next);
             for _ in 0..40 {
-                let (_, qpn) = slots.vacancy().unwrap();
+                let (_, qpn) = slots.vacancy(|_| Ok(())).unwrap();
                 assert!(seen.insert(qpn), "{qpn:#x} was another's");
             }
             next = slots.take_numbers();
@@ -262,7 +332,7 @@ mod tests {
     fn a_full_endpoint_has_a_number_for_each() {
         let mut slots = slots(1, SLOTS as u16, Numbers::default());
         for at in 0..SLOTS {
-            let (_, qpn) = slots.vacancy().unwrap();
+            let (_, qpn) = slots.vacancy(|_| Ok(())).unwrap();
             let low = qpn as usize & (SLOTS - 1);
             assert_eq!(slots.by_number[low], NO_SLOT, "queue pair {at}");
             slots.by_number[low] = at as u16;

@@ -12,7 +12,7 @@ use super::super::device::INDEX_SHIFT;
 use super::super::listener::SoftRequest;
 use super::super::manager::Acceptance;
 use super::super::slots::{Entry, Phase};
-use super::{Context, MAX_DEPTH, SoftEndpoint, context};
+use super::{Context, MAX_DEPTH, SoftEndpoint, admit, context};
 use crate::phy::Version;
 use crate::phy::batch::Place;
 use crate::phy::interface::mtu_of_code;
@@ -53,7 +53,7 @@ impl SoftEndpoint {
             "a request goes to an endpoint of its own device"
         );
         let request = &handle.request;
-        let (id, qpn) = self.slots.vacancy()?;
+        let (id, qpn) = self.vacancy()?;
         let theirs = request.terms;
         let terms = QpTerms {
             responder_resources: options.responder_resources.min(theirs.initiator_depth),
@@ -108,7 +108,7 @@ impl SoftEndpoint {
             address: local,
             remedy: "no network interface has it".to_owned(),
         })?;
-        let (id, qpn) = self.slots.vacancy()?;
+        let (id, qpn) = self.vacancy()?;
         let terms = self.terms(qpn, &options.qp);
         let path = Path { local, remote };
         let marked = marked(&options.qp, 0);
@@ -152,6 +152,12 @@ impl SoftEndpoint {
             },
         );
         Ok(id)
+    }
+
+    fn vacancy(&mut self) -> Result<(QpId, u32), FabricError> {
+        let inlet = &self.inlet;
+        self.slots
+            .vacancy(|numbers| admit(inlet, numbers).map(drop))
     }
 
     fn local_for(&self, remote: SocketAddr, chosen: Option<IpAddr>) -> Result<IpAddr, FabricError> {
