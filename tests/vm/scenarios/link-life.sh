@@ -241,6 +241,8 @@ ip netns exec "$SOFT_NETNS" cairn-initiator bench --provider soft -a "$TARGET_AD
     --time_based --runtime=3600 --destroy-data --eta=never > "$OUT/bench.txt" 2> "$BENCH_LOG" &
 BENCH=$!
 wait_for 60 "its queues" heard 2 " connected .*subsystem=\"$NQN\""
+# A host whose first connection is lost before it has the answer to Connect ends with an error.
+wait_for 60 "its reads and writes" packets_flow
 downs=$(count_in_target_log "port 1 is down")
 in_soft_netns ip link set cable1 down
 wait_for 30 "the target to hear of it" heard $((downs + 1)) "port 1 is down: check its cable"
