@@ -114,7 +114,7 @@ fn start(network: &Loopback, config: Config) -> Target {
 }
 
 #[test]
-#[ignore = "a real Ceph: `cargo xtask test --all` runs it"]
+#[ignore = "a real Ceph: `cargo xtask test` runs it"]
 fn the_guide_leads_from_a_cluster_to_a_disk() {
     assert_eq!(commands().last(), Some(&"mount /dev/nvme0n1 /mnt"));
     assert!(commands().len() <= COMMANDS_MAX, "{:?}", commands());

@@ -1,6 +1,6 @@
 //! Images of a real Ceph as namespaces, by user-space RoCE and a host of our own.
 //!
-//! Ignored unless asked for: `cargo xtask test --all` asks, and so does
+//! Ignored unless asked for: `cargo xtask test` asks, and so does
 //! `cargo test -p cairn-tests --test ceph -- --ignored`.
 
 mod guide;
@@ -89,7 +89,7 @@ fn kill_now_and_then(cluster: &mut Cluster, over: &AtomicBool) {
 }
 
 #[test]
-#[ignore = "a real Ceph: `cargo xtask test --all` runs it"]
+#[ignore = "a real Ceph: `cargo xtask test` runs it"]
 fn no_write_is_lost_while_the_osd_is_killed_under_load() {
     let Some((_folder, mut cluster)) = cluster() else {
         return;
@@ -112,7 +112,7 @@ fn no_write_is_lost_while_the_osd_is_killed_under_load() {
 }
 
 #[test]
-#[ignore = "a real Ceph: `cargo xtask test --all` runs it"]
+#[ignore = "a real Ceph: `cargo xtask test` runs it"]
 #[expect(
     clippy::too_many_lines,
     reason = "one cluster sees it all: each start of one takes long"

@@ -20,7 +20,7 @@ fn oldest(page: &Exposition, nsid: &str) -> f64 {
 }
 
 #[test]
-#[ignore = "a real Ceph: `cargo xtask test --all` runs it"]
+#[ignore = "a real Ceph: `cargo xtask test` runs it"]
 fn while_an_osd_is_dead_only_its_images_wait() {
     let Some((_folder, mut cluster)) = cluster() else {
         return;
@@ -67,7 +67,7 @@ fn while_an_osd_is_dead_only_its_images_wait() {
 }
 
 #[test]
-#[ignore = "a real Ceph: `cargo xtask test --all` runs it"]
+#[ignore = "a real Ceph: `cargo xtask test` runs it"]
 fn without_a_quorum_io_goes_on_and_what_is_opened_says_why_not() {
     let Some((_folder, mut cluster)) = cluster() else {
         return;

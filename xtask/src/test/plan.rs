@@ -125,6 +125,7 @@ fn main_steps(tools: &Tools, skips: &Skips) -> Vec<Step> {
     vec![
         Step::cargo("format", "fmt --all --check"),
         skips.note(tests),
+        skips.note(ceph_tests(tools)),
         Step::cargo("doc tests", "test --workspace --doc --locked"),
     ]
 }
@@ -171,7 +172,6 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
             .with_env("RUSTDOCFLAGS", "-D warnings"),
         skips.note(Step::cargo("tests, soft", soft).with_env("CAIRN_TEST_PROVIDER", "soft")),
         Step::cargo("costs", costs).with_arguments(without_the_longest),
-        skips.note(ceph_tests(tools)),
         skips.note(spdk_tests(tools)),
         skips.note(Step::cargo("packages", packages)),
         // A few rounds of what `cargo xtask soak` does for hours.

@@ -49,7 +49,7 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
         packages.extend(PACKAGES_OF_REST);
     }
     host::require(&packages, vm && extent != Extent::Quick)?;
-    if extent.has_rest()
+    if extent != Extent::Quick
         && let Err(error) = host::require_programs(&host::CEPH)
     {
         // Its tests record a skip each.
