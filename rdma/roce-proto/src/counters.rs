@@ -83,7 +83,8 @@ counters! {
     /// Packets dropped because their queue pair, address, or partition was not
     /// that of a connection.
     rx_not_ours,
-    /// Connection requests that were ignored because too many waited.
+    /// Connection requests that were ignored because too many waited, or because more than 500 a
+    /// second of their address were refused.
     cm_dropped_requests,
     /// Connection requests that were ignored because packets of their address had
     /// named keys that it was not given.

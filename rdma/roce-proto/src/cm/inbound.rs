@@ -2,7 +2,7 @@
 
 use crate::time::Instant;
 use alloc::boxed::Box;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use cairn_rdma::{Marked, PKey};
 
@@ -112,8 +112,7 @@ impl Manager {
             }
             return;
         }
-        if self.penalties.holds(now, path.remote) {
-            self.held_requests += 1;
+        if self.is_held(now, path.remote) {
             return;
         }
         let remote_qp = RemoteQp {
@@ -170,6 +169,15 @@ impl Manager {
         let id = ConnId(local);
         let request = Box::new(request);
         self.events.push_back(CmEvent::Request { id, request });
+    }
+
+    /// Whether requests of an address get no answer for now; counts one.
+    fn is_held(&mut self, now: Instant, address: IpAddr) -> bool {
+        let has_guessed = self.penalties.holds(now, address);
+        let was_refused = !has_guessed && self.refused.holds(now, address);
+        self.held_requests += u64::from(has_guessed);
+        self.dropped_requests += u64::from(was_refused);
+        has_guessed || was_refused
     }
 
     /// There are no datagram services here (IBTA 12.11.2.3).

@@ -28,7 +28,7 @@ use core::time::Duration;
 
 use cairn_rdma::Marked;
 use connection::{Connection, RemoteQp, State};
-use penalties::Penalties;
+use penalties::{Penalties, REFUSED, WRONG_KEY};
 use waiting::Waiting;
 
 use crate::wire::cm::{
@@ -82,8 +82,11 @@ pub struct Manager {
     transmits: VecDeque<Transmit>,
     events: VecDeque<CmEvent>,
     dropped_requests: u64,
+    /// Addresses that named wrong keys.
     penalties: Penalties,
     held_requests: u64,
+    /// Addresses whose requests the consumer refused.
+    refused: Penalties,
 }
 
 /// The connection is not there, or not in a state for that.
@@ -103,8 +106,9 @@ impl Manager {
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             dropped_requests: 0,
-            penalties: Penalties::default(),
+            penalties: Penalties::new(WRONG_KEY),
             held_requests: 0,
+            refused: Penalties::new(REFUSED),
         }
     }
 
@@ -114,7 +118,7 @@ impl Manager {
         self.connections.len()
     }
 
-    /// Requests that were ignored because too many waited.
+    /// Requests that were ignored because too many waited, or were refused.
     #[must_use]
     pub fn dropped_requests(&self) -> u64 {
         self.dropped_requests
@@ -259,12 +263,14 @@ impl Manager {
         Ok(())
     }
 
-    /// Sends a REJ. `info` is additional reject information.
+    /// Sends a REJ. `info` is additional reject information. Of an address with many of them, the
+    /// next requests get no answer.
     ///
     /// # Errors
     /// The peer has given up meanwhile.
     pub fn reject(
         &mut self,
+        now: Instant,
         id: ConnId,
         reason: RejReason,
         info: &[u8],
@@ -274,6 +280,10 @@ impl Manager {
         let (ids, peer) = (connection.ids, connection.path.remote);
         if !self.waiting.may_answer(peer) {
             return self.ignore(id);
+        }
+        // With another path MTU its next request is accepted.
+        if reason != RejReason::InvalidPathMtu {
+            self.refused.penalize(now, peer);
         }
         let message = rejection(ids, Answered::Req, reason, info, private_data);
         self.send(id.0, &message, None);

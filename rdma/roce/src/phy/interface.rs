@@ -8,6 +8,7 @@ use std::io;
 use std::mem::zeroed;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 
 use super::socket::{check, from_storage};
 
@@ -36,6 +37,40 @@ pub fn path_mtu_code(address: IpAddr) -> io::Result<u8> {
         .rev()
         .find(|&code| mtu_of_code(code) <= room)
         .unwrap_or(1))
+}
+
+/// Path MTUs, each looked up once a second at most: to ask the kernel takes longer than all else
+/// that a connection request needs.
+#[derive(Debug, Default)]
+pub struct PathMtus {
+    known: Vec<(IpAddr, Instant, u8)>,
+}
+
+impl PathMtus {
+    /// How long one counts.
+    const AGE: Duration = Duration::from_secs(1);
+    /// How many are kept.
+    const MOST: usize = 64;
+
+    /// That of an address now, by `look_up` if it is not known.
+    pub fn of(
+        &mut self,
+        address: IpAddr,
+        now: Instant,
+        look_up: impl FnOnce() -> io::Result<u8>,
+    ) -> io::Result<u8> {
+        let counts = |since: Instant| now.saturating_duration_since(since) < Self::AGE;
+        let mut known = self.known.iter();
+        if let Some((.., code)) = known.find(|(of, since, _)| *of == address && counts(*since)) {
+            return Ok(*code);
+        }
+        let code = look_up()?;
+        self.known
+            .retain(|(of, since, _)| *of != address && counts(*since));
+        self.known.truncate(Self::MOST - 1);
+        self.known.push((address, now, code));
+        Ok(code)
+    }
 }
 
 /// Bytes of payload that a path MTU code stands for (IBTA 12.6.5.7).
@@ -129,6 +164,34 @@ mod tests {
         assert_eq!(mtu_of_code(5), 4096);
         let missing = path_mtu_code("192.0.2.1".parse().unwrap());
         assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
+    }
+
+    #[test]
+    fn a_path_mtu_is_looked_up_once_a_second() {
+        let (mut mtus, begin) = (PathMtus::default(), Instant::now());
+        let mut looks = Vec::new();
+        for ms in (0..3000).step_by(100) {
+            for address in ["192.0.2.1", "192.0.2.2"] {
+                let now = begin + Duration::from_millis(ms);
+                let look_up = || {
+                    looks.push((address, ms));
+                    Ok(3)
+                };
+                let code = mtus.of(address.parse().unwrap(), now, look_up);
+                assert_eq!(code.unwrap(), 3);
+            }
+        }
+        let each = [0, 1000, 2000].map(|ms| [("192.0.2.1", ms), ("192.0.2.2", ms)]);
+        assert_eq!(looks, each.concat());
+        let missing = mtus.of("192.0.2.3".parse().unwrap(), begin, || {
+            Err(io::Error::other("none"))
+        });
+        assert!(missing.is_err());
+        for number in 0..1000_u32 {
+            let address = Ipv4Addr::from_bits(number).into();
+            assert_eq!(mtus.of(address, begin, || Ok(1)).unwrap(), 1);
+        }
+        assert_eq!(mtus.known.len(), PathMtus::MOST);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -14,6 +15,7 @@ use super::slots::{INDEX_BITS, Numbers};
 use super::{Shared, SoftOptions, lock};
 use crate::memory::{Keys, Regions};
 use crate::phy::Inlet;
+use crate::phy::interface::PathMtus;
 use cairn_rdma::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
 
@@ -36,6 +38,7 @@ pub(super) struct SoftDevice {
     /// is dropped: the kernel selects them by their turn.
     inlets: Mutex<Vec<Slot>>,
     counted: Mutex<Counted>,
+    path_mtus: Mutex<PathMtus>,
 }
 
 /// The counters of the endpoints, as last published.
@@ -112,6 +115,7 @@ impl SoftDevice {
             thread: Mutex::new(None),
             inlets: Mutex::default(),
             counted: Mutex::default(),
+            path_mtus: Mutex::default(),
         });
         if !device.options.network.is_moved_by_hand() {
             device.start(shared)?;
@@ -122,6 +126,13 @@ impl SoftDevice {
     /// What is spoken on it.
     pub(super) fn roce(&self) -> Roce {
         self.options.network.roce()
+    }
+
+    /// The path MTU, as a code, that fits where `address` is, as it was within the last second.
+    pub(super) fn path_mtu_code(&self, address: IpAddr) -> io::Result<u8> {
+        let now = self.options.clock.now();
+        let look_up = || self.options.network.path_mtu_code(address);
+        lock(&self.path_mtus).of(address, now, look_up)
     }
 
     /// Has a thread manage the connections.

@@ -153,8 +153,7 @@ pub(super) fn deliver(
     }
     // A path on which our packets would not fit; the info says which would
     // (IBTA 12.6.7.2, reason 26).
-    let network = &device.options.network;
-    let fits = network.path_mtu_code(request.path.local).unwrap_or(1);
+    let fits = device.path_mtu_code(request.path.local).unwrap_or(1);
     if request.path_mtu > fits {
         manager.reject(id, RejReason::InvalidPathMtu, &[fits], &[]);
         return;

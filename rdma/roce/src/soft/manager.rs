@@ -191,7 +191,7 @@ impl ConnectionManager {
 
     pub(super) fn reject(&self, id: ConnId, reason: RejReason, info: &[u8], private_data: &[u8]) {
         // A peer that has given up meanwhile needs no refusal.
-        let _ = self.with(|inner, _| inner.manager.reject(id, reason, info, private_data));
+        let _ = self.with(|inner, now| inner.manager.reject(now, id, reason, info, private_data));
     }
 
     pub(super) fn ignore(&self, id: ConnId) {

@@ -103,7 +103,7 @@ impl SoftEndpoint {
     ) -> Result<QpId, FabricError> {
         let remote = options.remote.ip();
         let local = self.local_for(options.remote, options.local)?;
-        let path_mtu = self.device.options.network.path_mtu_code(local);
+        let path_mtu = self.device.path_mtu_code(local);
         let path_mtu = path_mtu.map_err(|_| FabricError::NoDevice {
             address: local,
             remedy: "no network interface has it".to_owned(),
