@@ -16,6 +16,8 @@ use cairn_rdma::address::host_of;
 /// What a fault costs, and what an address may owe.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tariff {
+    /// Who owes for an address.
+    debtor: fn(IpAddr) -> IpAddr,
     cost: Duration,
     /// What an address may owe and still connect.
     credit: Duration,
@@ -25,12 +27,15 @@ pub(super) struct Tariff {
 
 /// Of a wrong key. A peer with a bug can be examined for some of them.
 pub(super) const WRONG_KEY: Tariff = Tariff {
+    debtor: host_of,
     cost: Duration::from_secs(10),
     credit: Duration::from_secs(80),
     debt_max: Duration::from_secs(600),
 };
-/// Of a request that is refused: a thousand at once, and 500 a second.
+/// Of a request that is refused: a thousand at once, and 500 a second. By address, not by IPv6
+/// network: others of its network are no attackers, and an address must be proven first.
 pub(super) const REFUSED: Tariff = Tariff {
+    debtor: |address| address,
     cost: Duration::from_millis(2),
     credit: Duration::from_secs(2),
     debt_max: Duration::from_secs(3),
@@ -57,7 +62,7 @@ impl Penalties {
 
     /// A fault of `address`. Returns whether that spent the rest of its credit.
     pub(super) fn penalize(&mut self, now: Instant, address: IpAddr) -> bool {
-        let key = host_of(address);
+        let key = (self.tariff.debtor)(address);
         if self.until.len() == ADDRESSES_MAX && !self.until.contains_key(&key) {
             let least = self.until.iter().min_by_key(|(_, until)| **until);
             let least = least.map(|(address, _)| *address);
@@ -72,7 +77,7 @@ impl Penalties {
 
     /// Whether requests of `address` are to wait.
     pub(super) fn holds(&self, now: Instant, address: IpAddr) -> bool {
-        let until = self.until.get(&host_of(address));
+        let until = self.until.get(&(self.tariff.debtor)(address));
         until.is_some_and(|until| until.saturating_duration_since(now) > self.tariff.credit)
     }
 }
@@ -125,7 +130,8 @@ mod tests {
     #[test]
     fn so_many_are_refused_at_once_and_so_many_a_second() {
         let mut penalties = Penalties::new(REFUSED);
-        let address: IpAddr = "192.0.2.1".parse().unwrap();
+        let address: IpAddr = "2001:db8::1".parse().unwrap();
+        let neighbour: IpAddr = "2001:db8::2".parse().unwrap();
         let mut refused = [0; 3];
         for ms in 0..3000_u64 {
             let now = Instant::START + Duration::from_millis(ms);
@@ -135,6 +141,7 @@ mod tests {
                     refused[ms as usize / 1000] += 1;
                 }
             }
+            assert!(!penalties.holds(now, neighbour));
         }
         assert!((1500..=1502).contains(&refused[0]), "{refused:?}");
         assert!(
