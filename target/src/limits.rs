@@ -319,20 +319,21 @@ mod tests {
             let stretch = (mean * 4000 * SECOND / rate).clamp(SECOND / 4, 4000 * SECOND);
             let begin = idle_s * SECOND + 7;
             let mut reactors = hungry(count, begin);
-            let late_ns = burst_ms * 500_000;
+            let burst_ns = burst.as_nanos() as u64;
+            let late_ns = burst_ns / 2;
             run(&limiter, &mut reactors, &sizes, begin + stretch, late_ns);
             let allowed = |ns: u64| (u128::from(rate) * u128::from(ns) / u128::from(SECOND)) as u64;
             let largest = *sizes.iter().max().unwrap();
             // What each may have beside: a slice, and what it saved for its next command.
             let beside = count as u64 * (allowed(SLICE_NS) + largest + 1);
-            let burst_bytes = allowed(burst.as_nanos() as u64);
+            let burst_bytes = allowed(burst_ns);
             for part in [stretch, stretch / 7, stretch / 100] {
                 let most = most_in(&reactors, part, |bytes| bytes);
                 prop_assert!(most <= allowed(part) + burst_bytes + beside, "{most} in {part} ns");
             }
             let all = sum(&reactors, |bytes| bytes);
             // The burst was there when they began. Who sleeps at the end makes up for it later.
-            let owed = allowed(stretch + begin.min(2 * late_ns) - late_ns);
+            let owed = allowed(stretch + begin.min(burst_ns) - late_ns);
             prop_assert!(all + beside >= owed * 95 / 100, "{all} of {owed}");
         }
     }

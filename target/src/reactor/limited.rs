@@ -89,6 +89,9 @@ impl Limited {
 
     /// Whether commands of a host wait for a disk.
     pub(super) fn has_line(&self, share: Option<ShareId>, disk: u32) -> bool {
+        if share.is_some_and(|share| !self.waits(share)) {
+            return false;
+        }
         let mut lines = self.lines.iter();
         lines.any(|line| line.share == share && line.disk == disk && line.count > 0)
     }

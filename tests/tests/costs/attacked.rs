@@ -21,11 +21,13 @@ const ATTACKS: [&str; 6] = [
     "admin",
     "io",
 ];
-/// And what there are no packets for over the loopback provider.
+/// And what there are no packets for over the loopback provider. The kernel drops these, so they add
+/// nothing: without its filters they add two in a hundred.
 const GUESSES: &str = "garbage";
+const MOST_OF_GUESSES: f64 = 1.0;
 
 #[test]
-#[ignore = "counts for a minute, and needs valgrind: `cargo xtask test --all` runs it"]
+#[ignore = "counts for two minutes, and needs valgrind: `cargo xtask test --all` runs it"]
 fn attackers_slow_other_hosts_by_a_tenth_at_most() {
     compare(&reads("loopback", 40 * 1024), &ATTACKS);
 }
@@ -51,14 +53,19 @@ fn compare(bounds: &Bounds, attacks: &[&str]) {
         "{fabric:>9} {:>11} {alone:>13.0} {calls_alone:>13.3}",
         "none"
     );
-    for attack in attacks {
+    for &attack in attacks {
         let counted = Counted::run(&program, bounds, Some(attack));
         let (instructions, calls, made) = costs(&counted, bounds);
         println!("{fabric:>9} {attack:>11} {instructions:>13.0} {calls:>13.3} {made:>8}");
         let more = 100.0 * (instructions / alone - 1.0);
         // A call in a hundred commands is a look at the clock or at the mailbox.
         let more_calls = 100.0 * (calls - 0.01) / (calls_alone + 0.01) - 100.0;
-        if more > MOST || more_calls > MOST_CALLS {
+        let most = if attack == GUESSES {
+            MOST_OF_GUESSES
+        } else {
+            MOST
+        };
+        if more > most || more_calls > MOST_CALLS {
             faults.push(format!(
                 "{fabric}, {attack}: {more:.1} % more instructions, {more_calls:.1} % more \
                  system calls"

@@ -173,7 +173,7 @@ impl Manager {
 
     /// Whether requests of an address get no answer for now; counts one.
     fn is_held(&mut self, now: Instant, address: IpAddr) -> bool {
-        let has_guessed = self.penalties.holds(now, address);
+        let has_guessed = self.wrong_keys.holds(now, address);
         let was_refused = !has_guessed && self.refused.holds(now, address);
         self.held_requests += u64::from(has_guessed);
         self.dropped_requests += u64::from(was_refused);

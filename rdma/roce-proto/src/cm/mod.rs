@@ -82,10 +82,10 @@ pub struct Manager {
     transmits: VecDeque<Transmit>,
     events: VecDeque<CmEvent>,
     dropped_requests: u64,
-    /// Addresses that named wrong keys.
-    penalties: Penalties,
+    /// Of addresses whose packets named wrong keys.
+    wrong_keys: Penalties,
     held_requests: u64,
-    /// Addresses whose requests the consumer refused.
+    /// Of addresses whose requests the consumer refused.
     refused: Penalties,
 }
 
@@ -106,7 +106,7 @@ impl Manager {
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             dropped_requests: 0,
-            penalties: Penalties::new(WRONG_KEY),
+            wrong_keys: Penalties::new(WRONG_KEY),
             held_requests: 0,
             refused: Penalties::new(REFUSED),
         }
@@ -133,7 +133,7 @@ impl Manager {
     /// A packet of `address` named a key that it was not given: that costs it time.
     /// Returns whether its requests are held from now on.
     pub fn penalize(&mut self, now: Instant, address: IpAddr) -> bool {
-        self.penalties.penalize(now, address)
+        self.wrong_keys.penalize(now, address)
     }
 
     /// Sends a REQ. [`CmEvent::Accepted`], [`CmEvent::Rejected`] or

@@ -120,6 +120,13 @@ impl Pair {
         }
     }
 
+    /// The host asks for a connection; the request, as the target has it.
+    fn ask(&mut self, qpn: u32) -> ConnId {
+        self.managers[HOST].connect(self.now, &wish(qpn));
+        self.run(Duration::from_secs(1), |pair| pair.request().is_some());
+        self.request().unwrap()
+    }
+
     fn request(&self) -> Option<ConnId> {
         self.events[TARGET].iter().find_map(|event| match event {
             CmEvent::Request { id, .. } => Some(*id),
@@ -208,9 +215,7 @@ fn connections_come_and_go() {
 #[test]
 fn a_refusal_is_reported() {
     let mut pair = Pair::new(1, FAIR);
-    pair.managers[HOST].connect(pair.now, &wish(5));
-    pair.run(Duration::from_secs(1), |pair| pair.request().is_some());
-    let id = pair.request().unwrap();
+    let id = pair.ask(5);
     pair.managers[TARGET]
         .reject(pair.now, id, RejReason::Consumer, &[], b"no")
         .unwrap();
@@ -264,9 +269,7 @@ fn a_silent_target_times_out() {
 #[test]
 fn a_queue_pair_is_in_one_connection() {
     let mut pair = Pair::new(4, FAIR);
-    pair.managers[HOST].connect(pair.now, &wish(5));
-    pair.run(Duration::from_secs(1), |pair| pair.request().is_some());
-    let target = pair.request().unwrap();
+    let target = pair.ask(5);
     let now = pair.now;
     pair.managers[TARGET]
         .accept(now, target, &terms(9), &[])
@@ -419,9 +422,7 @@ fn an_address_that_was_not_proven_is_answered_once() {
 /// `leaves`: the target does, after its REP.
 fn answered_once(leaves: bool) {
     let mut pair = Pair::new(8, FAIR);
-    pair.managers[HOST].connect(pair.now, &wish(5));
-    pair.run(Duration::from_secs(1), |pair| pair.request().is_some());
-    let (id, now) = (pair.request().unwrap(), pair.now);
+    let (id, now) = (pair.ask(5), pair.now);
     let target = &mut pair.managers[TARGET];
     target.accept(now, id, &terms(9), &[]).unwrap();
     assert!(target.poll_transmit().is_some(), "the REP");
@@ -447,9 +448,7 @@ fn answered_once(leaves: bool) {
 #[test]
 fn a_target_that_leaves_at_once_says_so() {
     let mut pair = Pair::new(9, FAIR);
-    pair.managers[HOST].connect(pair.now, &wish(5));
-    pair.run(Duration::from_secs(1), |pair| pair.request().is_some());
-    let (id, now) = (pair.request().unwrap(), pair.now);
+    let (id, now) = (pair.ask(5), pair.now);
     let target = &mut pair.managers[TARGET];
     target.accept(now, id, &terms(9), &[]).unwrap();
     target.disconnect(now, id);
@@ -484,9 +483,7 @@ fn all_messages_of_a_connection_carry_its_marking() {
     };
     for refuses in [true, false] {
         let mut pair = Pair::new(7, FAIR);
-        pair.managers[HOST].connect(pair.now, &wish(5));
-        pair.run(Duration::from_secs(1), |pair| pair.request().is_some());
-        let (id, now) = (pair.request().unwrap(), pair.now);
+        let (id, now) = (pair.ask(5), pair.now);
         let target = &mut pair.managers[TARGET];
         target.mark(id, ours);
         if refuses {
@@ -525,9 +522,7 @@ fn strangers_change_nothing() {
     for_each_seed(COMMAND, 100, |seed| {
         let mut random = Random::new(seed);
         let mut pair = Pair::new(seed, FAIR);
-        pair.managers[HOST].connect(pair.now, &wish(5));
-        pair.run(Duration::from_secs(1), |pair| pair.request().is_some());
-        let id = pair.request().unwrap();
+        let id = pair.ask(5);
         let now = pair.now;
         pair.managers[TARGET]
             .accept(now, id, &terms(9), &[])
