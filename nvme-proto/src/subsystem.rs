@@ -23,7 +23,7 @@ use crate::common::Common;
 use crate::controller::error_log::Failure;
 use crate::controller::{
     Action, AdminCommand, Completion, ConnectRequest, Controller, Exchange, Outcome, Refusal,
-    Termination, identify,
+    identify,
 };
 use crate::discovery::DiscoveryLog;
 use crate::io::IoLimits;
@@ -400,11 +400,22 @@ impl Subsystem {
         mut last: impl FnMut(u16) -> Duration,
         actions: &mut Vec<Action>,
     ) {
-        let reason = Termination::KeepAliveExpired;
         for (&cntlid, controller) in &mut self.controllers {
-            if controller.expires(now, || last(cntlid)) {
-                actions.push(Action::Terminate { cntlid, reason });
-            }
+            controller.end_if_over(now, || last(cntlid), actions);
+        }
+    }
+
+    /// Checks that of one controller: before anything that would restart it at `now`. An
+    /// association whose time is over does not come back.
+    pub fn poll_one(
+        &mut self,
+        cntlid: u16,
+        now: Duration,
+        last: impl FnOnce() -> Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        if let Some(controller) = self.controllers.get_mut(&cntlid) {
+            controller.end_if_over(now, last, actions);
         }
     }
 }

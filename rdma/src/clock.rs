@@ -30,7 +30,14 @@ enum Kind {
 struct SimulatedTime {
     start: Instant,
     elapsed_ns: AtomicU64,
+    /// Looks at it that are left before the next one comes too late; [`NO_STOP`] if none will.
+    looks_left: AtomicU64,
+    /// By how much it comes too late.
+    stop_ns: AtomicU64,
 }
+
+/// No look at a clock comes too late.
+const NO_STOP: u64 = u64::MAX;
 
 impl Clock {
     /// The system's, which goes on while the system is suspended: for deadlines that
@@ -48,6 +55,8 @@ impl Clock {
         let time = SimulatedTime {
             start: Instant::now(),
             elapsed_ns: AtomicU64::new(0),
+            looks_left: AtomicU64::new(NO_STOP),
+            stop_ns: AtomicU64::new(0),
         };
         Self {
             kind: Kind::Simulated(Arc::new(time)),
@@ -61,9 +70,20 @@ impl Clock {
             Kind::Monotonic => Instant::now(),
             Kind::Boottime => boottime(),
             Kind::Simulated(time) => {
-                let elapsed_ns = time.elapsed_ns.load(Ordering::Acquire);
-                time.start + Duration::from_nanos(elapsed_ns)
+                if time.looks_left.load(Ordering::Relaxed) != NO_STOP {
+                    time.count_look();
+                }
+                time.shown()
             }
+        }
+    }
+
+    /// What time it is, for what only observes: no look that [`Self::stop_after`] counts.
+    #[must_use]
+    pub fn glance(&self) -> Instant {
+        match &self.kind {
+            Kind::Monotonic | Kind::Boottime => self.now(),
+            Kind::Simulated(time) => time.shown(),
         }
     }
 
@@ -82,12 +102,56 @@ impl Clock {
     /// # Panics
     /// If it is the system's, or `now` is in its past.
     pub fn advance_to(&self, now: Instant) {
-        let Kind::Simulated(time) = &self.kind else {
-            panic!("nothing moves the system's clock")
-        };
+        let time = self.simulated_time();
         let elapsed_ns = now.duration_since(time.start).as_nanos() as u64;
         let before = time.elapsed_ns.swap(elapsed_ns, Ordering::AcqRel);
         assert!(before <= elapsed_ns, "time goes forward");
+    }
+
+    /// Stops the program that looks at a simulated clock: after so many looks time passes before
+    /// the next one. A program notices nothing of a stop but that, so a test that stops it after
+    /// each number of looks has stopped it everywhere.
+    ///
+    /// # Panics
+    /// If it is the system's.
+    pub fn stop_after(&self, looks: u64, time: Duration) {
+        let own = self.simulated_time();
+        own.stop_ns.store(time.as_nanos() as u64, Ordering::Relaxed);
+        own.looks_left.store(looks, Ordering::Relaxed);
+    }
+
+    /// Whether a stop that was asked for is still to come; from now on it is not.
+    ///
+    /// # Panics
+    /// If it is the system's.
+    pub fn forget_stop(&self) -> bool {
+        let own = self.simulated_time();
+        own.looks_left.swap(NO_STOP, Ordering::Relaxed) != NO_STOP
+    }
+
+    fn simulated_time(&self) -> &SimulatedTime {
+        let Kind::Simulated(time) = &self.kind else {
+            panic!("nothing moves the system's clock")
+        };
+        time
+    }
+}
+
+impl SimulatedTime {
+    fn shown(&self) -> Instant {
+        self.start + Duration::from_nanos(self.elapsed_ns.load(Ordering::Acquire))
+    }
+
+    /// One more look; lets the time of a stop pass before it if that is due.
+    #[cold]
+    fn count_look(&self) {
+        let left = self.looks_left.load(Ordering::Relaxed);
+        if left == 0 {
+            let stop_ns = self.stop_ns.load(Ordering::Relaxed);
+            self.elapsed_ns.fetch_add(stop_ns, Ordering::AcqRel);
+        }
+        let left = left.checked_sub(1).unwrap_or(NO_STOP);
+        self.looks_left.store(left, Ordering::Relaxed);
     }
 }
 
@@ -116,6 +180,21 @@ mod tests {
         let same = clock.clone();
         clock.advance_to(later);
         assert_eq!(same.now(), later);
+    }
+
+    #[test]
+    fn a_program_that_looks_at_it_can_be_stopped_before_any_look() {
+        let clock = Clock::simulated();
+        let start = clock.now();
+        let minute = Duration::from_secs(60);
+        clock.stop_after(2, minute);
+        assert_eq!([clock.now(), clock.now(), clock.glance()], [start; 3]);
+        assert_eq!(clock.now(), start + minute);
+        assert!(!clock.forget_stop());
+        assert_eq!(clock.now(), start + minute);
+        clock.stop_after(0, minute);
+        assert!(clock.forget_stop());
+        assert_eq!(clock.now(), start + minute);
     }
 
     #[test]

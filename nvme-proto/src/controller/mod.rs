@@ -332,15 +332,24 @@ impl Controller {
     }
 
     /// When its last command came in, as far as is known here, and how long it lives
-    /// without another; `None` if for ever.
+    /// without another, if not for ever. `None` if it is about to go: nothing renews its lease.
     #[must_use]
-    pub fn lease(&self) -> (Duration, Option<Duration>) {
-        (self.keep_alive.last_command(), self.keep_alive.limit())
+    pub fn lease(&self) -> Option<(Duration, Option<Duration>)> {
+        (!self.condemned).then(|| (self.keep_alive.last_command(), self.keep_alive.limit()))
     }
 
-    /// Looks at the keep alive timer; whether it just ran out.
-    pub(crate) fn expires(&mut self, now: Duration, last: impl FnOnce() -> Duration) -> bool {
-        !self.condemned && self.keep_alive.check(now, last) == Verdict::Expired && self.condemn()
+    /// Looks at the keep alive timer, and ends the association if that just ran out.
+    pub(crate) fn end_if_over(
+        &mut self,
+        now: Duration,
+        last: impl FnOnce() -> Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        if !self.condemned && self.keep_alive.check(now, last) == Verdict::Expired {
+            self.condemn();
+            let (cntlid, reason) = (self.cntlid, Termination::KeepAliveExpired);
+            actions.push(Action::Terminate { cntlid, reason });
+        }
     }
 
     /// The association is to end for a reason of ours; returns whether that is a change.

@@ -3,11 +3,11 @@
 
 mod actions;
 mod ana;
+mod leases;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -29,16 +29,13 @@ use super::counters::{self, IoCounters};
 use super::view::{Activity, ControllerView, SubsystemView};
 use super::{ControlMessage, Mailbox, Message, QueueAddress, QueueShared, Ward};
 use crate::ana::ListenerShared;
-use crate::ending::Ending;
 use crate::ids::QpairId;
 use crate::limits::Limiter;
 use crate::metrics::HostTotals;
 use crate::namespace::NamespaceTable;
 use crate::panics;
 
-/// Why queues are closed whose association's time is over.
-pub(crate) const KEEP_ALIVE_EXPIRED: Ending =
-    Ending::Fault("keep alive expired: the host was silent for too long");
+pub(crate) use leases::KEEP_ALIVE_EXPIRED;
 
 /// The connection that a Connect came on.
 #[derive(Debug)]
@@ -230,39 +227,6 @@ impl SubsystemShared {
         result
     }
 
-    /// As [`Self::with`], for what may change when the controller's time is over.
-    fn with_controller<T>(
-        &self,
-        cntlid: u16,
-        job: impl FnOnce(&mut State, Duration, &mut Vec<Action>) -> T,
-    ) -> T {
-        self.with(|state, now, actions| {
-            let result = job(state, now, actions);
-            self.renew_lease(state, cntlid);
-            result
-        })
-    }
-
-    /// Shows reactors what a controller's lease is now, and has the control plane look
-    /// earlier if it ends before that would.
-    fn renew_lease(&self, state: &mut State, cntlid: u16) {
-        let Some(controller) = state.subsystem.controller(cntlid) else {
-            return;
-        };
-        let (last_command, limit) = controller.lease();
-        if let Some(own) = state.controllers.get(&cntlid) {
-            let limit_ns = limit.map_or(u64::MAX, |limit| limit.as_nanos() as u64);
-            own.shared.set_last_command(last_command.as_nanos() as u64);
-            own.shared.lease_ns.store(limit_ns, Ordering::Relaxed);
-        }
-        if let Some(deadline) = controller.deadline()
-            && state.armed.is_none_or(|armed| deadline < armed)
-        {
-            state.armed = Some(deadline);
-            self.report_control(ControlMessage::TimersChanged);
-        }
-    }
-
     /// Connects a queue, which from now on receives what concerns it; with the authentication
     /// that it has to go through, if its host has a key.
     pub(crate) fn connect(
@@ -284,9 +248,11 @@ impl SubsystemShared {
         if !state.is_behind(origin.listener.address) {
             return Err(ConnectRequest::unknown_subsystem());
         }
+        let now = self.now();
+        self.end_if_over(&mut state, request.cntlid, now);
         let ana = state.ana_by(origin.listener);
         let arrival = Arrival {
-            now: self.now(),
+            now,
             cm: Some(origin.cm),
             local: Some(LocalEnd {
                 address: origin.local,
@@ -500,25 +466,6 @@ impl SubsystemShared {
         self.with_controller(cntlid, |state, now, actions| {
             state.subsystem.flushed(cntlid, intact, now, actions);
         });
-    }
-
-    /// Looks at the keep alive timers; returns when to look again.
-    pub(crate) fn poll(&self) -> Option<Instant> {
-        let next = self.with(|state, now, actions| {
-            let State {
-                subsystem,
-                controllers,
-                ..
-            } = state;
-            let last = |cntlid| {
-                let controller: Option<&Controller> = controllers.get(&cntlid);
-                controller.map_or(Duration::ZERO, |own| own.shared.last_command())
-            };
-            subsystem.poll(now, last, actions);
-            state.armed = state.subsystem.next_deadline();
-            state.armed
-        });
-        next.map(|deadline| self.started + deadline)
     }
 
     /// What an administrator changes.

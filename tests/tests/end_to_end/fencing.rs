@@ -2,6 +2,8 @@
 //! association whose host has begun another. The target is moved along by hand, on a
 //! clock that only the test moves.
 
+mod stops;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;

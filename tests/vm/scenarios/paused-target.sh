@@ -49,8 +49,12 @@ copy_disk() {
     esac
 }
 
-# blocks_that_differ FILE FILE
-blocks_that_differ() { cmp -l "$1" "$2" | awk '{ print int(($1 - 1) / 4096) }' | uniq; }
+# blocks_that_differ FILE FILE: of the second one, and how they begin: what a late write brought says so.
+blocks_that_differ() {
+    cmp -l "$1" "$2" | awk '{ print int(($1 - 1) / 4096) }' | uniq | while read -r block; do
+        echo "$block ($(dd if="$2" bs=4k skip="$block" count=1 status=none | head -c 8 | tr -c '[:alnum:]' .))"
+    done
+}
 
 # bytes_waiting: in the sockets of the target at FABRIC_ADDR.
 bytes_waiting() {
@@ -63,7 +67,7 @@ write_blocks() {
     local block
     LATE=()
     for ((block = 0; block < LATE_BLOCKS; block++)); do
-        dd if=/dev/urandom of="$1" bs=4k count=1 seek="$block" oflag=direct conv=notrunc status=none &
+        dd if=/tmp/late of="$1" bs=4k count=1 seek="$block" oflag=direct conv=notrunc status=none &
         LATE+=($!)
     done
 }
@@ -102,7 +106,7 @@ stop_and_take_over() {
     wait_for 60 "path one to come back" path_is "$FABRIC_ADDR" live
     assert_eq "what waited in its sockets" 0 "$(bytes_waiting)"
     copy_disk "$disk" /tmp/after
-    assert_eq "blocks that differ" "" "$(blocks_that_differ /tmp/before /tmp/after | paste -sd ' ')"
+    assert_eq "blocks of $disk that differ" "" "$(blocks_that_differ /tmp/before /tmp/after | paste -sd ' ')"
 }
 
 # writes_done DEVICE
@@ -122,6 +126,7 @@ ana_is_optimized() {
 
 step "Two targets, one disk, Linux with a path to each"
 setup_rxe_and_cable
+printf '%-4096s' late > /tmp/late
 in_soft_netns ip addr add "$OTHER_ADDR/24" dev cable1
 use_soft_target
 mount_nfs "$NFS_FOLDER" "$NFS_MOUNT"

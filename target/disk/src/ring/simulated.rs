@@ -49,6 +49,9 @@ impl Ring {
 
     #[cold]
     pub(super) fn simulate(&mut self, tag: u64, place: u32, work: Work) {
+        if matches!(work, Work::Write { .. } | Work::Zero { .. }) && self.outgoing.lease_is_over() {
+            return self.settled.push_back(cancelled(tag));
+        }
         let attachment = self.simulated.as_ref();
         attachment
             .expect("it has this disk")

@@ -43,7 +43,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cairn_rdma::{Clock, Mapping};
 
@@ -229,7 +229,7 @@ impl SimulatedDisk {
 
     /// Operations of this kind wait no more, and those that waited end.
     pub fn release(&self, operation: Operation) {
-        let now = self.0.clock.now();
+        let now = self.0.clock.glance();
         let mut state = self.state();
         state.held[operation as usize] = false;
         for pending in &mut state.pending {
@@ -254,7 +254,7 @@ impl SimulatedDisk {
 
     /// Ends the operation of this kind that has waited longest; whether there was one.
     pub fn release_oldest(&self, operation: Operation) -> bool {
-        let now = self.0.clock.now();
+        let now = self.0.clock.glance();
         let mut state = self.state();
         let waits =
             |pending: &&mut Pending| pending.due.is_none() && pending.work.operation() == operation;
@@ -290,9 +290,17 @@ impl SimulatedDisk {
     /// Operations of this kind that are held or hang.
     #[must_use]
     pub fn waiting(&self, operation: Operation) -> usize {
+        self.waiting_since(operation).len()
+    }
+
+    /// When those were submitted.
+    #[must_use]
+    pub fn waiting_since(&self, operation: Operation) -> Vec<Instant> {
         let waits =
             |pending: &&Pending| pending.due.is_none() && pending.work.operation() == operation;
-        self.state().pending.iter().filter(waits).count()
+        let state = self.state();
+        let waiting = state.pending.iter().filter(waits);
+        waiting.map(|pending| pending.since).collect()
     }
 
     /// Operations that have not ended.
@@ -309,7 +317,7 @@ impl SimulatedDisk {
     /// The power fails. Operations that have not ended never do: of a write each block
     /// may or may not have been written.
     pub fn crash(&self, fate: CacheFate) {
-        let now = self.0.clock.now();
+        let now = self.0.clock.glance();
         let mut state = self.state();
         state.run(now);
         for pending in std::mem::take(&mut state.pending) {
@@ -350,7 +358,7 @@ impl SimulatedDisk {
 
     /// Takes an operation; `done` receives its end.
     fn submit(&self, tag: u64, work: Work, done: &Arc<Completions>) {
-        let now = self.0.clock.now();
+        let now = self.0.clock.glance();
         let mut state = self.state();
         state.submitted += 1;
         let held = state.held[work.operation() as usize];
@@ -364,6 +372,7 @@ impl SimulatedDisk {
         let pending = Pending {
             work,
             waiter: Some((Arc::clone(done), tag)),
+            since: now,
             due,
             number: state.submitted,
             writes_before: state.medium.writes(),
@@ -382,14 +391,14 @@ impl SimulatedDisk {
         let this = self.clone();
         std::thread::spawn(move || {
             std::thread::sleep(delay);
-            this.state().run(this.0.clock.now());
+            this.state().run(this.0.clock.glance());
         });
     }
 
     /// Ends what is due, and says in what time to look again.
     fn step(&self) -> Option<Duration> {
         self.0.stepped.store(true, Ordering::Relaxed);
-        let now = self.0.clock.now();
+        let now = self.0.clock.glance();
         let mut state = self.state();
         state.run(now);
         let due = state.pending.iter().filter_map(|pending| pending.due);

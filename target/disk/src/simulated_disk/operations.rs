@@ -21,9 +21,9 @@ pub(super) struct State {
     pub(super) chance: Chance,
     pub(super) habits: Habits,
     pub(super) held: [bool; 4],
-    /// By kind: the errno that the next ones end in, and how many.
     /// Whether what waits can be cancelled.
     pub(super) cancels: bool,
+    /// By kind: the errno that the next ones end in, and how many.
     pub(super) failures: [(i32, u32); 4],
     /// Operations that are still to end in EAGAIN.
     pub(super) storm: u64,
@@ -37,6 +37,8 @@ pub(super) struct Pending {
     pub(super) work: Work,
     /// What waits for it. Nothing does for what a [`Lie::LateWrite`] repeats.
     pub(super) waiter: Option<(Arc<Completions>, u64)>,
+    /// When it was submitted.
+    pub(super) since: Instant,
     /// When it ends; `None` while it is held.
     pub(super) due: Option<Instant>,
     pub(super) number: u64,
@@ -204,6 +206,7 @@ impl State {
                 durable: false,
             },
             waiter: None,
+            since: now,
             due: Some(now + later),
             number: self.submitted,
             writes_before: 0,

@@ -1,0 +1,91 @@
+//! How long associations live: the keep alive timers of the protocol, and what reactors see of
+//! them.
+//!
+//! An association whose time is over does not come back. What restarts its timer, a command or
+//! the end of a queue, does so at a time that was looked at before, and only if the association's
+//! time was not over then. So a command that waited through a pause of the process renews nothing.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use nvme_proto::controller::Action;
+
+use super::{Controller, State, SubsystemShared};
+use crate::ending::Ending;
+use crate::registry::ControlMessage;
+
+/// Why queues are closed whose association's time is over.
+pub(crate) const KEEP_ALIVE_EXPIRED: Ending =
+    Ending::Fault("keep alive expired: the host was silent for too long");
+
+impl SubsystemShared {
+    /// As [`Self::with`], for what may change when the controller's time is over. What comes
+    /// when it is over already changes that no more.
+    pub(super) fn with_controller<T>(
+        &self,
+        cntlid: u16,
+        job: impl FnOnce(&mut State, Duration, &mut Vec<Action>) -> T,
+    ) -> T {
+        self.with(|state, now, actions| {
+            // Its end goes before what the job asks for.
+            self.end_if_over(state, cntlid, now);
+            let result = job(state, now, actions);
+            self.renew_lease(state, cntlid);
+            result
+        })
+    }
+
+    /// Ends an association whose time is over: what comes now would restart its timer.
+    pub(super) fn end_if_over(&self, state: &mut State, cntlid: u16, now: Duration) {
+        let Some(own) = state.controllers.get(&cntlid) else {
+            return;
+        };
+        let last = || own.shared.last_command();
+        let mut actions = Vec::new();
+        state.subsystem.poll_one(cntlid, now, last, &mut actions);
+        for action in actions {
+            self.carry_out(state, action);
+        }
+    }
+
+    /// Shows reactors what a controller's lease is now, and has the control plane look
+    /// earlier if it ends before that would.
+    pub(super) fn renew_lease(&self, state: &mut State, cntlid: u16) {
+        let Some(controller) = state.subsystem.controller(cntlid) else {
+            return;
+        };
+        let Some((last_command, limit)) = controller.lease() else {
+            return;
+        };
+        if let Some(own) = state.controllers.get(&cntlid) {
+            let limit_ns = limit.map_or(u64::MAX, |limit| limit.as_nanos() as u64);
+            own.shared.set_last_command(last_command.as_nanos() as u64);
+            own.shared.lease_ns.store(limit_ns, Ordering::Relaxed);
+        }
+        if let Some(deadline) = controller.deadline()
+            && state.armed.is_none_or(|armed| deadline < armed)
+        {
+            state.armed = Some(deadline);
+            self.report_control(ControlMessage::TimersChanged);
+        }
+    }
+
+    /// Looks at the keep alive timers; returns when to look again.
+    pub(crate) fn poll(&self) -> Option<Instant> {
+        let next = self.with(|state, now, actions| {
+            let State {
+                subsystem,
+                controllers,
+                ..
+            } = state;
+            let last = |cntlid| {
+                let controller: Option<&Controller> = controllers.get(&cntlid);
+                controller.map_or(Duration::ZERO, |own| own.shared.last_command())
+            };
+            subsystem.poll(now, last, actions);
+            state.armed = state.subsystem.next_deadline();
+            state.armed
+        });
+        next.map(|deadline| self.started + deadline)
+    }
+}
