@@ -5,6 +5,9 @@
 //! by another way. So before anything is taken from a device, associations end whose time
 //! is over, by a clock that goes on through all of that; and what comes from the others
 //! waits until the reactor has seen which of their connections have ended.
+//!
+//! The same goes for what a round had taken before it was stopped in the middle: the ring looks
+//! at the clock before a disk gets a change, and keeps it if there was a gap since the round began.
 
 use std::time::Duration;
 

@@ -29,7 +29,7 @@ impl Ring {
                 })
             });
         }
-        let late = changes && self.outgoing.lease_is_over();
+        let late = changes && !self.outgoing.may_begin();
         match &mut self.images {
             Some(images) if !late => images.queue.submit(image, tag, work),
             images => {

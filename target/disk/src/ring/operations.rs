@@ -155,10 +155,11 @@ impl Ring {
         self.apart.add(tag, job);
     }
 
-    /// A reactor's round begins. `held`: what may block waits, until the reactor knows which
-    /// connections have ended.
+    /// A reactor's round begins. `held`: changes wait, until the reactor knows which connections
+    /// have ended.
     #[inline]
     pub fn begin_round(&mut self, now_ns: u64, held: bool) {
+        self.outgoing.begin_round(now_ns, held);
         self.apart.begin_round(now_ns, held);
     }
 
@@ -177,11 +178,16 @@ impl Ring {
         });
     }
 
-    /// Ends an operation of this tag that waits for a worker, or for a tag of a drive, with
-    /// `ECANCELED`.
+    /// Ends operations of this tag that wait for the next system call, for a worker, or for a tag
+    /// of a drive, with `ECANCELED`.
     pub fn take_back(&mut self, tag: u64) {
         self.take_back_from_drives(tag);
+        self.take_back_simulated(tag);
         if self.apart.take_out(tag) {
+            self.settled.push_back(cancelled(tag));
+        }
+        for _ in 0..self.outgoing.take_out(tag) {
+            self.in_flight -= 1;
             self.settled.push_back(cancelled(tag));
         }
     }
@@ -193,10 +199,6 @@ impl Ring {
             attachment.cancel(tag);
         }
         self.take_back(tag);
-        for _ in 0..self.outgoing.take_out(tag) {
-            self.in_flight -= 1;
-            self.settled.push_back(cancelled(tag));
-        }
         let all = types::CancelBuilder::user_data(tag).all();
         let entry = opcode::AsyncCancel2::new(all).build();
         self.push(&entry.user_data(IGNORED));

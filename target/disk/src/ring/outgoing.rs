@@ -6,12 +6,17 @@
 //! with the ends of their leases, and the clock is read once more directly before the kernel
 //! gets them. If the process was stopped after that look, it looks again, and takes back what it
 //! had put into the submission queue.
+//!
+//! A stop that is shorter than a lease may have been long enough for a host to leave. If the round
+//! began before a gap, the changes stay here until the reactor has learned which connections have
+//! ended; those of ended ones are taken out then.
 
 use std::time::Instant;
 
 use cairn_rdma::Clock;
 use io_uring::squeue;
 
+use super::apart::GAP;
 use crate::timely::Look;
 
 /// A change that waits for the next system call.
@@ -25,6 +30,7 @@ struct Change {
 /// A change in the submission queue.
 pub(super) struct Queued {
     pub(super) tag: u64,
+    /// When its lease ends, or the knowledge of its connection is too old.
     pub(super) until_ns: u64,
     /// How many entries were put into the queue before it, modulo 2^32.
     pub(super) place: u32,
@@ -41,6 +47,8 @@ pub(super) struct Outgoing {
     clock: Option<(Clock, Instant)>,
     /// The end of the lease of those that come next.
     until_ns: u64,
+    /// Until when what the reactor knows of connections is new enough for all of them.
+    known_until_ns: u64,
 }
 
 impl Outgoing {
@@ -52,7 +60,23 @@ impl Outgoing {
             look: None,
             clock: None,
             until_ns: u64::MAX,
+            known_until_ns: u64::MAX,
         }
+    }
+
+    /// The reactor began a round then. `held`: it does not know yet which connections have
+    /// ended in the gap before that.
+    #[inline]
+    pub(super) fn begin_round(&mut self, now_ns: u64, held: bool) {
+        if !held {
+            self.known_until_ns = now_ns + GAP.as_nanos() as u64;
+        }
+    }
+
+    /// Until when what the reactor knows of connections is new enough to begin changes, in
+    /// nanoseconds since the target started; `u64::MAX` without rounds.
+    pub(super) fn known_until_ns(&self) -> u64 {
+        self.known_until_ns
     }
 
     /// Leases end by this clock, whose times count from `started`.
@@ -84,10 +108,11 @@ impl Outgoing {
         }
     }
 
-    /// Whether what comes next may not begin any more.
-    pub(super) fn lease_is_over(&self) -> bool {
-        let clock = self.clock.as_ref();
-        self.until_ns < u64::MAX && clock.is_some_and(|clock| self.until_ns <= read(clock))
+    /// Whether what comes next may begin now: its lease has not ended, and there was no gap since
+    /// the round began.
+    pub(super) fn may_begin(&self) -> bool {
+        let until_ns = self.until_ns.min(self.known_until_ns);
+        until_ns == u64::MAX || self.now_ns() < until_ns
     }
 
     /// One more.
@@ -113,15 +138,16 @@ impl Outgoing {
             .count()
     }
 
-    /// Empties it: what may be carried out goes one way, which returns its place in the
-    /// submission queue, and what may not goes the other.
+    /// Empties it, unless there was a gap: what may be carried out goes one way, which returns its
+    /// place in the submission queue, and what may not goes the other.
     #[inline]
     pub(super) fn release(
         &mut self,
         mut carry_out: impl FnMut(&squeue::Entry) -> u32,
         mut refuse: impl FnMut(u64),
     ) {
-        let first_end = self.changes.iter().map(|change| change.until_ns).min();
+        let ends = self.changes.iter().map(|change| change.until_ns);
+        let first_end = ends.min().map(|end| end.min(self.known_until_ns));
         let now_ns = match &self.clock {
             Some(clock) if first_end.is_some_and(|end| end < u64::MAX) => {
                 self.look = Some(Look::begin());
@@ -129,6 +155,10 @@ impl Outgoing {
             }
             _ => 0,
         };
+        if self.known_until_ns <= now_ns {
+            self.look = None;
+            return;
+        }
         for change in self.changes.drain(..) {
             let Change {
                 tag,
@@ -140,6 +170,7 @@ impl Outgoing {
                 continue;
             }
             let place = carry_out(&entry);
+            let until_ns = until_ns.min(self.known_until_ns);
             if until_ns < u64::MAX {
                 self.queued.push(Queued {
                     tag,

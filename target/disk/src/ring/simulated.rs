@@ -49,12 +49,34 @@ impl Ring {
 
     #[cold]
     pub(super) fn simulate(&mut self, tag: u64, place: u32, work: Work) {
-        if matches!(work, Work::Write { .. } | Work::Zero { .. }) && self.outgoing.lease_is_over() {
-            return self.settled.push_back(cancelled(tag));
+        let attachment = self.simulated.as_mut().expect("it has this disk");
+        if !matches!(work, Work::Write { .. } | Work::Zero { .. }) {
+            return attachment.submit(place, tag, work);
         }
-        let attachment = self.simulated.as_ref();
-        attachment
-            .expect("it has this disk")
-            .submit(place, tag, work);
+        let until_ns = self.outgoing.until_ns();
+        attachment.keep(until_ns, place, tag, work);
+        self.release_simulated();
+    }
+
+    /// Hands changes that are kept to their disks, and ends those whose leases have ended: the
+    /// counterpart of [`Outgoing::release`].
+    pub(super) fn release_simulated(&mut self) {
+        let Some(attachment) = self.simulated.as_mut().filter(|it| it.keeps()) else {
+            return;
+        };
+        let now_ns = self.outgoing.now_ns();
+        if self.outgoing.known_until_ns() <= now_ns {
+            return;
+        }
+        let settled = &mut self.settled;
+        attachment.release(now_ns, |tag| settled.push_back(cancelled(tag)));
+    }
+
+    pub(super) fn take_back_simulated(&mut self, tag: u64) {
+        let Some(attachment) = &mut self.simulated else {
+            return;
+        };
+        let count = attachment.take_out(tag);
+        self.settled.extend((0..count).map(|_| cancelled(tag)));
     }
 }

@@ -183,6 +183,46 @@ fn what_was_not_submitted_reaches_no_file_that_was_removed() {
     assert_eq!(rig.ring.in_flight(), 0);
 }
 
+/// The process is stopped within a round, for long enough that a host may have left.
+#[test]
+fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
+    const FOR_EVER: u64 = u64::MAX / 1_000_000;
+    let gap_ns = GAP.as_nanos() as u64;
+    let mut rig = Rig::new();
+    rig.ring.begin_round(0, false);
+    rig.write(0, FOR_EVER);
+    rig.write(1, FOR_EVER);
+    rig.write(2, 200);
+    let (slot, sevens) = (rig.slot, rig.sevens);
+    rig.ring.read(3, slot, 0, sevens.part(512, 512));
+    rig.pass(GAP);
+    assert_eq!(rig.ended(), [(3, Ok(512))]);
+    // It does not know yet.
+    rig.ring.begin_round(gap_ns, true);
+    assert_eq!(rig.ended(), []);
+    assert_eq!((rig.written(), rig.ring.in_flight()), (vec![], 3));
+    // One has left, and the time of another is over.
+    rig.ring.take_back(1);
+    rig.pass(Duration::from_millis(150));
+    rig.ring.begin_round(gap_ns + 150_000_000, false);
+    let late = Err(libc::ECANCELED);
+    assert_eq!(rig.ended(), [(0, Ok(BLOCK)), (1, late), (2, late)]);
+    assert_eq!((rig.written(), rig.ring.in_flight()), (vec![0], 0));
+}
+
+/// The process is stopped for so long with the changes in the submission queue.
+#[test]
+fn those_that_the_kernel_did_not_get_before_a_gap_are_taken_back() {
+    let mut rig = Rig::new();
+    rig.ring.begin_round(0, false);
+    rig.write(0, 1000);
+    rig.ring.release_changes();
+    rig.ring.outgoing.forget_look();
+    rig.pass(GAP);
+    assert_eq!(rig.ended(), [(0, Err(libc::ECANCELED))]);
+    assert_eq!((rig.written(), rig.ring.in_flight()), (vec![], 0));
+}
+
 /// The next thing that ends.
 fn next(rig: &mut Rig) -> Finished {
     for _ in 0..30 {

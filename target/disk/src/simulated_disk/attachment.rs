@@ -33,8 +33,19 @@ impl Completions {
 pub(crate) struct Attachment {
     disks: Vec<Option<SimulatedDisk>>,
     done: Arc<Completions>,
-    /// Operations whose end was not popped.
+    /// Operations that the disks have, or whose end was not popped.
     out: Cell<u32>,
+    /// Changes that no disk has yet.
+    kept: Vec<Kept>,
+}
+
+/// A change that its disk may get until then, in nanoseconds since the target started.
+#[derive(Debug)]
+struct Kept {
+    until_ns: u64,
+    place: u32,
+    tag: u64,
+    work: Work,
 }
 
 impl Attachment {
@@ -48,6 +59,7 @@ impl Attachment {
             disks: Vec::new(),
             done: Arc::new(done),
             out: Cell::new(0),
+            kept: Vec::new(),
         }
     }
 
@@ -68,6 +80,38 @@ impl Attachment {
         let disk = self.disks[place as usize].as_ref();
         disk.expect("a place that was given")
             .submit(tag, work, &self.done);
+    }
+
+    /// Keeps a change for [`Self::release`].
+    pub(crate) fn keep(&mut self, until_ns: u64, place: u32, tag: u64, work: Work) {
+        self.kept.push(Kept {
+            until_ns,
+            place,
+            tag,
+            work,
+        });
+    }
+
+    /// Whether it keeps any.
+    pub(crate) fn keeps(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
+    /// Hands what it keeps to the disks; what comes too late to `refuse`.
+    pub(crate) fn release(&mut self, now_ns: u64, mut refuse: impl FnMut(u64)) {
+        for kept in std::mem::take(&mut self.kept) {
+            if kept.until_ns <= now_ns {
+                refuse(kept.tag);
+            } else {
+                self.submit(kept.place, kept.tag, kept.work);
+            }
+        }
+    }
+
+    /// Takes changes of a tag out of those that it keeps; how many there were.
+    pub(crate) fn take_out(&mut self, tag: u64) -> usize {
+        let of_tag = |kept: &mut Kept| kept.tag == tag;
+        self.kept.extract_if(.., of_tag).count()
     }
 
     /// Asks all disks to let go of the operations of this tag.
@@ -91,9 +135,9 @@ impl Attachment {
         ended
     }
 
-    /// Operations that the disks have, or whose end was not popped.
+    /// Operations that it keeps, that the disks have, or whose end was not popped.
     pub(crate) fn out(&self) -> u32 {
-        self.out.get()
+        self.out.get() + self.kept.len() as u32
     }
 
     /// Before the last look at what has ended.

@@ -21,8 +21,13 @@ pub(super) struct Queued {
 
 impl Drives {
     /// Puts what has a tag into the submission queue, as far as there is room, and ends what is
-    /// too late.
-    pub(super) fn release(&mut self, now_ns: impl Fn() -> u64, mut refuse: impl FnMut(u64)) {
+    /// too late. Nothing goes before a change that has to wait because there was a gap.
+    pub(super) fn release(
+        &mut self,
+        known_until_ns: u64,
+        now_ns: impl Fn() -> u64,
+        mut refuse: impl FnMut(u64),
+    ) {
         let Self { uring, places, .. } = self;
         let mut queue = uring.submission();
         let (mut now, mut late) = (None, 0);
@@ -33,25 +38,32 @@ impl Drives {
                 && !queue.is_full()
                 && let Some(next) = place.waiting.pop_front()
             {
-                self.waiting -= 1;
-                let has_lease = next.until_ns < u64::MAX;
-                if has_lease && now.is_none() {
-                    self.look = Some(Look::begin());
-                    now = Some(now_ns());
-                }
-                if has_lease && now.is_some_and(|now| next.until_ns <= now) {
-                    late += 1;
-                    refuse(next.tag);
-                    continue;
+                let mut until_ns = u64::MAX;
+                if let Some(lease_end_ns) = next.until_ns {
+                    let now = *now.get_or_insert_with(|| {
+                        self.look = Some(Look::begin());
+                        now_ns()
+                    });
+                    if known_until_ns <= now {
+                        place.waiting.push_front(next);
+                        break;
+                    }
+                    if lease_end_ns <= now {
+                        late += 1;
+                        refuse(next.tag);
+                        continue;
+                    }
+                    until_ns = lease_end_ns.min(known_until_ns);
                 }
                 place.under_way += 1;
+                self.waiting -= 1;
                 // SAFETY: the entry's memory is a mapping's that the ring keeps until nothing is
                 // in flight.
                 unsafe { queue.push(&next.entry) }.expect("there is room");
-                if has_lease {
+                if until_ns < u64::MAX {
                     self.queued.push(Queued {
                         data: (index as u64) << PLACE_SHIFT | next.tag,
-                        until_ns: next.until_ns,
+                        until_ns,
                         place: self.pushed,
                     });
                 }
@@ -59,6 +71,7 @@ impl Drives {
             }
         }
         drop(queue);
+        self.waiting -= late;
         self.out -= late;
     }
 

@@ -75,8 +75,8 @@ impl Tags {
 struct Waiting {
     tag: u64,
     entry: squeue::Entry128,
-    /// When its lease ends, in nanoseconds since the target started.
-    until_ns: u64,
+    /// When its lease ends, in nanoseconds since the target started. None if it changes nothing.
+    until_ns: Option<u64>,
 }
 
 /// A drive in the ring.
@@ -433,11 +433,7 @@ impl Ring {
             .buf_index(pinned)
             .build()
             .user_data(u64::from(index) << PLACE_SHIFT | tag);
-        let until_ns = if changes {
-            self.outgoing.until_ns()
-        } else {
-            u64::MAX
-        };
+        let until_ns = changes.then(|| self.outgoing.until_ns());
         let place = drives.places[index as usize].as_mut();
         let place = place.expect("the drive was added");
         place.waiting.push_back(Waiting {
@@ -472,7 +468,8 @@ impl Ring {
         let drives = drives.as_mut().expect("it was looked at");
         let mut refuse = |tag| settled.push_back(cancelled(tag));
         if drives.waiting > 0 {
-            drives.release(|| outgoing.now_ns(), &mut refuse);
+            let known_until_ns = outgoing.known_until_ns();
+            drives.release(known_until_ns, || outgoing.now_ns(), &mut refuse);
         }
         drives.enter(|| outgoing.now_ns(), refuse)
     }
