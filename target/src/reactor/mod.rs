@@ -519,7 +519,8 @@ impl Reactor {
             deadline = [deadline, own].into_iter().flatten().min();
         }
         let left = self.control.inbox.rest();
-        if left.messages || self.io.ring.has_ended() {
+        let kept = self.queues.hold_until.is_none() && self.io.ring.keeps_changes();
+        if left.messages || self.io.ring.has_ended() || kept {
             return None;
         }
         let connections = left.connections.then(|| self.connections_due());

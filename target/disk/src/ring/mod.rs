@@ -406,6 +406,15 @@ impl Ring {
         !self.settled.is_empty()
     }
 
+    /// Whether changes were kept because there was a gap. They go in a round that begins after it,
+    /// and no wait would report that.
+    pub fn keeps_changes(&self) -> bool {
+        let simulated = self.simulated.as_ref();
+        self.outgoing.len() > 0
+            || simulated.is_some_and(|disks| disks.keeps())
+            || self.drives_keep_changes()
+    }
+
     /// The next completion, if there is one.
     #[inline]
     pub fn pop(&mut self) -> Option<Finished> {

@@ -197,6 +197,7 @@ fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
     rig.ring.read(3, slot, 0, sevens.part(512, 512));
     rig.pass(GAP);
     assert_eq!(rig.ended(), [(3, Ok(512))]);
+    assert!(rig.ring.keeps_changes());
     // It does not know yet.
     rig.ring.begin_round(gap_ns, true);
     assert_eq!(rig.ended(), []);
@@ -208,6 +209,7 @@ fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
     let late = Err(libc::ECANCELED);
     assert_eq!(rig.ended(), [(0, Ok(BLOCK)), (1, late), (2, late)]);
     assert_eq!((rig.written(), rig.ring.in_flight()), (vec![0], 0));
+    assert!(!rig.ring.keeps_changes());
 }
 
 /// The process is stopped for so long with the changes in the submission queue.

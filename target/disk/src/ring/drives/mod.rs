@@ -539,6 +539,12 @@ impl Ring {
         settled.extend((0..count).map(|_| cancelled(tag)));
     }
 
+    /// Whether commands wait, though none is under way whose end would give them a tag.
+    pub(super) fn drives_keep_changes(&self) -> bool {
+        let keeps = |drives: &Drives| drives.waiting > 0 && drives.out == drives.waiting;
+        self.drives.as_ref().is_some_and(|drives| keeps(drives))
+    }
+
     /// Operations that drives have, or are about to get.
     pub(super) fn drives_out(&self) -> u32 {
         self.drives.as_ref().map_or(0, |drives| drives.out)

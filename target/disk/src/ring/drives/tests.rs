@@ -144,6 +144,7 @@ fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
     }
     rig.pass(GAP);
     assert_eq!(rig.ended(), []);
+    assert!(rig.ring.keeps_changes());
     rig.ring.begin_round(gap_ns, true);
     assert_eq!(rig.ended(), []);
     assert_eq!(rig.ring.in_flight(), 3);
@@ -151,6 +152,7 @@ fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
     rig.pass(Duration::from_millis(20));
     rig.ring.begin_round(gap_ns + 20_000_000, false);
     assert_eq!(rig.ended(), [(0, REFUSED), (1, LATE), (2, LATE)]);
+    assert!(!rig.ring.keeps_changes());
     assert_eq!(rig.ring.in_flight(), 0);
 }
 
