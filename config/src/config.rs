@@ -91,6 +91,8 @@ pub struct Target {
     pub reactors: Reactors,
     /// How long a reactor without work polls at most before it sleeps.
     pub poll_idle: Duration,
+    /// Whether commands to NVMe drives end by polling, where the driver can.
+    pub poll_drives: bool,
     /// How long a disk may keep a command before it is cancelled; 0: for ever.
     pub io_timeout: Duration,
     /// Memory of each reactor for data, in bytes; at least two of the largest

@@ -52,6 +52,11 @@ pub(crate) struct TargetTable {
     /// latency with CPU time.
     #[schemars(range(min = 0, max = 1_000_000), extend("default" = 1000))]
     pub(crate) poll_idle_us: Option<i64>,
+    /// Whether commands to NVMe drives past the block layer end by polling, where Linux's driver has
+    /// queues for that (nvme.poll_queues), instead of by interrupts. A reactor keeps its core busy
+    /// while such a command is under way.
+    #[schemars(extend("default" = false))]
+    pub(crate) poll_drives: Option<bool>,
     /// Seconds that a disk may keep a command. Then it is cancelled, and answered with
     /// Namespace Not Ready once the disk has let go of it. 0 waits for ever.
     #[schemars(range(min = 0, max = 3600), extend("default" = 30))]

@@ -37,6 +37,7 @@ fn every_value_arrives() {
     let target = &config.target;
     assert_eq!(target.reactors, Reactors::Auto);
     assert_eq!(target.poll_idle, Duration::from_micros(500));
+    assert!(!target.poll_drives);
     assert_eq!(target.io_timeout, Duration::from_secs(30));
     assert_eq!(target.data_buffers_bytes, 16 << 20);
     assert_eq!(target.receives, 1024);

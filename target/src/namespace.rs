@@ -101,6 +101,19 @@ impl Namespace {
         })
     }
 
+    /// Where drives are to be polled: says so if this is one that cannot be.
+    pub(crate) fn warn_unless_polled(&self) {
+        if self.backend.lacks_poll_queues() {
+            // Cause: the configuration.
+            tracing::warn!(
+                backing = self.backing,
+                "poll_drives is set, and Linux's driver has no queues to poll for this drive: its \
+                 commands end by interrupts; boot with nvme.poll_queues=N, one for each reactor, \
+                 or leave out poll_drives"
+            );
+        }
+    }
+
     /// What this reactor counts of it.
     pub(crate) fn counters(&self, reactor: usize) -> &Arc<NamespaceCounters> {
         &self.counters[reactor]

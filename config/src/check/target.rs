@@ -63,6 +63,7 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &TargetTable) -
     Target {
         reactors: reactors(check, place, table),
         poll_idle: Duration::from_micros(poll_idle_us),
+        poll_drives: table.poll_drives.unwrap_or(false),
         io_timeout: Duration::from_secs(io_timeout_s),
         data_buffers_bytes: data_buffers(check, place, table, max_transfer_bytes),
         receives: receives as u32,

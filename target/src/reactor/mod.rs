@@ -106,6 +106,8 @@ pub(crate) struct Sizes {
     pub(crate) queue_pairs: u16,
     /// The largest window of polling without work.
     pub(crate) poll_idle: Duration,
+    /// Whether drives are polled that can be.
+    pub(crate) poll_drives: bool,
     /// How long a disk may keep a command; 0: for ever.
     pub(crate) io_timeout: Duration,
 }
@@ -200,6 +202,8 @@ impl Reactor {
         match self.time.idle.pause_for(now, threads) {
             Pause::Spin => Rest::Spin,
             Pause::Yield => Rest::Yield,
+            // Nothing wakes it for the commands of a drive that is polled.
+            Pause::Sleep if self.io.ring.must_poll() => Rest::Yield,
             Pause::Sleep => match self.prepare_sleep() {
                 Some(deadline) => {
                     self.time.asleep = true;

@@ -148,6 +148,9 @@ impl Reactor {
         let reserve = admission::reserve(requests as usize);
         let mut ring = Ring::new(requests + RING_SPARE)?;
         ring.set_clock(clock.clone(), started);
+        if sizes.poll_drives {
+            ring.poll_drives();
+        }
         let mut arena = Arena::new(
             response_bytes(requests as usize),
             sizes.data_bytes,

@@ -517,6 +517,7 @@ fn sizes(config: &Config) -> Sizes {
         transfer_bytes: config.target.max_transfer_bytes as usize,
         queue_pairs: QUEUE_PAIRS_MAX,
         poll_idle: config.target.poll_idle,
+        poll_drives: config.target.poll_drives,
         io_timeout: config.target.io_timeout,
     }
 }

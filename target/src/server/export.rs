@@ -214,6 +214,9 @@ impl Control {
             nsid: config.nsid,
             source,
         })?;
+        if self.config.target.poll_drives {
+            namespace.warn_unless_polled();
+        }
         for device in &self.devices {
             // A reactor tries again, and says so if it cannot be.
             let _ = namespace.region(device);

@@ -1,6 +1,6 @@
 #!/bin/bash
 # NVMe drives past the block layer: every command, verified I/O, the drive's own errors, a drive that is pulled out.
-# vm: programs=cairn-target tests=cairn-disk nvme=512,4096,metadata,zoned,read-only timeout=240
+# vm: programs=cairn-target tests=cairn-disk examples=cairn-bench-disk nvme=512,4096,metadata,zoned,read-only timeout=300
 #
 # The drive is QEMU's, with a namespace for each kind. Target and host are one machine: a host that
 # sees a namespace of the same names twice refuses the second, so those that it connects to have a
@@ -41,6 +41,28 @@ name_of() {
 }
 all_named() { name_of 1 && name_of 2 && name_of 3 && name_of 4 && name_of 5; } > /dev/null
 drive_gone() { ! name_of 1; }
+
+# pull_out: the drive, while a host writes to it.
+pull_out() {
+    local pci writer
+    pci=$(readlink -f /sys/class/nvme/nvme0/device)
+    timeout 60 fio --name=pulled --filename="$small" --ioengine=libaio --direct=1 --rw=randwrite --bs=4k \
+        --iodepth=4 --size=8m --time_based --runtime=30 --eta=never --output="$OUT/fio-pulled.log" &
+    writer=$!
+    sleep 2
+    echo 1 > "$pci/remove"
+    wait_for 20 "the drive to go" drive_gone
+    assert_target_alive
+    nvme_disconnect
+    wait "$writer" && fail "no write has failed"
+    say "ok: writes have failed: $(count_in_target_log 'the disk failed a command') lines in the log"
+    stop_target
+}
+
+# drive_interrupts: those of its I/O queues so far.
+drive_interrupts() {
+    awk '/nvme[0-9]+q[1-9]/ { for (i = 2; i <= NF && $i ~ /^[0-9]+$/; i++) sum += $i } END { print sum + 0 }' /proc/interrupts
+}
 
 step "A drive of five namespaces"
 modprobe nvme
@@ -118,18 +140,7 @@ assert_eq "a write" 0x280 "$(nvme_status write "$broken" -s 0 -c 0 -z 4096 -d /t
 assert_contains "the target's log" "the drive's status" "$(cat "$TARGET_LOG")"
 
 step "The drive is pulled out: its I/O fails, and the target lives on"
-pci=$(readlink -f /sys/class/nvme/nvme0/device)
-timeout 60 fio --name=pulled --filename="$small" --ioengine=libaio --direct=1 --rw=randwrite --bs=4k \
-    --iodepth=4 --size=8m --time_based --runtime=30 --eta=never --output="$OUT/fio-pulled.log" &
-PULLED=$!
-sleep 2
-echo 1 > "$pci/remove"
-wait_for 20 "the drive to go" drive_gone
-assert_target_alive
-nvme_disconnect
-wait "$PULLED" && fail "no write has failed"
-say "ok: writes have failed: $(count_in_target_log 'the disk failed a command') lines in the log"
-stop_target
+pull_out
 
 step "It is back, and keeps its names where none are configured"
 echo 1 > /sys/bus/pci/rescan
@@ -138,3 +149,43 @@ write_config /tmp/cairn.toml "1 /dev/ng$(name_of 1)"
 start_target_from /tmp/cairn.toml
 assert_contains "the drive's UUID" 00000000-0000-4000-8000-000000000001 "$(grep 'namespace exported' "$TARGET_LOG" | tail -n 1)"
 stop_target
+
+step "Polled, where the driver has queues for that: the same commands, and no interrupts"
+TARGET_SETTINGS+=(poll_drives=true)
+write_config /tmp/cairn.toml "1 /dev/ng$(name_of 1)"
+start_target_from /tmp/cairn.toml
+assert_contains "the target's log" "boot with nvme.poll_queues=N" "$(cat "$TARGET_LOG")"
+stop_target
+modprobe -r nvme
+modprobe nvme poll_queues=2
+wait_for 20 "the drive" all_named
+show env CAIRN_TEST_POLLED=1 CAIRN_TEST_DRIVES="/dev/ng$(name_of 1),/dev/ng$(name_of 2)" cairn-disk-tests \
+    --ignored --exact backend::conformance::drives::drives_past_the_block_layer
+
+step "A process that is stopped while its drive is polled: Linux looks for the ends instead"
+echo 4000 > "/sys/block/nvme$(name_of 1)/queue/io_timeout"
+mark_kernel_log
+cairn-bench-disk --poll-drives --filename "/dev/ng$(name_of 1)" --rw randwrite --iodepth 128 --runtime-ms 6000 > "$OUT/stopped.json" &
+writer=$!
+sleep 2
+kill -STOP "$writer"
+sleep 8
+kill -CONT "$writer"
+wait "$writer" || fail "its writes have failed"
+assert_ge "commands whose ends Linux looked for" "$(count_in_kernel_news 'completion polled')" 1
+assert_eq "resets of the drive, and commands that were aborted" 0 "$(count_in_kernel_news 'nvme0: .*(reset|abort)')"
+echo 30000 > "/sys/block/nvme$(name_of 1)/queue/io_timeout"
+
+step "Polled by a target"
+write_config /tmp/cairn.toml "1 /dev/ng$(name_of 1) uuid=\"$UUID_OF_1\""
+start_target_from /tmp/cairn.toml
+assert_eq "drives that the log says cannot be polled, before and now" 1 "$(count_in_target_log poll_queues)"
+connect_and_wait 1
+small=$(namespace_device 1)
+before=$(drive_interrupts)
+verified_fio polled "$small" --rw=randrw --bs=4k --iodepth=32 --size=8m --fsync=32
+assert_ge "interrupts of the drive for each hundred of its commands, at most 5" 5 \
+    $((($(drive_interrupts) - before) * 100 / 4096))
+
+step "A polled drive is pulled out"
+pull_out

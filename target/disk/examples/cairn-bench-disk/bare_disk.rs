@@ -48,9 +48,13 @@ impl BareDisk {
         depth: u32,
         io_bytes: u32,
         poll_idle: Duration,
+        poll_drives: bool,
     ) -> Result<Self, String> {
         let prepare = || {
             let mut ring = Ring::new(depth)?;
+            if poll_drives {
+                ring.poll_drives();
+            }
             let buffers = Arc::new(Mapping::anonymous(depth as usize * io_bytes as usize)?);
             fill(&buffers);
             let buffer = ring.add_buffer(&buffers)?;
@@ -130,6 +134,7 @@ impl BareDisk {
             match pause {
                 Pause::Spin => std::hint::spin_loop(),
                 Pause::Yield => std::thread::yield_now(),
+                Pause::Sleep if self.ring.must_poll() => std::thread::yield_now(),
                 Pause::Sleep => {
                     self.ring.wait(None)?;
                     idle.slept(Instant::now());
@@ -206,7 +211,7 @@ mod tests {
 
     fn open(path: &Path, depth: u32) -> BareDisk {
         let backend = Backend::open_file(path, None, Claim::default()).unwrap();
-        BareDisk::new(backend, depth, 4096, Duration::from_millis(1)).unwrap()
+        BareDisk::new(backend, depth, 4096, Duration::from_millis(1), false).unwrap()
     }
 
     #[test]

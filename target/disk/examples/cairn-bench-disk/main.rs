@@ -56,6 +56,9 @@ struct Args {
     /// Microseconds to poll without work before sleeping, at most: poll_idle_us of a target
     #[arg(long, default_value_t = POLL_IDLE_DEFAULT_US)]
     poll_idle_us: u16,
+    /// Look for the ends of an NVMe drive's commands, where its driver has queues for that
+    #[arg(long)]
+    poll_drives: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -85,7 +88,7 @@ fn run(args: &Args) -> Result<Value, String> {
     let write = args.rw == Workload::RandWrite;
     let (name, backend) = open(args, !write)?;
     let poll_idle = Duration::from_micros(args.poll_idle_us.into());
-    let mut disk = BareDisk::new(backend, args.iodepth, args.bs, poll_idle)?;
+    let mut disk = BareDisk::new(backend, args.iodepth, args.bs, poll_idle, args.poll_drives)?;
     let places = disk.places();
     if places == 0 {
         return Err(format!("{name} is too small"));

@@ -38,7 +38,7 @@ struct Rig {
 
 impl Rig {
     fn new(backend: Backend) -> Self {
-        let mut ring = Ring::new(64).expect("io_uring");
+        let mut ring = drives::ring();
         let buffer = Arc::new(Mapping::anonymous(BUFFER_BYTES as usize).expect("memory"));
         let slot = ring.add_buffer(&buffer).expect("room for a buffer");
         let file = backend.add_to(&mut ring).expect("room for a file");

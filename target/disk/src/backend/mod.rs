@@ -192,6 +192,15 @@ impl Backend {
         }
     }
 
+    /// Whether commands end by interrupts, however a drive is asked for: Linux's driver has no
+    /// queues to poll. No other disk can be asked.
+    pub fn lacks_poll_queues(&self) -> bool {
+        match &self.0 {
+            Kind::Drive(disk) => !disk.can_poll(),
+            Kind::File(_) | Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => false,
+        }
+    }
+
     /// Whether it takes [`BlockOp::Compare`]; others are read, and compared by the caller.
     #[inline]
     pub fn compares(&self) -> bool {

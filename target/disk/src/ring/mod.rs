@@ -35,11 +35,11 @@ use crate::submission::Handover;
 
 pub use apart::GAP;
 pub(crate) use apart::Open;
-pub(crate) use drives::{Tags, check_drives};
+pub(crate) use drives::{Tags, can_poll_drives, check_drives};
 pub use setup::disks_max;
 
 use apart::{Apart, Call};
-use drives::{DRIVES, Drives};
+use drives::{DRIVES, DriveRings};
 use images::{IMAGES, Images};
 use outgoing::Outgoing;
 use setup::{build, make_room};
@@ -187,13 +187,15 @@ pub struct Ring {
     /// Operations on images of a Ceph cluster, if there ever was one.
     images: Option<Box<Images>>,
     /// Commands to NVMe drives, if there ever was one.
-    drives: Option<Box<Drives>>,
+    drives: Option<Box<DriveRings>>,
+    /// Whether drives are polled that can be.
+    polls_drives: bool,
 }
 
 impl Ring {
     /// A ring for the calling thread, with room for `operations` in flight.
     pub fn new(operations: u32) -> io::Result<Self> {
-        let uring = build(operations)?;
+        let uring = build(operations, false)?;
         let empty = libc::iovec {
             iov_base: std::ptr::null_mut(),
             iov_len: 0,
@@ -224,6 +226,7 @@ impl Ring {
             apart: Apart::default(),
             images: None,
             drives: None,
+            polls_drives: false,
         };
         let zeroes = Arc::new(Mapping::anonymous(ZEROES as usize)?);
         let slot = ring.add_buffer(&zeroes)?;

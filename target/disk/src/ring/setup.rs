@@ -49,25 +49,26 @@ where
 }
 
 /// The best ring this kernel has: 6.1 defers completion work to the time we
-/// ask for it, older ones interrupt us for it.
-pub(super) fn build<S, C>(operations: u32) -> io::Result<IoUring<S, C>>
+/// ask for it, older ones interrupt us for it. `polled`: nothing ends unless it is asked for.
+pub(super) fn build<S, C>(operations: u32, polled: bool) -> io::Result<IoUring<S, C>>
 where
     S: squeue::EntryMarker,
     C: cqueue::EntryMarker,
 {
     let completions = (operations + SUBMISSIONS).next_power_of_two();
-    let modern = IoUring::<S, C>::builder()
-        .setup_clamp()
-        .setup_cqsize(completions)
+    let mut builder = IoUring::<S, C>::builder();
+    builder.setup_clamp().setup_cqsize(completions);
+    if polled {
+        builder.setup_iopoll();
+    }
+    let modern = builder
+        .clone()
         .setup_single_issuer()
         .setup_defer_taskrun()
         .setup_taskrun_flag()
         .build(SUBMISSIONS);
     match modern {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::<S, C>::builder()
-            .setup_clamp()
-            .setup_cqsize(completions)
-            .build(SUBMISSIONS),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => builder.build(SUBMISSIONS),
         other => other,
     }
     .map_err(explain_setup)

@@ -6,6 +6,9 @@ use super::*;
 /// The character devices of drives to erase, separated by commas.
 const DRIVES: &str = "CAIRN_TEST_DRIVES";
 
+/// Set where drives are polled, whose driver has queues for that.
+const POLLED: &str = "CAIRN_TEST_POLLED";
+
 #[test]
 #[ignore = "erases the drives in CAIRN_TEST_DRIVES: `cargo xtask vm passthrough` has some"]
 fn drives_past_the_block_layer() {
@@ -18,6 +21,7 @@ fn drives_past_the_block_layer() {
         compares_by_itself(open());
         ends_with_the_drives_status(open());
         lets_no_stale_write_begin(open());
+        is_polled_if_asked(open());
     }
 }
 
@@ -97,6 +101,32 @@ fn ends_with_the_drives_status(backend: Backend) {
     // What failed keeps nothing under way.
     rig.write(WRITE, 0, &pattern(4, 8192));
     assert_eq!(rig.read(0, 8192), pattern(4, 8192));
+}
+
+/// A ring for any rig.
+pub(super) fn ring() -> Ring {
+    let mut ring = Ring::new(64).expect("io_uring");
+    if std::env::var_os(POLLED).is_some() {
+        ring.poll_drives();
+    }
+    ring
+}
+
+/// A ring with a command of a polled drive does not sleep; another one does.
+fn is_polled_if_asked(backend: Backend) {
+    let polled = std::env::var_os(POLLED).is_some();
+    assert_eq!(!backend.lacks_poll_queues(), polled);
+    let mut rig = Rig::new(backend);
+    let mut read = BlockIo::new(BlockOp::Read, 0, 4096, Some(rig.span(4096)));
+    assert!(!rig.ring.must_poll());
+    let progress = rig.backend.begin(&mut read, &mut rig.ring, rig.file, 0);
+    assert_eq!(progress, Progress::Pending);
+    rig.ring.submit().unwrap();
+    assert_eq!(rig.ring.must_poll(), polled);
+    while rig.ring.pop().is_none() {
+        rig.ring.wait(None).unwrap();
+    }
+    assert!(!rig.ring.must_poll());
 }
 
 /// A lease that is over ends what the drive does not have yet.

@@ -24,7 +24,7 @@ use super::{
     TRIES_MAX, pieces, queue_limits,
 };
 use crate::nvme::{BLOCKS_MAX, Blocks, Command};
-use crate::ring::{FileSlot, Ring, Tags, ZEROES};
+use crate::ring::{FileSlot, Ring, Tags, ZEROES, can_poll_drives};
 use identify::Identified;
 
 pub(super) use open::is_drive;
@@ -87,11 +87,14 @@ impl Drive {
         let block = file.lock().expect("a drive is claimed by its block device");
         let block = block.file();
         let most = pieces::largest_command(block).unwrap_or(PIECE_DEFAULT);
-        let requests = queue_limits::folders(block).and_then(|queues| {
-            let limit = |queue: &PathBuf| queue_limits::read_limit(queue, "nr_requests");
-            queues.iter().find_map(limit)
-        });
-        let tags = requests.unwrap_or(TAGS_DEFAULT).min(u32::MAX.into()) as u32;
+        let queues = queue_limits::folders(block);
+        let limit = |name| {
+            let mut queues = queues.iter().flatten();
+            queues.find_map(|queue| queue_limits::read_limit(queue, name))
+        };
+        let requests = limit("nr_requests").unwrap_or(TAGS_DEFAULT);
+        let tags = requests.min(u32::MAX.into()) as u32;
+        let can_poll = limit("io_poll") == Some(1) && can_poll_drives();
         Ok(Self {
             path: path.to_owned(),
             nsid,
@@ -100,7 +103,7 @@ impl Drive {
             // To Linux it is of those that write, which a process without CAP_SYS_ADMIN sends
             // only if the device was opened for writing.
             compares: identified.can_compare && !claim.read_only,
-            tags: Arc::new(Tags::new(tags)),
+            tags: Arc::new(Tags::new(tags, can_poll)),
             file,
             identified,
         })
@@ -130,6 +133,11 @@ impl Drive {
     pub(super) fn deallocates_to_zeroes(&self) -> bool {
         let can = self.identified.can_deallocate && self.identified.zeroes_deallocate;
         can && self.identified.reads_zeroes
+    }
+
+    /// Whether Linux's driver has queues in which it can look for the ends of commands.
+    pub(super) fn can_poll(&self) -> bool {
+        self.tags.can_poll()
     }
 
     /// Whether it compares by itself.

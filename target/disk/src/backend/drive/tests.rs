@@ -43,7 +43,7 @@ impl Rig {
             blocks: AtomicU64::new(1000),
             piece_bytes: PIECE_DEFAULT,
             compares: false,
-            tags: Arc::new(Tags::new(32)),
+            tags: Arc::new(Tags::new(32, false)),
         };
         let mut ring = Ring::new(8).unwrap();
         let slot = drive.add_to(&mut ring).unwrap();

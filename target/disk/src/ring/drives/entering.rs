@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use super::{Drives, PLACE_SHIFT, TAKEN_BACK};
+use super::commands::{Drives, PLACE_SHIFT, TAKEN_BACK};
 use crate::ring::entering::ENTER_GETEVENTS;
 use crate::ring::queue_entries::QueueEntries;
 use crate::ring::retry;
@@ -86,7 +86,8 @@ impl Drives {
         let count = queue.len();
         let idle = count == 0 && !queue.taskrun() && !queue.cq_overflow();
         drop(queue);
-        if idle {
+        let polls = self.polled && self.out > self.waiting;
+        if idle && !polls {
             return Ok(());
         }
         let mut look = self.look.take();

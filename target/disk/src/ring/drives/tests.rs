@@ -4,6 +4,7 @@ use std::os::fd::AsRawFd;
 
 use super::*;
 use crate::nvme::COMMAND_BYTES;
+use crate::timely::Look;
 
 /// What the kernel says of a command to a file.
 const REFUSED: Result<u32, i32> = Err(libc::EOPNOTSUPP);
@@ -21,11 +22,16 @@ struct Rig {
 }
 
 impl Ring {
+    fn by_interrupts(&self) -> &Drives {
+        let rings = self.drives.as_ref().expect("a drive was added");
+        rings[BY_INTERRUPTS].as_ref().expect("no drive is polled")
+    }
+
     /// The commands that the kernel does not have yet.
     pub(crate) fn commands_for_drives(&self) -> Vec<[u8; COMMAND_BYTES]> {
         /// Where an entry has the command: its last 80 bytes.
         const COMMAND_AT: usize = 48;
-        let drives = self.drives.as_ref().expect("a drive was added");
+        let drives = self.by_interrupts();
         let waiting = drives.places.iter().flatten().flat_map(|it| &it.waiting);
         let bytes = waiting.map(|waiting| {
             // SAFETY: an entry is the 128 bytes that the kernel reads, without padding.
@@ -49,7 +55,7 @@ impl Rig {
             length: 4096,
         };
         let file = tempfile::tempfile().unwrap();
-        let tags = Arc::new(Tags::new(1000));
+        let tags = Arc::new(Tags::new(1000, false));
         let drive = ring.add_drive(file.as_raw_fd(), &tags).unwrap();
         Self {
             ring,
@@ -80,7 +86,7 @@ impl Rig {
         let Ring {
             drives, outgoing, ..
         } = &mut self.ring;
-        let drives = drives.as_mut().unwrap();
+        let drives = drives.as_mut().unwrap()[BY_INTERRUPTS].as_mut().unwrap();
         drives.release(
             u64::MAX,
             || outgoing.now_ns(),
@@ -179,8 +185,8 @@ fn more_commands_than_the_queue_has_room_for_end_once() {
 #[test]
 fn buffers_are_those_of_the_reactors_ring() {
     let mut rig = Rig::new();
-    let pinned = |rig: &Rig| rig.ring.drives.as_ref().unwrap().pinned;
-    let can_pin = rig.ring.drives.as_ref().unwrap().can_pin;
+    let pinned = |rig: &Rig| rig.ring.by_interrupts().pinned;
+    let can_pin = rig.ring.by_interrupts().can_pin;
     if !can_pin {
         return cairn_skips::skip("Linux before 6.1 has no fixed buffers for drives");
     }

@@ -1,0 +1,363 @@
+//! One ring of commands to drives: which the kernel has, and which wait for a tag.
+//!
+//! Why `unsafe` here: the kernel keeps registered memory, which the reactor's ring owns.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cairn_rdma::Mapping;
+use cairn_rdma::wake::Wake;
+use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
+
+use super::entering::Queued;
+use crate::nvme::{Command, RANGE_BYTES, STATUS, URING_CMD_IO};
+use crate::ring::setup::{build, make_room};
+use crate::ring::{BUFFERS_MAX, Finished, SUBMISSIONS, Span};
+use crate::timely::Look;
+
+/// Drives that a ring has room for: their number is in the upper 8 bits of an entry's data.
+const DRIVES_MAX: usize = 255;
+
+/// Where an entry's data has the drive's number; below it is the tag.
+pub(super) const PLACE_SHIFT: u32 = 56;
+
+/// The data of an entry that was taken back: of no place.
+pub(super) const TAKEN_BACK: u64 = (DRIVES_MAX as u64) << PLACE_SHIFT;
+
+/// Ranges to deallocate that are under way at a time.
+const RANGES: usize = 256;
+
+/// Commands that may wait before a queue grows.
+const WAITING_ROOM: usize = 64;
+
+/// The tags of a drive, which all rings share that have it.
+#[derive(Debug)]
+pub(crate) struct Tags {
+    count: u32,
+    rings: AtomicU32,
+    /// Whether Linux can look for the ends of its commands.
+    can_poll: bool,
+}
+
+impl Tags {
+    /// So many of each queue of the drive.
+    pub(crate) fn new(count: u32, can_poll: bool) -> Self {
+        Self {
+            count,
+            rings: AtomicU32::new(0),
+            can_poll,
+        }
+    }
+
+    /// Whether Linux can look for the ends of its commands.
+    pub(crate) fn can_poll(&self) -> bool {
+        self.can_poll
+    }
+
+    /// Those of one ring: at least one, else its commands would wait for those of another.
+    pub(super) fn of_a_ring(&self) -> u32 {
+        (self.count / self.rings.load(Ordering::Relaxed).max(1)).max(1)
+    }
+}
+
+/// A command that the kernel does not have yet.
+pub(super) struct Waiting {
+    pub(super) tag: u64,
+    pub(super) entry: squeue::Entry128,
+    /// When its lease ends, in nanoseconds since the target started. None if it changes nothing.
+    pub(super) until_ns: Option<u64>,
+}
+
+/// A drive in the ring.
+pub(super) struct Place {
+    pub(super) tags: Arc<Tags>,
+    pub(super) waiting: VecDeque<Waiting>,
+    /// Commands that the kernel has.
+    pub(super) under_way: u32,
+    /// Whether the drive was taken back. Its number is free when nothing is under way.
+    pub(super) closed: bool,
+}
+
+/// The commands of a ring to drives.
+pub(in crate::ring) struct Drives {
+    pub(super) uring: IoUring<squeue::Entry128, cqueue::Entry32>,
+    /// Whether nothing but a look ends what is under way.
+    pub(super) polled: bool,
+    pub(super) wake: Wake,
+    /// Whether the reactor's ring waits for the eventfd.
+    pub(super) watched: bool,
+    pub(super) places: Vec<Option<Place>>,
+    /// The fixed buffers of the reactor's ring that the kernel has pinned for this one, too.
+    pub(super) pinned: [bool; BUFFERS_MAX],
+    /// Whether it can: Linux 6.1.
+    pub(super) can_pin: bool,
+    /// Entries that were put into the submission queue, modulo 2^32.
+    pub(super) pushed: u32,
+    /// The changes in it, and the look at the clock by which they may be carried out.
+    pub(super) queued: Vec<Queued>,
+    pub(super) look: Option<Look>,
+    /// All commands whose end was not popped, and those of them that wait.
+    pub(super) out: u32,
+    pub(super) waiting: u32,
+    /// Memory for ranges, and the tags of the commands that have it.
+    ranges: Arc<Mapping>,
+    ranges_taken: Vec<Option<u64>>,
+    ranges_out: u32,
+}
+
+/// Whether commands take fixed buffers (`IORING_URING_CMD_FIXED`): Linux 6.1, which is the first
+/// with this other operation.
+fn has_fixed_commands(uring: &IoUring<squeue::Entry128, cqueue::Entry32>) -> bool {
+    let mut probe = Probe::new();
+    let asked = uring.submitter().register_probe(&mut probe);
+    asked.is_ok() && probe.is_supported(opcode::SendMsgZc::CODE)
+}
+
+/// Whether the kernel has such rings.
+pub(crate) fn check_drives() -> io::Result<()> {
+    build_for_drives(1, false).map(drop)
+}
+
+/// Whether it has those that poll drives: Linux 6.1, as fixed commands.
+pub(crate) fn can_poll_drives() -> bool {
+    build_for_drives(1, true).is_ok_and(|uring| has_fixed_commands(&uring))
+}
+
+fn build_for_drives(
+    operations: u32,
+    polled: bool,
+) -> io::Result<IoUring<squeue::Entry128, cqueue::Entry32>> {
+    build(operations, polled).map_err(|error| match error.raw_os_error() {
+        Some(libc::EINVAL) => io::Error::other(
+            "this kernel's io_uring has no commands of 128 bytes: Linux 5.19 or newer is needed",
+        ),
+        _ => error,
+    })
+}
+
+impl Drives {
+    pub(super) fn new(polled: bool) -> io::Result<Self> {
+        let uring = build_for_drives(SUBMISSIONS, polled)?;
+        let wake = Wake::new().map_err(io::Error::other)?;
+        uring.submitter().register_eventfd(wake.fd())?;
+        make_room(&uring, DRIVES_MAX)?;
+        let can_pin = has_fixed_commands(&uring);
+        if can_pin {
+            let empty = libc::iovec {
+                iov_base: std::ptr::null_mut(),
+                iov_len: 0,
+            };
+            // SAFETY: empty entries name no memory.
+            unsafe { uring.submitter().register_buffers(&[empty; BUFFERS_MAX])? };
+        }
+        Ok(Self {
+            pinned: [false; BUFFERS_MAX],
+            can_pin,
+            pushed: 0,
+            queued: Vec::with_capacity(SUBMISSIONS as usize),
+            look: None,
+            uring,
+            polled,
+            wake,
+            watched: false,
+            places: Vec::new(),
+            out: 0,
+            waiting: 0,
+            ranges: Arc::new(Mapping::anonymous(RANGES * RANGE_BYTES)?),
+            ranges_taken: vec![None; RANGES],
+            ranges_out: 0,
+        })
+    }
+
+    pub(super) fn add(&mut self, fd: RawFd, tags: &Arc<Tags>) -> io::Result<u32> {
+        let free = self.places.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.places.len());
+        if index == DRIVES_MAX {
+            return Err(io::Error::other(format!(
+                "a target has room for {DRIVES_MAX} NVMe drives past the block layer: export \
+                 others as block devices"
+            )));
+        }
+        self.uring
+            .submitter()
+            .register_files_update(index as u32, &[fd])?;
+        tags.rings.fetch_add(1, Ordering::Relaxed);
+        if index == self.places.len() {
+            self.places.push(None);
+        }
+        self.places[index] = Some(Place {
+            tags: Arc::clone(tags),
+            waiting: VecDeque::with_capacity(WAITING_ROOM),
+            under_way: 0,
+            closed: false,
+        });
+        Ok(index as u32)
+    }
+
+    /// Takes a drive back, and hands the tags of what waits to `refuse`.
+    pub(super) fn remove(&mut self, index: u32, refuse: impl FnMut(u64)) -> io::Result<()> {
+        let slot = &mut self.places[index as usize];
+        let place = slot.as_mut().expect("the drive was added");
+        place.tags.rings.fetch_sub(1, Ordering::Relaxed);
+        place.closed = true;
+        let waiting = place.waiting.len() as u32;
+        (self.waiting, self.out) = (self.waiting - waiting, self.out - waiting);
+        let tags: Vec<u64> = place.waiting.drain(..).map(|it| it.tag).collect();
+        if place.under_way == 0 {
+            *slot = None;
+        }
+        for &tag in &tags {
+            self.free_range(tag);
+        }
+        tags.into_iter().for_each(refuse);
+        let none = self.uring.submitter();
+        none.register_files_update(index, &[-1]).map(drop)
+    }
+
+    /// Makes a buffer of the reactor's ring a fixed one of this. Without it, commands name the
+    /// memory.
+    pub(super) fn pin(&mut self, slot: usize, mapping: &Mapping) {
+        if self.can_pin {
+            let iovec = libc::iovec {
+                iov_base: mapping.addr() as *mut libc::c_void,
+                iov_len: mapping.len(),
+            };
+            // SAFETY: the reactor's ring keeps the mapping until it is taken back here, too.
+            self.pinned[slot] = unsafe { self.register(slot, iovec) }.is_ok();
+        }
+    }
+
+    /// Takes one back. Commands in flight keep its pages.
+    pub(super) fn unpin(&mut self, slot: usize) -> io::Result<()> {
+        if !std::mem::take(&mut self.pinned[slot]) {
+            return Ok(());
+        }
+        let empty = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        // SAFETY: an empty entry names no memory.
+        unsafe { self.register(slot, empty) }
+    }
+
+    /// # Safety
+    /// The memory stays as long as it is registered.
+    unsafe fn register(&self, slot: usize, iovec: libc::iovec) -> io::Result<()> {
+        let submitter = self.uring.submitter();
+        // SAFETY: the caller's promise.
+        let registered = unsafe { submitter.register_buffers_update(slot as u32, &[iovec], None) };
+        registered.map(drop)
+    }
+
+    /// Adds a command, whose data is in `span`, to those that wait.
+    pub(super) fn push(
+        &mut self,
+        tag: u64,
+        index: u32,
+        command: &Command,
+        span: Option<Span>,
+        until_ns: Option<u64>,
+    ) {
+        assert!(tag >> PLACE_SHIFT == 0, "{tag:#x} is no operation's tag");
+        let mut bytes = [0; 80];
+        let (addr, length) = span.map_or((0, 0), |span| (span.addr, span.length));
+        let encoded = command.encode(addr, length);
+        bytes[..encoded.len()].copy_from_slice(&encoded);
+        let pinned = span.map(|span| span.buffer);
+        let pinned = pinned.filter(|&buffer| self.pinned.get(usize::from(buffer)) == Some(&true));
+        let entry = opcode::UringCmd80::new(types::Fixed(index), URING_CMD_IO)
+            .cmd(bytes)
+            .buf_index(pinned)
+            .build()
+            .user_data(u64::from(index) << PLACE_SHIFT | tag);
+        let place = self.places[index as usize].as_mut();
+        place
+            .expect("the drive was added")
+            .waiting
+            .push_back(Waiting {
+                tag,
+                entry,
+                until_ns,
+            });
+        self.out += 1;
+        self.waiting += 1;
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Finished> {
+        let entry = self
+            .uring
+            .completion()
+            .find(|entry| entry.user_data() != TAKEN_BACK)?;
+        let tag = self.end(entry.user_data());
+        // Above 0 is the drive's status, below an errno.
+        let result = match entry.result() {
+            0 => Ok(0),
+            status @ 1.. => Err(STATUS + status),
+            errno => Err(-errno),
+        };
+        Some(Finished::Operation { tag, result })
+    }
+
+    /// A command is over; its tag.
+    pub(super) fn end(&mut self, data: u64) -> u64 {
+        let tag = data & ((1 << PLACE_SHIFT) - 1);
+        let slot = &mut self.places[(data >> PLACE_SHIFT) as usize];
+        let place = slot
+            .as_mut()
+            .expect("a drive stays while it has something under way");
+        place.under_way -= 1;
+        if place.closed && place.under_way == 0 {
+            *slot = None;
+        }
+        self.out -= 1;
+        self.free_range(tag);
+        tag
+    }
+
+    /// Takes out what waits of a tag; how many commands that were.
+    pub(super) fn take_out(&mut self, tag: u64) -> u32 {
+        let mut count = 0;
+        for place in self.places.iter_mut().flatten() {
+            let before = place.waiting.len();
+            place.waiting.retain(|waiting| waiting.tag != tag);
+            count += (before - place.waiting.len()) as u32;
+        }
+        if count > 0 {
+            self.free_range(tag);
+        }
+        (self.waiting, self.out) = (self.waiting - count, self.out - count);
+        count
+    }
+
+    /// Memory with that range, until the command of the tag ends; `None` if there is none.
+    pub(super) fn take_range(&mut self, tag: u64, bytes: &[u8]) -> Option<u64> {
+        let index = self.ranges_taken.iter().position(Option::is_none)?;
+        self.ranges_taken[index] = Some(tag);
+        self.ranges_out += 1;
+        let at = index * RANGE_BYTES;
+        self.ranges.write(at, bytes);
+        Some(self.ranges.addr() + at as u64)
+    }
+
+    fn free_range(&mut self, tag: u64) {
+        if self.ranges_out == 0 {
+            return;
+        }
+        let mut taken = self.ranges_taken.iter_mut();
+        if let Some(slot) = taken.find(|slot| **slot == Some(tag)) {
+            *slot = None;
+            self.ranges_out -= 1;
+        }
+    }
+}
+
+impl Drop for Drives {
+    fn drop(&mut self) {
+        // As in the reactor's ring: the files are to be closed now, and the memory counts no longer.
+        let submitter = self.uring.submitter();
+        let _ = (submitter.unregister_files(), submitter.unregister_buffers());
+    }
+}
