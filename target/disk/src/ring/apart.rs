@@ -67,8 +67,8 @@ pub(super) struct Job {
     pub(super) lease: Lease,
     /// What takes it without waiting for its end, and by which tag.
     pub(super) aio: Option<(Arc<Aio>, u64)>,
-    /// When the reactor last knew which connections had ended.
-    pub(super) seen_ns: u64,
+    /// Until when what the reactor knows of connections is new enough to begin it.
+    pub(super) known_until_ns: u64,
 }
 
 impl workers::Job for Job {
@@ -79,7 +79,7 @@ impl workers::Job for Job {
             if self.lease.is_over(now_ns) {
                 return Outcome::Ended(Err(libc::ECANCELED));
             }
-            if now_ns.saturating_sub(self.seen_ns) >= GAP.as_nanos() as u64 {
+            if self.known_until_ns <= now_ns {
                 return Outcome::Undone(self);
             }
             let Some((offset, memory, durable)) = self.change.as_write() else {
@@ -201,16 +201,13 @@ pub(super) struct Apart {
     held: bool,
     /// Whether none will ever begin any more.
     closed: bool,
-    /// When the reactor last knew.
-    seen_ns: u64,
 }
 
 impl Apart {
-    /// The reactor began a round then. `held`: it does not know yet which connections have
-    /// ended in the gap before that.
+    /// The reactor began a round. `held`: it does not know yet which connections have ended in the
+    /// gap before that.
     #[inline]
-    pub(super) fn begin_round(&mut self, now_ns: u64, held: bool) {
-        self.seen_ns = now_ns;
+    pub(super) fn begin_round(&mut self, held: bool) {
         self.dirty |= self.held && !held;
         self.held = held;
     }
@@ -253,16 +250,16 @@ impl Apart {
         &mut self.queues[at]
     }
 
-    /// Hands as many as may be to workers. Those whose leases have ended are handed to
-    /// `refuse`.
+    /// Hands as many as may be to workers, which begin them until then. Those whose leases have
+    /// ended are handed to `refuse`.
     #[inline]
-    pub(super) fn release(&mut self, refuse: impl FnMut(u64)) {
+    pub(super) fn release(&mut self, known_until_ns: u64, refuse: impl FnMut(u64)) {
         if self.dirty && !self.held {
-            self.release_all(refuse);
+            self.release_all(known_until_ns, refuse);
         }
     }
 
-    fn release_all(&mut self, mut refuse: impl FnMut(u64)) {
+    fn release_all(&mut self, known_until_ns: u64, mut refuse: impl FnMut(u64)) {
         self.dirty = false;
         let Some(workers) = &self.workers else { return };
         for queue in &mut self.queues {
@@ -273,7 +270,7 @@ impl Apart {
                     refuse(tag);
                     continue;
                 }
-                job.seen_ns = self.seen_ns;
+                job.known_until_ns = known_until_ns;
                 queue.begun.push(tag);
                 workers.begin(tag, job);
             }

@@ -496,8 +496,9 @@ impl Ring {
     /// the kernel gets it, and ends the others. After a gap they stay.
     #[inline]
     fn release_changes(&mut self) {
-        let settled = &mut self.settled;
-        self.apart.release(|tag| settled.push_back(cancelled(tag)));
+        let (known_until_ns, settled) = (self.outgoing.known_until_ns(), &mut self.settled);
+        self.apart
+            .release(known_until_ns, |tag| settled.push_back(cancelled(tag)));
         if self.simulated.is_some() {
             self.release_simulated();
         }

@@ -150,7 +150,7 @@ impl Ring {
             change,
             lease: self.outgoing.lease(),
             aio: aio.map(|aio| (aio, tag)),
-            seen_ns: 0,
+            known_until_ns: 0,
         };
         self.apart.add(tag, job);
     }
@@ -160,7 +160,7 @@ impl Ring {
     #[inline]
     pub fn begin_round(&mut self, now_ns: u64, held: bool) {
         self.outgoing.begin_round(now_ns, held);
-        self.apart.begin_round(now_ns, held);
+        self.apart.begin_round(held);
     }
 
     /// Wakes up when a worker has ended something.
