@@ -43,10 +43,21 @@ pub const ANA_GROUPS_MAX: u32 = 128;
 /// and uses no ANA where a log of NANAGRPID groups and MNAN namespaces is longer than MDTS.
 #[must_use]
 pub fn namespaces_within(transfer_bytes: u32) -> u32 {
-    let groups = size_of::<AnaLogHeader>() + ANA_GROUPS_MAX as usize * size_of::<AnaGroup>();
-    let rest = transfer_bytes.saturating_sub(groups as u32);
+    let rest = transfer_bytes.saturating_sub(ana_log_bytes(0) as u32);
     (rest / size_of::<u32>() as u32).clamp(NAMESPACES_ALWAYS, NAMESPACES_MAX)
 }
+
+/// Longest ANA log of a controller with MNAN `namespaces`, in bytes: the length that hosts compute
+/// from NANAGRPID and MNAN (Base, 5.16.1.13).
+#[must_use]
+pub const fn ana_log_bytes(namespaces: u32) -> u64 {
+    let groups = size_of::<AnaLogHeader>() + ANA_GROUPS_MAX as usize * size_of::<AnaGroup>();
+    groups as u64 + namespaces as u64 * size_of::<u32>() as u64
+}
+
+/// Bytes of a discovery log of 65,536 records. A host that pages through a log which shrinks meanwhile
+/// reads zeroes up to here, and learns of the change from GENCTR.
+pub const DISCOVERY_LOG_BYTES: u64 = 1024 * (1 + 65_536);
 
 /// Asynchronous Event Requests outstanding (AERL is one less).
 pub const ASYNC_EVENT_REQUESTS: usize = 4;

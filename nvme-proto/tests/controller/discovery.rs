@@ -6,6 +6,7 @@ use std::time::Duration;
 use nvme_proto::ana::AnaStates;
 use nvme_proto::controller::{Action, ConnectRequest, Termination};
 use nvme_proto::discovery::{Exported, Listener, LocalEnd, Referral};
+use nvme_proto::limits::DISCOVERY_LOG_BYTES;
 use nvme_proto::subsystem::{Arrival, HostAccess, Settings, Subsystem};
 use nvme_proto::wire::aen::AsyncEvent;
 use nvme_proto::wire::identify::{Cns, IdentifyController};
@@ -274,8 +275,11 @@ fn a_window_shows_the_entries_that_are_in_it() {
         expected.resize(4096, 0);
         assert_eq!(part, expected, "from {start}");
     }
+    // A log that shrank while a host paged through it: zeroes, and GENCTR tells of the change.
+    let past_the_end = rig.succeed(log_at(0x70, 4096, 1024 * 40)).1;
+    assert_eq!(past_the_end, [0; 4096]);
     assert_eq!(
-        rig.fail(log_at(0x70, 4, 1024 * 22 + 4)),
+        rig.fail(log_at(0x70, 4, DISCOVERY_LOG_BYTES + 4)),
         Status::INVALID_FIELD
     );
 }

@@ -6,7 +6,7 @@ use nvme_proto::controller::SmartCounters;
 use nvme_proto::controller::error_log::Failure;
 use nvme_proto::limits::{ERROR_LOG_ENTRIES, namespaces_within};
 use nvme_proto::subsystem::{Health, Subsystem};
-use nvme_proto::wire::identify::Cns;
+use nvme_proto::wire::identify::{Cns, IdentifyController};
 use nvme_proto::wire::log::{
     AnaGroup, AnaLogHeader, CommandEffects, CommandEffectsLog, ErrorEntry, FirmwareSlotLog,
     SmartLog, SupportedLogPages,
@@ -15,7 +15,7 @@ use nvme_proto::wire::{Status, U32};
 
 use crate::rig::*;
 
-/// The pages there are, each with its length.
+/// Supported pages, each with its present length.
 const PAGES: [(u8, u64); 9] = [
     (0x00, 1024),
     (0x01, 4096),
@@ -23,10 +23,12 @@ const PAGES: [(u8, u64); 9] = [
     (0x03, 512),
     (0x04, 4096),
     (0x05, 4096),
-    (0x0c, 16 + 32 + 2 * 4),
+    (ANA, 16 + 32 + 2 * 4),
     (0x12, 1024),
     (0x13, 4096),
 ];
+
+const ANA: u8 = 0x0c;
 
 #[test]
 fn the_supported_pages_are_those_that_can_be_read() {
@@ -80,11 +82,33 @@ fn any_window_onto_a_page_shows_the_same_bytes() {
 fn offsets_beyond_the_end_or_unaligned_are_refused() {
     let mut rig = Rig::ready();
     for (lid, length) in PAGES {
+        let length = if lid == ANA {
+            advertised_ana_log(&mut rig)
+        } else {
+            length
+        };
         rig.succeed(log_at(lid, 4, length));
         for lpo in [length + 4, 2, u64::MAX - 3] {
             let status = rig.fail(log_at(lid, 4, lpo));
             assert_eq!(status, Status::INVALID_FIELD, "page {lid:#x} from {lpo}");
         }
+    }
+}
+
+/// Length of the ANA log that a host computes from Identify Controller, in bytes.
+fn advertised_ana_log(rig: &mut Rig) -> u64 {
+    let id: IdentifyController = read(&rig.succeed(identify(Cns::CONTROLLER, 0)).1);
+    16 + 32 * u64::from(id.nanagrpid.get()) + 4 * u64::from(id.mnan.get())
+}
+
+#[test]
+fn the_ana_log_can_be_read_in_pieces_up_to_its_advertised_length() {
+    let mut rig = Rig::ready();
+    let whole = rig.succeed(with_rae(log(ANA, 4096))).1;
+    for start in (0..advertised_ana_log(&mut rig)).step_by(4096) {
+        let piece = rig.succeed(with_rae(log_at(ANA, 4096, start))).1;
+        let expected = if start == 0 { &whole[..] } else { &[0; 4096] };
+        assert!(piece == expected, "the piece at {start}");
     }
 }
 

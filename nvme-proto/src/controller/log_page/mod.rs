@@ -1,8 +1,10 @@
 //! Get Log Page (Base, 5.16).
 //!
 //! A page is rendered into the window that the host asked for, never as a whole
-//! first. A window that begins past the end is refused; one that ends past it
-//! shows zeroes there.
+//! first. Bytes between the page's present end and the longest length that the page
+//! can have read as zeroes: hosts such as nvme-cli read a page in pieces up to the
+//! length that Identify advertises, or up to a length that has shrunk meanwhile. A
+//! window that begins past the longest length is refused.
 
 mod effects;
 mod health;
@@ -10,7 +12,9 @@ mod health;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::common::{Common, Kind};
-use crate::limits::{CHANGED_NAMESPACES_MAX, ERROR_LOG_ENTRIES};
+use crate::limits::{
+    CHANGED_NAMESPACES_MAX, DISCOVERY_LOG_BYTES, ERROR_LOG_ENTRIES, ana_log_bytes,
+};
 use crate::window::Window;
 use crate::wire::identify::{CSI_NVM, ascii_field};
 use crate::wire::log::{
@@ -72,7 +76,7 @@ impl Controller {
             return Err(Refusal::new(Status::INVALID_LOG_PAGE).at(byte::CDW10));
         }
         self.check_scope(log)?;
-        if log.lpo > self.page_length(common, log) {
+        if log.lpo > self.longest_page(common, log.lid) {
             return Err(Refusal::field(byte::CDW12));
         }
         let smart = exchange.smart;
@@ -113,22 +117,20 @@ impl Controller {
         Ok(())
     }
 
-    /// Bytes of the whole page, as it is now.
-    fn page_length(&self, common: &Common, log: &GetLogPage) -> u64 {
-        let length = match log.lid {
+    /// Longest length of a page over its controller's life, in bytes. For a page of variable
+    /// length this is the length that Identify advertises, or a bound of ours.
+    fn longest_page(&self, common: &Common, lid: LogPage) -> u64 {
+        let length = match lid {
             LogPage::ERROR_INFORMATION => size_of::<ErrorEntry>() * ERROR_LOG_ENTRIES,
             LogPage::SMART => size_of::<SmartLog>(),
             LogPage::FIRMWARE_SLOT => size_of::<FirmwareSlotLog>(),
             LogPage::CHANGED_NAMESPACES => CHANGED_NAMESPACES_MAX * size_of::<U32>(),
             LogPage::COMMAND_EFFECTS | MI_EFFECTS => size_of::<CommandEffectsLog>(),
-            LogPage::ANA => {
-                let groups = common.namespaces.by_ana_group(|nsid| self.sees(nsid));
-                let nsids = groups.values().map(|nsids| shown(nsids, AnaLsp(log.lsp)));
-                size_of::<AnaLogHeader>()
-                    + groups.len() * size_of::<AnaGroup>()
-                    + nsids.map(size_of_val).sum::<usize>()
+            LogPage::ANA => return ana_log_bytes(common.limits().namespaces),
+            LogPage::DISCOVERY => {
+                let present = common.discovery.length(&self.host, self.local);
+                return present.max(DISCOVERY_LOG_BYTES);
             }
-            LogPage::DISCOVERY => return common.discovery.length(&self.host, self.local),
             _ => size_of::<SupportedLogPages>(),
         };
         length as u64
