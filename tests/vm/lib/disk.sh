@@ -18,6 +18,8 @@ verified_fio() {
         fail "fio $name"
     fi
     grep -q 'err= 0' "$OUT/fio-$name.log" || fail "fio $name reported an error"
+    grep -qE 'IO depths' "$OUT/fio-$name.log" && ! grep -qE 'total=0,0,0,' "$OUT/fio-$name.log" ||
+        fail "fio $name did no I/O"
     say "ok: fio $name: $(grep -oE '(read|write): IOPS=[^,]*, BW=[^ ]*' "$OUT/fio-$name.log" |
         paste -sd ' ')"
 }
@@ -76,6 +78,7 @@ check_filesystem() {
     $fsck "$device" > "$OUT/fsck-${name// /-}.log" 2>&1
     say "ok: $fsck finds no fault"
     mount "$device" /mnt/disk
+    [ -s /tmp/expected ] || fail "/tmp/expected has no checksums"
     tree_checksums /mnt/disk/tree > /tmp/seen
     cmp /tmp/expected /tmp/seen
     say "ok: $(wc -l < /tmp/expected) files read back with the same checksums"

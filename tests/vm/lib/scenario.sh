@@ -90,10 +90,28 @@ fail() {
 
 # --- assertions --------------------------------------------------------------------------------
 
+# Each assertion fails on empty input: a program that prints nothing has shown nothing. What is expected
+# to be empty is asserted by assert_empty.
+
+SHA256_OF_NOTHING=e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
+
 # assert_eq WHAT EXPECTED ACTUAL
 assert_eq() {
+    case $2 in
+    '' | null) fail "$1: nothing is expected ('$2'); use assert_empty for that" ;;
+    "$SHA256_OF_NOTHING"*) fail "$1: the checksum of no bytes is expected" ;;
+    esac
     [ "$2" = "$3" ] || fail "$1: expected '$2', got '$3'"
     say "ok: $1: $3"
+}
+
+# assert_empty WHAT COMMAND...: the command succeeds and prints nothing.
+assert_empty() {
+    local what=$1 output
+    shift
+    output=$("$@") || fail "$what: exit code $? from: $*"
+    [ -z "$output" ] || fail "$what: none were expected, got '$output'"
+    say "ok: $what: none"
 }
 
 # assert_le WHAT ACTUAL LIMIT (integers)
@@ -110,26 +128,34 @@ assert_ge() {
 
 # assert_contains WHAT NEEDLE TEXT
 assert_contains() {
+    [ -n "$2" ] || fail "$1: an empty text is part of every text"
     case $3 in
     *"$2"*) say "ok: $1: $2" ;;
     *) printf '%s\n' "$3"; fail "$1: '$2' is missing above" ;;
     esac
 }
 
-# assert_json WHAT JQ_CONDITION JSON
+# assert_json WHAT JQ_CONDITION JSON: the text is one JSON value, and the condition yields at least one
+# result and nothing but `true`. (jq 1.6 alone succeeds on empty input.)
 assert_json() {
-    if ! jq --exit-status "$2" > /dev/null <<< "$3"; then
+    if ! jq --exit-status --slurp "length == 1 and (.[0] | [$2] | length > 0 and all(. == true))" \
+        > /dev/null <<< "$3"; then
         printf '%s\n' "$3"
         fail "$1: $2 does not hold above"
     fi
     say "ok: $1"
 }
 
-# assert_fails WHAT COMMAND...
+# assert_fails WHAT COMMAND...: the command runs and fails. A command that cannot be run at all (126, 127)
+# has shown nothing.
 assert_fails() {
-    local what=$1
+    local what=$1 code=0
     shift
-    if "$@" > /dev/null 2>&1; then fail "$what: '$*' should have failed"; fi
+    "$@" > /dev/null 2>&1 || code=$?
+    case $code in
+    0) fail "$what: '$*' should have failed" ;;
+    126 | 127) fail "$what: '$*' could not be run (exit code $code)" ;;
+    esac
     say "ok: $what"
 }
 
@@ -152,9 +178,24 @@ wait_for() {
 
 # --- the kernel's log --------------------------------------------------------------------------
 
-# Everything the kernel says after this is news to kernel_news.
-mark_kernel_log() { KERNEL_LOG_LINES=$(dmesg | wc -l); }
-kernel_news() { dmesg | tail -n +$((${KERNEL_LOG_LINES:-0} + 1)); }
+# The lines that the kernel logs after mark_kernel_log are printed by kernel_news. The mark is a line of its
+# own in the kernel's log, so a log that has lost it, or that cannot be read, is an error and not silence.
+mark_kernel_log() {
+    KERNEL_LOG_MARK="cairn: mark $((${KERNEL_LOG_MARKS:-0} + 1)) of $$"
+    KERNEL_LOG_MARKS=$((${KERNEL_LOG_MARKS:-0} + 1))
+    # The kernel drops lines of programs that write more than ten in five seconds, unless told otherwise.
+    echo on > /proc/sys/kernel/printk_devkmsg
+    echo "<6>$KERNEL_LOG_MARK" > /dev/kmsg
+}
+kernel_news() {
+    local log
+    log=$(dmesg) || fail "dmesg: exit code $?"
+    case $log in
+    *"${KERNEL_LOG_MARK:-mark_kernel_log was not called}"*) ;;
+    *) fail "the kernel's log has lost its mark '${KERNEL_LOG_MARK:-}'" ;;
+    esac
+    printf '%s\n' "${log#*"$KERNEL_LOG_MARK"}" | tail -n +2
+}
 
 # A keep alive that took more than a quarter of KATO (5 s), and less than KATO. A second in which the
 # target's process or a processor of the guest stands still is enough: see the traps in vm-lab.md.
@@ -195,13 +236,14 @@ mention_slow_keep_alives() {
 
 # Warnings and errors of NVMe since the mark: none are expected of a healthy target.
 assert_no_nvme_warnings() {
-    local news warnings
+    local all news warnings
+    all=$(kernel_news) || fail "the kernel's log could not be read"
     news=$(dmesg --level=emerg,alert,crit,err,warn | about_nvme)
     # Some of the driver's complaints come at level info.
-    warnings=$(kernel_news | about_nvme |
+    warnings=$(about_nvme <<< "$all" |
         grep -iE 'warn|error|fail|timeout|invalid|bogus|duplicate|unsupported|not (equal|supported|ready)|reconnect|resett' || true)
     [ -z "$warnings" ] || { printf '%s\n' "$warnings"; fail "the kernel's nvme driver complained"; }
-    if [ -n "$news" ] && [ -n "$(comm -12 <(kernel_news | sort) <(sort <<< "$news"))" ]; then
+    if [ -n "$news" ] && [ -n "$(comm -12 <(sort <<< "$all") <(sort <<< "$news"))" ]; then
         printf '%s\n' "$news"
         fail "the kernel's nvme driver warned"
     fi

@@ -120,7 +120,17 @@ kill_target() {
 }
 
 # told_to NVME_COMMAND: the line that the target printed to be pasted.
-told_to() { grep -oE "nvme $1 .*" "$TARGET_STDOUT" | head -n 1; }
+told_to() {
+    grep -m 1 -oE "nvme $1 .*" "$TARGET_STDOUT" || fail "the target printed no line for: nvme $1"
+}
+
+# paste_told NVME_COMMAND: runs that line, as a person would who pastes it.
+paste_told() {
+    local line
+    line=$(told_to "$1")
+    say "$line"
+    eval "$line"
+}
 
 reload_target() { kill -HUP "$TARGET_PID"; }
 

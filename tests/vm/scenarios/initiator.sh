@@ -50,7 +50,7 @@ bits() {
 same_bits() {
     local both
     both=$(join <(bits "$2") <(bits "$3"))
-    assert_eq "$1: parts that differ" "" "$(awk '$2 != $3' <<< "$both")"
+    assert_empty "$1: parts that differ" awk '$2 != $3' <<< "$both"
     assert_ge "$1: parts that both show" "$(wc -l <<< "$both")" "$4"
 }
 

@@ -37,6 +37,30 @@ assert_fails "an assertion that does not hold ends its shell" bash -c \
 assert_fails "a failing command ends its shell" bash -c \
     ". $LIB/scenario.sh; begin_scenario; false; end_scenario"
 
+
+step "Nothing is not a success"
+# fails_in_shell WHAT COMMAND: the line, run as a scenario of its own, fails.
+fails_in_shell() { assert_fails "$1" bash -c ". $LIB/scenario.sh; begin_scenario; $2; end_scenario"; }
+fails_in_shell "JSON of a program that prints nothing" 'assert_json x ". | true" "$(true)"'
+fails_in_shell "JSON of a program that fails" 'assert_json x ". | true" "$(false)"'
+fails_in_shell "two values instead of one" 'assert_json x ". | true" "{} {}"'
+fails_in_shell "a condition that selects nothing" 'assert_json x ".[] | select(. > 3) | true" "[1, 2]"'
+fails_in_shell "a condition that holds for the last element alone" 'assert_json x ".[] | . > 1" "[1, 2]"'
+fails_in_shell "two values that are both missing" 'assert_eq x "$(true)" "$(true)"'
+fails_in_shell "two fields that are both missing" 'assert_eq x "$(jq .a <<< "{}")" "$(jq .a <<< "{}")"'
+fails_in_shell "checksums of nothing" 'assert_eq x "$(sha256sum < /dev/null)" "$(sha256sum < /dev/null)"'
+fails_in_shell "an empty needle" 'assert_contains x "$(true)" text'
+fails_in_shell "a number that is missing" 'assert_le x "$(true)" 3'
+fails_in_shell "a number that is missing" 'assert_ge x "$(true)" 0'
+fails_in_shell "a program that does not exist" 'assert_fails x no-such-program'
+fails_in_shell "an empty list by a program that fails" 'assert_empty x false'
+fails_in_shell "a line that the target did not print" 'TARGET_STDOUT=/dev/null; paste_told connect'
+fails_in_shell "a log without its mark" 'mark_kernel_log; dmesg --clear; assert_no_nvme_warnings'
+fails_in_shell "a log that was never marked" 'kernel_news'
+assert_json "one value that holds" '.a == 1' '{"a": 1}'
+assert_empty "lines of a program that prints none" true
+
+step "Complaints of the kernel's host"
 # passes_beside LINE: whether the kernel's log may have it beside namespaces that come and go at NSIDs 3 and 30.
 passes_beside() {
     LINE=$1 bash -c ". $LIB/scenario.sh; begin_scenario; mark_kernel_log; FLEETING_NSIDS='3|30'

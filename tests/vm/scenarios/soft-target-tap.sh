@@ -24,11 +24,9 @@ let_rxe_explain
 mark_kernel_log
 
 step "Discover and connect, by the lines that the target printed"
-say "$(told_to discover)"
-eval "$(told_to discover)" > "$OUT/discover.txt"
+paste_told discover > "$OUT/discover.txt"
 assert_contains "the discovery log has the subsystem" "$NQN" "$(cat "$OUT/discover.txt")"
-say "$(told_to connect)"
-eval "$(told_to connect)"
+paste_told connect
 for nsid in 1 2; do
     wait_for 20 "namespace $nsid" namespace_device "$nsid"
 done

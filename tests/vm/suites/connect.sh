@@ -14,16 +14,14 @@ start_target_from /tmp/cairn.toml
 mark_kernel_log
 
 step "Discover, by the line that the target printed"
-say "$(told_to discover)"
-eval "$(told_to discover)" > /dev/null
+paste_told discover > /dev/null
 log=$(nvme_discover)
 assert_json "the discovery log has the subsystem at the listener's address" \
     ".records | any(.subnqn == \"$NQN\" and .traddr == \"$FABRIC_ADDR\" and .trsvcid == \"$PORT\"
         and .trtype == \"rdma\" and .adrfam == \"ipv4\" and .subtype == \"nvme subsystem\")" "$log"
 
 step "Connect, by the line that the target printed"
-say "$(told_to connect)"
-eval "$(told_to connect)"
+paste_told connect
 for nsid in 1 2 3 4; do
     wait_for 20 "namespace $nsid" namespace_device "$nsid"
 done
