@@ -18,6 +18,7 @@ use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::aio::{Aio, last_errno};
@@ -31,6 +32,9 @@ pub(super) const WITH_WORKERS_MAX: usize = 8;
 
 /// Empty queues that are kept for the next file: a write must not cost an allocation.
 const SPARE_MAX: usize = 16;
+
+/// Unused [`Fate`]s that are kept for the next changes, for the same reason.
+const FATES_MAX: usize = 256;
 
 /// Changes that a queue has room for before it grows.
 const WAITING_ROOM: usize = 64;
@@ -60,15 +64,41 @@ pub(super) enum Change {
     Call(Call),
 }
 
+/// Whether a change was cancelled. It belongs to the change from its submission to its end: the ring
+/// cancels it, and a worker that has the change looks at it before the system call.
+#[derive(Clone, Default)]
+struct Fate(Arc<AtomicBool>);
+
+impl Fate {
+    fn cancel(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Keeps the memory for another change, unless this one still has a worker.
+    fn give_back(mut self, spare: &mut Vec<Self>) {
+        if spare.len() < FATES_MAX
+            && let Some(cancelled) = Arc::get_mut(&mut self.0)
+        {
+            *cancelled.get_mut() = false;
+            spare.push(self);
+        }
+    }
+}
+
 /// A change, and how long it may begin.
 pub(super) struct Job {
-    pub(super) file: Open,
-    pub(super) change: Change,
-    pub(super) lease: Lease,
+    file: Open,
+    change: Change,
+    lease: Lease,
     /// What takes it without waiting for its end, and by which tag.
-    pub(super) aio: Option<(Arc<Aio>, u64)>,
+    aio: Option<(Arc<Aio>, u64)>,
     /// Until when what the reactor knows of connections is new enough to begin it.
-    pub(super) known_until_ns: u64,
+    known_until_ns: u64,
+    fate: Fate,
 }
 
 impl workers::Job for Job {
@@ -76,7 +106,7 @@ impl workers::Job for Job {
         loop {
             let look = Look::begin();
             let now_ns = self.lease.now_ns();
-            if self.lease.is_over(now_ns) {
+            if self.fate.is_cancelled() || self.lease.is_over(now_ns) {
                 return Outcome::Ended(Err(libc::ECANCELED));
             }
             if self.known_until_ns <= now_ns {
@@ -163,12 +193,17 @@ impl Change {
     }
 }
 
+/// A change that a worker has.
+struct Begun {
+    tag: u64,
+    fate: Fate,
+}
+
 /// The changes of one file.
 struct Queue {
     fd: RawFd,
     waiting: VecDeque<(u64, Job)>,
-    /// Tags of those that workers have.
-    begun: Vec<u64>,
+    begun: Vec<Begun>,
 }
 
 impl Queue {
@@ -195,6 +230,8 @@ pub(super) struct Apart {
     queues: Vec<Queue>,
     /// Empty ones.
     spare: Vec<Queue>,
+    /// Fates of changes that have ended, for the next ones.
+    fates: Vec<Fate>,
     /// Whether one that waits may begin now.
     dirty: bool,
     /// Whether none may begin: the reactor has yet to learn which connections have ended.
@@ -224,19 +261,33 @@ impl Apart {
 
     /// AIO, whose ends wake the ring as those of workers do. Where the system refuses it (its limit
     /// fs.aio-max-nr, a container's rules), workers wait for the ends.
-    pub(super) fn aio(&self) -> Option<Arc<Aio>> {
+    fn aio(&self) -> Option<Arc<Aio>> {
         let wake = self.workers.as_ref()?.wake_fd();
         self.aio
             .get_or_init(|| Aio::new(wake).ok().map(Arc::new))
             .clone()
     }
 
-    /// One more.
-    pub(super) fn add(&mut self, tag: u64, job: Job) {
+    /// Adds a change of an open file. A worker that `submits` it does not wait for its end.
+    pub(super) fn add(
+        &mut self,
+        tag: u64,
+        (file, change): (Open, Change),
+        lease: Lease,
+        submits: bool,
+    ) {
         self.dirty = true;
-        self.queue(job.file.as_raw_fd())
-            .waiting
-            .push_back((tag, job));
+        let aio = if submits { self.aio() } else { None };
+        let fd = file.as_raw_fd();
+        let job = Job {
+            file,
+            change,
+            lease,
+            aio: aio.map(|aio| (aio, tag)),
+            known_until_ns: 0,
+            fate: self.fates.pop().unwrap_or_default(),
+        };
+        self.queue(fd).waiting.push_back((tag, job));
     }
 
     fn queue(&mut self, fd: RawFd) -> &mut Queue {
@@ -271,7 +322,8 @@ impl Apart {
                     continue;
                 }
                 job.known_until_ns = known_until_ns;
-                queue.begun.push(tag);
+                let fate = job.fate.clone();
+                queue.begun.push(Begun { tag, fate });
                 workers.begin(tag, job);
             }
         }
@@ -288,18 +340,21 @@ impl Apart {
         let Some(workers) = &self.workers else { return };
         while let Some((tag, outcome)) = workers.pop() {
             self.dirty = true;
-            let is_its = |queue: &&mut Queue| queue.begun.contains(&tag);
-            let queue = self.queues.iter_mut().find(is_its);
-            let queue = queue.expect("a queue stays while workers have something of it");
-            queue.begun.retain(|begun| *begun != tag);
+            let found = self.queues.iter_mut().find_map(|queue| {
+                let at = queue.begun.iter().position(|begun| begun.tag == tag)?;
+                Some((queue.begun.swap_remove(at).fate, queue))
+            });
+            let (fate, queue) = found.expect("a queue stays while workers have something of it");
             match outcome {
+                Outcome::Undone(_) if fate.is_cancelled() => each(tag, Err(libc::ECANCELED)),
+                Outcome::Undone(undone) => queue.waiting.push_front((tag, undone)),
                 Outcome::Ended(ended) => each(tag, ended),
                 Outcome::Begun => match self.early.iter().position(|(early, _)| *early == tag) {
                     Some(at) => each(tag, self.early.swap_remove(at).1),
                     None => self.under_way.push(tag),
                 },
-                Outcome::Undone(undone) => queue.waiting.push_front((tag, undone)),
             }
+            fate.give_back(&mut self.fates);
         }
         let Some(Some(aio)) = self.aio.get() else {
             return;
@@ -322,14 +377,20 @@ impl Apart {
         Some(workers.wake_fd())
     }
 
-    /// Takes out what waits of a tag; whether there was any.
-    pub(super) fn take_out(&mut self, tag: u64) -> bool {
-        let of_tag = |queue: &mut Queue| queue.waiting.iter().position(|(other, _)| *other == tag);
-        let found = self.queues.iter_mut().find_map(|queue| {
-            let at = of_tag(queue)?;
-            queue.waiting.remove(at)
-        });
-        found.is_some()
+    /// Cancels the changes of a tag, wherever they are: those that wait end now and are handed to
+    /// `refuse`, and a worker that has one does not begin it any more.
+    pub(super) fn cancel(&mut self, tag: u64, mut refuse: impl FnMut(u64)) {
+        for queue in &mut self.queues {
+            queue.waiting.retain(|(other, _)| {
+                let goes = *other == tag;
+                if goes {
+                    refuse(tag);
+                }
+                !goes
+            });
+            let of_tag = queue.begun.iter().filter(|begun| begun.tag == tag);
+            of_tag.for_each(|begun| begun.fate.cancel());
+        }
     }
 
     /// Nothing begins from now on. What has not begun is handed to `refuse`.
@@ -351,5 +412,53 @@ impl Apart {
     pub(super) fn len(&self) -> u32 {
         let waiting: usize = self.queues.iter().map(|queue| queue.waiting.len()).sum();
         self.begun() + waiting as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::outgoing::Outgoing;
+    use workers::Job as _;
+
+    /// A queue ends without a gap, while a thread that has a change of it is kept from running.
+    #[test]
+    fn a_worker_does_not_begin_what_was_taken_back() {
+        let mut apart = Apart::default();
+        let file: Open = Arc::new(tempfile::tempfile().unwrap());
+        let change = || Change::Call(Box::new(|| Ok(7)));
+        let lease = || Outgoing::new(1).lease();
+        for tag in [1, 2] {
+            apart.add(tag, (Arc::clone(&file), change()), lease(), false);
+        }
+        let queue = &mut apart.queues[0];
+        let mut jobs = Vec::new();
+        while let Some((tag, mut job)) = queue.waiting.pop_front() {
+            job.known_until_ns = u64::MAX;
+            let fate = job.fate.clone();
+            queue.begun.push(Begun { tag, fate });
+            jobs.push(job);
+        }
+        apart.add(1, (file, change()), lease(), false);
+        let mut refused = Vec::new();
+        apart.cancel(1, |tag| refused.push(tag));
+        assert_eq!(refused, [1], "what waits ends at once");
+        let ended = jobs.into_iter().map(|job| match job.run() {
+            Outcome::Ended(ended) => ended,
+            Outcome::Begun | Outcome::Undone(_) => panic!("the change did not end"),
+        });
+        let ended: Vec<Ended> = ended.collect();
+        assert_eq!(ended, [Err(libc::ECANCELED), Ok(7)]);
+    }
+
+    #[test]
+    fn the_fate_of_a_change_is_used_again_as_new() {
+        let (fate, mut spare) = (Fate::default(), Vec::new());
+        fate.cancel();
+        let with_worker = fate.clone();
+        fate.give_back(&mut spare);
+        assert!(spare.is_empty(), "a worker may still look at it");
+        with_worker.give_back(&mut spare);
+        assert!(spare.pop().is_some_and(|fate| !fate.is_cancelled()));
     }
 }

@@ -144,15 +144,8 @@ impl Ring {
                 return self.settled.push_back(refused);
             }
         }
-        let aio = if submits { self.apart.aio() } else { None };
-        let job = apart::Job {
-            file,
-            change,
-            lease: self.outgoing.lease(),
-            aio: aio.map(|aio| (aio, tag)),
-            known_until_ns: 0,
-        };
-        self.apart.add(tag, job);
+        let lease = self.outgoing.lease();
+        self.apart.add(tag, (file, change), lease, submits);
     }
 
     /// A reactor's round begins. `held`: changes wait, until the reactor knows which connections
@@ -178,14 +171,15 @@ impl Ring {
         });
     }
 
-    /// Ends operations of this tag that wait for the next system call, for a worker, or for a tag
-    /// of a drive, with `ECANCELED`.
+    /// Ends operations of this tag that have not begun, with `ECANCELED`: those that wait for the
+    /// next system call or for a tag of a drive end at once, and one that a worker has ends when the
+    /// worker looks at it, or comes back from there.
     pub fn take_back(&mut self, tag: u64) {
         self.take_back_from_drives(tag);
         self.take_back_simulated(tag);
-        if self.apart.take_out(tag) {
-            self.settled.push_back(cancelled(tag));
-        }
+        let settled = &mut self.settled;
+        self.apart
+            .cancel(tag, |tag| settled.push_back(cancelled(tag)));
         for _ in 0..self.outgoing.take_out(tag) {
             self.in_flight -= 1;
             self.settled.push_back(cancelled(tag));

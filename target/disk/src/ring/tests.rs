@@ -322,6 +322,25 @@ fn what_a_worker_got_before_a_gap_comes_back() {
     assert_eq!(next(&mut rig), Finished::Operation { tag: 1, result });
 }
 
+/// A queue ends after a gap, before the ring has collected what its worker gave back.
+#[test]
+fn what_comes_back_of_a_queue_that_has_ended_is_not_made() {
+    let mut rig = Rig::new();
+    let file = (rig.slot, rig.open());
+    rig.ring.begin_round(0, false);
+    rig.pass(GAP);
+    rig.ring.set_lease(u64::MAX);
+    let sevens = rig.sevens;
+    rig.ring.write_apart(1, file, 0, sevens, false, false);
+    rig.ring.submit().unwrap();
+    let now_ns = GAP.as_nanos() as u64;
+    rig.ring.begin_round(now_ns, true);
+    rig.ring.take_back(1);
+    rig.ring.begin_round(now_ns, false);
+    assert_eq!(next(&mut rig), cancelled(1));
+    assert_eq!((rig.written(), rig.ring.in_flight()), (vec![], 0));
+}
+
 /// A simulation's thread that was kept from running for so long goes on in its next round.
 #[test]
 fn what_comes_back_is_not_handed_over_again_while_it_settles() {
