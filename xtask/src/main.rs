@@ -15,6 +15,7 @@ mod results;
 mod sanitize;
 mod soak;
 mod spdk_client;
+mod stops;
 mod test;
 mod times;
 mod vm;
@@ -56,6 +57,11 @@ enum Chore {
     Sanitize(sanitize::Args),
     /// Disturb targets, hosts and disks at random for hours, and check that nothing is lost or left
     Soak(soak::Args),
+    /// Run the end-to-end tests while their processes are stopped and continued all the time
+    Stops(stops::Args),
+    /// Run a test's program under such stops (the runner of `stops`)
+    #[command(hide = true)]
+    Stopped(stops::RunnerArgs),
     /// Fetch SPDK's own client into the cache, and print its folder
     SpdkClient,
     /// Run the tests, also against a real kernel; the last line sums them up
@@ -78,6 +84,8 @@ fn main() -> ExitCode {
         Chore::Pictures => pictures::run().map(|()| ExitCode::SUCCESS),
         Chore::Sanitize(args) => sanitize::run(&args),
         Chore::Soak(args) => soak::run(&args),
+        Chore::Stops(args) => stops::run(&args),
+        Chore::Stopped(args) => stops::run_stopped(&args),
         Chore::SpdkClient => spdk_client::run(),
         Chore::Test(args) => test::run(&args),
         Chore::Vm(args) => vm::run(&args),

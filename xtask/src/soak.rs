@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
+use crate::stops;
 use crate::test::step::Step;
 
 /// Seeds of each test of the simulation.
@@ -34,6 +35,9 @@ pub(crate) struct Args {
     /// The first round's seed; each round has the next
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Stop and continue any process of the rounds, the hosts' included, at random
+    #[arg(long)]
+    stops: bool,
     /// Only the rounds: no simulation, and few connects
     #[arg(long)]
     short: bool,
@@ -48,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         (seconds, _) => seconds,
     };
     let mut success = true;
-    for step in steps(args, seconds) {
+    for step in steps(args, seconds)? {
         println!("\n==> {}: {}", step.name, step.command_line());
         success &= step.run("")?.success;
     }
@@ -59,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-fn steps(args: &Args, seconds: u64) -> Vec<Step> {
+fn steps(args: &Args, seconds: u64) -> Result<Vec<Step>> {
     // Of the workspace, not of its package: dependencies then have the features that other tests have built them with.
     let soak = |name, test: &str| {
         let arguments = format!(
@@ -73,14 +77,17 @@ fn steps(args: &Args, seconds: u64) -> Vec<Step> {
     if let Some(limit) = args.rounds {
         rounds = rounds.with_env("CAIRN_SOAK_ROUNDS", &limit.to_string());
     }
+    if args.stops {
+        rounds = stops::with_runner(rounds, "--tree")?;
+    }
     if args.rounds == Some(1) {
-        return vec![rounds];
+        return Ok(vec![rounds]);
     }
     let connects = soak("connects", "connects::connects");
     if args.short {
-        return vec![rounds, connects];
+        return Ok(vec![rounds, connects]);
     }
-    vec![
+    Ok(vec![
         rounds,
         connects.with_env("CAIRN_SOAK_CONNECTS", CONNECTS),
         Step::cargo(
@@ -88,5 +95,5 @@ fn steps(args: &Args, seconds: u64) -> Vec<Step> {
             "test -p cairn-tests --test simulation --locked",
         )
         .with_env("CAIRN_SEEDS", SIMULATED),
-    ]
+    ])
 }
