@@ -252,6 +252,12 @@ pub trait Endpoint {
     /// Takes connection events, appending to `out`.
     fn poll_events(&mut self, out: &mut Vec<Event>);
 
+    /// Handles, on the calling thread, all messages about connections that had arrived at this
+    /// machine before the call, whatever the provider's own threads do meanwhile. The next
+    /// [`poll_events`](Self::poll_events) reports every connection whose end was among them, before any
+    /// completion is polled. This is a system call, so it is not for the data path.
+    fn drain_connections(&mut self);
+
     /// Ends the connection. All outstanding work completes, flushed if need be,
     /// then [`Event::Closed`] comes. Harmless on a queue pair that is closing.
     fn disconnect(&mut self, qp: QpId);

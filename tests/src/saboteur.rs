@@ -257,6 +257,10 @@ impl Endpoint for Trap {
         self.endpoint.post(qp, chain)
     }
 
+    fn drain_connections(&mut self) {
+        self.endpoint.drain_connections();
+    }
+
     fn poll(&mut self, out: &mut [Completion]) -> usize {
         self.endpoint.poll(out)
     }

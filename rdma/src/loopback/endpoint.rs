@@ -170,6 +170,9 @@ impl Endpoint for LoopbackEndpoint {
         self.device.shared.network().poll_events(self.key, out);
     }
 
+    /// Ends of connections are events at once.
+    fn drain_connections(&mut self) {}
+
     fn disconnect(&mut self, qp: QpId) {
         self.device.shared.network().disconnect(self.at(qp));
     }

@@ -31,11 +31,10 @@ const SHORT: usize = 4;
 pub(super) fn may_go(queues: &mut Queues, io: &Io, now: &Now, mut capsule: Capsule) -> bool {
     let qpair = capsule.qpair;
     let nsid = nsid_of(&queues.qpairs[qpair], &capsule.sqe);
-    let held = queues.hold_until.is_some();
-    if !held && queues.lines.find(qpair, nsid).is_none() && may_begin(queues, io, qpair, nsid) {
+    if queues.lines.find(qpair, nsid).is_none() && may_begin(queues, io, qpair, nsid) {
         return true;
     }
-    queues.counters.request_waits.add(u64::from(!held));
+    queues.counters.request_waits.add(1);
     // The SQE was copied: only data need the slot. So commands that wait keep no
     // receives from other hosts. Their number is that of the queues' entries at most.
     let port = queues.qpairs[qpair].port;

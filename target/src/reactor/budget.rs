@@ -67,9 +67,7 @@ impl Reactor {
     #[cold]
     fn go_on_with_accounts(&mut self) -> bool {
         let mut any = false;
-        while self.queues.hold_until.is_none()
-            && let Some(next) = next(&mut self.queues, &self.io, &self.time.now)
-        {
+        while let Some(next) = next(&mut self.queues, &self.io, &self.time.now) {
             any = true;
             match next {
                 Waiting::Capsule(capsule) => {

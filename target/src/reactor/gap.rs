@@ -1,15 +1,14 @@
 //! Time that passed without a round: an idle reactor slept, or its process was stopped, its
 //! machine suspended, its thread kept from running.
 //!
-//! What came in meanwhile may be stale: its host may have given this target up and gone on
+//! Capsules that came in meanwhile may be stale: their host may have given this target up and gone on
 //! by another way. So before anything is taken from a device, associations end whose time
-//! is over, by a clock that goes on through all of that; and what comes from the others
-//! waits until the reactor has seen which of their connections have ended.
+//! is over, by a clock that goes on through all of that; and the reactor itself handles the messages
+//! of connection management that have arrived, and ends what they end. It relies on no other thread
+//! for that: one that was stopped, too, or waits for a core, may run much later.
 //!
 //! The same goes for what a round had taken before it was stopped in the middle: the ring looks
 //! at the clock before a disk gets a change, and keeps it if there was a gap since the round began.
-
-use std::time::Duration;
 
 use super::Reactor;
 use crate::ids::QpairId;
@@ -18,21 +17,17 @@ use crate::work_id::WorkId;
 
 pub(super) use cairn_disk::GAP;
 
-/// How long capsules wait after a gap in which the reactor was to run: the threads that
-/// report ended connections were stopped with it, and have to run first.
-const HOLD: Duration = Duration::from_millis(20);
-
 impl Reactor {
-    /// There was a gap before this round.
+    /// Learns which connections ended in the gap before this round. From then on the round is as any other.
     pub(super) fn heed_gap(&mut self) {
         self.end_overdue();
-        let hold = if self.time.asleep {
-            Duration::ZERO
-        } else {
-            HOLD
-        };
-        self.queues.hold_until = Some(self.time.now.at + hold);
-        self.time.next_check = self.time.now.at;
+        for port in 0..self.queues.ports.len() {
+            if let Some(open) = &mut self.queues.ports[port] {
+                open.endpoint().drain_connections();
+                self.poll_events(port);
+            }
+        }
+        self.read_inbox();
         if !self.time.asleep {
             self.queues.lines.pardon(self.time.now.at);
         }

@@ -189,8 +189,7 @@ impl Reactor {
         if passed_ns >= gap::GAP.as_nanos() as u64 {
             self.heed_gap();
         }
-        let held = self.queues.hold_until.is_some();
-        self.io.ring.begin_round(self.time.now.ns, held);
+        self.io.ring.begin_round(self.time.now.ns);
         self.time.asleep = false;
         let busy = self.round();
         self.count_round(busy);
@@ -224,15 +223,6 @@ impl Reactor {
         if self.time.now.at >= self.time.next_check {
             self.time.next_check = self.time.now.at + CHECK_INTERVAL;
             busy |= self.check();
-        }
-        if self
-            .queues
-            .hold_until
-            .is_some_and(|until| self.time.now.at >= until)
-        {
-            self.queues.hold_until = None;
-            self.io.ring.begin_round(self.time.now.ns, false);
-            busy = true;
         }
         busy |= self.serve_limited();
         busy |= self.serve_accounts();
@@ -505,11 +495,7 @@ impl Reactor {
             shed,
             remains,
         ];
-        let mut deadline = timers
-            .into_iter()
-            .chain([self.queues.hold_until])
-            .flatten()
-            .min();
+        let mut deadline = timers.into_iter().flatten().min();
         for (index, port) in self.queues.ports.iter_mut().enumerate() {
             let Some(port) = port else { continue };
             match port.endpoint().arm() {
@@ -523,8 +509,7 @@ impl Reactor {
             deadline = [deadline, own].into_iter().flatten().min();
         }
         let left = self.control.inbox.rest();
-        let kept = self.queues.hold_until.is_none() && self.io.ring.keeps_changes();
-        if left.messages || self.io.ring.has_ended() || kept {
+        if left.messages || self.io.ring.has_ended() || self.io.ring.keeps_changes() {
             return None;
         }
         let connections = left.connections.then(|| self.connections_due());
@@ -566,7 +551,7 @@ impl Reactor {
         let now = &time.now;
         buffers::serve_shares(queues, io, now);
         buffers::serve_pool(queues, io, now);
-        if busy && queues.hold_until.is_none() && !queues.lines.is_empty() {
+        if busy && !queues.lines.is_empty() {
             while let Some(capsule) = admission::next(queues, io) {
                 receive::admit(queues, io, now, capsule);
             }

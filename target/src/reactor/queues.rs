@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 use cairn_disk::Span;
 use cairn_rdma::{WorkStatus, peer_detail};
@@ -35,8 +34,6 @@ pub(super) struct Queues {
     pub(super) plenty: usize,
     /// Requests that only admin queues and Connects may use.
     pub(super) reserve: usize,
-    /// Until when capsules wait in their lines, whatever is free.
-    pub(super) hold_until: Option<Instant>,
     /// Connects and admin commands that the reactor executes next.
     pub(super) commands: List,
     /// Completions of parked commands that wait for a request. Not more than the
@@ -93,7 +90,6 @@ impl Queues {
             accounts: Accounts::default(),
             plenty: Stock::plenty(requests as usize, reserve),
             reserve,
-            hold_until: None,
             commands: List::default(),
             late: VecDeque::new(),
             awaiting_predecessors: List::default(),

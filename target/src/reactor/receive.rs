@@ -86,7 +86,6 @@ pub(super) fn capsule_arrived(
     let free = queues.requests.free();
     let some_wait = !queues.lines.is_empty() || io.limited.is_crowd();
     if free < queues.plenty
-        || queues.hold_until.is_some()
         || (some_wait
             && !admission::goes_past(&queues.lines, io, now, (qpair, queue), (port, slot)))
     {

@@ -20,6 +20,7 @@
 //! `CAIRN_SEEDS` says how many seeds to run, for longer than CI does.
 
 mod crowd;
+mod departed;
 mod disk;
 mod history;
 mod host;

@@ -53,6 +53,17 @@ pub(crate) struct World {
     digest: DefaultHasher,
     trace: bool,
     idle_steps: u32,
+    /// Threads of the target that do not run.
+    pub(crate) stopped: Stopped,
+}
+
+/// Threads of the target that are kept from running. Each is an actor of its own: the system may have any of them run before the others.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Stopped {
+    /// Connection management.
+    pub(crate) manager: bool,
+    /// Reactors and control plane.
+    pub(crate) target: bool,
 }
 
 /// Makes this thread's world, in place of the last.
@@ -126,6 +137,7 @@ impl World {
             digest: DefaultHasher::new(),
             trace: plan.trace,
             idle_steps: 0,
+            stopped: Stopped::default(),
         }
     }
 
@@ -177,7 +189,12 @@ impl World {
     /// Lets all but the hosts do what there is to do now, then has the next thing
     /// happen: a packet arrives, or a timer is due, or `latest` comes.
     pub(crate) fn advance(&mut self, latest: Instant) {
-        let mut deadlines = [self.step_managers(), self.target.step(), None];
+        let managers = self.step_managers();
+        let target = match self.stopped.target {
+            true => None,
+            false => self.target.step(),
+        };
+        let mut deadlines = [managers, target, None];
         // What the target requests of connections.
         deadlines[2] = self.step_managers();
         let now = self.clock.now();
@@ -203,7 +220,11 @@ impl World {
     }
 
     fn step_managers(&self) -> Option<Instant> {
-        let deadlines = [self.target_side.step(), self.host_side.step()];
+        let of_target = match self.stopped.manager {
+            true => None,
+            false => self.target_side.step(),
+        };
+        let deadlines = [of_target, self.host_side.step()];
         deadlines.into_iter().flatten().min()
     }
 

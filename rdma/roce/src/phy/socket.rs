@@ -15,7 +15,7 @@ use libc::{c_int, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 use super::sieve::{PASS, by_number, exchange};
 
 /// Receive buffer that is asked for; the system may give less.
-const RECEIVE_BUFFER: c_int = 8 << 20;
+pub(crate) const RECEIVE_BUFFER: c_int = 8 << 20;
 const SEND_BUFFER: c_int = 4 << 20;
 /// Where a datagram has the word that ends in the destination queue pair number: filters of a
 /// socket see its UDP header, too.

@@ -252,6 +252,12 @@ impl Endpoint for SoftEndpoint {
         }
     }
 
+    fn drain_connections(&mut self) {
+        self.device.manager.drain();
+        // Ends become events only when the packets before them have been read.
+        self.progress();
+    }
+
     fn disconnect(&mut self, id: QpId) {
         // The NAK of a peer's packet says why the connection ends, if it leaves before the DREQ.
         let broken = self.slots.get(id).map(|entry| entry.phase) == Some(Phase::Broken);

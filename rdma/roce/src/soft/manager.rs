@@ -9,6 +9,7 @@
 //! serves the same socket. So listeners go on, and hosts connect again.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -24,13 +25,14 @@ use crate::phy::batch::{Place, Sharing};
 use crate::phy::capture::Capture;
 use crate::phy::receive::{Received, Receiver};
 use crate::phy::send::{ECN, Flow, Sender};
+use crate::phy::socket::RECEIVE_BUFFER;
 use crate::phy::{Inlet, Network};
 use crate::time::ProtoClock;
 use cairn_rdma::entropy::Entropy;
 use cairn_rdma::panics::{Part, confine_part};
 use cairn_rdma::wake::{Wake, wait_readable};
 use cairn_roce_proto::cm::{
-    CmEvent, ConnId, Connect, Gone, Identity, Manager, Path, QpTerms, Transmit,
+    CmEvent, ConnId, Connect, Gone, Identity, Manager, Path, QpTerms, Request, Transmit,
 };
 use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::time::Instant;
@@ -39,6 +41,10 @@ use cairn_roce_proto::wire::icrc::Checker;
 use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_roce_proto::wire::{Deth, Opcode, Packet};
+
+/// Datagrams that a socket's buffer holds at most: the kernel doubles the size that it is asked for,
+/// and counts no fewer bytes than these for the smallest datagram.
+const DATAGRAMS_MAX: usize = 2 * RECEIVE_BUFFER as usize / 512;
 
 /// What happened to a connection of an endpoint.
 #[derive(Debug)]
@@ -88,6 +94,8 @@ struct Inner {
     inlet: Inlet,
     checker: Checker,
     owners: HashMap<ConnId, Owner>,
+    /// Requests that listeners have yet to get.
+    requests: Vec<(ConnId, Box<Request>)>,
     sender: Sender,
     /// PSN of the next datagram; receivers ignore it.
     psn: u32,
@@ -110,6 +118,7 @@ impl ConnectionManager {
             inlet,
             checker: Checker::new(),
             owners: HashMap::new(),
+            requests: Vec::new(),
             sender: Sender::new(&options.network, options.capture.clone()),
             psn: 0,
             class: None,
@@ -244,6 +253,28 @@ impl ConnectionManager {
         }
     }
 
+    /// Handles all messages that had arrived before the call, on the caller's thread; the thread may
+    /// have been stopped, or wait for a core. Requests still go to their listeners on the thread.
+    pub(super) fn drain(&self) {
+        let mut handled = 0;
+        while handled < DATAGRAMS_MAX {
+            let mut state = self.state();
+            let received = state.receive(self.clock.now());
+            state.inner.dispatch();
+            state.inner.transmit();
+            drop(state);
+            match received {
+                Ok(0) => break,
+                Ok(count) => handled += count,
+                // A socket reports an error once, and has datagrams behind it.
+                Err(_) => handled += 1,
+            }
+        }
+        if handled > 0 {
+            self.wake.wake();
+        }
+    }
+
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.wake.wake();
@@ -269,15 +300,16 @@ impl ConnectionManager {
 
     /// Does all there is to do now.
     pub(super) fn turn(&self, shared: &Arc<Shared>, device: &Weak<SoftDevice>) -> Rest {
-        let mut requests = Vec::new();
-        let deadline = {
+        let (deadline, requests) = {
             let mut state = self.state();
             let now = self.clock.now();
-            state.receive(now);
+            // A socket that reports an error has none the next time.
+            let _ = state.receive(now);
             state.inner.manager.handle_timeout(now);
-            state.inner.dispatch(&mut requests);
+            state.inner.dispatch();
             state.inner.transmit();
-            state.inner.manager.poll_timeout()
+            let requests = std::mem::take(&mut state.inner.requests);
+            (state.inner.manager.poll_timeout(), requests)
         };
         if requests.is_empty() {
             return Rest::Until(deadline.map(|at| self.clock.to_system(at)));
@@ -312,6 +344,7 @@ impl State {
         } = self;
         (inner.manager, inner.sender, *old) = (manager, sender, receiver);
         (inner.checker, inner.class) = (Checker::new(), None);
+        inner.requests.clear();
         for Owner { qp, inbox } in inner.owners.drain().map(|(_, owner)| owner) {
             // An endpoint that is being dropped reads no more events.
             let _ = inbox.mailbox.send(ConnectionEvent { qp, event: None });
@@ -319,15 +352,16 @@ impl State {
         }
     }
 
-    fn receive(&mut self, now: Instant) {
+    /// Handles a batch of datagrams; returns how many there were.
+    fn receive(&mut self, now: Instant) -> io::Result<usize> {
         let Self { inner, receiver } = self;
-        // A socket that reports an error has none the next time.
-        let count = receiver.receive(&inner.inlet).unwrap_or(0);
+        let count = receiver.receive(&inner.inlet)?;
         for datagram in 0..count {
             for received in receiver.packets(datagram) {
                 inner.handle(&received, now);
             }
         }
+        Ok(count)
     }
 }
 
@@ -367,13 +401,13 @@ impl Inner {
         }
     }
 
-    /// Hands events to the endpoints; requests go to `requests`.
-    fn dispatch(&mut self, requests: &mut Vec<(ConnId, Box<cairn_roce_proto::cm::Request>)>) {
+    /// Hands events to the endpoints, and keeps requests for the listeners.
+    fn dispatch(&mut self) {
         while let Some(event) = self.manager.poll_event() {
             let id = match &event {
                 CmEvent::Request { .. } => {
                     if let CmEvent::Request { id, request } = event {
-                        requests.push((id, request));
+                        self.requests.push((id, request));
                     }
                     continue;
                 }

@@ -234,21 +234,13 @@ pub(super) struct Apart {
     fates: Vec<Fate>,
     /// Whether one that waits may begin now.
     dirty: bool,
-    /// Whether none may begin: the reactor has yet to learn which connections have ended.
-    held: bool,
+    /// Whether workers gave some back: the reactor's knowledge of connections was too old.
+    came_back: bool,
     /// Whether none will ever begin any more.
     closed: bool,
 }
 
 impl Apart {
-    /// The reactor began a round. `held`: it does not know yet which connections have ended in the
-    /// gap before that.
-    #[inline]
-    pub(super) fn begin_round(&mut self, held: bool) {
-        self.dirty |= self.held && !held;
-        self.held = held;
-    }
-
     /// The workers' descriptor, if they were not there before; an error if there is none.
     pub(super) fn start(&mut self) -> Result<Option<RawFd>, ()> {
         if self.workers.is_some() {
@@ -301,11 +293,22 @@ impl Apart {
         &mut self.queues[at]
     }
 
+    /// Whether some came back from workers, for the next round to begin.
+    pub(super) fn keeps_changes(&self) -> bool {
+        self.came_back
+    }
+
+    /// Changes that came back may begin, now that the reactor has learned of ended connections.
+    #[inline]
+    pub(super) fn begin_round(&mut self) {
+        self.dirty |= std::mem::take(&mut self.came_back);
+    }
+
     /// Hands as many as may be to workers, which begin them until then. Those whose leases have
     /// ended are handed to `refuse`.
     #[inline]
     pub(super) fn release(&mut self, known_until_ns: u64, refuse: impl FnMut(u64)) {
-        if self.dirty && !self.held {
+        if self.dirty {
             self.release_all(known_until_ns, refuse);
         }
     }
@@ -339,21 +342,25 @@ impl Apart {
     pub(super) fn collect(&mut self, mut each: impl FnMut(u64, Ended)) {
         let Some(workers) = &self.workers else { return };
         while let Some((tag, outcome)) = workers.pop() {
-            self.dirty = true;
             let found = self.queues.iter_mut().find_map(|queue| {
                 let at = queue.begun.iter().position(|begun| begun.tag == tag)?;
                 Some((queue.begun.swap_remove(at).fate, queue))
             });
             let (fate, queue) = found.expect("a queue stays while workers have something of it");
             match outcome {
-                Outcome::Undone(_) if fate.is_cancelled() => each(tag, Err(libc::ECANCELED)),
-                Outcome::Undone(undone) => queue.waiting.push_front((tag, undone)),
+                Outcome::Undone(undone) if !fate.is_cancelled() && !self.closed => {
+                    queue.waiting.push_front((tag, undone));
+                    self.came_back = true;
+                    continue;
+                }
+                Outcome::Undone(_) => each(tag, Err(libc::ECANCELED)),
                 Outcome::Ended(ended) => each(tag, ended),
                 Outcome::Begun => match self.early.iter().position(|(early, _)| *early == tag) {
                     Some(at) => each(tag, self.early.swap_remove(at).1),
                     None => self.under_way.push(tag),
                 },
             }
+            self.dirty = true;
             fate.give_back(&mut self.fates);
         }
         let Some(Some(aio)) = self.aio.get() else {
@@ -395,7 +402,7 @@ impl Apart {
 
     /// Nothing begins from now on. What has not begun is handed to `refuse`.
     pub(super) fn close(&mut self, refuse: impl FnMut(u64)) {
-        (self.closed, self.held) = (true, false);
+        self.closed = true;
         if let Some(workers) = &self.workers {
             workers.refuse_rest();
         }

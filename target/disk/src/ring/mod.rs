@@ -415,6 +415,7 @@ impl Ring {
         let simulated = self.simulated.as_ref();
         self.outgoing.len() > 0
             || simulated.is_some_and(|disks| disks.keeps())
+            || self.apart.keeps_changes()
             || self.drives_keep_changes()
     }
 

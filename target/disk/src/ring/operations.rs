@@ -148,12 +148,12 @@ impl Ring {
         self.apart.add(tag, (file, change), lease, submits);
     }
 
-    /// A reactor's round begins. `held`: changes wait, until the reactor knows which connections
-    /// have ended.
+    /// Begins a round of a reactor, which knows of all connections that had ended at that time, in
+    /// nanoseconds since the start. Changes begin as long as that knowledge is new enough ([`GAP`]).
     #[inline]
-    pub fn begin_round(&mut self, now_ns: u64, held: bool) {
-        self.outgoing.begin_round(now_ns, held);
-        self.apart.begin_round(held);
+    pub fn begin_round(&mut self, now_ns: u64) {
+        self.outgoing.begin_round(now_ns);
+        self.apart.begin_round();
     }
 
     /// Wakes up when a worker has ended something.

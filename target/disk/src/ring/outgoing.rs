@@ -64,13 +64,10 @@ impl Outgoing {
         }
     }
 
-    /// The reactor began a round then. `held`: it does not know yet which connections have
-    /// ended in the gap before that.
+    /// At that time the reactor knew of all ended connections.
     #[inline]
-    pub(super) fn begin_round(&mut self, now_ns: u64, held: bool) {
-        if !held {
-            self.known_until_ns = now_ns + GAP.as_nanos() as u64;
-        }
+    pub(super) fn begin_round(&mut self, now_ns: u64) {
+        self.known_until_ns = now_ns + GAP.as_nanos() as u64;
     }
 
     /// Until when what the reactor knows of connections is new enough to begin changes, in

@@ -189,7 +189,7 @@ fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
     const FOR_EVER: u64 = u64::MAX / 1_000_000;
     let gap_ns = GAP.as_nanos() as u64;
     let mut rig = Rig::new();
-    rig.ring.begin_round(0, false);
+    rig.ring.begin_round(0);
     rig.write(0, FOR_EVER);
     rig.write(1, FOR_EVER);
     rig.write(2, 200);
@@ -199,13 +199,12 @@ fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
     assert_eq!(rig.ended(), [(3, Ok(512))]);
     assert!(rig.ring.keeps_changes());
     // It does not know yet.
-    rig.ring.begin_round(gap_ns, true);
     assert_eq!(rig.ended(), []);
     assert_eq!((rig.written(), rig.ring.in_flight()), (vec![], 3));
     // One has left, and the time of another is over.
     rig.ring.take_back(1);
     rig.pass(Duration::from_millis(150));
-    rig.ring.begin_round(gap_ns + 150_000_000, false);
+    rig.ring.begin_round(gap_ns + 150_000_000);
     let late = Err(libc::ECANCELED);
     assert_eq!(rig.ended(), [(0, Ok(BLOCK)), (1, late), (2, late)]);
     assert_eq!((rig.written(), rig.ring.in_flight()), (vec![0], 0));
@@ -216,7 +215,7 @@ fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
 #[test]
 fn those_that_the_kernel_did_not_get_before_a_gap_are_taken_back() {
     let mut rig = Rig::new();
-    rig.ring.begin_round(0, false);
+    rig.ring.begin_round(0);
     rig.write(0, 1000);
     rig.ring.release_changes();
     rig.ring.outgoing.forget_look();
@@ -300,7 +299,7 @@ fn what_a_worker_got_before_a_gap_comes_back() {
     let mut rig = Rig::new();
     let file = rig.open();
     // The round began before the gap, and the worker comes to it afterwards.
-    rig.ring.begin_round(0, false);
+    rig.ring.begin_round(0);
     rig.pass(GAP);
     let begun = Arc::new(std::sync::atomic::AtomicU32::new(0));
     let count = Arc::clone(&begun);
@@ -313,11 +312,10 @@ fn what_a_worker_got_before_a_gap_comes_back() {
         assert_eq!(rig.ring.pop(), None);
     }
     // A queue that ended meanwhile takes it out.
-    rig.ring.begin_round(GAP.as_nanos() as u64, true);
     rig.ring.submit().unwrap();
     assert_eq!(rig.ring.begun_apart(), 0);
     assert_eq!(begun.load(std::sync::atomic::Ordering::Relaxed), 0);
-    rig.ring.begin_round(GAP.as_nanos() as u64, false);
+    rig.ring.begin_round(GAP.as_nanos() as u64);
     let result = Ok(0);
     assert_eq!(next(&mut rig), Finished::Operation { tag: 1, result });
 }
@@ -327,16 +325,15 @@ fn what_a_worker_got_before_a_gap_comes_back() {
 fn what_comes_back_of_a_queue_that_has_ended_is_not_made() {
     let mut rig = Rig::new();
     let file = (rig.slot, rig.open());
-    rig.ring.begin_round(0, false);
+    rig.ring.begin_round(0);
     rig.pass(GAP);
     rig.ring.set_lease(u64::MAX);
     let sevens = rig.sevens;
     rig.ring.write_apart(1, file, 0, sevens, false, false);
     rig.ring.submit().unwrap();
     let now_ns = GAP.as_nanos() as u64;
-    rig.ring.begin_round(now_ns, true);
     rig.ring.take_back(1);
-    rig.ring.begin_round(now_ns, false);
+    rig.ring.begin_round(now_ns);
     assert_eq!(next(&mut rig), cancelled(1));
     assert_eq!((rig.written(), rig.ring.in_flight()), (vec![], 0));
 }
@@ -346,7 +343,7 @@ fn what_comes_back_of_a_queue_that_has_ended_is_not_made() {
 fn what_comes_back_is_not_handed_over_again_while_it_settles() {
     let mut rig = Rig::new();
     let file = rig.open();
-    rig.ring.begin_round(0, false);
+    rig.ring.begin_round(0);
     rig.pass(GAP);
     rig.ring.set_lease(u64::MAX);
     let tags = 0..apart::WITH_WORKERS_MAX as u64;
@@ -356,7 +353,7 @@ fn what_comes_back_is_not_handed_over_again_while_it_settles() {
     }
     rig.ring.settle().unwrap();
     assert_eq!(rig.ring.pop(), None);
-    rig.ring.begin_round(GAP.as_nanos() as u64, false);
+    rig.ring.begin_round(GAP.as_nanos() as u64);
     rig.ring.settle().unwrap();
     let result = Ok(0);
     for tag in tags {

@@ -144,19 +144,18 @@ fn a_command_whose_lease_ends_before_the_look_does_not_reach_the_kernel() {
 fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
     let mut rig = Rig::new();
     let gap_ns = GAP.as_nanos() as u64;
-    rig.ring.begin_round(0, false);
+    rig.ring.begin_round(0);
     for until_ms in [u64::MAX / 1_000_000, 1000, 60] {
         rig.write(until_ms);
     }
     rig.pass(GAP);
     assert_eq!(rig.ended(), []);
     assert!(rig.ring.keeps_changes());
-    rig.ring.begin_round(gap_ns, true);
     assert_eq!(rig.ended(), []);
     assert_eq!(rig.ring.in_flight(), 3);
     rig.ring.take_back(1);
     rig.pass(Duration::from_millis(20));
-    rig.ring.begin_round(gap_ns + 20_000_000, false);
+    rig.ring.begin_round(gap_ns + 20_000_000);
     assert_eq!(rig.ended(), [(0, REFUSED), (1, LATE), (2, LATE)]);
     assert!(!rig.ring.keeps_changes());
     assert_eq!(rig.ring.in_flight(), 0);
