@@ -94,11 +94,12 @@ impl Host {
         self.controller.poll(Instant::now())
     }
 
-    /// Blocks until a command is answered.
+    /// Blocks until a command has ended: nothing reaches its buffer any more.
     ///
     /// # Errors
-    /// The queue is lost, or the timeout is over; then the command counts as
-    /// outstanding until its response comes.
+    /// The queue is lost, or the timeout is over. Then a command that waits is taken out, and the
+    /// controller that has one counts as lost ([`Controller::give_up`]): this returns once its
+    /// connection is closed.
     ///
     /// # Panics
     /// If the ticket is void.
@@ -108,11 +109,19 @@ impl Host {
                 Ok(result) => return result,
                 // It has not been sent yet, and will be when that is safe.
                 Err(HostError::Timeout { .. }) if self.is_held(ticket) => {}
-                Err(error) => {
-                    self.forget(ticket);
-                    return Err(error);
-                }
+                Err(error) => return self.end(ticket, error),
             }
+        }
+    }
+
+    /// Ends a command that has no answer in time.
+    fn end(&mut self, ticket: Ticket, why: HostError) -> Result<Response, HostError> {
+        self.give_up(ticket);
+        loop {
+            if let Some(answer) = self.take(ticket) {
+                return answer.map_err(|_| why);
+            }
+            waiting::step(self);
         }
     }
 

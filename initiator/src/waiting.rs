@@ -20,6 +20,18 @@ pub(crate) trait Waiting {
     fn settle(&mut self);
 }
 
+/// Polls once, and sleeps for a moment if there was no work.
+pub(crate) fn step(host: &mut impl Waiting) {
+    /// Bounds the rate of polls of a device that cannot be slept on.
+    const NAP: Duration = Duration::from_millis(10);
+    if host.poll_now() {
+        return;
+    }
+    if host.sleep_until(Instant::now() + NAP).is_err() {
+        std::thread::sleep(NAP);
+    }
+}
+
 /// Polls until `ready` returns something, and sleeps if polling finds no work. Then
 /// sends the acknowledgements that are due.
 pub(crate) fn wait_until<H: Waiting, T>(

@@ -37,7 +37,8 @@ impl Job {
 pub struct Load {
     /// The disk.
     pub disk: Multipath,
-    buffer: PathBuffer,
+    /// By the part of a job; a command on its way has its buffer.
+    buffers: Vec<Option<PathBuffer>>,
     random: Random,
     /// The seed of what is in each place; 0 for zeroes.
     contents: Vec<u64>,
@@ -55,7 +56,7 @@ impl Load {
     #[must_use]
     pub fn new(disk: Multipath) -> Self {
         Self {
-            buffer: disk.buffer(128 * BYTES).unwrap(),
+            buffers: (0..128).map(|_| disk.buffer(BYTES).ok()).collect(),
             disk,
             random: Random::new(1),
             contents: vec![0; PLACES as usize],
@@ -167,18 +168,18 @@ impl Load {
         let slba = job.place() * u64::from(blocks);
         // A free slot's part of the buffer.
         let part = self.jobs.iter().position(Option::is_none).unwrap();
-        let offset = part * BYTES;
+        let mut buffer = self.buffers[part].take().unwrap();
         let sqe = match job {
             Job::Write { seed, .. } => {
-                self.buffer.write(offset, &Random::new(seed).bytes(BYTES));
+                buffer.write(0, &Random::new(seed).bytes(BYTES));
                 command::write(0, slba, blocks)
             }
             Job::Read { .. } => {
-                self.buffer.write(offset, &[0xee; BYTES]);
+                buffer.write(0, &[0xee; BYTES]);
                 command::read(0, slba, blocks)
             }
         };
-        let data = Some((&self.buffer, offset, BYTES as u32));
+        let data = Some((buffer, 0, BYTES as u32));
         let ticket = self.disk.submit(sqe, data).unwrap();
         self.jobs[part] = Some((ticket, job));
     }
@@ -187,20 +188,21 @@ impl Load {
         let now = Instant::now();
         assert!(now < deadline, "{what} did not come about: {:?}", self.disk);
         let progress = self.disk.poll(now);
-        while let Some((ticket, answer)) = self.disk.reap() {
+        while let Some((ticket, ended)) = self.disk.reap() {
+            let answer = ended.answer;
             let status = answer
                 .unwrap_or_else(|error| panic!("{error}"))
                 .cqe
                 .status();
             assert!(status.is_success(), "{status}");
-            self.check(ticket);
+            self.check(ticket, ended.buffer.unwrap());
         }
         if !progress {
             self.disk.sleep(now + Duration::from_millis(20)).unwrap();
         }
     }
 
-    fn check(&mut self, ticket: PathTicket) {
+    fn check(&mut self, ticket: PathTicket, buffer: PathBuffer) {
         let is = |job: &Option<(PathTicket, Job)>| job.is_some_and(|(other, _)| other == ticket);
         let part = self
             .jobs
@@ -216,9 +218,10 @@ impl Load {
                     0 => vec![0; BYTES],
                     seed => Random::new(seed).bytes(BYTES),
                 };
-                let seen = self.buffer.bytes(part * BYTES, BYTES);
+                let seen = buffer.bytes(0, BYTES);
                 assert!(seen == expected, "place {place} has other contents");
             }
         }
+        self.buffers[part] = Some(buffer);
     }
 }

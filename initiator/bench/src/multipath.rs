@@ -8,8 +8,10 @@ use cairn_rdma::Provider;
 use nvme_proto::io::DatasetRange;
 use nvme_proto::wire::{IntoBytes, U32, U64};
 
-use cairn_initiator::multipath::{Multipath, MultipathOptions, Namespace, PathBuffer, PathTicket};
-use cairn_initiator::{HostError, HostOptions, Response, command};
+use cairn_initiator::multipath::{
+    Ended, Multipath, MultipathOptions, Namespace, PathBuffer, PathTicket,
+};
+use cairn_initiator::{HostError, HostOptions, command};
 
 use super::lane::{Command, Done, Format, Lane, LaneError, Operation};
 use super::run::Lanes;
@@ -90,11 +92,13 @@ impl Lanes for MultipathLanes {
         });
         let open = || -> Result<MultipathLane, HostError> {
             let disk = Multipath::connect(&*self.provider, paths, options)?;
+            // A trim's range has 16 bytes.
+            let slot_bytes = slot_bytes.max(size_of::<DatasetRange>());
+            let buffer = |_| disk.buffer(slot_bytes).map(Some);
             Ok(MultipathLane {
-                buffer: disk.buffer(usize::from(depth) * slot_bytes)?,
+                buffers: (0..depth).map(buffer).collect::<Result<_, _>>()?,
                 disk,
                 block_bytes: self.format.block_bytes,
-                slot_bytes,
                 slots: vec![0; usize::from(depth)],
             })
         };
@@ -105,30 +109,37 @@ impl Lanes for MultipathLanes {
     }
 }
 
+/// A slot has its buffer while no command is on its way in it.
+const IDLE: &str = "a slot without a command has its buffer";
+
 struct MultipathLane {
     disk: Multipath,
     block_bytes: u32,
-    slot_bytes: usize,
-    buffer: PathBuffer,
+    /// By the lane's slot; a command on its way has its buffer.
+    buffers: Vec<Option<PathBuffer>>,
     /// The lane's slot of each of the namespace's.
     slots: Vec<usize>,
 }
 
 impl MultipathLane {
     fn take(&mut self, done: &mut Vec<Done>) {
-        while let Some((ticket, answer)) = self.disk.reap() {
-            done.push(self.landed(ticket, answer));
+        while let Some((ticket, ended)) = self.disk.reap() {
+            done.push(self.landed(ticket, ended));
         }
     }
 
-    fn landed(&self, ticket: PathTicket, answer: Result<Response, HostError>) -> Done {
-        let result = match answer {
+    fn landed(&mut self, ticket: PathTicket, ended: Ended) -> Done {
+        let slot = self.slots[usize::from(ticket.slot())];
+        if ended.buffer.is_some() {
+            self.buffers[slot] = ended.buffer;
+        }
+        let result = match ended.answer {
             Ok(response) if response.cqe.status().is_success() => Ok(()),
             Ok(response) => Err(LaneError(response.cqe.status().to_string())),
             Err(error) => Err(LaneError(error.to_string())),
         };
         Done {
-            slot: self.slots[usize::from(ticket.slot())],
+            slot,
             at: Instant::now(),
             result,
         }
@@ -137,21 +148,21 @@ impl MultipathLane {
 
 impl Lane for MultipathLane {
     fn load(&mut self, slot: usize, at: usize, bytes: &[u8]) {
-        self.buffer.write(slot * self.slot_bytes + at, bytes);
+        let buffer = self.buffers[slot].as_mut().expect(IDLE);
+        buffer.write(at, bytes);
     }
 
     fn unload(&self, slot: usize, at: usize, out: &mut [u8]) {
-        self.buffer.read(slot * self.slot_bytes + at, out);
+        self.buffers[slot].as_ref().expect(IDLE).read(at, out);
     }
 
     fn submit(&mut self, slot: usize, operation: Operation) -> Result<(), LaneError> {
         let blocks = operation.length / self.block_bytes;
         let slba = operation.offset / u64::from(self.block_bytes);
-        let at = slot * self.slot_bytes;
-        let whole = Some((&self.buffer, at, operation.length));
+        let mut whole = |length| Some((self.buffers[slot].take().expect(IDLE), 0, length));
         let (sqe, data) = match operation.command {
-            Command::Read => (command::read(0, slba, blocks), whole),
-            Command::Write => (command::write(0, slba, blocks), whole),
+            Command::Read => (command::read(0, slba, blocks), whole(operation.length)),
+            Command::Write => (command::write(0, slba, blocks), whole(operation.length)),
             Command::Trim => {
                 let range = DatasetRange {
                     context_attributes: U32::new(0),
@@ -159,8 +170,10 @@ impl Lane for MultipathLane {
                     slba: U64::new(slba),
                 };
                 let bytes = range.as_bytes();
-                self.buffer.write(at, bytes);
-                let data = Some((&self.buffer, at, bytes.len() as u32));
+                let mut data = whole(bytes.len() as u32);
+                if let Some((buffer, ..)) = &mut data {
+                    buffer.write(0, bytes);
+                }
                 (command::deallocate(0, 1), data)
             }
             Command::Flush => (command::flush(0), None),
@@ -174,8 +187,8 @@ impl Lane for MultipathLane {
     fn reap(&mut self, deadline: Instant, done: &mut Vec<Done>) -> Result<(), LaneError> {
         let patience = deadline.saturating_duration_since(Instant::now());
         let next = self.disk.wait_any(patience);
-        if let Some((ticket, answer)) = next.map_err(|error| LaneError(error.to_string()))? {
-            done.push(self.landed(ticket, answer));
+        if let Some((ticket, ended)) = next.map_err(|error| LaneError(error.to_string()))? {
+            done.push(self.landed(ticket, ended));
         }
         self.take(done);
         Ok(())

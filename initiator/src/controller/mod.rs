@@ -14,7 +14,7 @@ use cairn_rdma::{
     WorkStatus,
 };
 use nvme_auth::Secrets;
-use nvme_proto::host::{ADMIN_ENTRIES, Association, State};
+use nvme_proto::host::{ADMIN_ENTRIES, Association, Cause, State};
 use nvme_proto::wire::identify::{IDENTIFY_BYTES, IdentifyController};
 use nvme_proto::wire::property::{Cap, Vs};
 use nvme_proto::wire::{Sgl, Sqe};
@@ -32,6 +32,10 @@ use guard::Guard;
 const RESPONSE_BYTES: usize = 64;
 /// Marks the work ids of receives; the rest is the slot.
 const RECEIVE_ID: u64 = 1 << 63;
+/// Cause of the end of commands that their owner gave up.
+const TOO_SLOW: Cause = Cause::TooSlow {
+    what: "the answer to a command",
+};
 /// A command's age is counted so many times in its timeout.
 const SWEEPS: u8 = 4;
 
@@ -260,13 +264,28 @@ impl Controller {
         Some((ticket, answer.map_err(|loss| self.lost_by(qid, loss))))
     }
 
-    /// Gives a command up: its answer, if there will be one, is dropped. Until then
-    /// the controller may reach for its data, and its buffer stays registered.
+    /// Drops the answer of a command. A command that waits is never sent. If the controller has
+    /// it, it may reach for the data until it answers, and the buffer stays registered;
+    /// [`give_up`](Self::give_up) ends that.
     ///
     /// # Panics
     /// If the ticket is void.
     pub fn forget(&mut self, ticket: Ticket) {
         self.queues[usize::from(ticket.qid())].forget(ticket);
+    }
+
+    /// Ends a command that takes too long for its owner. If it waits, it is taken out and ends in
+    /// [`HostError::Lost`] at once. If the controller has it, the controller counts as lost, and
+    /// the command ends when its connection is closed; it is not sent again.
+    ///
+    /// # Panics
+    /// If the ticket is void.
+    pub fn give_up(&mut self, ticket: Ticket) {
+        let (qid, cid, now) = (ticket.qid(), ticket.cid(), self.time());
+        if self.queues[usize::from(qid)].give_up(ticket, &Loss::GivenUp(TOO_SLOW)) {
+            self.association.command_timed_out(qid, cid, true, now);
+            self.act();
+        }
     }
 
     /// Resets the controller and brings it up again. Commands that are outstanding

@@ -6,7 +6,7 @@ use cairn_rdma::{Provider, sleep_until_any_ready};
 use nvme_proto::host::State;
 use nvme_proto::wire::Sqe;
 
-use super::{Multipath, MultipathOptions, PathBuffer, PathEvent, PathTicket};
+use super::{Ended, Multipath, MultipathOptions, PathBuffer, PathEvent, PathTicket};
 use crate::error::HostError;
 use crate::event::Event;
 use crate::host::command_name;
@@ -82,38 +82,54 @@ impl Multipath {
         self.no_path()
     }
 
-    /// Blocks until a command is answered.
-    ///
-    /// # Errors
-    /// No path is left, or patience ends; the command is forgotten then.
+    /// Blocks until a command has ended: it was answered, or no path is left for it, or the
+    /// timeout is over ([`HostError::Timeout`]). A command that has no answer by then is taken
+    /// out if it waits. If it is on its way, its controller counts as lost, as after
+    /// [`HostOptions::command_timeout`], and this returns when the connection is closed: no path
+    /// reaches the buffer any more.
     ///
     /// # Panics
     /// If the ticket is void.
-    pub fn wait(&mut self, ticket: PathTicket) -> Result<Response, HostError> {
-        match self.wait_until("a response", |multipath| multipath.take(ticket)) {
-            Ok(answer) => answer,
-            Err(error) => {
-                self.forget(ticket);
-                Err(error)
+    pub fn wait(&mut self, ticket: PathTicket) -> Ended {
+        let why = match self.wait_until("a response", |multipath| multipath.take(ticket)) {
+            Ok(ended) => return ended,
+            Err(why) => why,
+        };
+        if let Some((path, there)) = self.ios.give_up(ticket, Self::no_time(self.timeout)) {
+            self.paths[path].controller.give_up(there);
+        }
+        loop {
+            if let Some(ended) = self.take(ticket) {
+                let answer = ended.answer.map_err(|_| why);
+                return Ended { answer, ..ended };
             }
+            // A device that fails here reports the end of its connections as an event.
+            waiting::step(self);
         }
     }
 
-    /// Sends a command, blocks until it is answered, and makes an error of any status
-    /// but success.
+    fn no_time(timeout: Duration) -> HostError {
+        let what = "a path for a command".to_owned();
+        HostError::Timeout { what, timeout }
+    }
+
+    /// Sends a command, blocks until it has ended ([`wait`](Self::wait)), and makes an error of
+    /// any status but success. The command has the buffer until then.
     ///
     /// # Errors
-    /// As for [`submit`](Self::submit) and [`wait`](Self::wait), or the status.
+    /// As for [`submit`](Self::submit), or why the command has no answer, or the status.
     ///
     /// # Panics
     /// As [`submit`](Self::submit).
     pub fn run(
         &mut self,
         sqe: Sqe,
-        data: Option<(&PathBuffer, usize, u32)>,
+        data: Option<(&mut PathBuffer, usize, u32)>,
     ) -> Result<Response, HostError> {
-        let ticket = self.submit(sqe, data)?;
-        let response = self.wait(ticket)?;
+        let lend =
+            |(buffer, offset, length): (&mut PathBuffer, _, _)| (buffer.lend(), offset, length);
+        let ticket = self.submit(sqe, data.map(lend))?;
+        let response = self.wait(ticket).answer?;
         let status = response.cqe.status();
         if status.is_success() {
             return Ok(response);
@@ -148,11 +164,10 @@ impl Multipath {
     ///
     /// # Errors
     /// A device is gone.
-    #[expect(clippy::type_complexity, reason = "as `reap` has it")]
     pub fn wait_any(
         &mut self,
         patience: Duration,
-    ) -> Result<Option<(PathTicket, Result<Response, HostError>)>, HostError> {
+    ) -> Result<Option<(PathTicket, Ended)>, HostError> {
         match waiting::poll_until(self, "an answer", patience, Self::reap) {
             Ok(next) => Ok(Some(next)),
             Err(HostError::Timeout { .. }) => Ok(None),

@@ -6,9 +6,15 @@ use cairn_rdma::{Device, FabricError};
 
 use crate::buffer::{Buffer, Data, for_data, map};
 
-/// A stretch of memory, registered with the adapter of each path: whichever path a
-/// command takes, its data is where it was. Clones are the same memory.
-#[derive(Debug, Clone)]
+/// Memory for the data of one command, registered with the adapter of each path: whichever
+/// path a command takes, its data is where it was.
+///
+/// A command owns its buffer from [`Multipath::submit`] on and gives it back with its answer
+/// ([`Ended`]), so nobody can change data that a path may still have to send.
+///
+/// [`Multipath::submit`]: super::Multipath::submit
+/// [`Ended`]: super::Ended
+#[derive(Debug)]
 pub struct PathBuffer(Arc<[Buffer]>);
 
 impl PathBuffer {
@@ -35,11 +41,16 @@ impl PathBuffer {
         self.0[0].is_empty()
     }
 
+    /// The same memory, for a command during which its caller cannot reach `self`.
+    pub(super) fn lend(&mut self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+
     /// Copies bytes in.
     ///
     /// # Panics
     /// If they do not fit.
-    pub fn write(&self, offset: usize, bytes: &[u8]) {
+    pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         self.0[0].write(offset, bytes);
     }
 
@@ -63,7 +74,7 @@ impl PathBuffer {
 
 /// Where the data of a command is: in registered memory. Data in capsules would have
 /// to be kept for a second try, so there is none.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Part {
     pub(super) buffer: Option<PathBuffer>,
     pub(super) offset: usize,

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 
 use nvme_proto::wire::{FromZeros, Sqe};
 
-use super::buffer::Part;
+use super::buffer::{Part, PathBuffer};
 use crate::error::HostError;
-use crate::queue::Response;
+use crate::queue::{Response, Ticket};
 
 /// A submitted command. Good for one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,14 +28,23 @@ impl PathTicket {
 /// An answer, or why there will be none.
 pub(super) type Answer = Result<Response, HostError>;
 
+/// The end of a command: no path will carry it out, and none reaches its buffer any more.
+#[derive(Debug)]
+pub struct Ended {
+    /// The answer, or why there is none.
+    pub answer: Result<Response, HostError>,
+    /// The buffer that the command owned.
+    pub buffer: Option<PathBuffer>,
+}
+
 #[derive(Debug, Default)]
 enum Phase {
     #[default]
     Free,
     /// Waits for a path.
     Waiting,
-    /// Is on its way.
-    Sent,
+    /// With the controller of this path, under this ticket.
+    Sent(usize, Ticket),
     /// Was answered.
     Done(Answer),
 }
@@ -48,7 +57,9 @@ pub(super) struct Io {
     pub(super) failovers: u8,
     phase: Phase,
     generation: u32,
-    /// Its owner has given up: the answer frees it.
+    /// No other path is to try it: its owner has given up.
+    given_up: bool,
+    /// Nobody will take the answer, which frees the slot.
     orphan: bool,
 }
 
@@ -72,6 +83,7 @@ impl Ios {
             failovers: 0,
             phase: Phase::Free,
             generation: 0,
+            given_up: false,
             orphan: false,
         };
         Self {
@@ -87,7 +99,8 @@ impl Ios {
     pub(super) fn add(&mut self, sqe: Sqe, part: Part) -> Option<PathTicket> {
         let slot = self.free.pop()?;
         let io = &mut self.slots[usize::from(slot)];
-        (io.sqe, io.part, io.failovers, io.orphan) = (sqe, part, 0, false);
+        (io.sqe, io.part, io.failovers) = (sqe, part, 0);
+        (io.given_up, io.orphan) = (false, false);
         io.phase = Phase::Waiting;
         self.waiting.push_back(slot);
         let generation = io.generation;
@@ -102,6 +115,10 @@ impl Ios {
         self.slots.len() - self.free.len() - self.done.len()
     }
 
+    pub(super) fn has_room(&self) -> bool {
+        !self.free.is_empty()
+    }
+
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -112,16 +129,38 @@ impl Ios {
         waiting.find(|&slot| may_go(&self.get(slot).sqe))
     }
 
-    /// One that waited is on its way.
-    pub(super) fn sent(&mut self, slot: u16) {
+    /// A command that waited is on its way.
+    pub(super) fn sent(&mut self, slot: u16, path: usize, ticket: Ticket) {
         self.wait_no_more(slot);
-        self.slots[usize::from(slot)].phase = Phase::Sent;
+        self.slots[usize::from(slot)].phase = Phase::Sent(path, ticket);
     }
 
-    /// One that was on its way needs another path, and goes first.
-    pub(super) fn wait_again(&mut self, slot: u16, failed_over: bool) {
+    /// Gives a command up for its owner, who waits for its end: it is not sent any more, by any
+    /// path. Returns the path and the ticket there of one that is on its way.
+    pub(super) fn give_up(
+        &mut self,
+        ticket: PathTicket,
+        why: HostError,
+    ) -> Option<(usize, Ticket)> {
+        self.check(ticket);
+        let io = &mut self.slots[usize::from(ticket.slot)];
+        io.given_up = true;
+        match io.phase {
+            Phase::Sent(path, there) => return Some((path, there)),
+            Phase::Waiting => self.fail(ticket.slot, why),
+            Phase::Done(_) | Phase::Free => {}
+        }
+        None
+    }
+
+    /// A command that was on its way needs another path, and goes first. One that was given up
+    /// ends with `answer` instead.
+    pub(super) fn wait_again(&mut self, slot: u16, failed_over: bool, answer: Answer) {
         let io = &mut self.slots[usize::from(slot)];
-        assert!(matches!(io.phase, Phase::Sent), "{io:?}");
+        assert!(matches!(io.phase, Phase::Sent(..)), "{io:?}");
+        if io.given_up {
+            return self.finish(slot, answer);
+        }
         io.failovers += u8::from(failed_over);
         io.phase = Phase::Waiting;
         self.waiting.push_front(slot);
@@ -141,13 +180,12 @@ impl Ios {
     /// One that was on its way is answered.
     pub(super) fn answer(&mut self, slot: u16, answer: Answer) {
         let io = &self.slots[usize::from(slot)];
-        assert!(matches!(io.phase, Phase::Sent), "{io:?}");
+        assert!(matches!(io.phase, Phase::Sent(..)), "{io:?}");
         self.finish(slot, answer);
     }
 
     fn finish(&mut self, slot: u16, answer: Answer) {
         let io = &mut self.slots[usize::from(slot)];
-        io.part = Part::default();
         if io.orphan {
             self.release(slot);
         } else {
@@ -157,7 +195,7 @@ impl Ios {
     }
 
     /// The answer to a command, if it is there.
-    pub(super) fn take(&mut self, ticket: PathTicket) -> Option<Answer> {
+    pub(super) fn take(&mut self, ticket: PathTicket) -> Option<Ended> {
         self.check(ticket);
         let place = self.done.iter().position(|&slot| slot == ticket.slot)?;
         self.done.remove(place);
@@ -165,31 +203,41 @@ impl Ios {
     }
 
     /// The oldest answer that was not taken.
-    pub(super) fn take_oldest(&mut self) -> Option<(PathTicket, Answer)> {
+    pub(super) fn take_oldest(&mut self) -> Option<(PathTicket, Ended)> {
         let slot = self.done.pop_front()?;
         let generation = self.slots[usize::from(slot)].generation;
         Some((PathTicket { slot, generation }, self.take_done(slot)))
     }
 
-    /// No caller waits for this command's answer any more.
+    /// Nobody waits for this command any more. One that was not sent will not be; one that is
+    /// on its way goes to no other path, and keeps its buffer until it has ended.
     pub(super) fn forget(&mut self, ticket: PathTicket) {
-        if self.take(ticket).is_none() {
-            self.slots[usize::from(ticket.slot)].orphan = true;
+        if self.take(ticket).is_some() {
+            return;
+        }
+        let io = &mut self.slots[usize::from(ticket.slot)];
+        (io.given_up, io.orphan) = (true, true);
+        if matches!(io.phase, Phase::Waiting) {
+            self.wait_no_more(ticket.slot);
+            self.release(ticket.slot);
         }
     }
 
-    fn take_done(&mut self, slot: u16) -> Answer {
-        let phase = std::mem::take(&mut self.slots[usize::from(slot)].phase);
+    fn take_done(&mut self, slot: u16) -> Ended {
+        let io = &mut self.slots[usize::from(slot)];
+        let phase = std::mem::take(&mut io.phase);
         let Phase::Done(answer) = phase else {
             unreachable!("slot {slot} is among those that are answered: {phase:?}")
         };
+        let buffer = io.part.buffer.take();
         self.release(slot);
-        answer
+        Ended { answer, buffer }
     }
 
     fn release(&mut self, slot: u16) {
         let io = &mut self.slots[usize::from(slot)];
         io.phase = Phase::Free;
+        io.part = Part::default();
         io.generation = io.generation.wrapping_add(1);
         self.free.push(slot);
     }
@@ -209,6 +257,8 @@ mod tests {
 
     use super::*;
 
+    const SENT: Ticket = Ticket::of_tests(1, 7);
+
     fn response() -> Response {
         Response {
             cqe: Cqe::new(0, 0, Status::SUCCESS, 0),
@@ -224,18 +274,18 @@ mod tests {
         assert_eq!(ios.add(Sqe::new_zeroed(), Part::default()), None, "full");
         assert_eq!(ios.next(|_| true), Some(one.slot()));
         assert_eq!(ios.next(|_| false), None);
-        ios.sent(two.slot());
-        ios.sent(one.slot());
-        ios.wait_again(one.slot(), true);
+        ios.sent(two.slot(), 0, SENT);
+        ios.sent(one.slot(), 0, SENT);
+        ios.wait_again(one.slot(), true, Err(no_path()));
         assert_eq!(ios.get(one.slot()).failovers, 1);
         assert!(ios.take(one).is_none());
-        ios.sent(one.slot());
+        ios.sent(one.slot(), 0, SENT);
         ios.answer(one.slot(), Ok(response()));
         ios.answer(two.slot(), Err(no_path()));
-        assert!(ios.take(two).unwrap().is_err());
-        let (ticket, answer) = ios.take_oldest().unwrap();
+        assert!(ios.take(two).unwrap().answer.is_err());
+        let (ticket, ended) = ios.take_oldest().unwrap();
         assert_eq!(ticket, one);
-        assert!(answer.is_ok() && ios.take_oldest().is_none());
+        assert!(ended.answer.is_ok() && ios.take_oldest().is_none());
         assert_eq!((ios.outstanding(), ios.waiting()), (0, 0));
     }
 
@@ -250,11 +300,37 @@ mod tests {
     fn who_gave_up_gets_no_answer_and_the_place_is_free_again() {
         let mut ios = Ios::new(1);
         let ticket = ios.add(Sqe::new_zeroed(), Part::default()).unwrap();
-        ios.sent(ticket.slot());
+        ios.sent(ticket.slot(), 0, SENT);
         ios.forget(ticket);
         ios.answer(ticket.slot(), Ok(response()));
         assert!(ios.take_oldest().is_none());
         assert!(ios.add(Sqe::new_zeroed(), Part::default()).is_some());
+    }
+
+    #[test]
+    fn a_command_that_was_given_up_is_sent_by_no_path() {
+        let add = |ios: &mut Ios| ios.add(Sqe::new_zeroed(), Part::default()).unwrap();
+        let mut ios = Ios::new(1);
+        // It waits: it is gone at once, and its slot is free.
+        let ticket = add(&mut ios);
+        ios.forget(ticket);
+        assert_eq!((ios.outstanding(), ios.next(|_| true)), (0, None));
+        let ticket = add(&mut ios);
+        assert_eq!(ios.give_up(ticket, no_path()), None);
+        assert_eq!(ios.next(|_| true), None);
+        assert!(ios.take(ticket).unwrap().answer.is_err());
+        // It is on its way, and its path is lost.
+        let ticket = add(&mut ios);
+        ios.sent(ticket.slot(), 3, SENT);
+        assert_eq!(ios.give_up(ticket, no_path()), Some((3, SENT)));
+        ios.wait_again(ticket.slot(), false, Err(no_path()));
+        assert_eq!(ios.next(|_| true), None);
+        assert!(ios.take(ticket).unwrap().answer.is_err());
+        let ticket = add(&mut ios);
+        ios.sent(ticket.slot(), 3, SENT);
+        ios.forget(ticket);
+        ios.wait_again(ticket.slot(), false, Err(no_path()));
+        assert_eq!((ios.outstanding(), ios.next(|_| true)), (0, None));
     }
 
     #[test]

@@ -47,7 +47,6 @@ use crate::controller::Controller;
 use crate::error::HostError;
 use crate::event::Event;
 use crate::options::HostOptions;
-use crate::queue::Response;
 
 use buffer::Part;
 use ios::Ios;
@@ -55,7 +54,7 @@ use path::Path;
 
 pub use crate::namespace::DiskIdentity as Identity;
 pub use buffer::PathBuffer;
-pub use ios::PathTicket;
+pub use ios::{Ended, PathTicket};
 pub use nvme_proto::host::multipath::{Link, Policy};
 
 /// Events that wait to be taken, at most. Past that, the oldest go.
@@ -260,17 +259,18 @@ impl Multipath {
 
     /// Sends a command by the best path, or has it wait for one: NSID, CID, PSDT and
     /// data pointer are filled in. Its data are `length` bytes of a buffer from an
-    /// offset on, if it has any.
+    /// offset on, if it has any. The command owns the buffer until its end.
     ///
     /// # Errors
-    /// As many commands are outstanding as [`MultipathOptions::depth`] says.
+    /// As many commands are outstanding as [`MultipathOptions::depth`] says
+    /// ([`has_room`](Self::has_room)). The buffer is dropped.
     ///
     /// # Panics
     /// If the data lie outside their buffer.
     pub fn submit(
         &mut self,
         mut sqe: Sqe,
-        data: Option<(&PathBuffer, usize, u32)>,
+        data: Option<(PathBuffer, usize, u32)>,
     ) -> Result<PathTicket, HostError> {
         let part = data.map_or_else(Part::default, |(buffer, offset, length)| {
             let end = offset.checked_add(length as usize);
@@ -278,7 +278,7 @@ impl Multipath {
                 end.is_some_and(|end| end <= buffer.len()),
                 "data outside their buffer"
             );
-            let buffer = Some(buffer.clone());
+            let buffer = Some(buffer);
             Part {
                 buffer,
                 offset,
@@ -292,21 +292,27 @@ impl Multipath {
         Ok(ticket)
     }
 
-    /// The answer to a command, once it is there. It voids the ticket.
+    /// Whether another command may be submitted.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.ios.has_room()
+    }
+
+    /// The end of a command, once it has come. It voids the ticket.
     ///
     /// # Panics
     /// If the ticket is void.
-    pub fn take(&mut self, ticket: PathTicket) -> Option<Result<Response, HostError>> {
+    pub fn take(&mut self, ticket: PathTicket) -> Option<Ended> {
         self.ios.take(ticket)
     }
 
-    /// The oldest answer that was not taken, and whose it is.
-    pub fn reap(&mut self) -> Option<(PathTicket, Result<Response, HostError>)> {
+    /// The oldest end that was not taken, and the command's ticket.
+    pub fn reap(&mut self) -> Option<(PathTicket, Ended)> {
         self.ios.take_oldest()
     }
 
-    /// Gives a command up: its answer is dropped. Until then it may reach for its data,
-    /// and its buffer stays registered.
+    /// Gives a command up. One that waits is never sent; one that is on its way is sent by no
+    /// other path, and its buffer is dropped at its end.
     ///
     /// # Panics
     /// If the ticket is void.

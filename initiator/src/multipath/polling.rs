@@ -168,7 +168,8 @@ impl Multipath {
                     self.set.doubt_ana(index);
                     self.paths[index].request_ana_log();
                 }
-                self.ios.wait_again(slot, answer.is_ok() && !doubt_ana);
+                let failed_over = answer.is_ok() && !doubt_ana;
+                self.ios.wait_again(slot, failed_over, answer);
             }
         }
     }
@@ -215,7 +216,7 @@ impl Multipath {
         };
         path.note_owner(ticket, slot);
         self.set.begin(index);
-        self.ios.sent(slot);
+        self.ios.sent(slot, index, ticket);
         true
     }
 }

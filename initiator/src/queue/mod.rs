@@ -321,6 +321,20 @@ impl Queue {
         }
     }
 
+    /// The owner of a ticket wants it to end. Returns whether it is with the controller; if it
+    /// waits, it has ended. It is not sent again.
+    pub(crate) fn give_up(&mut self, ticket: Ticket, why: &Loss) -> bool {
+        self.check(ticket);
+        let slot = &mut self.slots[usize::from(ticket.cid)];
+        slot.requeue = false;
+        match slot.phase {
+            Phase::Outstanding { .. } => return true,
+            Phase::Parked => self.finish(ticket.cid, Err(why.clone())),
+            Phase::Done(_) | Phase::Free => {}
+        }
+        false
+    }
+
     /// Ages what is unanswered; gives, one by one, the commands that are older than
     /// `age_max`, and whether they were aborted in vain.
     pub(crate) fn sweep(&mut self, age_max: u8) -> impl Iterator<Item = (u16, bool)> {

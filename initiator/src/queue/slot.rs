@@ -17,6 +17,15 @@ pub struct Ticket {
 }
 
 impl Ticket {
+    #[cfg(test)]
+    pub(crate) const fn of_tests(qid: u16, cid: u16) -> Self {
+        Self {
+            qid,
+            cid,
+            generation: 1,
+        }
+    }
+
     /// The queue the command went to.
     #[must_use]
     pub fn qid(&self) -> u16 {

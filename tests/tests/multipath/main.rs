@@ -258,7 +258,7 @@ fn a_transition_that_never_ends_resets_the_controller() {
     poll_until(&mut disk, &going_on, &|event| {
         matches!(event, PathEvent::Ana(Some(AnaState::OPTIMIZED)))
     });
-    let answer = disk.wait(ticket).unwrap();
+    let answer = disk.wait(ticket).answer.unwrap();
     assert!(answer.cqe.status().is_success());
     disk.close().unwrap();
 }
@@ -319,6 +319,43 @@ fn commands_end_when_no_path_comes_back_soon_enough() {
         .unwrap();
     multipath.run(command::flush(1), None).unwrap();
     multipath.close().unwrap();
+}
+
+/// The caller has its buffer again, and writes other data there, only once the command is over.
+#[test]
+fn a_command_that_was_given_up_is_never_sent() {
+    const BLOCK: usize = 4096;
+    let disk = Scratch::written("given-up", DISK_BYTES);
+    let mut one = Process::start(1, &shared(&disk));
+    let mut multipath = connect(&[one.options()], MultipathOptions::new(1)).unwrap();
+    let mut buffer = multipath.buffer(BLOCK).unwrap();
+    let mut write = |multipath: &mut Multipath, block: u64, byte: u8| {
+        buffer.write(0, &[byte; BLOCK]);
+        let data = Some((&mut buffer, 0, BLOCK as u32));
+        multipath.run(command::write(1, block, 1), data).map(drop)
+    };
+    let is_late = |result| matches!(result, Err(HostError::Timeout { .. }));
+    // It is at a target that is silent.
+    one.pause();
+    multipath.set_timeout(Duration::from_millis(300));
+    assert!(is_late(write(&mut multipath, 5, b'A')));
+    assert_eq!(multipath.outstanding(), 0);
+    // It waits for a path.
+    assert!(!multipath.has_usable_path());
+    assert!(is_late(write(&mut multipath, 6, b'A')));
+    assert_eq!(multipath.outstanding(), 0);
+    one.kill();
+    one.resume();
+    multipath.set_timeout(Duration::from_secs(30));
+    write(&mut multipath, 9, b'B').unwrap();
+    multipath.run(command::flush(1), None).unwrap();
+    multipath.close().unwrap();
+    let on_disk = std::fs::read(disk.path()).unwrap();
+    let block = |at: usize| &on_disk[at * BLOCK..(at + 1) * BLOCK];
+    assert_eq!(block(9), [b'B'; BLOCK]);
+    for never_sent in [5, 6] {
+        assert_eq!(block(never_sent), [0; BLOCK], "block {never_sent}");
+    }
 }
 
 #[test]
