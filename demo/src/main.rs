@@ -182,8 +182,8 @@ fn inspect(host: &mut Host, options: HostOptions) -> Result<NvmeLanes> {
         .active_namespaces()?
         .first()
         .context("the subsystem has no namespace")?;
-    let namespace = host.namespace(nsid)?;
-    let format = Format::of(&namespace, host).map_err(anyhow::Error::msg)?;
+    let namespace = host.open_namespace(nsid)?;
+    let format = Format::of(&namespace, host);
     println!(
         "identify  namespace {nsid}: {} blocks of {} bytes, {} MiB",
         format.blocks,
@@ -193,7 +193,7 @@ fn inspect(host: &mut Host, options: HostOptions) -> Result<NvmeLanes> {
     Ok(NvmeLanes {
         device: Arc::clone(host.device()),
         options,
-        nsid,
+        namespace,
         format,
         reset_interval: None,
         on_event: |_| {},

@@ -21,7 +21,7 @@ impl Host {
     /// As for [`run`](Self::run).
     pub fn property(&mut self, at: u32) -> Result<u32, HostError> {
         let get = PropertyGetCommand::new(0, PropertySize::Four, at);
-        Ok(self.run(0, get.into(), Data::None)?.cqe.result() as u32)
+        Ok(self.run_admin(get.into(), Data::None)?.cqe.result() as u32)
     }
 
     /// Reads a property of 8 bytes.
@@ -30,7 +30,7 @@ impl Host {
     /// As for [`run`](Self::run).
     pub fn wide_property(&mut self, at: u32) -> Result<u64, HostError> {
         let get = PropertyGetCommand::new(0, PropertySize::Eight, at);
-        Ok(self.run(0, get.into(), Data::None)?.cqe.result())
+        Ok(self.run_admin(get.into(), Data::None)?.cqe.result())
     }
 
     /// Writes a property of 4 bytes. Of CC, the host keeps its own count: to shut
@@ -40,7 +40,7 @@ impl Host {
     /// As for [`run`](Self::run).
     pub fn set_property(&mut self, at: u32, value: u32) -> Result<(), HostError> {
         let set = PropertySetCommand::new(0, PropertySize::Four, at, value.into());
-        self.run(0, set.into(), Data::None).map(|_| ())
+        self.run_admin(set.into(), Data::None).map(|_| ())
     }
 
     /// Identify, as one of the 4096-byte structures.
@@ -65,7 +65,7 @@ impl Host {
     pub fn identify_bytes(&mut self, cns: Cns, nsid: u32) -> Result<Vec<u8>, HostError> {
         let scratch = self.scratch.clone();
         let data = Data::start_of(&scratch, IDENTIFY_BYTES as u32);
-        self.run(0, command::identify(cns, nsid), data)?;
+        self.run_admin(command::identify(cns, nsid), data)?;
         Ok(scratch.bytes(0, IDENTIFY_BYTES))
     }
 
@@ -114,7 +114,7 @@ impl Host {
             let piece = (length - bytes.len()).min(SCRATCH_BYTES) as u32;
             let at = offset + bytes.len() as u64;
             let sqe = command::get_log_page(page, NSID_ALL, at, piece, retain);
-            self.run(0, sqe, Data::start_of(&scratch, piece))?;
+            self.run_admin(sqe, Data::start_of(&scratch, piece))?;
             bytes.extend(scratch.bytes(0, piece as usize));
         }
         Ok(bytes)
@@ -126,7 +126,7 @@ impl Host {
     /// As for [`run`](Self::run).
     pub fn feature(&mut self, feature: Feature, select: Select) -> Result<u32, HostError> {
         let sqe = command::get_features(feature.0, select, 0, 0);
-        Ok(self.run(0, sqe, Data::None)?.cqe.dw0.get())
+        Ok(self.run_admin(sqe, Data::None)?.cqe.dw0.get())
     }
 
     /// Sets a feature whose value fits CDW11; returns the completion's DW0.
@@ -135,7 +135,7 @@ impl Host {
     /// As for [`run`](Self::run).
     pub fn set_feature(&mut self, feature: Feature, value: u32) -> Result<u32, HostError> {
         let sqe = command::set_features(feature.0, 0, value);
-        Ok(self.run(0, sqe, Data::None)?.cqe.dw0.get())
+        Ok(self.run_admin(sqe, Data::None)?.cqe.dw0.get())
     }
 
     /// Asks for a command to be aborted. Says whether it was; the command
@@ -147,7 +147,7 @@ impl Host {
         /// DW0 of the completion: set if the command was *not* aborted (Base, 5.1.1).
         const NOT_ABORTED: u32 = 1;
         let sqe = command::abort(command.qid(), command.cid());
-        let dw0 = self.run(0, sqe, Data::None)?.cqe.dw0.get();
+        let dw0 = self.run_admin(sqe, Data::None)?.cqe.dw0.get();
         Ok(dw0 & NOT_ABORTED == 0)
     }
 }

@@ -12,6 +12,7 @@ use crate::buffer::{Buffer, Data};
 use crate::controller::Controller;
 use crate::error::HostError;
 use crate::event::Event;
+use crate::namespace::Command;
 use crate::options::HostOptions;
 use crate::queue::{Response, Ticket};
 use crate::waiting::{self, Waiting};
@@ -133,18 +134,32 @@ impl Host {
     ///
     /// # Panics
     /// As [`Controller::submit`].
-    pub fn run(&mut self, qid: u16, sqe: Sqe, data: Data<'_>) -> Result<Response, HostError> {
-        let ticket = self.submit(qid, sqe, data)?;
+    pub fn run(
+        &mut self,
+        qid: u16,
+        command: impl Into<Command>,
+        data: Data<'_>,
+    ) -> Result<Response, HostError> {
+        let command = command.into();
+        let ticket = self.submit(qid, command, data)?;
         let response = self.wait(ticket)?;
         let status = response.cqe.status();
         if status.is_success() {
             return Ok(response);
         }
         Err(HostError::Status {
-            command: command_name(qid, &sqe),
+            command: command_name(qid, &command.sqe),
             status,
             result: response.cqe.result(),
         })
+    }
+
+    /// Runs a command of the admin queue.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn run_admin(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Response, HostError> {
+        self.run(0, Command::admin(sqe), data)
     }
 
     /// Blocks until `ready` gives something, polling meanwhile.

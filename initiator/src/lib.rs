@@ -15,13 +15,18 @@
 //!
 //! # Commands
 //!
-//! A command is an [`Sqe`] that [`command`] makes. [`Controller::submit`] sends it
+//! A [`Namespace`] makes the commands for a disk, and [`command`] the [`Sqe`]s of the admin queue.
+//! [`Controller::submit`] sends a [`Command`]
 //! and gives a [`Ticket`]; its answer is taken with [`Controller::take`] by ticket,
 //! or with [`Controller::reap`] oldest first. Data moves straight between the
 //! controller and a registered [`Buffer`], or inside the capsule: the caller says
 //! which, command by command ([`Data`]). On this way nothing is allocated, locked or
 //! copied (but what goes into capsules), and nothing enters the kernel that the
 //! fabric does not need.
+//!
+//! A command for a disk reaches that disk or none: the namespace is opened first
+//! ([`Host::open_namespace`]), is identified again whenever it may have changed, and commands for
+//! another disk under its NSID end in [`HostError::Replaced`].
 //!
 //! Every command gets exactly one answer: a [`Response`], whatever its status, or
 //! [`HostError::Lost`]. Either comes only once nothing can reach the command's
@@ -99,7 +104,7 @@ pub use error::{HostError, Loss};
 pub use event::Event;
 pub use futures::{Answer, AsyncHost, Part};
 pub use host::Host;
-pub use namespace::Namespace;
+pub use namespace::{Command, Namespace};
 pub use nvme_auth::{Secret, SecretError, Secrets};
 pub use nvme_proto::host::{Cause, Notice, Recovery, State, all_notices};
 pub use options::HostOptions;

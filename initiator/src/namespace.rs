@@ -1,4 +1,4 @@
-//! A namespace, as far as a host needs it.
+//! A namespace, as far as a host needs it, and the commands for it.
 
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::identify::{IdentifyNamespace, NamespaceDescriptor, namespace_descriptors};
@@ -28,6 +28,59 @@ pub struct Namespace {
     pub shared: bool,
     /// NSATTR: it is write protected.
     pub write_protected: bool,
+}
+
+/// A command as [`Controller::submit`](crate::Controller::submit) takes it.
+///
+/// A command for a namespace comes from a [`Namespace`] alone and names its disk: a controller
+/// carries it out on that disk or not at all. [`Command::admin`] makes those of the admin queue.
+#[derive(Debug, Clone, Copy)]
+pub struct Command {
+    pub(crate) sqe: Sqe,
+    pub(crate) to: To,
+}
+
+/// The object of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum To {
+    /// The controller.
+    Controller,
+    /// This disk, under the NSID of the SQE.
+    Disk(Disk),
+    /// Whatever the SQE says.
+    #[cfg(feature = "raw")]
+    Anything,
+}
+
+/// A disk, as far as a host can know it again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Disk {
+    pub(crate) identity: DiskIdentity,
+    pub(crate) block_bytes: u32,
+}
+
+impl Command {
+    /// A command of the admin queue.
+    #[must_use]
+    pub fn admin(sqe: Sqe) -> Self {
+        let to = To::Controller;
+        Self { sqe, to }
+    }
+
+    /// The same command with Force Unit Access. For Read, Write, Compare and Write Zeroes.
+    #[must_use]
+    pub fn with_fua(self) -> Self {
+        let sqe = command::with_fua(self.sqe);
+        Self { sqe, ..self }
+    }
+}
+
+#[cfg(feature = "raw")]
+impl From<Sqe> for Command {
+    fn from(sqe: Sqe) -> Self {
+        let to = To::Anything;
+        Self { sqe, to }
+    }
 }
 
 /// The identifiers of a disk; one that is all zeroes is not there.
@@ -106,8 +159,19 @@ impl Namespace {
         })
     }
 
-    /// The identifiers of its disk.
-    pub(crate) fn identity(&self) -> DiskIdentity {
+    pub(crate) fn disk(&self) -> Disk {
+        Disk {
+            identity: self.identity(),
+            block_bytes: self.block_bytes,
+        }
+    }
+
+    fn command(&self, sqe: Sqe) -> Command {
+        let to = To::Disk(self.disk());
+        Command { sqe, to }
+    }
+
+    fn identity(&self) -> DiskIdentity {
         DiskIdentity {
             uuid: self.uuid.unwrap_or_default(),
             nguid: self.nguid.unwrap_or_default(),
@@ -136,44 +200,44 @@ impl Namespace {
 
     /// Read.
     #[must_use]
-    pub fn read(&self, slba: u64, blocks: u32) -> Sqe {
-        command::read(self.nsid, slba, blocks)
+    pub fn read(&self, slba: u64, blocks: u32) -> Command {
+        self.command(command::read(self.nsid, slba, blocks))
     }
 
     /// Write.
     #[must_use]
-    pub fn write(&self, slba: u64, blocks: u32) -> Sqe {
-        command::write(self.nsid, slba, blocks)
+    pub fn write(&self, slba: u64, blocks: u32) -> Command {
+        self.command(command::write(self.nsid, slba, blocks))
     }
 
     /// Compare.
     #[must_use]
-    pub fn compare(&self, slba: u64, blocks: u32) -> Sqe {
-        command::compare(self.nsid, slba, blocks)
+    pub fn compare(&self, slba: u64, blocks: u32) -> Command {
+        self.command(command::compare(self.nsid, slba, blocks))
     }
 
     /// Verify.
     #[must_use]
-    pub fn verify(&self, slba: u64, blocks: u32) -> Sqe {
-        command::verify(self.nsid, slba, blocks)
+    pub fn verify(&self, slba: u64, blocks: u32) -> Command {
+        self.command(command::verify(self.nsid, slba, blocks))
     }
 
     /// Write Zeroes, which may deallocate the blocks if so said.
     #[must_use]
-    pub fn write_zeroes(&self, slba: u64, blocks: u32, deallocate: bool) -> Sqe {
-        command::write_zeroes(self.nsid, slba, blocks, deallocate)
+    pub fn write_zeroes(&self, slba: u64, blocks: u32, deallocate: bool) -> Command {
+        self.command(command::write_zeroes(self.nsid, slba, blocks, deallocate))
     }
 
     /// Flush.
     #[must_use]
-    pub fn flush(&self) -> Sqe {
-        command::flush(self.nsid)
+    pub fn flush(&self) -> Command {
+        self.command(command::flush(self.nsid))
     }
 
     /// Dataset Management that deallocates as many ranges as its data name.
     #[must_use]
-    pub fn deallocate(&self, ranges: u32) -> Sqe {
-        command::deallocate(self.nsid, ranges)
+    pub fn deallocate(&self, ranges: u32) -> Command {
+        self.command(command::deallocate(self.nsid, ranges))
     }
 }
 

@@ -1,8 +1,7 @@
 //! How a host opens namespaces, and finds those that changed.
 
-use nvme_proto::wire::identify::{Cns, IDENTIFY_BYTES, NamespaceList};
+use nvme_proto::wire::identify::{Cns, IDENTIFY_BYTES};
 use nvme_proto::wire::log::LogPage;
-use nvme_proto::wire::{FromBytes, NSID_ALL};
 
 use crate::error::HostError;
 use crate::host::Host;
@@ -34,6 +33,21 @@ impl Host {
             "namespace {nsid} changed {OPEN_TRIES} times while it was identified; look at the \
              target's log for what changes it"
         )))
+    }
+
+    /// Opens the namespace that another controller has shown, at this one. Blocks.
+    ///
+    /// # Errors
+    /// As for [`open_namespace`](Self::open_namespace), or its NSID is another disk here.
+    pub fn open_same(&mut self, namespace: &Namespace) -> Result<(), HostError> {
+        let found = self.open_namespace(namespace.nsid)?;
+        if found.disk() == namespace.disk() {
+            return Ok(());
+        }
+        Err(HostError::Replaced {
+            remote: self.options().remote,
+            nsid: namespace.nsid,
+        })
     }
 
     fn identify_namespace(&mut self, nsid: u32) -> Result<Namespace, HostError> {
@@ -69,9 +83,11 @@ impl Host {
     /// # Errors
     /// As for [`run`](Self::run).
     pub fn changed_namespaces(&mut self) -> Result<Option<Vec<u32>>, HostError> {
+        // The controller reads the page by itself while namespaces are open.
+        let what = "the list of changed namespaces";
+        let mut changes = self.wait_until(what, |host| host.take_changes())?;
         let bytes = self.log_page(LogPage::CHANGED_NAMESPACES, 0, IDENTIFY_BYTES, false)?;
-        let list = NamespaceList::read_from_bytes(&bytes).expect("as long as was asked for");
-        let changed: Vec<u32> = list.iter().collect();
-        Ok((changed.first() != Some(&NSID_ALL)).then_some(changed))
+        changes.add(bytes[..].try_into().expect("as long as was asked for"));
+        Ok(changes.into_list())
     }
 }

@@ -62,3 +62,26 @@ fn the_protocol_stands_alone() {
         assert!(!crates.iter().any(|one| one == name), "{name}");
     }
 }
+
+/// A command for a namespace names its disk, unless a program asks for the feature "raw".
+#[test]
+fn no_program_sends_bare_commands() {
+    for program in ["cairn-initiator-cli", "cairn-fio", "cairn-bench"] {
+        let output = Command::new(env!("CARGO"))
+            .args([
+                "tree",
+                "--locked",
+                "--edges",
+                "normal,features",
+                "--prefix",
+                "none",
+            ])
+            .args(["--package", program])
+            .output()
+            .expect("cargo runs");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && text.contains("cairn-initiator"));
+        let raw = "cairn-initiator feature \"raw\"";
+        assert!(!text.contains(raw), "{program} builds the library with it");
+    }
+}

@@ -70,12 +70,12 @@ fn lanes(provider: &dyn Provider, target: &Target) -> Result<NvmeLanes> {
         ..HostOptions::new(target.addresses()[0], nqn(SUBSYSTEM), nqn(HOST))
     };
     let mut host = Host::connect(provider, options.clone())?;
-    let namespace = host.namespace(1)?;
+    let namespace = host.open_namespace(1)?;
     let lanes = NvmeLanes {
         device: Arc::clone(host.device()),
         options,
-        nsid: 1,
-        format: Format::of(&namespace, &host).map_err(anyhow::Error::msg)?,
+        format: Format::of(&namespace, &host),
+        namespace,
         reset_interval: None,
         on_event: |_| {},
     };

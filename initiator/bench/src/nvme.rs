@@ -5,13 +5,12 @@ use std::time::{Duration, Instant};
 
 use cairn_rdma::Device;
 use nvme_proto::io::DatasetRange;
-use nvme_proto::wire::identify::IdentifyNamespace;
 use nvme_proto::wire::{IntoBytes, U32, U64};
 
 use super::lane::{Command, Done, Format, Lane, LaneError, Operation};
 use super::run::Lanes;
 use cairn_initiator::{
-    Buffer, Controller, Data, Event, Host, HostError, HostOptions, Response, Ticket, command,
+    Buffer, Controller, Data, Event, Host, HostError, HostOptions, Namespace, Response, Ticket,
 };
 
 /// The queue of a lane.
@@ -26,8 +25,8 @@ pub struct NvmeLanes {
     pub device: Arc<dyn Device>,
     /// How to connect. Queues get more entries if a job is deeper.
     pub options: HostOptions,
-    /// The namespace.
-    pub nsid: u32,
+    /// The namespace: a lane is to its disk, or there is none.
+    pub namespace: Namespace,
     /// What it says of itself ([`Format::of`]).
     pub format: Format,
     /// How often each lane resets its controller, to see what
@@ -39,22 +38,13 @@ pub struct NvmeLanes {
 
 impl Format {
     /// The format of a namespace of `host`.
-    ///
-    /// # Errors
-    /// It is one that cannot be used here.
-    pub fn of(namespace: &IdentifyNamespace, host: &Host) -> Result<Self, String> {
-        let format = namespace.lba_format();
-        let format = format
-            .filter(|format| (9..32).contains(&format.lbads))
-            .ok_or("its LBA format makes no sense")?;
-        if format.ms.get() != 0 {
-            return Err("it has metadata, which is not supported".to_owned());
-        }
-        Ok(Self {
-            block_bytes: 1 << format.lbads,
-            blocks: namespace.nsze.get(),
+    #[must_use]
+    pub fn of(namespace: &Namespace, host: &Host) -> Self {
+        Self {
+            block_bytes: namespace.block_bytes,
+            blocks: namespace.blocks,
             transfer_max: u64::from(host.transfer_max()),
-        })
+        }
     }
 }
 
@@ -69,7 +59,10 @@ impl Lanes for NvmeLanes {
             queue_entries: self.options.queue_entries.max(depth.saturating_add(1)),
             ..self.options.clone()
         };
-        let host = Host::connect_on(&self.device, options).map_err(|error| error.to_string())?;
+        let mut host =
+            Host::connect_on(&self.device, options).map_err(|error| error.to_string())?;
+        let same = host.open_same(&self.namespace);
+        same.map_err(|error| error.to_string())?;
         if host.depth(QUEUE) < depth {
             return Err(format!(
                 "the controller's queues hold {} commands, fewer than iodepth={depth}",
@@ -90,7 +83,7 @@ impl From<HostError> for LaneError {
 /// A controller with one I/O queue.
 struct NvmeLane {
     host: Host,
-    nsid: u32,
+    namespace: Namespace,
     block_bytes: u32,
     slot_bytes: usize,
     buffer: Buffer,
@@ -117,7 +110,7 @@ impl NvmeLane {
         Ok(Self {
             buffer: host.buffer(depth * slot_bytes)?,
             host,
-            nsid: place.nsid,
+            namespace: place.namespace.clone(),
             on_event: place.on_event,
             block_bytes: place.format.block_bytes,
             resets: place
@@ -200,7 +193,7 @@ impl Lane for NvmeLane {
         let in_place = Data::part_of(&self.buffer, at, operation.length);
         let range;
         let (sqe, data) = match operation.command {
-            Command::Read => (command::read(self.nsid, slba, blocks), in_place),
+            Command::Read => (self.namespace.read(slba, blocks), in_place),
             Command::Write => {
                 let length = operation.length as usize;
                 let start = slot * self.capsule_bytes;
@@ -210,7 +203,7 @@ impl Lane for NvmeLane {
                 } else {
                     in_place
                 };
-                (command::write(self.nsid, slba, blocks), data)
+                (self.namespace.write(slba, blocks), data)
             }
             Command::Trim => {
                 range = DatasetRange {
@@ -221,9 +214,9 @@ impl Lane for NvmeLane {
                 let bytes = range.as_bytes();
                 self.buffer.write(at, bytes);
                 let data = Data::part_of(&self.buffer, at, bytes.len() as u32);
-                (command::deallocate(self.nsid, 1), data)
+                (self.namespace.deallocate(1), data)
             }
-            Command::Flush => (command::flush(self.nsid), Data::None),
+            Command::Flush => (self.namespace.flush(), Data::None),
         };
         let ticket = self.host.submit(QUEUE, sqe, data);
         self.tickets[slot] = Some(ticket?);

@@ -48,7 +48,7 @@ impl Where {
         let lanes = NvmeLanes {
             device: Arc::clone(&session.provided.device),
             options: session.options(subsystem)?,
-            nsid: namespace.nsid,
+            namespace: namespace.disk()?,
             format,
             reset_interval: None,
             on_event: print_event,
@@ -312,7 +312,7 @@ impl Bench {
         let options = MultipathOptions {
             policy: self.iopolicy.into(),
             write_hold: self.write_hold.map(Duration::from_secs),
-            ..MultipathOptions::new(first.nsid)
+            ..MultipathOptions::new(first.namespace.nsid)
         };
         let provider = Arc::clone(session.provided.provider());
         MultipathLanes::find(provider, paths, options).map_err(text)

@@ -74,7 +74,7 @@ impl GetFeature {
             0 => Data::None,
             length => Data::start_of(&buffer, length),
         };
-        let value = host.run(0, sqe, data).map_err(text)?.cqe.dw0.get();
+        let value = host.run_admin(sqe, data).map_err(text)?.cqe.dw0.get();
         host.shutdown().map_err(text)?;
         let bytes = buffer.bytes(0, length as usize);
         let mut object = Object::new()
@@ -129,7 +129,7 @@ impl SetFeature {
         let feature = self.which.feature_id;
         let mut sqe = command::set_features(feature.0, self.which.namespace_id, self.value);
         sqe.cdw10 = U32::new(SetFeaturesCdw10(sqe.cdw10.get()).with_sv(self.save).0);
-        let result = host.run(0, sqe, Data::None).map_err(text)?.cqe.dw0.get();
+        let result = host.run_admin(sqe, Data::None).map_err(text)?.cqe.dw0.get();
         host.shutdown().map_err(text)?;
         let object = Object::new()
             .with("feature", format!("{:#04x}", feature.0))

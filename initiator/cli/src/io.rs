@@ -7,14 +7,14 @@ use std::process::ExitCode;
 
 use clap::Args;
 use nvme_proto::io::DatasetRange;
-use nvme_proto::wire::{IntoBytes, Sqe, Status, U32, U64};
+use nvme_proto::wire::{IntoBytes, Status, U32, U64};
 
 use super::Result;
 use super::address::Address;
 use super::output::{print, print_bytes};
 use super::session::{Session, namespace, text};
 use cairn_bench::Format;
-use cairn_initiator::{Data, Host, HostError, command};
+use cairn_initiator::{Command, Data, Host, HostError, Namespace};
 
 /// The queue for all of it.
 const QUEUE: u16 = 1;
@@ -34,7 +34,7 @@ struct Target {
 /// A connection to a namespace.
 struct Disk {
     host: Host,
-    nsid: u32,
+    namespace: Namespace,
     format: Format,
 }
 
@@ -45,7 +45,7 @@ impl Target {
         let format = namespace.format(&host)?;
         Ok(Disk {
             host,
-            nsid: namespace.nsid,
+            namespace: namespace.disk()?,
             format,
         })
     }
@@ -128,7 +128,7 @@ impl Disk {
     /// Runs a command that moves data from the host, piece by piece.
     fn send(
         &mut self,
-        make: fn(u32, u64, u32) -> Sqe,
+        make: fn(&Namespace, u64, u32) -> Command,
         slba: u64,
         data: &[u8],
     ) -> std::result::Result<(), HostError> {
@@ -138,7 +138,8 @@ impl Disk {
             let piece = &data[at..at + blocks as usize * block];
             buffer.write(0, piece);
             let part = Data::start_of(&buffer, piece.len() as u32);
-            self.host.run(QUEUE, make(self.nsid, slba, blocks), part)?;
+            let command = make(&self.namespace, slba, blocks);
+            self.host.run(QUEUE, command, part)?;
         }
         Ok(())
     }
@@ -187,9 +188,12 @@ pub(super) struct Flush {
 impl Flush {
     pub(super) fn run(&self) -> Result<()> {
         let mut disk = self.target.open()?;
-        let sqe = command::flush(disk.nsid);
-        disk.host.run(QUEUE, sqe, Data::None).map_err(text)?;
-        print(&format!("flush: namespace {}: Success", disk.nsid));
+        let flush = disk.namespace.flush();
+        disk.host.run(QUEUE, flush, Data::None).map_err(text)?;
+        print(&format!(
+            "flush: namespace {}: Success",
+            disk.namespace.nsid
+        ));
         disk.close()
     }
 }
@@ -225,9 +229,9 @@ impl Read {
         let block = disk.format.block_bytes;
         for (slba, blocks, _) in disk.pieces(slba, count) {
             let length = blocks * block;
-            let sqe = command::read(disk.nsid, slba, blocks);
+            let read = disk.namespace.read(slba, blocks);
             disk.host
-                .run(QUEUE, sqe, Data::start_of(&buffer, length))
+                .run(QUEUE, read, Data::start_of(&buffer, length))
                 .map_err(text)?;
             let bytes = buffer.bytes(0, left.min(length as usize));
             left -= bytes.len();
@@ -264,7 +268,7 @@ impl Write {
         self.leave.check("write")?;
         let mut disk = self.target.open()?;
         let (slba, data) = data_for(&disk, &self.blocks, self.data.as_deref(), self.data_size)?;
-        disk.send(command::write, slba, &data).map_err(text)?;
+        disk.send(Namespace::write, slba, &data).map_err(text)?;
         let count = data.len() / disk.format.block_bytes as usize;
         print(&format!("write: {count} blocks from {slba}: Success"));
         disk.close()
@@ -291,7 +295,7 @@ impl Compare {
         let (slba, data) = data_for(&disk, &self.blocks, self.data.as_deref(), self.data_size)?;
         let count = data.len() / disk.format.block_bytes as usize;
         let what = format!("compare: {count} blocks from {slba}");
-        let code = match disk.send(command::compare, slba, &data) {
+        let code = match disk.send(Namespace::compare, slba, &data) {
             Ok(()) => {
                 print(&format!("{what}: they are the same"));
                 ExitCode::SUCCESS
@@ -334,8 +338,8 @@ impl WriteZeroes {
         let (slba, count) = disk.stretch(&self.blocks, None)?;
         for first in (0..count).step_by(BLOCKS_MAX as usize) {
             let blocks = BLOCKS_MAX.min(count - first) as u32;
-            let sqe = command::write_zeroes(disk.nsid, slba + first, blocks, self.deac);
-            disk.host.run(QUEUE, sqe, Data::None).map_err(text)?;
+            let zeroes = disk.namespace.write_zeroes(slba + first, blocks, self.deac);
+            disk.host.run(QUEUE, zeroes, Data::None).map_err(text)?;
         }
         print(&format!(
             "write-zeroes: {count} blocks from {slba}: Success"
@@ -389,9 +393,9 @@ impl Dsm {
         let mut disk = self.target.open()?;
         let buffer = disk.host.buffer(data.len()).map_err(text)?;
         buffer.write(0, &data);
-        let sqe = command::deallocate(disk.nsid, self.slbs.len() as u32);
+        let deallocate = disk.namespace.deallocate(self.slbs.len() as u32);
         let part = Data::start_of(&buffer, data.len() as u32);
-        disk.host.run(QUEUE, sqe, part).map_err(text)?;
+        disk.host.run(QUEUE, deallocate, part).map_err(text)?;
         print(&format!("dsm: {} ranges: Success", self.slbs.len()));
         disk.close()
     }

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use nvme_proto::wire::Sqe;
 use nvme_proto::wire::identify::{Cns, IDENTIFY_BYTES};
 
 use super::link::{
@@ -16,7 +15,7 @@ use super::session::{Session, namespace, text};
 use super::{Controller, Result};
 use cairn_bench::object::Object;
 use cairn_bench::{Format, Random};
-use cairn_initiator::{Data, Host, HostOptions, command};
+use cairn_initiator::{Command, Data, Host, HostOptions, Namespace, command};
 
 /// The queue for reads.
 const QUEUE: u16 = 1;
@@ -71,7 +70,7 @@ impl Ping {
         )?];
         let mut nvme = Nvme {
             host: &mut host,
-            nsid: namespace.nsid,
+            disk: namespace.disk()?,
             format,
             random: Random::new(Random::fresh_seed()),
         };
@@ -115,7 +114,7 @@ impl Ping {
 /// The NVMe path.
 struct Nvme<'a> {
     host: &'a mut Host,
-    nsid: u32,
+    disk: Namespace,
     format: Format,
     random: Random,
 }
@@ -130,7 +129,7 @@ impl Nvme<'_> {
             0,
             "SEND there, SEND back; no data, no disk",
             effort,
-            || self.time(0, command::keep_alive(), Data::None),
+            || self.time(0, Command::admin(command::keep_alive()), Data::None),
         )?;
         let bytes = IDENTIFY_BYTES as u32;
         let identify = Samples::of(
@@ -139,7 +138,7 @@ impl Nvme<'_> {
             "SEND there, RDMA WRITE and SEND back; no disk",
             effort,
             || {
-                let sqe = command::identify(Cns::CONTROLLER, 0);
+                let sqe = Command::admin(command::identify(Cns::CONTROLLER, 0));
                 self.time(0, sqe, Data::start_of(&buffer, bytes))
             },
         )?;
@@ -154,17 +153,17 @@ impl Nvme<'_> {
         Ok([keep_alive, identify, small, large])
     }
 
-    fn time(&mut self, qid: u16, sqe: Sqe, data: Data<'_>) -> Result<Duration> {
+    fn time(&mut self, qid: u16, command: Command, data: Data<'_>) -> Result<Duration> {
         let begun = Instant::now();
-        self.host.run(qid, sqe, data).map_err(text)?;
+        self.host.run(qid, command, data).map_err(text)?;
         Ok(begun.elapsed())
     }
 
-    fn random_read(&mut self, bytes: u32) -> Sqe {
+    fn random_read(&mut self, bytes: u32) -> Command {
         let blocks = bytes / self.format.block_bytes;
         let places = self.format.blocks / u64::from(blocks);
         let place = self.random.below(places.max(1));
-        command::read(self.nsid, place * u64::from(blocks), blocks)
+        self.disk.read(place * u64::from(blocks), blocks)
     }
 
     /// As much as the bare link's transfers, if the controller and its namespace do.

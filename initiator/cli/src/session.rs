@@ -10,7 +10,7 @@ use super::Result;
 use super::address::Address;
 use cairn_bench::Format;
 use cairn_initiator::providers::Provided;
-use cairn_initiator::{DiscoveryLog, Host, HostOptions, Recovery};
+use cairn_initiator::{DiscoveryLog, Host, HostError, HostOptions, Namespace as Disk, Recovery};
 
 /// How long a command that administrates may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -27,6 +27,8 @@ pub(super) struct Session {
 pub(super) struct Namespace {
     pub(super) nsid: u32,
     pub(super) identity: Box<IdentifyNamespace>,
+    /// Its disk, or why it cannot be used.
+    disk: Result<Disk>,
 }
 
 impl Session {
@@ -120,19 +122,27 @@ pub(super) fn namespace(host: &mut Host, nsid: Option<u32>) -> Result<Namespace>
         }
     };
     let identity = host.namespace(nsid).map_err(text)?;
-    match host.open_namespace(nsid) {
+    let disk = match host.open_namespace(nsid) {
         // It can be shown, if not used.
-        Ok(_) | Err(cairn_initiator::HostError::Unsupported(_)) => {}
-        Err(error) => return Err(text(error)),
-    }
-    Ok(Namespace { nsid, identity })
+        Err(HostError::Unsupported(why)) => Err(why),
+        opened => Ok(opened.map_err(text)?),
+    };
+    Ok(Namespace {
+        nsid,
+        identity,
+        disk,
+    })
 }
 
 impl Namespace {
     /// Size of its blocks, and how many there are.
     pub(super) fn format(&self, host: &Host) -> Result<Format> {
-        Format::of(&self.identity, host)
-            .map_err(|why| format!("namespace {} cannot be used: {why}", self.nsid))
+        Ok(Format::of(&self.disk()?, host))
+    }
+
+    /// Its disk, for I/O.
+    pub(super) fn disk(&self) -> Result<Disk> {
+        self.disk.clone()
     }
 }
 

@@ -69,8 +69,6 @@ pub(crate) enum Queued {
     Completed = 0,
     /// It will be given by `getevents`.
     Underway = 1,
-    /// There is no room: fio asks for events first.
-    Busy = 2,
 }
 
 /// What an I/O does (`enum fio_ddir`).
@@ -353,7 +351,7 @@ mod tests {
         2
     }
     extern "C" fn queue(_: *mut ThreadData, _: *mut IoUnit) -> Queued {
-        Queued::Busy
+        Queued::Underway
     }
     extern "C" fn getevents(
         _: *mut ThreadData,

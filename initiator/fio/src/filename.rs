@@ -4,10 +4,11 @@
 //! the end of a name, so those within one are written `\:`.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
-use cairn_initiator::HostOptions;
 use cairn_initiator::identity;
 use cairn_initiator::providers::RdmaOptions;
+use cairn_initiator::{HostOptions, Recovery};
 use cairn_rdma::PKey;
 use clap::ValueEnum;
 use nvme_proto::wire::Nqn;
@@ -29,6 +30,7 @@ pub(crate) struct Filename {
     hostid: Option<String>,
     hostaddr: Option<IpAddr>,
     pkey: PKey,
+    recovery: Recovery,
 }
 
 impl Filename {
@@ -46,6 +48,7 @@ impl Filename {
         let (mut hostnqn, mut hostid, mut hostaddr) = (None, None, None);
         let mut pkey = PKey::DEFAULT;
         let mut rdma = RdmaOptions::default();
+        let mut recovery = Recovery::default();
         for pair in text.split_whitespace() {
             let (key, value) = pair
                 .split_once('=')
@@ -65,10 +68,20 @@ impl Filename {
                 "hostnqn" => hostnqn = Some(nqn(key, value)?),
                 "hostid" => hostid = Some(value.to_owned()),
                 "hostaddr" => hostaddr = Some(parsed(key, value)?),
+                // -1: without limit, as in nvme-cli.
+                "ctrl_loss_tmo" => {
+                    let seconds = parsed::<i64>(key, value)?;
+                    let limit = u64::try_from(seconds).ok();
+                    recovery.ctrl_loss_tmo = limit.map(Duration::from_secs);
+                }
+                "reconnect_delay" => {
+                    recovery.reconnect_delay = Duration::from_secs(parsed(key, value)?);
+                }
                 _ => {
                     return Err(format!(
                         "\"{key}\" is none of traddr, trsvcid, subnqn, ns, provider, roce, \
-                         vlan, pkey, hostnqn, hostid, hostaddr, trtype, adrfam"
+                         vlan, pkey, hostnqn, hostid, hostaddr, ctrl_loss_tmo, reconnect_delay, \
+                         trtype, adrfam"
                     ));
                 }
             }
@@ -85,6 +98,7 @@ impl Filename {
             hostid,
             hostaddr,
             pkey,
+            recovery,
         })
     }
 
@@ -100,6 +114,7 @@ impl Filename {
             hostid: host.id,
             queue_entries: depth.saturating_add(1),
             kato_ms: 5000,
+            recovery: self.recovery,
             ..HostOptions::new(self.remote, self.subnqn, host.nqn)
         })
     }
@@ -140,7 +155,8 @@ mod tests {
         let long = Filename::parse(
             "trtype=RDMA adrfam=IPv6 traddr=2001:db8::1 trsvcid=4421 ns=7 provider=soft roce=v1 vlan=5 pkey=0x8001 \
              subnqn=nqn.2026-01.org.example:disk hostaddr=2001:db8::2 \
-             hostnqn=nqn.2026-01.org.example:host hostid=4050e73e-96ba-478b-a06b-228fa40325d2",
+             hostnqn=nqn.2026-01.org.example:host hostid=4050e73e-96ba-478b-a06b-228fa40325d2 \
+             ctrl_loss_tmo=-1 reconnect_delay=3",
         )
         .unwrap();
         assert_eq!(long.remote, "[2001:db8::1]:4421".parse().unwrap());
@@ -152,6 +168,8 @@ mod tests {
         assert_eq!(options.hostnqn.raw(), "nqn.2026-01.org.example:host");
         assert_eq!(options.hostid[0], 0x40);
         assert_eq!(options.queue_entries, 33);
+        assert_eq!(options.recovery.ctrl_loss_tmo, None);
+        assert_eq!(options.recovery.reconnect_delay, Duration::from_secs(3));
     }
 
     #[test]

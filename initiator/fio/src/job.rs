@@ -4,20 +4,21 @@
 //! pointers from fio. A unit belongs to the engine from `queue` until it is given
 //! back by `event`; its data is fio's buffer, which lives until the units do not.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cairn_initiator::providers::{Provided, RdmaOptions};
-use cairn_initiator::{Buffer, Controller, Data, Host, HostError, HostOptions, Ticket, command};
+use cairn_initiator::{
+    Buffer, Command, Controller, Data, Host, HostError, HostOptions, Namespace, Ticket,
+};
 use cairn_rdma::{Access, Mapping, sleep_until_ready};
-use nvme_proto::wire::identify::IdentifyNamespace;
-use nvme_proto::wire::{Sqe, Status};
+use nvme_proto::wire::Status;
 
 use crate::abi::{Direction, IoUnit, Queued, Request};
 use crate::filename::Filename;
+use crate::interrupt;
 
 /// The I/O queue of each controller.
 const QID: u16 = 1;
@@ -29,8 +30,8 @@ const GATHER: Duration = Duration::from_micros(20);
 const SPIN: Duration = Duration::from_micros(100);
 /// How long to sleep at most: Keep Alives need their turn.
 const NAP: Duration = Duration::from_millis(100);
-/// Block sizes that this host transfers, as exponents of 2 (LBADS).
-const LBADS: RangeInclusive<u8> = 9..=16;
+/// Time that commands have to end after a signal has ended fio.
+const LAST_CALL: Duration = Duration::from_secs(2);
 /// Bytes of a DSM range (NVM Command Set 1.0, 3.2.3.1).
 const RANGE_BYTES: usize = 16;
 
@@ -39,53 +40,61 @@ pub(crate) struct Job {
     host: Host,
     // After the host: it holds the way there.
     provided: Provided,
-    nsid: u32,
-    block_bytes: u64,
-    blocks: u64,
+    namespace: Namespace,
     /// When things were last moved along.
     polled_at: Instant,
     /// By CID.
     underway: Vec<*mut IoUnit>,
+    /// I/Os for which the queue has no room, oldest first. fio's own queue may be deeper, and fio
+    /// fills the buffer of an I/O that it has to queue again with other data.
+    backlog: VecDeque<*mut IoUnit>,
     /// Over, and not yet given to fio.
     over: Vec<*mut IoUnit>,
     /// What was reported to fio, for it to fetch.
     given: Vec<*mut IoUnit>,
     /// fio's buffers, by address.
     buffers: HashMap<usize, Buffer>,
+    /// An I/O was too long, and the user knows.
+    has_complained: bool,
+    /// When a signal was seen to end fio.
+    interrupted_at: Option<Instant>,
 }
 
 impl Job {
-    /// Connects.
+    /// Connects. If the namespace is `known`, to its disk or to none.
     ///
     /// # Errors
     /// Why that is not possible.
-    pub(crate) fn start(filename: &Filename) -> Result<Self, String> {
+    pub(crate) fn start(filename: &Filename, known: Option<&Namespace>) -> Result<Self, String> {
+        interrupt::watch();
         let options = filename.options(DEPTH)?;
         let provided = provided(filename, &options)?;
         let mut host = Host::connect_on(&provided.device, options).map_err(|error| text(&error))?;
-        let namespace = host
-            .namespace(filename.nsid)
-            .map_err(|error| text(&error))?;
-        let (blocks, block_bytes) =
-            size_of(&namespace).map_err(|why| format!("namespace {} {why}", filename.nsid))?;
+        let namespace = match known {
+            Some(known) => host.open_same(known).map(|()| known.clone()),
+            None => host.open_namespace(filename.nsid),
+        };
+        let namespace = namespace.map_err(|error| text(&error))?;
+        check_size(&namespace)?;
         let depth = usize::from(host.depth(QID));
         Ok(Self {
-            nsid: filename.nsid,
-            block_bytes,
-            blocks,
+            namespace,
             polled_at: Instant::now(),
             underway: vec![std::ptr::null_mut(); depth + 1],
+            backlog: VecDeque::new(),
             over: Vec::with_capacity(depth),
             given: Vec::with_capacity(depth),
             buffers: HashMap::new(),
+            has_complained: false,
+            interrupted_at: None,
             host,
             provided,
         })
     }
 
-    /// Bytes of the namespace.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.blocks * self.block_bytes
+    /// The namespace.
+    pub(crate) fn namespace(&self) -> &Namespace {
+        &self.namespace
     }
 
     /// Ends the association in order.
@@ -97,23 +106,37 @@ impl Job {
         drop(self.provided);
     }
 
-    /// Sends an I/O.
+    /// Sends an I/O, or keeps it until the queue has room.
     ///
     /// # Safety
     /// `unit` comes from fio's `queue`.
     pub(crate) unsafe fn queue(&mut self, unit: *mut IoUnit) -> Queued {
-        // SAFETY: as the caller says.
-        let Some(request) = (unsafe { IoUnit::request(unit) }) else {
-            return end(unit, libc::EOPNOTSUPP);
+        let begun = match self.backlog.is_empty() {
+            // SAFETY: as the caller says.
+            true => unsafe { self.begin(unit) },
+            false => Err(Refused::Full),
         };
-        match self.submit(&request) {
-            Ok(ticket) => {
-                self.underway[usize::from(ticket.cid())] = unit;
+        match begun {
+            Ok(()) => Queued::Underway,
+            Err(Refused::Full) => {
+                self.backlog.push_back(unit);
                 Queued::Underway
             }
-            Err(Refused::Full) => Queued::Busy,
             Err(Refused::Errno(errno)) => end(unit, errno),
         }
+    }
+
+    /// Sends an I/O, if the queue has room.
+    ///
+    /// # Safety
+    /// `unit` comes from fio's `queue`, and has not ended.
+    unsafe fn begin(&mut self, unit: *mut IoUnit) -> Result<(), Refused> {
+        // SAFETY: as the caller says.
+        let request = unsafe { IoUnit::request(unit) };
+        let request = request.ok_or(Refused::Errno(libc::EOPNOTSUPP))?;
+        let ticket = self.submit(&request)?;
+        self.underway[usize::from(ticket.cid())] = unit;
+        Ok(())
     }
 
     /// Moves things along: what was queued leaves, at the latest [`GATHER`] after
@@ -147,6 +170,7 @@ impl Job {
             self.collect();
             let now = Instant::now();
             self.polled_at = now;
+            self.heed_signals(now);
             let waited = now - started;
             if self.over.len() >= min || patience.is_some_and(|patience| waited >= patience) {
                 let count = self.over.len().min(max);
@@ -162,6 +186,18 @@ impl Job {
         }
     }
 
+    /// Ends the connection some time after a signal has ended fio, which waits for all I/Os: those
+    /// without an answer fail.
+    fn heed_signals(&mut self, now: Instant) {
+        if !interrupt::is_due() {
+            return;
+        }
+        let since = *self.interrupted_at.get_or_insert(now);
+        if now - since >= LAST_CALL {
+            Controller::disconnect(&mut self.host);
+        }
+    }
+
     /// One of those that [`Self::wait`] counted.
     pub(crate) fn event(&self, index: usize) -> *mut IoUnit {
         self.given[index]
@@ -172,6 +208,7 @@ impl Job {
         if self.buffers.is_empty() {
             return;
         }
+        self.backlog.clear();
         if self.underway.iter().any(|unit| !unit.is_null()) {
             // fio gave up on them. Without connections nothing moves their data.
             Controller::disconnect(&mut self.host);
@@ -185,37 +222,37 @@ impl Job {
 
     fn submit(&mut self, request: &Request) -> Result<Ticket, Refused> {
         if request.direction == Direction::Sync {
-            return self.send(command::flush(self.nsid), Data::None);
+            return self.send(self.namespace.flush(), Data::None);
         }
         let (slba, blocks) = self.range(request)?;
         match request.direction {
             Direction::Trim => {
                 let range = dsm_range(slba, blocks);
-                self.send(command::deallocate(self.nsid, 1), Data::InCapsule(&range))
+                self.send(self.namespace.deallocate(1), Data::InCapsule(&range))
             }
             Direction::Write if self.host.prefers_capsule(QID, request.length as usize) => {
                 // SAFETY: fio's buffer of this write, which it does not touch until
                 // the write is over.
                 let data =
                     unsafe { std::slice::from_raw_parts(request.data, request.length as usize) };
-                let write = command::write(self.nsid, slba, blocks);
+                let write = self.namespace.write(slba, blocks);
                 self.send(write, Data::InCapsule(data))
             }
             direction => {
                 let buffer = self.buffer(request)?;
-                let sqe = if direction == Direction::Read {
-                    command::read(self.nsid, slba, blocks)
+                let command = if direction == Direction::Read {
+                    self.namespace.read(slba, blocks)
                 } else {
-                    command::write(self.nsid, slba, blocks)
+                    self.namespace.write(slba, blocks)
                 };
-                self.send(sqe, Data::start_of(&buffer, request.length as u32))
+                self.send(command, Data::start_of(&buffer, request.length as u32))
             }
         }
     }
 
-    fn send(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Ticket, Refused> {
+    fn send(&mut self, command: Command, data: Data<'_>) -> Result<Ticket, Refused> {
         self.host
-            .submit(QID, sqe, data)
+            .submit(QID, command, data)
             .map_err(|error| match error {
                 HostError::QueueFull { .. } => Refused::Full,
                 _ => Refused::Errno(libc::EIO),
@@ -223,16 +260,25 @@ impl Job {
     }
 
     /// The blocks that a request covers, if a command can.
-    fn range(&self, request: &Request) -> Result<(u64, u32), Refused> {
-        let aligned = (request.offset | request.length).is_multiple_of(self.block_bytes);
+    fn range(&mut self, request: &Request) -> Result<(u64, u32), Refused> {
+        let block_bytes = u64::from(self.namespace.block_bytes);
+        let (offset, length) = (request.offset, request.length);
         let moves = request.direction != Direction::Trim;
-        let too_long = moves && request.length > u64::from(self.host.transfer_max());
-        if !aligned || request.length == 0 || too_long {
-            return Err(Refused::Errno(libc::EINVAL));
+        let most = u64::from(self.host.transfer_max());
+        let blocks = u32::try_from(length / block_bytes);
+        let why = if length == 0 || !(offset | length).is_multiple_of(block_bytes) {
+            format!("blocks have {block_bytes} bytes: use multiples of that for bs and offset")
+        } else if moves && length > most {
+            format!("the target takes {most} bytes a command (MDTS): use bs={most} or less")
+        } else if let Ok(blocks) = blocks {
+            return Ok((offset / block_bytes, blocks));
+        } else {
+            "a command names fewer than 2^32 blocks: use a smaller bs".to_owned()
+        };
+        if !std::mem::replace(&mut self.has_complained, true) {
+            eprintln!("cairn: {length} bytes at offset {offset} are not one command: {why}");
         }
-        let blocks = request.length / self.block_bytes;
-        let blocks = u32::try_from(blocks).map_err(|_| Refused::Errno(libc::EINVAL))?;
-        Ok((request.offset / self.block_bytes, blocks))
+        Err(Refused::Errno(libc::EINVAL))
     }
 
     /// fio's buffer, registered. Each is registered the first time it is used.
@@ -266,10 +312,24 @@ impl Job {
                 Ok(response) => errno(response.cqe.status()),
                 Err(_) => libc::EIO,
             };
-            // SAFETY: it is ours until fio fetches it.
-            unsafe { IoUnit::set_outcome(unit, errno) };
-            self.over.push(unit);
+            self.end_later(unit, errno);
         }
+        while let Some(&unit) = self.backlog.front() {
+            // SAFETY: it is ours, and has not ended.
+            match unsafe { self.begin(unit) } {
+                Ok(()) => {}
+                Err(Refused::Full) => return,
+                Err(Refused::Errno(errno)) => self.end_later(unit, errno),
+            }
+            self.backlog.pop_front();
+        }
+    }
+
+    /// Ends an I/O, for fio to fetch.
+    fn end_later(&mut self, unit: *mut IoUnit, errno: libc::c_int) {
+        // SAFETY: it is ours until fio fetches it.
+        unsafe { IoUnit::set_outcome(unit, errno) };
+        self.over.push(unit);
     }
 }
 
@@ -294,29 +354,15 @@ enum Refused {
     Errno(libc::c_int),
 }
 
-/// Blocks of a namespace, and bytes of a block: the target says them, and may say
-/// anything.
-fn size_of(namespace: &IdentifyNamespace) -> Result<(u64, u64), String> {
-    let blocks = namespace.nsze.get();
-    if blocks == 0 {
-        return Err("is not active".to_owned());
-    }
-    let format = namespace.lba_format();
-    let format = format.ok_or("has no LBA format in use")?;
-    if !LBADS.contains(&format.lbads) {
+/// Whether fio can count the bytes of a namespace: the target may say anything.
+fn check_size(namespace: &Namespace) -> Result<(), String> {
+    if namespace.bytes() > i64::MAX as u128 {
         return Err(format!(
-            "has blocks of 2^{} bytes (LBADS): the engine takes 2^9 to 2^16",
-            format.lbads
+            "namespace {} has {} blocks (NSZE): no file is so large",
+            namespace.nsid, namespace.blocks
         ));
     }
-    let block_bytes = 1 << format.lbads;
-    if blocks
-        .checked_mul(block_bytes)
-        .is_none_or(|bytes| bytes > i64::MAX as u64)
-    {
-        return Err(format!("has {blocks} blocks (NSZE): no file is so large"));
-    }
-    Ok((blocks, block_bytes))
+    Ok(())
 }
 
 /// Ends an I/O that was never sent.
@@ -354,23 +400,20 @@ fn text(error: &HostError) -> String {
 mod tests {
     use super::*;
     use nvme_proto::wire::FromZeros;
+    use nvme_proto::wire::identify::IdentifyNamespace;
 
     #[test]
     fn a_size_that_cannot_be_is_refused() {
-        let identify = |nsze: u64, lbads: u8| {
+        let namespace = |nsze: u64| {
             let mut identify = IdentifyNamespace::new_zeroed();
             identify.nsze.set(nsze);
-            identify.lbaf[0].lbads = lbads;
-            identify
+            identify.lbaf[0].lbads = 12;
+            Namespace::parse(1, &identify, &[]).unwrap()
         };
-        assert_eq!(size_of(&identify(1000, 12)), Ok((1000, 4096)));
-        for lbads in [0, 8, 17, 31, 63, 64, 255] {
-            let error = size_of(&identify(1000, lbads)).unwrap_err();
-            assert!(error.contains("LBADS"), "{lbads}: {error}");
-        }
-        for (nsze, why) in [(0, "not active"), (u64::MAX, "NSZE"), (1 << 52, "NSZE")] {
-            let error = size_of(&identify(nsze, 12)).unwrap_err();
-            assert!(error.contains(why), "{nsze}: {error}");
+        assert_eq!(check_size(&namespace(1000)), Ok(()));
+        for nsze in [u64::MAX, 1 << 52] {
+            let error = check_size(&namespace(nsze)).unwrap_err();
+            assert!(error.contains("NSZE"), "{nsze}: {error}");
         }
     }
 }

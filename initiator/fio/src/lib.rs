@@ -17,6 +17,7 @@
 
 mod abi;
 mod filename;
+mod interrupt;
 mod job;
 
 use std::cell::{RefCell, UnsafeCell};
@@ -24,6 +25,8 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+
+use cairn_initiator::Namespace;
 
 use abi::{Calls, EngineOps, File, IoUnit, Queued, ThreadData};
 use filename::Filename;
@@ -42,7 +45,7 @@ static PLANS: Mutex<BTreeMap<usize, Plan>> = Mutex::new(BTreeMap::new());
 #[derive(Clone)]
 struct Plan {
     filename: Filename,
-    bytes: u64,
+    namespace: Namespace,
 }
 
 /// fio writes into it: lists and handles.
@@ -115,16 +118,23 @@ fn plan(td: usize, name: &str) -> Result<u64, String> {
         return Err("a job has one namespace: give each a job of its own".to_owned());
     }
     let known = plans.values().find(|plan| plan.filename == filename);
-    let bytes = match known {
-        Some(plan) => plan.bytes,
+    let namespace = match known {
+        Some(plan) => plan.namespace.clone(),
         None => {
-            let job = Job::start(&filename)?;
-            let bytes = job.bytes();
+            let job = Job::start(&filename, None)?;
+            let namespace = job.namespace().clone();
             job.stop();
-            bytes
+            namespace
         }
     };
-    plans.insert(td, Plan { filename, bytes });
+    let bytes = namespace.bytes() as u64;
+    plans.insert(
+        td,
+        Plan {
+            filename,
+            namespace,
+        },
+    );
     Ok(bytes)
 }
 
@@ -151,7 +161,7 @@ fn start(td: usize) -> Result<Job, String> {
     let plan = plans.get(&td).cloned();
     drop(plans);
     let plan = plan.ok_or("a job needs a filename")?;
-    Job::start(&plan.filename)
+    Job::start(&plan.filename, Some(&plan.namespace))
 }
 
 /// Nothing: the connection is there from the job's first moment to its last.

@@ -1,12 +1,15 @@
 //! fio runs jobs by the engine, against a target of this process, over user-space
 //! RoCE.
 
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
+use cairn_disk::{Operation, SimulatedDisk};
+use cairn_rdma::Clock;
 use cairn_roce::Soft;
-use cairn_tests::harness::{NQN, TestTarget, own_loopback_address, subsystem};
+use cairn_tests::harness::{NQN, Scratch, TestTarget, own_loopback_address, subsystem};
 
 /// Set by `cargo xtask test`, which has installed fio: then a missing one is a failure.
 const REQUIRED: &str = "CAIRN_FIO";
@@ -74,7 +77,12 @@ fn target() -> (TestTarget, String) {
 /// The same, with more lines of that namespace.
 fn target_with(lines: &str) -> (TestTarget, String) {
     let export = format!("mem:64MiB block_size = 512\n{lines}");
-    let target = TestTarget::start_on_soft(Soft::default(), &subsystem(NQN, &[&export]));
+    serve(&subsystem(NQN, &[&export]))
+}
+
+/// A target with this configuration, and what fio calls its namespace 1.
+fn serve(toml: &str) -> (TestTarget, String) {
+    let target = TestTarget::start_on_soft(Soft::default(), toml);
     let remote = target.remote();
     let name = format!(
         "traddr={} trsvcid={} subnqn={} ns=1 provider=soft hostaddr={} \
@@ -99,13 +107,19 @@ fn program() -> Command {
 
 fn fio(filename: &str, words: &str) -> Output {
     let folder = tempfile::tempdir().expect("a folder for what fio leaves behind");
+    command(folder.path(), filename, words)
+        .output()
+        .expect("fio runs")
+}
+
+fn command(folder: &Path, filename: &str, words: &str) -> Command {
     let mut fio = program();
-    fio.current_dir(folder.path())
+    fio.current_dir(folder)
         .arg(format!("--ioengine=external:{}", engine().display()))
         .arg(format!("--filename={filename}"))
         .args(words.split_whitespace())
         .args(["--output-format=json", "--direct=1"]);
-    fio.output().expect("fio runs")
+    fio
 }
 
 /// What fio printed, if all went well.
@@ -135,6 +149,70 @@ fn what_is_written_is_verified() {
     assert_eq!(job["write"]["io_bytes"], 32 << 20, "{job}");
     assert_eq!(job["read"]["io_bytes"], 32 << 20, "{job}");
     assert!(job["sync"]["total_ios"].as_u64() > Some(0), "{job}");
+    target.stop();
+}
+
+/// What does not fit the queue waits in the engine: an I/O that fio queues again gets other data.
+#[test]
+fn a_job_deeper_than_the_queue_verifies() {
+    if !can_run() {
+        return;
+    }
+    let queues = "[target]\nreactors = 1\nqueue_depth = 16\n";
+    let (target, name) = serve(&format!("{queues}{}", subsystem(NQN, &["mem:16MiB"])));
+    let output = fio(
+        &name,
+        "--thread --name=deep --rw=randwrite --bs=4k --iodepth=128 --size=8m --verify=crc32c \
+         --verify_fatal=1",
+    );
+    let job = &report(&output)["jobs"][0];
+    assert_eq!(job["error"], 0, "{job}");
+    assert_eq!(job["read"]["io_bytes"], 8 << 20, "{job}");
+    target.stop();
+}
+
+/// Ends with the first signal, though the disk answers nothing.
+#[test]
+fn a_signal_ends_a_job_without_answers() {
+    if !can_run() {
+        return;
+    }
+    let file = Scratch::in_memory("fio-held", 1 << 20);
+    let clock = Clock::default();
+    let disk = SimulatedDisk::register(file.path(), &clock, 1).unwrap();
+    let (target, name) = serve(&subsystem(NQN, &[&file.export(4096)]));
+    disk.hold(Operation::Write);
+    let folder = tempfile::tempdir().expect("a folder");
+    let words = "--thread --name=held --rw=write --bs=4k --iodepth=4 --size=1m";
+    let mut fio = command(folder.path(), &name, words);
+    let mut fio = fio.stdout(Stdio::null()).spawn().expect("fio runs");
+    let end = Instant::now() + Duration::from_secs(60);
+    while disk.waiting(Operation::Write) == 0 {
+        assert!(Instant::now() < end, "no write arrives");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let mut kill = Command::new("kill");
+    assert!(
+        kill.args(["-INT", &fio.id().to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
+    // The engine's time limit of a command is 30 s.
+    let end = Instant::now() + Duration::from_secs(25);
+    let ended = loop {
+        match fio.try_wait().unwrap() {
+            Some(status) => break Some(status),
+            None if Instant::now() >= end => break None,
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    disk.release(Operation::Write);
+    if ended.is_none() {
+        fio.kill().unwrap();
+        fio.wait().unwrap();
+    }
+    assert!(ended.is_some(), "the signal is not heeded");
     target.stop();
 }
 
@@ -256,6 +334,11 @@ fn what_cannot_be_is_refused_with_a_reason() {
             name.replace("ns=1", "ns=9"),
             format!("{job} --thread"),
             "namespace",
+        ),
+        (
+            name.clone(),
+            "--name=long --rw=read --bs=2m --size=4m --thread".to_owned(),
+            "use bs=1048576 or less",
         ),
         (
             name.replace("disks", "nothing"),

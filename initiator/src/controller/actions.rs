@@ -169,7 +169,7 @@ impl Controller {
             }
             Report::Notice(notice) => {
                 if notice == Notice::NamespacesChanged {
-                    self.guard.doubt_namespaces();
+                    self.guard.changed();
                 }
                 Event::Notice(notice)
             }

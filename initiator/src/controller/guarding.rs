@@ -7,10 +7,10 @@ use nvme_proto::host::multipath::time_in_doubt;
 use nvme_proto::wire::identify::IDENTIFY_BYTES;
 
 use super::Controller;
-use super::guard::Found;
+use super::guard::{Changes, Found, Standing};
 use crate::buffer::{Buffer, Data};
 use crate::error::{HostError, Loss};
-use crate::namespace::Namespace;
+use crate::namespace::{Command, Namespace, To};
 use crate::queue::{Link, Owner, Response, Ticket};
 
 impl Controller {
@@ -32,6 +32,37 @@ impl Controller {
         }
         self.guard.open(namespace);
         Ok(())
+    }
+
+    /// The namespaces that the controller reported as changed and that nobody has asked for;
+    /// `None` while it is being asked.
+    pub(crate) fn take_changes(&mut self) -> Option<Changes> {
+        if self.state != State::Live {
+            return Some(Changes::default());
+        }
+        self.guard.take_changes()
+    }
+
+    /// Whether an I/O command may go to its namespace.
+    ///
+    /// # Errors
+    /// The namespace is another disk than the command is for, or is not known.
+    pub(super) fn check_disk(&self, qid: u16, command: &Command) -> Result<(), HostError> {
+        let nsid = command.sqe.nsid.get();
+        let standing = match &command.to {
+            To::Controller => Standing::Unknown,
+            To::Disk(disk) => self.guard.standing(nsid, Some(disk)),
+            #[cfg(feature = "raw")]
+            To::Anything => match self.guard.standing(nsid, None) {
+                Standing::Unknown => Standing::Known,
+                known => known,
+            },
+        };
+        match standing {
+            Standing::Known => Ok(()),
+            Standing::Replaced => Err(self.lost_by(qid, Loss::Replaced(nsid))),
+            Standing::Unknown => Err(HostError::NotOpened { nsid }),
+        }
     }
 
     /// Whether a command waits though the controller takes commands: for the end of a

@@ -22,6 +22,7 @@ use nvme_proto::wire::{Sgl, Sqe};
 use crate::buffer::{Buffer, Data};
 use crate::error::{HostError, Loss};
 use crate::event::{Event, Events};
+use crate::namespace::Command;
 use crate::options::HostOptions;
 use crate::queue::{Link, Owner, Queue, Response, Ticket};
 
@@ -216,11 +217,30 @@ impl Controller {
     ///
     /// # Errors
     /// The queue does not exist, is full or is lost, or the namespace is another disk than
-    /// was opened.
+    /// the command is for, or was not opened.
     ///
     /// # Panics
     /// If the data lie outside their buffer or do not fit a capsule.
-    pub fn submit(&mut self, qid: u16, sqe: Sqe, data: Data<'_>) -> Result<Ticket, HostError> {
+    pub fn submit(
+        &mut self,
+        qid: u16,
+        command: impl Into<Command>,
+        data: Data<'_>,
+    ) -> Result<Ticket, HostError> {
+        let command = command.into();
+        if qid != 0 {
+            self.check_disk(qid, &command)?;
+        }
+        self.submit_unchecked(qid, command.sqe, data)
+    }
+
+    /// As [`submit`](Self::submit), for callers that know that the namespace is the right disk.
+    pub(crate) fn submit_unchecked(
+        &mut self,
+        qid: u16,
+        sqe: Sqe,
+        data: Data<'_>,
+    ) -> Result<Ticket, HostError> {
         let waits = self.commands_may_wait();
         let queue = self
             .queues
@@ -229,10 +249,6 @@ impl Controller {
         let ready = self.state == State::Live && matches!(queue.link, Link::Up(_));
         if !ready && (!waits || queue.released) {
             return Err(self.lost(qid));
-        }
-        let nsid = sqe.nsid.get();
-        if qid != 0 && self.guard.is_replaced(nsid) {
-            return Err(self.lost_by(qid, Loss::Replaced(nsid)));
         }
         let ticket = queue.prepare(sqe, data, Owner::Caller)?;
         if ready {

@@ -103,6 +103,15 @@ pub enum HostError {
         /// NSID.
         nsid: u32,
     },
+    /// A command is for a namespace that was not opened at this controller.
+    #[error(
+        "namespace {nsid} was not opened at this controller, so the disk behind it is not known: \
+         open it first"
+    )]
+    NotOpened {
+        /// NSID.
+        nsid: u32,
+    },
     /// Of several paths to a namespace none is left, and none will come back (soon
     /// enough). Whether the command was carried out is not known.
     #[error("no path to the namespace is left, of {paths}: {why}")]

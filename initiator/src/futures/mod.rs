@@ -15,12 +15,11 @@ use std::thread::JoinHandle;
 
 use cairn_rdma::wake::Wake;
 use cairn_rdma::{Device, FabricError, Provider};
-use nvme_proto::wire::Sqe;
 
 use crate::buffer::Buffer;
 use crate::error::HostError;
 use crate::host::{Host, command_name};
-use crate::namespace::Namespace;
+use crate::namespace::{Command, Namespace};
 use crate::options::HostOptions;
 use crate::queue::Response;
 
@@ -111,11 +110,16 @@ impl AsyncHost {
 
     /// Sends a command on queue `qid`; if that is full, as soon as it is not. The
     /// command is sent whether the answer is awaited or not.
-    pub fn submit(&self, qid: u16, sqe: Sqe, data: Option<Part>) -> Answer<Response> {
+    pub fn submit(
+        &self,
+        qid: u16,
+        command: impl Into<Command>,
+        data: Option<Part>,
+    ) -> Answer<Response> {
         let (promise, answer) = promise();
         self.order(Order::Submit(Submission {
             qid,
-            sqe,
+            command: command.into(),
             data,
             promise,
         }));
@@ -127,16 +131,21 @@ impl AsyncHost {
     ///
     /// # Errors
     /// The queue is lost, or the status.
-    pub async fn run(&self, sqe: Sqe, data: Option<Part>) -> Result<Response, HostError> {
+    pub async fn run(
+        &self,
+        command: impl Into<Command>,
+        data: Option<Part>,
+    ) -> Result<Response, HostError> {
+        let command = command.into();
         let turn = self.next_queue.fetch_add(1, Ordering::Relaxed);
         let qid = 1 + turn % self.io_queues.max(1);
-        let response = self.submit(qid, sqe, data).await?;
+        let response = self.submit(qid, command, data).await?;
         let status = response.cqe.status();
         if status.is_success() {
             return Ok(response);
         }
         Err(HostError::Status {
-            command: command_name(qid, &sqe),
+            command: command_name(qid, &command.sqe),
             status,
             result: response.cqe.result(),
         })

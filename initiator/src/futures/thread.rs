@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use cairn_rdma::wake::Wake;
 use cairn_rdma::{Device, sleep_until_ready_or_woken};
-use nvme_proto::wire::Sqe;
 
 use super::answer::Promise;
 use super::{Part, Ready};
 use crate::buffer::Data;
 use crate::error::HostError;
 use crate::host::Host;
+use crate::namespace::Command;
 use crate::options::HostOptions;
 use crate::queue::Response;
 
@@ -33,7 +33,7 @@ pub(super) enum Order {
 /// A command, and the task that waits for its answer.
 pub(super) struct Submission {
     pub(super) qid: u16,
-    pub(super) sqe: Sqe,
+    pub(super) command: Command,
     pub(super) data: Option<Part>,
     pub(super) promise: Promise<Response>,
 }
@@ -121,7 +121,7 @@ impl Worker {
                 None => Data::None,
                 Some(part) => Data::part_of(&part.buffer, part.offset, part.length),
             };
-            match host.submit(submission.qid, submission.sqe, data) {
+            match host.submit(submission.qid, submission.command, data) {
                 Ok(ticket) => {
                     let (qid, cid) = (usize::from(ticket.qid()), usize::from(ticket.cid()));
                     if self.waiting.len() <= qid {

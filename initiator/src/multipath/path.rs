@@ -78,6 +78,8 @@ pub(super) struct Path {
     pub(super) refused: Option<String>,
     /// Whether it ever led to the namespace.
     pub(super) proven: bool,
+    /// Whether its namespace may be another one by now.
+    pub(super) in_question: bool,
     /// Commands that it was ever given.
     pub(super) commands: u64,
     /// Whose command is which of the controller's, by QID and CID.
@@ -98,6 +100,7 @@ impl Path {
             identity: None,
             refused: None,
             proven: false,
+            in_question: false,
             commands: 0,
             owners,
         })
@@ -113,6 +116,7 @@ impl Path {
             }
             Event::Notice(Notice::NamespacesChanged) => {
                 self.due = [true, true, true, true];
+                self.in_question = true;
             }
             Event::Notice(Notice::AnaChanged) => self.request_ana_log(),
             _ => {}
@@ -175,7 +179,7 @@ impl Path {
         let (sqe, length) = self.ask(question);
         let data = Data::start_of(&self.scratch, length);
         // A queue that is full or lost is asked at the next poll, or after it is back.
-        if let Ok(ticket) = self.controller.submit(0, sqe, data) {
+        if let Ok(ticket) = self.controller.submit_unchecked(0, sqe, data) {
             self.due[next] = false;
             self.asked = Some((question, ticket));
         }

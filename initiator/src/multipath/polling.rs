@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
-use nvme_proto::host::State;
 use nvme_proto::host::multipath::{Choice, Link, Verdict, judge, judge_loss};
+use nvme_proto::host::{Notice, State};
 
 use super::path::Answer;
 use super::{Identity, Multipath, Namespace, PathEvent};
 use crate::error::HostError;
 use crate::event::Event;
+
 use crate::queue::Response;
 
 impl Multipath {
@@ -55,6 +56,8 @@ impl Multipath {
                     self.transfer_max = self.transfer_max.min(path.controller.transfer_max());
                 }
                 Event::FailFast => self.set.set_fails_fast(index),
+                // Until it is known to be the namespace, it carries out no command.
+                Event::Notice(Notice::NamespacesChanged) => self.set.doubt_ana(index),
                 _ => {}
             }
             self.report(index, PathEvent::Controller(event));
@@ -76,7 +79,7 @@ impl Multipath {
             Answer::Namespace(namespace) => match self.admit(index, namespace) {
                 Ok(()) => {
                     let path = &mut self.paths[index];
-                    path.proven = true;
+                    (path.proven, path.in_question) = (true, false);
                     // It was not what it is now. Its ANA state is the next answer.
                     if path.refused.take().is_some() {
                         self.set.set_link(index, Link::Live);
@@ -85,6 +88,8 @@ impl Multipath {
                 Err(why) => self.refuse(index, why),
             },
             // A namespace that the log does not show is not used until it does.
+            // So is one that may be another by now; its ANA state is read after its identity.
+            Answer::Ana(Some(_)) if self.paths[index].in_question => {}
             Answer::Ana(Some(state)) if self.paths[index].proven => {
                 let (anatt, now) = (self.paths[index].anatt(), self.time());
                 if self.set.ana(index) != Some(state) {
@@ -211,7 +216,10 @@ impl Multipath {
             .queue_for(slot)
             .expect("a path that was chosen has room");
         let io = self.ios.get(slot);
-        let Ok(ticket) = path.controller.submit(qid, io.sqe, io.part.by(index)) else {
+        let Ok(ticket) = path
+            .controller
+            .submit_unchecked(qid, io.sqe, io.part.by(index))
+        else {
             return false;
         };
         path.note_owner(ticket, slot);

@@ -11,7 +11,6 @@ use cairn_tests::process::TargetProcess;
 use nvme_proto::wire::Status;
 use nvme_proto::wire::feature::{AsyncEventConfig, Feature, Select, WriteProtectionState as State};
 use nvme_proto::wire::identify::IdentifyNamespace;
-use nvme_proto::wire::log::LogPage;
 
 use crate::verified::{Disk, Transfer, bytes, next_notice, status};
 
@@ -48,8 +47,7 @@ fn reported(host: &mut Host, nsid: u32) -> (u32, bool) {
 /// The host receives the event, and reads which namespace it is about.
 fn notice(host: &mut Host) {
     assert_eq!(next_notice(host), Notice::NamespacesChanged);
-    let page = host.log_page(LogPage::CHANGED_NAMESPACES, 0, 4096, false);
-    assert_eq!(page.unwrap()[..8], [1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(host.changed_namespaces().unwrap(), Some(vec![1]));
 }
 
 /// Every command that would change it is refused, and the others work.
@@ -115,8 +113,7 @@ fn a_protection_until_the_target_ends_is_lifted_by_the_administrator_alone() {
     // What does not change keeps it.
     target.reload(&(toml(true) + &namespace(3, "mem:1MiB")));
     assert_eq!(next_notice(&mut host), Notice::NamespacesChanged);
-    host.log_page(LogPage::CHANGED_NAMESPACES, 0, 4096, false)
-        .unwrap();
+    host.changed_namespaces().unwrap();
     can_be_read_alone(&mut host);
     target.reload(&(toml(false) + &namespace(3, "mem:1MiB")));
     notice(&mut host);

@@ -9,7 +9,6 @@ use cairn_rdma::Clock;
 use cairn_tests::harness::{NQN, Scratch, TestTarget, namespace, subsystem};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::feature::{AsyncEventConfig, Feature, Select, WriteProtectionState};
-use nvme_proto::wire::log::LogPage;
 
 use crate::verified::{Disk, Transfer, bytes, next_notice, status};
 
@@ -24,12 +23,9 @@ fn listener(target: &TestTarget) -> Host {
 }
 
 /// Waits for the event: the host reads the NSIDs that changed.
-fn changed(host: &mut Host) -> Vec<u8> {
+fn changed(host: &mut Host) -> Vec<u32> {
     assert_eq!(next_notice(host), Notice::NamespacesChanged);
-    let page = host.log_page(LogPage::CHANGED_NAMESPACES, 0, 4096, false);
-    let nsids = page.unwrap().chunks_exact(4).map(|nsid| nsid[0]).collect();
-    let nsids: Vec<u8> = nsids;
-    nsids.into_iter().take_while(|nsid| *nsid != 0).collect()
+    host.changed_namespaces().unwrap().unwrap()
 }
 
 /// The identity of a namespace, once the host has noticed that another one was there.

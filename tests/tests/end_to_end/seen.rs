@@ -3,7 +3,6 @@
 use cairn_initiator::{Data, Host, HostError, Notice, Response, command};
 use cairn_tests::harness::{NQN, TestTarget, host_nqn, namespace, subsystem};
 use nvme_proto::wire::feature::AsyncEventConfig;
-use nvme_proto::wire::log::LogPage;
 use nvme_proto::wire::{NSID_ALL, Status};
 
 use crate::verified::{Disk, Transfer, bytes, next_notice, status};
@@ -32,11 +31,7 @@ fn connect(target: &TestTarget, name: &str) -> Host {
 /// Waits for the event and reads the list that it points to.
 fn changed(host: &mut Host) -> Vec<u32> {
     assert_eq!(next_notice(host), Notice::NamespacesChanged);
-    let page = host.log_page(LogPage::CHANGED_NAMESPACES, 0, 4096, false);
-    let page = page.unwrap();
-    let nsids = page.chunks_exact(4).map(|nsid| nsid.try_into().unwrap());
-    let nsids = nsids.map(u32::from_le_bytes);
-    nsids.take_while(|&nsid| nsid != 0).collect()
+    host.changed_namespaces().unwrap().unwrap()
 }
 
 fn read(host: &mut Host, nsid: u32) -> Result<Response, HostError> {

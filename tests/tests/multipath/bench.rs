@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use cairn_bench::MultipathLanes;
-use cairn_bench::{Audience, Direction, Glimpse, Job};
+use cairn_bench::{Audience, Direction, Format, Glimpse, Job, MultipathLanes, NvmeLanes};
+use cairn_initiator::Host;
 use cairn_initiator::multipath::MultipathOptions;
 use cairn_roce::Soft;
 use cairn_tests::harness::Scratch;
@@ -79,4 +79,83 @@ fn a_target_is_killed_during_a_verified_bench_and_no_error_is_seen() {
         done >= back,
         "{done} commands, {back} of them before it was back"
     );
+}
+
+/// Kills the target under load; when it is back, another disk has the name of the first.
+struct Swapper {
+    target: Process,
+    disk: Scratch,
+    other: Option<Scratch>,
+}
+
+impl Audience for Swapper {
+    fn glimpse(&mut self, glimpse: &Glimpse) {
+        let done: u64 = glimpse.counts.iter().map(|count| count.ios).sum();
+        if done == 0 {
+            return;
+        }
+        if let Some(other) = self.other.take() {
+            self.target.kill();
+            std::fs::rename(other.path(), self.disk.path()).unwrap();
+            self.target.resume();
+        }
+    }
+}
+
+#[test]
+fn a_bench_ends_when_the_disk_is_another_and_writes_nothing_there() {
+    let disk = Scratch::new("bench-before", DISK_BYTES);
+    let other = Scratch::new("bench-after", DISK_BYTES);
+    let target = Process::start(1, &shared(&disk));
+    let options = target.options();
+    let mut host = Host::connect(&Soft::default(), options.clone()).unwrap();
+    let namespace = host.open_namespace(1).unwrap();
+    let lanes = NvmeLanes {
+        device: Arc::clone(host.device()),
+        options,
+        format: Format::of(&namespace, &host),
+        namespace,
+        reset_interval: None,
+        on_event: |_| {},
+    };
+    host.shutdown().unwrap();
+    let mut job = Job::new("replaced");
+    for (key, value) in [
+        ("rw", "randwrite"),
+        ("bs", "4k"),
+        ("iodepth", "8"),
+        ("runtime", "30"),
+        ("time_based", "1"),
+    ] {
+        job.set(key, Some(value)).unwrap();
+    }
+    let mut swapper = Swapper {
+        target,
+        disk,
+        other: Some(other),
+    };
+    let result = cairn_bench::run(&[job], &lanes, &AtomicBool::new(false), &mut swapper).unwrap();
+    assert!(!result.is_success());
+    let error = result.jobs[0]
+        .error
+        .as_ref()
+        .expect("the job ends")
+        .to_string();
+    assert!(
+        error.contains("not the disk any more that was opened"),
+        "{error}"
+    );
+    let written = std::fs::read(swapper.disk.path()).unwrap();
+    assert!(
+        written.iter().all(|&byte| byte == 0),
+        "the other disk was written"
+    );
+    // Who opened the first disk does not get to the other one either.
+    let again = cairn_bench::run(
+        &[Job::new("again")],
+        &lanes,
+        &AtomicBool::new(false),
+        &mut swapper,
+    );
+    assert!(again.unwrap_err().contains("not the disk any more"));
 }

@@ -2,7 +2,9 @@
 //! user-space RoCE, of which now and then one is killed.
 
 mod bench;
+mod plain;
 mod process;
+mod replaced;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

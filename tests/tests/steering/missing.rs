@@ -9,7 +9,6 @@ use cairn_initiator::{Data, Event, Host, Notice, command};
 use cairn_roce::Soft;
 use cairn_tests::exposition::{Exposition, get};
 use nvme_proto::wire::feature::AsyncEventConfig;
-use nvme_proto::wire::log::LogPage;
 use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered, until};
@@ -47,10 +46,8 @@ fn wait_for_change(host: &mut Host, nsid: u32) {
     let event = host.wait_until("the event", |host| host.take_event());
     let event = event.unwrap();
     assert!(matches!(event, Event::Notice(Notice::NamespacesChanged)));
-    let list = host
-        .log_page(LogPage::CHANGED_NAMESPACES, 0, 4096, false)
-        .unwrap();
-    assert_eq!(list[..4], nsid.to_le_bytes());
+    let changed = host.changed_namespaces().unwrap();
+    assert_eq!(changed, Some(vec![nsid]));
 }
 
 #[test]

@@ -1,0 +1,93 @@
+//! Signals that end fio, as seen by the jobs.
+//!
+//! fio asks a job's engine for events until every I/O has ended, and tells it nothing of a signal.
+//! So this module puts a handler before fio's own, which notes the signal and calls that one.
+//!
+//! Why `unsafe` here: signal handlers. Ours stores a flag and calls fio's, both of which are
+//! allowed in a handler.
+
+use std::mem::MaybeUninit;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use libc::{c_int, c_void, sigaction, siginfo_t};
+
+/// Signals by which fio is ended.
+const SIGNALS: [c_int; 2] = [libc::SIGINT, libc::SIGTERM];
+
+static IS_DUE: AtomicBool = AtomicBool::new(false);
+/// fio's own handlers, by the place in [`SIGNALS`].
+static BEFORE: OnceLock<[Option<Handler>; SIGNALS.len()]> = OnceLock::new();
+
+type WithInfo = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
+
+/// A handler, in one of the two forms that the kernel knows.
+#[derive(Clone, Copy)]
+enum Handler {
+    Plain(extern "C" fn(c_int)),
+    WithInfo(WithInfo),
+}
+
+/// Begins to watch, once. A signal without a handler of fio's is left alone: it ends the process.
+pub(crate) fn watch() {
+    let before = BEFORE.get_or_init(|| SIGNALS.map(before));
+    for (signal, before) in SIGNALS.iter().zip(before) {
+        if before.is_some() {
+            install(*signal);
+        }
+    }
+}
+
+/// Whether a signal has ended fio.
+pub(crate) fn is_due() -> bool {
+    IS_DUE.load(Relaxed)
+}
+
+fn current(signal: c_int) -> sigaction {
+    let mut current = MaybeUninit::<sigaction>::zeroed();
+    // SAFETY: a place for the answer; all zeroes are a valid `sigaction`.
+    unsafe {
+        sigaction(signal, std::ptr::null(), current.as_mut_ptr());
+        current.assume_init()
+    }
+}
+
+fn before(signal: c_int) -> Option<Handler> {
+    let current = current(signal);
+    let handler = current.sa_sigaction;
+    if handler == libc::SIG_DFL || handler == libc::SIG_IGN {
+        return None;
+    }
+    // SAFETY: the kernel has it as a handler of this form.
+    Some(unsafe {
+        if current.sa_flags & libc::SA_SIGINFO != 0 {
+            Handler::WithInfo(std::mem::transmute::<usize, WithInfo>(handler))
+        } else {
+            Handler::Plain(std::mem::transmute::<usize, extern "C" fn(c_int)>(handler))
+        }
+    })
+}
+
+/// Puts ours first, if it is not there yet.
+fn install(signal: c_int) {
+    let mut action = current(signal);
+    let ours: WithInfo = handle;
+    if action.sa_sigaction == ours as usize {
+        return;
+    }
+    action.sa_sigaction = ours as usize;
+    action.sa_flags |= libc::SA_SIGINFO;
+    // SAFETY: a handler of the form that the flags say.
+    unsafe { sigaction(signal, &raw const action, std::ptr::null_mut()) };
+}
+
+extern "C" fn handle(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    IS_DUE.store(true, Relaxed);
+    let known = SIGNALS.iter().position(|known| *known == signal);
+    let before = BEFORE.get().zip(known).and_then(|(all, at)| all[at]);
+    match before {
+        Some(Handler::Plain(handler)) => handler(signal),
+        Some(Handler::WithInfo(handler)) => handler(signal, info, context),
+        None => {}
+    }
+}

@@ -1,0 +1,106 @@
+//! Hosts of a target that withholds nothing, whose disk is replaced again and again under load.
+
+use std::time::{Duration, Instant};
+
+use cairn_initiator::multipath::{Multipath, MultipathOptions};
+use cairn_initiator::{Data, Host, HostError, command};
+
+use crate::plain::{BLOCK, Plain};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Writes blocks until one is refused. The target may answer some before it reports the change.
+fn write_until_refused(host: &mut Host, namespace: &cairn_initiator::Namespace) -> HostError {
+    let buffer = host.buffer(BLOCK).unwrap();
+    buffer.write(0, &[0xaa; BLOCK]);
+    let end = Instant::now() + LIMIT;
+    loop {
+        assert!(Instant::now() < end, "the other disk is written for ever");
+        let data = Data::start_of(&buffer, BLOCK as u32);
+        if let Err(error) = host.run(1, namespace.write(0, 1), data) {
+            return error;
+        }
+    }
+}
+
+#[test]
+fn every_replacement_is_noticed_and_not_only_the_first() {
+    let target = Plain::start();
+    let mut host = Host::connect(&*target.provider(), target.options()).unwrap();
+    for disk in 0..4 {
+        let namespace = host.open_namespace(1).unwrap();
+        host.run(1, namespace.flush(), Data::None).unwrap();
+        target.replace();
+        let error = write_until_refused(&mut host, &namespace);
+        assert!(
+            matches!(error, HostError::Replaced { nsid: 1, .. }),
+            "disk {disk}: {error}"
+        );
+        // Who knows the disk that is there now reaches it; who means the former one does not.
+        let other = host.open_namespace(1).unwrap();
+        host.run(1, other.flush(), Data::None).unwrap();
+        let former = host.run(1, namespace.flush(), Data::None).unwrap_err();
+        assert!(
+            matches!(former, HostError::Replaced { .. }),
+            "disk {disk}: {former}"
+        );
+    }
+    assert_eq!(host.changed_namespaces().unwrap(), Some(vec![1]));
+    host.shutdown().unwrap();
+}
+
+/// No write that begins after the event was seen reaches another disk.
+#[test]
+fn no_write_follows_a_report_to_another_disk() {
+    let target = Plain::start();
+    let mut host = Host::connect(&*target.provider(), target.options()).unwrap();
+    for round in 0..4 {
+        let namespace = host.open_namespace(1).unwrap();
+        target.replace();
+        host.wait_until("the event", |host| host.take_event())
+            .unwrap();
+        write_until_refused(&mut host, &namespace);
+        let written = target.contents(round + 1);
+        assert!(written.iter().all(|byte| *byte == 0), "round {round}");
+    }
+    host.shutdown().unwrap();
+}
+
+#[test]
+fn several_paths_notice_every_replacement() {
+    let target = Plain::start();
+    let paths = [target.options()];
+    let mut disk =
+        Multipath::connect(&*target.provider(), paths, MultipathOptions::new(1)).unwrap();
+    let mut buffer = disk.buffer(BLOCK).unwrap();
+    buffer.write(0, &[0xaa; BLOCK]);
+    target.replace();
+    let end = Instant::now() + LIMIT;
+    while !disk.paths().all(|path| path.refused.is_some()) {
+        assert!(Instant::now() < end, "the other disk is written for ever");
+        let data = Some((&mut buffer, 0, BLOCK as u32));
+        // One that waits for the path's identity does so in vain.
+        let _ = disk.run(command::write(1, 0, 1), data);
+    }
+    let error = disk.run(command::flush(1), None).unwrap_err();
+    assert!(error.to_string().contains("identifiers differ"), "{error}");
+}
+
+#[test]
+fn a_namespace_that_was_not_opened_is_not_reached() {
+    let target = Plain::start();
+    let mut other = Host::connect(&*target.provider(), target.options()).unwrap();
+    let namespace = other.open_namespace(1).unwrap();
+    other.shutdown().unwrap();
+    let mut host = Host::connect(&*target.provider(), target.options()).unwrap();
+    let refused = host.run(1, namespace.flush(), Data::None).unwrap_err();
+    assert!(
+        matches!(refused, HostError::NotOpened { nsid: 1 }),
+        "{refused}"
+    );
+    assert!(refused.to_string().contains("open it first"));
+    target.replace();
+    let error = host.open_same(&namespace).unwrap_err();
+    assert!(matches!(error, HostError::Replaced { .. }), "{error}");
+    host.shutdown().unwrap();
+}
