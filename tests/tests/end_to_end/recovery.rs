@@ -1,6 +1,6 @@
 //! Controllers that are reset, hang, die and come back, under verified I/O: each
 //! command has one answer, and no data are lost. Target and host are moved along by
-//! hand, the host on a clock that only the test moves.
+//! hand, on a clock that only the test moves.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,6 +23,8 @@ use crate::verified::bytes;
 pub(super) const BLOCK: usize = 4096;
 /// Commands at a time, each on a block of its own.
 const LANES: usize = 24;
+/// Time that a turn takes.
+const TURN: Duration = Duration::from_micros(10);
 /// Turns in which something must have happened.
 const TURNS_MAX: usize = 200_000;
 
@@ -32,7 +34,11 @@ pub(super) struct Bed {
     pub(super) config: String,
     pub(super) target: Option<SteppedTarget>,
     pub(super) host: Controller,
+    /// Time of target and host.
     pub(super) now: Instant,
+    clock: Clock,
+    /// When the target has something to do if nothing happens before.
+    target_next: Option<Instant>,
     events: Vec<Event>,
     _disk: Scratch,
 }
@@ -45,7 +51,8 @@ impl Bed {
             subsystem(NQN, &[&disk.export(BLOCK as u32)])
         );
         let network = Arc::new(Loopback::default());
-        let target = start(&config, &network);
+        let clock = Clock::simulated();
+        let target = start(&config, &network, &clock);
         let remote = target.addresses()[0];
         let mut options = HostOptions {
             local: Some(IpAddr::from([192, 0, 2, 2])),
@@ -55,13 +62,15 @@ impl Bed {
         };
         change(&mut options);
         let device = network.device_for(remote, options.local).unwrap();
-        let now = Instant::now();
+        let now = clock.now();
         let mut bed = Self {
             host: Controller::begin(&device, options, now).unwrap(),
             network,
             config,
             target: Some(target),
             now,
+            clock,
+            target_next: None,
             events: Vec::new(),
             _disk: disk,
         };
@@ -72,10 +81,10 @@ impl Bed {
 
     /// All do what there is to do.
     pub(super) fn turn(&mut self) {
+        self.now += TURN;
+        self.clock.advance_to(self.now);
         loop {
-            if let Some(target) = &mut self.target {
-                target.step();
-            }
+            self.target_next = self.target.as_mut().and_then(SteppedTarget::step);
             if !self.host.poll(self.now) {
                 break;
             }
@@ -98,15 +107,20 @@ impl Bed {
         );
     }
 
-    /// Time goes by for the host, which is polled at its deadlines.
+    /// Time goes by for target and host, each of which is polled at its deadlines.
     pub(super) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
-        while let Some(next) = self.host.next_deadline().filter(|&next| next < end) {
+        while let Some(next) = self.next_deadline().filter(|&next| next < end) {
             self.now = next.max(self.now + Duration::from_millis(1));
             self.turn();
         }
         self.now = self.now.max(end);
         self.turn();
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let host = self.host.next_deadline();
+        [host, self.target_next].into_iter().flatten().min()
     }
 
     /// Time goes by until the host has noticed that its target hangs.
@@ -120,19 +134,22 @@ impl Bed {
         panic!("the host noticed nothing: {:?}", self.events);
     }
 
+    /// Ends the target as SIGKILL does.
     pub(super) fn kill(&mut self) {
-        self.target = None;
+        if let Some(target) = self.target.take() {
+            target.kill();
+        }
     }
 
     pub(super) fn restart(&mut self) {
-        self.target = Some(start(&self.config, &self.network));
+        self.target = Some(start(&self.config, &self.network, &self.clock));
     }
 }
 
-fn start(config: &str, network: &Arc<Loopback>) -> SteppedTarget {
+fn start(config: &str, network: &Arc<Loopback>, clock: &Clock) -> SteppedTarget {
     let config = Config::parse("test", config, &Flags::default()).unwrap();
     let providers: Vec<Arc<dyn Provider>> = vec![Arc::clone(network) as _];
-    SteppedTarget::start(config, providers, Clock::default()).unwrap()
+    SteppedTarget::start(config, providers, clock.clone()).unwrap()
 }
 
 /// Random writes and reads, each lane with one command at a time.

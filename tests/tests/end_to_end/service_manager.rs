@@ -1,6 +1,6 @@
 //! What a service manager is notified of (sd_notify(3)), over the life of a target.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -17,7 +17,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The lines of the next notification.
 fn next(manager: &UnixDatagram) -> Vec<String> {
     let mut datagram = [0; 256];
-    let length = manager.recv(&mut datagram).expect("a notification");
+    // A stop of this process interrupts a wait with a time-out (signal(7)).
+    let length = loop {
+        match manager.recv(&mut datagram) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            received => break received.expect("a notification"),
+        }
+    };
     let text = str::from_utf8(&datagram[..length]).unwrap();
     text.lines().map(str::to_owned).collect()
 }
