@@ -7,6 +7,7 @@ mod disk;
 mod freezer;
 mod full;
 mod hung;
+mod killed;
 mod opens;
 mod pauses;
 mod removed;

@@ -4,7 +4,7 @@ mod data;
 mod size;
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -211,7 +211,7 @@ impl BlockFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let synced = match SimulatedDisk::find(self.fd()) {
+        let synced = match SimulatedDisk::find(self.file.as_raw_fd()) {
             Some(disk) => disk.flush(),
             None => self.file.sync_data(),
         };
@@ -263,9 +263,9 @@ impl BlockFile {
         }
     }
 
-    /// For the ring's fixed files.
-    pub(crate) fn fd(&self) -> RawFd {
-        self.file.as_raw_fd()
+    /// Adds the file to a ring, which keeps it open while the kernel has operations of it.
+    pub(super) fn add_to(&self, ring: &mut Ring) -> io::Result<FileSlot> {
+        ring.add_file(self.file.keep(), self.handover())
     }
 
     /// For the ring, too: what of it may block there.

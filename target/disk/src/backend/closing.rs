@@ -27,7 +27,8 @@ pub(super) const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Where a disk is on this machine: (device, inode).
 pub(super) type Place = (u64, u64);
 
-/// An open disk, and the lock on it. When the last clone is dropped, it is closed elsewhere.
+/// An open disk, and its guard. When the last clone is dropped, it is closed elsewhere; rings have
+/// a clone until they have ended all operations of it.
 #[derive(Debug, Clone)]
 pub(super) struct OpenFile(Arc<Opened>);
 
@@ -42,11 +43,21 @@ struct Opened {
 #[derive(Debug)]
 struct Files {
     file: File,
-    /// Holds the lock, or is the block device of a drive, open for us alone. Not the file itself: rings may keep that open a little longer.
-    lock: Option<Lock>,
+    guard: Guard,
     place: Place,
-    /// Whether it is a block device that nothing else can open so.
-    is_claimed: bool,
+}
+
+/// Means that keep other processes from a disk.
+#[derive(Debug)]
+pub(super) enum Guard {
+    /// None: the disk is a device that others use as well, or its file system has no locks.
+    None,
+    /// The disk is a file, and the file that it writes through has a lock.
+    Lock(Lock),
+    /// The disk is a block device, opened with O_EXCL.
+    Claim,
+    /// The disk is a drive, and its block device is opened with O_EXCL.
+    Device(Arc<File>),
 }
 
 /// What is to be closed, and what is being closed.
@@ -69,29 +80,9 @@ static STATE: Mutex<State> = Mutex::new(State {
 static CLOSED: Condvar = Condvar::new();
 
 impl OpenFile {
-    /// `lock`: the file that holds the lock, if one does.
-    pub(super) fn new(file: File, lock: Option<Lock>, place: Place) -> Self {
-        Self::of(Files {
-            file,
-            lock,
-            place,
-            is_claimed: false,
-        })
-    }
-
-    /// A block device that nothing else can open for itself alone.
-    pub(super) fn claimed(file: File, place: Place) -> Self {
-        Self::of(Files {
-            file,
-            lock: None,
-            place,
-            is_claimed: true,
-        })
-    }
-
-    fn of(files: Files) -> Self {
+    pub(super) fn new(file: File, guard: Guard, place: Place) -> Self {
         Self(Arc::new(Opened {
-            files: Some(files),
+            files: Some(Files { file, guard, place }),
             leaves: AtomicBool::new(false),
         }))
     }
@@ -112,13 +103,8 @@ impl OpenFile {
         self.files().place
     }
 
-    /// What keeps others from it.
-    pub(super) fn lock(&self) -> Option<&Lock> {
-        self.files().lock.as_ref()
-    }
-
-    pub(super) fn is_claimed(&self) -> bool {
-        self.files().is_claimed
+    pub(super) fn guard(&self) -> &Guard {
+        &self.files().guard
     }
 
     /// It without a hold on it.
@@ -206,7 +192,7 @@ impl Files {
         tests::panic_at(self.place);
         drop(self.file);
         // After that: who gets it finds the file closed.
-        drop(self.lock);
+        drop(self.guard);
     }
 }
 
@@ -299,18 +285,21 @@ mod tests {
         let closed = || cairn_rdma::panics::Panics::new(true).of_part(Part::Close);
         let before = closed();
         for round in 1..=3 {
-            let lock = File::create(&path).unwrap();
-            let file = lock.try_clone().unwrap();
-            let lock = Lock::take(lock, Claim::default()).unwrap();
+            let file = File::create(&path).unwrap();
+            let lock = Lock::take(&file, Claim::default()).unwrap();
             *PANICS_AT.lock().unwrap() = Some(place);
-            drop(OpenFile::new(file, Some(lock), place));
+            drop(OpenFile::new(file, Guard::Lock(lock), place));
             assert!(wait_for(place), "the close of round {round} has not ended");
             assert_eq!(closed(), before + round);
         }
-        drop(OpenFile::new(File::create(&path).unwrap(), None, place));
+        drop(OpenFile::new(
+            File::create(&path).unwrap(),
+            Guard::None,
+            place,
+        ));
         assert!(wait_for(place));
-        let lock = File::create(&path).unwrap();
-        assert!(Lock::take(lock, Claim::default()).is_ok());
+        let file = File::create(&path).unwrap();
+        assert!(Lock::take(&file, Claim::default()).is_ok());
         assert_eq!(closed(), before + 3);
     }
 }

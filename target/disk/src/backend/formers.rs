@@ -3,12 +3,12 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io;
 use std::path::Path;
-
-use rustix::io::Errno;
+use std::sync::Arc;
 
 use super::block_file::BlockFile;
-use super::closing::{FormerFile, OpenFile, Place};
+use super::closing::{FormerFile, Guard, OpenFile, Place};
 use super::drive::{self, Drive};
 use super::lock::Lock;
 use super::{Backend, Claim, Kind, OpenError};
@@ -34,15 +34,36 @@ impl Formers {
         files.filter_map(FormerFile::get)
     }
 
-    /// The lock that one of them has there, for one more disk. `None`: none has one.
-    pub(super) fn lock(&self, place: Place, claim: Claim) -> Option<Result<Lock, Errno>> {
-        let shared = |file: OpenFile| file.lock().map(|lock| lock.share(claim));
+    /// Has a disk that opened `file` share the lock of a former disk there; `None` if no former disk has
+    /// a lock.
+    pub(super) fn lock(
+        &self,
+        place: Place,
+        file: &File,
+        claim: Claim,
+    ) -> Option<io::Result<(Lock, File)>> {
+        let shared = |former: OpenFile| match former.guard() {
+            Guard::Lock(lock) => Some(file.try_clone().and_then(|file| lock.share(file, claim))),
+            _ => None,
+        };
         self.at(place).find_map(shared)
     }
 
     /// A block device that one of them has open for this process alone.
     pub(super) fn claimed(&self, place: Place) -> Option<File> {
-        let of = |file: OpenFile| file.is_claimed().then(|| file.try_clone().ok()).flatten();
+        let of = |former: OpenFile| match former.guard() {
+            Guard::Claim => former.try_clone().ok(),
+            _ => None,
+        };
+        self.at(place).find_map(of)
+    }
+
+    /// Block device of a former drive, opened with O_EXCL.
+    pub(super) fn device(&self, place: Place) -> Option<Arc<File>> {
+        let of = |former: OpenFile| match former.guard() {
+            Guard::Device(device) => Some(Arc::clone(device)),
+            _ => None,
+        };
         self.at(place).find_map(of)
     }
 }

@@ -366,7 +366,7 @@ impl Backend {
     /// The ring has no place left.
     pub fn add_to(&self, ring: &mut Ring) -> io::Result<Option<FileSlot>> {
         match &self.0 {
-            Kind::File(disk) => ring.add_file(disk.fd(), disk.handover()).map(Some),
+            Kind::File(disk) => disk.add_to(ring).map(Some),
             Kind::Drive(disk) => disk.add_to(ring).map(Some),
             Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => Ok(None),
         }

@@ -6,12 +6,12 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 
-use super::closing::{self, OpenFile, Place};
+use super::closing::{self, Guard, OpenFile, Place};
 use super::formers::Formers;
-use super::lock::Lock;
+use super::lock::{Lock, is_direct};
 use super::{Claim, OpenError, queue_limits};
 
 /// Block sizes that namespaces have here.
@@ -81,33 +81,28 @@ fn open_at(
     // would refuse another target, too.
     let is_claimed = is_device && !claim.read_only && !claim.shared;
     let opened = open_direct(path, claim, is_claimed);
-    let (file, direct) = opened.or_else(|error| {
+    let file = opened.or_else(|error| {
         let is_busy = is_claimed && error.raw_os_error() == Some(libc::EBUSY);
         let former = is_busy.then(|| formers.claimed(place)).flatten();
-        let former = former.ok_or_else(|| refuse_open(path, &error))?;
-        let flags = rustix::fs::fcntl_getfl(&former);
-        let direct = flags.is_ok_and(|flags| flags.contains(OFlags::DIRECT));
-        Ok::<_, Refusal>((former, direct))
+        former.ok_or_else(|| refuse_open(path, &error))
     })?;
     check_expected(path, &file, claim)?;
     if is_device && queue_limits::has_sequential_zones(&file) {
         return Err(zoned(path).into());
     }
-    if !direct && claim.shared {
+    if claim.shared && !is_direct(&file) {
         check_coherent(path, &file)?;
     }
-    let file = if is_claimed {
-        OpenFile::claimed(file, place)
-    } else {
+    let (file, guard) = match (is_claimed, is_device) {
+        (true, _) => (file, Guard::Claim),
         // Devices are guarded by O_EXCL.
-        let locks = !is_device;
-        let lock = locks.then(|| lock(path, place, claim, formers));
-        OpenFile::new(file, lock.transpose()?.flatten(), place)
+        (false, true) => (file, Guard::None),
+        (false, false) => lock(path, file, place, claim, formers)?,
     };
     Ok(Opened {
-        file,
+        direct: is_direct(&file),
+        file: OpenFile::new(file, guard, place),
         is_device,
-        direct,
     })
 }
 
@@ -211,8 +206,8 @@ fn check_kind(path: &Path) -> Result<(bool, Place), OpenError> {
     Ok((kind.is_block_device(), place))
 }
 
-/// Opens with O_DIRECT, or without where the file system refuses it; says which.
-fn open_direct(path: &Path, claim: Claim, is_claimed: bool) -> io::Result<(File, bool)> {
+/// Opens with O_DIRECT, or without where the file system refuses it.
+fn open_direct(path: &Path, claim: Claim, is_claimed: bool) -> io::Result<File> {
     let exclusive = if is_claimed { libc::O_EXCL } else { 0 };
     let open = |flags: i32| {
         File::options()
@@ -222,7 +217,6 @@ fn open_direct(path: &Path, claim: Claim, is_claimed: bool) -> io::Result<(File,
             .open(path)
     };
     match open(libc::O_DIRECT) {
-        Ok(file) => Ok((file, true)),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             let file = open(0)?;
             // Cause: the disk, once for each kind of operation.
@@ -230,9 +224,9 @@ fn open_direct(path: &Path, claim: Claim, is_claimed: bool) -> io::Result<(File,
                 path = %path.display(),
                 "the file system refuses O_DIRECT: data goes through the page cache"
             );
-            Ok((file, false))
+            Ok(file)
         }
-        Err(error) => Err(error),
+        opened => opened,
     }
 }
 
@@ -276,31 +270,38 @@ pub(super) fn explain_open(path: &Path, error: &io::Error) -> OpenError {
     })
 }
 
-/// Two writers of one file would destroy it, unless both say that they share it:
-/// the first has it until the lock's file is dropped, or hands it on to the next.
+/// Locks a file, and returns the one to work through: two writers of one file would destroy it,
+/// unless both say that they share it. The first has the lock until it is closed, or shares it
+/// with the next.
 fn lock(
     path: &Path,
+    file: File,
     place: Place,
     claim: Claim,
     formers: &Formers,
-) -> Result<Option<Lock>, Refusal> {
-    let Ok(file) = File::open(path) else {
-        return Ok(None);
-    };
-    let locked = match Lock::take(file, claim) {
-        Err(Errno::WOULDBLOCK) => formers.lock(place, claim).unwrap_or(Err(Errno::WOULDBLOCK)),
-        locked => locked,
-    };
-    match locked {
-        Ok(lock) => Ok(Some(lock)),
-        Err(Errno::WOULDBLOCK) => Err(Refusal::InUse(OpenError::new(format!(
-            "{} is already exported, by another namespace or process: one disk, one writer \
-             (or shared = true on both, for two paths to one namespace)",
-            path.display()
-        )))),
+) -> Result<(File, Guard), Refusal> {
+    let (lock, file) = match Lock::take(&file, claim) {
+        Ok(lock) => (lock, file),
         // Some network file systems have no locks; that is no reason to refuse.
-        Err(_) => Ok(None),
-    }
+        Err(error) if error != Errno::WOULDBLOCK => return Ok((file, Guard::None)),
+        Err(_) => match formers.lock(place, &file, claim) {
+            Some(Ok(shared)) => shared,
+            Some(Err(error)) if error.kind() != io::ErrorKind::WouldBlock => {
+                return Err(refuse_open(path, &error));
+            }
+            Some(Err(_)) | None => return Err(Refusal::InUse(locked(path))),
+        },
+    };
+    Ok((file, Guard::Lock(lock)))
+}
+
+fn locked(path: &Path) -> OpenError {
+    OpenError::new(format!(
+        "{} is already exported, by another namespace or process: one disk, one writer (or \
+         shared = true on both, for two paths to one namespace); a process that was killed keeps \
+         it until its disk has ended what it had: the kernel's log shows a disk that hangs",
+        path.display()
+    ))
 }
 
 /// What direct I/O on a file demands.

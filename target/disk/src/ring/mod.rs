@@ -169,9 +169,14 @@ pub struct Ring {
     pinned: [bool; BUFFERS_MAX],
     /// Those that it had not pinned, that are gone, and that operations may still use.
     retired: Vec<Arc<Mapping>>,
-    files_taken: Vec<bool>,
+    /// Fixed files by index. A file is dropped when it is removed, and then nothing of it is in
+    /// flight: the lock on a file may end no earlier.
+    files: Vec<Option<Open>>,
+    files_max: usize,
     /// The files before this one are taken.
     files_from: usize,
+    /// Files that were removed while something was in flight.
+    files_removed: Vec<Open>,
     /// Operations on buffers and files that the kernel has; polls do not count.
     in_flight: u32,
     /// Changes that the next system call takes along.
@@ -216,8 +221,10 @@ impl Ring {
             buffers: Default::default(),
             pinned: [false; BUFFERS_MAX],
             retired: Vec::new(),
-            files_taken: vec![false; files],
+            files: Vec::new(),
+            files_max: files,
             files_from: 0,
+            files_removed: Vec::new(),
             in_flight: 0,
             outgoing: Outgoing::new(BATCH),
             settled: VecDeque::new(),
@@ -246,15 +253,16 @@ impl Ring {
         self.outgoing.set_lease(until_ns);
     }
 
-    /// Makes `fd` a fixed file. What of it may block goes to threads of the kernel.
-    pub(crate) fn add_file(&mut self, fd: RawFd, handover: Handover) -> io::Result<FileSlot> {
+    /// Makes `open` a fixed file. What of it may block goes to threads of the kernel.
+    pub(crate) fn add_file(&mut self, open: Open, handover: Handover) -> io::Result<FileSlot> {
+        let fd = open.as_raw_fd();
         if let Some(disk) = SimulatedDisk::find(fd) {
             return Ok(self.add_simulated(disk));
         }
-        let free = self.files_taken[self.files_from..].iter();
-        let count = self.files_taken.len();
-        let slot = self.files_from + free.take_while(|taken| **taken).count();
-        if slot == count {
+        let rest = self.files[self.files_from..].iter();
+        let slot = self.files_from + rest.take_while(|file| file.is_some()).count();
+        if slot == self.files_max {
+            let count = self.files_max;
             return Err(io::Error::other(format!(
                 "all {count} fixed files are taken"
             )));
@@ -262,7 +270,10 @@ impl Ring {
         self.uring
             .submitter()
             .register_files_update(slot as u32, &[fd])?;
-        self.files_taken[slot] = true;
+        if slot == self.files.len() {
+            self.files.push(None);
+        }
+        self.files[slot] = Some(open);
         self.files_from = slot + 1;
         Ok(FileSlot {
             index: slot as u32,
@@ -276,16 +287,17 @@ impl Ring {
         let settled = &mut self.settled;
         self.apart.close(|tag| settled.push_back(cancelled(tag)));
         self.remove_all_drives()?;
-        let taken = self.files_taken.iter().rposition(|taken| *taken);
-        let Some(last) = taken else { return Ok(()) };
-        let none = vec![-1; last + 1];
+        if self.files.is_empty() {
+            return Ok(());
+        }
+        let none = vec![-1; self.files.len()];
         self.uring.submitter().register_files_update(0, &none)?;
-        self.files_taken.fill(false);
+        self.files_removed.extend(self.files.drain(..).flatten());
         self.files_from = 0;
         Ok(())
     }
 
-    /// Takes a fixed file back. Operations in flight on it finish undisturbed.
+    /// Takes back a fixed file of which nothing is in flight.
     pub fn remove_file(&mut self, slot: FileSlot) -> io::Result<()> {
         if let (Some(place), Some(attachment)) = (slot.simulated(), &mut self.simulated) {
             attachment.remove(place);
@@ -297,7 +309,7 @@ impl Ring {
         self.uring
             .submitter()
             .register_files_update(slot.index, &[-1])?;
-        self.files_taken[slot.index as usize] = false;
+        self.files[slot.index as usize] = None;
         self.files_from = self.files_from.min(slot.index as usize);
         Ok(())
     }
@@ -561,6 +573,14 @@ fn async_flag(handed_over: bool) -> squeue::Flags {
 
 impl Drop for Ring {
     fn drop(&mut self) {
+        if self.in_flight() > 0 {
+            // The kernel, too, has what is in flight until it has ended, and so has the lock on its
+            // file: that is not given up here, nor is the file closed before the process ends.
+            let files = self.files.drain(..).flatten();
+            return files
+                .chain(self.files_removed.drain(..))
+                .for_each(std::mem::forget);
+        }
         // The kernel takes a closed ring apart some time later. The files are to
         // be closed now: a block device that is still open cannot be claimed again.
         // And the memory is to count as locked no longer.

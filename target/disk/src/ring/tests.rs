@@ -1,5 +1,4 @@
 use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use super::*;
@@ -31,7 +30,7 @@ impl Rig {
         let file = tempfile::tempfile().unwrap();
         file.set_len(u64::from(8 * BLOCK)).unwrap();
         let slot = ring
-            .add_file(file.as_raw_fd(), Handover::default())
+            .add_file(Arc::new(file.try_clone().unwrap()), Handover::default())
             .unwrap();
         Self {
             ring,
@@ -406,4 +405,22 @@ fn what_ends_after_it_was_settled_waits_for_the_next_time() {
     rig.ring.wait(None).unwrap();
     assert_eq!(rig.ring.pop(), None, "the read has ended by now");
     assert_eq!(rig.ended(), [(0, Ok(BLOCK))]);
+}
+
+/// The lock on a file is given up when it is closed, so an operation of it must have ended by then.
+#[test]
+fn a_ring_that_ends_with_an_operation_in_flight_does_not_close_its_file() {
+    let close = |waits: bool| {
+        let mut rig = Rig::new();
+        let (reader, _writer) = io::pipe().unwrap();
+        let pipe: Open = Arc::new(reader);
+        let slot = rig.ring.add_file(Arc::clone(&pipe), Handover::default());
+        if waits {
+            rig.ring.read(1, slot.unwrap(), 0, rig.sevens);
+        }
+        rig.ring.submit().unwrap();
+        drop(rig);
+        Arc::strong_count(&pipe)
+    };
+    assert_eq!((close(false), close(true)), (1, 2));
 }

@@ -31,7 +31,7 @@ impl Rig {
         let buffer_slot = ring.add_buffer(&buffer).unwrap();
         let opened = File::open(file.path()).unwrap();
         let slot = ring
-            .add_file(opened.as_raw_fd(), Handover::default())
+            .add_file(Arc::new(opened.try_clone().unwrap()), Handover::default())
             .unwrap();
         ring.settle().unwrap();
         Self {
@@ -174,7 +174,7 @@ fn two_rings_share_a_disk_and_a_crash_ends_what_was_under_way() {
     let opened = File::open(rig._file.path()).unwrap();
     let mut other = Ring::new(8).unwrap();
     let slot = other
-        .add_file(opened.as_raw_fd(), Handover::default())
+        .add_file(Arc::new(opened.try_clone().unwrap()), Handover::default())
         .unwrap();
     other.settle().unwrap();
     other.sync(1, slot);

@@ -9,6 +9,7 @@ mod open;
 #[cfg(test)]
 mod tests;
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,6 +46,9 @@ const DEALLOCATE_MAX: u64 = 1 << 30;
 #[derive(Debug)]
 pub(super) struct Drive {
     path: PathBuf,
+    /// Block device, opened with O_EXCL. The field comes before `file`, whose closer closes it.
+    device: Arc<File>,
+    /// Character device that the commands go to.
     file: OpenFile,
     nsid: u32,
     identified: Identified,
@@ -66,6 +70,7 @@ impl Drive {
     ) -> Result<Self, OpenError> {
         let open::Opened {
             file,
+            device,
             nsid,
             identified,
         } = open::open(path, claim, formers)?;
@@ -84,10 +89,8 @@ impl Drive {
                 path.display()
             )));
         }
-        let block = file.lock().expect("a drive is claimed by its block device");
-        let block = block.file();
-        let most = pieces::largest_command(block).unwrap_or(PIECE_DEFAULT);
-        let queues = queue_limits::folders(block);
+        let most = pieces::largest_command(&device).unwrap_or(PIECE_DEFAULT);
+        let queues = queue_limits::folders(&device);
         let limit = |name| {
             let mut queues = queues.iter().flatten();
             queues.find_map(|queue| queue_limits::read_limit(queue, name))
@@ -105,6 +108,7 @@ impl Drive {
             compares: identified.can_compare && !claim.read_only,
             tags: Arc::new(Tags::new(tags, can_poll)),
             file,
+            device,
             identified,
         })
     }
@@ -187,10 +191,7 @@ impl Drive {
         let eui64 = || names.eui64.map(|eui64| derived("eui64", &eui64));
         match names.uuid.or_else(nguid).or_else(eui64) {
             Some(uuid) => Ok(uuid),
-            None => {
-                let block = self.file.lock().expect("it was claimed").file();
-                identity::of(block, &self.path, scope)
-            }
+            None => identity::of(&self.device, &self.path, scope),
         }
     }
 
@@ -221,13 +222,12 @@ impl Drive {
 
     /// Makes what was written durable, and blocks until it is.
     pub(super) fn flush(&self) -> io::Result<()> {
-        let block = self.file.lock().expect("it was claimed").file();
-        block.sync_data()
+        self.device.sync_data()
     }
 
     /// Makes it known to a ring.
     pub(super) fn add_to(&self, ring: &mut Ring) -> io::Result<FileSlot> {
-        ring.add_drive(std::os::fd::AsRawFd::as_raw_fd(&*self.file), &self.tags)
+        ring.add_drive(self.file.keep(), &self.device, &self.tags)
     }
 
     /// Submits what comes next of an operation, or ends it.

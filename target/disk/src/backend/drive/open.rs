@@ -8,11 +8,11 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::identify::{self, Identified, PAGE, Page, Pages};
-use crate::backend::closing::{OpenFile, Place};
+use crate::backend::closing::{Guard, OpenFile, Place};
 use crate::backend::formers::Formers;
-use crate::backend::lock::Lock;
 use crate::backend::open::{Refusal, explain_open, open_when_left, permission, refuse_open};
 use crate::backend::{Claim, OpenError};
 use crate::nvme::{ADMIN_CMD, Command, GET_NSID};
@@ -22,8 +22,10 @@ const DROP_IN: &str = "/usr/share/doc/cairn/nvme-drives.conf";
 
 /// A drive that is open.
 pub(super) struct Opened {
-    /// Its character device. While it is open, the block device is, for us alone.
+    /// Character device that the commands go to.
     pub(super) file: OpenFile,
+    /// Block device, opened with O_EXCL.
+    pub(super) device: Arc<File>,
     pub(super) nsid: u32,
     pub(super) identified: Identified,
 }
@@ -75,10 +77,9 @@ fn open_at(
         .read(true)
         .custom_flags(libc::O_EXCL)
         .open(&devices.block);
-    let claimed = exclusive.map(Lock::claimed).or_else(|error| {
+    let device = exclusive.map(Arc::new).or_else(|error| {
         let is_busy = error.raw_os_error() == Some(libc::EBUSY);
-        let former = is_busy.then(|| formers.lock(place, claim)).flatten();
-        let former = former.and_then(Result::ok);
+        let former = is_busy.then(|| formers.device(place)).flatten();
         former.ok_or_else(|| refuse_open(&devices.block, &error))
     })?;
     let file = File::options()
@@ -87,7 +88,7 @@ fn open_at(
         .open(path)
         .map_err(|error| explain_device(path, &error))?;
     let nsid = nsid(&file).map_err(|error| cannot(path, &error))?;
-    if nsid_differs(nsid, claimed.file()) {
+    if nsid_differs(nsid, &device) {
         return Err(OpenError::new(format!(
             "{} and {} are not the same namespace: a drive was replaced meanwhile; try again",
             path.display(),
@@ -107,7 +108,8 @@ fn open_at(
         .into());
     }
     Ok(Opened {
-        file: OpenFile::new(file, Some(claimed), place),
+        file: OpenFile::new(file, Guard::Device(Arc::clone(&device)), place),
+        device,
         nsid,
         identified,
     })

@@ -4,6 +4,7 @@ use cairn_rdma::Mapping;
 
 use super::*;
 use crate::Span;
+use crate::backend::closing::Guard;
 use crate::nvme::{COMMAND_BYTES, Hints, STATUS};
 
 const NSID: u32 = 3;
@@ -19,9 +20,12 @@ struct Rig {
 impl Rig {
     /// 1000 blocks of 4096 bytes. `uncorrectable_max`: of the command that is in question.
     fn new(uncorrectable_max: Option<u32>) -> Self {
-        let file = OpenFile::new(tempfile::tempfile().unwrap(), None, (0, 0));
+        let device = Arc::new(tempfile::tempfile().unwrap());
+        let guard = Guard::Device(Arc::clone(&device));
+        let file = OpenFile::new(tempfile::tempfile().unwrap(), guard, (0, 0));
         let drive = Drive {
             path: PathBuf::from("/dev/ng0n3"),
+            device,
             file,
             nsid: NSID,
             identified: Identified {

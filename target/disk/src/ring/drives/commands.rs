@@ -3,8 +3,9 @@
 //! Why `unsafe` here: the kernel keeps registered memory, which the reactor's ring owns.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,11 +16,14 @@ use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 use super::entering::Queued;
 use crate::nvme::{Command, RANGE_BYTES, STATUS, URING_CMD_IO};
 use crate::ring::setup::{build, make_room};
-use crate::ring::{BUFFERS_MAX, Finished, SUBMISSIONS, Span};
+use crate::ring::{BUFFERS_MAX, Finished, Open, SUBMISSIONS, Span};
 use crate::timely::Look;
 
 /// Drives that a ring has room for: their number is in the upper 8 bits of an entry's data.
 const DRIVES_MAX: usize = 255;
+
+/// Index of the first drive's claim among the fixed files; before it are the drives.
+const CLAIMS_AT: u32 = DRIVES_MAX as u32;
 
 /// Where an entry's data has the drive's number; below it is the tag.
 pub(super) const PLACE_SHIFT: u32 = 56;
@@ -73,6 +77,8 @@ pub(super) struct Waiting {
 
 /// A drive in the ring.
 pub(super) struct Place {
+    /// Keeps the drive open, and its claim.
+    open: Open,
     pub(super) tags: Arc<Tags>,
     pub(super) waiting: VecDeque<Waiting>,
     /// Commands that the kernel has.
@@ -143,7 +149,7 @@ impl Drives {
         let uring = build_for_drives(SUBMISSIONS, polled)?;
         let wake = Wake::new().map_err(io::Error::other)?;
         uring.submitter().register_eventfd(wake.fd())?;
-        make_room(&uring, DRIVES_MAX)?;
+        make_room(&uring, 2 * DRIVES_MAX)?;
         let can_pin = has_fixed_commands(&uring);
         if can_pin {
             let empty = libc::iovec {
@@ -172,7 +178,7 @@ impl Drives {
         })
     }
 
-    pub(super) fn add(&mut self, fd: RawFd, tags: &Arc<Tags>) -> io::Result<u32> {
+    pub(super) fn add(&mut self, open: Open, claim: &File, tags: &Arc<Tags>) -> io::Result<u32> {
         let free = self.places.iter().position(Option::is_none);
         let index = free.unwrap_or(self.places.len());
         if index == DRIVES_MAX {
@@ -181,14 +187,16 @@ impl Drives {
                  others as block devices"
             )));
         }
-        self.uring
-            .submitter()
-            .register_files_update(index as u32, &[fd])?;
+        let submitter = self.uring.submitter();
+        let (drive, claim) = (open.as_raw_fd(), claim.as_raw_fd());
+        submitter.register_files_update(CLAIMS_AT + index as u32, &[claim])?;
+        submitter.register_files_update(index as u32, &[drive])?;
         tags.rings.fetch_add(1, Ordering::Relaxed);
         if index == self.places.len() {
             self.places.push(None);
         }
         self.places[index] = Some(Place {
+            open,
             tags: Arc::clone(tags),
             waiting: VecDeque::with_capacity(WAITING_ROOM),
             under_way: 0,
@@ -206,15 +214,25 @@ impl Drives {
         let waiting = place.waiting.len() as u32;
         (self.waiting, self.out) = (self.waiting - waiting, self.out - waiting);
         let tags: Vec<u64> = place.waiting.drain(..).map(|it| it.tag).collect();
-        if place.under_way == 0 {
-            *slot = None;
-        }
+        let is_idle = place.under_way == 0;
         for &tag in &tags {
             self.free_range(tag);
         }
         tags.into_iter().for_each(refuse);
         let none = self.uring.submitter();
-        none.register_files_update(index, &[-1]).map(drop)
+        none.register_files_update(index, &[-1])?;
+        if is_idle {
+            self.forget(index)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets a drive that was taken back, and whose last command has ended.
+    fn forget(&mut self, index: u32) -> io::Result<()> {
+        let none = self.uring.submitter();
+        none.register_files_update(CLAIMS_AT + index, &[-1])?;
+        self.places[index as usize] = None;
+        Ok(())
     }
 
     /// Makes a buffer of the reactor's ring a fixed one of this. Without it, commands name the
@@ -304,13 +322,12 @@ impl Drives {
     /// A command is over; its tag.
     pub(super) fn end(&mut self, data: u64) -> u64 {
         let tag = data & ((1 << PLACE_SHIFT) - 1);
-        let slot = &mut self.places[(data >> PLACE_SHIFT) as usize];
-        let place = slot
-            .as_mut()
-            .expect("a drive stays while it has something under way");
+        let index = (data >> PLACE_SHIFT) as u32;
+        let place = self.places[index as usize].as_mut();
+        let place = place.expect("a drive stays while it has something under way");
         place.under_way -= 1;
         if place.closed && place.under_way == 0 {
-            *slot = None;
+            self.forget(index).expect("io_uring lets go of a file");
         }
         self.out -= 1;
         self.free_range(tag);
@@ -356,7 +373,12 @@ impl Drives {
 
 impl Drop for Drives {
     fn drop(&mut self) {
-        // As in the reactor's ring: the files are to be closed now, and the memory counts no longer.
+        if self.out > self.waiting {
+            // As in the reactor's ring: the drives and their claims stay open.
+            let places = self.places.drain(..).flatten();
+            return places.for_each(|place| std::mem::forget(place.open));
+        }
+        // As there, too: the files are to be closed now, and the memory counts no longer.
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }

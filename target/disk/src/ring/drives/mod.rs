@@ -8,6 +8,10 @@
 //! looked at directly before the kernel gets it, by the same means as other changes: soon after
 //! the look, or not at all ([`crate::timely`]).
 //!
+//! The claim of a drive (its block device, opened with O_EXCL) is a fixed file of the same
+//! ring as the drive: so the kernel keeps it, also after the process was killed, until the last
+//! command of the ring has ended.
+//!
 //! The fixed buffers of the reactor's ring are those of this one, too: else the kernel pins the
 //! pages of each command.
 //!
@@ -19,6 +23,8 @@ mod commands;
 mod entering;
 #[cfg(test)]
 mod tests;
+
+use std::fs::File;
 
 use super::*;
 use crate::nvme::{Blocks, Command, RANGE_BYTES, range};
@@ -74,8 +80,13 @@ impl Ring {
         self.polls_drives = true;
     }
 
-    /// Adds a drive, which is open as `fd`.
-    pub(crate) fn add_drive(&mut self, fd: RawFd, tags: &Arc<Tags>) -> io::Result<FileSlot> {
+    /// Adds a drive. Its commands go to `open`; `claim` is the file that keeps others from it.
+    pub(crate) fn add_drive(
+        &mut self,
+        open: Open,
+        claim: &File,
+        tags: &Arc<Tags>,
+    ) -> io::Result<FileSlot> {
         let polled = self.polls_drives && tags.can_poll();
         let (ring, kind) = match polled {
             false => (BY_INTERRUPTS, 0),
@@ -93,7 +104,7 @@ impl Ring {
         }
         let drives = slot.as_mut().expect("it was made");
         Ok(FileSlot {
-            index: drives.add(fd, tags)? | DRIVE_SLOT | kind,
+            index: drives.add(open, claim, tags)? | DRIVE_SLOT | kind,
             handover: Handover::default(),
         })
     }

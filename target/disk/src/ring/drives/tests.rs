@@ -1,7 +1,5 @@
 //! A drive that is a file: the kernel refuses its commands, and so shows which ones it got.
 
-use std::os::fd::AsRawFd;
-
 use super::*;
 use crate::nvme::COMMAND_BYTES;
 use crate::timely::Look;
@@ -18,7 +16,6 @@ struct Rig {
     drive: FileSlot,
     span: Span,
     tags: u64,
-    _file: std::fs::File,
 }
 
 impl Ring {
@@ -54,16 +51,15 @@ impl Rig {
             addr: buffer.addr(),
             length: 4096,
         };
-        let file = tempfile::tempfile().unwrap();
+        let [file, claim] = [(); 2].map(|()| tempfile::tempfile().unwrap());
         let tags = Arc::new(Tags::new(1000, false));
-        let drive = ring.add_drive(file.as_raw_fd(), &tags).unwrap();
+        let drive = ring.add_drive(Arc::new(file), &claim, &tags).unwrap();
         Self {
             ring,
             clock,
             drive,
             span,
             tags: 0,
-            _file: file,
         }
     }
 
@@ -198,4 +194,28 @@ fn buffers_are_those_of_the_reactors_ring() {
     assert!(!pinned(&rig)[usize::from(slot)]);
     rig.write(100);
     assert_eq!(rig.ended(), [(0, REFUSED)]);
+}
+
+/// As if the process were killed: its descriptor of the claim is closed, and the ring lives on.
+#[test]
+fn the_claim_of_a_drive_ends_no_earlier_than_the_ring_lets_go_of_it() {
+    use rustix::fs::FlockOperation::NonBlockingLockExclusive;
+    let mut rig = Rig::new();
+    let path = tempfile::NamedTempFile::new().unwrap();
+    let open = || File::open(path.path()).unwrap();
+    let claim = open();
+    rustix::fs::flock(&claim, NonBlockingLockExclusive).unwrap();
+    let tags = Arc::new(Tags::new(1, false));
+    let drive = Arc::new(tempfile::tempfile().unwrap());
+    let slot = rig.ring.add_drive(drive, &claim, &tags).unwrap();
+    drop(claim);
+    let is_free = || rustix::fs::flock(open(), NonBlockingLockExclusive).is_ok();
+    assert!(!is_free());
+    rig.ring.remove_file(slot).unwrap();
+    // Older kernels let go a little later.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_free() {
+        assert!(Instant::now() < deadline, "the claim stays");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
