@@ -1,6 +1,7 @@
 //! Files and block devices, by io_uring and past the page cache.
 
 mod data;
+mod failures;
 mod size;
 
 use std::io;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use uuid::Uuid;
 
 use super::closing::{FormerFile, OpenFile};
-use super::discard::{self, DISCARD_MAX, DiscardMethod, Zeroing};
+use super::discard::{DISCARD_MAX, Zeroing};
 use super::formers::Formers;
 use super::health::Health;
 use super::identity::{self, Scope};
@@ -57,10 +58,8 @@ pub(super) struct BlockFile {
     /// Whether zeroes can be written by giving the range back.
     can_punch: AtomicBool,
     can_deallocate: AtomicBool,
-    /// The [`DiscardMethod`] of a block device.
-    discards: AtomicU8,
     #[cfg(test)]
-    failing_syncs: std::sync::atomic::AtomicU32,
+    failing_syncs: failures::FailingSyncs,
     #[cfg(test)]
     panicking_writes: std::sync::atomic::AtomicU32,
 }
@@ -107,9 +106,8 @@ impl BlockFile {
             zeroing: AtomicU8::new(Zeroing::Range as u8),
             can_punch: AtomicBool::new(true),
             can_deallocate: AtomicBool::new(can_deallocate),
-            discards: AtomicU8::new(DiscardMethod::Ring as u8),
             #[cfg(test)]
-            failing_syncs: 0.into(),
+            failing_syncs: failures::FailingSyncs::default(),
             #[cfg(test)]
             panicking_writes: 0.into(),
         };
@@ -117,6 +115,7 @@ impl BlockFile {
             .measure()
             .map_err(|error| OpenError::new(format!("{}: {error}", path.display())))?;
         disk.accept_size(bytes);
+        disk.warn_of_torn_blocks();
         if disk.geometry().blocks == 0 {
             return Err(OpenError::new(format!(
                 "{} is smaller than one block of {block_bytes} bytes: give it a size, \
@@ -146,6 +145,21 @@ impl BlockFile {
             deallocate,
             deallocate_alignment: deallocate,
         })
+    }
+
+    /// Warns if the disk may keep a part of a block when the power fails. NVMe has no way to say so:
+    /// the least that AWUPF promises is a block.
+    fn warn_of_torn_blocks(&self) {
+        let keeps = |limits: &QueueLimits| limits.keeps_blocks_whole(self.block_bytes);
+        if self.limits.as_ref().is_none_or(keeps) {
+            return;
+        }
+        // Cause: the configuration, as a disk is opened.
+        tracing::warn!(
+            path = %self.path.display(), block_bytes = self.block_bytes,
+            "a block of the namespace is several of the device: if the power fails, a block can \
+             be half old and half new, which hosts do not expect: leave out block_size"
+        );
     }
 
     /// What a device writes as one, if that goes to it as one request.
@@ -229,31 +243,6 @@ impl BlockFile {
         self.can_deallocate.load(Ordering::Relaxed)
     }
 
-    /// As a disk would be that fails so many of the next syncs.
-    #[cfg(test)]
-    pub(crate) fn fail_syncs(&self, count: u32) {
-        self.failing_syncs.store(count, Ordering::Relaxed);
-    }
-
-    #[cfg(test)]
-    fn fail_sync(&self) -> Result<(), i32> {
-        let take = |left: u32| left.checked_sub(1);
-        let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
-        match self.failing_syncs.fetch_update(set, get, take) {
-            Ok(_) => Err(libc::EIO),
-            Err(_) => Ok(()),
-        }
-    }
-
-    /// As on a kernel that cannot discard by io_uring.
-    #[cfg(test)]
-    pub(super) fn without_ring_discards(self) -> Self {
-        Self {
-            discards: AtomicU8::new(DiscardMethod::Worker as u8),
-            ..self
-        }
-    }
-
     /// As a disk would be whose requests are that small.
     #[cfg(test)]
     pub(super) fn with_requests_of(self, piece_bytes: u64) -> Self {
@@ -335,6 +324,7 @@ impl BlockFile {
                     Zeroing::Punch => self.punch(ring, tag, file, offset, rest),
                     Zeroing::Write => {
                         let span = ring.zeroes(size.min(ZEROES));
+                        let durable = durable && self.direct;
                         self.write_in_time(ring, tag, file, (offset, span), durable);
                     }
                 }
@@ -344,8 +334,8 @@ impl BlockFile {
                     self.punch(ring, tag, file, offset, rest);
                 } else {
                     // A hole in a device would be zeroes, which many write one by one.
-                    io.method = self.discards() as u8;
-                    self.discard(ring, tag, file, offset, rest);
+                    let length = rest.min(DISCARD_MAX) as u32;
+                    ring.discard(tag, self.file.keep(), offset, length);
                 }
             }
             BlockOp::Deallocate | BlockOp::Advise => return Progress::Done(Ok(())),
@@ -354,20 +344,6 @@ impl BlockFile {
             }
         }
         Progress::Pending
-    }
-
-    fn discard(&self, ring: &mut Ring, tag: u64, file: FileSlot, offset: u64, length: u64) {
-        if self.discards() == DiscardMethod::Ring {
-            return ring.discard(tag, file, offset, length);
-        }
-        let device = self.file.clone();
-        let length = length.min(DISCARD_MAX) as u32;
-        let job = move || discard::discard(&device, offset, length);
-        ring.run_apart(tag, self.file.keep(), Box::new(job));
-    }
-
-    fn discards(&self) -> DiscardMethod {
-        DiscardMethod::of(self.discards.load(Ordering::Relaxed))
     }
 
     /// Whether the next step could make a file that was cut longer, or call durable what was
@@ -380,7 +356,8 @@ impl BlockFile {
             | BlockOp::Verify
             | BlockOp::WriteUncorrectable
             | BlockOp::Advise => false,
-            BlockOp::Write { .. } => !self.asks_at_once(io, file) && io.done < io.length,
+            BlockOp::Write { .. } if io.done == io.length => self.syncs_apart(io.op),
+            BlockOp::Write { .. } => !self.asks_at_once(io, file),
             BlockOp::WriteZeroes { .. } | BlockOp::Deallocate | BlockOp::Flush => true,
         }
     }
@@ -408,8 +385,8 @@ impl BlockFile {
                 io.may_wait = true;
                 0
             }
-            Err(libc::EINTR | libc::EAGAIN) if several || io.stopped => 0,
-            Err(libc::EINTR | libc::EAGAIN) if io.tries < TRIES_MAX => {
+            Err(errno) if (several || io.stopped) && self.may_try_again(io, errno) => 0,
+            Err(errno) if io.tries < TRIES_MAX && self.may_try_again(io, errno) => {
                 io.tries += 1;
                 return Progress::Later;
             }
@@ -446,16 +423,25 @@ impl BlockFile {
     /// The range is done: what is left is to make it durable, if that is asked
     /// for and did not come with the writes.
     fn finish(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) -> Progress {
-        match io.op {
-            BlockOp::WriteZeroes { durable: true, .. } if io.stopped => {
-                Progress::Done(Err(Errno(libc::ECANCELED)))
-            }
-            BlockOp::WriteZeroes { durable: true, .. } => {
-                io.syncing = true;
-                ring.sync(tag, file);
-                Progress::Pending
-            }
-            _ => Progress::Done(Ok(())),
+        if !self.syncs_apart(io.op) {
+            return Progress::Done(Ok(()));
+        }
+        if io.stopped {
+            return Progress::Done(Err(Errno(libc::ECANCELED)));
+        }
+        io.syncing = true;
+        ring.sync(tag, file);
+        Progress::Pending
+    }
+
+    /// True if a durable operation is a change and then a sync. So it is through the page cache: the
+    /// system would not say whether a durable write failed as a write, or as a sync that has lost
+    /// other writes, too.
+    fn syncs_apart(&self, op: BlockOp) -> bool {
+        match op {
+            BlockOp::Write { durable } => durable && !self.direct,
+            BlockOp::WriteZeroes { durable, .. } => durable,
+            _ => false,
         }
     }
 
@@ -475,14 +461,6 @@ impl BlockFile {
                 if io.method == self.zeroing(deallocate) as u8 {
                     self.zero_otherwise(deallocate);
                 }
-                self.step(io, ring, file, tag)
-            }
-            // A ring that knows no such command says EINVAL.
-            (BlockOp::Deallocate, libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL)
-                if !self.can_grow && io.method == DiscardMethod::Ring as u8 =>
-            {
-                let method = DiscardMethod::Worker as u8;
-                self.discards.fetch_max(method, Ordering::Relaxed);
                 self.step(io, ring, file, tag)
             }
             (BlockOp::Deallocate, libc::EOPNOTSUPP | libc::ENOSYS) => {
@@ -522,42 +500,6 @@ impl BlockFile {
                 "the disk does not support a method of writing zeroes"
             );
         }
-    }
-
-    /// Whether this failure may have cost writes that were acknowledged before: the system does
-    /// not say whether a durable write failed as a write or as a sync.
-    fn loses_writes(&self, io: &BlockIo, errno: i32) -> bool {
-        let is_sync = io.syncing || io.op == BlockOp::Flush;
-        match errno {
-            // It was not carried out.
-            libc::ECANCELED | libc::EINTR | libc::EAGAIN | libc::EBADF | libc::EINVAL => false,
-            // Past the page cache space is looked for before anything is written.
-            libc::ENOSPC | libc::EDQUOT | libc::EFBIG if self.direct && !is_sync => false,
-            libc::EROFS | libc::EPERM | libc::EACCES | libc::EOPNOTSUPP if !is_sync => false,
-            _ => match io.op {
-                BlockOp::Flush => true,
-                BlockOp::Write { durable } => durable,
-                BlockOp::WriteZeroes {
-                    durable,
-                    deallocate,
-                } => io.syncing || durable && self.zeroing(deallocate) == Zeroing::Write,
-                BlockOp::Read
-                | BlockOp::Compare
-                | BlockOp::Verify
-                | BlockOp::WriteUncorrectable
-                | BlockOp::Deallocate
-                | BlockOp::Advise => false,
-            },
-        }
-    }
-
-    #[cfg(test)]
-    fn distort(&self, io: &BlockIo, result: Result<u32, i32>) -> Result<u32, i32> {
-        let durable = matches!(io.op, BlockOp::Write { durable: true });
-        if result.is_ok() && (io.syncing || durable || io.op == BlockOp::Flush) {
-            self.fail_sync()?;
-        }
-        result
     }
 
     fn zeroing(&self, deallocate: bool) -> Zeroing {

@@ -17,6 +17,8 @@ pub(super) struct QueueLimits {
     pub(super) optimal: u64,
     /// What it writes all of or nothing.
     pub(super) unit: Option<Unit>,
+    /// Smallest write that the device takes.
+    pub(super) sector: u64,
     /// A request across a multiple of so many bytes is two for it; 0: there is no such boundary.
     pub(super) chunk: u64,
 }
@@ -64,8 +66,16 @@ impl QueueLimits {
             write,
             optimal: limit("optimal_io_size").unwrap_or(0),
             unit: unit(device, &disk),
+            sector: limit("logical_block_size").unwrap_or(512),
             chunk: chunk(device, &queue),
         })
+    }
+
+    /// Whether the device writes all of such a block or nothing, also if the power fails.
+    pub(super) fn keeps_blocks_whole(&self, block_bytes: u32) -> bool {
+        let block = u64::from(block_bytes);
+        let is_within = |unit: Unit| [unit.bytes, unit.offset].map(|it| it % block) == [0, 0];
+        block <= self.sector || self.unit.is_some_and(is_within)
     }
 
     /// The boundary in logical blocks; 0: there is none that Identify has room for.
@@ -171,6 +181,7 @@ mod tests {
                 write: 4096,
                 optimal,
                 unit: None,
+                sector: 512,
                 chunk: 0,
             })
         };
@@ -242,6 +253,21 @@ mod tests {
         ] {
             assert_eq!(in_blocks(bytes, offset, block), Atomic::BLOCK, "{bytes}");
         }
+    }
+
+    #[test]
+    fn a_block_of_several_sectors_is_whole_where_a_physical_block_covers_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let keeps = |name: &str, physical: &str, alignment: &str| {
+            let limits = QueueLimits::read(&disk(folder.path(), name, physical, alignment));
+            let limits = limits.unwrap();
+            [512, 4096].map(|block| limits.keeps_blocks_whole(block))
+        };
+        assert_eq!(keeps("sda", "512\n", "0\n"), [true, false]);
+        assert_eq!(keeps("sdb", "4096\n", "0\n"), [true, true]);
+        assert_eq!(keeps("sdc", "16384\n", "4096\n"), [true, true]);
+        assert_eq!(keeps("sdd", "4096\n", "512\n"), [true, false]);
+        assert_eq!(keeps("sde", "4096\n", "-1\n"), [true, false]);
     }
 
     #[test]

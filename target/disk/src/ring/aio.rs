@@ -12,7 +12,7 @@ use std::os::fd::RawFd;
 use std::ptr::null;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::simulated_disk::Memory;
+use super::apart::Write;
 use crate::timely::{self, Look};
 
 /// Writes under way at a time; further ones end with EAGAIN.
@@ -66,9 +66,11 @@ impl Aio {
         look: Look,
         tag: u64,
         file: RawFd,
-        offset: u64,
-        memory: &Memory,
-        durable: bool,
+        Write {
+            offset,
+            memory,
+            durable,
+        }: &Write,
     ) -> Option<Result<(), i32>> {
         // SAFETY: zeroes are a valid value of this structure of numbers.
         let mut block: libc::iocb = unsafe { zeroed() };
@@ -77,8 +79,8 @@ impl Aio {
         block.aio_fildes = file as u32;
         block.aio_buf = (memory.mapping.addr() as usize + memory.at) as u64;
         block.aio_nbytes = memory.length as u64;
-        block.aio_offset = offset as i64;
-        block.aio_rw_flags = if durable { libc::RWF_DSYNC } else { 0 };
+        block.aio_offset = *offset as i64;
+        block.aio_rw_flags = if *durable { libc::RWF_DSYNC } else { 0 };
         block.aio_flags = WITH_EVENTFD;
         block.aio_resfd = self.wake as u32;
         let blocks = [&raw mut block];
@@ -136,12 +138,6 @@ impl Drop for Aio {
     }
 }
 
-/// Why the last system call of this thread failed.
-pub(super) fn last_errno() -> i32 {
-    let errno = io::Error::last_os_error().raw_os_error();
-    errno.unwrap_or(libc::EIO)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -154,27 +150,35 @@ mod tests {
     use cairn_rdma::wake::{Wake, wait_readable};
 
     use super::*;
+    use crate::simulated_disk::Memory;
 
     #[test]
     fn a_write_ends_with_its_bytes_or_an_errno() {
         let wake = Wake::new().unwrap();
         let aio = Aio::new(wake.fd()).unwrap();
         let file = tempfile::tempfile().unwrap();
-        let memory = Memory {
-            mapping: Arc::new(Mapping::anonymous(4096).unwrap()),
-            at: 512,
-            length: 100,
-        };
-        memory.mapping.write(512, &[7; 100]);
+        let mapping = Arc::new(Mapping::anonymous(4096).unwrap());
+        mapping.write(512, &[7; 100]);
         let sevens = |file: &File| {
             let mut bytes = [0; 100];
             file.read_exact_at(&mut bytes, 1000).unwrap();
             bytes == [7; 100]
         };
         // `None` after each look that turns out to be too old.
-        let write = |tag, fd, offset, durable| loop {
-            if let Some(begun) = aio.write(Look::begin(), tag, fd, offset, &memory, durable) {
-                break begun;
+        let write = |tag, fd, offset, durable| {
+            let write = Write {
+                offset,
+                memory: Memory {
+                    mapping: Arc::clone(&mapping),
+                    at: 512,
+                    length: 100,
+                },
+                durable,
+            };
+            loop {
+                if let Some(begun) = aio.write(Look::begin(), tag, fd, &write) {
+                    break begun;
+                }
             }
         };
         write(1, file.as_raw_fd(), 1000, true).unwrap();

@@ -4,15 +4,15 @@
 //! of the kernel's io_uring. Such a worker stops with the process, and carries out what it has
 //! when the process goes on, however late that is. So these changes wait here, and few of each
 //! file are with a worker at a time. A worker looks at the clock directly before the system
-//! call: a change whose lease has ended is not made, and one that was handed over before a gap
+//! call, which is made soon after that or not at all ([`timely`]): a change whose lease has ended is not made, and one that was handed over before a gap
 //! comes back, until the reactor has learned which connections ended meanwhile.
 //!
 //! A worker waits for the end of what it does, except for writes to files whose system cannot be
 //! asked not to wait (FUSE, NFS). Such a system may keep the file locked while a thread waits, so
 //! the worker only brings the write to it ([`Aio`]) and takes the next.
 //!
-//! Why `unsafe` here: pwritev2 and fallocate of raw memory and numbers have no safe wrapper:
-//! devices may write to that memory, so no reference to it can exist.
+//! Why `unsafe` here: system calls of raw memory and numbers, made soon after a look at the clock,
+//! have no safe wrapper: devices may write to that memory, so no reference to it can exist.
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::aio::{Aio, last_errno};
+use super::aio::Aio;
 use super::outgoing::Lease;
 use crate::simulated_disk::Memory;
 use crate::timely::{self, Look};
@@ -45,22 +45,35 @@ pub const GAP: Duration = Duration::from_millis(50);
 /// A file that is open as long as this is there.
 pub(crate) type Open = Arc<dyn AsRawFd + Send + Sync>;
 
-/// What a worker does that no other kind of change covers.
+/// `BLKDISCARD` (linux/fs.h): `_IO(0x12, 119)`, of two u64, offset and length in bytes.
+const BLKDISCARD: usize = 0x12 << 8 | 119;
+
+/// A change that a test makes.
+#[cfg(test)]
 pub(crate) type Call = Box<dyn FnOnce() -> Ended + Send>;
+
+/// A write to a file.
+pub(super) struct Write {
+    pub(super) offset: u64,
+    pub(super) memory: Memory,
+    pub(super) durable: bool,
+}
 
 /// What is done with a file.
 pub(super) enum Change {
-    Write {
-        offset: u64,
-        memory: Memory,
-        durable: bool,
-    },
+    Write(Write),
     /// fallocate(2).
     Allocate {
         offset: u64,
         length: u64,
         mode: i32,
     },
+    /// Gives a range of a block device back, which may read as anything then.
+    Discard {
+        offset: u64,
+        length: u32,
+    },
+    #[cfg(test)]
     Call(Call),
 }
 
@@ -112,18 +125,18 @@ impl workers::Job for Job {
             if self.known_until_ns <= now_ns {
                 return Outcome::Undone(self);
             }
-            let Some((offset, memory, durable)) = self.change.as_write() else {
-                return Outcome::Ended(self.change.make(self.file.as_raw_fd()));
-            };
             let fd = self.file.as_raw_fd();
             // `None`: this thread was stopped after its look, or slow.
-            let ended = match &self.aio {
-                Some((aio, tag)) => match aio.write(look, *tag, fd, offset, memory, durable) {
-                    Some(Ok(())) => return Outcome::Begun,
-                    Some(Err(errno)) => Some(Err(errno)),
-                    None => None,
-                },
-                None => write(look, fd, offset, memory, durable),
+            let ended = match (&self.change, &self.aio) {
+                (Change::Write(write), Some((aio, tag))) => {
+                    match aio.write(look, *tag, fd, write) {
+                        Some(Ok(())) => return Outcome::Begun,
+                        refused => refused.map(|refused| refused.map(|()| 0)),
+                    }
+                }
+                #[cfg(test)]
+                (Change::Call(_), _) => return Outcome::Ended(self.change.call()),
+                (change, _) => change.make(look, fd),
             };
             if let Some(ended) = ended {
                 return Outcome::Ended(ended);
@@ -132,63 +145,71 @@ impl workers::Job for Job {
     }
 }
 
-/// Writes, and blocks until that has ended. `None`: this look at the clock is too old.
-fn write(look: Look, fd: RawFd, offset: u64, memory: &Memory, durable: bool) -> Option<Ended> {
-    let slice = libc::iovec {
-        iov_base: (memory.mapping.addr() as usize + memory.at) as *mut libc::c_void,
-        iov_len: memory.length,
-    };
-    let flags = if durable { libc::RWF_DSYNC } else { 0 };
-    // The offset is in two halves, of which the kernel ignores the second one where a word has
-    // 64 bits.
-    let call = [
-        libc::SYS_pwritev2 as usize,
-        fd as usize,
-        &raw const slice as usize,
-        1,
-        offset as usize,
-        0,
-        flags as usize,
-    ];
-    // SAFETY: the bytes lie in the mapping, as the ring has checked, which `memory` keeps until
-    // the call returns; the kernel only reads them.
-    let written = unsafe { timely::call(look, &call) }?;
-    Some(match written {
-        Ok(bytes) => Ok(bytes as u32),
-        Err(error) => Err(error.raw_os_error().unwrap_or(libc::EIO)),
-    })
-}
-
 impl Change {
-    /// Where it writes, what, and whether that must last.
-    fn as_write(&self) -> Option<(u64, &Memory, bool)> {
-        match self {
-            Self::Write {
+    /// Makes it, and blocks until it is made. `None`: this look at the clock is too old.
+    fn make(&self, look: Look, fd: RawFd) -> Option<Ended> {
+        let slice;
+        let range;
+        let (call, made) = match *self {
+            Self::Write(Write {
                 offset,
-                memory,
+                ref memory,
                 durable,
-            } => Some((*offset, memory, *durable)),
-            Self::Allocate { .. } | Self::Call(_) => None,
-        }
-    }
-
-    /// Makes it, and blocks until it is made.
-    fn make(self, fd: RawFd) -> Ended {
-        match self {
-            Self::Write { .. } => unreachable!("it has a call of its own"),
+            }) => {
+                slice = libc::iovec {
+                    iov_base: (memory.mapping.addr() as usize + memory.at) as *mut libc::c_void,
+                    iov_len: memory.length,
+                };
+                let at = &raw const slice as usize;
+                let flags = if durable { libc::RWF_DSYNC } else { 0 };
+                // The offset is in two halves, of which the kernel ignores the second one where a
+                // word has 64 bits.
+                let (number, flags) = (libc::SYS_pwritev2, flags as usize);
+                (
+                    [
+                        number as usize,
+                        fd as usize,
+                        at,
+                        1,
+                        offset as usize,
+                        0,
+                        flags,
+                    ],
+                    0,
+                )
+            }
             Self::Allocate {
                 offset,
                 length,
                 mode,
             } => {
-                let (offset, length) = (offset as libc::off_t, length as libc::off_t);
-                // SAFETY: the call takes numbers alone.
-                match unsafe { libc::fallocate(fd, mode, offset, length) } {
-                    0 => Ok(0),
-                    _ => Err(last_errno()),
-                }
+                let (number, mode) = (libc::SYS_fallocate as usize, mode as usize);
+                let (offset, length) = (offset as usize, length as usize);
+                ([number, fd as usize, mode, offset, length, 0, 0], 0)
             }
+            Self::Discard { offset, length } => {
+                range = [offset, u64::from(length)];
+                let (number, at) = (libc::SYS_ioctl as usize, range.as_ptr() as usize);
+                ([number, fd as usize, BLKDISCARD, at, 0, 0, 0], length)
+            }
+            #[cfg(test)]
+            Self::Call(_) => unreachable!("a test makes it"),
+        };
+        // SAFETY: the bytes of a write lie in the mapping, as the ring has checked, which `memory`
+        // keeps until the call returns; the kernel only reads them. So it does the slice and the
+        // range, which live as long. All other arguments of the call are numbers.
+        let result = unsafe { timely::call(look, &call) }?;
+        Some(match result {
+            Ok(bytes) => Ok(made.max(bytes as u32)),
+            Err(error) => Err(error.raw_os_error().unwrap_or(libc::EIO)),
+        })
+    }
+
+    #[cfg(test)]
+    fn call(self) -> Ended {
+        match self {
             Self::Call(call) => call(),
+            _ => unreachable!("a system call makes it"),
         }
     }
 }

@@ -5,6 +5,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
+use super::outgoing::Queued;
 use super::queue_entries::QueueEntries;
 use super::{IGNORED, Ring, cancelled, retry};
 use crate::timely::{self, Look};
@@ -42,15 +43,22 @@ impl Ring {
     fn look_again(&mut self) -> io::Result<Look> {
         let (look, now_ns) = self.outgoing.look_again();
         if self.outgoing.first_end() <= now_ns {
-            let entries = QueueEntries::map(&self.uring)?;
-            let (settled, in_flight) = (&mut self.settled, &mut self.in_flight);
-            self.outgoing.take_back(now_ns, |queued| {
-                entries.blank(queued.place, IGNORED);
-                *in_flight -= 1;
-                settled.push_back(cancelled(queued.tag));
-            });
+            self.blank(|queued| queued.until_ns <= now_ns)?;
         }
         Ok(look)
+    }
+
+    /// Cancels those of the changes in the submission queue for which that holds.
+    #[cold]
+    pub(super) fn blank(&mut self, goes: impl Fn(&Queued) -> bool) -> io::Result<()> {
+        let entries = QueueEntries::map(&self.uring)?;
+        let (settled, in_flight) = (&mut self.settled, &mut self.in_flight);
+        self.outgoing.take_back(goes, |queued| {
+            entries.blank(queued.place, IGNORED);
+            *in_flight -= 1;
+            settled.push_back(cancelled(queued.tag));
+        });
+        Ok(())
     }
 
     /// The system call without changes that have leases.

@@ -11,6 +11,7 @@ mod apart;
 mod buffers;
 mod drives;
 mod entering;
+mod files;
 mod images;
 mod operations;
 mod outgoing;
@@ -38,7 +39,9 @@ pub(crate) use apart::Open;
 pub(crate) use drives::{Tags, can_poll_drives, check_drives};
 pub use setup::disks_max;
 
-use apart::{Apart, Call};
+use apart::Apart;
+#[cfg(test)]
+use apart::Call;
 use drives::{DRIVES, DriveRings};
 use images::{IMAGES, Images};
 use outgoing::Outgoing;
@@ -126,9 +129,6 @@ impl Span {
         }
     }
 }
-
-/// `BLOCK_URING_CMD_DISCARD` (linux/blkdev.h): `_IO(0x12, 0)`, the range in `addr` and `addr3`.
-const BLOCK_URING_CMD_DISCARD: u32 = 0x12 << 8;
 
 /// Marks the entries that wait for a descriptor; the tags of operations leave it 0.
 const POLL: u64 = 1 << 63;
@@ -253,67 +253,6 @@ impl Ring {
         self.outgoing.set_lease(until_ns);
     }
 
-    /// Makes `open` a fixed file. What of it may block goes to threads of the kernel.
-    pub(crate) fn add_file(&mut self, open: Open, handover: Handover) -> io::Result<FileSlot> {
-        let fd = open.as_raw_fd();
-        if let Some(disk) = SimulatedDisk::find(fd) {
-            return Ok(self.add_simulated(disk));
-        }
-        let rest = self.files[self.files_from..].iter();
-        let slot = self.files_from + rest.take_while(|file| file.is_some()).count();
-        if slot == self.files_max {
-            let count = self.files_max;
-            return Err(io::Error::other(format!(
-                "all {count} fixed files are taken"
-            )));
-        }
-        self.uring
-            .submitter()
-            .register_files_update(slot as u32, &[fd])?;
-        if slot == self.files.len() {
-            self.files.push(None);
-        }
-        self.files[slot] = Some(open);
-        self.files_from = slot + 1;
-        Ok(FileSlot {
-            index: slot as u32,
-            handover,
-        })
-    }
-
-    /// Takes all files from it: what was not submitted ends with EBADF when it
-    /// is. Operations in flight finish undisturbed. (Simulated disks have theirs by then.)
-    pub fn remove_all_files(&mut self) -> io::Result<()> {
-        let settled = &mut self.settled;
-        self.apart.close(|tag| settled.push_back(cancelled(tag)));
-        self.remove_all_drives()?;
-        if self.files.is_empty() {
-            return Ok(());
-        }
-        let none = vec![-1; self.files.len()];
-        self.uring.submitter().register_files_update(0, &none)?;
-        self.files_removed.extend(self.files.drain(..).flatten());
-        self.files_from = 0;
-        Ok(())
-    }
-
-    /// Takes back a fixed file of which nothing is in flight.
-    pub fn remove_file(&mut self, slot: FileSlot) -> io::Result<()> {
-        if let (Some(place), Some(attachment)) = (slot.simulated(), &mut self.simulated) {
-            attachment.remove(place);
-            return Ok(());
-        }
-        if let Some(drive) = slot.drive() {
-            return self.remove_drive(drive);
-        }
-        self.uring
-            .submitter()
-            .register_files_update(slot.index, &[-1])?;
-        self.files[slot.index as usize] = None;
-        self.files_from = self.files_from.min(slot.index as usize);
-        Ok(())
-    }
-
     /// Completes once `fd` is readable: at once if it is already.
     ///
     /// One shot and not multishot, which reports only what becomes ready after
@@ -335,6 +274,12 @@ impl Ring {
     pub fn in_flight(&self) -> u32 {
         let simulated = self.simulated.as_ref().map_or(0, |disks| disks.out());
         self.in_flight + simulated + self.apart.len() + self.images_out() + self.drives_out()
+    }
+
+    /// Operations that the kernel has, or gets with the next system call.
+    #[cfg(test)]
+    pub(crate) fn of_kernel(&self) -> u32 {
+        self.in_flight
     }
 
     #[cfg(test)]

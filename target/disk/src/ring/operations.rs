@@ -1,6 +1,6 @@
 //! The operations on a disk that a ring takes.
 
-use super::apart::Change;
+use super::apart::{Change, Write};
 use super::*;
 
 impl Ring {
@@ -75,13 +75,12 @@ impl Ring {
         if file.simulated().is_some() {
             return self.write(tag, file, offset, span, durable, false);
         }
-        let memory = self.memory(span);
-        let change = Change::Write {
+        let write = Write {
             offset,
-            memory,
+            memory: self.memory(span),
             durable,
         };
-        self.change_apart(tag, open, change, submits);
+        self.change_apart(tag, open, Change::Write(write), submits);
     }
 
     /// Makes all finished writes of the file durable.
@@ -115,20 +114,16 @@ impl Ring {
         self.change_apart(tag, open, change, false);
     }
 
-    /// Gives a range of a block device back, which may read as anything then. Ends with
-    /// EOPNOTSUPP before Linux 6.12.
-    pub(crate) fn discard(&mut self, tag: u64, file: FileSlot, offset: u64, length: u64) {
-        let mut command = [0; 16];
-        command[..8].copy_from_slice(&length.to_ne_bytes());
-        let entry = opcode::UringCmd16::new(file.fixed(), BLOCK_URING_CMD_DISCARD)
-            .addr(Some(offset))
-            .cmd(command)
-            .build();
-        self.push_change(tag, entry);
+    /// Gives a range of a block device back, which may read as anything then, by a worker: the
+    /// kernel hands a discard of io_uring to a thread of its own if the discard is large, or the
+    /// device has no free tag, and such a thread knows no lease.
+    pub(crate) fn discard(&mut self, tag: u64, device: Open, offset: u64, length: u32) {
+        let change = Change::Discard { offset, length };
+        self.change_apart(tag, device, change, false);
     }
 
-    /// Has a worker change a disk in a way that the ring cannot. It completes as an operation
-    /// of this tag.
+    /// Has a worker call a function. It completes as an operation of this tag.
+    #[cfg(test)]
     pub(crate) fn run_apart(&mut self, tag: u64, file: Open, call: Call) {
         self.change_apart(tag, file, Change::Call(call), false);
     }
@@ -172,7 +167,7 @@ impl Ring {
     }
 
     /// Ends operations of this tag that have not begun, with `ECANCELED`: those that wait for the
-    /// next system call or for a tag of a drive end at once, and one that a worker has ends when the
+    /// next system call, were left by the last one or wait for a tag of a drive end at once, and one that a worker has ends when the
     /// worker looks at it, or comes back from there.
     pub fn take_back(&mut self, tag: u64) {
         self.take_back_from_drives(tag);
@@ -183,6 +178,10 @@ impl Ring {
         for _ in 0..self.outgoing.take_out(tag) {
             self.in_flight -= 1;
             self.settled.push_back(cancelled(tag));
+        }
+        if self.outgoing.has_queued() {
+            self.blank(|queued| queued.tag == tag)
+                .expect("the entries of a ring can be mapped");
         }
     }
 

@@ -202,10 +202,14 @@ impl Outgoing {
         ends.min().unwrap_or(u64::MAX)
     }
 
-    /// Hands out those whose leases have ended by then.
-    pub(super) fn take_back(&mut self, now_ns: u64, take_back: impl FnMut(Queued)) {
-        let late = |queued: &mut Queued| queued.until_ns <= now_ns;
-        self.queued.extract_if(.., late).for_each(take_back);
+    /// Hands out those for which that holds.
+    pub(super) fn take_back(
+        &mut self,
+        goes: impl Fn(&Queued) -> bool,
+        take_back: impl FnMut(Queued),
+    ) {
+        let goes = |queued: &mut Queued| goes(queued);
+        self.queued.extract_if(.., goes).for_each(take_back);
     }
 
     /// The kernel has all entries but the last `left` of those `pushed` so far.

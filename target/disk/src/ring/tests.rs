@@ -424,3 +424,20 @@ fn a_ring_that_ends_with_an_operation_in_flight_does_not_close_its_file() {
     };
     assert_eq!((close(false), close(true)), (1, 2));
 }
+
+/// The kernel left a change in the queue (EBUSY, EAGAIN), and the connection ends before the next
+/// system call.
+#[test]
+fn a_change_that_the_kernel_left_is_not_made_for_a_closed_queue() {
+    let mut rig = Rig::new();
+    rig.ring.begin_round(0);
+    for block in 0..3 {
+        rig.write(block, 1000);
+    }
+    rig.ring.release_changes();
+    rig.ring.take_back(1);
+    let full = Ok(BLOCK);
+    let expected = [(0, full), (1, Err(libc::ECANCELED)), (2, full)];
+    assert_eq!(rig.ended(), expected);
+    assert_eq!((rig.written(), rig.ring.in_flight()), (vec![0, 2], 0));
+}

@@ -17,9 +17,11 @@ impl BlockFile {
             done += u64::from(size);
             match io.op {
                 BlockOp::Write { durable } if self.asks_at_once(io, file) => {
+                    let durable = durable && self.direct;
                     ring.write(tag, file, offset, span, durable, true);
                 }
                 BlockOp::Write { durable } => {
+                    let durable = durable && self.direct;
                     self.write_in_time(ring, tag, file, (offset, span), durable);
                     // One piece at a time: what a worker has begun is not taken back.
                     return;

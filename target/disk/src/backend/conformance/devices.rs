@@ -75,14 +75,6 @@ impl Loop {
     fn open(&self) -> Backend {
         Backend::open_file(Path::new(&self.0), Some(4096), Claim::default()).unwrap()
     }
-
-    /// As on a kernel whose io_uring cannot discard.
-    fn open_on_old_kernel(&self) -> Backend {
-        let Kind::File(disk) = self.open().0 else {
-            unreachable!("opened as a file")
-        };
-        Backend(Kind::File(disk.without_ring_discards()))
-    }
 }
 
 impl Drop for Loop {
@@ -97,7 +89,6 @@ fn a_block_device() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     if let Some(device) = Loop::new(&image(folder.path())) {
         suite(|| device.open());
-        suite(|| device.open_on_old_kernel());
     }
 }
 
@@ -106,8 +97,45 @@ fn a_block_device_discards_what_is_deallocated_and_writes_nothing() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     if let Some(device) = Loop::that_discards(&image(folder.path())) {
         discards(&device, device.open());
-        discards(&device, device.open_on_old_kernel());
     }
+}
+
+/// No thread of the kernel may have a discard after the end of its lease.
+#[test]
+fn a_discard_whose_lease_is_over_is_not_made() {
+    use cairn_rdma::Clock;
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let Some(device) = Loop::that_discards(&image(folder.path())) else {
+        return;
+    };
+    let mut rig = Rig::new(device.open());
+    let clock = Clock::simulated();
+    rig.ring.set_clock(clock.clone(), clock.now());
+    rig.ring.set_lease(1_000_000);
+    let (_, before) = device.work();
+    let length = DISK_BYTES / 2;
+    let file = rig.file;
+    let mut io = BlockIo::new(BlockOp::Deallocate, 0, length, None);
+    // The process is stopped before the ring is entered, for longer than the lease.
+    let progress = rig.backend.begin(&mut io, &mut rig.ring, file, 0);
+    assert_eq!(progress, Progress::Pending);
+    clock.advance_to(clock.now() + Duration::from_millis(2));
+    rig.ring.settle().unwrap();
+    let ended = rig.ring.pop();
+    let late = Finished::Operation {
+        tag: 0,
+        result: Err(libc::ECANCELED),
+    };
+    assert_eq!(ended, Some(late));
+    assert_eq!(device.work().1, before);
+    assert_eq!(rig.ring.in_flight(), 0);
+    // No discard of a lease that holds is one of the ring's own, either.
+    rig.ring.set_lease(u64::MAX);
+    let progress = rig.backend.begin(&mut io, &mut rig.ring, file, 0);
+    assert_eq!(progress, Progress::Pending);
+    assert_eq!(rig.ring.of_kernel(), 0);
+    rig.ring.settle().unwrap();
+    assert_eq!(device.work().1, before + length);
 }
 
 fn discards(device: &Loop, backend: Backend) {
@@ -145,15 +173,14 @@ fn a_block_device_that_cannot_discard_does_nothing() {
         return;
     };
     device.stop_discards();
-    for backend in [Loop::open, Loop::open_on_old_kernel] {
-        let mut rig = Rig::new(backend(&device));
-        assert_eq!(rig.backend.preferred().unwrap().deallocate, 1);
-        rig.write(WRITE, 0, &pattern(1, 65536));
-        let before = device.work();
-        assert_eq!(rig.run(BlockOp::Deallocate, 0, 65536, None), Ok(()));
-        assert_eq!(device.work(), before);
-        assert_eq!(rig.read(0, 65536), pattern(1, 65536));
-    }
+    let mut rig = Rig::new(device.open());
+    assert_eq!(rig.backend.preferred().unwrap().deallocate, 1);
+    rig.write(WRITE, 0, &pattern(1, 65536));
+    let before = device.work();
+    assert_eq!(rig.run(BlockOp::Deallocate, 0, 65536, None), Ok(()));
+    assert_eq!(device.work(), before);
+    assert_eq!(rig.read(0, 65536), pattern(1, 65536));
+    drop(rig);
     device.remove();
 }
 
@@ -161,24 +188,22 @@ fn a_block_device_that_cannot_discard_does_nothing() {
 #[test]
 fn a_block_device_that_discards_no_more_loses_nothing() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-    for open in [Loop::open, Loop::open_on_old_kernel] {
-        let Some(device) = Loop::that_discards(&image(folder.path())) else {
-            return;
-        };
-        let mut rig = Rig::new(open(&device));
-        rig.write(WRITE, 0, &pattern(1, 65536));
-        device.stop_discards();
-        for _ in 0..2 {
-            assert_eq!(rig.run(BlockOp::Deallocate, 0, 65536, None), Ok(()));
-        }
-        let Kind::File(disk) = &rig.backend.0 else {
-            unreachable!("opened as a file")
-        };
-        assert!(!disk.can_deallocate());
-        assert_eq!(rig.read(0, 65536), pattern(1, 65536));
-        drop(rig);
-        device.remove();
+    let Some(device) = Loop::that_discards(&image(folder.path())) else {
+        return;
+    };
+    let mut rig = Rig::new(device.open());
+    rig.write(WRITE, 0, &pattern(1, 65536));
+    device.stop_discards();
+    for _ in 0..2 {
+        assert_eq!(rig.run(BlockOp::Deallocate, 0, 65536, None), Ok(()));
     }
+    let Kind::File(disk) = &rig.backend.0 else {
+        unreachable!("opened as a file")
+    };
+    assert!(!disk.can_deallocate());
+    assert_eq!(rig.read(0, 65536), pattern(1, 65536));
+    drop(rig);
+    device.remove();
 }
 
 #[test]

@@ -28,6 +28,9 @@ const CLAIMS_AT: u32 = DRIVES_MAX as u32;
 /// Where an entry's data has the drive's number; below it is the tag.
 pub(super) const PLACE_SHIFT: u32 = 56;
 
+/// The tag in an entry's data.
+pub(super) const TAG_MASK: u64 = (1 << PLACE_SHIFT) - 1;
+
 /// The data of an entry that was taken back: of no place.
 pub(super) const TAKEN_BACK: u64 = (DRIVES_MAX as u64) << PLACE_SHIFT;
 
@@ -321,7 +324,7 @@ impl Drives {
 
     /// A command is over; its tag.
     pub(super) fn end(&mut self, data: u64) -> u64 {
-        let tag = data & ((1 << PLACE_SHIFT) - 1);
+        let tag = data & TAG_MASK;
         let index = (data >> PLACE_SHIFT) as u32;
         let place = self.places[index as usize].as_mut();
         let place = place.expect("a drive stays while it has something under way");

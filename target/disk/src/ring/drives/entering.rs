@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use super::commands::{Drives, PLACE_SHIFT, TAKEN_BACK};
+use super::commands::{Drives, PLACE_SHIFT, TAG_MASK, TAKEN_BACK};
 use crate::ring::entering::ENTER_GETEVENTS;
 use crate::ring::queue_entries::QueueEntries;
 use crate::ring::retry;
@@ -124,15 +124,34 @@ impl Drives {
         let look = Look::begin();
         let now = now_ns();
         if self.queued.iter().any(|queued| queued.until_ns <= now) {
-            let entries = QueueEntries::map(&self.uring)?;
-            let late = self.queued.extract_if(.., |queued| queued.until_ns <= now);
-            let late: Vec<Queued> = late.collect();
-            for queued in late {
-                entries.blank(queued.place, TAKEN_BACK);
-                refuse(self.end(queued.data));
-            }
+            self.blank(|queued| queued.until_ns <= now, &mut refuse)?;
         }
         Ok(look)
+    }
+
+    /// Cancels the changes of a tag that the last system call left in the queue.
+    pub(super) fn take_back_queued(&mut self, tag: u64, refuse: impl FnMut(u64)) -> io::Result<()> {
+        let of_tag = |queued: &Queued| queued.data & TAG_MASK == tag;
+        if self.queued.iter().any(of_tag) {
+            self.blank(of_tag, refuse)?;
+        }
+        Ok(())
+    }
+
+    /// Cancels those of the changes in the queue for which that holds.
+    fn blank(
+        &mut self,
+        goes: impl Fn(&Queued) -> bool,
+        mut refuse: impl FnMut(u64),
+    ) -> io::Result<()> {
+        let entries = QueueEntries::map(&self.uring)?;
+        let gone = self.queued.extract_if(.., |queued| goes(queued));
+        let gone: Vec<Queued> = gone.collect();
+        for queued in gone {
+            entries.blank(queued.place, TAKEN_BACK);
+            refuse(self.end(queued.data));
+        }
+        Ok(())
     }
 
     /// Of the changes that were in the queue, those that the kernel has not taken.

@@ -310,9 +310,12 @@ impl Ring {
         let (Some(rings), settled) = (&mut self.drives, &mut self.settled) else {
             return;
         };
-        for drives in rings.iter_mut().flatten().filter(|it| it.waiting > 0) {
+        for drives in rings.iter_mut().flatten().filter(|it| it.out > 0) {
             let count = drives.take_out(tag);
             settled.extend((0..count).map(|_| cancelled(tag)));
+            drives
+                .take_back_queued(tag, |tag| settled.push_back(cancelled(tag)))
+                .expect("the entries of a ring can be mapped");
         }
     }
 

@@ -219,3 +219,21 @@ fn the_claim_of_a_drive_ends_no_earlier_than_the_ring_lets_go_of_it() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
+
+/// The kernel left commands in the queue, and a connection ends before the next system call.
+#[test]
+fn a_command_that_the_kernel_left_does_not_go_out_for_a_closed_queue() {
+    let mut rig = Rig::new();
+    rig.ring.begin_round(0);
+    (0..3).for_each(|_| rig.write(1000));
+    let Ring {
+        drives, outgoing, ..
+    } = &mut rig.ring;
+    let drives = drives.as_mut().unwrap()[BY_INTERRUPTS].as_mut().unwrap();
+    let late = |tag| panic!("{tag} is in time");
+    drives.release(outgoing.known_until_ns(), || outgoing.now_ns(), late);
+    rig.ring.take_back(1);
+    let ended = rig.ended();
+    assert_eq!(ended, [(0, REFUSED), (1, LATE), (2, REFUSED)]);
+    assert_eq!(rig.ring.in_flight(), 0);
+}

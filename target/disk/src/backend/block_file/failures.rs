@@ -1,0 +1,99 @@
+//! Judgement of errors: which of them pass, and which may have cost acknowledged writes.
+
+use super::{BlockFile, BlockIo, BlockOp, Zeroing};
+
+impl BlockFile {
+    /// Whether the system asks to try again, and nothing is lost by that.
+    pub(super) fn may_try_again(&self, io: &BlockIo, errno: i32) -> bool {
+        match errno {
+            libc::EINTR | libc::EAGAIN => true,
+            // Without memory nothing was carried out. A file's sync may have failed to write pages,
+            // which it reports once; a device keeps its cache, and a sync can be sent again.
+            libc::ENOMEM | libc::ENOBUFS => !self.can_grow || !is_sync(io),
+            _ => false,
+        }
+    }
+
+    /// Whether this failure may have cost writes that were acknowledged before: past the page cache
+    /// the system does not say whether a durable write failed as a write or as a sync.
+    pub(super) fn loses_writes(&self, io: &BlockIo, errno: i32) -> bool {
+        if self.may_try_again(io, errno) {
+            return false;
+        }
+        match errno {
+            // The operation was not carried out.
+            libc::ECANCELED | libc::EBADF | libc::EINVAL => return false,
+            // Past the page cache space is looked for before anything is written.
+            libc::ENOSPC | libc::EDQUOT | libc::EFBIG if self.direct && !is_sync(io) => {
+                return false;
+            }
+            libc::EROFS | libc::EPERM | libc::EACCES | libc::EOPNOTSUPP if !is_sync(io) => {
+                return false;
+            }
+            _ => {}
+        }
+        match io.op {
+            BlockOp::Flush => true,
+            BlockOp::Write { durable } => durable && (self.direct || io.syncing),
+            BlockOp::WriteZeroes {
+                durable,
+                deallocate,
+            } => io.syncing || self.direct && durable && self.zeroing(deallocate) == Zeroing::Write,
+            BlockOp::Read
+            | BlockOp::Compare
+            | BlockOp::Verify
+            | BlockOp::WriteUncorrectable
+            | BlockOp::Deallocate
+            | BlockOp::Advise => false,
+        }
+    }
+}
+
+fn is_sync(io: &BlockIo) -> bool {
+    io.syncing || io.op == BlockOp::Flush
+}
+
+/// Syncs that a test has fail.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(super) struct FailingSyncs {
+    left: std::sync::atomic::AtomicU32,
+    errno: std::sync::atomic::AtomicI32,
+}
+
+#[cfg(test)]
+impl BlockFile {
+    /// Has the next `count` syncs fail.
+    pub(crate) fn fail_syncs(&self, count: u32) {
+        self.fail_syncs_with(count, libc::EIO);
+    }
+
+    pub(crate) fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// Has the next `count` syncs fail with this error.
+    pub(crate) fn fail_syncs_with(&self, count: u32, errno: i32) {
+        use std::sync::atomic::Ordering::Relaxed;
+        self.failing_syncs.errno.store(errno, Relaxed);
+        self.failing_syncs.left.store(count, Relaxed);
+    }
+
+    pub(super) fn fail_sync(&self) -> Result<(), i32> {
+        use std::sync::atomic::Ordering::Relaxed;
+        let take = |left: u32| left.checked_sub(1);
+        let FailingSyncs { left, errno } = &self.failing_syncs;
+        match left.fetch_update(Relaxed, Relaxed, take) {
+            Ok(_) => Err(errno.load(Relaxed)),
+            Err(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn distort(&self, io: &BlockIo, result: Result<u32, i32>) -> Result<u32, i32> {
+        let durable = self.direct && matches!(io.op, BlockOp::Write { durable: true });
+        if result.is_ok() && (is_sync(io) || durable) {
+            self.fail_sync()?;
+        }
+        result
+    }
+}
