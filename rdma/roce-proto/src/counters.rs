@@ -76,6 +76,8 @@ counters! {
     resp_local_length_error,
     /// Responses that fit no request.
     bad_resp_err,
+    /// NAKs that would have ended a queue pair, and that the peer's next acknowledgements refuted.
+    refuted_naks,
     /// Packets dropped because their ICRC was wrong.
     rx_icrc_encapsulated,
     /// Packets dropped because they were malformed.

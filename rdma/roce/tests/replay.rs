@@ -76,7 +76,7 @@ fn play(packets: &[Packet<'_>], connection: &Connection, mtu: u32) -> (Vec<Ackno
         retry_count: 7,
         rnr_retry_count: 7,
         min_rnr_timer: 1,
-        ack_timeout: Duration::from_millis(537),
+        ack_timeout: Some(Duration::from_millis(537)),
     };
     let now = Instant::START;
     let mut qp = Qp::new(&config, now);

@@ -164,7 +164,7 @@ impl Rig {
             retry_count: 3,
             rnr_retry_count: 3,
             min_rnr_timer: 1,
-            ack_timeout: Duration::from_millis(1),
+            ack_timeout: Some(Duration::from_millis(1)),
         };
         let mut qp = Qp::new(&config, Instant::START);
         qp.release();

@@ -142,6 +142,12 @@ pub enum CmEvent {
         /// Which.
         id: ConnId,
     },
+    /// A message without our communication id says that the peer has lost the connection. The
+    /// connection stays: its owner asks the peer's queue pair, and disconnects if that is silent.
+    Questioned {
+        /// Which.
+        id: ConnId,
+    },
 }
 
 /// A message to send.
@@ -191,6 +197,8 @@ pub(super) struct Connection {
     pub(super) quiet: bool,
     /// Until when it is repeated.
     pub(super) gives_up_at: Instant,
+    /// When the last [`CmEvent::Questioned`] was made.
+    pub(super) questioned_at: Option<Instant>,
 }
 
 /// A queue pair of any machine.

@@ -121,13 +121,11 @@ impl Manager {
             qpn: req.local_qpn,
         };
         if let Some(&id) = self.by_qp.get(&remote_qp) {
-            // The peer's queue pair cannot be in two connections: the one we know
-            // is over (IBTA 12.9.8.3.1).
+            // The peer's queue pair cannot be in two connections: the one we know is over (IBTA
+            // 12.9.8.3.1), if the request is the peer's.
             self.refuse(path, transaction_id, req, RejReason::StaleConnection);
             if self.state(id) == State::Established {
-                self.time_wait(id, now);
-                self.events
-                    .push_back(CmEvent::Disconnected { id: ConnId(id) });
+                self.question(id, now);
             }
             return;
         }
@@ -161,10 +159,10 @@ impl Manager {
             interval: FIRST_INTERVAL,
             quiet: !self.waiting.knows(path.remote),
             gives_up_at: now,
+            questioned_at: None,
         };
         self.connections.insert(local, connection);
         self.by_peer.insert((path.remote, remote), local);
-        self.by_qp.insert(remote_qp, local);
         self.waiting.insert(local, path.remote);
         let id = ConnId(local);
         let request = Box::new(request);
@@ -283,6 +281,7 @@ impl Manager {
             return;
         };
         let of_peer = connection.ids.remote == rej.ids.local;
+        let names_ours = rej.ids.remote == id;
         let event = match connection.state {
             State::ReqSent => CmEvent::Rejected {
                 id: ConnId(id),
@@ -291,8 +290,10 @@ impl Manager {
                 private_data: rej.private_data,
             },
             State::ReqReceived if of_peer => CmEvent::Withdrawn { id: ConnId(id) },
-            State::RepSent if of_peer => CmEvent::TimedOut { id: ConnId(id) },
-            State::Left if of_peer => return self.forget(id),
+            // From here on the peer has our number, unless our REP was lost. Then it times out.
+            State::RepSent if of_peer && names_ours => CmEvent::TimedOut { id: ConnId(id) },
+            State::Left if of_peer && names_ours => return self.forget(id),
+            State::Established if of_peer && !names_ours => return self.question(id, now),
             State::Established if of_peer => {
                 self.time_wait(id, now);
                 self.events

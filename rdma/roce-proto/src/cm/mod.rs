@@ -60,6 +60,8 @@ const DISCONNECT_TIME: Duration = Duration::from_secs(4);
 /// How long a queue pair's last packets may still travel: twice the packet
 /// lifetime that Linux assumes (code 16).
 const TIME_WAIT: Duration = Duration::from_millis(540);
+/// Questions about one connection are at least so far apart.
+const QUESTION_INTERVAL: Duration = Duration::from_secs(1);
 /// Target ACK delay that REPs announce, as a code: 0.13 s.
 const TARGET_ACK_DELAY: u8 = 15;
 /// Failover Accepted: not supported (IBTA 12.6.8.9).
@@ -77,6 +79,8 @@ pub struct Manager {
     connections: BTreeMap<u32, Connection>,
     /// The peer's address and communication id, to ours.
     by_peer: BTreeMap<(IpAddr, u32), u32>,
+    /// Connections that were established: a stranger that claims a peer's next queue pair keeps
+    /// the peer's own request from nothing.
     by_qp: BTreeMap<RemoteQp, u32>,
     waiting: Waiting,
     transmits: VecDeque<Transmit>,
@@ -196,6 +200,7 @@ impl Manager {
             interval: FIRST_INTERVAL,
             quiet: false,
             gives_up_at: now + options.timeout,
+            questioned_at: None,
         };
         self.connections.insert(local, connection);
         self.send(local, &message, Some(now));
@@ -299,6 +304,8 @@ impl Manager {
             connection.deadline = None;
             connection.quiet = false;
             let peer = connection.path.remote;
+            let remote_qp = connection.remote_qp;
+            self.by_qp.extend(remote_qp.map(|qp| (qp, id.0)));
             self.waiting.prove(peer);
             self.opened(id.0);
             self.events.push_back(CmEvent::Established { id });
@@ -478,6 +485,19 @@ impl Manager {
     /// A request has been decided.
     fn opened(&mut self, id: u32) {
         self.waiting.remove(id);
+    }
+
+    /// Has the owner of an established connection ask its peer, once in a while: a stranger may
+    /// have sent the message.
+    fn question(&mut self, id: u32, now: Instant) {
+        let connection = self.connections.get_mut(&id);
+        let connection = connection.expect("callers have looked it up");
+        let recent = |at| now.saturating_duration_since(at) < QUESTION_INTERVAL;
+        if !connection.questioned_at.is_some_and(recent) {
+            connection.questioned_at = Some(now);
+            let id = ConnId(id);
+            self.events.push_back(CmEvent::Questioned { id });
+        }
     }
 
     /// Gives up a peer whose address is not proven, without a message to it.

@@ -9,10 +9,15 @@
 //! a notification, recovered by halves, then added to until it no longer binds.
 //!
 //! A notification has no key: anyone who knows an address and a queue pair's
-//! number can send one. So the rate is cut once a round trip at most, and never
+//! number can send one. So the rate is cut once a round trip (without its queue) at most, and never
 //! below half of what window and round trip allow. Both are measured: a path that
 //! is congested shows it by loss, which halves the window, or by queues, which
-//! lengthen the round trip, and either lowers that floor.
+//! lengthen the round trip, and either lowers that floor. The part of the round trip
+//! that is queue lowers it once more: on a lossless network no window shrinks, and
+//! queue pairs at half of their windows would keep the queue that the windows filled.
+//!
+//! The rate is that of a queue pair's data in both roles: its SENDs and WRITEs, the READ
+//! responses that it returns, and the READ data that it requests.
 
 use super::rtt::RoundTrip;
 use crate::time::Instant;
@@ -32,7 +37,7 @@ const CHANCE: u64 = 8;
 const GAIN: f64 = 1.0 / 16.0;
 /// How often a rate is raised, and the estimate decays.
 const PERIOD: Duration = Duration::from_micros(300);
-/// Notifications that come within this time are one, if a round trip is shorter.
+/// Notifications that come within this time are one, if a round trip is shorter or unknown.
 const ONE_NOTICE: Duration = Duration::from_micros(50);
 /// What notifications leave of the rate that window and round trip allow.
 const NOTICED_SHARE: f64 = 0.5;
@@ -40,6 +45,10 @@ const NOTICED_SHARE: f64 = 0.5;
 const RECOVERY_PERIODS: u32 = 5;
 /// Bytes per second that a raise adds: 40 Mbit/s.
 const RAISE: f64 = 5e6;
+/// Round trip that is assumed where none was measured: a queue pair that only answers.
+const UNMEASURED: Duration = Duration::from_millis(1);
+/// Round trips for which a notification may be of packets that have arrived since.
+const VALID_ROUND_TRIPS: u32 = 4;
 /// Never slower: 10 Mbit/s.
 const MIN_RATE: f64 = 1.25e6;
 /// The rate that is assumed when the first notification comes, and at which a
@@ -54,7 +63,33 @@ pub(super) struct Window {
     /// Packets that arrived since the window last grew.
     arrived: u64,
     lost_at: Option<Instant>,
+}
+
+/// The rate of a queue pair's data, once notifications limit it.
+#[derive(Debug, Default)]
+pub(super) struct Pacer {
     rate: Option<Rate>,
+    /// Notifications change nothing.
+    ignores: bool,
+    /// When data left last.
+    sent_at: Option<Instant>,
+    /// Until when data that was asked for is held back.
+    held_until: Option<Instant>,
+}
+
+/// What a requester has measured of its path.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Measured {
+    /// Bytes that may be under way.
+    pub(super) window: u64,
+    /// Smoothed round trip.
+    pub(super) round_trip: Option<Duration>,
+    /// Round trip without a queue.
+    pub(super) least: Option<Duration>,
+    /// Requests are not acknowledged yet.
+    pub(super) is_under_way: bool,
+    /// When requests were acknowledged last.
+    pub(super) progress_at: Instant,
 }
 
 /// A sender that notifications have slowed down.
@@ -81,7 +116,6 @@ impl Default for Window {
             packets: INITIAL,
             arrived: 0,
             lost_at: None,
-            rate: None,
         }
     }
 }
@@ -109,13 +143,26 @@ impl Window {
             self.packets = (self.packets - self.packets / part).max(MIN);
         }
     }
+}
 
-    pub(super) fn is_paced(&self) -> bool {
+impl Pacer {
+    /// From now on notifications change nothing.
+    pub(super) fn ignore_notifications(&mut self) {
+        self.ignores = true;
+    }
+
+    /// Whether notifications limit the rate.
+    pub(super) fn is_active(&self) -> bool {
         self.rate.is_some()
     }
 
-    /// Until when the rate holds the next packet back; `None`: it may go.
-    pub(super) fn holds_until(&mut self, now: Instant) -> Option<Instant> {
+    /// Whether the next packet with data may go. If not, [`Self::held_until`] says when.
+    pub(super) fn admits(&mut self, now: Instant) -> bool {
+        self.held_until = self.hold(now);
+        self.held_until.is_none()
+    }
+
+    fn hold(&mut self, now: Instant) -> Option<Instant> {
         let rate = self.rate.as_mut()?;
         rate.raise(now);
         if rate.current >= LINE_RATE {
@@ -126,19 +173,36 @@ impl Window {
         until.checked_sub(BURST).filter(|&until| until > now)
     }
 
-    pub(super) fn sent(&mut self, bytes: usize, now: Instant) {
+    pub(super) fn held_until(&self) -> Option<Instant> {
+        self.held_until
+    }
+
+    /// Nothing waits for the rate before the next [`Self::admits`].
+    pub(super) fn release(&mut self) {
+        self.held_until = None;
+    }
+
+    /// Data has left, or was requested.
+    pub(super) fn sent(&mut self, bytes: u64, now: Instant) {
+        self.sent_at = Some(now);
         if let Some(rate) = &mut self.rate {
             let takes = Duration::from_secs_f64(bytes as f64 / rate.current);
             rate.busy_until = rate.busy_until.max(now) + takes;
         }
     }
 
-    /// A congestion notification has come (annex A17.9.3) to a sender whose packets have
-    /// `mtu` bytes and come back acknowledged after `round_trip`. Whether it was heeded.
-    pub(super) fn notified(&mut self, round_trip: Duration, mtu: u32, now: Instant) -> bool {
-        let interval = round_trip.max(ONE_NOTICE);
-        let allowed = self.packets as f64 * f64::from(mtu) / interval.as_secs_f64();
-        let floor = (allowed * NOTICED_SHARE).max(MIN_RATE);
+    /// A congestion notification has come (annex A17.9.3). Returns whether it was heeded: it can
+    /// only be of packets that were under way within the last round trips.
+    pub(super) fn notified(&mut self, path: &Measured, now: Instant) -> bool {
+        let Some(sent_at) = self.sent_at.filter(|_| !self.ignores) else {
+            return false;
+        };
+        let round_trip = path.round_trip.unwrap_or(UNMEASURED);
+        let idle = now.saturating_duration_since(sent_at.max(path.progress_at));
+        if !path.is_under_way && idle >= VALID_ROUND_TRIPS * round_trip {
+            return false;
+        }
+        let interval = path.least.unwrap_or_default().max(ONE_NOTICE);
         let rate = self.rate.get_or_insert(Rate {
             current: LINE_RATE,
             target: LINE_RATE,
@@ -152,18 +216,33 @@ impl Window {
         if rate.noticed_at.is_some_and(recent) {
             return false;
         }
-        let cut = rate.current * (1.0 - rate.congestion / 2.0);
-        rate.target = rate.current.max(floor);
-        rate.current = cut.max(floor);
-        rate.congestion = (1.0 - GAIN) * rate.congestion + GAIN;
-        rate.noticed_at = Some(now);
-        rate.raised_at = now;
-        rate.periods = 0;
+        rate.cut(path.floor(), now);
         true
     }
 }
 
+impl Measured {
+    /// What notifications leave of the rate, in bytes per second.
+    fn floor(&self) -> f64 {
+        let round_trip = self.round_trip.unwrap_or(UNMEASURED).max(ONE_NOTICE);
+        let allowed = self.window as f64 / round_trip.as_secs_f64();
+        let least = self.least.unwrap_or(round_trip).min(round_trip);
+        let path_share = least.as_secs_f64() / round_trip.as_secs_f64();
+        (allowed * NOTICED_SHARE * path_share).max(MIN_RATE)
+    }
+}
+
 impl Rate {
+    fn cut(&mut self, floor: f64, now: Instant) {
+        let cut = self.current * (1.0 - self.congestion / 2.0);
+        self.target = self.current.max(floor);
+        self.current = cut.max(floor);
+        self.congestion = (1.0 - GAIN) * self.congestion + GAIN;
+        self.noticed_at = Some(now);
+        self.raised_at = now;
+        self.periods = 0;
+    }
+
     fn raise(&mut self, now: Instant) {
         while now.saturating_duration_since(self.raised_at) >= PERIOD {
             self.raised_at += PERIOD;
@@ -200,53 +279,65 @@ mod tests {
         assert!(window.packets() >= INITIAL);
     }
 
+    /// A path without a queue, for packets of `mtu` bytes.
+    fn path(window: &Window, mtu: u64, round_trip: Duration, now: Instant) -> Measured {
+        Measured {
+            window: window.packets() * mtu,
+            round_trip: Some(round_trip),
+            least: Some(round_trip),
+            is_under_way: true,
+            progress_at: now,
+        }
+    }
+
     #[test]
     fn notifications_slow_and_time_restores() {
         let mut now = Instant::START;
-        let mut window = Window::default();
+        let (window, mut pacer) = (Window::default(), Pacer::default());
         let packet = 4096;
-        let sent_in = |window: &mut Window, now: &mut Instant, length: Duration| {
+        let sent_in = |pacer: &mut Pacer, now: &mut Instant, length: Duration| {
             let end = *now + length;
             let mut count = 0_u32;
             while *now < end {
-                if window.holds_until(*now).is_none() {
-                    window.sent(packet, *now);
+                if pacer.admits(*now) {
+                    pacer.sent(packet, *now);
                     count += 1;
                 }
                 *now += Duration::from_micros(1);
             }
             count
         };
-        let free = sent_in(&mut window, &mut now, Duration::from_millis(5));
+        let free = sent_in(&mut pacer, &mut now, Duration::from_millis(5));
         // A long round trip: the path is congested indeed.
         let round_trip = Duration::from_millis(4);
         for _ in 0..12 {
-            assert!(window.notified(round_trip, packet as u32, now));
+            assert!(pacer.notified(&path(&window, packet, round_trip, now), now));
             now += round_trip;
         }
-        let slow = sent_in(&mut window, &mut now, Duration::from_millis(1)) * 5;
+        let slow = sent_in(&mut pacer, &mut now, Duration::from_millis(1)) * 5;
         assert!(slow * 3 < free, "{slow} of {free}");
         assert!(slow > 0);
         now += Duration::from_secs(2);
-        let again = sent_in(&mut window, &mut now, Duration::from_millis(5));
+        let again = sent_in(&mut pacer, &mut now, Duration::from_millis(5));
         assert_eq!(again, free);
-        assert!(!window.is_paced());
+        assert!(!pacer.is_active());
     }
 
     /// An attacker that knows the queue pair's number, at 20,000 notifications a second.
     #[test]
     fn notifications_alone_leave_half_of_the_rate() {
         let mut now = Instant::START;
-        let mut window = Window::default();
+        let (window, mut pacer) = (Window::default(), Pacer::default());
         let (packet, round_trip) = (4096, Duration::from_micros(200));
         let allowed = (INITIAL * packet) as f64 / round_trip.as_secs_f64();
         let (mut sent, mut heeded) = (0, 0);
         let start = now;
         while now < start + Duration::from_secs(1) {
-            heeded += u32::from(window.notified(round_trip, packet as u32, now));
+            let path = path(&window, packet, round_trip, now);
+            heeded += u32::from(pacer.notified(&path, now));
             for _ in 0..50 {
-                while window.holds_until(now).is_none() && (sent as f64) < allowed {
-                    window.sent(packet as usize, now);
+                while pacer.admits(now) && (sent as f64) < allowed {
+                    pacer.sent(packet, now);
                     sent += packet;
                 }
                 now += Duration::from_micros(1);
@@ -262,19 +353,61 @@ mod tests {
         let mut now = Instant::START;
         let round_trip = Duration::from_micros(200);
         let floor_after = |losses: u32, now: &mut Instant| {
-            let mut window = Window::default();
+            let (mut window, mut pacer) = (Window::default(), Pacer::default());
             for _ in 0..losses {
                 window.lost(&RoundTrip::new(Duration::from_secs(1)), *now);
                 *now += ONE_LOSS;
             }
             for _ in 0..64 {
-                window.notified(round_trip, 4096, *now);
+                pacer.sent(4096, *now);
+                pacer.notified(&path(&window, 4096, round_trip, *now), *now);
                 *now += round_trip;
             }
-            window.rate.expect("it is paced").current
+            pacer.rate.expect("it is paced").current
         };
         let without = floor_after(0, &mut now);
         let with = floor_after(3, &mut now);
         assert!(with * 7.0 < without, "{with} of {without}");
+    }
+
+    /// 64 queue pairs, whose windows nothing has shrunk, into one link of 100 Gbit/s that loses
+    /// nothing and marks whatever waits longer than 10 us: the queue drains.
+    #[test]
+    fn many_queue_pairs_keep_no_standing_queue_without_loss() {
+        const QUEUE_PAIRS: usize = 64;
+        let base = Duration::from_micros(20);
+        let mut pacers: [Pacer; QUEUE_PAIRS] = core::array::from_fn(|_| Pacer::default());
+        let step = Duration::from_micros(20);
+        let window = MAX * 4096;
+        let served = LINE_RATE * step.as_secs_f64();
+        let mut queue = QUEUE_PAIRS as f64 * window as f64;
+        let (mut now, mut standing) = (Instant::START, 0.0);
+        for turn in 0..10_000 {
+            let round_trip = base + Duration::from_secs_f64(queue / LINE_RATE);
+            let path = Measured {
+                window,
+                round_trip: Some(round_trip),
+                least: Some(base),
+                is_under_way: true,
+                progress_at: now,
+            };
+            for pacer in &mut pacers {
+                pacer.sent(0, now);
+                if queue / LINE_RATE > 10e-6 {
+                    pacer.notified(&path, now);
+                }
+                pacer.admits(now);
+                // The window bounds the rate, too.
+                let allowed = window as f64 / round_trip.as_secs_f64();
+                let rate = pacer.rate.as_ref().map_or(LINE_RATE, |rate| rate.current);
+                queue += rate.min(allowed) * step.as_secs_f64();
+            }
+            queue = (queue - served).max(0.0);
+            if turn >= 9000 {
+                standing += queue / 1000.0;
+            }
+            now += step;
+        }
+        assert!(standing < 8e6, "{standing:.0} bytes stand in the queue");
     }
 }

@@ -13,6 +13,7 @@ mod answered;
 mod congestion;
 pub mod memory;
 pub mod psn;
+mod question;
 mod requester;
 mod responder;
 mod rtt;
@@ -26,7 +27,9 @@ use cairn_rdma::{PKey, PostError, QpId, SendWork};
 use crate::counters::Counters;
 use crate::wire::{Opcode, Packet, bth};
 
+use congestion::Pacer;
 use memory::Memory;
+use question::Question;
 use requester::Requester;
 use responder::Responder;
 use work::{CompletionQueue, ReceiveQueue};
@@ -71,8 +74,15 @@ pub struct QpConfig {
     pub rnr_retry_count: u8,
     /// How long a peer waits if there is no receive here: a timer code.
     pub min_rnr_timer: u8,
-    /// The time that counts as one retry.
-    pub ack_timeout: Duration,
+    /// The time that counts as one retry. `None`: a silent peer never counts as gone.
+    pub ack_timeout: Option<Duration>,
+}
+
+impl QpConfig {
+    /// How long a peer may be silent; `None` is for ever.
+    fn patience(&self) -> Option<Duration> {
+        Some(self.ack_timeout? * (u32::from(self.retry_count) + 1))
+    }
 }
 
 /// A queue pair.
@@ -80,6 +90,8 @@ pub struct QpConfig {
 pub struct Qp {
     requester: Requester,
     responder: Responder,
+    pacer: Pacer,
+    question: Question,
     /// The peer is not known to be ready: answer, but ask nothing.
     held: bool,
     broken: bool,
@@ -107,6 +119,8 @@ impl Qp {
         Self {
             requester: Requester::new(config, now),
             responder: Responder::new(config),
+            pacer: Pacer::default(),
+            question: Question::new(config.patience()),
             held: true,
             broken: false,
             owes_cnp: false,
@@ -130,10 +144,10 @@ impl Qp {
 
     /// From now on congestion notifications change nothing.
     pub fn ignore_congestion(&mut self) {
-        self.requester.ignore_congestion();
+        self.pacer.ignore_notifications();
     }
 
-    /// Whether it waits for [`Qp::release`].
+    /// Whether it waits for [`Qp::release`], or for the peer's request that is due.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held
@@ -176,36 +190,64 @@ impl Qp {
         now: Instant,
         cx: &mut Context<'_>,
     ) {
-        if !self.pkey.accepts(packet.bth.pkey) {
+        // Datagrams are of another transport service: a queue pair of a connection drops them
+        // silently (IBTA 9.6.1.2).
+        if !self.pkey.accepts(packet.bth.pkey) || packet.opcode.is_datagram() {
             cx.counters.rx_not_ours += 1;
             return;
         }
         if congested {
             cx.counters.np_ecn_marked_roce_packets += 1;
             let recent = |at| now.saturating_duration_since(at) < CNP_INTERVAL;
-            self.owes_cnp |= !self.cnp_sent_at.is_some_and(recent);
+            // A notification is not notified of, or two queue pairs keep it up for ever.
+            let is_notification = packet.opcode == Opcode::Cnp;
+            self.owes_cnp |= !is_notification && !self.cnp_sent_at.is_some_and(recent);
         }
-        match packet.opcode {
+        let is_present = match packet.opcode {
             Opcode::Cnp => {
-                let heeded = self.requester.notified(now);
+                let heeded = self.pacer.notified(&self.requester.measured(), now);
                 cx.counters.rp_cnp_handled += u64::from(heeded);
                 cx.counters.rp_cnp_ignored += u64::from(!heeded);
+                false
             }
             Opcode::Acknowledge => self.requester.handle_acknowledge(packet, now, cx),
             // This end makes no atomic requests.
-            Opcode::AtomicAcknowledge => cx.counters.bad_resp_err += 1,
-            opcode if opcode.is_read_response() => {
-                self.requester.handle_read_response(packet, now, cx);
+            Opcode::AtomicAcknowledge => {
+                cx.counters.bad_resp_err += 1;
+                false
             }
-            _ => self.responder.handle_request(packet, cx),
+            opcode if opcode.is_read_response() => {
+                self.requester.handle_read_response(packet, now, cx)
+            }
+            _ => {
+                // The request that is due stands for the RTU, which may have been lost (IBTA
+                // 12.9.7.1). No other packet does: its sender need not have read the REP.
+                let was_due = self.responder.handle_request(packet, cx);
+                self.held &= !was_due;
+                was_due
+            }
+        };
+        if is_present {
+            self.question.answered();
         }
         self.break_if_failed(cx);
+    }
+
+    /// Something that anyone may have sent says that the peer has forgotten this queue pair. Asks
+    /// it: if it is silent for as long as a peer may be, the queue pair breaks.
+    pub fn question(&mut self, now: Instant) {
+        if !self.broken {
+            self.question.ask(now);
+        }
     }
 
     /// Whether [`Qp::poll_transmit`] has anything to look at.
     #[must_use]
     pub fn has_to_send(&self) -> bool {
-        self.owes_cnp || self.requester.has_to_send() || self.responder.has_to_send()
+        self.owes_cnp
+            || self.question.is_due()
+            || self.requester.has_to_send()
+            || self.responder.has_to_send()
     }
 
     /// Writes the next packet, without its ICRC, to the front of `out`; returns
@@ -227,21 +269,25 @@ impl Qp {
             cx.counters.np_cnp_sent += 1;
             return Some(self.emit_cnp(out));
         }
+        if self.question.take_due() {
+            return Some(self.emit_probe(out));
+        }
         // An acknowledgement is in no hurry; what it would hold up may be.
         let length = if self.responder.can_wait() && self.passed < PASSING {
             let request = self.poll_request(now, out, cx);
             self.passed += 1;
-            request.or_else(|| self.poll_answer(out, cx))
+            request.or_else(|| self.poll_answer(now, out, cx))
         } else {
-            let answer = self.poll_answer(out, cx);
+            let answer = self.poll_answer(now, out, cx);
             answer.or_else(|| self.poll_request(now, out, cx))
         };
         self.break_if_failed(cx);
         length
     }
 
-    fn poll_answer(&mut self, out: &mut [u8], cx: &mut Context<'_>) -> Option<usize> {
-        let answer = self.responder.poll_transmit(out, cx)?;
+    fn poll_answer(&mut self, now: Instant, out: &mut [u8], cx: &mut Context<'_>) -> Option<usize> {
+        let pacer = &mut self.pacer;
+        let answer = self.responder.poll_transmit(now, out, pacer, cx)?;
         self.passed = 0;
         Some(answer)
     }
@@ -255,7 +301,7 @@ impl Qp {
         if self.held || self.broken {
             return None;
         }
-        self.requester.poll_transmit(now, out, cx)
+        self.requester.poll_transmit(now, out, &mut self.pacer, cx)
     }
 
     /// CNP: BECN, PSN 0, and 16 reserved bytes (annex A17.9.3).
@@ -266,21 +312,41 @@ impl Qp {
         packet.emit(out)
     }
 
+    /// An empty SEND at the place of the last packet that the peer acknowledged: a peer that has
+    /// the queue pair acknowledges it once more, and carries nothing out (IBTA 9.7.5.1.3).
+    fn emit_probe(&self, out: &mut [u8]) -> usize {
+        let psn = psn::to_wire(self.requester.last_acknowledged());
+        let mut packet = Packet::new(Opcode::SendOnly, self.dest_qpn, psn);
+        packet.bth.ack_req = true;
+        packet.emit(out)
+    }
+
     /// When to call [`Qp::handle_timeout`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.requester.poll_timeout()
+        let timers = [
+            self.requester.poll_timeout(),
+            self.pacer.held_until(),
+            self.question.next(),
+        ];
+        timers.into_iter().flatten().min()
     }
 
     /// The time has come that [`Qp::poll_timeout`] said.
     pub fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_>) {
+        self.pacer.release();
         self.requester.handle_timeout(now, cx);
+        if self.question.goes_unanswered(now) {
+            self.requester.give_up(cx);
+        }
         self.break_if_failed(cx);
     }
 
     /// Ends it: everything outstanding completes as flushed.
     pub fn flush(&mut self, cx: &mut Context<'_>) {
         self.broken = true;
+        self.pacer.release();
+        self.question.answered();
         self.requester.flush(cx);
         self.responder.flush(cx);
     }

@@ -14,13 +14,15 @@ use core::time::Duration;
 
 use cairn_rdma::{Access, Operation, PostError, SendWork, WorkStatus};
 
-use super::congestion::Window;
+use super::congestion::{Measured, Window};
 use super::memory::Memory;
 use super::rtt::RoundTrip;
 use super::{Context, QpConfig, psn};
+use crate::wire::NakCode;
 
-/// Round trips for which a notification may be of packets that were acknowledged.
-const VALID_ROUND_TRIPS: u32 = 4;
+/// Longest retransmission timeout of a connection whose own is infinite: code 20 of IBTA 9.7.6.1.3,
+/// the longest that is accepted of peers.
+const LONGEST_TIMEOUT: Duration = Duration::from_micros(4_294_967);
 /// The longest message (IBTA 9.2.10).
 const MAX_MESSAGE: u64 = 1 << 31;
 
@@ -31,8 +33,8 @@ pub(super) struct Requester {
     send_work: usize,
     initiator_depth: usize,
     rnr_retry_count: u8,
-    /// How long a silent peer is believed to be alive.
-    patience: Duration,
+    /// How long a silent peer is believed to be alive; `None` is for ever.
+    patience: Option<Duration>,
 
     queue: VecDeque<Entry>,
     /// Index in `queue` of the work that goes out next, or its length.
@@ -56,8 +58,7 @@ pub(super) struct Requester {
 
     round_trip: RoundTrip,
     window: Window,
-    /// Notifications slow it down.
-    heeds_congestion: bool,
+    refusal: Option<Refusal>,
     /// When to take the silence for loss.
     deadline: Option<Instant>,
     /// When something was last accounted for.
@@ -65,9 +66,19 @@ pub(super) struct Requester {
     /// Until when the peer asked to be left alone.
     not_ready_until: Option<Instant>,
     not_ready_count: u8,
-    /// Until when congestion holds sending back.
-    paced_until: Option<Instant>,
     broken: bool,
+}
+
+/// A NAK that ends the queue pair, if the peer does not go on. It has no key but a PSN of the
+/// window, which a stranger can guess. So its packet is sent again: a peer that refused it is
+/// silent or refuses it again, and one that did not acknowledges it.
+#[derive(Debug, Clone, Copy)]
+struct Refusal {
+    sequence: u64,
+    code: NakCode,
+    came_at: Instant,
+    /// When the peer's silence has confirmed it.
+    until: Instant,
 }
 
 /// A work request and where it stands.
@@ -110,7 +121,7 @@ impl Requester {
             send_work: config.send_work as usize,
             initiator_depth: usize::from(config.initiator_depth),
             rnr_retry_count: config.rnr_retry_count,
-            patience: config.ack_timeout * (u32::from(config.retry_count) + 1),
+            patience: config.patience(),
             queue: VecDeque::with_capacity(config.send_work as usize),
             cursor: 0,
             next: start,
@@ -121,14 +132,13 @@ impl Requester {
             awaited: false,
             requests: VecDeque::with_capacity(usize::from(config.initiator_depth)),
             refetched: None,
-            round_trip: RoundTrip::new(config.ack_timeout),
+            round_trip: RoundTrip::new(config.ack_timeout.unwrap_or(LONGEST_TIMEOUT)),
             window: Window::default(),
-            heeds_congestion: true,
+            refusal: None,
             deadline: None,
             progress_at: now,
             not_ready_until: None,
             not_ready_count: 0,
-            paced_until: None,
             broken: false,
         }
     }
@@ -147,19 +157,20 @@ impl Requester {
         self.cursor < self.queue.len()
     }
 
-    /// A congestion notification has come; whether it was heeded. It can only be of
-    /// packets that were under way within the last round trips.
-    pub(super) fn notified(&mut self, now: Instant) -> bool {
-        let Some(round_trip) = self.round_trip.smoothed() else {
-            return false;
-        };
-        let idle = now.saturating_duration_since(self.progress_at);
-        let is_of_ours = self.unacked < self.sent || idle < VALID_ROUND_TRIPS * round_trip;
-        self.heeds_congestion && is_of_ours && self.window.notified(round_trip, self.mtu, now)
+    /// The state of the path, for the congestion control of the queue pair.
+    pub(super) fn measured(&self) -> Measured {
+        Measured {
+            window: self.window.packets() * u64::from(self.mtu),
+            round_trip: self.round_trip.smoothed(),
+            least: self.round_trip.least(),
+            is_under_way: self.unacked < self.sent,
+            progress_at: self.progress_at,
+        }
     }
 
-    pub(super) fn ignore_congestion(&mut self) {
-        self.heeds_congestion = false;
+    /// The newest packet that the peer has acknowledged.
+    pub(super) fn last_acknowledged(&self) -> u64 {
+        self.unacked - 1
     }
 
     pub(super) fn post(
@@ -191,12 +202,20 @@ impl Requester {
         Ok(())
     }
 
-    /// Everything outstanding completes as flushed.
+    /// The peer has not answered for as long as it may be silent.
+    pub(super) fn give_up(&mut self, cx: &mut Context<'_>) {
+        cx.counters.retry_exceeded_err += 1;
+        self.fail(WorkStatus::RetryExceeded, cx);
+    }
+
+    /// Everything outstanding completes as flushed, but for work that the peer has refused.
     pub(super) fn flush(&mut self, cx: &mut Context<'_>) {
+        if let Some(refusal) = self.refusal.take() {
+            return self.believe(refusal, cx);
+        }
         self.broken = true;
         self.deadline = None;
         self.not_ready_until = None;
-        self.paced_until = None;
         while let Some(entry) = self.queue.pop_front() {
             let work = &entry.work;
             cx.completions
@@ -206,6 +225,7 @@ impl Requester {
 
     /// The oldest work fails; all behind it is flushed.
     fn fail(&mut self, status: WorkStatus, cx: &mut Context<'_>) {
+        self.refusal = None;
         if let Some(entry) = self.queue.pop_front() {
             cx.completions.push_send(cx.qp, &entry.work, status, 0);
         }

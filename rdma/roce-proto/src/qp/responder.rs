@@ -1,13 +1,19 @@
 //! The receiving half of a queue pair: the peer's requests become bytes in
 //! memory, completions of receives, and answers (IBTA 9.7.4, 9.7.5).
 
+mod response;
+
 use alloc::collections::VecDeque;
+use core::cmp::Ordering;
 
 use cairn_rdma::{Access, Completion, CompletionKind, RecvWork, WorkStatus};
 
 use super::answered::AnsweredReads;
+use super::congestion::Pacer;
 use super::{Context, QpConfig, psn};
-use crate::wire::{Aeth, AtomicAckEth, NakCode, Opcode, Packet, Reth, Syndrome};
+use crate::time::Instant;
+use crate::wire::{AtomicAckEth, NakCode, Opcode, Packet, Reth, Syndrome};
+use response::{AtomicResult, ReadResponse, Response, aeth};
 
 #[derive(Debug)]
 pub(super) struct Responder {
@@ -44,41 +50,6 @@ enum Inbound {
     Nothing,
     Send { receive: RecvWork, received: u64 },
     Write { rkey: u32, va: u64, remaining: u32 },
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Response {
-    /// An ACK or NAK of the packet `sequence`.
-    Acknowledge {
-        sequence: u64,
-        syndrome: Syndrome,
-        msn: u32,
-    },
-    Read(ReadResponse),
-    Atomic {
-        result: AtomicResult,
-        msn: u32,
-    },
-}
-
-/// READ data that is being sent.
-#[derive(Debug, Clone, Copy)]
-struct ReadResponse {
-    /// Sequence number of the first packet.
-    first: u64,
-    packets: u64,
-    /// Packets that have left.
-    left: u64,
-    reth: Reth,
-    msn: u32,
-    /// It was asked for before.
-    repeated: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct AtomicResult {
-    sequence: u64,
-    original: u64,
 }
 
 /// Why a request is not carried out.
@@ -131,31 +102,47 @@ impl Responder {
         self.inbound = Inbound::Nothing;
     }
 
-    /// A request packet. Once broken, only the refusal is repeated.
-    pub(super) fn handle_request(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) {
+    /// A request packet. Once broken, only the refusal is repeated. Returns whether it was the
+    /// packet that is due.
+    pub(super) fn handle_request(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> bool {
         let sequence = psn::from_wire(packet.bth.psn, self.expected);
-        if let Some(code) = self.refusal {
-            if sequence == self.expected {
-                self.acknowledge(sequence, Syndrome::Nak(code));
+        match sequence.cmp(&self.expected) {
+            Ordering::Less if self.refusal.is_none() => {
+                cx.counters.duplicate_request += 1;
+                self.handle_duplicate(packet, sequence, cx);
             }
-            return;
-        }
-        if sequence < self.expected {
-            cx.counters.duplicate_request += 1;
-            self.handle_duplicate(packet, sequence, cx);
-            return;
-        }
-        if sequence > self.expected {
-            cx.counters.out_of_sequence += 1;
-            if !self.nak_sent {
-                self.nak_sent = true;
-                self.acknowledge(self.expected, Syndrome::Nak(NakCode::PsnSequence));
+            Ordering::Greater if self.refusal.is_none() => {
+                cx.counters.out_of_sequence += 1;
+                if !self.nak_sent {
+                    self.nak_sent = true;
+                    self.acknowledge(self.expected, Syndrome::Nak(NakCode::PsnSequence));
+                }
             }
-            return;
+            Ordering::Equal => {
+                match self.refusal {
+                    Some(code) => self.acknowledge(sequence, Syndrome::Nak(code)),
+                    None => self.handle_due(packet, cx),
+                }
+                return true;
+            }
+            Ordering::Less | Ordering::Greater => {}
         }
+        false
+    }
+
+    /// The packet that is due.
+    fn handle_due(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) {
+        let sequence = self.expected;
         self.nak_sent = false;
+        // A NAK for this packet that has not left is out of date. It would have acknowledged all
+        // before it, and may have replaced an acknowledgement that was requested.
+        let retracted = self.waiting_nak();
+        if retracted.is_some() {
+            self.responses.pop_back();
+        }
         match self.carry_out(packet, cx) {
-            Ok(()) => {}
+            Ok(owes) if owes || retracted.is_some() => self.acknowledge(sequence, Syndrome::Ack),
+            Ok(_) => {}
             Err(Stop::NotReady) => {
                 cx.counters.out_of_buffer += 1;
                 self.nak_sent = true;
@@ -174,25 +161,25 @@ impl Responder {
         }
     }
 
-    /// The packet that is due.
-    fn carry_out(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<(), Stop> {
-        let sequence = self.expected;
+    /// Returns whether an acknowledgement is owed; a response with data is one itself.
+    fn carry_out(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<bool, Stop> {
         match packet.opcode {
             opcode if opcode.is_send() => self.take_send(packet, cx)?,
             opcode if opcode.is_write() => self.take_write(packet, cx)?,
-            Opcode::ReadRequest => return self.take_read(packet, cx),
-            opcode if opcode.is_atomic() => return self.take_atomic(packet, cx),
-            // UD packets and the like on a connection (IBTA 9.7.4.1.2).
+            Opcode::ReadRequest => return self.take_read(packet, cx).map(|()| false),
+            opcode if opcode.is_atomic() => return self.take_atomic(packet, cx).map(|()| false),
             _ => return Err(Stop::Refuse(NakCode::InvalidRequest)),
         }
         self.expected += 1;
         if packet.opcode.ends_message() {
             self.msn += 1;
         }
-        if packet.bth.ack_req {
-            self.acknowledge(sequence, Syndrome::Ack);
-        }
-        Ok(())
+        Ok(packet.bth.ack_req)
+    }
+
+    /// The NAK for the packet that is due, if it has not left. Nothing is queued behind it.
+    fn waiting_nak(&self) -> Option<Response> {
+        self.responses.back().copied().filter(Response::is_nak)
     }
 
     /// First and middle packets are full, last ones not empty (IBTA 9.7.4.1.6).
@@ -423,11 +410,13 @@ impl Responder {
             })
         };
         let Some(response) = response else { return };
-        // The peer has gone back: what it asks for again it will not need twice.
+        // The peer has gone back: what it asks for again it will not need twice. A NAK stays: no
+        // other follows before its packet comes, and a copy that the network made goes not back.
+        let nak = self.waiting_nak();
         self.responses
             .retain(|waiting| waiting.sequence() < sequence);
-        self.nak_sent = false; // it may have been among them
         self.push_fetch(response);
+        self.responses.extend(nak);
     }
 
     /// Queues data. A peer has no more requests outstanding than was agreed on:
@@ -443,8 +432,8 @@ impl Responder {
         self.responses.push_back(response);
     }
 
-    /// Queues an acknowledgement. One that waits to leave is replaced: it
-    /// acknowledges all before it.
+    /// Queues an acknowledgement. It replaces one that waits to leave; but a NAK, which
+    /// acknowledges all before the packet that is due, makes an ACK needless.
     fn acknowledge(&mut self, sequence: u64, syndrome: Syndrome) {
         let acknowledge = Response::Acknowledge {
             sequence,
@@ -452,6 +441,7 @@ impl Responder {
             msn: self.msn,
         };
         match self.responses.back_mut() {
+            Some(last) if last.is_nak() && syndrome == Syndrome::Ack => {}
             Some(last @ Response::Acknowledge { .. }) => *last = acknowledge,
             _ => self.responses.push_back(acknowledge),
         }
@@ -472,11 +462,20 @@ impl Responder {
     }
 
     /// Writes the next answer; returns its length.
-    pub(super) fn poll_transmit(&mut self, out: &mut [u8], cx: &mut Context<'_>) -> Option<usize> {
+    /// READ data leaves at the pace of `pacer`.
+    pub(super) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        out: &mut [u8],
+        pacer: &mut Pacer,
+        cx: &mut Context<'_>,
+    ) -> Option<usize> {
         let (sequence, syndrome, msn) = match self.responses.front_mut()? {
+            Response::Read(_) if !pacer.admits(now) => return None,
             Response::Read(response) => {
                 let refused = (response.first + response.left, response.msn);
                 if let Ok(length) = response.emit(self.dest_qpn, self.mtu, out, cx) {
+                    pacer.sent(length as u64, now);
                     if response.left == response.packets {
                         self.responses.pop_front();
                     }
@@ -486,7 +485,7 @@ impl Responder {
                     // The peer had its data, and has invalidated the key behind
                     // the request that it repeated too soon.
                     self.responses.pop_front();
-                    return self.poll_transmit(out, cx);
+                    return self.poll_transmit(now, out, pacer, cx);
                 }
                 // The region went away while it was being read.
                 cx.counters.resp_remote_access_errors += 1;
@@ -517,63 +516,6 @@ impl Responder {
         let mut packet = Packet::new(Opcode::Acknowledge, self.dest_qpn, psn);
         packet.aeth = Some(aeth(syndrome, msn));
         Some(packet.emit(out))
-    }
-}
-
-impl Response {
-    /// The first packet it answers.
-    fn sequence(&self) -> u64 {
-        match self {
-            Self::Acknowledge { sequence, .. } => *sequence,
-            Self::Read(response) => response.first,
-            Self::Atomic { result, .. } => result.sequence,
-        }
-    }
-}
-
-impl ReadResponse {
-    /// Writes the next packet, straight from the region.
-    fn emit(
-        &mut self,
-        dest_qpn: u32,
-        mtu: u32,
-        out: &mut [u8],
-        cx: &mut Context<'_>,
-    ) -> Result<usize, super::memory::Refused> {
-        let offset = (self.left * u64::from(mtu)) as u32;
-        let payload = (self.reth.dma_len - offset).min(mtu) as usize;
-        let opcode = match (self.left == 0, self.left + 1 == self.packets) {
-            (true, true) => Opcode::ReadResponseOnly,
-            (true, false) => Opcode::ReadResponseFirst,
-            (false, true) => Opcode::ReadResponseLast,
-            (false, false) => Opcode::ReadResponseMiddle,
-        };
-        let psn = psn::to_wire(self.first + self.left);
-        let mut packet = Packet::new(opcode, dest_qpn, psn);
-        packet.aeth = opcode.has_aeth().then_some(aeth(Syndrome::Ack, self.msn));
-        let at = packet.emit_headers(payload, out);
-        let end = at + payload;
-        let va = self.reth.va.wrapping_add(u64::from(offset));
-        let bytes = &mut out[at..end];
-        cx.memory
-            .read(self.reth.rkey, va, bytes, Access::REMOTE_READ)?;
-        let after = u64::from(self.reth.dma_len - offset - payload as u32).min(u64::from(mtu));
-        if after > 0 {
-            let va = va.wrapping_add(payload as u64);
-            cx.memory
-                .prefetch(self.reth.rkey, va, after, Access::REMOTE_READ);
-        }
-        let pad = usize::from(out[1] >> 4 & 3);
-        out[end..end + pad].fill(0);
-        self.left += 1;
-        Ok(end + pad)
-    }
-}
-
-fn aeth(syndrome: Syndrome, msn: u32) -> Aeth {
-    Aeth {
-        syndrome: syndrome.code(),
-        msn,
     }
 }
 

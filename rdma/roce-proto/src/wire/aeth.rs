@@ -95,8 +95,13 @@ pub fn rnr_delay(code: u8) -> Duration {
     Duration::from_micros(u64::from(TABLE[usize::from(code & 0x1f)]) * 10)
 }
 
-/// The time that a timeout code stands for: 4.096 us * 2^code (IBTA 9.7.6.1.3).
-/// Code 0 means "never" to a queue pair, and is for the caller to see to.
+/// The ACK timeout that a code stands for; 0 is for none (IBTA 9.7.6.1.3).
+#[must_use]
+pub fn ack_timeout_of_code(code: u8) -> Option<Duration> {
+    (code != 0).then(|| timeout_of_code(code))
+}
+
+/// The time that a code stands for: 4.096 us * 2^code (IBTA 9.7.6.1.3).
 #[must_use]
 pub fn timeout_of_code(code: u8) -> Duration {
     Duration::from_nanos(4096 << (code & 0x1f))

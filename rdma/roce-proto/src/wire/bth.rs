@@ -19,7 +19,7 @@ pub struct Bth {
     pub opcode: u8,
     /// SE: asks the receiver to raise an event.
     pub solicited: bool,
-    /// M: migration state. ConnectX sends 1, rdma_rxe 0; it means nothing here.
+    /// MigReq: migration state, 1 for Migrated. Ignored on receipt: rdma_rxe sends 0.
     pub mig_req: bool,
     /// PadCnt: bytes that fill the payload up to a multiple of 4.
     pub pad: u8,

@@ -160,10 +160,16 @@ impl Opcode {
         )
     }
 
+    /// Whether it belongs to the unreliable datagram service, and to no connection.
+    #[must_use]
+    pub const fn is_datagram(self) -> bool {
+        matches!(self, Self::UdSendOnly | Self::UdSendOnlyImm)
+    }
+
     /// Whether a [`Deth`](super::Deth) follows.
     #[must_use]
     pub const fn has_deth(self) -> bool {
-        matches!(self, Self::UdSendOnly | Self::UdSendOnlyImm)
+        self.is_datagram()
     }
 
     /// Whether a [`Reth`](super::Reth) follows.

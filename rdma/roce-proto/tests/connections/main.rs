@@ -1,6 +1,7 @@
 //! Two connection managers over a bad network, and what each says to nonsense.
 
 mod floods;
+mod forged;
 
 use std::time::Duration;
 
@@ -263,36 +264,6 @@ fn a_silent_target_times_out() {
     assert!(matches!(pair.events[HOST][..], [CmEvent::TimedOut { .. }]));
     let took = pair.now.duration_since(start);
     assert_eq!(took, wish(5).timeout);
-}
-
-/// A restarted peer may come back with the queue pair number it had.
-#[test]
-fn a_queue_pair_is_in_one_connection() {
-    let mut pair = Pair::new(4, FAIR);
-    let target = pair.ask(5);
-    let now = pair.now;
-    pair.managers[TARGET]
-        .accept(now, target, &terms(9), &[])
-        .unwrap();
-    pair.run(Duration::from_secs(1), |_| false);
-    pair.managers[HOST].connect(pair.now, &wish(5));
-    pair.run(Duration::from_millis(10), |_| false);
-    assert!(
-        matches!(
-            pair.events[HOST][..],
-            [_, CmEvent::Rejected { reason: 10, .. }]
-        ),
-        "{:?}",
-        pair.events[HOST]
-    );
-    assert!(
-        matches!(
-            pair.events[TARGET][..],
-            [_, _, CmEvent::Disconnected { .. }]
-        ),
-        "{:?}",
-        pair.events[TARGET]
-    );
 }
 
 /// The class that a stranger's message comes in.

@@ -121,6 +121,11 @@ impl Batch {
         &mut self.bytes[self.used..self.used + PACKET]
     }
 
+    /// First byte of the packet in [`Self::room`]: its opcode.
+    pub(super) fn opcode(&self) -> u8 {
+        self.bytes[self.used]
+    }
+
     /// Makes a packet of the first `length` bytes of [`Self::room`], with its ICRC.
     /// Without sharing to join it stays by itself.
     pub(super) fn add(

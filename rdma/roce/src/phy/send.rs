@@ -18,6 +18,7 @@ use super::socket::{check, to_storage};
 use super::wire::{Frame, Wire};
 use super::{Network, Version};
 use cairn_roce_proto::counters::Counters;
+use cairn_roce_proto::wire::Opcode;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 
 /// The bits of a traffic class that are ECN's (RFC 3168, 5).
@@ -44,6 +45,18 @@ pub struct Flow {
     pub is_of_class: bool,
     /// Time to live, or hop limit.
     pub hop_limit: u8,
+}
+
+impl Flow {
+    /// The same flow for a packet without ECN, which names its class itself: the socket's has ECN.
+    #[must_use]
+    pub fn not_ecn_capable(&self) -> Self {
+        Self {
+            traffic_class: self.traffic_class & !ECN,
+            is_of_class: false,
+            ..*self
+        }
+    }
 }
 
 #[repr(C, align(8))]
@@ -135,6 +148,12 @@ impl Sender {
             self.flush();
         }
         self.batch.room()
+    }
+
+    /// Whether a packet of this kind stands in [`Sender::packet`].
+    #[must_use]
+    pub fn holds(&self, opcode: Opcode) -> bool {
+        self.batch.opcode() == opcode.code()
     }
 
     /// Seals the first `length` bytes of [`Sender::packet`] and queues them, behind

@@ -417,11 +417,12 @@ impl Inner {
                 | CmEvent::Established { id }
                 | CmEvent::Rejected { id, .. }
                 | CmEvent::TimedOut { id }
-                | CmEvent::Disconnected { id } => *id,
+                | CmEvent::Disconnected { id }
+                | CmEvent::Questioned { id } => *id,
             };
             let last = !matches!(
                 event,
-                CmEvent::Accepted { .. } | CmEvent::Established { .. }
+                CmEvent::Accepted { .. } | CmEvent::Established { .. } | CmEvent::Questioned { .. }
             );
             if let Some(owner) = self.owners.get(&id) {
                 // An endpoint that is being dropped reads no more events.

@@ -2,6 +2,7 @@
 //!
 //! A failing seed prints the command that replays it.
 
+mod adapter;
 mod long_path;
 mod one_end;
 
@@ -270,7 +271,7 @@ fn configs(random: &mut Random) -> [QpConfig; 2] {
         retry_count: 7,
         rnr_retry_count: 7,
         min_rnr_timer: 1 + random_timer(psns[0]),
-        ack_timeout: Duration::from_millis(537),
+        ack_timeout: Some(Duration::from_millis(537)),
     };
     [config(0), config(1)]
 }

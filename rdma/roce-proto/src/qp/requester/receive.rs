@@ -4,30 +4,35 @@ use crate::time::Instant;
 
 use cairn_rdma::WorkStatus;
 
-use super::{Context, Entry, Requester, is_read, psn};
+use super::{Context, Entry, Refusal, Requester, is_read, psn};
 use crate::wire::aeth::rnr_delay;
 use crate::wire::{NakCode, Packet, Syndrome};
 
 /// The RNR retry count that means no limit (IBTA 9.7.5.2.8).
 const RNR_RETRY_FOR_EVER: u8 = 7;
+/// Timeouts of silence that confirm a NAK which ends the queue pair: the packet leaves again at
+/// once and after the first of them, since the second is twice as long.
+const DOUBT_TIMEOUTS: u32 = 3;
 
 impl Requester {
-    /// An ACK or NAK.
+    /// An ACK or NAK. Returns whether it is of the present: for a packet that is under way, or the
+    /// last that was acknowledged.
     pub(in crate::qp) fn handle_acknowledge(
         &mut self,
         packet: &Packet<'_>,
         now: Instant,
         cx: &mut Context<'_>,
-    ) {
+    ) -> bool {
         let sequence = psn::from_wire(packet.bth.psn, self.unacked);
         let Some(syndrome) = packet.syndrome() else {
             cx.counters.bad_resp_err += 1;
-            return;
+            return false;
         };
         if self.broken || sequence >= self.sent {
             cx.counters.bad_resp_err += u64::from(!self.broken);
-            return;
+            return false;
         }
+        let is_present = sequence >= self.last_acknowledged();
         match syndrome {
             Syndrome::Ack => self.account(sequence + 1, now, cx),
             // A NAK acknowledges what went before it (IBTA 9.7.5.1.4). One for
@@ -37,11 +42,13 @@ impl Requester {
                 self.account(sequence, now, cx);
                 self.handle_not_ready(sequence, timer, now, cx);
             }
-            Syndrome::Nak(code) => {
+            Syndrome::Nak(NakCode::PsnSequence) => {
                 self.account(sequence, now, cx);
-                self.handle_nak(sequence, code, now, cx);
+                self.handle_gap(sequence, now, cx);
             }
+            Syndrome::Nak(code) => self.doubt(sequence, code, now),
         }
+        is_present
     }
 
     fn handle_not_ready(&mut self, sequence: u64, timer: u8, now: Instant, cx: &mut Context<'_>) {
@@ -64,38 +71,82 @@ impl Requester {
         self.not_ready_until = Some(now + rnr_delay(timer));
     }
 
-    fn handle_nak(&mut self, sequence: u64, code: NakCode, now: Instant, cx: &mut Context<'_>) {
+    fn handle_gap(&mut self, sequence: u64, now: Instant, cx: &mut Context<'_>) {
         if self.broken || self.unacked != sequence {
             return;
         }
-        match code {
-            NakCode::PsnSequence => {
-                cx.counters.packet_seq_err += 1;
-                self.window.lost(&self.round_trip, now);
-                self.retry(now, cx);
-            }
-            NakCode::InvalidRequest => {
-                cx.counters.req_remote_invalid_request += 1;
-                self.fail(WorkStatus::RemoteInvalidRequest, cx);
-            }
-            NakCode::RemoteAccess => {
-                cx.counters.req_remote_access_errors += 1;
-                self.fail(WorkStatus::RemoteAccess, cx);
-            }
-            NakCode::RemoteOperational => self.fail(WorkStatus::RemoteOperation, cx),
+        cx.counters.packet_seq_err += 1;
+        self.window.lost(&self.round_trip, now);
+        self.retry(now, cx);
+    }
+
+    /// Has the peer show that it has refused a packet: all that is not acknowledged leaves again.
+    /// Until that is decided, further NAKs of this kind change nothing, or a stranger could put the
+    /// decision off, or point it at the newest packet.
+    fn doubt(&mut self, sequence: u64, code: NakCode, now: Instant) {
+        if self.refusal.is_none() {
+            self.refusal = Some(Refusal {
+                sequence,
+                code,
+                came_at: now,
+                until: now + DOUBT_TIMEOUTS * self.round_trip.timeout(),
+            });
+            self.rewind(self.unacked, now);
         }
     }
 
-    /// READ data.
+    /// The peer has not gone on.
+    pub(super) fn believe(&mut self, refusal: Refusal, cx: &mut Context<'_>) {
+        let Refusal {
+            sequence,
+            code,
+            came_at,
+            ..
+        } = refusal;
+        self.refusal = None;
+        self.account(sequence, came_at, cx);
+        if self.broken {
+            return;
+        }
+        // Work before the refused one, whose READ data never came.
+        if self.unacked != sequence {
+            return self.give_up(cx);
+        }
+        let status = match code {
+            NakCode::InvalidRequest => {
+                cx.counters.req_remote_invalid_request += 1;
+                WorkStatus::RemoteInvalidRequest
+            }
+            NakCode::RemoteAccess => {
+                cx.counters.req_remote_access_errors += 1;
+                WorkStatus::RemoteAccess
+            }
+            NakCode::RemoteOperational | NakCode::PsnSequence => WorkStatus::RemoteOperation,
+        };
+        self.fail(status, cx);
+    }
+
+    /// READ data. Returns whether it belongs to a READ that is under way.
     pub(in crate::qp) fn handle_read_response(
         &mut self,
         packet: &Packet<'_>,
         now: Instant,
         cx: &mut Context<'_>,
-    ) {
+    ) -> bool {
         let Some(sequence) = self.account_before(packet, now, cx) else {
-            return;
+            return false;
         };
+        self.take_read_data(packet, sequence, now, cx);
+        true
+    }
+
+    fn take_read_data(
+        &mut self,
+        packet: &Packet<'_>,
+        sequence: u64,
+        now: Instant,
+        cx: &mut Context<'_>,
+    ) {
         let Some(entry) = self.queue.front_mut().filter(|_| !self.broken) else {
             return;
         };
@@ -169,6 +220,13 @@ impl Requester {
     }
 
     fn progress(&mut self, accounted: u64, now: Instant, cx: &mut Context<'_>) {
+        if self
+            .refusal
+            .take_if(|refusal| accounted > refusal.sequence)
+            .is_some()
+        {
+            cx.counters.refuted_naks += 1;
+        }
         self.window.acknowledged(accounted - self.unacked);
         self.round_trip.acknowledged(accounted, now);
         self.unacked = accounted;
@@ -211,9 +269,9 @@ impl Requester {
 
     /// Sends again from the oldest packet on, if retries are left.
     fn retry(&mut self, now: Instant, cx: &mut Context<'_>) {
-        if now.saturating_duration_since(self.progress_at) >= self.patience {
-            cx.counters.retry_exceeded_err += 1;
-            self.fail(WorkStatus::RetryExceeded, cx);
+        let silence = now.saturating_duration_since(self.progress_at);
+        if self.patience.is_some_and(|patience| silence >= patience) {
+            self.give_up(cx);
         } else {
             self.rewind(self.unacked, now);
         }
@@ -221,18 +279,16 @@ impl Requester {
 
     pub(in crate::qp) fn poll_timeout(&self) -> Option<Instant> {
         let waits = self.not_ready_until.or(self.deadline);
-        match (waits, self.paced_until) {
-            (Some(waits), Some(paced)) => Some(waits.min(paced)),
-            (waits, paced) => waits.or(paced),
-        }
+        let decides = self.refusal.map(|refusal| refusal.until);
+        waits.into_iter().chain(decides).min()
     }
 
     pub(in crate::qp) fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_>) {
         if self.not_ready_until.is_some_and(|until| until <= now) {
             self.not_ready_until = None;
         }
-        if self.paced_until.is_some_and(|until| until <= now) {
-            self.paced_until = None;
+        if let Some(refusal) = self.refusal.filter(|refusal| refusal.until <= now) {
+            return self.believe(refusal, cx);
         }
         if self.deadline.is_none_or(|deadline| deadline > now) {
             return;

@@ -5,6 +5,7 @@ use crate::time::Instant;
 use cairn_rdma::{Operation, WorkStatus};
 
 use super::{Context, Requester, is_read, psn};
+use crate::qp::congestion::Pacer;
 use crate::wire::{Ieth, Opcode, Packet, Reth};
 
 /// An acknowledgement is asked for at least this often, so that the window
@@ -19,6 +20,7 @@ impl Requester {
         &mut self,
         now: Instant,
         out: &mut [u8],
+        pacer: &mut Pacer,
         cx: &mut Context<'_>,
     ) -> Option<usize> {
         if self.broken || self.not_ready_until.is_some() {
@@ -35,17 +37,16 @@ impl Requester {
         if !self.may_send(self.cursor, self.next) {
             return None;
         }
-        self.paced_until = self.window.holds_until(now);
-        if self.paced_until.is_some() {
+        if !pacer.admits(now) {
             return None;
         }
         let silent = self.deadline.is_none();
-        let length = if is_read(&self.queue[self.cursor].work) {
+        let (length, returns) = if is_read(&self.queue[self.cursor].work) {
             self.emit_read(now, out)
         } else {
-            self.emit_segment(now, out, cx)?
+            (self.emit_segment(now, out, pacer.is_active(), cx)?, 0)
         };
-        self.window.sent(length, now);
+        pacer.sent(length as u64 + u64::from(returns), now);
         if silent {
             self.deadline = Some(now + self.round_trip.timeout());
             self.progress_at = now;
@@ -61,8 +62,9 @@ impl Requester {
     }
 
     /// A READ. A long one is requested in parts, so that the window
-    /// bounds what is on its way here too.
-    fn emit_read(&mut self, now: Instant, out: &mut [u8]) -> usize {
+    /// bounds what is on its way here too. Returns the length of the request, and how many bytes
+    /// it asks for.
+    fn emit_read(&mut self, now: Instant, out: &mut [u8]) -> (usize, u32) {
         let sequence = self.next;
         let entry = &self.queue[self.cursor];
         // The parts are the same whenever it is asked again: a responder knows a
@@ -86,7 +88,8 @@ impl Requester {
         }
         self.advance(end);
         self.note_ack_requested(end, now);
-        packet.emit(out)
+        let asked = packet.reth.map_or(0, |reth| reth.dma_len);
+        (packet.emit(out), asked)
     }
 
     /// A packet of a SEND or WRITE.
@@ -94,10 +97,11 @@ impl Requester {
         &mut self,
         now: Instant,
         out: &mut [u8],
+        is_paced: bool,
         cx: &mut Context<'_>,
     ) -> Option<usize> {
         let sequence = self.next;
-        let ack_req = self.requests_ack(sequence);
+        let ack_req = is_paced || self.requests_ack(sequence);
         let entry = &mut self.queue[self.cursor];
         let offset = ((sequence - entry.first) * u64::from(self.mtu)) as u32;
         let payload = (entry.length - offset).min(self.mtu) as usize;
@@ -158,7 +162,7 @@ impl Requester {
         } else {
             self.queue[next].fault.is_some() || !self.may_send(next, sequence + 1)
         };
-        pauses || self.window.is_paced() || sequence + 1 >= self.ack_requested + ACK_EVERY
+        pauses || sequence + 1 >= self.ack_requested + ACK_EVERY
     }
 
     /// An acknowledgement of everything before `end` has been requested. Only from now

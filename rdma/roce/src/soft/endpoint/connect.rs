@@ -21,11 +21,11 @@ use crate::phy::send::{ECN, Flow};
 use crate::phy::socket::source_for;
 use cairn_roce_proto::cm::{CmEvent, Connect, DEFAULT_HOP_LIMIT, Path, QpTerms};
 use cairn_roce_proto::qp::{Qp, QpConfig};
-use cairn_roce_proto::wire::aeth::timeout_of_code;
+use cairn_roce_proto::wire::aeth::ack_timeout_of_code;
 use cairn_roce_proto::wire::cm::{RejReason, padded};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 
-/// The ACK timeout that our REQs ask for, and acceptable ones of peers, as codes:
+/// The ACK timeout that our REQs ask for, and acceptable finite ones of peers, as codes:
 /// 67 ms, 0.54 s (Linux's own), 4.3 s.
 const ACK_TIMEOUT: u8 = 17;
 const ACK_TIMEOUTS: (u8, u8) = (14, 20);
@@ -77,7 +77,7 @@ impl SoftEndpoint {
             connect_request: None,
             pkey: handle.listening.pkey,
             path_mtu: request.path_mtu,
-            ack_timeout: request.ack_timeout.clamp(ACK_TIMEOUTS.0, ACK_TIMEOUTS.1),
+            ack_timeout: accepted_timeout(request.ack_timeout),
         };
         let manager = &self.device.manager;
         let answer = Acceptance {
@@ -208,7 +208,7 @@ impl SoftEndpoint {
             retry_count: options.retry_count,
             rnr_retry_count: options.rnr_retry_count,
             min_rnr_timer: options.min_rnr_timer,
-            ack_timeout: timeout_of_code(entry.ack_timeout),
+            ack_timeout: ack_timeout_of_code(entry.ack_timeout),
         };
         let mut qp = Qp::new(&config, now);
         let network = &self.device.options.network;
@@ -284,6 +284,12 @@ impl SoftEndpoint {
                     self.close(id);
                 }
                 (CmEvent::Disconnected { .. }, _) => self.disconnected.push(id),
+                (CmEvent::Questioned { .. }, Phase::Established) => {
+                    if let Some(qp) = &mut entry.qp {
+                        qp.question(now);
+                        self.make_ready(id);
+                    }
+                }
                 // The owner has closed it, or has the event already.
                 _ => {}
             }
@@ -436,6 +442,14 @@ impl SoftEndpoint {
                 .connect(connect_request, id, &self.inbox),
         );
         true
+    }
+}
+
+/// The ACK timeout, as a code, of a connection whose peer asks for this one. 0 is infinite.
+fn accepted_timeout(asked: u8) -> u8 {
+    match asked {
+        0 => 0,
+        finite => finite.clamp(ACK_TIMEOUTS.0, ACK_TIMEOUTS.1),
     }
 }
 

@@ -9,7 +9,7 @@ use super::super::slots::Phase;
 use super::{Context, SoftEndpoint, context};
 use crate::phy::batch::Sharing;
 use crate::phy::receive::{ENOUGH, Received};
-use cairn_roce_proto::wire::{Bth, Header, Packet};
+use cairn_roce_proto::wire::{Bth, Header, Opcode, Packet};
 
 /// Packets of a queue pair that leave before the next queue pair sends. Of the largest
 /// packets a datagram takes 15: four of these, or two and the responses to them, and
@@ -82,10 +82,14 @@ impl SoftEndpoint {
         };
         self.counters.rcvd_pkts += 1;
         self.counters.rcvd_bytes += transport.len() as u64;
-        if entry.phase == Phase::Accepted {
-            // It stands for the RTU, which may have been lost (IBTA 12.9.7.1).
+        qp.handle_packet(
+            &packet,
+            headers.is_congested(),
+            now,
+            &mut context!(self, id),
+        );
+        if entry.phase == Phase::Accepted && !qp.is_held() {
             entry.phase = Phase::Established;
-            qp.release();
             let private_data = PrivateData::new(&[]);
             self.events.push_back(Event::Established {
                 qp: id,
@@ -95,12 +99,6 @@ impl SoftEndpoint {
                 self.device.manager.received_packet(conn);
             }
         }
-        qp.handle_packet(
-            &packet,
-            headers.is_congested(),
-            now,
-            &mut context!(self, id),
-        );
         let (sends, broken) = (qp.has_to_send(), qp.is_broken());
         if sends && !std::mem::replace(&mut entry.queued, true) {
             self.ready.push_back(id.slot() as u16);
@@ -157,7 +155,13 @@ impl SoftEndpoint {
                 cx.counters.sent_pkts += 1;
                 cx.counters.sent_bytes += length as u64;
                 let place = &mut entry.place;
-                self.sender.commit(&entry.flow, length, place, sharing);
+                if self.sender.holds(Opcode::Cnp) {
+                    // Routers must not mark what reports their marks (annex A17.9.3).
+                    let flow = entry.flow.not_ecn_capable();
+                    self.sender.commit(&flow, length, place, Sharing::Alone);
+                } else {
+                    self.sender.commit(&entry.flow, length, place, sharing);
+                }
                 sent += 1;
             }
             if sent == BURST {

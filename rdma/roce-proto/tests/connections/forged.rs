@@ -1,0 +1,143 @@
+//! Messages that anyone can send in the name of a peer: without the communication ids of the
+//! connections that they speak of.
+
+use std::time::Duration;
+
+use cairn_roce_proto::cm::{CmEvent, ConnId};
+use cairn_roce_proto::wire::cm::{Answered, CommIds, Message, Rej, RejReason, Req, padded};
+
+use crate::{FAIR, HOST, Pair, TARGET, path, terms, wish};
+
+/// An established connection of the host's queue pair 5, and its REQ.
+fn established(seed: u64) -> (Pair, ConnId, Req) {
+    let mut pair = Pair::new(seed, FAIR);
+    let (host, now) = (&mut pair.managers[HOST], pair.now);
+    host.connect(now, &wish(5));
+    let req = host.poll_transmit().unwrap().mad;
+    let Some((_, Message::Req(req))) = Message::parse(&req) else {
+        panic!("the first message is a REQ");
+    };
+    let mad = Message::Req(req.clone()).emit(77);
+    pair.managers[TARGET].handle_mad(now, path(TARGET), 0, &mad);
+    pair.run(Duration::from_millis(1), |pair| pair.request().is_some());
+    let (id, now) = (pair.request().unwrap(), pair.now);
+    let target = &mut pair.managers[TARGET];
+    target.accept(now, id, &terms(9), &[]).unwrap();
+    pair.run(Duration::from_secs(1), |_| false);
+    assert!(matches!(
+        pair.events[TARGET][..],
+        [_, CmEvent::Established { .. }]
+    ));
+    (pair, id, req)
+}
+
+fn deliver(pair: &mut Pair, message: &Message) {
+    pair.managers[TARGET].handle_mad(pair.now, path(TARGET), 0, &message.emit(99));
+    pair.run(Duration::from_millis(1), |_| false);
+}
+
+/// The events of the target behind the first two: the request, and that it was established.
+fn questions(pair: &Pair) -> usize {
+    let events = &pair.events[TARGET][2..];
+    let asks = |event: &CmEvent| matches!(event, CmEvent::Questioned { .. });
+    assert!(events.iter().all(asks), "{events:?}");
+    events.len()
+}
+
+/// A REQ for the queue pair of a connection that is up: a restarted peer's, or a stranger's. It is
+/// refused, and the connection stays until its owner has asked the peer.
+#[test]
+fn a_request_for_a_queue_pair_in_use_ends_nothing() {
+    let (mut pair, id, req) = established(4);
+    for turn in 1..=3 {
+        let again = Message::Req(Req {
+            local_comm_id: req.local_comm_id ^ turn,
+            ..req.clone()
+        });
+        for _ in 0..100 {
+            deliver(&mut pair, &again);
+        }
+        assert_eq!(questions(&pair), turn as usize, "one a second");
+        assert_eq!(pair.managers[TARGET].connections(), 1);
+        pair.run(Duration::from_secs(1), |_| false);
+        pair.now += Duration::from_secs(1);
+    }
+    // Its answer.
+    pair.managers[HOST].connect(pair.now, &wish(5));
+    pair.run(Duration::from_millis(10), |_| false);
+    let stale = RejReason::StaleConnection as u16;
+    assert!(
+        matches!(pair.events[HOST][..], [_, CmEvent::Rejected { reason, .. }] if reason == stale),
+        "{:?}",
+        pair.events[HOST]
+    );
+    // The owner has found the peer silent.
+    pair.managers[TARGET].disconnect(pair.now, id);
+    pair.run(Duration::from_secs(60), |_| false);
+    assert_eq!(pair.managers[TARGET].connections(), 0);
+}
+
+/// A REJ that names the peer's number alone ends no connection that the peer knows by ours.
+#[test]
+fn a_rejection_without_our_number_ends_nothing() {
+    let (mut pair, id, req) = established(5);
+    let rejection = |remote| {
+        Message::Rej(Rej {
+            ids: CommIds {
+                local: req.local_comm_id,
+                remote,
+            },
+            answered: Answered::Other,
+            info_len: 0,
+            reason: RejReason::Timeout as u16,
+            info: padded(&[]),
+            private_data: padded(&[]),
+        })
+    };
+    for _ in 0..100 {
+        deliver(&mut pair, &rejection(0));
+    }
+    assert_eq!(questions(&pair), 1);
+    // It is as good as before: the host disconnects it.
+    pair.managers[TARGET].disconnect(pair.now, id);
+    pair.run(Duration::from_secs(1), |_| false);
+    let last = pair.events[HOST].last();
+    assert!(matches!(last, Some(CmEvent::Disconnected { .. })));
+}
+
+/// A stranger asks for the queue pair that a host uses next, in the host's name. The host is not
+/// refused for it.
+#[test]
+fn a_claimed_queue_pair_refuses_no_peer() {
+    for accepts in [false, true] {
+        let mut pair = Pair::new(6, FAIR);
+        let mut stranger = Pair::new(7, FAIR);
+        stranger.managers[HOST].connect(stranger.now, &wish(5));
+        let mad = stranger.managers[HOST].poll_transmit().unwrap().mad;
+        let Some((_, Message::Req(mut claim))) = Message::parse(&mad) else {
+            panic!("the first message is a REQ");
+        };
+        pair.managers[HOST].connect(pair.now, &wish(5));
+        let mad = pair.managers[HOST].poll_transmit().unwrap().mad;
+        let Some((_, Message::Req(own))) = Message::parse(&mad) else {
+            panic!("the first message is a REQ");
+        };
+        claim.local_ca_guid = own.local_ca_guid;
+        deliver(&mut pair, &Message::Req(claim));
+        let (claimed, now) = (pair.request().unwrap(), pair.now);
+        if accepts {
+            let target = &mut pair.managers[TARGET];
+            target.accept(now, claimed, &terms(8), &[]).unwrap();
+        }
+        pair.events[TARGET].clear();
+        pair.managers[TARGET].handle_mad(now, path(TARGET), 0, &mad);
+        pair.run(Duration::from_millis(1), |pair| pair.request().is_some());
+        let id = pair.request().expect("the host's request is one, too");
+        let target = &mut pair.managers[TARGET];
+        target.accept(now, id, &terms(9), &[]).unwrap();
+        pair.run(Duration::from_secs(1), |_| false);
+        let established =
+            |event: &CmEvent| matches!(event, CmEvent::Established { id: of } if *of == id);
+        assert!(pair.events[TARGET].iter().any(established));
+    }
+}
