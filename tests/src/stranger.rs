@@ -1,5 +1,6 @@
 //! A stranger: a UDP socket, and datagrams of RoCE as it likes them.
 
+use std::mem::zeroed;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use cairn_roce_proto::time::Instant as ProtoInstant;
 use cairn_roce_proto::wire::icrc::{self, Checker, Identity as Ip, Route};
 use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
-use cairn_roce_proto::wire::{Deth, Opcode, Packet};
+use cairn_roce_proto::wire::{Deth, Opcode, Packet, Syndrome};
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::RequestData;
 
@@ -20,10 +21,30 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// How long it waits for an answer that need not come.
 const SOON: Duration = Duration::from_millis(100);
 
+/// `IP_MTU_DISCOVER`: no fragments, and identification 0 (ip(7)).
+const PROBE: i32 = libc::IP_PMTUDISC_DO;
+
+/// A packet for one of a stranger's queue pairs.
+#[derive(Debug, Clone, Copy)]
+pub struct Heard {
+    /// Its opcode.
+    pub opcode: Opcode,
+    /// The stranger's queue pair.
+    pub qpn: u32,
+    /// PSN.
+    pub psn: u32,
+    /// Of an acknowledgement.
+    pub syndrome: Option<Syndrome>,
+    /// Type of service.
+    pub tos: u8,
+}
+
 /// A UDP socket and a connection manager, and no queue pairs.
 #[derive(Debug)]
 pub struct Stranger {
     socket: UdpSocket,
+    /// Sends, where it has another source port than the one that receives.
+    outgoing: Option<UdpSocket>,
     path: Path,
     manager: Manager,
     checker: Checker,
@@ -40,17 +61,12 @@ impl Stranger {
     #[must_use]
     pub fn at(local: Ipv4Addr, port: u16, remote: IpAddr) -> Self {
         let socket = UdpSocket::bind((local, port)).unwrap();
-        let value = libc::IP_PMTUDISC_DO;
-        // SAFETY: the option takes an integer, and its size is given.
-        let set = unsafe {
-            let (option, length) = (libc::IP_MTU_DISCOVER, size_of_val(&value) as u32);
-            let value = (&raw const value).cast();
-            libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_IP, option, value, length)
-        };
-        assert_eq!(set, 0);
+        set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, PROBE);
+        set(&socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         Self {
             socket,
+            outgoing: None,
             path: Path {
                 local: local.into(),
                 remote,
@@ -61,6 +77,86 @@ impl Stranger {
             checker: Checker::new(),
             psn: 0,
             start: Instant::now(),
+        }
+    }
+
+    /// Sends from this port from now on, for all of its queue pairs, and receives at its old one.
+    ///
+    /// # Panics
+    /// If the port cannot be used.
+    pub fn send_from(&mut self, port: u16) {
+        let socket = UdpSocket::bind((self.path.local, port)).unwrap();
+        set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, PROBE);
+        self.outgoing = Some(socket);
+    }
+
+    /// Gives what it sends this type of service.
+    pub fn mark(&self, tos: u8) {
+        set(self.sender(), libc::IPPROTO_IP, libc::IP_TOS, tos.into());
+    }
+
+    fn sender(&self) -> &UdpSocket {
+        self.outgoing.as_ref().unwrap_or(&self.socket)
+    }
+
+    fn route(&self) -> Route {
+        Route::Udp {
+            source: self.path.local,
+            destination: self.path.remote,
+            source_port: self.sender().local_addr().unwrap().port(),
+        }
+    }
+
+    /// Sends packets of one length as the kernel joins those of one flow: they arrive together.
+    ///
+    /// # Panics
+    /// If the system refuses them.
+    pub fn send_joined(&self, packets: &[Packet<'_>]) {
+        let mut bytes = Vec::new();
+        for (packet, index) in packets.iter().zip(0..) {
+            let mut room = [0; 512];
+            let length = packet.emit(&mut room);
+            let id = Ip::of_segment(index);
+            let length = icrc::seal(&self.route(), id, &mut room, length);
+            bytes.extend_from_slice(&room[..length]);
+        }
+        let length = (bytes.len() / packets.len()) as i32;
+        set(self.sender(), libc::SOL_UDP, libc::UDP_SEGMENT, length);
+        let to = (self.path.remote, ROCE_PORT);
+        assert_eq!(self.sender().send_to(&bytes, to).unwrap(), bytes.len());
+        set(self.sender(), libc::SOL_UDP, libc::UDP_SEGMENT, 0);
+    }
+
+    /// The next packet for one of its queue pairs, and its type of service, if one comes.
+    ///
+    /// # Panics
+    /// If it is damaged.
+    pub fn hear(&mut self, wait: Duration) -> Option<Heard> {
+        let deadline = Instant::now() + wait;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = left.max(Duration::from_millis(1));
+            self.socket.set_read_timeout(Some(left)).unwrap();
+            let mut bytes = [0; 4096];
+            let received = receive_with_tos(&self.socket, &mut bytes);
+            self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            let (length, source_port, tos) = received?;
+            let route = Route::Udp {
+                source: self.path.remote,
+                destination: self.path.local,
+                source_port,
+            };
+            let opened = self.checker.open(&route, 0, &bytes[..length]);
+            let packet = Packet::parse(opened.expect("its ICRC is right")).unwrap();
+            if packet.bth.dest_qpn != GSI_QPN {
+                return Some(Heard {
+                    opcode: packet.opcode,
+                    qpn: packet.bth.dest_qpn,
+                    psn: packet.bth.psn,
+                    syndrome: packet.syndrome(),
+                    tos,
+                });
+            }
         }
     }
 
@@ -137,14 +233,9 @@ impl Stranger {
     pub fn send(&self, packet: &Packet<'_>) {
         let mut bytes = [0; 512];
         let length = packet.emit(&mut bytes);
-        let route = Route::Udp {
-            source: self.path.local,
-            destination: self.path.remote,
-            source_port: self.socket.local_addr().unwrap().port(),
-        };
-        let length = icrc::seal(&route, Ip::of_segment(0), &mut bytes, length);
+        let length = icrc::seal(&self.route(), Ip::of_segment(0), &mut bytes, length);
         let to = (self.path.remote, ROCE_PORT);
-        self.socket.send_to(&bytes[..length], to).unwrap();
+        self.sender().send_to(&bytes[..length], to).unwrap();
     }
 
     /// As [`Self::receive`], for a while: the target may say nothing.
@@ -183,4 +274,41 @@ impl Stranger {
             self.manager.handle_mad(now, self.path, 0, packet.payload);
         }
     }
+}
+
+fn set(socket: &UdpSocket, level: i32, option: i32, value: i32) {
+    // SAFETY: these options take an integer, and its size is given.
+    let set = unsafe {
+        let (value, length) = ((&raw const value).cast(), size_of::<i32>() as u32);
+        libc::setsockopt(socket.as_raw_fd(), level, option, value, length)
+    };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Length, source port and type of service of the next datagram.
+fn receive_with_tos(socket: &UdpSocket, bytes: &mut [u8]) -> Option<(usize, u16, u8)> {
+    let mut control = [0_u64; 16];
+    // SAFETY: all zeros is a value of these plain structures.
+    let (mut name, mut header): (libc::sockaddr_in, libc::msghdr) = unsafe { (zeroed(), zeroed()) };
+    let mut vector = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    header.msg_name = (&raw mut name).cast();
+    header.msg_namelen = size_of_val(&name) as u32;
+    header.msg_iov = &raw mut vector;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = size_of_val(&control);
+    // SAFETY: the header points at live buffers of the lengths it says.
+    let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, 0) };
+    let length = usize::try_from(length).ok()?;
+    // SAFETY: the kernel has filled in control messages within the buffer, and the macros stay
+    // within it; the type of service is a byte.
+    let tos = unsafe {
+        let message = libc::CMSG_FIRSTHDR(&raw const header);
+        assert!(!message.is_null() && (*message).cmsg_type == libc::IP_TOS);
+        libc::CMSG_DATA(message).read()
+    };
+    Some((length, u16::from_be(name.sin_port), tos))
 }

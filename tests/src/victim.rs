@@ -31,10 +31,19 @@ impl Victim {
     /// If it does not start.
     #[must_use]
     pub fn start() -> Self {
+        Self::start_with(1)
+    }
+
+    /// Starts it with so many reactors.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start_with(reactors: usize) -> Self {
         let address = own_loopback_address();
         let exports = subsystem(NQN, &["mem:1MiB block_size = 512"]);
         let listener = format!("[[listener]]\naddress = \"{address}\"\nprovider = \"soft\"\n");
-        let text = format!("[target]\nreactors = 1\n{exports}\n{listener}");
+        let text = format!("[target]\nreactors = {reactors}\n{exports}\n{listener}");
         let config = Config::parse("test", &text, &Flags::default()).unwrap();
         let soft = Soft::default();
         let provider: Arc<dyn Provider> = Arc::new(soft.clone());

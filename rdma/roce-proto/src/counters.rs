@@ -85,6 +85,11 @@ counters! {
     /// Packets dropped because their queue pair, address, or partition was not
     /// that of a connection.
     rx_not_ours,
+    /// Packets that arrived at one endpoint's socket, joined with others by the kernel, and were
+    /// handed to the endpoint of their queue pair.
+    rx_handed_over,
+    /// Packets that were lost because their endpoint had too many that were handed over.
+    rx_handover_dropped,
     /// Connection requests that were ignored because too many waited, or because more than 500 a
     /// second of their address were refused.
     cm_dropped_requests,

@@ -3,7 +3,9 @@
 //!
 //! They send on the loopback interface alone, each from addresses of this test.
 
+mod adapters;
 mod congestion;
+mod forged;
 mod log;
 mod metrics;
 mod requests;

@@ -25,7 +25,7 @@ use cairn_roce_proto::wire::mad::GSI_QPN;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use fault::{BadInlet, FaultOptions};
 use packet::PacketSocket;
-use socket::Socket;
+use socket::{FlowKey, Socket};
 use wire::{Tap, Wire};
 
 /// What endpoints send to and receive from.
@@ -100,7 +100,7 @@ impl Network {
                 let socket = Socket::bind_receiver(SocketAddr::new(address, ROCE_PORT), false)?;
                 socket.share()?;
                 // Connection management's own (IBTA 3.9.5).
-                socket.admit(&[GSI_QPN])?;
+                socket.admit(&[GSI_QPN], &[])?;
                 Ok(Inlet::Socket(socket))
             }
             Self::Ethernet { vlan } => {
@@ -125,7 +125,7 @@ impl Network {
         match self {
             Self::System => {
                 let socket = Socket::bind_receiver(SocketAddr::new(address, ROCE_PORT), true)?;
-                socket.spread_by_qpn(qpn_low_bits)?;
+                socket.spread(&[], qpn_low_bits)?;
                 Ok(Inlet::Socket(socket))
             }
             Self::Ethernet { vlan } => {
@@ -208,17 +208,31 @@ impl Inlet {
         }
     }
 
-    /// Has the kernel drop packets for other queue pairs than these, which are in order. Whether it
-    /// does that here.
+    /// Has the kernel drop packets for other queue pairs than these, which are in order, but for
+    /// packets of these flows. Whether it does that here.
     ///
     /// # Errors
     /// The system refuses.
-    pub fn admit(&self, numbers: &[u32]) -> io::Result<bool> {
+    pub fn admit(&self, numbers: &[u32], flows: &[FlowKey]) -> io::Result<bool> {
         match self {
-            Self::Socket(socket) => socket.admit(numbers).map(|()| true),
+            Self::Socket(socket) => socket.admit(numbers, flows).map(|()| true),
             Self::Packets(socket) => socket.admit(numbers).map(|()| true),
             Self::Tap(_) => Ok(false),
-            Self::Bad(bad) => bad.inlet().admit(numbers),
+            Self::Bad(bad) => bad.inlet().admit(numbers, flows),
+        }
+    }
+
+    /// Has the kernel deliver these flows at the sockets of these turns, and all other packets by
+    /// their queue pair numbers, for all sockets of the address.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn steer(&self, flows: &[(FlowKey, u32)], qpn_low_bits: u32) -> io::Result<()> {
+        match self {
+            Self::Socket(socket) => socket.spread(flows, qpn_low_bits),
+            // Frames are not joined.
+            Self::Packets(_) | Self::Tap(_) => Ok(()),
+            Self::Bad(bad) => bad.inlet().steer(flows, qpn_low_bits),
         }
     }
 

@@ -117,7 +117,7 @@ mod tests {
                 let mut numbers: Vec<u32> = (0..count).map(|_| random.u32(..1 << 24)).collect();
                 numbers.sort_unstable();
                 numbers.dedup();
-                receiver.admit(&numbers).unwrap();
+                receiver.admit(&numbers, &[]).unwrap();
                 assert_eq!(pass(&receiver, &sender, &numbers), numbers);
                 let near = numbers
                     .iter()

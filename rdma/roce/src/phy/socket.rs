@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use libc::{c_int, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 
-use super::sieve::{PASS, by_number, exchange};
+use super::sieve::{PASS, by_number, compare, exchange};
 
 /// Receive buffer that is asked for; the system may give less.
 pub(crate) const RECEIVE_BUFFER: c_int = 8 << 20;
@@ -20,6 +20,48 @@ const SEND_BUFFER: c_int = 4 << 20;
 /// Where a datagram has the word that ends in the destination queue pair number: filters of a
 /// socket see its UDP header, too.
 const DEST_QPN: u32 = 8 + 4;
+
+/// Where a filter finds the network header, whatever it sees the packet from (linux/filter.h:
+/// SKF_NET_OFF).
+const NETWORK: u32 = -0x10_0000_i32 as u32;
+
+/// The source of a UDP flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowKey {
+    /// Source address.
+    pub address: IpAddr,
+    /// Source port.
+    pub port: u16,
+}
+
+impl FlowKey {
+    /// Statements of a filter that return `value` for packets of the flow, and else go on. IP
+    /// options and extension headers, which RoCE has none of, hide the port: then they go on.
+    fn returns(&self, value: u32) -> Vec<libc::sock_filter> {
+        let words = |octets: &[u8]| -> Vec<u32> {
+            let words = octets.as_chunks::<4>().0.iter();
+            words.map(|word| u32::from_be_bytes(*word)).collect()
+        };
+        // Where the source address is in the header, and how long that is.
+        let (at, length, address) = match self.address {
+            IpAddr::V4(v4) => (12, 20, words(&v4.octets())),
+            IpAddr::V6(v6) => (8, 40, words(&v6.octets())),
+        };
+        let port = (libc::BPF_H, length, u32::from(self.port));
+        let words = address.into_iter().zip((at..).step_by(4));
+        let mut tests: Vec<_> = words.map(|(word, at)| (libc::BPF_W, at, word)).collect();
+        tests.insert(0, port);
+        let mut program = Vec::new();
+        for (left, (size, at, wanted)) in (1..=tests.len()).rev().zip(tests) {
+            // Behind the comparison: two statements for each test that follows, and the return.
+            let over = 2 * (left - 1) + 1;
+            program.push(statement(libc::BPF_LD | size | libc::BPF_ABS, NETWORK + at));
+            program.push(compare(libc::BPF_JEQ, wanted, 0, over as u8));
+        }
+        program.push(statement(libc::BPF_RET | libc::BPF_K, value));
+        program
+    }
+}
 
 /// A non-blocking UDP socket, bound and never connected: then IPv4's
 /// identification is 0 with the don't-fragment flag, which the ICRC needs.
@@ -111,28 +153,34 @@ impl Socket {
 
     /// Spreads packets over the sockets that share this one's address: the one
     /// whose turn of joining was `n` gets the queue pairs whose numbers begin
-    /// with `n`, in all but the `low_bits` low bits.
+    /// with `n`, in all but the `low_bits` low bits, and the `flows` of that turn.
     ///
     /// # Errors
     /// The system refuses.
-    pub fn spread_by_qpn(&self, low_bits: u32) -> io::Result<()> {
+    pub fn spread(&self, flows: &[(FlowKey, u32)], low_bits: u32) -> io::Result<()> {
+        let mut program = Vec::new();
+        for (flow, turn) in flows {
+            program.extend(flow.returns(*turn));
+        }
         // The filter sees the payload: the BTH, whose second word is
         // FECN, BECN and reserved bits, then DestQP.
-        let program = [
+        program.extend([
             statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 4),
             statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0x00ff_ffff),
             statement(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, low_bits),
             statement(libc::BPF_RET | libc::BPF_A, 0),
-        ];
+        ]);
         attach(self.raw(), libc::SO_ATTACH_REUSEPORT_CBPF, &program)
     }
 
-    /// Lets packets for these queue pairs pass alone. The numbers are in order.
+    /// Lets packets for these queue pairs and of these flows pass alone. The numbers are in order.
     ///
     /// # Errors
     /// The system refuses.
-    pub fn admit(&self, numbers: &[u32]) -> io::Result<()> {
-        exchange(self.raw(), &by_number(DEST_QPN, numbers), &[PASS])
+    pub fn admit(&self, numbers: &[u32], flows: &[FlowKey]) -> io::Result<()> {
+        let of_flows = flows.iter().flat_map(|flow| flow.returns(u32::MAX));
+        let narrow: Vec<_> = of_flows.chain(by_number(DEST_QPN, numbers)).collect();
+        exchange(self.raw(), &narrow, &[PASS])
     }
 
     /// Gives its packets this traffic class, and the priority that goes with it.

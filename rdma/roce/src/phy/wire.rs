@@ -40,7 +40,7 @@ struct State {
     sockets: BTreeMap<IpAddr, Sockets>,
 }
 
-/// What a device has, as [`spread_by_qpn`](super::socket::Socket::spread_by_qpn)
+/// What a device has, as [`spread`](super::socket::Socket::spread)
 /// has it.
 #[derive(Debug)]
 struct Sockets {

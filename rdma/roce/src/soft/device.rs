@@ -11,6 +11,7 @@ use cairn_rdma::{Access, Device, Endpoint, EndpointOptions, FabricError, Mapping
 
 use super::endpoint::SoftEndpoint;
 use super::manager::ConnectionManager;
+use super::relay::{Flows, Relays};
 use super::slots::{INDEX_BITS, Numbers};
 use super::{Shared, SoftOptions, lock};
 use crate::memory::{Keys, Regions};
@@ -39,6 +40,8 @@ pub(super) struct SoftDevice {
     inlets: Mutex<Vec<Slot>>,
     counted: Mutex<Counted>,
     path_mtus: Mutex<PathMtus>,
+    pub(super) relays: Arc<Relays>,
+    pub(super) flows: Flows,
 }
 
 /// The counters of the endpoints, as last published.
@@ -104,7 +107,9 @@ impl SoftDevice {
         };
         let inlet = options.network.first_inlet(address, INDEX_SHIFT);
         let inlet = inlet.map_err(|error| options.network.explain(address, error))?;
-        let manager = Arc::new(ConnectionManager::new(&options, inlet)?);
+        let relays = Arc::<Relays>::default();
+        let manager = ConnectionManager::new(&options, inlet, Arc::clone(&relays))?;
+        let manager = Arc::new(manager);
         let device = Arc::new(Self {
             name: name(address, roce, usual),
             id,
@@ -116,6 +121,8 @@ impl SoftDevice {
             inlets: Mutex::default(),
             counted: Mutex::default(),
             path_mtus: Mutex::default(),
+            relays,
+            flows: Flows::default(),
         });
         if !device.options.network.is_moved_by_hand() {
             device.start(shared)?;
@@ -168,6 +175,7 @@ impl SoftDevice {
         let turn = inlets.len() as u32 + 1;
         let inlet = network.next_inlet(self.address, turn, INDEX_SHIFT);
         let inlet = inlet.map_err(|error| network.explain(self.address, error))?;
+        self.flows.renew(&inlet);
         inlets.push(Slot {
             inlet: Arc::new(inlet),
             taken: true,

@@ -17,6 +17,7 @@ use crossbeam_channel::Receiver as MailboxReceiver;
 
 use super::device::{EndpointSlot, SoftDevice};
 use super::manager::{ConnectionEvent, Inbox};
+use super::relay::Packets;
 use super::slots::{Phase, SLOTS, Slots};
 use crate::memory::{Regions, View};
 use crate::phy::Inlet;
@@ -24,6 +25,7 @@ use crate::phy::interface::mtu_of_code;
 use crate::phy::outlets::Outlets;
 use crate::phy::receive::Receiver;
 use crate::phy::send::Sender;
+use crate::phy::socket::FlowKey;
 use crate::time::ProtoClock;
 use cairn_rdma::wake::Wake;
 use cairn_roce_proto::counters::Counters;
@@ -64,6 +66,12 @@ pub(super) struct SoftEndpoint {
     receiver: Option<Box<Receiver>>,
     checker: Checker,
     sender: Sender,
+    /// Packets that other receivers have handed over.
+    handed: Packets,
+    /// By turn: receivers that this one has handed packets to, and not woken.
+    handed_to: u64,
+    /// Flows that arrive here for several receivers.
+    mixed: VecDeque<FlowKey>,
     /// Slots of queue pairs that may have something to send.
     ready: VecDeque<u16>,
     timers: BinaryHeap<Reverse<(Instant, u16)>>,
@@ -95,7 +103,8 @@ impl SoftEndpoint {
         let count = usize::from(options.queue_pairs);
         let entropy = device.options.entropy.clone();
         let mut receiver = Box::new(Receiver::new());
-        let admitted = admit(&inlet, &[])?;
+        let admitted = admit(&inlet, &[], &[])?;
+        device.relays.open(index, &wake);
         // Packets for the socket's last owner.
         while matches!(receiver.receive(&inlet), Ok(1..)) {}
         Ok(Self {
@@ -120,6 +129,9 @@ impl SoftEndpoint {
             receiver: Some(receiver),
             checker: Checker::new(),
             sender: Sender::new(&device.options.network, device.options.capture.clone()),
+            handed: Packets::default(),
+            handed_to: 0,
+            mixed: VecDeque::new(),
             ready: VecDeque::with_capacity(count),
             timers: BinaryHeap::with_capacity(4 * count),
             clock: ProtoClock::new(device.options.clock.clone()),
@@ -129,9 +141,9 @@ impl SoftEndpoint {
     }
 }
 
-/// Has the kernel pass packets for these queue pairs alone, if it can.
-fn admit(inlet: &Inlet, numbers: &[u32]) -> Result<bool, FabricError> {
-    let admitted = inlet.admit(numbers);
+/// Has the kernel pass packets for these queue pairs and of these flows alone, if it can.
+fn admit(inlet: &Inlet, numbers: &[u32], flows: &[FlowKey]) -> Result<bool, FabricError> {
+    let admitted = inlet.admit(numbers, flows);
     admitted.map_err(|source| FabricError::Os {
         call: "setting a socket's filter",
         source,
@@ -143,6 +155,8 @@ impl Drop for SoftEndpoint {
         for conn in self.slots.connections() {
             self.device.manager.disconnect(conn);
         }
+        self.device.relays.close(self.index);
+        self.device.flows.release(self.index, &self.inlet);
         self.device.publish(self.index, &self.counters);
         self.device.give_back(self.index, self.slots.take_numbers());
     }
@@ -287,6 +301,7 @@ impl Endpoint for SoftEndpoint {
         let something = !self.completions.is_empty()
             || !self.events.is_empty()
             || !self.ready.is_empty()
+            || self.device.relays.has_packets(self.index)
             || receiver.is_some_and(|receiver| receiver.has_more());
         Ok(something)
     }
@@ -310,6 +325,7 @@ impl SoftEndpoint {
         // What was posted since leaves first: a peer waits for it.
         self.transmit(now);
         self.receive(now);
+        self.receive_handed(now);
         self.end_disconnected();
         self.run_timers(now);
         // What has come may be answered at once by its owner: then the

@@ -20,6 +20,7 @@ use cairn_rdma::{FabricError, Marked, PKey, QpId, peer_line};
 use crossbeam_channel::Sender as Mailbox;
 
 use super::device::SoftDevice;
+use super::relay::{Handed, Packets, Relays};
 use super::{Shared, SoftOptions, listener};
 use crate::phy::batch::{Place, Sharing};
 use crate::phy::capture::Capture;
@@ -45,6 +46,9 @@ use cairn_roce_proto::wire::{Deth, Opcode, Packet};
 /// Datagrams that a socket's buffer holds at most: the kernel doubles the size that it is asked for,
 /// and counts no fewer bytes than these for the smallest datagram.
 const DATAGRAMS_MAX: usize = 2 * RECEIVE_BUFFER as usize / 512;
+
+/// The turn of the socket of connection management, whose queue pair numbers begin with zeros.
+const TURN: u32 = 0;
 
 /// What happened to a connection of an endpoint.
 #[derive(Debug)]
@@ -77,7 +81,7 @@ pub(super) struct ConnectionManager {
     network: Network,
     entropy: Entropy,
     state: Mutex<State>,
-    wake: Wake,
+    wake: Arc<Wake>,
     stopping: AtomicBool,
 }
 
@@ -85,6 +89,8 @@ pub(super) struct ConnectionManager {
 struct State {
     inner: Inner,
     receiver: Receiver,
+    /// Packets that endpoints have handed over.
+    handed: Packets,
 }
 
 /// What handles packets.
@@ -103,6 +109,7 @@ struct Inner {
     class: Option<u8>,
     capture: Option<Arc<Capture>>,
     counters: Counters,
+    relays: Arc<Relays>,
 }
 
 #[derive(Debug)]
@@ -112,7 +119,13 @@ struct Owner {
 }
 
 impl ConnectionManager {
-    pub(super) fn new(options: &SoftOptions, inlet: Inlet) -> Result<Self, FabricError> {
+    pub(super) fn new(
+        options: &SoftOptions,
+        inlet: Inlet,
+        relays: Arc<Relays>,
+    ) -> Result<Self, FabricError> {
+        let wake = Arc::new(Wake::new()?);
+        relays.open(TURN, &wake);
         let inner = Inner {
             manager: Manager::new(Identity::new(options.entropy.to_draw())),
             inlet,
@@ -124,14 +137,20 @@ impl ConnectionManager {
             class: None,
             capture: options.capture.clone(),
             counters: Counters::default(),
+            relays,
         };
         let receiver = Receiver::new();
+        let handed = Packets::default();
         Ok(Self {
             clock: ProtoClock::new(options.clock.clone()),
             network: options.network.clone(),
             entropy: options.entropy.clone(),
-            state: Mutex::new(State { inner, receiver }),
-            wake: Wake::new()?,
+            state: Mutex::new(State {
+                inner,
+                receiver,
+                handed,
+            }),
+            wake,
             stopping: AtomicBool::new(false),
         })
     }
@@ -341,7 +360,9 @@ impl State {
         let Self {
             inner,
             receiver: old,
+            handed,
         } = self;
+        handed.clear();
         (inner.manager, inner.sender, *old) = (manager, sender, receiver);
         (inner.checker, inner.class) = (Checker::new(), None);
         inner.requests.clear();
@@ -352,9 +373,21 @@ impl State {
         }
     }
 
-    /// Handles a batch of datagrams; returns how many there were.
+    /// Handles the packets that endpoints have handed over, and a batch of datagrams; returns how
+    /// many of these there were.
     fn receive(&mut self, now: Instant) -> io::Result<usize> {
-        let Self { inner, receiver } = self;
+        let Self {
+            inner,
+            receiver,
+            handed,
+        } = self;
+        if inner.relays.has_packets(TURN) {
+            inner.relays.take(TURN, handed);
+            for received in handed.iter() {
+                inner.handle(&received, now);
+            }
+            handed.clear();
+        }
         let count = receiver.receive(&inner.inlet)?;
         for datagram in 0..count {
             for received in receiver.packets(datagram) {
@@ -396,8 +429,15 @@ impl Inner {
             };
             let class = headers.traffic_class & !ECN;
             self.manager.handle_mad(now, path, class, packet.payload);
-        } else {
-            self.counters.rx_not_ours += 1;
+            return;
+        }
+        match self.relays.hand_over(TURN, received) {
+            Handed::To(turn) => {
+                self.counters.rx_handed_over += 1;
+                self.relays.wake(turn);
+            }
+            Handed::Dropped => self.counters.rx_handover_dropped += 1,
+            Handed::NotOurs => self.counters.rx_not_ours += 1,
         }
     }
 

@@ -11,6 +11,7 @@ mod device;
 mod endpoint;
 mod listener;
 mod manager;
+mod relay;
 mod slots;
 
 use std::collections::{BTreeMap, HashMap};

@@ -204,7 +204,7 @@ impl Slots {
     }
 
     /// All that packets may be for, in order.
-    fn all_numbers(&self) -> Vec<u32> {
+    pub(super) fn all_numbers(&self) -> Vec<u32> {
         let entries = self.slots.iter().filter_map(|slot| slot.entry.as_ref());
         let mut all: Vec<u32> = entries.map(|entry| entry.qpn).collect();
         all.extend(self.drawn.iter().chain(&self.ended));

@@ -155,9 +155,9 @@ impl SoftEndpoint {
     }
 
     fn vacancy(&mut self) -> Result<(QpId, u32), FabricError> {
-        let inlet = &self.inlet;
+        let (inlet, mixed) = (&self.inlet, self.mixed.make_contiguous());
         self.slots
-            .vacancy(|numbers| admit(inlet, numbers).map(drop))
+            .vacancy(|numbers| admit(inlet, numbers, mixed).map(drop))
     }
 
     fn local_for(&self, remote: SocketAddr, chosen: Option<IpAddr>) -> Result<IpAddr, FabricError> {

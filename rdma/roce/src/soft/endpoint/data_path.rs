@@ -5,10 +5,12 @@ use std::cmp::Reverse;
 
 use cairn_rdma::{DisconnectReason, Event, Mapping, PrivateData, QpId};
 
+use super::super::relay::{FLOWS_MAX, Handed};
 use super::super::slots::Phase;
-use super::{Context, SoftEndpoint, context};
+use super::{Context, SoftEndpoint, admit, context};
 use crate::phy::batch::Sharing;
 use crate::phy::receive::{ENOUGH, Received};
+use crate::phy::socket::FlowKey;
 use cairn_roce_proto::wire::{Bth, Header, Opcode, Packet};
 
 /// Packets of a queue pair that leave before the next queue pair sends. Of the largest
@@ -62,8 +64,7 @@ impl SoftEndpoint {
             entry.flow.remote == headers.source.ip() && entry.flow.local == headers.local
         });
         let Some((id, entry)) = known else {
-            self.counters.rx_not_ours += 1;
-            return;
+            return self.hand_over(received);
         };
         let Some(qp) = &mut entry.qp else { return };
         let opened = self
@@ -107,6 +108,60 @@ impl SoftEndpoint {
         if broken || !sends {
             self.after_activity(id);
         }
+    }
+
+    /// Hands a packet that no queue pair here takes to the receiver that it is for.
+    fn hand_over(&mut self, received: &Received<'_>) {
+        let to = match self.device.relays.hand_over(self.index, received) {
+            Handed::To(turn) => turn,
+            Handed::Dropped => {
+                self.counters.rx_handover_dropped += 1;
+                return;
+            }
+            Handed::NotOurs => {
+                self.counters.rx_not_ours += 1;
+                return;
+            }
+        };
+        self.counters.rx_handed_over += 1;
+        self.handed_to |= 1 << to;
+        let source = received.headers.source;
+        let flow = FlowKey {
+            address: source.ip(),
+            port: source.port(),
+        };
+        if self.mixed.contains(&flow) {
+            return;
+        }
+        if self.device.flows.adopt(flow, self.index, &self.inlet) {
+            if self.mixed.len() == FLOWS_MAX {
+                self.mixed.pop_front();
+            }
+            self.mixed.push_back(flow);
+            let numbers = self.slots.all_numbers();
+            // The wide filter, which stays if the system refuses this one, passes all of it.
+            let _ = admit(&self.inlet, &numbers, self.mixed.make_contiguous());
+        }
+    }
+
+    /// Handles the packets that other receivers have handed over.
+    pub(super) fn receive_handed(&mut self, now: Instant) {
+        while self.handed_to != 0 {
+            let turn = self.handed_to.trailing_zeros();
+            self.handed_to &= self.handed_to - 1;
+            self.device.relays.wake(turn);
+        }
+        if !self.device.relays.has_packets(self.index) {
+            return;
+        }
+        let mut packets = std::mem::take(&mut self.handed);
+        self.device.relays.take(self.index, &mut packets);
+        for received in packets.iter() {
+            self.handle(&received, now);
+        }
+        packets.clear();
+        self.handed = packets;
+        Mapping::fence();
     }
 
     pub(super) fn run_timers(&mut self, now: Instant) {
