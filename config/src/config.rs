@@ -114,6 +114,8 @@ pub struct Target {
     pub roce: Roce,
     /// Whether congestion notifications slow RoCE in user space down.
     pub congestion_control: bool,
+    /// Whether packets of RoCE in user space leave in super-packets.
+    pub segmentation_offload: bool,
     /// What is logged, and how.
     pub log: Log,
 }

@@ -102,6 +102,11 @@ pub(crate) struct TargetTable {
     /// the rate that window and round trip allow.
     #[schemars(extend("default" = "on", "enum" = ["on", "off"]))]
     pub(crate) congestion_control: Option<String>,
+    /// Whether RoCE v2 in user space hands the system packets of one flow together (UDP
+    /// segmentation offload): "on" or "off". "off" helps where a card leaves the IPv4
+    /// identification of the packets as it is, and costs throughput.
+    #[schemars(extend("default" = "on", "enum" = ["on", "off"]))]
+    pub(crate) segmentation_offload: Option<String>,
     /// VID of the 802.1Q tag that RoCE v1 writes itself: for an interface that is
     /// no VLAN's, and 0 to have nothing but a priority in it.
     #[schemars(range(min = 0, max = 4094))]

@@ -73,7 +73,18 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &TargetTable) -
         io_queues: io_queues as u16,
         discovery_nqn: discovery_nqn(check, place, table),
         roce: roce(check, place, table.roce.as_deref(), table.vlan, Roce::V2),
-        congestion_control: congestion_control(check, place, table),
+        congestion_control: on_off(
+            check,
+            place,
+            "congestion_control",
+            table.congestion_control.as_deref(),
+        ),
+        segmentation_offload: on_off(
+            check,
+            place,
+            "segmentation_offload",
+            table.segmentation_offload.as_deref(),
+        ),
         log: log(check, place, table),
     }
 }
@@ -141,10 +152,10 @@ pub(super) fn roce(
     Roce::V2
 }
 
-fn congestion_control(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> bool {
-    let place = place.key("congestion_control");
-    let word = check.word(&place, table.congestion_control.as_deref(), &ON_OFF);
-    word.unwrap_or(true)
+/// A switch that is on unless it is said to be off.
+fn on_off(check: &mut Check<'_>, place: &Place, key: &'static str, word: Option<&str>) -> bool {
+    let place = place.key(key);
+    check.word(&place, word, &ON_OFF).unwrap_or(true)
 }
 
 /// The provider of listeners that do not name theirs.

@@ -98,6 +98,9 @@ counters! {
     cm_held_requests,
     /// Packets dropped because the socket or link took no more.
     send_err,
+    /// Times that packets to a peer began to leave one by one for a minute, since the system refused
+    /// super-packets for it, or joined packets did not arrive.
+    send_offload_err,
     /// Packets that arrived with a congestion mark.
     np_ecn_marked_roce_packets,
     /// Congestion notifications sent.

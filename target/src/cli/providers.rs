@@ -30,6 +30,7 @@ pub(super) fn all(
     let soft = Soft::new(SoftOptions {
         capture,
         congestion_control: target.congestion_control,
+        segmentation_offload: target.segmentation_offload,
         network: Network::System.with(target.roce),
         ..SoftOptions::default()
     });

@@ -145,7 +145,7 @@ pub enum CmEvent {
     /// A message without our communication id says that the peer has lost the connection. The
     /// connection stays: its owner asks the peer's queue pair, and disconnects if that is silent.
     Questioned {
-        /// Which.
+        /// The connection.
         id: ConnId,
     },
 }

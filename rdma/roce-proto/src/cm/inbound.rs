@@ -290,9 +290,10 @@ impl Manager {
                 private_data: rej.private_data,
             },
             State::ReqReceived if of_peer => CmEvent::Withdrawn { id: ConnId(id) },
-            // From here on the peer has our number, unless our REP was lost. Then it times out.
-            State::RepSent if of_peer && names_ours => CmEvent::TimedOut { id: ConnId(id) },
-            State::Left if of_peer && names_ours => return self.forget(id),
+            // From here on the peer has our number, unless our REP was lost.
+            State::RepSent if of_peer && !names_ours => return self.hurry(id, now),
+            State::RepSent if of_peer => CmEvent::TimedOut { id: ConnId(id) },
+            State::Left if of_peer => return self.forget(id),
             State::Established if of_peer && !names_ours => return self.question(id, now),
             State::Established if of_peer => {
                 self.time_wait(id, now);

@@ -60,7 +60,8 @@ const DISCONNECT_TIME: Duration = Duration::from_secs(4);
 /// How long a queue pair's last packets may still travel: twice the packet
 /// lifetime that Linux assumes (code 16).
 const TIME_WAIT: Duration = Duration::from_millis(540);
-/// Questions about one connection are at least so far apart.
+/// Questions about one connection are at least so far apart, and a peer that has not confirmed a
+/// connection answers within it.
 const QUESTION_INTERVAL: Duration = Duration::from_secs(1);
 /// Target ACK delay that REPs announce, as a code: 0.13 s.
 const TARGET_ACK_DELAY: u8 = 15;
@@ -498,6 +499,16 @@ impl Manager {
             let id = ConnId(id);
             self.events.push_back(CmEvent::Questioned { id });
         }
+    }
+
+    /// Has a peer confirm our REP soon, or gives it up.
+    fn hurry(&mut self, id: u32, now: Instant) {
+        self.repeat(id, now);
+        let connection = self.connections.get_mut(&id);
+        let connection = connection.expect("callers have looked it up");
+        let until = connection.gives_up_at.min(now + QUESTION_INTERVAL);
+        connection.gives_up_at = until;
+        connection.deadline = Some(connection.deadline.unwrap_or(until).min(until));
     }
 
     /// Gives up a peer whose address is not proven, without a message to it.

@@ -85,6 +85,15 @@ impl QpConfig {
     }
 }
 
+/// The fate of a packet that left behind another one in a super-packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Joined {
+    /// The peer has acknowledged the packet.
+    Arrived,
+    /// The packet has to be sent again.
+    Lost,
+}
+
 /// A queue pair.
 #[derive(Debug)]
 pub struct Qp {
@@ -206,6 +215,9 @@ impl Qp {
         let is_present = match packet.opcode {
             Opcode::Cnp => {
                 let heeded = self.pacer.notified(&self.requester.measured(), now);
+                if heeded {
+                    self.requester.noticed();
+                }
                 cx.counters.rp_cnp_handled += u64::from(heeded);
                 cx.counters.rp_cnp_ignored += u64::from(!heeded);
                 false
@@ -239,6 +251,21 @@ impl Qp {
         if !self.broken {
             self.question.ask(now);
         }
+    }
+
+    /// The packet that was written last leaves behind another one in a super-packet.
+    pub fn leaves_joined(&mut self, opcode: u8) {
+        match Opcode::from_code(opcode) {
+            Some(opcode) if opcode.is_send() || opcode.is_write() => self.requester.note_joined(),
+            Some(opcode) if opcode.is_read_response() => self.responder.note_joined(),
+            _ => {}
+        }
+    }
+
+    /// The fate of such a packet, once it is known.
+    pub fn take_fate(&mut self) -> Option<Joined> {
+        let fate = self.requester.take_fate();
+        fate.or_else(|| self.responder.take_fate())
     }
 
     /// Whether [`Qp::poll_transmit`] has anything to look at.

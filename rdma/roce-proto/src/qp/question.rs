@@ -1,5 +1,5 @@
-//! Whether a peer still has its queue pair: asked after a message that says it has not, and that
-//! anyone may have sent. The peer's answer is proof, its silence for long enough, too.
+//! Probes that find out whether a peer still has its queue pair, after a message that denies it and
+//! that a stranger may have sent. An answer of the peer proves the one, its silence the other.
 
 use crate::time::Instant;
 use core::time::Duration;

@@ -17,7 +17,7 @@ use cairn_rdma::{Access, Operation, PostError, SendWork, WorkStatus};
 use super::congestion::{Measured, Window};
 use super::memory::Memory;
 use super::rtt::RoundTrip;
-use super::{Context, QpConfig, psn};
+use super::{Context, Joined, QpConfig, psn};
 use crate::wire::NakCode;
 
 /// Longest retransmission timeout of a connection whose own is infinite: code 20 of IBTA 9.7.6.1.3,
@@ -59,6 +59,9 @@ pub(super) struct Requester {
     round_trip: RoundTrip,
     window: Window,
     refusal: Option<Refusal>,
+    /// A packet that left behind another one in a super-packet, until its fate is known.
+    joined: Option<u64>,
+    fate: Option<Joined>,
     /// When to take the silence for loss.
     deadline: Option<Instant>,
     /// When something was last accounted for.
@@ -135,6 +138,8 @@ impl Requester {
             round_trip: RoundTrip::new(config.ack_timeout.unwrap_or(LONGEST_TIMEOUT)),
             window: Window::default(),
             refusal: None,
+            joined: None,
+            fate: None,
             deadline: None,
             progress_at: now,
             not_ready_until: None,
@@ -162,10 +167,23 @@ impl Requester {
         Measured {
             window: self.window.packets() * u64::from(self.mtu),
             round_trip: self.round_trip.smoothed(),
-            least: self.round_trip.least(),
             is_under_way: self.unacked < self.sent,
             progress_at: self.progress_at,
         }
+    }
+
+    /// A congestion notification was heeded.
+    pub(super) fn noticed(&mut self) {
+        self.window.noticed(self.round_trip.queue());
+    }
+
+    /// The packet that has just left is one of several in a super-packet, and not the first.
+    pub(super) fn note_joined(&mut self) {
+        self.joined.get_or_insert(self.next - 1);
+    }
+
+    pub(super) fn take_fate(&mut self) -> Option<Joined> {
+        self.fate.take()
     }
 
     /// The newest packet that the peer has acknowledged.

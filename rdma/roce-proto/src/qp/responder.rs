@@ -10,7 +10,7 @@ use cairn_rdma::{Access, Completion, CompletionKind, RecvWork, WorkStatus};
 
 use super::answered::AnsweredReads;
 use super::congestion::Pacer;
-use super::{Context, QpConfig, psn};
+use super::{Context, Joined, QpConfig, psn};
 use crate::time::Instant;
 use crate::wire::{AtomicAckEth, NakCode, Opcode, Packet, Reth, Syndrome};
 use response::{AtomicResult, ReadResponse, Response, aeth};
@@ -37,6 +37,9 @@ pub(super) struct Responder {
     reads: AnsweredReads,
     /// Results of the latest atomics, likewise.
     atomics: VecDeque<AtomicResult>,
+    /// READ data has left behind other packets of a super-packet since it was asked for again.
+    joined: bool,
+    fate: Option<Joined>,
     /// The refusal that broke the queue pair. It is repeated to a peer that asks
     /// again.
     refusal: Option<NakCode>,
@@ -76,6 +79,8 @@ impl Responder {
             responses: VecDeque::with_capacity(2 * resources + 2),
             reads: AnsweredReads::new(resources),
             atomics: VecDeque::with_capacity(resources),
+            joined: false,
+            fate: None,
             refusal: None,
             wrong_key: false,
         }
@@ -87,6 +92,14 @@ impl Responder {
 
     pub(super) fn met_wrong_key(&self) -> bool {
         self.wrong_key
+    }
+
+    pub(super) fn note_joined(&mut self) {
+        self.joined = true;
+    }
+
+    pub(super) fn take_fate(&mut self) -> Option<Joined> {
+        self.fate.take()
     }
 
     /// Whether answers wait to leave.
@@ -130,7 +143,7 @@ impl Responder {
         false
     }
 
-    /// The packet that is due.
+    /// Carries out the packet that is due.
     fn handle_due(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) {
         let sequence = self.expected;
         self.nak_sent = false;
@@ -177,7 +190,7 @@ impl Responder {
         Ok(packet.bth.ack_req)
     }
 
-    /// The NAK for the packet that is due, if it has not left. Nothing is queued behind it.
+    /// The NAK for the packet that is due, if it has not left. No answer is queued behind a NAK.
     fn waiting_nak(&self) -> Option<Response> {
         self.responses.back().copied().filter(Response::is_nak)
     }
@@ -399,6 +412,9 @@ impl Responder {
             let checked = cx
                 .memory
                 .check(reth.rkey, reth.va, length, Access::REMOTE_READ);
+            if is_known && core::mem::take(&mut self.joined) {
+                self.fate = Some(Joined::Lost);
+            }
             let response = self.read_response(sequence, reth, true);
             (is_known && checked.is_ok()).then_some(Response::Read(response))
         } else {

@@ -51,6 +51,12 @@ impl RoundTrip {
         Some(self.least).filter(|&least| least < Duration::MAX)
     }
 
+    /// How much longer it takes than without a queue, as far as that is known.
+    pub(super) fn queue(&self) -> Duration {
+        let smoothed = self.smoothed.unwrap_or_default();
+        smoothed.saturating_sub(self.least)
+    }
+
     /// Whether packets wait on the way: it takes a quarter longer than without, or nothing is
     /// known of late.
     pub(super) fn is_queued(&self) -> bool {

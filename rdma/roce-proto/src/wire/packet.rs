@@ -52,8 +52,8 @@ impl<'a> Packet<'a> {
     #[must_use]
     pub const fn new(opcode: Opcode, dest_qpn: u32, psn: u32) -> Self {
         let mut bth = Bth::new(opcode.code(), dest_qpn, psn);
-        // A queue pair without an alternate path is in the state Migrated (IBTA 17.2.8.1.1), and an
-        // adapter whose own is in it takes a slow path for packets that say otherwise.
+        // A queue pair without an alternate path is in the state Migrated (IBTA 17.2.8.1.1), and
+        // adapters take a slow path for packets of another state.
         bth.mig_req = !opcode.is_datagram();
         Self {
             bth,

@@ -62,7 +62,7 @@ fn a_request_for_a_queue_pair_in_use_ends_nothing() {
         pair.run(Duration::from_secs(1), |_| false);
         pair.now += Duration::from_secs(1);
     }
-    // Its answer.
+    // The answer to a host that repeats its queue pair.
     pair.managers[HOST].connect(pair.now, &wish(5));
     pair.run(Duration::from_millis(10), |_| false);
     let stale = RejReason::StaleConnection as u16;
@@ -103,6 +103,49 @@ fn a_rejection_without_our_number_ends_nothing() {
     pair.run(Duration::from_secs(1), |_| false);
     let last = pair.events[HOST].last();
     assert!(matches!(last, Some(CmEvent::Disconnected { .. })));
+}
+
+/// Before the peer has confirmed our REP, it is asked by another one: a host that is there confirms
+/// it, and one that has given up costs a second.
+#[test]
+fn a_rejection_before_the_confirmation_is_asked_about() {
+    for is_there in [false, true] {
+        let mut pair = Pair::new(8, FAIR);
+        let (id, now) = (pair.ask(5), pair.now);
+        let CmEvent::Request { .. } = pair.events[TARGET][0] else {
+            panic!("{:?}", pair.events[TARGET]);
+        };
+        pair.managers[TARGET]
+            .accept(now, id, &terms(9), &[])
+            .unwrap();
+        let rep = pair.managers[TARGET].poll_transmit().unwrap().mad;
+        let Some((_, Message::Rep(rep))) = Message::parse(&rep) else {
+            panic!("the answer is a REP");
+        };
+        if !is_there {
+            pair.managers[HOST] = Pair::new(9, FAIR).managers.into_iter().next().unwrap();
+        }
+        let rejection = Message::Rej(Rej {
+            ids: CommIds {
+                local: rep.ids.remote,
+                remote: 0,
+            },
+            answered: Answered::Other,
+            info_len: 0,
+            reason: RejReason::Timeout as u16,
+            info: padded(&[]),
+            private_data: padded(&[]),
+        });
+        pair.managers[TARGET].handle_mad(now, path(TARGET), 0, &rejection.emit(99));
+        pair.run(Duration::from_millis(1100), |_| false);
+        let last = pair.events[TARGET].last();
+        let expected = match last {
+            Some(CmEvent::Established { .. }) => is_there,
+            Some(CmEvent::TimedOut { .. }) => !is_there,
+            _ => false,
+        };
+        assert!(expected, "{is_there}: {last:?}");
+    }
 }
 
 /// A stranger asks for the queue pair that a host uses next, in the host's name. The host is not

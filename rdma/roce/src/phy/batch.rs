@@ -127,7 +127,8 @@ impl Batch {
     }
 
     /// Makes a packet of the first `length` bytes of [`Self::room`], with its ICRC.
-    /// Without sharing to join it stays by itself.
+    /// Without sharing to join it stays by itself. Returns whether it is behind another one in a
+    /// super-packet.
     pub(super) fn add(
         &mut self,
         flow: &Flow,
@@ -135,12 +136,13 @@ impl Batch {
         length: usize,
         place: &mut Place,
         joins: Option<Sharing>,
-    ) {
+    ) -> bool {
         let sealed = length + ICRC_LEN;
         let group = self
             .find(flow, sealed, place, joins)
             .unwrap_or_else(|| self.begin(flow, version, sealed));
         let Group { count, route, .. } = &self.groups[group];
+        let is_joined = *count > 0;
         let start = self.used;
         let room = &mut self.bytes[start..];
         icrc::seal(route, Identity::of_segment(*count), room, length);
@@ -149,6 +151,7 @@ impl Batch {
             batch: self.number,
             group,
         };
+        is_joined
     }
 
     /// Whether what waits should leave before this packet is added. What is shorter

@@ -7,6 +7,7 @@ pub mod fault;
 pub mod frames;
 pub mod interface;
 pub mod neighbour;
+mod offload;
 pub mod outlets;
 pub mod packet;
 pub mod receive;
@@ -209,7 +210,7 @@ impl Inlet {
     }
 
     /// Has the kernel drop packets for other queue pairs than these, which are in order, but for
-    /// packets of these flows. Whether it does that here.
+    /// packets of these flows. Returns whether the network has such filters.
     ///
     /// # Errors
     /// The system refuses.

@@ -14,11 +14,12 @@ use libc::{c_int, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_storage, socklen_t};
 use super::batch::{Batch, GROUPS, Group, PIECES, Place, Sharing};
 use super::capture::Capture;
 use super::frames::Frames;
+use super::offload::Offload;
 use super::socket::{check, to_storage};
 use super::wire::{Frame, Wire};
 use super::{Network, Version};
 use cairn_roce_proto::counters::Counters;
-use cairn_roce_proto::wire::Opcode;
+use cairn_roce_proto::qp::Joined;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 
 /// The bits of a traffic class that are ECN's (RFC 3168, 5).
@@ -80,6 +81,8 @@ struct Tally {
     datagrams: u64,
     /// Packets that it did not.
     dropped: u64,
+    /// Peers whose packets leave one by one from then on.
+    unjoined: u64,
 }
 
 /// One endpoint's packets that are about to leave.
@@ -91,8 +94,7 @@ pub struct Sender {
     version: Version,
     capture: Option<Arc<Capture>>,
     tally: Tally,
-    /// Whether segmentation works on this path.
-    offload: bool,
+    offload: Offload,
 }
 
 impl std::fmt::Debug for Sender {
@@ -106,9 +108,10 @@ impl std::fmt::Debug for Sender {
 }
 
 impl Sender {
-    /// An empty batch; `capture` sees what leaves.
+    /// An empty batch; `capture` sees what leaves. With `offload` packets leave in super-packets,
+    /// where there are such.
     #[must_use]
-    pub fn new(network: &Network, capture: Option<Arc<Capture>>) -> Self {
+    pub fn new(network: &Network, capture: Option<Arc<Capture>>, offload: bool) -> Self {
         let exit = match network.good() {
             Network::System => Exit::Udp,
             Network::Ethernet { vlan } => Exit::Frames(Frames::new(*vlan)),
@@ -121,7 +124,7 @@ impl Sender {
             // SAFETY: all zeros is a value of this plain structure.
             names: Box::new([unsafe { zeroed() }; GROUPS]),
             // There is none for Ethernet frames of our own.
-            offload: !matches!(exit, Exit::Frames(_)),
+            offload: Offload::new(offload && !matches!(exit, Exit::Frames(_))),
             exit,
             version: network.version(),
             capture,
@@ -135,10 +138,12 @@ impl Sender {
             calls,
             datagrams,
             dropped,
+            unjoined,
         } = std::mem::take(&mut self.tally);
         counters.send_calls += calls;
         counters.sent_datagrams += datagrams;
         counters.send_err += dropped;
+        counters.send_offload_err += unjoined;
     }
 
     /// Room for the next packet. [`Sender::commit`] makes it one.
@@ -150,20 +155,32 @@ impl Sender {
         self.batch.room()
     }
 
-    /// Whether a packet of this kind stands in [`Sender::packet`].
+    /// The opcode of the packet in [`Sender::packet`].
     #[must_use]
-    pub fn holds(&self, opcode: Opcode) -> bool {
-        self.batch.opcode() == opcode.code()
+    pub fn opcode(&self) -> u8 {
+        self.batch.opcode()
+    }
+
+    /// A packet that left joined has arrived at a peer, or not.
+    pub fn judge(&mut self, remote: IpAddr, fate: Joined) {
+        self.tally.unjoined += u64::from(self.offload.judge(remote, fate));
     }
 
     /// Seals the first `length` bytes of [`Sender::packet`] and queues them, behind
-    /// what its queue pair sent last, in this `sharing`.
-    pub fn commit(&mut self, flow: &Flow, length: usize, place: &mut Place, sharing: Sharing) {
-        let joins = self.offload.then_some(sharing);
+    /// what its queue pair sent last, in this `sharing`. Returns whether it leaves behind another
+    /// one in a super-packet.
+    pub fn commit(
+        &mut self,
+        flow: &Flow,
+        length: usize,
+        place: &mut Place,
+        sharing: Sharing,
+    ) -> bool {
+        let joins = self.offload.is_for(flow.remote).then_some(sharing);
         if self.batch.is_due(flow, length, place, joins) {
             self.leave();
         }
-        self.batch.add(flow, self.version, length, place, joins);
+        self.batch.add(flow, self.version, length, place, joins)
     }
 
     /// Whether anything waits.
@@ -238,14 +255,15 @@ impl Sender {
                 }
                 Err(error) => {
                     let group = &self.batch.groups()[from];
-                    // Of a path without checksum offload, for one (udp(7)): from
-                    // now on packet by packet.
+                    // Of a path without checksum offload, for one (udp(7)): packet by packet
+                    // for a while.
                     let refused = matches!(
                         error.raw_os_error(),
                         Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP)
                     );
                     if refused && group.count > 1 {
-                        self.offload = false;
+                        let is_new = self.offload.refuse(group.flow.remote);
+                        self.tally.unjoined += u64::from(is_new);
                     }
                     self.tally.dropped += u64::from(group.count);
                     from += 1;

@@ -21,8 +21,7 @@ const SEND_BUFFER: c_int = 4 << 20;
 /// socket see its UDP header, too.
 const DEST_QPN: u32 = 8 + 4;
 
-/// Where a filter finds the network header, whatever it sees the packet from (linux/filter.h:
-/// SKF_NET_OFF).
+/// Offset of the network header in a filter's loads (linux/filter.h: SKF_NET_OFF).
 const NETWORK: u32 = -0x10_0000_i32 as u32;
 
 /// The source of a UDP flow.

@@ -128,7 +128,7 @@ impl SoftEndpoint {
             rounds: 0,
             receiver: Some(receiver),
             checker: Checker::new(),
-            sender: Sender::new(&device.options.network, device.options.capture.clone()),
+            sender: device.options.sender(),
             handed: Packets::default(),
             handed_to: 0,
             mixed: VecDeque::new(),

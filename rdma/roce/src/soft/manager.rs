@@ -132,7 +132,7 @@ impl ConnectionManager {
             checker: Checker::new(),
             owners: HashMap::new(),
             requests: Vec::new(),
-            sender: Sender::new(&options.network, options.capture.clone()),
+            sender: options.sender(),
             psn: 0,
             class: None,
             capture: options.capture.clone(),
@@ -163,7 +163,8 @@ impl ConnectionManager {
             // Made first: if this panics, the lock stays poisoned.
             let manager = Manager::new(Identity::new(self.entropy.to_draw()));
             let receiver = Receiver::new();
-            let sender = Sender::new(&self.network, state.inner.capture.clone());
+            // Its messages do not leave joined.
+            let sender = Sender::new(&self.network, state.inner.capture.clone(), false);
             state.renew(manager, sender, receiver);
             self.state.clear_poison();
             self.wake.wake();

@@ -27,6 +27,7 @@ use cairn_rdma::{
 use crate::phy::Network;
 use crate::phy::capture::Capture;
 use crate::phy::neighbour;
+use crate::phy::send::Sender;
 use crate::phy::socket::source_for;
 use cairn_rdma::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
@@ -45,6 +46,8 @@ pub struct SoftOptions {
     pub capture: Option<Arc<Capture>>,
     /// Congestion notifications slow senders down.
     pub congestion_control: bool,
+    /// Packets of one flow leave in super-packets, which the system or the card cuts.
+    pub segmentation_offload: bool,
     /// The network to use. On a wire in memory the provider starts no thread: the
     /// wire's owner calls [`Soft::step`].
     pub network: Network,
@@ -59,10 +62,22 @@ impl Default for SoftOptions {
         Self {
             capture: None,
             congestion_control: true,
+            segmentation_offload: true,
             network: Network::default(),
             clock: Clock::default(),
             entropy: Entropy::default(),
         }
+    }
+}
+
+impl SoftOptions {
+    /// A sender of an endpoint.
+    fn sender(&self) -> Sender {
+        Sender::new(
+            &self.network,
+            self.capture.clone(),
+            self.segmentation_offload,
+        )
     }
 }
 

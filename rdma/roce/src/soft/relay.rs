@@ -4,8 +4,8 @@
 //! The kernel joins packets of one UDP flow (GRO), and chooses the socket of all of them by the
 //! first packet's queue pair. Cairn's own flows lead to one endpoint each, but an adapter may send
 //! from one port for all of its queue pairs, or from one of 2^14 that it chooses by a hash. A
-//! receiver hands over what is not for it. Each relay has room for a bounded number of packets:
-//! what does not fit is lost, as at a full socket.
+//! receiver hands over packets for others. Each relay has room for a bounded number of packets;
+//! beyond it they are lost, as at a full socket.
 //!
 //! A queue pair's packets must not overtake each other by way of two sockets. So from its first
 //! packet that is handed over, a flow arrives at one socket only: see [`Flows`].
@@ -167,7 +167,7 @@ pub(super) struct Flows(Mutex<VecDeque<(FlowKey, u32)>>);
 
 impl Flows {
     /// Has the kernel deliver a flow at the socket of `turn` from now on, unless it has one.
-    /// Returns whether it is new.
+    /// Returns whether the kernel does so.
     pub(super) fn adopt(&self, flow: FlowKey, turn: u32, inlet: &Inlet) -> bool {
         // Peers' connection management has this port: its packets are seldom, and of all peers.
         if flow.port == ROCE_PORT {

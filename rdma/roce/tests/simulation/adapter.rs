@@ -1,6 +1,7 @@
 //! One queue pair, whose peer is an adapter that the test plays, or a stranger in its name.
 
 use super::*;
+use cairn_roce_proto::qp::Joined;
 use cairn_roce_proto::wire::Deth;
 
 /// A packet that leaves, as an adapter looks at it.
@@ -368,6 +369,63 @@ fn a_nak_of_the_peer_is_believed() {
             assert_eq!(statuses(&mut end), all, "{code:?}");
             assert_eq!(end.counters.refuted_naks, 0);
         }
+    }
+}
+
+/// A card that cuts super-packets and leaves their identification as it is: of each, the adapter
+/// takes the first packet. The queue pair reports that the others were lost, and what arrives after
+/// a time without super-packets is no evidence.
+#[test]
+fn the_fate_of_joined_packets_is_reported() {
+    let now = Instant::START;
+    let config = configs(&mut Random::new(1))[0];
+    let mut end = End::new(&config, now);
+    for id in 0..3 {
+        let work = end.send(id, true);
+        end.with(|qp, cx| qp.post([work].into_iter(), cx)).unwrap();
+    }
+    let psn = |place: u32| (config.send_psn + place) & 0xff_ffff;
+    let transmit = |end: &mut End, is_joined: bool| {
+        let mut out = [0; 4096 + 64];
+        let mut place = 0;
+        while let Some(_length) = end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx)) {
+            if is_joined && place > 0 {
+                end.qp.leaves_joined(out[0]);
+            }
+            place += 1;
+        }
+        place
+    };
+    assert_eq!(transmit(&mut end, true), 3);
+    for arrived in 1..3 {
+        deliver(&mut end, &nak(psn(arrived), NakCode::PsnSequence), now);
+        let expected = (arrived == 1).then_some(Joined::Lost);
+        assert_eq!(end.qp.take_fate(), expected);
+        assert_eq!(transmit(&mut end, arrived == 2), 3 - arrived);
+    }
+    deliver(&mut end, &acknowledgement(psn(2)), now);
+    assert_eq!(end.qp.take_fate(), None, "no packet was joined");
+    assert_eq!(statuses(&mut end), [WorkStatus::Success; 3]);
+
+    for id in 3..5 {
+        let work = end.send(id, true);
+        end.with(|qp, cx| qp.post([work].into_iter(), cx)).unwrap();
+    }
+    transmit(&mut end, true);
+    deliver(&mut end, &acknowledgement(psn(4)), now);
+    assert_eq!(end.qp.take_fate(), Some(Joined::Arrived));
+
+    let remote = end.remote(LOCAL);
+    let mut read = Packet::new(Opcode::ReadRequest, 0, config.receive_psn);
+    read.reth = Some(Reth {
+        va: remote.addr,
+        rkey: remote.rkey,
+        dma_len: 2 * config.mtu,
+    });
+    for joined in [true, false] {
+        deliver(&mut end, &read, now);
+        assert_eq!(end.qp.take_fate(), (!joined).then_some(Joined::Lost));
+        transmit(&mut end, joined);
     }
 }
 

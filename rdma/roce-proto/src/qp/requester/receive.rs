@@ -4,7 +4,7 @@ use crate::time::Instant;
 
 use cairn_rdma::WorkStatus;
 
-use super::{Context, Entry, Refusal, Requester, is_read, psn};
+use super::{Context, Entry, Joined, Refusal, Requester, is_read, psn};
 use crate::wire::aeth::rnr_delay;
 use crate::wire::{NakCode, Packet, Syndrome};
 
@@ -227,6 +227,9 @@ impl Requester {
         {
             cx.counters.refuted_naks += 1;
         }
+        if self.joined.take_if(|joined| *joined < accounted).is_some() {
+            self.fate = Some(Joined::Arrived);
+        }
         self.window.acknowledged(accounted - self.unacked);
         self.round_trip.acknowledged(accounted, now);
         self.unacked = accounted;
@@ -269,6 +272,9 @@ impl Requester {
 
     /// Sends again from the oldest packet on, if retries are left.
     fn retry(&mut self, now: Instant, cx: &mut Context<'_>) {
+        if self.joined.take().is_some() {
+            self.fate = Some(Joined::Lost);
+        }
         let silence = now.saturating_duration_since(self.progress_at);
         if self.patience.is_some_and(|patience| silence >= patience) {
             self.give_up(cx);

@@ -193,6 +193,7 @@ impl Requester {
         while self.requests.back().is_some_and(|end| *end > sequence) {
             self.requests.pop_back();
         }
+        self.joined = None;
         self.round_trip.rewound();
         self.deadline = (sequence < self.sent).then(|| now + self.round_trip.timeout());
     }

@@ -27,11 +27,11 @@ pub(super) struct ReadResponse {
     /// Sequence number of the first packet.
     pub(super) first: u64,
     pub(super) packets: u64,
-    /// Packets that have left.
+    /// Packets of the response that have left.
     pub(super) left: u64,
     pub(super) reth: Reth,
     pub(super) msn: u32,
-    /// It was asked for before.
+    /// The READ was answered before.
     pub(super) repeated: bool,
 }
 
@@ -50,7 +50,7 @@ impl Response {
         syndrome != Syndrome::Ack
     }
 
-    /// The first packet it answers.
+    /// First packet that the response answers.
     pub(super) fn sequence(&self) -> u64 {
         match self {
             Self::Acknowledge { sequence, .. } => *sequence,

@@ -284,15 +284,19 @@ impl SoftEndpoint {
                     self.close(id);
                 }
                 (CmEvent::Disconnected { .. }, _) => self.disconnected.push(id),
-                (CmEvent::Questioned { .. }, Phase::Established) => {
-                    if let Some(qp) = &mut entry.qp {
-                        qp.question(now);
-                        self.make_ready(id);
-                    }
-                }
+                (CmEvent::Questioned { .. }, Phase::Established) => self.question(id, now),
                 // The owner has closed it, or has the event already.
                 _ => {}
             }
+        }
+    }
+
+    /// Asks a queue pair's peer whether it is there.
+    fn question(&mut self, id: QpId, now: Instant) {
+        let entry = self.slots.get(id);
+        if let Some(qp) = entry.and_then(|entry| entry.qp.as_mut()) {
+            qp.question(now);
+            self.make_ready(id);
         }
     }
 

@@ -209,13 +209,16 @@ impl SoftEndpoint {
                 };
                 cx.counters.sent_pkts += 1;
                 cx.counters.sent_bytes += length as u64;
-                let place = &mut entry.place;
-                if self.sender.holds(Opcode::Cnp) {
+                let (place, opcode) = (&mut entry.place, self.sender.opcode());
+                let is_joined = if opcode == Opcode::Cnp.code() {
                     // Routers must not mark what reports their marks (annex A17.9.3).
                     let flow = entry.flow.not_ecn_capable();
-                    self.sender.commit(&flow, length, place, Sharing::Alone);
+                    self.sender.commit(&flow, length, place, Sharing::Alone)
                 } else {
-                    self.sender.commit(&entry.flow, length, place, sharing);
+                    self.sender.commit(&entry.flow, length, place, sharing)
+                };
+                if is_joined {
+                    qp.leaves_joined(opcode);
                 }
                 sent += 1;
             }
@@ -235,7 +238,10 @@ impl SoftEndpoint {
         let Some(entry) = self.slots.get(id) else {
             return;
         };
-        let Some(qp) = &entry.qp else { return };
+        let Some(qp) = &mut entry.qp else { return };
+        if let Some(fate) = qp.take_fate() {
+            self.sender.judge(entry.flow.remote, fate);
+        }
         if qp.is_broken() && matches!(entry.phase, Phase::Accepted | Phase::Established) {
             entry.phase = Phase::Broken;
             if qp.met_wrong_key() {

@@ -1,0 +1,154 @@
+//! Peers to which packets leave one by one, because super-packets do not reach them.
+//!
+//! The system refuses to cut super-packets on some paths: without checksum offload, for one
+//! (udp(7)). A card that cuts them itself may keep the IPv4 identification constant, where the
+//! ICRC of each packet is made for a number that counts: then the peer drops all packets but the
+//! first, and the sender can only tell by their loss. Both are of a path, which may be another one
+//! soon. So a peer is tried again after a while.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use cairn_roce_proto::qp::Joined;
+
+/// How long packets to a peer leave one by one.
+const PAUSE: Duration = Duration::from_secs(60);
+/// Losses of joined packets, none of which arrived between, that count as the path's fault.
+const LOSSES_MAX: u32 = 8;
+/// Capacity of the table of peers. Beyond it the oldest is tried again.
+const PEERS_MAX: usize = 64;
+
+/// Peers that offload does not work for, or did not of late.
+#[derive(Debug)]
+pub(super) struct Offload {
+    is_on: bool,
+    peers: Vec<Peer>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    address: IpAddr,
+    losses: u32,
+    /// Until when its packets leave one by one.
+    until: Option<Instant>,
+}
+
+impl Offload {
+    /// For all peers, or for none.
+    pub(super) fn new(is_on: bool) -> Self {
+        Self {
+            is_on,
+            peers: Vec::new(),
+        }
+    }
+
+    /// Whether packets to a peer may be joined.
+    pub(super) fn is_for(&mut self, address: IpAddr) -> bool {
+        if self.peers.is_empty() {
+            return self.is_on;
+        }
+        let Some(at) = self.peers.iter().position(|peer| peer.address == address) else {
+            return self.is_on;
+        };
+        let until = self.peers[at].until;
+        if until.is_some_and(|until| until <= Instant::now()) {
+            self.peers.swap_remove(at);
+            return self.is_on;
+        }
+        self.is_on && until.is_none()
+    }
+
+    /// The system has refused a super-packet for a peer. Returns whether its packets leave one by
+    /// one from now on.
+    pub(super) fn refuse(&mut self, address: IpAddr) -> bool {
+        let until = Some(Instant::now() + PAUSE);
+        std::mem::replace(&mut self.peer(address).until, until).is_none()
+    }
+
+    /// A joined packet has arrived at a peer, or not. Returns whether its packets leave one by one
+    /// from now on.
+    pub(super) fn judge(&mut self, address: IpAddr, fate: Joined) -> bool {
+        // IPv6 has no identification.
+        if address.is_ipv6() {
+            return false;
+        }
+        if fate == Joined::Arrived {
+            self.peers
+                .retain(|peer| peer.address != address || peer.until.is_some());
+            return false;
+        }
+        let peer = self.peer(address);
+        peer.losses += 1;
+        let is_enough = peer.losses >= LOSSES_MAX && peer.until.is_none();
+        if is_enough {
+            peer.until = Some(Instant::now() + PAUSE);
+        }
+        is_enough
+    }
+
+    fn peer(&mut self, address: IpAddr) -> &mut Peer {
+        let known = self.peers.iter().position(|peer| peer.address == address);
+        let at = known.unwrap_or_else(|| {
+            if self.peers.len() == PEERS_MAX {
+                self.peers.remove(0);
+            }
+            self.peers.push(Peer {
+                address,
+                losses: 0,
+                until: None,
+            });
+            self.peers.len() - 1
+        });
+        &mut self.peers[at]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(number: u32) -> IpAddr {
+        std::net::Ipv4Addr::from_bits(0x0a00_0000 + number).into()
+    }
+
+    #[test]
+    fn a_refusal_is_of_one_peer_and_ends() {
+        let mut offload = Offload::new(true);
+        offload.refuse(address(1));
+        assert!(!offload.is_for(address(1)));
+        assert!(offload.is_for(address(2)));
+        offload.peers[0].until = Some(Instant::now());
+        assert!(offload.is_for(address(1)), "its time is over");
+        assert!(offload.peers.is_empty());
+        for number in 0..1000 {
+            offload.refuse(address(number));
+        }
+        assert_eq!(offload.peers.len(), PEERS_MAX);
+    }
+
+    #[test]
+    fn losses_without_an_arrival_are_the_paths_fault() {
+        let mut offload = Offload::new(true);
+        for _ in 0..100 {
+            for _ in 1..LOSSES_MAX {
+                assert!(!offload.judge(address(1), Joined::Lost));
+            }
+            assert!(!offload.judge(address(1), Joined::Arrived));
+        }
+        for _ in 1..LOSSES_MAX {
+            assert!(!offload.judge(address(1), Joined::Lost));
+            assert!(offload.is_for(address(1)));
+        }
+        assert!(offload.judge(address(1), Joined::Lost));
+        assert!(!offload.is_for(address(1)) && offload.is_for(address(2)));
+        // Joined packets that were under way say nothing new.
+        assert!(!offload.judge(address(1), Joined::Lost));
+        assert!(!offload.judge(address(1), Joined::Arrived));
+        assert!(!offload.is_for(address(1)));
+    }
+
+    #[test]
+    fn it_can_be_switched_off() {
+        assert!(!Offload::new(false).is_for(address(1)));
+    }
+}
