@@ -13,6 +13,7 @@ use crate::command;
 use crate::error::HostError;
 use crate::host::{Host, SCRATCH_BYTES};
 use crate::queue::Ticket;
+use crate::reading::Reading;
 
 impl Host {
     /// Reads a property of 4 bytes.
@@ -108,16 +109,32 @@ impl Host {
         length: usize,
         retain: bool,
     ) -> Result<Vec<u8>, HostError> {
+        self.log_page_of(NSID_ALL, page, offset, length, retain)
+    }
+
+    /// The same of a page that differs by namespace.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    ///
+    /// # Panics
+    /// If `length` is 0 or not a multiple of 4.
+    pub fn log_page_of(
+        &mut self,
+        nsid: u32,
+        page: LogPage,
+        offset: u64,
+        length: usize,
+        retain: bool,
+    ) -> Result<Vec<u8>, HostError> {
         let scratch = self.scratch.clone();
-        let mut bytes = Vec::with_capacity(length);
-        while bytes.len() < length {
-            let piece = (length - bytes.len()).min(SCRATCH_BYTES) as u32;
-            let at = offset + bytes.len() as u64;
-            let sqe = command::get_log_page(page, NSID_ALL, at, piece, retain);
+        let piece_max = SCRATCH_BYTES.min(self.transfer_max() as usize);
+        let mut reading = Reading::new((page, nsid), offset, length, piece_max, retain);
+        while let Some((sqe, piece)) = reading.next() {
             self.run_admin(sqe, Data::start_of(&scratch, piece))?;
-            bytes.extend(scratch.bytes(0, piece as usize));
+            reading.take(&scratch.bytes(0, piece as usize));
         }
-        Ok(bytes)
+        Ok(reading.into_bytes())
     }
 
     /// A feature's value, for features that fit the completion.

@@ -93,6 +93,7 @@ mod opening;
 mod options;
 pub mod providers;
 mod queue;
+mod reading;
 mod waiting;
 
 pub use buffer::{Buffer, Data};

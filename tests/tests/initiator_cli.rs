@@ -21,6 +21,9 @@ use cairn_tests::harness::own_loopback_address;
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
 
+#[path = "initiator_cli/output.rs"]
+mod output;
+
 /// Which program this process runs as.
 const PROGRAM: &str = "CAIRN_TEST_PROGRAM";
 /// What the examples of the help have.
@@ -39,7 +42,7 @@ fn main() -> ExitCode {
         .into_iter()
         .map(|(name, help)| Trial::test(format!("example::{name}"), move || examples(&name, &help)))
         .collect();
-    let others: [(&str, Test); 9] = [
+    let others: [(&str, Test); 11] = [
         ("the_guides_first_commands", guide),
         ("an_interrupted_benchmark_reports", interrupt),
         ("one_of_two_paths_dies_under_a_benchmark", two_paths),
@@ -49,6 +52,11 @@ fn main() -> ExitCode {
         ("members_of_a_partition_get_in", partition),
         ("a_list_of_nothing_says_why", nothing_listed),
         ("bash_loads_the_completions", completions),
+        (
+            "a_result_that_cannot_be_written_is_no_success",
+            output::full,
+        ),
+        ("lists_have_the_shape_of_nvme_clis", output::shapes),
     ];
     trials.extend(others.map(|(name, test)| Trial::test(name, test)));
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()

@@ -65,7 +65,8 @@ impl Lanes for NvmeLanes {
         same.map_err(|error| error.to_string())?;
         if host.depth(QUEUE) < depth {
             return Err(format!(
-                "the controller's queues hold {} commands, fewer than iodepth={depth}",
+                "the controller's queues hold {} commands, fewer than iodepth={depth}: raise queue_depth in \
+                 the target's configuration, or give a smaller iodepth",
                 host.depth(QUEUE)
             ));
         }

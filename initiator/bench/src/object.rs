@@ -59,19 +59,29 @@ impl Object {
     /// As indented text. What is not printable is escaped even where JSON does not
     /// demand it: a target's names do not control the terminal.
     pub fn pretty(&self) -> String {
-        let json = serde_json::to_string_pretty(self).expect("objects can be written to memory");
-        let mut out = String::with_capacity(json.len());
-        for c in json.chars() {
-            if c.is_ascii_graphic() || matches!(c, ' ' | '\n') || c.escape_debug().len() == 1 {
-                out.push(c);
-            } else {
-                // Outside of texts there are no such characters.
-                let units = c.encode_utf16(&mut [0; 2]).to_vec();
-                out.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
-            }
-        }
-        out
+        pretty(self)
     }
+
+    /// A list of objects as indented text.
+    #[must_use]
+    pub fn pretty_list(list: &[Self]) -> String {
+        pretty(list)
+    }
+}
+
+fn pretty(json: &(impl Serialize + ?Sized)) -> String {
+    let json = serde_json::to_string_pretty(json).expect("objects can be written to memory");
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_ascii_graphic() || matches!(c, ' ' | '\n') || c.escape_debug().len() == 1 {
+            out.push(c);
+        } else {
+            // Outside of texts there are no such characters.
+            let units = c.encode_utf16(&mut [0; 2]).to_vec();
+            out.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
+        }
+    }
+    out
 }
 
 impl Serialize for Object {

@@ -6,6 +6,7 @@ use super::job::Job;
 use super::lane::Format;
 use super::pattern::HEADER_BYTES;
 use super::random::{Random, mix};
+use super::size::Size;
 
 /// Units of a verified job at most: the generation of each is remembered.
 const VERIFIED_UNITS_MAX: u64 = 1 << 26;
@@ -65,15 +66,23 @@ pub(super) fn plans(jobs: &[Job], format: Format) -> Result<Vec<Plan>, String> {
 impl Plan {
     fn new(job: &Job, copy: u16, format: Format, seed: u64) -> Result<Self, String> {
         let whole = format.bytes();
-        let start = job.offset_increment.of(whole).checked_mul(u64::from(copy));
-        let start = start.and_then(|more| more.checked_add(job.offset.of(whole)));
+        // Percentages are whole blocks, as in fio.
+        let unit = job.bs_min.max(u64::from(format.block_bytes));
+        let start = job.offset_increment.rounded(whole, unit);
+        let start = start.checked_mul(u64::from(copy));
+        let start = start.and_then(|more| more.checked_add(job.offset.rounded(whole, unit)));
         let start = start.unwrap_or(u64::MAX);
         if start >= whole {
             return Err(format!(
                 "offset {start} is past the end of the namespace, which has {whole} bytes"
             ));
         }
-        let size = job.size.map_or(whole - start, |size| size.of(whole));
+        let size = match job.size {
+            None => whole - start,
+            Some(Size::Bytes(bytes)) => bytes,
+            // It ends at the end of the namespace.
+            Some(share) => share.of(whole).min(whole - start),
+        };
         if size > whole - start {
             return Err(format!(
                 "size={size} from offset {start} is more than the namespace, which has {whole} \
@@ -194,6 +203,37 @@ fn refuse_overlaps(plans: &[Plan]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As in fio: whole blocks, and a share of the size ends where the namespace does.
+    #[test]
+    fn percentages_are_whole_blocks_within_the_namespace() {
+        let odd = Format {
+            block_bytes: 4096,
+            blocks: 1001,
+            transfer_max: 1 << 20,
+        };
+        for (size, offset, start, units) in [
+            ("10%", "30%", 300, 100),
+            ("10%", "95%", 950, 51),
+            ("100%", "50%", 500, 501),
+        ] {
+            let mut job = Job::new("share");
+            for (key, value) in [
+                ("rw", "read"),
+                ("bs", "4k"),
+                ("size", size),
+                ("offset", offset),
+            ] {
+                job.set(key, Some(value)).unwrap();
+            }
+            let plan = Plan::new(&job, 0, odd, 1).unwrap();
+            assert_eq!(
+                (plan.region.start / 4096, plan.units()),
+                (start, units),
+                "{size} {offset}"
+            );
+        }
+    }
 
     const FORMAT: Format = Format {
         block_bytes: 512,

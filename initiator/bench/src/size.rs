@@ -26,6 +26,15 @@ impl Size {
         }
     }
 
+    /// As [`of`](Self::of), a percentage rounded down to a multiple of `unit`.
+    #[must_use]
+    pub fn rounded(self, whole: u64, unit: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Percent(_) => self.of(whole) / unit.max(1) * unit,
+        }
+    }
+
     /// In bytes, where the whole has `whole` of them.
     #[must_use]
     pub fn of(self, whole: u64) -> u64 {

@@ -13,6 +13,7 @@ use clap::{Args, ValueEnum};
 use nvme_proto::wire::{Escaped, Nqn};
 
 use super::Result;
+use super::number::{number, number_in};
 use cairn_initiator::identity::{self, Identity};
 use cairn_initiator::providers::{Provided, RdmaOptions};
 use cairn_initiator::{HostOptions, Recovery, Secret, SecretError, Secrets};
@@ -35,7 +36,7 @@ pub(super) struct Address {
     #[arg(short = 'a', long, value_name = "ADDR")]
     traddr: String,
     /// Port of the target
-    #[arg(short = 's', long, value_name = "PORT", default_value_t = PORT)]
+    #[arg(short = 's', long, value_name = "PORT", default_value_t = PORT, value_parser = number::<u16>)]
     trsvcid: u16,
     /// Name of the subsystem; needed only if the target has more than one
     #[arg(short = 'n', long, value_name = "NQN")]
@@ -64,22 +65,22 @@ pub(super) struct Address {
     #[arg(long, value_name = "FILE")]
     dhchap_ctrl_secret_file: Option<PathBuf>,
     /// Seconds after which each queue authenticates again, and then again and again
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", value_parser = |text: &str| number_in::<u64>(text, 1..=u64::MAX))]
     dhchap_reauthenticate: Option<u64>,
     /// Address of this machine to connect from
     #[arg(short = 'w', long, value_name = "ADDR")]
     host_traddr: Option<IpAddr>,
     /// I/O queues
-    #[arg(short = 'i', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
+    #[arg(short = 'i', long, value_name = "N", value_parser = |text: &str| number_in::<u16>(text, 1..=128))]
     nr_io_queues: Option<u16>,
     /// Entries of each I/O queue
-    #[arg(short = 'Q', long, value_name = "N", value_parser = clap::value_parser!(u16).range(16..=1024))]
+    #[arg(short = 'Q', long, value_name = "N", value_parser = |text: &str| number_in::<u16>(text, 16..=1024))]
     queue_size: Option<u16>,
     /// Keep alive timeout in seconds; 0 for none
-    #[arg(short = 'k', long, value_name = "SECONDS", default_value_t = 5)]
+    #[arg(short = 'k', long, value_name = "SECONDS", default_value_t = 5, value_parser = number::<u32>)]
     keep_alive_tmo: u32,
     /// Seconds between attempts to reconnect
-    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = number::<u64>)]
     reconnect_delay: u64,
     /// Seconds for which to try to reconnect; -1: without limit, 0: not at all
     #[arg(
@@ -87,14 +88,13 @@ pub(super) struct Address {
         long,
         value_name = "SECONDS",
         default_value_t = 600,
-        allow_hyphen_values = true
-    )]
+        allow_hyphen_values = true, value_parser = number::<i64>)]
     ctrl_loss_tmo: i64,
     /// Type of service of this host's packets: DSCP in bits 7 to 2
-    #[arg(short = 'T', long, value_name = "TOS")]
+    #[arg(short = 'T', long, value_name = "TOS", value_parser = number::<u8>)]
     tos: Option<u8>,
     /// Hop limit (TTL) of this host's packets
-    #[arg(long, value_name = "HOPS", value_parser = clap::value_parser!(u8).range(1..))]
+    #[arg(long, value_name = "HOPS", value_parser = |text: &str| number_in::<u8>(text, 1..=u64::MAX))]
     hop_limit: Option<u8>,
     /// Partition key of this host, such as 0x8001: the target's listener has to be in that partition
     #[arg(long, value_name = "KEY", default_value_t = PKey::DEFAULT)]

@@ -12,6 +12,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum}
 
 use super::Result;
 use super::address::Address;
+use super::number::{number, number_in};
 use super::output::print;
 use super::session::{Session, namespace, text};
 use cairn_bench::MultipathLanes;
@@ -26,7 +27,7 @@ struct Where {
     #[command(flatten)]
     address: Address,
     /// Which namespace; needed only if there are several
-    #[arg(short = 'N', long, value_name = "NSID")]
+    #[arg(short = 'N', long, value_name = "NSID", value_parser = number::<u32>)]
     namespace_id: Option<u32>,
 }
 
@@ -98,10 +99,10 @@ pub(super) struct Bench {
     /// Seconds that a write waits after its path is lost, before another path sends it; 0: none, as
     /// Linux does [default: until the lost controller can no longer execute it, by --keep-alive-tmo
     /// and the time that it reports (CQT)]
-    #[arg(long, value_name = "SECONDS", requires = "paths")]
+    #[arg(long, value_name = "SECONDS", requires = "paths", value_parser = number::<u64>)]
     write_hold: Option<u64>,
     /// Reset the controller every so many seconds while jobs run, to check that nothing is lost
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", value_parser = |text: &str| number_in::<u64>(text, 1..=u64::MAX))]
     reset_interval: Option<u64>,
     /// Allows jobs to destroy what is on this namespace; required for jobs that write or trim
     #[arg(long)]

@@ -63,7 +63,7 @@ fn record(entry: &DiscoveryEntry) -> Object {
         .with("rdma_pkey", tsas.pkey.get())
 }
 
-fn transport(code: u8) -> &'static str {
+pub(super) fn transport(code: u8) -> &'static str {
     match TransportType(code) {
         TransportType::RDMA => "rdma",
         TransportType::FIBRE_CHANNEL => "fibre-channel",

@@ -5,6 +5,7 @@ use nvme_proto::wire::U32;
 use nvme_proto::wire::feature::{Feature, Select, SetFeaturesCdw10};
 
 use super::bit_fields::{CAPABILITIES, Detail, FEATURES};
+use super::number::{number, number_in};
 use super::session::{Session, text};
 use super::{Controller, Result};
 use cairn_bench::object::Object;
@@ -17,24 +18,15 @@ struct Which {
     #[arg(short = 'f', long, value_name = "FID", value_parser = parse_fid)]
     feature_id: Feature,
     /// The namespace, for a feature of namespaces
-    #[arg(short = 'N', long, value_name = "NSID", default_value_t = 0)]
+    #[arg(short = 'N', long, value_name = "NSID", default_value_t = 0, value_parser = number::<u32>)]
     namespace_id: u32,
 }
 
 fn parse_fid(text: &str) -> Result<Feature> {
-    let number = number(text)?;
+    let number = number::<u32>(text)?;
     u8::try_from(number)
         .map(Feature)
         .map_err(|_| "feature identifiers end at 0xff".to_owned())
-}
-
-/// Decimal, or hexadecimal with 0x.
-fn number(text: &str) -> Result<u32> {
-    let number = match text.strip_prefix("0x") {
-        Some(hex) => u32::from_str_radix(hex, 16),
-        None => text.parse(),
-    };
-    number.map_err(|_| format!("{text:?} is not a number of 32 bits, such as 7 or 0x7"))
 }
 
 #[derive(Debug, Args)]
@@ -42,13 +34,13 @@ pub(super) struct GetFeature {
     #[command(flatten)]
     which: Which,
     /// Which of its values: 0 current, 1 default, 2 saved, 3 capabilities
-    #[arg(short = 'S', long, value_name = "SEL", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
+    #[arg(short = 'S', long, value_name = "SEL", default_value_t = 0, value_parser = |text: &str| number_in::<u8>(text, 0..=3))]
     sel: u8,
     /// Command dword 11, for a feature that requires it
-    #[arg(short = 'c', long, value_name = "DWORD", default_value = "0", value_parser = number)]
+    #[arg(short = 'c', long, value_name = "DWORD", default_value = "0", value_parser = number::<u32>)]
     cdw11: u32,
     /// Length of the data of features that have data
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = number::<u32>)]
     data_len: u32,
     #[command(flatten)]
     detail: Detail,
@@ -114,7 +106,7 @@ pub(super) struct SetFeature {
     #[command(flatten)]
     which: Which,
     /// The value
-    #[arg(short = 'V', long, value_name = "DWORD", value_parser = number)]
+    #[arg(short = 'V', long, value_name = "DWORD", value_parser = number::<u32>)]
     value: u32,
     /// Save the value, so that it survives resets
     #[arg(long)]

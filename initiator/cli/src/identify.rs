@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::bit_fields::{self, Detail};
 use super::discover::ascii;
 use super::fields::with_fields;
+use super::number::number;
 use super::session::{Session, namespace, text};
 use super::{Controller, Result};
 use cairn_bench::object::Object;
@@ -97,7 +98,7 @@ fn power_state(state: &PowerState) -> Object {
 #[derive(Debug, Args)]
 pub(super) struct IdNs {
     /// Which namespace; needed only if there are several
-    #[arg(short = 'N', long, value_name = "NSID")]
+    #[arg(short = 'N', long, value_name = "NSID", value_parser = number::<u32>)]
     namespace_id: Option<u32>,
     #[command(flatten)]
     detail: Detail,

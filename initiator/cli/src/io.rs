@@ -1,7 +1,7 @@
 //! Commands to blocks: `flush`, `read`, `write`, `compare`, `write-zeroes`, `dsm`.
 
 use std::fs::File;
-use std::io::{Read as _, Write as _, stdin};
+use std::io::{ErrorKind, Read, Write as _, stdin};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,6 +11,7 @@ use nvme_proto::wire::{IntoBytes, Status, U32, U64};
 
 use super::Result;
 use super::address::Address;
+use super::number::number;
 use super::output::{print, print_bytes};
 use super::session::{Session, namespace, text};
 use cairn_bench::Format;
@@ -27,7 +28,7 @@ struct Target {
     #[command(flatten)]
     address: Address,
     /// Which namespace; needed only if there are several
-    #[arg(short = 'N', long, value_name = "NSID")]
+    #[arg(short = 'N', long, value_name = "NSID", value_parser = number::<u32>)]
     namespace_id: Option<u32>,
 }
 
@@ -55,10 +56,10 @@ impl Target {
 #[derive(Debug, Args)]
 struct Blocks {
     /// The first block
-    #[arg(long, value_name = "LBA", visible_alias = "slba", default_value_t = 0)]
+    #[arg(long, value_name = "LBA", visible_alias = "slba", default_value_t = 0, value_parser = number::<u64>)]
     start_block: u64,
     /// Number of blocks less one, as nvme-cli counts them
-    #[arg(short = 'c', long, value_name = "N")]
+    #[arg(short = 'c', long, value_name = "N", value_parser = number::<u64>)]
     block_count: Option<u64>,
 }
 
@@ -129,13 +130,14 @@ impl Disk {
     fn send(
         &mut self,
         make: fn(&Namespace, u64, u32) -> Command,
-        slba: u64,
-        data: &[u8],
-    ) -> std::result::Result<(), HostError> {
+        source: &mut Source,
+    ) -> std::result::Result<(), Refusal> {
         let block = self.format.block_bytes as usize;
-        let buffer = self.host.buffer(data.len().min(PIECE as usize))?;
-        for (slba, blocks, at) in self.pieces(slba, (data.len() / block) as u64) {
-            let piece = &data[at..at + blocks as usize * block];
+        let buffer = self.host.buffer(PIECE as usize)?;
+        let mut piece = vec![0; PIECE as usize];
+        for (slba, blocks, _) in self.pieces(source.slba, source.blocks) {
+            let piece = &mut piece[..blocks as usize * block];
+            source.fill(piece).map_err(Refusal::Data)?;
             buffer.write(0, piece);
             let part = Data::start_of(&buffer, piece.len() as u32);
             let command = make(&self.namespace, slba, blocks);
@@ -149,34 +151,88 @@ impl Disk {
     }
 }
 
-/// Where data comes from: a file, or stdin; exactly the stretch's bytes, the rest
-/// of the last block being zero.
-fn data_for(
-    disk: &Disk,
-    blocks: &Blocks,
-    file: Option<&Path>,
-    size: Option<u64>,
-) -> Result<(u64, Vec<u8>)> {
-    let (slba, count) = disk.stretch(blocks, size)?;
-    let whole = disk.bytes(count);
-    let wanted = size.map_or(whole, |size| size as usize);
-    let mut data = Vec::new();
-    let source: &mut dyn std::io::Read = match file {
-        Some(path) => {
-            &mut File::open(path).map_err(|error| format!("-d {}: {error}", path.display()))?
-        }
-        None => &mut stdin().lock(),
-    };
-    let read = source.take(wanted as u64).read_to_end(&mut data);
-    read.map_err(|error| format!("reading the data: {error}"))?;
-    if data.len() < wanted {
-        return Err(format!(
-            "there are {} bytes of data for the {wanted} that were asked for",
-            data.len()
-        ));
+/// Why data did not get to the namespace.
+enum Refusal {
+    /// The data could not be read.
+    Data(String),
+    Host(HostError),
+}
+
+impl From<HostError> for Refusal {
+    fn from(error: HostError) -> Self {
+        Self::Host(error)
     }
-    data.resize(whole, 0);
-    Ok((slba, data))
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Data(why) => f.write_str(why),
+            Self::Host(error) => error.fmt(f),
+        }
+    }
+}
+
+/// Data for a stretch of blocks, from a file or from stdin; the rest of the last block is zero.
+struct Source {
+    input: Box<dyn Read>,
+    slba: u64,
+    blocks: u64,
+    /// Bytes that were asked for, and those of them that are still to be read.
+    wanted: u64,
+    left: u64,
+}
+
+impl Source {
+    /// Opens the file. Where the length of the data is known, it must suffice: a write that ends
+    /// in the middle without data has destroyed half of the blocks.
+    fn open(disk: &Disk, blocks: &Blocks, file: Option<&Path>, size: Option<u64>) -> Result<Self> {
+        let (slba, count) = disk.stretch(blocks, size)?;
+        let wanted = size.unwrap_or(disk.bytes(count) as u64);
+        let input: Box<dyn Read> = match file {
+            Some(path) => {
+                let of_file = |error| format!("-d {}: {error}", path.display());
+                let file = File::open(path).map_err(of_file)?;
+                let metadata = file.metadata().map_err(of_file)?;
+                if metadata.is_file() && metadata.len() < wanted {
+                    return Err(too_few(metadata.len(), wanted));
+                }
+                Box::new(file)
+            }
+            None => Box::new(stdin().lock()),
+        };
+        Ok(Self {
+            input,
+            slba,
+            blocks: count,
+            wanted,
+            left: wanted,
+        })
+    }
+
+    fn fill(&mut self, piece: &mut [u8]) -> Result<()> {
+        let length = self.left.min(piece.len() as u64) as usize;
+        let (data, rest) = piece.split_at_mut(length);
+        rest.fill(0);
+        let mut filled = 0;
+        while filled < length {
+            match self.input.read(&mut data[filled..]) {
+                Ok(0) => {
+                    let read = self.wanted - self.left + filled as u64;
+                    return Err(too_few(read, self.wanted));
+                }
+                Ok(more) => filled += more,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(format!("reading the data: {error}")),
+            }
+        }
+        self.left -= length as u64;
+        Ok(())
+    }
+}
+
+fn too_few(bytes: u64, wanted: u64) -> String {
+    format!("there are {bytes} bytes of data for the {wanted} that were asked for")
 }
 
 #[derive(Debug, Args)]
@@ -199,11 +255,11 @@ impl Flush {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Read {
+pub(super) struct ReadBlocks {
     #[command(flatten)]
     blocks: Blocks,
     /// Bytes to read; the rest of the last block is left out
-    #[arg(short = 'z', long, value_name = "BYTES")]
+    #[arg(short = 'z', long, value_name = "BYTES", value_parser = number::<u64>)]
     data_size: Option<u64>,
     /// File for the data [default: stdout]
     #[arg(short = 'd', long, value_name = "FILE")]
@@ -212,7 +268,7 @@ pub(super) struct Read {
     target: Target,
 }
 
-impl Read {
+impl ReadBlocks {
     pub(super) fn run(&self) -> Result<()> {
         let mut disk = self.target.open()?;
         let (slba, count) = disk.stretch(&self.blocks, self.data_size)?;
@@ -237,13 +293,23 @@ impl Read {
             left -= bytes.len();
             match &mut file {
                 Some(file) => file.write_all(&bytes).map_err(text)?,
-                None => print_bytes(&bytes),
+                None => print_bytes(&bytes)?,
             }
         }
-        if file.is_some() {
+        if let Some(file) = file {
+            to_disk(&file).map_err(text)?;
             print(&format!("read: {count} blocks from {slba}: Success"));
         }
         disk.close()
+    }
+}
+
+/// Writes the file's data through to its disk, if it has one: a full disk may report an error late.
+fn to_disk(file: &File) -> std::io::Result<()> {
+    match file.sync_all() {
+        // A pipe or a terminal.
+        Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
     }
 }
 
@@ -252,7 +318,7 @@ pub(super) struct Write {
     #[command(flatten)]
     blocks: Blocks,
     /// Bytes to write; the rest of the last block becomes zero
-    #[arg(short = 'z', long, value_name = "BYTES")]
+    #[arg(short = 'z', long, value_name = "BYTES", value_parser = number::<u64>)]
     data_size: Option<u64>,
     /// File with the data [default: stdin]
     #[arg(short = 'd', long, value_name = "FILE")]
@@ -267,9 +333,10 @@ impl Write {
     pub(super) fn run(&self) -> Result<()> {
         self.leave.check("write")?;
         let mut disk = self.target.open()?;
-        let (slba, data) = data_for(&disk, &self.blocks, self.data.as_deref(), self.data_size)?;
-        disk.send(Namespace::write, slba, &data).map_err(text)?;
-        let count = data.len() / disk.format.block_bytes as usize;
+        let file = self.data.as_deref();
+        let mut source = Source::open(&disk, &self.blocks, file, self.data_size)?;
+        disk.send(Namespace::write, &mut source).map_err(text)?;
+        let (count, slba) = (source.blocks, source.slba);
         print(&format!("write: {count} blocks from {slba}: Success"));
         disk.close()
     }
@@ -280,7 +347,7 @@ pub(super) struct Compare {
     #[command(flatten)]
     blocks: Blocks,
     /// Bytes to compare; the rest of the last block must be zero
-    #[arg(short = 'z', long, value_name = "BYTES")]
+    #[arg(short = 'z', long, value_name = "BYTES", value_parser = number::<u64>)]
     data_size: Option<u64>,
     /// File with the data [default: stdin]
     #[arg(short = 'd', long, value_name = "FILE")]
@@ -292,15 +359,18 @@ pub(super) struct Compare {
 impl Compare {
     pub(super) fn run(&self) -> Result<ExitCode> {
         let mut disk = self.target.open()?;
-        let (slba, data) = data_for(&disk, &self.blocks, self.data.as_deref(), self.data_size)?;
-        let count = data.len() / disk.format.block_bytes as usize;
+        let file = self.data.as_deref();
+        let mut source = Source::open(&disk, &self.blocks, file, self.data_size)?;
+        let (count, slba) = (source.blocks, source.slba);
         let what = format!("compare: {count} blocks from {slba}");
-        let code = match disk.send(Namespace::compare, slba, &data) {
+        let code = match disk.send(Namespace::compare, &mut source) {
             Ok(()) => {
                 print(&format!("{what}: they are the same"));
                 ExitCode::SUCCESS
             }
-            Err(HostError::Status { status, .. }) if same(status, Status::COMPARE_FAILURE) => {
+            Err(Refusal::Host(HostError::Status { status, .. }))
+                if same(status, Status::COMPARE_FAILURE) =>
+            {
                 print(&format!("{what}: they differ"));
                 ExitCode::FAILURE
             }
@@ -351,7 +421,7 @@ impl WriteZeroes {
 #[derive(Debug, Args)]
 pub(super) struct Dsm {
     /// First blocks of the ranges
-    #[arg(long, value_name = "LBA,...", value_delimiter = ',', required = true)]
+    #[arg(long, value_name = "LBA,...", value_delimiter = ',', required = true, value_parser = number::<u64>)]
     slbs: Vec<u64>,
     /// Blocks of the ranges
     #[arg(
@@ -359,8 +429,7 @@ pub(super) struct Dsm {
         long,
         value_name = "N,...",
         value_delimiter = ',',
-        required = true
-    )]
+        required = true, value_parser = number::<u32>)]
     blocks: Vec<u32>,
     /// Deallocate them
     #[arg(short = 'd', long, required = true)]

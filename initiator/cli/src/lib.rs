@@ -15,6 +15,7 @@ mod io;
 mod link;
 mod list;
 mod logs;
+mod number;
 mod nvme_names;
 mod output;
 mod ping;
@@ -91,7 +92,7 @@ enum Command {
     /// Shows the SMART log
     #[command(after_help = "EXAMPLE:\n  cairn-initiator smart-log -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk -o json")]
-    SmartLog(nvme_names::Detailed),
+    SmartLog(nvme_names::SmartLog),
     /// Shows the error log
     #[command(after_help = "EXAMPLE:\n  cairn-initiator error-log -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk")]
@@ -144,7 +145,7 @@ enum Command {
     /// Reads blocks into a file, or to stdout
     #[command(after_help = "EXAMPLE:\n  cairn-initiator read -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk --start-block 0 -c 7 -d blocks.bin")]
-    Read(io::Read),
+    Read(io::ReadBlocks),
     /// Writes blocks from a file, or from stdin; requires --destroy-data
     #[command(
         after_help = "EXAMPLE:\n  head -c 4096 /dev/urandom | cairn-initiator write -a \
@@ -237,7 +238,7 @@ pub fn main() -> ExitCode {
     }
     let matches = Cli::command().get_matches_from(arguments);
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    match run(cli.command) {
+    match run(cli.command).and_then(|code| output::check().map(|()| code)) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");
@@ -254,7 +255,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::IdCtrl(command) => command.run()?,
         Command::IdNs(command) => command.run()?,
         Command::GetLog(command) => command.run()?,
-        Command::SmartLog(command) => command.run(LogPage::SMART)?,
+        Command::SmartLog(command) => command.run()?,
         Command::ErrorLog(command) => command.run(LogPage::ERROR_INFORMATION)?,
         Command::FwLog(command) => command.run(LogPage::FIRMWARE_SLOT)?,
         Command::EffectsLog(command) => command.effects()?,
@@ -279,8 +280,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), PROGRAM, &mut text);
-            // A closed stdout is no error: its reader has enough.
-            let _ = std::io::Write::write_all(&mut std::io::stdout(), &text);
+            output::print_bytes(&text)?;
         }
         Command::Manual { folder } => {
             let written = clap_mangen::generate_to(Cli::command(), &folder);
@@ -316,6 +316,37 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// nvme-cli takes both bases for every number.
+    #[test]
+    fn every_number_may_be_hexadecimal() {
+        let numeric = [
+            "NSID", "LBA", "BYTES", "N", "SECONDS", "PORT", "TOS", "DWORD", "HOPS",
+        ];
+        let mut seen = 0;
+        for command in Cli::command().get_subcommands() {
+            // Commands with fio's syntax, or our own.
+            if ["bench", "verify", "fabric", "doctor", "link", "ping"].contains(&command.get_name())
+            {
+                continue;
+            }
+            for argument in command.get_arguments() {
+                let names = argument.get_value_names().unwrap_or_default();
+                if !names.iter().any(|name| numeric.contains(&name.as_str())) {
+                    continue;
+                }
+                let Some(long) = argument.get_long() else {
+                    continue;
+                };
+                let alone = clap::Command::new("alone").arg(argument.clone().required(false));
+                let given = format!("--{long}=0x20");
+                let parsed = alone.try_get_matches_from(["alone", &given]);
+                assert!(parsed.is_ok(), "{}: {parsed:?}", command.get_name());
+                seen += 1;
+            }
+        }
+        assert!(seen > 100, "{seen}");
     }
 
     #[test]

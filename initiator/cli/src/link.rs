@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::Result;
+use super::number::number_in;
 use super::output::{Output, print, table};
 use super::raw::{DATA_BYTES, DEPTH, Link};
 use super::responder::Responder;
@@ -38,7 +39,7 @@ pub(super) struct LinkArgs {
     #[arg(long, requires = "listen")]
     once: bool,
     /// Time for each measurement, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = |text: &str| number_in::<u64>(text, 1..=u64::MAX))]
     time: u64,
     /// Address of this machine to connect from
     #[arg(short = 'w', long, value_name = "ADDR")]

@@ -7,6 +7,7 @@ use nvme_proto::wire::{FromBytes, NSID_ALL};
 use super::bit_fields::{Detail, LOGS};
 use super::discover::ascii;
 use super::fields::with_fields;
+use super::number::number;
 use super::output::{hexdump, print_bytes};
 use super::session::{Session, text};
 use super::{Controller, Result};
@@ -33,17 +34,20 @@ pub(super) struct GetLog {
     #[arg(short = 'L', long, value_name = "LID", value_parser = parse_page)]
     log_id: LogPage,
     /// Bytes to get
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = number::<usize>)]
     log_len: Option<usize>,
     /// Where in the page to begin, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = number::<u64>)]
     lpo: u64,
     /// Entries of the error log
-    #[arg(short = 'e', long, value_name = "N")]
+    #[arg(short = 'e', long, value_name = "N", value_parser = number::<usize>)]
     log_entries: Option<usize>,
     /// Do not let the controller report the page's event again
     #[arg(long)]
     rae: bool,
+    /// Namespace of the page, where each has its own
+    #[arg(short = 'N', long, value_name = "NSID", default_value_t = NSID_ALL, value_parser = number::<u32>)]
+    namespace_id: u32,
     /// The bytes as they are
     #[arg(short = 'b', long)]
     raw_binary: bool,
@@ -80,8 +84,17 @@ impl GetLog {
             log_entries: None,
             rae: false,
             raw_binary: false,
+            namespace_id: NSID_ALL,
             detail,
             controller,
+        }
+    }
+
+    /// The same page of a namespace.
+    pub(super) fn of_namespace(self, nsid: Option<u32>) -> Self {
+        Self {
+            namespace_id: nsid.unwrap_or(NSID_ALL),
+            ..self
         }
     }
 
@@ -90,8 +103,7 @@ impl GetLog {
         let bytes = self.fetch(&mut host)?;
         host.shutdown().map_err(text)?;
         if self.raw_binary {
-            print_bytes(&bytes);
-            return Ok(());
+            return print_bytes(&bytes);
         }
         let whole = self.lpo == 0;
         match self.log_id {
@@ -124,7 +136,7 @@ impl GetLog {
                 "--log-len {length}: log pages come in multiples of 4 bytes"
             ));
         }
-        host.log_page(self.log_id, self.lpo, length, self.rae)
+        host.log_page_of(self.namespace_id, self.log_id, self.lpo, length, self.rae)
             .map_err(text)
     }
 
@@ -160,7 +172,8 @@ impl GetLog {
             .with("thm_temp2_total_time", log.thermal2_time.get());
         self.controller.output.show(&object, |object| {
             format!(
-                "Smart Log for NVME controller:{NSID_ALL:08x}\n{}",
+                "Smart Log for NVME controller:{:08x}\n{}",
+                self.namespace_id,
                 self.detail.lines(object, 40, LOGS)
             )
         });

@@ -5,15 +5,15 @@ use nvme_proto::host::multipath::{AnaEntry, AnaLog};
 use nvme_proto::wire::identify::{Cns, NamespaceDescriptor, namespace_descriptors};
 use nvme_proto::wire::log::{
     AnaGroup, AnaLogHeader, CommandEffects, CommandEffectsLog, LogPage, SubsystemType,
-    TransportType,
 };
 use nvme_proto::wire::property::{Cap, Cc, Csts, Vs, offset};
 use nvme_proto::wire::{AdminOpcode, FromBytes, Nqn, NvmOpcode, U32};
 use uuid::Uuid;
 
 use super::bit_fields::{Detail, EFFECTS, REGISTERS};
-use super::discover::ascii;
+use super::discover::{ascii, transport};
 use super::logs::GetLog;
+use super::number::number;
 use super::output::table;
 use super::session::{Session, namespace, text};
 use super::{Controller, Result};
@@ -26,6 +26,25 @@ pub(super) struct Detailed {
     detail: Detail,
     #[command(flatten)]
     controller: Controller,
+}
+
+/// The SMART log, of the controller or of a namespace.
+#[derive(Debug, Args)]
+pub(super) struct SmartLog {
+    /// Namespace of the log, where each has its own [default: the controller's log]
+    #[arg(short = 'N', long, value_name = "NSID", value_parser = number::<u32>)]
+    namespace_id: Option<u32>,
+    #[command(flatten)]
+    detail: Detail,
+    #[command(flatten)]
+    controller: Controller,
+}
+
+impl SmartLog {
+    pub(super) fn run(self) -> Result<()> {
+        let log = GetLog::of(LogPage::SMART, self.detail, self.controller);
+        log.of_namespace(self.namespace_id).run()
+    }
 }
 
 impl Detailed {
@@ -148,45 +167,33 @@ impl Named {
 
     /// The subsystems of the target, and their ways.
     pub(super) fn list_subsys(&self) -> Result<()> {
-        let log = Session::new(&self.controller.address)?.discovery_log()?;
-        let mut all: Vec<(Nqn, Vec<Object>)> = Vec::new();
+        let session = Session::new(&self.controller.address)?;
+        let host = session.options(Nqn::discovery())?;
+        let log = session.discovery_log()?;
+        let mut all: Vec<(Nqn, Vec<Way>)> = Vec::new();
         let nvm = |subtype: u8| SubsystemType(subtype) == SubsystemType::NVM;
         for entry in log.entries.iter().filter(|entry| nvm(entry.subtype)) {
             let nqn = Nqn::decode(&entry.subnqn).map_err(text)?;
-            let way = Object::new()
-                .with(
-                    "Transport",
-                    if TransportType(entry.trtype) == TransportType::RDMA {
-                        "rdma"
-                    } else {
-                        "other"
-                    },
-                )
-                .with("traddr", ascii(&entry.traddr))
-                .with("trsvcid", ascii(&entry.trsvcid));
+            let (traddr, trsvcid) = (ascii(&entry.traddr), ascii(&entry.trsvcid));
+            let way = Way {
+                transport: transport(entry.trtype),
+                address: format!("traddr={traddr},trsvcid={trsvcid}"),
+            };
             match all.iter_mut().find(|(known, _)| *known == nqn) {
                 Some((_, ways)) => ways.push(way),
                 None => all.push((nqn, vec![way])),
             }
         }
-        let objects = all.iter().map(|(nqn, ways)| {
-            let object = Object::new().with("NQN", nqn.raw());
-            object.with_list("Paths", ways.iter().cloned())
-        });
-        let object = Object::new().with_list("Subsystems", objects);
-        self.controller.output.show(&object, |_| {
+        let object = Object::new()
+            .with("HostNQN", host.hostnqn.raw())
+            .with("HostID", Uuid::from_bytes(host.hostid).to_string())
+            .with_list("Subsystems", subsystem_objects(&all));
+        self.controller.output.show_list(&[object], |_| {
             let mut out = String::new();
             for (at, (nqn, ways)) in all.iter().enumerate() {
                 out += &format!("nvme-subsys{at} - NQN={nqn}\n\\\n");
                 for way in ways {
-                    let values: Vec<_> = way
-                        .values()
-                        .map(|(_, value)| value.as_str().unwrap_or("").to_owned())
-                        .collect();
-                    out += &format!(
-                        " +- {} traddr={},trsvcid={}\n",
-                        values[0], values[1], values[2]
-                    );
+                    out += &format!(" +- {} {}\n", way.transport, way.address);
                 }
             }
             if all.is_empty() {
@@ -196,6 +203,33 @@ impl Named {
         });
         Ok(())
     }
+}
+
+/// A way to a subsystem.
+struct Way {
+    transport: &'static str,
+    address: String,
+}
+
+/// Subsystems with nvme-cli's keys. Nothing is connected, so the names are those that Linux would
+/// give, and the state is that of a controller before it is connected.
+fn subsystem_objects(all: &[(Nqn, Vec<Way>)]) -> Vec<Object> {
+    let mut controllers = 0..;
+    let all = all.iter().enumerate().map(|(at, (nqn, ways))| {
+        let ways = ways.iter().zip(controllers.by_ref());
+        let paths = ways.map(|(way, controller)| {
+            Object::new()
+                .with("Name", format!("nvme{controller}"))
+                .with("Transport", way.transport)
+                .with("Address", &way.address)
+                .with("State", "new")
+        });
+        Object::new()
+            .with("Name", format!("nvme-subsys{at}"))
+            .with("NQN", nqn.raw())
+            .with_list("Paths", paths)
+    });
+    all.collect()
 }
 
 /// A command of the effects log.
@@ -274,7 +308,7 @@ fn group_cells(group: &AnaEntry<'_>) -> Vec<String> {
 #[derive(Debug, Args)]
 pub(super) struct NsDescs {
     /// Which namespace; needed only if there are several
-    #[arg(short = 'N', long, value_name = "NSID")]
+    #[arg(short = 'N', long, value_name = "NSID", value_parser = number::<u32>)]
     namespace_id: Option<u32>,
     #[command(flatten)]
     controller: Controller,
@@ -287,25 +321,68 @@ impl NsDescs {
         let list = host.identify_bytes(Cns::NAMESPACE_DESCRIPTORS, nsid);
         let list = list.map_err(text)?;
         host.shutdown().map_err(text)?;
-        let mut object = Object::new();
-        for descriptor in namespace_descriptors(&list) {
-            object = match descriptor {
-                NamespaceDescriptor::Eui64(id) => object.with("eui64", hex(&id)),
-                NamespaceDescriptor::Nguid(id) => object.with("nguid", hex(&id)),
-                NamespaceDescriptor::Uuid(id) => {
-                    object.with("uuid", Uuid::from_bytes(id).to_string())
-                }
-                NamespaceDescriptor::Csi(csi) => object.with("csi", csi),
-                NamespaceDescriptor::Other { nidt, nid } => {
-                    object.with(&format!("type {nidt}"), hex(nid))
-                }
-            };
-        }
-        self.controller.output.show(&object, |object| {
-            let lines = super::fields::lines(object, " : ", 8);
+        let ids: Vec<_> = namespace_descriptors(&list).map(Id::of).collect();
+        let object = Object::new().with_list("ns-descs", Id::objects(&ids));
+        self.controller.output.show(&object, |_| {
+            let lines = ids
+                .iter()
+                .fold(Object::new(), |lines, id| lines.with(&id.name, &id.id));
+            let lines = super::fields::lines(&lines, " : ", 8);
             format!("NVME Namespace Identification Descriptors NS {nsid}:\n{lines}")
         });
         Ok(())
+    }
+}
+
+/// An identification descriptor.
+struct Id {
+    nidt: u8,
+    /// NIDL, in bytes.
+    nidl: usize,
+    name: String,
+    id: String,
+}
+
+impl Id {
+    fn of(descriptor: NamespaceDescriptor<'_>) -> Self {
+        let (nidt, nidl, name, id) = match descriptor {
+            NamespaceDescriptor::Eui64(id) => (1, 8, "eui64".to_owned(), hex(&id)),
+            NamespaceDescriptor::Nguid(id) => (2, 16, "nguid".to_owned(), hex(&id)),
+            NamespaceDescriptor::Uuid(id) => {
+                (3, 16, "uuid".to_owned(), Uuid::from_bytes(id).to_string())
+            }
+            NamespaceDescriptor::Csi(0) => (4, 1, "csi".to_owned(), "0".to_owned()),
+            NamespaceDescriptor::Csi(csi) => (4, 1, "csi".to_owned(), format!("{csi:#x}")),
+            NamespaceDescriptor::Other { nidt, nid } => {
+                (nidt, nid.len(), format!("type {nidt}"), hex(nid))
+            }
+        };
+        Self {
+            nidt,
+            nidl,
+            name,
+            id,
+        }
+    }
+
+    /// With nvme-cli's keys, which leaves out types that it does not know.
+    fn objects(ids: &[Self]) -> Vec<Object> {
+        /// Bytes of a descriptor's head.
+        const HEAD: usize = 4;
+        let mut loc = 0;
+        let mut objects = Vec::new();
+        for id in ids {
+            if (1..=4).contains(&id.nidt) {
+                let object = Object::new()
+                    .with("loc", loc)
+                    .with("nidt", id.nidt)
+                    .with("nidl", id.nidl)
+                    .with("type", &id.name);
+                objects.push(object.with(&id.name, &id.id));
+            }
+            loc += HEAD + id.nidl;
+        }
+        objects
     }
 }
 

@@ -1,11 +1,13 @@
 //! How results are shown.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::sync::{Mutex, PoisonError};
 
 use clap::{Args, ValueEnum};
 
 use nvme_proto::wire::Escaped;
 
+use super::Result;
 use cairn_bench::object::Object;
 
 /// The form.
@@ -26,6 +28,14 @@ enum Form {
 }
 
 impl Output {
+    /// Shows a list of objects: as JSON, or as a table that `normal` makes of it.
+    pub(super) fn show_list(self, list: &[Object], normal: impl FnOnce(&[Object]) -> String) {
+        match self.output_format {
+            Form::Normal => print(normal(list).trim_end()),
+            Form::Json => print(&Object::pretty_list(list)),
+        }
+    }
+
     /// Shows an object: as JSON, or as a table that `normal` makes of it.
     pub(super) fn show(self, object: &Object, normal: impl FnOnce(&Object) -> String) {
         match self.output_format {
@@ -35,15 +45,49 @@ impl Output {
     }
 }
 
-/// A line or several. A closed stdout is no error: its reader has enough.
+/// First error of stdout, for the exit code: a result that is lost is no success.
+static FAILURE: Mutex<Option<String>> = Mutex::new(None);
+
+/// Prints a line or several. A closed stdout is no error: its reader has enough.
 pub(super) fn print(text: &str) {
-    print_bytes(text.as_bytes());
-    print_bytes(b"\n");
+    match write(text.as_bytes()).and_then(|()| write(b"\n")) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        written => note(written),
+    }
 }
 
-pub(super) fn print_bytes(bytes: &[u8]) {
+/// Prints data, of which the reader needs every byte.
+///
+/// # Errors
+/// They cannot be written.
+pub(super) fn print_bytes(bytes: &[u8]) -> Result<()> {
+    write(bytes).map_err(failure)
+}
+
+fn write(bytes: &[u8]) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
-    let _ = stdout.write_all(bytes).and_then(|()| stdout.flush());
+    stdout.write_all(bytes)?;
+    stdout.flush()
+}
+
+fn failure(error: std::io::Error) -> String {
+    format!("writing to stdout: {error}")
+}
+
+fn note(written: std::io::Result<()>) {
+    if let Err(error) = written {
+        let mut first = FAILURE.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert_with(|| failure(error));
+    }
+}
+
+/// Whether all that was printed is where it should be.
+///
+/// # Errors
+/// The first failure of [`print`].
+pub(super) fn check() -> Result<()> {
+    let first = FAILURE.lock().unwrap_or_else(PoisonError::into_inner);
+    first.clone().map_or(Ok(()), Err)
 }
 
 /// Columns as wide as what is in them, under a head.

@@ -9,6 +9,7 @@ use nvme_proto::wire::identify::{Cns, IDENTIFY_BYTES};
 use super::link::{
     Measured, SMALL, bandwidth_lines, bandwidth_objects, latency_table, parse_place,
 };
+use super::number::{number, number_in};
 use super::raw::{self, Link};
 use super::samples::{Effort, Samples};
 use super::session::{Session, namespace, text};
@@ -25,10 +26,10 @@ const CONNECTIONS: usize = 5;
 #[derive(Debug, Args)]
 pub(super) struct Ping {
     /// Which namespace to read from; needed only if there are several
-    #[arg(short = 'N', long, value_name = "NSID")]
+    #[arg(short = 'N', long, value_name = "NSID", value_parser = number::<u32>)]
     namespace_id: Option<u32>,
     /// Time for each measurement, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = |text: &str| number_in::<u64>(text, 1..=u64::MAX))]
     time: u64,
     /// Where `cairn-initiator link --listen` runs beside the target, to measure the bare link
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_place)]

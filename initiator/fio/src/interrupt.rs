@@ -1,6 +1,6 @@
 //! Signals that end fio, as seen by the jobs.
 //!
-//! fio asks a job's engine for events until every I/O has ended, and tells it nothing of a signal.
+//! fio asks a job's engine for events until every I/O has ended, and does not report a signal to it.
 //! So this module puts a handler before fio's own, which notes the signal and calls that one.
 //!
 //! Why `unsafe` here: signal handlers. Ours stores a flag and calls fio's, both of which are

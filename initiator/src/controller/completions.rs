@@ -91,6 +91,10 @@ impl Controller {
         match ended {
             Ended::No => {}
             Ended::ForCaller => self.association.note_traffic(),
+            Ended::Again { qid, cid, status } => {
+                self.association.note_traffic();
+                self.send_again(qid, cid, status);
+            }
             Ended::ForDuty(duty, response) => self.own_ended(duty, &response),
             Ended::ForGuard(response) => self.namespace_answered(&response),
         }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use nvme_proto::host::State;
 use nvme_proto::host::multipath::time_in_doubt;
+use nvme_proto::host::{State, requeue};
+use nvme_proto::wire::Status;
 use nvme_proto::wire::identify::IDENTIFY_BYTES;
 
 use super::Controller;
@@ -34,8 +35,8 @@ impl Controller {
         Ok(())
     }
 
-    /// The namespaces that the controller reported as changed and that nobody has asked for;
-    /// `None` while it is being asked.
+    /// Takes the namespaces that the controller has reported as changed; `None` while their list
+    /// is being read.
     pub(crate) fn take_changes(&mut self) -> Option<Changes> {
         if self.state != State::Live {
             return Some(Changes::default());
@@ -82,13 +83,33 @@ impl Controller {
 
     /// A command of a queue that waits and need not.
     pub(super) fn next_parked(&self, qid: u16) -> Option<u16> {
-        self.queues[usize::from(qid)].parked(|sqe| !self.guard.holds(sqe))
+        self.queues[usize::from(qid)].parked(self.time(), |sqe| !self.guard.holds(sqe))
+    }
+
+    /// A command failed that may succeed later: it is sent after the pause that the status names.
+    pub(super) fn send_again(&mut self, qid: u16, cid: u16, status: Status) {
+        let identity = self.association.identity();
+        let pause = identity.map_or(Duration::ZERO, |identity| requeue::pause(status, identity));
+        let moment = self.time() + pause;
+        self.queues[usize::from(qid)].pause_until(cid, moment);
+        self.retry_at = Some(self.retry_at.map_or(moment, |other| other.min(moment)));
+    }
+
+    /// Whether the pause of a command is over.
+    fn retries_are_due(&mut self) -> bool {
+        let now = self.time();
+        if self.retry_at.is_none_or(|at| at > now) {
+            return false;
+        }
+        let pauses = self.queues.iter().filter_map(|queue| queue.next_pause(now));
+        self.retry_at = pauses.min();
+        true
     }
 
     /// Asks who namespaces are, and sends what need not wait any longer. Says whether
     /// there was anything.
     pub(super) fn keep_guard(&mut self) -> bool {
-        let expired = self.guard.expire(self.time());
+        let expired = self.guard.expire(self.time()) | self.retries_are_due();
         if self.state != State::Live {
             return expired;
         }

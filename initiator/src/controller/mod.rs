@@ -2,6 +2,7 @@
 
 mod actions;
 mod authentication;
+mod commands;
 mod completions;
 mod guard;
 mod guarding;
@@ -14,17 +15,16 @@ use cairn_rdma::{
     WorkStatus,
 };
 use nvme_auth::Secrets;
-use nvme_proto::host::{ADMIN_ENTRIES, Association, Cause, State};
+use nvme_proto::host::{ADMIN_ENTRIES, Association, State};
+use nvme_proto::wire::Sgl;
 use nvme_proto::wire::identify::{IDENTIFY_BYTES, IdentifyController};
 use nvme_proto::wire::property::{Cap, Vs};
-use nvme_proto::wire::{Sgl, Sqe};
 
-use crate::buffer::{Buffer, Data};
+use crate::buffer::Buffer;
 use crate::error::{HostError, Loss};
 use crate::event::{Event, Events};
-use crate::namespace::Command;
 use crate::options::HostOptions;
-use crate::queue::{Link, Owner, Queue, Response, Ticket};
+use crate::queue::{Link, Queue};
 
 use authentication::{Dialogue, NO_SECRET};
 use guard::Guard;
@@ -33,10 +33,6 @@ use guard::Guard;
 const RESPONSE_BYTES: usize = 64;
 /// Marks the work ids of receives; the rest is the slot.
 const RECEIVE_ID: u64 = 1 << 63;
-/// Cause of the end of commands that their owner gave up.
-const TOO_SLOW: Cause = Cause::TooSlow {
-    what: "the answer to a command",
-};
 /// A command's age is counted so many times in its timeout.
 const SWEEPS: u8 = 4;
 
@@ -81,6 +77,8 @@ pub struct Controller {
     guard: Guard,
     /// What namespaces say of who they are, if any was opened.
     answers: Option<Buffer>,
+    /// When the first of the commands is due that failed and are sent again.
+    retry_at: Option<Duration>,
 }
 
 /// What became of a shutdown so far.
@@ -152,6 +150,7 @@ impl Controller {
             dialogue: Dialogue::default(),
             guard: Guard::new(),
             answers: None,
+            retry_at: None,
             options,
         };
         for slot in 0..u64::from(entries) {
@@ -185,7 +184,8 @@ impl Controller {
         let waits = self.queues.iter().any(|queue| queue.unanswered() > 0);
         let sweep = waits.then_some(self.sweep_at);
         let held = self.guard.deadline().map(|at| self.origin + at);
-        [own, sweep, held, self.endpoint.next_deadline()]
+        let retry = self.retry_at.map(|at| self.origin + at);
+        [own, sweep, held, retry, self.endpoint.next_deadline()]
             .into_iter()
             .flatten()
             .min()
@@ -206,102 +206,6 @@ impl Controller {
     /// The oldest event that was not taken.
     pub fn take_event(&mut self) -> Option<Event> {
         self.events.pop()
-    }
-
-    /// Sends a command on queue `qid`: CID, PSDT and data pointer are filled in.
-    ///
-    /// While the controller is lost, a command that may wait for it does, if
-    /// [`HostOptions::requeue`] says so. One that is back gets a write, and writes of the
-    /// same blocks, again only after [`HostOptions::write_hold`], and commands for a disk
-    /// that was opened only when it is known to be that disk.
-    ///
-    /// # Errors
-    /// The queue does not exist, is full or is lost, or the namespace is another disk than
-    /// the command is for, or was not opened.
-    ///
-    /// # Panics
-    /// If the data lie outside their buffer or do not fit a capsule.
-    pub fn submit(
-        &mut self,
-        qid: u16,
-        command: impl Into<Command>,
-        data: Data<'_>,
-    ) -> Result<Ticket, HostError> {
-        let command = command.into();
-        if qid != 0 {
-            self.check_disk(qid, &command)?;
-        }
-        self.submit_unchecked(qid, command.sqe, data)
-    }
-
-    /// As [`submit`](Self::submit), for callers that know that the namespace is the right disk.
-    pub(crate) fn submit_unchecked(
-        &mut self,
-        qid: u16,
-        sqe: Sqe,
-        data: Data<'_>,
-    ) -> Result<Ticket, HostError> {
-        let waits = self.commands_may_wait();
-        let queue = self
-            .queues
-            .get_mut(usize::from(qid))
-            .ok_or(HostError::NoQueue { qid })?;
-        let ready = self.state == State::Live && matches!(queue.link, Link::Up(_));
-        if !ready && (!waits || queue.released) {
-            return Err(self.lost(qid));
-        }
-        let ticket = queue.prepare(sqe, data, Owner::Caller)?;
-        if ready {
-            let held = qid != 0 && self.guard.holds(&sqe);
-            if !held && !self.send(qid, ticket.cid()) {
-                self.act();
-            }
-        } else if !queue.may_wait(ticket.cid()) {
-            queue.forget(ticket);
-            return Err(self.lost(qid));
-        }
-        Ok(ticket)
-    }
-
-    /// The answer to a command, once it is there. It voids the ticket. Every
-    /// command gets one answer: a response, or [`HostError::Lost`] as soon as
-    /// nothing can touch its buffers any more.
-    ///
-    /// # Panics
-    /// If the ticket is void.
-    pub fn take(&mut self, ticket: Ticket) -> Option<Result<Response, HostError>> {
-        let answer = self.queues[usize::from(ticket.qid())].take(ticket)?;
-        Some(answer.map_err(|loss| self.lost_by(ticket.qid(), loss)))
-    }
-
-    /// The oldest answer on queue `qid` that was not taken, and whose it is.
-    pub fn reap(&mut self, qid: u16) -> Option<(Ticket, Result<Response, HostError>)> {
-        let (ticket, answer) = self.queues.get_mut(usize::from(qid))?.take_oldest()?;
-        Some((ticket, answer.map_err(|loss| self.lost_by(qid, loss))))
-    }
-
-    /// Drops the answer of a command. A command that waits is never sent. If the controller has
-    /// it, it may reach for the data until it answers, and the buffer stays registered;
-    /// [`give_up`](Self::give_up) ends that.
-    ///
-    /// # Panics
-    /// If the ticket is void.
-    pub fn forget(&mut self, ticket: Ticket) {
-        self.queues[usize::from(ticket.qid())].forget(ticket);
-    }
-
-    /// Ends a command that takes too long for its owner. If it waits, it is taken out and ends in
-    /// [`HostError::Lost`] at once. If the controller has it, the controller counts as lost, and
-    /// the command ends when its connection is closed; it is not sent again.
-    ///
-    /// # Panics
-    /// If the ticket is void.
-    pub fn give_up(&mut self, ticket: Ticket) {
-        let (qid, cid, now) = (ticket.qid(), ticket.cid(), self.time());
-        if self.queues[usize::from(qid)].give_up(ticket, &Loss::GivenUp(TOO_SLOW)) {
-            self.association.command_timed_out(qid, cid, true, now);
-            self.act();
-        }
     }
 
     /// Resets the controller and brings it up again. Commands that are outstanding
@@ -511,12 +415,6 @@ impl Controller {
     /// The system has no such memory, or cannot lock it.
     pub fn buffer(&self, length: usize) -> Result<Buffer, HostError> {
         Ok(Buffer::new(&*self.device, length)?)
-    }
-
-    /// Whether commands may wait for a controller that takes none now.
-    fn commands_may_wait(&self) -> bool {
-        let back_soon = matches!(self.state, State::Resetting | State::Reconnecting { .. });
-        self.options.requeue && back_soon && !self.association.fails_fast()
     }
 
     /// Posts a capsule that is prepared, on a queue that is up. Says whether it

@@ -54,7 +54,7 @@ impl Discovery {
             0 => PERSISTENT_KATO_MS,
             kato_ms => kato_ms,
         };
-        Self::connect_with(provider, options, kato_ms)
+        Self::connect_with(provider, options, Nqn::discovery(), kato_ms)
     }
 
     /// The log, as it is now. Blocks. From then on a change is reported again.
@@ -99,10 +99,11 @@ impl Discovery {
     fn connect_with(
         provider: &dyn Provider,
         options: &HostOptions,
+        subnqn: Nqn,
         kato_ms: u32,
     ) -> Result<Self, HostError> {
         let options = HostOptions {
-            subnqn: Nqn::discovery(),
+            subnqn,
             io_queues: 0,
             kato_ms,
             ..options.clone()
@@ -118,7 +119,15 @@ impl Discovery {
 /// # Errors
 /// As for [`Host::connect`] and [`Host::run`].
 pub fn discover(provider: &dyn Provider, options: &HostOptions) -> Result<DiscoveryLog, HostError> {
-    let mut discovery = Discovery::connect_with(provider, options, 0)?;
+    discover_at(provider, options, Nqn::discovery())
+}
+
+fn discover_at(
+    provider: &dyn Provider,
+    options: &HostOptions,
+    subnqn: Nqn,
+) -> Result<DiscoveryLog, HostError> {
+    let mut discovery = Discovery::connect_with(provider, options, subnqn, 0)?;
     let log = discovery.log()?;
     discovery.leave()?;
     Ok(log)
@@ -158,7 +167,7 @@ pub fn discover_all(
             remote: service.address,
             ..options.clone()
         };
-        match discover(provider, &options) {
+        match discover_at(provider, &options, service.subnqn) {
             Ok(log) => {
                 itinerary.learn(&log);
                 found.logs.push((service, log));

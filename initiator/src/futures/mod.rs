@@ -8,6 +8,7 @@
 mod answer;
 mod thread;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc::Sender;
@@ -31,21 +32,41 @@ pub use answer::Answer;
 /// The data of a command, held by it.
 #[derive(Debug, Clone)]
 pub struct Part {
-    /// The memory.
-    pub buffer: Buffer,
-    /// Where in it.
-    pub offset: usize,
-    /// How much of it, in bytes.
-    pub length: u32,
+    buffer: Buffer,
+    offset: usize,
+    length: u32,
 }
 
 impl Part {
     /// The first `length` bytes of `buffer`.
+    ///
+    /// # Panics
+    /// As [`of`](Self::of).
     #[must_use]
     pub fn start_of(buffer: &Buffer, length: u32) -> Self {
+        Self::of(buffer, 0, length)
+    }
+
+    /// `length` bytes of `buffer`, from `offset` on.
+    ///
+    /// # Panics
+    /// If they lie outside the buffer, or no controller may reach it: here, in the task that
+    /// errs, and not on the host's thread, which all tasks share.
+    #[must_use]
+    pub fn of(buffer: &Buffer, offset: usize, length: u32) -> Self {
+        let end = offset.checked_add(length as usize);
+        assert!(
+            end.is_some_and(|end| end <= buffer.len()),
+            "{length} bytes at {offset} lie outside a buffer of {} bytes",
+            buffer.len()
+        );
+        assert!(
+            buffer.region().rkey().is_some(),
+            "the buffer is not registered for controllers to reach"
+        );
         Self {
             buffer: buffer.clone(),
-            offset: 0,
+            offset,
             length,
         }
     }
@@ -156,15 +177,26 @@ impl AsyncHost {
     ///
     /// # Errors
     /// Those of `work`.
+    ///
+    /// # Panics
+    /// If `work` does: in the task that awaits it.
     pub async fn with_host<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Host) -> Result<T, HostError> + Send + 'static,
     ) -> Result<T, HostError> {
         let (promise, answer) = promise();
         self.order(Order::Work(Box::new(move |host| {
-            promise.keep(work(host));
+            // Other tasks share this thread: a panic ends the task that ordered the work.
+            let work = AssertUnwindSafe(|| work(host));
+            match catch_unwind(work) {
+                Ok(result) => promise.keep(Ok(Ok(result))),
+                Err(panic) => promise.keep(Ok(Err(panic))),
+            }
         })));
-        answer.await
+        match answer.await? {
+            Ok(result) => result,
+            Err(panic) => resume_unwind(panic),
+        }
     }
 
     /// The namespace `nsid`, ready to use.

@@ -41,8 +41,8 @@ pub(super) struct Submission {
 pub(super) struct Worker {
     inbox: Receiver<Order>,
     wake: Arc<Wake>,
-    /// Commands for queues that are full, oldest first.
-    backlog: VecDeque<Submission>,
+    /// Commands for queues that are full, by queue, oldest first.
+    backlogs: Vec<VecDeque<Submission>>,
     /// The tasks that wait, by queue and CID.
     waiting: Vec<Vec<Option<Promise<Response>>>>,
 }
@@ -58,7 +58,7 @@ impl Worker {
         Self {
             inbox,
             wake,
-            backlog: VecDeque::new(),
+            backlogs: Vec::new(),
             waiting: Vec::new(),
         }
     }
@@ -87,7 +87,7 @@ impl Worker {
             let mut busy = false;
             loop {
                 match self.inbox.try_recv() {
-                    Ok(Order::Submit(submission)) => self.backlog.push_back(submission),
+                    Ok(Order::Submit(submission)) => self.take(submission),
                     Ok(Order::Work(work)) => work(host),
                     Ok(Order::Shutdown(promise)) => return End::Shutdown(promise),
                     Ok(Order::Leave) | Err(TryRecvError::Disconnected) => return End::Leave,
@@ -111,12 +111,23 @@ impl Worker {
         }
     }
 
-    /// Sends what there is room for. Order is kept within a queue.
+    fn take(&mut self, submission: Submission) {
+        let qid = usize::from(submission.qid);
+        if self.backlogs.len() <= qid {
+            self.backlogs.resize_with(qid + 1, VecDeque::new);
+        }
+        self.backlogs[qid].push_back(submission);
+    }
+
+    /// Sends commands in order until their queue is full.
     fn submit(&mut self, host: &mut Host) {
-        for _ in 0..self.backlog.len() {
-            let Some(submission) = self.backlog.pop_front() else {
-                return;
-            };
+        for qid in 0..self.backlogs.len() {
+            self.submit_to(host, qid);
+        }
+    }
+
+    fn submit_to(&mut self, host: &mut Host, qid: usize) {
+        while let Some(submission) = self.backlogs[qid].pop_front() {
             let data = match &submission.data {
                 None => Data::None,
                 Some(part) => Data::part_of(&part.buffer, part.offset, part.length),
@@ -133,7 +144,10 @@ impl Worker {
                     }
                     queue[cid] = Some(submission.promise);
                 }
-                Err(HostError::QueueFull { .. }) => self.backlog.push_back(submission),
+                Err(HostError::QueueFull { .. }) => {
+                    self.backlogs[qid].push_front(submission);
+                    return;
+                }
                 Err(error) => submission.promise.keep(Err(error)),
             }
         }

@@ -10,7 +10,7 @@ use crate::buffer::{Buffer, Data, for_data, map};
 /// path a command takes, its data is where it was.
 ///
 /// A command owns its buffer from [`Multipath::submit`] on and gives it back with its answer
-/// ([`Ended`]), so nobody can change data that a path may still have to send.
+/// ([`Ended`]), so no program can change data that a path may still have to send.
 ///
 /// [`Multipath::submit`]: super::Multipath::submit
 /// [`Ended`]: super::Ended

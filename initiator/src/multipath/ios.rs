@@ -2,6 +2,7 @@
 //! its submission until its answer is taken, whichever paths it takes meanwhile.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use nvme_proto::wire::{FromZeros, Sqe};
 
@@ -55,11 +56,13 @@ pub(super) struct Io {
     pub(super) part: Part,
     /// How often a path that was there refused it, other than by its ANA state.
     pub(super) failovers: u8,
+    /// When it may be sent again.
+    not_before: Duration,
     phase: Phase,
     generation: u32,
     /// No other path is to try it: its owner has given up.
     given_up: bool,
-    /// Nobody will take the answer, which frees the slot.
+    /// The answer frees the slot: it has no taker.
     orphan: bool,
 }
 
@@ -81,6 +84,7 @@ impl Ios {
             sqe: Sqe::new_zeroed(),
             part: Part::default(),
             failovers: 0,
+            not_before: Duration::ZERO,
             phase: Phase::Free,
             generation: 0,
             given_up: false,
@@ -100,7 +104,7 @@ impl Ios {
         let slot = self.free.pop()?;
         let io = &mut self.slots[usize::from(slot)];
         (io.sqe, io.part, io.failovers) = (sqe, part, 0);
-        (io.given_up, io.orphan) = (false, false);
+        (io.given_up, io.orphan, io.not_before) = (false, false, Duration::ZERO);
         io.phase = Phase::Waiting;
         self.waiting.push_back(slot);
         let generation = io.generation;
@@ -123,10 +127,24 @@ impl Ios {
         self.waiting.len()
     }
 
-    /// The one that has waited longest, of those that may go.
-    pub(super) fn next(&self, may_go: impl Fn(&Sqe) -> bool) -> Option<u16> {
+    /// Returns the oldest waiting command that may go.
+    pub(super) fn next(&self, now: Duration, may_go: impl Fn(&Sqe) -> bool) -> Option<u16> {
         let mut waiting = self.waiting.iter().copied();
-        waiting.find(|&slot| may_go(&self.get(slot).sqe))
+        waiting.find(|&slot| {
+            let io = self.get(slot);
+            io.not_before <= now && may_go(&io.sqe)
+        })
+    }
+
+    /// When the pause of a command that waits ends next.
+    pub(super) fn next_pause(&self, now: Duration) -> Option<Duration> {
+        let pauses = self.waiting.iter().map(|&slot| self.get(slot).not_before);
+        pauses.filter(|&end| end > now).min()
+    }
+
+    /// A command that was sent goes again, but not before this moment.
+    pub(super) fn pause_until(&mut self, slot: u16, moment: Duration) {
+        self.slots[usize::from(slot)].not_before = moment;
     }
 
     /// A command that waited is on its way.
@@ -209,8 +227,8 @@ impl Ios {
         Some((PathTicket { slot, generation }, self.take_done(slot)))
     }
 
-    /// Nobody waits for this command any more. One that was not sent will not be; one that is
-    /// on its way goes to no other path, and keeps its buffer until it has ended.
+    /// Gives a command up without a taker for its answer. One that was not sent will not be; one
+    /// that is on its way goes to no other path, and keeps its buffer until it has ended.
     pub(super) fn forget(&mut self, ticket: PathTicket) {
         if self.take(ticket).is_some() {
             return;
@@ -257,6 +275,7 @@ mod tests {
 
     use super::*;
 
+    const NOW: Duration = Duration::ZERO;
     const SENT: Ticket = Ticket::of_tests(1, 7);
 
     fn response() -> Response {
@@ -272,8 +291,8 @@ mod tests {
         let one = ios.add(Sqe::new_zeroed(), Part::default()).unwrap();
         let two = ios.add(Sqe::new_zeroed(), Part::default()).unwrap();
         assert_eq!(ios.add(Sqe::new_zeroed(), Part::default()), None, "full");
-        assert_eq!(ios.next(|_| true), Some(one.slot()));
-        assert_eq!(ios.next(|_| false), None);
+        assert_eq!(ios.next(NOW, |_| true), Some(one.slot()));
+        assert_eq!(ios.next(NOW, |_| false), None);
         ios.sent(two.slot(), 0, SENT);
         ios.sent(one.slot(), 0, SENT);
         ios.wait_again(one.slot(), true, Err(no_path()));
@@ -314,23 +333,23 @@ mod tests {
         // It waits: it is gone at once, and its slot is free.
         let ticket = add(&mut ios);
         ios.forget(ticket);
-        assert_eq!((ios.outstanding(), ios.next(|_| true)), (0, None));
+        assert_eq!((ios.outstanding(), ios.next(NOW, |_| true)), (0, None));
         let ticket = add(&mut ios);
         assert_eq!(ios.give_up(ticket, no_path()), None);
-        assert_eq!(ios.next(|_| true), None);
+        assert_eq!(ios.next(NOW, |_| true), None);
         assert!(ios.take(ticket).unwrap().answer.is_err());
         // It is on its way, and its path is lost.
         let ticket = add(&mut ios);
         ios.sent(ticket.slot(), 3, SENT);
         assert_eq!(ios.give_up(ticket, no_path()), Some((3, SENT)));
         ios.wait_again(ticket.slot(), false, Err(no_path()));
-        assert_eq!(ios.next(|_| true), None);
+        assert_eq!(ios.next(NOW, |_| true), None);
         assert!(ios.take(ticket).unwrap().answer.is_err());
         let ticket = add(&mut ios);
         ios.sent(ticket.slot(), 3, SENT);
         ios.forget(ticket);
         ios.wait_again(ticket.slot(), false, Err(no_path()));
-        assert_eq!((ios.outstanding(), ios.next(|_| true)), (0, None));
+        assert_eq!((ios.outstanding(), ios.next(NOW, |_| true)), (0, None));
     }
 
     #[test]

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use nvme_proto::host::multipath::{AnaLog, time_in_doubt};
+use nvme_proto::host::multipath::{AnaLog, AnaLogError, time_in_doubt};
+use nvme_proto::host::requeue;
 use nvme_proto::host::{Notice, State};
 use nvme_proto::wire::identify::{Cmic, Cns, IDENTIFY_BYTES, IdentifyNamespace};
 use nvme_proto::wire::log::{AnaState, LogPage};
-use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe};
+use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe, Status};
 
 use super::{Identity, Namespace};
 use crate::buffer::{Buffer, Data};
@@ -16,10 +17,18 @@ use crate::controller::Controller;
 use crate::error::HostError;
 use crate::event::Event;
 use crate::queue::{Response, Ticket};
+use crate::reading::Reading;
 
-/// Bytes of the ANA log that are read at most: room for 128 groups and some 15,000
-/// namespaces. What lies beyond is not seen.
-const ANA_LOG_MAX: usize = 64 << 10;
+/// Bytes of the ANA log that are read at most: room for a million namespaces.
+const ANA_LOG_MAX: usize = 4 << 20;
+/// Bytes of an answer.
+const SCRATCH_BYTES: usize = 64 << 10;
+/// How often a question is asked again that the controller answers with a failure.
+const TRIES_MAX: u8 = 5;
+/// How long to wait before that.
+const TRY_AGAIN: Duration = Duration::from_millis(200);
+/// How long after that a path that is not used for it is looked at anew.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// Bytes of log page 04h, which is read to get the next change.
 const CHANGED_LIST_BYTES: u32 = 4096;
 /// ANATT where a controller says none.
@@ -73,6 +82,11 @@ pub(super) struct Path {
     /// Questions that are to be asked, by their place among [`QUESTIONS`].
     due: [bool; QUESTIONS.len()],
     asked: Option<(Question, Ticket)>,
+    /// The pieces of the ANA log that have been read.
+    ana_log: Option<Reading>,
+    /// Failures in a row, and when to ask again.
+    failures: u8,
+    ask_at: Duration,
     identity: Option<Identity>,
     /// Why the path is not used though its controller is there.
     pub(super) refused: Option<String>,
@@ -89,14 +103,17 @@ pub(super) struct Path {
 impl Path {
     pub(super) fn new(controller: Controller, nsid: u32) -> Result<Self, HostError> {
         let options = controller.options();
-        let entries = usize::from(options.queue_entries);
+        let entries = usize::from(options.entries());
         let owners = vec![vec![0; entries]; usize::from(options.io_queues)];
         Ok(Self {
-            scratch: controller.buffer(ANA_LOG_MAX)?,
+            scratch: controller.buffer(SCRATCH_BYTES)?,
             controller,
             nsid,
             due: [false; QUESTIONS.len()],
             asked: None,
+            ana_log: None,
+            failures: 0,
+            ask_at: Duration::ZERO,
             identity: None,
             refused: None,
             proven: false,
@@ -112,7 +129,8 @@ impl Path {
             // All may be different from before.
             Event::Live { .. } => {
                 self.due = [false, true, true, true];
-                self.refused = None;
+                (self.refused, self.ana_log) = (None, None);
+                (self.failures, self.ask_at) = (0, Duration::ZERO);
             }
             Event::Notice(Notice::NamespacesChanged) => {
                 self.due = [true, true, true, true];
@@ -135,14 +153,26 @@ impl Path {
         }
     }
 
-    /// Has the ANA log read, again if that is under way.
+    /// Has the ANA log read from its beginning, again if that is under way.
     pub(super) fn request_ana_log(&mut self) {
-        self.due[3] = true;
+        self.ana_log = None;
+        self.due[Question::AnaLog as usize] = true;
     }
 
-    /// Whether something is asked, or is to be.
+    /// Whether an answer may make it usable before long.
     pub(super) fn is_asking(&self) -> bool {
-        self.asked.is_some() || self.due.contains(&true)
+        self.refused.is_none() && (self.asked.is_some() || self.due.contains(&true))
+    }
+
+    /// When a question is to be asked again.
+    pub(super) fn asks_at(&self) -> Option<Duration> {
+        let waits = self.asked.is_none() && self.due.contains(&true) && self.controller.is_live();
+        waits.then_some(self.ask_at)
+    }
+
+    /// How long a command waits that was answered with a failure.
+    pub(super) fn pause(&self, status: Status) -> Duration {
+        requeue::pause(status, self.controller.identity())
     }
 
     /// Longest time that an ANA transition takes (ANATT).
@@ -158,15 +188,15 @@ impl Path {
     }
 
     /// Asks what is to be asked, and returns what was answered.
-    pub(super) fn inquire(&mut self) -> Option<Answer> {
+    pub(super) fn inquire(&mut self, now: Duration) -> Option<Answer> {
         if let Some((question, ticket)) = self.asked {
             let answer = self.controller.take(ticket)?;
             self.asked = None;
-            if let Some(answer) = self.take_answer(question, answer) {
+            if let Some(answer) = self.take_answer(question, answer, now) {
                 return Some(answer);
             }
         }
-        if self.controller.state() != State::Live {
+        if self.controller.state() != State::Live || now < self.ask_at {
             return None;
         }
         let next = self.due.iter().position(|&due| due)?;
@@ -186,7 +216,7 @@ impl Path {
         None
     }
 
-    fn ask(&self, question: Question) -> (Sqe, u32) {
+    fn ask(&mut self, question: Question) -> (Sqe, u32) {
         let identify = IDENTIFY_BYTES as u32;
         match question {
             Question::ChangedNamespaces => {
@@ -200,27 +230,37 @@ impl Path {
             }
             Question::Namespace => (command::identify(Cns::NAMESPACE, self.nsid), identify),
             Question::AnaLog => {
-                let length = self.ana_log_bytes();
-                let sqe = command::get_log_page(LogPage::ANA, NSID_ALL, 0, length, false);
-                (sqe, length)
+                let (length, piece_max) = (self.ana_log_bytes(), self.piece_max());
+                let begin = || {
+                    let page = (LogPage::ANA, NSID_ALL);
+                    Reading::new(page, 0, length, piece_max, false)
+                };
+                let reading = self.ana_log.get_or_insert_with(begin);
+                // A complete log was parsed, so this one has another piece.
+                reading.next().expect("a page that ends is parsed")
             }
         }
     }
 
     /// Bytes that the ANA log can have, as Linux counts them.
-    fn ana_log_bytes(&self) -> u32 {
+    fn ana_log_bytes(&self) -> usize {
         let id = self.controller.identity();
         let groups = id.nanagrpid.get() as usize;
         let namespaces = id.mnan.get().max(id.nn.get().min(1024)) as usize;
         let bytes = 16 + groups.saturating_mul(32) + namespaces.saturating_mul(4);
-        let most = ANA_LOG_MAX.min(self.controller.transfer_max() as usize);
-        bytes.min(most) as u32
+        bytes.min(ANA_LOG_MAX)
+    }
+
+    /// Bytes of a log page that one command brings.
+    fn piece_max(&self) -> usize {
+        SCRATCH_BYTES.min(self.controller.transfer_max() as usize)
     }
 
     fn take_answer(
         &mut self,
         question: Question,
         answer: Result<Response, HostError>,
+        now: Duration,
     ) -> Option<Answer> {
         // The controller is lost: it is all asked again when it is back.
         let status = answer.ok()?.cqe.status();
@@ -228,8 +268,9 @@ impl Path {
             return None;
         }
         if !status.is_success() {
-            return Some(self.refuse(format!("{question} cannot be read: {status}")));
+            return self.failed(question, status, now);
         }
+        self.failures = 0;
         match question {
             Question::ChangedNamespaces => None,
             Question::Descriptors => {
@@ -238,14 +279,44 @@ impl Path {
                 None
             }
             Question::Namespace => Some(self.read_namespace()),
-            Question::AnaLog => {
-                let page = self.scratch.bytes(0, self.ana_log_bytes() as usize);
-                Some(match AnaLog::parse(&page) {
-                    Ok(log) => Answer::Ana(log.state_of(self.nsid)),
-                    Err(error) => self.refuse(error.to_string()),
-                })
-            }
+            Question::AnaLog => self.read_ana_log(),
         }
+    }
+
+    /// A question was answered with a failure: it is asked again after a while, and after some
+    /// failures the path is not used until that helps.
+    fn failed(&mut self, question: Question, status: Status, now: Duration) -> Option<Answer> {
+        self.ana_log = None;
+        self.failures = self.failures.saturating_add(1);
+        if !status.dnr() && self.failures <= TRIES_MAX {
+            self.ask_at = now + self.pause(status).max(TRY_AGAIN);
+            self.due[question as usize] = true;
+            return None;
+        }
+        let refused = self.refuse(format!("{question} cannot be read: {status}"));
+        self.ask_at = now + LOOK_AGAIN;
+        self.due = [false, true, true, true];
+        Some(refused)
+    }
+
+    /// Takes a piece of the ANA log. The first piece has armed the event, so a log that changes
+    /// between two pieces is read anew.
+    fn read_ana_log(&mut self) -> Option<Answer> {
+        // Without one, the log is to be read from its beginning.
+        let reading = self.ana_log.as_mut()?;
+        let (_, piece) = reading.next()?;
+        reading.take(&self.scratch.bytes(0, piece as usize));
+        let whole = reading.next().is_none();
+        let answer = match AnaLog::parse(reading.bytes()) {
+            Ok(log) => Answer::Ana(log.state_of(self.nsid)),
+            Err(AnaLogError::Short) if !whole => {
+                self.due[Question::AnaLog as usize] = true;
+                return None;
+            }
+            Err(error) => self.refuse(error.to_string()),
+        };
+        self.ana_log = None;
+        Some(answer)
     }
 
     fn read_namespace(&mut self) -> Answer {

@@ -1,6 +1,6 @@
 //! What a [`Multipath`] does when it is polled.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nvme_proto::host::multipath::{Choice, Link, Verdict, judge, judge_loss};
 use nvme_proto::host::{Notice, State};
@@ -21,7 +21,8 @@ impl Multipath {
         for path in 0..self.paths.len() {
             progress |= self.paths[path].controller.poll(now);
             self.take_events(path);
-            while let Some(answer) = self.paths[path].inquire() {
+            let time = self.time();
+            while let Some(answer) = self.paths[path].inquire(time) {
                 self.take_answer(path, answer);
                 progress = true;
             }
@@ -39,7 +40,10 @@ impl Multipath {
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let doubts = self.doubts.deadline().filter(|_| self.ios.waiting() > 0);
-        let own = [self.set.deadline(), doubts].into_iter().flatten().min();
+        let pause = self.ios.next_pause(self.time());
+        let retries = self.paths.iter().filter_map(|path| path.asks_at());
+        let own = [self.set.deadline(), doubts, pause].into_iter().flatten();
+        let own = own.chain(retries).min();
         let own = own.map(|at| self.origin + at);
         let paths = self.paths.iter().filter_map(super::Path::next_deadline);
         paths.chain(own).min()
@@ -168,6 +172,13 @@ impl Multipath {
         }
         match verdict {
             Verdict::Caller => self.ios.answer(slot, answer),
+            Verdict::Again => {
+                let pause = answer.as_ref().map_or(Duration::ZERO, |response| {
+                    self.paths[index].pause(response.cqe.status())
+                });
+                self.ios.pause_until(slot, self.time() + pause);
+                self.ios.wait_again(slot, true, answer);
+            }
             Verdict::Elsewhere { doubt_ana } => {
                 if doubt_ana {
                     self.set.doubt_ana(index);
@@ -191,7 +202,7 @@ impl Multipath {
     /// Sends what waits, as far as there are paths for it.
     pub(super) fn dispatch(&mut self) -> bool {
         let mut progress = false;
-        while let Some(slot) = self.ios.next(|sqe| !self.doubts.hold(sqe)) {
+        while let Some(slot) = self.ios.next(self.time(), |sqe| !self.doubts.hold(sqe)) {
             let paths = &self.paths;
             match self
                 .set

@@ -153,6 +153,21 @@ impl Capsules {
         self.silent = 0;
     }
 
+    /// A place for the same capsule of `length` bytes, to be sent again while the fabric may still
+    /// have the old one. The command may leave the old place.
+    pub(super) fn renew(&mut self, cid: u16, place: u16, length: usize) -> u16 {
+        if !self.places[usize::from(place)].posted {
+            return place;
+        }
+        let next = self.take(cid);
+        self.write_sqe(next, &self.sqe(place));
+        let mut data = vec![0; length - SQE_BYTES];
+        self.memory.read(self.data_at(place), &mut data);
+        self.write_data(next, &data);
+        self.leave(place);
+        next
+    }
+
     /// Whether the command of a capsule may end now.
     pub(super) fn may_leave(&self, place: u16) -> bool {
         !self.places[usize::from(place)].posted || self.lingering < LINGER_MAX

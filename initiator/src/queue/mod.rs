@@ -14,11 +14,12 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cairn_rdma::{Device, FabricError, QpId, SendWork, Trains};
 use nvme_proto::host::{Duty, OWN_COMMANDS, QueueSpec, requeue};
 use nvme_proto::wire::sqe::SQE_BYTES;
-use nvme_proto::wire::{AdminOpcode, Cqe, FromBytes, SglDescriptor, Sqe, U16};
+use nvme_proto::wire::{AdminOpcode, Cqe, FromBytes, SglDescriptor, Sqe, Status, U16};
 
 use crate::buffer::Data;
 use crate::error::{HostError, Loss};
@@ -76,6 +77,8 @@ pub(crate) enum Ended {
     No,
     /// A command of a caller can be taken.
     ForCaller,
+    /// A command of a caller failed and waits to be sent again.
+    Again { qid: u16, cid: u16, status: Status },
     /// A command of the association's own.
     ForDuty(Duty, Response),
     /// A question about a namespace.
@@ -163,6 +166,7 @@ impl Queue {
         slot.held = held;
         slot.place = Some(place);
         slot.capsule_bytes = length as u32;
+        (slot.retries, slot.not_before) = (0, Duration::ZERO);
         slot.requeue = qid != 0 && owner == Owner::Caller && requeue::is_safe(&sqe);
         slot.timed = matches!(owner, Owner::Caller | Owner::Guard) && !waits_for_ever;
         Ok(Ticket {
@@ -170,6 +174,23 @@ impl Queue {
             cid,
             generation: slot.generation,
         })
+    }
+
+    /// Lets a command be sent again a few times, if the controller says that this may help.
+    pub(crate) fn allow_retries(&mut self, ticket: Ticket) {
+        self.slots[usize::from(ticket.cid)].retries = requeue::RETRIES_MAX;
+    }
+
+    /// A command that waits is not sent before this moment.
+    pub(crate) fn pause_until(&mut self, cid: u16, moment: Duration) {
+        self.slots[usize::from(cid)].not_before = moment;
+    }
+
+    /// When the pause of a command that waits ends next.
+    pub(crate) fn next_pause(&self, now: Duration) -> Option<Duration> {
+        let parked = |slot: &&Slot| matches!(slot.phase, Phase::Parked);
+        let pauses = self.slots.iter().filter(parked).map(|slot| slot.not_before);
+        pauses.filter(|&end| end > now).min()
     }
 
     /// The work that sends a prepared capsule.
@@ -183,10 +204,12 @@ impl Queue {
         self.capsules.post(place, length)
     }
 
-    /// A command that waits, of those that `which` chooses.
-    pub(crate) fn parked(&self, which: impl Fn(&Sqe) -> bool) -> Option<u16> {
+    /// Returns a waiting command whose pause is over, among those that `which` chooses.
+    pub(crate) fn parked(&self, now: Duration, which: impl Fn(&Sqe) -> bool) -> Option<u16> {
         let parked = |slot: &Slot| {
-            matches!(slot.phase, Phase::Parked) && which(&self.capsules.sqe(slot.place()))
+            matches!(slot.phase, Phase::Parked)
+                && slot.not_before <= now
+                && which(&self.capsules.sqe(slot.place()))
         };
         self.slots.iter().position(parked).map(|cid| cid as u16)
     }
@@ -276,7 +299,7 @@ impl Queue {
 
     /// Commands that wait, of those that `which` chooses, wait in vain.
     pub(crate) fn end_parked(&mut self, loss: &Loss, which: impl Fn(&Sqe) -> bool) {
-        while let Some(cid) = self.parked(&which) {
+        while let Some(cid) = self.parked(Duration::MAX, &which) {
             self.finish(cid, Err(loss.clone()));
         }
     }
@@ -321,8 +344,8 @@ impl Queue {
         }
     }
 
-    /// The owner of a ticket wants it to end. Returns whether it is with the controller; if it
-    /// waits, it has ended. It is not sent again.
+    /// Ends a command for its owner: it is not sent again. Returns whether the controller has it;
+    /// a command that waits has ended.
     pub(crate) fn give_up(&mut self, ticket: Ticket, why: &Loss) -> bool {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];
@@ -418,6 +441,9 @@ impl Queue {
             unreachable!("only a response ends a command on a connection")
         };
         match slot.owner {
+            Owner::Caller if self.is_to_retry(slot, response.cqe.status()) => {
+                self.retry(cid, response.cqe.status())
+            }
             Owner::Caller => {
                 self.finish(cid, Ok(response));
                 Ended::ForCaller
@@ -435,6 +461,23 @@ impl Queue {
                 Ended::No
             }
         }
+    }
+
+    fn is_to_retry(&self, slot: &Slot, status: Status) -> bool {
+        slot.retries > 0
+            && slot.requeue
+            && requeue::may_pass(status, &self.capsules.sqe(slot.place()))
+    }
+
+    /// Has a command wait that failed. Its capsule gets another place if the fabric has this one.
+    fn retry(&mut self, cid: u16, status: Status) -> Ended {
+        let qid = self.qid;
+        let slot = &mut self.slots[usize::from(cid)];
+        slot.retries -= 1;
+        slot.phase = Phase::Parked;
+        let (place, length) = (slot.place(), slot.capsule_bytes as usize);
+        self.slots[usize::from(cid)].place = Some(self.capsules.renew(cid, place, length));
+        Ended::Again { qid, cid, status }
     }
 
     fn finish(&mut self, cid: u16, result: Result<Response, Loss>) {

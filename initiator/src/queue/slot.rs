@@ -1,6 +1,7 @@
 //! A slot for one command, and the ticket of its caller.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cairn_rdma::Region;
 use nvme_proto::host::Duty;
@@ -90,6 +91,10 @@ pub(super) struct Slot {
     pub(super) capsule_bytes: u32,
     /// May be sent again if its connection breaks.
     pub(super) requeue: bool,
+    /// How often it may be sent again after an answer.
+    pub(super) retries: u8,
+    /// Earliest time of its next SEND.
+    pub(super) not_before: Duration,
     /// Has a time limit.
     pub(super) timed: bool,
     /// Has been aborted for taking too long.

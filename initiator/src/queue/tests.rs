@@ -172,7 +172,7 @@ fn a_closed_connection_answers_parks_or_loses_each_command() {
     assert!(queue.take(answered).unwrap().is_ok());
     assert!(queue.take(lost).unwrap().is_err());
     assert!(queue.take(waiting).is_none());
-    assert_eq!(queue.parked(|_| true), Some(waiting.cid()));
+    assert_eq!(queue.parked(Duration::ZERO, |_| true), Some(waiting.cid()));
 
     // On the next connection it is the same capsule.
     queue.reconnect(&spec(4, 128), QP, &Loss::Closed);

@@ -407,7 +407,8 @@ impl Association {
     /// The longest that CSTS.RDY may take to follow CC.EN (Base, 3.1.3.1 and 3.1.3.21).
     pub(super) fn ready_timeout(&self) -> Duration {
         let units = u64::from(self.cap.to()).max(self.crwmt.into());
-        Duration::from_millis(units * READY_UNIT_MS)
+        // A TO of 0 is half a second, as in Linux: no controller is ready at once.
+        Duration::from_millis((units + 1) * READY_UNIT_MS)
     }
 
     /// The events of Identify Controller's OAES that the host enables.

@@ -1,7 +1,36 @@
 //! Which commands may be sent again after their connection broke before they
 //! were answered: whether they were carried out is unknown then.
 
-use crate::wire::{NvmOpcode, Sqe};
+use core::time::Duration;
+
+use crate::wire::identify::IdentifyController;
+use crate::wire::{NvmOpcode, Sqe, Status};
+
+/// How often a command is sent again that a controller has answered with a failure: Linux's
+/// retries.
+pub const RETRIES_MAX: u8 = 5;
+/// Unit of the CRDTs of Identify Controller, in milliseconds.
+const CRDT_UNIT_MS: u64 = 100;
+
+/// Whether a command that failed may succeed if it is sent again: the controller did not say "do
+/// not retry", and twice is once.
+#[must_use]
+pub fn may_pass(status: Status, sqe: &Sqe) -> bool {
+    !status.is_success() && !status.dnr() && is_safe(sqe)
+}
+
+/// How long to wait before a command that failed is sent again: the Command Retry Delay Time that
+/// the status names (CRD).
+#[must_use]
+pub fn pause(status: Status, controller: &IdentifyController) -> Duration {
+    let units = match status.crd() {
+        0 => 0,
+        1 => controller.crdt1.get(),
+        2 => controller.crdt2.get(),
+        _ => controller.crdt3.get(),
+    };
+    Duration::from_millis(u64::from(units) * CRDT_UNIT_MS)
+}
 
 /// Whether carrying the command out twice does the same as once, provided that
 /// no other command writes to the same blocks meanwhile, as none may while a write
@@ -38,6 +67,21 @@ mod tests {
         sqe.opc = opcode.0;
         sqe.dptr = SglDescriptor::none();
         sqe
+    }
+
+    #[test]
+    fn the_pause_is_the_one_that_the_status_names() {
+        let mut controller = IdentifyController::new_zeroed();
+        controller.crdt1.set(3);
+        controller.crdt3.set(0xffff);
+        let not_ready = Status::NAMESPACE_NOT_READY;
+        for (crd, pause_ms) in [(0, 0), (1, 300), (2, 0), (3, 6_553_500)] {
+            let pause = pause(not_ready.with_crd(crd), &controller);
+            assert_eq!(pause, Duration::from_millis(pause_ms));
+        }
+        let write = sqe(NvmOpcode::WRITE);
+        assert!(may_pass(not_ready, &write) && !may_pass(not_ready.with_dnr(), &write));
+        assert!(!may_pass(not_ready, &sqe(NvmOpcode::COPY)));
     }
 
     #[test]

@@ -35,6 +35,20 @@ fn names(entries: &[DiscoveryEntry]) -> Vec<String> {
         .collect()
 }
 
+/// MDTS bounds a command, not a log.
+#[test]
+fn a_log_longer_than_a_command_is_read_in_pieces() {
+    let all: Vec<_> = (10..30).map(|number| format!("{NQN}-{number}")).collect();
+    let subsystems: String = all.iter().map(|name| subsystem(name, &[])).collect();
+    let mdts = "[target]\nreactors = 1\nmdts = \"8KiB\"\n";
+    let target = TestTarget::start(&format!("{mdts}{subsystems}"));
+    let log = discover(&*target.provider(), &target.options("a")).unwrap();
+    let mut found = names(&log.entries);
+    found.sort();
+    assert_eq!(found, all);
+    target.stop();
+}
+
 #[test]
 fn an_entry_says_how_to_connect() {
     let target = TestTarget::with_namespaces(&["null:1GiB"]);

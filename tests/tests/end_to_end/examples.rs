@@ -76,3 +76,43 @@ fn every_future_has_an_end() {
         assert!(waits.await.is_err());
     });
 }
+
+/// The thread of a host is all tasks'.
+#[test]
+fn a_task_that_errs_ends_no_other() {
+    let target = TestTarget::with_namespaces(&["mem:1MiB"]);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let host = AsyncHost::connect(target.provider(), target.options("a")).await;
+        let host = std::sync::Arc::new(host.unwrap());
+        let buffer = host.buffer(4096).unwrap();
+        let disk = host.open_namespace(1).await.unwrap();
+        let read = || host.run(disk.read(0, 1), Some(Part::start_of(&buffer, 512)));
+        read().await.unwrap();
+        let past = buffer.len() as u32 + 1;
+        let wrong: [Box<dyn Fn() -> Part>; 2] = [
+            Box::new(|| Part::start_of(&buffer, past)),
+            Box::new(|| Part::of(&buffer, usize::MAX, 1)),
+        ];
+        for part in &wrong {
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(part)).unwrap_err();
+        }
+        let of_one = std::sync::Arc::clone(&host);
+        let errs = async move {
+            of_one
+                .with_host(|_| -> Result<(), HostError> { panic!("a task") })
+                .await
+        };
+        let task = tokio::task::LocalSet::new();
+        let ended = task
+            .run_until(async { tokio::task::spawn_local(errs).await })
+            .await;
+        assert!(ended.unwrap_err().is_panic());
+        read().await.unwrap();
+        let host = std::sync::Arc::into_inner(host).unwrap();
+        host.shutdown().await.unwrap();
+    });
+    target.stop();
+}

@@ -1,5 +1,5 @@
-//! A target that does no more than NVMe asks for: whoever sends a command for an NSID reaches the
-//! disk that is there, known to that host or not. It reports a changed namespace once, and again
+//! A target that does no more than NVMe requires: a host's command for an NSID reaches the disk that
+//! is there, known to that host or not. It reports a changed namespace once, and again
 //! only after log page 04h was read.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -57,6 +57,9 @@ struct Disks {
     is_due: bool,
     /// It was reported, and the list was not read since.
     is_masked: bool,
+    /// Commands of namespaces that fail before others succeed, and how: Identify and Get Log Page
+    /// of the admin queue, and those of the I/O queue.
+    failing: [(usize, Status); 2],
 }
 
 impl Disks {
@@ -86,6 +89,7 @@ impl Plain {
             is_listed: false,
             is_due: false,
             is_masked: false,
+            failing: [(0, Status::SUCCESS); 2],
         }));
         let stop = Arc::new(AtomicBool::new(false));
         let (of_thread, until) = (Arc::clone(&disks), Arc::clone(&stop));
@@ -120,6 +124,18 @@ impl Plain {
         (disks.is_listed, disks.is_due) = (true, true);
     }
 
+    /// So many questions about namespaces fail, and so many I/O commands.
+    pub(crate) fn fail(&self, questions: usize, io: usize, status: Status) {
+        let mut disks = self.disks.lock().unwrap();
+        disks.failing = [(questions, status), (io, status)];
+    }
+
+    /// Commands that are still to fail.
+    pub(crate) fn failing(&self) -> usize {
+        let disks = self.disks.lock().unwrap();
+        disks.failing.iter().map(|(left, _)| left).sum()
+    }
+
     /// What a disk has, by its number.
     pub(crate) fn contents(&self, disk: usize) -> Vec<u8> {
         self.disks.lock().unwrap().contents[disk].clone()
@@ -142,6 +158,8 @@ struct Connection {
     qid: u16,
     /// CC, of the admin queue.
     cc: u32,
+    /// Looks at CSTS since CC was set.
+    looks: u32,
     /// CID of the Asynchronous Event Request that waits.
     event_request: Option<u16>,
     received: Vec<u64>,
@@ -183,6 +201,7 @@ impl Connection {
             region,
             qid,
             cc: 0,
+            looks: 0,
             event_request: None,
             received: Vec::new(),
             ended: 0,
@@ -300,6 +319,17 @@ impl Connection {
         if sqe.is_fabrics() {
             return Some((Status::SUCCESS, self.fabrics(sqe)));
         }
+        let is_question = sqe.cdw10.get() as u8 != Cns::CONTROLLER.0
+            && AdminOpcode(sqe.opc) == AdminOpcode::IDENTIFY
+            || AdminOpcode(sqe.opc) == AdminOpcode::GET_LOG_PAGE;
+        if self.qid != 0 || is_question {
+            let mut shared = disks.lock().unwrap();
+            let (left, status) = &mut shared.failing[usize::from(self.qid != 0)];
+            if *left > 0 {
+                *left -= 1;
+                return Some((*status, 0));
+            }
+        }
         if self.qid != 0 {
             self.io(sqe, &mut disks.lock().unwrap());
             return Some((Status::SUCCESS, 0));
@@ -334,18 +364,22 @@ impl Connection {
             FabricsType::PROPERTY_GET => {
                 let get = PropertyGetCommand::read_from_bytes(sqe.as_bytes()).unwrap();
                 match get.ofst.get() {
-                    // MQES, CQR, TO, the NVM command set.
-                    offset::CAP => 63 | 1 << 16 | 20 << 24 | 1 << 37,
+                    // MQES, CQR, the NVM command set; a TO of 0.
+                    offset::CAP => 63 | 1 << 16 | 1 << 37,
                     offset::VS => 0x0001_0400,
                     // RDY follows EN, and a shutdown is complete.
                     offset::CSTS if self.cc & 0xc000 != 0 => 2 << 2,
-                    offset::CSTS => u64::from(self.cc & 1),
+                    // Not at the first look.
+                    offset::CSTS => {
+                        self.looks += 1;
+                        u64::from(self.looks > 1 && self.cc & 1 != 0)
+                    }
                     _ => 0,
                 }
             }
             FabricsType::PROPERTY_SET => {
                 let set = PropertySetCommand::read_from_bytes(sqe.as_bytes()).unwrap();
-                self.cc = set.value.get() as u32;
+                (self.cc, self.looks) = (set.value.get() as u32, 0);
                 0
             }
             // Connect: CNTLID.
@@ -394,6 +428,8 @@ fn identify(sqe: &Sqe, disks: &Disks) -> Vec<u8> {
             id.ioccsz.set(4);
             id.iorcsz.set(1);
             id.maxcmd.set(63);
+            // CRDT1: 200 ms.
+            id.crdt1.set(2);
             id.as_bytes().to_vec()
         }
         Cns::NAMESPACE => {

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use cairn_initiator::multipath::{Multipath, MultipathOptions};
 use cairn_initiator::{Data, Host, HostError, command};
 
+use nvme_proto::wire::Status;
+
 use crate::plain::{BLOCK, Plain};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -103,4 +105,66 @@ fn a_namespace_that_was_not_opened_is_not_reached() {
     let error = host.open_same(&namespace).unwrap_err();
     assert!(matches!(error, HostError::Replaced { .. }), "{error}");
     host.shutdown().unwrap();
+}
+
+/// As Linux: five times, and after the pause that the status names.
+#[test]
+fn a_command_that_fails_for_a_while_is_sent_again() {
+    let not_ready = Status::NAMESPACE_NOT_READY.with_crd(1);
+    let target = Plain::start();
+    let mut host = Host::connect(&*target.provider(), target.options()).unwrap();
+    let namespace = host.open_namespace(1).unwrap();
+    let buffer = host.buffer(BLOCK).unwrap();
+    buffer.write(0, &[0xaa; BLOCK]);
+    let write = |host: &mut Host| {
+        let data = Data::start_of(&buffer, BLOCK as u32);
+        host.run(1, namespace.write(3, 1), data)
+    };
+    target.fail(0, 2, not_ready);
+    let begun = Instant::now();
+    write(&mut host).unwrap();
+    assert!(
+        begun.elapsed() >= Duration::from_millis(400),
+        "without the pauses"
+    );
+    assert_eq!(target.failing(), 0);
+    assert_eq!(target.contents(0)[3 * BLOCK..4 * BLOCK], [0xaa; BLOCK]);
+    // No more than that, and not at all if the controller says so.
+    for (status, left) in [
+        (Status::NAMESPACE_NOT_READY, 94),
+        (not_ready.with_dnr(), 99),
+    ] {
+        target.fail(0, 100, status);
+        let error = write(&mut host).unwrap_err();
+        assert!(matches!(error, HostError::Status { .. }), "{error}");
+        assert_eq!(target.failing(), left);
+    }
+    target.fail(0, 0, Status::SUCCESS);
+    host.shutdown().unwrap();
+}
+
+#[test]
+fn a_path_that_fails_for_a_while_is_not_lost() {
+    let target = Plain::start();
+    let connect = || {
+        let paths = [target.options()];
+        Multipath::connect(&*target.provider(), paths, MultipathOptions::new(1))
+    };
+    target.fail(3, 0, Status::NAMESPACE_NOT_READY);
+    let mut disk = connect().unwrap();
+    assert_eq!(target.failing(), 0);
+    // A command that was aborted for its time, or is to be tried later, is no error yet.
+    for status in [
+        Status::ABORT_REQUESTED,
+        Status::NAMESPACE_NOT_READY.with_crd(1),
+    ] {
+        target.fail(0, 3, status);
+        disk.run(command::flush(1), None).unwrap();
+        assert_eq!(target.failing(), 0);
+    }
+    disk.close().unwrap();
+    // It says that this will not change: an error at once, with its words.
+    target.fail(100, 0, Status::INVALID_FIELD.with_dnr());
+    let error = connect().unwrap_err().to_string();
+    assert!(error.contains("cannot be read"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! What becomes of a command that one path did not carry out.
+//! Decides the next step of a command that a path did not carry out.
 
 use crate::host::requeue;
 use crate::wire::Sqe;
@@ -6,7 +6,7 @@ use crate::wire::status::{SCT_PATH, Status};
 
 /// How often a command goes on to the next path after one that is there has
 /// refused it for the path's sake (but not for its ANA state): Linux's retries.
-pub const FAILOVERS_MAX: u8 = 5;
+pub const FAILOVERS_MAX: u8 = requeue::RETRIES_MAX;
 
 /// What becomes of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub enum Verdict {
         /// Whether it was the ANA state.
         doubt_ana: bool,
     },
+    /// Any path is to try again, after [`requeue::pause`].
+    Again,
 }
 
 /// Judges an answer. `failovers` is how often the command was sent on before for
@@ -26,13 +28,20 @@ pub enum Verdict {
 ///
 /// A path's status (SCT 3h) is not the namespace's: elsewhere it may go well. So it
 /// may for a command that was aborted because its queue was deleted. "Do not retry"
-/// holds for every path.
+/// holds for every path. Any other failure may pass, as Linux has it: a namespace that is not
+/// ready, or a command that took too long and was aborted.
 #[must_use]
 pub fn judge(status: Status, sqe: &Sqe, failovers: u8) -> Verdict {
     let code = status.code();
     let of_path = status.sct() == SCT_PATH || code == Status::ABORTED_SQ_DELETION;
-    if !of_path || status.dnr() || !requeue::is_safe(sqe) {
+    if !requeue::may_pass(status, sqe) {
         return Verdict::Caller;
+    }
+    if !of_path {
+        return match failovers < FAILOVERS_MAX {
+            true => Verdict::Again,
+            false => Verdict::Caller,
+        };
     }
     let doubt_ana = matches!(
         code,
@@ -73,8 +82,9 @@ mod tests {
         let elsewhere = |doubt_ana| Verdict::Elsewhere { doubt_ana };
         for (status, verdict) in [
             (Status::SUCCESS, Verdict::Caller),
-            (Status::LBA_OUT_OF_RANGE, Verdict::Caller),
-            (Status::WRITE_FAULT, Verdict::Caller),
+            (Status::NAMESPACE_NOT_READY, Verdict::Again),
+            (Status::ABORT_REQUESTED, Verdict::Again),
+            (Status::WRITE_FAULT, Verdict::Again),
             (Status::INTERNAL_PATH_ERROR, elsewhere(false)),
             (Status::CONTROLLER_PATHING_ERROR, elsewhere(false)),
             (Status::HOST_PATHING_ERROR, elsewhere(false)),
@@ -93,8 +103,10 @@ mod tests {
     #[test]
     fn a_path_that_is_there_and_refuses_is_not_asked_for_ever() {
         let read = sqe(NvmOpcode::READ);
-        let verdict = judge(Status::INTERNAL_PATH_ERROR, &read, FAILOVERS_MAX);
-        assert_eq!(verdict, Verdict::Caller);
+        for status in [Status::INTERNAL_PATH_ERROR, Status::NAMESPACE_NOT_READY] {
+            let verdict = judge(status, &read, FAILOVERS_MAX);
+            assert_eq!(verdict, Verdict::Caller, "{status}");
+        }
         let verdict = judge(Status::ANA_INACCESSIBLE, &read, FAILOVERS_MAX);
         assert_eq!(verdict, Verdict::Elsewhere { doubt_ana: true });
     }
