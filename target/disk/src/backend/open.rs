@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
@@ -16,6 +18,12 @@ use super::{Claim, OpenError, queue_limits};
 
 /// Block sizes that namespaces have here.
 const BLOCK_SIZES: [u32; 2] = [512, 4096];
+
+/// How long an open tries a disk that is in use.
+const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Pause between two of these tries.
+const IN_USE_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A disk that is open.
 pub(super) struct Opened {
@@ -47,7 +55,8 @@ pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opene
 }
 
 /// Opens a disk by `open`. If it is in use, and this target has just let it go, it waits until
-/// reactors have ended what they had of it, and tries once more.
+/// reactors have ended what they had of it. Then it tries for a moment: the kernel takes the io_uring
+/// of a process apart some time after its end, and keeps the lock or claim until then.
 pub(super) fn open_when_left<T>(
     path: &Path,
     place: Place,
@@ -56,15 +65,18 @@ pub(super) fn open_when_left<T>(
     // Before the first try: what goes during it must be found here or be gone.
     let is_leaving = closing::is_leaving(place);
     wait_for_close(path, place)?;
-    let opened = match open() {
-        Err(Refusal::InUse(_)) if is_leaving => {
-            if !closing::wait_until_left(place) {
-                return Err(still_in_use(path));
-            }
-            open()
+    let mut opened = open();
+    if matches!(opened, Err(Refusal::InUse(_))) && is_leaving {
+        if !closing::wait_until_left(place) {
+            return Err(still_in_use(path));
         }
-        opened => opened,
-    };
+        opened = open();
+    }
+    let end = Instant::now() + IN_USE_PATIENCE;
+    while matches!(opened, Err(Refusal::InUse(_))) && Instant::now() < end {
+        thread::sleep(IN_USE_INTERVAL);
+        opened = open();
+    }
     opened.map_err(|refusal| match refusal {
         Refusal::InUse(error) | Refusal::Other(error) => error,
     })
@@ -389,5 +401,21 @@ mod tests {
         let refused = open(&disk, claim, &none).map(drop).unwrap_err().to_string();
         assert!(refused.contains("took its name"), "{refused}");
         assert!(open(&disk, Claim::default(), &none).is_ok());
+    }
+
+    /// As while the kernel takes the io_uring of a killed process apart.
+    #[test]
+    fn a_disk_that_is_in_use_for_a_moment_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let file = File::create(&path).unwrap();
+        file.set_len(1 << 20).unwrap();
+        let dead = Lock::take(&file, Claim::default()).unwrap();
+        let kernel = thread::spawn(move || {
+            thread::sleep(IN_USE_INTERVAL * 10);
+            drop(dead);
+        });
+        assert!(open(&path, Claim::default(), &Formers::default()).is_ok());
+        kernel.join().unwrap();
     }
 }
