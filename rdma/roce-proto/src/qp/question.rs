@@ -45,7 +45,7 @@ impl Question {
         }
     }
 
-    /// The peer is there, or nobody wants to know any more.
+    /// Ends the question: the peer is there, or the answer does not matter any more.
     pub(super) fn answered(&mut self) {
         self.asked = None;
         self.is_due = false;

@@ -3,7 +3,7 @@
 //! The system refuses to cut super-packets on some paths: without checksum offload, for one
 //! (udp(7)). A card that cuts them itself may keep the IPv4 identification constant, where the
 //! ICRC of each packet is made for a number that counts: then the peer drops all packets but the
-//! first, and the sender can only tell by their loss. Both are of a path, which may be another one
+//! first, and their loss is the sender's only sign. Both are properties of a path, which may change
 //! soon. So a peer is tried again after a while.
 
 use std::net::IpAddr;

@@ -86,7 +86,7 @@ struct Queue {
 pub(super) enum Handed {
     /// The receiver of this turn has it, and is to be woken.
     To(u32),
-    /// Lost, for want of room.
+    /// Lost: the queue has no room.
     Dropped,
     /// No other receiver of the device takes it.
     NotOurs,
@@ -104,7 +104,7 @@ impl Relays {
         lock(&self.0[turn as usize].queue).wake = Some(Arc::clone(wake));
     }
 
-    /// Closes it: packets for this turn are nobody's.
+    /// Closes the relay of a receiver: no receiver takes packets for this turn any more.
     pub(super) fn close(&self, turn: u32) {
         let relay = &self.0[turn as usize];
         let mut queue = lock(&relay.queue);
