@@ -143,7 +143,7 @@ fn installs(deb: &Path, root: &Path) {
 }
 
 #[test]
-fn a_purge_removes_each_folder_that_the_unit_has_systemd_make() {
+fn a_purge_removes_each_folder_that_the_unit_has_systemd_make_but_keeps_its_data() {
     let read = |file: &str| fs::read_to_string(workspace().join("packaging").join(file)).unwrap();
     let (unit, script) = (read("cairn-target.service"), read("postrm"));
     let removed = script.lines().find(|line| line.contains("rm -rf")).unwrap();
@@ -159,11 +159,31 @@ fn a_purge_removes_each_folder_that_the_unit_has_systemd_make() {
         for name in values.flat_map(str::split_whitespace) {
             let folder = format!("{above}/{name}");
             let is_removed = removed.split_whitespace().any(|word| word == folder);
-            assert!(is_removed, "{key}{name}: a purge leaves {folder}");
+            // The administrator's data may be there: the folder goes if it is empty.
+            let is_state = key == "StateDirectory=";
+            assert_eq!(is_removed, !is_state, "{key}{name}: {folder}");
+            let is_emptied = script.contains(&format!("rmdir {folder}"));
+            assert_eq!(is_emptied, is_state, "{key}{name}: {folder}");
             made += 1;
         }
     }
     assert!(made >= 2, "the unit has {made} folders");
+}
+
+#[test]
+fn the_unit_allows_the_system_calls_of_the_program() {
+    let unit = fs::read_to_string(workspace().join("packaging/cairn-target.service")).unwrap();
+    let filters = unit
+        .lines()
+        .filter_map(|line| line.strip_prefix("SystemCallFilter="));
+    let allowed: Vec<&str> = filters
+        .filter(|calls| !calls.starts_with(['~', '@']))
+        .flat_map(str::split_whitespace)
+        .collect();
+    // Of @resources and @privileged, which the unit takes away.
+    for call in ["setpriority", "sched_setaffinity", "prlimit64", "fchown"] {
+        assert!(allowed.contains(&call), "{call} is not among {allowed:?}");
+    }
 }
 
 #[test]
