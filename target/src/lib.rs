@@ -15,6 +15,7 @@ mod logging;
 mod marking;
 mod metrics;
 mod namespace;
+mod order;
 mod outlook;
 mod placement;
 mod pool;

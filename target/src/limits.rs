@@ -58,8 +58,13 @@ impl Bucket {
 /// Limits that reactors share.
 #[derive(Debug, Default)]
 pub(crate) struct Limiter {
-    /// Whether there are any: the one thing that I/O without limits looks at.
+    /// Whether a command stops at its plan: it has a limit, or its host's changes are ordered. All
+    /// else here is read only then.
+    stops: AtomicBool,
+    /// Whether there are limits.
     limited: AtomicBool,
+    /// Of a host's: whether its changes are entered in the order of their disk.
+    ordered: AtomicBool,
     /// Grows with each change.
     changes: AtomicU32,
     burst_ns: AtomicU64,
@@ -93,6 +98,30 @@ impl Limiter {
         // What a disk has at a time is another's to see to, by the same way out of the hot path.
         let limited = rates.iter().any(Option::is_some) || limits.outstanding.is_some();
         self.limited.store(limited, Ordering::Release);
+        self.set_stops();
+    }
+
+    /// Has the changes of its host be ordered from the next command on, or not any more.
+    pub(crate) fn set_ordered(&self, ordered: bool) {
+        self.ordered.store(ordered, Ordering::Release);
+        self.set_stops();
+    }
+
+    /// Callers hold the lock of the subsystem, or are the control plane alone.
+    fn set_stops(&self) {
+        let stops = self.is_limited() | self.is_ordered();
+        self.stops.store(stops, Ordering::Release);
+    }
+
+    /// Whether changes of its host are ordered.
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.ordered.load(Ordering::Relaxed)
+    }
+
+    /// Whether a command stops at its plan: the one look of I/O without limits.
+    #[inline(always)]
+    pub(crate) fn stops(&self) -> bool {
+        self.stops.load(Ordering::Relaxed)
     }
 
     /// How many parts its host gets of a limit that it shares with others.
@@ -101,7 +130,6 @@ impl Limiter {
     }
 
     /// Whether there is a limit.
-    #[inline(always)]
     pub(crate) fn is_limited(&self) -> bool {
         self.limited.load(Ordering::Relaxed)
     }

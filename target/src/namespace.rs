@@ -14,6 +14,7 @@ use crate::depth::Depth;
 use crate::kept::Kept;
 use crate::limits::Limiter;
 use crate::metrics::NamespaceCounters;
+use crate::order::{DiskOrder, DiskOrders, Place};
 use crate::regions::Regions;
 
 /// A namespace: what all reactors share of it.
@@ -36,6 +37,8 @@ pub(crate) struct Namespace {
     pub(crate) limiter: Limiter,
     /// How many of their commands its disk has at a time.
     pub(crate) depth: Depth,
+    /// Order of the changes of hosts with several associations.
+    pub(crate) order: Arc<DiskOrder>,
     /// What each reactor counts of it.
     counters: Box<[Arc<NamespaceCounters>]>,
     anagrpid: AtomicU32,
@@ -63,6 +66,7 @@ impl Namespace {
         backend: Backend,
         backing: String,
         reactors: usize,
+        orders: &Arc<DiskOrders>,
     ) -> Result<Self, OpenError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let uuid = match config.uuid {
@@ -77,6 +81,10 @@ impl Namespace {
             }
         };
         let regions = Regions::of(&backend);
+        let place = match backend.place() {
+            Some((device, inode)) => Place::File(device, inode),
+            None => Place::Named(uuid),
+        };
         let path = config.write_protection_file.clone();
         let kept = path.map(|path| Kept::new(path, uuid));
         let protection = kept.as_ref().map_or(WriteProtectionState::NONE, kept_of);
@@ -90,6 +98,7 @@ impl Namespace {
             read_only: config.read_only,
             limiter: Limiter::new(&config.limits),
             depth: Depth::new(config.limits.outstanding, reactors),
+            order: orders.of(place),
             counters: (0..reactors).map(|_| Arc::default()).collect(),
             anagrpid: AtomicU32::new(config.ana_group),
             restricted: AtomicBool::new(is_restricted(config)),
@@ -300,7 +309,8 @@ mod tests {
                 pooled: None,
                 limits: cairn_config::Limits::default(),
             };
-            let namespace = Namespace::new(&config, backend, String::new(), 1).unwrap();
+            let orders = Arc::default();
+            let namespace = Namespace::new(&config, backend, String::new(), 1, &orders).unwrap();
             (Arc::new(namespace).entry(), disk)
         };
         let (namespaces, disks): (Vec<Entry>, Vec<SimulatedDisk>) = (1..=3).map(entry).unzip();

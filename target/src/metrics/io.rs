@@ -110,11 +110,6 @@ impl StageTimes {
         }
     }
 
-    /// Whether its capsule was seen by then.
-    pub(crate) fn seen_until(&self, ns: u64) -> bool {
-        self.seen_ns <= ns
-    }
-
     /// It has its place and its buffers.
     #[inline]
     pub(crate) fn held(&mut self, now_ns: u64) {

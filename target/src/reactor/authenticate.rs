@@ -14,7 +14,7 @@ use nvme_proto::controller::{AuthenticationRequest, Refusal};
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
 
-use super::{Reactor, buffers, disk};
+use super::{Reactor, buffers, ordering};
 use crate::ids::QpairId;
 use crate::qpair::{RENEWAL_TIMEOUT, Renewal};
 use crate::registry::{Computed, Step};
@@ -110,7 +110,7 @@ impl Reactor {
         let step = match of {
             AuthenticationRequest::Send { length } => {
                 let mut message = vec![0; length as usize];
-                let span = disk::input_span(&self.queues, &self.io, id);
+                let span = ordering::input_span(&self.queues, &self.io, id);
                 self.io.ring.peek(span, &mut message);
                 Step::Send(message)
             }

@@ -37,7 +37,7 @@ pub(super) enum Stop {
     NotIo,
     /// The plan: it ends with this status.
     Refused(nvme_proto::wire::Status),
-    /// The plan: limits may not allow it yet.
+    /// The plan: limits may not allow it yet, or it is ordered.
     Limit,
     /// Buffers: it takes some from the pool.
     Buffers,

@@ -12,7 +12,7 @@ use nvme_proto::wire::{Escaped, FromZeros, IntoBytes, Nqn, Status};
 
 use super::auditing::claimed;
 use super::budget;
-use super::{Reactor, buffers, disk, respond};
+use super::{Reactor, buffers, ordering, respond};
 use crate::ending::Ending;
 use crate::ids::QpairId;
 use crate::marking::Shown;
@@ -48,7 +48,7 @@ impl Reactor {
     /// The data is there: connects.
     pub(super) fn execute_connect(&mut self, id: RequestId) {
         let mut data = ConnectData::new_zeroed();
-        let span = disk::input_span(&self.queues, &self.io, id);
+        let span = ordering::input_span(&self.queues, &self.io, id);
         self.io.ring.peek(span, data.as_mut_bytes());
         match self.connect(id, &data) {
             Ok(result) => self.answer_connect(id, result),

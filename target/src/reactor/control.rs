@@ -7,7 +7,7 @@ use cairn_rdma::{Event, PeerLimit};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::Sizes;
-use super::predecessors::Claim;
+use super::census::Census;
 use super::remains::Remains;
 use crate::audit::Audit;
 use crate::ids::QpairId;
@@ -28,8 +28,8 @@ pub(super) struct Control {
     pub(super) plane: UnboundedSender<ControlMessage>,
     /// Who connected, and who was refused.
     pub(super) audit: Audit,
-    /// What queues here owe to later associations of their hosts.
-    pub(super) claims: Vec<Claim>,
+    /// Queues that are to enter their changes, for later associations of their hosts.
+    pub(super) censuses: Vec<Census>,
     /// What disks still have of reactors that panicked in its place.
     pub(super) remains: Vec<Remains>,
     pub(super) peer_limit: PeerLimit,
@@ -58,7 +58,7 @@ impl Control {
             next_connections: None,
             plane,
             audit,
-            claims: Vec::new(),
+            censuses: Vec::new(),
             remains: Vec::new(),
             peer_limit: PeerLimit::default(),
             events: Vec::new(),

@@ -9,16 +9,18 @@ use nvme_proto::io::{
 };
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
-use nvme_proto::wire::status::SCT_PATH;
 
 use super::command::{Command, Stop};
 use super::count;
+use super::disk_errors::{OVERTAKEN, is_difference, reason, status_of};
 use super::entrance::Guest;
 use super::io::Io;
+use super::ordering;
 use super::queues::{Queues, Wait};
 use super::respond;
 use super::sent;
 use super::time::Now;
+use crate::order::Arrival;
 use crate::request::{Door, RequestId, Stage, Task, Turn};
 use crate::work_id::{WorkId, WorkKind};
 
@@ -27,6 +29,11 @@ use crate::work_id::{WorkId, WorkKind};
 #[inline(always)]
 pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     if command.request.window.is_some() {
+        if command.request.ordered.is_some()
+            && let Some(association) = &command.queue.association
+        {
+            ordering::leave(command.request, association, &io.disks);
+        }
         return respond::pass(command, io, now, Status::SUCCESS, 0);
     }
     Stop::Disk
@@ -49,7 +56,9 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
 fn execute_io(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, kind: OperationKind) {
     let request = &queues.requests[id];
     let span = match kind {
-        OperationKind::Compare if request.scratch.is_none() => Some(input_span(queues, io, id)),
+        OperationKind::Compare if request.scratch.is_none() => {
+            Some(ordering::input_span(queues, io, id))
+        }
         OperationKind::Read | OperationKind::Write => match (&request.data, request.transfer) {
             (Some(_), _) => Some(io.data_span(request)),
             (None, DataTransfer::InCapsule(_)) => Some(queues.capsule_span(id)),
@@ -92,11 +101,39 @@ pub(super) fn begin(
 fn start(queues: &mut Queues, io: &mut Io, id: RequestId, span: Option<Span>) -> Progress {
     let request = &mut queues.requests[id];
     request.block.as_mut().expect("block I/O is planned").span = span;
-    let door = request.door;
-    if !matches!(door, Door::Open) && waits_at_door(queues, io, id, door) {
+    if request.door.is_open() {
+        return hand_over(queues, io, id);
+    }
+    start_by_door(queues, io, id)
+}
+
+/// The same, for a request that may have to wait.
+#[cold]
+fn start_by_door(queues: &mut Queues, io: &mut Io, id: RequestId) -> Progress {
+    let door = queues.requests[id].door;
+    if door.is_ordered() {
+        match ordering::arrive(queues, io, id, false) {
+            Arrival::Go => {}
+            Arrival::Wait => {
+                io.older.add(&mut queues.requests, id);
+                return Progress::Pending;
+            }
+            Arrival::Overtaken => return Progress::Done(Err(OVERTAKEN)),
+        }
+    }
+    if waits_at_door(queues, io, id, door) {
         return Progress::Pending;
     }
-    hand_over(queues, io, id)
+    hand_over_by_door(queues, io, id)
+}
+
+/// Hands over a request that may be ordered.
+fn hand_over_by_door(queues: &mut Queues, io: &mut Io, id: RequestId) -> Progress {
+    let progress = hand_over(queues, io, id);
+    if matches!(progress, Progress::Done(_)) && queues.requests[id].door.is_ordered() {
+        ordering::leave_at(queues, io, id);
+    }
+    progress
 }
 
 /// Hands a request to the backend: it is its turn.
@@ -149,7 +186,7 @@ pub(super) fn step_ended(
         Progress::Pending => return,
         Progress::Later => (None, false),
     };
-    if !matches!(request.door, Door::Open) {
+    if !request.door.is_open() {
         went_out(queues, io, now, id, result);
     }
     let request = &mut queues.requests[id];
@@ -179,6 +216,10 @@ pub(super) fn ended(
     result: Result<(), Errno>,
 ) {
     if let Err(errno) = result {
+        ordering::leave_at(queues, io, id);
+        if errno == OVERTAKEN {
+            return respond::fail(queues, io, now, id, Status::ANA_TRANSITION);
+        }
         // A disk with a ring ends at once what it refuses, and nothing else.
         leave(queues, io, id);
         // The drive is as it should be.
@@ -236,7 +277,7 @@ fn copy_ranges<'a>(
     bytes: &'a mut [u8; DATASET_RANGES_MAX * DATASET_RANGE_BYTES],
 ) -> &'a [u8] {
     let data = &mut bytes[..queues.requests[id].transfer.length() as usize];
-    io.ring.peek(input_span(queues, io, id), data);
+    io.ring.peek(ordering::input_span(queues, io, id), data);
     data
 }
 
@@ -250,8 +291,16 @@ fn deallocate(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let view = io.disks[disk.expect("a command with ranges has a disk")].view;
     let ranges = match DatasetRanges::parse(data, &view) {
         Ok(ranges) => ranges,
-        Err(status) => return respond::fail(queues, io, now, id, status),
+        Err(status) => {
+            ordering::leave_at(queues, io, id);
+            return respond::fail(queues, io, now, id, status);
+        }
     };
+    match ordering::arrive_with(queues, io, id, &ranges) {
+        Arrival::Go => {}
+        Arrival::Wait => return io.older.add(&mut queues.requests, id),
+        Arrival::Overtaken => return ended(queues, io, now, id, Err(OVERTAKEN)),
+    }
     for range in ranges.iter().skip(queues.requests[id].steps_done as usize) {
         let (offset, length) = (range.slba << view.lbads, view.bytes(range.blocks));
         let request = &mut queues.requests[id];
@@ -260,9 +309,10 @@ fn deallocate(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
         match start(queues, io, id, None) {
             Progress::Pending | Progress::Later => return,
             Progress::Done(Ok(())) => {}
-            Progress::Done(Err(errno)) => return fail(queues, io, now, id, errno),
+            Progress::Done(Err(errno)) => return ended(queues, io, now, id, Err(errno)),
         }
     }
+    ordering::leave_at(queues, io, id);
     respond::finish(queues, io, now, id, Status::SUCCESS, 0);
 }
 
@@ -281,7 +331,7 @@ fn advise(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
         return respond::finish(queues, io, now, id, Status::SUCCESS, 0);
     }
     let is_limited = disk.namespace.depth.is_limited();
-    let ranges = input_span(queues, io, id);
+    let ranges = ordering::input_span(queues, io, id);
     let request = &mut queues.requests[id];
     let hints = Hints {
         attributes: request.sqe.cdw11.get() as u8,
@@ -295,19 +345,10 @@ fn advise(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     begin(queues, io, now, id, Some(ranges));
 }
 
-/// The host's data of a request, wherever it is by now.
-pub(super) fn input_span(queues: &Queues, io: &Io, id: RequestId) -> Span {
-    let request = &queues.requests[id];
-    match request.data {
-        Some(_) => io.data_span(request),
-        None => queues.capsule_span(id),
-    }
-}
-
 /// Whether the disk has what the host sent.
 fn matches(queues: &Queues, io: &Io, id: RequestId) -> bool {
     let read = io.scratch_span(&queues.requests[id]);
-    io.ring.equal(input_span(queues, io, id), read)
+    io.ring.equal(ordering::input_span(queues, io, id), read)
 }
 
 fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, errno: Errno) {
@@ -378,7 +419,7 @@ fn turn_ended(
 /// Begins with those whose turn it is.
 fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
     while let Some(id) = io.disks[disk].entrance.turns.next(&mut queues.requests) {
-        if let Progress::Done(result) = hand_over(queues, io, id) {
+        if let Progress::Done(result) = hand_over_by_door(queues, io, id) {
             ended(queues, io, now, id, result);
         }
     }
@@ -395,21 +436,22 @@ fn went_out(
     result: Option<Result<(), Errno>>,
 ) {
     let request = &queues.requests[id];
-    let disk = request.disk.expect("block I/O has a disk");
-    match request.door {
-        Door::ByTurns(turn) => turn_ended(queues, io, now, disk, turn, result),
-        Door::Inside => {
-            leave(queues, io, id);
-            let_in(queues, io, now, disk);
-        }
-        Door::Open | Door::Limited => {}
+    let (disk, door) = (request.disk.expect("block I/O has a disk"), request.door);
+    if door.is_ordered() && result.is_some() {
+        ordering::leave_at(queues, io, id);
+    }
+    if let Some(turn) = door.turn() {
+        turn_ended(queues, io, now, disk, turn, result);
+    } else if door.is_inside() {
+        leave(queues, io, id);
+        let_in(queues, io, now, disk);
     }
 }
 
 /// The disk no longer has a command, if it counted it.
 fn leave(queues: &mut Queues, io: &mut Io, id: RequestId) {
     let request = &mut queues.requests[id];
-    if matches!(request.door, Door::Inside) {
+    if request.door.is_inside() {
         let disk = &mut io.disks[request.disk.expect("block I/O has a disk")];
         disk.entrance.leaves(&disk.namespace.depth, request);
     }
@@ -426,7 +468,7 @@ fn let_in(queues: &mut Queues, io: &mut Io, now: &Now, at: u32) {
         let request = &queues.requests[id];
         let waited_ns = request.times.here_for_ns(now.ns);
         count::limit_wait(request, queues.association(id), &io.disks, waited_ns);
-        if let Progress::Done(result) = hand_over(queues, io, id) {
+        if let Progress::Done(result) = hand_over_by_door(queues, io, id) {
             ended(queues, io, now, id, result);
         }
     }
@@ -445,6 +487,9 @@ fn waits_at_door(queues: &mut Queues, io: &mut Io, id: RequestId, door: Door) ->
             .entrance
             .turns
             .must_wait(turn, id, &mut queues.requests);
+    }
+    if !door.is_limited() {
+        return false;
     }
     let guest = Guest {
         share: queues.qpairs[request.qpair].share,
@@ -471,99 +516,36 @@ pub(super) fn serve_retries(queues: &mut Queues, io: &mut Io, now: &Now) -> bool
     !due.is_empty()
 }
 
-/// What a disk's error is in NVMe's terms. Without DNR where another try, or
-/// another path, may do better.
-fn status_of(op: BlockOp, errno: Errno) -> Status {
-    if let Some(bits) = errno.drive_status() {
-        return status_of_drive(Status::from_bits(bits));
+/// An older change of the same blocks has ended: a request that waited for it goes on.
+pub(super) fn older_ended(queues: &mut Queues, io: &mut Io, now: &Now, work: WorkId) {
+    let waits = |id: &RequestId| queues.requests[*id].stage() == Stage::AwaitingOlder;
+    if let Some(id) = queues.requests.get(work).filter(waits) {
+        after_older(queues, io, now, id, false);
     }
-    match (errno.0, op) {
-        (libc::ENOSPC | libc::EDQUOT | libc::EFBIG, _) => Status::CAPACITY_EXCEEDED.with_dnr(),
-        (libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF, _) => {
-            Status::NAMESPACE_WRITE_PROTECTED.with_dnr()
+}
+
+/// Has those that have waited long enough overtake older changes that have not come to their disk;
+/// whether there were any.
+pub(super) fn overtake(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
+    let late = io.older.take_late(&queues.requests, now);
+    for &id in &late {
+        after_older(queues, io, now, id, true);
+    }
+    !late.is_empty()
+}
+
+/// Begins with a request, unless it still has to wait for older ones.
+fn after_older(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, late: bool) {
+    if ordering::arrive(queues, io, id, late) == Arrival::Wait {
+        return;
+    }
+    io.older.take(&mut queues.requests, id);
+    let request = &queues.requests[id];
+    match &request.block {
+        Some(block) if request.door.is_ordered() => {
+            let span = block.span;
+            begin(queues, io, now, id, span);
         }
-        // Another path may lead to a client that the cluster has not shut out.
-        (libc::ESHUTDOWN, _) => Status::INTERNAL_PATH_ERROR,
-        (libc::EOPNOTSUPP, _) => Status::INVALID_OPCODE.with_dnr(),
-        (
-            libc::EIO | libc::EILSEQ | libc::ENODATA | libc::EREMOTEIO,
-            BlockOp::Read | BlockOp::Compare | BlockOp::Verify,
-        ) => Status::UNRECOVERED_READ_ERROR,
-        (libc::EIO | libc::EILSEQ | libc::ENODATA | libc::EREMOTEIO, _) => Status::WRITE_FAULT,
-        (
-            libc::ENODEV
-            | libc::ENXIO
-            | libc::ENOMEDIUM
-            | libc::EAGAIN
-            | libc::EINTR
-            | libc::ECANCELED,
-            _,
-        ) => Status::NAMESPACE_NOT_READY,
-        _ => Status::INTERNAL_ERROR,
-    }
-}
-
-/// The drive's own status, but for what it says of its path to us, and of an abort that the host
-/// did not ask for: the host tries those again.
-fn status_of_drive(status: Status) -> Status {
-    let code = status.code();
-    let aborted = [Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION];
-    if code.sct() == SCT_PATH || aborted.contains(&code) {
-        return Status::NAMESPACE_NOT_READY;
-    }
-    // Its delays of retries and its error log are not ours.
-    if status.dnr() { code.with_dnr() } else { code }
-}
-
-/// Whether a drive has found other bytes than the host's.
-fn is_difference(errno: Errno) -> bool {
-    let status = errno.drive_status().map(Status::from_bits);
-    status.is_some_and(|status| status.code() == Status::COMPARE_FAILURE)
-}
-
-/// Why a disk failed, in words.
-fn reason(errno: Errno) -> String {
-    match errno.drive_status() {
-        Some(bits) => format!("the drive's status: {}", Status::from_bits(bits)),
-        None => std::io::Error::from_raw_os_error(errno.0).to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_drive_speaks_for_itself() {
-        let write = BlockOp::Write { durable: false };
-        let shown = |bits: i32| status_of(write, Errno((1 << 16) + bits));
-        let unrecovered = Status::UNRECOVERED_READ_ERROR;
-        assert_eq!(shown(0x281), unrecovered);
-        assert_eq!(shown(0x4281), unrecovered.with_dnr());
-        // Retry after CRDT2, more in the error log.
-        assert_eq!(shown(0x3281), unrecovered);
-        for lost in [0x370, 0x4371, 0x007, 0x008] {
-            assert_eq!(shown(lost), Status::NAMESPACE_NOT_READY, "{lost:#x}");
-        }
-        let reason = reason(Errno((1 << 16) + 0x281));
-        assert_eq!(reason, "the drive's status: Unrecovered Read Error (2/81h)");
-    }
-
-    #[test]
-    fn errors_of_the_disk_in_nvme_terms() {
-        let write = BlockOp::Write { durable: false };
-        assert_eq!(status_of(write, Errno(libc::EIO)), Status::WRITE_FAULT);
-        assert_eq!(
-            status_of(BlockOp::Read, Errno(libc::EIO)),
-            Status::UNRECOVERED_READ_ERROR
-        );
-        assert_eq!(
-            status_of(write, Errno(libc::ENOSPC)),
-            Status::CAPACITY_EXCEEDED.with_dnr()
-        );
-        assert_eq!(
-            status_of(BlockOp::Flush, Errno(libc::ENOMEM)),
-            Status::INTERNAL_ERROR
-        );
+        _ => deallocate(queues, io, now, id),
     }
 }

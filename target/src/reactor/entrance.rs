@@ -7,7 +7,7 @@
 use super::turns::Turns;
 use crate::depth::Depth;
 use crate::ids::ShareId;
-use crate::request::{Door, List, Request, RequestId, RequestTable, Stage};
+use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
 /// What a command takes at least: a disk does not do smaller ones any faster.
 const BYTES_MIN: u64 = 4096;
@@ -105,7 +105,7 @@ impl Entrance {
 
     /// The disk no longer has a command.
     pub(super) fn leaves(&mut self, depth: &Depth, request: &mut Request) {
-        request.door = Door::Limited;
+        request.door = request.door.limited();
         self.inside -= 1;
         self.tell(depth);
     }
@@ -160,7 +160,7 @@ impl Entrance {
     }
 
     fn let_in(&mut self, depth: &Depth, request: &mut Request, at: usize) {
-        request.door = Door::Inside;
+        request.door = request.door.inside();
         self.inside += 1;
         let line = &mut self.lines[at];
         self.served = line.taken;

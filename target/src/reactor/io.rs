@@ -7,6 +7,7 @@ use cairn_disk::{Arena, Ring, Span};
 use super::aborts::Aborts;
 use super::disks::Disks;
 use super::limited::Limited;
+use super::older::Older;
 use super::retry::Retries;
 use super::shares::Shares;
 use crate::ids::ShareId;
@@ -27,6 +28,8 @@ pub(super) struct Io {
     pub(super) buffers_short: Option<Instant>,
     /// Block I/O that is tried again later.
     pub(super) retries: Retries,
+    /// Changes that wait for older ones of the same blocks.
+    pub(super) older: Older,
     /// Aborts of commands that a disk has.
     pub(super) aborts: Aborts,
 }

@@ -385,7 +385,7 @@ impl Reactor {
         for list in [
             &mut io.awaiting_buffer,
             &mut queues.commands,
-            &mut queues.awaiting_predecessors,
+            &mut queues.awaiting_census,
             &mut queues.awaiting_authentication,
         ] {
             requests.take_out(list, of_qpair, &mut take);
@@ -395,6 +395,7 @@ impl Reactor {
         requests.take_out(&mut queue.awaiting_read, |_| true, &mut take);
         requests.take_out(&mut queue.awaiting_send, |_| true, &mut take);
         io.retries.take_out(requests, of_qpair, &mut take);
+        io.older.take_out(requests, of_qpair, &mut take);
         io.disks.take_waiting(requests, of_qpair, &mut take);
         let port = queue.port;
         for id in dropped {
@@ -509,7 +510,6 @@ impl Reactor {
 
     /// Closes queues whose host has kept us waiting for too long.
     pub(super) fn check_deadlines(&mut self) {
-        self.serve_connects();
         let overdue: Vec<(QpairId, &'static str)> = self
             .queues
             .qpairs

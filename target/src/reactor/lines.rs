@@ -203,12 +203,12 @@ impl Lines {
         });
     }
 
-    /// The namespaces that capsules of a queue pair which were seen by then are about.
-    pub(super) fn seen_until(&self, qpair: QpairId, ns: u64) -> impl Iterator<Item = u32> {
-        let seen = move |line: &&Line| {
+    /// Whether a capsule of a queue pair waits that was seen by then.
+    pub(super) fn seen_until(&self, qpair: QpairId, ns: u64) -> bool {
+        let seen = |line: &Line| {
             line.qpair == qpair && line.capsules.iter().any(|capsule| capsule.seen_ns <= ns)
         };
-        self.lines.iter().filter(seen).map(|line| line.nsid)
+        self.lines.iter().any(seen)
     }
 
     /// Ends the lines of a queue pair; gives the receive slots that their capsules hold.

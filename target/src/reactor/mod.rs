@@ -23,11 +23,13 @@ mod auditing;
 mod authenticate;
 mod budget;
 mod buffers;
+mod census;
 mod command;
 mod connect;
 mod control;
 mod count;
 mod disk;
+mod disk_errors;
 mod disks;
 mod entrance;
 mod fetch;
@@ -36,10 +38,11 @@ mod io;
 mod lifecycle;
 mod limited;
 mod lines;
+mod older;
+mod ordering;
 mod overdue;
 mod plan;
 mod port;
-mod predecessors;
 mod queues;
 mod rebuild;
 mod receive;
@@ -371,11 +374,12 @@ impl Reactor {
             queues, io, time, ..
         } = self;
         busy |= disk::serve_retries(queues, io, &time.now);
+        busy |= disk::overtake(queues, io, &time.now);
         busy |= buffers::pass_by(queues, io, &time.now);
         self.collect_remains();
-        busy |= self.see_claims();
+        busy |= self.see_censuses();
         shed::shed_stuck(&mut self.queues, &mut self.io, &self.time.now);
-        self.settle_claims();
+        self.take_censuses();
         if self.time.now.at >= self.time.next_tick {
             self.time.next_tick = self.time.now.at + TICK;
             self.check_deadlines();
@@ -434,8 +438,14 @@ impl Reactor {
                 } = self;
                 overdue::abort(queues, io, &time.now, qpair, cid, abort_cid);
             }
-            Message::Census { qpair, ward, claim } => self.claim(qpair, ward, claim),
-            Message::Settled => self.serve_connects(),
+            Message::Order { qpair, arming } => self.begin_census(qpair, arming),
+            Message::Armed => self.serve_connects(),
+            Message::OlderEnded { work } => {
+                let Self {
+                    queues, io, time, ..
+                } = self;
+                disk::older_ended(queues, io, &time.now, WorkId::decode(work));
+            }
             Message::Computed(computed) => self.go_on_authenticating(*computed),
             Message::Drain => self.drain(),
             Message::Stop => self.stop(),
@@ -472,7 +482,7 @@ impl Reactor {
     /// `None` if something is there by now.
     fn prepare_sleep(&mut self) -> Option<Option<Instant>> {
         self.time.next_check = self.time.now.at;
-        self.settle_claims();
+        self.take_censuses();
         let pass_by = (!self.io.awaiting_buffer.is_empty()).then_some(self.time.now.at + PASS_BY);
         let shed = self
             .queues
@@ -491,6 +501,7 @@ impl Reactor {
             limited,
             accounts,
             self.io.retries.next(),
+            self.io.older.next(&self.queues.requests, &self.time.now),
             pass_by,
             shed,
             remains,

@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use cairn_disk::BlockOp;
 use cairn_rdma::peer_line;
 use nvme_proto::wire::Status;
 
@@ -16,7 +17,7 @@ use super::aborts::Abort;
 use super::io::Io;
 use super::queues::Queues;
 use super::time::Now;
-use super::{respond, throttle};
+use super::{ordering, respond, throttle};
 use crate::ids::QpairId;
 use crate::request::{Request, RequestId, Stage};
 use crate::work_id::WorkKind;
@@ -62,7 +63,10 @@ pub(super) fn check_ages(
                     silent.push((request.qpair, reason));
                 }
             }
-            Stage::InBackend | Stage::AwaitingTurn | Stage::AwaitingRetry => {
+            Stage::InBackend
+            | Stage::AwaitingTurn
+            | Stage::AwaitingRetry
+            | Stage::AwaitingOlder => {
                 let stopped = request.block.is_some_and(|block| block.is_stopped());
                 if let Some(disk) = request.disk {
                     io.disks.note_age(disk, age);
@@ -90,15 +94,25 @@ fn give_up(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
     if request.stage() == Stage::InBackend {
         return io.stop_block(request, id);
     }
+    // Another path of its host may reach the disk.
+    let status = match request.stage() {
+        Stage::AwaitingOlder => Status::ANA_TRANSITION,
+        _ => Status::NAMESPACE_NOT_READY,
+    };
     for id in take_from_backend(queues, io, qpair, cid) {
-        respond::fail(queues, io, now, id, Status::NAMESPACE_NOT_READY);
+        ordering::leave_at(queues, io, id);
+        respond::fail(queues, io, now, id, status);
     }
 }
 
 fn report_late(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, age: Duration) {
     let request = &queues.requests[id];
     let disk = request.disk.expect("block I/O has a disk");
-    let block = request.block.expect("block I/O is planned");
+    // Dataset Management that waits for older changes has none yet.
+    let block = request.block;
+    let op = block.map_or(BlockOp::Deallocate, |block| block.op);
+    let (offset, length) = block.map_or((0, 0), |block| (block.offset, block.length));
+    let waits = request.stage() == Stage::AwaitingOlder;
     let nsid = io.disks[disk].namespace.nsid;
     let Some(line) = io.disks[disk].failure_to_report(now.at) else {
         return;
@@ -106,7 +120,7 @@ fn report_late(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
     let queue = &queues.qpairs[request.qpair];
     peer_line!(warn, line,
         host = queue.host_nqn(), subsystem = queue.subsystem_nqn(), nsid,
-        op = %block.op, offset = block.offset, length = block.length, age_s = age.as_secs(),
+        op = %op, offset, length, age_s = age.as_secs(), waits_for_older = waits,
         "the disk has not answered a command in time: cancelling it"
     );
 }
@@ -152,6 +166,7 @@ pub(super) fn abort(
         return io.aborts.add(Abort { tag, ..abort });
     }
     for id in found {
+        ordering::leave_at(queues, io, id);
         respond::finish(queues, io, now, id, Status::ABORT_REQUESTED, 0);
     }
     abort.answer(aborted);
@@ -162,6 +177,8 @@ fn take_from_backend(queues: &mut Queues, io: &mut Io, qpair: QpairId, cid: u16)
     let victim = |request: &Request| request.qpair == qpair && request.cid() == cid;
     let mut found = Vec::new();
     io.retries
+        .take_out(&mut queues.requests, victim, |id| found.push(id));
+    io.older
         .take_out(&mut queues.requests, victim, |id| found.push(id));
     io.disks
         .take_waiting(&mut queues.requests, victim, |id| found.push(id));

@@ -48,7 +48,8 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
     }
 }
 
-/// Parses a command, finds its disk, and plans what it needs. The result is whether it has a limit.
+/// Parses a command, finds its disk, and plans what it needs. The result is whether it may have to
+/// wait for a limit, or is ordered.
 ///
 /// # Errors
 /// The status that the command ends with.
@@ -71,7 +72,7 @@ fn plan(
     let command = parse(&request.sqe, request.in_capsule_bytes, view, limits)?;
     let kind = command.operation.kind();
     if kind.changes() {
-        check_writable(disk.as_deref(), controller, command.nsid)?;
+        check_writable(disk.as_deref())?;
     }
     request.task = Task::Io(kind);
     request.transfer = command.transfer;
@@ -81,8 +82,8 @@ fn plan(
         return Ok(false);
     };
     disk.enter();
-    let limited = disk.namespace.limiter.is_limited();
-    Ok(limited | subsystem.limiter.is_limited() | controller.limiter.is_limited())
+    let stops = disk.namespace.limiter.stops();
+    Ok(stops | subsystem.limiter.stops() | controller.limiter.stops())
 }
 
 /// Plans the blocks of a command, if it has any.
@@ -178,22 +179,13 @@ fn buffers_for(
     }
 }
 
-/// Whether hosts have not protected the namespace from writes, and no command of a former
-/// association of the host may still land on it after this one. The latter without DNR: it will
-/// be so.
+/// Whether hosts have not protected the namespace from writes.
 #[inline(always)]
-fn check_writable(
-    disk: Option<&Disk>,
-    controller: &ControllerShared,
-    nsid: u32,
-) -> Result<(), Status> {
+fn check_writable(disk: Option<&Disk>) -> Result<(), Status> {
     if disk.is_some_and(|disk| disk.namespace.is_protected()) {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
-    match controller.ward() {
-        Some(ward) if ward.blocks(nsid) => Err(Status::NAMESPACE_NOT_READY),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// Fabrics commands have no place on an I/O queue that is connected: a second

@@ -39,8 +39,8 @@ pub(super) struct Queues {
     /// Completions of parked commands that wait for a request. Not more than the
     /// controllers' limit on parked commands.
     pub(super) late: VecDeque<(QpairId, CommandEnd)>,
-    /// Connects whose host has older commands at the disks.
-    pub(super) awaiting_predecessors: List,
+    /// Connects that wait for older queues of their host to enter their changes.
+    pub(super) awaiting_census: List,
     /// Authentication commands that another thread works on, at most one of a queue pair.
     pub(super) awaiting_authentication: List,
     /// Queue pairs with something in their outbox.
@@ -92,7 +92,7 @@ impl Queues {
             reserve,
             commands: List::default(),
             late: VecDeque::new(),
-            awaiting_predecessors: List::default(),
+            awaiting_census: List::default(),
             awaiting_authentication: List::default(),
             dirty: Vec::new(),
             lost: Vec::new(),

@@ -6,12 +6,13 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::Reactor;
+use super::ordering;
 use super::remains::{LOOK_INTERVAL, Lost, Remains};
 use super::start::Start;
 use crate::ids::QpairId;
 use crate::panics::{Panic, REPORT};
 use crate::qpair::Qpairs;
-use crate::request::Stage;
+use crate::request::{Request, RequestId, Stage};
 
 /// For disks to let go of their commands before the new reactor begins: then both need no
 /// memory at once.
@@ -35,6 +36,7 @@ impl Reactor {
     pub(super) fn rebuild(mut self, panic: &Panic) -> io::Result<Self> {
         self.queues.counters.panics.add(1);
         self.queues.requests.abandon_all();
+        self.leave_orders();
         for port in self.queues.ports.drain(..).flatten() {
             port.counters().open.set(0);
             drop(port);
@@ -82,17 +84,28 @@ impl Reactor {
                 .adopt(subsystem, &counters, &table, &[], &mut new.io.ring);
         }
         new.queues.qpairs = Qpairs::after(&self.queues.qpairs);
-        new.control.claims = self.control.claims;
+        new.control.censuses = self.control.censuses;
         new.control.remains = self.control.remains;
         new.queues.draining = self.queues.draining;
         new.control.stopping = self.control.stopping;
         if self.queues.qpairs.len() > 0 {
             new.report_drained();
         }
-        new.settle_claims();
+        new.take_censuses();
         new.show_orphans();
         report(new.control.index, panic, &losses);
         Ok(new)
+    }
+
+    /// Changes that no disk has leave the order of their disks: they never come there.
+    fn leave_orders(&mut self) {
+        let requests: Vec<RequestId> = self.queues.requests.taken().collect();
+        for id in requests {
+            let request = &self.queues.requests[id];
+            if !may_be_with_disk(request) && self.queues.qpairs.get(request.qpair).is_some() {
+                ordering::leave_at(&mut self.queues, &self.io, id);
+            }
+        }
     }
 
     /// Ends what a subsystem has of this reactor and the reactor does not: a panic in the
@@ -128,13 +141,8 @@ impl Reactor {
                 continue;
             };
             hosts.insert(association.controller.host());
-            // The one that ran may just have been handed over.
-            let with_disk = |stage| matches!(stage, Stage::InBackend | Stage::Running);
             let commands = self.queues.requests.of_qpair(id);
-            let commands = commands.filter(|id| {
-                let request = &self.queues.requests[*id];
-                with_disk(request.stage()) && request.block.is_some()
-            });
+            let commands = commands.filter(|id| may_be_with_disk(&self.queues.requests[*id]));
             queues.push(Lost {
                 qpair: id,
                 association: association.clone(),
@@ -177,6 +185,12 @@ impl Reactor {
             .sum::<usize>();
         self.queues.counters.orphans.set(commands as u64);
     }
+}
+
+/// Whether a disk may have a request. The one that ran may just have been handed over.
+fn may_be_with_disk(request: &Request) -> bool {
+    let with_disk = matches!(request.stage(), Stage::InBackend | Stage::Running);
+    with_disk && request.block.is_some()
 }
 
 fn report(reactor: usize, panic: &Panic, losses: &Losses) {

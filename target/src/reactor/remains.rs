@@ -7,20 +7,19 @@
 //! that the ring knows, until the last of these has ended ([`Remains`]). Nothing more is
 //! submitted; what the ring was about to submit has lost its files.
 //!
-//! Until then, too, the queues of these commands count as connected: their host's next
-//! association waits for them ([`Ward`](crate::registry::Ward)), and their CNTLID is not
-//! used again.
+//! Until then, too, the queues of these commands count as connected: changes of their host's next
+//! association wait for them ([`crate::order`]), and their CNTLID is not used again.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
 use cairn_disk::{Finished, Progress, Ring};
 
 use super::disks::Disks;
+use super::ordering;
 use crate::ids::QpairId;
 use crate::qpair::Association;
-use crate::request::{RequestId, RequestTable, Task};
+use crate::request::{RequestId, RequestTable};
 use crate::work_id::{WorkId, WorkKind};
 
 /// How often to look whether disks have let go, while nothing else wakes the reactor.
@@ -87,7 +86,12 @@ impl Remains {
             }
         }
         if self.is_over() {
-            self.queues.iter_mut().for_each(|it| it.commands.clear());
+            for queue in &mut self.queues {
+                for id in queue.commands.drain(..) {
+                    let request = &mut self.requests[id];
+                    ordering::leave(request, &queue.association, &self.disks);
+                }
+            }
         }
         self.queues.retain(|queue| {
             let is_done = queue.commands.is_empty();
@@ -114,8 +118,13 @@ impl Remains {
         let (ring, tag) = (&mut self.ring, work.encode());
         let progress = disk.backend().resume(block, result, ring, disk.file, tag);
         if progress != Progress::Pending {
+            let request = &mut self.requests[id];
             for queue in &mut self.queues {
+                let before = queue.commands.len();
                 queue.commands.retain(|of_queue| *of_queue != id);
+                if queue.commands.len() < before {
+                    ordering::leave(request, &queue.association, &self.disks);
+                }
             }
         }
     }
@@ -130,15 +139,13 @@ impl Remains {
         self.queues.iter().map(|queue| queue.commands.len()).sum()
     }
 
-    /// The namespaces that a queue's commands may still change.
-    pub(super) fn pending(&self, qpair: QpairId) -> BTreeSet<u32> {
-        let of_qpair = self.queues.iter().filter(|queue| queue.qpair == qpair);
-        let requests = of_qpair.flat_map(|queue| &queue.commands);
-        let requests = requests.map(|id| &self.requests[*id]);
-        let changing = requests.filter(|request| match request.task {
-            Task::Io(kind) => kind.changes(),
-            _ => false,
-        });
-        changing.map(|request| request.sqe.nsid.get()).collect()
+    /// Enters the changes that disks have of a queue.
+    pub(super) fn enter_changes(&mut self, qpair: QpairId) {
+        for queue in self.queues.iter().filter(|queue| queue.qpair == qpair) {
+            for &id in &queue.commands {
+                let request = &mut self.requests[id];
+                ordering::enter_lost(request, id, &queue.association, &self.disks);
+            }
+        }
     }
 }

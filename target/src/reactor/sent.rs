@@ -5,6 +5,7 @@ use cairn_rdma::WorkStatus;
 use super::command::Command;
 use super::count::count_latency;
 use super::io::Io;
+use super::ordering;
 use super::queues::{Broken, Queues};
 use super::time::Now;
 use crate::ending::Ending;
@@ -66,6 +67,9 @@ pub(super) fn unsignaled_failed(queues: &mut Queues, work: WorkId, status: WorkS
 #[cold]
 pub(super) fn abandon(mut command: Command<'_>, io: &mut Io) {
     command.release_receive();
+    if let Some(association) = &command.queue.association {
+        ordering::leave(command.request, association, &io.disks);
+    }
     command.request.take_permit().abandoned();
     free(command, io);
 }

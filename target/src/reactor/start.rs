@@ -17,6 +17,7 @@ use super::control::Control;
 use super::disks::Disks;
 use super::io::Io;
 use super::limited::Limited;
+use super::older::Older;
 use super::queues::Queues;
 use super::retry::Retries;
 use super::shares::Shares;
@@ -172,6 +173,7 @@ impl Reactor {
                 awaiting_buffer: List::default(),
                 buffers_short: None,
                 retries: Retries::default(),
+                older: Older::default(),
                 aborts: Aborts::default(),
             },
             time: Time {

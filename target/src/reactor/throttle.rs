@@ -4,6 +4,7 @@
 use super::buffers;
 use super::count;
 use super::io::Io;
+use super::ordering;
 use super::queues::{Queues, Wait};
 use super::time::Now;
 use crate::limits::{Bill, Limiter, Purse};
@@ -96,10 +97,25 @@ fn try_pay(
     Ok(cost_ns)
 }
 
-/// A command is planned that has a limit: it goes on, or waits.
+/// Whether a command is under a limit.
+fn has_limit(queues: &Queues, io: &Io, id: RequestId) -> bool {
+    let disk = queues.requests[id].disk;
+    let disk = &io.disks[disk.expect("a command with a limit has a disk")];
+    let association = queues.association(id);
+    disk.namespace.limiter.is_limited()
+        || association.subsystem.limiter.is_limited()
+        || association.controller.limiter.is_limited()
+}
+
+/// A command is planned that may have to wait: it goes on, or waits for its limit. If it is ordered,
+/// it gets its place.
 #[cold]
 pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
-    let Some(bill) = bill(&queues.requests[id]) else {
+    if ordering::is_ordered(queues, id) {
+        ordering::planned(queues, io, id);
+    }
+    let limited = has_limit(queues, io, id);
+    let Some(bill) = bill(&queues.requests[id]).filter(|_| limited) else {
         return buffers::acquire(queues, io, now, id);
     };
     let share = queues.command(id).share();

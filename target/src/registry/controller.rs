@@ -12,11 +12,12 @@ use nvme_proto::namespace::{NSID_WORDS, NsidSet};
 use nvme_proto::wire::Nqn;
 use nvme_proto::wire::log::AnaState;
 
-use super::Ward;
+use super::Arming;
 use super::failures::Failures;
 use super::subsystem::Origin;
 use crate::ana::{AnaShared, ListenerShared};
 use crate::limits::Limiter;
+use crate::order::{Sender, host_key};
 
 /// How far ahead of a command the note of it may be, so that not every command writes to
 /// memory that reactors share. An association lives so much longer than KATO at most.
@@ -72,8 +73,10 @@ pub(crate) struct ControllerShared {
     pub(crate) limiter: Arc<Limiter>,
     /// HOSTID.
     pub(super) hostid: [u8; 16],
-    /// What older associations of its host had at the disks when it began.
-    pub(super) ward: Option<Arc<Ward>>,
+    /// Sender of its changes.
+    sender: Sender,
+    /// Queues of older associations of its host that were there when it began.
+    pub(super) arming: Option<Arc<Arming>>,
     /// Its commands that failed and are not in its log yet.
     pub(super) failures: Failures,
 }
@@ -84,10 +87,11 @@ impl ControllerShared {
         of_protocol: &Controller,
         request: &ConnectRequest,
         origin: &Origin<'_>,
-        ward: &Option<Arc<Ward>>,
+        arming: &Option<Arc<Arming>>,
         limiter: Arc<Limiter>,
         ana: &AnaStates,
     ) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         Self {
             cntlid: of_protocol.cntlid(),
             host: request.hostnqn,
@@ -101,7 +105,11 @@ impl ControllerShared {
             seen: Seen::new(of_protocol.seen()),
             limiter,
             hostid: request.hostid,
-            ward: ward.clone(),
+            sender: Sender {
+                host: host_key((request.hostnqn, request.hostid)),
+                association: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            },
+            arming: arming.clone(),
             failures: Failures::new(),
         }
     }
@@ -176,10 +184,14 @@ impl ControllerShared {
         Duration::from_nanos(self.last_command_ns.load(Ordering::Relaxed))
     }
 
-    /// What older associations of its host have at the disks, if they had anything when
-    /// it began.
-    pub(crate) fn ward(&self) -> Option<&Ward> {
-        self.ward.as_deref()
+    /// Sender of its changes.
+    pub(crate) fn sender(&self) -> Sender {
+        self.sender
+    }
+
+    /// Queues of older associations of its host, if there were any when it began.
+    pub(crate) fn arming(&self) -> Option<&Arming> {
+        self.arming.as_deref()
     }
 
     /// Leaves a failed I/O command for the log that its host reads.

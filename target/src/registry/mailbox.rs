@@ -16,7 +16,7 @@ use nvme_proto::wire::cm::{ReplyData, RequestData};
 
 use super::authenticator::Computed;
 use super::backlog::Backlog;
-use super::{IoCounters, Place, PlaceId, Ward};
+use super::{Arming, IoCounters, Place, PlaceId};
 use crate::ana::ListenerShared;
 use crate::ending::Ending;
 use crate::ids::QpairId;
@@ -91,18 +91,20 @@ pub(crate) enum Message {
         /// CID of the Abort command.
         abort_cid: u16,
     },
-    /// A later association of a queue's host begins: report what commands of the queue
-    /// may still change.
-    Census {
+    /// A later association of a queue's host begins: enter the changes of the queue.
+    Order {
         /// The queue.
         qpair: QpairId,
-        /// Where to report it.
-        ward: Arc<Ward>,
-        /// As which claim.
-        claim: usize,
+        /// Where to report that.
+        arming: Arc<Arming>,
     },
-    /// Nothing is left of what a Connect waits for.
-    Settled,
+    /// All queues that a Connect waits for have entered their changes.
+    Armed,
+    /// A change that another one waited for has ended.
+    OlderEnded {
+        /// Work id of the request that waited.
+        work: u64,
+    },
     /// A step of a queue's authentication is computed.
     Computed(Box<Computed>),
     /// Take no more commands; close each queue when its last is answered.

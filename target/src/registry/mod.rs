@@ -1,6 +1,7 @@
 //! Who is there: subsystems, their controllers and queues, and the mailboxes by
 //! which threads reach them. For connects and the admin path; no I/O comes here.
 
+mod arming;
 mod authenticator;
 mod backlog;
 mod controller;
@@ -11,7 +12,6 @@ mod places;
 mod queue;
 mod subsystem;
 mod view;
-mod ward;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -19,6 +19,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use nvme_proto::wire::Nqn;
 use nvme_proto::wire::feature::WriteProtectionState;
 
+pub(crate) use arming::Arming;
 pub(crate) use authenticator::{Authenticator, Computed, HostKeys, Step};
 pub(crate) use controller::ControllerShared;
 pub(crate) use counters::IoCounters;
@@ -27,9 +28,9 @@ pub(crate) use places::{DISPLACED, Evicted, Full, Place, PlaceId, Places};
 pub(crate) use queue::QueueShared;
 pub(crate) use subsystem::{KEEP_ALIVE_EXPIRED, Origin, SubsystemShared};
 pub(crate) use view::{Activity, ControllerView};
-pub(crate) use ward::Ward;
 
 use crate::namespace::{Namespace, NamespaceTable};
+use crate::order::DiskOrders;
 
 /// A message to the control plane.
 #[derive(Debug)]
@@ -87,9 +88,15 @@ pub(crate) struct Registry {
     subsystems: RwLock<BTreeMap<Nqn, Arc<SubsystemShared>>>,
     /// The name that the discovery subsystem has beside the well-known one, by which it is found.
     discovery_nqn: OnceLock<Nqn>,
+    orders: Arc<DiskOrders>,
 }
 
 impl Registry {
+    /// Where the disks of all subsystems have the order of their changes.
+    pub(crate) fn orders(&self) -> &Arc<DiskOrders> {
+        &self.orders
+    }
+
     /// The subsystem of that name.
     pub(crate) fn find(&self, nqn: &Nqn) -> Option<Arc<SubsystemShared>> {
         let discovery = Nqn::discovery();

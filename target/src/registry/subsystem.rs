@@ -27,12 +27,13 @@ use super::authenticator::{Authenticator, HostKeys};
 use super::controller::ControllerShared;
 use super::counters::{self, IoCounters};
 use super::view::{Activity, ControllerView, SubsystemView};
-use super::{ControlMessage, Mailbox, Message, QueueAddress, QueueShared, Ward};
+use super::{Arming, ControlMessage, Mailbox, Message, QueueAddress, QueueShared};
 use crate::ana::ListenerShared;
 use crate::ids::QpairId;
 use crate::limits::Limiter;
 use crate::metrics::HostTotals;
 use crate::namespace::NamespaceTable;
+use crate::order::Waiter;
 use crate::panics;
 
 pub(crate) use leases::KEEP_ALIVE_EXPIRED;
@@ -110,10 +111,14 @@ impl fmt::Debug for SubsystemShared {
 }
 
 impl State {
+    fn of_host(&self, host: &Nqn) -> impl Iterator<Item = &Controller> {
+        let controllers = self.controllers.values();
+        controllers.filter(move |own| own.shared.host == *host)
+    }
+
     /// That of a host, which all of its controllers have.
     fn limiter_of(&self, host: &Nqn) -> Arc<Limiter> {
-        let mut controllers = self.controllers.values();
-        let other = controllers.find(|own| own.shared.host == *host);
+        let other = self.of_host(host).next();
         let other = other.map(|own| Arc::clone(&own.shared.limiter));
         other.unwrap_or_else(|| Arc::new(Limiter::new(self.limits_of(host))))
     }
@@ -267,8 +272,9 @@ impl SubsystemShared {
             return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR));
         }
         let connected = state.subsystem.connect(request, &arrival)?;
-        let (ward, elders) = self.elders(&state, request, origin);
+        let (arming, elders) = self.elders(&state, request, origin);
         let limiter = state.limiter_of(&request.hostnqn);
+        limiter.set_ordered(limiter.is_ordered() || arming.is_some());
         let State {
             subsystem,
             controllers,
@@ -283,7 +289,7 @@ impl SubsystemShared {
                     of_protocol,
                     request,
                     origin,
-                    &ward,
+                    &arming,
                     limiter,
                     &ana,
                 )),
@@ -294,37 +300,47 @@ impl SubsystemShared {
         controller.queues.insert(connected.qid, origin.address);
         let shared = Arc::clone(&controller.shared);
         self.renew_lease(&mut state, connected.cntlid);
-        for (claim, queue) in elders.iter().enumerate() {
-            let ward = ward.as_ref().expect("elders have a ward");
-            let ward = Arc::clone(ward);
-            self.send(Some(queue), |qpair| Message::Census { qpair, ward, claim });
-        }
+        self.order(&elders, &arming);
         let exchange = state.keys.exchange(&request.hostnqn, &request.subnqn);
         Ok((connected, shared, exchange))
     }
 
-    /// The I/O queues of older associations of a host that makes a new one, and where
-    /// they report what they still have at the disks.
+    /// The I/O queues of older associations of a host that begins a new one, and what waits for
+    /// them to enter their changes.
     fn elders(
         &self,
         state: &State,
         request: &ConnectRequest,
         origin: &Origin<'_>,
-    ) -> (Option<Arc<Ward>>, Vec<QueueAddress>) {
+    ) -> (Option<Arc<Arming>>, Vec<QueueAddress>) {
         if request.qid != 0 {
             return (None, Vec::new());
         }
-        let of_host = |own: &&Controller| {
-            own.shared.host == request.hostnqn && own.shared.hostid == request.hostid
-        };
-        let older = state.controllers.values().filter(of_host);
-        let io_queues = older.flat_map(|own| own.queues.range(1..));
+        let older = state.of_host(&request.hostnqn);
+        let older = older.filter(|own| own.shared.hostid == request.hostid);
+        let mut queues = older.flat_map(|own| own.queues.iter()).peekable();
+        if queues.peek().is_none() {
+            return (None, Vec::new());
+        }
+        let io_queues = queues.filter(|(qid, _)| **qid != 0);
         let elders: Vec<QueueAddress> = io_queues.map(|(_, queue)| *queue).collect();
-        let ward = (!elders.is_empty()).then(|| {
-            let waiter = self.reactors[origin.address.reactor].clone();
-            Arc::new(Ward::new(elders.len(), self.now(), waiter))
-        });
-        (ward, elders)
+        let waiter = self.reactors[origin.address.reactor].clone();
+        let arming = Arming::new(elders.len(), self.now(), waiter);
+        (Some(Arc::new(arming)), elders)
+    }
+
+    /// Has queues enter their changes.
+    fn order(&self, queues: &[QueueAddress], arming: &Option<Arc<Arming>>) {
+        for (queue, arming) in queues.iter().zip(arming.iter().cycle()) {
+            let arming = Arc::clone(arming);
+            self.send(Some(queue), |qpair| Message::Order { qpair, arming });
+        }
+    }
+
+    /// Tells a change to ask again whether it may begin.
+    pub(crate) fn wake(&self, waiter: Waiter) {
+        let work = waiter.work;
+        self.reactors[waiter.reactor].send(Message::OlderEnded { work });
     }
 
     /// How much all hosts together, each of them, and single ones may take from now on.
@@ -415,8 +431,12 @@ impl SubsystemShared {
             // The entry stays until its last queue is gone: the others are still to
             // receive a message to disconnect. It goes under the same lock, before another
             // controller can have its CNTLID.
-            if controller.queues.is_empty() {
-                state.controllers.remove(&cntlid);
+            if controller.queues.is_empty()
+                && let Some(gone) = state.controllers.remove(&cntlid)
+            {
+                let own = &gone.shared;
+                own.limiter
+                    .set_ordered(state.of_host(&own.host).nth(1).is_some());
             }
         });
     }

@@ -21,6 +21,7 @@ use nvme_proto::wire::{FromZeros, Sqe, Status};
 
 use crate::ids::QpairId;
 use crate::metrics::StageTimes;
+use crate::order::Ticket;
 use crate::work_id::{WorkId, WorkKind};
 
 /// A place in the request table.
@@ -49,8 +50,8 @@ pub(crate) enum Stage {
     AwaitingRead,
     /// The Connects and admin commands that the reactor executes next.
     AwaitingReactor,
-    /// The Connects whose host has older commands at the disks.
-    AwaitingPredecessors,
+    /// The Connects that wait for older queues of their host to enter their changes.
+    AwaitingCensus,
     /// The thread that computes what authentication takes.
     AwaitingAuthentication,
     /// The device: its RDMA READ is posted, or about to be.
@@ -61,6 +62,8 @@ pub(crate) enum Stage {
     AwaitingTurn,
     /// The timer, after which the backend has it again.
     AwaitingRetry,
+    /// An older change of the same blocks, by another association of its host.
+    AwaitingOlder,
     /// Its queue pair's queue for SENDs.
     AwaitingSend,
     /// The device: its response is posted, or about to be.
@@ -125,6 +128,8 @@ pub(crate) struct Request {
     pub(crate) block: Option<BlockIo>,
     /// Its way there, as planned with `block`, and not to be asked before.
     pub(crate) door: Door,
+    /// Its place in the order of its disk, while it has one. It leaves as the disk is done with it.
+    pub(crate) ordered: Option<Ticket>,
     /// How many of several steps are done (ranges, namespaces).
     pub(crate) steps_done: u32,
     /// The subsystem whose time it counts as busy.
@@ -184,7 +189,8 @@ impl Request {
             disk: None,
             disk_bytes: 0,
             block: None,
-            door: Door::Open,
+            door: Door::OPEN,
+            ordered: None,
             steps_done: 0,
             subsystem: None,
             times: StageTimes::default(),
@@ -304,6 +310,10 @@ impl Request {
         if self.stage != Stage::Running || self.is_held() {
             self.refuse_release(id);
         }
+        debug_assert_eq!(
+            self.ordered, None,
+            "{id:?} has a place in the order of its disk"
+        );
         self.stage = Stage::Free;
         self.generation = self.generation.wrapping_add(1);
         free.0.push(id);

@@ -194,10 +194,11 @@ impl Control {
         let (config, reactors) = (config.clone(), self.mailboxes.len());
         let transfer_bytes = self.limits.transfer_bytes();
         let (control, formers) = (self.messages_out.clone(), Arc::clone(formers));
+        let orders = Arc::clone(self.registry.orders());
         move || {
             let backend = open_backend(&config, transfer_bytes, control, &formers)?;
             let backing = describe(&config.backing);
-            Namespace::new(&config, backend, backing, reactors).map(Arc::new)
+            Namespace::new(&config, backend, backing, reactors, &orders).map(Arc::new)
         }
     }
 

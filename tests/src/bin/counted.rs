@@ -77,6 +77,12 @@ struct Args {
     /// Commands that count. As many go before: what grows to its size has done so by then
     #[arg(long)]
     commands: u32,
+    /// Other associations of the host, without commands
+    #[arg(long, default_value_t = 0)]
+    others: u16,
+    /// The others have ended before the host connects
+    #[arg(long)]
+    former: bool,
     /// An attacker at another address takes its turns, too
     #[arg(long)]
     attack: Option<Attack>,
@@ -91,6 +97,8 @@ struct World {
     target: SteppedTarget,
     host: Controller,
     attacker: Option<Attacker>,
+    /// Other associations of the host.
+    _others: Vec<Controller>,
     buffer: Buffer,
     /// What a write sends in its capsule.
     capsule: Vec<u8>,
@@ -219,12 +227,21 @@ impl World {
                 (Arc::new(network), own_loopback_address())
             }
         };
-        let target = start_target(&provider, &clock, address, args);
+        let mut target = start_target(&provider, &clock, address, args);
         let remote = target.addresses()[0];
         let local = match args.fabric {
             Fabric::Loopback => Ipv4Addr::new(192, 0, 2, 2),
             Fabric::Soft => own_loopback_address(),
         };
+        let mut others: Vec<Controller> = Vec::new();
+        for _ in 0..args.others {
+            let mut other = begin_host(&*provider, remote, local.into(), args, clock.now());
+            wait_until_live(&clock, &mut target, &mut other);
+            others.push(other);
+        }
+        if args.former {
+            others.clear();
+        }
         let host = begin_host(&*provider, remote, local.into(), args, clock.now());
         let attacker = args.attack.map(|attack| {
             let local = match args.fabric {
@@ -235,6 +252,7 @@ impl World {
         });
         let mut world = Self {
             attacker,
+            _others: others,
             buffer: host
                 .buffer((args.depth * args.bytes) as usize)
                 .expect("memory for the data"),
@@ -251,18 +269,8 @@ impl World {
             outstanding: 0,
             turn: 0,
         };
-        world.wait_until_live();
+        wait_until_live(&world.clock, &mut world.target, &mut world.host);
         world
-    }
-
-    fn wait_until_live(&mut self) {
-        let patience = Instant::now() + Duration::from_secs(60);
-        while !self.host.is_live() {
-            assert!(Instant::now() < patience, "the host cannot connect");
-            self.pass(TURN);
-            self.target.step();
-            self.host.poll(self.clock.now());
-        }
     }
 
     /// Keeps the queue full until `count` commands are over; then no side has
@@ -315,6 +323,16 @@ impl World {
         counters.fold((0, 0), |(sent, received), (_, device)| {
             (sent + device.sent_pkts, received + device.rcvd_pkts)
         })
+    }
+}
+
+fn wait_until_live(clock: &Clock, target: &mut SteppedTarget, host: &mut Controller) {
+    let patience = Instant::now() + Duration::from_secs(60);
+    while !host.is_live() {
+        assert!(Instant::now() < patience, "the host cannot connect");
+        clock.advance_to(clock.now() + TURN);
+        target.step();
+        host.poll(clock.now());
     }
 }
 

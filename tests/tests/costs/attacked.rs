@@ -48,13 +48,13 @@ fn compare(bounds: &Bounds, attacks: &[&str]) {
         "{:>9} {:>11} {:>13} {:>13} {:>8}",
         "fabric", "attack", "instructions", "system calls", "attacks"
     );
-    let (alone, calls_alone, _) = costs(&Counted::run(&program, bounds, None), bounds);
+    let (alone, calls_alone, _) = costs(&Counted::run(&program, bounds, &[]), bounds);
     println!(
         "{fabric:>9} {:>11} {alone:>13.0} {calls_alone:>13.3}",
         "none"
     );
     for &attack in attacks {
-        let counted = Counted::run(&program, bounds, Some(attack));
+        let counted = Counted::run(&program, bounds, &["--attack", attack]);
         let (instructions, calls, made) = costs(&counted, bounds);
         println!("{fabric:>9} {attack:>11} {instructions:>13.0} {calls:>13.3} {made:>8}");
         let more = 100.0 * (instructions / alone - 1.0);

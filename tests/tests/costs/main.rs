@@ -15,6 +15,7 @@
 mod attacked;
 mod callgrind;
 mod images;
+mod paths;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -355,7 +356,7 @@ fn a_command_costs_what_it_may() {
         "completions"
     );
     for bounds in &BOUNDS {
-        faults.extend(Counted::run(&program, bounds, None).judge(bounds));
+        faults.extend(Counted::run(&program, bounds, &[]).judge(bounds));
     }
     assert!(
         faults.is_empty(),
@@ -430,7 +431,7 @@ impl Counted {
         faults.chain(self.forbidden()).collect()
     }
 
-    fn run(program: &PathBuf, bounds: &Bounds, attack: Option<&str>) -> Self {
+    fn run(program: &PathBuf, bounds: &Bounds, more: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder for what callgrind writes");
         let file = folder.path().join("counts");
         let mut valgrind = Command::new("valgrind");
@@ -450,7 +451,7 @@ impl Counted {
             .args(["--disk", &format!("{}:64MiB", bounds.disk)])
             .args(["--bytes", &bounds.bytes.to_string()])
             .args(["--commands", &bounds.commands.to_string()])
-            .args(attack.iter().flat_map(|attack| ["--attack", attack]));
+            .args(more);
         let output = valgrind.output().unwrap_or_else(|error| {
             panic!("{error}: is valgrind installed? \"apt-get install valgrind\" brings it")
         });

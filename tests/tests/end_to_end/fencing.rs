@@ -2,6 +2,7 @@
 //! association whose host has begun another. The target is moved along by hand, on a
 //! clock that only the test moves.
 
+mod order;
 mod stops;
 
 use std::net::IpAddr;
@@ -121,6 +122,21 @@ impl Bed {
         let ticket = write(host, 1, block as u64, &buffer);
         assert_eq!(self.answer(host, ticket), Status::SUCCESS);
         assert_eq!(self.block(block), [2; BLOCK]);
+    }
+
+    /// The disk holds the host's write of 1s to block 3.
+    fn holds_a_write(&mut self, host: &mut Controller) -> Ticket {
+        let buffer = filled(host, 1);
+        self.disk.hold(Operation::Write);
+        let ticket = write(host, 1, 3, &buffer);
+        for _ in 0..TURNS_MAX {
+            self.turn(host);
+            if self.disk.waiting(Operation::Write) > 0 {
+                self.disk.hold_no_more(Operation::Write);
+                return ticket;
+            }
+        }
+        panic!("the disk has no write: {:?}", self.target);
     }
 
     /// The host connects, but not before its old write has left the disk.
@@ -294,136 +310,11 @@ fn a_cntlid_is_used_again_only_when_nothing_of_its_old_controller_is_left() {
     assert_eq!(third.cntlid(), 7);
 }
 
-/// A host whose write of 1s to block 3 is held by the disk.
+/// A host whose write of 1s to block 3 is held by the disk. Later ones are not.
 fn host_with_a_held_write(bed: &mut Bed, name: &str) -> (Controller, Ticket) {
     let mut host = bed.live_host(name, 60_000);
-    let buffer = filled(&host, 1);
-    bed.disk.hold(Operation::Write);
-    let ticket = write(&mut host, 1, 3, &buffer);
-    for _ in 0..TURNS_MAX {
-        bed.turn(&mut host);
-        if bed.disk.waiting(Operation::Write) > 0 {
-            return (host, ticket);
-        }
-    }
-    panic!("the disk has no write: {:?}", bed.target);
-}
-
-/// The host is back while the disk holds its old write: only that namespace waits.
-fn only_the_held_namespace_waits(bed: &mut Bed, host: &mut Controller) {
-    let buffer = filled(host, 2);
-    let ticket = write(host, 1, 3, &buffer);
-    let status = bed.answer(host, ticket);
-    assert_eq!(status.code(), Status::NAMESPACE_NOT_READY);
-    assert!(!status.dnr(), "the host may try again");
-    let ticket = write(host, 2, 3, &buffer);
-    assert_eq!(bed.answer(host, ticket), Status::SUCCESS);
-    let read = Data::start_of(&buffer, BLOCK as u32);
-    let ticket = host.submit(1, command::read(1, 3, 1), read).unwrap();
-    assert_eq!(bed.answer(host, ticket), Status::SUCCESS);
-    bed.disk.release(Operation::Write);
-    bed.pass(Duration::from_millis(10));
-    assert_eq!(bed.block(3), [1; BLOCK], "the old write ends first");
-    bed.writes(host, 3);
-}
-
-#[test]
-fn a_dead_associations_write_does_not_land_after_its_successors() {
-    let mut bed = Bed::new("noticed");
-    let (first, _) = host_with_a_held_write(&mut bed, "returns");
-    drop(first);
-    bed.pass(Duration::from_millis(100));
-    let mut second = bed.live_host("returns", 60_000);
-    only_the_held_namespace_waits(&mut bed, &mut second);
-}
-
-#[test]
-fn neither_does_one_whose_end_the_target_has_not_noticed() {
-    let mut bed = Bed::new("unnoticed");
-    let (_first, _) = host_with_a_held_write(&mut bed, "returns");
-    let mut second = bed.live_host("returns", 60_000);
-    only_the_held_namespace_waits(&mut bed, &mut second);
-}
-
-/// More capsules than a reactor takes in a round wait in its device while the host begins
-/// its next association at another reactor: they count as what the former one has.
-#[test]
-fn capsules_that_the_target_has_not_read_count_as_well() {
-    const CAPSULES: usize = 400;
-    /// What a reactor takes in two rounds.
-    const READ: usize = 2 * 64;
-    let mut bed = Bed::new("unread");
-    // The host's I/O queue is on another reactor than its next admin queue.
-    let options = HostOptions {
-        queue_entries: 512,
-        ..bed.options("returns", 60_000)
-    };
-    let mut first = bed.begin(options);
-    bed.until(&mut first, Controller::is_live);
-    let _between = bed.live_host("between", 60_000);
-    let mut second = bed.host("returns", 60_000);
-    // Its connection is there, and its Connect is sent after the next poll.
-    while !second.is_up(0) {
-        bed.target.step();
-        second.poll(bed.clock.now());
-    }
-    bed.disk.hold(Operation::Write);
-    let buffer = filled(&first, 1);
-    for _ in 0..CAPSULES {
-        write(&mut first, 1, 3, &buffer);
-    }
-    for _ in 0..20 {
-        bed.jump(Duration::from_millis(1));
-        bed.target.round();
-        second.poll(bed.clock.now());
-    }
-    for _ in 0..READ {
-        bed.disk.release_oldest(Operation::Write);
-    }
-    bed.until(&mut second, Controller::is_live);
-    let buffer = filled(&second, 2);
-    let ticket = write(&mut second, 1, 3, &buffer);
-    let status = bed.answer(&mut second, ticket);
-    assert_eq!(status.code(), Status::NAMESPACE_NOT_READY);
-    bed.disk.release_all();
-    bed.until(&mut first, |first| first.outstanding(1) == 0);
-    bed.pass(Duration::from_millis(10));
-    let ticket = write(&mut second, 1, 3, &buffer);
-    assert_eq!(bed.answer(&mut second, ticket), Status::SUCCESS);
-    assert_eq!(bed.block(3), [2; BLOCK]);
-}
-
-#[test]
-fn a_connect_waits_for_the_disk_and_not_for_long() {
-    let mut bed = Bed::new("connect-waits");
-    let (first, _) = host_with_a_held_write(&mut bed, "returns");
-    drop(first);
-    let mut second = bed.host("returns", 60_000);
-    bed.is_live_once_the_disk_lets_go(&mut second);
-    bed.writes(&mut second, 3);
-}
-
-#[test]
-fn another_host_does_not_wait() {
-    let mut bed = Bed::new("another");
-    let (_first, _) = host_with_a_held_write(&mut bed, "holds");
-    let begin = bed.clock.now();
-    let mut other = bed.live_host("other", 0);
-    assert!(bed.clock.now() - begin < Duration::from_secs(1));
-    bed.disk.release(Operation::Write);
-    bed.writes(&mut other, 4);
-}
-
-#[test]
-fn a_second_path_does_not_harm_the_first() {
-    let mut bed = Bed::new("two-paths");
-    let (mut first, ticket) = host_with_a_held_write(&mut bed, "two-paths");
-    let mut second = bed.live_host("two-paths", 60_000);
-    bed.disk.release(Operation::Write);
-    assert_eq!(bed.answer(&mut first, ticket), Status::SUCCESS);
-    for host in [&mut first, &mut second] {
-        bed.writes(host, 3);
-    }
+    let ticket = bed.holds_a_write(&mut host);
+    (host, ticket)
 }
 
 #[test]

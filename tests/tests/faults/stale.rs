@@ -1,9 +1,8 @@
-//! A write of a host that died, held at the disk, does not undo what its successor wrote.
+//! A write of a lost association, held at the disk, does not undo what its host writes by another one.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
-use cairn_initiator::{Data, Host, HostError, command};
+use cairn_initiator::{Data, Host, Ticket, command};
 use cairn_roce::Soft;
 use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};
 use cairn_tests::harness::{NQN, TestTarget, subsystem};
@@ -12,12 +11,12 @@ use crate::until;
 
 const BLOCK: usize = 4096;
 
-/// Writes block 0 of namespace 1 full of `byte`.
-fn write(host: &mut Host, byte: u8) -> Result<(), HostError> {
+/// Sends a write of `byte` to block 0 of a namespace.
+fn write(host: &mut Host, nsid: u32, byte: u8) -> Ticket {
     let buffer = host.buffer(BLOCK).unwrap();
     buffer.write(0, &[byte; BLOCK]);
     let data = Data::start_of(&buffer, BLOCK as u32);
-    host.run(1, command::write(1, 0, 1), data).map(drop)
+    host.submit(1, command::write(nsid, 0, 1), data).unwrap()
 }
 
 fn read(host: &mut Host) -> Vec<u8> {
@@ -27,8 +26,8 @@ fn read(host: &mut Host) -> Vec<u8> {
     buffer.bytes(0, BLOCK)
 }
 
-#[test]
-fn a_dead_hosts_write_never_lands_after_its_successors() {
+/// Whether the host has its second path before it loses the first.
+fn a_held_write_lands_first(has_path: bool) {
     let Some(disk) = FaultyDisk::mount("stale", 1 << 20) else {
         return;
     };
@@ -39,40 +38,47 @@ fn a_dead_hosts_write_never_lands_after_its_successors() {
     let target = TestTarget::start_on_soft(Soft::default(), &toml);
     disk.begin(Rule::new(Op::Write, Fault::Hold).times(1));
 
-    let mut dead = target.connect("a");
-    let buffer = dead.buffer(BLOCK).unwrap();
-    buffer.write(0, &[1; BLOCK]);
-    let data = Data::start_of(&buffer, BLOCK as u32);
-    dead.submit(1, command::write(1, 0, 1), data).unwrap();
+    let second = has_path.then(|| target.connect("a"));
+    let mut first = target.connect("a");
+    write(&mut first, 1, 1);
     until("the write to reach the disk", || {
-        dead.poll();
+        first.poll();
         disk.waiting(Op::Write) == 1
     });
-    drop(dead);
+    drop(first);
 
-    let mut successor = target.connect("a");
-    let buffer = successor.buffer(BLOCK).unwrap();
+    let mut second = second.unwrap_or_else(|| target.connect("a"));
+    // As a failover does: the same once more, and then newer data.
+    let again = write(&mut second, 1, 1);
     // The hung disk does not keep the host from its other namespace.
-    let data = Data::start_of(&buffer, BLOCK as u32);
-    successor.run(1, command::write(2, 0, 1), data).unwrap();
-    // Either the write is not done while the old one may land, or the old one never lands.
-    if write(&mut successor, 2).is_ok() {
-        successor.run(1, command::flush(1), Data::None).unwrap();
-        assert_eq!(read(&mut successor), [2; BLOCK]);
-        disk.release();
-    } else {
-        disk.release();
-        until("the namespace to take writes again", || {
-            thread::sleep(Duration::from_millis(20));
-            write(&mut successor, 2).is_ok()
-        });
+    let other = write(&mut second, 2, 2);
+    assert!(second.wait(other).unwrap().cqe.status().is_success());
+    let end = Instant::now() + Duration::from_millis(300);
+    while Instant::now() < end {
+        second.poll();
     }
-    until("all writes to end", || disk.done(Op::Write) == 2);
+    assert_eq!(disk.done(Op::Write), 0, "the disk has an older one");
+    disk.release();
+    assert!(second.wait(again).unwrap().cqe.status().is_success());
+    let newer = write(&mut second, 1, 2);
+    assert!(second.wait(newer).unwrap().cqe.status().is_success());
+    second.run(1, command::flush(1), Data::None).unwrap();
+    until("all writes to end", || disk.done(Op::Write) == 3);
     // What the disk did last may be on its way to us.
     let end = Instant::now() + Duration::from_millis(200);
     while Instant::now() < end {
-        assert_eq!(read(&mut successor), [2; BLOCK]);
+        assert_eq!(read(&mut second), [2; BLOCK]);
     }
-    successor.shutdown().unwrap();
+    second.shutdown().unwrap();
     target.stop();
+}
+
+#[test]
+fn a_dead_hosts_write_never_lands_after_its_successors() {
+    a_held_write_lands_first(false);
+}
+
+#[test]
+fn a_lost_paths_write_never_lands_after_newer_ones_by_another_path() {
+    a_held_write_lands_first(true);
 }

@@ -227,6 +227,11 @@ impl SimulatedDisk {
         self.state().held[operation as usize] = true;
     }
 
+    /// New operations of this kind wait no more; those that waited do.
+    pub fn hold_no_more(&self, operation: Operation) {
+        self.state().held[operation as usize] = false;
+    }
+
     /// Operations of this kind wait no more, and those that waited end.
     pub fn release(&self, operation: Operation) {
         let now = self.0.clock.glance();

@@ -1,0 +1,223 @@
+//! Changes of hosts with several associations, in the order of their disk: see [`crate::order`].
+
+use std::ops::Range;
+
+use cairn_disk::{BlockIo, BlockOp, Span};
+use nvme_proto::io::{DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRanges, OperationKind};
+
+use super::disks::Disks;
+use super::io::Io;
+use super::queues::Queues;
+use crate::order::{Arrival, Waiter};
+use crate::qpair::Association;
+use crate::request::{Request, RequestId, Stage, Task};
+use crate::work_id::WorkKind;
+
+/// Whether changes of a request's host are ordered.
+pub(super) fn is_ordered(queues: &Queues, id: RequestId) -> bool {
+    let controller = &queues.association(id).controller;
+    controller.limiter.is_ordered()
+}
+
+/// Whether a request changes blocks that its command names. The ranges of Dataset Management are
+/// known when its data is here.
+fn changes_blocks(request: &Request) -> bool {
+    match request.task {
+        Task::Io(OperationKind::DatasetManagement { .. }) => false,
+        Task::Io(kind) => kind.changes(),
+        _ => false,
+    }
+}
+
+/// The bytes of the disk that a command of one range is about.
+fn bytes_of(request: &Request, disks: &Disks) -> Range<u64> {
+    let disk = request.disk.expect("a command with blocks has a disk");
+    let start = request.sqe.cdw10_11() << disks[disk].view.lbads;
+    start..start + request.disk_bytes
+}
+
+fn of_association(queues: &mut Queues, id: RequestId) -> (&mut Request, &Association) {
+    let request = &mut queues.requests[id];
+    let association = queues.qpairs[request.qpair].association.as_ref();
+    (request, association.expect("an I/O queue is connected"))
+}
+
+fn enter(
+    request: &mut Request,
+    id: RequestId,
+    association: &Association,
+    disks: &Disks,
+    at_disk: bool,
+    ranges: impl Iterator<Item = Range<u64>>,
+) {
+    let disk = &disks[request.disk.expect("a change has a disk")];
+    let waiter = Waiter {
+        reactor: disks.reactor(),
+        work: request.work_id(id, WorkKind::Block),
+    };
+    let from = association.controller.sender();
+    let order = &disk.namespace.order;
+    request.ordered = Some(order.enter(from, waiter, at_disk, ranges));
+}
+
+/// Enters a change that is planned. A device moves no byte of it to the disk by itself: it could not
+/// be told to wait.
+pub(super) fn planned(queues: &mut Queues, io: &Io, id: RequestId) {
+    let (request, association) = of_association(queues, id);
+    if !changes_blocks(request) {
+        return;
+    }
+    if request.ordered.is_some() {
+        // The request is planned once more.
+        request.door = request.door.ordered();
+        return;
+    }
+    let bytes = bytes_of(request, &io.disks);
+    if request.window.take().is_some() {
+        let length = request.disk_bytes;
+        let op = BlockOp::Write { durable: false };
+        request.plan(BlockIo::new(op, bytes.start, length, None));
+        request.buffer_bytes = (length as u32, 0);
+    }
+    request.door = request.door.ordered();
+    let ranges = std::iter::once(bytes);
+    enter(request, id, association, &io.disks, false, ranges);
+}
+
+/// A change has come to the disk.
+pub(super) fn arrive(queues: &Queues, io: &Io, id: RequestId, late: bool) -> Arrival {
+    let request = &queues.requests[id];
+    let ticket = request.ordered.expect("an ordered change is entered");
+    let disk = request.disk.expect("a change has a disk");
+    io.disks[disk].namespace.order.arrive(ticket, late)
+}
+
+/// Dataset Management has come to the disk, with its ranges.
+pub(super) fn arrive_with(
+    queues: &mut Queues,
+    io: &Io,
+    id: RequestId,
+    ranges: &DatasetRanges<'_>,
+) -> Arrival {
+    if queues.requests[id].ordered.is_none() {
+        if !is_ordered(queues, id) {
+            return Arrival::Go;
+        }
+        let (request, association) = of_association(queues, id);
+        let ranges = bytes_of_ranges(request, &io.disks, ranges);
+        enter(request, id, association, &io.disks, false, ranges);
+    }
+    arrive(queues, io, id, false)
+}
+
+fn bytes_of_ranges<'a>(
+    request: &Request,
+    disks: &'a Disks,
+    ranges: &DatasetRanges<'a>,
+) -> impl Iterator<Item = Range<u64>> + use<'a> {
+    let disk = request.disk.expect("a command with ranges has a disk");
+    let view = &disks[disk].view;
+    ranges.iter().map(move |range| {
+        let start = range.slba << view.lbads;
+        start..start + view.bytes(range.blocks)
+    })
+}
+
+/// The disk is done with a request, or does not get it: others that waited for it go on.
+#[cold]
+pub(super) fn leave(request: &mut Request, association: &Association, disks: &Disks) {
+    if let Some(ticket) = request.ordered.take() {
+        let disk = request.disk.expect("a change has a disk");
+        let order = &disks[disk].namespace.order;
+        order.leave(ticket, |waiter| association.subsystem.wake(waiter));
+    }
+}
+
+/// The same, by the request's place.
+pub(super) fn leave_at(queues: &mut Queues, io: &Io, id: RequestId) {
+    if queues.requests[id].ordered.is_some() {
+        let (request, association) = of_association(queues, id);
+        leave(request, association, &io.disks);
+    }
+}
+
+/// Whether the disk, or a device that writes to its memory, may have a request.
+fn is_at_disk(request: &Request) -> bool {
+    match request.stage() {
+        Stage::InBackend | Stage::AwaitingTurn | Stage::AwaitingRetry => true,
+        Stage::Reading | Stage::AwaitingRead => request.window.is_some(),
+        _ => false,
+    }
+}
+
+/// Enters a change that was planned before changes of its host were ordered.
+pub(super) fn enter_former(queues: &mut Queues, io: &Io, id: RequestId) {
+    let request = &queues.requests[id];
+    if request.ordered.is_some() || request.disk.is_none() {
+        return;
+    }
+    match request.stage() {
+        _ if is_at_disk(request) => {
+            let ranges = matches!(
+                request.task,
+                Task::Io(OperationKind::DatasetManagement { deallocate: true })
+            );
+            let span = ranges.then(|| input_span(queues, io, id));
+            let (request, association) = of_association(queues, id);
+            enter_at_disk(request, id, association, io, span);
+        }
+        Stage::AwaitingLimit | Stage::AwaitingBuffer | Stage::AwaitingRead | Stage::Reading => {
+            planned(queues, io, id);
+        }
+        _ => {}
+    }
+}
+
+/// Enters a change that a disk has. `span`: the ranges of Dataset Management.
+fn enter_at_disk(
+    request: &mut Request,
+    id: RequestId,
+    association: &Association,
+    io: &Io,
+    span: Option<Span>,
+) {
+    let disks = &io.disks;
+    if let Some(span) = span {
+        let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
+        let data = &mut bytes[..request.transfer.length() as usize];
+        io.ring.peek(span, data);
+        let disk = request.disk.expect("a command with ranges has a disk");
+        if let Ok(ranges) = DatasetRanges::parse(data, &disks[disk].view) {
+            let ranges = bytes_of_ranges(request, disks, &ranges);
+            enter(request, id, association, disks, true, ranges);
+        }
+    } else if changes_blocks(request) {
+        request.door = request.door.ordered();
+        let ranges = std::iter::once(bytes_of(request, disks));
+        enter(request, id, association, disks, true, ranges);
+    }
+}
+
+/// Enters the operation of a request whose queue is lost, and which a disk has.
+pub(super) fn enter_lost(
+    request: &mut Request,
+    id: RequestId,
+    association: &Association,
+    disks: &Disks,
+) {
+    let Some(block) = &request.block else { return };
+    if request.ordered.is_none() && block.op.changes() {
+        // Of several ranges no further one begins.
+        let ranges = std::iter::once(block.offset..block.offset + block.length);
+        enter(request, id, association, disks, true, ranges);
+    }
+}
+
+/// The host's data of a request, wherever it is by now.
+pub(super) fn input_span(queues: &Queues, io: &Io, id: RequestId) -> Span {
+    let request = &queues.requests[id];
+    match request.data {
+        Some(_) => io.data_span(request),
+        None => queues.capsule_span(id),
+    }
+}

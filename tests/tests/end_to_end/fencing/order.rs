@@ -1,0 +1,353 @@
+//! Changes of one host by several associations: a change waits for older ones of its blocks that
+//! another association has at the disk. It makes no difference whether that association has ended,
+//! nor whether the target has noticed.
+
+use super::*;
+
+/// The host writes twos into block 3, which the disk has ones for: only that waits.
+fn only_the_held_block_waits(bed: &mut Bed, host: &mut Controller) {
+    let buffer = filled(host, 2);
+    let waits = write(host, 1, 3, &buffer);
+    for (nsid, block) in [(1, 4), (1, 2), (2, 3)] {
+        let ticket = write(host, nsid, block, &buffer);
+        assert_eq!(bed.answer(host, ticket), Status::SUCCESS);
+    }
+    let read = Data::start_of(&buffer, BLOCK as u32);
+    let ticket = host.submit(1, command::read(1, 3, 1), read).unwrap();
+    assert_eq!(bed.answer(host, ticket), Status::SUCCESS);
+    bed.waits_until_the_disk_lets_go(host, waits);
+    assert_eq!(bed.block(3), [2; BLOCK], "the old write ends first");
+}
+
+impl Bed {
+    /// The host's change is carried out, but not before the disk has let go of the older one.
+    fn waits_until_the_disk_lets_go(&mut self, host: &mut Controller, change: Ticket) {
+        for _ in 0..2000 {
+            self.turn(host);
+        }
+        assert!(host.take(change).is_none(), "an older one is at the disk");
+        self.disk.release_all();
+        assert_eq!(self.answer(host, change), Status::SUCCESS);
+    }
+
+    fn deallocates(&mut self, host: &mut Controller, ranges: &[(u64, u32)]) -> Ticket {
+        let range = |&(slba, blocks): &(u64, u32)| {
+            let mut bytes = [0; 16];
+            bytes[4..8].copy_from_slice(&blocks.to_le_bytes());
+            bytes[8..].copy_from_slice(&slba.to_le_bytes());
+            bytes
+        };
+        let bytes: Vec<u8> = ranges.iter().flat_map(range).collect();
+        let buffer = host.buffer(BLOCK).unwrap();
+        buffer.write(0, &bytes);
+        let data = Data::start_of(&buffer, bytes.len() as u32);
+        let sqe = command::deallocate(1, ranges.len() as u32);
+        host.submit(1, sqe, data).unwrap()
+    }
+
+    fn both_until(&mut self, hosts: &mut [&mut Controller], done: impl Fn(&Self) -> bool) {
+        for _ in 0..TURNS_MAX {
+            hosts.iter_mut().for_each(|host| self.turn(host));
+            if done(self) {
+                return;
+            }
+        }
+        panic!("it did not come about: {:?}", self.target);
+    }
+}
+
+#[test]
+fn a_dead_associations_write_does_not_land_after_its_successors() {
+    let mut bed = Bed::new("noticed");
+    let (first, _) = host_with_a_held_write(&mut bed, "returns");
+    drop(first);
+    bed.pass(Duration::from_millis(100));
+    let mut second = bed.live_host("returns", 60_000);
+    only_the_held_block_waits(&mut bed, &mut second);
+}
+
+#[test]
+fn neither_does_one_whose_end_the_target_has_not_noticed() {
+    let mut bed = Bed::new("unnoticed");
+    let (_first, _) = host_with_a_held_write(&mut bed, "returns");
+    let mut second = bed.live_host("returns", 60_000);
+    only_the_held_block_waits(&mut bed, &mut second);
+}
+
+/// As Linux fails over: by a path that it had all along, before anything notices the loss of the
+/// other.
+#[test]
+fn neither_does_a_lost_paths_write_after_those_by_another_path() {
+    for is_noticed in [true, false] {
+        let mut bed = Bed::new("other-path");
+        let mut second = bed.live_host("two-paths", 60_000);
+        let mut first = bed.live_host("two-paths", 60_000);
+        bed.holds_a_write(&mut first);
+        if is_noticed {
+            drop(first);
+            bed.pass(Duration::from_millis(100));
+            only_the_held_block_waits(&mut bed, &mut second);
+        } else {
+            only_the_held_block_waits(&mut bed, &mut second);
+            drop(first);
+        }
+    }
+}
+
+#[test]
+fn a_connect_does_not_wait_for_the_disk() {
+    let mut bed = Bed::new("connect");
+    let (_first, _) = host_with_a_held_write(&mut bed, "returns");
+    let begin = bed.clock.now();
+    let _second = bed.live_host("returns", 60_000);
+    assert!(bed.clock.now() - begin < Duration::from_millis(500));
+    bed.disk.release_all();
+    bed.pass(Duration::from_millis(100));
+}
+
+/// Capsules that wait in a device while the host begins its next association at another reactor come
+/// first, or not at all.
+#[test]
+fn capsules_that_the_target_has_not_read_count_as_well() {
+    // More than a reactor takes in two rounds, and fewer than a host has requests.
+    const CAPSULES: usize = 300;
+    let mut bed = Bed::new("unread");
+    // The host's I/O queue is on another reactor than its next admin queue.
+    let options = HostOptions {
+        queue_entries: 512,
+        ..bed.options("returns", 60_000)
+    };
+    let mut first = bed.begin(options);
+    bed.until(&mut first, Controller::is_live);
+    let _between = bed.live_host("between", 60_000);
+    let mut second = bed.host("returns", 60_000);
+    // Its connection is there, and its Connect is sent after the next poll.
+    while !second.is_up(0) {
+        bed.target.step();
+        second.poll(bed.clock.now());
+    }
+    bed.disk.hold(Operation::Write);
+    let buffer = filled(&first, 1);
+    for _ in 0..CAPSULES {
+        write(&mut first, 1, 3, &buffer);
+    }
+    for _ in 0..20 {
+        bed.jump(Duration::from_millis(1));
+        bed.target.round();
+        second.poll(bed.clock.now());
+    }
+    bed.until(&mut second, Controller::is_live);
+    let buffer = filled(&second, 2);
+    let waits = write(&mut second, 1, 3, &buffer);
+    bed.waits_until_the_disk_lets_go(&mut second, waits);
+    bed.until(&mut first, |first| first.outstanding(1) == 0);
+    bed.pass(Duration::from_millis(10));
+    assert_eq!(bed.block(3), [2; BLOCK]);
+}
+
+#[test]
+fn another_host_does_not_wait() {
+    let mut bed = Bed::new("another");
+    let (_first, _) = host_with_a_held_write(&mut bed, "holds");
+    let _second = bed.live_host("holds", 60_000);
+    let mut other = bed.live_host("other", 0);
+    bed.writes(&mut other, 3);
+    bed.disk.release_all();
+    bed.pass(Duration::from_millis(100));
+}
+
+#[test]
+fn a_second_path_does_not_harm_the_first() {
+    let mut bed = Bed::new("two-paths");
+    let (mut first, ticket) = host_with_a_held_write(&mut bed, "two-paths");
+    let mut second = bed.live_host("two-paths", 60_000);
+    bed.disk.release(Operation::Write);
+    assert_eq!(bed.answer(&mut first, ticket), Status::SUCCESS);
+    bed.writes(&mut first, 3);
+    bed.writes(&mut second, 3);
+    bed.writes(&mut first, 3);
+    drop(second);
+    bed.pass(Duration::from_millis(100));
+    bed.writes(&mut first, 3);
+}
+
+/// A second path comes while writes of the first one wait for a limit.
+#[test]
+fn a_second_path_to_a_limited_namespace_fails_no_write() {
+    let mut bed = Bed::with("limited", "limits = { iops = 20 }");
+    let mut first = bed.live_host("two-paths", 60_000);
+    let buffer = filled(&first, 1);
+    let tickets: Vec<Ticket> = (0..40)
+        .map(|block| write(&mut first, 1, block, &buffer))
+        .collect();
+    for _ in 0..100 {
+        bed.turn(&mut first);
+    }
+    let mut second = bed.live_host("two-paths", 60_000);
+    let buffer = filled(&second, 2);
+    let ticket = write(&mut second, 1, 50, &buffer);
+    assert_eq!(bed.answer(&mut second, ticket), Status::SUCCESS);
+    for ticket in tickets {
+        assert_eq!(bed.answer(&mut first, ticket), Status::SUCCESS);
+    }
+}
+
+/// A write of the first path waits for its limit, a newer one by the other path does not wait as
+/// long. The older one is sent back, and does not land late.
+#[test]
+fn a_write_that_was_overtaken_is_not_carried_out() {
+    let mut bed = Bed::with("overtaken", "limits = { iops = 20 }");
+    let mut first = bed.live_host("two-paths", 60_000);
+    let mut second = bed.live_host("two-paths", 60_000);
+    let buffer = filled(&first, 1);
+    for block in 10..50 {
+        write(&mut first, 1, block, &buffer);
+    }
+    let overtaken = write(&mut first, 1, 3, &buffer);
+    for _ in 0..10 {
+        bed.turn(&mut first);
+    }
+    bed.writes(&mut second, 3);
+    let status = bed.answer(&mut first, overtaken);
+    assert_eq!(status.code(), Status::ANA_TRANSITION);
+    assert!(!status.dnr(), "the host may send it again");
+    assert_eq!(bed.block(3), [2; BLOCK]);
+    // As Linux does.
+    bed.until(&mut first, |first| first.outstanding(1) == 0);
+    let again = write(&mut first, 1, 3, &buffer);
+    assert_eq!(bed.answer(&mut first, again), Status::SUCCESS);
+    assert_eq!(bed.block(3), [1; BLOCK]);
+}
+
+#[test]
+fn a_change_that_waits_for_too_long_is_sent_back_to_the_path() {
+    let mut bed = Bed::new("too-long");
+    let (first, _) = host_with_a_held_write(&mut bed, "returns");
+    drop(first);
+    let mut second = bed.live_host("returns", 0);
+    let buffer = filled(&second, 2);
+    let ticket = write(&mut second, 1, 3, &buffer);
+    bed.turn(&mut second);
+    bed.pass(Duration::from_secs(29));
+    bed.turn(&mut second);
+    assert!(second.take(ticket).is_none(), "too early");
+    bed.pass(Duration::from_secs(2));
+    let status = bed.answer(&mut second, ticket);
+    assert_eq!(status.code(), Status::ANA_TRANSITION);
+    assert!(!status.dnr(), "the host may send it again");
+    bed.disk.release_all();
+    bed.pass(Duration::from_millis(100));
+    assert_eq!(
+        bed.block(3),
+        [1; BLOCK],
+        "what was sent back is not carried out"
+    );
+    bed.writes(&mut second, 3);
+}
+
+#[test]
+fn a_change_that_waits_ends_with_its_association() {
+    let mut bed = Bed::new("waits-and-ends");
+    let (_first, _) = host_with_a_held_write(&mut bed, "returns");
+    let mut second = bed.live_host("returns", 60_000);
+    let buffer = second.buffer(2 * BLOCK).unwrap();
+    buffer.write(0, &[9; 2 * BLOCK]);
+    let data = Data::start_of(&buffer, 2 * BLOCK as u32);
+    second.submit(1, command::write(1, 3, 2), data).unwrap();
+    for _ in 0..20 {
+        bed.turn(&mut second);
+    }
+    drop(second);
+    bed.pass(Duration::from_millis(100));
+    let mut third = bed.live_host("returns", 60_000);
+    only_the_held_block_waits(&mut bed, &mut third);
+    assert_eq!(
+        bed.block(4),
+        [2; BLOCK],
+        "the write of the second association"
+    );
+}
+
+#[test]
+fn an_abort_takes_out_a_change_that_waits() {
+    let mut bed = Bed::new("abort");
+    let (_first, _) = host_with_a_held_write(&mut bed, "returns");
+    let mut second = bed.live_host("returns", 60_000);
+    let buffer = filled(&second, 9);
+    let waits = write(&mut second, 1, 3, &buffer);
+    for _ in 0..20 {
+        bed.turn(&mut second);
+    }
+    let abort = command::abort(1, waits.cid());
+    let abort = second.submit(0, abort, Data::None).unwrap();
+    assert_eq!(bed.answer(&mut second, abort), Status::SUCCESS);
+    let status = bed.answer(&mut second, waits);
+    assert_eq!(status.code(), Status::ABORT_REQUESTED);
+    only_the_held_block_waits(&mut bed, &mut second);
+}
+
+#[test]
+fn write_zeroes_and_deallocations_wait_as_well() {
+    for deallocates in [false, true] {
+        let mut bed = Bed::new("zeroes");
+        let (_first, _) = host_with_a_held_write(&mut bed, "two-paths");
+        let mut second = bed.live_host("two-paths", 60_000);
+        let waits = if deallocates {
+            bed.deallocates(&mut second, &[(40, 8), (2, 2)])
+        } else {
+            let zeroes = command::write_zeroes(1, 2, 4, false);
+            second.submit(1, zeroes, Data::None).unwrap()
+        };
+        let elsewhere = bed.deallocates(&mut second, &[(10, 8), (30, 2)]);
+        assert_eq!(bed.answer(&mut second, elsewhere), Status::SUCCESS);
+        bed.waits_until_the_disk_lets_go(&mut second, waits);
+        assert_eq!(bed.block(3), [0; BLOCK], "the old write ends first");
+    }
+}
+
+#[test]
+fn all_ranges_of_a_deallocation_are_waited_for() {
+    for is_first_alone in [true, false] {
+        let mut bed = Bed::new("ranges");
+        let mut first = bed.live_host("two-paths", 60_000);
+        let mut second = is_first_alone.then(|| bed.live_host("two-paths", 60_000));
+        bed.disk.hold(Operation::Zero);
+        bed.deallocates(&mut first, &[(40, 8), (3, 1)]);
+        bed.both_until(&mut [&mut first], |bed| {
+            bed.disk.waiting(Operation::Zero) == 1
+        });
+        let second = second.get_or_insert_with(|| bed.live_host("two-paths", 60_000));
+        // The disk has the first range, and the second one is yet to come.
+        let buffer = filled(second, 2);
+        let waits = write(second, 1, 3, &buffer);
+        bed.writes(second, 20);
+        bed.waits_until_the_disk_lets_go(second, waits);
+        bed.until(&mut first, |first| first.outstanding(1) == 0);
+        assert_eq!(bed.block(3), [2; BLOCK], "the deallocation ends first");
+    }
+}
+
+/// The device writes to the memory of a namespace by itself; not where a change may have to wait.
+#[test]
+fn changes_of_memory_are_in_order_too() {
+    let mut bed = Bed::new("memory");
+    let mut first = bed.live_host("two-paths", 60_000);
+    // The device has the first one by the time that the second association begins.
+    let old = filled(&first, 1);
+    let ticket = write(&mut first, 2, 3, &old);
+    bed.target.round();
+    let mut second = bed.host("two-paths", 60_000);
+    bed.both_until(&mut [&mut second], |_| true);
+    assert_eq!(bed.answer(&mut first, ticket), Status::SUCCESS);
+    bed.until(&mut second, Controller::is_live);
+    for host in [&mut second, &mut first] {
+        let newer = filled(host, 2);
+        let ticket = write(host, 2, 3, &newer);
+        assert_eq!(bed.answer(host, ticket), Status::SUCCESS);
+    }
+    let back = filled(&second, 0);
+    let read = Data::start_of(&back, BLOCK as u32);
+    let ticket = second.submit(1, command::read(2, 3, 1), read).unwrap();
+    assert_eq!(bed.answer(&mut second, ticket), Status::SUCCESS);
+    assert_eq!(back.bytes(0, BLOCK), [2; BLOCK]);
+}
