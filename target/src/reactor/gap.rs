@@ -33,6 +33,15 @@ impl Reactor {
         }
     }
 
+    /// Reads all completions that devices have. A capsule that came before the gap restarts the timer of its
+    /// association now, and not once more after each further gap: so it is executed within twice
+    /// KATO of its being sent, however often the target is stopped meanwhile.
+    pub(super) fn read_devices(&mut self) {
+        for port in 0..self.queues.ports.len() {
+            self.drain_port(port);
+        }
+    }
+
     /// Ends the queues of associations whose time is over: nothing of theirs is executed
     /// that was not already.
     fn end_overdue(&mut self) {

@@ -189,10 +189,14 @@ impl Reactor {
     pub(crate) fn step(&mut self, now: Instant) -> Rest {
         self.time.now.at = now;
         let passed_ns = self.count_time(now.duration_since(self.time.started).as_nanos() as u64);
-        if passed_ns >= gap::GAP.as_nanos() as u64 {
+        let after_gap = passed_ns >= gap::GAP.as_nanos() as u64;
+        if after_gap {
             self.heed_gap();
         }
         self.io.ring.begin_round(self.time.now.ns);
+        if after_gap {
+            self.read_devices();
+        }
         self.time.asleep = false;
         let busy = self.round();
         self.count_round(busy);

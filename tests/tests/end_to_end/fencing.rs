@@ -3,6 +3,7 @@
 //! clock that only the test moves.
 
 mod order;
+mod pauses;
 mod stops;
 
 use std::net::IpAddr;

@@ -1,0 +1,68 @@
+//! A target that is stopped again and again, each time for nearly KATO. What its host sent before the
+//! first stop does not gain time by each of them: the host waits for twice KATO at most.
+
+use super::*;
+
+const KATO: Duration = Duration::from_secs(5);
+const STOP: Duration = Duration::from_millis(4900);
+/// What an association may live longer than its timer says.
+const MORE: Duration = Duration::from_millis(10);
+/// More than the target takes from its device in several rounds.
+const WRITES: u64 = 400;
+const STOPS: usize = 6;
+
+/// Stops after each of so many rounds, a moment apart, and then goes on. The disk gets none of the
+/// writes later than twice KATO after they were sent.
+fn stopped_after(rounds: usize, moment: Duration, in_capsule: bool) {
+    let mut bed = Bed::new("many-stops");
+    let options = HostOptions {
+        queue_entries: 512,
+        ..bed.options("gone", KATO.as_millis() as u32)
+    };
+    let mut host = bed.begin(options);
+    bed.until(&mut host, Controller::is_live);
+    bed.pass(Duration::from_millis(100));
+    bed.disk.hold(Operation::Write);
+    let buffer = filled(&host, 7);
+    let sent_at = bed.clock.now();
+    for number in 0..WRITES {
+        let block = number % BLOCKS as u64;
+        if in_capsule {
+            let data = Data::InCapsule(&[7; BLOCK]);
+            host.submit(1, command::write(1, block, 1), data).unwrap();
+        } else {
+            write(&mut host, 1, block, &buffer);
+        }
+    }
+    for _ in 0..STOPS {
+        bed.jump(STOP);
+        for _ in 0..rounds {
+            bed.target.round();
+            bed.jump(moment);
+        }
+    }
+    bed.pass(Duration::from_millis(500));
+    let last = sent_at + 2 * KATO + MORE;
+    let got = bed.disk.waiting_since(Operation::Write);
+    let late = got.iter().filter(|&&at| at > last).count();
+    assert_eq!(
+        late,
+        0,
+        "of {} writes, by {rounds} rounds of {moment:?}",
+        got.len()
+    );
+    bed.disk.release_all();
+    bed.pass(Duration::from_secs(6));
+    assert!(bed.is_alone(), "{:?}", bed.target);
+}
+
+#[test]
+fn many_stops_of_nearly_kato_give_a_stale_write_no_more_time() {
+    for in_capsule in [true, false] {
+        for rounds in [1, 2, 3, 5, 8] {
+            for moment_us in [1, 500, 5_000, 30_000] {
+                stopped_after(rounds, Duration::from_micros(moment_us), in_capsule);
+            }
+        }
+    }
+}
