@@ -292,8 +292,14 @@ impl Namespaces {
         Ok(core::mem::replace(&mut attached.namespace.blocks, blocks) != blocks)
     }
 
-    pub(crate) fn get(&self, nsid: u32) -> Option<&Namespace> {
+    fn get(&self, nsid: u32) -> Option<&Namespace> {
         self.by_nsid.get(&nsid).map(|attached| &attached.namespace)
+    }
+
+    /// The namespace of this NSID, for a host that sees these. One that the host does not see is as one
+    /// that is not there, in every answer.
+    pub(crate) fn seen(&self, nsid: u32, seen: &NsidSet) -> Option<&Namespace> {
+        self.get(nsid).filter(|_| seen.contains(nsid))
     }
 
     /// In the order of NSIDs.
@@ -325,17 +331,19 @@ impl Namespaces {
         nsid: u32,
         seen: &NsidSet,
     ) -> Result<WriteProtectionState, Status> {
-        let namespace = self.get(nsid).filter(|_| seen.contains(nsid));
-        let namespace = namespace.ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
+        let namespace = self
+            .seen(nsid, seen)
+            .ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
         match namespace.read_only {
             true => Ok(WriteProtectionState::PROTECTED),
             false => Ok(namespace.protection),
         }
     }
 
-    /// Whether the target keeps the protection of any.
-    pub(crate) fn keep_protection(&self) -> bool {
-        self.iter().any(|namespace| namespace.keeps_protection)
+    /// Whether the target keeps the protection of any that is `seen`.
+    pub(crate) fn keep_protection(&self, seen: &NsidSet) -> bool {
+        let mut all = self.iter();
+        all.any(|namespace| namespace.keeps_protection && seen.contains(namespace.nsid))
     }
 
     /// Whether some are `seen`, and each of those has Write Uncorrectable.
@@ -347,14 +355,16 @@ impl Namespaces {
         seen.peek().is_some() && seen.all(|namespace| namespace.write_uncorrectable)
     }
 
-    /// Sets what a host asks for. `Some`: the target has to carry it out, and ends it by this
-    /// number ([`Self::end_change`]).
+    /// Sets the protection of one that is `seen`, as its host asks. `Some`: the target has to carry it
+    /// out, and ends it by this number ([`Self::end_change`]).
     pub(crate) fn protect(
         &mut self,
         nsid: u32,
+        seen: &NsidSet,
         state: WriteProtectionState,
     ) -> Result<Option<u64>, Status> {
         let attached = self.by_nsid.get_mut(&nsid);
+        let attached = attached.filter(|_| seen.contains(nsid));
         let attached = attached.ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
         // A disk that hangs holds up one flush, however often hosts ask.
         if attached.change.is_some() {

@@ -12,11 +12,10 @@ mod changes;
 
 pub use crate::access::HostAccess;
 pub use crate::common::{CNTLIDS_ALL, Health, Kind, Settings};
-pub use crate::controller::Arrival;
+pub use crate::controller::{Arrival, Peer};
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use core::net::IpAddr;
 use core::time::Duration;
 
 use crate::common::Common;
@@ -31,11 +30,26 @@ use crate::namespace::{Namespace, Namespaces};
 use crate::wire::fabrics::{CNTLID_DYNAMIC, CNTLID_MAX, ConnectInvalidParameter as Parameter};
 use crate::wire::{Nqn, Status};
 
-/// The network that one machine may have to itself: an IPv4 address, an IPv6 /64.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
-        address @ IpAddr::V4(_) => address,
+/// A Connect that is in order, of a host that has proven nothing yet. The subsystem knows nothing of it:
+/// [`Subsystem::join`] makes it a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    request: ConnectRequest,
+    cntlid: u16,
+}
+
+impl Claim {
+    /// The Connect.
+    #[must_use]
+    pub fn request(&self) -> &ConnectRequest {
+        &self.request
+    }
+
+    /// CNTLID in the response to the Connect. For an admin queue it is free when the claim is made, and
+    /// nothing keeps it free.
+    #[must_use]
+    pub fn cntlid(&self) -> u16 {
+        self.cntlid
     }
 }
 
@@ -160,7 +174,7 @@ impl Subsystem {
 
 /// Queues come and go.
 impl Subsystem {
-    /// Connects a queue (Base, 6.3). QID 0 makes a controller.
+    /// Connects a queue of a host that need not authenticate (Base, 6.3). QID 0 makes a controller.
     ///
     /// # Errors
     /// How to refuse the Connect; the connection is to be closed after the response.
@@ -169,6 +183,64 @@ impl Subsystem {
         request: &ConnectRequest,
         arrival: &Arrival<'_>,
     ) -> Result<Connected, Refusal> {
+        let claim = self.claim(request, arrival, u32::from(self.last_cntlid) + 1)?;
+        self.join(&claim, arrival)
+    }
+
+    /// Checks a Connect, and changes nothing: for a host that has yet to authenticate. A new controller
+    /// would have the first free CNTLID from `first_cntlid` on. CNTLIDs beyond the range begin anew.
+    ///
+    /// # Errors
+    /// How to refuse the Connect; the connection is to be closed after the response.
+    pub fn claim(
+        &self,
+        request: &ConnectRequest,
+        arrival: &Arrival<'_>,
+        first_cntlid: u32,
+    ) -> Result<Claim, Refusal> {
+        self.check(request, arrival)?;
+        let cntlid = match request.qid {
+            0 => self.free_cntlid(first_cntlid),
+            _ => request.cntlid,
+        };
+        Ok(Claim {
+            request: *request,
+            cntlid,
+        })
+    }
+
+    /// Makes a claim a queue: its host need not authenticate, or has done so. All is checked again,
+    /// since much can have changed. Of two claims to one CNTLID or QID, the first one has it.
+    ///
+    /// # Errors
+    /// How to refuse the host; the connection is to be closed after the response.
+    pub fn join(&mut self, claim: &Claim, arrival: &Arrival<'_>) -> Result<Connected, Refusal> {
+        let Claim { request, cntlid } = claim;
+        let cntlid = *cntlid;
+        self.check(request, arrival)?;
+        if request.qid == 0 {
+            if !self.is_free(cntlid) {
+                return Err(Refusal::transient(Status::CONNECT_CONTROLLER_BUSY));
+            }
+            let controller = Controller::new(cntlid, request, arrival, &self.common);
+            self.controllers.insert(cntlid, controller);
+            self.last_cntlid = cntlid;
+        } else {
+            let controller = self.controllers.get_mut(&cntlid);
+            let controller = controller.expect("the controller was just checked");
+            controller.add_io_queue(request.qid, arrival.now);
+        }
+        Ok(Connected {
+            cntlid,
+            qid: request.qid,
+            sq_entries: request.sqsize + 1,
+            flow_control: request.flow_control,
+            // AUTHREQ is 0.
+            completion: Completion::success(request.cid, u64::from(cntlid)),
+        })
+    }
+
+    fn check(&self, request: &ConnectRequest, arrival: &Arrival<'_>) -> Result<(), Refusal> {
         if let Some(cm) = arrival.cm {
             request.check_against(cm)?;
         }
@@ -182,18 +254,10 @@ impl Subsystem {
         if !self.common.settings.hosts.allows(&request.hostnqn) {
             return Err(Refusal::new(Status::CONNECT_INVALID_HOST));
         }
-        let cntlid = match request.qid {
-            0 => self.connect_admin(request, arrival)?,
-            _ => self.connect_io(request, arrival.now)?,
-        };
-        Ok(Connected {
-            cntlid,
-            qid: request.qid,
-            sq_entries: request.sqsize + 1,
-            flow_control: request.flow_control,
-            // No authentication is required: AUTHREQ stays 0.
-            completion: Completion::success(request.cid, u64::from(cntlid)),
-        })
+        match request.qid {
+            0 => self.check_admin(request, arrival),
+            _ => self.check_io(request),
+        }
     }
 
     /// Whether hosts may call it so.
@@ -202,46 +266,40 @@ impl Subsystem {
         is_discovery || *nqn == self.common.settings.nqn
     }
 
-    fn connect_admin(
-        &mut self,
-        request: &ConnectRequest,
-        arrival: &Arrival<'_>,
-    ) -> Result<u16, Refusal> {
+    fn check_admin(&self, request: &ConnectRequest, arrival: &Arrival<'_>) -> Result<(), Refusal> {
         // Controllers are dynamic: a host cannot choose one.
         if request.cntlid != CNTLID_DYNAMIC {
             return Err(Refusal::connect(Parameter::CNTLID));
         }
         let limits = self.common.limits();
         // A name is a claim: a stranger's controllers under it are none of the host's.
-        let network = arrival.peer.map(network_of);
-        let of_address = |controller: &&Controller| controller.peer().map(network_of) == network;
+        let counts = |controller: &&Controller| match (arrival.peer, controller.peer()) {
+            (Some(peer), Some(address)) => peer.counts(address),
+            (peer, address) => peer.is_none() && address.is_none(),
+        };
         let of_host = |controller: &&Controller| {
-            controller.host().nqn == request.hostnqn && of_address(controller)
+            controller.host().nqn == request.hostnqn && counts(controller)
         };
         let cntlids = &self.common.settings.cntlids;
         if self.controllers.len() >= usize::from(limits.controllers)
             || self.controllers.len() + self.closing.len() >= cntlids.len()
             || self.controllers().filter(of_host).count()
                 >= usize::from(limits.controllers_per_host)
-            || self.controllers().filter(of_address).count()
+            || self.controllers().filter(counts).count()
                 >= usize::from(limits.controllers_per_address.min(limits.controllers))
         {
             return Err(Refusal::transient(Status::CONNECT_CONTROLLER_BUSY));
         }
-        let cntlid = self.next_cntlid();
-        let controller = Controller::new(cntlid, request, arrival, &self.common);
-        self.controllers.insert(cntlid, controller);
-        Ok(cntlid)
+        Ok(())
     }
 
-    fn connect_io(&mut self, request: &ConnectRequest, now: Duration) -> Result<u16, Refusal> {
+    fn check_io(&self, request: &ConnectRequest) -> Result<(), Refusal> {
         if self.common.kind == Kind::Discovery {
             return Err(Refusal::connect(Parameter::QID));
         }
-        let cntlid = request.cntlid;
         let controller = self
             .controllers
-            .get_mut(&cntlid)
+            .get(&request.cntlid)
             .ok_or(Refusal::connect(Parameter::CNTLID))?;
         if controller.host().nqn != request.hostnqn {
             return Err(Refusal::connect(Parameter::HOSTNQN));
@@ -259,26 +317,23 @@ impl Subsystem {
             let refusal = Refusal::new(Status::COMMAND_SEQUENCE_ERROR);
             return Err(refusal.at(Parameter::QID.ipo() as u8));
         }
-        controller.add_io_queue(request.qid, now);
-        Ok(cntlid)
+        Ok(())
     }
 
-    /// The next free CNTLID, of which there is one at least. One that was freed is the
-    /// last to be used again, so that no late message of an old association meets a new
-    /// one.
-    fn next_cntlid(&mut self) -> u16 {
+    /// The first free CNTLID from this one on, of which there is one at least. Callers begin behind
+    /// the latest one: a CNTLID that was freed is the last to be used again, so that no late message
+    /// of an old association meets a new one.
+    fn free_cntlid(&self, from: u32) -> u16 {
         let (first, last) = self.common.settings.cntlids.clone().into_inner();
-        loop {
-            self.last_cntlid = if self.last_cntlid >= last {
-                first
-            } else {
-                self.last_cntlid + 1
-            };
-            let cntlid = &self.last_cntlid;
-            if !self.controllers.contains_key(cntlid) && !self.closing.contains_key(cntlid) {
-                return self.last_cntlid;
-            }
-        }
+        let count = u32::from(last - first) + 1;
+        let from = from.wrapping_sub(u32::from(first)) % count;
+        let all = (0..count).map(|step| first + ((from + step) % count) as u16);
+        let free = all.into_iter().find(|&cntlid| self.is_free(cntlid));
+        free.expect("fewer controllers than CNTLIDs")
+    }
+
+    fn is_free(&self, cntlid: u16) -> bool {
+        !self.controllers.contains_key(&cntlid) && !self.closing.contains_key(&cntlid)
     }
 
     /// A queue's connection is gone, ended by either side. With the admin queue the

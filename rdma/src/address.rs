@@ -2,11 +2,57 @@
 
 use core::net::IpAddr;
 
-/// The machine at an address: an IPv4 address, or the /64 network that one machine may have of
-/// IPv6.
-#[must_use]
-pub fn host_of(address: IpAddr) -> IpAddr {
-    prefix_of(address, 32, 64)
+/// Who pays for what an address takes, at every limit. A host, which is an address that has or recently
+/// had an association, pays alone, and nothing that others take counts against it. Strangers pay together
+/// with those of their network, since one machine may have all addresses of an IPv6 /64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Payer {
+    /// The first address that pays.
+    first: IpAddr,
+    is_host: bool,
+}
+
+impl Payer {
+    /// A host at this address.
+    #[must_use]
+    pub fn host(address: IpAddr) -> Self {
+        let first = address.to_canonical();
+        Self {
+            first,
+            is_host: true,
+        }
+    }
+
+    /// A stranger at this address.
+    #[must_use]
+    pub fn stranger(address: IpAddr) -> Self {
+        let first = prefix_of(address, 32, 64);
+        Self {
+            first,
+            is_host: false,
+        }
+    }
+
+    /// A host, or else a stranger.
+    #[must_use]
+    pub fn of(address: IpAddr, is_host: bool) -> Self {
+        match is_host {
+            true => Self::host(address),
+            false => Self::stranger(address),
+        }
+    }
+
+    /// First and last of the addresses that pay together.
+    #[must_use]
+    pub fn range(self) -> (IpAddr, IpAddr) {
+        let last = match self.first {
+            IpAddr::V6(first) if !self.is_host => {
+                IpAddr::V6((first.to_bits() | u128::from(u64::MAX)).into())
+            }
+            first => first,
+        };
+        (self.first, last)
+    }
 }
 
 /// The first bits of an address, the others zero. An IPv4 address in an IPv6 one counts as IPv4.
@@ -32,14 +78,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_is_an_address_or_an_ipv6_network() {
-        for (address, host) in [
-            ("192.0.2.77", "192.0.2.77"),
-            ("::ffff:192.0.2.77", "192.0.2.77"),
-            ("2001:db8:1:2:3::4", "2001:db8:1:2::"),
+    fn a_host_pays_alone_and_strangers_with_their_network() {
+        for (address, own, network) in [
+            ("192.0.2.77", "192.0.2.77", ["192.0.2.77", "192.0.2.77"]),
+            (
+                "::ffff:192.0.2.77",
+                "192.0.2.77",
+                ["192.0.2.77", "192.0.2.77"],
+            ),
+            (
+                "2001:db8:1:2:3::4",
+                "2001:db8:1:2:3::4",
+                ["2001:db8:1:2::", "2001:db8:1:2:ffff:ffff:ffff:ffff"],
+            ),
         ] {
-            let address: IpAddr = address.parse().unwrap();
-            assert_eq!(host_of(address).to_string(), host, "{address}");
+            let [address, own, first, last] =
+                [address, own, network[0], network[1]].map(|text| text.parse::<IpAddr>().unwrap());
+            assert_eq!(Payer::of(address, true).range(), (own, own));
+            assert_eq!(Payer::of(address, false).range(), (first, last));
+            assert_ne!(Payer::host(address), Payer::stranger(address));
         }
     }
 

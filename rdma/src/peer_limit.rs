@@ -1,12 +1,13 @@
 //! How often the log has a line about one peer.
 //!
 //! Any machine that can reach a listener can misbehave as often as it likes; that must
-//! not hide what others do. So each address gets one line a second, which says how
-//! many were passed over, as long as [the process](crate::log) has lines left.
+//! not hide what others do. So each [`Payer`] gets one line a second, which says how
+//! many were passed over, as long as [the process](crate::log) has lines left. An address that a datagram
+//! merely claims is a stranger's, so the lines of a host are its own.
 
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use crate::address::Payer;
 use crate::log::{Line, Topic};
 
 /// Between two lines about one peer.
@@ -18,7 +19,7 @@ const PEERS_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
 struct Peer {
-    address: IpAddr,
+    payer: Payer,
     last: Instant,
     unreported: u64,
 }
@@ -30,10 +31,10 @@ pub struct PeerLimit {
 }
 
 impl PeerLimit {
-    /// Permission for a line about `address` now, if there is one. It says how many
-    /// peer_limit were passed over since the last.
-    pub fn admit(&mut self, topic: Topic, address: IpAddr, now: Instant) -> Option<Line> {
-        let peer = self.due(address, now)?;
+    /// Permission for a line about `payer` now, if there is one. It says how many
+    /// were passed over since the last.
+    pub fn admit(&mut self, topic: Topic, payer: Payer, now: Instant) -> Option<Line> {
+        let peer = self.due(payer, now)?;
         let Some(line) = Line::about(topic) else {
             peer.unreported += 1;
             return None;
@@ -42,9 +43,9 @@ impl PeerLimit {
     }
 
     /// The peer, if it is time for a line about it.
-    fn due(&mut self, address: IpAddr, now: Instant) -> Option<&mut Peer> {
-        let known = self.peers.iter().position(|peer| peer.address == address);
-        let index = known.unwrap_or_else(|| self.insert(address, now));
+    fn due(&mut self, payer: Payer, now: Instant) -> Option<&mut Peer> {
+        let known = self.peers.iter().position(|peer| peer.payer == payer);
+        let index = known.unwrap_or_else(|| self.insert(payer, now));
         let peer = &mut self.peers[index];
         if known.is_some() && now < peer.last + INTERVAL {
             peer.unreported += 1;
@@ -54,7 +55,7 @@ impl PeerLimit {
         Some(peer)
     }
 
-    fn insert(&mut self, address: IpAddr, now: Instant) -> usize {
+    fn insert(&mut self, payer: Payer, now: Instant) -> usize {
         if self.peers.len() == PEERS_MAX {
             let quietest = self
                 .peers
@@ -65,7 +66,7 @@ impl PeerLimit {
             self.peers.swap_remove(index);
         }
         self.peers.push(Peer {
-            address,
+            payer,
             last: now,
             unreported: 0,
         });
@@ -78,12 +79,12 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
-    fn peer(number: u32) -> IpAddr {
-        Ipv4Addr::from_bits(0xc000_0200 + number).into()
+    fn peer(number: u32) -> Payer {
+        Payer::host(Ipv4Addr::from_bits(0xc000_0200 + number).into())
     }
 
-    fn admit(peer_limit: &mut PeerLimit, address: IpAddr, now: Instant) -> Option<u64> {
-        let line = peer_limit.admit(Topic::Detail, address, now)?;
+    fn admit(peer_limit: &mut PeerLimit, payer: Payer, now: Instant) -> Option<u64> {
+        let line = peer_limit.admit(Topic::Detail, payer, now)?;
         line.unreported()
     }
 

@@ -18,10 +18,27 @@ pub struct Arrival<'a> {
     /// on a wildcard address, and which listeners it shows.
     pub local: Option<LocalEnd>,
     /// Where the host connected from, if that is known.
-    pub peer: Option<IpAddr>,
+    pub peer: Option<Peer>,
     /// The target's name for the port that the host came by:
     /// [`Subsystem::set_ana_states`](crate::subsystem::Subsystem::set_ana_states) takes it.
     pub port: u64,
     /// The ANA states at that port.
     pub ana: &'a AnaStates,
+}
+
+/// Address of a host, and the addresses whose controllers count against its limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The host's address.
+    pub address: IpAddr,
+    /// The first address that counts.
+    pub first: IpAddr,
+    /// The last one.
+    pub last: IpAddr,
+}
+
+impl Peer {
+    pub(crate) fn counts(&self, address: IpAddr) -> bool {
+        (self.first..=self.last).contains(&address.to_canonical())
+    }
 }

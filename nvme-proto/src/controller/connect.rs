@@ -2,7 +2,7 @@
 //!
 //! Three looks at it. [`admit`] at the private data of the RDMA connection
 //! request, before there is a connection. [`ConnectRequest::parse`] at the
-//! command and its data, each on its own. [`crate::subsystem::Subsystem::connect`]
+//! command and its data, each on its own. [`crate::subsystem::Subsystem::claim`]
 //! at both against what the subsystem knows.
 
 use crate::limits::Limits;

@@ -8,7 +8,7 @@ use crate::limits::{
     ABORTS, ANA_GROUPS_MAX, ASYNC_EVENT_REQUESTS, CAPSULE_HEADER_BYTES, COMMAND_QUIESCE_MS,
     ERROR_LOG_ENTRIES, KAS,
 };
-use crate::namespace::{Atomic, Namespace};
+use crate::namespace::{Atomic, Namespace, NsidSet};
 use crate::wire::identify::{
     Anacap, CSI_NVM, Cmic, Cns, Ctratt, Dlfeat, IdentifyController, IdentifyControllerNvm,
     IdentifyNamespace, IdentifyNamespaceIndependent, IoCommandSets, Lpa, NamespaceDescriptor,
@@ -110,8 +110,7 @@ impl Controller {
     /// (Base, 5.17.2.1: an inactive namespace is all zeroes).
     fn find<'a>(&self, common: &'a Common, nsid: u32) -> Result<Option<&'a Namespace>, Refusal> {
         if (1..=common.limits().namespaces).contains(&nsid) {
-            let namespace = common.namespaces.get(nsid);
-            Ok(namespace.filter(|_| self.sees(nsid)))
+            Ok(common.namespaces.seen(nsid, &self.seen))
         } else {
             Err(bad_nsid())
         }
@@ -157,7 +156,7 @@ impl Controller {
         id.msdbd = 1;
         match common.kind() {
             Kind::Nvm => {
-                fill_nvm_controller(common, id);
+                fill_nvm_controller(common, &self.seen, id);
                 let uncorrectable = self.has_write_uncorrectable(common);
                 id.oncs
                     .set(oncs().with_write_uncorrectable(uncorrectable).0);
@@ -232,7 +231,7 @@ fn zero_based(blocks: u32) -> u16 {
 }
 
 /// What only a controller with namespaces has.
-fn fill_nvm_controller(common: &Common, id: &mut IdentifyController) {
+fn fill_nvm_controller(common: &Common, seen: &NsidSet, id: &mut IdentifyController) {
     let nn = common.limits().namespaces;
     id.cntrltype = IdentifyController::CNTRLTYPE_IO;
     id.cmic = Cmic(0)
@@ -254,7 +253,7 @@ fn fill_nvm_controller(common: &Common, id: &mut IdentifyController) {
     id.nn.set(nn);
     id.mnan.set(nn);
     id.vwc = vwc(common).0;
-    id.nwpc = nwpc(common.namespaces.keep_protection());
+    id.nwpc = nwpc(common.namespaces.keep_protection(seen));
 }
 
 /// ONCS: the optional commands that every namespace has.

@@ -61,7 +61,7 @@ use protection::Protecting;
 use withheld::Withheld;
 
 pub use crate::access::Host;
-pub use arrival::Arrival;
+pub use arrival::{Arrival, Peer};
 pub use authentication::{AUTHENTICATION_BYTES_MAX, AuthenticationRequest};
 pub use command::{AdminCommand, Transfer};
 pub use connect::ConnectRequest;
@@ -254,7 +254,7 @@ impl Controller {
                 id: request.hostid,
             },
             local: arrival.local,
-            peer: arrival.peer,
+            peer: arrival.peer.map(|peer| peer.address),
             port: arrival.port,
             seen: common.namespaces.seen_by(&request.hostnqn),
             withheld: Vec::new(),

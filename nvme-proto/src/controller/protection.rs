@@ -37,7 +37,7 @@ impl Controller {
         let known = match state {
             State::NONE | State::PROTECTED | State::UNTIL_POWER_CYCLE => true,
             State::PERMANENT => {
-                let namespace = common.namespaces.get(nsid);
+                let namespace = common.namespaces.seen(nsid, &self.seen);
                 namespace.is_some_and(|namespace| namespace.keeps_protection)
             }
             _ => false,
@@ -45,10 +45,7 @@ impl Controller {
         if !known {
             return Err(Refusal::field(byte::CDW11));
         }
-        let change = match self.sees(nsid) {
-            true => common.namespaces.protect(nsid, state),
-            false => Err(Status::INVALID_NAMESPACE_OR_FORMAT),
-        };
+        let change = common.namespaces.protect(nsid, &self.seen, state);
         let change = change.map_err(|status| match status {
             Status::COMMAND_INTERRUPTED => Refusal::transient(status),
             Status::INVALID_NAMESPACE_OR_FORMAT => Refusal::new(status).at(byte::NSID),

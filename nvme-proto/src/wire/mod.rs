@@ -119,7 +119,7 @@ pub mod sqe;
 pub mod status;
 
 pub use cqe::Cqe;
-pub use nqn::{Escaped, Nqn};
+pub use nqn::{Escaped, Nqn, Quoted};
 pub use sgl::{Sgl, SglDescriptor};
 pub use sqe::{AdminOpcode, FabricsType, NvmOpcode, Sqe};
 pub use status::Status;

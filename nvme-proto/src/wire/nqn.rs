@@ -149,6 +149,25 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
+/// Shows a name as a string of a configuration (TOML), quotes included. Whatever it has in it, it is one
+/// string.
+#[derive(Clone, Copy, Debug)]
+pub struct Quoted<'a>(pub &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"")?;
+        for c in self.0.chars() {
+            match c {
+                '"' | '\\' => write!(f, "\\{c}")?,
+                c if c.escape_debug().count() == 1 || c == '\'' => write!(f, "{c}")?,
+                c => write!(f, "\\U{:08X}", u32::from(c))?,
+            }
+        }
+        f.write_str("\"")
+    }
+}
+
 fn check(name: &str) -> Result<(), Irregularity> {
     if name.is_empty() {
         return Err(Irregularity::Empty);
@@ -352,5 +371,17 @@ mod tests {
         let mut field = Nqn::discovery().encode();
         field[2] = 0xff;
         assert_eq!(Nqn::decode(&field), Err(NqnError::NotUtf8));
+    }
+
+    #[test]
+    fn a_quoted_name_is_one_string() {
+        for (name, quoted) in [
+            ("nqn.2026-01.org.example:a", "\"nqn.2026-01.org.example:a\""),
+            ("a\", \"b", r#""a\", \"b""#),
+            ("back\\slash'", r#""back\\slash'""#),
+            ("a\nb\u{202e}", r#""a\U0000000Ab\U0000202E""#),
+        ] {
+            assert_eq!(Quoted(name).to_string(), quoted);
+        }
     }
 }

@@ -1,13 +1,15 @@
 //! Connect: each field that can be wrong, and what it is refused with.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use nvme_proto::ana::AnaStates;
 use nvme_proto::controller::{ConnectRequest, Refusal};
 use nvme_proto::limits::Limits;
-use nvme_proto::subsystem::{Arrival, HostAccess, Settings, Subsystem};
+use nvme_proto::subsystem::{Arrival, Claim, HostAccess, Peer, Settings, Subsystem};
 use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::{Status, U16};
+use proptest::prelude::{prop_assert_eq, proptest};
 
 use crate::rig::*;
 
@@ -208,6 +210,24 @@ fn no_io_queue_beyond_what_was_granted() {
     assert_eq!(rig.connect_io(3).unwrap_err().result, 42);
 }
 
+/// A stranger's address, which counts together with all of an IPv6 /64.
+fn peer_of(address: &str) -> Peer {
+    let address: IpAddr = address.parse().unwrap();
+    let (first, last) = match address {
+        IpAddr::V4(_) => (address, address),
+        IpAddr::V6(own) => {
+            let first = own.to_bits() >> 64 << 64;
+            let last = first | u128::from(u64::MAX);
+            (IpAddr::V6(first.into()), IpAddr::V6(last.into()))
+        }
+    };
+    Peer {
+        address,
+        first,
+        last,
+    }
+}
+
 /// A name is a claim: a host that makes it from another address uses other places.
 #[test]
 fn a_claimed_name_does_not_keep_its_host_out() {
@@ -229,7 +249,7 @@ fn a_claimed_name_does_not_keep_its_host_out() {
             now: Duration::ZERO,
             cm: None,
             local: None,
-            peer: Some(peer.parse().unwrap()),
+            peer: Some(peer_of(peer)),
             port: 0,
             ana: &AnaStates::default(),
         };
@@ -287,4 +307,79 @@ fn a_second_connect_on_a_queue_is_out_of_sequence() {
         rig.fail(admin().command.into()),
         Status::COMMAND_SEQUENCE_ERROR
     );
+}
+
+fn arrival(ana: &AnaStates) -> Arrival<'_> {
+    Arrival {
+        now: Duration::from_secs(1000),
+        cm: None,
+        local: None,
+        peer: None,
+        port: 0,
+        ana,
+    }
+}
+
+fn claim(subsystem: &Subsystem, connect: &Connect, first: u32) -> Result<Claim, Refusal> {
+    let request = ConnectRequest::parse(&connect.command.into(), &connect.data).unwrap();
+    subsystem.claim(&request, &arrival(&AnaStates::default()), first)
+}
+
+/// Strangers claim the host's name and identifier, its controller, all of its queues and new controllers,
+/// in any order. The host joins with each queue afterwards.
+#[test]
+fn claims_take_nothing_from_the_host_that_they_name() {
+    proptest!(|(steps in proptest::collection::vec((0_u16..10, 0_u32..70_000), 1..40))| {
+        let mut rig = Rig::ready();
+        let before = format!("{:?}", rig.subsystem);
+        for (qid, first) in steps {
+            let connect = match qid {
+                0 => admin(),
+                _ => Connect::io(rig.cntlid, qid),
+            };
+            let claimed = claim(&rig.subsystem, &connect, first).unwrap();
+            let is_new = rig.subsystem.controller(claimed.cntlid()).is_none();
+            prop_assert_eq!(is_new, qid == 0);
+        }
+        prop_assert_eq!(before, format!("{:?}", rig.subsystem));
+        for qid in 1..10 {
+            let ana = AnaStates::default();
+            let claimed = claim(&rig.subsystem, &Connect::io(rig.cntlid, qid), 0).unwrap();
+            let joined = rig.subsystem.join(&claimed, &arrival(&ana)).unwrap();
+            prop_assert_eq!((joined.cntlid, joined.qid), (rig.cntlid, qid));
+        }
+    });
+}
+
+#[test]
+fn of_two_claims_to_one_thing_the_first_one_that_is_proven_has_it() {
+    let mut rig = Rig::ready();
+    let ana = AnaStates::default();
+    let queues = [0, 1].map(|_| claim(&rig.subsystem, &Connect::io(rig.cntlid, 1), 0).unwrap());
+    rig.subsystem.join(&queues[0], &arrival(&ana)).unwrap();
+    let late = rig.subsystem.join(&queues[1], &arrival(&ana)).unwrap_err();
+    assert_eq!(late.status.code(), Status::COMMAND_SEQUENCE_ERROR);
+    let controllers = [0, 1].map(|_| claim(&rig.subsystem, &admin(), 77).unwrap());
+    assert_eq!([77; 2], controllers.map(|claim| claim.cntlid()));
+    rig.subsystem.join(&controllers[0], &arrival(&ana)).unwrap();
+    // It may pass, so the host may retry.
+    let late = rig.subsystem.join(&controllers[1], &arrival(&ana));
+    assert_eq!(late.unwrap_err().status, Status::CONNECT_CONTROLLER_BUSY);
+}
+
+/// Its host may no longer use the subsystem, or its association is over.
+#[test]
+fn a_claim_is_checked_again_when_it_is_proven() {
+    let mut rig = Rig::ready();
+    let ana = AnaStates::default();
+    let queue = claim(&rig.subsystem, &Connect::io(rig.cntlid, 1), 0).unwrap();
+    let controller = claim(&rig.subsystem, &admin(), 7).unwrap();
+    rig.disconnect(0);
+    let late = rig.subsystem.join(&queue, &arrival(&ana)).unwrap_err();
+    assert_eq!(late.result, IN_DATA | 16);
+    rig.subsystem
+        .set_hosts(HostAccess::only([]), &mut Vec::new());
+    let late = rig.subsystem.join(&controller, &arrival(&ana)).unwrap_err();
+    assert_eq!(late.status, Status::CONNECT_INVALID_HOST.with_dnr());
+    assert_eq!(rig.subsystem.controllers().count(), 0);
 }

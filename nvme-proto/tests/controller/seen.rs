@@ -1,6 +1,6 @@
 //! Namespaces that some hosts of a subsystem see, and others do not.
 
-use nvme_proto::controller::Action;
+use nvme_proto::controller::{Action, Outcome};
 use nvme_proto::namespace::{Namespace, NsidSet};
 use nvme_proto::subsystem::{HostAccess, Subsystem};
 use nvme_proto::wire::aen::AsyncEvent;
@@ -313,4 +313,40 @@ fn what_is_withheld_can_be_hidden_and_removed() {
 fn assert_sees_once_missed(rig: &mut Rig) {
     assert_eq!(nsids(&rig.identify(Cns::ACTIVE_NAMESPACES, 0)), [1]);
     assert_sees(rig, &[1, 2]);
+}
+
+/// Identify, Get Features and Set Features of every state answer alike for a hidden NSID and a free one.
+#[test]
+fn a_hidden_namespace_is_as_one_that_is_not_there() {
+    let mut subsystem = Subsystem::new(settings());
+    let keeps = Namespace {
+        keeps_protection: true,
+        ..namespace(3)
+    };
+    let other = HostAccess::only([nqn(OTHER)]);
+    let added = subsystem.add_namespace_for(keeps, &other, &mut Vec::new());
+    added.unwrap();
+    let mut rig = Rig::connected(subsystem, 5000);
+    rig.enable();
+    let id: IdentifyController = rig.identify_as(Cns::CONTROLLER, 0);
+    assert_eq!(
+        id.nwpc & 1 << 2,
+        0,
+        "it sees none with a permanent protection"
+    );
+    let mut sqes = Vec::new();
+    for fid in 0..=u8::MAX {
+        sqes.push(get_features(fid, 0, 0));
+        sqes.extend((0..5).map(|value| set_features(fid, value)));
+    }
+    for mut sqe in sqes {
+        let [hidden, free] = [3, 4].map(|nsid| {
+            sqe.nsid.set(nsid);
+            match rig.send(sqe, &[0; 4096]) {
+                (Outcome::Complete(done), data) => Some((done.status, done.result, data)),
+                (Outcome::Parked, _) => None,
+            }
+        });
+        assert_eq!(hidden, free, "{sqe:?}");
+    }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use cairn_rdma::address::Payer;
 use cairn_rdma::log::Topic;
 use cairn_rdma::{
     ConnRequest, FabricError, ListenOptions, Listener, ListenerEvent, PKey, PeerLimit, Sink,
@@ -202,10 +203,9 @@ impl ListenerThread {
     }
 
     fn log_refused(&self, peer: SocketAddr, reason: &str) {
-        let admitted =
-            self.peer_limit
-                .borrow_mut()
-                .admit(Topic::Refused, peer.ip(), Instant::now());
+        let payer = Payer::stranger(peer.ip());
+        let mut limit = self.peer_limit.borrow_mut();
+        let admitted = limit.admit(Topic::Refused, payer, Instant::now());
         if let Some(line) = admitted {
             peer_line!(warn, line, %peer, reason, "connection request refused");
         }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use cairn_rdma::{Marking, QpId};
 use nvme_auth::controller::Authentication;
+use nvme_proto::subsystem::Claim;
 use nvme_proto::wire::Cqe;
 use nvme_proto::wire::cm::RequestData;
 
@@ -65,11 +66,16 @@ pub(crate) struct Association {
     pub(crate) queue: Arc<QueueShared>,
 }
 
-/// A queue whose Connect succeeded and whose host has yet to authenticate.
+/// A queue whose Connect succeeded and whose host has yet to authenticate. Its names are claims, and the
+/// subsystem has nothing of it.
 #[derive(Debug)]
-pub(crate) struct Guest {
-    /// What it becomes a queue of then.
-    pub(crate) association: Association,
+pub(crate) struct Claimant {
+    /// The subsystem.
+    pub(crate) subsystem: Arc<SubsystemShared>,
+    /// The Connect.
+    pub(crate) claim: Claim,
+    /// HOSTNQN as logs show it: escaped.
+    pub(crate) host_nqn: String,
     /// `None` while another thread has it.
     pub(crate) exchange: Option<Box<Authentication>>,
     /// When that got it last.
@@ -111,7 +117,7 @@ pub(crate) struct QueuePair {
     /// Whether its one Connect command has come.
     pub(crate) connect_begun: bool,
     /// Since Connect, until its host is authenticated, where that is required.
-    pub(crate) guest: Option<Box<Guest>>,
+    pub(crate) claimant: Option<Box<Claimant>>,
     /// Since Connect, or since its host is authenticated.
     pub(crate) association: Option<Association>,
     /// While its host authenticates again.
@@ -159,7 +165,7 @@ impl QueuePair {
                 deadline: now + CONNECT_TIMEOUT,
             },
             connect_begun: false,
-            guest: None,
+            claimant: None,
             association: None,
             renewal: None,
             share: None,
@@ -189,12 +195,6 @@ impl QueuePair {
         self.association = Some(association);
         self.share = Some(share);
         self.state = State::Live;
-    }
-
-    /// What it is a queue of, or would be once its host is authenticated.
-    pub(crate) fn claimed(&self) -> Option<&Association> {
-        let guest = self.guest.as_deref().map(|guest| &guest.association);
-        self.association.as_ref().or(guest)
     }
 
     /// Whether it still takes commands and gives answers.
@@ -246,20 +246,30 @@ impl QueuePair {
         }
     }
 
-    /// QID: as the Connect said, and before it as the connection request did.
+    /// QID: as the connection request said, with which its Connect agrees.
     pub(crate) fn qid(&self) -> u16 {
-        self.claimed()
-            .map_or(self.cm.qid.get(), |association| association.qid)
+        self.cm.qid.get()
     }
 
-    /// The host's NQN, for log lines; known since Connect.
+    /// The host's NQN, for log lines: as the Connect said.
     pub(crate) fn host_nqn(&self) -> &str {
-        self.claimed().map_or("?", |a| a.controller.host_nqn())
+        match (&self.association, &self.claimant) {
+            (Some(association), _) => association.controller.host_nqn(),
+            (None, Some(claimant)) => &claimant.host_nqn,
+            (None, None) => "?",
+        }
     }
 
     /// The subsystem's NQN, for log lines; known since Connect.
     pub(crate) fn subsystem_nqn(&self) -> &str {
-        self.claimed().map_or("?", |a| a.subsystem.nqn())
+        self.subsystem().map_or("?", |subsystem| subsystem.nqn())
+    }
+
+    /// The subsystem that its Connect named.
+    pub(crate) fn subsystem(&self) -> Option<&Arc<SubsystemShared>> {
+        let claimed = self.claimant.as_deref().map(|claimant| &claimant.subsystem);
+        let own = self.association.as_ref().map(|own| &own.subsystem);
+        own.or(claimed)
     }
 
     /// SQHD of the next response: one more command is consumed.
@@ -312,17 +322,19 @@ impl QueuePair {
     }
 
     /// Whether a host that authenticates has the next step.
-    fn has_guest_at_rest(&self) -> bool {
-        let guest = self.guest.as_ref();
-        guest.is_some_and(|guest| guest.exchange.is_some())
+    fn has_claimant_at_rest(&self) -> bool {
+        let claimant = self.claimant.as_ref();
+        claimant.is_some_and(|claimant| claimant.exchange.is_some())
     }
 
     /// A step of its authentication is computed: the time that this took is given back to its host.
     pub(crate) fn computed(&mut self, exchange: Box<Authentication>, now: Instant) {
-        let Some(guest) = &mut self.guest else { return };
-        guest.exchange = Some(exchange);
+        let Some(claimant) = &mut self.claimant else {
+            return;
+        };
+        claimant.exchange = Some(exchange);
         if let State::Connecting { deadline } = &mut self.state {
-            *deadline += now.saturating_duration_since(guest.computing_since);
+            *deadline += now.saturating_duration_since(claimant.computing_since);
         }
     }
 
@@ -335,10 +347,10 @@ impl QueuePair {
     pub(crate) fn overdue(&self, now: Instant) -> Option<&'static str> {
         match self.state {
             // The host's time, not ours.
-            State::Connecting { deadline } if now >= deadline && self.has_guest_at_rest() => {
+            State::Connecting { deadline } if now >= deadline && self.has_claimant_at_rest() => {
                 Some("the host did not authenticate in time")
             }
-            State::Connecting { deadline } if now >= deadline && self.guest.is_none() => {
+            State::Connecting { deadline } if now >= deadline && self.claimant.is_none() => {
                 Some("the host sent no valid Connect in time")
             }
             State::Connecting { .. } | State::Live

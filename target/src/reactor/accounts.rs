@@ -1,17 +1,20 @@
-//! What each address has taken lately of commands that are no I/O and of connections, and which of
-//! them wait. [`super::budget`] serves them.
+//! Commands that are no I/O, and connections, that each [`Payer`] has taken lately, and those
+//! that wait. [`super::budget`] serves them.
 //!
-//! An account sells time: each command takes [`EACH_NS`] of it, and what was not taken is there for a
-//! burst. Accounts count while the reactor has I/O. An address is the same under every host name.
+//! An account is a token bucket: each command takes [`EACH_NS`], and unused time accumulates for a
+//! burst. Accounts count while the reactor has I/O. An address is the same under every host name. A
+//! connection is paid for once its peer has confirmed it: before that anybody can have asked for it.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+
+use cairn_rdma::address::Payer;
 
 use super::lines::Capsule;
 use crate::ids::QpairId;
 use crate::registry::{Admitted, PlaceId};
 
-/// What an address may have of one round: no round then lasts long.
+/// Share of a payer in one round: no round then lasts long.
 const ROUND: u32 = 4;
 /// What an address may have at once, beside the time: a host that connects with all of its queues.
 const BURST: u64 = 256;
@@ -19,15 +22,15 @@ const BURST: u64 = 256;
 const EACH_NS: u64 = 500_000;
 /// For how long the reactor counts as having I/O after a command of that kind has come.
 const IO_LASTS_NS: u64 = 1_000_000;
-/// Accounts that are kept. Addresses beyond them have one together.
+/// Accounts that are kept. Payers beyond them have one together.
 const ACCOUNTS_MAX: usize = 4096;
 
 /// A command, in the unit of accounts.
-pub(super) const COMMAND: u32 = 1;
+const COMMAND: u32 = 1;
 /// A connection: a queue pair is made for it, and ends.
-pub(super) const CONNECTION: u32 = ROUND;
+const CONNECTION: u32 = ROUND;
 
-/// What waits for its address's turn.
+/// Work that waits for its payer's turn.
 pub(super) enum Waiting {
     /// A command.
     Capsule(Capsule),
@@ -42,9 +45,17 @@ impl Waiting {
             Self::Connection(_) => CONNECTION,
         }
     }
+
+    /// The part of its cost that is paid when it goes on.
+    fn price(&self) -> u32 {
+        match self {
+            Self::Capsule(_) => COMMAND,
+            Self::Connection(_) => 0,
+        }
+    }
 }
 
-/// Of one address.
+/// Account of one payer.
 #[derive(Default)]
 struct Account {
     /// Up to when its time is sold.
@@ -69,21 +80,25 @@ impl Account {
         }
     }
 
-    fn pay(&mut self, cost: u32, round: u64, now_ns: u64) {
+    fn take(&mut self, cost: u32, price: u32, round: u64, now_ns: u64) {
         let (last, taken) = self.round;
         self.round = (round, if last == round { taken + cost } else { cost });
+        self.pay(price, now_ns);
+    }
+
+    fn pay(&mut self, cost: u32, now_ns: u64) {
         let sold = self.sold_ns.max(now_ns) + u64::from(cost) * EACH_NS;
         // What it took while its time did not count, it does not owe.
         self.sold_ns = sold.min(now_ns + BURST * EACH_NS);
     }
 }
 
-/// The accounts of all addresses.
+/// The accounts of all payers.
 #[derive(Default)]
 pub(super) struct Accounts {
-    accounts: HashMap<IpAddr, Account>,
-    /// Addresses for which something waits, the next one first.
-    turns: VecDeque<IpAddr>,
+    accounts: HashMap<Payer, Account>,
+    /// Payers for which something waits, the next one first.
+    turns: VecDeque<Payer>,
     waiting: usize,
     /// When to look at them.
     next_ns: u64,
@@ -135,41 +150,56 @@ impl Accounts {
         self.io_ns.is_none_or(|at| now_ns >= at + IO_LASTS_NS)
     }
 
-    /// The account of an address.
-    fn of(&mut self, address: IpAddr, now_ns: u64) -> (IpAddr, &mut Account) {
-        let mut key = address;
+    /// The account of a payer.
+    fn of(&mut self, payer: Payer, now_ns: u64) -> (Payer, &mut Account) {
+        let mut key = payer;
         if !self.accounts.contains_key(&key) && self.accounts.len() >= ACCOUNTS_MAX {
             let counts = |account: &Account| account.sold_ns > now_ns;
             self.accounts
                 .retain(|_, account| !account.waiting.is_empty() || counts(account));
             if self.accounts.len() >= ACCOUNTS_MAX {
-                key = IpAddr::from([0, 0, 0, 0]);
+                key = Payer::stranger(IpAddr::from([0, 0, 0, 0]));
             }
         }
         (key, self.accounts.entry(key).or_default())
     }
 
-    /// Whether an address may have so much at once; it has paid then.
-    pub(super) fn pays(&mut self, address: IpAddr, cost: u32, now_ns: u64) -> bool {
+    /// Whether a payer may have a command at once; it has paid then.
+    pub(super) fn pays(&mut self, payer: Payer, now_ns: u64) -> bool {
+        self.takes(payer, COMMAND, COMMAND, now_ns)
+    }
+
+    /// Whether a payer owes so little that a connection is taken on at once.
+    pub(super) fn may_connect(&mut self, payer: Payer, now_ns: u64) -> bool {
+        self.takes(payer, CONNECTION, 0, now_ns)
+    }
+
+    fn takes(&mut self, payer: Payer, cost: u32, price: u32, now_ns: u64) -> bool {
         let (round, is_free) = (self.round, self.is_free(now_ns));
-        let (_, account) = self.of(address, now_ns);
+        let (_, account) = self.of(payer, now_ns);
         let goes =
             account.waiting.is_empty() && account.allows(cost, round, now_ns, is_free).is_ok();
         if goes {
-            account.pay(cost, round, now_ns);
+            account.take(cost, price, round, now_ns);
         }
         goes
     }
 
-    /// Takes something on account that cannot wait.
-    pub(super) fn charge(&mut self, address: IpAddr, cost: u32, now_ns: u64) {
+    /// Takes a command on account that cannot wait.
+    pub(super) fn charge(&mut self, payer: Payer, now_ns: u64) {
         let round = self.round;
-        self.of(address, now_ns).1.pay(cost, round, now_ns);
+        let (_, account) = self.of(payer, now_ns);
+        account.take(COMMAND, COMMAND, round, now_ns);
     }
 
-    /// Has something wait for its address's turn.
-    pub(super) fn wait(&mut self, address: IpAddr, waiting: Waiting, now_ns: u64) {
-        let (key, account) = self.of(address, now_ns);
+    /// The peer of a connection has confirmed it.
+    pub(super) fn pay_connection(&mut self, payer: Payer, now_ns: u64) {
+        self.of(payer, now_ns).1.pay(CONNECTION, now_ns);
+    }
+
+    /// Has something wait for its payer's turn.
+    pub(super) fn wait(&mut self, payer: Payer, waiting: Waiting, now_ns: u64) {
+        let (key, account) = self.of(payer, now_ns);
         let first = account.waiting.is_empty();
         account.waiting.push_back(waiting);
         if first {
@@ -179,7 +209,7 @@ impl Accounts {
         self.next_ns = self.next_ns.min(now_ns);
     }
 
-    /// The next that may go on now, by turns of the addresses; it has paid. If there is none,
+    /// The next that may go on now, by turns of the payers; it has paid. If there is none,
     /// [`Self::next_look`] is when to look again.
     pub(super) fn next(
         &mut self,
@@ -189,9 +219,9 @@ impl Accounts {
         let (round, is_free) = (self.round, self.is_free(now_ns));
         let mut next_ns = u64::MAX;
         for _ in 0..self.turns.len() {
-            let address = self.turns.pop_front()?;
-            let account = self.accounts.get_mut(&address);
-            let account = account.expect("an address with a turn has an account");
+            let payer = self.turns.pop_front()?;
+            let account = self.accounts.get_mut(&payer);
+            let account = account.expect("a payer with a turn has an account");
             let first = account.waiting.front().expect("and something waits");
             let at = match account.allows(first.cost(), round, now_ns, is_free) {
                 Err(at) => at,
@@ -201,16 +231,16 @@ impl Accounts {
                 }
                 Ok(()) => {
                     let first = account.waiting.pop_front().expect("it was just seen");
-                    account.pay(first.cost(), round, now_ns);
+                    account.take(first.cost(), first.price(), round, now_ns);
                     if !account.waiting.is_empty() {
-                        self.turns.push_back(address);
+                        self.turns.push_back(payer);
                     }
                     self.waiting -= 1;
                     self.next_ns = now_ns;
                     return Some(first);
                 }
             };
-            self.turns.push_back(address);
+            self.turns.push_back(payer);
             next_ns = next_ns.min(at);
         }
         // With an end of I/O time does not count any more.
@@ -229,9 +259,9 @@ impl Accounts {
             return taken;
         }
         let accounts = &mut self.accounts;
-        self.turns.retain(|address| {
-            let account = accounts.get_mut(address);
-            let waiting = &mut account.expect("an address with a turn has one").waiting;
+        self.turns.retain(|payer| {
+            let account = accounts.get_mut(payer);
+            let waiting = &mut account.expect("a payer with a turn has one").waiting;
             for one in std::mem::take(waiting) {
                 if goes(&one) {
                     taken.push(one);
@@ -264,8 +294,8 @@ mod tests {
 
     const START: u64 = 1_000_000_000_000;
 
-    fn address(number: u32) -> IpAddr {
-        std::net::Ipv4Addr::from_bits(number).into()
+    fn address(number: u32) -> Payer {
+        Payer::stranger(std::net::Ipv4Addr::from_bits(number).into())
     }
 
     fn capsule() -> Waiting {
@@ -279,7 +309,7 @@ mod tests {
     }
 
     /// What an address gets that always asks for more, in this time: rounds of 10 us.
-    fn taken_in(accounts: &mut Accounts, of: IpAddr, from_ns: u64, time_ns: u64, io: bool) -> u64 {
+    fn taken_in(accounts: &mut Accounts, of: Payer, from_ns: u64, time_ns: u64, io: bool) -> u64 {
         let mut taken = 0;
         let mut now = from_ns;
         while now < from_ns + time_ns {
@@ -288,7 +318,7 @@ mod tests {
                 accounts.io_ns = Some(now);
             }
             let mut in_round = 0;
-            while accounts.pays(of, COMMAND, now) {
+            while accounts.pays(of, now) {
                 in_round += 1;
             }
             assert!(in_round <= u64::from(ROUND));
@@ -350,14 +380,14 @@ mod tests {
         let mut accounts = Accounts::default();
         accounts.wait(address(1), capsule(), START);
         accounts.round = 1;
-        assert!(!accounts.pays(address(1), COMMAND, START));
+        assert!(!accounts.pays(address(1), START));
         assert!(
             accounts.next(START, |_| false).is_none(),
             "no request is free"
         );
         assert!(accounts.next_ns > START, "a round is not enough");
         assert!(accounts.next(START, |_| true).is_some());
-        assert!(accounts.pays(address(1), COMMAND, START));
+        assert!(accounts.pays(address(1), START));
     }
 
     #[test]
@@ -367,7 +397,7 @@ mod tests {
             ..Accounts::default()
         };
         for number in 0..2 * ACCOUNTS_MAX as u32 {
-            accounts.charge(address(1 + number), COMMAND, START);
+            accounts.charge(address(1 + number), START);
         }
         assert!(accounts.accounts.len() <= ACCOUNTS_MAX + 1);
         accounts.wait(address(1), capsule(), START);
@@ -376,7 +406,27 @@ mod tests {
         assert_eq!((gone.len(), accounts.waiting()), (2, 0));
         assert!(accounts.turns.is_empty());
         // Once nothing is owed, there is room again.
-        accounts.pays(address(9_000_000), COMMAND, START + 1_000_000_000);
+        accounts.pays(address(9_000_000), START + 1_000_000_000);
         assert!(accounts.accounts.len() <= 1);
+    }
+
+    /// Whoever asks for connections in the name of an address costs that address nothing.
+    #[test]
+    fn a_connection_is_paid_for_once_it_is_confirmed() {
+        let mut accounts = Accounts {
+            io_ns: Some(START),
+            ..Accounts::default()
+        };
+        let connect = |accounts: &mut Accounts, confirms: bool| {
+            accounts.round += 1;
+            let goes = accounts.may_connect(address(1), START);
+            if confirms {
+                accounts.pay_connection(address(1), START);
+            }
+            goes
+        };
+        assert!((0..10_000).all(|_| connect(&mut accounts, false)));
+        let confirmed = (0..BURST).filter(|_| connect(&mut accounts, true)).count() as u64;
+        assert_eq!(confirmed, BURST / u64::from(CONNECTION));
     }
 }

@@ -40,7 +40,7 @@ impl Reactor {
     /// A connection ended. That of a refused Connect has its line already.
     pub(super) fn record_disconnect(&self, qpair: QpairId, reason: &str, orderly: bool) {
         let queue = &self.queues.qpairs[qpair];
-        if queue.connect_begun && queue.claimed().is_none() {
+        if queue.connect_begun && queue.subsystem().is_none() {
             return;
         }
         self.control.audit.record(|| {
@@ -113,13 +113,21 @@ fn of_queue(event: Event, queue: &QueuePair) -> Event {
     let event = event
         .of_peer(queue.peer)
         .text("provider", queue.listener.provider);
-    match queue.claimed() {
+    match (&queue.association, &queue.claimant) {
         // An association with namespaces costs its host a name that is allowed.
-        Some(association) => {
-            let is_cheap = queue.association.is_none() || is_discovery(association);
-            of_association(event.cheap(is_cheap), association)
+        (Some(association), _) => {
+            of_association(event.cheap(is_discovery(association)), association)
         }
-        None => event.cheap(true).value("qid", queue.qid()),
+        (None, Some(claimant)) => {
+            let request = claimant.claim.request();
+            event
+                .cheap(true)
+                .text("host", &claimant.host_nqn)
+                .text("hostid", &hex(&request.hostid))
+                .text("subsystem", claimant.subsystem.nqn())
+                .value("qid", request.qid)
+        }
+        (None, None) => event.cheap(true).value("qid", queue.qid()),
     }
 }
 

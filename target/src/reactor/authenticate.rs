@@ -46,7 +46,7 @@ impl Reactor {
         };
         match AuthenticationRequest::parse(&request.sqe, in_capsule_bytes) {
             Ok((step, transfer)) => {
-                request.task = match queue.guest {
+                request.task = match queue.claimant {
                     Some(_) => Task::Authenticate(step),
                     None => Task::Reauthenticate(step),
                 };
@@ -64,13 +64,13 @@ impl Reactor {
     /// The data is there: hands the step over to the thread that computes it.
     pub(super) fn execute_authenticate(&mut self, id: RequestId, step: AuthenticationRequest) {
         let qpair = self.queues.requests[id].qpair;
-        let guest = self.queues.qpairs[qpair].guest.as_mut();
+        let claimant = self.queues.qpairs[qpair].claimant.as_mut();
         // Another command of the queue ended the authentication meanwhile, or has the exchange:
         // a host that sends two steps at a time breaks the order of its messages.
         let now = self.time.now.at;
-        let exchange = guest.and_then(|guest| {
-            let exchange = guest.exchange.take()?;
-            guest.computing_since = now;
+        let exchange = claimant.and_then(|claimant| {
+            let exchange = claimant.exchange.take()?;
+            claimant.computing_since = now;
             Some(exchange)
         });
         let Some(exchange) = exchange else {
@@ -117,10 +117,9 @@ impl Reactor {
             AuthenticationRequest::Receive { length } => Step::Receive(length as usize),
         };
         let address = self.control.address(qpair);
-        let association = self.queues.qpairs[qpair].claimed();
-        let association = association.expect("a queue that is connected");
-        let peer = association.queue.peer.ip();
-        association.subsystem.compute(address, peer, exchange, step);
+        let queue = &self.queues.qpairs[qpair];
+        let subsystem = queue.subsystem().expect("a queue that is connected");
+        subsystem.compute(address, queue.place.payer(), exchange, step);
         let waiting = &mut self.queues.awaiting_authentication;
         self.queues
             .requests
@@ -166,14 +165,19 @@ impl Reactor {
             self.io.arena.write(buffer, &message);
         }
         match exchange.outcome() {
-            Some(Ok(proof)) => self.succeed(qpair, proof),
+            Some(Ok(proof)) => {
+                if let Err(refusal) = self.succeed(qpair, proof) {
+                    self.log_unjoined(qpair, &refusal);
+                    return self.refuse_step(id, refusal);
+                }
+            }
             Some(Err(reason)) => {
                 self.queues.requests[id].close_after = true;
                 self.log_failure(qpair, reason);
             }
             None => {
                 let queue = &mut self.queues.qpairs[qpair];
-                if queue.guest.is_some() {
+                if queue.claimant.is_some() {
                     queue.computed(exchange, self.time.now.at);
                 } else if let Some(renewal) = &mut queue.renewal {
                     renewal.exchange = Some(exchange);
@@ -181,15 +185,15 @@ impl Reactor {
                 }
             }
         }
-        self.finish(id, Status::SUCCESS, 0);
+        self.answer_connect(id, 0);
     }
 
     /// The host has authenticated: a new queue is one of its association from now on, a live one
     /// goes on as it did.
-    fn succeed(&mut self, qpair: QpairId, proof: Authenticated) {
+    fn succeed(&mut self, qpair: QpairId, proof: Authenticated) -> Result<(), Refusal> {
         let queue = &mut self.queues.qpairs[qpair];
-        if let Some(guest) = queue.guest.take() {
-            return self.associate(qpair, guest.association, Some(proof));
+        if queue.claimant.is_some() {
+            return self.join(qpair, proof);
         }
         queue.renewal = None;
         self.record_reauthentication(qpair, proof);
@@ -205,6 +209,28 @@ impl Reactor {
                 "authenticated again"
             );
         }
+        Ok(())
+    }
+
+    fn log_unjoined(&mut self, qpair: QpairId, refusal: &Refusal) {
+        let queue = &self.queues.qpairs[qpair];
+        let code = refusal.status.code().bits();
+        self.queues.counters.refused.add(code);
+        let (payer, now) = (queue.place.payer(), self.time.now.at);
+        let limit = &mut self.control.peer_limit;
+        if let Some(line) = limit.admit(Topic::Refused, payer, now) {
+            peer_line!(
+                warn,
+                line,
+                host = queue.host_nqn(),
+                address = %queue.peer,
+                subsystem = queue.subsystem_nqn(),
+                qid = queue.qid(),
+                status = %refusal.status,
+                "Connect refused after the host's authentication: the subsystem has changed since its \
+                 Connect command, or another queue of the host was faster. The host connects again"
+            );
+        }
     }
 
     fn log_failure(&mut self, qpair: QpairId, reason: Reason) {
@@ -212,10 +238,9 @@ impl Reactor {
         let queue = &self.queues.qpairs[qpair];
         let code = Status::AUTHENTICATION_REQUIRED.code().bits();
         self.queues.counters.refused.add(code);
-        let peer = queue.peer.ip();
-        let now = self.time.now.at;
+        let (payer, now) = (queue.place.payer(), self.time.now.at);
         let limit = &mut self.control.peer_limit;
-        let line: Option<Line> = limit.admit(Topic::Refused, peer, now);
+        let line: Option<Line> = limit.admit(Topic::Refused, payer, now);
         if let Some(line) = line {
             peer_line!(
                 warn,

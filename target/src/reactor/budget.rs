@@ -2,12 +2,9 @@
 //! ([`super::accounts`]), or wait. They lock, allocate and compute: a host that sends them without
 //! end must not take the time of others' I/O.
 
-use std::net::IpAddr;
 use std::time::Instant;
 
-use cairn_rdma::address::host_of;
-
-use super::accounts::{self, COMMAND, CONNECTION, Waiting};
+use super::accounts::{self, Waiting};
 use super::io::Io;
 use super::lines::Capsule;
 use super::queues::Queues;
@@ -51,11 +48,19 @@ impl Reactor {
     /// A connection request came: it is taken on, or waits for the account of its address.
     pub(super) fn enter_connection(&mut self, admitted: Box<Admitted>) {
         let (accounts, now_ns) = (&mut self.queues.accounts, self.time.now.ns);
-        let address = host_of(admitted.request.peer.ip());
-        if self.queues.draining || accounts.pays(address, CONNECTION, now_ns) {
+        let payer = admitted.place.payer();
+        if self.queues.draining || accounts.may_connect(payer, now_ns) {
             return self.accept(*admitted);
         }
-        accounts.wait(address, Waiting::Connection(admitted), now_ns);
+        accounts.wait(payer, Waiting::Connection(admitted), now_ns);
+    }
+
+    /// The peer of a connection has confirmed it: the address is its own, and pays.
+    pub(super) fn confirmed(&mut self, qpair: QpairId) {
+        let place = &mut self.queues.qpairs[qpair].place;
+        place.confirm();
+        let (payer, now_ns) = (place.payer(), self.time.now.ns);
+        self.queues.accounts.pay_connection(payer, now_ns);
     }
 
     /// Goes on with what waited; whether there was anything.
@@ -95,14 +100,14 @@ fn next(queues: &mut Queues, io: &Io, now: &Now) -> Option<Waiting> {
 pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     queues.accounts.arrived();
     let (qpair, slot) = (queues.requests[id].qpair, queues.requests[id].receive);
-    let address = address_of(queues, qpair);
-    if queues.accounts.pays(address, COMMAND, now.ns) {
+    let payer = queues.qpairs[qpair].place.payer();
+    if queues.accounts.pays(payer, now.ns) {
         return queues.execute_later(id);
     }
     // Data stay in their receive slot. Few slots are for all, so it goes before its turn.
     let port = queues.qpairs[qpair].port;
     if slot.is_some() && admission::receives_are_short(queues, port) {
-        queues.accounts.charge(address, COMMAND, now.ns);
+        queues.accounts.charge(payer, now.ns);
         return queues.execute_later(id);
     }
     let command = queues.command(id);
@@ -116,7 +121,7 @@ pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
     command.request.take_permit().deferred();
     sent::free(command, io);
     let waiting = Waiting::Capsule(capsule);
-    queues.accounts.wait(address, waiting, now.ns);
+    queues.accounts.wait(payer, waiting, now.ns);
 }
 
 /// Ends the commands of a queue pair that wait; gives the receive slots that they hold.
@@ -143,8 +148,4 @@ pub(super) fn take_connections(queues: &mut Queues, place: Option<PlaceId>) -> V
         Waiting::Capsule(_) => None,
     };
     gone.into_iter().filter_map(admitted).collect()
-}
-
-fn address_of(queues: &Queues, qpair: QpairId) -> IpAddr {
-    host_of(queues.qpairs[qpair].peer.ip())
 }

@@ -106,8 +106,8 @@ impl Reactor {
         }
     }
 
-    /// Answers a Connect that succeeded: at once, unless older queues of its host have still to enter
-    /// their changes.
+    /// Answers a Connect that succeeded, or a step of an authentication: at once, unless that made a queue
+    /// and older queues of its host have still to enter their changes.
     pub(super) fn answer_connect(&mut self, id: RequestId, result: u64) {
         // Queues of this reactor do so in its next look at messages.
         if self.arming_of(id).is_none_or(Arming::is_done) {
@@ -124,8 +124,8 @@ impl Reactor {
         let mut over: Vec<RequestId> = Vec::new();
         let qpairs = &self.queues.qpairs;
         let is_over = |request: &Request| {
-            let claimed = qpairs[request.qpair].claimed();
-            let arming = claimed.and_then(|of| of.controller.arming());
+            let association = qpairs[request.qpair].association.as_ref();
+            let arming = association.and_then(|own| own.controller.arming());
             arming.is_none_or(Arming::is_done)
         };
         let waiting = &mut self.queues.awaiting_census;
@@ -139,6 +139,6 @@ impl Reactor {
 
     fn arming_of(&self, id: RequestId) -> Option<&Arming> {
         let queue = &self.queues.qpairs[self.queues.requests[id].qpair];
-        queue.claimed()?.controller.arming()
+        queue.association.as_ref()?.controller.arming()
     }
 }

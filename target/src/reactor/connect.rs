@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use cairn_rdma::address::Payer;
 use cairn_rdma::log::{Line, Topic};
 use cairn_rdma::peer_line;
 use nvme_auth::Authenticated;
 use nvme_proto::controller::{ConnectRequest, Refusal};
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::fabrics::{ConnectData, ConnectResult};
-use nvme_proto::wire::{Escaped, FromZeros, IntoBytes, Nqn, Status};
+use nvme_proto::wire::{FromZeros, IntoBytes, Nqn, Quoted, Status};
 
 use super::auditing::claimed;
 use super::budget;
@@ -17,8 +18,8 @@ use crate::ending::Ending;
 use crate::ids::QpairId;
 use crate::marking::Shown;
 use crate::metrics::QueueCounters;
-use crate::qpair::{Association, Guest, QueuePair};
-use crate::registry::{DISPLACED, Origin, PlaceId, QueueShared};
+use crate::qpair::{Association, Claimant, QueuePair};
+use crate::registry::{DISPLACED, Entry, Joined, Origin, PlaceId, QueueShared, SubsystemShared};
 use crate::request::{RequestId, Task};
 
 impl Reactor {
@@ -61,59 +62,89 @@ impl Reactor {
         let request = ConnectRequest::parse(&self.queues.requests[id].sqe, data)?;
         let subsystem = self.control.registry.find(&request.subnqn);
         let subsystem = subsystem.ok_or_else(ConnectRequest::unknown_subsystem)?;
-        let address = self.control.address(qpair);
-        let port = self.queues.port(self.queues.qpairs[qpair].port);
-        let device = port.device().name().to_owned();
+        let payer = self.queues.qpairs[qpair].place.payer();
+        let entry = subsystem.connect(&request, &self.origin(qpair, payer))?;
         let queue = &mut self.queues.qpairs[qpair];
-        let origin = Origin {
-            address,
+        queue.connected(request.sqsize + 1, request.flow_control);
+        match entry {
+            Entry::Joined(joined) => {
+                let result = joined.0.completion.result;
+                self.associate(qpair, subsystem, joined, None);
+                Ok(result)
+            }
+            Entry::Claimed(claim, exchange) => {
+                queue.claimant = Some(Box::new(Claimant {
+                    subsystem,
+                    claim,
+                    host_nqn: request.hostnqn.to_string(),
+                    exchange: Some(Box::new(exchange)),
+                    computing_since: self.time.now.at,
+                }));
+                let required = ConnectResult(0).with_atr(true).0;
+                Ok(u64::from(claim.cntlid()) | u64::from(required))
+            }
+        }
+    }
+
+    /// The host of a queue has authenticated: its claim becomes a queue.
+    pub(super) fn join(&mut self, qpair: QpairId, proof: Authenticated) -> Result<(), Refusal> {
+        let queue = &self.queues.qpairs[qpair];
+        let claimant = queue.claimant.as_ref().expect("its host authenticates");
+        let (subsystem, claim) = (Arc::clone(&claimant.subsystem), claimant.claim);
+        // Its name is proven: strangers of its network count no longer.
+        let payer = Payer::host(queue.peer.ip());
+        let joined = subsystem.join(&claim, &self.origin(qpair, payer))?;
+        self.queues.qpairs[qpair].claimant = None;
+        self.associate(qpair, subsystem, joined, Some(proof));
+        Ok(())
+    }
+
+    fn origin(&self, qpair: QpairId, payer: Payer) -> Origin<'_> {
+        let queue = &self.queues.qpairs[qpair];
+        Origin {
+            address: self.control.address(qpair),
             cm: &queue.cm,
             local: queue.local.ip(),
             peer: queue.peer.ip(),
+            payer,
             listener: &queue.listener,
-        };
-        let (connected, controller, exchange) = subsystem.connect(&request, &origin)?;
-        let marked = self.settle_marking(qpair, controller.host());
-        let queue = &mut self.queues.qpairs[qpair];
-        let shown = Arc::new(QueueShared {
+        }
+    }
+
+    /// What others see of a queue whose host is known by name now.
+    fn shown(&mut self, qpair: QpairId, host: Nqn, proof: Option<Authenticated>) -> QueueShared {
+        let marked = self.settle_marking(qpair, host);
+        let queue = &self.queues.qpairs[qpair];
+        QueueShared {
             peer: queue.peer,
             local: queue.local,
             reactor: self.control.index,
-            device,
+            device: self.queues.port(queue.port).device().name().to_owned(),
             provider: queue.listener.provider,
             pkey: queue.listener.pkey,
-            entries: connected.sq_entries,
+            entries: queue.entries,
             marked,
+            authenticated: proof,
             counters: QueueCounters::default(),
-        });
-        let association = Association {
-            subsystem,
-            controller,
-            qid: connected.qid,
-            queue: shown,
-        };
-        queue.connected(connected.sq_entries, connected.flow_control);
-        let result = connected.completion.result;
-        let Some(exchange) = exchange else {
-            self.associate(qpair, association, None);
-            return Ok(result);
-        };
-        queue.guest = Some(Box::new(Guest {
-            association,
-            exchange: Some(Box::new(exchange)),
-            computing_since: self.time.now.at,
-        }));
-        Ok(result | u64::from(ConnectResult(0).with_atr(true).0))
+        }
     }
 
     /// Makes a queue one of its association: after its Connect, or once its host is
     /// authenticated.
-    pub(super) fn associate(
+    fn associate(
         &mut self,
         qpair: QpairId,
-        association: Association,
+        subsystem: Arc<SubsystemShared>,
+        (connected, controller): Joined,
         proof: Option<Authenticated>,
     ) {
+        let queue = Arc::new(self.shown(qpair, controller.host(), proof));
+        let association = Association {
+            subsystem,
+            controller,
+            qid: connected.qid,
+            queue,
+        };
         self.record_connect(&association, proof);
         let queue = &mut self.queues.qpairs[qpair];
         let Association {
@@ -177,7 +208,8 @@ impl Reactor {
             return;
         };
         let queue = &self.queues.qpairs[qpair];
-        let connects = queue.connect_begun && queue.association.is_none() && queue.guest.is_none();
+        let connects =
+            queue.connect_begun && queue.association.is_none() && queue.claimant.is_none();
         if !queue.place.is_associated() && !connects {
             self.close(qpair, Ending::Fault(DISPLACED));
         }
@@ -201,12 +233,9 @@ impl Reactor {
         let queue = &self.queues.qpairs[qpair];
         let code = refusal.status.code().bits();
         self.queues.counters.refused.add(code);
-        let peer = queue.peer.ip();
-        if let Some(line) = self
-            .control
-            .peer_limit
-            .admit(Topic::Refused, peer, self.time.now.at)
-        {
+        let limit = &mut self.control.peer_limit;
+        let payer = queue.place.payer();
+        if let Some(line) = limit.admit(Topic::Refused, payer, self.time.now.at) {
             report_refusal(line, queue, &refusal, data);
         }
         let completion = refusal.completion(request.cid());
@@ -238,7 +267,7 @@ fn report_refusal(line: Line, queue: &QueuePair, refusal: &Refusal, data: Option
             subsystem,
             qid,
             status = %refusal.status,
-            admit = %format_args!("allowed_hosts = [\"{}\"]", Escaped(&host)),
+            admit = %format_args!("allowed_hosts = [{}]", Quoted(&host)),
             "Connect refused: the subsystem does not allow this host. The line `admit` in its table of the \
              configuration does, or cairn-target host add SUBSYSTEM HOST"
         );

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use cairn_fabric::trouble;
+use cairn_rdma::address::Payer;
 use cairn_rdma::log::{Line, Topic};
 use cairn_rdma::{Device, DisconnectReason, Event, QpOptions, WorkStatus, peer_detail, peer_line};
 use nvme_proto::wire::IntoBytes;
@@ -73,11 +74,9 @@ impl Reactor {
 
     /// The host receives "No Resources"; the log has what is short.
     fn explain_refusal(&mut self, address: SocketAddr, device: &str, reason: &str) {
-        let Some(line) =
-            self.control
-                .peer_limit
-                .admit(Topic::Refused, address.ip(), self.time.now.at)
-        else {
+        let payer = Payer::stranger(address.ip());
+        let limit = &mut self.control.peer_limit;
+        let Some(line) = limit.admit(Topic::Refused, payer, self.time.now.at) else {
             return;
         };
         let known = trouble::of_nvme_reject(RejectStatus::NO_RESOURCES.0);
@@ -223,6 +222,9 @@ impl Reactor {
         match event {
             Event::Established { qp, .. } => {
                 peer_detail!(%qp, "established");
+                if let Some(qpair) = find(qp) {
+                    self.confirmed(qpair);
+                }
             }
             Event::Rejected { qp, reason, .. } => {
                 if let Some(qpair) = find(qp) {
@@ -294,11 +296,8 @@ impl Reactor {
         self.queues.counters.ended_by_fault.add(1);
         let reason = ending.fault(address.ip());
         self.record_disconnect(qpair, reason.as_deref().unwrap_or_default(), false);
-        let Some(line) =
-            self.control
-                .peer_limit
-                .admit(Topic::Fault, address.ip(), self.time.now.at)
-        else {
+        let limit = &mut self.control.peer_limit;
+        let Some(line) = limit.admit(Topic::Fault, queue.place.payer(), self.time.now.at) else {
             return;
         };
         let reason = reason.as_deref();
@@ -438,8 +437,7 @@ impl Reactor {
         if let Some(share) = queue.share {
             self.io.shares.leave(share, qpair);
         }
-        let guest = queue.guest.map(|guest| guest.association);
-        if let Some(association) = queue.association.or(guest) {
+        if let Some(association) = queue.association {
             let cntlid = association.controller.cntlid();
             association.subsystem.disconnected(cntlid, association.qid);
         }

@@ -347,7 +347,7 @@ impl Reactor {
         while let Some(id) = self.queues.requests.pop_front(&mut self.queues.commands) {
             let request = &self.queues.requests[id];
             match request.task {
-                Task::Unparsed if self.queues.qpairs[request.qpair].guest.is_some() => {
+                Task::Unparsed if self.queues.qpairs[request.qpair].claimant.is_some() => {
                     self.begin_authenticate(id);
                 }
                 Task::Unparsed if self.queues.qpairs[request.qpair].association.is_none() => {

@@ -3,10 +3,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cairn_rdma::address::host_of;
+use cairn_rdma::address::Payer;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nvme_auth::controller::Authentication;
 use nvme_auth::{Names, Policy, Secrets};
@@ -15,12 +14,12 @@ use nvme_proto::wire::Nqn;
 use super::{Mailbox, Message, QueueAddress, SubsystemShared};
 use crate::ids::QpairId;
 
-/// Steps that wait. Beyond them the address that has most loses its last one: that connection
+/// Steps that wait. Beyond them the [`Payer`] that has most loses its last one: that connection
 /// ends, or its reauthentication does. Each host has at most one step for each queue here, and
 /// hosts that do not authenticate just now have none.
 const JOBS_MAX: usize = 256;
-/// Steps of one address that wait. A connection beyond them ends, and its host tries again.
-const JOBS_OF_ADDRESS_MAX: usize = 128;
+/// Steps of one payer that wait. A connection beyond them ends, and its host tries again.
+const JOBS_OF_PAYER_MAX: usize = 128;
 
 /// How much the thread gives way to reactors: a flood of strangers must not cost hosts that are
 /// connected their processors.
@@ -87,28 +86,28 @@ struct Job {
     step: Step,
 }
 
-/// What waits, by address. Addresses take turns, so that a flood from one of them delays the
+/// Steps that wait, by payer. Payers take turns, so that a flood from one of them delays the
 /// step of another by one step.
 #[derive(Debug)]
 struct Line<T> {
-    /// Never empty for an address.
-    waiting: HashMap<IpAddr, VecDeque<T>>,
-    /// The addresses, the next one first.
-    turns: VecDeque<IpAddr>,
+    /// Never empty for a payer.
+    waiting: HashMap<Payer, VecDeque<T>>,
+    /// The payers, the next one first.
+    turns: VecDeque<Payer>,
     count: usize,
 }
 
 impl<T> Line<T> {
-    /// Adds one. `Some`: this one, or the last of the address that has most, does not wait.
-    fn push(&mut self, address: IpAddr, job: T) -> Option<T> {
-        let own = self.waiting.get(&address).map_or(0, VecDeque::len);
-        if own >= JOBS_OF_ADDRESS_MAX {
+    /// Adds one. `Some`: this one, or the last of the payer that has most, does not wait.
+    fn push(&mut self, payer: Payer, job: T) -> Option<T> {
+        let own = self.waiting.get(&payer).map_or(0, VecDeque::len);
+        if own >= JOBS_OF_PAYER_MAX {
             return Some(job);
         }
         let mut displaced = None;
         if self.count >= JOBS_MAX {
             let most = self.waiting.iter();
-            let most = most.max_by_key(|(address, jobs)| (jobs.len(), **address));
+            let most = most.max_by_key(|(payer, jobs)| (jobs.len(), **payer));
             let (&largest, held) = most.expect("the line is full");
             if held.len() <= own + 1 {
                 return Some(job);
@@ -116,31 +115,31 @@ impl<T> Line<T> {
             displaced = self.pop(largest, VecDeque::pop_back);
         }
         if own == 0 {
-            self.turns.push_back(address);
+            self.turns.push_back(payer);
         }
-        self.waiting.entry(address).or_default().push_back(job);
+        self.waiting.entry(payer).or_default().push_back(job);
         self.count += 1;
         displaced
     }
 
-    /// The oldest one of the address whose turn it is.
+    /// The oldest one of the payer whose turn it is.
     fn next(&mut self) -> Option<T> {
-        let address = self.turns.pop_front()?;
-        self.turns.push_back(address);
-        self.pop(address, VecDeque::pop_front)
+        let payer = self.turns.pop_front()?;
+        self.turns.push_back(payer);
+        self.pop(payer, VecDeque::pop_front)
     }
 
     fn pop(
         &mut self,
-        address: IpAddr,
+        payer: Payer,
         which: impl FnOnce(&mut VecDeque<T>) -> Option<T>,
     ) -> Option<T> {
-        let jobs = self.waiting.get_mut(&address)?;
+        let jobs = self.waiting.get_mut(&payer)?;
         let job = which(jobs)?;
         self.count -= 1;
         if jobs.is_empty() {
-            self.waiting.remove(&address);
-            self.turns.retain(|other| *other != address);
+            self.waiting.remove(&payer);
+            self.turns.retain(|other| *other != payer);
         }
         Some(job)
     }
@@ -196,11 +195,11 @@ impl Authenticator {
         Ok(())
     }
 
-    /// Has a step of this peer computed; [`Message::Computed`] follows, without an answer if too
+    /// Has a step computed at this one's expense; [`Message::Computed`] follows, without an answer if too
     /// many wait.
-    fn compute(&self, peer: IpAddr, job: Job) {
+    fn compute(&self, payer: Payer, job: Job) {
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        let displaced = line.push(host_of(peer), job);
+        let displaced = line.push(payer, job);
         drop(line);
         if let Some(displaced) = displaced {
             displaced.end(None);
@@ -219,7 +218,7 @@ impl SubsystemShared {
     pub(crate) fn compute(
         &self,
         address: QueueAddress,
-        peer: IpAddr,
+        payer: Payer,
         exchange: Box<Authentication>,
         step: Step,
     ) {
@@ -229,7 +228,7 @@ impl SubsystemShared {
             exchange,
             step,
         };
-        self.authenticator.compute(peer, job);
+        self.authenticator.compute(payer, job);
     }
 
     /// What a live queue of this host goes through when it authenticates again, if the host has a
@@ -288,8 +287,8 @@ fn compute(exchange: &mut Authentication, step: &Step, seqnum: u32) -> Option<Ve
 mod tests {
     use super::*;
 
-    fn address(last: u8) -> IpAddr {
-        [192, 0, 2, last].into()
+    fn address(last: u8) -> Payer {
+        Payer::stranger([192, 0, 2, last].into())
     }
 
     #[test]
@@ -313,7 +312,7 @@ mod tests {
     fn a_flood_of_one_address_refuses_its_own_steps() {
         let mut line = Line::default();
         let flood = (0..1000).filter(|job| line.push(address(1), *job).is_none());
-        assert_eq!(flood.count(), JOBS_OF_ADDRESS_MAX);
+        assert_eq!(flood.count(), JOBS_OF_PAYER_MAX);
         assert_eq!(line.push(address(2), 5000), None);
         line.next();
         assert_eq!(line.next(), Some(5000));

@@ -26,7 +26,7 @@ pub(crate) use counters::IoCounters;
 pub(crate) use mailbox::{Admitted, Inbox, Load, Mailbox, Message, QueueAddress};
 pub(crate) use places::{DISPLACED, Evicted, Full, Place, PlaceId, Places};
 pub(crate) use queue::QueueShared;
-pub(crate) use subsystem::{KEEP_ALIVE_EXPIRED, Origin, SubsystemShared};
+pub(crate) use subsystem::{Entry, Joined, KEEP_ALIVE_EXPIRED, Origin, SubsystemShared};
 pub(crate) use view::{Activity, ControllerView};
 
 use crate::namespace::{Namespace, NamespaceTable};

@@ -1,5 +1,6 @@
 //! How many connections may wait for their Connect, by address and network, and which
-//! addresses had an association: for them there are always places.
+//! addresses had an association: for them there are always places. An address that strangers claim is not
+//! refused for that: the oldest connection goes whose peer has not confirmed it.
 //!
 //! Anyone who reaches a listener can open connections, and each one holds a queue pair
 //! until its Connect has come or [`CONNECT_TIMEOUT`](crate::qpair::CONNECT_TIMEOUT) has
@@ -16,14 +17,14 @@
 
 mod strangers;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use cairn_rdma::Clock;
-use cairn_rdma::address::{host_of, prefix_of};
+use cairn_rdma::address::{Payer, prefix_of};
 
 use crate::panics;
 use strangers::Strangers;
@@ -32,11 +33,11 @@ use strangers::Strangers;
 pub(crate) const DISPLACED: &str = "it waits without an association, and strangers have all of \
      their places: a newer connection takes its place";
 
-/// Waiting connections of one stranger. Twice what user-space RoCE lets an address have
-/// that was not proven: that provider ends old ones of a flood, and this must not refuse
-/// new ones while they end.
+/// Waiting connections of strangers that pay together: one address, or an IPv6 /64, where a new one takes
+/// the place of the oldest.
 pub(crate) const STRANGER_MAX: u32 = 128;
-/// Waiting connections of the strangers of one network. As above, of all strangers there.
+/// Waiting connections of the strangers of one network. Twice what user-space RoCE lets all strangers
+/// have: that provider ends old ones of a flood, and this must not refuse new ones while they end.
 pub(crate) const NETWORK_MAX: u32 = 384;
 /// Waiting connections of all strangers.
 pub(crate) const STRANGERS_MAX: u32 = 512;
@@ -91,6 +92,7 @@ pub(crate) struct Place {
     places: Arc<Places>,
     id: PlaceId,
     host: IpAddr,
+    payer: Payer,
     is_associated: bool,
 }
 
@@ -112,11 +114,13 @@ struct Waiting {
     reactor: Option<usize>,
 }
 
-/// An address, or an IPv6 network of a host.
-#[derive(Debug, Clone, Copy)]
+/// An address.
+#[derive(Debug)]
 struct Host {
     /// Connections that wait for their Connect.
     waiting: u32,
+    /// Those whose peers have not confirmed them: anybody can have asked for them in the address's name.
+    unconfirmed: BTreeSet<PlaceId>,
     /// Connections with an association.
     associated: u32,
     /// Since when there was one.
@@ -145,12 +149,16 @@ impl Places {
         address: IpAddr,
         is_short: bool,
     ) -> Result<(Place, Option<Evicted>), Full> {
-        let host = host_of(address);
-        let (id, evicted) = self.lock().take(host, is_short, self.clock.now())?;
+        let host = address.to_canonical();
+        let mut state = self.lock();
+        let (id, evicted) = state.take(host, is_short, self.clock.now())?;
+        let payer = Payer::of(host, state.host(host).is_known);
+        drop(state);
         let place = Place {
             places: Arc::clone(self),
             id,
             host,
+            payer,
             is_associated: false,
         };
         Ok((place, evicted))
@@ -173,6 +181,16 @@ impl Place {
         self.id
     }
 
+    /// Who pays for what the connection takes.
+    pub(crate) fn payer(&self) -> Payer {
+        self.payer
+    }
+
+    /// The peer has confirmed the connection: the address is its own.
+    pub(crate) fn confirm(&self) {
+        self.places.lock().confirm(self.id, self.host);
+    }
+
     /// The connection goes to this reactor.
     pub(crate) fn assign(&self, reactor: usize) {
         if let Some(waiting) = self.places.lock().waiting.get_mut(&self.id) {
@@ -188,6 +206,7 @@ impl Place {
     /// The connection has become a queue of a subsystem with namespaces.
     pub(crate) fn associate(&mut self) {
         if !std::mem::replace(&mut self.is_associated, true) {
+            self.payer = Payer::host(self.host);
             let now = self.places.clock.now();
             self.places.lock().associate(self.id, self.host, now);
         }
@@ -211,15 +230,17 @@ impl State {
         now: Instant,
     ) -> Result<(PlaceId, Option<Evicted>), Full> {
         self.recount(address, now);
-        let host = self.hosts.get(&address).copied();
+        let host = self.hosts.get(&address);
         let waiting = host.map_or(0, |host| host.waiting);
         let is_known = host.is_some_and(|host| host.is_known);
         let limit = if is_known { KNOWN_MAX } else { STRANGER_MAX };
-        if waiting >= limit {
-            return Err(Full(limit));
-        }
-        let evicted = if is_known {
+        let evicted = if waiting >= limit {
+            let unconfirmed = host.and_then(|host| host.unconfirmed.first().copied());
+            self.evict(unconfirmed.ok_or(Full(limit))?)
+        } else if is_known {
             None
+        } else if let Some(place) = self.strangers.victim_of_payer(address, STRANGER_MAX) {
+            self.evict(place)
         } else if self.strangers.of_network(address) >= NETWORK_MAX {
             self.evict_for(address, true)
         } else if self.strangers.count() >= STRANGERS_MAX || is_short {
@@ -234,6 +255,7 @@ impl State {
         self.waiting.insert(id, Waiting { host, reactor });
         let host = self.host_or_new(address, now);
         host.waiting += 1;
+        host.unconfirmed.insert(id);
         if !host.is_known {
             self.strangers.add(address, id);
         }
@@ -243,6 +265,10 @@ impl State {
     /// Takes the place of a stranger for one of this address. `within`: of one of its network.
     fn evict_for(&mut self, address: IpAddr, within: bool) -> Option<Evicted> {
         let place = self.strangers.victim_for(address, within)?;
+        self.evict(place)
+    }
+
+    fn evict(&mut self, place: PlaceId) -> Option<Evicted> {
         let waiting = self.end_waiting(place)?;
         self.forget_if_nothing(waiting.host);
         let reactor = waiting.reactor?;
@@ -254,10 +280,17 @@ impl State {
         let waiting = self.waiting.remove(&id)?;
         let host = self.host(waiting.host);
         host.waiting -= 1;
+        host.unconfirmed.remove(&id);
         if !host.is_known {
             self.strangers.remove(waiting.host, id);
         }
         Some(waiting)
+    }
+
+    fn confirm(&mut self, id: PlaceId, address: IpAddr) {
+        if let Some(host) = self.hosts.get_mut(&address) {
+            host.unconfirmed.remove(&id);
+        }
     }
 
     fn associate(&mut self, id: PlaceId, address: IpAddr, now: Instant) {
@@ -289,6 +322,7 @@ impl State {
     fn host_or_new(&mut self, address: IpAddr, now: Instant) -> &mut Host {
         self.hosts.entry(address).or_insert(Host {
             waiting: 0,
+            unconfirmed: BTreeSet::new(),
             associated: 0,
             since: now,
             lasted: Duration::ZERO,

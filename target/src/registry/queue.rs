@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use cairn_rdma::PKey;
+use nvme_auth::Authenticated;
 
 use crate::marking::Shown;
 use crate::metrics::QueueCounters;
@@ -26,6 +27,8 @@ pub(crate) struct QueueShared {
     pub(crate) entries: u16,
     /// What its packets carry.
     pub(crate) marked: Shown,
+    /// How its host authenticated at its Connect, if it had to.
+    pub(crate) authenticated: Option<Authenticated>,
     /// What it counts.
     pub(crate) counters: QueueCounters,
 }

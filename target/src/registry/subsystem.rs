@@ -3,6 +3,7 @@
 
 mod actions;
 mod ana;
+mod connects;
 mod leases;
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,22 +14,16 @@ use std::time::{Duration, Instant};
 
 use cairn_config::{AnaOverride, Limits};
 use cairn_rdma::Clock;
-use nvme_auth::controller::Authentication;
-use nvme_proto::controller::{
-    Action, AdminCommand, Completion, ConnectRequest, Exchange, Outcome, Refusal,
-};
-use nvme_proto::discovery::LocalEnd;
+use nvme_proto::controller::{Action, AdminCommand, Completion, Exchange, Outcome, Refusal};
 use nvme_proto::io::IoLimits;
-use nvme_proto::subsystem::{Arrival, Connected, Health, Kind, Subsystem};
-use nvme_proto::wire::cm::RequestData;
-use nvme_proto::wire::{Nqn, Status};
+use nvme_proto::subsystem::{Health, Kind, Subsystem};
+use nvme_proto::wire::Nqn;
 
 use super::authenticator::{Authenticator, HostKeys};
 use super::controller::ControllerShared;
 use super::counters::{self, IoCounters};
 use super::view::{Activity, ControllerView, SubsystemView};
-use super::{Arming, ControlMessage, Mailbox, Message, QueueAddress, QueueShared};
-use crate::ana::ListenerShared;
+use super::{ControlMessage, Mailbox, Message, QueueAddress, QueueShared};
 use crate::ids::QpairId;
 use crate::limits::Limiter;
 use crate::metrics::HostTotals;
@@ -36,22 +31,8 @@ use crate::namespace::NamespaceTable;
 use crate::order::Waiter;
 use crate::panics;
 
+pub(crate) use connects::{Entry, Joined, Origin};
 pub(crate) use leases::KEEP_ALIVE_EXPIRED;
-
-/// The connection that a Connect came on.
-#[derive(Debug)]
-pub(crate) struct Origin<'a> {
-    /// The queue pair.
-    pub(crate) address: QueueAddress,
-    /// The private data of its connection request.
-    pub(crate) cm: &'a RequestData,
-    /// Where the host connected to.
-    pub(crate) local: IpAddr,
-    /// Where it connected from.
-    pub(crate) peer: IpAddr,
-    /// By which listener.
-    pub(crate) listener: &'a Arc<ListenerShared>,
-}
 
 /// A controller's queues.
 struct Controller {
@@ -81,6 +62,8 @@ pub(super) struct State {
     ana: BTreeMap<SocketAddr, AnaOverride>,
     /// When the control plane looks at the keep alive timers, as far as a message reported.
     armed: Option<Duration>,
+    /// Where the search for a new controller's CNTLID begins. Claims move it, and keep no CNTLID.
+    next_cntlid: u32,
     /// Taken away: a host that found it just before comes too late.
     removed: bool,
 }
@@ -161,6 +144,7 @@ impl SubsystemShared {
         authenticator: Authenticator,
         control: tokio::sync::mpsc::UnboundedSender<ControlMessage>,
     ) -> Self {
+        let next_cntlid = u32::from(*subsystem.settings().cntlids.start());
         Self {
             id,
             nqn: subsystem.settings().nqn.to_string(),
@@ -183,6 +167,7 @@ impl SubsystemShared {
                 listeners: None,
                 ana: BTreeMap::new(),
                 armed: None,
+                next_cntlid,
                 removed: false,
             }),
         }
@@ -230,111 +215,6 @@ impl SubsystemShared {
             self.carry_out(&state, action);
         }
         result
-    }
-
-    /// Connects a queue, which from now on receives what concerns it; with the authentication
-    /// that it has to go through, if its host has a key.
-    pub(crate) fn connect(
-        &self,
-        request: &ConnectRequest,
-        origin: &Origin<'_>,
-    ) -> Result<(Connected, Arc<ControllerShared>, Option<Authentication>), Refusal> {
-        let mut state = self.lock();
-        if state.removed {
-            return Err(ConnectRequest::unknown_subsystem());
-        }
-        // Under the lock: the end of the listener, or a change of its states, comes before
-        // this, or finds the controller.
-        if origin.listener.is_removed() {
-            return Err(Refusal::transient(Status::CONNECT_CONTROLLER_BUSY));
-        }
-        // At a listener that does not lead here the host must not learn that there is such a
-        // subsystem elsewhere.
-        if !state.is_behind(origin.listener.address) {
-            return Err(ConnectRequest::unknown_subsystem());
-        }
-        let now = self.now();
-        self.end_if_over(&mut state, request.cntlid, now);
-        let ana = state.ana_by(origin.listener);
-        let arrival = Arrival {
-            now,
-            cm: Some(origin.cm),
-            local: Some(LocalEnd {
-                address: origin.local,
-                pkey: origin.listener.pkey.bits(),
-            }),
-            peer: Some(origin.peer),
-            port: origin.listener.id,
-            ana: &ana,
-        };
-        let known = state.controllers.get(&request.cntlid);
-        if request.qid != 0 && known.is_some_and(|own| own.queues.contains_key(&request.qid)) {
-            return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR));
-        }
-        let connected = state.subsystem.connect(request, &arrival)?;
-        let (arming, elders) = self.elders(&state, request, origin);
-        let limiter = state.limiter_of(&request.hostnqn);
-        limiter.set_ordered(limiter.is_ordered() || arming.is_some());
-        let State {
-            subsystem,
-            controllers,
-            ..
-        } = &mut *state;
-        let of_protocol = subsystem.controller(connected.cntlid);
-        let of_protocol = of_protocol.expect("the controller of a queue that has connected");
-        let controller = controllers
-            .entry(connected.cntlid)
-            .or_insert_with(|| Controller {
-                shared: Arc::new(ControllerShared::new(
-                    of_protocol,
-                    request,
-                    origin,
-                    &arming,
-                    limiter,
-                    &ana,
-                )),
-                queues: BTreeMap::new(),
-                shown: BTreeMap::new(),
-                past: HostTotals::default(),
-            });
-        controller.queues.insert(connected.qid, origin.address);
-        let shared = Arc::clone(&controller.shared);
-        self.renew_lease(&mut state, connected.cntlid);
-        self.order(&elders, &arming);
-        let exchange = state.keys.exchange(&request.hostnqn, &request.subnqn);
-        Ok((connected, shared, exchange))
-    }
-
-    /// The I/O queues of older associations of a host that begins a new one, and what waits for
-    /// them to enter their changes.
-    fn elders(
-        &self,
-        state: &State,
-        request: &ConnectRequest,
-        origin: &Origin<'_>,
-    ) -> (Option<Arc<Arming>>, Vec<QueueAddress>) {
-        if request.qid != 0 {
-            return (None, Vec::new());
-        }
-        let older = state.of_host(&request.hostnqn);
-        let older = older.filter(|own| own.shared.hostid == request.hostid);
-        let mut queues = older.flat_map(|own| own.queues.iter()).peekable();
-        if queues.peek().is_none() {
-            return (None, Vec::new());
-        }
-        let io_queues = queues.filter(|(qid, _)| **qid != 0);
-        let elders: Vec<QueueAddress> = io_queues.map(|(_, queue)| *queue).collect();
-        let waiter = self.reactors[origin.address.reactor].clone();
-        let arming = Arming::new(elders.len(), self.now(), waiter);
-        (Some(Arc::new(arming)), elders)
-    }
-
-    /// Has queues enter their changes.
-    fn order(&self, queues: &[QueueAddress], arming: &Option<Arc<Arming>>) {
-        for (queue, arming) in queues.iter().zip(arming.iter().cycle()) {
-            let arming = Arc::clone(arming);
-            self.send(Some(queue), |qpair| Message::Order { qpair, arming });
-        }
     }
 
     /// Tells a change to ask again whether it may begin.
@@ -560,3 +440,6 @@ impl SubsystemShared {
         self.lock().namespaces = table;
     }
 }
+
+#[cfg(test)]
+mod tests;

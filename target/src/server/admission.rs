@@ -7,6 +7,7 @@ use cairn_config::Roce;
 use cairn_fabric::priorities::Priorities;
 use cairn_fabric::source::Live;
 use cairn_fabric::trouble;
+use cairn_rdma::address::Payer;
 use cairn_rdma::log::Topic;
 use cairn_rdma::{ConnRequest, peer_line};
 use nvme_proto::controller::connect;
@@ -115,7 +116,8 @@ impl Control {
         let peer = request.peer.ip();
         let reason = refused.reason(peer);
         self.record_refusal(&request, provider, &reason);
-        if let Some(line) = self.peer_limit.admit(Topic::Refused, peer, now) {
+        let payer = Payer::stranger(peer);
+        if let Some(line) = self.peer_limit.admit(Topic::Refused, payer, now) {
             peer_line!(
                 warn, line, address = %request.peer, local = %request.local, reason,
                 "connection request refused"
@@ -129,8 +131,8 @@ impl Control {
         let reason = "it is none of the listener's allowed_addresses";
         self.record_refusal(&request, provider, reason);
         let now = self.clock.now();
-        let peer = request.peer.ip();
-        if let Some(line) = self.peer_limit.admit(Topic::Refused, peer, now) {
+        let payer = Payer::stranger(request.peer.ip());
+        if let Some(line) = self.peer_limit.admit(Topic::Refused, payer, now) {
             peer_line!(
                 warn, line, address = %request.peer, local = %request.local, reason,
                 "connection request refused"

@@ -143,7 +143,7 @@ fn take(
             known.push(id);
             // It may be gone by now.
             let _ = if step.is_multiple_of(3) {
-                manager.reject(now, id, RejReason::Consumer, &[], &[1])
+                manager.reject(id, RejReason::Consumer, &[], &[1])
             } else {
                 manager.accept(now, id, &terms(100 + step as u32), &[2; 32])
             };

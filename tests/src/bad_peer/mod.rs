@@ -15,7 +15,7 @@ mod unauthenticated;
 mod vanishing;
 
 pub use renewing::{Disorder, Renewing};
-pub use unauthenticated::{HalfDone, knock, replay};
+pub use unauthenticated::{HalfDone, Impostors, knock, replay};
 
 use std::net::SocketAddr;
 use std::sync::Arc;

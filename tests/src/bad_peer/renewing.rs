@@ -84,6 +84,24 @@ impl Renewing {
         Ok(own)
     }
 
+    /// CNTLID.
+    #[must_use]
+    pub fn cntlid(&self) -> u16 {
+        self.peer.cntlid
+    }
+
+    /// Connects one more I/O queue and authenticates it, and takes it for queue 1 from then on.
+    ///
+    /// # Errors
+    /// The target refuses.
+    pub fn add_queue(&mut self, qid: u16, secret: &Secret) -> Result<()> {
+        self.queues[1] = self.peer.connect_queue(qid, ENTRIES)?;
+        let is_live = std::mem::replace(&mut self.is_live, false);
+        self.authenticate(1, secret)?;
+        self.is_live = is_live;
+        self.check()
+    }
+
     /// Authenticates a queue, which must succeed; once both are live, with a command of each in between.
     ///
     /// # Errors

@@ -149,6 +149,40 @@ impl HalfDone {
     }
 }
 
+/// Peers that claim queues of another's controller by its names, and prove nothing.
+pub struct Impostors {
+    /// Their connections live as long.
+    _peers: Vec<Peer>,
+}
+
+impl std::fmt::Debug for Impostors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Impostors")
+    }
+}
+
+impl Impostors {
+    /// Claims these queues, twice each; QID 0 is a new controller under the same name.
+    ///
+    /// # Errors
+    /// The target refuses the claim before it is proven, or takes it for more than that.
+    pub fn new(setting: &Setting, cntlid: u16, qids: &[u16]) -> Result<Self> {
+        let mut peers = Vec::new();
+        for &qid in qids.iter().chain(qids) {
+            let mut peer = Peer::open(setting)?;
+            if qid != 0 {
+                peer.cntlid = cntlid;
+            }
+            let qp = peer.connect_queue(qid, ENTRIES)?;
+            let mut sqe = Sqe::fabrics(peer.new_cid(), FabricsType::CONNECT);
+            sqe.opc = AdminOpcode::KEEP_ALIVE.0;
+            peer.expect(qp, sqe, Status::AUTHENTICATION_REQUIRED)?;
+            peers.push(peer);
+        }
+        Ok(Self { _peers: peers })
+    }
+}
+
 /// One command of an authentication; returns what the peer's buffer has after it.
 pub(super) fn exchange(
     peer: &mut Peer,

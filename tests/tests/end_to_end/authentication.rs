@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::verified::{Disk, Transfer, bytes};
 use cairn_initiator::{Host, HostError, HostOptions, Secret, Secrets};
-use cairn_tests::bad_peer::{HalfDone, Setting, knock, replay};
-use cairn_tests::harness::{NQN, TestTarget, host_nqn, namespace, nqn};
+use cairn_tests::bad_peer::{HalfDone, Impostors, Renewing, Setting, knock, replay};
+use cairn_tests::harness::{METRICS, NQN, TestTarget, host_nqn, namespace, nqn};
 
 /// A folder of keys, and what is in them.
 pub(crate) struct Keys(tempfile::TempDir);
@@ -211,6 +211,39 @@ fn half_done_authentications_hold_up_nobody() {
         host.shutdown().unwrap();
     }
     target.stop();
+}
+
+/// Strangers connect by the name and identifier of a host, claim each queue that it has yet to connect, and
+/// more controllers than it may have. Others see nothing of them, and the host connects all of its queues.
+#[test]
+fn a_stranger_holds_nothing_of_the_host_that_it_names() {
+    let keys = Keys::new();
+    let host = keys.write("host", 1);
+    let target = TestTarget::start(&(METRICS.to_owned() + &for_everyone(&keys)));
+    let setting = setting(&target);
+    let mut own = Renewing::new(&setting, Some(&host)).unwrap();
+    let before = shown(&target);
+    let impostors = [vec![0; 30], (2..=8).collect(), vec![0; 5]].concat();
+    let impostors = Impostors::new(&setting, own.cntlid(), &impostors).unwrap();
+    assert_eq!(shown(&target), before);
+    for qid in 2..=8 {
+        own.add_queue(qid, &host).unwrap();
+    }
+    let mut second = Renewing::new(&setting, Some(&host)).unwrap();
+    second.check().unwrap();
+    drop(impostors);
+    own.check().unwrap();
+    target.stop();
+}
+
+/// Hosts, controllers and queues in the metrics.
+fn shown(target: &TestTarget) -> Vec<String> {
+    let page = target.scrape();
+    let of = |label| page.values(label).into_iter().map(str::to_owned);
+    of("host_nqn")
+        .chain(of("cntlid"))
+        .chain(of("qid"))
+        .collect()
 }
 
 #[test]

@@ -171,11 +171,9 @@ impl Manager {
 
     /// Whether requests of an address get no answer for now; counts one.
     fn is_held(&mut self, now: Instant, address: IpAddr) -> bool {
-        let has_guessed = self.wrong_keys.holds(now, address);
-        let was_refused = !has_guessed && self.refused.holds(now, address);
-        self.held_requests += u64::from(has_guessed);
-        self.dropped_requests += u64::from(was_refused);
-        has_guessed || was_refused
+        let is_held = self.wrong_keys.holds(now, address);
+        self.held_requests += u64::from(is_held);
+        is_held
     }
 
     /// There are no datagram services here (IBTA 12.11.2.3).
@@ -240,12 +238,14 @@ impl Manager {
 
     /// The peer takes the connection for established.
     fn handle_rtu(&mut self, now: Instant, id: u32) {
-        if self.state(id) == State::Left {
-            let connection = self.connections.get_mut(&id);
-            let connection = connection.expect("its state was just looked at");
+        let connection = self.connections.get_mut(&id);
+        let connection = connection.expect("callers have found it");
+        let (state, peer) = (connection.state, connection.path.remote);
+        if matches!(state, State::RepSent | State::Left | State::Established) {
             connection.quiet = false;
-            let peer = connection.path.remote;
             self.waiting.prove(peer);
+        }
+        if state == State::Left {
             self.opened(id);
             self.ask_to_disconnect(id, now);
         } else {

@@ -28,7 +28,7 @@ use core::time::Duration;
 
 use cairn_rdma::Marked;
 use connection::{Connection, RemoteQp, State};
-use penalties::{Penalties, REFUSED, WRONG_KEY};
+use penalties::Penalties;
 use waiting::Waiting;
 
 use crate::wire::cm::{
@@ -90,8 +90,6 @@ pub struct Manager {
     /// Of addresses whose packets named wrong keys.
     wrong_keys: Penalties,
     held_requests: u64,
-    /// Of addresses whose requests the consumer refused.
-    refused: Penalties,
 }
 
 /// The connection is not there, or not in a state for that.
@@ -111,9 +109,8 @@ impl Manager {
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             dropped_requests: 0,
-            wrong_keys: Penalties::new(WRONG_KEY),
+            wrong_keys: Penalties::default(),
             held_requests: 0,
-            refused: Penalties::new(REFUSED),
         }
     }
 
@@ -123,7 +120,7 @@ impl Manager {
         self.connections.len()
     }
 
-    /// Requests that were ignored because too many waited, or were refused.
+    /// Requests that were ignored because too many waited.
     #[must_use]
     pub fn dropped_requests(&self) -> u64 {
         self.dropped_requests
@@ -135,10 +132,11 @@ impl Manager {
         self.held_requests
     }
 
-    /// A packet of `address` named a key that it was not given: that costs it time.
-    /// Returns whether its requests are held from now on.
-    pub fn penalize(&mut self, now: Instant, address: IpAddr) -> bool {
-        self.wrong_keys.penalize(now, address)
+    /// A packet of a connection named a key that its peer was not given: that costs the peer's address
+    /// time. Returns the address if its requests are held from now on.
+    pub fn penalize(&mut self, now: Instant, id: ConnId) -> Option<IpAddr> {
+        let address = self.connections.get(&id.0)?.path.remote;
+        self.wrong_keys.penalize(now, address).then_some(address)
     }
 
     /// Sends a REQ. [`CmEvent::Accepted`], [`CmEvent::Rejected`] or
@@ -269,14 +267,12 @@ impl Manager {
         Ok(())
     }
 
-    /// Sends a REJ. `info` is additional reject information. Of an address with many of them, the
-    /// next requests get no answer.
+    /// Sends a REJ. `info` is additional reject information.
     ///
     /// # Errors
     /// The peer has given up meanwhile.
     pub fn reject(
         &mut self,
-        now: Instant,
         id: ConnId,
         reason: RejReason,
         info: &[u8],
@@ -287,10 +283,6 @@ impl Manager {
         if !self.waiting.may_answer(peer) {
             return self.ignore(id);
         }
-        // With another path MTU its next request is accepted.
-        if reason != RejReason::InvalidPathMtu {
-            self.refused.penalize(now, peer);
-        }
         let message = rejection(ids, Answered::Req, reason, info, private_data);
         self.send(id.0, &message, None);
         self.forget(id.0);
@@ -298,16 +290,15 @@ impl Manager {
     }
 
     /// The queue pair has received a packet of its peer: that stands for the RTU, which may have
-    /// been lost (IBTA 12.9.7.1, "communication established").
+    /// been lost (IBTA 12.9.7.1, "communication established"). It does not prove the peer's address:
+    /// queue pair numbers can be guessed.
     pub fn received_packet(&mut self, id: ConnId) {
         if let Ok(connection) = self.in_state(id, State::RepSent) {
             connection.state = State::Established;
             connection.deadline = None;
             connection.quiet = false;
-            let peer = connection.path.remote;
             let remote_qp = connection.remote_qp;
             self.by_qp.extend(remote_qp.map(|qp| (qp, id.0)));
-            self.waiting.prove(peer);
             self.opened(id.0);
             self.events.push_back(CmEvent::Established { id });
         }

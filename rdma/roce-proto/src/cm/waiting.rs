@@ -1,32 +1,36 @@
 //! Requests that wait for our consumer, or for proof of their peers' addresses.
 //!
 //! A datagram's source address is a claim. It is proven when the peer answers what was
-//! sent there: by an RTU, or a packet for the queue pair that the REP named. Until then
+//! sent there: by an RTU with the number that the REP named. Until then
 //! a request takes a place here, and places are few. So that strangers who claim many
-//! addresses keep no host out, a new request takes the place of the oldest one of the
-//! network with most places, the oldest of all where several have as many. A real peer
+//! addresses keep no host out, a new request takes the place of another one: the oldest one of the
+//! [`Payer`] with most places in the network with most. A real peer
 //! answers within a round trip, long before as many requests have come as there are
-//! places. Proven addresses have places of their own, so they take none of the others.
+//! places. Proven addresses have places of their own, so they take none of the others, and lose none to
+//! neighbours: there the oldest request of the address with most goes.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 use core::net::IpAddr;
 use core::time::Duration;
 
-use cairn_rdma::address::{host_of, prefix_of};
+use cairn_rdma::address::{Payer, prefix_of};
 use cairn_rdma::allowance::Allowance;
 
 /// Requests of addresses that were never proven.
 const STRANGERS_MAX: usize = 192;
-/// Requests of one address that was never proven.
-const STRANGERS_MAX_PER_PEER: usize = 64;
+/// Requests of strangers that pay together and that our consumer has not decided on: it decides at its
+/// own pace, and keeps the requests until then.
+const UNDECIDED_MAX_OF_STRANGERS: usize = 64;
 /// Requests in all, those of strangers and of proven addresses.
 const WAITING_MAX: usize = 1024;
 /// Requests of addresses that were proven.
 const KNOWN_MAX: usize = WAITING_MAX - STRANGERS_MAX;
-/// Requests of one address.
-const WAITING_MAX_PER_PEER: usize = 128;
+/// Requests of an address that was proven and that our consumer has not decided on.
+const UNDECIDED_MAX: usize = 128;
 /// Addresses that are remembered as proven, the latest ones.
 const PROVEN_MAX: usize = 4096;
 /// Answers to strangers at once, and time until there is another one: such answers go
@@ -49,6 +53,7 @@ pub(super) enum Verdict {
 struct Place {
     id: u32,
     address: IpAddr,
+    payer: Payer,
     /// The address was proven before.
     is_known: bool,
     /// Our consumer has decided: it waits for the peer alone.
@@ -59,8 +64,10 @@ struct Place {
 pub(super) struct Waiting {
     /// In the order of their arrival.
     places: Vec<Place>,
-    /// Addresses, of IPv6 networks, that were proven, and in which turn.
+    /// Addresses that were proven, and in which turn.
     proven: BTreeMap<IpAddr, u64>,
+    /// The same by network and turn.
+    networks: BTreeMap<IpAddr, BTreeMap<u64, IpAddr>>,
     turn: u64,
     /// When a message last came.
     now: Option<Instant>,
@@ -73,58 +80,63 @@ impl Waiting {
         self.now = Some(now);
     }
 
-    /// Whether this address, or with IPv6 its network, is proven.
+    /// Whether this address is proven.
     pub(super) fn knows(&self, address: IpAddr) -> bool {
-        self.proven.contains_key(&host_of(address))
+        self.proven.contains_key(&address.to_canonical())
     }
 
     pub(super) fn verdict(&self, address: IpAddr) -> Verdict {
         let is_known = self.knows(address);
-        let of_address = self.places.iter().filter(|place| place.address == address);
-        let limit = if is_known {
-            WAITING_MAX_PER_PEER
-        } else {
-            STRANGERS_MAX_PER_PEER
+        let payer = Payer::of(address, is_known);
+        let undecided = self.places.iter();
+        let undecided = undecided.filter(|place| !place.is_answered && place.payer == payer);
+        let (limit, undecided_max) = match is_known {
+            true => (KNOWN_MAX, UNDECIDED_MAX),
+            false => (STRANGERS_MAX, UNDECIDED_MAX_OF_STRANGERS),
         };
-        if of_address.count() >= limit {
-            return self.evict(|place| place.address == address);
+        if undecided.count() >= undecided_max {
+            return Verdict::Drop;
         }
         let is_of_kind = |place: &&Place| place.is_known == is_known;
-        let limit = if is_known { KNOWN_MAX } else { STRANGERS_MAX };
-        if self.places.iter().filter(is_of_kind).count() >= limit {
-            let crowded = self.most_crowded(is_known);
-            let may_go = |place: &Place| {
-                place.is_known == is_known
-                    && crowded.binary_search(&network_of(place.address)).is_ok()
-            };
-            return self.evict(may_go);
+        if self.places.iter().filter(is_of_kind).count() < limit {
+            return Verdict::Take;
         }
-        Verdict::Take
+        let victim = self.victim(is_known);
+        victim.map_or(Verdict::Drop, |place| Verdict::Evict(place.id))
     }
 
-    fn evict(&self, may_go: impl Fn(&Place) -> bool) -> Verdict {
-        let mut places = self.places.iter();
-        let oldest = places.find(|place| place.is_answered && may_go(place));
-        oldest.map_or(Verdict::Drop, |place| Verdict::Evict(place.id))
-    }
-
-    /// The networks that have most places of a kind that could be lost, sorted.
-    fn most_crowded(&self, is_known: bool) -> Vec<IpAddr> {
-        let mut count: BTreeMap<IpAddr, usize> = BTreeMap::new();
+    /// The oldest place of the payer with most in the network with most, of those that could be lost;
+    /// the oldest where several have as many. Hosts compete by their addresses alone.
+    fn victim(&self, is_known: bool) -> Option<&Place> {
         let may_go = |place: &&Place| place.is_known == is_known && place.is_answered;
+        let network = |place: &Place| match is_known {
+            true => place.address,
+            false => network_of(place.address),
+        };
+        let mut networks: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        let mut payers: BTreeMap<Payer, usize> = BTreeMap::new();
         for place in self.places.iter().filter(may_go) {
-            *count.entry(network_of(place.address)).or_default() += 1;
+            *networks.entry(network(place)).or_default() += 1;
+            *payers.entry(place.payer).or_default() += 1;
         }
-        let most = count.values().copied().max();
-        count.retain(|_, count| Some(*count) == most);
-        count.into_keys().collect()
+        let mut most = (0, 0);
+        let mut victim = None;
+        for place in self.places.iter().filter(may_go) {
+            let held = (networks[&network(place)], payers[&place.payer]);
+            if held > most {
+                (most, victim) = (held, Some(place));
+            }
+        }
+        victim
     }
 
     pub(super) fn insert(&mut self, id: u32, address: IpAddr) {
+        let is_known = self.knows(address);
         self.places.push(Place {
             id,
             address,
-            is_known: self.knows(address),
+            payer: Payer::of(address, is_known),
+            is_known,
             is_answered: false,
         });
     }
@@ -139,16 +151,36 @@ impl Waiting {
         self.places.retain(|place| place.id != id);
     }
 
-    /// The peer has answered what was sent to its address.
+    /// The peer has answered what was sent to its address. Beyond the limit the address is forgotten that
+    /// was proven the longest ago in the network with most of them.
     pub(super) fn prove(&mut self, address: IpAddr) {
-        let address = host_of(address);
-        if self.proven.len() >= PROVEN_MAX && !self.proven.contains_key(&address) {
-            let oldest = self.proven.iter().min_by_key(|&(_, turn)| turn);
-            let oldest = oldest.map(|(address, _)| *address);
-            oldest.map(|oldest| self.proven.remove(&oldest));
+        let address = address.to_canonical();
+        if !self.forget(address) && self.proven.len() >= PROVEN_MAX {
+            let oldest = |network: &BTreeMap<u64, IpAddr>| {
+                let (turn, address) = network.first_key_value()?;
+                Some((network.len(), Reverse(*turn), *address))
+            };
+            let victim = self.networks.values().filter_map(oldest).max();
+            victim.map(|(.., address)| self.forget(address));
         }
         self.turn += 1;
         self.proven.insert(address, self.turn);
+        let network = self.networks.entry(network_of(address)).or_default();
+        network.insert(self.turn, address);
+    }
+
+    /// Forgets a proven address; whether it was one.
+    fn forget(&mut self, address: IpAddr) -> bool {
+        let Some(turn) = self.proven.remove(&address) else {
+            return false;
+        };
+        if let Entry::Occupied(mut network) = self.networks.entry(network_of(address)) {
+            network.get_mut().remove(&turn);
+            if network.get().is_empty() {
+                network.remove();
+            }
+        }
+        true
     }
 
     /// Whether to answer what came from this address and belongs to no connection.
@@ -258,7 +290,7 @@ mod tests {
         let mut waiting = Waiting::default();
         for id in 0..1000 {
             let verdict = arrive(&mut waiting, id, address(2, 1));
-            let own = id.checked_sub(STRANGERS_MAX_PER_PEER as u32);
+            let own = id.checked_sub(STRANGERS_MAX as u32);
             assert_eq!(verdict, own.map_or(Verdict::Take, Verdict::Evict));
         }
     }
@@ -270,7 +302,7 @@ mod tests {
         for id in 0..1000 {
             arrive(&mut waiting, id, address(2, id as u8 & 0x7f));
         }
-        for id in 1000..1000 + WAITING_MAX_PER_PEER as u32 {
+        for id in 1000..1000 + KNOWN_MAX as u32 {
             assert_eq!(arrive(&mut waiting, id, address(2, 200)), Verdict::Take);
         }
     }
@@ -309,5 +341,38 @@ mod tests {
         assert!(!waiting.knows([10, 0, 0, 0].into()));
         assert!(waiting.knows([10, 0, 0, 1].into()));
         assert_eq!(waiting.proven.len(), PROVEN_MAX);
+    }
+
+    /// A stranger with all addresses of an IPv6 /64 proves them one by one: no host is forgotten for that.
+    #[test]
+    fn a_network_of_proven_addresses_pushes_out_itself() {
+        let mut waiting = Waiting::default();
+        let of = |network: u16, host: u16| {
+            core::net::Ipv6Addr::new(0x2001, 0xdb8, 0, network, 0, 0, 1, host).into()
+        };
+        waiting.prove(of(1, 1));
+        for number in 0..2 * PROVEN_MAX as u16 {
+            waiting.prove(of(2, number));
+        }
+        assert!(waiting.knows(of(1, 1)) && !waiting.knows(of(1, 2)));
+        assert_eq!(waiting.proven.len(), PROVEN_MAX);
+        assert_eq!(waiting.networks.len(), 2);
+    }
+
+    /// A flood in the name of one address, of a /24 or a /64, leaves its neighbours their places.
+    #[test]
+    fn a_claimed_address_leaves_its_neighbours_their_places() {
+        let mut waiting = Waiting::default();
+        for id in 0..1000 {
+            arrive(&mut waiting, id, address(2, 1));
+        }
+        for id in 1000..1010 {
+            arrive(&mut waiting, id, address(2, id as u8));
+        }
+        for id in 2000..3000 {
+            let verdict = arrive(&mut waiting, id, address(2, 1));
+            let neighbours = (1000..1010).map(Verdict::Evict);
+            assert!(verdict != Verdict::Drop && !neighbours.into_iter().any(|own| own == verdict));
+        }
     }
 }

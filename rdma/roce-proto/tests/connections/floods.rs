@@ -17,32 +17,23 @@ fn a_flood_of_requests_is_bounded() {
     assert!(pair.managers[TARGET].dropped_requests() > 4000);
 }
 
-/// An address whose requests are refused again and again: from some time on they end where they are read.
+/// Anybody can send requests in an address's name, and have them refused: that costs the address nothing.
 #[test]
-fn requests_beyond_many_refusals_get_no_answer() {
+fn refusals_cost_the_address_that_requests_claim_nothing() {
     let mut pair = Pair::new(1, FAIR);
-    let (begin, mut refused) = (pair.now, 0);
     for qpn in 2..4000 {
         pair.managers[HOST].connect(pair.now, &wish(qpn));
         pair.run(Duration::from_micros(150), |pair| pair.request().is_some());
-        let now = pair.now;
-        if let Some(id) = pair.request() {
-            let target = &mut pair.managers[TARGET];
-            let answer = match refused {
-                // Its address is proven by this one.
-                0 => target.accept(now, id, &terms(9), &[]),
-                _ => target.reject(now, id, RejReason::Consumer, &[], &[]),
-            };
-            answer.unwrap();
-            refused += 1;
-        }
+        let (now, id) = (pair.now, pair.request().expect("each is heard"));
+        let target = &mut pair.managers[TARGET];
+        let answer = match qpn {
+            // Its address is proven by this one.
+            2 => target.accept(now, id, &terms(9), &[]),
+            _ => target.reject(id, RejReason::Consumer, &[], &[]),
+        };
+        answer.unwrap();
         pair.events[TARGET].clear();
         pair.run(Duration::from_micros(250), |_| false);
     }
-    let most = 1002 + (pair.now - begin).as_millis() as u64 / 2;
-    assert!(
-        (1000..=most).contains(&refused),
-        "{refused} of at most {most}"
-    );
-    assert!(pair.managers[TARGET].dropped_requests() > 1000);
+    assert_eq!(pair.managers[TARGET].dropped_requests(), 0);
 }

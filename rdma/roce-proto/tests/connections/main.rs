@@ -218,7 +218,7 @@ fn a_refusal_is_reported() {
     let mut pair = Pair::new(1, FAIR);
     let id = pair.ask(5);
     pair.managers[TARGET]
-        .reject(pair.now, id, RejReason::Consumer, &[], b"no")
+        .reject(id, RejReason::Consumer, &[], b"no")
         .unwrap();
     pair.run(Duration::from_secs(1), |_| false);
     let [
@@ -459,7 +459,7 @@ fn all_messages_of_a_connection_carry_its_marking() {
         target.mark(id, ours);
         if refuses {
             let reason = RejReason::Consumer;
-            target.reject(now, id, reason, &[], &[]).unwrap();
+            target.reject(id, reason, &[], &[]).unwrap();
             let (message, marked) = says(&mut pair);
             assert!(matches!(message, Message::Rej(_)));
             assert_eq!(marked, ours);

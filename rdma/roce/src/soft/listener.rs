@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use cairn_rdma::address::Payer;
 use cairn_rdma::log::Topic;
 use cairn_rdma::{
     ConnHandle, ConnRequest, Listener, ListenerEvent, Marked, Marking, PKey, PeerLimit,
@@ -41,7 +42,8 @@ impl ListenerState {
     /// get in. Our own log does.
     fn log_partition(&self, request: &Request, now: Instant) {
         let (own, other) = (self.pkey, request.pkey);
-        let admitted = lock(&self.peer_limit).admit(Topic::Refused, request.peer.ip(), now);
+        let payer = Payer::stranger(request.peer.ip());
+        let admitted = lock(&self.peer_limit).admit(Topic::Refused, payer, now);
         let Some(line) = admitted else { return };
         let reason = if own.is_same_partition_as(other) {
             format!(

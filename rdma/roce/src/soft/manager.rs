@@ -10,7 +10,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant as System;
@@ -220,7 +219,7 @@ impl ConnectionManager {
 
     pub(super) fn reject(&self, id: ConnId, reason: RejReason, info: &[u8], private_data: &[u8]) {
         // A peer that has given up meanwhile needs no refusal.
-        let _ = self.with(|inner, now| inner.manager.reject(now, id, reason, info, private_data));
+        let _ = self.with(|inner, _| inner.manager.reject(id, reason, info, private_data));
     }
 
     pub(super) fn ignore(&self, id: ConnId) {
@@ -243,14 +242,13 @@ impl ConnectionManager {
         });
     }
 
-    /// A packet of `address` named a key that it was not given.
-    pub(super) fn penalize(&self, address: IpAddr) {
-        let begins = self
-            .state()
-            .inner
-            .manager
-            .penalize(self.clock.now(), address);
-        if begins && let Some(line) = Line::about(Topic::Fault) {
+    /// A packet of a connection named a key that its peer was not given.
+    pub(super) fn penalize(&self, id: ConnId) {
+        let now = self.clock.now();
+        let held = self.state().inner.manager.penalize(now, id);
+        if let Some(address) = held
+            && let Some(line) = Line::about(Topic::Fault)
+        {
             peer_line!(
                 warn, line, %address,
                 "packets name memory keys that this peer was not given; its connection requests \

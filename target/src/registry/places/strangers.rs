@@ -4,6 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use cairn_rdma::address::Payer;
+
 use super::{PlaceId, network_of};
 
 #[derive(Debug, Default)]
@@ -14,10 +16,10 @@ pub(super) struct Strangers {
     count: u32,
 }
 
-/// The addresses of a network. None is without a connection.
+/// The payers of a network. None is without a connection.
 #[derive(Debug, Default)]
 struct Network {
-    addresses: BTreeMap<IpAddr, BTreeSet<PlaceId>>,
+    payers: BTreeMap<Payer, BTreeSet<PlaceId>>,
     ids: BTreeSet<PlaceId>,
 }
 
@@ -31,13 +33,14 @@ impl Network {
         Some((self.count(), Reverse(*oldest)))
     }
 
-    /// The oldest connection of the address that has most, which counts one more for the new one.
+    /// The oldest connection of the payer that has most, which counts one more for the new one.
     fn victim(&self, new: IpAddr) -> Option<PlaceId> {
-        let held = |(address, ids): (&IpAddr, &BTreeSet<PlaceId>)| {
+        let new = Payer::stranger(new);
+        let held = |(payer, ids): (&Payer, &BTreeSet<PlaceId>)| {
             let oldest = *ids.first()?;
-            Some((ids.len() + usize::from(*address == new), Reverse(oldest)))
+            Some((ids.len() + usize::from(*payer == new), Reverse(oldest)))
         };
-        let most = self.addresses.iter().filter_map(held).max();
+        let most = self.payers.iter().filter_map(held).max();
         most.map(|(_, Reverse(oldest))| oldest)
     }
 }
@@ -61,27 +64,36 @@ impl Strangers {
     }
 
     pub(super) fn add(&mut self, address: IpAddr, id: PlaceId) {
+        let payer = Payer::stranger(address);
         self.change(address, |network| {
-            network.addresses.entry(address).or_default().insert(id);
+            network.payers.entry(payer).or_default().insert(id);
             network.ids.insert(id);
         });
         self.count += 1;
     }
 
     pub(super) fn remove(&mut self, address: IpAddr, id: PlaceId) {
+        let payer = Payer::stranger(address);
         self.change(address, |network| {
             network.ids.remove(&id);
-            if let Some(own) = network.addresses.get_mut(&address) {
+            if let Some(own) = network.payers.get_mut(&payer) {
                 own.remove(&id);
                 if own.is_empty() {
-                    network.addresses.remove(&address);
+                    network.payers.remove(&payer);
                 }
             }
         });
         self.count -= 1;
     }
 
-    /// The connection that makes room for a new one of this address: the oldest one of the address that has most, of
+    /// The oldest connection of those that this address pays with, if they have so many.
+    pub(super) fn victim_of_payer(&self, new: IpAddr, limit: u32) -> Option<PlaceId> {
+        let network = self.networks.get(&network_of(new))?;
+        let own = network.payers.get(&Payer::stranger(new))?;
+        own.first().copied().filter(|_| own.len() >= limit as usize)
+    }
+
+    /// The connection that makes room for a new one of this address: the oldest one of the payer that has most, of
     /// the network that has most. The new one counts, so an address that asks again and again loses its own.
     /// `within`: of that network alone.
     pub(super) fn victim_for(&self, new: IpAddr, within: bool) -> Option<PlaceId> {

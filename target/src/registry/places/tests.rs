@@ -25,7 +25,7 @@ impl Door {
     }
 
     fn take_of(&mut self, address: IpAddr, is_short: bool) -> Result<PlaceId, Full> {
-        let host = host_of(address);
+        let host = address.to_canonical();
         let (id, evicted) = self.state.take(host, is_short, self.now)?;
         let waiting = self.state.waiting.get_mut(&id);
         waiting.unwrap().reactor = Some(3);
@@ -37,11 +37,15 @@ impl Door {
         Ok(id)
     }
 
-    /// Takes as many as there are.
+    /// Takes and confirms as many as there are.
     fn fill(&mut self, address: &str) -> (u32, Full) {
         for taken in 0..=KNOWN_MAX {
-            if let Err(full) = self.take(address) {
-                return (taken, full);
+            match self.take(address) {
+                Ok(id) => {
+                    let host = address.parse::<IpAddr>().unwrap().to_canonical();
+                    self.state.confirm(id, host);
+                }
+                Err(full) => return (taken, full),
             }
         }
         panic!("an address has a limit");
@@ -49,7 +53,7 @@ impl Door {
 
     /// The oldest place of an address.
     fn oldest(&mut self, address: &str) -> (IpAddr, PlaceId) {
-        let host = host_of(address.parse().unwrap());
+        let host = address.parse::<IpAddr>().unwrap().to_canonical();
         let at = self.taken.iter().position(|(other, _)| *other == host);
         self.taken.remove(at.unwrap())
     }
@@ -197,8 +201,10 @@ fn hosts_that_were_here_have_places_whatever_strangers_take() {
 #[test]
 fn an_address_is_known_for_a_while_after_its_association() {
     let mut door = Door::new();
-    door.take("192.0.2.1").unwrap();
-    door.take("192.0.2.1").unwrap();
+    for _ in 0..2 {
+        let id = door.take("192.0.2.1").unwrap();
+        door.state.confirm(id, "192.0.2.1".parse().unwrap());
+    }
     assert_eq!(door.state.strangers.count(), 2);
     let (host, id) = door.associate("192.0.2.1");
     assert_eq!(
@@ -293,4 +299,53 @@ fn who_has_most_loses_the_oldest() {
         assert_eq!(oldest.unwrap().1, victim);
     }
     assert!(door.evicted.len() > 50, "{}", door.evicted.len());
+}
+
+/// Requests in a host's name that nobody confirms take places from one another, and refuse the host none.
+/// Those that it confirmed are its own: beyond the limit it waits.
+#[test]
+fn an_address_that_strangers_claim_is_not_refused() {
+    for is_known in [false, true] {
+        let mut door = Door::new();
+        let limit = if is_known { KNOWN_MAX } else { STRANGER_MAX };
+        if is_known {
+            door.visit("192.0.2.1", Duration::from_secs(60));
+        }
+        for _ in 0..10 * limit {
+            door.take("192.0.2.1").unwrap();
+        }
+        let own = door.take("192.0.2.1").unwrap();
+        for _ in 0..limit - 1 {
+            door.take("192.0.2.1").unwrap();
+            assert!(!door.evicted.contains(&own), "it has the time of as many");
+        }
+        let places: Vec<PlaceId> = door.state.waiting.keys().copied().collect();
+        for id in places {
+            door.state.confirm(id, "192.0.2.1".parse().unwrap());
+        }
+        assert_eq!(door.take("192.0.2.1"), Err(Full(limit)));
+    }
+}
+
+/// A stranger who has all addresses of an IPv6 /64 refuses none of the network, and takes no place of a host
+/// there.
+#[test]
+fn strangers_of_an_ipv6_network_refuse_nobody_there() {
+    let mut door = Door::new();
+    let of = |number: u32| format!("2001:db8::{number:x}");
+    door.visit(&of(1), Duration::from_secs(60));
+    let own = door.take(&of(1)).unwrap();
+    for number in 2..1000 {
+        door.take(&of(number)).unwrap();
+    }
+    assert_eq!(door.state.strangers.count(), STRANGER_MAX);
+    assert!(!door.evicted.contains(&own));
+    let new = door.take(&of(5000)).unwrap();
+    for number in 0..STRANGER_MAX - 1 {
+        door.take(&of(6000 + number)).unwrap();
+    }
+    assert!(!door.evicted.contains(&new), "it has the time of as many");
+    for _ in 1..KNOWN_MAX {
+        door.take(&of(1)).unwrap();
+    }
 }

@@ -14,7 +14,7 @@ use super::super::methods::Methods;
 use super::super::parameters::{Nothing, read};
 use super::super::refused::of_edit;
 use super::parameters::{HostKeys, KeyAdd, KeyOf};
-use super::{Answer, Params, of, subsystem};
+use super::{Answer, Params, of, subsystem, well_formed};
 
 impl Methods {
     pub(super) async fn keyring(&self, method: &str, params: Params) -> Answer {
@@ -53,6 +53,7 @@ impl Methods {
     /// Adds a host, with its keys if it has any.
     pub(super) async fn add_host(&self, params: Params) -> Answer {
         let new: HostKeys = read(params)?;
+        well_formed(&new.host, "host")?;
         self.change(Kind::Grows, move |stage| {
             let is_new = stage.draft.add_host(&new.nqn, &new.host).map_err(of)?;
             let Some(keys) = new.names(&mut stage.draft, Error::INTERNAL)? else {

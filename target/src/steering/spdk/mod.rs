@@ -17,6 +17,8 @@ mod views;
 
 use cairn_config::{Config, EditError, NewCeph, NewNamespace, NewSubsystem, Subsystem, Uuid};
 use cairn_control::Error;
+use nvme_proto::wire::Nqn;
+use nvme_proto::wire::fabrics::CNTLID_MAX;
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
@@ -125,6 +127,21 @@ fn subsystem<'a>(config: &'a Config, nqn: &str) -> Result<&'a Subsystem, Error> 
     let mut all = config.subsystems.iter();
     all.find(|subsystem| subsystem.nqn.raw() == nqn)
         .ok_or_else(|| Error::invalid(format!("Subsystem with NQN '{nqn}' not found")))
+}
+
+/// Refuses a name that is no NQN, as SPDK does. A configuration may have such names, with a warning.
+fn well_formed(name: &str, parameter: &str) -> Result<(), Error> {
+    let refused = |why: String| {
+        let name = name.escape_debug();
+        Error::invalid(format!(
+            "Invalid parameters: {parameter} \"{name}\" is not an NQN: {why}"
+        ))
+    };
+    let nqn = Nqn::parse(name).map_err(|error| refused(error.to_string()))?;
+    match nqn.irregularity() {
+        None => Ok(()),
+        Some(why) => Err(refused(why.to_string())),
+    }
 }
 
 impl Methods {
@@ -239,12 +256,18 @@ impl Methods {
 
     async fn create_subsystem(&self, params: Params) -> Answer {
         let create: SubsystemCreate = read(params)?;
+        well_formed(&create.nqn, "nqn")?;
         let range = match (create.min_cntlid, create.max_cntlid) {
             (None, None) => None,
             (first, last) => {
-                // SPDK's default goes further than NVMe's range of dynamic controllers.
-                let last = last.unwrap_or(0xffef).min(0xffef);
-                Some(format!("{}-{last}", first.unwrap_or(1)))
+                let (first, last) = (first.unwrap_or(1), last.unwrap_or(CNTLID_MAX));
+                if first < 1 || last < first || last > CNTLID_MAX {
+                    let message = format!(
+                        "Invalid cntlid range [{first}-{last}]: controllers have the numbers 1 to {CNTLID_MAX}"
+                    );
+                    return Err(Error::invalid(message));
+                }
+                Some(format!("{first}-{last}"))
             }
         };
         let new = NewSubsystem {

@@ -230,7 +230,7 @@ pub(super) fn qpairs(picture: &Picture, nqn: &str) -> Value {
     let end = |address: std::net::SocketAddr| trid(address.ip(), address.port());
     for controller in of(picture, nqn) {
         for (qid, queue) in controller.queues {
-            all.push(json!({
+            let mut shown = json!({
                 "cntlid": controller.cntlid,
                 "qid": qid,
                 "state": "enabled",
@@ -238,7 +238,15 @@ pub(super) fn qpairs(picture: &Picture, nqn: &str) -> Value {
                 "thread": reactors::thread(queue.reactor),
                 "listen_address": end(queue.local),
                 "peer_address": end(queue.peer),
-            }));
+            });
+            if let Some(proof) = queue.authenticated {
+                shown["auth"] = json!({
+                    "state": "completed",
+                    "digest": proof.hash.to_string(),
+                    "dhgroup": proof.group.to_string(),
+                });
+            }
+            all.push(shown);
         }
     }
     Value::Array(all)

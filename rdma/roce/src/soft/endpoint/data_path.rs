@@ -244,8 +244,10 @@ impl SoftEndpoint {
         }
         if qp.is_broken() && matches!(entry.phase, Phase::Accepted | Phase::Established) {
             entry.phase = Phase::Broken;
-            if qp.met_wrong_key() {
-                self.device.manager.penalize(entry.flow.remote);
+            if qp.met_wrong_key()
+                && let Some(conn) = entry.conn
+            {
+                self.device.manager.penalize(conn);
             }
             let reason = DisconnectReason::Transport;
             self.events
