@@ -4,6 +4,7 @@
 //! client is an adversary: the size of a request, the number of connections and every wait
 //! have a bound, and one client's requests do not wait for another client.
 
+mod budget;
 mod frame;
 mod message;
 mod place;
@@ -11,10 +12,13 @@ mod server;
 
 mod client;
 
+pub use budget::USER_BYTES_MAX;
 pub use client::{CallError, Client};
 pub use frame::{FrameError, Frames, REQUEST_BYTES_MAX};
 #[cfg(feature = "fuzzing")]
 pub use message::parses;
 pub use message::{Error, Request};
 pub use place::{BindError, Bound, default_path};
-pub use server::{CONNECTIONS_MAX, CONNECTIONS_OF_USER_MAX, Handler, Patience, Peer, serve};
+pub use server::{
+    CONNECTIONS_MAX, CONNECTIONS_OF_USER_MAX, CONNECTIONS_RESERVED, Handler, Patience, Peer, serve,
+};

@@ -12,13 +12,23 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use crate::budget::Budget;
 use crate::frame::Frames;
-use crate::message::{self, Error, Request};
+use crate::message::{self, Call, Error, Request};
 
 /// Clients at a time.
 pub const CONNECTIONS_MAX: usize = 512;
-/// Of which one user that is not root may have so many: root can always come in.
+/// Connections of one user that is neither root nor the target's own.
 pub const CONNECTIONS_OF_USER_MAX: usize = 256;
+/// Connections that only root and the target's own user can have, whatever others do.
+pub const CONNECTIONS_RESERVED: usize = 64;
+
+/// Bytes reserved for an answer before its size is known.
+const ANSWER_BYTES: usize = 1 << 20;
+/// Bytes reserved for the answer of a method whose answers are small.
+const SMALL_ANSWER_BYTES: usize = 4 << 10;
+/// Memory of a parsed request for each byte of its text: `[0,0,0]` has a value in two bytes.
+const PARSED_FACTOR: usize = 16;
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 16 << 10;
@@ -58,6 +68,13 @@ pub trait Handler: Send + Sync + 'static {
         peer: Peer,
         request: Request,
     ) -> impl Future<Output = Result<Value, Error>> + Send;
+
+    /// True if the answers of this method are small. It may then take its time without holding memory
+    /// that other requests of the user wait for.
+    fn is_small(&self, method: &str) -> bool {
+        let _ = method;
+        false
+    }
 
     /// Runs a client's conversation. A panic in it must end that client alone, if the
     /// program goes on after panics: the connection closes when this returns.
@@ -106,7 +123,7 @@ pub async fn serve<H: Handler>(
                 stream,
                 peer,
                 patience,
-                _seat: seat,
+                seat,
             };
             handler.confine(client.serve(&*handler)).await;
         });
@@ -122,24 +139,36 @@ fn refuse(stream: &UnixStream) {
     let _ = stream.try_write(line(&message::response(&Value::Null, Err(error))).as_bytes());
 }
 
-/// How many connections each user has.
+/// Users with connections, by uid.
 #[derive(Default)]
-struct Users(Mutex<HashMap<u32, usize>>);
+struct Users(Mutex<HashMap<u32, User>>);
+
+/// Connections of one user, and the memory that these hold.
+#[derive(Default)]
+struct User {
+    connections: usize,
+    budget: Arc<Budget>,
+}
 
 impl Users {
     fn admit(self: &Arc<Self>, uid: u32) -> Option<Seat> {
         let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = users.get(&uid).copied().unwrap_or(0);
-        let most = if uid == 0 {
-            CONNECTIONS_MAX
-        } else {
-            CONNECTIONS_OF_USER_MAX
-        };
-        if own >= most || users.values().sum::<usize>() >= CONNECTIONS_MAX {
+        let own = users.get(&uid).map_or(0, |user| user.connections);
+        let all: usize = users.values().map(|user| user.connections).sum();
+        let is_privileged = |uid: u32| uid == 0 || uid == rustix::process::geteuid().as_raw();
+        let others = users.iter().filter(|(uid, _)| !is_privileged(**uid));
+        let others: usize = others.map(|(_, user)| user.connections).sum();
+        let is_full = all >= CONNECTIONS_MAX
+            || !is_privileged(uid)
+                && (own >= CONNECTIONS_OF_USER_MAX
+                    || others >= CONNECTIONS_MAX - CONNECTIONS_RESERVED);
+        if is_full {
             return None;
         }
-        users.insert(uid, own + 1);
+        let user = users.entry(uid).or_default();
+        user.connections += 1;
         Some(Seat {
+            budget: Arc::clone(&user.budget),
             users: Arc::clone(self),
             uid,
         })
@@ -148,6 +177,7 @@ impl Users {
 
 /// One connection's place among them.
 struct Seat {
+    budget: Arc<Budget>,
     users: Arc<Users>,
     uid: u32,
 }
@@ -156,7 +186,7 @@ impl Drop for Seat {
     fn drop(&mut self) {
         let mut users = self.users.0.lock().unwrap_or_else(PoisonError::into_inner);
         match users.get_mut(&self.uid) {
-            Some(own) if *own > 1 => *own -= 1,
+            Some(user) if user.connections > 1 => user.connections -= 1,
             _ => drop(users.remove(&self.uid)),
         }
     }
@@ -166,7 +196,7 @@ struct Client {
     stream: UnixStream,
     peer: Peer,
     patience: Patience,
-    _seat: Seat,
+    seat: Seat,
 }
 
 impl Client {
@@ -205,7 +235,12 @@ impl Client {
         }
     }
 
+    /// Carries out the requests of a frame, and sends each answer before it carries out the next one, so
+    /// that a connection never holds more than one.
     async fn answer<H: Handler>(&mut self, handler: &H, frame: &[u8]) -> io::Result<()> {
+        let parsed_bytes = frame.len() * PARSED_FACTOR;
+        let budget = &self.seat.budget;
+        let mut held = budget.reserve(parsed_bytes + ANSWER_BYTES).await;
         let calls = match message::parse(frame) {
             Ok(calls) => calls,
             Err(error) => {
@@ -214,27 +249,45 @@ impl Client {
                     .await;
             }
         };
-        let mut responses = Vec::new();
+        let is_small = |call: &Call| match &call.request {
+            Ok(request) => handler.is_small(&request.method),
+            Err(_) => true,
+        };
+        let expected = match calls.calls.iter().all(is_small) {
+            true => parsed_bytes + SMALL_ANSWER_BYTES,
+            false => parsed_bytes + ANSWER_BYTES,
+        };
+        let mut is_begun = false;
         for call in calls.calls {
+            held.set(expected);
             let result = match call.request {
                 Ok(request) => handler.call(self.peer, request).await,
                 Err(error) => Err(error),
             };
-            responses.extend(call.id.map(|id| message::response(&id, result)));
+            let Some(id) = call.id else { continue };
+            let before = match (calls.is_batch, is_begun) {
+                (false, _) => "",
+                (true, false) => "[",
+                (true, true) => ",",
+            };
+            let after = if calls.is_batch { "" } else { "\n" };
+            let text = format!("{before}{}{after}", message::response(&id, result));
+            is_begun = true;
+            held.set(parsed_bytes + text.len());
+            self.send_text(&text).await?;
         }
-        match (calls.is_batch, responses.pop()) {
-            (_, None) => Ok(()),
-            (false, Some(response)) => self.send(&response).await,
-            (true, Some(last)) => {
-                responses.push(last);
-                self.send(&Value::Array(responses)).await
-            }
+        match calls.is_batch && is_begun {
+            true => self.send_text("]\n").await,
+            false => Ok(()),
         }
     }
 
     async fn send(&mut self, response: &Value) -> io::Result<()> {
-        let line = line(response);
-        let sent = self.stream.write_all(line.as_bytes());
+        self.send_text(&line(response)).await
+    }
+
+    async fn send_text(&mut self, text: &str) -> io::Result<()> {
+        let sent = self.stream.write_all(text.as_bytes());
         // To a client that does not read: closed.
         timeout(self.patience.request, sent).await?
     }
@@ -242,4 +295,82 @@ impl Client {
 
 fn line(response: &Value) -> String {
     format!("{response}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream as StdStream;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn users_of_the_group_leave_root_a_place() {
+        // A user that is neither root nor this process's.
+        let own = rustix::process::geteuid().as_raw();
+        let members = [own + 1, own + 2, own + 3];
+        let users = Arc::new(Users::default());
+        let all = &users;
+        let seats = |uid: u32| std::iter::from_fn(move || all.admit(uid)).take(600);
+        let mut taken: Vec<Seat> = members.into_iter().flat_map(seats).collect();
+        assert_eq!(taken.len(), CONNECTIONS_MAX - CONNECTIONS_RESERVED);
+        let root: Vec<Seat> = seats(0).collect();
+        assert_eq!(root.len(), CONNECTIONS_RESERVED);
+        drop(taken.pop());
+        assert!(
+            users.admit(members[0]).is_none(),
+            "it has as many as one user may"
+        );
+        assert!(users.admit(members[2]).is_some());
+    }
+
+    /// Answers with a mebibyte.
+    #[derive(Default)]
+    struct Large(AtomicUsize);
+
+    impl Handler for Large {
+        async fn call(&self, _: Peer, _: Request) -> Result<Value, Error> {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Ok(Value::from("x".repeat(1 << 20)))
+        }
+    }
+
+    #[test]
+    fn a_batch_is_carried_out_as_its_answers_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = StdListener::bind(&path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let handler = Arc::new(Large::default());
+        let serving = Arc::clone(&handler);
+        // The thread ends with the process.
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = { runtime }.enable_all().build().unwrap();
+            runtime.block_on(serve(listener, serving, Patience::default()))
+        });
+        let mut client = StdStream::connect(&path).unwrap();
+        client
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        let requests = vec![r#"{"id":1,"method":"m"}"#; 16].join(",");
+        client
+            .write_all(format!("[{requests}]").as_bytes())
+            .unwrap();
+        let mut first = [0];
+        client.read_exact(&mut first).unwrap();
+        // One answer may be under way, and part of one in the socket.
+        let carried_out = handler.0.load(Ordering::SeqCst);
+        assert!(carried_out <= 3, "{carried_out} before one is read");
+        let mut text = first.to_vec();
+        let mut bytes = vec![0; 1 << 20];
+        while !text.ends_with(b"\n") {
+            let read = client.read(&mut bytes).unwrap();
+            assert!(read > 0);
+            text.extend_from_slice(&bytes[..read]);
+        }
+        let answers: Vec<Value> = serde_json::from_slice(&text).unwrap();
+        assert_eq!(answers.len(), 16);
+    }
 }
