@@ -92,6 +92,9 @@ fn open_at(
     // O_EXCL on a block device: refuse one that is mounted or part of another. It
     // would refuse another target, too.
     let is_claimed = is_device && !claim.read_only && !claim.shared;
+    if is_device && claim.shared && !claim.read_only && formers.claimed(place).is_none() {
+        check_not_held(path).map_err(|error| refuse_open(path, &error))?;
+    }
     let opened = open_direct(path, claim, is_claimed);
     let file = opened.or_else(|error| {
         let is_busy = is_claimed && error.raw_os_error() == Some(libc::EBUSY);
@@ -116,6 +119,15 @@ fn open_at(
         file: OpenFile::new(file, guard, place),
         is_device,
     })
+}
+
+/// Refuses a device that is mounted, or part of another: a file system or volume group knows nothing of the hosts
+/// that write, shared or not. Targets that share a device hold it for the moment of this look alone, which the
+/// caller's further tries outlast.
+fn check_not_held(path: &Path) -> io::Result<()> {
+    let mut options = File::options();
+    let options = options.read(true).custom_flags(libc::O_EXCL);
+    options.open(path).map(drop)
 }
 
 /// Between the look at a directory and the open, a name can become another file's, or a link's.

@@ -227,3 +227,29 @@ fn a_device_takes_its_own_place_and_nothing_else_gets_it() {
     super::super::open::wait_for_close(path, place).unwrap();
     open(&Formers::default()).unwrap();
 }
+
+#[test]
+fn a_device_that_is_held_is_not_shared() {
+    use std::os::unix::fs::OpenOptionsExt as _;
+
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let Some(device) = Loop::new(&image(folder.path())) else {
+        return;
+    };
+    let path = Path::new(&device.0);
+    let shared = Claim {
+        shared: true,
+        ..Claim::default()
+    };
+    let open = |claim| Backend::open_file(path, Some(4096), claim);
+    // As a file system that is mounted, or a volume group, has it.
+    let mut options = std::fs::File::options();
+    let options = options.read(true).custom_flags(libc::O_EXCL);
+    let held = options.open(path).unwrap();
+    let error = open(shared).unwrap_err().to_string();
+    assert!(error.contains("in use"), "{error}");
+    drop(held);
+    let first = open(shared).unwrap();
+    let second = open(shared).unwrap();
+    drop((first, second));
+}
