@@ -1,6 +1,7 @@
 //! The configuration once it is known to be right.
 
 mod ana;
+mod dhchap;
 mod pool;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -18,10 +19,12 @@ use nvme_proto::limits::{NAMESPACES_MAX, PAGE_BYTES};
 use nvme_proto::wire::Nqn;
 use uuid::Uuid;
 
+use crate::exports::Exports;
 use crate::limits::Limits;
 use crate::secret::InlineKey;
 
 pub use ana::{ANA_STATES, AnaOverride, ana_word, summary as ana_summary};
+pub use dhchap::{DHCHAP_GROUPS, DHCHAP_HASHES, DhchapPolicy};
 pub(crate) use pool::DIRECTORY_PREFIX;
 pub use pool::{FileId, LeftOut, Pool, PooledFile};
 
@@ -74,6 +77,8 @@ pub struct Config {
     pub marking: Arc<Rules>,
     /// The addresses that hosts connect to: at least one, no two alike.
     pub listeners: Vec<Listener>,
+    /// Parameters of authentication for subsystems without their own.
+    pub dhchap: DhchapPolicy,
     /// Other discovery services, which hosts are referred to: no two alike.
     pub referrals: Vec<Referral>,
     /// The keyring, by name: no two alike.
@@ -147,6 +152,8 @@ pub struct Control {
     pub group: Option<String>,
     /// Whether it may change nothing.
     pub read_only: bool,
+    /// Disks that requests at the socket may export; `None`: all that the target can open.
+    pub exports: Option<Exports>,
 }
 
 /// Where the control socket is.
@@ -306,23 +313,20 @@ pub struct Authentication {
     pub others: Option<Keys>,
     /// The keys of single hosts; each is one that may connect, no two are alike.
     pub hosts: Vec<(Nqn, Keys)>,
-    /// Hash functions, the best first: of [`DHCHAP_HASHES`], no two alike.
-    pub hashes: Vec<&'static str>,
-    /// Diffie-Hellman groups, the best first: of [`DHCHAP_GROUPS`], no two alike.
-    pub groups: Vec<&'static str>,
+    /// True if a host without a key is refused.
+    pub is_required: bool,
+    /// Hash functions and groups that are accepted.
+    pub policy: DhchapPolicy,
 }
 
-/// Hash functions of DH-HMAC-CHAP, the best first.
-pub const DHCHAP_HASHES: [&str; 3] = ["sha512", "sha384", "sha256"];
-/// Groups of DH-HMAC-CHAP, the best first.
-pub const DHCHAP_GROUPS: [&str; 6] = [
-    "ffdhe8192",
-    "ffdhe6144",
-    "ffdhe4096",
-    "ffdhe3072",
-    "ffdhe2048",
-    "null",
-];
+impl Authentication {
+    /// True if this host has to authenticate.
+    #[must_use]
+    pub fn is_asked_of(&self, host: &Nqn) -> bool {
+        let has_own = || self.hosts.iter().any(|(other, _)| other == host);
+        self.is_required || self.others.is_some() || has_own()
+    }
+}
 
 /// The keys of a host and of the controllers that it has.
 #[derive(Debug, Clone, PartialEq, Eq)]

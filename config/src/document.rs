@@ -1,5 +1,6 @@
 //! The text of a configuration file, and where in it each value stands.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use toml::Spanned;
@@ -7,11 +8,14 @@ use toml::de::{DeTable, DeValue};
 
 use crate::place::{Place, Step};
 use crate::problem::{Excerpt, Problem};
+use crate::secret::without_secrets;
 
 /// A parsed file that still knows its lines.
 pub(crate) struct Document<'t> {
     name: &'t str,
     text: &'t str,
+    /// The text without secrets.
+    shown: Cow<'t, str>,
     pub(crate) root: Spanned<DeTable<'t>>,
 }
 
@@ -20,7 +24,13 @@ impl<'t> Document<'t> {
     /// reported, and the rest is still there to be checked.
     pub(crate) fn parse(name: &'t str, text: &'t str) -> (Self, Vec<Problem>) {
         let (root, errors) = DeTable::parse_recoverable(text);
-        let document = Self { name, text, root };
+        let shown = without_secrets(text);
+        let document = Self {
+            name,
+            text,
+            shown,
+            root,
+        };
         let problems = errors
             .iter()
             .map(|error| {
@@ -91,15 +101,17 @@ impl<'t> Document<'t> {
         let line_start = self.text[..start]
             .rfind('\n')
             .map_or(0, |newline| newline + 1);
-        let line = self.text[line_start..].lines().next().unwrap_or("");
         let before = &self.text[line_start..start];
         let end = floor_char_boundary(self.text, span.end.max(start));
         let marked = self.text[start..end].lines().next().unwrap_or("");
+        let index = self.text[..line_start].matches('\n').count();
+        // A line by itself does not show that it is the end of a secret.
+        let line = self.shown.split('\n').nth(index).unwrap_or("");
         Excerpt::of_line(
             self.name,
-            self.text[..line_start].matches('\n').count() + 1,
+            index + 1,
             before.chars().count() + 1,
-            line,
+            line.trim_end_matches('\r'),
             marked.chars().count().max(1),
         )
     }

@@ -111,6 +111,16 @@ pub(crate) struct TargetTable {
     /// no VLAN's, and 0 to have nothing but a priority in it.
     #[schemars(range(min = 0, max = 4094))]
     pub(crate) vlan: Option<i64>,
+    /// Hash functions that hosts may authenticate with, the best first, to subsystems without a
+    /// list of their own.
+    #[schemars(extend("default" = ["sha512", "sha384", "sha256"]))]
+    pub(crate) dhchap_hashes: Option<Vec<String>>,
+    /// Diffie-Hellman groups that hosts may authenticate with, the best first, to subsystems
+    /// without a list of their own.
+    #[schemars(extend("default" = [
+        "ffdhe8192", "ffdhe6144", "ffdhe4096", "ffdhe3072", "ffdhe2048", "null"
+    ]))]
+    pub(crate) dhchap_groups: Option<Vec<String>>,
     /// What is logged: off, error, warn, info, debug or trace; or a list such
     /// as "info,cairn_target::qpair=debug".
     #[schemars(extend("default" = "info"))]
@@ -159,6 +169,10 @@ pub(crate) struct ControlTable {
     /// configuration management.
     #[schemars(extend("default" = false))]
     pub(crate) read_only: Option<bool>,
+    /// The disks that requests at the socket may export: folders, such as "/srv/images"; patterns in which "*"
+    /// stands for any part of a name, such as "/dev/vg0/*"; and images, such as "rbd:pool/*". Memory and null disks
+    /// are always allowed. Without this list, requests may export any file and device that the target can open.
+    pub(crate) exports: Option<Vec<String>>,
 }
 
 /// A number of reactors, or "auto".
@@ -321,14 +335,15 @@ pub(crate) struct SubsystemTable {
     /// The key by which the target authenticates to these hosts, where they ask for it. Written
     /// as `dhchap_key`.
     pub(crate) dhchap_ctrl_key: Option<String>,
-    /// Hash functions that hosts may authenticate with, the best first.
-    #[schemars(extend("default" = ["sha512", "sha384", "sha256"]))]
+    /// Whether a host without a key is refused. Otherwise a host that has no key, here or in
+    /// `host`, connects without authentication.
+    #[schemars(extend("default" = false))]
+    pub(crate) require_key: Option<bool>,
+    /// Hash functions that hosts may authenticate with, the best first; those of `[target]` if not
+    /// given.
     pub(crate) dhchap_hashes: Option<Vec<String>>,
-    /// Diffie-Hellman groups that hosts may authenticate with, the best first. "null" is none:
-    /// a recorded exchange then lets its listener try out keys.
-    #[schemars(extend("default" = [
-        "ffdhe8192", "ffdhe6144", "ffdhe4096", "ffdhe3072", "ffdhe2048", "null"
-    ]))]
+    /// Diffie-Hellman groups that hosts may authenticate with, the best first; those of `[target]`
+    /// if not given. "null" is none: a recorded exchange then lets its listener try out keys.
     pub(crate) dhchap_groups: Option<Vec<String>>,
     /// How much all hosts together may take of all its disks.
     pub(crate) limits: Option<LimitsTable>,

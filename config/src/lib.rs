@@ -38,10 +38,12 @@
 //!   help: did you mean "address"?
 //! ```
 
+mod access;
 mod check;
 mod config;
 mod document;
 mod edit;
+mod exports;
 mod file;
 mod flags;
 mod identity;
@@ -60,21 +62,23 @@ use std::path::{Path, PathBuf};
 use nvme_proto::limits::namespaces_within;
 use serde::Deserialize;
 
+pub use access::Widened;
 pub use cairn_rbd::Spec as ImageSpec;
 pub use cairn_rdma::Roce;
 pub use config::{
     ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, ANA_STATES, Access, AnaOverride, Audit,
     Authentication, Backing, BlockSize, Config, Control, ControlSocket, DHCHAP_GROUPS,
-    DHCHAP_HASHES, FileId, GROUP_PREFIX, HOST_GROUPS_MAX, HostGroup, HostList, KEY_PREFIX,
-    KEYS_MAX, KeySource, Keys, LISTENERS_MAX, LeftOut, Listener, Log, LogFormat, MARKING_RULES_MAX,
-    METRICS_PORT_DEFAULT, Metrics, NSID_MAX, NamedKey, Namespace, POLL_IDLE_DEFAULT_US,
-    PORT_DEFAULT, Pool, PooledFile, Provider, REACTORS_MAX, REFERRALS_MAX, Reactors, Referral,
-    SUBSYSTEMS_MAX, Subsystem, Target, ana_summary, ana_word,
+    DHCHAP_HASHES, DhchapPolicy, FileId, GROUP_PREFIX, HOST_GROUPS_MAX, HostGroup, HostList,
+    KEY_PREFIX, KEYS_MAX, KeySource, Keys, LISTENERS_MAX, LeftOut, Listener, Log, LogFormat,
+    MARKING_RULES_MAX, METRICS_PORT_DEFAULT, Metrics, NSID_MAX, NamedKey, Namespace,
+    POLL_IDLE_DEFAULT_US, PORT_DEFAULT, Pool, PooledFile, Provider, REACTORS_MAX, REFERRALS_MAX,
+    Reactors, Referral, SUBSYSTEMS_MAX, Subsystem, Target, ana_summary, ana_word,
 };
 pub use edit::{
     Draft, EditError, LimitsOf, NamespaceSettings, NewCeph, NewLimits, NewListener, NewNamespace,
     NewSubsystem, Only, SubsystemSettings,
 };
+pub use exports::Exports;
 pub use flags::{Flags, parse_listen};
 pub use identity::machine;
 pub use limits::{BURST_DEFAULT, Limits};
@@ -248,6 +252,12 @@ impl Config {
     /// What is configured and serves nothing, or keeps no host out, a sentence each.
     fn idle(&self) -> Vec<String> {
         let mut idle = Vec::new();
+        if let (Some(group), None) = (&self.control.group, &self.control.exports) {
+            idle.push(format!(
+                "members of the group {group} may export every file and device that the target can open: \
+                 name those that they may in [control] exports"
+            ));
+        }
         if self.listeners.is_empty() {
             idle.push("there is no listener: no host can connect".to_owned());
         }
@@ -269,6 +279,18 @@ impl Config {
             if is_empty && !subsystem.allow_any_host {
                 idle.push(format!(
                     "{nqn} allows no host: add one to allowed_hosts, or set allow_any_host = true"
+                ));
+            }
+            let keys = &subsystem.authentication;
+            let has_key = |host: &Nqn| keys.hosts.iter().any(|(other, _)| other == host);
+            let mut keyless = list.hosts.iter().filter(|host| !has_key(host));
+            if keys.is_required
+                && keys.others.is_none()
+                && let Some(host) = keyless.next()
+            {
+                idle.push(format!(
+                    "the host {host} cannot connect to {nqn}, which requires a key: give it one by \
+                     cairn-target host key set"
                 ));
             }
             // A host without the key of a listed one connects under another name.

@@ -2,6 +2,10 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 /// What each secret begins with (NVMe Base, 8.13.5.8).
 const START: &str = "DHHC-";
@@ -31,13 +35,65 @@ impl fmt::Debug for InlineKey {
     }
 }
 
-/// A text with a star in place of each character of a secret: lines and columns stay.
+/// The text of a configuration, or of a line or message of one, with a star in place of each character
+/// of a secret: lines and columns stay. The text is read as TOML, so that neither escapes nor a string of
+/// several lines hide a secret. A secret outside of a string, as in a comment, is found by its start.
 #[must_use]
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
-    if !text.contains(START) {
+    if !text.contains(START) && !text.contains('\\') {
         return Cow::Borrowed(text);
     }
+    let (root, _) = DeTable::parse_recoverable(text);
+    let mut spans = Vec::new();
+    for (_, value) in root.get_ref() {
+        add_written_otherwise(value, text, &mut spans);
+    }
+    spans.sort_by_key(|span| span.start);
     let mut shown = String::with_capacity(text.len());
+    let mut end = 0;
+    for span in &spans {
+        add_plain(&text[end..span.start], &mut shown);
+        let is_kept = |char: char| matches!(char, '\n' | '\r' | '"' | '\'');
+        let stars = text[span.clone()].chars();
+        shown.extend(stars.map(|char| if is_kept(char) { char } else { '*' }));
+        end = span.end;
+    }
+    add_plain(&text[end..], &mut shown);
+    match shown == text {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(shown),
+    }
+}
+
+/// Adds the spans of strings that contain a secret and are not written as they read.
+fn add_written_otherwise(value: &Spanned<DeValue<'_>>, text: &str, spans: &mut Vec<Range<usize>>) {
+    match value.get_ref() {
+        DeValue::String(string) => {
+            let span = value.span();
+            let written = text.get(span.clone());
+            let is_plain = written.is_none_or(|written| {
+                !written.contains(['\\', '\n']) && written.contains(&**string)
+            });
+            if string.contains(START) && !is_plain {
+                spans.push(span);
+            }
+        }
+        DeValue::Array(values) => {
+            for value in values.iter() {
+                add_written_otherwise(value, text, spans);
+            }
+        }
+        DeValue::Table(table) => {
+            for (_, value) in table {
+                add_written_otherwise(value, text, spans);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Adds a text, without its unescaped secrets.
+fn add_plain(text: &str, shown: &mut String) {
     let mut rest = text;
     while let Some(at) = rest.find(START) {
         let (before, secret) = rest.split_at(at + START.len());
@@ -48,7 +104,6 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
         rest = &secret[end..];
     }
     shown.push_str(rest);
-    Cow::Owned(shown)
 }
 
 #[cfg(test)]
@@ -74,5 +129,26 @@ mod tests {
             assert_eq!(without_secrets(text), shown);
         }
         assert!(matches!(without_secrets("nsid = 1"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn a_secret_is_found_by_its_meaning() {
+        for text in [
+            "a = \"\\u0044HHC-1:00:c2VjcmV0:\"",
+            "a = \"\\U00000044\\x48HC-1:00:c2VjcmV0:\" # e",
+            "a = \"\"\"DHHC-1:\\\n  00:c2VjcmV0:\"\"\"\nb = 1",
+            "a = \"\"\"\nDHHC-1:00:\nc2VjcmV0:\"\"\"\nb = 1",
+            "a = '''\nDHHC-1:00:\nc2VjcmV0:'''",
+            "[[a.b]]\nc = { d = [\"x\", \"\\u0044HHC-1:00:c2VjcmV0:\"] }",
+            // A mistake elsewhere in the file.
+            "a = \"\\u0044HHC-1:00:c2VjcmV0:\"\nb = = 3",
+        ] {
+            let shown = without_secrets(text);
+            assert!(!shown.contains("c2VjcmV0"), "{text}\n{shown}");
+            let chars = |text: &str| text.lines().map(|line| line.chars().count()).collect();
+            let (before, after): (Vec<usize>, Vec<usize>) = (chars(text), chars(&shown));
+            assert_eq!(before, after);
+        }
+        assert_eq!(without_secrets("a = \"\\u0044\""), "a = \"\\u0044\"");
     }
 }

@@ -395,7 +395,7 @@ fn what_is_no_toml_is_reported_without_its_keys() {
     let error = Draft::new("dhchap_key = \"DHHC-1:00:c2VjcmV0:\" \"\n")
         .unwrap_err()
         .to_string();
-    assert!(error.contains("dhchap_key = \"DHHC-***"), "{error}");
+    assert!(error.contains("line 1"), "{error}");
     assert!(!error.contains("c2V"), "{error}");
 }
 

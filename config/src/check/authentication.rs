@@ -7,9 +7,10 @@ use nvme_proto::wire::Nqn;
 use super::subsystem::parse_nqn;
 use super::{Check, keyring};
 use crate::config::{
-    Authentication, DHCHAP_GROUPS, DHCHAP_HASHES, HostList, KEY_PREFIX, KeySource, Keys, NamedKey,
+    Authentication, DHCHAP_GROUPS, DHCHAP_HASHES, DhchapPolicy, HostList, KEY_PREFIX, KeySource,
+    Keys, NamedKey,
 };
-use crate::file::{HostTable, SubsystemTable};
+use crate::file::{HostTable, SubsystemTable, TargetTable};
 use crate::place::Place;
 use crate::secret::InlineKey;
 
@@ -23,6 +24,7 @@ pub(super) fn check(
     table: &SubsystemTable,
     allowed: &HostList,
     keyring: &[NamedKey],
+    default: &DhchapPolicy,
 ) -> Authentication {
     let others = keys(
         check,
@@ -32,44 +34,65 @@ pub(super) fn check(
         keyring,
     );
     let hosts = hosts(check, &place.key("host"), &table.host, allowed, keyring);
-    let any = table.dhchap_key.is_some() || !table.host.is_empty();
-    let mut words = |key: &str, value: Option<&[String]>, all: &[&'static str]| {
-        let place = place.key(key);
+    let is_required = table.require_key.unwrap_or(false);
+    let any = is_required || table.dhchap_key.is_some() || !table.host.is_empty();
+    for (key, value) in [
+        ("dhchap_hashes", &table.dhchap_hashes),
+        ("dhchap_groups", &table.dhchap_groups),
+    ] {
         if !any && value.is_some() {
             let message = format!("\"{key}\" has no effect without a key");
             check
-                .wrong(&place, message)
+                .wrong(&place.key(key), message)
                 .help("set dhchap_key, or remove it");
         }
-        policy(check, &place, value, all)
-    };
-    let hashes = words(
-        "dhchap_hashes",
-        table.dhchap_hashes.as_deref(),
-        &DHCHAP_HASHES,
-    );
-    let groups = words(
-        "dhchap_groups",
-        table.dhchap_groups.as_deref(),
-        &DHCHAP_GROUPS,
-    );
+    }
+    let (hashes, groups) = (&table.dhchap_hashes, &table.dhchap_groups);
     Authentication {
         others,
         hosts,
-        hashes,
-        groups,
+        is_required,
+        policy: policy(check, place, hashes.as_deref(), groups.as_deref(), default),
     }
+}
+
+/// Parameters for subsystems without their own.
+pub(super) fn policy_of_target(
+    check: &mut Check<'_>,
+    place: &Place,
+    table: &TargetTable,
+) -> DhchapPolicy {
+    let (hashes, groups) = (&table.dhchap_hashes, &table.dhchap_groups);
+    let all = DhchapPolicy::default();
+    policy(check, place, hashes.as_deref(), groups.as_deref(), &all)
 }
 
 fn policy(
     check: &mut Check<'_>,
     place: &Place,
-    words: Option<&[String]>,
+    hashes: Option<&[String]>,
+    groups: Option<&[String]>,
+    default: &DhchapPolicy,
+) -> DhchapPolicy {
+    let DhchapPolicy {
+        hashes: default_hashes,
+        groups: default_groups,
+    } = default.clone();
+    let place_of = |key: &str| place.key(key);
+    let hashes = hashes.map(|list| words(check, &place_of("dhchap_hashes"), list, &DHCHAP_HASHES));
+    let groups = groups.map(|list| words(check, &place_of("dhchap_groups"), list, &DHCHAP_GROUPS));
+    DhchapPolicy {
+        hashes: hashes.unwrap_or(default_hashes),
+        groups: groups.unwrap_or(default_groups),
+    }
+}
+
+fn words(
+    check: &mut Check<'_>,
+    place: &Place,
+    words: &[String],
     all: &[&'static str],
 ) -> Vec<&'static str> {
-    let Some(words) = words else {
-        return all.to_vec();
-    };
     if words.is_empty() {
         let message = "an empty list lets no host authenticate";
         check

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::Check;
 use crate::config::{Control, ControlSocket};
+use crate::exports::{EXPORTS_MAX, Exports};
 use crate::file::ControlTable;
 use crate::place::Place;
 
@@ -22,7 +23,22 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &ControlTable) 
             .wrong(&place.key("group"), "a group without a name")
             .help("write a group of /etc/group, or leave it out");
     }
+    let place = place.key("exports");
+    let exports = table.exports.as_ref().map(|patterns| {
+        check.count(&place, patterns.len(), EXPORTS_MAX);
+        for (index, pattern) in patterns.iter().enumerate() {
+            if let Err(why) = Exports::check(pattern) {
+                let message = format!("\"{}\": {why}", pattern.escape_debug());
+                check.wrong(&place.index(index), message).help(
+                    "write a folder such as \"/srv/images\", a pattern such as \"/dev/vg0/*\", or images \
+                     such as \"rbd:pool/*\"",
+                );
+            }
+        }
+        Exports::new(patterns.clone())
+    });
     Control {
+        exports,
         socket,
         group: table.group.clone(),
         read_only: table.read_only.unwrap_or(false),

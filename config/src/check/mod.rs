@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use nvme_proto::limits::namespaces_within;
 
-use crate::config::{Config, ControlSocket, Listener, NamedKey, PORT_DEFAULT};
+use crate::config::{Config, ControlSocket, DhchapPolicy, Listener, NamedKey, PORT_DEFAULT};
 use crate::document::Document;
 use crate::file::File;
 use crate::flags::{Origins, parse_listen};
@@ -51,6 +51,8 @@ struct Named<'a> {
     listeners: Option<&'a [Listener]>,
     groups: &'a mut Groups,
     keys: &'a [NamedKey],
+    /// Parameters of authentication for subsystems without their own.
+    dhchap: &'a DhchapPolicy,
 }
 
 /// Makes a configuration of `file`. It is right only if `check` has no
@@ -74,12 +76,14 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let referrals = referral::check(check, &root.key("referral"), &file.referral);
     let mut groups = Groups::check(check, &root.key("host_group"), &file.host_group);
     let keys = keyring::check(check, &root.key("key"), &file.key);
+    let dhchap = authentication::policy_of_target(check, &root.key("target"), &file.target);
     let place = root.key("subsystem");
     let nsid_max = namespaces_within(target.max_transfer_bytes);
     let mut named = Named {
         listeners: Some(&*listeners).filter(|all| all.len() == file.listener.len()),
         groups: &mut groups,
         keys: &keys,
+        dhchap: &dhchap,
     };
     let subsystems = subsystem::check(check, &place, &file.subsystem, nsid_max, &mut named);
     target::check_discovery_nqn(check, &root.key("target"), &target, &subsystems);
@@ -90,6 +94,7 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
         control,
         marking: Arc::new(marking),
         listeners,
+        dhchap,
         referrals,
         keys,
         host_groups: groups.into_groups(),

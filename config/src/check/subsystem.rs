@@ -61,6 +61,7 @@ fn subsystem(
         listeners,
         groups,
         keys,
+        dhchap,
     }: &mut Named<'_>,
 ) -> Option<Subsystem> {
     let allow_any_host = table.allow_any_host.unwrap_or(false);
@@ -69,7 +70,7 @@ fn subsystem(
     let listeners = listeners_of(check, &place.key("listeners"), table, known);
     let leading = listeners.as_deref();
     let ana = ana::overrides(check, &place.key("ana"), &table.ana, leading, known);
-    let authentication = authentication::check(check, place, table, &allowed_hosts, keys);
+    let authentication = authentication::check(check, place, table, &allowed_hosts, keys, dhchap);
     let serial = text(
         check,
         &place.key("serial"),

@@ -1,5 +1,7 @@
 //! Groups of hosts.
 
+use std::collections::HashMap;
+
 use toml_edit::{Array, Item, Table, value};
 
 use crate::config::GROUP_PREFIX;
@@ -70,7 +72,20 @@ impl Draft {
                 list.remove(at);
             }
         }
+        self.drop_keys_of_unlisted();
         Ok(())
+    }
+
+    /// The hosts of each group.
+    pub(super) fn host_groups(&mut self) -> HashMap<String, Vec<String>> {
+        let groups = tables(self.document.as_table_mut(), KEY);
+        let groups = groups.filter_map(|table| {
+            let hosts = table.get("hosts").and_then(Item::as_array);
+            let hosts = hosts.into_iter().flat_map(Array::iter);
+            let hosts = hosts.filter_map(|host| host.as_str().map(str::to_owned));
+            Some((text_of(table, "name")?.to_owned(), hosts.collect()))
+        });
+        groups.collect()
     }
 
     /// Removes a group of hosts. The check of the whole refuses that while a list names it.

@@ -1,8 +1,12 @@
 //! The hosts that may connect.
 
-use toml_edit::{Array, Item, Value, value};
+use std::collections::HashSet;
 
-use super::{Draft, EditError, allows_any, groups, set_access};
+use toml_edit::{Array, Item, Table, Value, value};
+
+use crate::config::GROUP_PREFIX;
+
+use super::{Draft, EditError, allows_any, groups, remove, set_access, tables, text_of};
 
 impl Draft {
     /// Lists a host among those that may connect. `false`: it was listed before.
@@ -53,14 +57,7 @@ impl Draft {
                 false => subsystem["allow_any_host"] = value(false),
             }
         }
-        // Keys of a host that is not listed are refused.
-        if let Some(tables) = subsystem
-            .get_mut("host")
-            .and_then(Item::as_array_of_tables_mut)
-        {
-            tables.retain(|table| table.get("nqn").and_then(Item::as_str) != Some(host));
-        }
-        self.sweep_keys();
+        self.drop_keys_of_unlisted();
         Ok(())
     }
 
@@ -81,5 +78,33 @@ impl Draft {
             subsystem["allow_any_host"] = value(allow);
         }
         Ok(())
+    }
+
+    /// Removes the keys of hosts that their subsystem lists no longer: the check of the whole refuses those.
+    /// A host that a group of the list still names keeps its keys.
+    pub(super) fn drop_keys_of_unlisted(&mut self) {
+        let groups = self.host_groups();
+        let mut apart = String::new();
+        for subsystem in tables(self.document.as_table_mut(), "subsystem") {
+            let list = subsystem.get("allowed_hosts").and_then(Item::as_array);
+            let names = list
+                .into_iter()
+                .flat_map(Array::iter)
+                .filter_map(Value::as_str);
+            let mut listed: HashSet<String> = HashSet::new();
+            for name in names {
+                match name.strip_prefix(GROUP_PREFIX) {
+                    Some(group) => listed.extend(groups.get(group).into_iter().flatten().cloned()),
+                    None => drop(listed.insert(name.to_owned())),
+                }
+            }
+            let is_unlisted =
+                |table: &Table| text_of(table, "nqn").is_some_and(|nqn| !listed.contains(nqn));
+            while let Some(comments) = remove(subsystem, "host", is_unlisted) {
+                apart += &comments;
+            }
+        }
+        self.keep(&apart);
+        self.sweep_keys();
     }
 }

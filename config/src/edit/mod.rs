@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use nvme_proto::wire::Nqn;
-use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, value};
+use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, TomlError, value};
 
 use listeners::is_listener;
 use tracked::Tracked;
@@ -139,9 +139,15 @@ impl Draft {
     /// # Errors
     /// It is no TOML.
     pub fn new(text: &str) -> Result<Self, EditError> {
-        let mut document: DocumentMut = text.parse().map_err(|error| {
-            // It shows the line.
-            let message = format!("the configuration: {error}");
+        let mut document: DocumentMut = text.parse().map_err(|error: TomlError| {
+            // The error's own display has the line, which may be the end of a secret.
+            let at = error.span().map_or(0, |span| span.start).min(text.len());
+            let line = text.as_bytes()[..at]
+                .iter()
+                .filter(|byte| **byte == b'\n')
+                .count()
+                + 1;
+            let message = format!("the configuration, line {line}: {}", error.message());
             EditError::Unreadable(without_secrets(&message).into_owned())
         })?;
         for key in ["listener", "referral", "key", "host_group", "subsystem"] {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use toml_edit::{Array, Table, value};
+use toml_edit::{Array, Item, Table, value};
 
 use super::{Draft, EditError, ana, has_nsid, listeners, tables};
 
@@ -24,6 +24,8 @@ pub struct SubsystemSettings {
     pub model: Option<String>,
     /// CNTLIDs, such as "1-32767".
     pub controller_ids: Option<String>,
+    /// Whether a host without a key is refused.
+    pub require_key: Option<bool>,
     /// The listeners that lead to it.
     pub listeners: Option<Only<SocketAddr>>,
 }
@@ -59,6 +61,11 @@ impl Draft {
         ] {
             set_text(subsystem, key, text.as_deref());
         }
+        match new.require_key {
+            Some(true) => subsystem["require_key"] = value(true),
+            Some(false) => drop(subsystem.remove("require_key")),
+            None => {}
+        }
         match &new.listeners {
             Some(Only::Every) => listeners::set_every(subsystem),
             Some(Only::These(own)) => {
@@ -69,6 +76,20 @@ impl Draft {
             None => {}
         }
         Ok(())
+    }
+
+    /// Sets the hash functions and groups of authentication for subsystems without their own. A list
+    /// that is not given stays.
+    pub fn set_dhchap(&mut self, hashes: Option<&[&str]>, groups: Option<&[&str]>) {
+        for (key, words) in [("dhchap_hashes", hashes), ("dhchap_groups", groups)] {
+            if let Some(words) = words {
+                let target = self.document.as_table_mut().entry("target");
+                let target = target.or_insert(Item::Table(Table::new()));
+                if let Some(target) = target.as_table_like_mut() {
+                    target.insert(key, value(Array::from_iter(words.iter().copied())));
+                }
+            }
+        }
     }
 
     /// Sets what a namespace is like.

@@ -102,11 +102,18 @@ fn of_subsystem(config: &Authentication) -> Result<HostKeys, KeyError> {
         hosts.insert(*nqn, secrets(keys)?);
     }
     Ok(HostKeys {
-        others: config.others.as_ref().map(secrets).transpose()?,
+        others: match &config.others {
+            Some(keys) => Some(secrets(keys)?),
+            None if config.is_required => Some(Secrets {
+                host: nobodys()?,
+                controller: None,
+            }),
+            None => None,
+        },
         hosts,
         policy: Policy {
-            hashes: parsed(&config.hashes),
-            groups: parsed(&config.groups),
+            hashes: parsed(&config.policy.hashes),
+            groups: parsed(&config.policy.groups),
         },
     })
 }
@@ -144,7 +151,8 @@ fn secret(source: &KeySource) -> Result<Secret, KeyError> {
         .map_err(|source| KeyError::Secret { path, source })
 }
 
-/// A secret that no one has: a host whose key was removed cannot authenticate, and has to.
+/// A secret that no one has, for a host that must authenticate and cannot: its key was removed, or it has
+/// none where one is required.
 fn nobodys() -> Result<Secret, KeyError> {
     let mut failed = None;
     let secret = Secret::generate(64, None, &mut |bytes| failed = getrandom::fill(bytes).err());

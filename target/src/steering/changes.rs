@@ -18,7 +18,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::file::{ConfigFile, Prepared};
 use super::notices::Notices;
-use super::refused::{Refused, all_stopped, of_edit, of_reload, of_write, stopped};
+use super::policy;
+pub(super) use super::policy::Kind;
+use super::refused::{
+    Refused, all_stopped, of_edit, of_reload, of_write, refuse_read_only, stopped,
+};
 use super::source::Source;
 use crate::panics::{Part, confine_part};
 use crate::server::{Extent, Handle, Picture, Step};
@@ -33,17 +37,6 @@ const PANICKED: &str = "a bug in Cairn, which is an error in the log: report tha
 
 /// What a change does to the configuration; it may be done anew.
 pub(super) type Change = Box<dyn Fn(&mut Stage) -> Result<Value, Error> + Send + Sync>;
-
-/// Which changes may be made together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// It adds.
-    Grows,
-    /// It removes.
-    Shrinks,
-    /// It does both, or neither.
-    Alone,
-}
 
 /// What waits in the queue.
 pub(super) enum Job {
@@ -216,7 +209,7 @@ impl ChangeQueue {
                 Some(Job::Change(first)) => {
                     let kind = first.kind;
                     let mut batch = vec![first];
-                    while kind != Kind::Alone && batch.len() < TOGETHER_MAX {
+                    while !kind.is_made_alone() && batch.len() < TOGETHER_MAX {
                         match jobs.try_recv() {
                             Ok(Job::Change(next)) if next.kind == kind => batch.push(next),
                             Ok(other) => {
@@ -329,13 +322,8 @@ impl ChangeQueue {
     /// What each comes to, once those that can be made are in force and on the disk.
     async fn try_all(&mut self, batch: &[Pending]) -> Result<Vec<Result<Value, Error>>, Refused> {
         let picture = self.handle.look().await.ok_or_else(all_stopped)?;
-        if picture.config.control.read_only {
-            return Err(Refused::All(Error::errno(
-                Errno::ROFS,
-                "the configuration says [control] read_only = true: change the file where it is \
-                 managed, then reload",
-            )));
-        }
+        // A reload may have said so while the request waited.
+        refuse_read_only(&picture.config).map_err(Refused::All)?;
         self.source.pools().note_in_force(&picture.config);
         let mut stage = Stage {
             draft: self.draft_for(batch)?,
@@ -344,7 +332,8 @@ impl ChangeQueue {
         };
         let results = make(batch, &mut stage);
         if results.iter().any(Result::is_ok) {
-            self.take_on(stage, &picture).await?;
+            let kind = batch.first().map_or(Kind::Alone, |pending| pending.kind);
+            self.take_on(stage, kind, &picture).await?;
         } else if stage.draft.is_settled() {
             self.draft = Some(stage.draft);
         }
@@ -353,20 +342,20 @@ impl ChangeQueue {
 
     /// The draft is kept while namespaces alone come and go.
     fn draft_for(&mut self, batch: &[Pending]) -> Result<Draft, Refused> {
-        let is_simple = batch.iter().all(|pending| pending.kind != Kind::Alone);
+        let is_simple = !batch.iter().any(|pending| pending.kind.is_made_alone());
         match self.draft.take().filter(|_| is_simple) {
             Some(draft) => Ok(draft),
             None => Draft::new(&self.file.text()).map_err(|error| Refused::All(of_edit(error))),
         }
     }
 
-    async fn take_on(&mut self, stage: Stage, before: &Picture) -> Result<(), Refused> {
+    async fn take_on(&mut self, stage: Stage, kind: Kind, before: &Picture) -> Result<(), Refused> {
         let text = stage.draft.text();
         let has_other_disks = self.disks != stage.disks;
         let mut taken = None;
         if *text != *self.file.text() || stage.rereads {
             let checked = self
-                .prepare(stage.draft, text, stage.rereads, before)
+                .prepare(stage.draft, text, stage.rereads, kind, before)
                 .await?;
             let step = match &checked.extent {
                 Extent::Step(step) => Some(step.clone()),
@@ -430,11 +419,13 @@ impl ChangeQueue {
         draft: Draft,
         text: String,
         rereads: bool,
+        kind: Kind,
         before: &Picture,
     ) -> Result<Checked, Refused> {
         let (source, file) = (Arc::clone(&self.source), self.file.clone());
         let base = self.checked.take();
         let base = base.filter(|base| Arc::ptr_eq(base, &before.config) && !rereads);
+        let in_force = Arc::clone(&before.config);
         let prepare = move || {
             let base = base.filter(|_| source.may_step());
             let (config, extent) = match base.and_then(|base| step(base, &draft)) {
@@ -447,6 +438,10 @@ impl ChangeQueue {
                     (config, extent)
                 }
             };
+            let is_removal_alone = matches!(&extent, Extent::Step(step) if step.added.is_empty());
+            if !is_removal_alone {
+                policy::check(kind, &config, &in_force).map_err(Refused::ByOne)?;
+            }
             let prepared = file.prepare(text).map_err(of_write)?;
             Ok(Checked {
                 draft,

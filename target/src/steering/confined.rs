@@ -13,6 +13,10 @@ impl<H: Handler> Handler for Confined<H> {
         confine_future(Part::Control, self.0.confine(conversation)).await;
     }
 
+    fn is_small(&self, method: &str) -> bool {
+        self.0.is_small(method)
+    }
+
     async fn call(&self, peer: Peer, request: Request) -> Result<Value, Error> {
         let answer = confine_future(Part::Control, self.0.call(peer, request)).await;
         answer.unwrap_or_else(|| {

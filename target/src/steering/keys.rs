@@ -38,7 +38,7 @@ impl Methods {
             }
             "cairn_host_key_remove" => {
                 let HostOf { nqn, host } = read(params)?;
-                self.change(Kind::Alone, move |stage| {
+                self.change(Kind::Narrows, move |stage| {
                     let removed = stage.draft.set_host_keys(&nqn, &host, None);
                     if !removed.map_err(of_edit)? {
                         let message = format!("{nqn} has no key of the host {host}");

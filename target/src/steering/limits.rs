@@ -52,7 +52,7 @@ impl Methods {
                     host,
                 } = read(params)?;
                 let of = limits_of(nsid, each_host, host)?;
-                self.change(Kind::Alone, move |stage| {
+                self.change(Kind::Narrows, move |stage| {
                     stage.draft.remove_limits(&nqn, &of).map_err(of_edit)?;
                     Ok(json!(true))
                 })

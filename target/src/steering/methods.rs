@@ -12,11 +12,15 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 
 use super::changes::{Change, Facts, Job, Kind, Known, Pending};
+use super::effect::{
+    Declared,
+    Effect::{self, Changes, Reads, Reloads},
+};
 use super::parameters::{
     AnyHost, ControllerOf, HostGroup, HostOf, ListenerAt, ListenerSet, LogSet, MethodsOf, Named,
-    NamespaceAdd, NamespaceOf, Nothing, SubsystemAdd, read,
+    NamespaceAdd, NamespaceOf, Nothing, SubsystemAdd, read, whole_numbers,
 };
-use super::refused::{of_edit, stopped};
+use super::refused::{of_edit, refuse_read_only, stopped};
 use super::source::Source;
 use super::spdk;
 use super::views;
@@ -25,45 +29,45 @@ use crate::logging::LogFilter;
 use crate::server::{Handle, Picture};
 
 /// All methods of this page, sorted.
-pub(super) const NAMES: [&str; 38] = [
-    "cairn_config_get",
-    "cairn_connection_list",
-    "cairn_connection_remove",
-    "cairn_drain",
-    "cairn_drain_undo",
-    "cairn_host_add",
-    "cairn_host_any",
-    "cairn_host_group_add",
-    "cairn_host_group_list",
-    "cairn_host_group_remove",
-    "cairn_host_key_list",
-    "cairn_host_key_remove",
-    "cairn_host_key_set",
-    "cairn_host_list",
-    "cairn_host_remove",
-    "cairn_limit_list",
-    "cairn_limit_remove",
-    "cairn_limit_set",
-    "cairn_listener_add",
-    "cairn_listener_list",
-    "cairn_listener_remove",
-    "cairn_listener_set",
-    "cairn_log_get",
-    "cairn_log_set",
-    "cairn_namespace_add",
-    "cairn_namespace_list",
-    "cairn_namespace_remove",
-    "cairn_namespace_set",
-    "cairn_referral_add",
-    "cairn_referral_list",
-    "cairn_referral_remove",
-    "cairn_reload",
-    "cairn_status",
-    "cairn_subsystem_add",
-    "cairn_subsystem_list",
-    "cairn_subsystem_remove",
-    "cairn_subsystem_set",
-    "rpc_get_methods",
+pub(super) const METHODS: Declared = &[
+    ("cairn_config_get", Reads),
+    ("cairn_connection_list", Reads),
+    ("cairn_connection_remove", Changes),
+    ("cairn_drain", Changes),
+    ("cairn_drain_undo", Changes),
+    ("cairn_host_add", Changes),
+    ("cairn_host_any", Changes),
+    ("cairn_host_group_add", Changes),
+    ("cairn_host_group_list", Reads),
+    ("cairn_host_group_remove", Changes),
+    ("cairn_host_key_list", Reads),
+    ("cairn_host_key_remove", Changes),
+    ("cairn_host_key_set", Changes),
+    ("cairn_host_list", Reads),
+    ("cairn_host_remove", Changes),
+    ("cairn_limit_list", Reads),
+    ("cairn_limit_remove", Changes),
+    ("cairn_limit_set", Changes),
+    ("cairn_listener_add", Changes),
+    ("cairn_listener_list", Reads),
+    ("cairn_listener_remove", Changes),
+    ("cairn_listener_set", Changes),
+    ("cairn_log_get", Reads),
+    ("cairn_log_set", Changes),
+    ("cairn_namespace_add", Changes),
+    ("cairn_namespace_list", Reads),
+    ("cairn_namespace_remove", Changes),
+    ("cairn_namespace_set", Changes),
+    ("cairn_referral_add", Changes),
+    ("cairn_referral_list", Reads),
+    ("cairn_referral_remove", Changes),
+    ("cairn_reload", Reloads),
+    ("cairn_status", Reads),
+    ("cairn_subsystem_add", Changes),
+    ("cairn_subsystem_list", Reads),
+    ("cairn_subsystem_remove", Changes),
+    ("cairn_subsystem_set", Changes),
+    ("rpc_get_methods", Reads),
 ];
 
 /// Carries out requests.
@@ -80,14 +84,11 @@ type Answer = Result<Value, Error>;
 
 impl Handler for Methods {
     async fn call(&self, peer: Peer, request: Request) -> Answer {
-        let Request { method, params } = request;
-        let changes = !is_look(&method);
-        let shown = changes.then(|| shown(&params));
-        let answer = if method.starts_with("cairn_") || method == "rpc_get_methods" {
-            self.own(&method, params).await
-        } else {
-            self.spdk(&method, params).await
-        };
+        let Request { method, mut params } = request;
+        let effect = effect(&method).ok_or_else(Error::no_method)?;
+        let shown = (effect != Reads).then(|| shown(&params));
+        params.values_mut().for_each(whole_numbers);
+        let answer = self.carry_out(&method, effect, params).await;
         if let Some(params) = shown {
             let Peer { uid, pid } = peer;
             let audit = &self.handle.audit;
@@ -97,15 +98,18 @@ impl Handler for Methods {
                     // Cause: a request of the control socket.
                     tracing::info!(uid, pid, method, params, "changed by the control socket");
                 }
-                Err(error) if error.code != Error::METHOD_NOT_FOUND => {
+                Err(error) => {
                     let code = error.code;
                     // Cause: a request of the control socket.
                     tracing::warn!(uid, pid, method, params, code, %error, "refused at the control socket");
                 }
-                Err(_) => {}
             }
         }
         answer
+    }
+
+    fn is_small(&self, method: &str) -> bool {
+        effect(method) != Some(Reads)
     }
 }
 
@@ -144,12 +148,13 @@ fn shown(params: &Params) -> String {
     text
 }
 
-/// Whether a method changes nothing.
-fn is_look(method: &str) -> bool {
-    ["_list", "_get", "_status"]
-        .iter()
-        .any(|end| method.ends_with(end))
-        || method.contains("_get_")
+/// The effect of a method; `None`: there is no such method.
+fn effect(method: &str) -> Option<Effect> {
+    let of = |all: Declared| {
+        let at = all.binary_search_by_key(&method, |(name, _)| name).ok()?;
+        Some(all[at].1)
+    };
+    of(METHODS).or_else(|| of(spdk::METHODS))
 }
 
 impl Methods {
@@ -169,6 +174,17 @@ impl Methods {
         }
     }
 
+    /// Refuses a change at a socket that is read-only, and else has the method do its work.
+    async fn carry_out(&self, method: &str, effect: Effect, params: Params) -> Answer {
+        if effect == Changes {
+            refuse_read_only(&self.picture().await?.config)?;
+        }
+        match method.starts_with("cairn_") || method == "rpc_get_methods" {
+            true => self.own(method, params).await,
+            false => self.spdk(method, params).await,
+        }
+    }
+
     async fn own(&self, method: &str, params: Params) -> Answer {
         match method {
             "cairn_status" => {
@@ -178,10 +194,10 @@ impl Methods {
             }
             "rpc_get_methods" => {
                 let MethodsOf { current, .. } = read(params)?;
-                let all = NAMES.iter().chain(spdk::NAMES);
+                let all = METHODS.iter().chain(spdk::METHODS).map(|(name, _)| *name);
                 // What loads a saved configuration starts the target as long as it can.
                 let all = all.filter(|name| !(current && spdk::AT_START.contains(name)));
-                Ok(all.copied().collect())
+                Ok(all.collect())
             }
             "cairn_reload" => self.reload(params).await,
             "cairn_config_get" => {
@@ -274,10 +290,13 @@ impl Methods {
             }
             "cairn_host_any" => {
                 let AnyHost { nqn, allow } = read(params)?;
-                self.change(Kind::Alone, move |stage| {
-                    stage.draft.allow_any_host(&nqn, allow).map_err(of_edit)?;
-                    Ok(json!(true))
-                })
+                self.change(
+                    if allow { Kind::Alone } else { Kind::Narrows },
+                    move |stage| {
+                        stage.draft.allow_any_host(&nqn, allow).map_err(of_edit)?;
+                        Ok(json!(true))
+                    },
+                )
                 .await
             }
             _ if method.starts_with("cairn_limit_") => self.limit_methods(method, params).await,
@@ -468,6 +487,31 @@ impl Methods {
                 format!("{nqn} has no controller {cntlid}: see cairn-target connections"),
             )),
             None => Err(stopped()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_are_sorted_and_what_is_named_as_a_look_alone_changes_nothing() {
+        for all in [METHODS, spdk::METHODS] {
+            assert!(all.is_sorted_by_key(|(name, _)| *name));
+        }
+        for (name, effect) in METHODS.iter().chain(spdk::METHODS) {
+            let looks = ["_list", "_status"].iter().any(|end| name.ends_with(end))
+                || name.ends_with("_get")
+                || name.contains("_get_")
+                || [
+                    "framework_start_init",
+                    "framework_wait_init",
+                    "bdev_examine",
+                    "bdev_wait_for_examine",
+                ]
+                .contains(name);
+            assert_eq!(*effect == Reads, looks, "{name}");
         }
     }
 }

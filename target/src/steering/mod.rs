@@ -8,12 +8,14 @@
 mod changes;
 mod confined;
 mod draining;
+mod effect;
 mod file;
 mod keys;
 mod limits;
 mod methods;
 mod notices;
 mod parameters;
+mod policy;
 mod pools;
 mod refused;
 mod settings;
@@ -26,8 +28,9 @@ use std::sync::Arc;
 use cairn_control::{BindError, Bound, Handler, Patience};
 use tokio::sync::{mpsc, oneshot};
 
+pub(crate) use parameters::whole_numbers;
 pub(crate) use source::Source;
-pub(crate) use spdk::saved;
+pub(crate) use spdk::{listed, saved};
 
 use crate::logging::LogFilter;
 use crate::server::Companion;

@@ -13,6 +13,23 @@ pub(super) fn read<T: DeserializeOwned>(params: Map<String, Value>) -> Result<T,
         .map_err(|error| Error::invalid(format!("Invalid parameters: {error}")))
 }
 
+/// Writes numbers such as 65536.0 and 2.0e4 as the integers that they are, at any depth.
+pub(crate) fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            // Beyond this, not every integer is a float.
+            const MOST: f64 = (1u64 << 53) as f64;
+            let float = number.as_f64().filter(|_| number.is_f64());
+            if let Some(float) = float.filter(|float| float.fract() == 0.0 && float.abs() <= MOST) {
+                *value = Value::from(float as i64);
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(whole_numbers),
+        Value::Object(members) => members.values_mut().for_each(whole_numbers),
+        _ => {}
+    }
+}
+
 /// None.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,6 +59,8 @@ pub(super) struct SubsystemSet {
     pub(super) serial: Option<String>,
     pub(super) model: Option<String>,
     pub(super) controller_ids: Option<String>,
+    /// Whether a host without a key is refused.
+    pub(super) require_key: Option<bool>,
     /// Those that lead to it.
     pub(super) listeners: Option<Vec<SocketAddr>>,
     /// Whether every listener leads to it, in place of those.

@@ -1,6 +1,6 @@
 //! Why a change is not made, and what its client is answered.
 
-use cairn_config::EditError;
+use cairn_config::{Config, EditError};
 use cairn_control::Error;
 use rustix::io::Errno;
 
@@ -13,6 +13,18 @@ pub(super) enum Refused {
     ByOne(Error),
     /// No change is possible now: the cause is the file, or the target.
     All(Error),
+}
+
+/// Refuses what a socket that is read-only does not do.
+pub(super) fn refuse_read_only(config: &Config) -> Result<(), Error> {
+    if !config.control.read_only {
+        return Ok(());
+    }
+    Err(Error::errno(
+        Errno::ROFS,
+        "the configuration says [control] read_only = true: change the file where it is managed, \
+         then reload",
+    ))
 }
 
 pub(super) fn stopped() -> Error {

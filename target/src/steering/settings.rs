@@ -57,6 +57,7 @@ impl Methods {
             serial,
             model,
             controller_ids,
+            require_key,
             listeners,
             every_listener,
         } = read(params)?;
@@ -64,11 +65,12 @@ impl Methods {
             serial,
             model,
             controller_ids,
+            require_key,
             listeners: only("listeners", listeners, "every_listener", every_listener)?,
         };
         if new == SubsystemSettings::default() {
             return Err(nothing(
-                "serial, model, controller_ids, listeners or every_listener",
+                "serial, model, controller_ids, require_key, listeners or every_listener",
             ));
         }
         let of = nqn.clone();

@@ -107,6 +107,7 @@ pub(super) fn subsystems(config: &Config) -> Value {
             "listeners": subsystem.listeners,
             "ana": own_states(subsystem),
             "allow_any_host": subsystem.allow_any_host,
+            "require_key": subsystem.authentication.is_required,
             "hosts": single(config, list),
             "host_groups": groups(list),
             "namespaces": subsystem.namespaces.len(),
@@ -148,15 +149,12 @@ pub(super) fn hosts(picture: &Picture, nqn: &str) -> Option<Value> {
     for controller in shared.map_or(Vec::new(), |(_, shared)| shared.view().controllers) {
         *controllers.entry(controller.host_nqn).or_default() += 1;
     }
-    let keys = &subsystem.authentication;
-    let has_key =
-        |host: &Nqn| keys.others.is_some() || keys.hosts.iter().any(|(other, _)| other == host);
     let mut rows = Vec::new();
     let mut add = |host: &Nqn, group: Option<&str>| {
         rows.push(json!({
             "host": host.raw(),
             "group": group,
-            "authenticates": has_key(host),
+            "authenticates": subsystem.authentication.is_asked_of(host),
             "controllers": controllers.get(&host.to_string()).copied().unwrap_or(0),
         }));
     };

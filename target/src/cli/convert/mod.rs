@@ -2,12 +2,16 @@
 //!
 //! What has no counterpart is left out and named, never guessed.
 
+mod fields;
 mod nvmet;
 mod nvmet_saved;
 mod spdk;
 mod spdk_saved;
 
+use std::cell::{Cell, RefCell};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use cairn_config::{Config, EditError, Flags, Listener};
 use cairn_rdma::PKey;
@@ -15,6 +19,7 @@ use clap::Subcommand;
 use serde_json::Value;
 
 use super::print_line;
+use crate::steering::whole_numbers;
 
 /// What is read.
 #[derive(Debug, Subcommand)]
@@ -50,22 +55,42 @@ pub(super) enum Export {
 struct Converted {
     text: String,
     notes: Vec<String>,
+    /// Whether something that restricted access is lost.
+    opens: bool,
 }
 
-/// The notes of a conversion.
-#[derive(Default)]
-struct Notes(Vec<String>);
+/// The notes of a conversion; copies share them.
+#[derive(Clone, Default)]
+struct Notes {
+    all: Rc<RefCell<Vec<String>>>,
+    opens: Rc<Cell<bool>>,
+}
 
 impl Notes {
-    fn add(&mut self, note: impl Into<String>) {
+    fn add(&self, note: impl Into<String>) {
         let note = note.into();
-        if !self.0.contains(&note) {
-            self.0.push(note);
+        let mut notes = self.all.borrow_mut();
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+
+    /// Adds a note of a restriction that is lost: the conversion then ends with an error.
+    fn opens(&self, note: impl Into<String>) {
+        self.add(note);
+        self.opens.set(true);
+    }
+
+    fn into_converted(self, text: String) -> Converted {
+        Converted {
+            text,
+            notes: self.all.take(),
+            opens: self.opens.get(),
         }
     }
 
     /// Settings of `table` that are set and not `known`.
-    fn unknown(&mut self, what: &str, table: &Value, known: &[&str]) {
+    fn unknown(&self, what: &str, table: &Value, known: &[&str]) {
         let table = table.as_object().into_iter().flatten();
         let is_set = |value: &Value| match value {
             // nvmet shows -1 for what it chooses itself, and an OUI with its zeroes.
@@ -84,26 +109,30 @@ impl Notes {
     }
 
     /// Those of `settings` that are set.
-    fn without_counterpart<const N: usize>(&mut self, what: &str, settings: [(&str, bool); N]) {
+    fn without_counterpart<const N: usize>(&self, what: &str, settings: [(&str, bool); N]) {
         for (key, _) in settings.iter().filter(|(_, is_set)| *is_set) {
             self.add(format!("{what}: {key} has no counterpart"));
         }
     }
 
     /// What neither nvmet nor SPDK has of a listener.
-    fn of_listener(&mut self, what: &str, listener: &Listener) {
+    fn of_listener(&self, what: &str, listener: &Listener) {
         let settings = [
-            ("allowed_addresses", listener.allowed_addresses.is_some()),
             ("roce", listener.roce.is_some()),
             ("tos", listener.traffic_class.is_some()),
             ("hop_limit", listener.hop_limit.is_some()),
             ("pkey", listener.pkey != PKey::default()),
         ];
         self.without_counterpart(what, settings);
+        if listener.allowed_addresses.is_some() {
+            self.opens(format!(
+                "{what}: allowed_addresses has no counterpart, and hosts of every address would reach it"
+            ));
+        }
     }
 
     /// What was made, or why something was left out.
-    fn made<T>(&mut self, made: Result<T, EditError>) {
+    fn made<T>(&self, made: Result<T, EditError>) {
         if let Err(error) = made {
             self.add(error.to_string());
         }
@@ -120,8 +149,18 @@ pub(super) fn import(import: &Import) -> Result<(), String> {
     // It is printed all the same: a person can repair it.
     let name = format!("made from {}", file.display());
     match Config::parse(&name, &converted.text, &Flags::default()) {
-        Ok(_) => Ok(()),
+        Ok(_) => refuse_opened(&converted),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+fn refuse_opened(converted: &Converted) -> Result<(), String> {
+    match converted.opens {
+        false => Ok(()),
+        true => Err(
+            "error: what restricted access has no counterpart: the notes above say what, and what to do"
+                .to_owned(),
+        ),
     }
 }
 
@@ -134,7 +173,7 @@ pub(super) fn export(export: &Export) -> Result<(), String> {
     };
     report(&converted.notes);
     print_line(&converted.text);
-    Ok(())
+    refuse_opened(&converted)
 }
 
 fn report(notes: &[String]) {
@@ -146,30 +185,19 @@ fn report(notes: &[String]) {
 fn json(file: &Path) -> Result<Value, String> {
     let failed = |error: &dyn std::fmt::Display| format!("error: {}: {error}", file.display());
     let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
-    serde_json::from_str(&text).map_err(|error| failed(&error))
+    let mut value = serde_json::from_str(&text).map_err(|error| failed(&error))?;
+    whole_numbers(&mut value);
+    Ok(value)
 }
 
-fn array(value: &Value) -> &[Value] {
-    value.as_array().map_or(&[], Vec::as_slice)
-}
-
-/// Text, or a number that one target writes as such and another as text.
-fn text(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Bool(is_so) => Some(u8::from(*is_so).to_string()),
-        _ => None,
+/// True for a device: by what the path leads to on this machine, and else by its name.
+fn is_device(path: &Path) -> bool {
+    match std::fs::metadata(path).map(|there| there.file_type()) {
+        Ok(kind) => kind.is_block_device() || kind.is_char_device(),
+        // Folders of /dev that hold files.
+        Err(_) => {
+            let files = ["/dev/shm", "/dev/mqueue", "/dev/hugepages"];
+            path.starts_with("/dev") && !files.iter().any(|folder| path.starts_with(folder))
+        }
     }
-}
-
-fn number(value: &Value) -> Option<u32> {
-    text(value)?.parse().ok()
-}
-
-/// Absent, if it is all zeroes.
-fn identity(value: &Value) -> Option<String> {
-    let text = text(value)?;
-    let is_set = text.bytes().any(|byte| !matches!(byte, b'0' | b'-'));
-    is_set.then_some(text)
 }

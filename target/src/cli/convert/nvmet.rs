@@ -1,14 +1,16 @@
-//! What nvmetcli saved, as a configuration.
+//! The configuration that nvmetcli saved, as one of Cairn.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
 use cairn_config::{Draft, NSID_MAX, NewListener, NewNamespace, NewSubsystem};
 use serde_json::Value;
 
-use super::{Converted, Notes, array, identity, number, text};
+use super::fields::Fields;
+use super::{Converted, Notes, is_device};
 
 /// `attr_qid_max` as Linux has it at first.
-const QUEUES_OF_NVMET: u32 = 128;
+const QUEUES_OF_NVMET: u64 = 128;
 
 pub(super) fn import(saved: &Value) -> Result<Converted, String> {
     if !saved["subsystems"].is_array() && !saved["ports"].is_array() {
@@ -17,212 +19,279 @@ pub(super) fn import(saved: &Value) -> Result<Converted, String> {
         );
     }
     let mut draft = Draft::new("").map_err(|error| error.to_string())?;
-    let mut notes = Notes::default();
-    let keys: Vec<HostKeys> = array(&saved["hosts"])
-        .iter()
-        .filter_map(|host| keys_of(&mut notes, host))
-        .collect();
-    let ports = array(&saved["ports"]).iter();
-    let ports = ports.filter_map(|port| Some((add_port(&mut draft, &mut notes, port)?, port)));
-    let ports: Vec<(SocketAddr, &Value)> = ports.collect();
-    for subsystem in array(&saved["subsystems"]) {
-        add_subsystem(&mut draft, &mut notes, subsystem, &ports);
-        let nqn = text(&subsystem["nqn"]).unwrap_or_default();
-        for host in array(&subsystem["allowed_hosts"]).iter().filter_map(text) {
-            if let Some(keys) = keys.iter().find(|keys| keys.host == host) {
-                let both = (&*keys.key, keys.controller.as_deref());
-                notes.made(draft.set_host_keys(&nqn, &host, Some(both)));
-            }
-        }
+    let notes = Notes::default();
+    let root = Fields::of("the configuration", saved, &notes);
+    let hosts = root.array("hosts").iter();
+    let keys: Vec<HostKeys> = hosts.filter_map(|host| keys_of(&notes, host)).collect();
+    let mut ports = Vec::new();
+    for port in root.array("ports") {
+        ports.extend(add_port(&mut draft, &notes, port));
     }
-    Ok(Converted {
-        text: draft.text(),
-        notes: notes.0,
-    })
+    for subsystem in root.array("subsystems") {
+        add_subsystem(&mut draft, &notes, subsystem, &ports, &keys);
+    }
+    Ok(notes.into_converted(draft.text()))
 }
 
 /// The keys of a host, which it has for all subsystems.
 struct HostKeys {
     host: String,
-    key: String,
-    controller: Option<String>,
+    /// `None`: the host has keys, and they cannot be read.
+    keys: Option<(String, Option<String>)>,
 }
 
 /// Of nvmetcli's versions most save no keys, and some save them in a group.
-fn keys_of(notes: &mut Notes, host: &Value) -> Option<HostKeys> {
-    let nqn = text(&host["nqn"])?;
+fn keys_of(notes: &Notes, host: &Value) -> Option<HostKeys> {
+    let fields = Fields::of("a host", host, notes);
+    let nqn = fields.text("nqn")?;
     let what = format!("host {nqn}");
-    notes.unknown(
-        &what,
-        host,
-        &["nqn", "dhchap_key", "dhchap_ctrl_key", "dhchap"],
-    );
-    let group = &host["dhchap"];
-    let key = text(&host["dhchap_key"]).or_else(|| text(&group["key"]))?;
-    let controller = text(&host["dhchap_ctrl_key"]).or_else(|| text(&group["ctrl_key"]));
-    notes.add(format!(
-        "{what}: its keys are in this text, and each reader of it has them: write each into a file of mode 0600, \
-         and name that in its place (docs/guide-target.md, Authentication)"
-    ));
+    let fields = fields.named(&*what);
+    let group = fields.object("dhchap");
+    group.ignore(&["dhgroup", "hash"]);
+    let key = fields.text("dhchap_key").or_else(|| group.text("key"));
+    let controller = fields.text("dhchap_ctrl_key");
+    let controller = controller.or_else(|| group.text("ctrl_key"));
+    fields.note_unknown();
+    let is_readable = fields.are_readable(&[&group]);
+    if is_readable && key.is_none() {
+        return None;
+    }
+    if is_readable {
+        notes.add(format!(
+            "{what}: its keys are in this text, and each reader of it has them: write each into a file of mode 0600, \
+             and name that in its place (docs/guide-target.md, Authentication)"
+        ));
+    }
     Some(HostKeys {
         host: nqn,
-        key,
-        controller,
+        keys: key.filter(|_| is_readable).map(|key| (key, controller)),
     })
 }
 
 /// Where a port listens, or another discovery service.
-fn place(notes: &mut Notes, what: &str, addr: &Value) -> Option<(IpAddr, u16)> {
-    let transport = text(&addr["trtype"]).unwrap_or_default();
+fn place(notes: &Notes, addr: &Fields<'_>) -> Option<(IpAddr, u16)> {
+    let what = addr.what();
+    let transport = addr.text("trtype").unwrap_or_default();
     if transport != "rdma" {
         notes.add(format!(
             "{what} is left out: its transport is {transport}, Cairn's is rdma"
         ));
         return None;
     }
-    let address = text(&addr["traddr"]).and_then(|text| text.parse().ok());
-    let port = text(&addr["trsvcid"]).and_then(|text| text.parse().ok());
+    let address = addr.text("traddr").and_then(|text| text.parse().ok());
+    let port = addr.text("trsvcid").and_then(|text| text.parse().ok());
     if address.is_none() || port.is_none() {
         notes.add(format!("{what} is left out: it has no IP address and port"));
     }
     Some((address?, port?))
 }
 
-/// Where it listens, if Cairn can.
-fn add_port(draft: &mut Draft, notes: &mut Notes, port: &Value) -> Option<SocketAddr> {
-    let number_of = number(&port["portid"]).unwrap_or(0);
-    let what = format!("port {number_of}");
-    for referral in array(&port["referrals"]) {
-        let name = text(&referral["name"]).unwrap_or_default();
-        let what = format!("{what}, referral {name}");
-        if number(&referral["enable"]) == Some(0) {
-            notes.add(format!("{what} is left out: it is not enabled"));
-            continue;
-        }
-        if let Some((address, port)) = place(notes, &what, &referral["addr"]) {
-            draft.add_referral(SocketAddr::new(address, port), None);
-        }
+/// A port that Cairn listens at.
+struct Port {
+    at: SocketAddr,
+    /// NQNs of the subsystems that it leads to.
+    subsystems: Vec<String>,
+}
+
+/// Adds the listener, if Cairn can listen there.
+fn add_port(draft: &mut Draft, notes: &Notes, port: &Value) -> Option<Port> {
+    let fields = Fields::of("a port", port, notes);
+    let number = fields.number_u32("portid");
+    let what = format!("port {}", number.unwrap_or(0));
+    let fields = fields.named(&*what);
+    for referral in fields.array("referrals") {
+        add_referral(draft, notes, &what, referral);
     }
-    let (address, service) = place(notes, &what, &port["addr"])?;
-    let new = NewListener {
-        port_id: u16::try_from(number_of).ok().filter(|id| *id != 0),
-        ..NewListener::at(address, service)
-    };
-    notes.made(draft.add_listener(&new));
-    for group in array(&port["ana_groups"]) {
-        let state = text(&group["ana"]["state"]).unwrap_or_default();
-        let Some(id) = number(&group["grpid"]).filter(|_| state != "optimized") else {
-            continue;
-        };
-        notes.made(draft.set_ana(address, service, Some(id), &state));
-    }
-    if text(&port["addr"]["treq"]).is_some_and(|treq| treq == "required") {
+    let addr = fields.object("addr");
+    let (address, service) = place(notes, &addr)?;
+    let groups = fields.array("ana_groups").iter();
+    let states: Vec<(Option<u32>, String)> = groups
+        .filter_map(|group| {
+            let group = Fields::of(format!("{what}, ANA group"), group, notes);
+            let ana = group.object("ana");
+            let state = (
+                group.number_u32("grpid"),
+                ana.text("state").unwrap_or_default(),
+            );
+            group.are_readable(&[&ana]).then_some(state)
+        })
+        .collect();
+    let subsystems = fields.texts("subsystems");
+    if addr.text("treq").is_some_and(|treq| treq == "required") {
         notes.add(format!(
             "{what}: treq=required: over RDMA there is no secure channel"
         ));
     }
-    notes.unknown(&format!("{what}, param"), &port["param"], &[]);
-    Some(SocketAddr::new(address, service))
+    let param = fields.object("param").named(format!("{what}, param"));
+    param.note_unknown();
+    if !fields.are_readable(&[&addr]) {
+        return None;
+    }
+    let new = NewListener {
+        port_id: number
+            .and_then(|id| u16::try_from(id).ok())
+            .filter(|id| *id != 0),
+        ..NewListener::at(address, service)
+    };
+    notes.made(draft.add_listener(&new));
+    for (group, state) in states {
+        if group.is_some() && state != "optimized" {
+            notes.made(draft.set_ana(address, service, group, &state));
+        }
+    }
+    let at = SocketAddr::new(address, service);
+    Some(Port { at, subsystems })
 }
 
-/// `ports`: where each listens.
+fn add_referral(draft: &mut Draft, notes: &Notes, what: &str, referral: &Value) {
+    let fields = Fields::of(format!("{what}, referral"), referral, notes);
+    let name = fields.text("name").unwrap_or_default();
+    let what = format!("{what}, referral {name}");
+    let fields = fields.named(&*what);
+    let is_enabled = fields.flag("enable") != Some(false);
+    let addr = fields.object("addr");
+    if !is_enabled {
+        notes.add(format!("{what} is left out: it is not enabled"));
+        return;
+    }
+    let place = place(notes, &addr);
+    if let Some((address, port)) = place.filter(|_| fields.are_readable(&[&addr])) {
+        draft.add_referral(SocketAddr::new(address, port), None);
+    }
+}
+
 fn add_subsystem(
     draft: &mut Draft,
-    notes: &mut Notes,
+    notes: &Notes,
     subsystem: &Value,
-    ports: &[(SocketAddr, &Value)],
+    ports: &[Port],
+    keys: &[HostKeys],
 ) {
-    let Some(nqn) = text(&subsystem["nqn"]) else {
+    let fields = Fields::of("a subsystem", subsystem, notes);
+    let Some(nqn) = fields.text("nqn") else {
         notes.add("a subsystem without a name is left out");
         return;
     };
-    let what = format!("subsystem {nqn}");
-    let attr = &subsystem["attr"];
-    let range = [&attr["cntlid_min"], &attr["cntlid_max"]].map(number);
-    let hosts = array(&subsystem["allowed_hosts"]).iter().filter_map(text);
-    let leads = |port: &Value| array(&port["subsystems"]).iter().any(|one| *one == *nqn);
-    let own = ports.iter().filter(|(_, port)| leads(port));
-    let own: Vec<SocketAddr> = own.map(|(address, _)| *address).collect();
+    let fields = fields.named(format!("subsystem {nqn}"));
+    let attr = fields.object("attr");
+    let range = ["cntlid_min", "cntlid_max"].map(|key| attr.number_u32(key));
+    let leads = |port: &&Port| port.subsystems.contains(&nqn);
+    let own: Vec<SocketAddr> = ports.iter().filter(leads).map(|port| port.at).collect();
     let new = NewSubsystem {
         nqn: nqn.clone(),
-        serial: text(&attr["serial"]),
-        model: text(&attr["model"]),
+        serial: attr.text("serial"),
+        model: attr.text("model"),
         controller_ids: match range {
             [Some(first), Some(last)] => Some(format!("{first}-{last}")),
             _ => None,
         },
-        allow_any_host: number(&attr["allow_any_host"]) == Some(1),
-        hosts: hosts.collect(),
+        allow_any_host: attr.flag("allow_any_host") == Some(true),
+        hosts: admitted(notes, fields.texts("allowed_hosts"), keys),
         listeners: (own.len() < ports.len()).then_some(own),
     };
-    // The version of NVMe is each target's own.
-    let known = [
-        "serial",
-        "model",
-        "cntlid_min",
-        "cntlid_max",
-        "allow_any_host",
-        "version",
-        "firmware",
-        "qid_max",
-    ];
-    notes.unknown(&what, attr, &known);
-    if number(&attr["qid_max"]).is_some_and(|queues| queues != QUEUES_OF_NVMET) {
-        notes.add(format!("{what}: qid_max has no counterpart"));
+    if attr
+        .number("qid_max")
+        .is_some_and(|queues| queues != QUEUES_OF_NVMET)
+    {
+        notes.add(format!("{}: qid_max has no counterpart", fields.what()));
     }
-    for drive in array(&subsystem["passthru"]) {
-        if number(&drive["enable"]) == Some(1) {
-            let path = text(&drive["device"]["path"]).unwrap_or_default();
-            notes.add(format!(
-                "{what}: it passes {path} through, which is left out: export that drive's \
-                 namespaces (docs/guide-target.md, NVMe drives past the block layer)"
-            ));
+    // The version of NVMe is each target's own.
+    attr.ignore(&["version", "firmware"]);
+    attr.note_unknown();
+    for drive in fields.array("passthru") {
+        note_passthru(notes, fields.what(), drive);
+    }
+    if !fields.are_readable(&[&attr]) {
+        return;
+    }
+    let hosts = new.hosts.clone();
+    notes.made(draft.add_subsystem(&new));
+    for host in hosts {
+        let of_host = keys.iter().find(|keys| keys.host == host);
+        if let Some((key, controller)) = of_host.and_then(|of_host| of_host.keys.as_ref()) {
+            let both = Some((&**key, controller.as_deref()));
+            if let Err(error) = draft.set_host_keys(&nqn, &host, both) {
+                notes.opens(format!(
+                    "host {host} is left out of {nqn}: its key: {error}"
+                ));
+                notes.made(draft.remove_host(&nqn, &host));
+            }
         }
     }
-    notes.made(draft.add_subsystem(&new));
-    for namespace in array(&subsystem["namespaces"]) {
+    for namespace in fields.array("namespaces") {
         add_namespace(draft, notes, &nqn, namespace);
     }
 }
 
-fn add_namespace(draft: &mut Draft, notes: &mut Notes, nqn: &str, namespace: &Value) {
-    let device = &namespace["device"];
-    let nsid = number(&namespace["nsid"]).unwrap_or(0);
+/// The hosts without those that have a key which cannot be read: they would connect without authentication.
+fn admitted(notes: &Notes, mut hosts: Vec<String>, keys: &[HostKeys]) -> Vec<String> {
+    hosts.retain(|host| {
+        let of_host = keys.iter().find(|keys| keys.host == *host);
+        let is_readable = of_host.is_none_or(|of_host| of_host.keys.is_some());
+        if !is_readable {
+            notes.opens(format!("host {host} is left out: its key cannot be read"));
+        }
+        is_readable
+    });
+    hosts
+}
+
+fn note_passthru(notes: &Notes, what: &str, drive: &Value) {
+    let fields = Fields::of(what, drive, notes);
+    if fields.flag("enable") == Some(true) {
+        let path = fields.object("device").text("path").unwrap_or_default();
+        notes.add(format!(
+            "{what}: it passes {path} through, which is left out: export that drive's \
+             namespaces (docs/guide-target.md, NVMe drives past the block layer)"
+        ));
+    }
+}
+
+fn add_namespace(draft: &mut Draft, notes: &Notes, nqn: &str, namespace: &Value) {
+    let fields = Fields::of(format!("a namespace of {nqn}"), namespace, notes);
+    let nsid = fields.number_u32("nsid").unwrap_or(0);
     let what = format!("namespace {nsid} of {nqn}");
+    let fields = fields.named(&*what);
     if !(1..=NSID_MAX).contains(&nsid) {
         notes.add(format!(
             "{what} is left out: Cairn's NSIDs go from 1 to {NSID_MAX}"
         ));
         return;
     }
-    let Some(path) = text(&device["path"]) else {
+    let device = fields.object("device");
+    let Some(path) = device.text("path") else {
         notes.add(format!("{what} is left out: it has no path"));
         return;
     };
-    if number(&namespace["enable"]) == Some(0) {
+    if fields.flag("enable") == Some(false) {
         notes.add(format!("{what} is left out: it is not enabled ({path})"));
         return;
     }
-    let is_file = !path.starts_with("/dev/");
+    let is_file = !is_device(Path::new(&path));
+    let ana = fields.object("ana");
+    let group = fields.number_u32("ana_grpid");
+    let group = group.or_else(|| ana.number_u32("grpid"));
+    let new = NewNamespace {
+        nsid: Some(nsid),
+        export: path,
+        uuid: device.identity("uuid"),
+        nguid: device.identity("nguid").map(|nguid| nguid.replace('-', "")),
+        block_size: is_file.then_some(4096),
+        ana_group: group.filter(|id| *id > 1),
+        ..NewNamespace::default()
+    };
+    device.note_unknown();
+    let resv = fields.object("resv").named(format!("{what}, resv"));
+    resv.note_unknown();
+    fields.note_unknown();
+    if !fields.are_readable(&[&device, &ana]) {
+        return;
+    }
     if is_file {
         notes.add(format!(
             "{what}: block_size is 4096, as nvmet has it for files on most file systems: \
              compare with the host"
         ));
     }
-    let group = [&namespace["ana_grpid"], &namespace["ana"]["grpid"]];
-    let new = NewNamespace {
-        nsid: Some(nsid),
-        export: path,
-        uuid: identity(&device["uuid"]),
-        nguid: identity(&device["nguid"]).map(|nguid| nguid.replace('-', "")),
-        block_size: is_file.then_some(4096),
-        ana_group: group.into_iter().find_map(number).filter(|id| *id > 1),
-        ..NewNamespace::default()
-    };
-    notes.unknown(&what, device, &["path", "uuid", "nguid"]);
-    let known = ["device", "nsid", "enable", "ana_grpid", "ana", "resv"];
-    notes.unknown(&what, namespace, &known);
-    notes.unknown(&format!("{what}, resv"), &namespace["resv"], &[]);
     notes.made(draft.add_namespace(nqn, &new));
 }

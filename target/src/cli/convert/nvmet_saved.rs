@@ -10,10 +10,11 @@ use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
 
+use super::spdk_saved::note_required_key;
 use super::{Converted, Notes};
 
 pub(super) fn export(config: &Config) -> Converted {
-    let mut notes = Notes::default();
+    let notes = Notes::default();
     if *config.marking != Rules::default() {
         notes.add("[marking] is left out: nvmet marks no packets by rules");
     }
@@ -21,18 +22,15 @@ pub(super) fn export(config: &Config) -> Converted {
     let hosts = closed.flat_map(|one| one.allowed_hosts.hosts.iter());
     let hosts: BTreeSet<&str> = hosts.map(Nqn::raw).collect();
     let ports = config.listeners.iter();
-    let ports: Vec<Value> = ports.map(|one| port(&mut notes, config, one)).collect();
+    let ports: Vec<Value> = ports.map(|one| port(&notes, config, one)).collect();
     let subsystems = config.subsystems.iter();
-    let subsystems: Vec<Value> = subsystems.map(|one| subsystem(&mut notes, one)).collect();
+    let subsystems: Vec<Value> = subsystems.map(|one| subsystem(&notes, one)).collect();
     let saved = json!({
         "hosts": hosts.iter().map(|nqn| host(config, nqn)).collect::<Vec<_>>(),
         "ports": ports,
         "subsystems": subsystems,
     });
-    Converted {
-        text: format!("{saved:#}"),
-        notes: notes.0,
-    }
+    notes.into_converted(format!("{saved:#}"))
 }
 
 /// A host, with its keys if they are in the configuration itself: nvmet has the same for all subsystems.
@@ -72,7 +70,7 @@ fn addr(address: std::net::SocketAddr) -> Value {
     })
 }
 
-fn port(notes: &mut Notes, config: &Config, listener: &Listener) -> Value {
+fn port(notes: &Notes, config: &Config, listener: &Listener) -> Value {
     let what = format!("listener {}", listener.socket_address());
     notes.of_listener(&what, listener);
     if u32::from(listener.port_id) > NVMETCLI_MAX {
@@ -120,19 +118,20 @@ fn port(notes: &mut Notes, config: &Config, listener: &Listener) -> Value {
     })
 }
 
-fn subsystem(notes: &mut Notes, subsystem: &Subsystem) -> Value {
+fn subsystem(notes: &Notes, subsystem: &Subsystem) -> Value {
     let nqn = subsystem.nqn.raw();
     if !subsystem.ana.is_empty() {
         notes.add(format!(
             "subsystem {nqn}: its ana is left out: in nvmet all subsystems of a port have its states"
         ));
     }
+    note_required_key(notes, subsystem);
     let keys = &subsystem.authentication;
     let hosts = keys.hosts.iter().filter(|(_, keys)| !is_inline(keys));
     let hosts = hosts.map(|(host, _)| format!("host {host}"));
     let others = keys.others.as_ref().map(|_| "its hosts".to_owned());
     for who in others.into_iter().chain(hosts) {
-        notes.add(format!(
+        notes.opens(format!(
             "subsystem {nqn}: the keys of {who} are left out, and without dhchap_key in nvmet hosts connect \
              unauthenticated: write the texts of the files there"
         ));
@@ -161,7 +160,7 @@ fn subsystem(notes: &mut Notes, subsystem: &Subsystem) -> Value {
     })
 }
 
-fn namespace(notes: &mut Notes, nqn: &str, namespace: &Namespace) -> Option<Value> {
+fn namespace(notes: &Notes, nqn: &str, namespace: &Namespace) -> Option<Value> {
     let what = format!("namespace {} of {nqn}", namespace.nsid);
     let Backing::Disk(path) = &namespace.backing else {
         notes.add(format!(

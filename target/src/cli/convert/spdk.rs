@@ -1,15 +1,18 @@
-//! What SPDK's rpc.py saved, as a configuration.
+//! The configuration that SPDK's rpc.py saved, as one of Cairn.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use cairn_config::{
-    Draft, NewCeph, NewLimits, NewListener, NewNamespace, NewSubsystem, Only, SubsystemSettings,
+    DHCHAP_GROUPS, DHCHAP_HASHES, Draft, EditError, NewCeph, NewLimits, NewListener, NewNamespace,
+    NewSubsystem, Nqn, Only, SubsystemSettings,
 };
 use serde_json::Value;
 
-use super::{Converted, Notes, array, identity, number, text};
+use super::fields::Fields;
+use super::{Converted, Notes};
+use crate::steering::listed;
 
 /// What is made of the requests.
 struct Import {
@@ -76,47 +79,40 @@ pub(super) fn import(saved: &Value) -> Result<Converted, String> {
         states: BTreeMap::new(),
     };
     for part in parts {
-        for element in array(&part["config"]) {
+        let part = Fields::of("a part of the configuration", part, &import.notes);
+        for element in part.array("config") {
             // A batch is an array.
             let requests = element
                 .as_array()
                 .map_or(std::slice::from_ref(element), Vec::as_slice);
             for request in requests {
-                let method = request["method"].as_str().unwrap_or_default();
-                import.carry_out(method, &request["params"]);
+                let request = Fields::of("a request", request, &import.notes);
+                let method = request.text("method").unwrap_or_default();
+                let params = Fields::of(&*method, request.value("params"), &import.notes);
+                import.carry_out(&method, params);
             }
         }
     }
     import.set_listeners();
     import.set_states();
-    Ok(Converted {
-        text: import.draft.text(),
-        notes: import.notes.0,
-    })
+    Ok(import.notes.into_converted(import.draft.text()))
 }
 
-fn nqn(params: &Value) -> &str {
-    params["nqn"].as_str().unwrap_or_default()
+fn nqn(params: &Fields<'_>) -> String {
+    params.text("nqn").unwrap_or_default()
 }
 
 /// The export of an image: "rbd:POOL/IMAGE", or "rbd:POOL/NAMESPACE/IMAGE".
-fn image(params: &Value) -> Option<String> {
-    let (pool, image) = (text(&params["pool_name"])?, text(&params["rbd_name"])?);
-    Some(match text(&params["namespace_name"]) {
+fn image(params: &Fields<'_>) -> Option<String> {
+    let (pool, image) = (params.text("pool_name")?, params.text("rbd_name")?);
+    Some(match params.text("namespace_name") {
         Some(namespace) => format!("rbd:{pool}/{namespace}/{image}"),
         None => format!("rbd:{pool}/{image}"),
     })
 }
 
-/// Options of Ceph's client.
-fn options(table: &Value) -> BTreeMap<String, String> {
-    let all = table.as_object().into_iter().flatten();
-    all.filter_map(|(key, value)| Some((key.clone(), text(value)?)))
-        .collect()
-}
-
 impl Import {
-    fn carry_out(&mut self, method: &str, params: &Value) {
+    fn carry_out(&mut self, method: &str, params: Fields<'_>) {
         match method {
             "bdev_rbd_register_cluster" => self.cluster(params),
             "bdev_malloc_create" | "bdev_null_create" | "bdev_aio_create" | "bdev_uring_create"
@@ -125,27 +121,31 @@ impl Import {
             "keyring_file_add_key" => self.key(params),
             "nvmf_create_subsystem" => self.subsystem(params),
             "nvmf_subsystem_add_host" => self.host(params),
-            "nvmf_subsystem_add_ns" => self.namespace(params),
+            "nvmf_subsystem_add_ns" => self.namespace(&params),
             "nvmf_subsystem_add_listener" | "nvmf_subsystem_listener_set_ana_state" => {
-                self.listener(params);
+                self.listener(&params);
             }
             "nvmf_ns_add_host" => {
-                let nsid = number(&params["nsid"]).unwrap_or_default();
-                let host = params["host"].as_str().unwrap_or_default();
-                let made = self.draft.show_namespace(nqn(params), nsid, host, true);
-                self.notes.made(made);
+                let nsid = params.number_u32("nsid").unwrap_or_default();
+                let host = params.text("host").unwrap_or_default();
+                if params.are_readable(&[]) {
+                    let made = self.draft.show_namespace(&nqn(&params), nsid, &host, true);
+                    self.notes.made(made);
+                }
             }
-            "nvmf_discovery_add_referral" => self.referral(params),
+            "nvmf_discovery_add_referral" => self.referral(&params),
             "nvmf_subsystem_allow_any_host" => {
-                let allow = params["allow_any_host"].as_bool() == Some(true);
-                let made = self.draft.allow_any_host(nqn(params), allow);
-                self.notes.made(made);
+                let allow = params.flag("allow_any_host") == Some(true);
+                if params.are_readable(&[]) {
+                    let made = self.draft.allow_any_host(&nqn(&params), allow);
+                    self.notes.made(made);
+                }
             }
+            "nvmf_set_config" => self.settings(&params),
             // Cairn always has what they ask for.
             "bdev_wait_for_examine" | "framework_start_init" | "framework_wait_init" => {}
-            "nvmf_set_config" if is_empty(params) => {}
-            "nvmf_create_transport" if is_rdma(params) => {
-                if params.as_object().is_some_and(|params| params.len() > 1) {
+            "nvmf_create_transport" if is_rdma(&params) => {
+                if params.members() > 1 {
                     self.notes.add(
                         "nvmf_create_transport: queue depth and sizes: those of [target] are used",
                     );
@@ -155,62 +155,89 @@ impl Import {
         }
     }
 
-    fn cluster(&mut self, params: &Value) {
-        let name = text(&params["name"]).unwrap_or_default();
-        let known = ["name", "user_id", "config_param", "config_file", "key_file"];
-        self.notes
-            .unknown(&format!("cluster {name}"), params, &known);
+    /// Settings of the target. Parameters of authentication go into `[target]`.
+    fn settings(&mut self, params: &Fields<'_>) {
+        let mut lists = [
+            ("dhchap_digests", &DHCHAP_HASHES[..]),
+            ("dhchap_dhgroups", &DHCHAP_GROUPS[..]),
+        ]
+        .map(|(key, all)| {
+            let list = params.has(key).then(|| params.texts(key));
+            let known = listed(key, list.as_deref(), all);
+            known.unwrap_or_else(|message| {
+                self.notes.add(format!(
+                    "nvmf_set_config: {message}: no host can authenticate"
+                ));
+                // The check of the whole refuses it, so that the restriction is not lost.
+                Some(Vec::new())
+            })
+        });
+        let [hashes, groups] = &mut lists;
+        let is_all = |list: &Vec<&str>, all: &[&str]| *list != *all;
+        let hashes = hashes.take().filter(|list| is_all(list, &DHCHAP_HASHES));
+        let groups = groups.take().filter(|list| is_all(list, &DHCHAP_GROUPS));
+        self.draft.set_dhchap(hashes.as_deref(), groups.as_deref());
+        params.ignore(&["acceptor_poll_rate", "poll_groups_mask"]);
+        let passthru = params.object("admin_cmd_passthru");
+        passthru.note_unknown();
+        for (key, usual) in [
+            ("discovery_filter", "match_any"),
+            ("dup_host_policy", "allow"),
+        ] {
+            if let Some(value) = params.text(key).filter(|value| value != usual) {
+                self.notes.opens(format!(
+                    "nvmf_set_config: {key} has no counterpart, and hosts see and may do more than \
+                     with \"{value}\": use listeners, allowed_hosts and allowed_addresses"
+                ));
+            }
+        }
+        params.note_unknown();
+    }
+
+    fn cluster(&mut self, params: Fields<'_>) {
+        let name = params.text("name").unwrap_or_default();
+        let params = params.named(format!("cluster {name}"));
         let ceph = NewCeph {
-            conf: text(&params["config_file"]),
-            id: text(&params["user_id"]),
-            keyring: text(&params["key_file"]),
-            options: options(&params["config_param"]),
+            conf: params.text("config_file"),
+            id: params.text("user_id"),
+            keyring: params.text("key_file"),
+            options: params.object("config_param").options(),
         };
-        self.clusters.insert(name, ceph);
+        params.note_unknown();
+        if params.are_readable(&[]) {
+            self.clusters.insert(name, ceph);
+        }
     }
 
     /// How an image is opened: by a connection that was made for several, or by one of its own.
-    fn ceph(&self, params: &Value) -> NewCeph {
-        let shared = text(&params["cluster_name"]).and_then(|name| self.clusters.get(&name));
-        shared.cloned().unwrap_or_else(|| NewCeph {
-            id: text(&params["user_id"]),
-            options: options(&params["config"]),
+    fn ceph(&self, params: &Fields<'_>) -> NewCeph {
+        let shared = params.text("cluster_name");
+        let shared = shared.and_then(|name| self.clusters.get(&name));
+        let own = NewCeph {
+            id: params.text("user_id"),
+            options: params.object("config").options(),
             ..NewCeph::default()
-        })
+        };
+        shared.cloned().unwrap_or(own)
     }
 
-    fn disk(&mut self, method: &str, params: &Value) {
-        let name = text(&params["name"]).unwrap_or_default();
-        let block_size = number(&params["block_size"]).filter(|bytes| *bytes != 0);
-        let bytes = || {
-            let blocks = params["num_blocks"].as_u64()?;
-            blocks.checked_mul(block_size?.into())
-        };
+    fn disk(&mut self, method: &str, params: Fields<'_>) {
+        let name = params.text("name").unwrap_or_default();
+        let params = params.named(format!("{method} {name}"));
+        let block_size = params.number_u32("block_size").filter(|bytes| *bytes != 0);
+        let blocks = params.number("num_blocks");
+        let bytes = || blocks?.checked_mul(block_size?.into());
         let export = match method {
             "bdev_malloc_create" => bytes().map(|bytes| format!("mem:{bytes}")),
             "bdev_null_create" => bytes().map(|bytes| format!("null:{bytes}")),
-            "bdev_rbd_create" => image(params),
-            _ => text(&params["filename"]),
+            "bdev_rbd_create" => image(&params),
+            _ => params.text("filename"),
         };
-        let Some(export) = export else {
-            self.notes
-                .add(format!("{method} {name} is left out: it names no disk"));
-            return;
-        };
-        let known = [
-            "name",
-            "block_size",
-            "num_blocks",
-            "filename",
-            "readonly",
-            "read_only",
-            "uuid",
-            "pool_name",
-            "namespace_name",
-            "rbd_name",
-            "user_id",
-            "config",
-            "cluster_name",
+        // Files have the one, and images the other.
+        let [readonly, read_only] = ["readonly", "read_only"].map(|key| params.flag(key));
+        let ceph = self.ceph(&params);
+        let uuid = params.identity("uuid");
+        params.ignore(&[
             "fallocate",
             "nowait",
             "physical_block_size",
@@ -219,158 +246,169 @@ impl Import {
             "dif_is_head_of_md",
             "dif_pi_format",
             "optimal_io_boundary",
-        ];
-        self.notes
-            .unknown(&format!("{method} {name}"), params, &known);
+        ]);
+        params.note_unknown();
+        if !params.are_readable(&[]) {
+            return;
+        }
+        let Some(export) = export else {
+            self.notes
+                .add(format!("{method} {name} is left out: it names no disk"));
+            return;
+        };
         let disk = NewNamespace {
             name: Some(name.clone()),
             export,
-            uuid: identity(&params["uuid"]),
+            uuid,
             // What is behind an image has blocks of its own.
             block_size: block_size.filter(|_| method != "bdev_rbd_create"),
-            // Files have the one, and images the other.
-            read_only: params["readonly"] == true || params["read_only"] == true,
-            ceph: self.ceph(params),
+            read_only: readonly == Some(true) || read_only == Some(true),
+            ceph,
             ..NewNamespace::default()
         };
         self.disks.insert(name, disk);
     }
 
-    fn limits(&mut self, params: &Value) {
-        let name = text(&params["name"]).unwrap_or_default();
-        let known = [
-            "name",
-            "rw_ios_per_sec",
-            "rw_mbytes_per_sec",
-            "r_mbytes_per_sec",
-            "w_mbytes_per_sec",
-        ];
-        self.notes
-            .unknown(&format!("limits of {name}"), params, &known);
-        let rate = |key: &str| params[key].as_u64().filter(|rate| *rate != 0);
-        let bytes = |key: &str| rate(key).map(|mbytes| format!("{mbytes}MiB"));
+    fn limits(&mut self, params: Fields<'_>) {
+        let name = params.text("name").unwrap_or_default();
+        let params = params.named(format!("limits of {name}"));
+        let rate = |key: &'static str| params.number(key).filter(|rate| *rate != 0);
+        let bytes = |key: &'static str| rate(key).map(|mbytes| format!("{mbytes}MiB"));
+        let limits = NewLimits {
+            iops: rate("rw_ios_per_sec"),
+            read: bytes("r_mbytes_per_sec"),
+            write: bytes("w_mbytes_per_sec"),
+            total: bytes("rw_mbytes_per_sec"),
+            outstanding: None,
+            burst_ms: None,
+        };
+        params.note_unknown();
+        if !params.are_readable(&[]) {
+            return;
+        }
         match self.disks.get_mut(&name) {
-            Some(disk) => {
-                disk.limits = NewLimits {
-                    iops: rate("rw_ios_per_sec"),
-                    read: bytes("r_mbytes_per_sec"),
-                    write: bytes("w_mbytes_per_sec"),
-                    total: bytes("rw_mbytes_per_sec"),
-                    outstanding: None,
-                    burst_ms: None,
-                };
-            }
+            Some(disk) => disk.limits = limits,
             None => self.notes.add(format!(
                 "limits of {name} are left out: its disk has no counterpart"
             )),
         }
     }
 
-    fn subsystem(&mut self, params: &Value) {
-        let name = nqn(params).to_owned();
-        let [first, last] = [&params["min_cntlid"], &params["max_cntlid"]].map(number);
+    fn subsystem(&mut self, params: Fields<'_>) {
+        let name = nqn(&params);
+        let params = params.named(format!("subsystem {name}"));
+        let [first, last] = ["min_cntlid", "max_cntlid"].map(|key| params.number_u32(key));
         // SPDK's default goes further than NVMe's range of dynamic controllers.
         let range = first
             .zip(last)
             .map(|(first, last)| format!("{first}-{}", last.min(0xffef)));
-        let known = [
-            "nqn",
-            "serial_number",
-            "model_number",
-            "allow_any_host",
-            "min_cntlid",
-            "max_cntlid",
-            "max_namespaces",
-            "ana_reporting",
-            "tgt_name",
-        ];
-        self.notes
-            .unknown(&format!("subsystem {name}"), params, &known);
-        self.listeners_of.insert(name.clone(), Vec::new());
-        let made = self.draft.add_subsystem(&NewSubsystem {
-            nqn: name,
-            serial: text(&params["serial_number"]),
-            model: text(&params["model_number"]),
+        let new = NewSubsystem {
+            nqn: name.clone(),
+            serial: params.text("serial_number"),
+            model: params.text("model_number"),
             controller_ids: range,
-            allow_any_host: params["allow_any_host"].as_bool() == Some(true),
+            allow_any_host: params.flag("allow_any_host") == Some(true),
             hosts: Vec::new(),
             listeners: None,
-        });
-        self.notes.made(made);
+        };
+        params.ignore(&["max_namespaces", "ana_reporting", "tgt_name"]);
+        params.note_unknown();
+        if params.are_readable(&[]) {
+            self.listeners_of.insert(name, Vec::new());
+            self.notes.made(self.draft.add_subsystem(&new));
+        }
     }
 
-    fn host(&mut self, params: &Value) {
-        let host = params["host"].as_str().unwrap_or_default();
-        let known = ["nqn", "host", "dhchap_key", "dhchap_ctrlr_key", "tgt_name"];
-        self.notes.unknown(&format!("host {host}"), params, &known);
-        let made = self.draft.add_host(nqn(params), host);
-        self.notes.made(made);
-        let named = |key: &str| text(&params[key]).map(|name| format!("key:{name}"));
-        let Some(key) = named("dhchap_key") else {
-            return;
-        };
-        let controller = named("dhchap_ctrlr_key");
-        let keys = Some((key.as_str(), controller.as_deref()));
-        if let Err(error) = self.draft.set_host_keys(nqn(params), host, keys) {
-            self.notes.add(format!(
-                "host {host}: its dhchap_key is left out, so that it connects unauthenticated: {error} \
-                 (docs/guide-target.md, Authentication)"
+    /// Adds a host with its keys, or not at all: without a key it would connect unauthenticated.
+    fn host(&mut self, params: Fields<'_>) {
+        let host = params.text("host").unwrap_or_default();
+        let what = format!("host {host}");
+        let params = params.named(&*what);
+        let nqn = nqn(&params);
+        params.ignore(&["tgt_name"]);
+        let named = |key| params.text(key).map(|name| format!("key:{name}"));
+        let (key, controller) = (named("dhchap_key"), named("dhchap_ctrlr_key"));
+        if params.has("psk") {
+            self.notes.opens(format!(
+                "{what} is left out: over RDMA there is no TLS, and without its psk it would connect unauthenticated"
             ));
+            return;
+        }
+        params.note_unknown();
+        if !params.are_readable(&[]) {
+            return;
+        }
+        if let Err(error) = self.draft.add_host(&nqn, &host) {
+            self.notes.add(error.to_string());
+            return;
+        }
+        if key.is_none() && controller.is_none() {
+            return;
+        }
+        let keys = key.as_deref().map(|key| (key, controller.as_deref()));
+        let set = match keys {
+            Some(keys) => self.draft.set_host_keys(&nqn, &host, Some(keys)),
+            None => Err(EditError::Missing(
+                "it has a dhchap_ctrlr_key without a dhchap_key".to_owned(),
+            )),
+        };
+        if let Err(error) = set {
+            self.notes.opens(format!(
+                "{what} is left out of {nqn}, because it would connect unauthenticated: its dhchap_key cannot \
+                 be carried over: {error} (docs/guide-target.md, Authentication)"
+            ));
+            self.notes.made(self.draft.remove_host(&nqn, &host));
         }
     }
 
     /// A file of a key has the same form here and there: the text of the secret.
-    fn key(&mut self, params: &Value) {
-        let (name, path) = (text(&params["name"]), text(&params["path"]));
+    fn key(&mut self, params: Fields<'_>) {
+        let (name, path) = (params.text("name"), params.text("path"));
         let (Some(name), Some(path)) = (name, path) else {
             self.notes
                 .add("keyring_file_add_key is left out: it has no name and path");
             return;
         };
-        self.notes
-            .unknown(&format!("key {name}"), params, &["name", "path"]);
+        params.named(format!("key {name}")).note_unknown();
         let made = self.draft.add_key(&name, Path::new(&path));
         self.notes.made(made);
     }
 
-    fn namespace(&mut self, params: &Value) {
-        let namespace = &params["namespace"];
-        let bdev = namespace["bdev_name"].as_str().unwrap_or_default();
-        let what = format!("namespace {bdev} of {}", nqn(params));
-        let Some(disk) = self.disks.get(bdev) else {
+    fn namespace(&mut self, params: &Fields<'_>) {
+        let nqn = nqn(params);
+        let namespace = params.object("namespace");
+        let bdev = namespace.text("bdev_name").unwrap_or_default();
+        let what = format!("namespace {bdev} of {nqn}");
+        let namespace = namespace.named(&*what);
+        let Some(disk) = self.disks.get(&bdev) else {
             self.notes
                 .add(format!("{what} is left out: its disk has no counterpart"));
             return;
         };
         let new = NewNamespace {
-            nsid: number(&namespace["nsid"]).filter(|nsid| *nsid != 0),
-            uuid: identity(&namespace["uuid"]).or_else(|| disk.uuid.clone()),
-            nguid: identity(&namespace["nguid"]),
-            ana_group: number(&namespace["anagrpid"]).filter(|id| *id > 1),
-            hosts: (namespace["no_auto_visible"].as_bool() == Some(true)).then(Vec::new),
+            nsid: namespace.number_u32("nsid").filter(|nsid| *nsid != 0),
+            uuid: namespace.identity("uuid").or_else(|| disk.uuid.clone()),
+            nguid: namespace.identity("nguid"),
+            ana_group: namespace.number_u32("anagrpid").filter(|id| *id > 1),
+            hosts: (namespace.flag("no_auto_visible") == Some(true)).then(Vec::new),
             ..disk.clone()
         };
-        let known = [
-            "nsid",
-            "bdev_name",
-            "uuid",
-            "nguid",
-            "anagrpid",
-            "no_auto_visible",
-        ];
-        self.notes.unknown(&what, namespace, &known);
-        let made = self.draft.add_namespace(nqn(params), &new);
-        self.notes.made(made);
+        namespace.note_unknown();
+        if namespace.are_readable(&[]) {
+            let made = self.draft.add_namespace(&nqn, &new);
+            self.notes.made(made);
+        }
     }
 
-    fn place(&mut self, what: &str, address: &Value) -> Option<(IpAddr, u16)> {
+    fn place(&mut self, address: &Fields<'_>) -> Option<(IpAddr, u16)> {
+        let what = address.what();
         if !is_rdma(address) {
             self.notes
                 .add(format!("{what} is left out: its transport is not RDMA"));
             return None;
         }
-        let ip = text(&address["traddr"]).and_then(|text| text.parse().ok());
-        let port = text(&address["trsvcid"]).and_then(|text| text.parse().ok());
+        let ip = address.text("traddr").and_then(|text| text.parse().ok());
+        let port = address.text("trsvcid").and_then(|text| text.parse().ok());
         if ip.is_none() || port.is_none() {
             self.notes
                 .add(format!("{what} is left out: it has no IP address and port"));
@@ -378,29 +416,35 @@ impl Import {
         Some((ip?, port?))
     }
 
-    fn listener(&mut self, params: &Value) {
-        let at = &params["listen_address"];
-        let what = format!("listener {}", text(&at["traddr"]).unwrap_or_default());
-        let Some((address, port)) = self.place(&what, at) else {
+    fn listener(&mut self, params: &Fields<'_>) {
+        let address = params.object("listen_address");
+        let what = format!("listener {}", address.text("traddr").unwrap_or_default());
+        let Some((address, port)) = self.place(&address.named(&*what)) else {
             return;
         };
+        let nqn = nqn(params);
+        let state = params.text("ana_state");
+        let group = params.number_u32("anagrpid");
+        if !params.are_readable(&[]) {
+            return;
+        }
         let new = NewListener::at(address, port);
         let at = SocketAddr::new(address, port);
-        // The same one may lead to several subsystems.
+        // The same one may lead to several subsystems, and each leads to discovery.
         if !self.listeners.contains(&at) {
             let made = self.draft.add_listener(&new);
             self.notes.made(made);
             self.listeners.push(at);
         }
-        if let Some(own) = self.listeners_of.get_mut(nqn(params))
+        if let Some(own) = self.listeners_of.get_mut(&nqn)
             && !own.contains(&at)
         {
             own.push(at);
         }
-        if let Some(state) = text(&params["ana_state"]) {
+        if let Some(state) = state.filter(|_| nqn != Nqn::discovery().raw()) {
             let of_listener = self.states.entry(at).or_default();
-            let states = of_listener.entry(nqn(params).to_owned()).or_default();
-            states.set(number(&params["anagrpid"]), state.replace('_', "-"));
+            let states = of_listener.entry(nqn).or_default();
+            states.set(group, state.replace('_', "-"));
         }
     }
 
@@ -441,22 +485,19 @@ impl Import {
         }
     }
 
-    fn referral(&mut self, params: &Value) {
-        let at = &params["address"];
-        let what = format!("referral {}", text(&at["traddr"]).unwrap_or_default());
-        if let Some((address, port)) = self.place(&what, at) {
-            let name = text(&params["subnqn"]);
+    fn referral(&mut self, params: &Fields<'_>) {
+        let address = params.object("address");
+        let what = format!("referral {}", address.text("traddr").unwrap_or_default());
+        let place = self.place(&address.named(what));
+        let name = params.text("subnqn");
+        if let Some((address, port)) = place.filter(|_| params.are_readable(&[])) {
             let at = SocketAddr::new(address, port);
             self.draft.add_referral(at, name.as_deref());
         }
     }
 }
 
-fn is_empty(params: &Value) -> bool {
-    params.as_object().is_some_and(serde_json::Map::is_empty)
-}
-
-fn is_rdma(of: &Value) -> bool {
-    let transport = of["trtype"].as_str();
+fn is_rdma(of: &Fields<'_>) -> bool {
+    let transport = of.text("trtype");
     transport.is_some_and(|transport| transport.eq_ignore_ascii_case("rdma"))
 }

@@ -7,15 +7,15 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use cairn_config::{
-    AnaStates, Backing, BlockSize, Config, DHCHAP_GROUPS, DHCHAP_HASHES, ImageSpec, KeySource,
-    Keys, Listener, NamedKey, Namespace, Nqn, Subsystem,
+    AnaStates, Backing, BlockSize, Config, DhchapPolicy, ImageSpec, KeySource, Keys, Listener,
+    NamedKey, Namespace, Nqn, Subsystem,
 };
 use cairn_rdma::marking::Rules;
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
 
-use super::{Converted, Notes};
+use super::{Converted, Notes, is_device};
 use crate::steering::saved::{keyring, limits, nvmf, request};
 
 /// SPDK rounds limits up to whole thousands of commands, and to MiB.
@@ -23,8 +23,8 @@ const IOS_UNIT: u64 = 1000;
 const BYTES_UNIT: u64 = 1 << 20;
 
 pub(super) fn export(config: &Config) -> Converted {
-    let mut notes = Notes::default();
-    let config = fitted(&mut notes, config);
+    let notes = Notes::default();
+    let config = fitted(&notes, config);
     let namespaces = config.subsystems.iter().flat_map(|one| &one.namespaces);
     let disks = namespaces.clone().flat_map(disk);
     let limits = namespaces.filter_map(|one| limits(one.name.as_deref()?, &one.limits));
@@ -34,14 +34,11 @@ pub(super) fn export(config: &Config) -> Converted {
         {"subsystem": "bdev", "config": bdevs},
         {"subsystem": "nvmf", "config": nvmf(&config)},
     ]});
-    Converted {
-        text: format!("{saved:#}"),
-        notes: notes.0,
-    }
+    notes.into_converted(format!("{saved:#}"))
 }
 
 /// What of it SPDK has.
-fn fitted(notes: &mut Notes, config: &Config) -> Config {
+fn fitted(notes: &Notes, config: &Config) -> Config {
     let mut config = config.clone();
     for (part, is_set) in [
         ("[marking]", *config.marking != Rules::default()),
@@ -70,7 +67,7 @@ fn fitted(notes: &mut Notes, config: &Config) -> Config {
     let mut names = Names::of(&config);
     let mut keys = std::mem::take(&mut config.keys);
     for subsystem in &mut config.subsystems {
-        look_at_subsystem(notes, subsystem);
+        look_at_subsystem(notes, subsystem, &config.dhchap);
         let nqn = subsystem.nqn;
         fit_keys(notes, subsystem, &mut keys);
         subsystem.namespaces.retain_mut(|namespace| {
@@ -86,13 +83,13 @@ fn fitted(notes: &mut Notes, config: &Config) -> Config {
     config
 }
 
-fn look_at_listener(notes: &mut Notes, listener: &Listener, port_id: u16) {
+fn look_at_listener(notes: &Notes, listener: &Listener, port_id: u16) {
     let what = format!("listener {}", listener.socket_address());
     notes.of_listener(&what, listener);
     notes.without_counterpart(&what, [("port_id", listener.port_id != port_id)]);
 }
 
-fn look_at_states(notes: &mut Notes, listener: &Listener, states: &AnaStates) {
+fn look_at_states(notes: &Notes, listener: &Listener, states: &AnaStates) {
     let what = format!("listener {}", listener.socket_address());
     let is_known = |state| {
         [
@@ -109,17 +106,18 @@ fn look_at_states(notes: &mut Notes, listener: &Listener, states: &AnaStates) {
     }
 }
 
-fn look_at_subsystem(notes: &mut Notes, subsystem: &Subsystem) {
+fn look_at_subsystem(notes: &Notes, subsystem: &Subsystem, dhchap: &DhchapPolicy) {
     let keys = &subsystem.authentication;
     let none = cairn_config::Limits::default();
     let settings = [
         ("limits", subsystem.limits != none),
         ("limits_per_host", subsystem.limits_per_host != none),
         ("limited_host", !subsystem.limits_of_hosts.is_empty()),
-        ("dhchap_hashes", keys.hashes != DHCHAP_HASHES),
-        ("dhchap_groups", keys.groups != DHCHAP_GROUPS),
+        ("dhchap_hashes", keys.policy.hashes != dhchap.hashes),
+        ("dhchap_groups", keys.policy.groups != dhchap.groups),
     ];
     notes.without_counterpart(&format!("subsystem {}", subsystem.nqn), settings);
+    note_required_key(notes, subsystem);
     for pool in &subsystem.pools {
         notes.add(format!(
             "namespace {} of {} is left out: SPDK exports no directories",
@@ -128,11 +126,26 @@ fn look_at_subsystem(notes: &mut Notes, subsystem: &Subsystem) {
     }
 }
 
+/// The other targets let a host without a key connect.
+pub(super) fn note_required_key(notes: &Notes, subsystem: &Subsystem) {
+    let keys = &subsystem.authentication;
+    let mut hosts = subsystem.allowed_hosts.hosts.iter();
+    let has_key = |host: &Nqn| keys.hosts.iter().any(|(other, _)| other == host);
+    let opens = subsystem.allow_any_host || hosts.any(|host| !has_key(host));
+    if keys.is_required && keys.others.is_none() && opens {
+        notes.opens(format!(
+            "subsystem {}: require_key has no counterpart, and hosts without a key would connect: remove \
+             them from its list",
+            subsystem.nqn
+        ));
+    }
+}
+
 /// Keys of SPDK are files with a name in the keyring, one for each host.
-fn fit_keys(notes: &mut Notes, subsystem: &mut Subsystem, keyring: &mut Vec<NamedKey>) {
+fn fit_keys(notes: &Notes, subsystem: &mut Subsystem, keyring: &mut Vec<NamedKey>) {
     let nqn = subsystem.nqn;
-    let mut left_out = |who: &str, why: &str| {
-        notes.add(format!(
+    let left_out = |who: &str, why: &str| {
+        notes.opens(format!(
             "subsystem {nqn}: the keys of {who} are left out, and without them hosts connect unauthenticated: {why}"
         ));
     };
@@ -192,7 +205,7 @@ fn in_keyring(keyring: &mut Vec<NamedKey>, path: PathBuf) -> NamedKey {
 }
 
 /// `false`: it is left out.
-fn fit_namespace(notes: &mut Notes, what: &str, namespace: &mut Namespace) -> bool {
+fn fit_namespace(notes: &Notes, what: &str, namespace: &mut Namespace) -> bool {
     if let Some(why) = why_left_out(namespace) {
         notes.add(format!("{what} is left out: {why}"));
         return false;
@@ -214,6 +227,7 @@ fn fit_namespace(notes: &mut Notes, what: &str, namespace: &mut Namespace) -> bo
         ));
     }
     match &namespace.backing {
+        // SPDK finds the block size of a device by itself.
         Backing::Disk(path) if namespace.block_size.is_none() && !is_device(path) => {
             namespace.block_size = Some(BlockSize::B512);
             notes.add(format!(
@@ -237,7 +251,7 @@ fn why_left_out(namespace: &Namespace) -> Option<&'static str> {
         Backing::Memory { .. } | Backing::Null { .. } if namespace.read_only => {
             Some("SPDK would let hosts write to it")
         }
-        Backing::Disk(path) if is_device(path) && is_generic(path) => Some(
+        Backing::Disk(path) if is_generic(path) => Some(
             "SPDK takes an NVMe drive from the kernel, by its PCI address: see bdev_nvme_attach_controller",
         ),
         Backing::Rbd(image) if image.namespace.is_some() || image.snapshot.is_some() => {
@@ -250,12 +264,7 @@ fn why_left_out(namespace: &Namespace) -> Option<&'static str> {
 /// The character device of a drive.
 fn is_generic(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
-    name.is_some_and(|name| name.starts_with("ng"))
-}
-
-/// SPDK finds the block size of a device by itself.
-fn is_device(path: &Path) -> bool {
-    path.starts_with("/dev")
+    is_device(path) && name.is_some_and(|name| name.starts_with("ng"))
 }
 
 /// Names of disks, each of which is given once.

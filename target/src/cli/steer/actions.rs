@@ -63,6 +63,9 @@ pub(crate) enum SubsystemAction {
         /// Controller ids that it gives out, such as 1-32767
         #[arg(long, value_name = "FIRST-LAST", group = "setting")]
         controller_ids: Option<String>,
+        /// Whether to refuse hosts that have no key
+        #[arg(long, group = "setting", value_name = "on|off", value_parser = on_or_off)]
+        require_key: Option<bool>,
         /// A listener that leads to it, in place of those that do; repeatable
         #[arg(long, value_name = "ADDR[:PORT]", group = "setting", value_parser = parse_listener)]
         listener: Vec<SocketAddr>,

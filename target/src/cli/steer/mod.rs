@@ -383,13 +383,15 @@ fn of_subsystem(action: &SubsystemAction) -> Asked<'_> {
             serial,
             model,
             controller_ids,
+            require_key,
             listener,
             every_listener,
             at,
         } => {
             let params = json!({
                 "nqn": nqn, "serial": serial, "model": model, "controller_ids": controller_ids,
-                "listeners": if_any(listener), "every_listener": every_listener,
+                "require_key": require_key, "listeners": if_any(listener),
+                "every_listener": every_listener,
             });
             let deed = Asked::deed(at, "cairn_subsystem_set", params);
             let look = Look::Waiting;

@@ -39,7 +39,7 @@ impl Methods {
             }
             "keyring_file_remove_key" => {
                 let KeyOf { name } = read(params)?;
-                self.change(Kind::Alone, move |stage| {
+                self.change(Kind::Narrows, move |stage| {
                     let removed = stage.draft.remove_key(&name);
                     removed.map_err(|error| Error::errno(Errno::NOKEY, error.to_string()))?;
                     Ok(json!(true))

@@ -2,6 +2,7 @@
 //! results, the same codes of errors. What Cairn does otherwise is in docs/control.md.
 
 mod bdevs;
+mod discovery;
 mod iostat;
 mod keyring;
 mod listeners;
@@ -23,6 +24,10 @@ use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
 use super::changes::{Kind, Stage};
+use super::effect::{
+    Declared,
+    Effect::{Changes, Reads},
+};
 use super::methods::Methods;
 use super::parameters::read;
 use super::refused::of_edit;
@@ -32,77 +37,78 @@ use parameters::{
 };
 
 pub(super) use bdevs::{size, sizes};
+pub(crate) use process::listed;
 
 /// All of them, sorted.
-pub(super) const NAMES: &[&str] = &[
-    "accel_set_options",
-    "bdev_aio_create",
-    "bdev_aio_delete",
-    "bdev_aio_rescan",
-    "bdev_examine",
-    "bdev_get_bdevs",
-    "bdev_get_iostat",
-    "bdev_iscsi_set_options",
-    "bdev_malloc_create",
-    "bdev_malloc_delete",
-    "bdev_null_create",
-    "bdev_null_delete",
-    "bdev_null_resize",
-    "bdev_nvme_set_hotplug",
-    "bdev_nvme_set_options",
-    "bdev_raid_set_options",
-    "bdev_set_options",
-    "bdev_set_qos_limit",
-    "bdev_uring_create",
-    "bdev_uring_delete",
-    "bdev_uring_rescan",
-    "bdev_wait_for_examine",
-    "framework_get_config",
-    "framework_get_pci_devices",
-    "framework_get_reactors",
-    "framework_get_scheduler",
-    "framework_get_subsystems",
-    "framework_set_scheduler",
-    "framework_start_init",
-    "framework_wait_init",
-    "iobuf_set_options",
-    "keyring_file_add_key",
-    "keyring_file_remove_key",
-    "keyring_get_keys",
-    "keyring_linux_set_options",
-    "log_get_level",
-    "log_set_level",
-    "notify_get_notifications",
-    "notify_get_types",
-    "nvmf_create_subsystem",
-    "nvmf_create_transport",
-    "nvmf_delete_subsystem",
-    "nvmf_discovery_add_referral",
-    "nvmf_discovery_get_referrals",
-    "nvmf_discovery_remove_referral",
-    "nvmf_get_stats",
-    "nvmf_get_subsystems",
-    "nvmf_get_transports",
-    "nvmf_ns_add_host",
-    "nvmf_ns_remove_host",
-    "nvmf_set_config",
-    "nvmf_set_crdt",
-    "nvmf_set_max_subsystems",
-    "nvmf_subsystem_add_host",
-    "nvmf_subsystem_add_listener",
-    "nvmf_subsystem_add_ns",
-    "nvmf_subsystem_allow_any_host",
-    "nvmf_subsystem_get_controllers",
-    "nvmf_subsystem_get_listeners",
-    "nvmf_subsystem_get_qpairs",
-    "nvmf_subsystem_listener_set_ana_state",
-    "nvmf_subsystem_remove_host",
-    "nvmf_subsystem_remove_listener",
-    "nvmf_subsystem_remove_ns",
-    "nvmf_subsystem_set_keys",
-    "sock_impl_set_options",
-    "sock_set_default_impl",
-    "spdk_get_version",
+pub(super) const METHODS: Declared = &[
+    ("accel_set_options", Changes),
+    ("bdev_aio_create", Changes),
+    ("bdev_aio_delete", Changes),
+    ("bdev_aio_rescan", Changes),
+    ("bdev_examine", Reads),
+    ("bdev_get_bdevs", Reads),
+    ("bdev_get_iostat", Reads),
+    ("bdev_iscsi_set_options", Changes),
+    ("bdev_malloc_create", Changes),
+    ("bdev_malloc_delete", Changes),
+    ("bdev_null_create", Changes),
+    ("bdev_null_delete", Changes),
+    ("bdev_null_resize", Changes),
+    ("bdev_nvme_set_hotplug", Changes),
+    ("bdev_nvme_set_options", Changes),
+    ("bdev_raid_set_options", Changes),
+    ("bdev_set_options", Changes),
+    ("bdev_set_qos_limit", Changes),
+    ("bdev_uring_create", Changes),
+    ("bdev_uring_delete", Changes),
+    ("bdev_uring_rescan", Changes),
+    ("bdev_wait_for_examine", Reads),
+    ("framework_get_config", Reads),
+    ("framework_get_pci_devices", Reads),
+    ("framework_get_reactors", Reads),
+    ("framework_get_scheduler", Reads),
+    ("framework_get_subsystems", Reads),
+    ("framework_set_scheduler", Changes),
+    ("framework_start_init", Reads),
+    ("framework_wait_init", Reads),
+    ("iobuf_set_options", Changes),
+    ("keyring_file_add_key", Changes),
+    ("keyring_file_remove_key", Changes),
+    ("keyring_get_keys", Reads),
+    ("keyring_linux_set_options", Changes),
+    ("log_get_level", Reads),
+    ("log_set_level", Changes),
+    ("notify_get_notifications", Reads),
+    ("notify_get_types", Reads),
+    ("nvmf_create_subsystem", Changes),
+    ("nvmf_create_transport", Changes),
+    ("nvmf_delete_subsystem", Changes),
+    ("nvmf_discovery_add_referral", Changes),
+    ("nvmf_discovery_get_referrals", Reads),
+    ("nvmf_discovery_remove_referral", Changes),
+    ("nvmf_get_stats", Reads),
+    ("nvmf_get_subsystems", Reads),
+    ("nvmf_get_transports", Reads),
+    ("nvmf_ns_add_host", Changes),
+    ("nvmf_ns_remove_host", Changes),
+    ("nvmf_set_config", Changes),
+    ("nvmf_set_crdt", Changes),
+    ("nvmf_set_max_subsystems", Changes),
+    ("nvmf_subsystem_add_host", Changes),
+    ("nvmf_subsystem_add_listener", Changes),
+    ("nvmf_subsystem_add_ns", Changes),
+    ("nvmf_subsystem_allow_any_host", Changes),
+    ("nvmf_subsystem_get_controllers", Reads),
+    ("nvmf_subsystem_get_listeners", Reads),
+    ("nvmf_subsystem_get_qpairs", Reads),
+    ("nvmf_subsystem_listener_set_ana_state", Changes),
+    ("nvmf_subsystem_remove_host", Changes),
+    ("nvmf_subsystem_remove_listener", Changes),
+    ("nvmf_subsystem_remove_ns", Changes),
+    ("nvmf_subsystem_set_keys", Changes),
+    ("sock_impl_set_options", Changes),
+    ("sock_set_default_impl", Changes),
+    ("spdk_get_version", Reads),
 ];
 /// Those that a target which has started refuses in SPDK.
 pub(super) const AT_START: &[&str] = &["framework_start_init"];
@@ -148,6 +154,10 @@ impl Methods {
     /// A method by SPDK's name.
     pub(super) async fn spdk(&self, method: &str, mut params: Params) -> Answer {
         unheeded::take_out(method, &mut params)?;
+        if params.contains_key("nqn") && discovery::is_named(&params, &self.picture().await?.config)
+        {
+            return self.of_discovery(method, params).await;
+        }
         match method {
             _ if unheeded::SETTINGS.contains(&method) => unheeded::set(method, &params),
             "spdk_get_version" => Ok(views::version()),
@@ -155,7 +165,8 @@ impl Methods {
             _ if method.starts_with("log_") => self.log_level(method, params),
             _ if method.starts_with("keyring_") => self.keyring(method, params).await,
             _ if method.starts_with("notify_") => self.notify(method, params).await,
-            "nvmf_set_config" | "nvmf_set_max_subsystems" => process::set(method, params),
+            "nvmf_set_config" => self.set_config(params).await,
+            "nvmf_set_max_subsystems" => process::set_max_subsystems(params),
             _ if method.starts_with("nvmf_discovery_") => self.of_referral(method, params).await,
             "nvmf_create_transport" => {
                 let trtype = params.get("trtype").and_then(Value::as_str);
@@ -243,7 +254,12 @@ impl Methods {
                     allow_any_host,
                     ..
                 } = read(params)?;
-                self.change(Kind::Alone, move |stage| {
+                let kind = if allow_any_host {
+                    Kind::Alone
+                } else {
+                    Kind::Narrows
+                };
+                self.change(kind, move |stage| {
                     let allowed = stage.draft.allow_any_host(&nqn, allow_any_host);
                     allowed.map_err(of)?;
                     Ok(json!(true))

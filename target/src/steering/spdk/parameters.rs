@@ -1,4 +1,6 @@
-//! What requests by SPDK's names carry. `tgt_name` is accepted: there is one target.
+//! Parameters of requests by SPDK's names.
+
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
@@ -6,8 +8,6 @@ use serde::Deserialize;
 #[serde(deny_unknown_fields)]
 pub(super) struct SubsystemCreate {
     pub(super) nqn: String,
-    #[serde(rename = "tgt_name")]
-    pub(super) _tgt_name: Option<String>,
     pub(super) serial_number: Option<String>,
     pub(super) model_number: Option<String>,
     #[serde(default)]
@@ -20,8 +20,6 @@ pub(super) struct SubsystemCreate {
 #[serde(deny_unknown_fields)]
 pub(super) struct SubsystemOf {
     pub(super) nqn: String,
-    #[serde(rename = "tgt_name")]
-    pub(super) _tgt_name: Option<String>,
 }
 
 pub(super) type ControllersOf = SubsystemOf;
@@ -30,8 +28,6 @@ pub(super) type ControllersOf = SubsystemOf;
 #[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
     pub(super) nqn: Option<String>,
-    #[serde(rename = "tgt_name")]
-    pub(super) _tgt_name: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -39,8 +35,6 @@ pub(super) struct Wanted {
 pub(super) struct NsAdd {
     pub(super) nqn: String,
     pub(super) namespace: NsParams,
-    #[serde(rename = "tgt_name")]
-    pub(super) _tgt_name: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -60,8 +54,6 @@ pub(super) struct NsParams {
 pub(super) struct NsRemove {
     pub(super) nqn: String,
     pub(super) nsid: u32,
-    #[serde(rename = "tgt_name")]
-    pub(super) _tgt_name: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -70,8 +62,6 @@ pub(super) struct NsHost {
     pub(super) nqn: String,
     pub(super) nsid: u32,
     pub(super) host: String,
-    #[serde(rename = "tgt_name")]
-    pub(super) _tgt_name: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -79,8 +69,6 @@ pub(super) struct NsHost {
 pub(super) struct HostOf {
     pub(super) nqn: String,
     pub(super) host: String,
-    #[serde(rename = "tgt_name")]
-    pub(super) _tgt_name: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -88,8 +76,6 @@ pub(super) struct HostOf {
 pub(super) struct HostKeys {
     pub(super) nqn: String,
     pub(super) host: String,
-    #[serde(rename = "tgt_name")]
-    pub(super) _tgt_name: Option<String>,
     pub(super) dhchap_key: Option<String>,
     pub(super) dhchap_ctrlr_key: Option<String>,
 }
@@ -128,8 +114,6 @@ pub(super) struct NullResize {
 pub(super) struct Allow {
     pub(super) nqn: String,
     pub(super) allow_any_host: bool,
-    #[serde(rename = "tgt_name")]
-    pub(super) _tgt_name: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -137,8 +121,6 @@ pub(super) struct Allow {
 pub(super) struct ListenerOf {
     pub(super) nqn: String,
     pub(super) listen_address: ListenAddress,
-    #[serde(rename = "tgt_name")]
-    pub(super) _tgt_name: Option<String>,
     pub(super) ana_state: Option<String>,
     pub(super) anagrpid: Option<u32>,
 }
@@ -198,16 +180,11 @@ pub(super) struct ReferralOf {
     pub(super) secure_channel: bool,
     #[serde(default)]
     pub(super) subnqn: String,
-    #[serde(rename = "tgt_name")]
-    pub(super) _tgt_name: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ReferralsOf {
-    #[serde(rename = "tgt_name")]
-    pub(super) _tgt_name: Option<String>,
-}
+pub(super) struct ReferralsOf {}
 
 pub(super) type StatsOf = ReferralsOf;
 
@@ -215,8 +192,6 @@ pub(super) type StatsOf = ReferralsOf;
 #[serde(deny_unknown_fields)]
 pub(super) struct TransportsOf {
     pub(super) trtype: Option<String>,
-    #[serde(rename = "tgt_name")]
-    pub(super) _tgt_name: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -248,4 +223,20 @@ pub(super) struct MaxSubsystems {
 #[serde(deny_unknown_fields)]
 pub(super) struct LogLevel {
     pub(super) level: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ConfigSet {
+    #[serde(rename = "acceptor_poll_rate")]
+    pub(super) _acceptor_poll_rate: Option<u64>,
+    #[serde(rename = "poll_groups_mask")]
+    pub(super) _poll_groups_mask: Option<String>,
+    pub(super) admin_cmd_passthru: Option<BTreeMap<String, bool>>,
+    /// Filters with commas between them.
+    pub(super) discovery_filter: Option<String>,
+    pub(super) discovery_filters: Option<Vec<String>>,
+    pub(super) dhchap_digests: Option<Vec<String>>,
+    pub(super) dhchap_dhgroups: Option<Vec<String>>,
+    pub(super) dup_host_policy: Option<String>,
 }

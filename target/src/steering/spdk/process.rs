@@ -1,50 +1,104 @@
 //! What concerns the process as a whole.
 
-use cairn_config::SUBSYSTEMS_MAX;
+use std::collections::BTreeMap;
+
+use cairn_config::{DHCHAP_GROUPS, DHCHAP_HASHES, SUBSYSTEMS_MAX};
 use cairn_control::Error;
-use serde_json::{Value, json};
+use serde_json::json;
 use tracing_subscriber::filter::LevelFilter;
 
+use super::super::changes::Kind;
 use super::super::methods::Methods;
 use super::super::parameters::{Nothing, read};
-use super::parameters::{ConfigOf, LogLevel, MaxSubsystems};
-use super::{Answer, Params, invalid, reactors, saved};
+use super::parameters::{ConfigOf, ConfigSet, LogLevel, MaxSubsystems};
+use super::{Answer, Params, reactors, saved};
 
-/// What a target of SPDK accepts before it starts, and Cairn always.
-pub(super) fn set(method: &str, params: Params) -> Answer {
-    if method == "nvmf_set_max_subsystems" {
-        let MaxSubsystems { max_subsystems } = read(params)?;
-        let most = SUBSYSTEMS_MAX as u32;
-        if max_subsystems > most {
-            let message = format!("Invalid parameters: Cairn has {most} subsystems at most");
-            return Err(Error::invalid(message));
-        }
-        return Ok(json!(true));
-    }
-    const KNOWN: [&str; 8] = [
-        "acceptor_poll_rate",
-        "admin_cmd_passthru",
-        "poll_groups_mask",
-        "discovery_filter",
-        "discovery_filters",
-        "dhchap_digests",
-        "dhchap_dhgroups",
-        "dup_host_policy",
-    ];
-    let is_known = |key: &String| KNOWN.contains(&key.as_str());
-    if !params.keys().all(is_known) {
-        return Err(invalid());
-    }
-    let passes = params.get("admin_cmd_passthru").and_then(Value::as_object);
-    if passes.is_some_and(|passes| passes.values().any(|value| *value == json!(true))) {
-        return Err(Error::invalid(
-            "Invalid parameters: Cairn answers admin commands itself",
-        ));
+/// The limit on subsystems, which is Cairn's own.
+pub(super) fn set_max_subsystems(params: Params) -> Answer {
+    let MaxSubsystems { max_subsystems } = read(params)?;
+    let most = SUBSYSTEMS_MAX as u32;
+    if max_subsystems > most {
+        let message = format!("Invalid parameters: Cairn has {most} subsystems at most");
+        return Err(Error::invalid(message));
     }
     Ok(json!(true))
 }
 
+/// The words of `all` that a client lists, in the order of `all`; `None` if it lists none.
+pub(crate) fn listed(
+    key: &str,
+    list: Option<&[String]>,
+    all: &'static [&'static str],
+) -> Result<Option<Vec<&'static str>>, String> {
+    let Some(list) = list else { return Ok(None) };
+    if let Some(unknown) = list.iter().find(|word| !all.contains(&word.as_str())) {
+        return Err(format!(
+            "{key}: \"{}\" is not known",
+            unknown.escape_debug()
+        ));
+    }
+    if list.is_empty() {
+        return Err(format!("{key}: an empty list lets no host authenticate"));
+    }
+    let known = all.iter().copied();
+    let known = known.filter(|word| list.iter().any(|other| other == word));
+    Ok(Some(known.collect()))
+}
+
+/// Refuses the settings of a target that restrict it in ways that Cairn has not.
+fn refuse_restrictions(set: &ConfigSet) -> Result<(), Error> {
+    let refused = |why: &str| Err(Error::invalid(format!("Invalid parameters: {why}")));
+    let mut passes = set.admin_cmd_passthru.iter().flat_map(BTreeMap::values);
+    if passes.any(|is_on| *is_on) {
+        return refused("Cairn answers admin commands itself");
+    }
+    let old = set.discovery_filter.iter().flat_map(|list| list.split(','));
+    let new = set.discovery_filters.iter().flatten().map(String::as_str);
+    if old.chain(new).any(|filter| filter != "match_any") {
+        return refused(
+            "discovery_filter: Cairn's discovery shows the listeners of each subsystem, whichever the \
+             host asks: only match_any is accepted",
+        );
+    }
+    if set
+        .dup_host_policy
+        .as_deref()
+        .is_some_and(|policy| policy != "allow")
+    {
+        return refused(
+            "dup_host_policy: a host may connect by each listener: only allow is accepted",
+        );
+    }
+    Ok(())
+}
+
 impl Methods {
+    /// Settings of the target: those of authentication go into the configuration file.
+    pub(super) async fn set_config(&self, params: Params) -> Answer {
+        let set: ConfigSet = read(params)?;
+        refuse_restrictions(&set)?;
+        let wrong = |message| Error::invalid(format!("Invalid parameters: {message}"));
+        let (digests, groups) = (
+            set.dhchap_digests.as_deref(),
+            set.dhchap_dhgroups.as_deref(),
+        );
+        let digests = listed("dhchap_digests", digests, &DHCHAP_HASHES).map_err(wrong)?;
+        let groups = listed("dhchap_dhgroups", groups, &DHCHAP_GROUPS).map_err(wrong)?;
+        let now = self.picture().await?.config.dhchap.clone();
+        let digests = digests.filter(|digests| *digests != now.hashes);
+        let groups = groups.filter(|groups| *groups != now.groups);
+        if digests.is_none() && groups.is_none() {
+            return Ok(json!(true));
+        }
+        self.change(Kind::Alone, move |stage| {
+            stage
+                .draft
+                .set_dhchap(digests.as_deref(), groups.as_deref());
+            Ok(json!(true))
+        })
+        .await
+    }
+
     pub(super) async fn framework(&self, method: &str, params: Params) -> Answer {
         match method {
             "framework_start_init" | "framework_wait_init" => Ok(json!(true)),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cairn_config::{Access, Backing, Config, Limits, Listener, Namespace, Subsystem};
+use cairn_config::{Access, Backing, Config, DhchapPolicy, Limits, Listener, Namespace, Subsystem};
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
@@ -140,7 +140,7 @@ pub(crate) fn keyring(config: &Config) -> Value {
 /// Requests that make subsystems, namespaces and listeners, once their disks are there.
 pub(crate) fn nvmf(config: &Config) -> Value {
     let mut all = vec![
-        request("nvmf_set_config", json!({})),
+        request("nvmf_set_config", dhchap(&config.dhchap)),
         request("nvmf_create_transport", json!({"trtype": "RDMA"})),
     ];
     for referral in &config.referrals {
@@ -173,6 +173,19 @@ pub(crate) fn nvmf(config: &Config) -> Value {
         all.extend(own.flat_map(|listener| of_listener(subsystem, listener)));
     }
     Value::Array(all)
+}
+
+/// What restricts authentication.
+fn dhchap(policy: &DhchapPolicy) -> Value {
+    let all = DhchapPolicy::default();
+    let mut params = json!({});
+    if policy.hashes != all.hashes {
+        params["dhchap_digests"] = json!(policy.hashes);
+    }
+    if policy.groups != all.groups {
+        params["dhchap_dhgroups"] = json!(policy.groups);
+    }
+    params
 }
 
 /// Its UUID is the disk's.

@@ -127,8 +127,18 @@ pub(super) const SETTINGS: [&str; 14] = [
     "sock_set_default_impl",
 ];
 
+/// The name of SPDK's only target, unless a program makes more.
+const TARGET: &str = "nvmf_tgt";
+
 /// Takes out what Cairn does not heed, or refuses it with a reason.
 pub(super) fn take_out(method: &str, params: &mut Params) -> Result<(), Error> {
+    if method.starts_with("nvmf_")
+        && let Some(name) = params.remove("tgt_name").filter(|name| !name.is_null())
+        && name != TARGET
+    {
+        let message = format!("NVMf target {name} not found: the only one is \"{TARGET}\"");
+        return Err(Error::invalid(message));
+    }
     let mut taken = Vec::new();
     for (of, all) in UNHEEDED {
         let is_it = match of.starts_with('_') {

@@ -100,18 +100,31 @@ pub(super) fn bdev_name(namespace: &Namespace) -> String {
     name.unwrap_or_else(|| super::bdevs::unnamed(namespace))
 }
 
+/// The discovery subsystem, by the name that all have.
+pub(super) fn discovery(config: &Config) -> Value {
+    json!({
+        "nqn": Nqn::discovery().raw(),
+        "subtype": "Discovery",
+        "listen_addresses": config.listeners.iter().map(address).collect::<Vec<_>>(),
+        "allow_any_host": true,
+        "hosts": [],
+    })
+}
+
+/// Its listeners.
+pub(super) fn discovery_listeners(config: &Config) -> Value {
+    let listeners = config.listeners.iter();
+    listeners
+        .map(|listener| json!({"address": address(listener)}))
+        .collect()
+}
+
 /// The subsystems, discovery's first.
 pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
     let config = &picture.config;
     let mut all = Vec::new();
     if wanted.is_none() {
-        all.push(json!({
-            "nqn": "nqn.2014-08.org.nvmexpress.discovery",
-            "subtype": "Discovery",
-            "listen_addresses": config.listeners.iter().map(address).collect::<Vec<_>>(),
-            "allow_any_host": true,
-            "hosts": [],
-        }));
+        all.push(discovery(config));
     }
     let is_wanted = |nqn: &str| wanted.is_none_or(|wanted| wanted == nqn);
     for subsystem in config

@@ -1,0 +1,159 @@
+//! Comparison of two configurations by who reaches what: a removal must not open anything.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use nvme_proto::wire::Nqn;
+
+use crate::config::{Access, Config, HostList, Subsystem};
+
+/// Access that a host has in one configuration and did not have in another.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Widened {
+    /// The host connects without authentication.
+    #[error("{host} would connect to {nqn} without authentication")]
+    Unauthenticated {
+        /// Name of the subsystem.
+        nqn: Nqn,
+        /// The host, or "a host that is not listed".
+        host: String,
+    },
+    /// The host could not connect at all.
+    #[error("{host} would be admitted to {nqn}")]
+    Admitted {
+        /// Name of the subsystem.
+        nqn: Nqn,
+        /// The host, or "a host that is not listed".
+        host: String,
+    },
+    /// The listener did not lead to the subsystem.
+    #[error("the listener {at} would lead to {nqn}")]
+    Reached {
+        /// Name of the subsystem.
+        nqn: Nqn,
+        /// Address of the listener.
+        at: SocketAddr,
+    },
+    /// Hosts did not see the namespace.
+    #[error("more hosts would see namespace {nsid} of {nqn}")]
+    Seen {
+        /// Name of the subsystem.
+        nqn: Nqn,
+        /// Number of the namespace.
+        nsid: u32,
+    },
+}
+
+/// How a host may connect; a larger value is more access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Entry {
+    Refused,
+    Authenticated,
+    Free,
+}
+
+impl Config {
+    /// Access that hosts have by this configuration and do not have by `former`, if there is any. The
+    /// set of (host, whether it must authenticate, listener, namespace) is compared, not the text.
+    #[must_use]
+    pub fn widened_from(&self, former: &Self) -> Option<Widened> {
+        let mut compared = Compared::default();
+        self.subsystems.iter().find_map(|now| {
+            let mut all = former.subsystems.iter();
+            let before = all.find(|one| one.nqn == now.nqn);
+            entry_widened(now, before)
+                .or_else(|| self.reach_widened(now, former, before))
+                .or_else(|| before.and_then(|before| compared.sight_widened(now, before)))
+        })
+    }
+
+    fn reach_widened(
+        &self,
+        now: &Subsystem,
+        former: &Self,
+        before: Option<&Subsystem>,
+    ) -> Option<Widened> {
+        let before = before.into_iter().flat_map(|one| former.listeners_of(one));
+        let before: HashSet<SocketAddr> = before.map(|one| one.socket_address()).collect();
+        let mut now_at = self.listeners_of(now).map(|one| one.socket_address());
+        let at = now_at.find(|at| !before.contains(at))?;
+        Some(Widened::Reached { nqn: now.nqn, at })
+    }
+}
+
+fn entry(subsystem: Option<&Subsystem>, host: Option<&Nqn>) -> Entry {
+    let Some(subsystem) = subsystem else {
+        return Entry::Refused;
+    };
+    let (is_admitted, must_prove) = match host {
+        Some(host) => (
+            subsystem.allows(host),
+            subsystem.authentication.is_asked_of(host),
+        ),
+        None => {
+            let keys = &subsystem.authentication;
+            (
+                subsystem.allow_any_host,
+                keys.is_required || keys.others.is_some(),
+            )
+        }
+    };
+    match (is_admitted, must_prove) {
+        (false, _) => Entry::Refused,
+        (true, true) => Entry::Authenticated,
+        (true, false) => Entry::Free,
+    }
+}
+
+/// The first host that gets in more easily than before. Hosts that neither configuration names are
+/// all alike.
+fn entry_widened(now: &Subsystem, before: Option<&Subsystem>) -> Option<Widened> {
+    let named = [Some(now), before].into_iter().flatten().flat_map(|one| {
+        let keys = one.authentication.hosts.iter().map(|(host, _)| host);
+        one.allowed_hosts.hosts.iter().chain(keys)
+    });
+    let mut hosts = named.map(Some).chain([None]);
+    let host = hosts.find(|host| entry(Some(now), *host) > entry(before, *host))?;
+    let name = match host {
+        Some(host) => format!("the host {host}"),
+        None => "a host that is not listed".to_owned(),
+    };
+    let nqn = now.nqn;
+    Some(match entry(before, host) {
+        Entry::Refused => Widened::Admitted { nqn, host: name },
+        _ => Widened::Unauthenticated { nqn, host: name },
+    })
+}
+
+/// Pairs of host lists that were compared: thousands of namespaces share few lists.
+#[derive(Default)]
+struct Compared(HashMap<(usize, usize), bool>);
+
+impl Compared {
+    fn sight_widened(&mut self, now: &Subsystem, before: &Subsystem) -> Option<Widened> {
+        let mut formers = before.namespaces.iter().peekable();
+        for one in &now.namespaces {
+            while formers.next_if(|former| former.nsid < one.nsid).is_some() {}
+            let Some(former) = formers.peek().filter(|former| former.nsid == one.nsid) else {
+                continue;
+            };
+            let is_wider = match (&one.hosts, &former.hosts) {
+                (_, Access::AnyHost) => false,
+                (Access::AnyHost, Access::Hosts(_)) => true,
+                (Access::Hosts(now), Access::Hosts(before)) => !self.is_within(now, before),
+            };
+            if is_wider {
+                let (nqn, nsid) = (now.nqn, one.nsid);
+                return Some(Widened::Seen { nqn, nsid });
+            }
+        }
+        None
+    }
+
+    fn is_within(&mut self, now: &HostList, before: &HostList) -> bool {
+        let key = [now, before].map(|list| Arc::as_ptr(&list.hosts) as usize);
+        let is_within = || now.hosts.is_subset(&before.hosts);
+        *self.0.entry((key[0], key[1])).or_insert_with(is_within)
+    }
+}

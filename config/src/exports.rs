@@ -1,0 +1,193 @@
+//! Patterns of the disks that requests at the control socket may export.
+//!
+//! Symbolic links are resolved by the caller. This module compares texts and touches no file.
+
+use std::path::{Component, Path, PathBuf};
+
+/// Most patterns in a configuration.
+pub(crate) const EXPORTS_MAX: usize = 1024;
+
+/// The start of patterns and exports that name an image of a Ceph cluster.
+const IMAGE: &str = "rbd:";
+
+/// Folders below /dev in which any user may create files and links.
+const WRITABLE: [&str; 4] = ["/dev/shm", "/dev/mqueue", "/dev/hugepages", "/dev/fd"];
+
+/// The folders, devices and images that requests may export.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Exports {
+    patterns: Vec<String>,
+}
+
+impl Exports {
+    pub(crate) fn new(patterns: Vec<String>) -> Self {
+        Self { patterns }
+    }
+
+    /// Returns why `pattern` is not one.
+    pub(crate) fn check(pattern: &str) -> Result<(), &'static str> {
+        if pattern.starts_with(IMAGE) {
+            return Ok(());
+        }
+        let path = Path::new(pattern);
+        if !path.is_absolute() || pattern.contains('\0') {
+            return Err("not an absolute path");
+        }
+        let has_dots = path.components().any(|part| part == Component::ParentDir);
+        if has_dots {
+            Err("a path with \"..\"")
+        } else {
+            Ok(())
+        }
+    }
+
+    /// True if the image of a Ceph cluster may be exported; `image` begins with "rbd:".
+    #[must_use]
+    pub fn allow_image(&self, image: &str) -> bool {
+        let all = self.patterns.iter();
+        let mut images = all.filter(|pattern| pattern.starts_with(IMAGE));
+        images.any(|pattern| matches(pattern, image, false))
+    }
+
+    /// True if the file, folder or device may be exported: `resolved` is `path` with all its
+    /// symbolic links followed. A link counts by the disk that it leads to, except below /dev,
+    /// where the names of volumes are links that the system makes.
+    #[must_use]
+    pub fn allow_path(&self, path: &Path, resolved: &Path) -> bool {
+        let is_allowed = |path: &Path| {
+            let path = normal(path);
+            let Some(text) = path.to_str() else {
+                return false;
+            };
+            let mut patterns = self.patterns.iter();
+            patterns.any(|pattern| matches(pattern, text, true))
+        };
+        let are_devices = is_device_name(&normal(path)) && is_device_name(resolved);
+        is_allowed(resolved) || are_devices && is_allowed(path)
+    }
+}
+
+/// True if the path is below /dev and in a folder that only the system writes to.
+fn is_device_name(path: &Path) -> bool {
+    path.starts_with("/dev") && !WRITABLE.iter().any(|folder| path.starts_with(folder))
+}
+
+/// The path without "." and "..", which it contains only if no file has been looked up by it.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(normal.pop()),
+            Component::CurDir => {}
+            part => normal.push(part),
+        }
+    }
+    normal
+}
+
+/// True if the pattern stands for the text, or, with `below`, for a folder that it is in.
+fn matches(pattern: &str, text: &str, below: bool) -> bool {
+    let pattern = match pattern.trim_end_matches('/') {
+        "" => "/",
+        pattern => pattern,
+    };
+    if is_match(pattern, text) {
+        return true;
+    }
+    let ends = text.match_indices('/').map(|(at, _)| at);
+    let mut folders = ends.map(|at| if at == 0 { "/" } else { &text[..at] });
+    below && folders.any(|folder| is_match(pattern, folder))
+}
+
+/// True if the text is the pattern, with each "*" in place of any bytes but "/".
+fn is_match(pattern: &str, text: &str) -> bool {
+    let (mut pattern, mut text) = (pattern.as_bytes(), text.as_bytes());
+    // The rest after the last star, and the text from which that star took bytes last.
+    let mut star = None;
+    loop {
+        match (pattern.split_first(), text.split_first()) {
+            (None, None) => return true,
+            (Some((b'*', rest)), _) => {
+                star = Some((rest, text));
+                pattern = rest;
+                continue;
+            }
+            (Some((one, rest)), Some((other, more))) if one == other => {
+                (pattern, text) = (rest, more);
+                continue;
+            }
+            _ => {}
+        }
+        match star {
+            Some((rest, [first, more @ ..])) if *first != b'/' => {
+                star = Some((rest, more));
+                (pattern, text) = (rest, more);
+            }
+            _ => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exports(patterns: &[&str]) -> Exports {
+        let patterns: Vec<String> = patterns.iter().map(|one| (*one).to_owned()).collect();
+        for pattern in &patterns {
+            Exports::check(pattern).unwrap();
+        }
+        Exports::new(patterns)
+    }
+
+    #[test]
+    fn a_star_stands_for_a_part_of_one_name() {
+        for (pattern, text, expected) in [
+            ("/dev/vg0/*", "/dev/vg0/a", true),
+            ("/dev/vg0/*", "/dev/vg0/", true),
+            ("/dev/vg0/*", "/dev/vg1/a", false),
+            ("/dev/nvme*n*", "/dev/nvme10n1", true),
+            ("/dev/nvme*n*", "/dev/nvme/n1", false),
+            ("/a*c*e", "/abcbcde", true),
+            ("/a*c*e", "/abcbcd", false),
+            ("*", "", true),
+        ] {
+            assert_eq!(is_match(pattern, text), expected, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn a_link_counts_by_the_disk_that_it_leads_to() {
+        let exports = exports(&["/srv/images/", "/dev/vg0/*", "/dev/shm/*", "rbd:pool/*"]);
+        let allow =
+            |path: &str, resolved: &str| exports.allow_path(Path::new(path), Path::new(resolved));
+        assert!(allow("/srv/images/a", "/srv/images/a"));
+        assert!(allow("/srv/images/deep/a", "/srv/images/deep/a"));
+        assert!(allow("/srv/images", "/srv/images"));
+        assert!(allow("/elsewhere/a", "/srv/images/a"));
+        // The name of a volume is a link to a device.
+        assert!(allow("/dev/vg0/a", "/dev/dm-3"));
+        for (path, resolved) in [
+            ("/etc/shadow", "/etc/shadow"),
+            ("/srv/images-2/a", "/srv/images-2/a"),
+            ("/srv/images/a", "/etc/shadow"),
+            ("/srv/images/a", "/dev/sda"),
+            ("/srv/images/../../etc/shadow", "/etc/shadow"),
+            ("/dev/vg0/a", "/etc/shadow"),
+            ("/dev/vg0/../sda", "/dev/sda"),
+            // Any user may make this link.
+            ("/dev/shm/a", "/dev/sda"),
+        ] {
+            assert!(!allow(path, resolved), "{path} {resolved}");
+        }
+        assert!(exports.allow_image("rbd:pool/image"));
+        assert!(!exports.allow_image("rbd:other/image"));
+    }
+
+    #[test]
+    fn a_pattern_is_absolute_or_names_images() {
+        for pattern in ["", "srv", "/srv/../etc", "mem:1GiB"] {
+            assert!(Exports::check(pattern).is_err(), "{pattern}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Members of JSON objects, read so that nothing which is present is taken for absent.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use serde_json::Value;
+
+use super::Notes;
+
+/// Reader of the members of one JSON object. A member that is present and cannot be read is noted, and the object is then
+/// to be left out ([`are_readable`](Self::are_readable)); members that nobody has asked for are noted
+/// by [`note_unknown`](Self::note_unknown).
+pub(super) struct Fields<'v> {
+    what: String,
+    object: &'v Value,
+    notes: Notes,
+    asked: RefCell<Vec<&'static str>>,
+    is_unreadable: Cell<bool>,
+}
+
+impl<'v> Fields<'v> {
+    /// The members of `object`, which notes call `what`. Null and nothing are an object without members.
+    pub(super) fn of(what: impl Into<String>, object: &'v Value, notes: &Notes) -> Self {
+        let fields = Self {
+            what: what.into(),
+            object,
+            notes: notes.clone(),
+            asked: RefCell::default(),
+            is_unreadable: Cell::new(false),
+        };
+        if !object.is_object() && !object.is_null() {
+            fields.unreadable::<()>("it", "an object", object);
+        }
+        fields
+    }
+
+    pub(super) fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// Changes the name in notes, once it is known.
+    pub(super) fn named(mut self, what: impl Into<String>) -> Self {
+        self.what = what.into();
+        self
+    }
+
+    /// Text, or a number that one target writes as such and another as text.
+    pub(super) fn text(&self, key: &'static str) -> Option<String> {
+        match self.get(key)? {
+            Value::String(text) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
+            Value::Number(number) => Some(number.to_string()),
+            other => self.unreadable(key, "text", other),
+        }
+    }
+
+    /// A number, which may stand in quotation marks.
+    pub(super) fn number(&self, key: &'static str) -> Option<u64> {
+        let value = self.get(key)?;
+        let number = match value {
+            Value::Number(number) => number.as_u64(),
+            Value::String(text) if text.trim().is_empty() => return None,
+            Value::String(text) => text.trim().parse().ok(),
+            _ => None,
+        };
+        number.or_else(|| self.unreadable(key, "a number", value))
+    }
+
+    /// A number of 32 bits.
+    pub(super) fn number_u32(&self, key: &'static str) -> Option<u32> {
+        let number = self.number(key)?;
+        let narrow = u32::try_from(number).ok();
+        narrow.or_else(|| self.unreadable(key, "a number of 32 bits", &Value::from(number)))
+    }
+
+    /// Yes or no, also as 1 or 0.
+    pub(super) fn flag(&self, key: &'static str) -> Option<bool> {
+        let value = self.get(key)?;
+        match value {
+            Value::Bool(is_so) => Some(*is_so),
+            _ => match self.number(key)? {
+                0 => Some(false),
+                1 => Some(true),
+                _ => self.unreadable(key, "true or false", value),
+            },
+        }
+    }
+
+    /// Text, absent if it is all zeroes.
+    pub(super) fn identity(&self, key: &'static str) -> Option<String> {
+        let text = self.text(key)?;
+        let is_set = text.bytes().any(|byte| !matches!(byte, b'0' | b'-'));
+        is_set.then_some(text)
+    }
+
+    /// The elements of an array.
+    pub(super) fn array(&self, key: &'static str) -> &'v [Value] {
+        match self.get(key) {
+            None => &[],
+            Some(Value::Array(values)) => values,
+            Some(other) => self.unreadable(key, "an array", other).unwrap_or(&[]),
+        }
+    }
+
+    /// The texts of an array.
+    pub(super) fn texts(&self, key: &'static str) -> Vec<String> {
+        let values = self.array(key).iter();
+        let texts = values.filter_map(|value| match value {
+            Value::String(text) => Some(text.trim().to_owned()),
+            other => self.unreadable(key, "an array of texts", other),
+        });
+        texts.collect()
+    }
+
+    /// The members of a member, which has the same name in notes.
+    pub(super) fn object(&self, key: &'static str) -> Self {
+        let value = self.get(key).unwrap_or(&Value::Null);
+        Self::of(self.what.clone(), value, &self.notes)
+    }
+
+    /// The JSON value of a member, null if it is absent.
+    pub(super) fn value(&self, key: &'static str) -> &'v Value {
+        self.get(key).unwrap_or(&Value::Null)
+    }
+
+    /// Options of another program: every member, as text.
+    pub(super) fn options(&self) -> BTreeMap<String, String> {
+        let all = self.object.as_object().into_iter().flatten();
+        let options = all.filter_map(|(key, value)| match value {
+            Value::Null => None,
+            Value::String(text) => Some((key.clone(), text.clone())),
+            Value::Number(number) => Some((key.clone(), number.to_string())),
+            Value::Bool(is_so) => Some((key.clone(), is_so.to_string())),
+            other => self.unreadable(key, "text", other),
+        });
+        options.collect()
+    }
+
+    /// How many members there are.
+    pub(super) fn members(&self) -> usize {
+        self.object.as_object().map_or(0, serde_json::Map::len)
+    }
+
+    /// True if the member is present.
+    pub(super) fn has(&self, key: &'static str) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// Marks members as asked for, whatever their values.
+    pub(super) fn ignore(&self, keys: &[&'static str]) {
+        self.asked.borrow_mut().extend(keys);
+    }
+
+    /// Notes the members that are set and that nobody has asked for.
+    pub(super) fn note_unknown(&self) {
+        self.notes
+            .unknown(&self.what, self.object, &self.asked.borrow());
+    }
+
+    /// Whether all that was asked for could be read, here and in `parts`. Otherwise that the object is left
+    /// out is noted.
+    pub(super) fn are_readable(&self, parts: &[&Self]) -> bool {
+        let mut all = parts.iter().copied().chain([self]);
+        let is_readable = !all.any(|one| one.is_unreadable.get());
+        if !is_readable {
+            self.notes.add(format!("{} is left out", self.what));
+        }
+        is_readable
+    }
+
+    fn get(&self, key: &'static str) -> Option<&'v Value> {
+        self.asked.borrow_mut().push(key);
+        self.object.get(key).filter(|value| !value.is_null())
+    }
+
+    /// `None`, noted.
+    fn unreadable<T>(&self, key: &str, expected: impl Display, value: &Value) -> Option<T> {
+        self.is_unreadable.set(true);
+        // A key of a host is not shown.
+        let value = cairn_config::without_secrets(&value.to_string()).into_owned();
+        self.notes
+            .add(format!("{}: {key} is not {expected}: {value}", self.what));
+        None
+    }
+}

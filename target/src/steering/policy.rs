@@ -1,0 +1,109 @@
+//! Rules for every change by the socket, whatever its method. They compare the configuration after the change
+//! with the one in force, so that no way of writing a change goes past them.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use cairn_config::{Backing, Config, Exports};
+use cairn_control::Error;
+use rustix::io::Errno;
+
+/// Which changes may be made together, and whether they may give hosts access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// It adds.
+    Grows,
+    /// It removes.
+    Shrinks,
+    /// It removes, and is made by itself.
+    Narrows,
+    /// It does both, or neither.
+    Alone,
+}
+
+impl Kind {
+    /// True if no host may have more access afterwards.
+    pub(super) fn is_removal(self) -> bool {
+        matches!(self, Self::Shrinks | Self::Narrows)
+    }
+
+    /// True if no other change may be made in the same step.
+    pub(super) fn is_made_alone(self) -> bool {
+        matches!(self, Self::Narrows | Self::Alone)
+    }
+}
+
+/// Refuses a change that opens more than it may.
+pub(super) fn check(kind: Kind, now: &Config, before: &Config) -> Result<(), Error> {
+    if kind.is_removal()
+        && let Some(widened) = now.widened_from(before)
+    {
+        return Err(Error::errno(
+            Errno::PERM,
+            format!(
+                "nothing is removed, because {widened}: first refuse hosts without a key (cairn-target \
+                 subsystem set NQN --require-key on) or remove the host, or write the change into \
+                 the configuration file and reload"
+            ),
+        ));
+    }
+    match &before.control.exports {
+        Some(exports) => check_exports(exports, now, before),
+        None => Ok(()),
+    }
+}
+
+/// Refuses a disk that was not exported and that `[control] exports` does not name.
+fn check_exports(exports: &Exports, now: &Config, before: &Config) -> Result<(), Error> {
+    for backing in backings(now).difference(&backings(before)) {
+        match backing {
+            Backing::Memory { .. } | Backing::Null { .. } => {}
+            Backing::Rbd(image) if exports.allow_image(&image.to_string()) => {}
+            Backing::Rbd(image) => return Err(not_allowed(&image.to_string())),
+            Backing::Disk(path) => check_path(exports, path)?,
+        }
+    }
+    let (now, before) = (folders(now), folders(before));
+    let mut new = now.difference(&before);
+    new.try_for_each(|folder| check_path(exports, folder))
+}
+
+/// Disks that the configuration names one by one.
+fn backings(config: &Config) -> HashSet<&Backing> {
+    let all = config.subsystems.iter().flat_map(|one| &one.namespaces);
+    let own = all.filter(|one| one.pooled.is_none());
+    own.map(|one| &one.backing).collect()
+}
+
+/// Directories whose files are disks.
+fn folders(config: &Config) -> HashSet<&Path> {
+    let all = config.subsystems.iter().flat_map(|one| &one.pools);
+    all.map(|pool| pool.folder.as_path()).collect()
+}
+
+fn check_path(exports: &Exports, path: &Path) -> Result<(), Error> {
+    let shown = path.display().to_string();
+    let resolved = std::fs::canonicalize(path).map_err(|error| {
+        let errno = error.raw_os_error();
+        let errno = errno.map_or(Errno::IO, Errno::from_raw_os_error);
+        Error::errno(errno, format!("{shown} cannot be looked up: {error}"))
+    })?;
+    match exports.allow_path(path, &resolved) {
+        true => Ok(()),
+        false if resolved == path => Err(not_allowed(&shown)),
+        false => Err(not_allowed(&format!(
+            "{shown}, which is {},",
+            resolved.display()
+        ))),
+    }
+}
+
+fn not_allowed(what: &str) -> Error {
+    Error::errno(
+        Errno::ACCESS,
+        format!(
+            "{what} may not be exported by the control socket: [control] exports does not name it; \
+             add its folder or device there and restart the target, or export it by the configuration file and reload"
+        ),
+    )
+}

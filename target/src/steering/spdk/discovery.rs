@@ -1,0 +1,129 @@
+//! Methods for the discovery subsystem, which `nvmf_get_subsystems` shows. Cairn's discovery answers every
+//! host at every listener: a request for that is carried out, and one that would restrict it is refused.
+
+use std::net::SocketAddr;
+
+use cairn_config::{Config, EditError, NewListener, Nqn};
+use cairn_control::Error;
+use serde_json::{Value, json};
+
+use super::super::changes::Kind;
+use super::super::methods::Methods;
+use super::super::parameters::read;
+use super::listeners::place;
+use super::parameters::{Allow, ControllersOf, HostKeys, HostOf, ListenerOf};
+use super::{Answer, Params, of, views};
+
+/// True if a request names a discovery subsystem: by the name that all have, or the target's own.
+pub(super) fn is_named(params: &Params, config: &Config) -> bool {
+    let nqn = params.get("nqn").and_then(Value::as_str);
+    nqn.is_some_and(|nqn| nqn == Nqn::discovery().raw() || nqn == config.target.discovery_nqn.raw())
+}
+
+fn refused(why: &str) -> Error {
+    Error::invalid(format!("Invalid parameters: {why}"))
+}
+
+const ANY_HOST: &str = "any host may use discovery: a listener's allowed_addresses says from where";
+
+impl Methods {
+    /// A method whose `nqn` is the discovery subsystem's.
+    pub(super) async fn of_discovery(&self, method: &str, params: Params) -> Answer {
+        match method {
+            "nvmf_get_subsystems" => {
+                let picture = self.picture().await?;
+                Ok(json!([views::discovery(&picture.config)]))
+            }
+            "nvmf_subsystem_get_controllers" | "nvmf_subsystem_get_qpairs" => {
+                read::<ControllersOf>(params)?;
+                // Discovery controllers are not listed.
+                Ok(json!([]))
+            }
+            "nvmf_subsystem_get_listeners" => {
+                read::<ControllersOf>(params)?;
+                Ok(views::discovery_listeners(&self.picture().await?.config))
+            }
+            "nvmf_subsystem_add_listener" => self.add_discovery_listener(params).await,
+            "nvmf_subsystem_remove_listener" => self.remove_discovery_listener(params).await,
+            "nvmf_subsystem_listener_set_ana_state" => {
+                let of: ListenerOf = read(params)?;
+                match of.ana_state.as_deref() {
+                    Some("optimized") => Ok(json!(true)),
+                    _ => Err(refused("discovery has no ANA state")),
+                }
+            }
+            "nvmf_subsystem_add_host" => {
+                let new: HostKeys = read(params)?;
+                match (&new.dhchap_key, &new.dhchap_ctrlr_key) {
+                    // It may connect anyway.
+                    (None, None) => Ok(json!(true)),
+                    _ => Err(refused("hosts use discovery without a key")),
+                }
+            }
+            "nvmf_subsystem_remove_host" => {
+                read::<HostOf>(params)?;
+                Err(refused(ANY_HOST))
+            }
+            "nvmf_subsystem_allow_any_host" => {
+                let allow: Allow = read(params)?;
+                match allow.allow_any_host {
+                    true => Ok(json!(true)),
+                    false => Err(refused(ANY_HOST)),
+                }
+            }
+            "nvmf_create_subsystem" => Err(Error::new(
+                Error::INTERNAL,
+                "Unable to create subsystem: discovery is there from the start",
+            )),
+            _ => Err(refused(
+                "the discovery subsystem has no namespaces and no keys, and stays",
+            )),
+        }
+    }
+
+    async fn add_discovery_listener(&self, params: Params) -> Answer {
+        let of_it: ListenerOf = read(params)?;
+        let (address, port) = place(&of_it.listen_address)?;
+        if of_it.ana_state.is_some_and(|state| state != "optimized") {
+            return Err(refused("discovery has no ANA state"));
+        }
+        let at = SocketAddr::new(address, port);
+        let picture = self.picture().await?;
+        let mut all = picture.config.listeners.iter();
+        if all.any(|one| one.socket_address() == at) {
+            return Ok(json!(true));
+        }
+        self.change(Kind::Grows, move |stage| {
+            match stage.draft.add_listener(&NewListener::at(address, port)) {
+                // A request just before this one may have added it.
+                Ok(()) | Err(EditError::Exists(_)) => Ok(json!(true)),
+                Err(other) => Err(of(other)),
+            }
+        })
+        .await
+    }
+
+    /// Removes a listener that leads to discovery alone.
+    async fn remove_discovery_listener(&self, params: Params) -> Answer {
+        let of_it: ListenerOf = read(params)?;
+        let (address, port) = place(&of_it.listen_address)?;
+        let at = SocketAddr::new(address, port);
+        let picture = self.picture().await?;
+        let config = &picture.config;
+        let mut all = config.listeners.iter();
+        let Some(listener) = all.find(|one| one.socket_address() == at) else {
+            return Err(refused(&format!("no listener {at}")));
+        };
+        if let Some(user) = config.subsystems.iter().find(|one| one.is_behind(listener)) {
+            return Err(refused(&format!(
+                "discovery answers at each listener, and {at} leads to {}, too: remove it from that",
+                user.nqn
+            )));
+        }
+        self.change(Kind::Shrinks, move |stage| {
+            stage.draft.remove_listener(address, port).map_err(of)?;
+            Ok(json!(true))
+        })
+        .await
+    }
+}

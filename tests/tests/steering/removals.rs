@@ -1,0 +1,115 @@
+//! Removals at the control socket, which must open nothing.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use cairn_initiator::{Host, HostError, HostOptions, Secret, Secrets};
+use cairn_roce::Soft;
+use cairn_tests::harness::{host_nqn, nqn};
+use serde_json::json;
+
+use crate::target::Steered;
+
+const KEYED: &str = "nqn.2024-01.com.example:keyed";
+const OPEN: &str = "nqn.2024-01.com.example:open";
+/// Error of a removal that would open something.
+const EPERM: i64 = -1;
+
+fn secret() -> Secret {
+    Secret::generate(32, None, &mut |bytes| bytes.fill(5))
+}
+
+fn host() -> String {
+    host_nqn("a").raw().to_owned()
+}
+
+/// Two subsystems in which host a has a key: one lists it twice, also by a group; the other lets every
+/// host connect.
+fn start() -> Steered {
+    Steered::start_after(|folder: &Path, _: Ipv4Addr| {
+        let key = folder.join("a.key");
+        fs::write(&key, secret().to_text().as_bytes()).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        let (host, key) = (host(), key.display());
+        format!(
+            "[[host_group]]\nname = \"db\"\nhosts = [\"{host}\", \"nqn.2024-01.com.example:b\"]\n\
+             [[subsystem]]\nnqn = \"{KEYED}\"\nallowed_hosts = [\"{host}\", \"@db\"]\n\
+             [[subsystem.host]]\nnqn = \"{host}\"\ndhchap_key = \"{key}\"\n\
+             [[subsystem.namespace]]\nnsid = 1\nexport = \"mem:1MiB\"\n\
+             [[subsystem]]\nnqn = \"{OPEN}\"\nallow_any_host = true\nallowed_hosts = [\"{host}\"]\n\
+             [[subsystem.host]]\nnqn = \"{host}\"\ndhchap_key = \"{key}\"\n\
+             [[subsystem.namespace]]\nnsid = 1\nexport = \"mem:1MiB\"\n"
+        )
+    })
+}
+
+fn connect(target: &Steered, to: &str, with_key: bool) -> Result<Host, HostError> {
+    let address = std::net::SocketAddr::from((target.address, 4420));
+    let authentication = with_key.then(|| Secrets {
+        host: secret(),
+        controller: None,
+    });
+    let options = HostOptions {
+        authentication,
+        ..HostOptions::new(address, nqn(to), host_nqn("a"))
+    };
+    Host::connect(&Soft::default(), options)
+}
+
+fn assert_needs_key(target: &Steered, to: &str) {
+    match connect(target, to, false) {
+        Err(HostError::NotAuthenticated { .. }) => {}
+        other => panic!("{to}: {other:?}"),
+    }
+}
+
+#[test]
+fn no_removal_lets_a_host_in_without_its_key() {
+    let target = start();
+    for to in [KEYED, OPEN] {
+        assert_needs_key(&target, to);
+        let before = target.text();
+        let params = json!({"nqn": to, "host": host()});
+        assert_eq!(target.refused("cairn_host_key_remove", params), EPERM);
+        assert_eq!(target.text(), before);
+        assert_needs_key(&target, to);
+    }
+    // Every host may connect, so this one would without its key.
+    for method in ["cairn_host_remove", "nvmf_subsystem_remove_host"] {
+        let params = json!({"nqn": OPEN, "host": host()});
+        assert_eq!(target.refused(method, params), EPERM, "{method}");
+        assert_needs_key(&target, OPEN);
+    }
+    // The group still admits it, with its key.
+    target.done("cairn_host_remove", json!({"nqn": KEYED, "host": host()}));
+    assert_needs_key(&target, KEYED);
+    drop(connect(&target, KEYED, true).unwrap());
+    // Out of the group it is out of the subsystem, and its key with it.
+    let hosts = json!({"name": "db", "hosts": [host()]});
+    target.done("cairn_host_group_remove", hosts);
+    assert!(connect(&target, KEYED, true).is_err());
+    assert!(connect(&target, KEYED, false).is_err());
+    let keys = target.done("cairn_host_key_list", json!({"nqn": KEYED}));
+    assert_eq!(keys, json!([]));
+    assert_needs_key(&target, OPEN);
+}
+
+#[test]
+fn a_host_without_a_key_is_refused_where_one_is_required() {
+    let target = start();
+    for to in [KEYED, OPEN] {
+        let params = json!({"nqn": to, "require_key": true});
+        target.done("cairn_subsystem_set", params);
+        let params = json!({"nqn": to, "host": host()});
+        target.done("cairn_host_key_remove", params);
+        assert_needs_key(&target, to);
+        assert!(connect(&target, to, true).is_err());
+        let hosts = target.done("cairn_host_list", json!({"nqn": to}));
+        assert_eq!(hosts["hosts"][0]["authenticates"], true);
+    }
+    let shown = target.command(&["subsystem", "set", OPEN, "--require-key", "off"]);
+    assert!(shown.status.success(), "{shown:?}");
+    drop(connect(&target, OPEN, false).unwrap());
+}
