@@ -57,7 +57,7 @@ pub(crate) struct Ticket(NonZeroU64);
 pub(crate) enum Arrival {
     /// The change may begin.
     Go,
-    /// It waits for an older one. Its reactor is told when to ask again.
+    /// It waits for an older one. Its reactor is notified when to ask again.
     Wait,
     /// A newer change of the same blocks began before: this one must not.
     Overtaken,
@@ -292,7 +292,7 @@ mod tests {
             (ticket, self.order.arrive(ticket, false))
         }
 
-        /// Ends a change; the result is the works that are told.
+        /// Ends a change; the result is the works that are woken.
         fn leaves(&self, ticket: Ticket) -> Vec<u64> {
             let mut woken = Vec::new();
             self.order.leave(ticket, |waiter| woken.push(waiter.work));

@@ -61,7 +61,7 @@ fn enter(
 }
 
 /// Enters a change that is planned. A device moves no byte of it to the disk by itself: it could not
-/// be told to wait.
+/// be made to wait.
 pub(super) fn planned(queues: &mut Queues, io: &Io, id: RequestId) {
     let (request, association) = of_association(queues, id);
     if !changes_blocks(request) {

@@ -217,7 +217,7 @@ impl SubsystemShared {
         result
     }
 
-    /// Tells a change to ask again whether it may begin.
+    /// Makes a change ask again whether it may begin.
     pub(crate) fn wake(&self, waiter: Waiter) {
         let work = waiter.work;
         self.reactors[waiter.reactor].send(Message::OlderEnded { work });
