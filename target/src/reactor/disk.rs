@@ -24,16 +24,10 @@ use crate::order::Arrival;
 use crate::request::{Door, RequestId, Stage, Task, Turn};
 use crate::work_id::{WorkId, WorkKind};
 
-/// All that a command needs is here. It ends, if the disk has nothing to do for it: the device
-/// moves the bytes of a window by itself.
+/// All that a command needs is here. A read by a window ends: the device moves its bytes by itself.
 #[inline(always)]
 pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     if command.request.window.is_some() {
-        if command.request.ordered.is_some()
-            && let Some(association) = &command.queue.association
-        {
-            ordering::leave(command.request, association, &io.disks);
-        }
         return respond::pass(command, io, now, Status::SUCCESS, 0);
     }
     Stop::Disk

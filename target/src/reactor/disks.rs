@@ -66,11 +66,11 @@ impl Disk {
         &self.namespace.backend
     }
 
-    /// The bytes that a device can move to or from the disk by itself: `None`
+    /// The bytes that a device can move from the disk by itself: `None`
     /// if it needs a buffer for that, or does not know the disk's memory.
     #[inline(always)]
-    pub(crate) fn window(&self, port: usize, write: bool, offset: u64, length: u32) -> Option<Sge> {
-        let (mapping, start) = self.backend().window(write, offset, length)?;
+    pub(crate) fn window(&self, port: usize, length: u32) -> Option<Sge> {
+        let (mapping, start) = self.backend().window(length)?;
         let region = self.regions[port].as_ref()?;
         Some(Sge {
             addr: mapping.addr() + start as u64,

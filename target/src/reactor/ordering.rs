@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use cairn_disk::{BlockIo, BlockOp, Span};
+use cairn_disk::Span;
 use nvme_proto::io::{DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRanges, OperationKind};
 
 use super::disks::Disks;
@@ -60,8 +60,7 @@ fn enter(
     request.ordered = Some(order.enter(from, waiter, at_disk, ranges));
 }
 
-/// Enters a change that is planned. A device moves no byte of it to the disk by itself: it could not
-/// be made to wait.
+/// Enters a change that is planned.
 pub(super) fn planned(queues: &mut Queues, io: &Io, id: RequestId) {
     let (request, association) = of_association(queues, id);
     if !changes_blocks(request) {
@@ -72,15 +71,8 @@ pub(super) fn planned(queues: &mut Queues, io: &Io, id: RequestId) {
         request.door = request.door.ordered();
         return;
     }
-    let bytes = bytes_of(request, &io.disks);
-    if request.window.take().is_some() {
-        let length = request.disk_bytes;
-        let op = BlockOp::Write { durable: false };
-        request.plan(BlockIo::new(op, bytes.start, length, None));
-        request.buffer_bytes = (length as u32, 0);
-    }
     request.door = request.door.ordered();
-    let ranges = std::iter::once(bytes);
+    let ranges = std::iter::once(bytes_of(request, &io.disks));
     enter(request, id, association, &io.disks, false, ranges);
 }
 
@@ -141,15 +133,6 @@ pub(super) fn leave_at(queues: &mut Queues, io: &Io, id: RequestId) {
     }
 }
 
-/// Whether the disk, or a device that writes to its memory, may have a request.
-fn is_at_disk(request: &Request) -> bool {
-    match request.stage() {
-        Stage::InBackend | Stage::AwaitingTurn | Stage::AwaitingRetry => true,
-        Stage::Reading | Stage::AwaitingRead => request.window.is_some(),
-        _ => false,
-    }
-}
-
 /// Enters a change that was planned before changes of its host were ordered.
 pub(super) fn enter_former(queues: &mut Queues, io: &Io, id: RequestId) {
     let request = &queues.requests[id];
@@ -157,7 +140,7 @@ pub(super) fn enter_former(queues: &mut Queues, io: &Io, id: RequestId) {
         return;
     }
     match request.stage() {
-        _ if is_at_disk(request) => {
+        Stage::InBackend | Stage::AwaitingTurn | Stage::AwaitingRetry => {
             let ranges = matches!(
                 request.task,
                 Task::Io(OperationKind::DatasetManagement { deallocate: true })

@@ -114,11 +114,8 @@ fn plan_blocks(
     let offset = access.range.slba << disk.view.lbads;
     let length = disk.view.bytes(access.range.blocks);
     request.disk_bytes = length;
-    request.window = match (operation, transfer) {
-        (Operation::Read(_), _) => disk.window(port, false, offset, length as u32),
-        (Operation::Write(_), DataTransfer::FromHost(_)) => {
-            disk.window(port, true, offset, length as u32)
-        }
+    request.window = match operation {
+        Operation::Read(_) => disk.window(port, length as u32),
         _ => None,
     };
     if request.window.is_none() {

@@ -114,7 +114,7 @@ pub(crate) struct Request {
     pub(crate) buffer_bytes: (u32, u32),
     /// Bytes of buffers that its host's share has promised it.
     pub(crate) reserved: usize,
-    /// The bytes of the disk that the device moves by itself, if it can.
+    /// The bytes of the disk that the device reads by itself, if it can.
     pub(crate) window: Option<Sge>,
     /// The buffer of its data.
     pub(crate) data: Option<Buffer>,

@@ -28,7 +28,7 @@ struct Bounds {
     fabric: &'static str,
     /// `read`, `write` (in the capsule, if it fits) or `fetch` (the target reads the data).
     job: &'static str,
-    /// `null`, or `mem`: memory, which the device reads and writes by itself.
+    /// `null`, or `mem`: memory, from and to which data is copied.
     disk: &'static str,
     /// Of a command.
     bytes: u32,
@@ -47,6 +47,16 @@ struct Bounds {
     packets: f64,
     /// What an adapter would have to do for the target. Counted by the loopback provider alone.
     adapter: Adapter,
+}
+
+impl Bounds {
+    /// Atomic operations of target logic. A write to memory takes a lock for each 4 KiB.
+    fn logic_locked(&self) -> f64 {
+        match self.disk {
+            "mem" => LOGIC_LOCKED + f64::from(self.bytes / 4096),
+            _ => LOGIC_LOCKED,
+        }
+    }
 }
 
 /// For each command.
@@ -262,8 +272,8 @@ const BOUNDS: [Bounds; 15] = [
         commands: 4096,
         depth: 32,
         queues: 1,
-        instructions: 1620.0,
-        locked: 0.7,
+        instructions: 3000.0,
+        locked: 1.7,
         system_calls: 0.22,
         packets: 4.2,
         adapter: NO_ADAPTER,
@@ -276,8 +286,8 @@ const BOUNDS: [Bounds; 15] = [
         commands: 256,
         depth: 8,
         queues: 1,
-        instructions: 2095.0,
-        locked: 6.0,
+        instructions: 19700.0,
+        locked: 38.0,
         system_calls: 1.8,
         packets: 36.5,
         adapter: NO_ADAPTER,
@@ -402,7 +412,11 @@ impl Counted {
         );
         let counts = [
             ("instructions", instructions, bounds.instructions),
-            ("atomic operations of target logic", locked, LOGIC_LOCKED),
+            (
+                "atomic operations of target logic",
+                locked,
+                bounds.logic_locked(),
+            ),
             (
                 "atomic operations",
                 per_command(target.locked),

@@ -1,13 +1,15 @@
 //! A target and a host, with nothing between them but the cable: every byte that
 //! is written comes back.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
 use cairn_initiator::{Data, Host, HostOptions, command};
 use cairn_rdma::Provider;
+use cairn_roce::Soft;
 use cairn_sim::Random;
 use cairn_target::Target;
 use cairn_tests::harness::{NQN, host_nqn, nqn, subsystem};
@@ -34,6 +36,29 @@ const TRANSFERS: [usize; 12] = [
 const QUEUES: u16 = 2;
 
 pub(crate) fn run(cable: Cable) {
+    join(cable, |host, _| write_and_read_back(host));
+}
+
+/// A block is several packets, and still as one host or the other wrote it.
+pub(crate) fn blocks_are_whole(cable: Cable) {
+    join(cable, |writer, connect| {
+        let mut reader = connect();
+        read_while_it_is_written(writer, &mut reader);
+        reader.shutdown().unwrap();
+    });
+}
+
+fn connect(provider: &Soft, remote: SocketAddr) -> Host {
+    let options = HostOptions {
+        io_queues: QUEUES,
+        traffic_class: Some(TOS),
+        timeout: PATIENCE,
+        ..HostOptions::new(remote, nqn(NQN), host_nqn("cable"))
+    };
+    Host::connect(provider, options).unwrap()
+}
+
+fn join(cable: Cable, work: impl FnOnce(&mut Host, &dyn Fn() -> Host) + Send + 'static) {
     let (address_out, address_in) = channel();
     let (over_out, over_in) = channel();
     let target = move || {
@@ -51,14 +76,10 @@ pub(crate) fn run(cable: Cable) {
     };
     let host = move || {
         let remote = address_in.recv_timeout(PATIENCE).unwrap();
-        let options = HostOptions {
-            io_queues: QUEUES,
-            traffic_class: Some(TOS),
-            timeout: PATIENCE,
-            ..HostOptions::new(remote, nqn(NQN), host_nqn("cable"))
-        };
-        let mut host = Host::connect(&cable.provider(), options).unwrap();
-        write_and_read_back(&mut host);
+        let provider = cable.provider();
+        let connect = || connect(&provider, remote);
+        let mut host = connect();
+        work(&mut host, &connect);
         host.shutdown().unwrap();
         over_out.send(()).unwrap();
     };
@@ -94,6 +115,37 @@ fn write_and_read_back(host: &mut Host) {
             buffer.bytes(0, bytes.len()) == *bytes,
             "{} bytes at block {at} came back mangled",
             bytes.len()
+        );
+    }
+}
+
+/// Writes block 0 and reads it at the same time, again and again.
+fn read_while_it_is_written(writer: &mut Host, reader: &mut Host) {
+    let new = [1, 2].map(|byte| {
+        let buffer = writer.buffer(BLOCK_BYTES).unwrap();
+        buffer.write(0, &[byte; BLOCK_BYTES]);
+        buffer
+    });
+    let seen = reader.buffer(BLOCK_BYTES).unwrap();
+    let data = |buffer| Data::start_of(buffer, BLOCK_BYTES as u32);
+    for round in 0..3000 {
+        let write = command::write(1, 0, 1);
+        let write = writer.submit(1, write, data(&new[round % 2])).unwrap();
+        let read = reader.submit(1, command::read(1, 0, 1), data(&seen));
+        let read = read.unwrap();
+        let end = Instant::now() + PATIENCE;
+        let (mut is_written, mut is_read) = (false, false);
+        while !(is_written && is_read) {
+            assert!(Instant::now() < end, "no answer");
+            writer.poll();
+            reader.poll();
+            is_written = is_written || writer.take(write).is_some_and(|it| it.is_ok());
+            is_read = is_read || reader.take(read).is_some_and(|it| it.is_ok());
+        }
+        let bytes = seen.bytes(0, BLOCK_BYTES);
+        assert!(
+            bytes.iter().all(|byte| *byte == bytes[0]),
+            "read {round} has parts of two writes"
         );
     }
 }

@@ -81,6 +81,13 @@ mod nvme {
     }
 }
 
+/// A block of several packets.
+mod blocks {
+    cables! { super::disks::blocks_are_whole;
+        ordinary_frames: V2, V4, 1500, None;
+    }
+}
+
 /// Links that go down, addresses that go, interfaces that are replaced.
 mod links {
     cables! { super::life::run;

@@ -1,20 +1,97 @@
 //! A disk in memory.
 //!
-//! Its mapping is registered with the devices, so data moves between it and
-//! the hosts with no buffer in between; only in-capsule data is copied.
+//! Data moves by way of a buffer, as for other disks, and is copied under a lock of its block:
+//! each block is written and read as one (AWUN), whichever reactors and hosts use it at a time,
+//! and a connection that is lost while the data of a write comes changes nothing.
 
+use std::hint;
 use std::io;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::thread;
 
 use cairn_rdma::Mapping;
 
 use super::{BlockIo, BlockOp, Errno, Geometry};
 use crate::ring::Ring;
 
-/// Memory that devices reach by themselves. Lost when the process ends.
+/// Bytes that a lock covers: the largest block.
+const UNIT: usize = 4096;
+
+/// Locks of a disk. The units that have the same remainder share one.
+const LOCKS: usize = 256;
+
+/// Looks at a lock that another thread has, before this one lets others run.
+const SPINS: u32 = 100;
+
+/// A sequence lock: odd while a thread writes. Readers write nothing, and read again if a writer
+/// came in between.
+#[derive(Debug, Default)]
+struct Lock(AtomicU32);
+
+impl Lock {
+    /// The sequence once no thread writes.
+    #[inline]
+    fn sequence(&self) -> u32 {
+        let mut spins = 0;
+        loop {
+            let sequence = self.0.load(Ordering::Acquire);
+            if sequence & 1 == 0 {
+                return sequence;
+            }
+            spins += 1;
+            if spins < SPINS {
+                hint::spin_loop();
+            } else {
+                thread::yield_now();
+            }
+        }
+    }
+
+    #[inline]
+    fn read(&self, mut copy: impl FnMut()) {
+        loop {
+            let before = self.sequence();
+            copy();
+            fence(Ordering::Acquire);
+            if self.0.load(Ordering::Relaxed) == before {
+                return;
+            }
+        }
+    }
+
+    #[inline]
+    fn write(&self, mut copy: impl FnMut()) {
+        let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
+        let mut before = self.sequence();
+        while let Err(_other) = self
+            .0
+            .compare_exchange(before, before + 1, acquire, relaxed)
+        {
+            before = self.sequence();
+        }
+        // Unlocks also if the copy panics.
+        let _locked = Locked(self, before);
+        fence(Ordering::Release);
+        copy();
+    }
+}
+
+/// A lock that this thread writes under, and its sequence before that.
+struct Locked<'a>(&'a Lock, u32);
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let Self(Lock(sequence), before) = self;
+        sequence.store(before.wrapping_add(2), Ordering::Release);
+    }
+}
+
+/// Memory of this process. Lost when the process ends.
 #[derive(Debug)]
 pub(super) struct MemoryDisk {
-    mapping: Arc<Mapping>,
+    mapping: Mapping,
+    locks: Box<[Lock]>,
     block_bytes: u32,
     bytes: u64,
 }
@@ -24,16 +101,13 @@ impl MemoryDisk {
     pub(super) fn new(bytes: u64, block_bytes: u32) -> io::Result<Self> {
         let bytes = bytes / u64::from(block_bytes) * u64::from(block_bytes);
         let length = usize::try_from(bytes).map_err(io::Error::other)?;
+        let locks = length.div_ceil(UNIT).clamp(1, LOCKS);
         Ok(Self {
-            mapping: Arc::new(Mapping::anonymous(length)?),
+            mapping: Mapping::anonymous(length)?,
+            locks: (0..locks).map(|_| Lock::default()).collect(),
             block_bytes,
             bytes,
         })
-    }
-
-    /// The memory, to register it.
-    pub(super) fn mapping(&self) -> &Arc<Mapping> {
-        &self.mapping
     }
 
     pub(super) fn geometry(&self) -> Geometry {
@@ -45,15 +119,6 @@ impl MemoryDisk {
         }
     }
 
-    #[inline]
-    pub(super) fn window(&self, offset: u64, length: u32) -> (&Arc<Mapping>, usize) {
-        assert!(
-            offset + u64::from(length) <= self.bytes,
-            "{length} bytes at {offset}"
-        );
-        (&self.mapping, offset as usize)
-    }
-
     /// Does all of an operation.
     pub(super) fn run(&self, io: &BlockIo, ring: &Ring) -> Result<(), Errno> {
         assert!(
@@ -61,17 +126,103 @@ impl MemoryDisk {
             "{io:?} on {} bytes",
             self.bytes
         );
-        let at = io.offset as usize;
         match io.op {
-            BlockOp::Read => ring.copy_in(io.whole(), &self.mapping, at),
-            BlockOp::Write { .. } => ring.copy_out(io.whole(), &self.mapping, at),
-            BlockOp::WriteZeroes { .. } => self.mapping.fill(at, io.length as usize, 0),
+            BlockOp::Read => {
+                let span = io.whole();
+                self.each_unit(io, |lock, at, done, length| {
+                    let part = span.part(done as u32, length as u32);
+                    lock.read(|| ring.copy_in(part, &self.mapping, at));
+                });
+            }
+            BlockOp::Write { .. } => {
+                let span = io.whole();
+                self.each_unit(io, |lock, at, done, length| {
+                    let part = span.part(done as u32, length as u32);
+                    lock.write(|| ring.copy_out(part, &self.mapping, at));
+                });
+            }
+            BlockOp::WriteZeroes { .. } => self.each_unit(io, |lock, at, _, length| {
+                lock.write(|| self.mapping.fill(at, length, 0));
+            }),
             BlockOp::Compare | BlockOp::WriteUncorrectable => {
                 return Err(Errno(libc::EOPNOTSUPP));
             }
-            // Not given back: the pages are locked for the devices.
             BlockOp::Deallocate | BlockOp::Advise | BlockOp::Verify | BlockOp::Flush => {}
         }
         Ok(())
+    }
+
+    /// Calls `each` for each unit of an operation: with its lock, the offset in the memory, the bytes
+    /// before it in the operation, and its bytes.
+    #[inline]
+    fn each_unit(&self, io: &BlockIo, mut each: impl FnMut(&Lock, usize, usize, usize)) {
+        let (first, length) = (io.offset as usize, io.length as usize);
+        let mut done = 0;
+        while done < length {
+            let at = first + done;
+            let bytes = (UNIT - at % UNIT).min(length - done);
+            each(&self.locks[at / UNIT % self.locks.len()], at, done, bytes);
+            done += bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::ring::Span;
+
+    fn rig(byte: u8) -> (Ring, Span, Arc<Mapping>) {
+        let mut ring = Ring::new(8).unwrap();
+        let buffer = Arc::new(Mapping::anonymous(UNIT).unwrap());
+        buffer.fill(0, UNIT, byte);
+        let span = Span {
+            buffer: ring.add_buffer(&buffer).unwrap(),
+            addr: buffer.addr(),
+            length: UNIT as u32,
+        };
+        (ring, span, buffer)
+    }
+
+    #[test]
+    fn a_block_is_written_and_read_as_one() {
+        let disk = MemoryDisk::new(1 << 20, 4096).unwrap();
+        let stop = AtomicBool::new(false);
+        let run = |op, ring: &Ring, span| {
+            let io = BlockIo::new(op, 4096, UNIT as u64, Some(span));
+            disk.run(&io, ring).unwrap();
+        };
+        let mut seen = [0_u32; 3];
+        thread::scope(|scope| {
+            for byte in [1, 2] {
+                let (run, stop) = (&run, &stop);
+                scope.spawn(move || {
+                    let (ring, span, _buffer) = rig(byte);
+                    while !stop.load(Ordering::Relaxed) {
+                        run(BlockOp::Write { durable: false }, &ring, span);
+                    }
+                });
+            }
+            let (ring, span, buffer) = rig(9);
+            // On a busy machine a writer may not run for a while.
+            for look in 0_u32.. {
+                run(BlockOp::Read, &ring, span);
+                let mut bytes = [0; UNIT];
+                buffer.read(0, &mut bytes);
+                if bytes.iter().any(|byte| *byte != bytes[0]) {
+                    stop.store(true, Ordering::Relaxed);
+                    panic!("a part of one write and a part of another");
+                }
+                seen[usize::from(bytes[0])] += 1;
+                if look > 100_000 && seen[1] > 100 && seen[2] > 100 || look > 5_000_000 {
+                    break;
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert!(seen[1] > 0 && seen[2] > 0, "{seen:?}");
     }
 }

@@ -338,8 +338,7 @@ impl Backend {
     /// The memory that its windows show, for the devices to know it.
     pub fn mapping(&self) -> Option<&Arc<Mapping>> {
         match &self.0 {
-            Kind::File(_) | Kind::Drive(_) | Kind::Rbd(_) => None,
-            Kind::Memory(disk) => Some(disk.mapping()),
+            Kind::File(_) | Kind::Drive(_) | Kind::Rbd(_) | Kind::Memory(_) => None,
             Kind::Null(disk) => Some(disk.mapping()),
         }
     }
@@ -349,14 +348,13 @@ impl Backend {
         matches!(self.0, Kind::Null(_))
     }
 
-    /// The memory that `length` bytes at `offset` can be moved to or from
-    /// without a buffer in between: (mapping, offset in it). `write` says which way.
+    /// The memory from which `length` bytes can be read without a buffer in between: (mapping,
+    /// offset in it).
     #[inline(always)]
-    pub fn window(&self, write: bool, offset: u64, length: u32) -> Option<(&Arc<Mapping>, usize)> {
+    pub fn window(&self, length: u32) -> Option<(&Arc<Mapping>, usize)> {
         match &self.0 {
-            Kind::Memory(disk) => Some(disk.window(offset, length)),
-            Kind::Null(disk) if !write => Some(disk.window(length)),
-            Kind::Null(_) | Kind::File(_) | Kind::Drive(_) | Kind::Rbd(_) => None,
+            Kind::Null(disk) => Some(disk.window(length)),
+            Kind::Memory(_) | Kind::File(_) | Kind::Drive(_) | Kind::Rbd(_) => None,
         }
     }
 
