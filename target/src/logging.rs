@@ -51,6 +51,14 @@ fn parse(directives: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(directives).map_err(|error| format!("log filter: {error}"))
 }
 
+/// Whether the log can be started so.
+///
+/// # Errors
+/// The filter cannot be parsed.
+pub(crate) fn check(log: &Log) -> Result<(), String> {
+    parse(&log.filter).map(drop)
+}
+
 /// Starts the log of this process.
 ///
 /// # Errors

@@ -30,6 +30,16 @@ pub(crate) fn cores(config: &Config) -> Vec<Option<usize>> {
     choose(reactors, &allowed_cores(), &near)
 }
 
+/// Configured cores to which reactors cannot be pinned: the machine lacks them, or this process may not use them.
+pub(crate) fn missing_cores(reactors: &Reactors) -> Vec<usize> {
+    let Reactors::Cores(cores) = reactors else {
+        return Vec::new();
+    };
+    let allowed = allowed_cores();
+    let cores = cores.iter().copied();
+    cores.filter(|core| !allowed.contains(core)).collect()
+}
+
 /// How many reactors there are.
 pub(crate) fn count(reactors: &Reactors) -> usize {
     match reactors {

@@ -199,7 +199,8 @@ fn reactors(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Reacto
 }
 
 fn pinned(check: &mut Check<'_>, place: &Place, cores: &[i64]) -> Vec<usize> {
-    const CORE_MAX: i64 = 4095;
+    /// cpu_set_t of sched_setaffinity(2) has 1024 bits.
+    const CORE_MAX: i64 = 1023;
     check.count(place, cores.len(), REACTORS_MAX);
     if cores.is_empty() {
         check

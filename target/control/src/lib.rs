@@ -18,7 +18,7 @@ pub use frame::{FrameError, Frames, REQUEST_BYTES_MAX};
 #[cfg(feature = "fuzzing")]
 pub use message::parses;
 pub use message::{Error, Request};
-pub use place::{BindError, Bound, default_path};
+pub use place::{BindError, Bound, Plan, default_path};
 pub use server::{
     CONNECTIONS_MAX, CONNECTIONS_OF_USER_MAX, CONNECTIONS_RESERVED, Handler, Patience, Peer, serve,
 };

@@ -3,10 +3,10 @@
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Gid, chown, flock};
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation, Gid, accessat, chown, flock, statfs};
 use rustix::io::Errno;
 
 /// Where the target listens, and its commands connect, unless a path is given: in the folder
@@ -64,20 +64,62 @@ pub struct Bound {
     _lock: File,
 }
 
-impl Bound {
-    /// Listens at `path`, with mode 0660. What a process that is gone has left there is
-    /// replaced; a client sees the socket with its owner and mode, or not at all.
+/// A place for a socket, which has been checked and in which nothing has been made.
+#[derive(Debug)]
+pub struct Plan {
+    path: PathBuf,
+    gid: Option<Gid>,
+}
+
+impl Plan {
+    /// Checks whether a socket can be made at `path`, and whether there is the group `group`.
     ///
     /// # Errors
-    /// See [`BindError`].
-    pub fn bind(path: &Path, group: Option<&str>) -> Result<Self, BindError> {
-        let system = |source: io::Error| BindError::System {
-            path: path.to_owned(),
-            source,
-        };
+    /// Those of [`Bound::bind`].
+    pub fn new(path: &Path, group: Option<&str>) -> Result<Self, BindError> {
         let gid = group
             .map(|name| group_id(name).ok_or_else(|| BindError::NoGroup(name.to_owned())))
             .transpose()?;
+        let system = |source| BindError::System {
+            path: path.to_owned(),
+            source,
+        };
+        // sun_path of unix(7) has 108 bytes.
+        SocketAddr::from_pathname(beside(path, ".new").join("socket")).map_err(system)?;
+        check_folder(path).map_err(system)?;
+        match std::fs::symlink_metadata(path) {
+            Ok(there) if !is_socket(&there) => Err(BindError::NoSocket(path.to_owned())),
+            _ => Ok(Self {
+                path: path.to_owned(),
+                gid,
+            }),
+        }
+    }
+
+    /// Whether another process listens there.
+    ///
+    /// # Errors
+    /// [`BindError::InUse`].
+    pub fn check_free(&self) -> Result<(), BindError> {
+        let Ok(file) = File::open(beside(&self.path, ".lock")) else {
+            return Ok(());
+        };
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::WOULDBLOCK) => Err(BindError::InUse(self.path.clone())),
+            _ => Ok(()),
+        }
+    }
+
+    /// Listens there, with mode 0660.
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    pub fn bind(self) -> Result<Bound, BindError> {
+        let Self { path, gid } = self;
+        let system = |source: io::Error| BindError::System {
+            path: path.clone(),
+            source,
+        };
         if let Some(folder) = path.parent().filter(|folder| !folder.exists()) {
             std::fs::DirBuilder::new()
                 .mode(0o755)
@@ -85,24 +127,54 @@ impl Bound {
                 .create(folder)
                 .map_err(system)?;
         }
-        let lock = lock(path).map_err(|source| {
+        let lock = lock(&path).map_err(|source| {
             if source.raw_os_error() == Some(Errno::WOULDBLOCK.raw_os_error()) {
-                BindError::InUse(path.to_owned())
+                BindError::InUse(path.clone())
             } else {
                 system(source)
             }
         })?;
-        match std::fs::symlink_metadata(path) {
-            Ok(there) if !is_socket(&there) => return Err(BindError::NoSocket(path.to_owned())),
-            _ => {}
-        }
-        let listener = listen(path, gid).map_err(system)?;
+        let listener = listen(&path, gid).map_err(system)?;
         listener.set_nonblocking(true).map_err(system)?;
-        Ok(Self {
-            path: path.to_owned(),
+        Ok(Bound {
+            path,
             listener,
             _lock: lock,
         })
+    }
+}
+
+/// Whether a file can be made in the folder of `path`, or that folder in the nearest one that is there.
+fn check_folder(path: &Path) -> io::Result<()> {
+    /// File systems in which nothing can be made, whatever the mode of a folder says (linux/magic.h).
+    const MAGICS: [u64; 3] = [0x9fa0, 0x6265_6572, 0x6367_7270];
+    let mut ancestors = path.ancestors().skip(1);
+    let there = ancestors.find(|folder| folder.as_os_str().is_empty() || folder.exists());
+    let there = there.filter(|folder| !folder.as_os_str().is_empty());
+    let there = there.unwrap_or(Path::new("."));
+    if !std::fs::metadata(there)?.is_dir() {
+        return Err(Errno::NOTDIR.into());
+    }
+    let magic = statfs(there)?.f_type as u64;
+    if MAGICS.contains(&magic) {
+        return Err(Errno::OPNOTSUPP.into());
+    }
+    Ok(accessat(
+        CWD,
+        there,
+        Access::WRITE_OK | Access::EXEC_OK,
+        AtFlags::EACCESS,
+    )?)
+}
+
+impl Bound {
+    /// Listens at `path`, with mode 0660. What a process that is gone has left there is
+    /// replaced; a client sees the socket with its owner and mode, or not at all.
+    ///
+    /// # Errors
+    /// See [`BindError`].
+    pub fn bind(path: &Path, group: Option<&str>) -> Result<Self, BindError> {
+        Plan::new(path, group)?.bind()
     }
 
     /// Where.
@@ -220,5 +292,31 @@ mod tests {
         ));
         let missing = Bound::bind(&folder.path().join("a.sock"), Some("no-such-group"));
         assert!(matches!(missing, Err(BindError::NoGroup(_))));
+    }
+
+    #[test]
+    fn a_plan_finds_what_a_socket_would_miss_and_makes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        let long = folder.path().join("a".repeat(100));
+        for place in [
+            Path::new("/proc/cairn/target.sock"),
+            &folder.path().join("file/target.sock"),
+            &long,
+        ] {
+            let planned = Plan::new(place, None);
+            assert!(
+                matches!(planned, Err(BindError::System { .. })),
+                "{place:?}"
+            );
+        }
+        let path = folder.path().join("deep/er/target.sock");
+        Plan::new(&path, None).unwrap().check_free().unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        let bound = Bound::bind(&path, None).unwrap();
+        let taken = Plan::new(&path, None).unwrap().check_free();
+        assert!(matches!(taken, Err(BindError::InUse(_))));
+        drop(bound);
+        Plan::new(&path, None).unwrap().check_free().unwrap();
     }
 }

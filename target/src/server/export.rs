@@ -15,6 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::StartError;
 use super::control::Control;
+use super::identities::check_identities;
 use super::opening::Place;
 use super::reactors::Task;
 use super::replacing::FormerNamespace;
@@ -489,32 +490,6 @@ impl Export {
     }
 }
 
-/// Refuses two disks that hosts would take for one, and one disk that is two to hosts.
-pub(super) fn check_identities<'a>(
-    all: impl Iterator<Item = (&'a Nqn, &'a Arc<Namespace>)>,
-) -> Result<(), StartError> {
-    let mut firsts = HashMap::new();
-    for (nqn, namespace) in all {
-        let (other_nqn, other) = *firsts.entry(namespace.uuid).or_insert((nqn, namespace));
-        if Arc::ptr_eq(namespace, other) {
-            continue;
-        }
-        // An administrator who names two of different subsystems alike has a reason.
-        let named = namespace.is_named || other.is_named;
-        let same_disk = namespace.backend.place() == other.backend.place();
-        if nqn == other_nqn || !named && !same_disk {
-            return Err(StartError::SameIdentity {
-                nqn: nqn.to_string(),
-                nsid: namespace.nsid,
-                other_nqn: other_nqn.to_string(),
-                other_nsid: other.nsid,
-                uuid: namespace.uuid.to_string(),
-            });
-        }
-    }
-    Ok(())
-}
-
 /// Refuses more disks than there is room for in a reactor's ring, or than the process may open.
 pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartError> {
     let namespaces = config.subsystems.iter().flat_map(|s| &s.namespaces);
@@ -543,6 +518,34 @@ fn hosts(access: &Access) -> HostAccess {
     }
 }
 
+/// How a namespace uses its disk.
+fn claim_of(config: &cairn_config::Namespace) -> Claim {
+    Claim {
+        read_only: config.read_only,
+        shared: config.shared,
+        expected: config.pooled.map(|file| (file.id.device, file.id.inode)),
+        is_trial: false,
+    }
+}
+
+/// Opens the disk of a namespace as a target does, except that nothing is written to it. Images of Ceph have
+/// other means.
+///
+/// # Errors
+/// Those of a target that opens the disk.
+pub(crate) fn try_backend(config: &cairn_config::Namespace) -> Result<Option<Backend>, OpenError> {
+    let block_bytes = config.block_size.map(cairn_config::BlockSize::bytes);
+    let claim = Claim {
+        is_trial: true,
+        ..claim_of(config)
+    };
+    match &config.backing {
+        Backing::Disk(path) => Backend::open_file(path, block_bytes, claim).map(Some),
+        Backing::Memory { bytes } => Backend::memory(*bytes, block_bytes).map(Some),
+        Backing::Rbd(_) | Backing::Null { .. } => Ok(None),
+    }
+}
+
 fn open_backend(
     config: &cairn_config::Namespace,
     transfer_bytes: u32,
@@ -550,11 +553,7 @@ fn open_backend(
     formers: &Formers,
 ) -> Result<Backend, OpenError> {
     let block_bytes = config.block_size.map(cairn_config::BlockSize::bytes);
-    let claim = Claim {
-        read_only: config.read_only,
-        shared: config.shared,
-        expected: config.pooled.map(|file| (file.id.device, file.id.inode)),
-    };
+    let claim = claim_of(config);
     match &config.backing {
         Backing::Disk(path) => Backend::open_after(path, block_bytes, claim, formers),
         Backing::Rbd(image) => {

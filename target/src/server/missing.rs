@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use super::StartError;
 use super::arrivals::Arrivals;
 use super::control::Control;
-use super::export::check_identities;
+use super::identities::check_identities;
 use super::opening::{Found, Place};
 use crate::namespace::Namespace;
 use crate::outlook::{Missing, Outlook, Thing};

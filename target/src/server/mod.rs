@@ -13,6 +13,7 @@ mod draining;
 mod export;
 mod extent;
 mod flushing;
+mod identities;
 mod keys;
 mod listeners;
 mod metrics_port;
@@ -50,8 +51,9 @@ use reload::Reloading;
 
 pub(crate) use arrivals::Arrivals;
 pub(crate) use draining::{Drained, Which};
-pub(crate) use export::check_count;
+pub(crate) use export::{check_count, try_backend};
 pub(crate) use extent::{Extent, Step};
+pub(crate) use identities::{Identity, tell_apart};
 pub use keys::KeyError;
 pub(crate) use keys::key_errors;
 pub use reload::ReloadError;

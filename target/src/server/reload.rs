@@ -307,7 +307,7 @@ impl Control {
                 found.map(|found| (nqn, found))
             })
         });
-        super::export::check_identities(all)
+        super::identities::check_identities(all)
     }
 
     /// Of new namespaces beside all that are there, which were checked before and stay.
@@ -317,7 +317,9 @@ impl Control {
     ) -> Result<(), StartError> {
         let uuids: HashSet<_> = new.values().map(|one| one.uuid).collect();
         let alike = self.exported().filter(|(_, one)| uuids.contains(&one.uuid));
-        super::export::check_identities(alike.chain(new.iter().map(|((nqn, _), one)| (nqn, one))))
+        super::identities::check_identities(
+            alike.chain(new.iter().map(|((nqn, _), one)| (nqn, one))),
+        )
     }
 
     /// Two listeners cannot have one address, not even while one takes the other's place.

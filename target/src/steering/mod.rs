@@ -23,9 +23,11 @@ mod source;
 mod spdk;
 mod views;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use cairn_control::{BindError, Bound, Handler, Patience};
+use cairn_config::ControlSocket;
+use cairn_control::{BindError, Bound, Handler, Patience, Plan};
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use parameters::whole_numbers;
@@ -97,26 +99,49 @@ async fn serve(socket: Bound, methods: impl Handler) {
     }
 }
 
-/// The control socket that the configuration asks for. Without a path of its own, a socket
+/// Opens the control socket that the configuration asks for. Without a path of its own, a socket
 /// that cannot be opened does not stop the target.
 pub(crate) fn bind(control: &cairn_config::Control) -> Result<Option<Bound>, BindError> {
-    use cairn_config::ControlSocket;
-    let group = control.group.as_deref();
-    let path = match &control.socket {
-        ControlSocket::Off => return Ok(None),
-        ControlSocket::At(path) => return Bound::bind(path, group).map(Some),
-        ControlSocket::Usual => cairn_control::default_path(),
-    };
-    let Some(path) = path else {
+    let Some(path) = path_of(control) else {
         return Ok(None);
     };
-    match Bound::bind(&path, group) {
+    match Bound::bind(&path, control.group.as_deref()) {
         Ok(bound) => Ok(Some(bound)),
-        Err(error @ BindError::NoGroup(_)) => Err(error),
+        Err(error) if is_fatal(control, &error) => Err(error),
         Err(error) => {
             // Cause: the start.
             tracing::info!("no control socket: {error}");
             Ok(None)
         }
     }
+}
+
+/// Checks whether the control socket can be opened, as [`bind`] does, and makes nothing.
+///
+/// # Errors
+/// Those of the socket, and whether the target does not start then.
+pub(crate) fn check_socket(control: &cairn_config::Control) -> Result<(), (BindError, bool)> {
+    let Some(path) = path_of(control) else {
+        return Ok(());
+    };
+    let planned = Plan::new(&path, control.group.as_deref());
+    let free = planned.and_then(|plan| plan.check_free());
+    free.map_err(|error| {
+        let is_fatal = is_fatal(control, &error);
+        (error, is_fatal)
+    })
+}
+
+/// Path of the control socket, if there is to be one.
+pub(crate) fn path_of(control: &cairn_config::Control) -> Option<PathBuf> {
+    match &control.socket {
+        ControlSocket::Off => None,
+        ControlSocket::At(path) => Some(path.clone()),
+        ControlSocket::Usual => cairn_control::default_path(),
+    }
+}
+
+/// Whether a target does not start without its control socket.
+fn is_fatal(control: &cairn_config::Control, error: &BindError) -> bool {
+    matches!(error, BindError::NoGroup(_)) || matches!(control.socket, ControlSocket::At(_))
 }

@@ -172,6 +172,7 @@ mod tests {
         read_only: false,
         shared: false,
         expected: None,
+        is_trial: false,
     };
     const READER: Claim = Claim {
         read_only: true,

@@ -61,6 +61,8 @@ pub struct Claim {
     pub shared: bool,
     /// The device and inode that it must have: whatever else is found there is refused.
     pub expected: Option<(u64, u64)>,
+    /// True if the disk is opened to find out whether it can be: as a disk that is written to, but for reading.
+    pub is_trial: bool,
 }
 
 /// A backend could not be opened. Says what was wrong and what to do.

@@ -236,7 +236,7 @@ fn open_direct(path: &Path, claim: Claim, is_claimed: bool) -> io::Result<File> 
     let open = |flags: i32| {
         File::options()
             .read(true)
-            .write(!claim.read_only)
+            .write(!claim.read_only && !claim.is_trial)
             .custom_flags(flags | exclusive)
             .open(path)
     };

@@ -1,31 +1,27 @@
-//! Whether this machine has what `serve` needs: keys, disks, addresses, ports, memory. Nothing is
-//! changed or written. No disk is opened for writing but drives past the block layer, which are
-//! asked what they are. Images of Ceph are opened to be read.
+//! The preparation of `serve`, run without effect: log, control socket, cores, keys, disks, addresses, ports,
+//! memory. Each part calls the code that `serve` calls, as far as that changes nothing. No disk is opened for
+//! writing but drives past the block layer, which are asked what they are. Images of Ceph are opened to be read.
 
 mod audit;
+mod disks;
 mod images;
 
-use std::fs::{File, Metadata};
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::Path;
 use std::time::Duration;
 
-use cairn_config::{
-    Backing, Config, Control, ControlSocket, LeftOut, Listener, Namespace, Provider,
-};
-use cairn_control::Client;
+use cairn_config::{Backing, Config, Control, LeftOut, Listener, Provider};
+use cairn_control::{BindError, Client};
 use cairn_fabric::doctor::Severity;
 use cairn_rdma::FabricError;
 use cairn_verbs::VerbsProvider;
-use rustix::fs::{Access, AtFlags, CWD, FlockOperation};
 use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::diagnosis;
 use super::serve::raise_file_limit;
 use crate::pool::Pools;
 use crate::server::{KeyError, check_count, key_errors};
+use crate::{logging, placement, steering};
 
 /// UDP port of RoCE v2 (InfiniBand annex A17).
 const ROCE_PORT: u16 = 4791;
@@ -40,25 +36,69 @@ pub(super) struct Finding {
     pub(super) text: String,
 }
 
-/// A thing that another process has. That may be the target that runs.
-const IN_USE: &str = "is in use";
+/// Words of errors of a thing that another process has. That may be the target that runs.
+const IN_USE: [&str; 2] = [PORT_IN_USE, "is already exported"];
 
-/// Looks for what `serve` would miss. Without a key, or with more disks than it may open, it does not start. All else is a warning: `serve`
-/// starts without it, and uses it when it is there. What the target that runs may hold itself is a note.
+/// Those of ports and block devices.
+const PORT_IN_USE: &str = "is in use";
+
+/// Prepares as `serve` does, without effect. `serve` does not start after an error. After a warning it starts without
+/// the part, and uses it when it is there. A part that the target that runs may hold itself is a note.
 pub(super) fn probe(config: &Config) -> Vec<Finding> {
     let mut config = config.clone();
     Pools::default().expand(&mut config, false);
-    let mut findings = keys(&config);
-    raise_file_limit();
-    if let Err(error) = check_count(&config) {
+    let mut findings = Vec::new();
+    let mut error = |text| {
         findings.push(Finding {
             severity: Severity::Error,
-            text: error.to_string(),
+            text,
         });
+    };
+    if let Err(text) = logging::check(&config.target.log) {
+        error(text);
     }
+    raise_file_limit();
+    if let Err(text) = check_count(&config) {
+        error(text.to_string());
+    }
+    findings.extend(socket(&config.control));
+    findings.extend(keys(&config));
+    findings.extend(cores(&config));
     findings.extend(directories(&config));
     findings.extend(parts(&config));
     findings
+}
+
+/// The control socket, which `serve` would lack or not start without.
+fn socket(control: &Control) -> Option<Finding> {
+    let (error, is_fatal) = steering::check_socket(control).err()?;
+    if matches!(error, BindError::InUse(_)) && runs(control) {
+        return Some(Finding {
+            severity: Severity::Note,
+            text: format!("{error} (a target runs: it may be this one)"),
+        });
+    }
+    let severity = if is_fatal {
+        Severity::Error
+    } else {
+        Severity::Warning
+    };
+    Some(Finding {
+        severity,
+        text: error.to_string(),
+    })
+}
+
+/// Cores to which no reactor could be pinned.
+fn cores(config: &Config) -> Option<Finding> {
+    let missing = placement::missing_cores(&config.target.reactors);
+    (!missing.is_empty()).then(|| Finding {
+        severity: Severity::Warning,
+        text: format!(
+            "[target] cores: this machine lacks the cores {missing:?}, or does not let this process use them \
+             (`taskset -pc $$` shows which it may): their reactors would run anywhere"
+        ),
+    })
 }
 
 /// What directories would show, and what not.
@@ -115,33 +155,21 @@ fn keys(config: &Config) -> Vec<Finding> {
 }
 
 fn parts(config: &Config) -> Vec<Finding> {
-    let mut missing: Vec<String> = Vec::new();
-    for subsystem in &config.subsystems {
-        for namespace in &subsystem.namespaces {
-            let Err(error) = disk(namespace) else {
-                continue;
-            };
-            missing.push(format!(
-                "namespace {} of {}: {error}",
-                namespace.nsid, subsystem.nqn
-            ));
-        }
-    }
-    missing.extend(images::problems(
-        config,
-        images::open,
-        images::Patience::default(),
-    ));
-    let listeners = config.listeners.iter().filter_map(address);
-    missing.extend(listeners);
-    let metrics = config.metrics.listen.and_then(|at| tcp_port(at).err());
-    missing.extend(metrics);
-    missing.extend(memory(config));
-    missing.extend(audit::problems(&config.audit));
-    let runs = missing.iter().any(|text| text.contains(IN_USE)) && runs(&config.control);
-    let finding = |text: String| {
-        if runs && text.contains(IN_USE) {
-            let text = format!("{text} (a target runs: it may be the one that has it)");
+    let mut missing: Vec<(String, bool)> = Vec::new();
+    let disks = disks::problems(config).into_iter();
+    missing.extend(disks.map(|problem| (problem.text, problem.by_another)));
+    let mut others = images::problems(config, images::open, images::Patience::default());
+    others.extend(config.listeners.iter().filter_map(address));
+    others.extend(config.metrics.listen.and_then(|at| tcp_port(at).err()));
+    others.extend(memory(config));
+    others.extend(audit::problems(&config.audit));
+    missing.extend(others.into_iter().map(|text| (text, true)));
+    let is_taken = |text: &str| IN_USE.iter().any(|words| text.contains(words));
+    let is_ours = |(text, by_another): &(String, bool)| *by_another && is_taken(text);
+    let runs = missing.iter().any(is_ours) && runs(&config.control);
+    let finding = |one: (String, bool)| {
+        if runs && is_ours(&one) {
+            let text = format!("{} (a target runs: it may be the one that has it)", one.0);
             return Finding {
                 severity: Severity::Note,
                 text,
@@ -149,7 +177,7 @@ fn parts(config: &Config) -> Vec<Finding> {
         }
         Finding {
             severity: Severity::Warning,
-            text,
+            text: one.0,
         }
     };
     missing.into_iter().map(finding).collect()
@@ -157,94 +185,12 @@ fn parts(config: &Config) -> Vec<Finding> {
 
 /// Whether a target answers at the control socket.
 fn runs(control: &Control) -> bool {
-    let path = match &control.socket {
-        ControlSocket::Off => return false,
-        ControlSocket::At(path) => Some(path.clone()),
-        ControlSocket::Usual => cairn_control::default_path(),
-    };
-    path.is_some_and(|path| Client::connect(&path, PATIENCE).is_ok())
+    steering::path_of(control).is_some_and(|path| Client::connect(&path, PATIENCE).is_ok())
 }
 
-fn disk(namespace: &Namespace) -> Result<(), String> {
-    let Backing::Disk(path) = &namespace.backing else {
-        return Ok(());
-    };
-    let shown = path.display();
-    let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => format!("{shown} does not exist: check the path"),
-        io::ErrorKind::PermissionDenied => format!(
-            "no permission to reach {shown}: give {} access to its folder",
-            user()
-        ),
-        _ => format!("{shown}: {error}"),
-    })?;
-    let kind = metadata.file_type();
-    if kind.is_char_device() {
-        return drive(path, namespace);
-    }
-    if !kind.is_file() && !kind.is_block_device() {
-        return Err(format!("{shown} is no file and no block device"));
-    }
-    if kind.is_file() && metadata.len() == 0 {
-        return Err(format!("{shown} is empty: `truncate -s 1G {shown}`"));
-    }
-    let wanted = if namespace.read_only {
-        Access::READ_OK
-    } else {
-        Access::READ_OK | Access::WRITE_OK
-    };
-    rustix::fs::accessat(CWD, path, wanted, AtFlags::EACCESS).map_err(|error| match error {
-        rustix::io::Errno::ROFS => format!("{shown} cannot be written: export it read-only"),
-        _ => format!(
-            "no permission to open {shown}: let {} read and write it, or export it read-only",
-            user()
-        ),
-    })?;
-    is_free(path, &metadata, namespace)
-}
-
-/// A drive past the block layer is opened as the target does: that says all there is to say.
-fn drive(path: &Path, namespace: &Namespace) -> Result<(), String> {
-    let block_bytes = namespace.block_size.map(cairn_config::BlockSize::bytes);
-    let claim = cairn_disk::Claim {
-        read_only: namespace.read_only,
-        shared: namespace.shared,
-        expected: None,
-    };
-    let opened = cairn_disk::Backend::open_file(path, block_bytes, claim);
-    opened.map(drop).map_err(|error| error.to_string())
-}
-
-/// As who this process runs: `check` sees what its own user may do.
+/// The user of this process: `check` sees what that user may do.
 fn user() -> String {
     format!("user {}", geteuid())
-}
-
-/// Mounted devices refuse O_EXCL; targets lock files.
-fn is_free(path: &Path, metadata: &Metadata, namespace: &Namespace) -> Result<(), String> {
-    let is_device = metadata.file_type().is_block_device();
-    let alone = !namespace.read_only && !namespace.shared;
-    let flags = if is_device && alone { libc::O_EXCL } else { 0 };
-    let shown = path.display();
-    let opened = File::options().read(true).custom_flags(flags).open(path);
-    let file = opened.map_err(|error| match error.raw_os_error() {
-        Some(libc::EBUSY) => format!(
-            "{shown} {IN_USE}: it is mounted, or part of a RAID or volume group, or exported; \
-             `lsblk {shown}` shows more"
-        ),
-        _ => format!("cannot open {shown}: {error}"),
-    })?;
-    let operation = if alone {
-        FlockOperation::NonBlockingLockExclusive
-    } else {
-        FlockOperation::NonBlockingLockShared
-    };
-    match rustix::fs::flock(&file, operation) {
-        Err(rustix::io::Errno::WOULDBLOCK) if !is_device => Err(format!(
-            "{shown} {IN_USE}: another namespace or process exports it"
-        )),
-        _ => Ok(()),
-    }
 }
 
 fn address(listener: &Listener) -> Option<String> {
@@ -255,7 +201,7 @@ fn address(listener: &Listener) -> Option<String> {
         ),
         io::ErrorKind::AddrInUse => {
             format!(
-                "listener {at}: UDP port {ROCE_PORT} {IN_USE}: `ss -lunp` shows by which program"
+                "listener {at}: UDP port {ROCE_PORT} {PORT_IN_USE}: `ss -lunp` shows by which program"
             )
         }
         _ => format!("listener {at}: {error}"),
@@ -286,7 +232,7 @@ fn explain_rdma_port(
 ) -> Option<String> {
     match is_free {
         Err(FabricError::AddressInUse { .. }) => Some(format!(
-            "listener {at}: the port {IN_USE} at an RDMA device: `rdma resource show cm_id` shows by which \
+            "listener {at}: the port {PORT_IN_USE} at an RDMA device: `rdma resource show cm_id` shows by which \
              program"
         )),
         // Without a device, `auto` listens in user space.
@@ -300,7 +246,9 @@ fn tcp_port(at: SocketAddr) -> Result<(), String> {
         .map(drop)
         .map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse => {
-                format!("metrics at {at}: the TCP port {IN_USE}: `ss -ltnp` shows by which program")
+                format!(
+                    "metrics at {at}: the TCP port {PORT_IN_USE}: `ss -ltnp` shows by which program"
+                )
             }
             _ => format!("metrics at {at}: {error}"),
         })
@@ -330,8 +278,10 @@ mod tests {
     use super::*;
     use cairn_config::Flags;
     use nvme_auth::Secret;
-    use std::fs::Permissions;
+    use rustix::fs::FlockOperation;
+    use std::fs::{File, Permissions};
     use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
 
     fn found(text: &str) -> Vec<Finding> {
         let config = Config::parse("test", text, &Flags::default()).unwrap();
@@ -394,7 +344,7 @@ mod tests {
         for provider in [Provider::Auto, Provider::Verbs] {
             let text = of(provider, in_use()).unwrap();
             assert!(
-                text.contains(IN_USE) && text.contains("rdma resource"),
+                text.contains(PORT_IN_USE) && text.contains("rdma resource"),
                 "{text}"
             );
             assert_eq!(of(provider, Ok(())), None);
@@ -459,9 +409,9 @@ mod tests {
         let found = found(&text);
         let parts = [
             "none does not exist",
-            "is no file and no block device",
-            "is empty",
-            "used is in use",
+            "is a directory",
+            "is smaller than one block",
+            "used is already exported",
             "listener 192.0.2.77:4420: no interface has this address",
             "the TCP port is in use",
         ];
@@ -470,6 +420,105 @@ mod tests {
             assert_eq!(finding.severity, Severity::Warning);
             assert!(finding.text.contains(part), "{finding:?}");
         }
+    }
+
+    /// One finding for `text`, in a folder with a disk image of 1 MiB; FOLDER stands for the folder.
+    fn only(text: &str) -> Finding {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        File::create(path("disk"))
+            .unwrap()
+            .set_len(1 << 20)
+            .unwrap();
+        File::create(path("small")).unwrap().set_len(100).unwrap();
+        std::os::unix::fs::symlink(path("disk"), path("symlink")).unwrap();
+        std::fs::hard_link(path("disk"), path("hardlink")).unwrap();
+        std::fs::create_dir(path("sub")).unwrap();
+        let text = text.replace("FOLDER", &folder.path().display().to_string());
+        let has_control = text.contains("[control]");
+        let control = if has_control {
+            ""
+        } else {
+            "[control]\nsocket = \"off\"\n"
+        };
+        let nqn = "nqn.2024-01.com.example:a";
+        let text = format!(
+            "{control}[[listener]]\naddress = \"127.0.0.1\"\nprovider = \"verbs\"\n{text}",
+            text = text.replace(
+                "SUBSYSTEM",
+                &format!("[[subsystem]]\nnqn = \"{nqn}\"\nallow_any_host = true")
+            )
+        );
+        let mut found = found(&text);
+        found.retain(|one| !one.text.contains("listener 127.0.0.1"));
+        found.retain(|one| !one.text.contains("LimitMEMLOCK"));
+        assert_eq!(found.len(), 1, "{text}\n{found:?}");
+        assert!(!folder.path().join("deep").exists(), "nothing is made");
+        found.remove(0)
+    }
+
+    fn disk(nsid: u32, export: &str) -> String {
+        format!("[[subsystem.namespace]]\nnsid = {nsid}\nexport = \"{export}\"\n")
+    }
+
+    #[test]
+    fn a_disk_that_is_exported_twice_is_found_by_whatever_names() {
+        for other in ["symlink", "hardlink", "sub/../disk"] {
+            let both = disk(1, "FOLDER/disk") + &disk(2, &format!("FOLDER/{other}"));
+            let found = only(&format!("SUBSYSTEM\n{both}"));
+            assert_eq!(found.severity, Severity::Warning);
+            assert!(found.text.contains("namespace 2"), "{found:?}");
+            assert!(found.text.contains("already exported"), "{found:?}");
+            let shared = both.replace(
+                "[[subsystem.namespace]]",
+                "[[subsystem.namespace]]\nread_only = true",
+            );
+            let found = only(&format!("SUBSYSTEM\n{shared}"));
+            assert!(found.text.contains("it is the same disk"), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn disks_that_serve_would_not_open_are_warnings() {
+        for (export, part) in [
+            ("FOLDER/small", "smaller than one block"),
+            ("mem:60TiB", "no memory for"),
+        ] {
+            let found = only(&format!("SUBSYSTEM\n{}", disk(1, export)));
+            assert_eq!(found.severity, Severity::Warning);
+            assert!(found.text.contains(part), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_control_socket_that_serve_would_not_open_is_an_error() {
+        for (control, part) in [
+            ("group = \"no-such-group\"", "no-such-group"),
+            (
+                "socket = \"/proc/cairn/target.sock\"",
+                "cannot make the control socket",
+            ),
+            (
+                "socket = \"FOLDER/disk/target.sock\"",
+                "cannot make the control socket",
+            ),
+            ("socket = \"FOLDER/disk\"", "is no socket"),
+        ] {
+            let found = only(&format!(
+                "[control]\n{control}\nSUBSYSTEM\n{}",
+                disk(1, "null:1MiB")
+            ));
+            assert_eq!(found.severity, Severity::Error);
+            assert!(found.text.contains(part), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn cores_are_those_of_this_machine() {
+        let rest = format!("SUBSYSTEM\n{}", disk(1, "null:1MiB"));
+        let found = only(&format!("[target]\ncores = [1023]\n{rest}"));
+        assert_eq!(found.severity, Severity::Warning);
+        assert!(found.text.contains("1023"), "{found:?}");
     }
 
     #[test]

@@ -1,0 +1,157 @@
+//! Disks and memory of namespaces, opened as `serve` opens them but for reading, and all at a time: a disk that
+//! is exported twice, by whatever names, is found as `serve` finds it.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use cairn_config::{Backing, Config, Namespace, Nqn, Uuid};
+use cairn_disk::Backend;
+use rustix::fs::{Access, AtFlags, CWD};
+
+use crate::server::{Identity, tell_apart, try_backend};
+
+/// Why a namespace would be missing.
+pub(super) struct Problem {
+    pub(super) text: String,
+    /// Whether another process may be the reason: that may be the target itself, which runs.
+    pub(super) by_another: bool,
+}
+
+/// Device and inode of a file; device number of a device.
+type Place = (u64, u64);
+
+/// A disk that has opened.
+struct Opened<'a> {
+    nqn: &'a Nqn,
+    config: &'a Namespace,
+    disk: Backend,
+}
+
+/// Namespaces that `serve` would lack.
+pub(super) fn problems(config: &Config) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut opened: Vec<Opened<'_>> = Vec::new();
+    let mut places = HashSet::new();
+    for subsystem in &config.subsystems {
+        for namespace in &subsystem.namespaces {
+            let nqn = &subsystem.nqn;
+            let place = place_of(namespace);
+            let is_first = place.is_none_or(|place| places.insert(place));
+            let disk = match open(namespace) {
+                Ok(None) => continue,
+                Ok(Some(disk)) => disk,
+                Err(error) => {
+                    problems.push(Problem {
+                        text: format!("namespace {} of {nqn}: {error}", namespace.nsid),
+                        by_another: is_first,
+                    });
+                    continue;
+                }
+            };
+            opened.push(Opened {
+                nqn,
+                config: namespace,
+                disk,
+            });
+            let all = opened.iter().enumerate();
+            if let Err(error) = tell_apart(all.map(|(index, one)| one.identity(index))) {
+                opened.pop();
+                problems.push(Problem {
+                    text: error.to_string(),
+                    by_another: false,
+                });
+            }
+        }
+    }
+    if problems.is_empty() {
+        problems.extend(memory(config));
+    }
+    problems
+}
+
+impl Opened<'_> {
+    /// Its UUID is the configured one, or stands for the place of its disk: the disk's own may have to be written
+    /// to it first.
+    fn identity(&self, index: usize) -> Identity<'_> {
+        let place = self.disk.place();
+        let derived = match place {
+            Some((device, inode)) => Uuid::from_u64_pair(device, inode),
+            None => Uuid::from_u64_pair(u64::MAX, index as u64),
+        };
+        Identity {
+            nqn: self.nqn,
+            nsid: self.config.nsid,
+            id: index as u64,
+            uuid: self.config.uuid.unwrap_or(derived),
+            is_named: self.config.uuid.is_some(),
+            place,
+        }
+    }
+}
+
+fn place_of(namespace: &Namespace) -> Option<Place> {
+    let Backing::Disk(path) = &namespace.backing else {
+        return None;
+    };
+    let found = std::fs::metadata(path).ok()?;
+    Some(match found.rdev() {
+        0 => (found.dev(), found.ino()),
+        device => (device, 0),
+    })
+}
+
+fn open(namespace: &Namespace) -> Result<Option<Backend>, String> {
+    if let Backing::Disk(path) = &namespace.backing {
+        may_open(path, namespace.read_only)?;
+    }
+    try_backend(namespace).map_err(|error| error.to_string())
+}
+
+/// Whether this user may open the file as `serve` would: a disk that is tried is opened for reading alone.
+fn may_open(path: &Path, read_only: bool) -> Result<(), String> {
+    let shown = path.display();
+    let user = super::user();
+    let wanted = if read_only {
+        Access::READ_OK
+    } else {
+        Access::READ_OK | Access::WRITE_OK
+    };
+    match rustix::fs::accessat(CWD, path, wanted, AtFlags::EACCESS) {
+        Err(rustix::io::Errno::ROFS) => {
+            Err(format!("{shown} cannot be written: export it read-only"))
+        }
+        Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => Err(format!(
+            "no permission to open {shown}: let {user} read and write it, or export it read-only"
+        )),
+        // All else is an error of the open.
+        _ => Ok(()),
+    }
+}
+
+/// More memory in namespaces than the machine has.
+fn memory(config: &Config) -> Option<Problem> {
+    let namespaces = config.subsystems.iter().flat_map(|one| &one.namespaces);
+    let sizes = namespaces.filter_map(|one| match one.backing {
+        Backing::Memory { bytes } => Some(bytes),
+        _ => None,
+    });
+    let wanted = sizes.fold(0_u64, u64::saturating_add);
+    let there = memory_of_machine().ok()?;
+    (wanted > there).then(|| Problem {
+        text: format!(
+            "the namespaces of memory have {wanted} bytes together, and this machine has {there}: make them smaller"
+        ),
+        by_another: false,
+    })
+}
+
+/// Bytes of RAM (proc_meminfo(5)).
+fn memory_of_machine() -> io::Result<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    let kib: u64 = number.and_then(|kib| kib.parse().ok()).unwrap_or(u64::MAX);
+    Ok(kib.saturating_mul(1024))
+}

@@ -1,0 +1,63 @@
+//! Identities of namespaces: no two disks are one to hosts, and no disk is two.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use nvme_proto::wire::Nqn;
+
+use super::StartError;
+use crate::namespace::Namespace;
+
+/// Identity of a namespace, by which hosts distinguish disks.
+pub(crate) struct Identity<'a> {
+    /// SUBNQN.
+    pub(crate) nqn: &'a Nqn,
+    /// NSID.
+    pub(crate) nsid: u32,
+    /// Distinguishes the namespace from all others of the process.
+    pub(crate) id: u64,
+    /// UUID shown to hosts.
+    pub(crate) uuid: cairn_config::Uuid,
+    /// Whether the configuration sets the UUID.
+    pub(crate) is_named: bool,
+    /// Device and inode of the disk.
+    pub(crate) place: Option<(u64, u64)>,
+}
+
+/// Refuses two disks that hosts would take for one, and one disk that is two to hosts.
+pub(super) fn check_identities<'a>(
+    all: impl Iterator<Item = (&'a Nqn, &'a Arc<Namespace>)>,
+) -> Result<(), StartError> {
+    tell_apart(all.map(|(nqn, namespace)| Identity {
+        nqn,
+        nsid: namespace.nsid,
+        id: namespace.id,
+        uuid: namespace.uuid,
+        is_named: namespace.is_named,
+        place: namespace.backend.place(),
+    }))
+}
+
+/// Refuses two namespaces of one identity, unless an administrator has named them.
+pub(crate) fn tell_apart<'a>(all: impl Iterator<Item = Identity<'a>>) -> Result<(), StartError> {
+    let mut firsts: HashMap<cairn_config::Uuid, Identity<'_>> = HashMap::new();
+    for new in all {
+        let Some(first) = firsts.get(&new.uuid) else {
+            firsts.insert(new.uuid, new);
+            continue;
+        };
+        // An administrator who names two of different subsystems alike has a reason.
+        let named = new.is_named || first.is_named;
+        let same_disk = new.place == first.place;
+        if new.id != first.id && (new.nqn == first.nqn || !named && !same_disk) {
+            return Err(StartError::SameIdentity {
+                nqn: new.nqn.to_string(),
+                nsid: new.nsid,
+                other_nqn: first.nqn.to_string(),
+                other_nsid: first.nsid,
+                uuid: new.uuid.to_string(),
+            });
+        }
+    }
+    Ok(())
+}
