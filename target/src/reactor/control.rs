@@ -9,6 +9,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::Sizes;
 use super::census::Census;
 use super::remains::Remains;
+use super::settling::Unsettled;
 use crate::audit::Audit;
 use crate::ids::QpairId;
 use crate::registry::{ControlMessage, Inbox, QueueAddress, Registry};
@@ -30,6 +31,8 @@ pub(super) struct Control {
     pub(super) audit: Audit,
     /// Queues that are to enter their changes, for later associations of their hosts.
     pub(super) censuses: Vec<Census>,
+    /// Changes of decisions that wait for older commands.
+    pub(super) unsettled: Vec<Unsettled>,
     /// What disks still have of reactors that panicked in its place.
     pub(super) remains: Vec<Remains>,
     pub(super) peer_limit: PeerLimit,
@@ -59,6 +62,7 @@ impl Control {
             plane,
             audit,
             censuses: Vec::new(),
+            unsettled: Vec::new(),
             remains: Vec::new(),
             peer_limit: PeerLimit::default(),
             events: Vec::new(),

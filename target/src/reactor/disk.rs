@@ -12,6 +12,7 @@ use nvme_proto::wire::Status;
 
 use super::command::{Command, Stop};
 use super::count;
+use super::decisions;
 use super::disk_errors::{OVERTAKEN, is_difference, reason, status_of};
 use super::entrance::Guest;
 use super::io::Io;
@@ -86,13 +87,35 @@ pub(super) fn begin(
     id: RequestId,
     span: Option<Span>,
 ) {
-    if let Progress::Done(result) = start(queues, io, id, span) {
-        ended(queues, io, now, id, result);
+    let handed = start(queues, io, id, span);
+    go_on(queues, io, now, id, handed);
+}
+
+/// State of a request after it was to go to the backend.
+enum Handed {
+    /// The backend has it, or it waits for its turn.
+    UnderWay,
+    /// The backend is done with it.
+    Done(Result<(), Errno>),
+    /// It was planned before a decision that excludes it, and no disk has got it.
+    Refused(Status),
+}
+
+/// Ends a request that neither waits nor is with the backend.
+fn go_on(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, handed: Handed) {
+    match handed {
+        Handed::UnderWay => {}
+        Handed::Done(result) => ended(queues, io, now, id, result),
+        Handed::Refused(status) => {
+            ordering::leave_at(queues, io, id);
+            leave(queues, io, id);
+            respond::fail(queues, io, now, id, status);
+        }
     }
 }
 
 /// Asks the backend: either it has the request now, or it is done.
-fn start(queues: &mut Queues, io: &mut Io, id: RequestId, span: Option<Span>) -> Progress {
+fn start(queues: &mut Queues, io: &mut Io, id: RequestId, span: Option<Span>) -> Handed {
     let request = &mut queues.requests[id];
     request.block.as_mut().expect("block I/O is planned").span = span;
     if request.door.is_open() {
@@ -103,35 +126,40 @@ fn start(queues: &mut Queues, io: &mut Io, id: RequestId, span: Option<Span>) ->
 
 /// The same, for a request that may have to wait.
 #[cold]
-fn start_by_door(queues: &mut Queues, io: &mut Io, id: RequestId) -> Progress {
+fn start_by_door(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
     let door = queues.requests[id].door;
     if door.is_ordered() {
         match ordering::arrive(queues, io, id, false) {
             Arrival::Go => {}
             Arrival::Wait => {
                 io.older.add(&mut queues.requests, id);
-                return Progress::Pending;
+                return Handed::UnderWay;
             }
-            Arrival::Overtaken => return Progress::Done(Err(OVERTAKEN)),
+            Arrival::Overtaken => return Handed::Done(Err(OVERTAKEN)),
         }
     }
     if waits_at_door(queues, io, id, door) {
-        return Progress::Pending;
+        return Handed::UnderWay;
     }
     hand_over_by_door(queues, io, id)
 }
 
 /// Hands over a request that may be ordered.
-fn hand_over_by_door(queues: &mut Queues, io: &mut Io, id: RequestId) -> Progress {
-    let progress = hand_over(queues, io, id);
-    if matches!(progress, Progress::Done(_)) && queues.requests[id].door.is_ordered() {
+fn hand_over_by_door(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
+    let handed = hand_over(queues, io, id);
+    if matches!(handed, Handed::Done(_)) && queues.requests[id].door.is_ordered() {
         ordering::leave_at(queues, io, id);
     }
-    progress
+    handed
 }
 
 /// Hands a request to the backend: it is its turn.
-pub(super) fn hand_over(queues: &mut Queues, io: &mut Io, id: RequestId) -> Progress {
+fn hand_over(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
+    if queues.requests[id].epoch != io.disks.epoch()
+        && let Err(status) = decide_again(queues, io, id)
+    {
+        return Handed::Refused(status);
+    }
     let request = &mut queues.requests[id];
     let tag = request.work_id(id, WorkKind::Block);
     let disk = &mut io.disks[request.disk.expect("block I/O has a disk")];
@@ -142,13 +170,29 @@ pub(super) fn hand_over(queues: &mut Queues, io: &mut Io, id: RequestId) -> Prog
     }
     let backend = &disk.namespace.backend;
     let progress = backend.begin(block, &mut io.ring, disk.file, tag);
-    if progress == Progress::Pending {
-        if let Some(turn) = request.door.turn() {
-            disk.entrance.turns.begins(turn);
-        }
-        request.set_stage(Stage::Running, Stage::InBackend);
+    if let Progress::Done(result) = progress {
+        return Handed::Done(result);
     }
-    progress
+    if let Some(turn) = request.door.turn() {
+        disk.entrance.turns.begins(turn);
+    }
+    request.set_stage(Stage::Running, Stage::InBackend);
+    Handed::UnderWay
+}
+
+/// A request of an older epoch is about to reach its disk.
+///
+/// # Errors
+/// The status that it ends with instead.
+#[cold]
+pub(super) fn decide_again(queues: &mut Queues, io: &Io, id: RequestId) -> Result<(), Status> {
+    let Queues {
+        requests, qpairs, ..
+    } = queues;
+    let request = &mut requests[id];
+    let association = qpairs[request.qpair].association.as_ref();
+    let association = association.expect("an I/O queue is connected");
+    decisions::renew(request, association, &io.disks)
 }
 
 /// The ring finished a step of block I/O.
@@ -255,9 +299,10 @@ fn flush_all(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
         request.disk = Some(disk);
         request.plan(BlockIo::new(BlockOp::Flush, 0, 0, None));
         match start(queues, io, id, None) {
-            Progress::Pending | Progress::Later => return,
-            Progress::Done(Ok(())) => {}
-            Progress::Done(Err(errno)) => return fail(queues, io, now, id, errno),
+            Handed::UnderWay => return,
+            Handed::Done(Ok(())) => {}
+            Handed::Done(Err(errno)) => return fail(queues, io, now, id, errno),
+            refused => return go_on(queues, io, now, id, refused),
         }
     }
 }
@@ -301,9 +346,10 @@ fn deallocate(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
         request.steps_done += 1;
         request.plan(BlockIo::new(BlockOp::Deallocate, offset, length, None));
         match start(queues, io, id, None) {
-            Progress::Pending | Progress::Later => return,
-            Progress::Done(Ok(())) => {}
-            Progress::Done(Err(errno)) => return ended(queues, io, now, id, Err(errno)),
+            Handed::UnderWay => return,
+            Handed::Done(Ok(())) => {}
+            Handed::Done(Err(errno)) => return ended(queues, io, now, id, Err(errno)),
+            refused => return go_on(queues, io, now, id, refused),
         }
     }
     ordering::leave_at(queues, io, id);
@@ -413,9 +459,8 @@ fn turn_ended(
 /// Begins with those whose turn it is.
 fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
     while let Some(id) = io.disks[disk].entrance.turns.next(&mut queues.requests) {
-        if let Progress::Done(result) = hand_over_by_door(queues, io, id) {
-            ended(queues, io, now, id, result);
-        }
+        let handed = hand_over_by_door(queues, io, id);
+        go_on(queues, io, now, id, handed);
     }
 }
 
@@ -462,9 +507,8 @@ fn let_in(queues: &mut Queues, io: &mut Io, now: &Now, at: u32) {
         let request = &queues.requests[id];
         let waited_ns = request.times.here_for_ns(now.ns);
         count::limit_wait(request, queues.association(id), &io.disks, waited_ns);
-        if let Progress::Done(result) = hand_over_by_door(queues, io, id) {
-            ended(queues, io, now, id, result);
-        }
+        let handed = hand_over_by_door(queues, io, id);
+        go_on(queues, io, now, id, handed);
     }
 }
 

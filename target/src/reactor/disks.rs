@@ -200,6 +200,8 @@ pub(crate) struct Disks {
     disks: Vec<Option<Disk>>,
     /// By the subsystem's id.
     tables: Vec<Table>,
+    /// Number of changes of decisions so far, modulo 2^32: [`super::decisions`].
+    epoch: u32,
     /// Subsystems whose time counts as busy: those with I/O commands in progress,
     /// and those that had some in this round.
     busy: Vec<u32>,
@@ -212,6 +214,7 @@ impl Disks {
             reactor,
             disks: Vec::new(),
             tables: Vec::new(),
+            epoch: 0,
             busy: Vec::new(),
         }
     }
@@ -219,6 +222,23 @@ impl Disks {
     /// The number of the reactor that has them.
     pub(super) fn reactor(&self) -> usize {
         self.reactor
+    }
+
+    /// The present epoch.
+    #[inline(always)]
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Begins the next epoch, after a decision about commands has changed; returns it.
+    pub(super) fn begin_epoch(&mut self) -> u32 {
+        self.epoch = self.epoch.wrapping_add(1);
+        self.epoch
+    }
+
+    /// Goes on counting after the epochs of a reactor that panicked.
+    pub(super) fn go_on_from(&mut self, epoch: u32) {
+        self.epoch = epoch;
     }
 
     /// The namespaces of a subsystem are these from now on, and this counts it.
@@ -230,6 +250,7 @@ impl Disks {
         ports: &[(usize, Arc<dyn Device>)],
         ring: &mut Ring,
     ) {
+        self.begin_epoch();
         let index = subsystem as usize;
         if self.tables.len() <= index {
             self.tables.resize_with(index + 1, Table::default);

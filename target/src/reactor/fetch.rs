@@ -8,7 +8,7 @@ use super::command::{Command, Stop};
 use super::io::Io;
 use super::queues::{Broken, Queues, Wait};
 use super::time::Now;
-use super::{disk, sent};
+use super::{disk, ordering, respond, sent};
 use crate::ids::QpairId;
 use crate::registry::KEEP_ALIVE_EXPIRED;
 use crate::request::{RequestId, Stage};
@@ -46,7 +46,7 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
     let qpair = request.qpair;
     let queue = &mut queues.qpairs[qpair];
     if queue.awaiting_read.is_empty() && queue.may_read() {
-        return post_read(queues.command(id), io, now);
+        return begin_read(queues, io, now, id);
     }
     let waiting = &mut queue.awaiting_read;
     queues.requests.push_back(waiting, id, Stage::AwaitingRead);
@@ -54,7 +54,7 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
 }
 
 /// Posts the READs that a queue pair has credits for.
-pub(super) fn pump_reads(queues: &mut Queues, io: &Io, now: &Now, qpair: QpairId) {
+pub(super) fn pump_reads(queues: &mut Queues, io: &mut Io, now: &Now, qpair: QpairId) {
     loop {
         let queue = &mut queues.qpairs[qpair];
         if !queue.may_read() {
@@ -63,8 +63,22 @@ pub(super) fn pump_reads(queues: &mut Queues, io: &Io, now: &Now, qpair: QpairId
         let Some(id) = queues.requests.pop_front(&mut queue.awaiting_read) else {
             return;
         };
-        post_read(queues.command(id), io, now);
+        begin_read(queues, io, now, id);
     }
+}
+
+/// Brings a command's data, for which there are credits. A READ into a window changes the disk: it is not posted if
+/// a decision excludes the command by now.
+fn begin_read(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+    let request = &queues.requests[id];
+    if request.window.is_some()
+        && request.epoch != io.disks.epoch()
+        && let Err(status) = disk::decide_again(queues, io, id)
+    {
+        ordering::leave_at(queues, io, id);
+        return respond::fail(queues, io, now, id, status);
+    }
+    post_read(queues.command(id), io, now);
 }
 
 /// Posts the READ of a command's data, for which there are credits.

@@ -28,6 +28,7 @@ mod command;
 mod connect;
 mod control;
 mod count;
+mod decisions;
 mod disk;
 mod disk_errors;
 mod disks;
@@ -50,6 +51,7 @@ mod remains;
 mod respond;
 mod retry;
 mod sent;
+mod settling;
 mod shares;
 mod shed;
 mod start;
@@ -384,6 +386,7 @@ impl Reactor {
         busy |= self.see_censuses();
         shed::shed_stuck(&mut self.queues, &mut self.io, &self.time.now);
         self.take_censuses();
+        self.answer_settled();
         if self.time.now.at >= self.time.next_tick {
             self.time.next_tick = self.time.now.at + TICK;
             self.check_deadlines();
@@ -445,11 +448,10 @@ impl Reactor {
             Message::Order { qpair, arming } => self.begin_census(qpair, arming),
             Message::Armed => self.serve_connects(),
             Message::OlderEnded { work } => {
-                let Self {
-                    queues, io, time, ..
-                } = self;
-                disk::older_ended(queues, io, &time.now, WorkId::decode(work));
+                let work = WorkId::decode(work);
+                disk::older_ended(&mut self.queues, &mut self.io, &self.time.now, work);
             }
+            Message::Settle { settling } => self.settle(settling),
             Message::Computed(computed) => self.go_on_authenticating(*computed),
             Message::Drain => self.drain(),
             Message::Stop => self.stop(),
@@ -487,12 +489,10 @@ impl Reactor {
     fn prepare_sleep(&mut self) -> Option<Option<Instant>> {
         self.time.next_check = self.time.now.at;
         self.take_censuses();
+        self.answer_settled();
         let pass_by = (!self.io.awaiting_buffer.is_empty()).then_some(self.time.now.at + PASS_BY);
-        let shed = self
-            .queues
-            .lines
-            .keep_receives()
-            .then_some(self.time.now.at + STUCK_AFTER);
+        let shed = self.queues.lines.keep_receives();
+        let shed = shed.then_some(self.time.now.at + STUCK_AFTER);
         let remains = self.next_look_at_remains();
         let at = |ns: u64| {
             let from_now = ns.saturating_sub(self.time.now.ns);

@@ -3,11 +3,12 @@
 
 use cairn_disk::{BlockIo, BlockOp, Hints};
 use nvme_proto::controller::AuthenticationRequest;
-use nvme_proto::io::{IoCommand, IoLimits, NamespaceView, Operation};
+use nvme_proto::io::{IoCommand, Operation};
 use nvme_proto::transfer::DataTransfer;
-use nvme_proto::wire::{FabricsType, Sqe, Status};
+use nvme_proto::wire::{Sqe, Status};
 
 use super::command::{Command, Stop};
+use super::decisions::{check_writable, must_be_durable, parse};
 use super::disks::{Disk, Disks};
 use super::io::Io;
 use super::queues::Queues;
@@ -63,6 +64,7 @@ fn plan(
 ) -> Result<bool, Status> {
     let (controller, subsystem) = (&*association.controller, &*association.subsystem);
     request.subsystem = Some(subsystem.id);
+    request.epoch = disks.epoch();
     let found = disks.io_begins(association, request.sqe.nsid.get());
     let disk = found.map(|found| &mut disks[found]);
     if let Some(disk) = &disk {
@@ -119,7 +121,7 @@ fn plan_blocks(
         _ => None,
     };
     if request.window.is_none() {
-        let durable = access.fua || !controller.write_cache();
+        let durable = must_be_durable(access.fua, controller);
         let op = match operation {
             Operation::Write(_) => BlockOp::Write { durable },
             Operation::Compare(_) if disk.backend().compares() => BlockOp::Compare,
@@ -174,32 +176,4 @@ fn buffers_for(
         }
         _ => (length, 0),
     }
-}
-
-/// Whether hosts have not protected the namespace from writes.
-#[inline(always)]
-fn check_writable(disk: Option<&Disk>) -> Result<(), Status> {
-    if disk.is_some_and(|disk| disk.namespace.is_protected()) {
-        return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
-    }
-    Ok(())
-}
-
-/// Fabrics commands have no place on an I/O queue that is connected: a second
-/// Connect is out of sequence (Base, 6.3), the others are not supported there. Those of
-/// authentication go on from there ([`stopped`]).
-#[inline(always)]
-fn parse(
-    sqe: &Sqe,
-    in_capsule_bytes: u32,
-    view: Option<&NamespaceView>,
-    limits: &IoLimits,
-) -> Result<IoCommand, Status> {
-    if sqe.is_fabrics() {
-        return Err(match sqe.fctype() {
-            FabricsType::CONNECT => Status::COMMAND_SEQUENCE_ERROR.with_dnr(),
-            _ => Status::INVALID_OPCODE.with_dnr(),
-        });
-    }
-    IoCommand::parse(sqe, in_capsule_bytes, view, limits)
 }

@@ -47,7 +47,7 @@ impl Reactor {
         }
         self.retire_strays(&queues);
         self.control.inbox.unload_all();
-        let sources = self.io.disks.sources();
+        let (sources, epoch) = (self.io.disks.sources(), self.io.disks.epoch());
         let mut remains = Remains {
             ring: self.io.ring,
             requests: self.queues.requests,
@@ -78,6 +78,7 @@ impl Reactor {
             started: self.time.started,
             counters: self.queues.counters,
         })?;
+        new.io.disks.go_on_from(epoch);
         for (subsystem, counters, table) in sources {
             new.io
                 .disks
@@ -85,6 +86,7 @@ impl Reactor {
         }
         new.queues.qpairs = Qpairs::after(&self.queues.qpairs);
         new.control.censuses = self.control.censuses;
+        new.control.unsettled = self.control.unsettled;
         new.control.remains = self.control.remains;
         new.queues.draining = self.queues.draining;
         new.control.stopping = self.control.stopping;

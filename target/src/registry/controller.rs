@@ -63,6 +63,8 @@ pub(crate) struct ControllerShared {
     pub(super) lease_ns: AtomicU64,
     /// Whether writes may complete from a volatile cache.
     pub(super) write_cache: AtomicBool,
+    /// Number of times that `write_cache` was set.
+    pub(super) cache_changes: AtomicU64,
     /// Where its host came in.
     pub(super) listener: Arc<ListenerShared>,
     /// How good a way to each ANA group of its subsystem it is.
@@ -100,6 +102,7 @@ impl ControllerShared {
             last_command_ns: AtomicU64::new(0),
             lease_ns: AtomicU64::new(u64::MAX),
             write_cache: AtomicBool::new(of_protocol.write_cache_enabled()),
+            cache_changes: AtomicU64::new(0),
             listener: Arc::clone(origin.listener),
             ana: AnaShared::new(ana),
             seen: Seen::new(of_protocol.seen()),

@@ -16,7 +16,7 @@ use nvme_proto::wire::cm::{ReplyData, RequestData};
 
 use super::authenticator::Computed;
 use super::backlog::Backlog;
-use super::{Arming, IoCounters, Place, PlaceId};
+use super::{Arming, IoCounters, Place, PlaceId, Settling};
 use crate::ana::ListenerShared;
 use crate::ending::Ending;
 use crate::ids::QpairId;
@@ -104,6 +104,11 @@ pub(crate) enum Message {
     OlderEnded {
         /// Work id of the request that waited.
         work: u64,
+    },
+    /// A decision about commands has changed: answer once no disk has a command from before that.
+    Settle {
+        /// The change.
+        settling: Arc<Settling>,
     },
     /// A step of a queue's authentication is computed.
     Computed(Box<Computed>),

@@ -10,12 +10,14 @@ mod failures;
 mod mailbox;
 mod places;
 mod queue;
+mod settling;
 mod subsystem;
 mod view;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
+use nvme_proto::controller::Completion;
 use nvme_proto::wire::Nqn;
 use nvme_proto::wire::feature::WriteProtectionState;
 
@@ -26,6 +28,7 @@ pub(crate) use counters::IoCounters;
 pub(crate) use mailbox::{Admitted, Inbox, Load, Mailbox, Message, QueueAddress};
 pub(crate) use places::{DISPLACED, Evicted, Full, Place, PlaceId, Places};
 pub(crate) use queue::QueueShared;
+pub(crate) use settling::{Scope, Settling};
 pub(crate) use subsystem::{Entry, Joined, KEEP_ALIVE_EXPIRED, Origin, SubsystemShared};
 pub(crate) use view::{Activity, ControllerView};
 
@@ -68,6 +71,10 @@ pub(crate) enum ControlMessage {
         /// Which change it is.
         change: u64,
     },
+    /// A host has switched its write cache off.
+    WriteThrough(WriteThrough),
+    /// No reactor has commands from before the change of this number.
+    Settled { id: u64 },
     /// The audit log takes lines no more, or again.
     AuditChanged,
     /// A disk says by itself that it is not what it was.
@@ -79,6 +86,20 @@ pub(crate) enum ControlMessage {
     },
     /// A reactor has closed its last queue pair, as a message required.
     Drained,
+}
+
+/// A command that switches the write cache of a controller off. Writes of the controller are durable before they
+/// complete from now on, and the command completes once those that completed before are durable, too.
+#[derive(Debug)]
+pub(crate) struct WriteThrough {
+    /// The subsystem.
+    pub(crate) subsystem: u32,
+    /// The controller.
+    pub(crate) controller: Arc<ControllerShared>,
+    /// Number of the change among those of the controller's write cache.
+    pub(crate) change: u64,
+    /// Completion of the command, if all is durable.
+    pub(crate) completion: Completion,
 }
 
 /// The subsystems that hosts can connect to.

@@ -339,9 +339,10 @@ impl SubsystemShared {
                 data_in,
                 data_out,
             };
-            state
+            let executed = state
                 .subsystem
-                .execute(cntlid, cid, command, exchange, actions)
+                .execute(cntlid, cid, command, exchange, actions);
+            self.park_write_through(state, cntlid, actions, executed)
         })
     }
 

@@ -130,6 +130,8 @@ pub(crate) struct Request {
     pub(crate) door: Door,
     /// Its place in the order of its disk, while it has one. It leaves as the disk is done with it.
     pub(crate) ordered: Option<Ticket>,
+    /// The reactor's epoch in which it was planned, or decided on again.
+    pub(crate) epoch: u32,
     /// How many of several steps are done (ranges, namespaces).
     pub(crate) steps_done: u32,
     /// The subsystem whose time it counts as busy.
@@ -191,6 +193,7 @@ impl Request {
             block: None,
             door: Door::OPEN,
             ordered: None,
+            epoch: 0,
             steps_done: 0,
             subsystem: None,
             times: StageTimes::default(),

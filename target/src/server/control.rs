@@ -23,6 +23,7 @@ use super::reload::Reloading;
 use super::replacing::{Replaced, UnderWay};
 use super::restart::Fixed;
 use super::retiring::Retiring;
+use super::settling::Unsettled;
 use super::shutdown::STOP_TIMEOUT;
 use super::steered::Beside;
 use super::watching::Watch;
@@ -98,6 +99,8 @@ pub(super) struct Control {
     pub(super) next_reload: Option<Reloading>,
     pub(super) retiring: Vec<Retiring>,
     pub(super) flushing: Vec<Flushing>,
+    /// Changes that reactors have yet to answer.
+    pub(super) unsettled: Unsettled,
     pub(super) next_deadline: Option<Instant>,
     pub(super) peer_limit: PeerLimit,
     /// Those that ended one job and not the process.
@@ -182,6 +185,7 @@ impl Control {
             next_reload: None,
             retiring: Vec::new(),
             flushing: Vec::new(),
+            unsettled: Unsettled::default(),
             next_deadline: None,
             peer_limit: PeerLimit::default(),
             panics,
@@ -354,6 +358,7 @@ impl Control {
             self.openings.next_deadline(),
             looks.min(),
             self.missing.next_try(),
+            self.unsettled.next_deadline(),
         ];
         let timer = timer(&self.clock, deadlines.into_iter().flatten().min());
         let input = tokio::select! {
@@ -377,7 +382,7 @@ impl Control {
                 Input::Listener(event)
             } else if let Ok(message) = self.messages.try_recv() {
                 Input::Message(message)
-            } else if self.next_deadline.is_some_and(|at| at <= now) {
+            } else if self.next_step().is_some_and(|at| at <= now) {
                 Input::Deadline
             } else {
                 return worked;
@@ -405,6 +410,7 @@ impl Control {
             Input::Deadline => {
                 self.poll_timers();
                 self.look_at_retiring();
+                self.give_up_settling();
                 self.openings.advance(self.clock.now());
                 self.go_on_reloading();
                 self.try_missing();
@@ -451,6 +457,8 @@ impl Control {
                     self.protect(subsystem, wish);
                 }
             }
+            ControlMessage::WriteThrough(wish) => self.write_through(wish),
+            ControlMessage::Settled { id } => self.settled(id, true),
             ControlMessage::DiskChanged => {
                 for export in self.exports.values() {
                     export.see_changes();
@@ -469,7 +477,7 @@ impl Control {
         }
     }
 
-    fn subsystem(&self, id: u32) -> Option<Arc<SubsystemShared>> {
+    pub(super) fn subsystem(&self, id: u32) -> Option<Arc<SubsystemShared>> {
         self.registry
             .all()
             .into_iter()

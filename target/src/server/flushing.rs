@@ -15,16 +15,30 @@ use nvme_proto::wire::feature::WriteProtectionState;
 use super::control::Control;
 use crate::namespace::{Namespace, NamespaceTable};
 use crate::panics::Part;
-use crate::registry::{ControlMessage, SubsystemShared};
+use crate::registry::{ControlMessage, Scope, SubsystemShared, WriteThrough};
 
 /// A flush that is under way.
 pub(super) struct Flushing {
     subsystem: Arc<SubsystemShared>,
     table: Arc<NamespaceTable>,
-    /// The CNTLIDs of those who wait for it.
-    waiting: BTreeSet<u16>,
-    /// Of those who wait for the next one.
-    next: BTreeSet<u16>,
+    waiting: Waiters,
+    /// Those who wait for the next flush.
+    next: Waiters,
+}
+
+/// Those who wait for a flush.
+#[derive(Default)]
+struct Waiters {
+    /// CNTLIDs of controllers that shut down.
+    shut_down: BTreeSet<u16>,
+    /// Waits of the control plane ([`Control::wait`]).
+    waits: Vec<u64>,
+}
+
+impl Waiters {
+    fn is_empty(&self) -> bool {
+        self.shut_down.is_empty() && self.waits.is_empty()
+    }
 }
 
 /// What a host asks for.
@@ -47,32 +61,59 @@ impl Control {
         subsystem: Arc<SubsystemShared>,
         table: Arc<NamespaceTable>,
     ) {
-        let mut under_way = self.flushing.iter_mut();
-        if let Some(flushing) = under_way.find(|flushing| Arc::ptr_eq(&flushing.table, &table)) {
-            flushing.next.insert(cntlid);
-            return;
+        let waiters = self.waiters_of(subsystem, table);
+        waiters.shut_down.insert(cntlid);
+    }
+
+    /// Those who wait for the next flush of these namespaces to begin: now, if none is under way.
+    fn waiters_of(
+        &mut self,
+        subsystem: Arc<SubsystemShared>,
+        table: Arc<NamespaceTable>,
+    ) -> &mut Waiters {
+        let mut under_way = self.flushing.iter();
+        let at = under_way.position(|flushing| Arc::ptr_eq(&flushing.table, &table));
+        if let Some(at) = at {
+            return &mut self.flushing[at].next;
         }
         self.begin_flush(&subsystem, &table);
         self.flushing.push(Flushing {
             subsystem,
             table,
-            waiting: BTreeSet::from([cntlid]),
-            next: BTreeSet::new(),
+            waiting: Waiters::default(),
+            next: Waiters::default(),
+        });
+        let last = self.flushing.len() - 1;
+        &mut self.flushing[last].waiting
+    }
+
+    /// A host has switched its write cache off. Its writes that are under way end, then all namespaces are flushed. If a
+    /// disk keeps that from happening in time, the command fails, and later writes are durable all the same.
+    pub(super) fn write_through(&mut self, wish: WriteThrough) {
+        let Some(subsystem) = self.subsystem(wish.subsystem) else {
+            return;
+        };
+        let scope = Scope::Controller(Arc::clone(&wish.controller));
+        self.settle(scope, move |control, settled| {
+            if !settled {
+                return subsystem.write_through_done(&wish, false);
+            }
+            let (table, of) = (subsystem.namespaces(), Arc::clone(&subsystem));
+            let id = control.wait(move |_, intact| of.write_through_done(&wish, intact));
+            let (unsettled, waits) = (&control.unsettled, &mut control.flushing);
+            for flushing in waits {
+                flushing.next.waits.retain(|id| unsettled.has(*id));
+            }
+            control.waiters_of(subsystem, table).waits.push(id);
         });
     }
 
     /// A host has a namespace refuse writes, or accept them again: what was written before becomes
     /// durable, and the change is kept.
-    pub(super) fn protect(&self, subsystem: Arc<SubsystemShared>, wish: Protection) {
-        let Protection {
-            namespace,
-            state,
-            was_protected,
-            change,
-        } = wish;
-        let is_protected = state != WriteProtectionState::NONE;
+    pub(super) fn protect(&mut self, subsystem: Arc<SubsystemShared>, wish: Protection) {
+        let is_protected = wish.state != WriteProtectionState::NONE;
         if let Some(line) = Line::about(Topic::Disk) {
-            let (subsystem, nsid) = (subsystem.nqn(), namespace.nsid);
+            let (subsystem, nsid) = (subsystem.nqn(), wish.namespace.nsid);
             peer_line!(
                 info,
                 line,
@@ -82,6 +123,39 @@ impl Control {
                 "a host changed the write protection of a namespace"
             );
         }
+        if !is_protected || wish.was_protected {
+            return self.keep_protection(subsystem, wish);
+        }
+        let scope = Scope::Namespaces(vec![wish.namespace.id]);
+        self.settle(scope, move |control, settled| {
+            if settled {
+                return control.keep_protection(subsystem, wish);
+            }
+            if let Some(line) = Line::about(Topic::Disk) {
+                let (subsystem, nsid) = (subsystem.nqn(), wish.namespace.nsid);
+                peer_line!(
+                    warn,
+                    line,
+                    subsystem,
+                    nsid,
+                    "a disk still has writes from before its namespace was to be protected: it \
+                     is not protected; look for a disk that hangs"
+                );
+            }
+            wish.namespace.set_protected(false);
+            subsystem.protection_done(wish.namespace.nsid, wish.change, false);
+        });
+    }
+
+    /// The disk has no writes from before the change.
+    fn keep_protection(&self, subsystem: Arc<SubsystemShared>, wish: Protection) {
+        let Protection {
+            namespace,
+            state,
+            was_protected,
+            change,
+        } = wish;
+        let is_protected = state != WriteProtectionState::NONE;
         if !is_protected && namespace.kept.is_none() {
             subsystem.protection_done(namespace.nsid, change, true);
             return;
@@ -125,16 +199,19 @@ impl Control {
         let mut under_way = self.flushing.iter();
         let at = under_way.position(|flushing| Arc::ptr_eq(&flushing.table, table));
         let mut flushing = self.flushing.swap_remove(at.expect("it was under way"));
+        let ended = std::mem::take(&mut flushing.waiting);
         // A controller that asks anew has the CNTLID of one that is gone.
-        for &cntlid in flushing.waiting.difference(&flushing.next) {
+        for &cntlid in ended.shut_down.difference(&flushing.next.shut_down) {
             flushing.subsystem.flushed(cntlid, intact);
         }
-        if flushing.next.is_empty() {
-            return;
+        if !flushing.next.is_empty() {
+            flushing.waiting = std::mem::take(&mut flushing.next);
+            self.begin_flush(&flushing.subsystem, &flushing.table);
+            self.flushing.push(flushing);
         }
-        flushing.waiting = std::mem::take(&mut flushing.next);
-        self.begin_flush(&flushing.subsystem, &flushing.table);
-        self.flushing.push(flushing);
+        for id in ended.waits {
+            self.settled(id, intact);
+        }
     }
 }
 

@@ -24,6 +24,7 @@ mod reload;
 mod replacing;
 mod restart;
 mod retiring;
+mod settling;
 mod shutdown;
 mod steered;
 mod stepped;

@@ -23,7 +23,7 @@ use crate::namespace::Namespace;
 use crate::outlook::Thing;
 use crate::registry::HostKeys;
 
-/// Why a configuration was not taken on. The old one stays.
+/// Why a configuration was not taken on, and the old one stays, or was not taken on whole.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
     /// Something in it is not available.
@@ -51,12 +51,29 @@ pub enum ReloadError {
         /// Where.
         address: SocketAddr,
     },
+    /// It was taken on, and disks still have commands from before it.
+    #[error(
+        "the configuration is in force, but disks still have commands from before it, which may \
+         change them until they end: {disks}; look for a disk that hangs"
+    )]
+    Unsettled {
+        /// Their namespaces.
+        disks: String,
+    },
     /// Another reload came before this one began.
     #[error("a later reload took its place")]
     Superseded,
     /// The target has stopped.
     #[error("the target has stopped")]
     Stopped,
+}
+
+impl ReloadError {
+    /// Whether the new configuration is in force nevertheless.
+    #[must_use]
+    pub fn is_in_force(&self) -> bool {
+        matches!(self, Self::Unsettled { .. })
+    }
 }
 
 /// A reload that was ordered.
@@ -146,8 +163,12 @@ impl Control {
                 reloading,
                 replaced,
             } = under_way;
+            let before = self.served(&reloading.extent);
             let changed = self.change(reloading.config, reloading.extent, &replaced, found);
-            let _ = reloading.answer.send(changed);
+            match changed {
+                Ok(()) => self.answer_settled(before, reloading.answer),
+                Err(error) => drop(reloading.answer.send(Err(error))),
+            }
             if let Some(next) = self.next_reload.take() {
                 self.begin_reload(next);
             }

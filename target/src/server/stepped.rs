@@ -64,7 +64,7 @@ impl SteppedTarget {
                 // Polling on for a while has no end if time stands still.
                 Rest::Spin | Rest::Yield if !worked && self.clock.now() == now => return Some(now),
                 Rest::Until(deadline) if !worked => {
-                    let own = self.control.next_deadline;
+                    let own = self.control.next_step();
                     return [deadline, own].into_iter().flatten().min();
                 }
                 _ => {}

@@ -21,11 +21,11 @@ use super::notices::Notices;
 use super::policy;
 pub(super) use super::policy::Kind;
 use super::refused::{
-    Refused, all_stopped, of_edit, of_reload, of_write, refuse_read_only, stopped,
+    Refused, all_stopped, of_change, of_edit, of_write, refuse_read_only, stopped,
 };
 use super::source::Source;
 use crate::panics::{Part, confine_part};
-use crate::server::{Extent, Handle, Picture, Step};
+use crate::server::{Extent, Handle, Picture, ReloadError, Step};
 
 /// Jobs that may wait.
 pub(super) const JOBS_MAX: usize = 1024;
@@ -150,6 +150,8 @@ pub(super) struct ChangeQueue {
     draft: Option<Draft>,
     /// What the text means, if the control plane has just that.
     checked: Option<Arc<Config>>,
+    /// Error of a change that is in force, while disks have commands from before it.
+    unsettled: Option<Error>,
     disks: BTreeMap<String, Disk>,
     known: Arc<Known>,
 }
@@ -177,6 +179,7 @@ impl ChangeQueue {
             draft: None,
             checked: None,
             disks: BTreeMap::new(),
+            unsettled: None,
             known: Arc::clone(&known),
         };
         (queue, known)
@@ -245,12 +248,16 @@ impl ChangeQueue {
             tracing::warn!("{warning}");
         }
         let ended = self.handle.reload(config).await;
-        ended.map_err(|error| error.to_string())?;
-        self.file.adopt(text);
-        (self.draft, self.checked) = (None, None);
-        self.publish();
-        self.notice().await;
-        Ok(())
+        let in_force = ended
+            .as_ref()
+            .map_or_else(ReloadError::is_in_force, |()| true);
+        if in_force {
+            self.file.adopt(text);
+            (self.draft, self.checked) = (None, None);
+            self.publish();
+            self.notice().await;
+        }
+        ended.map_err(|error| error.to_string())
     }
 
     /// Shows what is in directories now; the file is not read again.
@@ -330,10 +337,14 @@ impl ChangeQueue {
             disks: self.disks.clone(),
             rereads: false,
         };
-        let results = make(batch, &mut stage);
+        let mut results = make(batch, &mut stage);
         if results.iter().any(Result::is_ok) {
             let kind = batch.first().map_or(Kind::Alone, |pending| pending.kind);
             self.take_on(stage, kind, &picture).await?;
+            if let Some(error) = self.unsettled.take() {
+                let made = results.iter_mut().filter(|result| result.is_ok());
+                made.for_each(|result| *result = Err(error.clone()));
+            }
         } else if stage.draft.is_settled() {
             self.draft = Some(stage.draft);
         }
@@ -391,10 +402,8 @@ impl ChangeQueue {
         before: &Arc<Config>,
     ) -> Result<(Picture, Draft), Refused> {
         let config = checked.config;
-        self.handle
-            .change(Arc::clone(&config), checked.extent)
-            .await
-            .map_err(of_reload)?;
+        let changed = self.handle.change(Arc::clone(&config), checked.extent);
+        self.unsettled = of_change(changed.await)?;
         let finished = self.finish(&config, before, checked.prepared).await;
         let now = match finished {
             Ok(now) => now,

@@ -59,15 +59,27 @@ pub(super) fn of_write(error: WriteError) -> Refused {
     Refused::All(Error::errno(errno, error.to_string()))
 }
 
+/// The error of a change that is in force nevertheless, if it has one.
+pub(super) fn of_change(changed: Result<(), ReloadError>) -> Result<Option<Error>, Refused> {
+    match changed {
+        Ok(()) => Ok(None),
+        Err(error) if error.is_in_force() => {
+            Ok(Some(Error::errno(Errno::TIMEDOUT, error.to_string())))
+        }
+        Err(error) => Err(of_reload(error)),
+    }
+}
+
 /// What a configuration comes to that cannot be changed to.
 #[expect(clippy::needless_pass_by_value, reason = "map_err passes it")]
-pub(super) fn of_reload(error: ReloadError) -> Refused {
+fn of_reload(error: ReloadError) -> Refused {
     let message = error.to_string();
     Refused::ByOne(match error {
         ReloadError::Unavailable(_) => Error::invalid(message),
         ReloadError::ImageChanged { .. } | ReloadError::ListenerChanged { .. } => {
             Error::errno(Errno::BUSY, message)
         }
+        ReloadError::Unsettled { .. } => Error::errno(Errno::TIMEDOUT, message),
         ReloadError::Superseded => Error::errno(Errno::AGAIN, message),
         ReloadError::Stopped => return all_stopped(),
     })

@@ -2,6 +2,7 @@
 //! association whose host has begun another. The target is moved along by hand, on a
 //! clock that only the test moves.
 
+mod epochs;
 mod order;
 mod pauses;
 mod stops;
@@ -41,13 +42,16 @@ impl Bed {
 
     /// With more lines of the subsystem.
     fn with(name: &str, more: &str) -> Self {
+        Self::exporting(name, more, "")
+    }
+
+    /// With more lines of the subsystem, and of the namespace of the disk.
+    fn exporting(name: &str, more: &str, of_disk: &str) -> Self {
         let file = Scratch::new(name, (BLOCKS * BLOCK) as u64);
         let clock = Clock::simulated();
         let disk = SimulatedDisk::register(file.path(), &clock, 1).unwrap();
-        let subsystem = subsystem(
-            NQN,
-            &[&file.export(BLOCK as u32), "mem:1MiB block_size = 4096"],
-        );
+        let export = format!("{}\n{of_disk}", file.export(BLOCK as u32));
+        let subsystem = subsystem(NQN, &[&export, "mem:1MiB block_size = 4096"]);
         let subsystem = subsystem.replacen("allow_any_host", &format!("{more}\nallow_any_host"), 1);
         let config = format!(
             "[target]\nreactors = 2\nqueue_depth = 1024\n{subsystem}[[listener]]\naddress = \"192.0.2.1\"\n"

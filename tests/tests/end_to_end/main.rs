@@ -9,6 +9,7 @@ mod disconnecting;
 mod discovery;
 mod disks;
 mod doctor;
+mod epochs;
 mod events;
 mod examples;
 mod features;

@@ -408,7 +408,10 @@ impl BlockFile {
                 ) =>
             {
                 let expected = self.blocks.load(Ordering::Relaxed) * u64::from(self.block_bytes);
-                self.health.cut_short(&self.path, expected);
+                // A smaller size may have been taken over since this began.
+                if io.offset + io.done < expected {
+                    self.health.cut_short(&self.path, expected);
+                }
                 return Progress::Done(Err(Errno(libc::EIO)));
             }
             // fallocate does all or nothing.

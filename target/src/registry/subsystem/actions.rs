@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use nvme_proto::controller::{Action, Termination};
+use nvme_proto::controller::{Action, Outcome, Termination};
+use nvme_proto::wire::Status;
 use nvme_proto::wire::feature::WriteProtectionState;
 
 use super::{KEEP_ALIVE_EXPIRED, State, SubsystemShared};
 use crate::ending::Ending;
 use crate::ids::QpairId;
-use crate::registry::{ControlMessage, Message, QueueAddress};
+use crate::registry::{ControlMessage, Message, QueueAddress, WriteThrough};
 
 impl SubsystemShared {
     pub(super) fn carry_out(&self, state: &State, action: Action) {
@@ -74,8 +75,9 @@ impl SubsystemShared {
                 });
             }
             Action::SetWriteCache { enabled, .. } => {
-                let write_cache = &controller.shared.write_cache;
-                write_cache.store(enabled, Ordering::Relaxed);
+                let shared = &controller.shared;
+                shared.write_cache.store(enabled, Ordering::Relaxed);
+                shared.cache_changes.fetch_add(1, Ordering::Relaxed);
             }
             // It needs no controller.
             Action::SetProtection { .. } => {}
@@ -106,6 +108,52 @@ impl SubsystemShared {
                 was_protected,
                 change,
             });
+        }
+    }
+
+    /// Parks a command that switches a controller's write cache off: it completes when all writes that were answered
+    /// are durable, and those under way will be.
+    pub(super) fn park_write_through(
+        &self,
+        state: &State,
+        cntlid: u16,
+        actions: &[Action],
+        outcome: Outcome,
+    ) -> Outcome {
+        let off = |action: &Action| matches!(action, Action::SetWriteCache { enabled: false, .. });
+        let completion = match outcome {
+            Outcome::Complete(completion) if actions.iter().any(off) => completion,
+            outcome => return outcome,
+        };
+        let Some(controller) = state.controllers.get(&cntlid) else {
+            return Outcome::Complete(completion);
+        };
+        let controller = Arc::clone(&controller.shared);
+        // The number that it has once the action is carried out.
+        let change = controller.cache_changes.load(Ordering::Relaxed) + 1;
+        self.report_control(ControlMessage::WriteThrough(WriteThrough {
+            subsystem: self.id,
+            controller,
+            change,
+            completion,
+        }));
+        Outcome::Parked
+    }
+
+    /// The answer to [`ControlMessage::WriteThrough`]. A controller that was reset meanwhile waits for none.
+    pub(crate) fn write_through_done(&self, wish: &WriteThrough, intact: bool) {
+        let state = self.lock();
+        let Some(controller) = state.controllers.get(&wish.controller.cntlid) else {
+            return;
+        };
+        let changes = wish.controller.cache_changes.load(Ordering::Relaxed);
+        if Arc::ptr_eq(&controller.shared, &wish.controller) && changes == wish.change {
+            let mut completion = wish.completion;
+            if !intact {
+                completion.status = Status::WRITE_FAULT;
+            }
+            let queue = controller.queues.get(&0);
+            self.send(queue, |qpair| Message::Complete { qpair, completion });
         }
     }
 
