@@ -410,7 +410,7 @@ mod tests {
         assert!(accounts.accounts.len() <= 1);
     }
 
-    /// Whoever asks for connections in the name of an address costs that address nothing.
+    /// Connection requests that claim an address cost that address nothing.
     #[test]
     fn a_connection_is_paid_for_once_it_is_confirmed() {
         let mut accounts = Accounts {

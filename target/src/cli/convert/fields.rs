@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::Notes;
 
 /// Reader of the members of one JSON object. A member that is present and cannot be read is noted, and the object is then
-/// to be left out ([`are_readable`](Self::are_readable)); members that nobody has asked for are noted
+/// to be left out ([`are_readable`](Self::are_readable)); members without a reader are noted
 /// by [`note_unknown`](Self::note_unknown).
 pub(super) struct Fields<'v> {
     what: String,
@@ -151,7 +151,7 @@ impl<'v> Fields<'v> {
         self.asked.borrow_mut().extend(keys);
     }
 
-    /// Notes the members that are set and that nobody has asked for.
+    /// Notes the members that are set and have no reader.
     pub(super) fn note_unknown(&self) {
         self.notes
             .unknown(&self.what, self.object, &self.asked.borrow());

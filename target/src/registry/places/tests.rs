@@ -301,7 +301,7 @@ fn who_has_most_loses_the_oldest() {
     assert!(door.evicted.len() > 50, "{}", door.evicted.len());
 }
 
-/// Requests in a host's name that nobody confirms take places from one another, and refuse the host none.
+/// Requests in a host's name that no peer confirms take places from one another, and refuse the host none.
 /// Those that it confirmed are its own: beyond the limit it waits.
 #[test]
 fn an_address_that_strangers_claim_is_not_refused() {
