@@ -79,7 +79,7 @@ fn add_written_otherwise(value: &Spanned<DeValue<'_>>, text: &str, spans: &mut V
             }
         }
         DeValue::Array(values) => {
-            for value in values.iter() {
+            for value in values {
                 add_written_otherwise(value, text, spans);
             }
         }

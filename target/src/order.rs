@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn a_change_that_does_not_come_is_overtaken() {
         let mut bed = Bed::new();
-        let slow = bed.enter(FIRST, &[0..8]);
+        let slow = bed.enter(FIRST, std::slice::from_ref(&(0..8)));
         let (newer, arrival) = bed.comes(SECOND, 0..8);
         assert_eq!(arrival, Arrival::Wait);
         assert_eq!(bed.order.arrive(newer, true), Arrival::Go);

@@ -61,7 +61,7 @@ pub(super) fn print(text: &str) {
 /// # Errors
 /// They cannot be written.
 pub(super) fn print_bytes(bytes: &[u8]) -> Result<()> {
-    write(bytes).map_err(failure)
+    write(bytes).map_err(|error| failure(&error))
 }
 
 fn write(bytes: &[u8]) -> std::io::Result<()> {
@@ -70,14 +70,14 @@ fn write(bytes: &[u8]) -> std::io::Result<()> {
     stdout.flush()
 }
 
-fn failure(error: std::io::Error) -> String {
+fn failure(error: &std::io::Error) -> String {
     format!("writing to stdout: {error}")
 }
 
 fn note(written: std::io::Result<()>) {
     if let Err(error) = written {
         let mut first = FAILURE.lock().unwrap_or_else(PoisonError::into_inner);
-        first.get_or_insert_with(|| failure(error));
+        first.get_or_insert_with(|| failure(&error));
     }
 }
 

@@ -73,11 +73,12 @@ impl Reactor {
                 Ok(result)
             }
             Entry::Claimed(claim, exchange) => {
+                let claim = *claim;
                 queue.claimant = Some(Box::new(Claimant {
                     subsystem,
                     claim,
                     host_nqn: request.hostnqn.to_string(),
-                    exchange: Some(Box::new(exchange)),
+                    exchange: Some(exchange),
                     computing_since: self.time.now.at,
                 }));
                 let required = ConnectResult(0).with_atr(true).0;

@@ -92,6 +92,7 @@ pub(super) fn begin(
 }
 
 /// State of a request after it was to go to the backend.
+#[derive(Clone, Copy)]
 enum Handed {
     /// The backend has it, or it waits for its turn.
     UnderWay,

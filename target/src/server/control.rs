@@ -129,8 +129,7 @@ impl Control {
         let authenticator = Authenticator::default();
         let keys = super::keys::load(&config)?;
         let started = clock.now();
-        let limits = limits(&config);
-        let registry = Arc::new(Registry::default());
+        let (limits, registry) = (limits(&config), Arc::new(Registry::default()));
         let (messages_out, messages) = unbounded_channel();
         let (listener_events_out, listener_events) = unbounded_channel();
         let launch = Launch {

@@ -300,7 +300,7 @@ impl Connection {
     }
 
     /// Bytes of the host's memory.
-    fn from_host(&mut self, sqe: &Sqe) -> Vec<u8> {
+    fn fetch(&mut self, sqe: &Sqe) -> Vec<u8> {
         let (host, length) = host_memory(sqe);
         self.carry_out(Operation::Read(host), DATA, length);
         let mut bytes = vec![0; length];
@@ -308,7 +308,7 @@ impl Connection {
         bytes
     }
 
-    fn to_host(&mut self, sqe: &Sqe, bytes: &[u8]) {
+    fn put(&mut self, sqe: &Sqe, bytes: &[u8]) {
         let (host, length) = host_memory(sqe);
         let length = length.min(bytes.len());
         self.region.mapping().write(DATA, &bytes[..length]);
@@ -341,7 +341,7 @@ impl Connection {
             }
             AdminOpcode::IDENTIFY => {
                 let bytes = identify(sqe, &disks.lock().unwrap());
-                self.to_host(sqe, &bytes);
+                self.put(sqe, &bytes);
             }
             AdminOpcode::GET_LOG_PAGE => {
                 let mut page = vec![0; IDENTIFY_BYTES];
@@ -349,7 +349,7 @@ impl Connection {
                 page[0] = u8::from(std::mem::take(&mut shared.is_listed));
                 shared.is_masked = false;
                 drop(shared);
-                self.to_host(sqe, &page);
+                self.put(sqe, &page);
             }
             AdminOpcode::SET_FEATURES if sqe.cdw10.get() as u8 == Feature::NUMBER_OF_QUEUES.0 => {
                 return Some((Status::SUCCESS, 0));
@@ -392,8 +392,8 @@ impl Connection {
         let end = start + (sqe.cdw12.get() as u16 as usize + 1) * BLOCK;
         let disk = disks.contents.last_mut().unwrap();
         match NvmOpcode(sqe.opc) {
-            NvmOpcode::WRITE => disk[start..end].copy_from_slice(&self.from_host(sqe)),
-            NvmOpcode::READ => self.to_host(sqe, &disk[start..end]),
+            NvmOpcode::WRITE => disk[start..end].copy_from_slice(&self.fetch(sqe)),
+            NvmOpcode::READ => self.put(sqe, &disk[start..end]),
             _ => {}
         }
     }

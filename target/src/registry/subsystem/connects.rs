@@ -65,7 +65,7 @@ pub(crate) enum Entry {
     /// A queue.
     Joined(Joined),
     /// A claim, which [`SubsystemShared::join`] makes a queue once this exchange has ended well.
-    Claimed(Claim, Authentication),
+    Claimed(Box<Claim>, Box<Authentication>),
 }
 
 impl State {
@@ -112,7 +112,7 @@ impl SubsystemShared {
             state.next_cntlid = u32::from(claim.cntlid()) + 1;
         }
         match exchange {
-            Some(exchange) => Ok(Entry::Claimed(claim, exchange)),
+            Some(exchange) => Ok(Entry::Claimed(Box::new(claim), Box::new(exchange))),
             None => Ok(Entry::Joined(
                 self.enter(&mut state, &claim, origin, &arrival)?,
             )),

@@ -103,7 +103,7 @@ fn claim(shared: &SubsystemShared, address: u8, request: &ConnectRequest) -> Cla
         shared.connect(request, origin)
     });
     match entry.unwrap() {
-        Entry::Claimed(claim, _) => claim,
+        Entry::Claimed(claim, _) => *claim,
         Entry::Joined(_) => panic!("its host has a key"),
     }
 }

@@ -171,7 +171,7 @@ impl Guest {
                 Event::Live { .. } => {
                     association.live = true;
                     // Its former ones are dead: nothing of them may happen from now on.
-                    bury(&mut self.lost, ledgers, |ledger, _| !ledger.hangs);
+                    bury(&mut self.lost, ledgers, |ledger, _, _| !ledger.hangs);
                 }
                 Event::Lost(error)
                 | Event::TryFailed { error, .. }
@@ -359,9 +359,11 @@ impl Guest {
         let changed = open.kind.writes() && end == End::Done;
         ledger.end(open.id, end);
         if changed {
-            // Connect waits a bounded time. Nothing is changed until the disk has let go.
-            let here = |_: &Ledger, namespace| namespace == open.namespace;
-            bury(&mut self.lost, ledgers, here);
+            // A change waits for the older ones of its host to the same blocks.
+            let overlaps = |ledger: &Ledger, namespace, id| {
+                namespace == open.namespace && ledger.overlaps(id, &open.blocks)
+            };
+            bury(&mut self.lost, ledgers, overlaps);
         }
     }
 
@@ -388,14 +390,14 @@ impl Guest {
     }
 }
 
-/// The lost writes of these namespaces can take no effect any more.
+/// Marks lost writes that can take no effect any more.
 fn bury(
     lost: &mut Vec<(usize, Id)>,
     ledgers: &mut [Ledger],
-    is_dead: impl Fn(&Ledger, usize) -> bool,
+    is_dead: impl Fn(&Ledger, usize, Id) -> bool,
 ) {
     lost.retain(|&(namespace, id)| {
-        let dead = is_dead(&ledgers[namespace], namespace);
+        let dead = is_dead(&ledgers[namespace], namespace, id);
         if dead {
             ledgers[namespace].dead(id);
         }

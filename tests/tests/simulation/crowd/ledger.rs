@@ -57,6 +57,12 @@ impl Ledger {
     }
 
     /// A lost write takes no effect any more.
+    /// True if an operation is about any of these blocks.
+    pub(super) fn overlaps(&self, id: Id, blocks: &Range<usize>) -> bool {
+        let (_, own) = self.history.operation(id);
+        own.start < blocks.end && blocks.start < own.end
+    }
+
     pub(super) fn dead(&mut self, id: Id) {
         self.history.dead(id);
         self.close(id);
