@@ -18,8 +18,8 @@ impl Controller {
     /// Sends a command on queue `qid`: CID, PSDT and data pointer are filled in.
     ///
     /// While the controller is lost, a command that may wait for it does, if
-    /// [`HostOptions::requeue`] says so. One that is back gets a write, and writes of the
-    /// same blocks, again only after [`HostOptions::write_hold`], and commands for a disk
+    /// [`HostOptions::requeue`](crate::HostOptions::requeue) says so. One that is back gets a write, and writes of the
+    /// same blocks, again only after [`HostOptions::write_hold`](crate::HostOptions::write_hold), and commands for a disk
     /// that was opened only when it is known to be that disk.
     ///
     /// # Errors
