@@ -171,6 +171,24 @@ impl TestTarget {
         self.target.reload(config(toml, &self.network, listener))
     }
 
+    /// Changes the configuration while `host` is polled, as a program of its own would go on meanwhile.
+    ///
+    /// # Errors
+    /// The target refuses the configuration, or a disk keeps commands from before it.
+    ///
+    /// # Panics
+    /// The thread that changes it panics.
+    pub fn try_reload_beside(&self, host: &mut Host, toml: &str) -> Result<(), ReloadError> {
+        std::thread::scope(|scope| {
+            let reload = scope.spawn(|| self.try_reload_as(toml, ""));
+            while !reload.is_finished() {
+                host.poll();
+                std::thread::yield_now();
+            }
+            reload.join().unwrap()
+        })
+    }
+
     /// The network that the target listens on.
     #[must_use]
     pub fn provider(&self) -> Arc<dyn Provider> {

@@ -6,7 +6,9 @@ use cairn_rdma::QpId;
 use nvme_auth::host::Negotiating;
 use nvme_auth::message::MESSAGE_BYTES_MAX;
 use nvme_auth::{Names, Policy, Secret};
-use nvme_proto::wire::fabrics::{AuthenticationCommand, PropertyGetCommand, PropertySize};
+use nvme_proto::wire::fabrics::{
+    AuthenticationCommand, CNTLID_DYNAMIC, PropertyGetCommand, PropertySize,
+};
 use nvme_proto::wire::property::offset;
 use nvme_proto::wire::{AdminOpcode, FabricsType, SglDescriptor, Sqe, Status};
 
@@ -162,21 +164,21 @@ impl std::fmt::Debug for Impostors {
 }
 
 impl Impostors {
-    /// Claims these queues, twice each; QID 0 is a new controller under the same name.
+    /// Each of a few peers claims all of these queues; QID 0 is a new controller under the same name.
     ///
     /// # Errors
     /// The target refuses the claim before it is proven, or takes it for more than that.
     pub fn new(setting: &Setting, cntlid: u16, qids: &[u16]) -> Result<Self> {
         let mut peers = Vec::new();
-        for &qid in qids.iter().chain(qids) {
+        for _ in 0..2 {
             let mut peer = Peer::open(setting)?;
-            if qid != 0 {
-                peer.cntlid = cntlid;
+            for &qid in qids {
+                peer.cntlid = if qid == 0 { CNTLID_DYNAMIC } else { cntlid };
+                let qp = peer.connect_queue(qid, ENTRIES)?;
+                let mut sqe = Sqe::fabrics(peer.new_cid(), FabricsType::CONNECT);
+                sqe.opc = AdminOpcode::KEEP_ALIVE.0;
+                peer.expect(qp, sqe, Status::AUTHENTICATION_REQUIRED)?;
             }
-            let qp = peer.connect_queue(qid, ENTRIES)?;
-            let mut sqe = Sqe::fabrics(peer.new_cid(), FabricsType::CONNECT);
-            sqe.opc = AdminOpcode::KEEP_ALIVE.0;
-            peer.expect(qp, sqe, Status::AUTHENTICATION_REQUIRED)?;
             peers.push(peer);
         }
         Ok(Self { _peers: peers })

@@ -158,7 +158,7 @@ fn a_reload_says_that_a_hung_disk_has_commands_from_before_it() {
         assert!(Instant::now() < deadline, "the disk does not get the write");
     }
     let removed = subsystem(NQN, &[]) + &namespace(2, "mem:1MiB");
-    let ended = target.try_reload_as(&removed, "");
+    let ended = target.try_reload_beside(&mut host, &removed);
     let error = ended.expect_err("a write from before it is at the disk");
     assert!(matches!(error, ReloadError::Unsettled { .. }), "{error}");
     assert!(error.to_string().contains("namespace 1"), "{error}");

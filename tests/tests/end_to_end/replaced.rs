@@ -169,8 +169,8 @@ fn a_new_disk_that_does_not_open_leaves_all_as_it_was() {
 }
 
 /// The new configuration is in force, and the error says that the former disk has a command still.
-fn reload_while_held(target: &TestTarget, toml: &str) {
-    let error = target.try_reload_as(toml, "").unwrap_err();
+fn reload_while_held(target: &TestTarget, host: &mut Host, toml: &str) {
+    let error = target.try_reload_beside(host, toml).unwrap_err();
     assert!(error.is_in_force(), "{error}");
 }
 
@@ -191,7 +191,7 @@ fn a_command_that_its_disk_holds_ends_after_another_took_its_place() {
         host.poll();
         disk.waiting(Operation::Write) == 1
     });
-    reload_while_held(&target, &subsystem(NQN, &[&other.export(4096)]));
+    reload_while_held(&target, &mut host, &subsystem(NQN, &[&other.export(4096)]));
     assert_eq!(changed(&mut host), [1]);
     assert_ne!(uuid(&mut host, 1), before);
     write(&mut host, 1, 2);
@@ -213,7 +213,7 @@ fn a_command_that_its_disk_holds_ends_after_another_took_its_place() {
         host.poll();
         disk.waiting(Operation::Write) == 1
     });
-    reload_while_held(&target, &subsystem(NQN, &[&file.export(512)]));
+    reload_while_held(&target, &mut host, &subsystem(NQN, &[&file.export(512)]));
     assert_eq!(host.open_namespace(1).unwrap().blocks, SIZE / 512);
     assert_eq!(uuid(&mut host, 1), before);
     disk.release(Operation::Write);

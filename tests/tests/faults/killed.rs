@@ -35,7 +35,8 @@ fn connect(target: &TargetProcess) -> Host {
 }
 
 fn write(host: &mut Host, byte: u8) -> Result<(), HostError> {
-    let data = Data::InCapsule(&[byte; BLOCK]);
+    let block = [byte; BLOCK];
+    let data = Data::InCapsule(&block);
     host.run(1, command::write(1, 0, 1), data).map(drop)
 }
 

@@ -78,12 +78,14 @@ stop_target
 
 step "A disk of 512-byte blocks that writes 4096 as one: the host sees and keeps to it"
 modprobe dm_mod
-# Off by one block, as a partition from sector 63 on is.
+# A disk that other devices are made of is not exported itself, so all three are devices on it. The second is
+# off by one block, as a partition from sector 63 on is.
+dmsetup create plain --noudevsync --table "0 65536 linear /dev/vdb 0"
 dmsetup create shifted --noudevsync --table "0 65536 linear /dev/vdb 65537"
 dmsetup create straight --noudevsync --table "0 65536 linear /dev/vdb 131072"
 dmsetup mknodes
-write_config /tmp/cairn.toml "1 /dev/vdb shared=true" "2 /dev/mapper/shifted shared=true" \
-    "3 /dev/mapper/straight block_size=4096 shared=true"
+write_config /tmp/cairn.toml "1 /dev/mapper/plain" "2 /dev/mapper/shifted" \
+    "3 /dev/mapper/straight block_size=4096"
 start_target_from /tmp/cairn.toml
 connect_and_wait 1 2 3
 # promises NSID: NSFEAT's bit 1, NAWUN, NAWUPF, NACWU, NABSN, NABO, NABSPF, all in blocks less one but NABO.
@@ -111,5 +113,6 @@ step "The host is still content"
 assert_eq "state" live "$(cat "/sys/class/nvme/$(controllers)/state")"
 nvme_disconnect
 stop_target
+dmsetup remove --noudevsync plain
 dmsetup remove --noudevsync shifted
 dmsetup remove --noudevsync straight

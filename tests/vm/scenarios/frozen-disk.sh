@@ -1,6 +1,6 @@
 #!/bin/bash
 # A frozen file system and a suspended disk hold one host's I/O: another host notices nothing, and nothing is lost.
-# vm: programs=cairn-target disk=384M timeout=240
+# vm: programs=cairn-target disk=384M timeout=400
 #
 # Both hosts are the kernel's, by names and subsystems of their own. The target has one reactor, which
 # serves both.
@@ -97,7 +97,7 @@ hold() {
     shift 2
     while [ "$1" != -- ]; do hold+=("$1"); shift; done
     shift
-    verified_fio "held-$nsid" "$device" --rw=randwrite --bs=16k --iodepth=16 --size=24m --loops=2 \
+    verified_fio "held-$nsid" "$device" --rw=randwrite --bs=16k --iodepth=16 --size=8m --loops=2 \
         --fsync=64 --rate_iops=400 &
     writer=$!
     before=$(writes_of "$device")
