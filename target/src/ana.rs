@@ -1,4 +1,5 @@
-//! ANA states, as reactors read them while the control plane changes them.
+//! State shared by the queues of one listener, and ANA states that reactors read while the control
+//! plane changes them.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -8,49 +9,49 @@ use nvme_proto::ana::AnaStates;
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
 
-/// What the queues that came by one listener share of it.
+/// Listener state shared by its queues and the control plane.
 #[derive(Debug)]
 pub(crate) struct ListenerShared {
-    /// Distinguishes listeners, those of the past included.
+    /// Unique identifier in the process, never reused.
     pub(crate) id: u64,
-    /// Its address in the configuration, by which subsystems name it.
+    /// Configured address; subsystems refer to the listener by it.
     pub(crate) address: SocketAddr,
-    /// What speaks RDMA there.
+    /// Name of the RDMA provider.
     pub(crate) provider: &'static str,
-    /// Of which partition it is.
+    /// InfiniBand partition.
     pub(crate) pkey: PKey,
-    /// How good a way to each ANA group it is, where a subsystem sets nothing else.
+    /// Default ANA state of each group over this listener; a subsystem may override it.
     pub(crate) ana: AnaShared,
-    /// Whether a reload took it away, or an administrator drains it.
+    /// True after a reload removed the listener or an administrator began to drain it.
     pub(crate) removed: AtomicBool,
 }
 
 impl ListenerShared {
-    /// Whether no host may come by it any more.
+    /// True if the listener accepts no new hosts.
     pub(crate) fn is_removed(&self) -> bool {
         self.removed.load(Ordering::Relaxed)
     }
 }
 
-/// The state of each ANA group by way of one listener. That of a controller is read by every I/O and
-/// written by a reload: what is under way when it changes ends as it began.
+/// ANA state of each group over one listener. A controller's copy is read by every I/O command and
+/// written by a reload; a command in progress keeps the state that it began with.
 #[derive(Debug)]
 pub(crate) struct AnaShared([AtomicU8; ANA_GROUPS_MAX as usize]);
 
 impl AnaShared {
-    /// With these states.
     pub(crate) fn new(states: &AnaStates) -> Self {
         let shared = Self([const { AtomicU8::new(0) }; ANA_GROUPS_MAX as usize]);
         shared.store(states);
         shared
     }
 
-    /// The state of a group. The configuration was checked: there is one.
+    /// Returns the state of a group. `anagrpid` is in `1..=ANA_GROUPS_MAX`: the configuration check
+    /// guarantees it.
     pub(crate) fn get(&self, anagrpid: u32) -> AnaState {
         AnaState(self.0[anagrpid as usize - 1].load(Ordering::Relaxed))
     }
 
-    /// All of them.
+    /// Returns the states of all groups.
     pub(crate) fn load(&self) -> AnaStates {
         let mut states = AnaStates::default();
         for anagrpid in 1..=ANA_GROUPS_MAX {
@@ -59,7 +60,7 @@ impl AnaShared {
         states
     }
 
-    /// Sets all of them.
+    /// Sets the states of all groups.
     pub(crate) fn store(&self, states: &AnaStates) {
         for (anagrpid, state) in (1..).zip(&self.0) {
             state.store(states.get(anagrpid).0, Ordering::Relaxed);

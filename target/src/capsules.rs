@@ -1,9 +1,8 @@
-//! Where capsules lie in registered memory.
+//! Layout of capsules in registered memory.
 //!
-//! Responses lie in the head of the reactor's [`Arena`]. Commands land in [`ReceiveSlots`], of
-//! which a reactor has one for each device, because devices come and go: `[SQEs | in-capsule
-//! data]`. A capsule lands in two pieces, its SQE among the SQEs and its data in a page-aligned
-//! slot, so that in-capsule data can go to disk from where it landed.
+//! Responses use the head of the reactor's [`Arena`]. Commands are received into [`ReceiveSlots`],
+//! one per reactor and device, laid out as `[SQEs | in-capsule data]`. A receive has two segments,
+//! the SQE and a page-aligned data slot, so that in-capsule data can go to disk without a copy.
 
 use std::io;
 use std::sync::Arc;
@@ -15,15 +14,16 @@ use nvme_proto::wire::{Cqe, IntoBytes, Sqe};
 
 use crate::work_id::WorkId;
 
-/// Bytes of a response capsule: the CQE alone.
+/// Size of a response capsule, which is a CQE, in bytes.
 const CQE_BYTES: usize = size_of::<Cqe>();
 
-/// Bytes of an arena's head for one response of each request.
+/// Returns the bytes of arena head needed for one response per request.
 pub(crate) fn response_bytes(requests: usize) -> usize {
     requests * CQE_BYTES
 }
 
-/// Puts the response of a request where a SEND can take it from.
+/// Writes the response of a request to its place in the arena's head and returns the segment to
+/// SEND.
 #[inline(always)]
 pub(crate) fn write_response(arena: &Arena, request: usize, cqe: &Cqe, lkey: u32) -> Sge {
     Sge {
@@ -33,24 +33,24 @@ pub(crate) fn write_response(arena: &Arena, request: usize, cqe: &Cqe, lkey: u32
     }
 }
 
-/// Where the capsules of one device land.
+/// Receive buffers of a device.
 pub(crate) struct ReceiveSlots {
     mapping: Arc<Mapping>,
     count: u32,
     in_capsule_bytes: u32,
     data_offset: usize,
-    /// From one slot's data to the next.
+    /// Distance between the data of two slots, in bytes.
     stride: usize,
-    /// The fixed buffer of the ring that the mapping is.
+    /// Index of the mapping among the ring's fixed buffers.
     slot: u16,
 }
 
 impl ReceiveSlots {
-    /// `count` slots, for capsules with up to `in_capsule_bytes` of data.
+    /// Allocates `count` slots for capsules with up to `in_capsule_bytes` of data.
     pub(crate) fn new(count: u32, in_capsule_bytes: u32) -> io::Result<Self> {
-        // The SQEs lie close together: parsing touches few cache lines and pages.
+        // Adjacent SQEs: parsing touches fewer cache lines and pages.
         let sqes = (count as usize * SQE_BYTES).next_multiple_of(UNIT);
-        // The data of a slot starts on a page, as direct I/O requires.
+        // Direct I/O requires page-aligned data.
         let stride = (in_capsule_bytes as usize).next_multiple_of(UNIT);
         let mapping = Arc::new(Mapping::anonymous(sqes + count as usize * stride)?);
         Ok(Self {
@@ -63,27 +63,27 @@ impl ReceiveSlots {
         })
     }
 
-    /// The memory, to register it.
+    /// Returns the mapping, for registration with a device.
     pub(crate) fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
 
-    /// Sets the fixed buffer of the ring that the mapping is.
+    /// Sets the index of the mapping among the ring's fixed buffers.
     pub(crate) fn set_slot(&mut self, slot: u16) {
         self.slot = slot;
     }
 
-    /// The fixed buffer of the ring that the mapping is.
+    /// Index of the mapping among the ring's fixed buffers.
     pub(crate) fn slot(&self) -> u16 {
         self.slot
     }
 
-    /// How many slots there are.
+    /// Number of slots.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
 
-    /// The receive that fills slot `index`.
+    /// Returns the receive work request that fills slot `index`.
     pub(crate) fn receive(&self, index: u32, lkey: u32) -> RecvWork {
         assert!(index < self.count, "receive slot {index} of {}", self.count);
         let base = self.mapping.addr();
@@ -109,14 +109,14 @@ impl ReceiveSlots {
         }
     }
 
-    /// Copies the SQE that landed in slot `index`.
+    /// Copies the SQE received in slot `index`.
     #[inline(always)]
     pub(crate) fn read_sqe(&self, index: u32, into: &mut Sqe) {
         let offset = index as usize * SQE_BYTES;
         self.mapping.read(offset, into.as_mut_bytes());
     }
 
-    /// `length` bytes at `offset` of the data that landed in slot `index`.
+    /// Returns `length` bytes at `offset` of the data received in slot `index`.
     pub(crate) fn span(&self, index: u32, offset: u32, length: u32) -> Span {
         let end = offset.checked_add(length);
         assert!(

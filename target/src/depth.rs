@@ -1,20 +1,20 @@
-//! How many commands a disk has at a time, where its namespace limits that: what reactors show each other of it.
+//! Limit on the commands that a disk has in progress, divided among the reactors.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What one reactor has of a disk.
+/// Counts of a single reactor.
 #[derive(Debug, Default)]
 struct Part {
-    /// Commands that the disk has.
+    /// Commands in progress at the disk.
     inside: AtomicU32,
-    /// The weights of the hosts whose commands wait.
+    /// Sum of the weights of hosts with queued commands.
     wanting: AtomicU32,
 }
 
-/// The limit, and each reactor's part of it.
+/// Limit of one namespace (`outstanding`) and the counts that each reactor publishes.
 #[derive(Debug)]
 pub(crate) struct Depth {
-    /// 0: no limit.
+    /// Limit in commands; 0 means no limit.
     most: AtomicU32,
     parts: Box<[Part]>,
 }
@@ -27,19 +27,21 @@ impl Depth {
         }
     }
 
-    /// Another limit, from the next command on.
+    /// Sets the limit; it applies from the next command.
     pub(crate) fn set(&self, most: Option<u32>) {
         self.most.store(most.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Whether there is one.
+    /// True if a limit is set.
     #[inline(always)]
     pub(crate) fn is_limited(&self) -> bool {
         self.most.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether a reactor may have one more, for a host of that weight. Who has none may always have one, so that its end
-    /// is the time to look again. While hosts of other reactors wait, each reactor has the part of its hosts' weights.
+    /// True if `reactor` may start one more command for a host of this weight. A reactor without a
+    /// command in progress always may, so that the completion of that command triggers the next
+    /// check. While hosts of other reactors wait, the limit is divided in proportion to the
+    /// weights.
     pub(crate) fn allows(&self, reactor: usize, weight: u32) -> bool {
         let most = u64::from(self.most.load(Ordering::Relaxed));
         let (inside, wanting) = self.of(reactor);
@@ -59,7 +61,7 @@ impl Depth {
         (inside, wanting)
     }
 
-    /// What a reactor has from now on.
+    /// Publishes the counts of a reactor.
     pub(crate) fn tell(&self, reactor: usize, inside: u32, wanting: u32) {
         let part = &self.parts[reactor];
         part.inside.store(inside, Ordering::Relaxed);
@@ -89,7 +91,7 @@ mod tests {
         assert!(depth.allows(1, 3), "one may always have one");
         depth.tell(1, 1, 3);
         assert!(!depth.allows(1, 3), "the disk is full");
-        // The first has more than its two of eight, the second less than its six.
+        // The first reactor has more than its two of eight, the second less than its six.
         depth.tell(0, 5, 1);
         assert!(!depth.allows(0, 1) && depth.allows(1, 3));
         depth.tell(0, 1, 1);
@@ -100,7 +102,7 @@ mod tests {
         assert!(depth.allows(1, 3));
         depth.tell(1, 6, 3);
         assert!(!depth.allows(1, 3));
-        // Once all its commands are inside, the rest is the first one's.
+        // Nothing waits at the second reactor, so the first may use the rest.
         depth.tell(1, 2, 0);
         assert!(depth.allows(0, 1));
     }

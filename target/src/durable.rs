@@ -1,24 +1,22 @@
-//! Small files that are replaced as a whole: after an error, and whenever the machine stops, a file
-//! has its former content or the new one.
+//! Atomic replacement of small files: after an error or a crash, the file has either its old or its
+//! new content.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// Gives the file this content; after this it is on the disk. Blocks as long as the file system
-/// takes.
+/// Replaces the content of the file and syncs it to disk. Blocks on the file system.
 ///
-/// # Errors
-/// Those of the system.
+/// # Errors I/O errors of the system.
 ///
 /// # Panics
 /// If the path has no folder.
 pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    // It becomes the other one once it is whole.
+    // Written under a temporary name, then renamed.
     let mut beside = path.to_owned().into_os_string();
     beside.push(".new");
-    // Also a link that someone has put there.
+    // Also removes a symbolic link placed there.
     removed(fs::remove_file(&beside))?;
     let mut file = OpenOptions::new()
         .write(true)
@@ -31,10 +29,9 @@ pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> 
     sync_folder(path)
 }
 
-/// Removes the file, if it is there; after this it is gone from the disk. Blocks likewise.
+/// Removes the file if it exists, and syncs its folder. Blocks on the file system.
 ///
-/// # Errors
-/// Those of the system.
+/// # Errors I/O errors of the system.
 ///
 /// # Panics
 /// If the path has no folder.
@@ -45,7 +42,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether there was anything to remove.
+/// Returns false if there was no file to remove.
 fn removed(result: io::Result<()>) -> io::Result<bool> {
     match result {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),

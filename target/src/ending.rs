@@ -1,4 +1,4 @@
-//! Why a queue ends.
+//! Reasons for the end of a queue.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -9,28 +9,28 @@ use cairn_rdma::WorkStatus;
 
 use crate::work_id::WorkKind;
 
-/// This program, and Cairn's own host: lines of the log name them in commands.
+/// Programs named in the commands that log lines suggest.
 pub(crate) const CALLER: Caller = Caller {
     end: End::Target,
     host: "cairn-initiator",
     target: "cairn-target",
 };
 
-/// Why a queue ends, in words for the log.
+/// Reason for the end of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// As it should: no end is to blame.
+    /// Normal end, without a fault.
     Orderly(&'static str),
-    /// Something is wrong: with the host, the path to it, or here.
+    /// Fault of the host, of the path to it, or of this target.
     Fault(&'static str),
-    /// Work of this kind failed.
+    /// A work request failed.
     Work(WorkKind, WorkStatus),
-    /// The connection itself has a trouble that others know, too.
+    /// Known trouble of the connection.
     Trouble(&'static Trouble),
 }
 
 impl Ending {
-    /// In words. `None`: orderly.
+    /// Returns the fault as text for the log, or `None` after a normal end.
     pub(crate) fn fault(self, peer: IpAddr) -> Option<Cow<'static, str>> {
         match self {
             Self::Orderly(_) => None,

@@ -1,21 +1,21 @@
-//! What reactors call their things: names that every module may hold, without the things.
+//! Identifiers of reactor objects, without dependencies on the objects.
 
-/// A queue pair of one reactor, and no other that was in its place before.
+/// Queue pair of a reactor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct QpairId {
-    /// Its place in the reactor's table.
+    /// Index in the reactor's queue pair table.
     pub(crate) index: u32,
-    /// How many were in that place before.
+    /// Generation counter of the index.
     pub(crate) generation: u32,
 }
 
 impl QpairId {
-    /// Not any.
+    /// Value that names no queue pair.
     pub(crate) const NONE: Self = Self {
         index: u32::MAX,
         generation: 0,
     };
 }
 
-/// A host's share of a reactor, by its place.
+/// Index of a host's share of the requests and data buffers of a reactor.
 pub(crate) type ShareId = usize;

@@ -1,8 +1,8 @@
-//! The file that keeps the write protection of a namespace when the target ends.
+//! File that keeps the write protection of a namespace across restarts.
 //!
-//! It is there while the namespace is protected for longer than the process: one line, with the
-//! protection and the UUID of the disk. A file that cannot be read protects: a disk that hosts
-//! have protected must not be written because of a fault.
+//! The file exists while the protection must outlast the process. It has one line: the protection
+//! state and the UUID of the disk. An unreadable file counts as protection, because a fault must
+//! not make a protected disk writable.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -16,7 +16,7 @@ use crate::durable;
 const PROTECTED: &str = "protected";
 const PERMANENT: &str = "permanent";
 
-/// Where it is kept.
+/// Write protection file of one disk.
 #[derive(Debug)]
 pub(crate) struct Kept {
     path: PathBuf,
@@ -24,15 +24,13 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// For this disk.
     pub(crate) fn new(path: PathBuf, uuid: Uuid) -> Self {
         Self { path, uuid }
     }
 
-    /// What is kept. Blocks as long as the file system takes.
+    /// Returns the stored protection, [`State::NONE`] without a file. Blocks on the file system.
     ///
-    /// # Errors
-    /// It cannot be read, or is about another disk.
+    /// # Errors The file cannot be read, or names another disk.
     pub(crate) fn read(&self) -> io::Result<State> {
         let text = match fs::read_to_string(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(State::NONE),
@@ -48,22 +46,20 @@ impl Kept {
         }
     }
 
-    /// Keeps another state: after this it is on the disk. Blocks as long as the file system takes.
+    /// Stores a protection state durably. Blocks on the file system.
     ///
-    /// # Errors
-    /// It cannot be kept, and the state before is.
+    /// # Errors The state cannot be written; the previous state remains.
     pub(crate) fn write(&self, state: State) -> io::Result<()> {
         let word = match state {
             State::PROTECTED => PROTECTED,
             State::PERMANENT => PERMANENT,
-            // The process keeps these.
+            // Protection that ends with the process.
             _ => return durable::remove(&self.path),
         };
         let line = format!("{word} {}\n", self.uuid);
         durable::replace(&self.path, line.as_bytes(), 0o600)
     }
 
-    /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

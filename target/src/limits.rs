@@ -1,39 +1,39 @@
-//! How much hosts may take: buckets that reactors share.
+//! Rate limits for hosts, as token buckets shared by all reactors.
 //!
-//! A bucket sells the time of its rate: who does what the rate allows in a millisecond pays a
-//! millisecond. What is sold is one number, up to which time. It never is later than now by more
-//! than what waits, and never earlier than the burst: so in any stretch of time, no more is done
-//! than the rate allows in it and in the burst.
+//! A bucket measures time: a command that uses what the rate allows in one millisecond costs one
+//! millisecond. Its only state is the time up to which it is sold. That time never exceeds the
+//! present by more than the waiting commands need, and never lags it by more than the burst. The
+//! work done in any interval is therefore at most the rate times the interval, plus the burst.
 //!
-//! Reactors buy in slices, and pay single commands out of what they have. A slice whose time is
-//! still to come counts once it has come: that is how commands wait. What a reactor has and does
-//! not need stays below one slice.
+//! Reactors buy slices of at least [`SLICE_NS`] and pay for single commands from them. A slice sold
+//! in advance counts once its time has come; commands wait until then. Unused time in a reactor
+//! stays below one slice.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use cairn_config::{BURST_DEFAULT, Limits};
 
-/// What a reactor buys at a time, at least.
+/// Smallest purchase from a bucket, in nanoseconds.
 pub(crate) const SLICE_NS: u64 = 2_000_000;
 
-/// Parts of a nanosecond that commands pay with: small ones at high rates cost a few nanoseconds.
+/// Units per nanosecond of prices: a small command at a high rate costs only a few nanoseconds.
 const PARTS: u64 = 64;
 
-/// Which rates there are.
+/// Number of rates: commands, bytes read, bytes written, all bytes.
 const RATES: usize = 4;
 
-/// A rate that many threads pay.
+/// Token bucket of one rate, used by several threads without a lock.
 #[derive(Debug, Default)]
 struct Bucket {
-    /// 0: no limit.
+    /// Rate; 0 means no limit.
     per_second: AtomicU64,
-    /// Up to when its time is sold.
+    /// Time up to which the bucket is sold.
     sold_ns: AtomicU64,
 }
 
 impl Bucket {
-    /// Buys `wanted_ns` if so much is there now, and a slice otherwise: (how much it is, from
-    /// when on it counts).
+    /// Buys `wanted_ns` if that much is available now, otherwise one slice. Returns the time bought
+    /// and the moment from which it counts.
     fn buy(&self, wanted_ns: u64, burst_ns: u64, now_ns: u64) -> (u64, u64) {
         let mut sold = self.sold_ns.load(Ordering::Relaxed);
         loop {
@@ -55,34 +55,33 @@ impl Bucket {
     }
 }
 
-/// Limits that reactors share.
+/// Rate limits shared by reactors.
 #[derive(Debug, Default)]
 pub(crate) struct Limiter {
-    /// Whether a command stops at its plan: it has a limit, or its host's changes are ordered. All
-    /// else here is read only then.
+    /// True if commands leave the fast path when they are planned: a limit is set, or changes of
+    /// the host are ordered. The other fields are read only in that case.
     stops: AtomicBool,
-    /// Whether there are limits.
+    /// True if a rate or a limit of outstanding commands is set.
     limited: AtomicBool,
-    /// Of a host's: whether its changes are entered in the order of their disk.
+    /// For a host: true if its changes are entered in the order of their disk.
     ordered: AtomicBool,
-    /// Grows with each change.
+    /// Generation counter of the limits.
     changes: AtomicU32,
     burst_ns: AtomicU64,
-    /// Of a host's: see [`Limits::weight`].
+    /// For a host: see [`Limits::weight`].
     weight: AtomicU32,
-    /// By [`Bill::shares`].
+    /// In the order of [`Bill::shares`].
     buckets: [Bucket; RATES],
 }
 
 impl Limiter {
-    /// These.
     pub(crate) fn new(limits: &Limits) -> Self {
         let limiter = Self::default();
         limiter.set(limits);
         limiter
     }
 
-    /// These, from the next command on.
+    /// Sets the limits; they apply from the next command.
     pub(crate) fn set(&self, limits: &Limits) {
         let rates = [limits.iops, limits.read, limits.write, limits.total];
         for (bucket, rate) in self.buckets.iter().zip(rates) {
@@ -95,55 +94,56 @@ impl Limiter {
         let weight = limits.weight.unwrap_or(1);
         self.weight.store(weight, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::Relaxed);
-        // What a disk has at a time is another's to see to, by the same way out of the hot path.
+        // [`crate::depth`] enforces `outstanding`; such commands leave the fast path by the same
+        // flag.
         let limited = rates.iter().any(Option::is_some) || limits.outstanding.is_some();
         self.limited.store(limited, Ordering::Release);
         self.set_stops();
     }
 
-    /// Has the changes of its host be ordered from the next command on, or not any more.
+    /// Turns ordering of the host's changes on or off, from the next command.
     pub(crate) fn set_ordered(&self, ordered: bool) {
         self.ordered.store(ordered, Ordering::Release);
         self.set_stops();
     }
 
-    /// Callers hold the lock of the subsystem, or are the control plane alone.
+    /// Recomputes `stops`. Callers hold the subsystem's lock or run on the control plane thread.
     fn set_stops(&self) {
         let stops = self.is_limited() | self.is_ordered();
         self.stops.store(stops, Ordering::Release);
     }
 
-    /// Whether changes of its host are ordered.
+    /// True if changes of the host are ordered.
     pub(crate) fn is_ordered(&self) -> bool {
         self.ordered.load(Ordering::Relaxed)
     }
 
-    /// Whether a command stops at its plan: the one look of I/O without limits.
+    /// True if commands leave the fast path: the only check for I/O without limits.
     #[inline(always)]
     pub(crate) fn stops(&self) -> bool {
         self.stops.load(Ordering::Relaxed)
     }
 
-    /// How many parts its host gets of a limit that it shares with others.
+    /// Weight of the host in limits that it shares with others.
     pub(crate) fn weight(&self) -> u32 {
         self.weight.load(Ordering::Relaxed).max(1)
     }
 
-    /// Whether there is a limit.
+    /// True if a limit is set.
     pub(crate) fn is_limited(&self) -> bool {
         self.limited.load(Ordering::Relaxed)
     }
 }
 
-/// What a command takes.
+/// Cost of a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bill {
-    /// (commands, bytes read, bytes written, bytes), as the buckets are.
+    /// (commands, bytes read, bytes written, all bytes), in the order of the buckets.
     shares: [u64; RATES],
 }
 
 impl Bill {
-    /// Of one command.
+    /// Cost of a single command.
     pub(crate) fn new(bytes_read: u64, bytes_written: u64) -> Self {
         let bytes = bytes_read + bytes_written;
         Self {
@@ -152,31 +152,31 @@ impl Bill {
     }
 }
 
-/// What a bucket of this rate takes for so many commands or bytes, in [`PARTS`]. Rounded up: no
-/// rate is exceeded by rounding.
+/// Returns the price of so many commands or bytes at this rate, in [`PARTS`]. Rounds up, so that no
+/// rate is exceeded.
 fn price(share: u64, per_second: u64) -> u64 {
     match per_second {
         0 => 0,
-        // 256 MiB, the most that a command can be about, times these parts fit 64 bits.
+        // The product fits 64 bits for a command of 256 MiB, the largest.
         rate => share.saturating_mul(1_000_000_000 * PARTS).div_ceil(rate),
     }
 }
 
-/// What one reactor has bought of a limiter.
+/// Time that one reactor has bought from a limiter.
 #[derive(Debug, Default)]
 pub(crate) struct Purse {
-    /// As the limiter says, when this was bought.
+    /// Value of `Limiter::changes` at the last purchase.
     changes: u32,
-    /// In [`PARTS`].
+    /// Unspent time by bucket, in [`PARTS`].
     left: [u64; RATES],
-    /// From when on it counts.
+    /// Moment from which the last purchase counts, by bucket.
     from_ns: [u64; RATES],
-    /// By bucket: a command waits for it, and comes first.
+    /// True for a bucket whose time a queued command waits for; that command goes first.
     awaited: [bool; RATES],
 }
 
 impl Purse {
-    /// Has what a command costs. `Err`: when to look again.
+    /// Buys enough for the command. `Err`: time of the next attempt, in nanoseconds.
     pub(crate) fn provide(
         &mut self,
         limiter: &Limiter,
@@ -209,8 +209,8 @@ impl Purse {
         if at > 0 { Err(at) } else { Ok(()) }
     }
 
-    /// Takes what a command costs, which [`Self::provide`] has provided: the most of it, in
-    /// nanoseconds.
+    /// Pays for a command after [`Self::provide`] succeeded. Returns the highest price among the
+    /// buckets, in nanoseconds.
     pub(crate) fn pay(&mut self, limiter: &Limiter, bill: &Bill) -> u64 {
         let mut most = 0;
         for (index, bucket) in limiter.buckets.iter().enumerate() {
@@ -218,14 +218,14 @@ impl Purse {
                 bill.shares[index],
                 bucket.per_second.load(Ordering::Relaxed),
             );
-            // The rate may have become another since.
+            // The rate may have changed since [`Self::provide`].
             self.left[index] = self.left[index].saturating_sub(price);
             most = most.max(price);
         }
         most / PARTS
     }
 
-    /// Whether another command waits for what this one needs.
+    /// True if a queued command waits for a bucket that this command needs.
     pub(crate) fn is_awaited(&self, limiter: &Limiter, bill: &Bill) -> bool {
         let mut all = limiter.buckets.iter().zip(bill.shares).zip(self.awaited);
         all.any(|((bucket, share), awaited)| {
@@ -233,12 +233,12 @@ impl Purse {
         })
     }
 
-    /// No command waits for any of it.
+    /// Clears the waiting marks.
     pub(crate) fn forget_awaited(&mut self) {
         self.awaited = [false; RATES];
     }
 
-    /// What was saved for a command that is not to be done, or at another rate, is not for the next.
+    /// Drops savings beyond one slice: they were for a cancelled command or for another rate.
     pub(crate) fn clip(&mut self) {
         for left in &mut self.left {
             *left = (*left).min(SLICE_NS * PARTS);
@@ -265,7 +265,8 @@ mod tests {
         }
     }
 
-    /// A reactor with commands of these sizes, as many as it can do: what it did, and when.
+    /// Reactor that executes commands of given sizes as fast as its limits allow, and records
+    /// (time, bytes).
     struct Hungry {
         purse: Purse,
         next: usize,
@@ -273,8 +274,7 @@ mod tests {
         done: Vec<(u64, u64)>,
     }
 
-    /// Runs reactors from one time to another. They wake by their timer, and late by up to
-    /// `late_ns`.
+    /// Runs the reactors until `until_ns`. Their timers fire up to `late_ns` late.
     fn run(limiter: &Limiter, reactors: &mut [Hungry], sizes: &[u64], until_ns: u64, late_ns: u64) {
         loop {
             let next = reactors.iter_mut().min_by_key(|one| one.at_ns).unwrap();
@@ -308,7 +308,7 @@ mod tests {
         (0..count).map(one).collect()
     }
 
-    /// The most that is done in any stretch of so many nanoseconds, by `of` each.
+    /// Returns the most work in any interval of `stretch_ns`, with `of` as the weight of a command.
     fn most_in(reactors: &[Hungry], stretch_ns: u64, of: impl Fn(u64) -> u64) -> u64 {
         let mut all: Vec<(u64, u64)> = reactors.iter().flat_map(|one| one.done.clone()).collect();
         all.sort_unstable();
@@ -342,7 +342,7 @@ mod tests {
         ) {
             let burst = Duration::from_millis(burst_ms);
             let limiter = Limiter::new(&limits(None, Some(rate), burst));
-            // Enough commands to count, and not too many.
+            // Enough commands to measure in a bounded time.
             let mean = sizes.iter().sum::<u64>() / sizes.len() as u64;
             let stretch = (mean * 4000 * SECOND / rate).clamp(SECOND / 4, 4000 * SECOND);
             let begin = idle_s * SECOND + 7;
@@ -352,7 +352,7 @@ mod tests {
             run(&limiter, &mut reactors, &sizes, begin + stretch, late_ns);
             let allowed = |ns: u64| (u128::from(rate) * u128::from(ns) / u128::from(SECOND)) as u64;
             let largest = *sizes.iter().max().unwrap();
-            // What each may have beside: a slice, and what it saved for its next command.
+            // Allowance per reactor: a slice, and savings for its next command.
             let beside = count as u64 * (allowed(SLICE_NS) + largest + 1);
             let burst_bytes = allowed(burst_ns);
             for part in [stretch, stretch / 7, stretch / 100] {
@@ -360,7 +360,7 @@ mod tests {
                 prop_assert!(most <= allowed(part) + burst_bytes + beside, "{most} in {part} ns");
             }
             let all = sum(&reactors, |bytes| bytes);
-            // The burst was there when they began. Who sleeps at the end makes up for it later.
+            // The burst was available at the start. A reactor asleep at the end catches up later.
             let owed = allowed(stretch + begin.min(burst_ns) - late_ns);
             prop_assert!(all + beside >= owed * 95 / 100, "{all} of {owed}");
         }
@@ -384,7 +384,7 @@ mod tests {
     fn reactors_share_a_limit_evenly_whatever_they_do() {
         let limiter = Limiter::new(&limits(None, Some(16 << 20), BURST_DEFAULT));
         let mut reactors = hungry(2, SECOND);
-        // One has small commands, the other large ones.
+        // One reactor has small commands, the other large ones.
         let mut at = SECOND;
         while at < 11 * SECOND {
             at += SLICE_NS;

@@ -1,4 +1,4 @@
-//! The log: where its lines go, and which are written.
+//! Log output and log filter.
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -12,7 +12,7 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
-/// Which lines are written, as it can be changed while the target runs.
+/// Filter of log lines, changeable at run time.
 #[derive(Debug, Clone)]
 pub(crate) struct LogFilter {
     handle: reload::Handle<EnvFilter, Registry>,
@@ -20,22 +20,21 @@ pub(crate) struct LogFilter {
 }
 
 impl LogFilter {
-    /// Directives as tracing's `EnvFilter` takes them.
+    /// Returns the directives in the syntax of tracing's `EnvFilter`.
     pub(crate) fn directives(&self) -> String {
         let directives = self.directives.lock();
         directives.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The most verbose level that any line is written at.
+    /// Returns the most verbose level that passes the filter.
     pub(crate) fn most(&self) -> LevelFilter {
         let most = self.handle.with_current(EnvFilter::max_level_hint);
         most.ok().flatten().unwrap_or(LevelFilter::TRACE)
     }
 
-    /// Sets them.
+    /// Replaces the filter.
     ///
-    /// # Errors
-    /// Why they are none.
+    /// # Errors The directives cannot be parsed.
     pub(crate) fn set(&self, directives: &str) -> Result<(), String> {
         let filter = parse(directives)?;
         let own = self.directives.lock();
@@ -51,18 +50,16 @@ fn parse(directives: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(directives).map_err(|error| format!("log filter: {error}"))
 }
 
-/// Whether the log can be started so.
+/// Checks the log configuration.
 ///
-/// # Errors
-/// The filter cannot be parsed.
+/// # Errors The filter cannot be parsed.
 pub(crate) fn check(log: &Log) -> Result<(), String> {
     parse(&log.filter).map(drop)
 }
 
 /// Starts the log of this process.
 ///
-/// # Errors
-/// The filter is none.
+/// # Errors The filter cannot be parsed.
 pub(crate) fn start(log: &Log) -> Result<LogFilter, String> {
     let (filter, handle) = reload::Layer::new(parse(&log.filter)?);
     let writer = LogWriter {
@@ -86,23 +83,23 @@ pub(crate) fn start(log: &Log) -> Result<LogFilter, String> {
     })
 }
 
-/// Writes why a command failed, for the journal as an error.
+/// Prints the reason why the program failed, with error priority if stderr is the journal.
 pub(crate) fn print_failure(message: &str) {
     let mut line = Line {
         priority: is_journal().then_some(priority(tracing::Level::ERROR)),
     };
-    // Without stderr there is no place to report this.
+    // There is no other place to report a failed write.
     let _ = line.write_all(format!("{message}\n").as_bytes());
 }
 
-/// Colors are for terminals whose user has not refused them (no-color.org).
+/// True if stderr is a terminal and `NO_COLOR` is unset or empty (no-color.org).
 fn is_colored() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     io::stderr().is_terminal() && !refused
 }
 
-/// Whether stderr is the journal's: `JOURNAL_STREAM` has its device and inode (systemd.exec(5)).
-/// A child that redirects its stderr inherits the variable, too.
+/// True if stderr is connected to the journal: `JOURNAL_STREAM` has its device and inode
+/// (systemd.exec(5)). A child with redirected stderr inherits the variable, hence the comparison.
 fn is_journal() -> bool {
     let Ok(named) = std::env::var("JOURNAL_STREAM") else {
         return false;
@@ -111,7 +108,7 @@ fn is_journal() -> bool {
         .is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// sd-daemon(3) has syslog's numbers.
+/// Returns the syslog priority, as in sd-daemon(3).
 fn priority(level: tracing::Level) -> u8 {
     match level {
         tracing::Level::ERROR => 3,
@@ -121,7 +118,7 @@ fn priority(level: tracing::Level) -> u8 {
     }
 }
 
-/// Makes what writes a line to stderr.
+/// Creates a writer for each log line.
 struct LogWriter {
     priorities: bool,
 }
@@ -139,7 +136,7 @@ impl<'a> MakeWriter<'a> for LogWriter {
     }
 }
 
-/// What writes a line to stderr, as one write.
+/// Writer of one log line to stderr, in a single write.
 struct Line {
     priority: Option<u8>,
 }
@@ -158,7 +155,7 @@ impl Write for Line {
     }
 }
 
-/// Each line with its priority: the journal reads them line by line.
+/// Puts the priority in front of each line: the journal reads line by line.
 fn prefixed(text: &[u8], priority: u8) -> Vec<u8> {
     let mut all = Vec::with_capacity(text.len() + 8);
     for line in text.split_inclusive(|byte| *byte == b'\n') {

@@ -1,8 +1,8 @@
-//! What the packets of a connection carry: by the rules, else by its
-//! listener, else as its host asked.
+//! Marking of a connection's packets: from the rules, else from its listener, else as requested by
+//! the host.
 //!
-//! A host is known by name from its Connect on; its I/O queues name their
-//! controller before. Rules for names are applied as soon as there is one.
+//! The host's NQN is known from its Connect; I/O queues name their controller before that. Rules
+//! for NQNs apply as soon as the NQN is known.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,41 +11,41 @@ use cairn_fabric::priorities::Priorities;
 use cairn_fabric::tos::Tos;
 use cairn_rdma::marking::{Marked, Marking, Rules};
 
-/// What decides over one connection, as it was configured when that was asked for.
+/// Policy of one connection, from the configuration at the time of its request.
 #[derive(Debug, Clone)]
 pub(crate) struct MarkingPolicy {
     pub(crate) rules: Arc<Rules>,
-    /// What its listener says.
+    /// Marking configured for the listener.
     pub(crate) listener: Marking,
-    /// Our end.
+    /// Local address.
     pub(crate) local: IpAddr,
-    /// The host's end.
+    /// Address of the host.
     pub(crate) peer: IpAddr,
-    /// The priorities in the tags of packets. None: they have none.
+    /// Priorities in VLAN tags; `None` if packets are untagged.
     pub(crate) priorities: Option<Priorities>,
 }
 
 impl MarkingPolicy {
-    /// What packets to this host carry.
+    /// Returns the marking of packets to this host.
     pub(crate) fn choose(&self, host_nqn: Option<&str>) -> Marking {
         let by_rule = self.rules.choose(self.local, self.peer, host_nqn);
         by_rule.or(self.listener)
     }
 }
 
-/// What packets carry, in the notations that people use, for log lines.
+/// Marking in the usual notations, for log lines.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Shown {
     pub(crate) tos: Option<u8>,
     pub(crate) dscp: Option<u8>,
     pub(crate) sl: Option<u8>,
-    /// Only tagged packets have one.
+    /// Only for tagged packets.
     pub(crate) pcp: Option<u8>,
     pub(crate) hop_limit: Option<u8>,
 }
 
 impl Shown {
-    /// `None` where it is not known.
+    /// Leaves the fields empty if the marking is unknown.
     pub(crate) fn of(marked: Option<Marked>, priorities: Option<Priorities>) -> Self {
         let Some(marked) = marked else {
             return Self::default();

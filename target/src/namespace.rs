@@ -1,4 +1,4 @@
-//! Namespaces as the I/O path sees them.
+//! Namespaces as used by the I/O path.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -17,50 +17,49 @@ use crate::metrics::NamespaceCounters;
 use crate::order::{DiskOrder, DiskOrders, Place};
 use crate::regions::Regions;
 
-/// A namespace: what all reactors share of it.
+/// State of a namespace shared by all reactors.
 #[derive(Debug)]
 pub(crate) struct Namespace {
-    /// Distinguishes it from every other of the process, one of the same NSID included.
+    /// Unique identifier in the process, also among namespaces with the same NSID.
     pub(crate) id: u64,
     /// NSID.
     pub(crate) nsid: u32,
-    /// What its blocks live on.
+    /// Storage of the blocks.
     pub(crate) backend: Backend,
-    /// What that is called.
+    /// Name of the storage: a path or a kind.
     pub(crate) backing: String,
-    /// Its identity, which no other disk has.
+    /// UUID of the disk.
     pub(crate) uuid: Uuid,
-    /// Whether the configuration says so, and not the disk.
+    /// True if the UUID comes from the configuration instead of the disk.
     pub(crate) is_named: bool,
     read_only: bool,
-    /// How much all hosts together may take of it.
+    /// Rate limits for all hosts together.
     pub(crate) limiter: Limiter,
-    /// How many of their commands its disk has at a time.
+    /// Limit on commands in progress at the disk.
     pub(crate) depth: Depth,
-    /// Order of the changes of hosts with several associations.
+    /// Order of changes by hosts with several associations.
     pub(crate) order: Arc<DiskOrder>,
-    /// What each reactor counts of it.
+    /// Counters by reactor.
     counters: Box<[Arc<NamespaceCounters>]>,
     anagrpid: AtomicU32,
-    /// Whether not every host of its subsystem sees it.
+    /// True if only some hosts of the subsystem may use the namespace.
     restricted: AtomicBool,
-    /// Whether some controllers see it later, for it took the place of another.
+    /// True if some controllers get access later, because the namespace replaced another one.
     withheld: AtomicBool,
-    /// Whether hosts have it refuse writes.
+    /// True if write protection is active.
     protected: AtomicBool,
-    /// What keeps that when the target ends.
+    /// File that keeps the write protection across restarts.
     pub(crate) kept: Option<Kept>,
-    /// What was kept of it, or stays of its predecessor's.
+    /// Write protection at export: from the file, or taken over from the predecessor.
     protection: AtomicU8,
-    /// Its memory as devices know it, if it has any.
+    /// Memory regions by device, for storage in memory.
     regions: Option<Arc<Regions>>,
 }
 
 impl Namespace {
-    /// A namespace that no device knows yet.
+    /// Creates a namespace without memory regions.
     ///
-    /// # Errors
-    /// It cannot be found out which disk it is.
+    /// # Errors The identity of the disk cannot be determined.
     pub(crate) fn new(
         config: &cairn_config::Namespace,
         backend: Backend,
@@ -110,7 +109,7 @@ impl Namespace {
         })
     }
 
-    /// Where drives are to be polled: says so if this is one that cannot be.
+    /// Logs a warning if drives are to be polled and the driver has no poll queues for this one.
     pub(crate) fn warn_unless_polled(&self) {
         if self.backend.lacks_poll_queues() {
             // Cause: the configuration.
@@ -123,60 +122,61 @@ impl Namespace {
         }
     }
 
-    /// What this reactor counts of it.
+    /// Counters of a reactor.
     pub(crate) fn counters(&self, reactor: usize) -> &Arc<NamespaceCounters> {
         &self.counters[reactor]
     }
 
-    /// What each reactor counts of it.
+    /// Counters, indexed by reactor.
     pub(crate) fn all_counters(&self) -> &[Arc<NamespaceCounters>] {
         &self.counters
     }
 
-    /// ANAGRPID: its ANA group.
+    /// ANA group (ANAGRPID).
     pub(crate) fn anagrpid(&self) -> u32 {
         self.anagrpid.load(Ordering::Relaxed)
     }
 
-    /// Moves it to an ANA group.
+    /// Moves the namespace to an ANA group.
     pub(crate) fn set_anagrpid(&self, anagrpid: u32) {
         self.anagrpid.store(anagrpid, Ordering::Relaxed);
     }
 
-    /// Sets whether not every host of its subsystem sees it.
+    /// Sets whether only some hosts of the subsystem may use the namespace.
     pub(crate) fn set_restricted(&self, restricted: bool) {
         self.restricted.store(restricted, Ordering::Relaxed);
     }
 
-    /// Before it is exported: some controllers see it later.
+    /// Marks the namespace as not yet accessible to all controllers. Called before export.
     pub(crate) fn withhold(&self) {
         self.withheld.store(true, Ordering::Relaxed);
     }
 
-    /// Sets whether it refuses writes because a host asked for it. It does from the next command
-    /// on, before any message could reach the reactors.
+    /// Sets write protection. It applies from the next command, before any message could reach the
+    /// reactors.
     pub(crate) fn set_protected(&self, protected: bool) {
         self.protected.store(protected, Ordering::Release);
     }
 
-    /// Before it is exported: hosts have protected the same disk under this NSID, and it stays so.
+    /// Takes over the protection that hosts set on the same disk under this NSID. Called before
+    /// export.
     pub(crate) fn stays_protected(&self, state: WriteProtectionState) {
         self.protection.store(state.0, Ordering::Relaxed);
         self.set_protected(state != WriteProtectionState::NONE);
     }
 
-    /// How it is protected from writes when it is exported.
+    /// Returns the write protection at export.
     pub(crate) fn protection(&self) -> WriteProtectionState {
         WriteProtectionState(self.protection.load(Ordering::Relaxed))
     }
 
-    /// Whether it refuses writes because a host asked for it.
+    /// True if write protection is active.
     #[inline(always)]
     pub(crate) fn is_protected(&self) -> bool {
         self.protected.load(Ordering::Relaxed)
     }
 
-    /// Its entry in a table, as it is now.
+    /// Returns the present table entry.
     pub(crate) fn entry(self: &Arc<Self>) -> Entry {
         Entry {
             namespace: Arc::clone(self),
@@ -186,7 +186,7 @@ impl Namespace {
         }
     }
 
-    /// What parsing must know of it, as its size is now.
+    /// Returns the properties needed to parse commands, with the present size.
     pub(crate) fn view(&self) -> NamespaceView {
         let geometry = self.backend.geometry();
         NamespaceView {
@@ -197,8 +197,8 @@ impl Namespace {
         }
     }
 
-    /// Its memory as `device` knows it, registered now if need be; `None` if
-    /// it has no memory of its own.
+    /// Returns the memory region for `device` and registers it if necessary; `None` if the storage
+    /// is not in memory.
     pub(crate) fn region(
         &self,
         device: &Arc<dyn Device>,
@@ -207,7 +207,7 @@ impl Namespace {
         regions.map(|regions| regions.at(device)).transpose()
     }
 
-    /// Forgets a device that is gone.
+    /// Drops the memory region of a removed device.
     pub(crate) fn forget_device(&self, device: u64) {
         if let Some(regions) = &self.regions {
             regions.forget(device);
@@ -215,7 +215,7 @@ impl Namespace {
     }
 }
 
-/// What is kept; what cannot be read counts as protected.
+/// Returns the stored protection; an unreadable file counts as protected.
 fn kept_of(kept: &Kept) -> WriteProtectionState {
     kept.read().unwrap_or_else(|error| {
         // Cause: the configuration.
@@ -228,13 +228,13 @@ fn kept_of(kept: &Kept) -> WriteProtectionState {
     })
 }
 
-/// Whether not every host of its subsystem sees a namespace.
+/// True if only some hosts of the subsystem may use the namespace.
 pub(crate) fn is_restricted(config: &cairn_config::Namespace) -> bool {
     config.hosts != cairn_config::Access::AnyHost
 }
 
-/// The namespaces of a subsystem at one time. A change makes a new table; the
-/// reactors are sent it.
+/// Immutable snapshot of a subsystem's namespaces. A change makes a new table, which is sent to the
+/// reactors.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct NamespaceTable {
     /// In ascending order of NSID.
@@ -242,15 +242,15 @@ pub(crate) struct NamespaceTable {
 }
 
 impl NamespaceTable {
-    /// That of this NSID.
+    /// Returns the entry of an NSID.
     pub(crate) fn get(&self, nsid: u32) -> Option<&Entry> {
         let namespaces = &self.namespaces;
         let found = namespaces.binary_search_by_key(&nsid, |entry| entry.namespace.nsid);
         found.ok().map(|index| &namespaces[index])
     }
 
-    /// Flushes all of them, one that fails or not, and says whether all were. Blocks as long as
-    /// the disks take.
+    /// Flushes all namespaces, even after a failure, and returns whether all flushes succeeded.
+    /// Blocks on the disks.
     pub(crate) fn flush(&self) -> bool {
         let mut intact = true;
         for Entry { namespace, .. } in &self.namespaces {
@@ -267,14 +267,14 @@ impl NamespaceTable {
     }
 }
 
-/// A namespace, and its size at the time of the table.
+/// Namespace with its size at the time of the table.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     /// The namespace.
     pub(crate) namespace: Arc<Namespace>,
-    /// What parsing must know of it.
+    /// Properties needed to parse commands.
     pub(crate) view: NamespaceView,
-    /// Whether not every host of its subsystem sees it: controllers say which do.
+    /// True if access depends on the controller.
     pub(crate) restricted: bool,
 }
 
@@ -316,7 +316,7 @@ mod tests {
         let (namespaces, disks): (Vec<Entry>, Vec<SimulatedDisk>) = (1..=3).map(entry).unzip();
         let table = NamespaceTable { namespaces };
         assert!(table.flush());
-        // A flush that was tried and failed is remembered: so each one shows whether it was.
+        // A failed flush marks the backend as failed, which shows that it was tried.
         for number in [0, 2] {
             disks[number].set_habits(Habits {
                 flush_error: 1000,

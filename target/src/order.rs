@@ -1,15 +1,15 @@
-//! Order of the changes that one host sends to one disk by several associations.
+//! Order of the changes that one host sends to one disk over several associations.
 //!
-//! A host that has lost a connection sends its writes again by another one, at once, and then newer
-//! ones. A change of the lost association must not reach the disk after those. So each change of a
-//! host with more than one association is entered here when the target plans it, and leaves when the
-//! disk is done with it. In between it waits for overlapping older changes of the host's other
-//! associations. A change that has still not come to the disk (it waits for a limit or for its data)
-//! is waited for [`OVERTAKEN_AFTER`]; then it is overtaken, and fails instead of being carried out
-//! late.
+//! A host that loses a connection repeats its writes at once over another one, then sends newer
+//! writes. A change of the lost association must not reach the disk after those. Each change of a
+//! host with more than one association is therefore entered here when it is planned, and leaves
+//! when the disk has completed it. In between, it waits for overlapping older changes of the host's
+//! other associations. If an older change is still on its way to the disk (queued for a limit or
+//! for data), the newer one waits for [`OVERTAKEN_AFTER`] and then overtakes it; the older change
+//! fails instead of being executed late.
 //!
-//! Namespaces that are the same file or device share one [`DiskOrder`]. Changes of different hosts
-//! are not ordered.
+//! Namespaces on the same file or device share one [`DiskOrder`]. Changes of different hosts are
+//! not ordered.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -20,62 +20,62 @@ use std::time::Duration;
 
 use cairn_config::Uuid;
 
-/// Time that a change waits for an older one that has not come to the disk.
+/// Longest wait for an older change that has not reached the disk.
 pub(crate) const OVERTAKEN_AFTER: Duration = Duration::from_millis(100);
 
-/// Distinguishes a disk from all others of the process.
+/// Identity of a disk in the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
     /// Device and inode of a file, or number of a device.
     File(u64, u64),
-    /// An image or memory.
+    /// UUID of an image or of memory.
     Named(Uuid),
 }
 
 /// Sender of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sender {
-    /// HOSTNQN and HOSTID, as [`host_key`] makes it.
+    /// Hash of HOSTNQN and HOSTID from [`host_key`].
     pub(crate) host: u64,
     /// Number of the association, unique in the process.
     pub(crate) association: u64,
 }
 
-/// Request of a reactor, by the reactor's number and the request's work id.
+/// Request of a reactor, by reactor number and work id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Waiter {
     pub(crate) reactor: usize,
     pub(crate) work: u64,
 }
 
-/// Name of a change in its [`DiskOrder`]. Tickets grow with the order of arrival.
+/// Handle of a change in its [`DiskOrder`]. Tickets increase in the order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(NonZeroU64);
 
-/// Answer to a change that has come to the disk.
+/// Result of [`DiskOrder::arrive`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// The change may begin.
     Go,
-    /// It waits for an older one. Its reactor is notified when to ask again.
+    /// The change waits for an older one. Its reactor is notified when to try again.
     Wait,
-    /// A newer change of the same blocks began before: this one must not.
+    /// A newer change of the same blocks has begun; this change must fail.
     Overtaken,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Planned.
+    /// Planned, not yet at the disk.
     Coming,
-    /// At the disk's entrance.
+    /// At the disk, waiting for an older change.
     Waiting,
-    /// The disk has it, or its next step.
+    /// In progress at the disk, or between two steps.
     AtDisk,
-    /// Not to be carried out.
+    /// Cancelled by a newer change.
     Overtaken,
 }
 
-/// A range of bytes of a change.
+/// Byte range of a change.
 #[derive(Debug, Clone)]
 struct Entry {
     ticket: Ticket,
@@ -86,7 +86,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether this one must be done before `newer` may begin.
+    /// True if this entry must end before `newer` may begin.
     fn precedes(&self, newer: &Self) -> bool {
         self.ticket < newer.ticket
             && self.stage != Stage::Overtaken
@@ -97,14 +97,14 @@ impl Entry {
     }
 }
 
-/// Entries of a disk.
 #[derive(Debug, Default)]
 struct Entries {
     last: u64,
     list: Vec<Entry>,
 }
 
-/// Changes of one disk by hosts with more than one association. Other hosts' changes take no lock.
+/// Changes of one disk by hosts with more than one association. Changes of other hosts take no
+/// lock.
 #[derive(Debug)]
 pub(crate) struct DiskOrder {
     place: Place,
@@ -112,12 +112,12 @@ pub(crate) struct DiskOrder {
     orders: Arc<DiskOrders>,
 }
 
-/// The disks of a target.
+/// Orders of all disks in the process.
 #[derive(Debug, Default)]
 pub(crate) struct DiskOrders(Mutex<HashMap<Place, Weak<DiskOrder>>>);
 
 impl DiskOrders {
-    /// The order of the disk at this place, which all its namespaces share.
+    /// Returns the order of the disk at this place, shared by all its namespaces.
     pub(crate) fn of(self: &Arc<Self>, place: Place) -> Arc<DiskOrder> {
         let mut disks = self.disks();
         if let Some(order) = disks.get(&place).and_then(Weak::upgrade) {
@@ -133,12 +133,12 @@ impl DiskOrders {
     }
 
     fn disks(&self) -> MutexGuard<'_, HashMap<Place, Weak<DiskOrder>>> {
-        // Whole after any panic: a change is one insertion or removal.
+        // Consistent after a panic: each change is one insertion or removal.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Key of a host for [`Sender`]. Two hosts of one key would merely wait for each other.
+/// Hashes a host for [`Sender`]. A collision only makes two hosts wait for each other.
 pub(crate) fn host_key(host: impl Hash) -> u64 {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     KEYS.hash_one(host)
@@ -146,11 +146,11 @@ pub(crate) fn host_key(host: impl Hash) -> u64 {
 
 impl DiskOrder {
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        // Whole after any panic: each change is of single entries.
+        // Consistent after a panic: each change affects single entries.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a change that is on its way to the disk, or is there already.
+    /// Enters a change that is on its way to the disk or already there (`at_disk`).
     pub(crate) fn enter(
         &self,
         from: Sender,
@@ -176,8 +176,8 @@ impl DiskOrder {
         ticket
     }
 
-    /// A change has come to the disk, or asks again. `late`: it has waited for
-    /// [`OVERTAKEN_AFTER`], and overtakes those that have not come.
+    /// Requests the start of a change at the disk. `late`: the change has waited for
+    /// [`OVERTAKEN_AFTER`] and overtakes older ones that have not reached the disk.
     pub(crate) fn arrive(&self, ticket: Ticket, late: bool) -> Arrival {
         let mut entries = self.entries();
         let list = &mut entries.list;
@@ -205,8 +205,8 @@ impl DiskOrder {
         if waits { Arrival::Wait } else { Arrival::Go }
     }
 
-    /// The disk is done with a change, or never gets it. Changes that may have waited for it are
-    /// handed to `wake`, and [arrive](Self::arrive) again.
+    /// Removes a change that the disk has completed or never gets. Changes that may have waited for
+    /// it are passed to `wake` and must call [arrive](Self::arrive) again.
     pub(crate) fn leave(&self, ticket: Ticket, mut wake: impl FnMut(Waiter)) {
         let mut woken = Vec::new();
         let mut entries = self.entries();
@@ -226,7 +226,6 @@ impl DiskOrder {
         woken.into_iter().for_each(&mut wake);
     }
 
-    /// Number of entries.
     #[cfg(test)]
     fn len(&self) -> usize {
         self.entries().list.len()
@@ -236,7 +235,7 @@ impl DiskOrder {
 impl Drop for DiskOrder {
     fn drop(&mut self) {
         let mut disks = self.orders.disks();
-        // Another one may have taken its place meanwhile.
+        // A new order may have replaced this one.
         if disks
             .get(&self.place)
             .is_some_and(|it| it.strong_count() == 0)
@@ -286,13 +285,13 @@ mod tests {
                 .enter(from, waiter, false, ranges.iter().cloned())
         }
 
-        /// Enters a change that comes to the disk at once.
+        /// Enters a change that arrives at the disk at once.
         fn comes(&mut self, from: Sender, bytes: Range<u64>) -> (Ticket, Arrival) {
             let ticket = self.enter(from, &[bytes]);
             (ticket, self.order.arrive(ticket, false))
         }
 
-        /// Ends a change; the result is the works that are woken.
+        /// Ends a change and returns the work ids of the woken changes.
         fn leaves(&self, ticket: Ticket) -> Vec<u64> {
             let mut woken = Vec::new();
             self.order.leave(ticket, |waiter| woken.push(waiter.work));
@@ -307,7 +306,7 @@ mod tests {
         assert_eq!(arrival, Arrival::Go);
         let (newer, arrival) = bed.comes(SECOND, 7..9);
         assert_eq!(arrival, Arrival::Wait);
-        // Neither other blocks, nor another host, nor the same association.
+        // Other blocks, another host, or the same association do not wait.
         assert_eq!(bed.comes(SECOND, 9..10).1, Arrival::Go);
         assert_eq!(bed.comes(SECOND, 8..9).1, Arrival::Go);
         assert_eq!(bed.comes(OTHER_HOST, 0..8).1, Arrival::Go);
@@ -322,7 +321,7 @@ mod tests {
         let (held, _) = bed.comes(FIRST, 0..8);
         let (second, arrival) = bed.comes(SECOND, 0..8);
         assert_eq!(arrival, Arrival::Wait);
-        // Or those of the first association could have the second wait for ever.
+        // Otherwise changes of the first association could block the second without end.
         let (third, arrival) = bed.comes(FIRST, 0..8);
         assert_eq!(arrival, Arrival::Wait);
         assert_eq!(bed.leaves(held), [2]);
@@ -356,7 +355,7 @@ mod tests {
         let (held, _) = bed.comes(FIRST, 0..8);
         let (newer, _) = bed.comes(SECOND, 0..8);
         assert_eq!(bed.order.arrive(newer, true), Arrival::Wait);
-        // Nor is one that waits there.
+        // A change that waits at the disk is not overtaken either.
         let (newest, _) = bed.comes(FIRST, 0..8);
         assert_eq!(bed.order.arrive(newest, true), Arrival::Wait);
         bed.leaves(held);

@@ -1,4 +1,4 @@
-//! What a target serves, and what it misses: for `status`, metrics and the service manager.
+//! Served and missing parts of the configuration, for `status`, metrics and the service manager.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,43 +9,43 @@ use cairn_config::Nqn;
 /// SUBNQN and NSID.
 pub(crate) type Place = (Nqn, u32);
 
-/// A part of the configuration that can be missing.
+/// Part of the configuration that can be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Thing {
-    /// The disk of a namespace.
+    /// Disk of a namespace.
     Namespace(Place),
     /// Files of a directory, by its first NSID.
     Directory(Place),
-    /// The address of a listener, or its device.
+    /// Address of a listener, or its device.
     Listener(SocketAddr),
-    /// The port of metrics.
+    /// Address of the metrics port.
     Metrics(SocketAddr),
-    /// A destination of the audit log: its kind.
+    /// Kind of an audit log destination.
     Audit(&'static str),
 }
 
-/// One that is missing.
+/// Missing part of the configuration.
 #[derive(Debug, Clone)]
 pub(crate) struct Missing {
     pub(crate) thing: Thing,
-    /// Why, and what to do.
+    /// Cause and remedy.
     pub(crate) reason: String,
     pub(crate) since: Instant,
 }
 
-/// What is served, and what is missing.
+/// Served and missing parts of the configuration.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outlook {
     pub(crate) subsystems: usize,
     pub(crate) namespaces: usize,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) missing: Vec<Missing>,
-    /// How many files of each directory are left out.
+    /// Number of files left out, by directory.
     pub(crate) left_out: Vec<(Place, usize)>,
 }
 
 impl Thing {
-    /// Of a namespace: which.
+    /// Returns the place of a namespace, `None` for other parts.
     pub(crate) fn place(&self) -> Option<Place> {
         match self {
             Self::Namespace(place) => Some(*place),
@@ -53,12 +53,12 @@ impl Thing {
         }
     }
 
-    /// Whether an address or a device may bring it.
+    /// True if a new address or device may resolve it.
     pub(crate) fn is_address(&self) -> bool {
         matches!(self, Self::Listener(_) | Self::Metrics(_))
     }
 
-    /// As metrics and the control socket name it.
+    /// Name in metrics and on the control socket.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Namespace(_) => "namespace",
@@ -84,7 +84,7 @@ impl fmt::Display for Thing {
     }
 }
 
-/// One line for people: what is served, and the first of what is missing.
+/// Writes one line: the counts of served objects and the first missing part.
 impl fmt::Display for Outlook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = |number: usize, noun: &str, plural: &str| {

@@ -1,4 +1,4 @@
-//! Which core each reactor runs on.
+//! Choice of the core for each reactor.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,17 +7,17 @@ use cairn_config::{Config, Reactors};
 use cairn_fabric::placement::near_cpus;
 use cairn_fabric::source::Live;
 
-/// Reactors where the configuration leaves it to us: they poll, so they are to
-/// not take a machine over; and each has its own memory.
+/// Largest number of reactors chosen automatically: reactors poll, and each has its own memory, so
+/// the default must not take over a machine.
 const REACTORS_AUTO_MAX: usize = 2;
 
-/// With fewer cores than this, pinning a reactor keeps it from running where
-/// there is room, and nothing is gained.
+/// Smallest number of cores at which reactors are pinned. With fewer, pinning only keeps a reactor
+/// from an idle core.
 const CORES_TO_PIN: usize = 4;
 
-/// A core for each reactor; `None` leaves it to the scheduler. Where it is left to
-/// us, reactors are near the adapters that the listeners' addresses are on: memory
-/// of a reactor is that of its core's node.
+/// Returns a core for each reactor; `None` leaves the choice to the scheduler. Cores that are not
+/// configured are chosen near the adapters of the listeners, because a reactor's memory is
+/// allocated on the node of its core.
 pub(crate) fn cores(config: &Config) -> Vec<Option<usize>> {
     let reactors = &config.target.reactors;
     if let Reactors::Cores(cores) = reactors {
@@ -30,7 +30,7 @@ pub(crate) fn cores(config: &Config) -> Vec<Option<usize>> {
     choose(reactors, &allowed_cores(), &near)
 }
 
-/// Configured cores to which reactors cannot be pinned: the machine lacks them, or this process may not use them.
+/// Returns the configured cores that the machine lacks or this process may not use.
 pub(crate) fn missing_cores(reactors: &Reactors) -> Vec<usize> {
     let Reactors::Cores(cores) = reactors else {
         return Vec::new();
@@ -40,7 +40,7 @@ pub(crate) fn missing_cores(reactors: &Reactors) -> Vec<usize> {
     cores.filter(|core| !allowed.contains(core)).collect()
 }
 
-/// How many reactors there are.
+/// Number of reactors.
 pub(crate) fn count(reactors: &Reactors) -> usize {
     match reactors {
         Reactors::Cores(cores) => cores.len(),
@@ -64,8 +64,8 @@ fn choose(reactors: &Reactors, allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec
     (0..count).map(|_| cores.next().filter(|_| pin)).collect()
 }
 
-/// Cores in the order in which to take them: of the near nodes in turn, then all
-/// others. From the last one down: interrupts tend to the first.
+/// Returns the cores in order of preference: from the near nodes in rotation, then all others. Each
+/// starts at the highest core, because interrupts tend to use the lowest.
 fn by_nearness(allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec<usize> {
     let is_in = |node: &BTreeSet<u32>, core: usize| node.contains(&(core as u32));
     let mut nodes: Vec<_> = { near.iter() }

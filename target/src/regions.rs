@@ -1,4 +1,4 @@
-//! The memory of namespaces, as devices know it.
+//! Registered memory regions of namespaces.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -6,17 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use cairn_disk::Backend;
 use cairn_rdma::{Access, Device, FabricError, Mapping, Region};
 
-/// A mapping and its regions. Looked at when a device or a namespace arrives, never by an I/O.
+/// Mapping and its region for each device. Used when a device or namespace is added, never by an
+/// I/O.
 #[derive(Debug)]
 pub(crate) struct Regions {
     mapping: Arc<Mapping>,
-    /// By the device's id. A panic leaves it whole: a change is one insertion or removal.
+    /// By device id. Consistent after a panic: each change is one insertion or removal.
     by_device: Mutex<HashMap<u64, Arc<Region>>>,
 }
 
 impl Regions {
-    /// Those of a disk's memory, if it has any. Null disks have one mapping in common, and one
-    /// region of each device: devices have room for some thousand.
+    /// Returns the regions of a backend in memory. All null backends share one mapping, hence one
+    /// region per device: devices support only some thousand regions.
     pub(crate) fn of(backend: &Backend) -> Option<Arc<Self>> {
         static COMMON: Mutex<Weak<Regions>> = Mutex::new(Weak::new());
         let mapping = backend.mapping()?;
@@ -37,7 +38,7 @@ impl Regions {
         Some(regions)
     }
 
-    /// The region of a device, registered now if need be.
+    /// Returns the region for a device and registers it if necessary.
     pub(crate) fn at(&self, device: &Arc<dyn Device>) -> Result<Arc<Region>, FabricError> {
         let mut by_device = self.lock();
         if let Some(region) = by_device.get(&device.id()) {
@@ -49,7 +50,7 @@ impl Regions {
         Ok(region)
     }
 
-    /// Forgets a device that is gone.
+    /// Drops the region of a removed device.
     pub(crate) fn forget(&self, device: u64) {
         self.lock().remove(&device);
     }

@@ -1,12 +1,12 @@
-//! Which program this is.
+//! Version and commit of the target.
 
-/// Its version.
+/// Version of the package.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The commit that it was built from, with a "+" if files differed from it; "unknown" in builds for development.
+/// Commit of the build, with a "+" if files differed from it; "unknown" in development builds.
 pub(crate) const COMMIT: &str = env!("CAIRN_COMMIT");
 
-/// Both, in one line.
+/// Version and commit in one line.
 pub(crate) const LONG: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (commit ",

@@ -1,13 +1,13 @@
-//! What a target uses at a time, for tests that look for what is left behind.
+//! Resource usage of a target, for tests that detect leaks.
 
-/// What a target's reactors use at a time, all together.
+/// Resources in use by all reactors of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Queue pairs.
     pub queue_pairs: usize,
     /// Requests.
     pub requests: usize,
-    /// Bytes of data buffers.
+    /// Data buffers, in bytes.
     pub buffer_bytes: usize,
     /// Capsules that wait for a request.
     pub capsules: usize,

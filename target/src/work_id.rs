@@ -1,31 +1,30 @@
-//! What a work request is called: slot, kind and generation, in 64 bits.
+//! Work request ids: slot, kind and generation in 64 bits.
 //!
-//! A completion finds its slot by this and by nothing else, so no pointer ever
-//! goes through a device; and one that comes late, for a slot that was given to
-//! another, is known by its generation.
+//! A completion is mapped to its slot by its id only, so no pointer passes through a device. The
+//! generation detects a late completion for a slot that has been reused.
 
 use std::fmt;
 
-/// What a completion is about.
+/// Kind of a completed work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkKind {
-    /// A receive: the slot is a receive slot.
+    /// Receive; the slot is a receive slot.
     Receive = 0,
-    /// An RDMA READ of a request's data.
+    /// RDMA READ of a request's data.
     Read = 1,
-    /// An RDMA WRITE of a request's data.
+    /// RDMA WRITE of a request's data.
     Write = 2,
-    /// The SEND of a request's response, whose completion also ends the covered ones before it.
+    /// SEND of a response, whose completion also ends the covered SENDs before it.
     Send = 3,
     /// Block I/O of a request.
     Block = 4,
-    /// The SEND of a request's response, which ends with a later one's completion. It completes
-    /// itself only if it fails.
+    /// SEND of a response that ends with the completion of a later SEND. It has its own completion
+    /// only if it fails.
     CoveredSend = 5,
 }
 
 impl WorkKind {
-    /// What was being done, for the log.
+    /// Description of the operation, for the log.
     pub(crate) fn doing(self) -> &'static str {
         match self {
             Self::Receive => "receiving a capsule",
@@ -37,9 +36,8 @@ impl WorkKind {
     }
 }
 
-/// A name for a work request, as it goes through devices: which receive slot or
-/// request, what for, and which request in that place, modulo 2^16. The upper byte
-/// stays 0, which the ring reserves.
+/// Id of a work request: receive slot or request, kind, and generation modulo 2^16. The upper byte
+/// is 0, because the ring reserves it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WorkId(u64);
 
@@ -47,7 +45,7 @@ const KIND_SHIFT: u32 = 32;
 const GENERATION_SHIFT: u32 = 40;
 
 impl WorkId {
-    /// Work for the request at `slot`, of that generation.
+    /// Id of work for the request at `slot` with this generation.
     #[inline]
     pub(crate) fn new(slot: u32, kind: WorkKind, generation: u16) -> Self {
         Self(
@@ -57,39 +55,38 @@ impl WorkId {
         )
     }
 
-    /// Work of another kind for the same request.
+    /// Id of another kind of work for the same request.
     #[inline]
     pub(crate) fn of_kind(self, kind: WorkKind) -> Self {
         Self::new(self.slot(), kind, self.generation())
     }
 
-    /// A receive into `slot`. It needs no generation: a slot is posted once at a time.
+    /// Id of a receive into `slot`. A slot is posted once at a time, so its generation is always 0.
     pub(crate) fn receive(slot: u32) -> Self {
         Self::new(slot, WorkKind::Receive, 0)
     }
 
-    /// As a work request's id.
+    /// Returns the id for a work request.
     #[inline]
     pub(crate) fn encode(self) -> u64 {
         self.0
     }
 
-    /// The name in a completion.
+    /// Decodes the id of a completion.
     #[inline]
     pub(crate) fn decode(id: u64) -> Self {
         Self(id)
     }
 
-    /// A receive slot, or a request.
+    /// Receive slot or request.
     #[inline]
     pub(crate) fn slot(self) -> u32 {
         self.0 as u32
     }
 
-    /// What for.
+    /// Kind of the work.
     ///
-    /// # Panics
-    /// If no work request of ours ever had that id.
+    /// # Panics If the id was never issued.
     #[inline]
     pub(crate) fn kind(self) -> WorkKind {
         match (self.0 >> KIND_SHIFT) as u8 {
@@ -103,7 +100,7 @@ impl WorkId {
         }
     }
 
-    /// Which request in that slot, modulo 2^16.
+    /// Generation of the request in its slot, modulo 2^16.
     #[inline]
     pub(crate) fn generation(self) -> u16 {
         (self.0 >> GENERATION_SHIFT) as u16
