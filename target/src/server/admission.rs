@@ -1,4 +1,4 @@
-//! Connection requests: looked at here, accepted by a reactor.
+//! Admission of connection requests: checks them and assigns each to a reactor.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::ending::CALLER;
 use crate::marking::MarkingPolicy;
 use crate::registry::{Admitted, DISPLACED, Evicted, Full, Load, Mailbox, Place};
 
-/// What an accepted request comes to.
+/// Decision to accept a request.
 struct Admission {
     reactor: usize,
     cm: RequestData,
@@ -28,13 +28,13 @@ struct Admission {
     place: Place,
 }
 
-/// Why a request is refused.
+/// Reason for refusing a request.
 enum Refused {
     Status(RejectStatus),
     Full(Full),
-    /// By an administrator.
+    /// An administrator drains the listener.
     Drained,
-    /// Another one has its place.
+    /// Another connection took its place.
     Displaced,
 }
 
@@ -45,7 +45,7 @@ impl From<RejectStatus> for Refused {
 }
 
 impl Refused {
-    /// What the host reads.
+    /// Status sent to the host.
     fn status(&self) -> RejectStatus {
         match self {
             Self::Status(status) => *status,
@@ -53,7 +53,7 @@ impl Refused {
         }
     }
 
-    /// What our log says.
+    /// Reason in the target's log.
     fn reason(&self, peer: IpAddr) -> String {
         match self {
             Self::Status(status) => trouble::of_nvme_reject(status.0).line(CALLER, peer),
@@ -65,7 +65,7 @@ impl Refused {
 }
 
 impl Control {
-    /// Gives a connection to the reactor with the fewest of its kind, or refuses it.
+    /// Assigns a connection to the reactor with the lightest load, or refuses it.
     pub(super) fn admit(
         &mut self,
         listener: &cairn_config::Listener,
@@ -104,7 +104,7 @@ impl Control {
         }
     }
 
-    /// Refuses a host that may come back once the listener is drained no longer.
+    /// Refuses a host while the listener is drained.
     pub(super) fn refuse_drained(&mut self, request: ConnRequest, provider: &'static str) {
         self.refuse(request, &Refused::Drained, provider);
     }
@@ -126,7 +126,7 @@ impl Control {
         request.reject(RejectData::new(status).as_bytes());
     }
 
-    /// Refuses a host whose address may not connect here.
+    /// Refuses a host whose address the listener does not allow.
     fn turn_away(&mut self, request: ConnRequest, provider: &'static str) {
         let reason = "it is none of the listener's allowed_addresses";
         self.record_refusal(&request, provider, reason);
@@ -155,8 +155,10 @@ impl Control {
         }
     }
 
-    /// What is in the tags of packets from this address: RoCE v1's own, or the
-    /// adapter's or the kernel's, if it is an address of a VLAN's interface.
+    /// Priorities in VLAN tags of packets from `local`.
+    ///
+    /// With RoCE v1 the listener sets them. Otherwise the adapter or the kernel does, if the
+    /// address belongs to a VLAN interface.
     fn priorities_at(
         &self,
         local: IpAddr,
@@ -170,9 +172,10 @@ impl Control {
         }
     }
 
-    /// The name of the host that asks for an I/O queue, if a rule requires it:
-    /// the request names the controller, and that its host. With several such
-    /// controllers at one address, it is not known before Connect.
+    /// Host NQN of an I/O queue request, if a marking rule needs it.
+    ///
+    /// The request names a CNTLID, which identifies the host. If several hosts at this address
+    /// match, the host is unknown until Connect.
     fn host_behind(&self, cm: &RequestData, policy: &MarkingPolicy) -> Option<Nqn> {
         if cm.qid.get() == 0 || !policy.rules.name_hosts() {
             return None;
@@ -185,12 +188,11 @@ impl Control {
         hosts.all(|other| other == host).then_some(host)
     }
 
-    /// The reactor to go to, and what was asked for and is to be replied.
+    /// Checks a request and chooses its reactor and reply.
     fn examine(&mut self, request: &ConnRequest) -> Result<Admission, Refused> {
         let cm = RequestData::parse(request.private_data.as_slice())?;
         let reply = connect::admit(&cm, &self.limits)?;
-        // Data from the host is fetched by RDMA READ: a host that answers none
-        // (its IRD is 0) cannot be served.
+        // The target fetches host data with RDMA READ, which a host with IRD 0 cannot answer.
         if request.peer_responder_resources == 0 {
             return Err(RejectStatus::INVALID_IRD.into());
         }
@@ -211,7 +213,7 @@ impl Control {
         let reserved = match (place.is_known(), evicted) {
             (true, _) => 0,
             (false, None) => QUEUE_PAIRS_RESERVED,
-            // Until the other one's queue pair is gone there is one more.
+            // Until the evicted queue pair is gone, one more is open.
             (false, Some(_)) => QUEUE_PAIRS_RESERVED / 2,
         };
         let reactor = lightest(reserved).ok_or(RejectStatus::NO_RESOURCES)?;
@@ -224,8 +226,8 @@ impl Control {
         })
     }
 
-    /// Registers the memory of namespaces with a device that is new, which takes
-    /// its time: here, so that no reactor does it.
+    /// Registers the memory of namespaces with a new device. Registration is slow, so reactors must
+    /// not do it.
     fn introduce_device(&mut self, request: &ConnRequest) {
         if self
             .devices
@@ -239,7 +241,7 @@ impl Control {
             .values()
             .flat_map(|export| export.namespaces.values())
         {
-            // A reactor tries again, and says so if it cannot be.
+            // A failure is not final: a reactor tries again and logs it.
             let _ = namespace.region(&request.device);
         }
         self.devices.push(Arc::clone(&request.device));

@@ -1,5 +1,5 @@
-//! ANA states that a reload, a drain or its end changes: those of listeners, and those that
-//! subsystems have in place of them.
+//! Changes of ANA states by a reload or a drain, for listeners and for subsystems that override
+//! them.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -12,8 +12,9 @@ use super::reload::of_nqn;
 use crate::ana::ListenerShared;
 
 impl Control {
-    /// What a listener that stays may say anew: for connections to come, and of
-    /// ANA for those that are there, too.
+    /// Applies the new configuration of listeners that stay open.
+    ///
+    /// Most settings hold for later connections; ANA states also for existing ones.
     pub(super) fn change_ana(&mut self, config: &Config) {
         let mut changed = Vec::new();
         for listener in &mut self.listeners {
@@ -26,7 +27,7 @@ impl Control {
                 changed.push((listener.address(), Arc::clone(shared)));
             }
         }
-        // Before hosts receive the states of listeners, so that each gets one event at most.
+        // Before hosts are notified of listener states, so that each host gets at most one event.
         let others = self.change_overrides(config);
         for (address, listener) in changed {
             self.update_ana(&listener);
@@ -49,7 +50,7 @@ impl Control {
         }
     }
 
-    /// Sets the states that subsystems have in place of their listeners'; where they have changed.
+    /// Sets the ANA states that subsystems override; returns the listeners whose states changed.
     fn change_overrides(&self, config: &Config) -> Vec<(Nqn, HashSet<SocketAddr>)> {
         let mut changed = Vec::new();
         for subsystem in &config.subsystems {
@@ -65,7 +66,7 @@ impl Control {
         changed
     }
 
-    /// Has the hosts of every subsystem that came by this listener get the states in force.
+    /// Sends the current ANA states to hosts connected through this listener.
     pub(super) fn update_ana(&self, listener: &ListenerShared) {
         for export in self.exports.values() {
             export.subsystem.update_ana(listener);
@@ -73,7 +74,7 @@ impl Control {
     }
 }
 
-/// The listeners at which a subsystem sets other states than before.
+/// Listeners at which the subsystem's own states differ between the configurations.
 fn differences(old: Option<&Subsystem>, new: &Subsystem) -> HashSet<SocketAddr> {
     let before = |at: &SocketAddr| old.and_then(|old| old.ana.get(at));
     let addresses = old.into_iter().flat_map(|old| old.ana.keys());

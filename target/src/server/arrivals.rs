@@ -1,7 +1,8 @@
-//! The kernel's reports of what may have arrived: a file, a device or a folder (inotify(7)), an
-//! address or a link (rtnetlink(7)), an RDMA device (uevents). A report says only that it is time to look again.
+//! Kernel reports of changes that may provide missing parts: files, devices and folders
+//! (inotify(7)), addresses and links (rtnetlink(7)), RDMA devices (uevents). A report only triggers
+//! another attempt.
 //!
-//! Tokio requires one unsafe call here: it believes that a descriptor stays open.
+//! Contains one unsafe call: tokio requires a promise that a descriptor stays open.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,16 +16,16 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Bytes of one read.
+/// Bytes per read.
 const READ_BYTES: usize = 4096;
 
-/// Reads at a time: a folder with many changes does not keep the control plane.
+/// Maximum reads per call, so that a busy folder does not block the control plane.
 const READS_MAX: usize = 64;
 
-/// Symbolic links of a path that are followed, as the kernel does at most.
+/// Maximum symbolic links followed in a path; the kernel has the same limit.
 const LINKS_MAX: usize = 40;
 
-/// What is awaited. Nothing by default.
+/// Set of awaited reports; empty by default.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
     paths: Option<Paths>,
@@ -32,26 +33,27 @@ pub(crate) struct Arrivals {
     rdma_devices: Option<Readable>,
 }
 
-/// A descriptor that becomes readable. It needs tokio's runtime from its first wait on.
+/// Descriptor that becomes readable. Its first wait requires tokio's runtime.
 #[derive(Debug)]
 enum Readable {
     New(OwnedFd),
     Known(AsyncFd<OwnedFd>),
-    /// It failed: the slow tries remain.
+    /// Waiting failed; only periodic attempts remain.
     Broken,
 }
 
-/// Folders that are watched, and the names in them that are awaited.
+/// Watched folders, and the awaited names in each.
 #[derive(Debug)]
 struct Paths {
     inotify: Readable,
     awaited: Vec<(i32, OsString)>,
-    /// Folders of which everything is awaited.
+    /// Folders in which any name is awaited.
     whole: Vec<i32>,
 }
 
 impl Arrivals {
-    /// Those of these paths, and of addresses. What cannot be watched is left to slow tries.
+    /// Watches these paths, and addresses if `addresses`. Failures are ignored: periodic attempts
+    /// cover them.
     pub(super) fn of(paths: &[PathBuf], addresses: bool) -> Self {
         let watched = || Paths::of(paths).ok();
         let routes = || netlink::address_reports().ok();
@@ -63,7 +65,7 @@ impl Arrivals {
         }
     }
 
-    /// All that comes, goes or was written in these folders, and the folders themselves.
+    /// Watches all changes in these folders, and the folders themselves.
     pub(crate) fn in_folders(folders: &[PathBuf]) -> Self {
         let watched = || {
             let mut paths = Paths::of(folders)?;
@@ -116,13 +118,13 @@ impl Arrivals {
 }
 
 impl Readable {
-    /// Waits until `take` has found something in what is readable.
+    /// Waits until `take` accepts a report.
     async fn drained(&mut self, mut take: impl FnMut(&OwnedFd) -> bool) {
         loop {
             match std::mem::replace(self, Self::Broken) {
                 Self::New(fd) => {
-                    // SAFETY: an OwnedFd keeps its descriptor open, and the same, until it is
-                    // dropped, which the AsyncFd that owns it does last.
+                    // SAFETY: an OwnedFd keeps its descriptor open and unchanged until dropped, and
+                    // the AsyncFd that owns it drops it last.
                     let known = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
                     if let Ok(known) = known {
                         *self = Self::Known(known);
@@ -148,13 +150,13 @@ impl Readable {
     }
 }
 
-/// Reads all that there is.
+/// Reads and discards all pending reports.
 fn drain(fd: &OwnedFd) -> bool {
     read_reports(fd, |_| ());
     true
 }
 
-/// Whether one of the reports is of an RDMA device: its class is in its path, or its subsystem.
+/// True if a report is about an RDMA device: its path or subsystem contains "infiniband".
 fn has_rdma_device(fd: &OwnedFd) -> bool {
     const CLASS: &[u8] = b"infiniband";
     let mut found = false;
@@ -167,7 +169,7 @@ fn has_rdma_device(fd: &OwnedFd) -> bool {
     found
 }
 
-/// Shows each report to `look`; `None` stands for those that were lost, or are too many to look at.
+/// Passes each report to `look`; `None` stands for lost reports or for more than `READS_MAX`.
 fn read_reports(fd: &OwnedFd, mut look: impl FnMut(Option<&[u8]>)) {
     let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
     for _ in 0..READS_MAX {
@@ -185,7 +187,7 @@ impl Paths {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         let mut awaited = Vec::new();
         for path in paths {
-            // Also each symbolic link's own target: /dev/disk/by-id has links.
+            // Watch each symbolic link's target too: /dev/disk/by-id has links.
             let mut path = path.clone();
             for _ in 0..LINKS_MAX {
                 if let Some((folder, name)) = first_missing(&path)
@@ -216,8 +218,9 @@ impl Paths {
     }
 }
 
-/// What may make a disk usable: it is there, or another one, or its permissions changed. Writes
-/// are not in it: each try would cause the next one as it closes the file.
+/// Events after which a disk may be usable: created, replaced, or permissions changed.
+///
+/// Writes are excluded: each attempt would trigger the next one by closing the file.
 fn reports() -> WatchFlags {
     WatchFlags::CREATE
         | WatchFlags::MOVED_TO
@@ -227,13 +230,13 @@ fn reports() -> WatchFlags {
         | WatchFlags::ONLYDIR
 }
 
-/// Also that something has gone, or that a file is closed that someone may have written. Writes
-/// themselves are not in it: hosts write all the time.
+/// Also removals, and files closed after writing. Writes themselves are excluded: hosts write all
+/// the time.
 fn all_reports() -> WatchFlags {
     reports() | WatchFlags::MOVED_FROM | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE
 }
 
-/// Whether one of the reports is of an awaited name, or of a folder as a whole.
+/// True if a report concerns an awaited name or a folder watched as a whole.
 fn is_awaited(fd: &OwnedFd, awaited: &[(i32, OsString)], whole: &[i32]) -> bool {
     let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
     let mut reader = Reader::new(fd, &mut buffer);
@@ -255,7 +258,7 @@ fn is_awaited(fd: &OwnedFd, awaited: &[(i32, OsString)], whole: &[i32]) -> bool 
     true
 }
 
-/// The folder nearest to the path's end that exists, and what is looked for in it.
+/// Deepest existing folder of a path, and the next name in it.
 fn first_missing(path: &Path) -> Option<(&Path, OsString)> {
     let mut at = path;
     loop {
@@ -332,7 +335,7 @@ mod tests {
         };
         assert!(!report(b"add@/devices/virtual/net/eth7\0SUBSYSTEM=net\0"));
         assert!(report(b"add@/devices/virtual/infiniband/rxe0\0"));
-        // They are read: the next one is looked at by itself.
+        // The earlier reports were read; this one stands by itself.
         assert!(!report(b"remove@/devices/virtual/net/eth7\0"));
     }
 

@@ -1,5 +1,4 @@
-//! The audit log's part of the control plane: it begins, changes and ends it, and shows its
-//! troubles.
+//! Audit log in the control plane: start, reconfiguration, end and failures.
 
 use std::io;
 use std::sync::Arc;
@@ -14,10 +13,10 @@ use crate::audit::{Changed, Event};
 use crate::outlook::{Missing, Thing};
 use crate::registry::ControlMessage;
 
-/// How long a destination has at the end for what it has not written yet.
+/// Time for destinations to write remaining events at shutdown.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A configuration was read again.
+/// Audit event of a reload.
 pub(super) fn reload(ended: &Result<(), String>) -> Event {
     let event = Event::new("reload");
     match ended {
@@ -39,11 +38,11 @@ impl Control {
         Ok(())
     }
 
-    /// Writes where the configuration says.
+    /// Applies the configured destinations.
     pub(super) fn apply_audit(&mut self, config: &Config) -> Result<(), StartError> {
         let plane = self.messages_out.clone();
         let changed: Changed = Arc::new(move || {
-            // A control plane that has ended shows nothing.
+            // Fails only if the control plane has ended.
             let _ = plane.send(ControlMessage::AuditChanged);
         });
         let applied: io::Result<()> = self.audit.apply(&config.audit, &changed);
@@ -52,7 +51,7 @@ impl Control {
         Ok(())
     }
 
-    /// A destination takes lines no more, or again, or is none any more.
+    /// Updates the missing parts after a destination failed, recovered or was removed.
     pub(super) fn audit_changed(&mut self) {
         let troubles = self.audit.troubles();
         let is_over = |missing: &&Missing| match missing.thing {
@@ -70,7 +69,7 @@ impl Control {
         self.publish_outlook();
     }
 
-    /// A connection request is refused.
+    /// Records a refused connection request.
     pub(super) fn record_refusal(
         &self,
         request: &ConnRequest,
@@ -88,7 +87,7 @@ impl Control {
         });
     }
 
-    /// Writes what is left, once no queue is.
+    /// Writes the last events; no queue may be open.
     pub(super) fn end_audit(&self) {
         self.audit.record(|| Event::new("stop"));
         self.audit.end(END_TIMEOUT);

@@ -1,4 +1,4 @@
-//! The control plane's thread.
+//! Thread of the control plane.
 
 use std::collections::HashMap;
 use std::io;
@@ -40,30 +40,30 @@ use crate::registry::{
     Authenticator, ControlMessage, HostKeys, Mailbox, Places, Registry, SubsystemShared,
 };
 
-/// Queue pairs of one reactor on one device.
+/// Maximum queue pairs per reactor and device.
 pub(super) const QUEUE_PAIRS_MAX: u16 = 1024;
-/// Those of them that only addresses may have with an association now or lately.
+/// Share of [`QUEUE_PAIRS_MAX`] reserved for addresses that have or recently had an association.
 pub(super) const QUEUE_PAIRS_RESERVED: u16 = 128;
 
-/// A listener, and what it reports.
+/// Event of a listener.
 pub(super) type FromListener = (ListenerId, ListenerEvent);
 
-/// What the control plane receives.
+/// Input of the control plane.
 enum Input {
     Listener(FromListener),
     Message(ControlMessage),
     Order(Order),
     Returned(Returned),
-    /// [`Control::next_deadline`] has come, that of a call to a disk, or of a listener.
+    /// [`Control::next_deadline`], a deadline of an opening disk, or one of a listener has passed.
     Deadline,
-    /// What was missing may be there.
+    /// A missing part may be available.
     Arrived,
 }
 
-/// The control plane.
+/// State of the control plane.
 pub(super) struct Control {
     pub(super) config: Arc<Config>,
-    /// What of it takes effect at the next start.
+    /// Settings that take effect only at the next start.
     pub(super) fixed: Fixed,
     pub(super) limits: Limits,
     pub(super) clock: Clock,
@@ -71,21 +71,21 @@ pub(super) struct Control {
     pub(super) providers: Vec<Arc<dyn Provider>>,
     pub(super) registry: Arc<Registry>,
     pub(super) mailboxes: Arc<[Mailbox]>,
-    /// Who connected, and who changed what.
+    /// Audit log.
     pub(super) audit: Audit,
-    /// What metrics report.
+    /// Values reported as metrics.
     pub(super) observed: Arc<Observed>,
-    /// The server of the metrics page, if one is configured.
+    /// Server of the metrics page, if configured.
     pub(super) metrics: Option<MetricsServer>,
     pub(super) reactors: Reactors,
     pub(super) authenticator: Authenticator,
-    /// The keys of hosts, by subsystem.
+    /// Host keys by subsystem.
     pub(super) keys: HashMap<Nqn, HostKeys>,
     pub(super) discovery: Arc<SubsystemShared>,
     pub(super) exports: HashMap<Nqn, Export>,
     pub(super) next_subsystem_id: u32,
     pub(super) listeners: Vec<OpenListener>,
-    /// Devices that a connection came in on; they know the memory of namespaces.
+    /// Devices used by connections; they have the memory of namespaces registered.
     pub(super) devices: Vec<Arc<dyn Device>>,
     pub(super) messages_out: UnboundedSender<ControlMessage>,
     pub(super) messages: UnboundedReceiver<ControlMessage>,
@@ -93,29 +93,29 @@ pub(super) struct Control {
     pub(super) listener_events: UnboundedReceiver<FromListener>,
     pub(super) orders: UnboundedReceiver<Order>,
     pub(super) openings: Openings,
-    /// The reload whose disks are being opened.
+    /// Reload whose disks are being opened.
     pub(super) reloading: Option<UnderWay>,
-    /// The one after it.
+    /// Reload to run after the current one.
     pub(super) next_reload: Option<Reloading>,
     pub(super) retiring: Vec<Retiring>,
     pub(super) flushing: Vec<Flushing>,
-    /// Changes that reactors have yet to answer.
+    /// Changes that reactors have not confirmed.
     pub(super) unsettled: Unsettled,
     pub(super) next_deadline: Option<Instant>,
     pub(super) peer_limit: PeerLimit,
-    /// Those that ended one job and not the process.
+    /// Panics that ended one job but not the process.
     pub(super) panics: Arc<Panics>,
-    /// Connections without an association, and who had one.
+    /// Connections without an association, and addresses that had one.
     pub(super) places: Arc<Places>,
-    /// Whether it starts without what is missing.
+    /// True if the target starts without missing parts.
     pub(super) is_patient: bool,
-    /// What is configured and not there.
+    /// Configured parts that are unavailable.
     pub(super) missing: MissingParts,
     pub(super) arrivals: Arrivals,
 }
 
 impl Control {
-    /// Starts reactors, exports, listeners, in this order.
+    /// Starts reactors, exports and listeners, in this order.
     pub(super) fn start(
         config: Config,
         providers: Vec<Arc<dyn Provider>>,
@@ -197,7 +197,7 @@ impl Control {
         control.opened()
     }
 
-    /// Opens all that it was configured with, or ends what runs already.
+    /// Opens everything configured, or stops the reactors on failure.
     fn opened(mut self) -> Result<Self, StartError> {
         match self.open_all() {
             Ok(()) => Ok(self),
@@ -209,7 +209,7 @@ impl Control {
         }
     }
 
-    /// Starts it once there are keys.
+    /// Starts the authenticator thread if there are keys.
     pub(super) fn start_authenticator(&self) -> Result<(), StartError> {
         if self.keys.is_empty() {
             return Ok(());
@@ -250,7 +250,7 @@ impl Control {
         Ok(())
     }
 
-    /// At the start there is nothing else to do but to end.
+    /// Waits for the disks; the start has nothing else to do.
     fn wait_for_disks(&mut self) -> Result<HashMap<Place, Arc<Namespace>>, StartError> {
         while let Ok(returned) = self.openings.returned.try_recv() {
             self.openings.end(returned, self.clock.now());
@@ -296,7 +296,7 @@ impl Control {
         }
     }
 
-    /// What subsystems are made from.
+    /// Values from which subsystems are built.
     pub(super) fn parts(&self) -> super::export::Parts {
         super::export::Parts {
             limits: self.limits,
@@ -308,7 +308,7 @@ impl Control {
         }
     }
 
-    /// What is known of it from now on.
+    /// Information for the caller once the target runs.
     pub(super) fn started(&self) -> Started {
         Started {
             addresses: self.addresses(),
@@ -319,7 +319,7 @@ impl Control {
         }
     }
 
-    /// Which listener listens where.
+    /// Open listeners with their actual addresses.
     fn listening(&self) -> Vec<(cairn_config::Listener, SocketAddr)> {
         let listeners = self.listeners.iter();
         listeners
@@ -327,12 +327,12 @@ impl Control {
             .collect()
     }
 
-    /// Where it listens.
+    /// Actual addresses of the listeners.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.listeners.iter().map(OpenListener::address).collect()
     }
 
-    /// Runs until it is ordered to stop.
+    /// Runs the control plane until it is ordered to stop.
     pub(super) fn run(mut self, companion: Beside) -> Result<(), String> {
         let runtime = runtime().map_err(|error| format!("no runtime: {error}"))?;
         let watch = Watch::start(&self.registry)
@@ -344,12 +344,12 @@ impl Control {
             drop(watch);
             self.shut_down().await
         });
-        // Without waiting for tasks: a disk that hangs must not keep the process.
+        // Does not wait for tasks: a disk that hangs must not block the exit.
         runtime.shutdown_background();
         end
     }
 
-    /// One thing that happens; `false` once it is over.
+    /// Waits for one input and handles it; returns false at the end.
     async fn turn(&mut self) -> bool {
         let looks = self.retiring.iter().map(Retiring::next_look);
         let deadlines = [
@@ -361,7 +361,7 @@ impl Control {
         ];
         let timer = timer(&self.clock, deadlines.into_iter().flatten().min());
         let input = tokio::select! {
-            // It holds a sender of each of the first three: they never end.
+            // `self` holds a sender of the first three channels, so they never close.
             Some(event) = self.listener_events.recv() => Input::Listener(event),
             Some(message) = self.messages.recv() => Input::Message(message),
             Some(returned) = self.openings.returned.recv() => Input::Returned(returned),
@@ -372,7 +372,7 @@ impl Control {
         self.take(input)
     }
 
-    /// All that happens now, without waiting for more; whether there was anything.
+    /// Handles all pending inputs without waiting; returns whether there were any.
     pub(super) fn step(&mut self) -> bool {
         let mut worked = false;
         loop {
@@ -397,7 +397,7 @@ impl Control {
             Input::Message(message) => self.message(message),
             Input::Order(Order::Reload(reloading)) => self.reload(reloading),
             Input::Order(Order::Do(action)) => {
-                // It reads, or changes a subsystem under that one's lock.
+                // The action only reads, or changes a subsystem under its lock.
                 let panics = Arc::clone(&self.panics);
                 panics.confine(Part::Control, || action(self));
             }
@@ -471,7 +471,7 @@ impl Control {
                     }
                 }
             }
-            // Only of interest while shutting down.
+            // Matters only during shutdown.
             ControlMessage::Drained => {}
         }
     }
@@ -483,7 +483,7 @@ impl Control {
             .find(|subsystem| subsystem.id == id)
     }
 
-    /// Looks at the keep alive timers of all subsystems.
+    /// Checks the Keep Alive timers of all subsystems.
     fn poll_timers(&mut self) {
         let subsystems = self.registry.all();
         self.next_deadline = subsystems
@@ -493,7 +493,7 @@ impl Control {
     }
 }
 
-/// The runtime's clock stands still while the system is suspended; ours does not.
+/// Timer by the target's clock. The runtime's clock stops during system suspend; `clock` does not.
 fn timer(clock: &Clock, deadline: Option<Instant>) -> impl Future<Output = ()> + use<> {
     let wait = deadline.map(|deadline| deadline.saturating_duration_since(clock.now()));
     async move {
@@ -504,7 +504,7 @@ fn timer(clock: &Clock, deadline: Option<Instant>) -> impl Future<Output = ()> +
     }
 }
 
-/// What controllers may use, as configured.
+/// Configured limits of controllers.
 fn limits(config: &Config) -> Limits {
     Limits {
         mdts: config.target.mdts(),
@@ -529,10 +529,10 @@ fn sizes(config: &Config) -> Sizes {
     }
 }
 
-/// What reactors count, in their order.
+/// Counters of the reactors, by index.
 type Counters = Vec<Arc<ReactorCounters>>;
 
-/// What reactors begin with.
+/// Values that every reactor starts with.
 struct Launch<'a> {
     config: &'a Config,
     registry: &'a Arc<Registry>,

@@ -1,7 +1,7 @@
-//! Listeners that an administrator drains: the hosts go on by other paths and are disconnected, and
-//! no host can connect until that is undone.
+//! Listeners drained by an administrator: hosts move to other paths and are disconnected, and no
+//! host can connect until the drain is undone.
 //!
-//! The configuration stays as it is: a target that starts anew drains nothing.
+//! The configuration does not change: after a restart no listener is drained.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -11,21 +11,21 @@ use std::time::Duration;
 use super::control::Control;
 use super::listeners::{ListenerId, OpenListener};
 
-/// A listener that is drained.
+/// State of a drained listener.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Drained {
     id: ListenerId,
-    /// Where it listens.
+    /// Address of the listener.
     pub(crate) address: SocketAddr,
-    /// Whether its hosts have time to go on by other paths.
+    /// True while hosts have time to move to other paths.
     pub(crate) is_under_way: bool,
-    /// Those who came by it and are connected.
+    /// Associations through this listener.
     pub(crate) associations: usize,
-    /// Commands that were under way when its hosts were disconnected.
+    /// Commands in flight when the hosts were disconnected.
     pub(crate) cut_off: u64,
 }
 
-/// Which listeners: one, or all.
+/// Listener to drain, by address and port; all if `None`.
 pub(crate) type Which = Option<(IpAddr, u16)>;
 
 fn is_it(listener: &OpenListener, which: Which) -> bool {
@@ -34,7 +34,7 @@ fn is_it(listener: &OpenListener, which: Which) -> bool {
 }
 
 impl Control {
-    /// Begins to drain, or sets another time for it. Empty: there is no such listener.
+    /// Starts a drain, or changes its time limit. Empty if no listener matches.
     pub(super) fn drain_listeners(&mut self, which: Which, within: Duration) -> Vec<Drained> {
         let mut begun = Vec::new();
         for listener in self.listeners.iter_mut().filter(|one| is_it(one, which)) {
@@ -53,7 +53,7 @@ impl Control {
         self.drained_listeners(|listener| ids.contains(&listener.shared.id))
     }
 
-    /// How far those are.
+    /// Current state of drains begun earlier.
     pub(super) fn look_at_drained(&self, before: &[Drained]) -> Vec<Drained> {
         self.drained_listeners(|listener| before.iter().any(|one| one.id == listener.shared.id))
     }
@@ -72,8 +72,8 @@ impl Control {
             .collect()
     }
 
-    /// Lets hosts connect again; how many listeners there are. Hosts that are still connected stay
-    /// so.
+    /// Ends a drain so that hosts can connect again; returns the number of matching listeners.
+    /// Hosts that are still connected stay connected.
     pub(super) fn undo_drain(&mut self, which: Which) -> usize {
         let mut count = 0;
         let mut undone = Vec::new();

@@ -1,4 +1,4 @@
-//! Subsystems and namespaces, made from what the configuration says of them.
+//! Builds subsystems and namespaces from the configuration.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,27 +23,27 @@ use crate::namespace::{Namespace, NamespaceTable, is_restricted};
 use crate::outlook::Thing;
 use crate::registry::{Authenticator, ControlMessage, Mailbox, SubsystemShared};
 
-/// FR: 8 ASCII characters.
+/// Firmware revision (FR): at most 8 ASCII characters.
 const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 
-/// A subsystem that is exported, and its namespaces by NSID.
+/// Exported subsystem with its namespaces by NSID.
 #[derive(Debug)]
 pub(super) struct Export {
     pub(super) subsystem: Arc<SubsystemShared>,
     pub(super) namespaces: BTreeMap<u32, Arc<Namespace>>,
-    /// What looks whether failed disks can be used again has a copy.
+    /// Shared with the recovery task; a second reference means that one runs.
     recovering: Arc<()>,
 }
 
 impl Export {
-    /// Sends the reactors the namespaces as they are now.
+    /// Publishes the current namespaces to the reactors.
     pub(super) fn publish(&self) {
         let namespaces = self.namespaces.values().map(Namespace::entry).collect();
         self.subsystem.set_namespaces(NamespaceTable { namespaces });
     }
 }
 
-/// What every subsystem is made from.
+/// Values from which every subsystem is built.
 pub(super) struct Parts {
     pub(super) limits: Limits,
     pub(super) clock: Clock,
@@ -54,7 +54,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// The discovery subsystem.
+    /// Builds the discovery subsystem.
     pub(super) fn discovery(&self, id: u32, nqn: Nqn) -> SubsystemShared {
         let settings = Settings {
             nqn,
@@ -76,8 +76,8 @@ impl Parts {
             model: config.model.clone(),
             firmware: FIRMWARE.to_owned(),
             hosts: allowed(config),
-            // Whether there is one cannot be changed later, and a disk may be
-            // added: a Flush that is not needed costs nothing.
+            // Always reports a write cache: this cannot change later, and a disk with one may be
+            // added. An unnecessary Flush costs nothing.
             volatile_write_cache: true,
             cntlids: config.controller_ids.clone(),
             limits: self.limits,
@@ -99,7 +99,7 @@ impl Parts {
 }
 
 impl Control {
-    /// Lets hosts connect to a subsystem, whose disks are open.
+    /// Exports a subsystem whose disks are open.
     pub(super) fn export(
         &mut self,
         config: &cairn_config::Subsystem,
@@ -127,7 +127,7 @@ impl Control {
         Ok(())
     }
 
-    /// All namespaces that are exported.
+    /// All exported namespaces.
     pub(super) fn exported(&self) -> impl Iterator<Item = (&Nqn, &Arc<Namespace>)> {
         self.exports.iter().flat_map(|(nqn, export)| {
             let namespaces = export.namespaces.values();
@@ -135,7 +135,8 @@ impl Control {
         })
     }
 
-    /// Exports disks that have opened, or notes why hosts must not see one. Returns those that are exported.
+    /// Exports opened disks and records why others must not be exported. Returns the exported
+    /// NSIDs.
     pub(super) fn add_namespaces(
         &mut self,
         nqn: Nqn,
@@ -162,12 +163,12 @@ impl Control {
         nsids
     }
 
-    /// Lets hosts connect to a subsystem, which has no namespaces as yet.
+    /// Exports a subsystem without namespaces.
     pub(super) fn add_subsystem(&mut self, config: &cairn_config::Subsystem) -> &mut Export {
         let id = self.next_subsystem_id;
         self.next_subsystem_id += 1;
         let subsystem = Arc::new(self.parts().nvm(id, config));
-        // Before the first host finds it.
+        // Must precede registration, after which hosts find the subsystem.
         subsystem.set_limits(config);
         subsystem.set_listeners(config.listeners.as_deref());
         subsystem.set_ana(&config.ana);
@@ -177,7 +178,7 @@ impl Control {
             namespaces: BTreeMap::new(),
             recovering: Arc::default(),
         };
-        // The reactors know it before a host can.
+        // Reactors must have the table before a host connects.
         export.publish();
         self.registry.add(config.nqn, Arc::clone(&export.subsystem));
         self.exports
@@ -186,7 +187,7 @@ impl Control {
             .into_mut()
     }
 
-    /// What opens a namespace, on whichever thread; its disk may be one of `formers`.
+    /// Job that opens a namespace on any thread; its disk may be one of `formers`.
     pub(super) fn opener(
         &self,
         config: &cairn_config::Namespace,
@@ -203,7 +204,8 @@ impl Control {
         }
     }
 
-    /// A namespace that the devices in use know: `disk`, or what takes no time to open.
+    /// Registers a namespace with the devices in use. Without `disk`, opens a backing that takes no
+    /// time.
     pub(super) fn introduce(
         &self,
         subsystem: &cairn_config::Subsystem,
@@ -220,7 +222,7 @@ impl Control {
             namespace.warn_unless_polled();
         }
         for device in &self.devices {
-            // A reactor tries again, and says so if it cannot be.
+            // A failure is not final: a reactor tries again and logs it.
             let _ = namespace.region(device);
         }
         Ok(namespace)
@@ -228,12 +230,12 @@ impl Control {
 }
 
 impl Export {
-    /// Adds namespaces: their I/O works before hosts receive a report of them.
+    /// Adds namespaces; their I/O works before hosts are notified.
     pub(super) fn add(&mut self, added: Vec<(&cairn_config::Namespace, Arc<Namespace>)>) {
         self.add_after(added, |_| None);
     }
 
-    /// Adds namespaces, which may take the places of others that were there just before.
+    /// Adds namespaces, which may replace ones removed just before.
     pub(super) fn add_after<'a>(
         &mut self,
         added: Vec<(&cairn_config::Namespace, Arc<Namespace>)>,
@@ -268,14 +270,14 @@ impl Export {
         });
     }
 
-    /// What hosts see of a namespace, which is logged.
+    /// Identity of a namespace as shown to hosts; logs it.
     fn identity(
         &self,
         config: &cairn_config::Namespace,
         namespace: &Namespace,
     ) -> nvme_proto::namespace::Namespace {
         let view = namespace.view();
-        // An administrator who names it anew means another disk to hosts.
+        // A configured UUID or NGUID marks a different disk for hosts.
         let names = if namespace.is_named {
             Names::default()
         } else {
@@ -312,8 +314,7 @@ impl Export {
         }
     }
 
-    /// Takes namespaces away: hosts receive a report of them before their I/O fails. Returns what
-    /// hosts saw of them.
+    /// Removes namespaces and returns their protocol state; hosts are notified before I/O fails.
     pub(super) fn remove(&mut self, nsids: &[u32]) -> Vec<nvme_proto::namespace::Namespace> {
         let mut gone = Vec::new();
         if nsids.is_empty() {
@@ -339,7 +340,7 @@ impl Export {
     /// Moves a namespace to its configured ANA group.
     pub(super) fn set_ana_group(&self, config: &cairn_config::Namespace) {
         let (nsid, anagrpid) = (config.nsid, config.ana_group);
-        // One whose disk is missing will be added with its group.
+        // A namespace whose disk is missing gets its group when added.
         let Some(namespace) = self.namespaces.get(&nsid) else {
             return;
         };
@@ -350,9 +351,9 @@ impl Export {
         });
     }
 
-    /// Sets whether hosts may protect a namespace from writes; if not, what they have set ends.
+    /// Sets whether hosts may write-protect a namespace; if not, ends existing protection.
     pub(super) fn set_write_protection(&self, config: &cairn_config::Namespace) {
-        // One whose disk is missing will be added with it.
+        // A namespace whose disk is missing gets this setting when added.
         let Some(namespace) = self.namespaces.get(&config.nsid) else {
             return;
         };
@@ -372,10 +373,12 @@ impl Export {
         );
     }
 
-    /// Shows a namespace to its configured hosts, and to no others. I/O of a host that loses it
-    /// fails after the host receives a report of it, and I/O of one that gains it works before.
+    /// Sets the hosts that see a namespace.
+    ///
+    /// I/O of a host that loses access fails after the host is notified; I/O of a host that gains
+    /// access works before.
     pub(super) fn set_hosts(&self, config: &cairn_config::Namespace) {
-        // One whose disk is missing will be added with its hosts.
+        // A namespace whose disk is missing gets its hosts when added.
         let Some(namespace) = self.namespaces.get(&config.nsid) else {
             return;
         };
@@ -393,11 +396,11 @@ impl Export {
         );
     }
 
-    /// Sets how much hosts may take of all namespaces, from their next command on.
+    /// Sets the limits of a subsystem, effective from the next command.
     pub(super) fn set_subsystem_limits(&self, config: &cairn_config::Subsystem) {
         let (limits, per_host) = (&config.limits, &config.limits_per_host);
         self.subsystem.set_limits(config);
-        // Reactors look at commands that wait.
+        // Makes reactors check queued commands.
         self.publish();
         // Cause: the configuration.
         tracing::info!(
@@ -407,15 +410,15 @@ impl Export {
         );
     }
 
-    /// Sets how much hosts may take of a namespace, from their next command on.
+    /// Sets the limits of a namespace, effective from the next command.
     pub(super) fn set_limits(&self, config: &cairn_config::Namespace) {
-        // One whose disk is missing will be added with its limits.
+        // A namespace whose disk is missing gets its limits when added.
         let Some(namespace) = self.namespaces.get(&config.nsid) else {
             return;
         };
         namespace.limiter.set(&config.limits);
         namespace.depth.set(config.limits.outstanding);
-        // Reactors look at commands that wait.
+        // Makes reactors check queued commands.
         self.publish();
         // Cause: the configuration.
         tracing::info!(
@@ -426,7 +429,7 @@ impl Export {
         );
     }
 
-    /// What looks whether disks that lost data can be used again, if there are any.
+    /// Task that tests whether failed disks work again, if there are any.
     pub(super) fn recover(&self) -> Option<Task> {
         let all = self.namespaces.values();
         let failed: Vec<_> = all.filter(|ns| ns.backend.is_failed()).cloned().collect();
@@ -459,7 +462,7 @@ impl Export {
         }))
     }
 
-    /// Takes over what disks say of themselves.
+    /// Applies size changes and losses reported by disks.
     pub(super) fn see_changes(&self) {
         for (nsid, namespace) in &self.namespaces {
             if let Some(bytes) = namespace.backend.reported_bytes() {
@@ -469,7 +472,7 @@ impl Export {
         self.subsystem.show_losses();
     }
 
-    /// A disk was found to have so many bytes.
+    /// Applies a new disk size in bytes.
     pub(super) fn resize(&self, nsid: u32, bytes: u64) {
         let Some(namespace) = self.namespaces.get(&nsid) else {
             return;
@@ -490,7 +493,7 @@ impl Export {
     }
 }
 
-/// Refuses more disks than there is room for in a reactor's ring, or than the process may open.
+/// Refuses more disks than fit in a reactor's ring or the process may open.
 pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartError> {
     let namespaces = config.subsystems.iter().flat_map(|s| &s.namespaces);
     let is_disk =
@@ -502,7 +505,7 @@ pub(crate) fn check_count(config: &cairn_config::Config) -> Result<(), StartErro
     Ok(())
 }
 
-/// Who may connect, in the protocol's terms.
+/// Hosts that may connect, as a protocol type.
 pub(super) fn allowed(config: &cairn_config::Subsystem) -> HostAccess {
     match config.allow_any_host {
         true => HostAccess::Any,
@@ -510,7 +513,7 @@ pub(super) fn allowed(config: &cairn_config::Subsystem) -> HostAccess {
     }
 }
 
-/// Who sees a namespace, in the protocol's terms.
+/// Hosts that see a namespace, as a protocol type.
 fn hosts(access: &Access) -> HostAccess {
     match access {
         Access::AnyHost => HostAccess::Any,
@@ -518,7 +521,7 @@ fn hosts(access: &Access) -> HostAccess {
     }
 }
 
-/// How a namespace uses its disk.
+/// Claim of a namespace on its disk.
 fn claim_of(config: &cairn_config::Namespace) -> Claim {
     Claim {
         read_only: config.read_only,
@@ -528,11 +531,11 @@ fn claim_of(config: &cairn_config::Namespace) -> Claim {
     }
 }
 
-/// Opens the disk of a namespace as a target does, except that nothing is written to it. Images of Ceph have
-/// other means.
+/// Opens the disk of a namespace as a running target does, but writes nothing. Does not open Ceph
+/// images.
 ///
 /// # Errors
-/// Those of a target that opens the disk.
+/// Same as for a target that opens the disk.
 pub(crate) fn try_backend(config: &cairn_config::Namespace) -> Result<Option<Backend>, OpenError> {
     let block_bytes = config.block_size.map(cairn_config::BlockSize::bytes);
     let claim = Claim {
@@ -558,7 +561,7 @@ fn open_backend(
         Backing::Disk(path) => Backend::open_after(path, block_bytes, claim, formers),
         Backing::Rbd(image) => {
             let on_change = Arc::new(move || {
-                // A control plane that has ended serves nothing.
+                // Fails only if the control plane has ended.
                 let _ = control.send(ControlMessage::DiskChanged);
             });
             Backend::open_image(image, block_bytes, claim, on_change)
@@ -568,7 +571,7 @@ fn open_backend(
     }
 }
 
-/// The disk's preferred sizes, as a namespace reports them.
+/// Converts the disk's preferred sizes to protocol types.
 fn preferred(of_disk: cairn_disk::Preferred) -> Preferred {
     Preferred {
         write: of_disk.write,
@@ -579,7 +582,7 @@ fn preferred(of_disk: cairn_disk::Preferred) -> Preferred {
     }
 }
 
-/// The same of what it promises.
+/// Converts the disk's atomicity to protocol types.
 fn atomic(of_disk: cairn_disk::Atomic) -> Atomic {
     Atomic {
         normal: of_disk.normal,

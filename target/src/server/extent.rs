@@ -1,4 +1,4 @@
-//! Changes that are small beside the configuration: they look at what they change alone.
+//! Incremental changes: their cost depends on the change, not on the size of the configuration.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,34 +12,34 @@ use super::reload::{ReloadError, at_place};
 use crate::namespace::Namespace;
 use crate::outlook::Thing;
 
-/// How much of a configuration is looked at.
+/// Part of a configuration that a reload examines.
 pub(crate) enum Extent {
-    /// All of it, and the sizes of disks that stay.
+    /// All of it, and the sizes of disks that stay open.
     Whole,
-    /// All of it, but no disk that stays.
+    /// All of it, except disks that stay open.
     Text,
-    /// What a step changes, if it begins at the configuration in force.
+    /// Only the step, if it starts at the configuration in force.
     Step(Step),
 }
 
-/// All that differs from another configuration: namespaces.
+/// Difference of two configurations that consists of namespaces only.
 #[derive(Clone)]
 pub(crate) struct Step {
-    /// The other one.
+    /// Configuration before the step.
     pub(crate) from: Arc<Config>,
-    /// Those that are new.
+    /// Added namespaces.
     pub(crate) added: Vec<Place>,
-    /// Those that are not there any more.
+    /// Removed namespaces.
     pub(crate) removed: Vec<Place>,
 }
 
 impl Control {
-    /// Whether a step leads from here, and all else is as configured.
+    /// True if the step starts at the current configuration and nothing is missing.
     pub(super) fn may_take(&self, step: &Step) -> bool {
         Arc::ptr_eq(&step.from, &self.config) && self.missing.all().is_empty()
     }
 
-    /// Adds and removes namespaces, at a cost that hardly depends on how many there are.
+    /// Adds and removes namespaces at a cost nearly independent of their total number.
     pub(super) fn take_step(
         &mut self,
         config: Arc<Config>,

@@ -1,9 +1,9 @@
-//! Flushes that hosts ask for as they shut down.
+//! Flushes requested by hosts: at shutdown, for write-through, and for write protection.
 //!
-//! A disk that hangs keeps a flush, and the thread that waits for it, and a host can ask again
-//! and again. So one flush of a subsystem is under way at a time; the next one, which begins
-//! after all the others were asked for, ends them all. A flush of the namespaces as they were
-//! before a reload keeps none of those after it waiting.
+//! A disk that hangs blocks its flush and the waiting thread, and hosts can repeat requests.
+//! Therefore a subsystem runs one flush at a time. All requests that arrive meanwhile share the
+//! next flush. A flush of the namespaces from before a reload does not delay flushes of those after
+//! it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::namespace::{Namespace, NamespaceTable};
 use crate::panics::Part;
 use crate::registry::{ControlMessage, Scope, SubsystemShared, WriteThrough};
 
-/// A flush that is under way.
+/// Flush in progress.
 pub(super) struct Flushing {
     subsystem: Arc<SubsystemShared>,
     table: Arc<NamespaceTable>,
     waiting: Waiters,
-    /// Those who wait for the next flush.
+    /// Waiters for the next flush.
     next: Waiters,
 }
 
-/// Those who wait for a flush.
+/// Requests that wait for a flush.
 #[derive(Default)]
 struct Waiters {
     /// CNTLIDs of controllers that shut down.
     shut_down: BTreeSet<u16>,
-    /// Waits of the control plane ([`Control::wait`]).
+    /// IDs of control plane waits ([`Control::wait`]).
     waits: Vec<u64>,
 }
 
@@ -41,20 +41,20 @@ impl Waiters {
     }
 }
 
-/// What a host asks for.
+/// Requested change of a namespace's write protection.
 pub(super) struct Protection {
-    /// The namespace, which does so already.
+    /// Namespace; it already acts on the new state.
     pub(super) namespace: Arc<Namespace>,
-    /// What its protection is to be.
+    /// Requested state.
     pub(super) state: WriteProtectionState,
-    /// Whether it refused writes before.
+    /// True if the namespace was protected before.
     pub(super) was_protected: bool,
-    /// Which change it is.
+    /// Number of the change.
     pub(super) change: u64,
 }
 
 impl Control {
-    /// A controller waits for a flush.
+    /// Adds a controller that waits for a flush.
     pub(super) fn flush_for(
         &mut self,
         cntlid: u16,
@@ -65,7 +65,7 @@ impl Control {
         waiters.shut_down.insert(cntlid);
     }
 
-    /// Those who wait for the next flush of these namespaces to begin: now, if none is under way.
+    /// Waiters for the next flush of these namespaces, which starts at once if none is in progress.
     fn waiters_of(
         &mut self,
         subsystem: Arc<SubsystemShared>,
@@ -87,8 +87,10 @@ impl Control {
         &mut self.flushing[last].waiting
     }
 
-    /// A host has switched its write cache off. Its writes that are under way end, then all namespaces are flushed. If a
-    /// disk keeps that from happening in time, the command fails, and later writes are durable all the same.
+    /// Flushes all namespaces after a host switched off its write cache and its writes in flight
+    /// ended.
+    ///
+    /// If a disk prevents this in time, the command fails, but later writes are durable.
     pub(super) fn write_through(&mut self, wish: WriteThrough) {
         let Some(subsystem) = self.subsystem(wish.subsystem) else {
             return;
@@ -108,8 +110,8 @@ impl Control {
         });
     }
 
-    /// A host has a namespace refuse writes, or accept them again: what was written before becomes
-    /// durable, and the change is kept.
+    /// Applies a change of write protection: earlier writes become durable and the change is
+    /// stored.
     pub(super) fn protect(&mut self, subsystem: Arc<SubsystemShared>, wish: Protection) {
         let is_protected = wish.state != WriteProtectionState::NONE;
         if let Some(line) = Line::about(Topic::Disk) {
@@ -147,7 +149,7 @@ impl Control {
         });
     }
 
-    /// The disk has no writes from before the change.
+    /// Stores the protection; the disk has no writes from before the change.
     fn keep_protection(&self, subsystem: Arc<SubsystemShared>, wish: Protection) {
         let Protection {
             namespace,
@@ -161,7 +163,7 @@ impl Control {
             return;
         }
         let panics = Arc::clone(&self.panics);
-        // Blocks as long as the disk takes: on a thread for blocking work.
+        // Takes as long as the disk: run on a thread for blocking work.
         self.reactors.run(Box::new(move || {
             let keep = || {
                 let flushed = !is_protected || was_protected || flush(&subsystem, &namespace);
@@ -178,7 +180,7 @@ impl Control {
     fn begin_flush(&self, subsystem: &Arc<SubsystemShared>, table: &Arc<NamespaceTable>) {
         let (subsystem, namespaces) = (Arc::clone(subsystem), Arc::clone(table));
         let control = self.messages_out.clone();
-        // Blocks as long as the disks take: on a thread for blocking work.
+        // Takes as long as the disks: run on a thread for blocking work.
         let panics = Arc::clone(&self.panics);
         self.reactors.run(Box::new(move || {
             let flush = || {
@@ -189,18 +191,18 @@ impl Control {
                 intact
             };
             let intact = panics.confine(Part::Flush, flush).unwrap_or(false);
-            // A control plane that has ended owes no host an answer.
+            // Fails only if the control plane has ended.
             let _ = control.send(ControlMessage::Flushed { namespaces, intact });
         }));
     }
 
-    /// A flush has ended: those who waited for it are answered, and the next one begins.
+    /// Answers the waiters of a finished flush and starts the next one.
     pub(super) fn flush_ended(&mut self, table: &Arc<NamespaceTable>, intact: bool) {
         let mut under_way = self.flushing.iter();
         let at = under_way.position(|flushing| Arc::ptr_eq(&flushing.table, table));
         let mut flushing = self.flushing.swap_remove(at.expect("it was under way"));
         let ended = std::mem::take(&mut flushing.waiting);
-        // A controller that asks anew has the CNTLID of one that is gone.
+        // A new controller may have the CNTLID of an old one: it waits for the next flush.
         for &cntlid in ended.shut_down.difference(&flushing.next.shut_down) {
             flushing.subsystem.flushed(cntlid, intact);
         }
@@ -215,7 +217,7 @@ impl Control {
     }
 }
 
-/// Makes durable what was written; whether it is.
+/// Flushes the namespace; returns whether that succeeded.
 fn flush(subsystem: &SubsystemShared, namespace: &Namespace) -> bool {
     let Err(error) = namespace.backend.flush() else {
         return true;
@@ -230,7 +232,7 @@ fn flush(subsystem: &SubsystemShared, namespace: &Namespace) -> bool {
     false
 }
 
-/// Keeps a protection where it has a file; whether it is kept.
+/// Stores the protection in its file, if it has one; returns whether that succeeded.
 fn keep(namespace: &Namespace, state: WriteProtectionState) -> bool {
     let Some(kept) = &namespace.kept else {
         return true;

@@ -1,4 +1,4 @@
-//! Identities of namespaces: no two disks are one to hosts, and no disk is two.
+//! Checks that namespace identities are unique: each disk has one identity, and no two share one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,23 +8,23 @@ use nvme_proto::wire::Nqn;
 use super::StartError;
 use crate::namespace::Namespace;
 
-/// Identity of a namespace, by which hosts distinguish disks.
+/// Identity by which hosts distinguish disks.
 pub(crate) struct Identity<'a> {
-    /// SUBNQN.
+    /// SUBNQN of the namespace's subsystem.
     pub(crate) nqn: &'a Nqn,
-    /// NSID.
+    /// NSID of the namespace.
     pub(crate) nsid: u32,
-    /// Distinguishes the namespace from all others of the process.
+    /// ID of the namespace, unique in the process.
     pub(crate) id: u64,
     /// UUID shown to hosts.
     pub(crate) uuid: cairn_config::Uuid,
-    /// Whether the configuration sets the UUID.
+    /// True if the configuration sets the UUID.
     pub(crate) is_named: bool,
     /// Device and inode of the disk.
     pub(crate) place: Option<(u64, u64)>,
 }
 
-/// Refuses two disks that hosts would take for one, and one disk that is two to hosts.
+/// Refuses two disks with one identity, and one disk with two.
 pub(super) fn check_identities<'a>(
     all: impl Iterator<Item = (&'a Nqn, &'a Arc<Namespace>)>,
 ) -> Result<(), StartError> {
@@ -38,7 +38,7 @@ pub(super) fn check_identities<'a>(
     }))
 }
 
-/// Refuses two namespaces of one identity, unless an administrator has named them.
+/// Refuses two namespaces with one identity, unless an administrator set it.
 pub(crate) fn tell_apart<'a>(all: impl Iterator<Item = Identity<'a>>) -> Result<(), StartError> {
     let mut firsts: HashMap<cairn_config::Uuid, Identity<'_>> = HashMap::new();
     for new in all {
@@ -46,7 +46,7 @@ pub(crate) fn tell_apart<'a>(all: impl Iterator<Item = Identity<'a>>) -> Result<
             firsts.insert(new.uuid, new);
             continue;
         };
-        // An administrator who names two of different subsystems alike has a reason.
+        // An administrator may give namespaces of different subsystems the same UUID.
         let named = new.is_named || first.is_named;
         let same_disk = new.place == first.place;
         if new.id != first.id && (new.nqn == first.nqn || !named && !same_disk) {

@@ -1,5 +1,4 @@
-//! The keys of hosts: read when the target starts and at each reload, from files and from
-//! credentials of systemd.
+//! Host keys, read from files and systemd credentials at the start and at each reload.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,57 +14,57 @@ use zeroize::Zeroizing;
 use super::StartError;
 use crate::registry::HostKeys;
 
-/// Bytes of a file that may hold a secret: more than the longest secret has, with room for spaces.
+/// Maximum file size in bytes: the longest secret with room for spaces.
 const FILE_BYTES_MAX: usize = 1024;
 
-/// Where systemd puts the credentials of a service.
+/// Environment variable with systemd's folder of service credentials.
 const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 
-/// Why a key cannot be used. No message has a part of it.
+/// Reason why a key cannot be used. No message contains part of a key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file cannot be read.
     #[error("cannot read the key {path}: {source}")]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// Others can read the file.
+    /// Other users can access the file.
     #[error(
         "users other than its owner can read or write the key {path} (mode {mode:04o}): \
          `chmod 600 {path}`, and make another key if one of them may have read it"
     )]
     Open {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Its mode.
+        /// Mode of the file.
         mode: u32,
     },
-    /// It holds no secret.
+    /// The file has no valid secret.
     #[error("the key {path}: {source}")]
     Secret {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Reason why the text is invalid.
         source: SecretError,
     },
-    /// A text of the configuration is no secret.
+    /// An inline key is no valid secret.
     #[error("a key in the configuration file: {0}")]
     Inline(SecretError),
-    /// There are no credentials.
+    /// No credentials were passed to the process.
     #[error(
         "the key credential:{0} cannot be used: $CREDENTIALS_DIRECTORY is not set; run the target \
          by systemd with LoadCredential={0}:FILE in its unit, or name the file itself"
     )]
     NoCredentials(String),
-    /// No secret in place of one that was removed.
+    /// No random replacement for a removed secret could be generated.
     #[error("the operating system has no random numbers: {0}")]
     NoRandom(getrandom::Error),
 }
 
-/// The keys of every subsystem of a configuration that has any.
+/// Loads the keys of all subsystems that have any.
 pub(crate) fn load(config: &Config) -> Result<HashMap<Nqn, HostKeys>, StartError> {
     let mut all = HashMap::new();
     for subsystem in &config.subsystems {
@@ -80,7 +79,7 @@ pub(crate) fn load(config: &Config) -> Result<HashMap<Nqn, HostKeys>, StartError
     Ok(all)
 }
 
-/// What [`load`] would refuse the configuration for, all of it.
+/// All errors for which [`load`] would refuse the configuration.
 pub(crate) fn key_errors(config: &Config) -> Vec<(Nqn, KeyError)> {
     let mut errors = Vec::new();
     for subsystem in &config.subsystems {
@@ -118,7 +117,7 @@ fn of_subsystem(config: &Authentication) -> Result<HostKeys, KeyError> {
     })
 }
 
-/// What the configuration has checked.
+/// Parses words that the configuration check has accepted.
 fn parsed<T: std::str::FromStr>(words: &[&str]) -> Vec<T> {
     let known = |word: &&str| word.parse().ok();
     let parsed: Vec<T> = words.iter().filter_map(known).collect();
@@ -151,8 +150,7 @@ fn secret(source: &KeySource) -> Result<Secret, KeyError> {
         .map_err(|source| KeyError::Secret { path, source })
 }
 
-/// A secret that no one has, for a host that must authenticate and cannot: its key was removed, or it has
-/// none where one is required.
+/// Random secret for a host that must authenticate but has no key.
 fn nobodys() -> Result<Secret, KeyError> {
     let mut failed = None;
     let secret = Secret::generate(64, None, &mut |bytes| failed = getrandom::fill(bytes).err());
@@ -162,14 +160,14 @@ fn nobodys() -> Result<Secret, KeyError> {
     }
 }
 
-/// The bytes of a file, in a buffer that does not grow: it is wiped when it is dropped.
+/// Reads a file into a buffer that does not grow, so that it can be wiped when dropped.
 fn read(path: &Path, is_credential: bool) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     let fail = |source| KeyError::Read {
         path: path.to_owned(),
         source,
     };
     let mut options = File::options();
-    // A FIFO would hold the target up.
+    // Opening a FIFO must not block.
     let options = options.read(true).custom_flags(libc::O_NONBLOCK);
     let file = options.open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
@@ -177,7 +175,7 @@ fn read(path: &Path, is_credential: bool) -> Result<Zeroizing<Vec<u8>>, KeyError
         return Err(fail(io::Error::other("it is not a regular file")));
     }
     let mode = metadata.permissions().mode() & 0o7777;
-    // systemd keeps credentials from others by the folder, and shows the group of an ACL.
+    // systemd protects credentials by their folder, and their mode may show the group of an ACL.
     if !is_credential && mode & 0o077 != 0 {
         let path = path.to_owned();
         return Err(KeyError::Open { path, mode });

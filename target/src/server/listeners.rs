@@ -1,4 +1,4 @@
-//! Where hosts connect.
+//! Listeners of the target.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -16,29 +16,28 @@ use super::control::Control;
 use crate::ana::{AnaShared, ListenerShared};
 use crate::panics::Part;
 
-/// Distinguishes listeners, those of the past included.
+/// ID of a listener, never reused.
 pub(super) type ListenerId = u64;
 
-/// A listener that listens.
+/// Open listener.
 #[derive(Debug)]
 pub(super) struct OpenListener {
     pub(super) config: cairn_config::Listener,
     pub(super) shared: Arc<ListenerShared>,
-    /// Whether an administrator has sent its hosts away: it refuses connections.
+    /// True if an administrator has drained it: it refuses connections.
     pub(super) drained: bool,
-    /// Commands that were under way when its hosts were disconnected.
+    /// Commands in flight when its hosts were disconnected.
     pub(super) cut_off: u64,
     listener: Box<dyn Listener>,
 }
 
 impl OpenListener {
-    /// Where.
     pub(super) fn address(&self) -> SocketAddr {
         self.listener.local_addr()
     }
 
-    /// Whether this is what it would be opened as: the rest of its configuration
-    /// can change while it listens.
+    /// True if the listener need not be reopened for `config`: the compared settings are equal, and
+    /// all others can change while it listens.
     pub(super) fn serves(&self, config: &cairn_config::Listener) -> bool {
         let own = &self.config;
         own.socket_address() == config.socket_address()
@@ -48,7 +47,7 @@ impl OpenListener {
 }
 
 impl Control {
-    /// Listens on an address.
+    /// Opens a listener.
     pub(super) fn listen(
         &mut self,
         config: &cairn_config::Listener,
@@ -67,8 +66,8 @@ impl Control {
         for provider in candidates {
             let events = self.listener_events_out.clone();
             let sink = Box::new(move |event| {
-                // A control plane that has ended takes no connections: the event
-                // is dropped, and a request in it is refused by that.
+                // If the control plane has ended, the event is dropped, which refuses the request
+                // in it.
                 let _ = events.send((id, event));
             });
             match provider.listen(&options, sink) {
@@ -93,7 +92,7 @@ impl Control {
                     });
                 }
                 Err(error @ (FabricError::Unavailable { .. } | FabricError::NoDevice { .. })) => {
-                    // The last resort's own reason is the one to act on.
+                    // Report the error of the last candidate: it is the one to act on.
                     failure = Some(error);
                 }
                 Err(source) => return Err(StartError::Listen { address, source }),
@@ -103,7 +102,7 @@ impl Control {
         Err(StartError::Listen { address, source })
     }
 
-    /// The providers to try for a listener: at least one.
+    /// Providers to try for a listener, at least one.
     fn candidates(
         &self,
         config: &cairn_config::Listener,
@@ -126,14 +125,14 @@ impl Control {
         })
     }
 
-    /// A listener has something to say.
+    /// Handles an event of a listener.
     pub(super) fn listener_event(&mut self, id: ListenerId, event: ListenerEvent) {
         let Some(listener) = self
             .listeners
             .iter()
             .find(|listener| listener.shared.id == id)
         else {
-            // It was closed meanwhile; dropping a request refuses it.
+            // The listener was closed meanwhile; dropping a request refuses it.
             return;
         };
         match event {
@@ -144,7 +143,7 @@ impl Control {
             ListenerEvent::Request(request) => {
                 let config = listener.config.clone();
                 let shared = Arc::clone(&listener.shared);
-                // What panics has dropped the request, and so refused it.
+                // After a panic the request is dropped, which refuses it.
                 let panics = Arc::clone(&self.panics);
                 panics.confine(Part::Connect, || self.admit(&config, shared, *request));
             }
@@ -159,7 +158,7 @@ impl Control {
         }
     }
 
-    /// PORTIDs of the listeners that lead to a subsystem; all do if not given.
+    /// PORTIDs of the subsystem's listeners; `None` for all.
     fn ports_of(&self, subsystem: &cairn_config::Subsystem) -> Option<BTreeSet<u16>> {
         subsystem.listeners.as_ref()?;
         let open = self.listeners.iter().map(|listener| &listener.config);
@@ -167,12 +166,12 @@ impl Control {
         Some(own.map(|listener| listener.port_id).collect())
     }
 
-    /// Disconnects the hosts of a subsystem that came by a listener which no longer leads to it.
+    /// Disconnects hosts that came through a listener that no longer leads to the subsystem.
     pub(super) fn leave_listeners(&self, config: &cairn_config::Subsystem) {
         let Some(export) = self.exports.get(&config.nqn) else {
             return;
         };
-        // Before the hosts are disconnected, so that they cannot come back.
+        // Must precede the disconnection, so that hosts cannot come back.
         export.subsystem.set_listeners(config.listeners.as_deref());
         let others = self.listeners.iter();
         let others = others.filter(|listener| !config.is_behind(&listener.config));
@@ -184,7 +183,7 @@ impl Control {
         });
     }
 
-    /// Has the discovery log show what there is now.
+    /// Updates the discovery log page.
     pub(super) fn update_discovery(&self) {
         let open = self.listeners.iter().filter(|listener| !listener.drained);
         let listeners = open.map(|listener| discovery::Listener {

@@ -1,4 +1,4 @@
-//! The port that metrics are served at.
+//! HTTP port of the metrics page.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::exposition::MetricsServer;
 use crate::outlook::Thing;
 
 impl Control {
-    /// Serves metrics there, if anywhere. A port that is taken does not stop the storage.
+    /// Serves metrics if configured. A port that is in use does not stop the target.
     pub(super) fn serve_metrics(&mut self, listen: Option<SocketAddr>) -> Option<MetricsServer> {
         let address = listen?;
         let started = MetricsServer::start(address, Arc::clone(&self.observed));

@@ -1,10 +1,11 @@
-//! What is configured and not there: disks, addresses, the port of metrics. It does not stop the
-//! rest. It is tried again when the kernel reports that it may have come ([`arrivals`]), and
-//! after a pause in any case, for what the kernel does not report.
+//! Configured parts that are unavailable: disks, addresses, the metrics port.
 //!
-//! A namespace whose disk is missing does not exist for hosts: it is in no list, and its NSID is
-//! inactive. When the disk has opened it is added as by a reload, with the event that hosts
-//! receive then. So no host ever sees a namespace with an identity that is not its disk's.
+//! The target serves everything else. It retries them when the kernel reports a relevant change
+//! ([`arrivals`]) and at intervals, for changes that the kernel does not report.
+//!
+//! A namespace whose disk is missing does not exist for hosts: no list contains it, and its NSID is
+//! inactive. Once the disk opens, the namespace is added as by a reload, with the same event to
+//! hosts. Therefore no host sees a namespace with an identity other than its disk's.
 //!
 //! [`arrivals`]: super::arrivals
 
@@ -25,16 +26,16 @@ use super::opening::{Found, Place};
 use crate::namespace::Namespace;
 use crate::outlook::{Missing, Outlook, Thing};
 
-/// The first pause between two tries.
+/// First interval between attempts.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 
-/// The longest one.
+/// Longest interval between attempts.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// Reports of the kernel that come closer together cause one try.
+/// Time to collect kernel reports before an attempt.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// What is missing, and when it is tried again.
+/// Missing parts, and the time of the next attempt.
 #[derive(Debug)]
 pub(super) struct MissingParts {
     all: Vec<Missing>,
@@ -71,24 +72,23 @@ impl MissingParts {
         self.includes(&Thing::Namespace(*place))
     }
 
-    /// The namespaces whose disks are missing.
+    /// Namespaces whose disks are missing.
     pub(super) fn places(&self) -> impl Iterator<Item = Place> {
         self.all.iter().filter_map(|missing| missing.thing.place())
     }
 
-    /// When the next try is due.
     pub(super) fn next_try(&self) -> Option<Instant> {
         self.next_try
     }
 
-    /// The kernel reports that something has changed.
+    /// Schedules an attempt soon, after a kernel report.
     pub(super) fn try_soon(&mut self, now: Instant) {
         self.pause = PAUSE_FIRST;
         let soon = now + SETTLE;
         self.next_try = Some(self.next_try.map_or(soon, |next| next.min(soon)));
     }
 
-    /// The next try comes after a pause, which doubles.
+    /// Schedules the next attempt after the interval, which doubles each time.
     fn try_later(&mut self, now: Instant) {
         if self.all.is_empty() {
             self.next_try = None;
@@ -104,7 +104,7 @@ impl MissingParts {
 }
 
 impl Control {
-    /// Something is missing, or still is. The log says so once for each reason.
+    /// Records a missing part. Logs it once for each reason.
     pub(super) fn note_missing(&mut self, thing: Thing, reason: &dyn std::fmt::Display) {
         let reason = reason.to_string();
         let mut all = self.missing.all.iter_mut();
@@ -127,7 +127,7 @@ impl Control {
         );
     }
 
-    /// These are missing now, and nothing else but what the audit log lacks.
+    /// Replaces all missing parts except audit destinations.
     pub(super) fn replace_missing(&mut self, missing: Vec<(Thing, StartError)>) {
         let stays = |known: &Missing| {
             matches!(known.thing, Thing::Audit(_))
@@ -139,7 +139,7 @@ impl Control {
         }
     }
 
-    /// Reports what is served and what is missing, and waits for the latter.
+    /// Publishes the served and missing parts and watches for the missing ones.
     pub(super) fn publish_outlook(&mut self) {
         let served = self.exports.values().map(|export| export.namespaces.len());
         let subsystems = self.config.subsystems.iter();
@@ -161,12 +161,13 @@ impl Control {
         self.await_arrivals();
     }
 
-    /// Has the kernel report what may be one of the missing.
+    /// Asks the kernel to report changes relevant to the missing parts.
     fn await_arrivals(&mut self) {
         let mut paths: Vec<PathBuf> = Vec::new();
         for subsystem in &self.config.subsystems {
             for namespace in &subsystem.namespaces {
-                // Files of directories are looked at elsewhere, and one that hangs would keep this.
+                // Pool files are scanned elsewhere. Watching a path that hangs would block this
+                // thread.
                 if let Backing::Disk(path) = &namespace.backing
                     && namespace.pooled.is_none()
                     && self.missing.has(&(subsystem.nqn, namespace.nsid))
@@ -181,14 +182,14 @@ impl Control {
         self.arrivals = Arrivals::of(&paths, addresses);
     }
 
-    /// Tries what is missing, if that is due.
+    /// Retries the missing parts if an attempt is due.
     pub(super) fn try_missing(&mut self) {
         let now = self.clock.now();
         if self.missing.next_try.is_none_or(|next| now < next) {
             return;
         }
         self.missing.try_later(now);
-        // A reload tries all of them itself, and so do calls that are under way.
+        // A reload retries all parts itself, and so do openings in progress.
         if self.reloading.is_some() || self.openings.is_busy() {
             return;
         }
@@ -205,7 +206,7 @@ impl Control {
         let mut has_changed = false;
         for thing in missing {
             has_changed |= match thing {
-                // The audit log reports by itself that it goes on, and a look finds directories.
+                // The audit log reports recovery itself, and scans find directories.
                 Thing::Namespace(_) | Thing::Directory(_) | Thing::Audit(_) => false,
                 Thing::Metrics(address) => {
                     self.metrics = self.serve_metrics(Some(address));
@@ -239,13 +240,13 @@ impl Control {
         }
     }
 
-    /// It is missing no more.
+    /// Removes a missing part; always returns true.
     pub(super) fn found(&mut self, thing: &Thing) -> bool {
         self.missing.remove(thing);
         true
     }
 
-    /// Exports disks that were missing.
+    /// Exports disks that were missing and have opened.
     fn add_found(&mut self, mut opened: HashMap<Place, Arc<Namespace>>) {
         let new = opened.iter().map(|((nqn, _), disk)| (nqn, disk));
         let is_checked = check_identities(self.exported().chain(new)).is_ok();
@@ -268,7 +269,7 @@ impl Control {
         self.missing.all.retain(|missing| !is_there(missing));
     }
 
-    /// Disks that were tried again have opened, or have not.
+    /// Handles the results of a retry of missing disks.
     pub(super) fn end_reopening(&mut self, found: Found) {
         let before = self.missing.all.len();
         for late in &found.late {
@@ -307,7 +308,7 @@ mod tests {
             pauses.push((parts.next_try().unwrap() - start).as_secs());
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
-        // A report of the kernel is no reason to wait longer, and many are one try.
+        // A kernel report never delays an attempt, and several reports cause one attempt.
         parts.try_soon(start);
         parts.try_soon(start + SETTLE / 2);
         assert_eq!(parts.next_try(), Some(start + SETTLE));

@@ -1,9 +1,9 @@
-//! Changes, one after the other, and many of a kind at once.
+//! Queue of configuration changes: runs them one at a time and batches compatible ones.
 //!
-//! A change works on a copy of the configuration's text. The new text is checked, written
-//! beside the file, changed to as by a reload, and then takes the file's place; what fails
-//! leaves all as it was. Changes that wait are made together if all of them add something,
-//! or all remove something, so that nothing that was removed comes back within one reload.
+//! A change edits a copy of the configuration text. The queue checks the new text, writes it beside
+//! the file, applies it as a reload does, and then renames it over the file. A failure restores the
+//! previous state. Queued changes form one batch only if all of them add or all of them remove, so
+//! that a removed object does not reappear within one reload.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,75 +27,74 @@ use super::source::Source;
 use crate::panics::{Part, confine_part};
 use crate::server::{Extent, Handle, Picture, ReloadError, Step};
 
-/// Jobs that may wait.
+/// Capacity of the job queue.
 pub(super) const JOBS_MAX: usize = 1024;
-/// Changes made together.
+/// Maximum changes in one batch.
 const TOGETHER_MAX: usize = 256;
 
-/// What a request is answered that panicked.
+/// Response to a request whose handler panicked.
 const PANICKED: &str = "a bug in Cairn, which is an error in the log: report that line";
 
-/// What a change does to the configuration; it may be done anew.
+/// Edit of the configuration. May run more than once, on different stages.
 pub(super) type Change = Box<dyn Fn(&mut Stage) -> Result<Value, Error> + Send + Sync>;
 
-/// What waits in the queue.
+/// Entry of the job queue.
 pub(super) enum Job {
-    /// Reads the file again.
+    /// Reads the configuration file again.
     Reload {
         answer: oneshot::Sender<Result<(), String>>,
     },
-    /// A directory has changed. The answer: when one is to be looked at again in any case.
+    /// A pool directory has changed. The answer is true if another scan is due in any case.
     Look { answer: oneshot::Sender<bool> },
-    /// Changes something.
     Change(Pending),
 }
 
-/// A change, and who waits for it.
+/// Change and the channel for its result.
 pub(super) struct Pending {
     pub(super) kind: Kind,
     pub(super) change: Change,
     pub(super) answer: oneshot::Sender<Result<Value, Error>>,
 }
 
-/// A disk that has a name and need not be exported.
+/// Bdev created by a client; it backs a namespace once one is added with its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Disk {
-    /// As a namespace has it.
+    /// Value for the namespace's `export` setting.
     pub(super) export: String,
     pub(super) block_size: Option<u32>,
     pub(super) uuid: Option<String>,
-    /// What a client calls its kind.
+    /// SPDK product name of the bdev.
     pub(super) product: &'static str,
     pub(super) blocks: u64,
     pub(super) block_bytes: u32,
     pub(super) read_only: bool,
-    /// Those of the namespace that it becomes.
+    /// Limits for the future namespace.
     pub(super) limits: NewLimits,
 }
 
-/// What changes work on.
+/// State that a change may modify.
 #[derive(Debug, Clone)]
 pub(super) struct Stage {
     pub(super) draft: Draft,
-    /// By name: those that clients have made since the start.
+    /// Bdevs created by clients since the start, by name.
     pub(super) disks: BTreeMap<String, Disk>,
-    /// Whether keys and sizes of disks are read again, though the text stays as it is.
+    /// True if key files and disk sizes must be read again even if the text is unchanged.
     pub(super) rereads: bool,
 }
 
-/// What other threads may read of the changes.
+/// State of the change queue that other threads may read.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     facts: Mutex<Facts>,
     notices: Mutex<Notices>,
 }
 
-/// What others know.
+/// Snapshot published by the change queue.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Facts {
     pub(super) disks: BTreeMap<String, Disk>,
     pub(super) text: Arc<str>,
-    /// When the file was last read again, and how that ended.
+    /// Time and result of the last reload.
     pub(super) reload: Option<(SystemTime, Result<(), String>)>,
 }
 
@@ -105,25 +104,27 @@ impl Known {
     }
 
     fn lock(&self) -> MutexGuard<'_, Facts> {
-        // Whole whatever panics: each change is one assignment.
+        // The lock cannot leave a half-made state after a panic: each change is one assignment.
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What became of disks, as far as it is seen in `picture`.
+    /// Returns the bdev notices, brought up to date with `picture`.
     pub(super) fn notices(&self, picture: &Picture) -> MutexGuard<'_, Notices> {
         let disks = super::spdk::sizes(picture, &self.lock().disks);
-        // Whole whatever panics, but for one notice.
+        // After a panic, at most one notice is missing.
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         notices.note(disks);
         notices
     }
 
-    /// The same, if a step is all that became of disks; `removed`: those that it removed.
+    /// Notes the additions and removals of one step without a comparison of all disks; `removed`
+    /// has the name and block count of each removed disk. Falls back to a full comparison if a name
+    /// is shared.
     fn note_step(&self, now: &Picture, step: &Step, removed: Vec<(String, u64)>) {
         let made = |(name, _): &(String, u64)| self.lock().disks.contains_key(name);
         let is_simple = !removed.iter().any(made);
         let added = sizes(now, &step.added);
-        // Whole whatever panics, but for one notice.
+        // After a panic, at most one notice is missing.
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         let is_noted = is_simple
             && notices.note_removed(removed.into_iter())
@@ -135,31 +136,30 @@ impl Known {
     }
 }
 
-/// Name and blocks of the disks at these places.
+/// Name and block count of the disks at these places.
 fn sizes(picture: &Picture, places: &[Place]) -> Vec<(String, u64)> {
     let exports = places.iter().filter_map(|place| picture.export(place));
     exports.map(|export| super::spdk::size(&export)).collect()
 }
 
-/// Carries out changes.
+/// Runs changes and reloads in order.
 pub(super) struct ChangeQueue {
     handle: Handle,
     source: Arc<Source>,
     file: ConfigFile,
-    /// The text of the file, ready for additions.
+    /// Parsed text of the file, kept for further additions.
     draft: Option<Draft>,
-    /// What the text means, if the control plane has just that.
+    /// Meaning of the text, if the control plane runs exactly that configuration.
     checked: Option<Arc<Config>>,
-    /// Error of a change that is in force, while disks have commands from before it.
+    /// Error of a change that is in force while disks still have commands from before it.
     unsettled: Option<Error>,
     disks: BTreeMap<String, Disk>,
     known: Arc<Known>,
 }
 
-/// NQN and NSID.
 type Place = (Nqn, u32);
 
-/// A text that was checked, and is beside the file.
+/// Checked text, already written beside the file.
 struct Checked {
     draft: Draft,
     config: Arc<Config>,
@@ -185,7 +185,7 @@ impl ChangeQueue {
         (queue, known)
     }
 
-    /// Carries out what comes.
+    /// Runs jobs until the sender is dropped.
     pub(super) async fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
         let mut held = None;
         self.notice().await;
@@ -260,7 +260,7 @@ impl ChangeQueue {
         ended.map_err(|error| error.to_string())
     }
 
-    /// Shows what is in directories now; the file is not read again.
+    /// Applies the current contents of the pool directories. Does not read the configuration file.
     async fn look(&mut self) -> Result<(), String> {
         let Some(picture) = self.handle.look().await else {
             return Ok(());
@@ -285,14 +285,14 @@ impl ChangeQueue {
         ended.map_err(|error| error.to_string())
     }
 
-    /// Notes which disks have come, gone or changed.
+    /// Updates the notices of added, removed and resized disks.
     async fn notice(&self) {
         if let Some(picture) = self.handle.look().await {
             drop(self.known.notices(&picture));
         }
     }
 
-    /// Together, or each for itself if one of them may be why that fails.
+    /// Applies a batch; on failure retries each change separately if one of them may be the cause.
     async fn change_all(&mut self, batch: Vec<Pending>) {
         let mut refused = None;
         let mut tried = self.try_all(&batch).await;
@@ -326,10 +326,12 @@ impl ChangeQueue {
         }
     }
 
-    /// What each comes to, once those that can be made are in force and on the disk.
+    /// Applies a batch and returns the result of each change.
+    ///
+    /// Successful changes are then in force and on disk.
     async fn try_all(&mut self, batch: &[Pending]) -> Result<Vec<Result<Value, Error>>, Refused> {
         let picture = self.handle.look().await.ok_or_else(all_stopped)?;
-        // A reload may have said so while the request waited.
+        // A reload may have made the socket read-only while the request waited.
         refuse_read_only(&picture.config).map_err(Refused::All)?;
         self.source.pools().note_in_force(&picture.config);
         let mut stage = Stage {
@@ -351,7 +353,8 @@ impl ChangeQueue {
         Ok(results)
     }
 
-    /// The draft is kept while namespaces alone come and go.
+    /// Returns the kept draft if the batch only adds or removes namespaces, and a new one
+    /// otherwise.
     fn draft_for(&mut self, batch: &[Pending]) -> Result<Draft, Refused> {
         let is_simple = !batch.iter().any(|pending| pending.kind.is_made_alone());
         match self.draft.take().filter(|_| is_simple) {
@@ -395,7 +398,8 @@ impl ChangeQueue {
         Ok(())
     }
 
-    /// Changes to what was checked, and has the file say so, or changes nothing.
+    /// Applies the checked configuration and replaces the file. Restores `before` if the file
+    /// cannot be replaced.
     async fn change_to(
         &mut self,
         checked: Checked,
@@ -408,7 +412,7 @@ impl ChangeQueue {
         let now = match finished {
             Ok(now) => now,
             Err(error) => {
-                // The former configuration can be applied.
+                // The former configuration is still valid: it was in force until now.
                 let back = self.handle.change(Arc::clone(before), Extent::Text).await;
                 if let Err(back) = back {
                     // Cause: a request of the control socket.
@@ -422,7 +426,8 @@ impl ChangeQueue {
         Ok((now, checked.draft))
     }
 
-    /// Checks the text of a draft, or the step that it is from the last one, and writes it beside the file.
+    /// Checks the text of a draft, by a step from the previous one if possible, and writes it
+    /// beside the file.
     async fn prepare(
         &mut self,
         draft: Draft,
@@ -463,7 +468,7 @@ impl ChangeQueue {
         prepared.map_err(|error| Refused::ByOne(Error::new(Error::INTERNAL, error)))?
     }
 
-    /// Once it is in force: whole, and the file says so.
+    /// Replaces the file once the configuration is fully in force.
     async fn finish(
         &self,
         config: &Arc<Config>,
@@ -497,7 +502,8 @@ impl ChangeQueue {
     }
 }
 
-/// The configuration that a draft leads to by namespaces that come or go, and those.
+/// Returns the configuration of `draft` and its difference from `from`, if namespaces were only
+/// added or only removed.
 fn step(from: Arc<Config>, draft: &Draft) -> Option<(Config, Step)> {
     if let Some((config, added)) = from.grown(draft) {
         let removed = Vec::new();
@@ -522,9 +528,12 @@ fn step(from: Arc<Config>, draft: &Draft) -> Option<(Config, Step)> {
     ))
 }
 
-/// Makes changes to the stage, one after the other; one that fails leaves nothing of itself, but for one
-/// that is alone, whose stage the caller drops unless it is as it was. A copy of the
-/// stage costs as much as thousands of changes, so there is one at first and one after each failure.
+/// Applies the changes to the stage in order and returns the result of each.
+///
+/// In a batch, a failed change is undone: the stage is restored from a copy and the changes since
+/// the copy are repeated. One copy is made at first and one after each failure, because a copy
+/// costs as much as thousands of changes. A single change that fails may leave the stage modified;
+/// the caller drops it unless it is unchanged.
 fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
     let attempt = |pending: &Pending, stage: &mut Stage| {
         let result = confine_part(Part::Control, || (pending.change)(stage));
@@ -541,7 +550,7 @@ fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
             stage.clone_from(copy);
             for (since, done) in batch[copied..index].iter().zip(&results[copied..]) {
                 if Result::is_ok(done) {
-                    // The same change to the same text: it ends as it did.
+                    // Repeated on the same text, the change succeeds again.
                     let _ = attempt(since, stage);
                 }
             }
@@ -553,7 +562,7 @@ fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
     results
 }
 
-/// Does what may block on another thread.
+/// Runs a blocking job on another thread.
 async fn elsewhere<T: Send + 'static>(
     job: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
@@ -563,7 +572,7 @@ async fn elsewhere<T: Send + 'static>(
         .ok_or_else(|| PANICKED.to_owned())
 }
 
-/// The namespaces that are wanted and not there.
+/// Namespaces of `wanted` that are missing from `there`.
 fn late<'a>(wanted: &'a Config, there: &'a Config) -> impl Iterator<Item = (Nqn, u32)> + 'a {
     let all = wanted.subsystems.iter().flat_map(|subsystem| {
         let namespaces = subsystem.namespaces.iter();

@@ -1,11 +1,11 @@
-//! Panics of the control socket: each ends its own request, or its own client.
+//! Panic isolation of the control socket: a panic ends only its request or its client.
 
 use cairn_control::{Error, Handler, Peer, Request};
 use serde_json::Value;
 
 use crate::panics::{Part, confine_future};
 
-/// A handler whose panics end nothing else.
+/// Handler whose panics do not propagate.
 pub(super) struct Confined<H>(pub(super) H);
 
 impl<H: Handler> Handler for Confined<H> {
@@ -41,7 +41,7 @@ mod tests {
     use super::super::serve;
     use super::*;
 
-    /// Panics in the method that asks for it.
+    /// Handler that panics in the method `panic`.
     struct Brittle;
 
     impl Handler for Brittle {
@@ -77,7 +77,7 @@ mod tests {
             Err(CallError::Refused(error)) => assert_eq!(error.code, Error::INTERNAL),
             answer => panic!("{answer:?}"),
         }
-        // Neither client has lost its connection.
+        // Both clients are still connected.
         assert_eq!(client.call("after", &json!({})).unwrap(), json!("after"));
         assert_eq!(other.call("after", &json!({})).unwrap(), json!("after"));
         drop(stop);

@@ -1,4 +1,4 @@
-//! Requests that drain listeners, and wait for that.
+//! Control methods that drain listeners.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use crate::server::{Drained, Which};
 type Params = Map<String, Value>;
 type Answer = Result<Value, Error>;
 
-/// How long hosts have to go on by other paths, unless a request says.
+/// Default grace period in seconds for hosts to move to other paths.
 const TIMEOUT_DEFAULT_S: u16 = 60;
 const TIMEOUT_MAX_S: u16 = 3600;
-/// How often to look how far it is.
+/// Polling interval while a drain is under way.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// For queues to close once their hosts are disconnected.
+/// Polls after the timeout during which disconnected queues may close.
 const CLOSING_LOOKS: u32 = 100;
 
 fn which(drain: &Drain) -> Result<Which, Error> {
@@ -41,7 +41,7 @@ fn no_listener(which: Which) -> Error {
 }
 
 impl Methods {
-    /// Sends hosts away, and answers once they are gone.
+    /// Drains listeners and returns once their hosts are disconnected.
     pub(super) async fn drain(&self, params: Params) -> Answer {
         let drain: Drain = read(params)?;
         let which = which(&drain)?;
@@ -78,7 +78,7 @@ impl Methods {
         }
     }
 
-    /// Lets hosts connect again.
+    /// Ends a drain: the listeners accept hosts again.
     pub(super) async fn undo_drain(&self, params: Params) -> Answer {
         let drain: Drain = read(params)?;
         if drain.timeout_s.is_some() {

@@ -1,16 +1,16 @@
-//! The effect that each method declares. The dispatcher refuses, logs and budgets requests by it, and knows no
-//! method without one.
+//! Effect declared by each control method. The dispatcher uses it to refuse, log and budget
+//! requests; a method without one does not exist for it.
 
-/// What a method does to the target.
+/// Effect of a method on the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// It changes nothing.
+    /// Changes nothing.
     Reads,
-    /// It has the target read its configuration file again, which a socket that is read-only may do, too.
+    /// Reloads the configuration file; allowed on a read-only socket.
     Reloads,
-    /// It changes the configuration, the log, or who is connected.
+    /// Changes the configuration, the log filter or the connections.
     Changes,
 }
 
-/// Methods by name, sorted, each with its effect.
+/// Methods with their effects, sorted by name.
 pub(super) type Declared = &'static [(&'static str, Effect)];

@@ -1,8 +1,9 @@
-//! The configuration file of a running target: the one place that reads and replaces it.
+//! Configuration file of a running target: the only module that reads and replaces it.
 //!
-//! A change is written beside the file, comes into force, and takes the file's place. Each step can fail, also
-//! after the file has its new content, so this module records two things: the text that is in force, and all
-//! texts that the target may have left in the file. A file with another text was changed by another program.
+//! A change is written beside the file, comes into force, and is renamed over the file. Each step
+//! can fail, even after the file has its new content. Therefore this module records the text in
+//! force and every text that the target may have left in the file. Any other content means that
+//! another program changed the file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -12,33 +13,29 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 
-/// Why the file cannot be written.
+/// Reason why the file cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
-    /// Another program has changed it.
+    /// Another program has changed the file.
     #[error(
         "{0} has changed since the target read it: look at what changed, let the target read \
          it (cairn-target reload), then try again"
     )]
     Changed(PathBuf),
-    /// The system refuses.
+    /// A system call failed.
     #[error("cannot write {}: {source}: {}", path.display(), remedy(source))]
     System {
-        /// What.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
-    /// The file had its new content, which the system does not promise to keep.
+    /// The new content was renamed into place, but the sync of the folder failed.
     #[error(
         "cannot write {} to its disk: {source}: look at the disk of its folder (dmesg){}", path.display(), left(*is_left)
     )]
     Unsynced {
-        /// What.
         path: PathBuf,
-        /// Why.
         source: io::Error,
-        /// Whether the former content could not be put back.
+        /// True if the former content could not be restored.
         is_left: bool,
     },
 }
@@ -60,7 +57,7 @@ fn left(is_left: bool) -> &'static str {
     }
 }
 
-/// The file, if there is one, and its text.
+/// Optional path of the configuration file, and its text.
 #[derive(Debug, Clone)]
 pub(super) struct ConfigFile {
     path: Option<PathBuf>,
@@ -69,9 +66,9 @@ pub(super) struct ConfigFile {
 
 #[derive(Debug)]
 struct State {
-    /// Of the configuration in force.
+    /// Text of the configuration in force.
     text: Arc<str>,
-    /// What the file has, as far as the target made it: one of these.
+    /// Texts that the target may have left in the file; the file has one of these.
     may_have: Vec<Arc<str>>,
 }
 
@@ -81,7 +78,7 @@ impl State {
         Self { text, may_have }
     }
 
-    /// Notes what the file has. `false`: a text that the target did not write.
+    /// Records the content of the file. Returns false for a text that the target did not write.
     fn found(&mut self, now: &[u8]) -> bool {
         let is_it = |text: &&Arc<str>| text.as_bytes() == now;
         let Some(text) = self.may_have.iter().find(is_it).cloned() else {
@@ -93,18 +90,17 @@ impl State {
 }
 
 impl ConfigFile {
-    /// `text`: what the target was started with, which the file has.
+    /// `text` is the content of the file at the start of the target.
     pub(super) fn new(path: Option<PathBuf>, text: String) -> Self {
         let state = Arc::new(Mutex::new(State::new(text.into())));
         Self { path, state }
     }
 
-    /// The text of the configuration in force.
     pub(super) fn text(&self) -> Arc<str> {
         Arc::clone(&self.state().text)
     }
 
-    /// A text that was read from the file is in force now.
+    /// Records that `text`, read from the file, is in force.
     pub(super) fn adopt(&self, text: String) {
         *self.state() = State::new(text.into());
     }
@@ -130,12 +126,12 @@ impl ConfigFile {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Whole whatever panics: what the file may have is noted before it has it.
+        // Consistent after a panic: a text is recorded before the file gets it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A text that can become the file's.
+/// Text written beside the file, ready to replace it.
 #[derive(Debug)]
 pub(super) struct Prepared {
     file: ConfigFile,
@@ -144,7 +140,7 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Puts the text in the place of the former one, which stays after an error. Blocks.
+    /// Replaces the file's content; after an error the former content stays. Blocks.
     pub(super) fn commit(self) -> Result<(), WriteError> {
         let mut state = self.file.state();
         if let Some(place) = &self.place {
@@ -159,7 +155,7 @@ impl Prepared {
     }
 }
 
-/// Where the file is. Dropped, what is beside it goes.
+/// Resolved path of the file and its temporary copy. Dropping it removes the copy.
 #[derive(Debug)]
 struct Place {
     path: PathBuf,
@@ -169,9 +165,9 @@ struct Place {
 
 impl Place {
     fn of(path: &Path) -> io::Result<Self> {
-        // A link stays one.
+        // Symbolic links stay links.
         let path = fs::canonicalize(path)?;
-        // A folder that cannot be opened is an error before anything changes.
+        // If the folder cannot be opened, fail before anything changes.
         let folder = File::open(path.parent().unwrap_or(Path::new("/")))?;
         Ok(Self {
             new: beside(&path),
@@ -180,7 +176,7 @@ impl Place {
         })
     }
 
-    /// Whether the file has what the target left in it.
+    /// Fails if the file has a text that the target did not write.
     fn check(&self, state: &mut State) -> Result<(), WriteError> {
         let now = fs::read(&self.path).map_err(|source| self.system(source))?;
         if state.found(&now) {
@@ -190,9 +186,9 @@ impl Place {
         }
     }
 
-    /// With owner and mode of the old file.
+    /// Writes the temporary file with owner and mode of the old file.
     fn write(&self, text: &str) -> io::Result<()> {
-        // One that a crash has left.
+        // A crash may have left a temporary file.
         let _ = fs::remove_file(&self.new);
         let like = fs::metadata(&self.path)?;
         let mut file = OpenOptions::new()
@@ -214,7 +210,7 @@ impl Place {
         self.folder.sync_all()
     }
 
-    /// Puts the text in force back if the file does not have it, and notes what the file has then.
+    /// Restores the text in force if the file lacks it, and records the resulting content.
     fn take_back(&self, state: &mut State, source: io::Error) -> WriteError {
         let path = self.path.clone();
         if self.look(state) {
@@ -223,7 +219,7 @@ impl Place {
         let former = Arc::clone(&state.text);
         let back = self.write(&former);
         state.may_have.push(former);
-        // The disk may refuse a sync once more: the file shows its former text all the same.
+        // The sync may fail again; the file shows its former text in any case.
         let _ = back.and_then(|()| self.replace());
         let is_left = !self.look(state);
         WriteError::Unsynced {
@@ -233,9 +229,9 @@ impl Place {
         }
     }
 
-    /// Whether the file has the text in force.
+    /// True if the file certainly has the text in force.
     fn look(&self, state: &mut State) -> bool {
-        // A file that cannot be read may have any of the texts.
+        // An unreadable file may have any of the recorded texts.
         let is_known = fs::read(&self.path).is_ok_and(|now| state.found(&now));
         is_known && state.may_have.iter().all(|text| *text == state.text)
     }
@@ -320,7 +316,7 @@ mod tests {
         file.state().may_have.push("left".into());
         file.prepare("new".into()).unwrap().commit().unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
-        // Only what it has had since: another program put this there.
+        // Text of an earlier commit, but now written by another program: it is refused.
         fs::write(&path, "left").unwrap();
         assert!(matches!(
             file.prepare("more".into()),

@@ -1,4 +1,4 @@
-//! The keys of hosts.
+//! Control methods for the keys of hosts.
 
 use cairn_config::{Config, InlineKey, KEY_PREFIX, KeySource, Nqn};
 use cairn_control::Error;
@@ -10,7 +10,6 @@ use super::parameters::{HostKeys, HostOf, KeysOf, read};
 use super::refused::of_edit;
 
 impl Methods {
-    /// Those about keys.
     pub(super) async fn key_methods(
         &self,
         method: &str,
@@ -53,7 +52,7 @@ impl Methods {
     }
 }
 
-/// A key itself would be in the file, which users may read who may not read keys.
+/// Refuses an inline key: more users may read the configuration file than key files.
 fn refuse_secret(key: &str) -> Result<(), Error> {
     if InlineKey::of(key).is_some() {
         let message = "this is a key itself, which each reader of the configuration file would have: write it into a \
@@ -63,7 +62,7 @@ fn refuse_secret(key: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where the keys of hosts are; what stands there is not shown.
+/// Sources of host keys; the keys themselves are not shown.
 fn host_keys(config: &Config, of: &KeysOf) -> Value {
     let is_wanted = |wanted: &Option<String>, name: &Nqn| {
         wanted.as_deref().is_none_or(|wanted| wanted == name.raw())
@@ -86,7 +85,7 @@ fn host_keys(config: &Config, of: &KeysOf) -> Value {
     keys.collect()
 }
 
-/// As the file names it.
+/// Source of a key as written in the configuration file.
 pub(super) fn named(key: &KeySource) -> String {
     match key {
         KeySource::File(path) => path.display().to_string(),

@@ -1,4 +1,4 @@
-//! Methods that show and change limits.
+//! Control methods that show and change limits.
 
 use cairn_config::{BURST_DEFAULT, Config, Limits, LimitsOf, NewLimits, format_size};
 use cairn_control::Error;
@@ -76,7 +76,7 @@ fn limits_of(nsid: Option<u32>, each_host: bool, host: Option<String>) -> Result
     }
 }
 
-/// All limits that there are.
+/// Lists all configured limits.
 fn list(config: &Config) -> Value {
     let mut all = Vec::new();
     for subsystem in &config.subsystems {
@@ -102,7 +102,7 @@ fn list(config: &Config) -> Value {
     Value::Array(all)
 }
 
-/// `None`: there are none, and that says nothing. Of a host by name it does.
+/// JSON of `limits`, or `None` if no limit is set and `always` is false.
 fn shown(limits: &Limits, always: bool) -> Option<Value> {
     let Limits {
         iops,

@@ -1,4 +1,4 @@
-//! Cairn's own methods.
+//! Control methods with Cairn's own names.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::audit::Event;
 use crate::logging::LogFilter;
 use crate::server::{Handle, Picture};
 
-/// All methods of this page, sorted.
+/// All methods of this module, sorted by name.
 pub(super) const METHODS: Declared = &[
     ("cairn_config_get", Reads),
     ("cairn_connection_list", Reads),
@@ -70,7 +70,7 @@ pub(super) const METHODS: Declared = &[
     ("rpc_get_methods", Reads),
 ];
 
-/// Carries out requests.
+/// Handler of control requests.
 pub(super) struct Methods {
     pub(super) handle: Handle,
     jobs: mpsc::Sender<Job>,
@@ -113,7 +113,7 @@ impl Handler for Methods {
     }
 }
 
-/// What the audit log has of a request that changes something, or would.
+/// Audit event of a request that changes something or was refused.
 fn record(peer: Peer, method: &str, params: &str, answer: &Answer) -> Event {
     let event = Event::new("change")
         .value("uid", peer.uid)
@@ -129,12 +129,12 @@ fn record(peer: Peer, method: &str, params: &str, answer: &Answer) -> Event {
     }
 }
 
-/// Bytes of parameters that the log shows.
+/// Maximum bytes of parameters in a log line.
 const SHOWN_MAX: usize = 1024;
 
 fn shown(params: &Params) -> String {
     let mut text = serde_json::to_string(params).unwrap_or_default();
-    // A key that someone took for the path of one.
+    // A client may pass a key where a path is expected.
     if text.contains("DHHC-") {
         return "not shown: they have a key".to_owned();
     }
@@ -148,7 +148,7 @@ fn shown(params: &Params) -> String {
     text
 }
 
-/// The effect of a method; `None`: there is no such method.
+/// Effect of a method, or `None` for an unknown method.
 fn effect(method: &str) -> Option<Effect> {
     let of = |all: Declared| {
         let at = all.binary_search_by_key(&method, |(name, _)| name).ok()?;
@@ -174,7 +174,7 @@ impl Methods {
         }
     }
 
-    /// Refuses a change at a socket that is read-only, and else has the method do its work.
+    /// Runs a method; refuses changes if the socket is read-only.
     async fn carry_out(&self, method: &str, effect: Effect, params: Params) -> Answer {
         if effect == Changes {
             refuse_read_only(&self.picture().await?.config)?;
@@ -195,7 +195,8 @@ impl Methods {
             "rpc_get_methods" => {
                 let MethodsOf { current, .. } = read(params)?;
                 let all = METHODS.iter().chain(spdk::METHODS).map(|(name, _)| *name);
-                // What loads a saved configuration starts the target as long as it can.
+                // Clients that load a saved configuration send `framework_start_init` while it is
+                // listed.
                 let all = all.filter(|name| !(current && spdk::AT_START.contains(name)));
                 Ok(all.collect())
             }
@@ -253,7 +254,7 @@ impl Methods {
         }
     }
 
-    /// Those about listeners and hosts.
+    /// Handles methods for listeners and hosts.
     async fn own_methods(&self, method: &str, params: Params) -> Answer {
         match method {
             "cairn_listener_list" => {
@@ -304,7 +305,7 @@ impl Methods {
         }
     }
 
-    /// Those about groups of hosts.
+    /// Handles methods for host groups.
     async fn group_methods(&self, method: &str, params: Params) -> Answer {
         match method {
             "cairn_host_group_list" => {
@@ -337,17 +338,17 @@ impl Methods {
         }
     }
 
-    /// What is served now.
+    /// Current state of the control plane.
     pub(super) async fn picture(&self) -> Result<Picture, Error> {
         self.handle.look().await.ok_or_else(stopped)
     }
 
-    /// What the change queue has published.
+    /// Snapshot published by the change queue.
     pub(super) fn facts(&self) -> Facts {
         self.known.facts()
     }
 
-    /// Makes a change, and waits until it is in force and on the disk.
+    /// Queues a change and waits until it is in force and on disk.
     pub(super) async fn change(
         &self,
         kind: Kind,
@@ -448,7 +449,7 @@ impl Methods {
         .await
     }
 
-    /// Sets ANA states: a listener's, or those of one subsystem there.
+    /// Sets the ANA states of a listener, or of one subsystem at a listener.
     async fn listener_set(&self, params: Params) -> Answer {
         let set: ListenerSet = read(params)?;
         if set.inherit && (set.ana.is_some() || set.nqn.is_none()) {

@@ -1,9 +1,8 @@
-//! The control socket: what administrators and their programs look at and change while the
-//! target runs (docs/control.md).
+//! Control socket: queries and changes of a running target (docs/control.md).
 //!
-//! A request that changes something becomes a change of the configuration's text, which goes
-//! the way of a reload, and is on the disk before the client reads that it was done
-//! ([`changes`]). Requests come by JSON-RPC ([`cairn_control`]).
+//! A request that changes something becomes an edit of the configuration text. The edit is applied
+//! as a reload is, and is on disk before the client receives the response ([`changes`]). Requests
+//! are JSON-RPC ([`cairn_control`]).
 
 mod changes;
 mod confined;
@@ -40,24 +39,25 @@ use changes::{ChangeQueue, JOBS_MAX, Job};
 use confined::Confined;
 use methods::Methods;
 
-/// Hands changes over from other threads.
+/// Handle through which other threads queue jobs.
 #[derive(Debug, Clone)]
 pub(crate) struct Steering {
     jobs: mpsc::Sender<Job>,
 }
 
 impl Steering {
-    /// Reads the file again and changes to it. What is received says how that ended.
+    /// Reads the file again and applies it. The receiver gets the result.
     pub(crate) fn reload(&self) -> oneshot::Receiver<Result<(), String>> {
         let (answer, answered) = oneshot::channel();
-        // A full queue drops the answer's sender.
+        // If the queue is full, the sender is dropped and the receiver fails.
         let _ = self.jobs.try_send(Job::Reload { answer });
         answered
     }
 }
 
-/// What carries out changes beside the control plane, and serves the socket if there is one.
-/// `text` is what the target was started with.
+/// Builds the task that runs changes and serves the control socket, if there is one.
+///
+/// `text` is the configuration text at the start of the target.
 pub(crate) fn companion(
     source: Source,
     text: String,
@@ -99,8 +99,9 @@ async fn serve(socket: Bound, methods: impl Handler) {
     }
 }
 
-/// Opens the control socket that the configuration asks for. Without a path of its own, a socket
-/// that cannot be opened does not stop the target.
+/// Opens the configured control socket.
+///
+/// Failure is fatal only if the configuration names a path or the group does not exist.
 pub(crate) fn bind(control: &cairn_config::Control) -> Result<Option<Bound>, BindError> {
     let Some(path) = path_of(control) else {
         return Ok(None);
@@ -116,10 +117,10 @@ pub(crate) fn bind(control: &cairn_config::Control) -> Result<Option<Bound>, Bin
     }
 }
 
-/// Checks whether the control socket can be opened, as [`bind`] does, and makes nothing.
+/// Checks, without side effects, whether [`bind`] would succeed.
 ///
 /// # Errors
-/// Those of the socket, and whether the target does not start then.
+/// The error of the socket, and whether it prevents the start.
 pub(crate) fn check_socket(control: &cairn_config::Control) -> Result<(), (BindError, bool)> {
     let Some(path) = path_of(control) else {
         return Ok(());
@@ -132,7 +133,7 @@ pub(crate) fn check_socket(control: &cairn_config::Control) -> Result<(), (BindE
     })
 }
 
-/// Path of the control socket, if there is to be one.
+/// Path of the control socket, or `None` if it is off.
 pub(crate) fn path_of(control: &cairn_config::Control) -> Option<PathBuf> {
     match &control.socket {
         ControlSocket::Off => None,
@@ -141,7 +142,7 @@ pub(crate) fn path_of(control: &cairn_config::Control) -> Option<PathBuf> {
     }
 }
 
-/// Whether a target does not start without its control socket.
+/// True if this error prevents the start of the target.
 fn is_fatal(control: &cairn_config::Control, error: &BindError) -> bool {
     matches!(error, BindError::NoGroup(_)) || matches!(control.socket, ControlSocket::At(_))
 }

@@ -1,33 +1,33 @@
-//! What became of disks, for programs that look at it from time to time.
+//! Notices of added, removed and resized bdevs, for clients that poll.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use serde_json::{Value, json};
 
-/// Notices that are kept: as many as SPDK keeps.
+/// Maximum notices kept; SPDK has the same limit.
 const NOTICES_MAX: usize = 1024;
 
 const REGISTER: &str = "bdev_register";
 const UNREGISTER: &str = "bdev_unregister";
 const RESIZE: &str = "bdev_resize";
-/// All kinds.
+/// All kinds of notices.
 pub(super) const KINDS: [&str; 3] = [REGISTER, UNREGISTER, RESIZE];
 
-/// The latest notices. Each has the next number, which no other gets.
+/// Latest notices with consecutive numbers.
 #[derive(Debug, Default)]
 pub(super) struct Notices {
-    /// The number of the next one.
+    /// Number of the next notice.
     next: u64,
-    /// The latest, the oldest first.
+    /// Latest notices, oldest first.
     latest: VecDeque<(&'static str, String)>,
-    /// The disks as they were last seen.
+    /// Disks at the last comparison.
     disks: Disks,
 }
 
-/// By name: the blocks of the last disk that has it, and how many have it.
+/// Disks by name: block count of the last disk with this name, and the number of disks with it.
 pub(super) type Disks = BTreeMap<String, (u64, usize)>;
 
-/// Disks by name. Some have the same one.
+/// Groups disks by name; several disks may share one.
 pub(super) fn by_name(all: impl Iterator<Item = (String, u64)>) -> Disks {
     let mut disks = Disks::new();
     for (name, blocks) in all {
@@ -38,7 +38,7 @@ pub(super) fn by_name(all: impl Iterator<Item = (String, u64)>) -> Disks {
 }
 
 impl Notices {
-    /// Compares the disks with those that were seen before.
+    /// Compares `disks` with the last recorded set and adds notices for the differences.
     pub(super) fn note(&mut self, disks: Disks) {
         let before = std::mem::replace(&mut self.disks, disks);
         let mut found = Vec::new();
@@ -60,8 +60,10 @@ impl Notices {
         }
     }
 
-    /// Notes disks that were added to those that were seen before. `false`: one of them has a name that
-    /// another has, too, so that only a look at all of them says what became of it.
+    /// Records added disks without a full comparison.
+    ///
+    /// Returns false if one of them shares its name with a disk of another size; a full comparison
+    /// by [`Notices::note`] is then necessary.
     pub(super) fn note_added(&mut self, added: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in added {
             match self.disks.get_mut(&name) {
@@ -76,8 +78,10 @@ impl Notices {
         true
     }
 
-    /// Notes disks that are gone of those that were seen before. `false`: others have the name of one of them, and
-    /// another size, so that only a look at all of them says what became of it.
+    /// Records removed disks without a full comparison.
+    ///
+    /// Returns false if one of them shares its name with a disk of another size; a full comparison
+    /// by [`Notices::note`] is then necessary.
     pub(super) fn note_removed(&mut self, removed: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in removed {
             match self.disks.get_mut(&name) {
@@ -100,7 +104,7 @@ impl Notices {
         self.next += 1;
     }
 
-    /// At most `max` notices from this number on, or from the oldest that is kept.
+    /// Up to `max` notices with numbers from `id` on.
     pub(super) fn from(&self, id: u64, max: u64) -> Value {
         let first = self.next - self.latest.len() as u64;
         let max = usize::try_from(max).unwrap_or(usize::MAX);
@@ -161,7 +165,7 @@ mod tests {
         assert!(notices.note_removed(named(&[("b", 4), ("a", 8)])));
         let gone = json!([{"type": UNREGISTER, "ctx": "b", "id": 3}]);
         assert_eq!(notices.from(3, u64::MAX), gone);
-        // Another one still has the name.
+        // Another disk still has the name.
         assert!(notices.note_added(named(&[("a", 8)])));
         assert!(notices.note_removed(named(&[("a", 8), ("a", 8)])));
         let gone = json!([{"type": UNREGISTER, "ctx": "a", "id": 4}]);

@@ -1,4 +1,4 @@
-//! What requests carry.
+//! Parameters of Cairn's own control methods.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,17 +7,17 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// Reads the parameters of a method.
+/// Parses the parameters of a method.
 pub(super) fn read<T: DeserializeOwned>(params: Map<String, Value>) -> Result<T, Error> {
     serde_json::from_value(Value::Object(params))
         .map_err(|error| Error::invalid(format!("Invalid parameters: {error}")))
 }
 
-/// Writes numbers such as 65536.0 and 2.0e4 as the integers that they are, at any depth.
+/// Converts floats with integral values, such as 65536.0 and 2.0e4, to integers at any depth.
 pub(crate) fn whole_numbers(value: &mut Value) {
     match value {
         Value::Number(number) => {
-            // Beyond this, not every integer is a float.
+            // Beyond 2^53, floats cannot represent every integer.
             const MOST: f64 = (1u64 << 53) as f64;
             let float = number.as_f64().filter(|_| number.is_f64());
             if let Some(float) = float.filter(|float| float.fract() == 0.0 && float.abs() <= MOST) {
@@ -30,12 +30,11 @@ pub(crate) fn whole_numbers(value: &mut Value) {
     }
 }
 
-/// None.
+/// Parameters of a method that takes none.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Nothing {}
 
-/// A subsystem to add.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SubsystemAdd {
@@ -47,11 +46,10 @@ pub(super) struct SubsystemAdd {
     pub(super) allow_any_host: bool,
     #[serde(default)]
     pub(super) hosts: Vec<String>,
-    /// All lead to it if not given.
+    /// Listeners of the subsystem; all listeners if absent.
     pub(super) listeners: Option<Vec<SocketAddr>>,
 }
 
-/// Settings of a subsystem.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SubsystemSet {
@@ -59,23 +57,21 @@ pub(super) struct SubsystemSet {
     pub(super) serial: Option<String>,
     pub(super) model: Option<String>,
     pub(super) controller_ids: Option<String>,
-    /// Whether a host without a key is refused.
+    /// Refuse hosts without a key.
     pub(super) require_key: Option<bool>,
-    /// Those that lead to it.
+    /// Listeners of the subsystem.
     pub(super) listeners: Option<Vec<SocketAddr>>,
-    /// Whether every listener leads to it, in place of those.
+    /// Use all listeners; excludes `listeners`.
     #[serde(default)]
     pub(super) every_listener: bool,
 }
 
-/// A subsystem.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Named {
     pub(super) nqn: String,
 }
 
-/// A namespace to add.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NamespaceAdd {
@@ -96,7 +92,6 @@ pub(super) struct NamespaceAdd {
     pub(super) hosts: Option<Vec<String>>,
 }
 
-/// Settings of a namespace.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NamespaceSet {
@@ -107,9 +102,9 @@ pub(super) struct NamespaceSet {
     pub(super) read_only: Option<bool>,
     pub(super) write_protection: Option<bool>,
     pub(super) ana_group: Option<u32>,
-    /// The hosts that see it.
+    /// Hosts that see the namespace.
     pub(super) hosts: Option<Vec<String>>,
-    /// Whether every host of the subsystem sees it, in place of those.
+    /// Make the namespace visible to every host of the subsystem; excludes `hosts`.
     #[serde(default)]
     pub(super) every_host: bool,
 }
@@ -123,7 +118,6 @@ pub(super) struct ReferralTo {
     pub(super) nqn: Option<String>,
 }
 
-/// A namespace.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NamespaceOf {
@@ -131,7 +125,7 @@ pub(super) struct NamespaceOf {
     pub(super) nsid: u32,
 }
 
-/// What limits are of: a namespace, each host, or else the subsystem.
+/// Scope of limits: a namespace, each host, or otherwise the subsystem.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitOf {
@@ -142,7 +136,6 @@ pub(super) struct LimitOf {
     pub(super) host: Option<String>,
 }
 
-/// Limits to set.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitSet {
@@ -159,7 +152,6 @@ pub(super) struct LimitSet {
     pub(super) burst_ms: Option<u64>,
 }
 
-/// A listener.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListenerAt {
@@ -172,7 +164,7 @@ pub(super) struct ListenerAt {
     pub(super) ana_group: Option<u32>,
 }
 
-/// ANA states at a listener: its own, or those of one subsystem there.
+/// ANA states of a listener, or of one subsystem at a listener.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListenerSet {
@@ -185,7 +177,6 @@ pub(super) struct ListenerSet {
     pub(super) inherit: bool,
 }
 
-/// A host of a subsystem.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HostOf {
@@ -193,7 +184,7 @@ pub(super) struct HostOf {
     pub(super) host: String,
 }
 
-/// Whose keys.
+/// Filter for the keys to list.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct KeysOf {
@@ -201,7 +192,6 @@ pub(super) struct KeysOf {
     pub(super) host: Option<String>,
 }
 
-/// The keys of a host.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HostKeys {
@@ -211,16 +201,14 @@ pub(super) struct HostKeys {
     pub(super) dhchap_ctrl_key: Option<String>,
 }
 
-/// Hosts of a group.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HostGroup {
     pub(super) name: String,
-    /// All of it if not given.
+    /// Hosts to change; the whole group if absent.
     pub(super) hosts: Option<Vec<String>>,
 }
 
-/// Whether every host may connect.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AnyHost {
@@ -228,7 +216,7 @@ pub(super) struct AnyHost {
     pub(super) allow: bool,
 }
 
-/// An association.
+/// Controller to disconnect.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ControllerOf {
@@ -236,7 +224,7 @@ pub(super) struct ControllerOf {
     pub(super) cntlid: u16,
 }
 
-/// Listeners to drain: one, or all.
+/// Listener to drain; all listeners if no address is given.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Drain {
@@ -245,18 +233,16 @@ pub(super) struct Drain {
     pub(super) timeout_s: Option<u16>,
 }
 
-/// What is logged.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LogSet {
     pub(super) filter: String,
 }
 
-/// Which methods.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MethodsOf {
-    /// Only those that can be called now.
+    /// Lists only methods that can be called now.
     #[serde(default)]
     pub(super) current: bool,
     #[serde(rename = "include_aliases")]

@@ -1,5 +1,7 @@
-//! Rules for every change by the socket, whatever its method. They compare the configuration after the change
-//! with the one in force, so that no way of writing a change goes past them.
+//! Rules for all changes made through the socket.
+//!
+//! They compare the configuration after the change with the one in force, so that no method can
+//! bypass them.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -8,32 +10,32 @@ use cairn_config::{Backing, Config, Exports};
 use cairn_control::Error;
 use rustix::io::Errno;
 
-/// Which changes may be made together, and whether they may give hosts access.
+/// Kind of a change: decides whether it is batched and whether it may give hosts access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It adds.
+    /// Adds objects.
     Grows,
-    /// It removes.
+    /// Removes objects.
     Shrinks,
-    /// It removes, and is made by itself.
+    /// Removes objects; never batched.
     Narrows,
-    /// It does both, or neither.
+    /// Adds and removes, or neither; never batched.
     Alone,
 }
 
 impl Kind {
-    /// True if no host may have more access afterwards.
+    /// True if no host may gain access by this change.
     pub(super) fn is_removal(self) -> bool {
         matches!(self, Self::Shrinks | Self::Narrows)
     }
 
-    /// True if no other change may be made in the same step.
+    /// True if the change must not be batched.
     pub(super) fn is_made_alone(self) -> bool {
         matches!(self, Self::Narrows | Self::Alone)
     }
 }
 
-/// Refuses a change that opens more than it may.
+/// Refuses a change that gives more access than its kind allows.
 pub(super) fn check(kind: Kind, now: &Config, before: &Config) -> Result<(), Error> {
     if kind.is_removal()
         && let Some(widened) = now.widened_from(before)
@@ -53,7 +55,7 @@ pub(super) fn check(kind: Kind, now: &Config, before: &Config) -> Result<(), Err
     }
 }
 
-/// Refuses a disk that was not exported and that `[control] exports` does not name.
+/// Refuses a new backing that `[control] exports` does not allow.
 fn check_exports(exports: &Exports, now: &Config, before: &Config) -> Result<(), Error> {
     for backing in backings(now).difference(&backings(before)) {
         match backing {
@@ -68,14 +70,14 @@ fn check_exports(exports: &Exports, now: &Config, before: &Config) -> Result<(),
     new.try_for_each(|folder| check_path(exports, folder))
 }
 
-/// Disks that the configuration names one by one.
+/// Backings that the configuration names explicitly.
 fn backings(config: &Config) -> HashSet<&Backing> {
     let all = config.subsystems.iter().flat_map(|one| &one.namespaces);
     let own = all.filter(|one| one.pooled.is_none());
     own.map(|one| &one.backing).collect()
 }
 
-/// Directories whose files are disks.
+/// Pool directories.
 fn folders(config: &Config) -> HashSet<&Path> {
     let all = config.subsystems.iter().flat_map(|one| &one.pools);
     all.map(|pool| pool.folder.as_path()).collect()

@@ -1,4 +1,4 @@
-//! Looks at directories whose files are namespaces, when the kernel reports that they have changed.
+//! Watches pool directories and requests a scan when the kernel reports a change.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use super::changes::Job;
 use crate::pool::{LOOK_TIMEOUT, Pools};
 use crate::server::{Arrivals, Handle};
 
-/// Reports that come closer together cause one look.
+/// Time to collect further reports before a scan.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// When a file may be whole that was not.
+/// Delay before a file that was incomplete is scanned again.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Without a report: some file systems report nothing of other machines.
+/// Scan interval without reports: some file systems do not report changes by other machines.
 const SLOW: Duration = Duration::from_secs(30);
 
-/// Watches for as long as the target runs.
+/// Watches pool directories until the target stops.
 pub(super) async fn watch(handle: Handle, jobs: mpsc::Sender<Job>, pools: Pools) {
     let mut stuck = None;
     loop {
@@ -30,7 +30,8 @@ pub(super) async fn watch(handle: Handle, jobs: mpsc::Sender<Job>, pools: Pools)
         let subsystems = picture.config.subsystems.iter();
         let all = subsystems.flat_map(|subsystem| &subsystem.pools);
         let folders: Vec<PathBuf> = all.map(|pool| pool.folder.clone()).collect();
-        // Before the look, which sees all that was before; anew, as a directory may be another one.
+        // Watches start before the scan, so that no change is missed. They are renewed each time
+        // because a path may lead to another directory.
         let mut arrivals = watched(&mut stuck, folders.clone()).await;
         let mut waits = false;
         if !folders.is_empty() {
@@ -55,8 +56,10 @@ pub(super) async fn watch(handle: Handle, jobs: mpsc::Sender<Job>, pools: Pools)
     }
 }
 
-/// Has the kernel report on directories. One that hangs keeps a thread, and no second one; until it
-/// answers the slow looks remain.
+/// Watches directories for changes.
+///
+/// If this hangs, the thread is kept in `stuck` and no second one is started; until it returns,
+/// only the periodic scans find changes.
 async fn watched(stuck: &mut Option<JoinHandle<Arrivals>>, folders: Vec<PathBuf>) -> Arrivals {
     if stuck.as_ref().is_some_and(|task| !task.is_finished()) {
         return Arrivals::default();

@@ -1,4 +1,4 @@
-//! Why a change is not made, and what its client is answered.
+//! Reasons for refusing a change, and the error responses for them.
 
 use cairn_config::{Config, EditError};
 use cairn_control::Error;
@@ -7,15 +7,15 @@ use rustix::io::Errno;
 use super::file::WriteError;
 use crate::server::ReloadError;
 
-/// Why changes that were to be made together were not.
+/// Reason why a batch of changes failed.
 pub(super) enum Refused {
-    /// One of them may be the cause, and the others may be possible.
+    /// One change may be the cause; the others may succeed separately.
     ByOne(Error),
-    /// No change is possible now: the cause is the file, or the target.
+    /// No change is possible: the cause is the file or the target.
     All(Error),
 }
 
-/// Refuses what a socket that is read-only does not do.
+/// Refuses changes on a read-only socket.
 pub(super) fn refuse_read_only(config: &Config) -> Result<(), Error> {
     if !config.control.read_only {
         return Ok(());
@@ -35,7 +35,7 @@ pub(super) fn all_stopped() -> Refused {
     Refused::All(stopped())
 }
 
-/// What a change that cannot be made comes to.
+/// Error response for a failed edit.
 #[expect(clippy::needless_pass_by_value, reason = "map_err passes it")]
 pub(super) fn of_edit(error: EditError) -> Error {
     let message = error.to_string();
@@ -47,7 +47,7 @@ pub(super) fn of_edit(error: EditError) -> Error {
     }
 }
 
-/// What a file that cannot be written comes to: no change is possible.
+/// Refusal of all changes because the file cannot be written.
 #[expect(clippy::needless_pass_by_value, reason = "map_err passes it")]
 pub(super) fn of_write(error: WriteError) -> Refused {
     let errno = match &error {
@@ -59,7 +59,7 @@ pub(super) fn of_write(error: WriteError) -> Refused {
     Refused::All(Error::errno(errno, error.to_string()))
 }
 
-/// The error of a change that is in force nevertheless, if it has one.
+/// Splits a reload result: an error of a change that is in force anyway, or a refusal.
 pub(super) fn of_change(changed: Result<(), ReloadError>) -> Result<Option<Error>, Refused> {
     match changed {
         Ok(()) => Ok(None),
@@ -70,7 +70,7 @@ pub(super) fn of_change(changed: Result<(), ReloadError>) -> Result<Option<Error
     }
 }
 
-/// What a configuration comes to that cannot be changed to.
+/// Refusal of a change whose configuration cannot be applied.
 #[expect(clippy::needless_pass_by_value, reason = "map_err passes it")]
 fn of_reload(error: ReloadError) -> Refused {
     let message = error.to_string();

@@ -1,4 +1,4 @@
-//! Methods that change what is there already, and those about hosts and referrals.
+//! Control methods that modify existing objects, hosts and referrals.
 
 use std::net::SocketAddr;
 
@@ -49,8 +49,9 @@ impl Methods {
         }
     }
 
-    /// Answers what of the subsystem waits for the next start: hosts that are connected have seen what
-    /// it was at the last one.
+    /// Changes a subsystem and returns the settings that take effect at the next start.
+    ///
+    /// These settings do not change while hosts are connected.
     async fn subsystem_set(&self, params: Params) -> Answer {
         let SubsystemSet {
             nqn,
@@ -112,7 +113,7 @@ impl Methods {
     }
 }
 
-/// A list, or every one, by two parameters of these names; `None`: neither is given.
+/// Value of a pair of exclusive parameters: a list, or "every". `None` if neither is given.
 fn only<T>(
     list: &str,
     these: Option<Vec<T>>,

@@ -1,4 +1,4 @@
-//! Where the configuration comes from.
+//! Source of the configuration: file and command-line options.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,10 @@ use cairn_config::{
 
 use crate::pool::Pools;
 
-/// What errors call the configuration of a target without a file.
+/// Name of the configuration in error messages if there is no file.
 const NO_FILE: &str = "the configuration";
 
-/// A file and the options of the command line, or these alone.
+/// Configuration file with options of the command line, or the options only.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     path: Option<PathBuf>,
@@ -22,7 +22,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// `path`: the file, if there is one. `reactors` overrides what it says.
+    /// `path` is `None` without a file. `reactors` overrides the configured count.
     pub(crate) fn new(path: Option<PathBuf>, flags: Flags, reactors: Option<u16>) -> Self {
         Self {
             path,
@@ -32,17 +32,15 @@ impl Source {
         }
     }
 
-    /// The directories whose files are namespaces.
     pub(super) fn pools(&self) -> &Pools {
         &self.pools
     }
 
-    /// The file.
     pub(super) fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// Reads the file: its text, and what that means with the options.
+    /// Reads the file; returns its text and its meaning combined with the options.
     pub(crate) fn read(&self) -> Result<(String, Config), ConfigError> {
         let text = match &self.path {
             Some(path) => cairn_config::read_file(path)?,
@@ -52,13 +50,14 @@ impl Source {
         Ok((text, config))
     }
 
-    /// Whether a configuration of it may be made by a step from the one before: no option adds
-    /// namespaces, whose NSIDs depend on those of the file.
+    /// True if configurations may be derived by steps.
+    ///
+    /// Not if options add namespaces: their NSIDs depend on those in the file.
     pub(super) fn may_step(&self) -> bool {
         self.flags.export.is_empty()
     }
 
-    /// What a text means with the options.
+    /// Parses a text and applies the options.
     pub(super) fn parse(&self, text: &str) -> Result<Config, ConfigError> {
         let mut config = match &self.path {
             Some(path) => Config::parse(&path.display().to_string(), text, &self.flags)?,
@@ -72,7 +71,7 @@ impl Source {
         Ok(config)
     }
 
-    /// Without a file, what the options add becomes a text that can be edited.
+    /// Without a file, writes the objects given by options as an editable text.
     pub(crate) fn spell_out(&mut self, config: &Config) -> Result<String, EditError> {
         if self.path.is_some() {
             return Ok(String::new());
@@ -119,7 +118,7 @@ impl Source {
     }
 }
 
-/// What names a backing in a file.
+/// Value of `export` for a backing.
 pub(super) fn export_of(backing: &Backing) -> String {
     match backing {
         Backing::Disk(path) => path.display().to_string(),

@@ -1,4 +1,4 @@
-//! What requests that look at the target are answered.
+//! Responses of Cairn's own query methods.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,7 +13,7 @@ use super::source::{Source, export_of};
 use crate::revision;
 use crate::server::Picture;
 
-/// How the target does.
+/// Status of the target.
 pub(super) fn status(picture: &Picture, facts: &Facts, source: &Source) -> Value {
     let config = &picture.config;
     let namespaces: usize = config.subsystems.iter().map(|s| s.namespaces.len()).sum();
@@ -53,7 +53,7 @@ pub(super) fn status(picture: &Picture, facts: &Facts, source: &Source) -> Value
     })
 }
 
-/// What is configured and not there.
+/// Configured parts that are unavailable.
 fn missing(picture: &Picture) -> Value {
     let missing = picture.missing.iter().map(|(one, lasting)| {
         json!({
@@ -71,7 +71,7 @@ fn seconds(at: SystemTime) -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-/// Where it listens.
+/// Listeners in use.
 pub(super) fn listeners(picture: &Picture) -> Value {
     let listeners = picture.listeners.iter().map(|listener| {
         let (ana, groups) = cairn_config::ana_summary(&listener.ana);
@@ -96,7 +96,7 @@ pub(super) fn listeners(picture: &Picture) -> Value {
     listeners.collect()
 }
 
-/// What hosts can connect to.
+/// Configured subsystems.
 pub(super) fn subsystems(config: &Config) -> Value {
     let subsystems = config.subsystems.iter().map(|subsystem| {
         let list = &subsystem.allowed_hosts;
@@ -116,7 +116,7 @@ pub(super) fn subsystems(config: &Config) -> Value {
     subsystems.collect()
 }
 
-/// ANA states that a subsystem has in place of its listeners', by listener and group.
+/// ANA states that a subsystem overrides, by listener and group.
 fn own_states(subsystem: &Subsystem) -> BTreeMap<String, BTreeMap<String, &'static str>> {
     let states = subsystem.ana.iter().map(|(listener, own)| {
         let states = own.entries().map(|(group, state)| {
@@ -128,17 +128,17 @@ fn own_states(subsystem: &Subsystem) -> BTreeMap<String, BTreeMap<String, &'stat
     states.collect()
 }
 
-/// Names of the hosts that are in no group of the list.
+/// Hosts that the list names directly, not through a group.
 fn single<'a>(config: &'a Config, list: &'a HostList) -> Vec<&'a str> {
     list.single(&config.host_groups).map(Nqn::raw).collect()
 }
 
-/// Names of its groups.
+/// Groups that the list names.
 fn groups(list: &HostList) -> Vec<&str> {
     list.groups.iter().map(|name| &**name).collect()
 }
 
-/// The hosts that a subsystem lists, and which group each is of. `None`: there is no such subsystem.
+/// Hosts listed by a subsystem, with their groups; `None` for an unknown subsystem.
 pub(super) fn hosts(picture: &Picture, nqn: &str) -> Option<Value> {
     let config = &picture.config;
     let mut subsystems = config.subsystems.iter();
@@ -178,7 +178,7 @@ pub(super) fn no_subsystem(nqn: &str) -> Error {
     Error::errno(Errno::NOENT, format!("there is no subsystem {nqn}"))
 }
 
-/// Where hosts are referred to.
+/// Configured referrals.
 pub(super) fn referrals(config: &Config) -> Value {
     let referrals = config.referrals.iter().map(|referral| {
         json!({
@@ -190,7 +190,7 @@ pub(super) fn referrals(config: &Config) -> Value {
     referrals.collect()
 }
 
-/// The groups of hosts, and how many lists name each.
+/// Host groups, with the number of lists that name each.
 pub(super) fn host_groups(config: &Config) -> Value {
     let mut uses: BTreeMap<&str, usize> = BTreeMap::new();
     for subsystem in &config.subsystems {
@@ -210,7 +210,7 @@ pub(super) fn host_groups(config: &Config) -> Value {
     groups.collect()
 }
 
-/// The disks.
+/// Exported namespaces.
 pub(super) fn namespaces(picture: &Picture) -> Value {
     let namespaces = picture.exports().map(|export| {
         let (config, entry) = (export.config, &export.entry);
@@ -236,7 +236,7 @@ pub(super) fn namespaces(picture: &Picture) -> Value {
     namespaces.collect()
 }
 
-/// Who is connected.
+/// Connected controllers.
 pub(super) fn connections(picture: &Picture) -> Value {
     let mut all = Vec::new();
     for (nqn, shared) in &picture.subsystems {

@@ -1,5 +1,7 @@
-//! Disks with names, as SPDK's clients make them: one becomes a namespace's when it is added
-//! to a subsystem, and the file then has its name.
+//! Named bdevs as SPDK clients create them.
+//!
+//! A bdev backs a namespace once it is added to a subsystem; the configuration file then contains
+//! its name.
 
 use std::collections::BTreeMap;
 
@@ -16,23 +18,23 @@ use super::parameters::{FileBdev, SizedBdev};
 use super::qos;
 use crate::server::{Export, Picture};
 
-/// Disks that were made and need not be exported.
+/// Maximum bdevs that back no namespace.
 const DISKS_MAX: usize = 16384;
 
-/// What clients call the kinds of disks: they list each kind by itself.
+/// SPDK product names, by which clients filter bdevs.
 pub(super) const AIO: &str = "AIO disk";
 pub(super) const MALLOC: &str = "Malloc disk";
 pub(super) const NULL: &str = "Null disk";
 pub(super) const URING: &str = "URING bdev";
 
-/// A disk to make.
+/// Bdev to create.
 pub(super) struct New {
-    /// `None`: the next free "Malloc" name.
+    /// Name; the next free "Malloc" name if `None`.
     name: Option<String>,
     disk: Disk,
 }
 
-/// What the parameters of a method describe.
+/// Parses the parameters of a creating method.
 pub(super) fn create(method: &str, params: Map<String, Value>) -> Result<New, Error> {
     let is_sized = matches!(method, "bdev_malloc_create" | "bdev_null_create");
     if !is_sized {
@@ -97,7 +99,7 @@ fn block_size(bytes: u32) -> Result<(), Error> {
 }
 
 impl New {
-    /// Its name, once it is there.
+    /// Adds the bdev to the stage and returns its name.
     pub(super) fn add(&self, stage: &mut Stage) -> Result<Value, Error> {
         let is_taken =
             |name: &str| stage.disks.contains_key(name) || !stage.draft.named(name).is_empty();
@@ -122,7 +124,7 @@ impl New {
     }
 }
 
-/// Removes a disk, and the namespaces that it is.
+/// Removes a bdev and the namespaces that it backs.
 pub(super) fn delete(stage: &mut Stage, name: &str) -> Result<Value, Error> {
     let places = stage.draft.named(name);
     if stage.disks.remove(name).is_none() && places.is_empty() {
@@ -135,7 +137,7 @@ pub(super) fn delete(stage: &mut Stage, name: &str) -> Result<Value, Error> {
     Ok(json!(true))
 }
 
-/// Bytes of a null disk by its name.
+/// Size in bytes of the null bdev `name`.
 pub(super) fn null_bytes(
     picture: &Picture,
     disks: &BTreeMap<String, Disk>,
@@ -161,7 +163,7 @@ pub(super) fn null_bytes(
     }
 }
 
-/// Makes a null disk larger, and the namespaces that it is.
+/// Enlarges a null bdev and the namespaces that it backs.
 pub(super) fn resize_null(
     stage: &mut Stage,
     name: &str,
@@ -190,7 +192,7 @@ pub(super) fn resize_null(
     Ok(json!(true))
 }
 
-/// Whether there is a disk of this name that is a file or a device.
+/// Fails unless `name` is a bdev backed by a file or device.
 pub(super) fn check_file(
     picture: &Picture,
     disks: &BTreeMap<String, Disk>,
@@ -208,20 +210,20 @@ fn no_device() -> Error {
     Error::errno(Errno::NODEV, "No such device")
 }
 
-/// Blocks of all disks, by name; 0 for a file that is no namespace.
+/// Block counts of all disks by name; 0 for a file that backs no namespace.
 pub(in crate::steering) fn sizes(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Disks {
     let made = disks.iter().map(|(name, disk)| (name.clone(), disk.blocks));
     let exported = picture.exports().map(|export| size(&export));
     by_name(made.chain(exported))
 }
 
-/// Name and blocks of a namespace's disk.
+/// Name and block count of a namespace's disk.
 pub(in crate::steering) fn size(export: &Export<'_>) -> (String, u64) {
     let name = super::views::bdev_name(export.config);
     (name, export.entry.view.nsze)
 }
 
-/// All disks: those that were made, and those of the file.
+/// Lists all bdevs: those created by clients and those that back namespaces.
 pub(super) fn all(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Vec<Value> {
     let mut all: BTreeMap<String, Value> = BTreeMap::new();
     for (name, disk) in disks {
@@ -251,7 +253,7 @@ pub(super) fn all(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Vec<Valu
     all.into_values().collect()
 }
 
-/// What a client calls the kind of a disk that it has not made since the start.
+/// Product name of a bdev that no client has created since the start.
 fn product(backing: &Backing) -> &'static str {
     match backing {
         Backing::Disk(_) => AIO,
@@ -277,7 +279,8 @@ fn of_backing(product: &str, config: &cairn_config::Namespace) -> Value {
     }
 }
 
-/// Of a file or a device: its name, whether its blocks are given, and whether it is read only.
+/// `driver_specific` of a bdev. `file`: its filename, whether its block size is given, and whether
+/// it is read-only.
 fn specific(product: &str, file: Option<(Value, bool, bool)>) -> Value {
     match file {
         None => json!({}),
@@ -290,13 +293,13 @@ fn specific(product: &str, file: Option<(Value, bool, bool)>) -> Value {
     }
 }
 
-/// Whether a disk has this name, or this UUID.
+/// True if the bdev has this name or UUID.
 pub(super) fn is_called(bdev: &Value, name: &str) -> bool {
     let is_alias = |uuid: &str| uuid.eq_ignore_ascii_case(name);
     bdev["name"] == name || bdev["uuid"].as_str().is_some_and(is_alias)
 }
 
-/// The name of a disk that is called by its UUID; else what it is called by.
+/// Resolves a UUID to a bdev name; returns `name` if none matches.
 pub(super) fn named(picture: &Picture, disks: &BTreeMap<String, Disk>, name: String) -> String {
     if disks.contains_key(&name) {
         return name;
@@ -307,7 +310,7 @@ pub(super) fn named(picture: &Picture, disks: &BTreeMap<String, Disk>, name: Str
     found.map(str::to_owned).unwrap_or(name)
 }
 
-/// One that is not claimed; its product and what comes from that is added.
+/// JSON of an unclaimed bdev without `product_name` and `driver_specific`.
 fn bdev(name: &str, block_bytes: u32, blocks: u64, uuid: Option<&str>) -> Value {
     json!({
         "name": name,
@@ -331,7 +334,7 @@ fn bdev(name: &str, block_bytes: u32, blocks: u64, uuid: Option<&str>) -> Value 
     })
 }
 
-/// What a namespace without a name is called by.
+/// Bdev name of a namespace without a name.
 pub(super) fn unnamed(namespace: &cairn_config::Namespace) -> String {
     export_of(&namespace.backing)
 }

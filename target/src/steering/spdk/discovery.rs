@@ -1,5 +1,7 @@
-//! Methods for the discovery subsystem, which `nvmf_get_subsystems` shows. Cairn's discovery answers every
-//! host at every listener: a request for that is carried out, and one that would restrict it is refused.
+//! Methods for the discovery subsystem, as listed by `nvmf_get_subsystems`.
+//!
+//! Cairn's discovery answers every host at every listener. Requests for that succeed; requests that
+//! would restrict it are refused.
 
 use std::net::SocketAddr;
 
@@ -14,7 +16,7 @@ use super::listeners::place;
 use super::parameters::{Allow, ControllersOf, HostKeys, HostOf, ListenerOf};
 use super::{Answer, Params, of, views};
 
-/// True if a request names a discovery subsystem: by the name that all have, or the target's own.
+/// True if `nqn` is the well-known discovery NQN or the target's own.
 pub(super) fn is_named(params: &Params, config: &Config) -> bool {
     let nqn = params.get("nqn").and_then(Value::as_str);
     nqn.is_some_and(|nqn| nqn == Nqn::discovery().raw() || nqn == config.target.discovery_nqn.raw())
@@ -27,7 +29,7 @@ fn refused(why: &str) -> Error {
 const ANY_HOST: &str = "any host may use discovery: a listener's allowed_addresses says from where";
 
 impl Methods {
-    /// A method whose `nqn` is the discovery subsystem's.
+    /// Handles a method whose `nqn` is that of the discovery subsystem.
     pub(super) async fn of_discovery(&self, method: &str, params: Params) -> Answer {
         match method {
             "nvmf_get_subsystems" => {
@@ -55,7 +57,7 @@ impl Methods {
             "nvmf_subsystem_add_host" => {
                 let new: HostKeys = read(params)?;
                 match (&new.dhchap_key, &new.dhchap_ctrlr_key) {
-                    // It may connect anyway.
+                    // Any host may connect for discovery.
                     (None, None) => Ok(json!(true)),
                     _ => Err(refused("hosts use discovery without a key")),
                 }
@@ -95,7 +97,7 @@ impl Methods {
         }
         self.change(Kind::Grows, move |stage| {
             match stage.draft.add_listener(&NewListener::at(address, port)) {
-                // A request just before this one may have added it.
+                // A concurrent request may have added it.
                 Ok(()) | Err(EditError::Exists(_)) => Ok(json!(true)),
                 Err(other) => Err(of(other)),
             }
@@ -103,7 +105,7 @@ impl Methods {
         .await
     }
 
-    /// Removes a listener that leads to discovery alone.
+    /// Removes a listener that leads to no subsystem but discovery.
     async fn remove_discovery_listener(&self, params: Params) -> Answer {
         let of_it: ListenerOf = read(params)?;
         let (address, port) = place(&of_it.listen_address)?;

@@ -1,4 +1,4 @@
-//! What disks did.
+//! I/O statistics of bdevs (`bdev_get_iostat`).
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::metrics::{Class, Op};
 use crate::namespace::Namespace;
 use crate::server::Picture;
 
-/// Ticks of a second: times are nanoseconds.
+/// Ticks per second: times are in nanoseconds.
 pub(super) const TICK_RATE: u64 = 1_000_000_000;
 
-/// Counts since the start of the target.
+/// Statistics since the start of the target.
 pub(super) fn answer(picture: &Picture, disks: &BTreeMap<String, Disk>, of: IostatOf) -> Answer {
     if of.per_channel || of.reset_mode.is_some_and(|mode| mode != "none") {
         return Err(Error::invalid(
@@ -47,7 +47,7 @@ pub(super) fn answer(picture: &Picture, disks: &BTreeMap<String, Disk>, of: Iost
     }))
 }
 
-/// Of a disk that is no namespace: none.
+/// Counters of a bdev; zero if it backs no namespace.
 fn counts(name: &str, namespace: Option<&Namespace>) -> Value {
     let sets = namespace.map_or(&[][..], |namespace| namespace.all_counters());
     let ios = |op: Op| {
@@ -71,7 +71,7 @@ fn counts(name: &str, namespace: Option<&Namespace>) -> Value {
         "num_read_ops": ios(Op::Read),
         "bytes_written": bytes(Op::Write),
         "num_write_ops": ios(Op::Write),
-        // The bytes of ranges are not counted.
+        // Bytes of deallocated ranges are not counted.
         "bytes_unmapped": 0,
         "num_unmap_ops": ios(Op::DatasetManagement),
         "read_latency_ticks": time_ns(Class::Read),

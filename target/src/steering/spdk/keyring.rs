@@ -1,4 +1,4 @@
-//! The keyring, and the keys of hosts.
+//! Methods for the keyring and for the keys of hosts.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -50,7 +50,7 @@ impl Methods {
         }
     }
 
-    /// Adds a host, with its keys if it has any.
+    /// Allows a host, with its keys if given.
     pub(super) async fn add_host(&self, params: Params) -> Answer {
         let new: HostKeys = read(params)?;
         well_formed(&new.host, "host")?;
@@ -71,7 +71,7 @@ impl Methods {
         .await
     }
 
-    /// Gives a host other keys, or none.
+    /// Replaces or removes the keys of a host.
     pub(super) async fn set_keys(&self, params: Params) -> Answer {
         let new: HostKeys = read(params)?;
         subsystem(&self.picture().await?.config, &new.nqn)?;
@@ -90,11 +90,12 @@ impl Methods {
     }
 }
 
-/// What a file calls a host's key, and its controllers'.
+/// Configuration names of a host's key and of the controller's key.
 type Names = (String, Option<String>);
 
 impl HostKeys {
-    /// Names of keys in the file's words. `code`: of the error for a controller's key alone.
+    /// Converts keyring names to configuration names. `code` is the error code for a controller key
+    /// without a host key.
     fn names(&self, draft: &mut Draft, code: i64) -> Result<Option<Names>, Error> {
         for name in self.dhchap_key.iter().chain(&self.dhchap_ctrlr_key) {
             if !draft.has_key(name) {
@@ -123,11 +124,11 @@ fn set(draft: &mut Draft, of: &HostKeys, keys: Option<&Names>) -> Result<bool, E
     draft.set_host_keys(&of.nqn, &of.host, keys)
 }
 
-/// What SPDK requires of a key's file.
+/// Checks a key file by SPDK's rules.
 fn check_file(path: &Path) -> Result<(), Error> {
     let refused = |message: String| Err(Error::errno(Errno::PERM, message));
     if !path.is_absolute() {
-        // It may be a key.
+        // Do not print the path: it may be a key.
         return refused("the path of a key is absolute".to_owned());
     }
     let shown = path.display();
@@ -148,7 +149,7 @@ fn check_file(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// The key of the keyring that a host has.
+/// Keyring entry behind a key source, if any.
 fn name_of(source: &KeySource) -> Option<&NamedKey> {
     match source {
         KeySource::Named(key) => Some(key),
@@ -156,7 +157,7 @@ fn name_of(source: &KeySource) -> Option<&NamedKey> {
     }
 }
 
-/// All keys of hosts and controllers.
+/// Keys in use by hosts and controllers.
 fn used(config: &Config) -> impl Iterator<Item = &KeySource> {
     let each = config.subsystems.iter().map(|one| &one.authentication);
     let keys = each.flat_map(|one| {
@@ -186,7 +187,7 @@ fn keys(config: &Config) -> Value {
     keys.collect()
 }
 
-/// Requests that make the keyring.
+/// Requests that recreate the keyring.
 pub(super) fn saved(config: &Config) -> Value {
     let keys = config.keys.iter().filter(|key| !key.is_removed);
     let adds = keys.map(|key| {
@@ -198,8 +199,7 @@ pub(super) fn saved(config: &Config) -> Value {
     adds.collect()
 }
 
-/// Adds the names of a host's keys to what is shown of it. A key that is none of the keyring has
-/// the name that the file gives it.
+/// Adds the key names of a host to its JSON. Keys outside the keyring appear as in the file.
 pub(super) fn show(shown: &mut Value, keys: Option<&Keys>) {
     let name = |source: &KeySource| match name_of(source) {
         Some(key) => key.name.clone(),
@@ -213,7 +213,7 @@ pub(super) fn show(shown: &mut Value, keys: Option<&Keys>) {
     }
 }
 
-/// The keys that a host of a subsystem has.
+/// Keys of a host in a subsystem.
 pub(super) fn of_host<'a>(
     subsystem: &'a cairn_config::Subsystem,
     host: &cairn_config::Nqn,

@@ -1,5 +1,6 @@
-//! Methods by SPDK's names, for programs that steer its target: the same parameters, the same
-//! results, the same codes of errors. What Cairn does otherwise is in docs/control.md.
+//! SPDK-compatible methods, for programs written for SPDK's target.
+//!
+//! Parameters, results and error codes match SPDK; docs/control.md lists the differences.
 
 mod bdevs;
 mod discovery;
@@ -39,7 +40,7 @@ use parameters::{
 pub(super) use bdevs::{size, sizes};
 pub(crate) use process::listed;
 
-/// All of them, sorted.
+/// All methods of this module, sorted by name.
 pub(super) const METHODS: Declared = &[
     ("accel_set_options", Changes),
     ("bdev_aio_create", Changes),
@@ -110,18 +111,18 @@ pub(super) const METHODS: Declared = &[
     ("sock_set_default_impl", Changes),
     ("spdk_get_version", Reads),
 ];
-/// Those that a target which has started refuses in SPDK.
+/// Methods that SPDK refuses once the target has started.
 pub(super) const AT_START: &[&str] = &["framework_start_init"];
 
 type Params = Map<String, Value>;
 type Answer = Result<Value, Error>;
 
-/// As SPDK's own clients know it.
+/// Error in the wording that SPDK's clients expect.
 fn invalid() -> Error {
     Error::invalid("Invalid parameters")
 }
 
-/// SPDK answers what is not there with -32602.
+/// Error of an edit; SPDK answers -32602 for a missing object.
 fn of(error: EditError) -> Error {
     match error {
         EditError::Missing(message) => Error::invalid(format!("Invalid parameters: {message}")),
@@ -135,7 +136,7 @@ fn subsystem<'a>(config: &'a Config, nqn: &str) -> Result<&'a Subsystem, Error> 
         .ok_or_else(|| Error::invalid(format!("Subsystem with NQN '{nqn}' not found")))
 }
 
-/// Refuses a name that is no NQN, as SPDK does. A configuration may have such names, with a warning.
+/// Refuses a malformed NQN, as SPDK does. The configuration file only warns about these.
 fn well_formed(name: &str, parameter: &str) -> Result<(), Error> {
     let refused = |why: String| {
         let name = name.escape_debug();
@@ -151,7 +152,7 @@ fn well_formed(name: &str, parameter: &str) -> Result<(), Error> {
 }
 
 impl Methods {
-    /// A method by SPDK's name.
+    /// Handles a method with an SPDK name.
     pub(super) async fn spdk(&self, method: &str, mut params: Params) -> Answer {
         unheeded::take_out(method, &mut params)?;
         if params.contains_key("nqn") && discovery::is_named(&params, &self.picture().await?.config)
@@ -293,7 +294,7 @@ impl Methods {
             controller_ids: range,
             allow_any_host: create.allow_any_host,
             hosts: Vec::new(),
-            // Listeners are added to it one by one.
+            // SPDK adds listeners to a subsystem one by one.
             listeners: Some(Vec::new()),
         };
         self.change(Kind::Grows, move |stage| {
@@ -317,7 +318,8 @@ impl Methods {
                 let message = format!("Invalid parameters: no bdev {}", namespace.bdev_name);
                 return Err(Error::invalid(message));
             };
-            // As in SPDK, where a namespace claims its disk. Memory would otherwise be another disk each time.
+            // SPDK's namespaces claim their bdevs. A memory bdev would otherwise become a separate
+            // disk in each namespace.
             if !stage.draft.named(&namespace.bdev_name).is_empty() {
                 let name = &namespace.bdev_name;
                 let message = format!("Invalid parameters: bdev {name} is a namespace already");
@@ -333,7 +335,7 @@ impl Methods {
                 read_only: disk.read_only,
                 write_protection: false,
                 shared: false,
-                // 0 leaves it to the target.
+                // 0: the target chooses the group.
                 ana_group: namespace.anagrpid.filter(|group| *group != 0),
                 hosts: namespace.no_auto_visible.then(Vec::new),
                 limits: disk.limits.clone(),
@@ -355,7 +357,7 @@ impl Methods {
         self.change(kind, move |stage| {
             let shown = stage.draft.show_namespace(&nqn, nsid, &host, is_shown);
             shown.map_err(|error| match error {
-                // SPDK refuses it for a namespace that is visible to every host.
+                // SPDK refuses this for a namespace that is visible to every host.
                 EditError::Exists(message) => Error::errno(Errno::PERM, message),
                 other => of(other),
             })?;
@@ -364,7 +366,7 @@ impl Methods {
         .await
     }
 
-    /// The name of a disk, which may be called by its UUID.
+    /// Resolves a UUID to a bdev name.
     pub(super) async fn named(&self, name: String) -> Result<String, Error> {
         if Uuid::try_parse(&name).is_err() {
             return Ok(name);

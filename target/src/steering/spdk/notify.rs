@@ -1,4 +1,4 @@
-//! Notices of disks.
+//! Methods that list bdev notices.
 
 use cairn_control::Error;
 use serde_json::json;

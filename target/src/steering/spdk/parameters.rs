@@ -1,4 +1,4 @@
-//! Parameters of requests by SPDK's names.
+//! Parameters of the SPDK-compatible methods.
 
 use std::collections::BTreeMap;
 
@@ -105,7 +105,7 @@ pub(super) struct NoticesOf {
 #[serde(deny_unknown_fields)]
 pub(super) struct NullResize {
     pub(super) name: String,
-    /// MiB.
+    /// New size in MiB.
     pub(super) new_size: u64,
 }
 
@@ -197,7 +197,7 @@ pub(super) struct TransportsOf {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct IostatOf {
-    /// Older clients ask for one by `name`.
+    /// Single bdev, as older clients request it.
     pub(super) name: Option<String>,
     pub(super) names: Option<Vec<String>>,
     #[serde(default)]
@@ -233,7 +233,7 @@ pub(super) struct ConfigSet {
     #[serde(rename = "poll_groups_mask")]
     pub(super) _poll_groups_mask: Option<String>,
     pub(super) admin_cmd_passthru: Option<BTreeMap<String, bool>>,
-    /// Filters with commas between them.
+    /// Comma-separated filters.
     pub(super) discovery_filter: Option<String>,
     pub(super) discovery_filters: Option<Vec<String>>,
     pub(super) dhchap_digests: Option<Vec<String>>,

@@ -1,4 +1,4 @@
-//! What concerns the process as a whole.
+//! Methods for the process as a whole.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::super::parameters::{Nothing, read};
 use super::parameters::{ConfigOf, ConfigSet, LogLevel, MaxSubsystems};
 use super::{Answer, Params, reactors, saved};
 
-/// The limit on subsystems, which is Cairn's own.
+/// Accepts any subsystem limit up to Cairn's own.
 pub(super) fn set_max_subsystems(params: Params) -> Answer {
     let MaxSubsystems { max_subsystems } = read(params)?;
     let most = SUBSYSTEMS_MAX as u32;
@@ -24,7 +24,7 @@ pub(super) fn set_max_subsystems(params: Params) -> Answer {
     Ok(json!(true))
 }
 
-/// The words of `all` that a client lists, in the order of `all`; `None` if it lists none.
+/// Values of `all` that the client lists, in the order of `all`; `None` without a list.
 pub(crate) fn listed(
     key: &str,
     list: Option<&[String]>,
@@ -45,7 +45,7 @@ pub(crate) fn listed(
     Ok(Some(known.collect()))
 }
 
-/// Refuses the settings of a target that restrict it in ways that Cairn has not.
+/// Refuses restrictions that Cairn does not implement.
 fn refuse_restrictions(set: &ConfigSet) -> Result<(), Error> {
     let refused = |why: &str| Err(Error::invalid(format!("Invalid parameters: {why}")));
     let mut passes = set.admin_cmd_passthru.iter().flat_map(BTreeMap::values);
@@ -73,7 +73,7 @@ fn refuse_restrictions(set: &ConfigSet) -> Result<(), Error> {
 }
 
 impl Methods {
-    /// Settings of the target: those of authentication go into the configuration file.
+    /// Stores target settings; those of authentication go into the configuration file.
     pub(super) async fn set_config(&self, params: Params) -> Answer {
         let set: ConfigSet = read(params)?;
         refuse_restrictions(&set)?;
@@ -104,7 +104,7 @@ impl Methods {
             "framework_start_init" | "framework_wait_init" => Ok(json!(true)),
             "framework_get_pci_devices" => {
                 read::<Nothing>(params)?;
-                // Drivers of the kernel have them all.
+                // Kernel drivers own the devices.
                 Ok(json!([]))
             }
             "framework_get_reactors" => {
@@ -147,7 +147,7 @@ impl Methods {
                     "DISABLED" => "off",
                     "ERROR" => "error",
                     "WARNING" => "warn",
-                    // Between warnings and what is of interest to developers.
+                    // Cairn has no level between info and warn.
                     "NOTICE" | "INFO" => "info",
                     "DEBUG" => "debug",
                     _ => return Err(Error::invalid("invalid log level")),

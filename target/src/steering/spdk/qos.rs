@@ -1,4 +1,4 @@
-//! Limits of disks, in SPDK's units.
+//! Bdev QoS limits in SPDK's units.
 
 use cairn_config::{Limits, LimitsOf, NewLimits, parse_size};
 use cairn_control::Error;
@@ -9,21 +9,21 @@ use super::super::changes::Stage;
 use super::super::parameters::read;
 use super::parameters::QosLimit;
 
-/// SPDK rounds limits up to whole thousands of commands.
+/// SPDK rounds IOPS limits up to multiples of 1000.
 const IOS_UNIT: u64 = 1000;
 const MBYTE: u64 = 1 << 20;
 
-/// Limits to set.
+/// Limits to set on a bdev.
 pub(super) struct Set {
     pub(super) name: String,
     limits: NewLimits,
 }
 
 impl Set {
-    /// What the parameters describe.
+    /// Parses the parameters.
     pub(super) fn read(params: Map<String, Value>) -> Result<Self, Error> {
         let set: QosLimit = read(params).map_err(|error| {
-            // SPDK answers so, where other methods answer -32602.
+            // SPDK uses this code here; other methods answer -32602.
             let message = format!("spdk_json_decode_object failed: {error}");
             Error::new(Error::INTERNAL, message)
         })?;
@@ -45,7 +45,7 @@ impl Set {
         Ok(Self { name, limits })
     }
 
-    /// Sets them for the disk, and for the namespaces that it is.
+    /// Sets the limits of the bdev and of the namespaces that it backs.
     pub(super) fn apply(&self, stage: &mut Stage) -> Result<Value, Error> {
         let places = stage.draft.named(&self.name);
         let disk = stage.disks.get_mut(&self.name);
@@ -82,7 +82,7 @@ impl Set {
     }
 }
 
-/// As `bdev_get_bdevs` shows them.
+/// Limits as shown by `bdev_get_bdevs`.
 fn shown([iops, read, write, total]: [Option<u64>; 4]) -> Value {
     let mbytes = |bytes: Option<u64>| bytes.unwrap_or(0).div_ceil(MBYTE);
     json!({
@@ -93,12 +93,12 @@ fn shown([iops, read, write, total]: [Option<u64>; 4]) -> Value {
     })
 }
 
-/// Those of a namespace.
+/// Limits of a namespace.
 pub(super) fn of_namespace(limits: &Limits) -> Value {
     shown([limits.iops, limits.read, limits.write, limits.total])
 }
 
-/// Those of a disk that is none.
+/// Limits of a bdev that backs no namespace.
 pub(super) fn of_disk(limits: &NewLimits) -> Value {
     let bytes = |text: &Option<String>| text.as_deref().and_then(|text| parse_size(text).ok());
     let [read, write, total] = [&limits.read, &limits.write, &limits.total].map(bytes);

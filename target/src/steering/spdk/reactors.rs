@@ -1,4 +1,4 @@
-//! The reactors, as SPDK's clients see those of its framework.
+//! Reactors in the format of SPDK's framework.
 
 use std::fs;
 use std::path::Path;
@@ -9,12 +9,12 @@ use super::iostat::TICK_RATE;
 use crate::metrics::{Doing, ReactorCounters};
 use crate::server::Picture;
 
-/// The name of its thread in all answers.
+/// Thread name of a reactor in SPDK responses.
 pub(super) fn thread(reactor: usize) -> String {
     format!("reactor_{reactor}")
 }
 
-/// All of them.
+/// Lists all reactors.
 pub(super) fn shown(picture: &Picture) -> Value {
     let threads = Thread::all();
     let cores = fs::read_to_string("/proc/stat").unwrap_or_default();
@@ -47,9 +47,9 @@ fn of(
         "numa_id": numa_node(core),
         "tid": thread.map(|thread| thread.tid),
         "busy": busy_ns,
-        // A reactor counts its sleep when it wakes.
+        // A reactor counts its sleep only when it wakes, so idle time is derived.
         "idle": elapsed_ns.saturating_sub(busy_ns),
-        // A reactor without work sleeps until a device wakes it.
+        // An idle reactor sleeps until a device wakes it.
         "in_interrupt": counters.sleeps.get() > 0,
         "irq": times.irq,
         "sys": times.sys,
@@ -63,13 +63,13 @@ fn of(
     })
 }
 
-/// A thread of this process (proc(5)).
+/// Thread of this process (proc(5)).
 struct Thread {
     tid: u32,
     name: String,
-    /// On which it ran last.
+    /// Core on which the thread ran last.
     core: u32,
-    /// On which it may run, as digits of a mask.
+    /// Allowed cores as a hexadecimal mask.
     allowed: String,
 }
 
@@ -82,7 +82,7 @@ impl Thread {
             .collect()
     }
 
-    /// `None`: it has ended.
+    /// Reads a thread from `/proc`; `None` if it has ended.
     fn read(folder: &Path) -> Option<Self> {
         let tid = folder.file_name()?.to_str()?.parse().ok()?;
         let stat = fs::read_to_string(folder.join("stat")).ok()?;
@@ -101,16 +101,16 @@ impl Thread {
     }
 }
 
-/// Of a line of `stat`: the name stands in parentheses, and may have some.
+/// Name and last core in a line of `stat`. The name is in parentheses and may contain some.
 fn name_and_core(stat: &str) -> Option<(String, u32)> {
     let (before, after) = stat.rsplit_once(") ")?;
     let (_, name) = before.split_once(" (")?;
-    // The 39th field; the first after the name is the third.
+    // Core is field 39 of stat; `after` starts at field 3.
     let core = after.split_ascii_whitespace().nth(36)?.parse().ok()?;
     Some((name.to_owned(), core))
 }
 
-/// Where a core was, in the kernel's ticks.
+/// Times of a core, in kernel ticks.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct CoreTimes {
     usr: u64,
@@ -119,7 +119,7 @@ struct CoreTimes {
 }
 
 impl CoreTimes {
-    /// Of `/proc/stat`.
+    /// Reads the line of `core` in `/proc/stat`.
     fn of(stat: &str, core: u32) -> Self {
         let label = format!("cpu{core}");
         let line = stat.lines().find_map(|line| {
@@ -137,7 +137,7 @@ impl CoreTimes {
     }
 }
 
-/// -1: the machine does not say.
+/// NUMA node of a core; -1 if unknown.
 fn numa_node(core: u32) -> i32 {
     let folder = fs::read_dir(format!("/sys/devices/system/cpu/cpu{core}"));
     let names = folder.into_iter().flatten().flatten();
@@ -148,7 +148,7 @@ fn numa_node(core: u32) -> i32 {
     nodes.next().unwrap_or(-1)
 }
 
-/// A queue pair stays on the reactor that it is accepted on.
+/// Always the static scheduler: a queue pair stays on the reactor that accepted it.
 pub(super) fn scheduler() -> Value {
     json!({
         "scheduler_name": "static",

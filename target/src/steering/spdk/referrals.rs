@@ -1,4 +1,4 @@
-//! Referrals to other discovery services.
+//! Methods for referrals to other discovery services.
 
 use std::net::SocketAddr;
 
@@ -54,7 +54,7 @@ impl Methods {
     }
 }
 
-/// As they are shown, and as they are given.
+/// JSON of a referral, for listings and saved requests.
 pub(super) fn shown(referral: &Referral) -> Value {
     let is_discovery = referral.nqn == Nqn::discovery();
     json!({

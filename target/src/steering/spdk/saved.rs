@@ -1,4 +1,4 @@
-//! The configuration as requests that would make it, which SPDK's clients save and load.
+//! Configuration as the requests that recreate it, which SPDK's clients save and load.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::{bdevs, keyring, qos, referrals, views};
 use crate::namespace::Entry;
 use crate::server::Picture;
 
-/// In the order in which they are loaded.
+/// SPDK subsystems in load order.
 pub(super) fn subsystems() -> Value {
     json!([
         {"subsystem": "keyring", "depends_on": []},
@@ -21,7 +21,7 @@ pub(super) fn subsystems() -> Value {
     ])
 }
 
-/// What makes one of them; `None`: there is none such.
+/// Requests that recreate one SPDK subsystem; `None` for an unknown name.
 pub(super) fn config(
     name: &str,
     picture: &Picture,
@@ -40,7 +40,7 @@ pub(crate) fn request(method: &str, params: Value) -> Value {
     json!({"method": method, "params": params})
 }
 
-/// Those of namespaces, then those that are none.
+/// Bdevs of namespaces, then bdevs that back none.
 fn all_bdevs(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Value {
     let mut all: BTreeMap<String, (Value, Option<Value>)> = picture
         .exports()
@@ -98,7 +98,7 @@ fn of_export(
     }
 }
 
-/// The request that sets the limits of a namespace, if it has any.
+/// Request that sets the limits of a namespace, if it has any.
 pub(crate) fn limits(name: &str, limits: &Limits) -> Option<Value> {
     qos_request(name, qos::of_namespace(limits))
 }
@@ -132,12 +132,12 @@ fn of_disk(name: &str, disk: &Disk) -> Value {
     request(method, params)
 }
 
-/// Requests that make the keyring.
+/// Requests that recreate the keyring.
 pub(crate) fn keyring(config: &Config) -> Value {
     keyring::saved(config)
 }
 
-/// Requests that make subsystems, namespaces and listeners, once their disks are there.
+/// Requests that recreate subsystems, namespaces and listeners; their bdevs must exist.
 pub(crate) fn nvmf(config: &Config) -> Value {
     let mut all = vec![
         request("nvmf_set_config", dhchap(&config.dhchap)),
@@ -175,7 +175,7 @@ pub(crate) fn nvmf(config: &Config) -> Value {
     Value::Array(all)
 }
 
-/// What restricts authentication.
+/// Restrictions of DH-HMAC-CHAP.
 fn dhchap(policy: &DhchapPolicy) -> Value {
     let all = DhchapPolicy::default();
     let mut params = json!({});
@@ -188,7 +188,7 @@ fn dhchap(policy: &DhchapPolicy) -> Value {
     params
 }
 
-/// Its UUID is the disk's.
+/// Requests for a namespace. Its UUID is set by the request for its bdev.
 fn of_namespace(nqn: &str, namespace: &Namespace) -> Vec<Value> {
     let mut params = json!({
         "nsid": namespace.nsid,

@@ -1,24 +1,24 @@
-//! What requests of SPDK's clients carry and Cairn does not do: its own saved configurations have
-//! most of it, at values that change nothing.
+//! SPDK parameters and methods that Cairn accepts without effect, or refuses. Most are part of
+//! SPDK's saved configurations, with values that change nothing.
 
 use cairn_control::Error;
 use serde_json::{Value, json};
 
 use super::{Answer, Params, invalid};
 
-/// What becomes of a parameter.
+/// Treatment of a parameter.
 enum Heed {
-    /// It is accepted: whatever it says, the data are the same.
+    /// Accepted and ignored: no value changes the data.
     Number,
     Flag,
     Text,
-    /// It is accepted while it is 0, false, "" or a text of zeros. The reason why no other is.
+    /// Accepted only if 0, false, "" or a text of zeros. Has the reason for refusing other values.
     Off(&'static str),
 }
 
 const NO_METADATA: &str = "Cairn's disks have no metadata and no protection information";
 
-/// Parameters of one method, or of all whose name ends with it.
+/// Ignored parameters by method name, or by name suffix if the entry begins with `_`.
 const UNHEEDED: &[(&str, &[(&str, Heed)])] = &[
     (
         "nvmf_create_subsystem",
@@ -46,7 +46,7 @@ const UNHEEDED: &[(&str, &[(&str, Heed)])] = &[
     ),
     (
         "nvmf_subsystem_remove_host",
-        // Its hosts are disconnected at once.
+        // Hosts are disconnected at once.
         &[("timeout_ms", Heed::Number)],
     ),
     (
@@ -95,9 +95,9 @@ const UNHEEDED: &[(&str, &[(&str, Heed)])] = &[
     ),
 ];
 
-/// Those of the object `namespace` of `nvmf_subsystem_add_ns`.
+/// Ignored parameters of the `namespace` object of `nvmf_subsystem_add_ns`.
 const OF_NAMESPACES: &[(&str, Heed)] = &[
-    // There is none to hide.
+    // Namespaces have no metadata.
     ("hide_metadata", Heed::Flag),
     (
         "eui64",
@@ -109,7 +109,7 @@ const OF_NAMESPACES: &[(&str, Heed)] = &[
     ),
 ];
 
-/// Settings of SPDK's parts that Cairn does not have. A saved configuration sets them all.
+/// Settings of SPDK components that Cairn lacks; every saved configuration sets them.
 pub(super) const SETTINGS: [&str; 14] = [
     "accel_set_options",
     "bdev_examine",
@@ -127,10 +127,10 @@ pub(super) const SETTINGS: [&str; 14] = [
     "sock_set_default_impl",
 ];
 
-/// The name of SPDK's only target, unless a program makes more.
+/// Name of SPDK's target, unless a program creates more.
 const TARGET: &str = "nvmf_tgt";
 
-/// Takes out what Cairn does not heed, or refuses it with a reason.
+/// Removes ignored parameters, or refuses those with an effect that Cairn lacks.
 pub(super) fn take_out(method: &str, params: &mut Params) -> Result<(), Error> {
     if method.starts_with("nvmf_")
         && let Some(name) = params.remove("tgt_name").filter(|name| !name.is_null())
@@ -193,7 +193,7 @@ fn take(
     Ok(())
 }
 
-/// Whether it says that a feature is not used.
+/// True if the value turns a feature off.
 fn is_off(value: &Value) -> bool {
     match value {
         Value::Bool(on) => !on,
@@ -203,7 +203,7 @@ fn is_off(value: &Value) -> bool {
     }
 }
 
-/// A setting of [`SETTINGS`].
+/// Handles a method of [`SETTINGS`].
 pub(super) fn set(method: &str, params: &Params) -> Answer {
     let on = match method {
         "bdev_nvme_set_hotplug" | "keyring_linux_set_options" => params.get("enable"),

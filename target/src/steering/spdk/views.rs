@@ -1,4 +1,4 @@
-//! What requests by SPDK's names are answered.
+//! Responses of the SPDK-compatible query methods.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use super::{keyring, reactors};
 use crate::namespace::Entry;
 use crate::server::Picture;
 
-/// In the shape that clients split into numbers.
+/// Version, in the format that clients parse.
 pub(super) fn version() -> Value {
     let text = env!("CARGO_PKG_VERSION");
     let mut numbers = text.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
@@ -25,7 +25,7 @@ pub(super) fn version() -> Value {
     })
 }
 
-/// The one transport, if it is the one that is asked for.
+/// The RDMA transport; an error if another type is requested.
 pub(super) fn transports(config: &Config, trtype: Option<&str>) -> Result<Value, Error> {
     if trtype.is_some_and(|trtype| !trtype.eq_ignore_ascii_case("rdma")) {
         return Err(Error::errno(Errno::NODEV, "No such device"));
@@ -46,7 +46,7 @@ pub(super) fn transports(config: &Config, trtype: Option<&str>) -> Result<Value,
     }]))
 }
 
-/// Counts of each reactor.
+/// Statistics of each reactor.
 pub(super) fn stats(picture: &Picture) -> Value {
     let views: Vec<_> = picture
         .subsystems
@@ -80,7 +80,7 @@ pub(super) fn stats(picture: &Picture) -> Value {
     json!({"tick_rate": TICK_RATE, "poll_groups": groups.collect::<Vec<_>>()})
 }
 
-/// A transport id.
+/// SPDK transport ID.
 pub(super) fn trid(address: IpAddr, port: u16) -> Value {
     json!({
         "trtype": "RDMA",
@@ -94,13 +94,13 @@ pub(super) fn address(listener: &Listener) -> Value {
     trid(listener.address, listener.port)
 }
 
-/// What the disk of a namespace is called.
+/// Bdev name of a namespace.
 pub(super) fn bdev_name(namespace: &Namespace) -> String {
     let name = namespace.name.clone();
     name.unwrap_or_else(|| super::bdevs::unnamed(namespace))
 }
 
-/// The discovery subsystem, by the name that all have.
+/// Discovery subsystem, under the well-known NQN.
 pub(super) fn discovery(config: &Config) -> Value {
     json!({
         "nqn": Nqn::discovery().raw(),
@@ -111,7 +111,7 @@ pub(super) fn discovery(config: &Config) -> Value {
     })
 }
 
-/// Its listeners.
+/// Listeners of the discovery subsystem.
 pub(super) fn discovery_listeners(config: &Config) -> Value {
     let listeners = config.listeners.iter();
     listeners
@@ -119,7 +119,7 @@ pub(super) fn discovery_listeners(config: &Config) -> Value {
         .collect()
 }
 
-/// The subsystems, discovery's first.
+/// Subsystems, with discovery first.
 pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
     let config = &picture.config;
     let mut all = Vec::new();
@@ -157,7 +157,7 @@ pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
             "max_namespaces": cairn_config::NSID_MAX,
             "passthrough": false,
             "dmrsl": 0,
-            // As hosts read it: pages of a transfer, as a power of 2.
+            // Same unit as in Identify Controller: log2 of pages.
             "wzsl": (config.target.max_transfer_bytes / PAGE_BYTES).max(1).ilog2(),
             "min_cntlid": subsystem.controller_ids.start(),
             "max_cntlid": subsystem.controller_ids.end(),
@@ -167,7 +167,7 @@ pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
     Value::Array(all)
 }
 
-/// A namespace, and what is served of it.
+/// JSON of a namespace; `entry` is `None` if it is not exported now.
 fn of_namespace(namespace: &Namespace, entry: Option<&Entry>) -> Value {
     let mut shown = json!({
         "nsid": namespace.nsid,
@@ -187,7 +187,7 @@ fn of_namespace(namespace: &Namespace, entry: Option<&Entry>) -> Value {
     shown
 }
 
-/// One of the three that requests can set.
+/// ANA state as one of the three that requests can set.
 pub(super) fn ana_state(state: AnaState) -> &'static str {
     match state {
         AnaState::OPTIMIZED => "optimized",
@@ -196,7 +196,7 @@ pub(super) fn ana_state(state: AnaState) -> &'static str {
     }
 }
 
-/// The listeners that lead to a subsystem, with all ANA groups.
+/// Listeners of a subsystem, with the states of all ANA groups.
 pub(super) fn listeners(config: &Config, subsystem: &Subsystem) -> Value {
     let own = config.listeners_of(subsystem);
     let listeners = own.map(|listener| {
@@ -223,7 +223,7 @@ fn of(picture: &Picture, nqn: &str) -> Vec<crate::registry::ControllerView> {
     found.map_or_else(Vec::new, |(_, shared)| shared.view().controllers)
 }
 
-/// Who uses a subsystem.
+/// Controllers of a subsystem.
 pub(super) fn controllers(picture: &Picture, nqn: &str) -> Value {
     let controllers = of(picture, nqn).into_iter().map(|controller| {
         json!({
@@ -237,7 +237,7 @@ pub(super) fn controllers(picture: &Picture, nqn: &str) -> Value {
     controllers.collect()
 }
 
-/// Their queues.
+/// Queue pairs of a subsystem.
 pub(super) fn qpairs(picture: &Picture, nqn: &str) -> Value {
     let mut all = Vec::new();
     let end = |address: std::net::SocketAddr| trid(address.ip(), address.port());
