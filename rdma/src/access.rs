@@ -1,28 +1,28 @@
-//! What a region of registered memory may be used for.
+//! Access rights of registered memory.
 
 use core::ops::BitOr;
 
-/// What a region may be used for. Combine with `|`.
+/// Access rights of a region. Combine with `|`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access(u8);
 
 impl Access {
-    /// Adapters of this machine may read it: always allowed.
+    /// Local adapters may read. Always granted.
     pub const LOCAL_READ: Self = Self(0);
-    /// Adapters of this machine may write to it (receives, RDMA READ).
+    /// Local adapters may write (receives, RDMA READ).
     pub const LOCAL_WRITE: Self = Self(1);
-    /// Peers that know the key may RDMA READ it.
+    /// Peers with the remote key may RDMA READ.
     pub const REMOTE_READ: Self = Self(2);
-    /// Peers that know the key may RDMA WRITE to it. Implies `LOCAL_WRITE`.
+    /// Peers with the remote key may RDMA WRITE. Implies `LOCAL_WRITE`.
     pub const REMOTE_WRITE: Self = Self(4 | 1);
 
-    /// Whether peers may reach it at all.
+    /// True if peers have any access.
     #[must_use]
     pub const fn is_remote(self) -> bool {
         self.contains(Self::REMOTE_READ) || self.contains(Self::REMOTE_WRITE)
     }
 
-    /// Whether all of `other` is in here.
+    /// True if all rights of `other` are included.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0

@@ -1,19 +1,21 @@
-//! Addresses of peers, as limits and counters group them.
+//! Grouping of peer addresses for limits and counters.
 
 use core::net::IpAddr;
 
-/// Who pays for what an address takes, at every limit. A host, which is an address that has or recently
-/// had an association, pays alone, and nothing that others take counts against it. Strangers pay together
-/// with those of their network, since one machine may have all addresses of an IPv6 /64.
+/// Unit of accounting for all limits on peers.
+///
+/// A host is an address that has, or recently had, an association; each host is accounted
+/// separately. Any other address is a stranger, accounted together with its network, because one
+/// machine may own all addresses of an IPv6 /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Payer {
-    /// The first address that pays.
+    /// First address of the group.
     first: IpAddr,
     is_host: bool,
 }
 
 impl Payer {
-    /// A host at this address.
+    /// Returns the payer of a host at `address`.
     #[must_use]
     pub fn host(address: IpAddr) -> Self {
         let first = address.to_canonical();
@@ -23,7 +25,7 @@ impl Payer {
         }
     }
 
-    /// A stranger at this address.
+    /// Returns the payer of a stranger at `address`.
     #[must_use]
     pub fn stranger(address: IpAddr) -> Self {
         let first = prefix_of(address, 32, 64);
@@ -33,7 +35,7 @@ impl Payer {
         }
     }
 
-    /// A host, or else a stranger.
+    /// Returns the payer of a host or of a stranger.
     #[must_use]
     pub fn of(address: IpAddr, is_host: bool) -> Self {
         match is_host {
@@ -42,7 +44,7 @@ impl Payer {
         }
     }
 
-    /// First and last of the addresses that pay together.
+    /// Returns the first and the last address of the group.
     #[must_use]
     pub fn range(self) -> (IpAddr, IpAddr) {
         let last = match self.first {
@@ -55,10 +57,10 @@ impl Payer {
     }
 }
 
-/// The first bits of an address, the others zero. An IPv4 address in an IPv6 one counts as IPv4.
+/// Zeroes all but the first bits of an address. An IPv4-mapped IPv6 address counts as IPv4.
 ///
 /// # Panics
-/// If no bit is asked for, or more than there are.
+/// If the number of bits is 0 or exceeds the length of the address.
 #[must_use]
 pub fn prefix_of(address: IpAddr, bits_of_v4: u32, bits_of_v6: u32) -> IpAddr {
     match address.to_canonical() {

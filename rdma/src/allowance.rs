@@ -1,11 +1,11 @@
-//! How much of something may happen: so many at once, and one more in each interval.
+//! Token bucket with a burst limit and a refill interval.
 
 use core::ops::Add;
 use core::time::Duration;
 
-/// A point in time: the system's, or a state machine's.
+/// Point in time: of the system, or of a state machine.
 pub trait Moment: Copy + Add<Duration, Output = Self> {
-    /// The time since `earlier`; none, if that is later.
+    /// Time since `earlier`; zero if `earlier` is later than `self`.
     fn since(self, earlier: Self) -> Duration;
 }
 
@@ -16,11 +16,11 @@ impl Moment for std::time::Instant {
     }
 }
 
-/// What was taken of an allowance, and is not given back yet.
+/// Token bucket that counts tokens taken and not yet refilled.
 #[derive(Debug, Clone, Copy)]
 pub struct Allowance<T> {
     taken: u32,
-    /// Up to when some has been given back.
+    /// Time up to which refills are counted.
     refilled_at: Option<T>,
 }
 
@@ -31,7 +31,7 @@ impl<T: Moment> Default for Allowance<T> {
 }
 
 impl<T: Moment> Allowance<T> {
-    /// Nothing is taken.
+    /// Creates a full bucket.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -40,13 +40,14 @@ impl<T: Moment> Allowance<T> {
         }
     }
 
-    /// Takes one, if fewer than `limit` are taken. Each `interval` gives one back.
+    /// Takes a token if fewer than `limit` are taken, and returns whether it did. Each `interval`
+    /// returns a token to the bucket.
     pub fn take(&mut self, now: T, limit: u32, interval: Duration) -> bool {
         let refilled_at = *self.refilled_at.get_or_insert(now);
         let passed = now.since(refilled_at);
         let back = (passed.as_nanos() / interval.as_nanos()).min(u128::from(self.taken)) as u32;
         self.taken -= back;
-        // What is full gains nothing by waiting.
+        // A full bucket gains nothing by waiting.
         self.refilled_at = Some(if self.taken == 0 {
             now
         } else {

@@ -1,7 +1,7 @@
-//! What time it is: the system's time, or a simulation's.
+//! Clock of the system or of a simulation.
 //!
-//! Code that waits or times out holds a [`Clock`] and uses no other. So a test can
-//! let minutes pass in a moment, and the same run come again.
+//! Code that waits or times out reads the time from a [`Clock`] only, so tests can skip minutes and
+//! repeat a run exactly.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A clock. Clones are the same one.
+/// Source of the current time. Clones share state.
 #[derive(Debug, Clone, Default)]
 pub struct Clock {
     kind: Kind,
@@ -17,31 +17,32 @@ pub struct Clock {
 
 #[derive(Debug, Clone, Default)]
 enum Kind {
-    /// CLOCK_MONOTONIC: it stands still while the system is suspended.
+    /// CLOCK_MONOTONIC, which stops while the system is suspended.
     #[default]
     Monotonic,
-    /// CLOCK_BOOTTIME.
+    /// CLOCK_BOOTTIME, which also advances while the system is suspended.
     Boottime,
     Simulated(Arc<SimulatedTime>),
 }
 
-/// A clock that only its owner moves.
+/// Clock that advances only when its owner moves it.
 #[derive(Debug)]
 struct SimulatedTime {
     start: Instant,
     elapsed_ns: AtomicU64,
-    /// Looks at it that are left before the next one comes too late; [`NO_STOP`] if none will.
+    /// Reads left before the simulated stop; [`NO_STOP`] if none is scheduled.
     looks_left: AtomicU64,
-    /// By how much it comes too late.
+    /// Length of the simulated stop, in nanoseconds.
     stop_ns: AtomicU64,
 }
 
-/// No look at a clock comes too late.
+/// Value of `looks_left` when no stop is scheduled.
 const NO_STOP: u64 = u64::MAX;
 
 impl Clock {
-    /// The system's, which goes on while the system is suspended: for deadlines that
-    /// others rely on. The default clock stands still then.
+    /// Returns the system's clock that also advances while the system is suspended.
+    ///
+    /// For deadlines on which other machines rely. The default clock stops during a suspension.
     #[must_use]
     pub const fn through_suspend() -> Self {
         Self {
@@ -49,7 +50,7 @@ impl Clock {
         }
     }
 
-    /// One that stands still until [`Clock::advance_to`] moves it.
+    /// Returns a simulated clock, which moves only by [`Clock::advance_to`].
     #[must_use]
     pub fn simulated() -> Self {
         let time = SimulatedTime {
@@ -63,7 +64,7 @@ impl Clock {
         }
     }
 
-    /// What time it is.
+    /// Returns the current time.
     #[must_use]
     pub fn now(&self) -> Instant {
         match &self.kind {
@@ -78,7 +79,7 @@ impl Clock {
         }
     }
 
-    /// What time it is, for what only observes: no look that [`Self::stop_after`] counts.
+    /// Returns the current time without counting as a read for [`Self::stop_after`].
     #[must_use]
     pub fn glance(&self) -> Instant {
         match &self.kind {
@@ -87,8 +88,8 @@ impl Clock {
         }
     }
 
-    /// What this clock will show when the default clock shows `at`: the system's two
-    /// clocks are apart by the time that it was suspended.
+    /// Returns the time of this clock at which the default clock shows `at`. The two clocks of the
+    /// system differ by the time it was suspended.
     #[must_use]
     pub fn of_default(&self, at: Instant) -> Instant {
         match &self.kind {
@@ -100,7 +101,7 @@ impl Clock {
     /// Moves a simulated clock forward.
     ///
     /// # Panics
-    /// If it is the system's, or `now` is in its past.
+    /// If it is the system's clock, or `now` is in the past.
     pub fn advance_to(&self, now: Instant) {
         let time = self.simulated_time();
         let elapsed_ns = now.duration_since(time.start).as_nanos() as u64;
@@ -108,22 +109,24 @@ impl Clock {
         assert!(before <= elapsed_ns, "time goes forward");
     }
 
-    /// Stops the program that looks at a simulated clock: after so many looks time passes before
-    /// the next one. A program notices nothing of a stop but that, so a test that stops it after
-    /// each number of looks has stopped it everywhere.
+    /// Schedules a stop of the program: `time` passes just before the read after the next `looks`
+    /// reads.
+    ///
+    /// A program notices a stop only by reading the clock, so a test that tries every value of
+    /// `looks` covers a stop at every point.
     ///
     /// # Panics
-    /// If it is the system's.
+    /// If it is the system's clock.
     pub fn stop_after(&self, looks: u64, time: Duration) {
         let own = self.simulated_time();
         own.stop_ns.store(time.as_nanos() as u64, Ordering::Relaxed);
         own.looks_left.store(looks, Ordering::Relaxed);
     }
 
-    /// Whether a stop that was asked for is still to come; from now on it is not.
+    /// Cancels a scheduled stop. Returns true if it had not happened yet.
     ///
     /// # Panics
-    /// If it is the system's.
+    /// If it is the system's clock.
     pub fn forget_stop(&self) -> bool {
         let own = self.simulated_time();
         own.looks_left.swap(NO_STOP, Ordering::Relaxed) != NO_STOP
@@ -142,7 +145,7 @@ impl SimulatedTime {
         self.start + Duration::from_nanos(self.elapsed_ns.load(Ordering::Acquire))
     }
 
-    /// One more look; lets the time of a stop pass before it if that is due.
+    /// Counts a read and applies the stop when it is due.
     #[cold]
     fn count_look(&self) {
         let left = self.looks_left.load(Ordering::Relaxed);
@@ -155,8 +158,8 @@ impl SimulatedTime {
     }
 }
 
-/// CLOCK_BOOTTIME as an instant: the same as [`Instant::now`] plus the time that the
-/// system was suspended since this was first asked.
+/// Reads CLOCK_BOOTTIME as an instant: [`Instant::now`] plus the time that the system was suspended
+/// since the first call.
 fn boottime() -> Instant {
     static FIRST: OnceLock<(Instant, Duration)> = OnceLock::new();
     let since_boot = || {
@@ -203,7 +206,7 @@ mod tests {
         let before = clock.now();
         let later = Instant::now() + Duration::from_secs(5);
         let shown = clock.of_default(later);
-        // Whatever the machine has been through meanwhile, it does not go back.
+        // Valid even if the machine was suspended meanwhile: the clock never goes back.
         assert!(shown >= before + Duration::from_secs(4));
         assert!(clock.now() >= before);
     }

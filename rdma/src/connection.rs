@@ -1,4 +1,4 @@
-//! How queue pairs come and go.
+//! Connections of queue pairs: options, private data, events and reasons for their end.
 
 use std::any::Any;
 use std::fmt;
@@ -9,10 +9,10 @@ use crate::marking::Marking;
 use crate::partition::PKey;
 use crate::work::QpId;
 
-/// The most private data any connection message carries (a REP's, IBTA 12.6.8).
+/// Largest private data of any connection message, in bytes (REP, IBTA 12.6.8).
 pub const PRIVATE_DATA_MAX: usize = 196;
 
-/// Private data of a connection message, by value.
+/// Private data of a connection message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PrivateData {
     bytes: [u8; PRIVATE_DATA_MAX],
@@ -20,7 +20,7 @@ pub struct PrivateData {
 }
 
 impl PrivateData {
-    /// A copy of `bytes`, cut at [`PRIVATE_DATA_MAX`].
+    /// Copies `bytes`, truncated to [`PRIVATE_DATA_MAX`].
     #[must_use]
     pub fn new(bytes: &[u8]) -> Self {
         let length = bytes.len().min(PRIVATE_DATA_MAX);
@@ -32,7 +32,7 @@ impl PrivateData {
         data
     }
 
-    /// The bytes. Transports pad: there may be more than the peer's consumer gave.
+    /// Returns the bytes. Transports pad, so there may be more than the peer's consumer passed.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
@@ -45,71 +45,70 @@ impl fmt::Debug for PrivateData {
     }
 }
 
-/// What RoCE in user space puts on the wire.
+/// RoCE version of user-space RoCE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Roce {
     /// Ethernet frames.
     V1 {
-        /// VID of the tag that is written and wanted; `None` leaves tags to the
-        /// kernel.
+        /// VID of the tag written to and required of frames; `None` leaves tags to the kernel.
         vlan: Option<u16>,
     },
     /// UDP.
     V2,
 }
 
-/// Where and how to listen.
+/// Address and options of a listener.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
     /// Address and port. Port 0 lets the provider choose.
     pub address: SocketAddr,
-    /// Connection requests that may wait to be answered.
+    /// Maximum number of unanswered connection requests.
     pub backlog: u32,
-    /// It accepts requests of this partition, and its queue pairs have this membership.
+    /// Partition of accepted requests, and membership of their queue pairs.
     pub pkey: PKey,
-    /// What user space speaks there: the provider's own if not given. Adapters know by themselves.
+    /// RoCE version for user-space RoCE; the provider's own if `None`. Adapters ignore the field.
     pub roce: Option<Roce>,
 }
 
-/// A provider's half of a [`ConnRequest`](crate::ConnRequest).
+/// Provider-specific part of a [`ConnRequest`](crate::ConnRequest).
 pub trait ConnHandle: Any + Send + fmt::Debug {
-    /// Has refusals carry that, if the provider is who sends them.
+    /// Sets the marking of a refusal, if the provider itself sends refusals.
     fn mark(&mut self, marking: Marking);
     /// Sends the REJ.
     fn reject(self: Box<Self>, private_data: &[u8]);
-    /// Drops the request without an answer, if the provider can: the peer repeats it.
+    /// Drops the request without an answer if the provider can; the peer then repeats the request.
     fn ignore(self: Box<Self>) {
         self.reject(&[]);
     }
-    /// For the provider's own `accept`, which takes its own type back.
+    /// Converts into `Any`, so that the provider's `accept` can recover its own type.
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
 }
 
-/// What a queue pair must be able to do.
+/// Requirements on a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpOptions {
-    /// Send-queue work requests outstanding at a time.
+    /// Maximum outstanding send-queue work requests.
     pub send_work: u32,
-    /// Our RDMA READs outstanding at a time; the provider lowers it to what
-    /// peer and device can do.
+    /// Maximum outstanding RDMA READs sent by this end. The provider lowers it to the limits of
+    /// peer and device.
     pub initiator_depth: u8,
-    /// The peer's RDMA READs that we answer at a time.
+    /// Maximum outstanding RDMA READs answered by this end.
     pub responder_resources: u8,
-    /// Traffic class (ToS) of our packets. `None`: as the peer's request had it.
+    /// Traffic class (ToS) of sent packets. `None`: copied from the peer's request.
     pub traffic_class: Option<u8>,
-    /// Hop limit of our packets. `None`: the provider's default.
+    /// Hop limit of sent packets. `None`: the provider's default.
     pub hop_limit: Option<u8>,
-    /// Transport retries before a peer counts as gone, 0..=7.
+    /// Transport retries before the peer counts as gone, 0..=7.
     pub retry_count: u8,
-    /// Receiver-not-ready retries, 0..=7; 7 means for ever.
+    /// Receiver-not-ready retries, 0..=7; 7 means no limit.
     pub rnr_retry_count: u8,
-    /// How long a peer waits when no receive is posted here: the code of
-    /// IBTA table 45 (1 is 10 us, 12 is 0.64 ms, 0 is 655 ms).
+    /// Time a peer waits if no receive is posted here, as a code of IBTA table 45 (1 is 10 us, 12
+    /// is 0.64 ms, 0 is 655 ms).
     pub min_rnr_timer: u8,
 }
 
 impl QpOptions {
-    /// What its packets are to carry.
+    /// Returns the requested marking of the packets.
     #[must_use]
     pub fn marking(&self) -> Marking {
         Marking {
@@ -134,83 +133,84 @@ impl Default for QpOptions {
     }
 }
 
-/// Where to connect to.
+/// Destination and options of a connection attempt.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
-    /// The peer's listener.
+    /// Address of the peer's listener.
     pub remote: SocketAddr,
-    /// The local address to connect from. `None`: the provider chooses.
+    /// Local address to connect from. `None`: the provider chooses.
     pub local: Option<IpAddr>,
-    /// The membership to connect as.
+    /// Partition membership of the queue pair.
     pub pkey: PKey,
-    /// The queue pair.
+    /// Requirements on the queue pair.
     pub qp: QpOptions,
-    /// How long the whole connect may take.
+    /// Timeout of the whole attempt.
     pub timeout: Duration,
 }
 
-/// Why a connection ended.
+/// Reason why a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DisconnectReason {
     /// The peer disconnected.
     Peer,
-    /// The transport gave up: the status of the first failed work, where known.
+    /// The transport gave up: the retry budget is spent, or a work request failed.
     Transport,
     /// The local address moved to another device.
     AddressChanged,
-    /// The peer's address moved to another adapter: its MAC is another one.
+    /// The peer's address moved to another adapter: its MAC address changed.
     PeerMoved,
-    /// The device is going away.
+    /// The device is being removed.
     DeviceRemoved,
 }
 
-/// What happened to a connection or to the device.
+/// Event of a connection or of the device.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// The connection works in both directions. Private data: the REP's, on the
-    /// connecting side.
+    /// The connection is ready in both directions.
     Established {
-        /// Which.
+        /// Queue pair.
         qp: QpId,
-        /// From the peer's acceptance.
+        /// Private data of the peer's REP; filled on the connecting side only.
         private_data: PrivateData,
     },
-    /// The peer, or its machine, refused. `Closed` follows by itself.
+    /// The peer or its machine refused the connection. `Closed` follows without a call.
     Rejected {
-        /// Which.
+        /// Queue pair.
         qp: QpId,
-        /// From the peer's refusal.
+        /// Private data of the peer's REJ.
         private_data: PrivateData,
-        /// The CM reason (IBTA 12.6.7.2): 8 no such service, 28 consumer, ...
+        /// CM reject reason (IBTA 12.6.7.2), such as 8 (invalid service ID) or 28 (consumer
+        /// reject).
         reason: u16,
     },
-    /// No connection came about. `Closed` follows by itself.
+    /// The connection attempt failed. `Closed` follows without a call.
     ConnectFailed {
-        /// Which.
+        /// Queue pair.
         qp: QpId,
-        /// In words, with the remedy where there is one.
+        /// Error in words, with a remedy where there is one.
         reason: String,
     },
-    /// The connection ended and this end has to let go:
-    /// call [`Endpoint::disconnect`](crate::Endpoint::disconnect).
+    /// The connection ended.
+    ///
+    /// The owner must call [`Endpoint::disconnect`](crate::Endpoint::disconnect).
     Disconnected {
-        /// Which.
+        /// Queue pair.
         qp: QpId,
-        /// Why.
+        /// Reason for the end.
         reason: DisconnectReason,
     },
-    /// All work of the queue pair has completed and it is no more. The last
-    /// thing that is ever said of this id; until it is polled, no other queue
-    /// pair has the id's slot.
+    /// All work of the queue pair has completed and the queue pair is destroyed.
+    ///
+    /// No later event carries the id. Its slot is reused only after this event has been polled.
     Closed {
-        /// Which.
+        /// Queue pair.
         qp: QpId,
     },
-    /// The device is gone: drop the endpoint. Nothing completes any more.
+    /// The device is gone: nothing completes any more, and the owner must drop the endpoint.
     DeviceRemoved,
-    /// A line for the log.
+    /// Message for the log.
     Notice {
-        /// In words.
+        /// Message in words.
         message: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Numbers that no peer can prefetch: the operating system's, or in a simulation a seed's.
+//! Random numbers that a peer cannot predict, or seeded ones in a simulation.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Draws 64 bits from the operating system.
 ///
 /// # Panics
-/// If the system has no random numbers: no other source would keep an attacker out.
+/// If the system has no random numbers: any other source would be predictable for an attacker.
 #[must_use]
 pub fn draw() -> u64 {
     getrandom::u64().unwrap_or_else(|error| panic!("the system has no random numbers: {error}"))
 }
 
-/// A source of such numbers. Clones draw from the same one.
+/// Source of random numbers. Clones share the generator.
 #[derive(Debug, Clone, Default)]
 pub struct Entropy {
     source: Source,
@@ -20,7 +20,6 @@ pub struct Entropy {
 
 #[derive(Clone, Default)]
 enum Source {
-    /// The operating system's generator.
     #[default]
     System,
     Seeded(Arc<Mutex<fastrand::Rng>>),
@@ -38,7 +37,7 @@ impl fmt::Debug for Source {
 }
 
 impl Entropy {
-    /// The same numbers for the same seed: for simulations.
+    /// Creates a deterministic source for simulations.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed);
@@ -47,7 +46,7 @@ impl Entropy {
         }
     }
 
-    /// The numbers that `draw` returns: for tests.
+    /// Creates a source that calls `draw`, for tests.
     #[must_use]
     pub fn of(draw: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self {
@@ -55,13 +54,13 @@ impl Entropy {
         }
     }
 
-    /// The next number.
+    /// Returns the next number.
     #[must_use]
     pub fn draw(&self) -> u64 {
         match &self.source {
             Source::System => draw(),
             Source::Function(draw) => draw(),
-            // A generator is whole between any two draws.
+            // The generator is consistent between any two draws.
             Source::Seeded(random) => random
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
@@ -69,7 +68,7 @@ impl Entropy {
         }
     }
 
-    /// The same source, as a function.
+    /// Returns the source as a function.
     #[must_use]
     pub fn to_draw(&self) -> Box<dyn FnMut() -> u64 + Send> {
         let source = self.clone();

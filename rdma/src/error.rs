@@ -1,12 +1,14 @@
-//! What can go wrong on a fabric, said so that an admin can act on it.
+//! Errors of a fabric, each with a remedy for the administrator.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::partition::PKey;
 
-/// What to do about a permission that is missing: `of_user` after "run as root, or", unless this is
-/// root, who has all that users can get: then `of_root`, which names what refuses even root.
+/// Returns the remedy for a missing permission.
+///
+/// An unprivileged user gets "run as root, or" and `of_user`. Root gets `of_root`, which names the
+/// mechanism that restricts even root.
 #[must_use]
 pub fn permission(of_user: &str, of_root: &str) -> String {
     permission_of(rustix::process::geteuid().is_root(), of_user, of_root)
@@ -20,57 +22,57 @@ fn permission_of(is_root: bool, of_user: &str, of_root: &str) -> String {
     }
 }
 
-/// A fabric operation off the I/O path failed.
+/// Error of a fabric operation outside of the data path.
 #[derive(Debug, thiserror::Error)]
 pub enum FabricError {
-    /// The provider cannot work on this machine at all.
+    /// The provider cannot work on this machine.
     #[error("the {provider} provider is unavailable: {reason}")]
     Unavailable {
-        /// The provider's name.
+        /// Name of the provider.
         provider: &'static str,
-        /// What is missing, and how to get it.
+        /// Missing component and how to install it.
         reason: String,
     },
-    /// No device of this provider owns the address.
+    /// No device of the provider owns the address.
     #[error("no RDMA device owns {address}: {remedy}")]
     NoDevice {
-        /// The address that was asked for.
+        /// Requested address.
         address: IpAddr,
-        /// What to do about it.
+        /// Action to take.
         remedy: String,
     },
-    /// The device is no such member of that partition.
+    /// The device lacks this membership in the partition.
     #[error(
         "P_Key {pkey} is not in the table of RDMA device {device}, which has {table}: use one \
          of these, configure the partition on the adapter if its driver can (most that speak RoCE \
          have 0xffff alone), or use RoCE in user space (provider soft), which can be in any"
     )]
     NoPartition {
-        /// The device.
+        /// Name of the device.
         device: String,
-        /// What was asked for.
+        /// Requested P_Key.
         pkey: PKey,
-        /// The P_Keys that it has: "0xffff 0x8001".
+        /// P_Keys of the device, such as "0xffff 0x8001".
         table: String,
     },
-    /// Something else listens there.
+    /// The address has another listener.
     #[error("{address} is already in use: stop the other listener or choose another port")]
     AddressInUse {
-        /// The address that was asked for.
+        /// Requested address.
         address: SocketAddr,
     },
     /// Memory could not be locked or registered.
     #[error("{reason}")]
     Memory {
-        /// How much was needed, how much is allowed, and where to raise it.
+        /// Required and allowed amounts, and where to raise the limit.
         reason: String,
     },
-    /// A device's or an endpoint's limit is reached.
+    /// A limit of a device or an endpoint is reached.
     #[error("{what} is full: the limit is {limit}")]
     Limit {
-        /// What ran out, in the plural: "queue pairs".
+        /// Exhausted resource, in the plural, such as "queue pairs".
         what: &'static str,
-        /// How many there may be.
+        /// Maximum number of the resource.
         limit: u64,
     },
     /// The connection, listener or device is gone.
@@ -79,15 +81,15 @@ pub enum FabricError {
     /// A system or library call failed.
     #[error("{call}: {source}")]
     Os {
-        /// The call that failed.
+        /// Failed call.
         call: &'static str,
-        /// What it said.
+        /// Error returned by the call.
         source: io::Error,
     },
 }
 
 impl FabricError {
-    /// The last OS error of `call`.
+    /// Creates an error from `errno` after a failed `call`.
     #[must_use]
     pub fn last_os(call: &'static str) -> Self {
         Self::Os {

@@ -1,22 +1,19 @@
-//! What a fabric is, for everyone in the house who moves data over one.
+//! RDMA traits: providers, devices, endpoints and work requests.
 //!
-//! Three nouns, from the process down to the thread:
+//! * A [`Provider`] reaches a network (verbs, user-space RoCE, or [`loopback`] inside one process)
+//!   and listens on its addresses.
+//! * A [`Device`] is one network adapter of a provider. It registers memory, and all reactors share
+//!   it.
+//! * An [`Endpoint`] is the set of queues of one reactor on a device: one completion queue, one
+//!   shared receive queue, and the queue pairs accepted or connected there. An endpoint never
+//!   leaves its thread.
 //!
-//! * a [`Provider`] knows how to reach a network (verbs, user-space RoCE, or
-//!   [`loopback`] inside one process) and listens on its addresses;
-//! * a [`Device`] is one network adapter of that provider. It registers memory,
-//!   and all reactors share it;
-//! * an [`Endpoint`] is one reactor's presence on a device: one completion
-//!   queue, one shared receive queue, and the queue pairs that were accepted or
-//!   connected there. It never leaves its thread.
+//! [`Endpoint::post`] and [`Endpoint::post_receives`] submit work, [`Endpoint::poll`] returns
+//! completions, and [`Endpoint::poll_events`] returns connection events. After an endpoint is open,
+//! nothing here blocks or allocates, except for connection set-up and tear-down.
 //!
-//! Work goes in by [`Endpoint::post`] and [`Endpoint::post_receives`], comes
-//! back by [`Endpoint::poll`], and connections report by
-//! [`Endpoint::poll_events`]. Nothing here blocks and nothing here allocates
-//! once the endpoint is open, but for connection set-up and tear-down.
-//!
-//! Without the feature `std` the crate has only values: work, access rights, partitions,
-//! addresses and marking. The state machines of `roce-proto` use these, and no more.
+//! Without the feature `std`, the crate contains only value types: work, access rights, partitions,
+//! addresses and marking. The state machines of `roce-proto` need no more.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 

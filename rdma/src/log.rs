@@ -1,14 +1,14 @@
-//! How many lines that peers cause the process logs.
+//! Process-wide rate limit for log lines caused by peers.
 //!
-//! Anyone who reaches a listener can cause log lines: by requests that are refused,
-//! by connections that break, by connecting and leaving. A limit for each address
-//! does not bound a log, since an attacker has many addresses. So each line that a
-//! peer causes needs a [`Line`], and the whole process hands out so many of them, by
-//! [`Topic`]. What is left out is counted, and the counts are logged while they grow.
+//! Any machine that reaches a listener can cause log lines: by refused requests, by broken
+//! connections, by connecting and disconnecting. A limit for each address does not bound the log,
+//! because an attacker has many addresses. Each line caused by a peer therefore needs a [`Line`],
+//! granted by a token bucket of its [`Topic`]. Suppressed lines are counted, and the counters are
+//! logged while they grow.
 //!
-//! Code that peers drive logs by [`peer_line!`](crate::peer_line) and
-//! [`peer_detail!`](crate::peer_detail). A test reads the sources: each other line
-//! stands under a comment that says who causes it, `// Cause: ...`.
+//! Code driven by peers logs with [`peer_line!`](crate::peer_line) and
+//! [`peer_detail!`](crate::peer_detail). A test reads the sources: any other log line must follow a
+//! comment that names its cause, `// Cause: ...`.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,27 +16,26 @@ use std::time::{Duration, Instant};
 use crate::allowance::Allowance;
 use crate::panics::{Part, confine_part};
 
-/// Between two lines that report what was left out.
+/// Interval between reports of suppressed lines.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What a line is about. Each topic has lines of its own, so that a flood of one
-/// leaves the others their lines.
+/// Subject of a line. Each topic has a separate limit, so a flood of one does not suppress another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
-    /// A connection request or a Connect was refused.
+    /// A refused connection request or Connect command.
     Refused,
-    /// A connection broke, or was ended for what the peer did.
+    /// A connection that broke, or was ended because of the peer's behaviour.
     Fault,
-    /// A queue was connected, or ended in good order.
+    /// A queue that connected or disconnected in good order.
     Connection,
-    /// A disk failed a peer's command.
+    /// A command of a peer that failed on a disk.
     Disk,
-    /// For the search for an error, at level debug.
+    /// Debugging detail, at level debug.
     Detail,
 }
 
 impl Topic {
-    /// All of them.
+    /// Every topic, in the order of the counters.
     pub const ALL: [Self; 5] = [
         Self::Refused,
         Self::Fault,
@@ -45,7 +44,7 @@ impl Topic {
         Self::Detail,
     ];
 
-    /// Its name in log and metrics.
+    /// Name in log and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -57,9 +56,10 @@ impl Topic {
         }
     }
 
-    /// Lines that may come at once, and time until there is another one. Sixteen hosts
-    /// that connect 64 queues each at once are within the limit; in the long run all
-    /// topics but `Detail` have ten lines a second together.
+    /// Burst limit in lines, and refill interval.
+    ///
+    /// Sixteen hosts that connect 64 queues each at once stay within the limit. In the long run all
+    /// topics but `Detail` together have about ten lines a second.
     const fn allowance(self) -> (u32, Duration) {
         match self {
             Self::Refused | Self::Fault => (64, Duration::from_millis(500)),
@@ -70,7 +70,7 @@ impl Topic {
     }
 }
 
-/// Permission to log one line that a peer caused. Only this module makes one.
+/// Permission to log one line caused by a peer. Only this module can create a `Line`.
 #[must_use]
 #[derive(Debug)]
 pub struct Line {
@@ -78,8 +78,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// A line, if there is one left for `topic`. If not, the line is counted as left
-    /// out.
+    /// Takes a line of `topic`; counts the line as suppressed if none is left.
     pub fn about(topic: Topic) -> Option<Self> {
         let mut budget = BUDGET.lock().unwrap_or_else(PoisonError::into_inner);
         let granted = budget.take(topic, Instant::now());
@@ -89,29 +88,29 @@ impl Line {
         granted.then_some(Self { unreported: None })
     }
 
-    /// The line says how many of its kind were passed over before it.
+    /// Adds the number of similar lines suppressed before this one.
     pub fn after(self, unreported: u64) -> Self {
         Self {
             unreported: Some(unreported),
         }
     }
 
-    /// Lines of its kind that were passed over before it, where that is counted.
+    /// Number of similar lines suppressed before this one, if counted.
     #[must_use]
     pub fn unreported(&self) -> Option<u64> {
         self.unreported
     }
 }
 
-/// Lines that were left out since the process began, by topic.
+/// Returns the suppressed lines since the process began, by topic.
 #[must_use]
 pub fn left_out() -> [(Topic, u64); Topic::ALL.len()] {
     let budget = BUDGET.lock().unwrap_or_else(PoisonError::into_inner);
     Topic::ALL.map(|topic| (topic, budget.left_out[topic as usize]))
 }
 
-/// Logs a line that a peer caused, at a level, by a [`Line`](crate::log::Line):
-/// `peer_line!(warn, line, field, "message")`.
+/// Logs a line caused by a peer, consuming a [`Line`](crate::log::Line): `peer_line!(warn, line,
+/// field, "message")`.
 #[macro_export]
 macro_rules! peer_line {
     ($level:ident, $line:expr, $($what:tt)+) => {{
@@ -120,7 +119,7 @@ macro_rules! peer_line {
     }};
 }
 
-/// Logs a line that a peer caused at level debug, if there is one left for it.
+/// Logs a line caused by a peer at level debug, within the limit of `Topic::Detail`.
 #[macro_export]
 macro_rules! peer_detail {
     ($($what:tt)+) => {
@@ -139,7 +138,7 @@ struct Budget {
     topics: [Allowance<Instant>; Topic::ALL.len()],
     left_out: [u64; Topic::ALL.len()],
     reported: [u64; Topic::ALL.len()],
-    /// A thread reports what is left out.
+    /// True while a thread reports suppressed lines.
     is_reporting: bool,
 }
 
@@ -160,7 +159,7 @@ impl Budget {
         granted
     }
 
-    /// What was left out since the last report, if anything was.
+    /// Returns the lines suppressed since the last report; `None` if all are zero.
     fn unreported(&mut self) -> Option<[u64; Topic::ALL.len()]> {
         let mut unreported = self.left_out;
         for (unreported, reported) in unreported.iter_mut().zip(self.reported) {
@@ -171,8 +170,8 @@ impl Budget {
     }
 }
 
-/// Has a thread report what is left out, until nothing more is. There is none
-/// before, since lines are seldom left out.
+/// Starts a thread that reports suppressed lines until there are no new ones. No permanent thread
+/// exists, because lines are seldom suppressed.
 fn start_reports(budget: &mut Budget) {
     let thread = std::thread::Builder::new().name("log-report".into());
     let started = thread.spawn(|| {
@@ -188,7 +187,7 @@ fn start_reports(budget: &mut Budget) {
             confine_part(Part::Log, || report(unreported));
         }
     });
-    // A machine without a thread to spare: the next line that is left out tries again.
+    // If the thread could not start, the next suppressed line tries again.
     budget.is_reporting = started.is_ok();
 }
 

@@ -1,5 +1,5 @@
-//! Messages to a thread that sleeps on file descriptors, rare ones: a look at an empty mailbox
-//! takes no lock.
+//! Queue of rare messages to a thread that sleeps on file descriptors. Checking an empty one takes
+//! no lock.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -10,14 +10,14 @@ use crate::error::FabricError;
 use crate::sync::{AtomicBool, Mutex, MutexGuard};
 use crate::wake::Wake;
 
-/// Messages that wait for one thread.
+/// Messages that wait for a thread.
 ///
-/// That there are some, what [`Self::is_empty`] says, and whether the descriptor is readable
-/// change together, under the lock: what its owner sees of one holds for the others.
+/// The queue, the flag behind [`Self::is_empty`] and the readiness of the descriptor change
+/// together under the lock, so the owner never sees them disagree.
 #[derive(Debug)]
 pub struct Mailbox<T> {
     waiting: Mutex<Waiting<T>>,
-    /// Saves the lock when there is nothing, which is nearly always.
+    /// True if there are messages. Avoids the lock in the common case of an empty queue.
     full: AtomicBool,
     wake: Wake,
 }
@@ -25,14 +25,14 @@ pub struct Mailbox<T> {
 #[derive(Debug)]
 struct Waiting<T> {
     messages: VecDeque<T>,
-    /// Its owner is to wake up without a message.
+    /// True if the owner must wake up without a message.
     nudged: bool,
-    /// Its owner takes no more messages.
+    /// True if messages are dropped.
     closed: bool,
 }
 
 impl<T> Mailbox<T> {
-    /// An empty one.
+    /// Creates an empty mailbox.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -48,23 +48,24 @@ impl<T> Mailbox<T> {
         })
     }
 
-    /// Readable while there are messages, and after [`Self::nudge`] until [`Self::rest`].
+    /// Descriptor that is readable while there are messages, and after [`Self::nudge`] until
+    /// [`Self::rest`].
     #[must_use]
     pub fn fd(&self) -> RawFd {
         self.wake.fd()
     }
 
-    /// Whether there are none.
+    /// True if there are no messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         !self.full.load(Ordering::Acquire)
     }
 
-    /// Adds a message. One to a mailbox that is closed is dropped.
+    /// Adds a message, or drops it if the mailbox is closed.
     pub fn put(&self, message: T) {
         let mut waiting = self.lock();
         if waiting.closed {
-            // What a message does when it is dropped may need this lock.
+            // Dropping a message may need this lock.
             drop(waiting);
             return drop(message);
         }
@@ -89,14 +90,14 @@ impl<T> Mailbox<T> {
         message
     }
 
-    /// Wakes its owner without a message.
+    /// Wakes the owner without a message.
     pub fn nudge(&self) {
         let mut waiting = self.lock();
         waiting.nudged = true;
         self.wake.wake();
     }
 
-    /// Its owner has nothing to do and is about to sleep: what woke it before has done so.
+    /// Clears a nudge. The owner calls this when it is idle, before it sleeps.
     pub fn rest(&self) {
         let mut waiting = self.lock();
         if std::mem::take(&mut waiting.nudged) && waiting.messages.is_empty() {
@@ -104,7 +105,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Drops all messages, and those to come.
+    /// Drops all present and future messages.
     pub fn close(&self) {
         let mut waiting = self.lock();
         waiting.closed = true;
@@ -116,7 +117,7 @@ impl<T> Mailbox<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
-        // Whole after any panic: a change is one push, one pop, or a flag.
+        // Consistent after any panic: each change is one push, one pop, or a flag.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -127,8 +128,8 @@ mod loom_models {
 
     use super::*;
 
-    /// Two threads send; their owner sleeps whenever there is nothing. Every message arrives,
-    /// each sender's in order, and nothing wakes the owner for nothing afterwards.
+    /// Two threads send; the owner sleeps whenever the mailbox is empty. Every message arrives, in
+    /// the order of its sender, and no spurious wake-up follows.
     #[test]
     fn a_sleeper_misses_no_message() {
         crate::sync::loomed(|| {
@@ -166,8 +167,9 @@ mod loom_models {
         });
     }
 
-    /// Its owner rests before each sleep. A nudge between any two steps ends a sleep, and so does a message. The flag stands for
-    /// what a sender puts elsewhere before it nudges, such as a connection into the backlog of a reactor.
+    /// The owner rests before each sleep. A nudge or a message at any step ends a sleep. The flag
+    /// represents data that a sender stores elsewhere before it nudges, such as a connection in the
+    /// backlog of a reactor.
     #[test]
     fn a_nudge_and_a_message_both_wake() {
         crate::sync::loomed(|| {
@@ -185,7 +187,7 @@ mod loom_models {
             loop {
                 seen += usize::from(mailbox.take().is_some());
                 mailbox.rest();
-                // As of the nudge, which may have been before the rest.
+                // The nudge may have come before the rest.
                 if seen == 1 && nudged.load(Ordering::Acquire) {
                     break;
                 }
@@ -199,7 +201,7 @@ mod loom_models {
         });
     }
 
-    /// Whichever comes first, no message stays in a mailbox that is closed.
+    /// A closed mailbox holds no message, in either order of close and put.
     #[test]
     fn a_message_to_a_mailbox_that_closes_is_dropped() {
         crate::sync::loomed(|| {

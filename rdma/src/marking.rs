@@ -1,8 +1,7 @@
-//! What packets carry for the routers and switches on their way: traffic class
-//! (type of service, DSCP) and hop limit, and the rules that choose them.
+//! Rules that choose the traffic class (ToS, DSCP) and hop limit of a queue pair's packets.
 //!
-//! The rules are written as the drivers' force-DSCP files take them
-//! (`/sys/class/infiniband/DEV/tc/PORT/traffic_class`), and a little beyond:
+//! A rule has the syntax of the drivers' force-DSCP files
+//! (`/sys/class/infiniband/DEV/tc/PORT/traffic_class`), extended by `host_nqn` and `hop_limit`:
 //!
 //! ```
 //! use std::net::IpAddr;
@@ -31,17 +30,17 @@ use core::cmp::Reverse;
 use core::fmt;
 use core::net::IpAddr;
 
-/// What packets are to carry.
+/// Requested traffic class and hop limit of a queue pair's packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Marking {
-    /// Traffic class (ToS). `None`: as the peer's request has it, or 0.
+    /// Traffic class (ToS). `None`: copied from the peer's request, or 0.
     pub traffic_class: Option<u8>,
     /// Hop limit. `None`: the provider's default.
     pub hop_limit: Option<u8>,
 }
 
 impl Marking {
-    /// This, and what it leaves open as `fallback` has it.
+    /// Fills the fields that are `None` from `fallback`.
     #[must_use]
     pub fn or(self, fallback: Self) -> Self {
         Self {
@@ -51,66 +50,67 @@ impl Marking {
     }
 }
 
-/// What packets do carry.
+/// Traffic class and hop limit in effect for a queue pair's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marked {
-    /// Traffic class (ToS). The two bits of ECN are the sender's own affair.
+    /// Traffic class (ToS). The sender controls its two ECN bits.
     pub traffic_class: u8,
     /// Hop limit.
     pub hop_limit: u8,
 }
 
-/// Addresses that begin alike.
+/// IP prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix {
-    /// The first of them.
+    /// First address of the prefix.
     pub address: IpAddr,
-    /// The bits of it that count.
+    /// Prefix length in bits.
     pub bits: u8,
 }
 
-/// Which queue pairs a rule is about: those of which everything holds.
+/// Conditions of a rule; a queue pair must meet all that are set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// Where their packets come from: this end.
+    /// Prefix of the local address.
     pub source: Option<Prefix>,
-    /// Where their packets go.
+    /// Prefix of the peer's address.
     pub destination: Option<Prefix>,
-    /// HOSTNQN of the host whose they are.
+    /// HOSTNQN of the queue pair's host.
     pub host_nqn: Option<Box<str>>,
 }
 
-/// One rule.
+/// Scope and the marking set for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Of which queue pairs.
+    /// Queue pairs to which the rule applies.
     pub scope: Scope,
-    /// What it sets: at least one of both.
+    /// Marking that the rule sets; at least one field is set.
     pub marking: Marking,
 }
 
-/// Rules, the most specific first, in whatever order they were given.
+/// Set of rules, ordered from the most to the least specific.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
     rules: Vec<Rule>,
 }
 
-/// What is wrong with a rule.
+/// Reason why a rule is invalid, and the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}: {remedy}")]
 pub struct RuleError {
-    /// In words.
+    /// Error in words.
     pub message: String,
-    /// What to write instead.
+    /// Valid syntax or action to take instead.
     pub remedy: String,
 }
 
 impl Rules {
-    /// Carries out `lines` in order, as the driver's file does: a line with
-    /// `tclass=-1` takes back what the same scope was given before.
+    /// Applies `lines` in order.
+    ///
+    /// As in the driver's file, a line with `tclass=-1` removes the rule for its scope.
     ///
     /// # Errors
-    /// A line that is no rule, or one for a scope that has another already.
+    /// A line that cannot be parsed, or a second rule for the same scope.
     pub fn parse<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<Self, RuleError> {
         let mut rules = Self::default();
         for line in lines {
@@ -119,7 +119,7 @@ impl Rules {
         Ok(rules)
     }
 
-    /// Carries out one more line.
+    /// Applies a single line.
     ///
     /// # Errors
     /// As [`Rules::parse`].
@@ -143,10 +143,11 @@ impl Rules {
         Ok(())
     }
 
-    /// What the packets of a queue pair are to carry. Each part comes from the most
-    /// specific rule that sets it. A rule for a host is more specific
-    /// than any without, then counts the length of the destination's prefix, then
-    /// that of the source's.
+    /// Returns the marking for a queue pair.
+    ///
+    /// Each field comes from the most specific rule that sets it. A rule with a host NQN is more
+    /// specific than any rule without one; next counts the length of the destination prefix, then
+    /// the length of the source prefix.
     #[must_use]
     pub fn choose(&self, source: IpAddr, destination: IpAddr, host_nqn: Option<&str>) -> Marking {
         let (source, destination) = (source.to_canonical(), destination.to_canonical());
@@ -156,23 +157,23 @@ impl Rules {
             .fold(Marking::default(), |chosen, rule| chosen.or(rule.marking))
     }
 
-    /// Whether any rule is about hosts by name.
+    /// True if any rule has a host NQN.
     #[must_use]
     pub fn name_hosts(&self) -> bool {
         self.iter().any(|rule| rule.scope.host_nqn.is_some())
     }
 
-    /// The rules, the most specific first.
+    /// Returns the rules, the most specific first.
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
         self.rules.iter()
     }
 }
 
 impl Rule {
-    /// Reads a rule.
+    /// Parses a rule.
     ///
     /// # Errors
-    /// It is none, or it only takes one back (`tclass=-1`).
+    /// The line cannot be parsed, or it only removes a rule (`tclass=-1`).
     pub fn parse(line: &str) -> Result<Self, RuleError> {
         match read(line)? {
             (scope, Some(marking)) => Ok(Self { scope, marking }),
@@ -182,7 +183,7 @@ impl Rule {
 }
 
 impl Scope {
-    /// The lowest is the most specific.
+    /// Sort key; the most specific scope has the lowest.
     fn rank(&self) -> impl Ord {
         let bits = |prefix: Option<Prefix>| Reverse(prefix.map(|prefix| prefix.bits));
         (
@@ -202,13 +203,13 @@ impl Scope {
 }
 
 impl Prefix {
-    /// Whether an address is one of them.
+    /// True if the prefix contains `address`.
     #[must_use]
     pub fn includes(&self, address: IpAddr) -> bool {
         masked(address, self.bits) == Some(self.address)
     }
 
-    /// Reads an address, or an address and how many of its bits count: "192.0.2.0/24".
+    /// Parses an address, or a prefix such as "192.0.2.0/24".
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (address, bits) = match text.split_once('/') {
@@ -223,7 +224,7 @@ impl Prefix {
 }
 
 impl From<IpAddr> for Prefix {
-    /// That address alone.
+    /// Prefix with `address` as its only member.
     fn from(address: IpAddr) -> Self {
         Self {
             address,
@@ -236,7 +237,8 @@ fn width(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// The first address of those that begin like this one.
+/// First address of the prefix of `bits` bits that contains `address`; `None` if `bits` is too
+/// large.
 fn masked(address: IpAddr, bits: u8) -> Option<IpAddr> {
     let gone = u32::from(width(address).checked_sub(bits)?);
     Some(match address {
@@ -251,16 +253,16 @@ fn masked(address: IpAddr, bits: u8) -> Option<IpAddr> {
     })
 }
 
-/// A line: the scope, and what is set there; nothing if that is taken back.
+/// Parses a line into its scope and marking; the marking is `None` for a removal.
 fn read(line: &str) -> Result<(Scope, Option<Marking>), RuleError> {
     let mut scope = Scope::default();
     let mut class: Option<Option<u8>> = None;
     let mut hop_limit = None;
-    // The driver's own file says so when it is read back.
+    // The driver's file prints this prefix when it is read.
     let fields = line.trim();
     let fields = fields.strip_prefix("Global ").unwrap_or(fields);
     for field in fields.split(',').map(str::trim) {
-        // "tclass=" may be left out.
+        // "tclass=" is optional.
         let (key, value) = field.split_once('=').unwrap_or(("tclass", field));
         let bad = |what: &str| wrong(line, &format!("\"{value}\" is no {what}"));
         let is_new = match key {

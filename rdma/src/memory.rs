@@ -1,14 +1,13 @@
-//! Memory that devices reach.
+//! Memory accessed by devices.
 //!
-//! Why `unsafe` here: the bytes of a [`Mapping`] are written by adapters and by
-//! the kernel's block layer behind the compiler's back, so no reference to
-//! them may exist while that can happen. A mapping therefore hands out
-//! addresses and copies; a caller that takes a slice promises that nothing else
-//! touches those bytes meanwhile.
+//! Why `unsafe` here: adapters and the kernel's block layer write the bytes of a [`Mapping`] behind
+//! the compiler's back, so no reference to those bytes may exist meanwhile. A mapping therefore
+//! provides addresses and copies; a caller that takes a slice promises that nothing else accesses
+//! those bytes.
 //!
-//! Copies may run into each other, on several threads or with an adapter: nothing
-//! here keeps them apart. Each accesses every byte by itself, as relaxed atomics do,
-//! so what is seen then is a mixture of bytes and never undefined (`bytewise`).
+//! Copies may race with each other and with adapters; nothing here prevents it. Each byte is
+//! accessed like a relaxed atomic, so a race yields a mixture of old and new bytes and never
+//! undefined behaviour (`bytewise`).
 
 mod bytewise;
 
@@ -19,22 +18,21 @@ use std::sync::Arc;
 
 use memmap2::{MmapOptions, MmapRaw};
 
-/// Bytes of a mapping that no cache of a core holds.
+/// Mapping size, in bytes, from which no core's cache holds a mapping.
 const LARGE: usize = 32 << 20;
-/// Bytes of a write that is worth going around the caches.
+/// Write size, in bytes, from which bypassing the caches pays off.
 const LONG: usize = 1 << 10;
 
-/// A stretch of memory that stays where it is: page-aligned and ours, or borrowed.
+/// Range of memory at a fixed address: page-aligned and owned, or borrowed.
 pub struct Mapping {
     base: *mut u8,
     length: usize,
-    /// Of a borrowed one there is none.
+    /// Owned memory; `None` for a borrowed mapping.
     _owned: Option<MmapRaw>,
 }
 
-// SAFETY: the pointer is to memory that stays where it is for as long as the
-// mapping lives, on whichever thread; access goes through copies and addresses, by
-// the rules at the top.
+// SAFETY: the memory keeps its address for the life of the mapping, on every thread. Access goes
+// through copies and addresses, by the rules in the module documentation.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -46,19 +44,18 @@ impl fmt::Debug for Mapping {
 }
 
 impl Mapping {
-    /// Maps `length` zeroed bytes, rounded up to whole pages. Transparent huge
-    /// pages are asked for, never required.
+    /// Maps `length` zeroed bytes, rounded up to whole pages. Requests transparent huge pages, but
+    /// does not require them.
     ///
     /// # Errors
-    /// The system has no such memory.
+    /// The system has not enough memory.
     ///
     /// # Panics
     /// If `length` is 0.
     pub fn anonymous(length: usize) -> io::Result<Self> {
         assert!(length > 0, "an empty mapping is a caller's mistake");
         let raw = MmapRaw::from(MmapOptions::new().len(length).map_anon()?);
-        // Fewer TLB misses where the system has huge pages to give; fine without. Miri does
-        // not know the call.
+        // Fewer TLB misses where huge pages are available. Miri does not support the call.
         if !cfg!(miri) {
             let _ = raw.advise(memmap2::Advice::HugePage);
         }
@@ -69,11 +66,11 @@ impl Mapping {
         })
     }
 
-    /// Memory that the caller has allocated.
+    /// Creates a mapping of memory allocated by the caller.
     ///
     /// # Safety
-    /// It is allocated, and stays so for as long as the mapping lives. No reference
-    /// to it exists while adapters may reach it.
+    /// The memory stays allocated for the life of the mapping. No reference to it exists while
+    /// adapters may access it.
     ///
     /// # Panics
     /// If `length` is 0.
@@ -94,20 +91,20 @@ impl Mapping {
         self.base as u64
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Never: see [`Mapping::anonymous`].
+    /// Always false: no constructor accepts length 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether `length` bytes at virtual address `addr` lie in here.
+    /// True if `length` bytes at virtual address `addr` lie within the mapping.
     #[must_use]
     pub fn contains(&self, addr: u64, length: u64) -> bool {
         addr.checked_sub(self.addr())
@@ -115,49 +112,50 @@ impl Mapping {
             .is_some_and(|end| end <= self.len() as u64)
     }
 
-    /// Copies bytes in at `offset`.
+    /// Copies `bytes` into the mapping at `offset`.
     ///
     /// # Panics
-    /// If they do not fit.
+    /// If the range is not inside the mapping.
     #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         self.check(offset, bytes.len());
-        // SAFETY: the range was checked; `bytes` is a live reference and so
-        // cannot overlap memory to which no reference exists.
+        // SAFETY: the range was checked. `bytes` is a live reference and cannot overlap memory to
+        // which no reference exists.
         unsafe { bytewise::store(bytes, self.base.add(offset)) };
     }
 
-    /// As [`Self::write`]. In a mapping that no cache holds anyway, long writes go
-    /// around the caches: then no line is fetched only to be overwritten, and none
-    /// that is needed is pushed out. Until [`Self::fence`], no other thread may be
-    /// informed that the bytes are there.
+    /// Copies `bytes` into the mapping like [`Self::write`], bypassing the caches for long writes.
+    ///
+    /// Applies to mappings too large for a cache: no cache line is fetched only to be overwritten,
+    /// and no useful line is evicted. Other threads must not be notified of the bytes before
+    /// [`Self::fence`].
     ///
     /// # Panics
-    /// If they do not fit.
+    /// If the range is not inside the mapping.
     pub fn write_around(&self, offset: usize, bytes: &[u8]) {
         if self.length < LARGE || bytes.len() < LONG {
             return self.write(offset, bytes);
         }
         self.check(offset, bytes.len());
-        // SAFETY: the range was checked; `bytes` is a live reference and so
-        // cannot overlap memory to which no reference exists.
+        // SAFETY: the range was checked. `bytes` is a live reference and cannot overlap memory to
+        // which no reference exists.
         unsafe { bytewise::stream(bytes, self.base.add(offset)) };
     }
 
-    /// Puts what this thread has written by [`Self::write_around`] before all that
-    /// it writes from now on, as other threads see it.
+    /// Orders this thread's earlier [`Self::write_around`] calls before its later writes, as
+    /// observed by other threads.
     pub fn fence() {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: it takes no arguments, and every x86-64 has it.
+        // SAFETY: the instruction takes no arguments and exists on every x86-64.
         unsafe {
             std::arch::x86_64::_mm_sfence();
         }
     }
 
-    /// Copies bytes out from `offset`.
+    /// Copies bytes out of the mapping from `offset`.
     ///
     /// # Panics
-    /// If there are not as many.
+    /// If the range is not inside the mapping.
     #[inline]
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         self.check(offset, out.len());
@@ -165,24 +163,21 @@ impl Mapping {
         unsafe { bytewise::load(self.base.cast_const().add(offset), out) };
     }
 
-    /// Has the cache fetch `length` bytes from `offset` on, or what there is of them:
-    /// they will be read soon. A core that does so by itself stops at the end of a
-    /// page.
+    /// Prefetches up to `length` bytes from `offset` into the cache, before a read. Hardware
+    /// prefetchers stop at the end of a page.
     pub fn prefetch(&self, offset: usize, length: usize) {
         let length = length.min(self.length.saturating_sub(offset));
         #[cfg(target_arch = "x86_64")]
         for line in (0..length).step_by(64) {
             use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-            // SAFETY: a hint, whose reads no program can observe; the
-            // address lies in the mapping.
+            // SAFETY: a hint without observable effect on memory; the address lies in the mapping.
             unsafe { _mm_prefetch::<_MM_HINT_T1>(self.base.add(offset + line).cast()) };
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = length;
     }
 
-    /// Copies `length` bytes from `offset` here to `to_offset` in `to`, which may
-    /// be the same mapping.
+    /// Copies `length` bytes from `offset` to `to_offset` of `to`, which may be the same mapping.
     ///
     /// # Panics
     /// If either range is not inside its mapping.
@@ -197,10 +192,10 @@ impl Mapping {
         unsafe { bytewise::shift(from.cast_const(), to, length) };
     }
 
-    /// Sets `length` bytes from `offset` on to `value`.
+    /// Sets `length` bytes from `offset` to `value`.
     ///
     /// # Panics
-    /// If there are not as many.
+    /// If the range is not inside the mapping.
     pub fn fill(&self, offset: usize, length: usize, value: u8) {
         self.check(offset, length);
         // SAFETY: the range was checked, and no reference to it exists.
@@ -210,7 +205,7 @@ impl Mapping {
     /// Borrows bytes.
     ///
     /// # Safety
-    /// No adapter, kernel or thread writes those bytes while the slice lives.
+    /// No adapter, kernel or thread writes those bytes during the life of the slice.
     ///
     /// # Panics
     /// If the range is not inside the mapping.
@@ -221,11 +216,10 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(self.base.cast_const().add(offset), length) }
     }
 
-    /// Borrows bytes to change them.
+    /// Borrows bytes mutably.
     ///
     /// # Safety
-    /// No adapter, kernel, thread or other slice touches those bytes while the
-    /// slice lives.
+    /// No adapter, kernel, thread or other slice accesses those bytes during the life of the slice.
     ///
     /// # Panics
     /// If the range is not inside the mapping.
@@ -233,7 +227,7 @@ impl Mapping {
     #[allow(clippy::mut_from_ref)] // exclusive by the caller's promise
     pub unsafe fn slice_mut(&self, offset: usize, length: usize) -> &mut [u8] {
         self.check(offset, length);
-        // SAFETY: in range; the caller promises to be alone.
+        // SAFETY: in range; the caller promises exclusive access.
         unsafe { std::slice::from_raw_parts_mut(self.base.add(offset), length) }
     }
 
@@ -251,13 +245,13 @@ impl Mapping {
     }
 }
 
-/// A mapping that one device can reach. Dropping it takes its keys out of use;
-/// the mapping itself lives at least as long.
+/// Mapping registered with a device.
+///
+/// Dropping a region invalidates its keys. The mapping lives at least as long as the region.
 pub struct Region {
     lkey: u32,
     rkey: Option<u32>,
-    // Declared before the mapping, so that it is deregistered while the memory
-    // is still there.
+    // Declared before the mapping, so that deregistration precedes the release of the memory.
     _registration: Box<dyn Any + Send + Sync>,
     mapping: Arc<Mapping>,
 }
@@ -273,8 +267,8 @@ impl fmt::Debug for Region {
 }
 
 impl Region {
-    /// For providers: `registration` undoes itself when dropped. There is a remote key
-    /// only where peers were given a right.
+    /// Creates a region, for providers. Dropping `registration` deregisters the memory. `rkey` is
+    /// set only if peers have access.
     #[must_use]
     pub fn new(
         mapping: Arc<Mapping>,
@@ -290,19 +284,19 @@ impl Region {
         }
     }
 
-    /// The key for [`Sge`](crate::Sge)s.
+    /// Local key, for [`Sge`](crate::Sge)s.
     #[must_use]
     pub fn lkey(&self) -> u32 {
         self.lkey
     }
 
-    /// The key to give to peers, if the region was registered for them to reach.
+    /// Remote key, if the region was registered with remote access.
     #[must_use]
     pub fn rkey(&self) -> Option<u32> {
         self.rkey
     }
 
-    /// The memory.
+    /// Registered mapping.
     #[must_use]
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
@@ -313,14 +307,13 @@ impl Region {
 mod tests {
     use super::*;
 
-    /// What is seen of bytes that others write at the same time is one of theirs, each
-    /// byte by itself. That safe code does nothing undefined here, `cargo xtask miri` finds
-    /// out.
+    /// Each byte read during concurrent writes is one of the written values. `cargo xtask miri`
+    /// checks that no behaviour is undefined.
     #[test]
     fn threads_share_bytes() {
         const LENGTH: usize = 100;
         let mut bytes = vec![0_u8; LENGTH];
-        // SAFETY: the vector outlives the mapping, and nothing else looks at it.
+        // SAFETY: the vector outlives the mapping, and nothing else accesses it.
         let mapping = unsafe { Mapping::borrowed(bytes.as_mut_ptr(), LENGTH) };
         std::thread::scope(|scope| {
             for value in 1..=2 {
@@ -345,7 +338,7 @@ mod tests {
     fn copies_of_any_length() {
         let mapping = Mapping::anonymous(4096).unwrap();
         let bytes: Vec<u8> = (1..=200).collect();
-        // Miri is slow, and needs no length twice.
+        // Miri is slow, so it tests fewer lengths.
         let step = if cfg!(miri) { 23 } else { 1 };
         for length in (0..=bytes.len()).step_by(step) {
             mapping.fill(0, 600, 0xff);

@@ -1,7 +1,7 @@
-//! Netlink (RFC 3549): requests to the kernel, and its answers.
+//! Netlink client (RFC 3549).
 //!
-//! The endpoint asks for the MAC addresses of peers, and the diagnostics for addresses, routes
-//! and devices, by this one client.
+//! Endpoints request the MAC addresses of peers; the diagnostics request addresses, routes and
+//! devices.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,23 +12,23 @@ use std::time::Duration;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, netlink, socket_with};
 
-/// Bytes of a message's header (struct nlmsghdr).
+/// Size of a message header (struct nlmsghdr), in bytes.
 const HEADER: usize = 16;
-/// The kernel fills answers up to 32 KiB.
+/// Receive buffer, in bytes; the kernel fills answers up to 32 KiB.
 const ANSWER_BYTES: usize = 32 * 1024;
-/// An answer is there when the request has been sent: this bounds a kernel that is wrong.
+/// Receive timeout. Answers arrive with the request, so only a faulty kernel exceeds it.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A message of an answer.
+/// Message of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Its type, such as RTM_NEWNEIGH.
+    /// Message type, such as RTM_NEWNEIGH.
     pub kind: u16,
-    /// What follows its header.
+    /// Bytes after the header.
     pub body: Vec<u8>,
 }
 
-/// A socket of a netlink protocol.
+/// Socket of a netlink protocol.
 #[derive(Debug)]
 pub struct Netlink {
     socket: File,
@@ -36,10 +36,10 @@ pub struct Netlink {
 }
 
 impl Netlink {
-    /// Opens a socket of a protocol: NETLINK_ROUTE, NETLINK_RDMA.
+    /// Opens a socket of a protocol, such as NETLINK_ROUTE or NETLINK_RDMA.
     ///
     /// # Errors
-    /// The system has no such protocol.
+    /// The system does not support the protocol.
     pub fn open(protocol: i32) -> io::Result<Self> {
         let protocol = NonZeroU32::new(protocol as u32).map(Protocol::from_raw);
         let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
@@ -51,10 +51,10 @@ impl Netlink {
         })
     }
 
-    /// Sends a request, and returns all messages of the answer.
+    /// Sends a request and returns all messages of the answer.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Error returned by the kernel, or a failed system call.
     pub fn request(&mut self, kind: u16, flags: i32, body: &[u8]) -> io::Result<Vec<Message>> {
         let length = HEADER + body.len();
         let mut request = Vec::with_capacity(length);
@@ -74,24 +74,26 @@ impl Netlink {
     }
 }
 
-/// A socket, which does not block, that becomes readable when an address or a link of this
-/// machine has come, gone or changed (rtnetlink(7)).
+/// Opens a non-blocking socket that becomes readable when an address or a link of this machine
+/// appears, disappears or changes (rtnetlink(7)).
 ///
 /// # Errors
-/// The system has no such protocol.
+/// The system does not support the protocol.
 pub fn address_reports() -> io::Result<OwnedFd> {
     let groups = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
-    // NETLINK_ROUTE is 0, which is what no protocol stands for.
+    // NETLINK_ROUTE is 0, which rustix expresses as no protocol.
     reports(None, groups as u32)
 }
 
-/// A socket, which does not block, on which the kernel reports each device that has come, gone or
-/// changed: a datagram of `ACTION@DEVPATH` and `KEY=VALUE` texts, each with a zero byte at its end.
+/// Opens a non-blocking socket on which the kernel reports devices that appear, disappear or
+/// change.
+///
+/// Each datagram contains `ACTION@DEVPATH` and `KEY=VALUE` texts, each terminated by a zero byte.
 ///
 /// # Errors
-/// The system has no such protocol.
+/// The system does not support the protocol.
 pub fn device_reports() -> io::Result<OwnedFd> {
-    /// Of lib/kobject_uevent.c; the other group is udev's.
+    /// Multicast group of the kernel (lib/kobject_uevent.c); the other group is udev's.
     const KERNEL: u32 = 1;
     reports(Some(netlink::KOBJECT_UEVENT), KERNEL)
 }
@@ -103,7 +105,7 @@ fn reports(protocol: Option<Protocol>, groups: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Takes the messages out of a part of an answer. False: nothing follows.
+/// Parses the messages of one part of an answer. Returns false after the last part.
 ///
 /// # Errors
 /// The answer is an error, or is malformed.
@@ -117,7 +119,7 @@ pub fn collect(mut answer: &[u8], messages: &mut Vec<Message>) -> io::Result<boo
         let flags = i32::from(u16_at(answer, 6).unwrap_or_default());
         let body = &answer[HEADER..length];
         match i32::from(kind) {
-            // Both begin with an error code, which is 0 or negative.
+            // Both types begin with an error code, which is 0 or negative.
             libc::NLMSG_DONE | libc::NLMSG_ERROR => {
                 return match u32_at(body, 0).ok_or_else(impossible_length)? as i32 {
                     code @ ..0 => Err(io::Error::from_raw_os_error(code.saturating_neg())),
@@ -139,7 +141,7 @@ fn impossible_length() -> io::Error {
     io::Error::other("a netlink message of an impossible length")
 }
 
-/// The attributes of a message, which begin after its fixed part.
+/// Parses the attributes after the fixed part of a message.
 #[must_use]
 pub fn attributes(mut rest: &[u8]) -> Vec<(u16, &[u8])> {
     let mut found = Vec::new();
@@ -148,21 +150,21 @@ pub fn attributes(mut rest: &[u8]) -> Vec<(u16, &[u8])> {
         if length < 4 || length > rest.len() {
             break;
         }
-        // The two top bits say how the value is encoded (NLA_TYPE_MASK).
+        // The two top bits encode the format of the value (NLA_TYPE_MASK).
         found.push((kind & 0x3fff, &rest[4..length]));
         rest = &rest[length.next_multiple_of(4).min(rest.len())..];
     }
     found
 }
 
-/// The value of the first attribute of a kind.
+/// Returns the value of the first attribute of a kind.
 #[must_use]
 pub fn find<'a>(attributes: &[(u16, &'a [u8])], wanted: u16) -> Option<&'a [u8]> {
     let found = attributes.iter().find(|(kind, _)| *kind == wanted)?;
     Some(found.1)
 }
 
-/// Appends an attribute.
+/// Appends an attribute, padded to 4 bytes.
 pub fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
     body.extend((value.len() as u16 + 4).to_ne_bytes());
     body.extend(kind.to_ne_bytes());
@@ -170,13 +172,13 @@ pub fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
     body.resize(body.len().next_multiple_of(4), 0);
 }
 
-/// Two bytes of a message, in the machine's order.
+/// Reads two bytes in native byte order.
 #[must_use]
 pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Four bytes of a message, in the machine's order.
+/// Reads four bytes in native byte order.
 #[must_use]
 pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))

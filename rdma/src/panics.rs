@@ -1,9 +1,9 @@
-//! Panics: a broken invariant ends what it broke, and no more.
+//! Policy for panics: confine a job that owns its state, end the process for any other.
 //!
-//! [`confine`] runs what owns its state alone, and returns what it panicked with. Any other
-//! panic ends the process ([`end_process_on_panic`]): the state that it broke is shared, and
-//! hosts would wait for answers that do not come. The service manager starts the process
-//! again, hosts reconnect, and what was acknowledged as durable is on the disk.
+//! [`confine`] runs a job that owns its state and returns its panic as an error. Any other panic
+//! ends the process ([`end_process_on_panic`]), because the state it broke is shared and hosts
+//! would wait for responses that never come. The service manager restarts the process, hosts
+//! reconnect, and writes acknowledged as durable are on the disk.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -16,21 +16,20 @@ use std::sync::{LockResult, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// Panics in [`PANIC_WINDOW`] that a target survives. One more shows that something is wrong
-/// for good.
+/// Panics within [`PANIC_WINDOW`] that a target survives; the next one ends the process.
 const PANICS_MAX: usize = 5;
 
-/// See [`PANICS_MAX`].
+/// Sliding window in which panics are counted.
 const PANIC_WINDOW: Duration = Duration::from_secs(60);
 
-/// A panic that was confined.
+/// Panic caught by [`confine`].
 #[derive(Debug)]
 pub struct Panic {
-    /// What it says.
+    /// Panic message.
     pub message: String,
-    /// The line of code.
+    /// File, line and column of the panic.
     pub place: String,
-    /// The calls that led there, if `RUST_BACKTRACE` asks for them.
+    /// Backtrace, if `RUST_BACKTRACE` is set.
     pub calls: Option<String>,
 }
 
@@ -40,11 +39,11 @@ impl fmt::Display for Panic {
     }
 }
 
-/// The last panic that the hook saw and did not print, for those who find what it broke.
-/// It is written whole.
+/// Message of the last confined panic, which the hook does not print; `end_process` logs it. Always
+/// consistent: it is replaced in one step.
 static LAST: Mutex<Option<String>> = Mutex::new(None);
 
-/// What the hook saw of a panic.
+/// Details of a panic recorded by the hook.
 #[derive(Debug)]
 struct Seen {
     place: Option<String>,
@@ -52,13 +51,15 @@ struct Seen {
 }
 
 thread_local! {
-    /// Whether a panic of this thread is confined.
+    /// True while this thread runs inside [`confine`].
     static CONFINED: Cell<bool> = const { Cell::new(false) };
-    /// The last panic of this thread that was confined.
+    /// Last confined panic of this thread.
     static SEEN: RefCell<Option<Seen>> = const { RefCell::new(None) };
 }
 
-/// Runs `job`. If it panics, what it owned is dropped, and what it borrowed is suspect.
+/// Runs `job` and returns its panic as an error.
+///
+/// On a panic, values owned by `job` are dropped; values it borrowed may be inconsistent.
 pub fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
     let outer = CONFINED.replace(true);
     let result = catch_unwind(AssertUnwindSafe(job));
@@ -68,40 +69,41 @@ pub fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
         let (place, calls) = seen.map_or((None, None), |seen| (seen.place, seen.calls));
         Panic {
             message: message_of(&*payload),
-            // Another hook than ours has printed it.
+            // A foreign hook has printed the place.
             place: place.unwrap_or_else(|| "see standard error".to_owned()),
             calls,
         }
     })
 }
 
-/// Work that one panic ends, and no other work with it.
+/// Kind of work whose panic affects no other work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// A connection request, which is refused.
+    /// Connection request, which is refused.
     Connect,
-    /// A request of the metrics page, which is answered with 500 or loses its connection.
+    /// Request of the metrics page; the client gets status 500 or a closed connection.
     Metrics,
-    /// A flush of disks, at a shutdown or a reload, which has failed.
+    /// Flush of disks at a shutdown or reload; it fails.
     Flush,
-    /// A disk that opens or reports its size, which has failed.
+    /// Open or size query of a disk; it fails.
     Open,
-    /// A disk that closes, which is closed.
+    /// Close of a disk; the disk counts as closed.
     Close,
-    /// A write or deallocation of a disk on a worker thread, which ends with EIO.
+    /// Write or deallocation of a disk on a worker thread; it fails with EIO.
     Disk,
-    /// A request of the control socket, which fails, or a client of it, whose connection is closed.
+    /// Request of the control socket, which fails, or one of its clients, whose connection is
+    /// closed.
     Control,
-    /// Connection management of an RDMA device, whose connections end.
+    /// Connection management of an RDMA device; its connections end.
     Device,
-    /// The thread that watches a Ceph image, all commands of which fail.
+    /// Thread that watches a Ceph image; all commands of the image fail.
     Image,
-    /// A report of the log, which is left out.
+    /// Report of the log; it is omitted.
     Log,
 }
 
 impl Part {
-    /// Each of them, its name in metrics, and what a panic costs there.
+    /// All parts, each with its name in metrics and the consequence of a panic.
     pub const ALL: [(Self, &'static str, &'static str); 10] = [
         (Self::Connect, "connect", "a connection request is refused"),
         (Self::Metrics, "metrics", "a request for metrics fails"),
@@ -132,21 +134,21 @@ impl Part {
     ];
 }
 
-/// Of threads that belong to no target: those of providers and of disks.
+/// Panics of threads that belong to no target, such as those of providers and disks.
 static PROCESS: Panics = Panics::new(true);
 
-/// Runs work of a thread that belongs to no target. `None`: it panicked, and that was
-/// reported and counted.
+/// Runs a job of a thread that belongs to no target. Returns `None` if it panicked, after reporting
+/// and counting the panic.
 pub fn confine_part<T>(part: Part, job: impl FnOnce() -> T) -> Option<T> {
     PROCESS.confine(part, job)
 }
 
-/// Counts a panic of such a thread.
+/// Reports and counts a panic of a thread that belongs to no target.
 pub fn survive_part(part: Part, panic: &Panic) {
     PROCESS.survive_part(part, panic);
 }
 
-/// A future, each step of which is confined. It ends with `None` if one panics.
+/// Polls a future and confines each poll. Returns `None` after a panic.
 pub async fn confine_future<T>(part: Part, future: impl Future<Output = T>) -> Option<T> {
     let mut future = Some(Box::pin(future));
     std::future::poll_fn(move |context| {
@@ -156,7 +158,7 @@ pub async fn confine_future<T>(part: Part, future: impl Future<Output = T>) -> O
         match confine_part(part, || pinned.as_mut().poll(context)) {
             Some(poll) => poll.map(Some),
             None => {
-                // What it owned may panic again as it is dropped.
+                // Dropping the future may panic again.
                 let suspect = future.take();
                 confine_part(part, || drop(suspect));
                 Poll::Ready(None)
@@ -166,7 +168,7 @@ pub async fn confine_future<T>(part: Part, future: impl Future<Output = T>) -> O
     .await
 }
 
-/// The panics that a target, or the threads of no target, have survived.
+/// Counters of the panics survived by a target, or by threads that belong to no target.
 #[derive(Debug)]
 pub struct Panics {
     confines: bool,
@@ -175,8 +177,9 @@ pub struct Panics {
 }
 
 impl Panics {
-    /// None so far. Without `confines` a panic of a job reaches the caller: a simulation has
-    /// to fail.
+    /// Creates counters at zero.
+    ///
+    /// If `confines` is false, a panic of a job reaches the caller, so that a simulation fails.
     #[must_use]
     pub const fn new(confines: bool) -> Self {
         Self {
@@ -186,7 +189,7 @@ impl Panics {
         }
     }
 
-    /// Runs a job. `None`: it panicked, and that was reported.
+    /// Runs a job. Returns `None` if it panicked, after reporting the panic.
     pub fn confine<T>(&self, part: Part, job: impl FnOnce() -> T) -> Option<T> {
         if !self.confines {
             return Some(job());
@@ -200,7 +203,7 @@ impl Panics {
         }
     }
 
-    /// A job panicked. Ends the process, if these are too many.
+    /// Reports and counts a panic of a job. Ends the process after more than five in a minute.
     pub fn survive_part(&self, part: Part, panic: &Panic) {
         self.by_part[part as usize].fetch_add(1, Ordering::Relaxed);
         let (_, part, cost) = Part::ALL[part as usize];
@@ -217,7 +220,7 @@ impl Panics {
         self.survive(panic);
     }
 
-    /// One more panicked. Ends the process, if these are too many.
+    /// Counts a panic. Ends the process after more than five in a minute.
     pub fn survive(&self, panic: &Panic) {
         if let Some(count) = self.count(Instant::now()) {
             end_process(&format!(
@@ -228,16 +231,16 @@ impl Panics {
         }
     }
 
-    /// How many there were of late, if these are too many.
+    /// Counts a panic; returns the number within the window if it exceeds `PANICS_MAX`.
     fn count(&self, now: Instant) -> Option<usize> {
-        // Whole after any panic: each of these is one step.
+        // Consistent after any panic: each change is one step.
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.push_back(now);
         recent.retain(|at| now.duration_since(*at) < PANIC_WINDOW);
         (recent.len() > PANICS_MAX).then_some(recent.len())
     }
 
-    /// Jobs that panicked: those of this target, and those of threads of no target.
+    /// Panics of a part since the process began: this target's plus those of threads of no target.
     #[must_use]
     pub fn of_part(&self, part: Part) -> u64 {
         let own = self.by_part[part as usize].load(Ordering::Relaxed);
@@ -245,13 +248,14 @@ impl Panics {
     }
 }
 
-/// What the reader of such a line can do.
+/// Advice appended to log lines about bugs.
 pub const REPORT: &str = "This is a bug in Cairn: please report it with this line, \
     those before it, and what --version prints; RUST_BACKTRACE=1 adds the calls that led there";
 
-/// Has every panic end the process, but for those that [`confine`] has, which are logged with
-/// their place. For the whole process, so a program calls it, and no library does: without it
-/// a panic in the control plane leaves a target that answers some hosts and not others.
+/// Installs a panic hook that ends the process on every panic outside of [`confine`].
+///
+/// The hook applies to the whole process, so programs call this and libraries do not. Without it, a
+/// panic in the control plane would leave a target that serves only some hosts.
 pub fn end_process_on_panic() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -262,7 +266,8 @@ pub fn end_process_on_panic() {
     }));
 }
 
-/// Whether a panic is confined, and the first one: a second one cannot be.
+/// Records a panic. Returns true if it is confined and is the thread's first; a panic during
+/// unwinding cannot be confined.
 fn note(panic: &PanicHookInfo<'_>) -> bool {
     let calls = Backtrace::capture();
     let seen = Seen {
@@ -271,7 +276,7 @@ fn note(panic: &PanicHookInfo<'_>) -> bool {
     };
     let is_confined = CONFINED.get() && SEEN.replace(Some(seen)).is_none();
     if is_confined {
-        // Before anything is unwound, and with it a lock released.
+        // Stored before unwinding starts and releases locks.
         *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic.to_string());
     }
     is_confined
@@ -283,7 +288,7 @@ fn message_of(payload: &(dyn Any + Send)) -> String {
     text.unwrap_or("a panic without a message").to_owned()
 }
 
-/// Ends the process, for this reason.
+/// Logs `reason` and the last confined panic, then aborts the process.
 pub fn end_process(reason: &str) -> ! {
     let last = LAST.lock().unwrap_or_else(PoisonError::into_inner).take();
     let last = last.as_deref().unwrap_or("none that was not printed");
@@ -295,8 +300,9 @@ pub fn end_process(reason: &str) -> ! {
     std::process::abort();
 }
 
-/// What a lock guards that threads share. If one of them panicked in the middle of a change,
-/// it may be half changed: then the process ends.
+/// Unwraps a lock guard of shared state; ends the process if the lock is poisoned.
+///
+/// A thread that panicked in the middle of a change may have left the state inconsistent.
 pub fn intact<T>(locked: LockResult<T>, what: &str) -> T {
     locked.unwrap_or_else(|_| {
         end_process(&format!(
@@ -351,7 +357,7 @@ mod tests {
         assert_eq!(counts, [0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
     }
 
-    /// What a thread leaves that panics in the middle of a change.
+    /// Mutex poisoned by a panic in the middle of a change.
     fn half_changed() -> Mutex<u32> {
         let shared = Mutex::new(1);
         let panic = confine(|| {

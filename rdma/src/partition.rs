@@ -1,27 +1,26 @@
-//! Partitions: which queue pairs may talk to each other (IBTA 10.9).
+//! Partitions, which decide which queue pairs may communicate (IBTA 10.9).
 //!
-//! A partition has a number of 15 bits, and members of two kinds: full ones talk to
-//! all of them, limited ones to full ones alone. A P_Key is both in 16 bits, and
-//! every packet carries that of its sender. So storage of several tenants on one
-//! network can be kept apart: each target's listener is in its tenant's partition, and
-//! with the hosts as limited members not even they accept each other's packets.
+//! A partition has a 15-bit number and two kinds of members: full members communicate with all
+//! members, limited members only with full ones. A P_Key encodes number and kind in 16 bits, and
+//! every packet carries the P_Key of its sender. Partitions separate the storage traffic of tenants
+//! on one network: each target listens in its tenant's partition, and hosts that are limited
+//! members do not accept each other's packets.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// Bit 15: its holder is a full member.
+/// Bit 15: full membership.
 const FULL: u16 = 0x8000;
 
-/// A partition key: membership in a partition.
+/// Partition key: membership in a partition.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PKey(u16);
 
 impl PKey {
-    /// Full membership in the default partition, in which everything is by
-    /// default (IBTA 10.9.1).
+    /// Full membership in the default partition (IBTA 10.9.1).
     pub const DEFAULT: Self = Self(0xffff);
 
-    /// Of its 16 bits. `None` for 0x0000 and 0x8000: they stand for no partition
+    /// Creates a P_Key from its 16 bits. Returns `None` for 0x0000 and 0x8000, which are invalid
     /// (IBTA 10.9.1).
     #[must_use]
     pub const fn new(bits: u16) -> Option<Self> {
@@ -32,7 +31,7 @@ impl PKey {
         }
     }
 
-    /// As packets carry it.
+    /// Bits as carried by packets.
     #[must_use]
     pub const fn bits(self) -> u16 {
         self.0
@@ -44,14 +43,14 @@ impl PKey {
         Self(self.0 | FULL)
     }
 
-    /// Whether both are of one partition, be they members of whatever kind.
+    /// True if both are members of the same partition, full or limited.
     #[must_use]
     pub const fn is_same_partition_as(self, other: Self) -> bool {
         self.0 & !FULL == other.0 & !FULL
     }
 
-    /// Whether its holder accepts packets with these bits: a member of the same partition,
-    /// and at least one of both a full one (IBTA 10.9.3).
+    /// True if the holder accepts packets with P_Key `bits`: same partition, and at least one of
+    /// the two is a full member (IBTA 10.9.3).
     #[must_use]
     pub const fn accepts(self, bits: u16) -> bool {
         self.0 & !FULL == bits & !FULL && (self.0 | bits) & FULL != 0
@@ -76,10 +75,10 @@ impl fmt::Debug for PKey {
     }
 }
 
-/// Why a text is no P_Key.
+/// Reason why a text is not a P_Key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PKeyError {
-    /// Not a number of 16 bits.
+    /// Not a 16-bit number.
     #[error("no P_Key: write 16 bits such as 0x8001, where bit 15 stands for full membership")]
     NotSixteenBits,
     /// 0x0000 or 0x8000.
@@ -90,7 +89,7 @@ pub enum PKeyError {
 impl FromStr for PKey {
     type Err = PKeyError;
 
-    /// "0x8001", as sysfs shows it, or "32769".
+    /// Parses "0x8001", the format of sysfs, or "32769".
     fn from_str(text: &str) -> Result<Self, PKeyError> {
         let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
         let bits = match hexadecimal {
@@ -106,7 +105,7 @@ impl FromStr for PKey {
 mod tests {
     use super::*;
 
-    /// The table of IBTA 10.9.3: one partition, and not both limited.
+    /// Table of IBTA 10.9.3: same partition, and not both limited.
     #[test]
     fn members_of_one_partition_accept_each_other_but_for_two_limited_ones() {
         for (own, other, accepts) in [

@@ -1,20 +1,19 @@
-//! How often the log has a line about one peer.
+//! Rate limit of log lines about one peer.
 //!
-//! Any machine that can reach a listener can misbehave as often as it likes; that must
-//! not hide what others do. So each [`Payer`] gets one line a second, which says how
-//! many were passed over, as long as [the process](crate::log) has lines left. An address that a datagram
-//! merely claims is a stranger's, so the lines of a host are its own.
+//! A machine that reaches a listener can misbehave at any rate, which must not hide other peers.
+//! Each [`Payer`] therefore gets one line a second, with the number of lines suppressed before it,
+//! within [the limit of the process](crate::log). The source address of a datagram can be forged,
+//! so such lines count for a stranger and not for a host.
 
 use std::time::{Duration, Instant};
 
 use crate::address::Payer;
 use crate::log::{Line, Topic};
 
-/// Between two lines about one peer.
+/// Interval between two lines about one peer.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Peers that are remembered. Beyond them, the one that was quiet for longest
-/// is forgotten.
+/// Maximum number of remembered peers. A new peer replaces the one quiet for longest.
 const PEERS_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
@@ -24,15 +23,15 @@ struct Peer {
     unreported: u64,
 }
 
-/// The peers of the last lines.
+/// Peers of the latest lines.
 #[derive(Debug, Default)]
 pub struct PeerLimit {
     peers: Vec<Peer>,
 }
 
 impl PeerLimit {
-    /// Permission for a line about `payer` now, if there is one. It says how many
-    /// were passed over since the last.
+    /// Grants a line about `payer` if one is due. The line carries the number of lines suppressed
+    /// since the last.
     pub fn admit(&mut self, topic: Topic, payer: Payer, now: Instant) -> Option<Line> {
         let peer = self.due(payer, now)?;
         let Some(line) = Line::about(topic) else {
@@ -42,7 +41,7 @@ impl PeerLimit {
         Some(line.after(std::mem::take(&mut peer.unreported)))
     }
 
-    /// The peer, if it is time for a line about it.
+    /// Returns the peer if a line about it is due; otherwise counts a suppressed line.
     fn due(&mut self, payer: Payer, now: Instant) -> Option<&mut Peer> {
         let known = self.peers.iter().position(|peer| peer.payer == payer);
         let index = known.unwrap_or_else(|| self.insert(payer, now));

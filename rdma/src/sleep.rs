@@ -1,6 +1,6 @@
-//! Sleeping on endpoints, for programs that have nothing else to wait for.
+//! Sleeping on endpoints, for programs that wait for nothing else.
 //!
-//! Why `unsafe` here: the standard library has no wait on several descriptors.
+//! Why `unsafe` here: the standard library cannot wait for several descriptors.
 
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use crate::error::FabricError;
 use crate::provider::Endpoint;
 use crate::wake::Wake;
 
-/// Sleeps until `endpoint` has something to poll, must be polled for its
-/// own timers, or `latest` has come. It may return early; it does not poll.
+/// Sleeps until `endpoint` has work to poll, a timer of `endpoint` expires, or `latest` is reached.
+/// May return early; does not poll.
 ///
 /// # Errors
 /// The device is gone.
@@ -18,7 +18,7 @@ pub fn sleep_until_ready(endpoint: &mut dyn Endpoint, latest: Instant) -> Result
     sleep_until_any_ready([endpoint], latest)
 }
 
-/// The same for several endpoints: until any of them has something.
+/// Sleeps like [`sleep_until_ready`], for several endpoints.
 ///
 /// # Errors
 /// A device is gone.
@@ -29,7 +29,7 @@ pub fn sleep_until_any_ready<'a>(
     sleep(endpoints, None, latest)
 }
 
-/// The same for one endpoint, and `wake` ends it, too.
+/// Sleeps like [`sleep_until_ready`], and also returns when `wake` is woken.
 ///
 /// # Errors
 /// The device is gone.
@@ -70,9 +70,9 @@ fn readable(fd: RawFd) -> libc::pollfd {
     }
 }
 
-/// `poll(2)` for readability. An interrupted call counts as a wake-up.
+/// Waits with `poll(2)` for readability. An interrupted call counts as a wake-up.
 fn wait_readable(fds: &mut [libc::pollfd], timeout: Duration) {
-    // Rounded up: to wake just before a deadline would be to spin until it.
+    // Rounded up, to avoid spinning just before a deadline.
     let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX - 1) + 1;
     // SAFETY: the pointer and the count describe `fds`, which outlives the call.
     unsafe {

@@ -1,5 +1,4 @@
-//! The locks and atomics by which threads meet here: the standard library's, or loom's, which
-//! tries every order in which they can meet (`cargo xtask loom`).
+//! Locks and atomics of the standard library, or of loom for models (`cargo xtask loom`).
 
 #[cfg(not(cairn_loom))]
 pub(crate) use std::sync::atomic::AtomicBool;
@@ -11,8 +10,7 @@ pub(crate) use loom::sync::atomic::AtomicBool;
 #[cfg(cairn_loom)]
 pub(crate) use loom::sync::{Mutex, MutexGuard};
 
-/// Runs `model` in every order in which its threads can meet, but for those with more than
-/// three places where a thread that could go on has to wait.
+/// Runs `model` in every thread interleaving with at most three preemptions.
 #[cfg(all(test, cairn_loom))]
 pub(crate) fn loomed(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();

@@ -1,6 +1,6 @@
-//! How one thread makes another's wait on file descriptors return, and that wait.
+//! Waiting for file descriptors, and waking a waiting thread.
 //!
-//! Why `unsafe` here: poll has no safe wrapper in the crates we use.
+//! Why `unsafe` here: our dependencies have no safe wrapper of poll.
 
 #[cfg(not(cairn_loom))]
 mod eventfd;
@@ -15,15 +15,15 @@ pub use eventfd::Wake;
 #[cfg(cairn_loom)]
 pub use modelled::Wake;
 
-/// Sleeps until one of `fds` is readable or `timeout` is over, and says which are
-/// readable. `None`: for as long as it takes.
+/// Sleeps until one of `fds` is readable or `timeout` expires, and returns which are readable.
+/// `None` waits without limit.
 pub fn wait_readable<const N: usize>(fds: [RawFd; N], timeout: Option<Duration>) -> [bool; N] {
     let mut polled = fds.map(|fd| libc::pollfd {
         fd,
         events: libc::POLLIN,
         revents: 0,
     });
-    // Rounded up, or the last millisecond would be spent spinning.
+    // Rounded up, to avoid spinning in the last millisecond.
     let timeout_ms = timeout.map_or(-1, |timeout| {
         i32::try_from(timeout.as_millis().saturating_add(1)).unwrap_or(i32::MAX)
     });

@@ -1,30 +1,32 @@
-//! Work requests and their completions: verbs' nouns, without verbs' pointers.
+//! Work requests and completions with the semantics of verbs, without raw pointers.
 
 use core::fmt;
 
-/// The most scatter/gather elements a work request has. Two: a submission
-/// queue entry and the data that travels with it.
+/// Maximum scatter/gather elements of a work request. Two: a submission queue entry and its
+/// in-capsule data.
 pub const MAX_SGE: usize = 2;
 
-/// A queue pair of one endpoint. Never reused while an old one could still be
-/// meant: the high half counts generations, the low half is the slot.
+/// Identifier of a queue pair of one endpoint.
+///
+/// The low half is the slot; the high half is a generation counter, so a stale id never matches a
+/// newer queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QpId(u32);
 
 impl QpId {
-    /// The queue pair in `slot`, in its `generation`.
+    /// Creates the id of `slot` in its `generation`.
     #[must_use]
     pub const fn new(slot: u16, generation: u16) -> Self {
         Self(((generation as u32) << 16) | slot as u32)
     }
 
-    /// The slot, dense from 0: good for indexing a table.
+    /// Slot, dense from 0, for indexing a table.
     #[must_use]
     pub const fn slot(self) -> usize {
         (self.0 & 0xffff) as usize
     }
 
-    /// How many queue pairs lived in the slot before this one, modulo 2^16.
+    /// Number of earlier queue pairs in the slot, modulo 2^16.
     #[must_use]
     pub const fn generation(self) -> u16 {
         (self.0 >> 16) as u16
@@ -37,18 +39,18 @@ impl fmt::Display for QpId {
     }
 }
 
-/// A stretch of registered local memory.
+/// Range of registered local memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sge {
     /// Virtual address of the first byte.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
-    /// The local key of the region it lies in.
+    /// Local key of the region that contains the range.
     pub lkey: u32,
 }
 
-/// Up to [`MAX_SGE`] stretches, in order.
+/// List of up to [`MAX_SGE`] ranges, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SgeList {
     list: [Sge; MAX_SGE],
@@ -56,7 +58,7 @@ pub struct SgeList {
 }
 
 impl SgeList {
-    /// No bytes at all.
+    /// Empty list.
     pub const EMPTY: Self = Self {
         list: [Sge {
             addr: 0,
@@ -66,7 +68,7 @@ impl SgeList {
         count: 0,
     };
 
-    /// One stretch.
+    /// Creates a list of one range.
     #[must_use]
     pub const fn one(sge: Sge) -> Self {
         Self {
@@ -82,7 +84,7 @@ impl SgeList {
         }
     }
 
-    /// Two stretches.
+    /// Creates a list of two ranges.
     #[must_use]
     pub const fn two(first: Sge, second: Sge) -> Self {
         Self {
@@ -91,13 +93,13 @@ impl SgeList {
         }
     }
 
-    /// The stretches.
+    /// Ranges of the list.
     #[must_use]
     pub fn as_slice(&self) -> &[Sge] {
         &self.list[..usize::from(self.count)]
     }
 
-    /// Bytes in all.
+    /// Total length in bytes.
     #[must_use]
     pub fn total_len(&self) -> u64 {
         self.as_slice()
@@ -118,104 +120,103 @@ impl From<Sge> for SgeList {
 pub struct RemoteBuffer {
     /// Virtual address at the peer.
     pub addr: u64,
-    /// The peer's remote key.
+    /// Remote key of the peer's region.
     pub rkey: u32,
 }
 
-/// What a send-queue work request does.
+/// Operation of a send-queue work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// Lands in a receive that the peer posted.
+    /// SEND: fills a receive posted by the peer.
     Send,
-    /// As `Send`, and takes the peer's key out of use when it lands.
+    /// SEND that also invalidates a remote key of the peer.
     SendWithInvalidate {
-        /// The peer's key.
+        /// Remote key to invalidate.
         rkey: u32,
     },
-    /// Local bytes to the peer's memory, unseen by the peer's CPU.
+    /// RDMA WRITE: copies local bytes to the peer's memory without involving the peer's CPU.
     Write(RemoteBuffer),
-    /// The peer's memory to local bytes.
+    /// RDMA READ: copies the peer's memory to local bytes.
     Read(RemoteBuffer),
 }
 
-/// One send-queue work request.
+/// Send-queue work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendWork {
-    /// Comes back in the [`Completion`].
+    /// Identifier returned in the [`Completion`].
     pub id: u64,
-    /// What to do.
+    /// Operation to perform.
     pub op: Operation,
-    /// With which local bytes.
+    /// Local bytes.
     pub sges: SgeList,
-    /// Whether success is reported. Failure always is.
+    /// Whether success is reported. Failure is always reported.
     pub signaled: bool,
 }
 
-/// One receive for the endpoint's shared receive queue.
+/// Receive for the endpoint's shared receive queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecvWork {
-    /// Comes back in the [`Completion`].
+    /// Identifier returned in the [`Completion`].
     pub id: u64,
-    /// Where an incoming SEND lands.
+    /// Destination of an incoming SEND.
     pub sges: SgeList,
 }
 
-/// What a completion is about.
+/// Kind of the completed work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompletionKind {
     /// A `Send` or `SendWithInvalidate` arrived at the peer.
     Send,
     /// A `Write` is done.
     Write,
-    /// A `Read` is done: the bytes are here.
+    /// A `Read` is done: the bytes are in local memory.
     Read,
-    /// A SEND of the peer landed.
+    /// A receive was filled by a SEND of the peer.
     Recv,
-    /// The work failed before anyone could say what it was (flushed work on
-    /// some devices): go by the id.
+    /// Unknown kind: some devices do not report it for flushed work. Use the id.
     Unknown,
 }
 
-/// How work ended, in verbs' words (`ibv_wc_status`).
+/// Status of ended work, by the names of verbs (`ibv_wc_status`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkStatus {
-    /// Done.
+    /// The work is done.
     Success,
-    /// A receive was shorter than what arrived, or a message too long.
+    /// A receive was shorter than the incoming SEND, or a message was too long.
     LocalLength,
-    /// Something is wrong with the queue pair itself.
+    /// The queue pair is in an inconsistent state.
     LocalQpOperation,
-    /// A local buffer is outside its region, or the region lacks the right.
+    /// A local buffer is outside its region, or the region lacks the access right.
     LocalProtection,
-    /// The queue pair broke before this work's turn came.
+    /// The queue pair broke before the work was processed.
     Flushed,
-    /// The peer's answer made no sense.
+    /// The peer's response was invalid.
     BadResponse,
     /// This end refused the peer's access.
     LocalAccess,
-    /// The peer called the request invalid.
+    /// The peer rejected the request as invalid.
     RemoteInvalidRequest,
-    /// The peer refused the key, range or right.
+    /// The peer refused the key, range or access right.
     RemoteAccess,
-    /// The peer failed to carry the request out.
+    /// The peer failed to execute the request.
     RemoteOperation,
     /// No acknowledgement within the retry budget: the peer or the path is gone.
     RetryExceeded,
     /// The peer had no receive posted within the retry budget.
     RnrRetryExceeded,
-    /// Any other code, as the provider gave it.
+    /// Any other code of the provider.
     Other(u32),
 }
 
 impl WorkStatus {
-    /// Whether the work is done.
+    /// True for [`WorkStatus::Success`].
     #[must_use]
     pub fn is_success(self) -> bool {
         self == Self::Success
     }
 
-    /// Its number in libibverbs (`ibv_wc_status`), by which it is known to other
-    /// programs, and to the table that explains it.
+    /// Number of the status in libibverbs (`ibv_wc_status`), also used by the table of
+    /// explanations.
     #[must_use]
     pub fn code(self) -> u32 {
         match self {
@@ -228,7 +229,7 @@ impl WorkStatus {
         }
     }
 
-    /// The status of that number.
+    /// Returns the status with number `code`.
     #[must_use]
     pub fn of_code(code: u32) -> Self {
         let known = KNOWN.iter().find(|(known, _)| *known == code);
@@ -236,7 +237,7 @@ impl WorkStatus {
     }
 }
 
-/// libibverbs' numbers of the statuses that a reliable connection's work ends in.
+/// Numbers in libibverbs of the statuses used by reliable connections.
 const KNOWN: [(u32, WorkStatus); 12] = [
     (0, WorkStatus::Success),
     (1, WorkStatus::LocalLength),
@@ -252,25 +253,25 @@ const KNOWN: [(u32, WorkStatus); 12] = [
     (13, WorkStatus::RnrRetryExceeded),
 ];
 
-/// A work request has ended.
+/// Completion of a work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// The work's id.
+    /// Id of the work request.
     pub id: u64,
-    /// The queue pair it ran on.
+    /// Queue pair of the work request.
     pub qp: QpId,
-    /// What it was.
+    /// Kind of work.
     pub kind: CompletionKind,
-    /// How it ended.
+    /// Status of the work.
     pub status: WorkStatus,
-    /// Bytes that landed (`Recv` and `Read`, on success).
+    /// Bytes received (`Recv` and `Read`, on success).
     pub byte_len: u32,
-    /// The remote key of ours that the peer's SEND took out of use.
+    /// Local region's remote key that the peer's SEND invalidated.
     pub invalidated_rkey: Option<u32>,
 }
 
 impl Completion {
-    /// What a slice is filled with before it is polled into.
+    /// Placeholder for slices passed to [`Endpoint::poll`](crate::Endpoint::poll).
     pub const EMPTY: Self = Self {
         id: 0,
         qp: QpId::new(0, 0),
@@ -281,14 +282,14 @@ impl Completion {
     };
 }
 
-/// Why a chain of work was not posted. None of the chain will complete.
+/// Reason why a chain of work was not posted. None of the chain completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// More work than the queue pair's `send_work`
-    /// would be outstanding: the caller's credits are wrong.
+    /// More than the queue pair's `send_work` requests would be outstanding: the caller's
+    /// accounting is wrong.
     #[error("the send queue is full")]
     Full,
-    /// The queue pair is broken or closed; its event says why.
+    /// The queue pair is broken or closed; its event names the reason.
     #[error("the queue pair is broken")]
     Broken,
 }

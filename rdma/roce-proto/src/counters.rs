@@ -1,4 +1,4 @@
-//! What an endpoint counts, by the names that RDMA drivers give in
+//! Counters of an endpoint, named as RDMA drivers do in
 //! `/sys/class/infiniband/*/ports/*/hw_counters`.
 
 macro_rules! counters {
@@ -8,12 +8,12 @@ macro_rules! counters {
         pub struct Counters { $($(#[$doc])* pub $name: u64,)* }
 
         impl Counters {
-            /// Names and values, in the order of the fields.
+            /// Returns names and values, in the order of the fields.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
 
-            /// Adds another endpoint's.
+            /// Adds the counters of another endpoint.
             pub fn add(&mut self, other: &Self) {
                 $(self.$name += other.$name;)*
             }
@@ -24,9 +24,9 @@ macro_rules! counters {
 counters! {
     /// Packets sent.
     sent_pkts,
-    /// Datagrams sent, each of one packet or several: trips through the network stack.
+    /// Datagrams sent, each of one or several packets: passes through the network stack.
     sent_datagrams,
-    /// Packets received that were ours.
+    /// Packets received for this endpoint.
     rcvd_pkts,
     /// Bytes sent, transport headers included.
     sent_bytes,
@@ -34,80 +34,78 @@ counters! {
     rcvd_bytes,
     /// Datagrams received.
     rcvd_datagrams,
-    /// System calls that sent.
+    /// System calls for sending.
     send_calls,
-    /// System calls that received.
+    /// System calls for receiving.
     rcv_calls,
-    /// System calls that found nothing to receive.
+    /// System calls that received nothing.
     rcv_calls_in_vain,
-    /// Requests for RDMA READ received.
+    /// RDMA READ requests received.
     rx_read_requests,
-    /// Requests for RDMA WRITE received: first packets.
+    /// RDMA WRITE requests received (first packets).
     rx_write_requests,
-    /// Requests for atomics received.
+    /// Atomic requests received.
     rx_atomic_requests,
-    /// Requests that had been carried out before.
+    /// Duplicates of executed requests received.
     duplicate_request,
-    /// Requests that came ahead of their turn: a packet was lost.
+    /// Requests received out of sequence: a packet was lost.
     out_of_sequence,
-    /// SENDs that met no receive here.
+    /// SENDs received while no receive was posted.
     out_of_buffer,
-    /// NAKs received for packets that were lost on their way to the peer.
+    /// NAKs received for packets lost on the way to the peer.
     packet_seq_err,
-    /// READ responses that were found missing.
+    /// READ responses found missing.
     implied_nak_seq_err,
-    /// Times the acknowledgement timer ran out.
+    /// Expirations of the acknowledgement timer.
     local_ack_timeout_err,
     /// RNR NAKs received.
     rnr_nak_retry_err,
-    /// Times a peer was given up because it did not answer.
+    /// Peers given up because they did not answer.
     retry_exceeded_err,
-    /// Times a peer was given up because it had no receive.
+    /// Peers given up because they had no receive posted.
     retry_rnr_exceeded_err,
-    /// Our requests that the peer refused for a key, range or right.
+    /// Requests refused by the peer for a key, range or right.
     req_remote_access_errors,
-    /// Our requests that the peer called invalid.
+    /// Requests that the peer called invalid.
     req_remote_invalid_request,
-    /// The peer's requests that were refused for a key, range or right.
+    /// Requests of the peer refused for a key, range or right.
     resp_remote_access_errors,
-    /// The peer's requests that made no sense.
+    /// Invalid requests of the peer.
     resp_remote_invalid_request,
-    /// Messages of the peer that were longer than their receive.
+    /// Messages of the peer longer than their receive.
     resp_local_length_error,
-    /// Responses that fit no request.
+    /// Responses that match no request.
     bad_resp_err,
-    /// NAKs that would have ended a queue pair, and that the peer's next acknowledgements refuted.
+    /// NAKs that would have ended a queue pair, refuted by later acknowledgements of the peer.
     refuted_naks,
-    /// Packets dropped because their ICRC was wrong.
+    /// Packets dropped because of a wrong ICRC.
     rx_icrc_encapsulated,
     /// Packets dropped because they were malformed.
     rx_malformed,
-    /// Packets dropped because their queue pair, address, or partition was not
-    /// that of a connection.
+    /// Packets dropped because their queue pair, address or partition matched no connection.
     rx_not_ours,
-    /// Packets that arrived at one endpoint's socket, joined with others by the kernel, and were
-    /// handed to the endpoint of their queue pair.
+    /// Packets received by another endpoint's socket, joined with others by the kernel, and handed
+    /// over to the endpoint of their queue pair.
     rx_handed_over,
-    /// Packets that were lost because their endpoint had too many that were handed over.
+    /// Packets dropped because too many handed-over packets waited for their endpoint.
     rx_handover_dropped,
-    /// Connection requests that were ignored because too many waited, or because more than 500 a
-    /// second of their address were refused.
+    /// Connection requests ignored because too many waited, or because more than 500 a second of
+    /// their address were refused.
     cm_dropped_requests,
-    /// Connection requests that were ignored because packets of their address had
-    /// named keys that it was not given.
+    /// Connection requests ignored because packets of their address had named keys not given to it.
     cm_held_requests,
-    /// Packets dropped because the socket or link took no more.
+    /// Packets dropped because the socket or link accepted no more.
     send_err,
-    /// Times that packets to a peer began to leave one by one for a minute, since the system refused
-    /// super-packets for it, or joined packets did not arrive.
+    /// Times that super-packets to a peer were disabled for a minute, because the system refused
+    /// them or joined packets did not arrive.
     send_offload_err,
-    /// Packets that arrived with a congestion mark.
+    /// Packets received with a congestion mark.
     np_ecn_marked_roce_packets,
     /// Congestion notifications sent.
     np_cnp_sent,
-    /// Congestion notifications received and heeded.
+    /// Congestion notifications received and obeyed.
     rp_cnp_handled,
-    /// Congestion notifications received and ignored: more than one a round trip,
-    /// without data under way, or with congestion control switched off.
+    /// Congestion notifications ignored: more than one in a round trip, no data under way, or
+    /// congestion control disabled.
     rp_cnp_ignored,
 }

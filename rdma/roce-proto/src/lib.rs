@@ -1,14 +1,12 @@
-//! RoCE without I/O: bytes, events and the time go in, and what to do comes out.
+//! RoCE protocol as state machines without I/O.
 //!
-//! From the wire up:
+//! * [`wire`]: every header as a value, and the ICRC.
+//! * [`cm`]: the connection manager.
+//! * [`qp`]: the queue pair of a reliable connection, which takes packets and the time and returns
+//!   packets and completions.
 //!
-//! * [`wire`]: every header as a value, and the ICRC;
-//! * [`cm`]: the connection manager, as a state machine;
-//! * [`qp`]: a reliable connection's queue pair, as a state machine that takes
-//!   packets and the time and returns packets and completions.
-//!
-//! The crate has no socket, clock, thread, file or source of random numbers: it is `no_std`
-//! and needs an allocator only. `tests/no_std.rs` proves it.
+//! The crate uses no socket, clock, thread, file or random numbers: it is `no_std` and needs only
+//! an allocator. `tests/no_std.rs` proves it.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,48 +1,47 @@
-//! The time of the state machines.
+//! Time of the state machines.
 
 use core::ops::{Add, AddAssign, Sub};
 use core::time::Duration;
 
 use cairn_rdma::allowance::Moment;
 
-/// A point in time: how long after a start that the owner of the state machines chooses.
+/// Point in time, relative to a start chosen by the owner of the state machines.
 ///
-/// It stands in for the standard library's type of this name, which only the operating
-/// system's clock can make.
+/// Replaces the standard library's type, which only the operating system's clock can create.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(Duration);
 
 impl Instant {
-    /// The first point in time.
+    /// Start of time.
     pub const START: Self = Self(Duration::ZERO);
 
-    /// The point in time that is so long after [`Self::START`].
+    /// Creates the point in time `start` after [`Self::START`].
     #[must_use]
     pub const fn after(start: Duration) -> Self {
         Self(start)
     }
 
-    /// How long after [`Self::START`] it is.
+    /// Time since [`Self::START`].
     #[must_use]
     pub const fn since_start(self) -> Duration {
         self.0
     }
 
-    /// The time since `earlier`; none, if that is later.
+    /// Time since `earlier`; zero if `earlier` is later than `self`.
     #[must_use]
     #[inline]
     pub const fn saturating_duration_since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// The time since `earlier`; none, if that is later.
+    /// Time since `earlier`; zero if `earlier` is later than `self`.
     #[must_use]
     #[inline]
     pub const fn duration_since(self, earlier: Self) -> Duration {
         self.saturating_duration_since(earlier)
     }
 
-    /// So much earlier. `None`: before the start.
+    /// Subtracts `duration`. Returns `None` before the start.
     #[must_use]
     #[inline]
     pub fn checked_sub(self, duration: Duration) -> Option<Self> {

@@ -1,4 +1,4 @@
-//! An endpoint: one thread's queue pairs.
+//! Endpoint of the loopback provider: the queue pairs of one thread.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -18,10 +18,10 @@ use super::network::{EndpointKey, QpAddress};
 use super::{LoopbackDevice, LoopbackRequest, REP_PRIVATE_DATA, REQ_PRIVATE_DATA, padded};
 use crate::wake::Wake;
 
-/// The port that a connecting end shows. Loopback peers do not differ by it.
+/// Port reported for every connecting end; loopback does not distinguish peers by port.
 const ACTIVE_PORT: u16 = 49151;
 
-/// IBTA 12.6.7.2: no listener; a listener of another partition.
+/// Reject reasons (IBTA 12.6.7.2): no listener, and a listener of another partition.
 const REASON_INVALID_SERVICE_ID: u16 = 8;
 const REASON_UNSUPPORTED_REQUEST: u16 = 5;
 
@@ -98,8 +98,8 @@ impl Endpoint for LoopbackEndpoint {
         let handle = request.handle.into_any().downcast::<LoopbackRequest>();
         let mut handle = handle.expect("a request goes to an endpoint of its own provider");
         let data = padded::<REP_PRIVATE_DATA>(private_data);
-        // On failure the handle, still unanswered, refuses as it is dropped:
-        // after the lock of this statement is gone.
+        // On failure the unanswered handle sends a refusal when it is dropped, after the lock of
+        // this statement is released.
         let qp = self
             .device
             .shared
@@ -149,7 +149,7 @@ impl Endpoint for LoopbackEndpoint {
         Ok(from.qp)
     }
 
-    /// There are no packets.
+    /// Returns `None`: there are no packets.
     fn marked(&mut self, _: QpId) -> Option<Marked> {
         None
     }
@@ -170,7 +170,7 @@ impl Endpoint for LoopbackEndpoint {
         self.device.shared.network().poll_events(self.key, out);
     }
 
-    /// Ends of connections are events at once.
+    /// Does nothing: connection ends are reported immediately.
     fn drain_connections(&mut self) {}
 
     fn disconnect(&mut self, qp: QpId) {

@@ -1,4 +1,4 @@
-//! Two threads, each with an endpoint, in every order: work, completions and wake-ups.
+//! Loom models of two threads with an endpoint each: work, completions and wake-ups.
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
@@ -13,7 +13,7 @@ const OPTIONS: EndpointOptions = EndpointOptions {
     queue_pairs: 1,
 };
 
-/// Two endpoints and the queue pair of each, connected.
+/// Creates two connected endpoints, each with its queue pair.
 fn connected() -> [(LoopbackEndpoint, QpId); 2] {
     let net = Loopback::new();
     let at: SocketAddr = "10.0.0.1:4420".parse().unwrap();
@@ -72,7 +72,7 @@ fn next_completion(endpoint: &mut LoopbackEndpoint) -> Completion {
     out[0]
 }
 
-/// A SEND meets the receiver anywhere between its poll, its arming and its sleep: it wakes.
+/// A SEND wakes the receiver wherever it arrives between the receiver's poll, arming and sleep.
 #[test]
 fn a_sleeper_is_woken_for_what_arrives() {
     crate::sync::loomed(|| {
@@ -92,7 +92,7 @@ fn a_sleeper_is_woken_for_what_arrives() {
     });
 }
 
-/// Both ends leave at once: each gets its `Closed`.
+/// Both ends disconnect at once; each gets its `Closed`.
 #[test]
 fn both_ends_leave_at_once() {
     crate::sync::loomed(|| {

@@ -1,13 +1,11 @@
-//! A fabric inside one process: queue pairs whose other end is another thread.
+//! RDMA provider inside one process, for tests of targets and hosts without a network.
 //!
-//! It exists to test targets and hosts without any network, so it keeps the
-//! contract of [`Endpoint`] to the letter and is strict where
-//! adapters are lenient: every key, range and right is checked, private data is
-//! padded as the IB connection manager pads it, and an overrun completion queue
-//! panics, because only a wrong sum in the caller can cause it.
+//! It implements the contract of [`Endpoint`] exactly and is strict where adapters are lenient: it
+//! checks every key, range and right, and pads private data like the IB connection manager. An
+//! overrun completion queue panics, because only a wrong calculation in the caller can cause it.
 //!
-//! Every IP address is a device of its own. [`Loopback::unplug`] takes one away,
-//! [`Loopback::plug`] brings it back.
+//! Every IP address is a separate device. [`Loopback::unplug`] removes a device, [`Loopback::plug`]
+//! adds a new one.
 
 mod endpoint;
 #[cfg(all(test, cairn_loom))]
@@ -40,40 +38,39 @@ use network::{Key, Network, QpAddress, RegionEntry, RemoteKey};
 pub use posted::Posted;
 pub use withheld::Withheld;
 
-/// REQ, REP and REJ carry this many bytes of consumer data (IBTA 12.6; a REQ's
-/// 92 less the 36 of the RDMA-CM header).
+/// Bytes of consumer data in REQ, REP and REJ (IBTA 12.6; a REQ's 92 less the 36 of the RDMA-CM
+/// header).
 const REQ_PRIVATE_DATA: usize = 56;
 const REP_PRIVATE_DATA: usize = 196;
 const REJ_PRIVATE_DATA: usize = 148;
 
-/// Ports chosen for a listener that asked for port 0.
+/// Ports for listeners that request port 0.
 const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
 
-/// The provider. Clones are the same network.
+/// Loopback provider. Clones share the network.
 #[derive(Debug, Clone, Default)]
 pub struct Loopback {
     shared: Arc<Shared>,
 }
 
-/// What every handle of one network holds.
+/// State shared by all handles of a network.
 #[derive(Default)]
 struct Shared {
     network: Mutex<Network>,
-    // Apart from the network, because a sink runs while this is looked at and
-    // may itself call into the network.
+    // A separate lock: a sink runs while it is held and may call into the network.
     listeners: Mutex<HashMap<SocketAddr, Arc<Listening>>>,
-    // Not the devices themselves, which hold the network: neither would ever be freed.
+    // Only numbers: devices hold the network, and a reference cycle would never be freed.
     devices: Mutex<HashMap<IpAddr, Numbers>>,
 }
 
-/// What a device is known by in the network.
+/// Numbers that identify a device in the network.
 #[derive(Clone, Copy)]
 struct Numbers {
     id: u64,
     domain: u64,
 }
 
-/// Where requests for an address go, and whose.
+/// Sink and partition of a listener.
 struct Listening {
     sink: Sink,
     pkey: PKey,
@@ -87,7 +84,7 @@ impl fmt::Debug for Shared {
 
 impl Shared {
     fn network(&self) -> MutexGuard<'_, Network> {
-        // A panic in one test thread must not hide behind poisoned locks in the others.
+        // Ignores poisoning, so that a panic of one test thread stays visible.
         self.network.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -97,7 +94,7 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The listener at `address`, or at its port on all addresses.
+    /// Returns the listener at `address`, or at its port on all addresses.
     fn listening_at(&self, address: SocketAddr) -> Option<Arc<Listening>> {
         let listeners = self.listeners();
         let any = |ip: IpAddr| listeners.get(&SocketAddr::new(ip, address.port())).cloned();
@@ -126,15 +123,16 @@ impl Shared {
 }
 
 impl Loopback {
-    /// A network without devices.
+    /// Creates a network without devices.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the device that owns `address` away: its endpoints get
-    /// [`Event::DeviceRemoved`](crate::Event::DeviceRemoved), their peers a
-    /// transport error, its listeners [`ListenerEvent::Down`].
+    /// Removes the device that owns `address`.
+    ///
+    /// Its endpoints get [`Event::DeviceRemoved`](crate::Event::DeviceRemoved), their peers a
+    /// transport error, and its listeners [`ListenerEvent::Down`].
     pub fn unplug(&self, address: IpAddr) {
         let device = {
             let mut devices = self
@@ -152,36 +150,35 @@ impl Loopback {
         });
     }
 
-    /// Brings a device back for `address`: a new one, to which nothing that was
-    /// registered on the old one belongs.
+    /// Adds a new device for `address`. Registrations of the old device do not apply to it.
     pub fn plug(&self, address: IpAddr) {
         self.shared.device_at(address);
         self.notify_listeners(address, || ListenerEvent::Up);
     }
 
-    /// What was posted to the device that owns `address`, and polled from it, by endpoints that
-    /// are open.
+    /// Returns counters of work posted to and polled from the device that owns `address`, for its
+    /// open endpoints.
     #[must_use]
     pub fn posted(&self, address: IpAddr) -> Posted {
         let device = self.shared.device_at(address).id;
         self.shared.network().posted(device)
     }
 
-    /// Has the device that owns `address` stop answering work of a kind. Work that is
-    /// posted after it waits behind it.
+    /// Stops the device that owns `address` from answering work of a kind. Work posted later is
+    /// delayed as well.
     pub fn withhold(&self, address: IpAddr, withheld: Withheld) {
         let device = self.shared.device_at(address).id;
         self.shared.network().withhold(device, withheld);
     }
 
-    /// Has it answer the oldest such work of one of the queue pairs that have some: of
-    /// the one with this number, modulo how many there are. Returns whether there was any.
+    /// Answers the oldest withheld work of one queue pair: number `number`, modulo the number of
+    /// queue pairs with withheld work. Returns whether there was any.
     pub fn release_one(&self, address: IpAddr, number: usize) -> bool {
         let device = self.shared.device_at(address).id;
         self.shared.network().release_one(device, number)
     }
 
-    /// Has it answer everything again.
+    /// Answers all withheld work and stops withholding.
     pub fn release_all(&self, address: IpAddr) {
         let device = self.shared.device_at(address).id;
         self.shared.network().release_all(device);
@@ -265,7 +262,7 @@ impl Drop for LoopbackListener {
     }
 }
 
-/// One IP address of the network.
+/// Device with a single IP address.
 struct LoopbackDevice {
     shared: Arc<Shared>,
     name: String,
@@ -321,7 +318,7 @@ impl Device for LoopbackDevice {
     }
 }
 
-/// Takes a region's keys out of use when it is dropped.
+/// Registration of a region; dropping it invalidates the keys.
 struct Registration {
     shared: Arc<Shared>,
     key: Key,
@@ -334,7 +331,7 @@ impl Drop for Registration {
     }
 }
 
-/// A connection request of a peer, until it is answered.
+/// Connection request of a peer. A request dropped without an answer is refused.
 struct LoopbackRequest {
     shared: Arc<Shared>,
     from: QpAddress,
@@ -349,7 +346,7 @@ impl fmt::Debug for LoopbackRequest {
 
 impl LoopbackRequest {
     fn refuse(&mut self, private_data: &[u8]) {
-        /// IBTA 12.6.7.2: the consumer refused.
+        /// Reject reason: consumer reject (IBTA 12.6.7.2).
         const REASON_CONSUMER: u16 = 28;
         self.answered = true;
         let data = padded::<REJ_PRIVATE_DATA>(private_data);
@@ -360,7 +357,7 @@ impl LoopbackRequest {
 }
 
 impl ConnHandle for LoopbackRequest {
-    /// There are no packets.
+    /// Does nothing: there are no packets.
     fn mark(&mut self, _: Marking) {}
 
     fn reject(mut self: Box<Self>, private_data: &[u8]) {
@@ -380,7 +377,7 @@ impl Drop for LoopbackRequest {
     }
 }
 
-/// Private data as a message of `N` bytes carries it.
+/// Pads private data to the `N` bytes of a message.
 fn padded<const N: usize>(bytes: &[u8]) -> PrivateData {
     let mut message = [0; N];
     let length = bytes.len().min(N);

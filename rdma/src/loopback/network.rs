@@ -1,4 +1,4 @@
-//! The wire and both ends of it, as one structure behind one lock.
+//! State of a loopback network: all devices, endpoints and queue pairs behind one lock.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,34 +19,34 @@ use super::queues::{EndpointState, Phase, Qp};
 use super::withheld::Withheld;
 use crate::wake::Wake;
 
-/// A registered region's local key.
+/// Local key of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key(pub(super) u32);
 
-/// A region's key for peers.
+/// Remote key of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct RemoteKey(pub(super) u32);
 
-/// An endpoint's number: never reused.
+/// Number of an endpoint; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct EndpointKey(u64);
 
-/// A queue pair, seen from anywhere in the network.
+/// Network-wide identifier of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QpAddress {
     pub(super) endpoint: EndpointKey,
     pub(super) qp: QpId,
 }
 
-/// What a key stands for.
+/// Registered region.
 pub(super) struct RegionEntry {
-    /// The protection domain whose queue pairs may name it.
+    /// Protection domain whose queue pairs may use the region.
     pub(super) domain: u64,
     pub(super) mapping: Arc<Mapping>,
     pub(super) access: Access,
 }
 
-/// Everything there is.
+/// State of a loopback network.
 #[derive(Default)]
 pub(super) struct Network {
     next_device: u64,
@@ -54,10 +54,10 @@ pub(super) struct Network {
     next_key: u32,
     next_endpoint: u64,
     regions: HashMap<Key, RegionEntry>,
-    /// The regions that peers may reach.
+    /// Regions with remote access, by remote key.
     remote: HashMap<RemoteKey, Key>,
     endpoints: HashMap<EndpointKey, EndpointState>,
-    /// What devices do not answer, by their ids.
+    /// Kind of work withheld, by device id.
     withheld: HashMap<u64, Withheld>,
 }
 
@@ -84,7 +84,7 @@ impl Network {
                 .iter_mut()
                 .filter_map(|slot| slot.qp.as_mut())
             {
-                // Nothing completes on a removed device, flushed work included.
+                // Nothing completes on a removed device, not even flushed work.
                 qp.phase = Phase::Broken;
             }
             endpoint.removed = true;
@@ -92,15 +92,15 @@ impl Network {
         }
     }
 
-    /// A protection domain of which nothing is yet.
+    /// Allocates a protection domain.
     pub(super) fn add_domain(&mut self) -> u64 {
         self.next_domain += 1;
         self.next_domain
     }
 
-    /// The region's local key, and one for peers if they were given a right.
+    /// Registers a region and returns its local key, and a remote key if peers have access.
     pub(super) fn register(&mut self, entry: RegionEntry) -> (Key, Option<RemoteKey>) {
-        // Not from 0 and not in steps of 1: a consumer that guesses keys must fail.
+        // Neither from 0 nor in steps of 1: a consumer that guesses keys must fail.
         self.next_key += 1;
         let key = Key(self.next_key.wrapping_mul(0x9e37_79b1));
         let rkey = entry.access.is_remote().then(|| self.new_remote_key());
@@ -122,7 +122,7 @@ impl Network {
 
     pub(super) fn deregister(&mut self, key: Key, rkey: Option<RemoteKey>) {
         self.regions.remove(&key);
-        // A peer may have taken it out of use, and chance have given it to another.
+        // A peer may have invalidated the key, and it may have been allocated again.
         if let Some(rkey) = rkey.filter(|rkey| self.remote.get(rkey) == Some(&key)) {
             self.remote.remove(&rkey);
         }
@@ -166,7 +166,7 @@ impl Network {
         self.endpoints.remove(&key);
     }
 
-    /// A queue pair that waits for its peer's answer.
+    /// Creates a queue pair that waits for its peer's answer.
     pub(super) fn begin(
         &mut self,
         endpoint: EndpointKey,
@@ -180,7 +180,7 @@ impl Network {
         Ok(QpAddress { endpoint, qp })
     }
 
-    /// Joins `active`, which waits, to a new queue pair of `endpoint`.
+    /// Connects `active`, which waits for an answer, to a new queue pair of `endpoint`.
     pub(super) fn establish(
         &mut self,
         active: QpAddress,
@@ -208,7 +208,7 @@ impl Network {
         Ok(passive.qp)
     }
 
-    /// Sends `active` the refusal, if it still waits.
+    /// Sends a refusal to `active` if it still waits.
     pub(super) fn refuse(&mut self, active: QpAddress, private_data: PrivateData, reason: u16) {
         let Some(qp) = self.qp(active).filter(|qp| qp.phase == Phase::Connecting) else {
             return;
@@ -251,7 +251,7 @@ impl Network {
         endpoint.posted.receive_posts += 1;
         endpoint.posted.receives += works.len() as u64;
         if was_empty {
-            // Peers that met an empty queue retry now.
+            // Peers that found an empty receive queue retry now.
             let peers: Vec<_> = endpoint
                 .slots
                 .iter()
@@ -307,7 +307,7 @@ impl Network {
         ready
     }
 
-    /// What the endpoints of a device have posted and polled.
+    /// Returns the sum of the counters of a device's endpoints.
     pub(super) fn posted(&self, device: u64) -> Posted {
         let endpoints = self.endpoints.values();
         endpoints
@@ -316,13 +316,13 @@ impl Network {
             .sum()
     }
 
-    /// A device stops answering work of a kind.
+    /// Stops a device from answering work of a kind.
     pub(super) fn withhold(&mut self, device: u64, withheld: Withheld) {
         self.withheld.insert(device, withheld);
     }
 
-    /// It answers the oldest such work of one of the queue pairs that have some: of
-    /// the one with this number, modulo how many there are. Returns whether there was any.
+    /// Answers the oldest withheld work of one queue pair: number `number`, modulo the number of
+    /// queue pairs with withheld work. Returns whether there was any.
     pub(super) fn release_one(&mut self, device: u64, number: usize) -> bool {
         let Some(withheld) = self.withheld.get(&device).copied() else {
             return false;
@@ -351,7 +351,7 @@ impl Network {
         true
     }
 
-    /// It answers everything again.
+    /// Answers all withheld work and stops withholding.
     pub(super) fn release_all(&mut self, device: u64) {
         self.withheld.remove(&device);
         for at in self.peers_of(device) {
@@ -359,7 +359,7 @@ impl Network {
         }
     }
 
-    /// The queue pairs that are connected to those of a device, in an order of their own.
+    /// Returns the queue pairs connected to those of a device, in a deterministic order.
     fn peers_of(&self, device: u64) -> Vec<QpAddress> {
         let mut endpoints: Vec<_> = self
             .endpoints
@@ -384,8 +384,8 @@ impl Network {
         withheld.is_some_and(|withheld| withheld.is(work))
     }
 
-    /// Carries out what `at` has posted, until its queue is empty, its peer has
-    /// no receive or does not answer, or something is wrong.
+    /// Executes work posted by `at` until its queue is empty, its peer has no receive or does not
+    /// answer, or an error occurs.
     fn pump(&mut self, at: QpAddress) {
         while let Some(qp) = self.qp(at).filter(|qp| qp.phase == Phase::Established) {
             let Some(&work) = qp.sends.front() else {
@@ -437,14 +437,15 @@ impl Network {
             }
             Operation::Send => self.deliver(at, peer, work, None),
             Operation::SendWithInvalidate { rkey } => {
-                // The right to invalidate is the right to reach it (IBTA 9.4.1.1.1).
+                // Permission to invalidate a key is permission to access its region (IBTA
+                // 9.4.1.1.1).
                 self.opened(there, RemoteKey(rkey))?;
                 self.deliver(at, peer, work, Some(rkey))
             }
         }
     }
 
-    /// Lands a SEND in the peer's next receive.
+    /// Delivers a SEND to the peer's next receive.
     fn deliver(
         &mut self,
         at: QpAddress,
@@ -475,7 +476,7 @@ impl Network {
         } else {
             self.copy(work.sges.as_slice(), receive.sges.as_slice());
             if let Some(rkey) = invalidated_rkey {
-                // The local key stays good.
+                // The local key stays valid.
                 self.remote.remove(&RemoteKey(rkey));
             }
         }
@@ -503,7 +504,7 @@ impl Network {
         }
     }
 
-    /// The region that peers of the domain's queue pairs may name so.
+    /// Returns the region with remote key `rkey`, if it belongs to `domain`.
     fn opened(&self, domain: u64, rkey: RemoteKey) -> Result<(Key, &RegionEntry), Stop> {
         let found = self.remote.get(&rkey).map(|key| (*key, &self.regions[key]));
         found
@@ -511,7 +512,7 @@ impl Network {
             .ok_or(Stop::Failed(WorkStatus::RemoteAccess))
     }
 
-    /// The peer's memory as a stretch that can be copied, if it may be reached.
+    /// Returns the peer's memory as a local range, after checking key, range and right.
     fn remote(
         &self,
         domain: u64,
@@ -535,7 +536,7 @@ impl Network {
         })
     }
 
-    /// Copies all of `from` to the start of `to`. Every stretch was checked.
+    /// Copies all of `from` to the start of `to`. The caller has checked every range.
     fn copy(&self, from: &[Sge], to: &[Sge]) {
         let mut targets = to.iter().copied();
         let mut target = Sge::default();
@@ -565,7 +566,7 @@ impl Network {
         (&region.mapping, (sge.addr - region.mapping.addr()) as usize)
     }
 
-    /// Flushes the queue pair and notifies its owner, if the owner has not closed it.
+    /// Flushes the queue pair and notifies its owner, unless the owner has closed it.
     fn break_qp(&mut self, at: QpAddress, reason: DisconnectReason) {
         let Some(qp) = self.qp(at) else { return };
         match qp.phase {
@@ -602,7 +603,7 @@ impl Network {
     }
 
     fn domain_of(&self, at: QpAddress) -> u64 {
-        // A closed endpoint's memory is reachable no more; domains count from 1.
+        // The memory of a closed endpoint is unreachable; domains count from 1.
         self.endpoints
             .get(&at.endpoint)
             .map_or(0, |endpoint| endpoint.domain)
@@ -620,7 +621,7 @@ impl Network {
     }
 }
 
-/// Why a work request was not carried out.
+/// Reason why a work request was not executed.
 #[derive(Clone, Copy)]
 enum Stop {
     NoReceive,
@@ -628,7 +629,7 @@ enum Stop {
 }
 
 impl Stop {
-    /// What it is once there is no more waiting.
+    /// Status of the work request once the retries are exhausted.
     fn status(self) -> WorkStatus {
         match self {
             Self::NoReceive => WorkStatus::RnrRetryExceeded,

@@ -1,19 +1,21 @@
-//! What the consumers of a device have handed to it, and taken from it.
+//! Counters of work posted to and polled from a device.
 
 use std::iter::Sum;
 
-/// Counts of one device, of all its endpoints that are open. An adapter has the same to do.
+/// Work of all open endpoints of a device.
+///
+/// An adapter would have the same amount to do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Posted {
-    /// Chains that were posted to send queues. A driver rings a doorbell for each.
+    /// Chains posted to send queues. A driver rings a doorbell for each.
     pub send_posts: u64,
-    /// Work requests in them.
+    /// Work requests in these posted chains.
     pub sends: u64,
-    /// Chains that were posted to shared receive queues, with a doorbell each.
+    /// Chains posted to shared receive queues. A driver rings a doorbell for each.
     pub receive_posts: u64,
-    /// Receives in them.
+    /// Receives in these chains, in total.
     pub receives: u64,
-    /// Completions that were polled: of receives, and of send work that was signaled or failed.
+    /// Completions polled: of receives, and of send work that was signaled or failed.
     pub completions: u64,
 }
 

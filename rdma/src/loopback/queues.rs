@@ -1,4 +1,4 @@
-//! One endpoint's queues, as the network sees them.
+//! Queues of one endpoint, as part of the network state.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::network::QpAddress;
 use super::posted::Posted;
 use crate::wake::Wake;
 
-/// The RNR retry count that means no limit (IBTA 9.7.5.2.8).
+/// RNR retry count that means no limit (IBTA 9.7.5.2.8).
 const RNR_RETRY_FOR_EVER: u8 = 7;
 
 pub(super) struct EndpointState {
@@ -39,24 +39,24 @@ pub(super) struct Qp {
     pub(super) phase: Phase,
     pub(super) peer: Option<QpAddress>,
     pub(super) send_work: usize,
-    /// For ever, where the peer has none. There is no clock here, so any finite
-    /// budget of retries is spent at once.
+    /// True if the queue pair waits without limit for receives of the peer. Without a clock, a
+    /// finite retry budget is exhausted at once.
     pub(super) waits_for_receives: bool,
     pub(super) sends: VecDeque<SendWork>,
-    /// Completions that were made and not yet polled.
+    /// Completions created and not yet polled.
     pub(super) unpolled: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Waits for the peer's answer.
+    /// The queue pair waits for the peer's answer.
     Connecting,
     Established,
-    /// It has ended: the owner has the event, or gets it next.
+    /// The connection has ended; the owner has the event or gets it next.
     Broken,
-    /// The owner has closed it.
+    /// The owner has closed the queue pair.
     Closing,
-    /// All its work has been polled, and `Closed` waits to be.
+    /// All work has been polled; `Closed` waits to be polled.
     Closed,
 }
 
@@ -149,8 +149,7 @@ impl EndpointState {
         }
     }
 
-    /// The events, which the owner takes. The slot of a queue pair is
-    /// not another's before its owner has `Closed`.
+    /// Moves the events to `out`. A queue pair's slot is free for reuse once `Closed` is taken.
     pub(super) fn take_events(&mut self, out: &mut Vec<Event>) {
         for event in &self.events {
             if let Event::Closed { qp } = event {

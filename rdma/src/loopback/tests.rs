@@ -1,5 +1,5 @@
-//! What only the loopback has. The contract it shares with the other providers
-//! is tested by the conformance suite.
+//! Tests of behaviour specific to loopback. The conformance suite tests the contract shared by all
+//! providers.
 
 use std::sync::mpsc;
 

@@ -1,8 +1,8 @@
-//! Devices that do not answer.
+//! Kinds of work that a device leaves unanswered.
 
 use crate::work::{Operation, SendWork};
 
-/// Work of their peers that a device's queue pairs do not answer.
+/// Kind of peers' work that a device does not answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Withheld {
     /// RDMA READs.

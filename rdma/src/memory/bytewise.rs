@@ -1,13 +1,12 @@
-//! Copies from and to memory that others may write at the same time.
+//! Copies from and to memory that other threads or adapters may write concurrently.
 //!
-//! Why `unsafe` here: to the language, a copy that meets a write of another thread is
-//! undefined, whatever the processor does, unless each byte is an atomic access. The
-//! compiler makes no fast copy of atomics. The C library's are fast, and their machine
-//! code accesses each byte at least as relaxed atomics do; called from assembly, which
-//! the compiler does not look into, they are just that. (Wider atomics would not do:
-//! where two copies are of different widths, that is undefined, too.)
+//! Why `unsafe` here: in Rust, a copy that races with a write is undefined behaviour unless each
+//! byte is accessed atomically, and the compiler generates no fast copy of atomics. The copy
+//! functions of the C library are fast, and their machine code accesses each byte at least like a
+//! relaxed atomic. Called from assembly, which the compiler does not analyse, they are correct.
+//! (Wider atomics would not do: racing accesses of different widths are undefined, too.)
 //!
-//! Miri, which runs no assembly, gets the atomics themselves.
+//! Miri cannot run assembly, so it gets byte-wise atomics.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 pub(super) use fast::{fill, load, shift, store, stream};
@@ -18,8 +17,7 @@ pub(super) use plain::{fill, load, shift, store, stream};
 mod fast {
     use std::arch::asm;
 
-    /// Calls one of the C library's functions that take an address, a second argument
-    /// and a length.
+    /// Calls a function of the C library that takes an address, a second argument and a length.
     macro_rules! call {
         ($function:path, $to:expr, $second:expr, $length:expr) => {
             asm!(
@@ -33,7 +31,7 @@ mod fast {
         };
     }
 
-    /// Copies 64 bytes, or 16: submission and completion queue entries, for which a call
+    /// Copies 16 or 64 bytes inline: submission and completion queue entries, for which a call
     /// would cost more than the copy.
     macro_rules! moves {
         ($from:expr, $to:expr, 16) => {
@@ -67,11 +65,10 @@ mod fast {
         };
     }
 
-    /// Copies `length` bytes from `from` to `to`. Where the compiler knows the length, it
-    /// chooses.
+    /// Copies `length` bytes from `from` to `to`; inline for lengths known at compile time.
     ///
     /// # Safety
-    /// There are as many at both, and they do not overlap.
+    /// Both ranges are valid and do not overlap.
     #[inline]
     unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
         // SAFETY: by the caller's promise; memcpy follows C's calling convention.
@@ -87,53 +84,53 @@ mod fast {
     /// Copies `from` to `to`.
     ///
     /// # Safety
-    /// There is room for `from` at `to`, which it does not overlap.
+    /// `to` is valid for `from.len()` bytes and does not overlap `from`.
     #[inline]
     pub(in crate::memory) unsafe fn store(from: &[u8], to: *mut u8) {
         // SAFETY: by the caller's promise.
         unsafe { copy(from.as_ptr(), to, from.len()) };
     }
 
-    /// Copies what is at `from` to `to`.
+    /// Copies bytes at `from` into `to`.
     ///
     /// # Safety
-    /// There are as many bytes at `from`, and `to` does not overlap them.
+    /// `from` is valid for `to.len()` bytes and does not overlap `to`.
     #[inline]
     pub(in crate::memory) unsafe fn load(from: *const u8, to: &mut [u8]) {
         // SAFETY: by the caller's promise.
         unsafe { copy(from, to.as_mut_ptr(), to.len()) };
     }
 
-    /// Copies `length` bytes from `from` to `to`, as if by way of a third place.
+    /// Copies `length` bytes between ranges that may overlap.
     ///
     /// # Safety
-    /// There are as many at both.
+    /// Both ranges are valid.
     pub(in crate::memory) unsafe fn shift(from: *const u8, to: *mut u8, length: usize) {
         // SAFETY: by the caller's promise; memmove follows C's calling convention.
         unsafe { call!(libc::memmove, to, from, length) };
     }
 
-    /// Sets `length` bytes at `to`.
+    /// Sets `length` bytes at `to` to `value`.
     ///
     /// # Safety
-    /// There are as many.
+    /// `to` is valid for `length` bytes.
     pub(in crate::memory) unsafe fn fill(to: *mut u8, value: u8, length: usize) {
         // SAFETY: by the caller's promise; memset follows C's calling convention.
         unsafe { call!(libc::memset, to, u64::from(value), length) };
     }
 
-    /// As [`store`], past the caches as far as the addresses allow.
+    /// Copies like [`store`], bypassing the caches for whole, aligned cache lines.
     ///
     /// # Safety
     /// As for [`store`].
     pub(in crate::memory) unsafe fn stream(from: &[u8], to: *mut u8) {
-        // Whole lines, each written by four stores, leave as one.
+        // The four stores of a line combine into one write.
         const LINE: usize = 64;
         let head = to.align_offset(LINE).min(from.len());
         let (head, rest) = from.split_at(head);
         let (lines, tail) = rest.as_chunks::<LINE>();
-        // SAFETY: all three parts lie within the room for `from`, one behind the other;
-        // the lines begin at a multiple of their length, by `align_offset`.
+        // SAFETY: the three parts are consecutive and lie within the destination range; the lines
+        // are aligned to their length by `align_offset`.
         unsafe {
             store(head, to);
             let mut at = to.add(head.len());
@@ -166,20 +163,20 @@ mod fast {
 mod plain {
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-    /// The byte at `at` of `base`.
+    /// Returns the byte at offset `at` of `base` as an atomic.
     ///
     /// # Safety
-    /// It is there, for as long as the result is used.
+    /// The byte is valid while the result is used.
     unsafe fn byte<'a>(base: *const u8, at: usize) -> &'a AtomicU8 {
-        // SAFETY: by the caller's promise; all others access it atomically, too, or
-        // outside of the language.
+        // SAFETY: by the caller's promise; all other accesses are atomic, or outside of the
+        // language.
         unsafe { AtomicU8::from_ptr(base.add(at).cast_mut()) }
     }
 
     /// Copies `from` to `to`.
     ///
     /// # Safety
-    /// There is room for `from` at `to`, which it does not overlap.
+    /// `to` is valid for `from.len()` bytes and does not overlap `from`.
     pub(in crate::memory) unsafe fn store(from: &[u8], to: *mut u8) {
         for (at, value) in from.iter().enumerate() {
             // SAFETY: by the caller's promise.
@@ -187,7 +184,7 @@ mod plain {
         }
     }
 
-    /// As [`store`], where there is no way past the caches.
+    /// Copies like [`store`]: the caches cannot be bypassed here.
     ///
     /// # Safety
     /// As for [`store`].
@@ -196,10 +193,10 @@ mod plain {
         unsafe { store(from, to) };
     }
 
-    /// Copies what is at `from` to `to`.
+    /// Copies bytes at `from` into `to`.
     ///
     /// # Safety
-    /// There are as many bytes at `from`, and `to` does not overlap them.
+    /// `from` is valid for `to.len()` bytes and does not overlap `to`.
     pub(in crate::memory) unsafe fn load(from: *const u8, to: &mut [u8]) {
         for (at, value) in to.iter_mut().enumerate() {
             // SAFETY: by the caller's promise.
@@ -207,10 +204,10 @@ mod plain {
         }
     }
 
-    /// Copies `length` bytes from `from` to `to`, as if by way of a third place.
+    /// Copies `length` bytes between ranges that may overlap.
     ///
     /// # Safety
-    /// There are as many at both.
+    /// Both ranges are valid.
     pub(in crate::memory) unsafe fn shift(from: *const u8, to: *mut u8, length: usize) {
         // SAFETY: by the caller's promise.
         let copy = |at| unsafe { byte(to, at).store(byte(from, at).load(Relaxed), Relaxed) };
@@ -221,10 +218,10 @@ mod plain {
         }
     }
 
-    /// Sets `length` bytes at `to`.
+    /// Sets `length` bytes at `to` to `value`.
     ///
     /// # Safety
-    /// There are as many.
+    /// `to` is valid for `length` bytes.
     pub(in crate::memory) unsafe fn fill(to: *mut u8, value: u8, length: usize) {
         for at in 0..length {
             // SAFETY: by the caller's promise.

@@ -1,6 +1,6 @@
-//! The system's.
+//! Wake-up by an eventfd.
 //!
-//! Why `unsafe` here: eventfd has no safe wrapper in the crates we use.
+//! Why `unsafe` here: our dependencies have no safe wrapper of eventfd.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -8,14 +8,14 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 
 use crate::error::FabricError;
 
-/// An eventfd: readable once [`Wake::wake`] was called, until [`Wake::clear`].
+/// Eventfd, readable from [`Wake::wake`] until [`Wake::clear`].
 #[derive(Debug)]
 pub struct Wake {
     file: File,
 }
 
 impl Wake {
-    /// One that has not been woken yet.
+    /// Creates an eventfd that is not readable.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -25,26 +25,26 @@ impl Wake {
         if fd < 0 {
             return Err(FabricError::last_os("eventfd"));
         }
-        // SAFETY: a descriptor that was just made has no other owner.
+        // SAFETY: the new descriptor has no other owner.
         let file = unsafe { File::from_raw_fd(fd) };
         Ok(Self { file })
     }
 
-    /// The descriptor to watch.
+    /// Descriptor to watch.
     #[must_use]
     pub fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
 
-    /// Makes it readable.
+    /// Makes the descriptor readable.
     pub fn wake(&self) {
-        // Fails only when the counter is at its maximum: readable all the same.
+        // Fails only if the counter is at its maximum, and then the descriptor is readable.
         let _ = (&self.file).write(&1_u64.to_ne_bytes());
     }
 
-    /// Makes it quiet again.
+    /// Makes the descriptor unreadable.
     pub fn clear(&self) {
-        // Fails only when there was no wake-up.
+        // Fails only if it was not readable.
         let _ = (&self.file).read(&mut [0; 8]);
     }
 }

@@ -1,4 +1,4 @@
-//! An eventfd as loom sees it.
+//! Model of an eventfd for loom.
 
 use std::os::fd::RawFd;
 
@@ -6,7 +6,7 @@ use loom::sync::{Condvar, Mutex};
 
 use crate::error::FabricError;
 
-/// Readable once [`Wake::wake`] was called, until [`Wake::clear`].
+/// Flag set by [`Wake::wake`] and cleared by [`Wake::clear`].
 #[derive(Debug)]
 pub struct Wake {
     readable: Mutex<bool>,
@@ -14,10 +14,10 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// One that has not been woken yet.
+    /// Creates a flag that is not set.
     ///
     /// # Errors
-    /// None: there are no descriptors.
+    /// None: the model uses no descriptors.
     pub fn new() -> Result<Self, FabricError> {
         Ok(Self {
             readable: Mutex::new(false),
@@ -25,24 +25,24 @@ impl Wake {
         })
     }
 
-    /// No descriptor: see [`Self::sleep`].
+    /// Returns -1: the model has no descriptor; see [`Self::sleep`].
     #[must_use]
     pub fn fd(&self) -> RawFd {
         -1
     }
 
-    /// Makes it readable.
+    /// Sets the flag.
     pub fn wake(&self) {
         *self.readable.lock().unwrap() = true;
         self.changed.notify_all();
     }
 
-    /// Makes it quiet again.
+    /// Clears the flag.
     pub fn clear(&self) {
         *self.readable.lock().unwrap() = false;
     }
 
-    /// Waits until it is readable. If that never comes, loom says so.
+    /// Waits until the flag is set. Loom reports a wait that never ends.
     pub fn sleep(&self) {
         let mut readable = self.readable.lock().unwrap();
         while !*readable {
@@ -50,7 +50,7 @@ impl Wake {
         }
     }
 
-    /// Whether a wait would be over at once.
+    /// True if a wait would return at once.
     #[must_use]
     pub fn is_readable(&self) -> bool {
         *self.readable.lock().unwrap()

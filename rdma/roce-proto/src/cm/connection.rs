@@ -1,4 +1,4 @@
-//! The state of one connection, and what goes in and out.
+//! State of one connection, with its inputs and outputs.
 
 use crate::time::Instant;
 use alloc::boxed::Box;
@@ -11,165 +11,166 @@ use crate::wire::cm::ip_cm::CONSUMER_LEN;
 use crate::wire::cm::{CommIds, rej, rep};
 use crate::wire::mad::MAD_LEN;
 
-/// A connection's name: its local communication id.
+/// Identifier of a connection: its local communication id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnId(pub(super) u32);
 
-/// Between which addresses messages travel.
+/// Pair of addresses between which messages travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Path {
-    /// Ours.
+    /// Local address.
     pub local: IpAddr,
-    /// The peer's.
+    /// Peer's address.
     pub remote: IpAddr,
 }
 
-/// A queue pair's part of a connection message.
+/// Queue pair parameters of a connection message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpTerms {
-    /// Its number.
+    /// Queue pair number.
     pub qpn: u32,
-    /// The PSN that it expects first.
+    /// First PSN that the queue pair expects.
     pub starting_psn: u32,
-    /// READs and atomics that it answers at a time.
+    /// Maximum outstanding READs and atomics that the queue pair answers.
     pub responder_resources: u8,
-    /// READs and atomics that it sends at a time.
+    /// Maximum outstanding READs and atomics that the queue pair sends.
     pub initiator_depth: u8,
-    /// How often the other end retries when there is no receive.
+    /// Retries of the other end if no receive is posted.
     pub rnr_retry_count: u8,
 }
 
-/// What a connection request contains.
+/// Parameters of an outgoing connection request.
 #[derive(Debug, Clone)]
 pub struct Connect {
     /// Addresses.
     pub path: Path,
-    /// Our port, as the request names it.
+    /// Local port, as stated in the request.
     pub local_port: u16,
     /// Port of the peer's listener.
     pub remote_port: u16,
-    /// Our queue pair.
+    /// Local queue pair.
     pub terms: QpTerms,
-    /// How often the other end retries.
+    /// Retries of the other end.
     pub retry_count: u8,
     /// Path MTU, as a code.
     pub path_mtu: u8,
     /// ACK timeout, as a code.
     pub ack_timeout: u8,
-    /// Our membership.
+    /// Local partition membership.
     pub pkey: PKey,
-    /// What the connection's packets carry.
+    /// Marking of the connection's packets.
     pub marked: Marked,
-    /// For the peer's consumer.
+    /// Private data for the peer's consumer.
     pub private_data: [u8; CONSUMER_LEN],
-    /// How long connecting may take.
+    /// Timeout of the whole attempt.
     pub timeout: Duration,
 }
 
-/// A peer's connection request.
+/// Connection request of a peer.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// Addresses.
     pub path: Path,
-    /// The listener's address, as the peer named it.
+    /// Address of the listener, as stated by the peer.
     pub local: SocketAddr,
-    /// The peer's address and port, as it named them.
+    /// Address and port of the peer, as stated by the peer.
     pub peer: SocketAddr,
-    /// The peer's queue pair.
+    /// Peer's queue pair.
     pub terms: QpTerms,
-    /// How often we retry.
+    /// Retries of this end.
     pub retry_count: u8,
     /// Path MTU, as a code.
     pub path_mtu: u8,
     /// ACK timeout, as a code.
     pub ack_timeout: u8,
-    /// The peer's membership.
+    /// Peer's partition membership.
     pub pkey: PKey,
     /// Traffic class of the connection's packets.
     pub traffic_class: u8,
-    /// For our consumer.
+    /// Private data for the local consumer.
     pub private_data: [u8; CONSUMER_LEN],
 }
 
-/// What happened.
+/// Event of the connection manager.
 #[derive(Debug, Clone)]
 pub enum CmEvent {
-    /// A peer requests a connection: accept or reject it.
+    /// A peer requests a connection, to be accepted or rejected.
     Request {
-        /// Which.
+        /// Connection of the request.
         id: ConnId,
-        /// Its request.
+        /// Parameters of the request.
         request: Box<Request>,
     },
-    /// The peer, or a time limit, has ended a request that was not answered yet.
+    /// The peer or a timeout ended a request before the consumer answered it.
     Withdrawn {
-        /// Which.
+        /// Connection of the request.
         id: ConnId,
     },
-    /// The peer accepted: we are connected.
+    /// The peer accepted the connection.
     Accepted {
-        /// Which.
+        /// Established connection.
         id: ConnId,
-        /// The peer's queue pair.
+        /// Peer's queue pair.
         terms: QpTerms,
-        /// From the peer's consumer.
+        /// Private data of the peer's consumer.
         private_data: [u8; rep::PRIVATE_LEN],
     },
-    /// The peer has received our REP: the connection works.
+    /// The peer has received the REP: the connection is established.
     Established {
-        /// Which.
+        /// Established connection.
         id: ConnId,
     },
-    /// The peer refused.
+    /// The peer refused the connection.
     Rejected {
-        /// Which.
+        /// Refused connection.
         id: ConnId,
-        /// IBTA 12.6.7.2.
+        /// Reject reason (IBTA 12.6.7.2).
         reason: u16,
-        /// With [`RejReason::InvalidPathMtu`](crate::wire::cm::RejReason), the
-        /// MTU code that would do.
+        /// With [`RejReason::InvalidPathMtu`](crate::wire::cm::RejReason), the acceptable MTU code.
         info: u8,
-        /// From the peer's consumer.
+        /// Private data of the peer's consumer.
         private_data: [u8; rej::PRIVATE_LEN],
     },
     /// The peer did not answer in time.
     TimedOut {
-        /// Which.
+        /// Failed connection.
         id: ConnId,
     },
     /// The peer sent a DREQ.
     Disconnected {
-        /// Which.
+        /// Ended connection.
         id: ConnId,
     },
-    /// A message without our communication id says that the peer has lost the connection. The
-    /// connection stays: its owner asks the peer's queue pair, and disconnects if that is silent.
+    /// A message without our communication id suggests that the peer has lost the connection.
+    ///
+    /// The connection remains. Its owner probes the peer's queue pair, and disconnects if that is
+    /// silent.
     Questioned {
-        /// The connection.
+        /// Connection in doubt.
         id: ConnId,
     },
 }
 
-/// A message to send.
+/// Message to send.
 #[derive(Debug, Clone)]
 pub struct Transmit {
     /// Addresses.
     pub path: Path,
-    /// What it is to carry.
+    /// Marking of the packet.
     pub marked: Marked,
-    /// The datagram, for QP1.
+    /// Datagram for QP1.
     pub mad: [u8; MAD_LEN],
 }
 
-/// Where a connection stands (IBTA 12.9.7).
+/// State of a connection (IBTA 12.9.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     ReqSent,
-    /// The consumer has to decide.
+    /// Waits for the consumer's decision.
     ReqReceived,
     RepSent,
-    /// The consumer has left after its REP, and the peer's address is not proven: the RTU proves
-    /// it, and has a DREQ for its answer.
+    /// The consumer disconnected after its REP, and the peer's address is not proven. The RTU
+    /// proves it and is answered by a DREQ.
     Left,
     Established,
     DreqSent,
@@ -180,28 +181,29 @@ pub(super) enum State {
 pub(super) struct Connection {
     pub(super) state: State,
     pub(super) path: Path,
-    /// What its messages carry.
+    /// Marking of the connection's messages.
     pub(super) marked: Marked,
     pub(super) ids: CommIds,
     pub(super) transaction_id: u64,
     pub(super) local_qpn: u32,
-    /// The peer's GUID and queue pair: together they name it for ever.
+    /// Peer's GUID and queue pair number, a permanent identity.
     pub(super) remote_qp: Option<RemoteQp>,
-    /// The latest message, to send again.
+    /// Latest message, for repetition.
     pub(super) last: Option<Box<[u8; MAD_LEN]>>,
-    /// When to send it again, or when the state ends.
+    /// Time of the next repetition, or end of the state.
     pub(super) deadline: Option<Instant>,
-    /// Until the next repetition.
+    /// Interval until the next repetition.
     pub(super) interval: Duration,
-    /// The peer's address is not proven yet: each message to it answers one from it.
+    /// True until the peer's address is proven: messages are then sent only in answer to the
+    /// peer's.
     pub(super) quiet: bool,
-    /// Until when it is repeated.
+    /// Time at which repetition ends.
     pub(super) gives_up_at: Instant,
-    /// When the last [`CmEvent::Questioned`] was made.
+    /// Time of the last [`CmEvent::Questioned`].
     pub(super) questioned_at: Option<Instant>,
 }
 
-/// A queue pair of any machine.
+/// Queue pair of any machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct RemoteQp {
     pub(super) address: IpAddr,

@@ -1,21 +1,19 @@
-//! Numbers that must not repeat from one start to the next, and that an attacker must
-//! not predict.
+//! Random identifiers of a connection manager: never repeated across starts, not predictable.
 //!
-//! A Linux host remembers the GUID and queue pair number of each connection. A
-//! target that came back with the same ones would be refused as a stale
-//! connection (IBTA 12.9.8.3.1). And the GUID is in every REQ and REP: nothing else
-//! may follow from it, so each number is drawn by itself.
+//! A Linux host remembers the GUID and queue pair number of each connection. A target that reused
+//! them after a restart would be refused with a stale connection (IBTA 12.9.8.3.1). Every REQ and
+//! REP exposes the GUID, so each number is drawn separately and cannot be derived from it.
 
 use alloc::boxed::Box;
 use core::fmt;
 
-/// The source of a connection manager's numbers.
+/// Generator of a connection manager's identifiers.
 pub struct Identity {
     draw: Draw,
     guid: u64,
 }
 
-/// Draws a random number.
+/// Function that returns a random number.
 pub type Draw = Box<dyn FnMut() -> u64 + Send>;
 
 impl fmt::Debug for Identity {
@@ -25,8 +23,7 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// An identity whose numbers come from `draw`: the operating system's generator, or a
-    /// simulation's.
+    /// Creates a generator on top of `draw`: the operating system's generator, or a simulation's.
     #[must_use]
     pub fn new(mut draw: Draw) -> Self {
         // Locally administered (the U/L bit of an EUI-64).
@@ -34,18 +31,17 @@ impl Identity {
         Self { draw, guid }
     }
 
-    /// The channel adapter's GUID.
+    /// GUID of the channel adapter.
     #[must_use]
     pub fn guid(&self) -> u64 {
         self.guid
     }
 
-    /// A communication id: 0 is for messages that have none.
+    /// Returns a communication id other than 0, which means none.
     pub(super) fn comm_id(&mut self) -> u32 {
         ((self.draw)() as u32).max(1)
     }
 
-    /// A transaction id.
     pub(super) fn transaction_id(&mut self) -> u64 {
         (self.draw)()
     }

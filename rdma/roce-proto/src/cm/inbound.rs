@@ -1,4 +1,4 @@
-//! Messages from peers.
+//! Handling of messages from peers.
 
 use crate::time::Instant;
 use alloc::boxed::Box;
@@ -22,8 +22,8 @@ use crate::wire::cm::{
 use crate::wire::grh::address_of;
 
 impl Manager {
-    /// A datagram that came to QP1 along `path`, and in which traffic class: what
-    /// belongs to no connection is answered in the same.
+    /// Handles a datagram received on QP1 along `path`. `traffic_class` is that of the datagram;
+    /// answers outside of a connection use it.
     pub fn handle_mad(&mut self, now: Instant, path: Path, traffic_class: u8, mad: &[u8]) {
         let marked = Marked {
             traffic_class,
@@ -73,8 +73,7 @@ impl Manager {
         }
     }
 
-    /// The connection that a message belongs to: it comes from the peer's address
-    /// and names both numbers.
+    /// Returns the connection of a message, if its source address and both communication ids match.
     fn find(&self, path: Path, ids: CommIds) -> Option<u32> {
         let connection = self.connections.get(&ids.remote)?;
         let known = connection.path == path && connection.ids.remote == ids.local;
@@ -85,7 +84,7 @@ impl Manager {
         self.connections[&id].state
     }
 
-    /// Answers a message without a connection.
+    /// Answers a message that belongs to no connection, within the rate limit.
     fn reply(&mut self, path: Path, marked: Marked, transaction_id: u64, message: &Message) {
         if !self.waiting.may_answer(path.remote) {
             return;
@@ -97,8 +96,8 @@ impl Manager {
 
     fn handle_req(&mut self, now: Instant, path: Path, transaction_id: u64, req: &Req) {
         if let Some(&id) = self.by_peer.get(&(path.remote, req.local_comm_id)) {
-            // Said before (IBTA 12.9.8.1). The consumer is still thinking, or our
-            // answer was lost.
+            // A repeated request (IBTA 12.9.8.1): the consumer has not decided yet, or the answer
+            // was lost.
             match self.state(id) {
                 State::RepSent => self.repeat(id, now),
                 State::Left => {
@@ -121,8 +120,8 @@ impl Manager {
             qpn: req.local_qpn,
         };
         if let Some(&id) = self.by_qp.get(&remote_qp) {
-            // The peer's queue pair cannot be in two connections: the one we know is over (IBTA
-            // 12.9.8.3.1), if the request is the peer's.
+            // A queue pair cannot be in two connections, so the known one has ended (IBTA
+            // 12.9.8.3.1), if the request really is the peer's.
             self.refuse(path, transaction_id, req, RejReason::StaleConnection);
             if self.state(id) == State::Established {
                 self.question(id, now);
@@ -135,8 +134,7 @@ impl Manager {
         };
         let verdict = self.waiting.verdict(path.remote);
         if verdict == Verdict::Drop || self.connections.len() >= MAX_CONNECTIONS {
-            // No answer: it would only make the flood two floods. A peer that
-            // means it asks again.
+            // No answer, which would double the flood. A real peer repeats its request.
             self.dropped_requests += 1;
             return;
         }
@@ -169,14 +167,14 @@ impl Manager {
         self.events.push_back(CmEvent::Request { id, request });
     }
 
-    /// Whether requests of an address get no answer for now; counts one.
+    /// True if requests of `address` are ignored for now; counts the request if so.
     fn is_held(&mut self, now: Instant, address: IpAddr) -> bool {
         let is_held = self.wrong_keys.holds(now, address);
         self.held_requests += u64::from(is_held);
         is_held
     }
 
-    /// There are no datagram services here (IBTA 12.11.2.3).
+    /// Refuses a SIDR request: there are no datagram services (IBTA 12.11.2.3).
     fn handle_sidr_req(&mut self, path: Path, marked: Marked, transaction_id: u64, sidr: &SidrReq) {
         let answer = Message::SidrRep(SidrRep {
             request_id: sidr.request_id,
@@ -230,13 +228,13 @@ impl Manager {
                 });
                 self.confirm(id);
             }
-            // Our RTU was lost (IBTA 12.9.8.2).
+            // The RTU was lost (IBTA 12.9.8.2).
             State::Established if connection.ids.remote == rep.ids.local => self.confirm(id),
             _ => {}
         }
     }
 
-    /// The peer takes the connection for established.
+    /// Handles an RTU: the peer considers the connection established.
     fn handle_rtu(&mut self, now: Instant, id: u32) {
         let connection = self.connections.get_mut(&id);
         let connection = connection.expect("callers have found it");
@@ -253,7 +251,7 @@ impl Manager {
         }
     }
 
-    /// The peer needs more time (IBTA 12.6.6).
+    /// Handles an MRA: the peer needs more time (IBTA 12.6.6).
     fn handle_mra(&mut self, now: Instant, path: Path, mra: &Mra) {
         let Some(connection) = self.connections.get_mut(&mra.ids.remote) else {
             return;
@@ -264,7 +262,7 @@ impl Manager {
             Answered::Other => false,
         };
         if fits && connection.path == path {
-            // Its time, bounded by what is left of ours.
+            // The requested time, bounded by the remaining time of this end.
             let wait = timeout_of_code(mra.service_timeout) + MAX_INTERVAL;
             let until = (now + wait).min(connection.gives_up_at.max(now));
             connection.deadline = Some(until);
@@ -272,8 +270,8 @@ impl Manager {
     }
 
     fn handle_rej(&mut self, now: Instant, path: Path, rej: &Rej) {
-        // A REJ of a REQ may have no number of its own yet; a REJ that takes a
-        // REQ back knows only its own.
+        // A REJ of a REQ may carry no id of its sender yet; a REJ that withdraws a REQ carries only
+        // its sender's.
         let own = self.by_peer.get(&(path.remote, rej.ids.local)).copied();
         let id = Some(rej.ids.remote).filter(|id| *id != 0).or(own);
         let Some(id) = id else { return };
@@ -290,7 +288,7 @@ impl Manager {
                 private_data: rej.private_data,
             },
             State::ReqReceived if of_peer => CmEvent::Withdrawn { id: ConnId(id) },
-            // From here on the peer has our number, unless our REP was lost.
+            // From here on the peer has our id, unless the REP was lost.
             State::RepSent if of_peer && !names_ours => return self.hurry(id, now),
             State::RepSent if of_peer => CmEvent::TimedOut { id: ConnId(id) },
             State::Left if of_peer => return self.forget(id),
@@ -318,8 +316,8 @@ impl Manager {
         let found = self.find(path, dreq.ids);
         let marked = found.map_or(marked, |id| self.connections[&id].marked);
         let ours = found.filter(|id| self.connections[id].local_qpn == dreq.remote_qpn);
-        // Also to one that we know nothing of, or it would ask for long
-        // (IBTA 12.9.8.4).
+        // Unknown connections get an answer, too, or the peer would repeat the DREQ (IBTA
+        // 12.9.8.4).
         let answer = Message::Drep(Drep {
             ids: answering(dreq.ids),
             private_data: padded(&[]),
@@ -349,7 +347,7 @@ fn answering(ids: CommIds) -> CommIds {
     }
 }
 
-/// What a peer asks the answers to its REQ to carry.
+/// Returns the marking that a peer requests for answers to its REQ.
 fn requested_marking(req: &Req) -> Marked {
     Marked {
         traffic_class: req.primary.traffic_class,
@@ -357,21 +355,21 @@ fn requested_marking(req: &Req) -> Marked {
     }
 }
 
-/// The request in a REQ, if this end supports it.
+/// Parses the request in a REQ, if this end supports it.
 fn read_request(path: Path, req: &Req) -> Result<Request, RejReason> {
     if req.transport_type != 0 {
         return Err(RejReason::InvalidTransportType);
     }
     let port = ip_cm::port_of(req.service_id).ok_or(RejReason::InvalidServiceId)?;
     let ip_cm = IpCm::read(&req.private_data).ok_or(RejReason::UnsupportedRequest)?;
-    // A peer that claims another's address would have it take the blame.
+    // A peer must not claim the address of another, which would be blamed for its faults.
     let honest = ip_cm.source.ip() == path.remote
         && address_of(req.primary.local_gid) == path.remote
         && ip_cm.destination == path.local;
     if !honest || !(1..=5).contains(&req.path_mtu) {
         return Err(RejReason::UnsupportedRequest);
     }
-    // Whether it is the right one, each listener says.
+    // Each listener checks the partition.
     let pkey = PKey::new(req.pkey).ok_or(RejReason::UnsupportedRequest)?;
     Ok(Request {
         path,

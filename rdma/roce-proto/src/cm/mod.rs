@@ -1,14 +1,12 @@
-//! The connection manager: both roles of IBTA chapter 12, as a state machine
-//! without I/O.
+//! Connection manager: both roles of IBTA chapter 12, as a state machine without I/O.
 //!
-//! Datagrams, the consumer's calls and the time go in; datagrams
-//! ([`Manager::poll_transmit`]), events ([`Manager::poll_event`]) and the time to
-//! call again ([`Manager::poll_timeout`]) come out.
+//! Inputs are datagrams, calls of the consumer and the time. Outputs are datagrams
+//! ([`Manager::poll_transmit`]), events ([`Manager::poll_event`]) and the time of the next call
+//! ([`Manager::poll_timeout`]).
 //!
-//! A message counts only if it comes from the address of the connection's peer
-//! and names both ends' communication ids, which begin at random. Requests that are not
-//! accepted or confirmed yet are limited in number, and so are answers to addresses
-//! that are not proven: see `waiting`.
+//! A message is accepted only from the address of the connection's peer and with both communication
+//! ids, which start at random. Requests not yet accepted or confirmed are limited in number, and so
+//! are answers to unproven addresses: see `waiting`.
 
 mod connection;
 mod identity;
@@ -38,66 +36,64 @@ use crate::wire::cm::{
 use crate::wire::grh::gid_of;
 use crate::wire::mad::MAD_LEN;
 
-/// Connections in all.
+/// Maximum number of connections.
 const MAX_CONNECTIONS: usize = 65_536;
 
-/// The first repetition comes after this, each further one after twice the time,
-/// up to [`MAX_INTERVAL`].
+/// Interval before the first repetition; each later one doubles it, up to [`MAX_INTERVAL`].
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
-/// The response time that REQs grant: code 20, as Linux has it.
+/// Response time granted by REQs: code 20, as in Linux.
 const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
 const RESPONSE_TIMEOUT: u8 = 20;
 const MAX_CM_RETRIES: u8 = 15;
-/// How long a consumer may take to answer a request.
+/// Time for a consumer to answer a request.
 const DECISION_TIME: Duration = Duration::from_secs(60);
-/// A REP is repeated by timer until the interval is longer than this: twice, and only to
-/// proven addresses.
+/// Longest interval at which a timer repeats a REP: two repetitions, to proven addresses only.
 const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
-/// How long to wait for a peer to confirm an acceptance.
+/// Time for a peer to confirm an acceptance.
 const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
-/// How long a DREQ is repeated.
+/// Time during which a DREQ is repeated.
 const DISCONNECT_TIME: Duration = Duration::from_secs(4);
-/// How long a queue pair's last packets may still travel: twice the packet
-/// lifetime that Linux assumes (code 16).
+/// Time for a queue pair's last packets to leave the network: twice the packet lifetime assumed by
+/// Linux (code 16).
 const TIME_WAIT: Duration = Duration::from_millis(540);
-/// Questions about one connection are at least so far apart, and a peer that has not confirmed a
-/// connection answers within it.
+/// Shortest interval between questions about one connection, and time for a peer to confirm a
+/// connection in doubt.
 const QUESTION_INTERVAL: Duration = Duration::from_secs(1);
-/// Target ACK delay that REPs announce, as a code: 0.13 s.
+/// Target ACK delay announced by REPs, as a code: 0.13 s.
 const TARGET_ACK_DELAY: u8 = 15;
 /// Failover Accepted: not supported (IBTA 12.6.8.9).
 const FAILOVER_UNSUPPORTED: u8 = 1;
-/// LIDs mean nothing on Ethernet (annex A16.4).
+/// Placeholder: Ethernet has no LIDs (annex A16.4).
 const PERMISSIVE_LID: u16 = 0xffff;
-/// Hop limit of messages for which the owner chose no other.
+/// Default hop limit of messages.
 pub const DEFAULT_HOP_LIMIT: u8 = 64;
 
-/// All connections of an address's connection manager.
+/// Connection manager of an address, with all its connections.
 #[derive(Debug)]
 pub struct Manager {
     identity: Identity,
-    /// By communication id, in order: so timeouts act in the same order in each run.
+    /// Connections by communication id; ordered, so that timeouts act in a deterministic order.
     connections: BTreeMap<u32, Connection>,
-    /// The peer's address and communication id, to ours.
+    /// Communication ids by the peer's address and communication id.
     by_peer: BTreeMap<(IpAddr, u32), u32>,
-    /// Connections that were established: a stranger that claims a peer's next queue pair keeps
-    /// the peer's own request from nothing.
+    /// Established connections by the peer's queue pair. Unconfirmed ones are absent, so that a
+    /// stranger claiming a peer's next queue pair cannot block the peer's own request.
     by_qp: BTreeMap<RemoteQp, u32>,
     waiting: Waiting,
     transmits: VecDeque<Transmit>,
     events: VecDeque<CmEvent>,
     dropped_requests: u64,
-    /// Of addresses whose packets named wrong keys.
+    /// Penalties of addresses whose packets named wrong keys.
     wrong_keys: Penalties,
     held_requests: u64,
 }
 
-/// The connection is not there, or not in a state for that.
+/// The connection does not exist, or its state does not permit the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gone;
 
 impl Manager {
-    /// A manager with these numbers.
+    /// Creates a manager that draws its identifiers from `identity`.
     #[must_use]
     pub fn new(identity: Identity) -> Self {
         Self {
@@ -114,33 +110,32 @@ impl Manager {
         }
     }
 
-    /// Connections, those that begin or end included.
+    /// Number of connections, including those that begin or end.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.len()
     }
 
-    /// Requests that were ignored because too many waited.
+    /// Number of requests ignored because too many waited.
     #[must_use]
     pub fn dropped_requests(&self) -> u64 {
         self.dropped_requests
     }
 
-    /// Requests that were ignored because their addresses had guessed keys.
+    /// Number of requests ignored because their addresses had guessed keys.
     #[must_use]
     pub fn held_requests(&self) -> u64 {
         self.held_requests
     }
 
-    /// A packet of a connection named a key that its peer was not given: that costs the peer's address
-    /// time. Returns the address if its requests are held from now on.
+    /// Penalizes the peer's address for a packet that named a key not given to the peer. Returns
+    /// the address if its requests are ignored from now on.
     pub fn penalize(&mut self, now: Instant, id: ConnId) -> Option<IpAddr> {
         let address = self.connections.get(&id.0)?.path.remote;
         self.wrong_keys.penalize(now, address).then_some(address)
     }
 
-    /// Sends a REQ. [`CmEvent::Accepted`], [`CmEvent::Rejected`] or
-    /// [`CmEvent::TimedOut`] follows.
+    /// Sends a REQ. [`CmEvent::Accepted`], [`CmEvent::Rejected`] or [`CmEvent::TimedOut`] follows.
     pub fn connect(&mut self, now: Instant, options: &Connect) -> ConnId {
         let local = self.new_comm_id();
         let ids = CommIds { local, remote: 0 };
@@ -216,7 +211,7 @@ impl Manager {
     /// Sends a REP. [`CmEvent::Established`] or [`CmEvent::TimedOut`] follows.
     ///
     /// # Errors
-    /// The peer has given up meanwhile.
+    /// The peer gave up the request.
     pub fn accept(
         &mut self,
         now: Instant,
@@ -249,17 +244,17 @@ impl Manager {
         self.waiting.answered(id.0);
         let connection = self.in_state(id, State::RepSent)?;
         if connection.quiet {
-            // Repeated only when the peer repeats its request: the address may be
-            // another machine's.
+            // Repeated only when the peer repeats its request: the claimed address may be another
+            // machine's.
             connection.deadline = Some(connection.gives_up_at);
         }
         Ok(())
     }
 
-    /// Drops a request without an answer. A real peer repeats it.
+    /// Drops a request without an answer. A real peer repeats the request.
     ///
     /// # Errors
-    /// The peer has given up meanwhile.
+    /// The peer gave up the request.
     pub fn ignore(&mut self, id: ConnId) -> Result<(), Gone> {
         self.in_state(id, State::ReqReceived)?;
         self.dropped_requests += 1;
@@ -270,7 +265,7 @@ impl Manager {
     /// Sends a REJ. `info` is additional reject information.
     ///
     /// # Errors
-    /// The peer has given up meanwhile.
+    /// The peer gave up the request.
     pub fn reject(
         &mut self,
         id: ConnId,
@@ -289,9 +284,11 @@ impl Manager {
         Ok(())
     }
 
-    /// The queue pair has received a packet of its peer: that stands for the RTU, which may have
-    /// been lost (IBTA 12.9.7.1, "communication established"). It does not prove the peer's address:
-    /// queue pair numbers can be guessed.
+    /// Notes that the queue pair has received a packet of its peer.
+    ///
+    /// The packet replaces an RTU that may have been lost (IBTA 12.9.7.1, "communication
+    /// established"). It does not prove the peer's address, because queue pair numbers can be
+    /// guessed.
     pub fn received_packet(&mut self, id: ConnId) {
         if let Ok(connection) = self.in_state(id, State::RepSent) {
             connection.state = State::Established;
@@ -304,7 +301,7 @@ impl Manager {
         }
     }
 
-    /// Ends a connection in any state. No event of it follows.
+    /// Ends a connection in any state. No further event of the connection follows.
     pub fn disconnect(&mut self, now: Instant, id: ConnId) {
         let Some(connection) = self.connections.get_mut(&id.0) else {
             return;
@@ -318,7 +315,7 @@ impl Manager {
             }
             State::Established => self.ask_to_disconnect(id.0, now),
             State::ReqSent => {
-                // The peer gives the connection up (IBTA 12.9.8.3.1).
+                // Makes the peer abandon the connection (IBTA 12.9.8.3.1).
                 let message = rejection(ids, Answered::Other, RejReason::Timeout, &[], &[]);
                 self.send(id.0, &message, None);
                 self.forget(id.0);
@@ -342,13 +339,13 @@ impl Manager {
         self.events.pop_front()
     }
 
-    /// When to call [`Manager::handle_timeout`].
+    /// Time of the next call of [`Manager::handle_timeout`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.connections.values().filter_map(|c| c.deadline).min()
     }
 
-    /// Repeats messages without an answer, and gives up connections whose time is over.
+    /// Repeats unanswered messages and gives up expired connections.
     pub fn handle_timeout(&mut self, now: Instant) {
         let due = self.connections.iter();
         let due: Vec<u32> = due
@@ -394,7 +391,7 @@ impl Manager {
     }
 }
 
-/// The common steps.
+/// Steps shared by calls and messages.
 impl Manager {
     fn new_comm_id(&mut self) -> u32 {
         loop {
@@ -410,7 +407,7 @@ impl Manager {
         connection.filter(|c| c.state == state).ok_or(Gone)
     }
 
-    /// Sends a message of a connection, and with `again` keeps it to repeat.
+    /// Sends a message of a connection; with `again`, keeps it for repetition.
     fn send(&mut self, id: u32, message: &Message, again: Option<Instant>) {
         let connection = self
             .connections
@@ -423,7 +420,7 @@ impl Manager {
         self.transmits.push_back(Transmit { path, marked, mad });
     }
 
-    /// Sends the latest message once more.
+    /// Repeats the latest message.
     fn repeat(&mut self, id: u32, now: Instant) {
         let connection = self
             .connections
@@ -457,7 +454,7 @@ impl Manager {
         self.send(id, &Message::Rtu(Rtu { ids, private_data }), None);
     }
 
-    /// Sends a DREQ, until the peer answers.
+    /// Sends a DREQ, repeated until the peer answers.
     fn ask_to_disconnect(&mut self, id: u32, now: Instant) {
         let connection = self
             .connections
@@ -474,13 +471,13 @@ impl Manager {
         self.send(id, &message, Some(now));
     }
 
-    /// A request has been decided.
+    /// Removes a request from the waiting ones after its decision.
     fn opened(&mut self, id: u32) {
         self.waiting.remove(id);
     }
 
-    /// Has the owner of an established connection ask its peer, once in a while: a stranger may
-    /// have sent the message.
+    /// Reports an established connection as questionable, rate limited, because a stranger may have
+    /// sent the message.
     fn question(&mut self, id: u32, now: Instant) {
         let connection = self.connections.get_mut(&id);
         let connection = connection.expect("callers have looked it up");
@@ -492,7 +489,7 @@ impl Manager {
         }
     }
 
-    /// Has a peer confirm our REP soon, or gives it up.
+    /// Repeats the REP and shortens the time for its confirmation.
     fn hurry(&mut self, id: u32, now: Instant) {
         self.repeat(id, now);
         let connection = self.connections.get_mut(&id);
@@ -502,7 +499,7 @@ impl Manager {
         connection.deadline = Some(connection.deadline.unwrap_or(until).min(until));
     }
 
-    /// Gives up a peer whose address is not proven, without a message to it.
+    /// Gives up a peer with an unproven address, without sending a message.
     fn time_out(&mut self, id: u32) {
         self.forget(id);
         self.events.push_back(CmEvent::TimedOut { id: ConnId(id) });

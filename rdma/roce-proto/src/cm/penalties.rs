@@ -1,33 +1,33 @@
-//! Addresses whose requests for connections are not answered for a while: each wrong key costs an address
-//! time, and beyond a credit it waits until that has passed.
+//! Penalties for addresses that guess keys: their connection requests are ignored for a while.
 //!
-//! A packet that names a key that its peer was not given ends its queue pair, and an attacker that
-//! guesses keys would request the next one. No neighbour of the address pays with it. A request that is
-//! refused proves nothing, so it costs nothing.
+//! A packet that names a key not given to its peer ends its queue pair, and an attacker that
+//! guesses keys would then request the next one. Each wrong key therefore adds to the address's
+//! debt, and beyond a credit its requests are ignored until the debt has decayed. Only that address
+//! is affected. Refused requests cost nothing, because they prove nothing.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;
 use core::net::IpAddr;
 use core::time::Duration;
 
-/// Cost of a wrong key.
+/// Debt added by a wrong key.
 const COST: Duration = Duration::from_secs(10);
-/// Time that an address may owe and still connect: a peer with a bug can be examined for some faults.
+/// Debt up to which an address may connect, so that a faulty peer can be examined.
 const CREDIT: Duration = Duration::from_secs(80);
-/// The most that an address owes.
+/// Maximum debt.
 const DEBT_MAX: Duration = Duration::from_secs(600);
 
-/// Addresses that are remembered. Beyond them, the one that owes least is forgotten.
+/// Maximum number of remembered addresses; the one with the least debt is replaced.
 const ADDRESSES_MAX: usize = 1024;
 
-/// Addresses with faults, and until when each owes.
+/// Time until which each faulty address is in debt.
 #[derive(Debug, Default)]
 pub(super) struct Penalties {
     until: BTreeMap<IpAddr, Instant>,
 }
 
 impl Penalties {
-    /// A fault of `address`. Returns whether that spent the rest of its credit.
+    /// Adds the debt of a wrong key of `address`. Returns true if that exceeded the credit.
     pub(super) fn penalize(&mut self, now: Instant, address: IpAddr) -> bool {
         let key = address.to_canonical();
         if self.until.len() == ADDRESSES_MAX && !self.until.contains_key(&key) {
@@ -41,7 +41,7 @@ impl Penalties {
         !held && self.holds(now, address)
     }
 
-    /// Whether requests of `address` are to wait.
+    /// True if requests of `address` are ignored.
     pub(super) fn holds(&self, now: Instant, address: IpAddr) -> bool {
         let until = self.until.get(&address.to_canonical());
         until.is_some_and(|until| until.saturating_duration_since(now) > CREDIT)

@@ -1,13 +1,12 @@
-//! Requests that wait for our consumer, or for proof of their peers' addresses.
+//! Connection requests that wait for the local consumer, or for proof of the peer's address.
 //!
-//! A datagram's source address is a claim. It is proven when the peer answers what was
-//! sent there: by an RTU with the number that the REP named. Until then
-//! a request takes a place here, and places are few. So that strangers who claim many
-//! addresses keep no host out, a new request takes the place of another one: the oldest one of the
-//! [`Payer`] with most places in the network with most. A real peer
-//! answers within a round trip, long before as many requests have come as there are
-//! places. Proven addresses have places of their own, so they take none of the others, and lose none to
-//! neighbours: there the oldest request of the address with most goes.
+//! A datagram's source address can be forged. It is proven when the peer answers a message sent
+//! there: by an RTU with the communication id of the REP. Until then a request occupies one of few
+//! places. So that strangers who forge addresses cannot exclude a host, a new request replaces
+//! another: the oldest request of the [`Payer`] with most places, in the network with most places.
+//! A real peer answers within a round trip, long before enough requests arrive to replace it.
+//! Proven addresses have separate places; there the oldest request of the address with most places
+//! is replaced.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;
@@ -20,32 +19,32 @@ use core::time::Duration;
 use cairn_rdma::address::{Payer, prefix_of};
 use cairn_rdma::allowance::Allowance;
 
-/// Requests of addresses that were never proven.
+/// Maximum number of requests of unproven addresses.
 const STRANGERS_MAX: usize = 192;
-/// Requests of strangers that pay together and that our consumer has not decided on: it decides at its
-/// own pace, and keeps the requests until then.
+/// Maximum number of undecided requests of a payer that is a stranger. The consumer decides at its
+/// own pace, and undecided requests cannot be replaced.
 const UNDECIDED_MAX_OF_STRANGERS: usize = 64;
-/// Requests in all, those of strangers and of proven addresses.
+/// Maximum number of requests of strangers and proven addresses together.
 const WAITING_MAX: usize = 1024;
-/// Requests of addresses that were proven.
+/// Maximum number of requests of proven addresses.
 const KNOWN_MAX: usize = WAITING_MAX - STRANGERS_MAX;
-/// Requests of an address that was proven and that our consumer has not decided on.
+/// Maximum number of undecided requests of a proven address.
 const UNDECIDED_MAX: usize = 128;
-/// Addresses that are remembered as proven, the latest ones.
+/// Maximum number of addresses remembered as proven.
 const PROVEN_MAX: usize = 4096;
-/// Answers to strangers at once, and time until there is another one: such answers go
-/// to the address that was claimed, whose owner may have sent nothing.
+/// Burst limit of answers to strangers, and refill interval. Such answers go to the claimed
+/// address, whose owner may have sent nothing.
 const ANSWERS_MAX: u32 = 256;
 const ANSWER_INTERVAL: Duration = Duration::from_millis(2);
 
-/// What to do about a new request.
+/// Decision about a new request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It has a place.
+    /// A place is free.
     Take,
-    /// It has a place once this one has lost its own.
+    /// The request with this id loses its place to the new one.
     Evict(u32),
-    /// There is none.
+    /// No place is available.
     Drop,
 }
 
@@ -54,33 +53,32 @@ struct Place {
     id: u32,
     address: IpAddr,
     payer: Payer,
-    /// The address was proven before.
+    /// True if the address was proven before.
     is_known: bool,
-    /// Our consumer has decided: it waits for the peer alone.
+    /// True if the consumer has decided, so that only the peer's answer is missing.
     is_answered: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// In the order of their arrival.
+    /// Places, in order of arrival.
     places: Vec<Place>,
-    /// Addresses that were proven, and in which turn.
+    /// Proven addresses, with the turn in which each was proven.
     proven: BTreeMap<IpAddr, u64>,
-    /// The same by network and turn.
+    /// Proven addresses by network and turn.
     networks: BTreeMap<IpAddr, BTreeMap<u64, IpAddr>>,
     turn: u64,
-    /// When a message last came.
+    /// Time of the last message.
     now: Option<Instant>,
     answers: Allowance<Instant>,
 }
 
 impl Waiting {
-    /// A message has come.
     pub(super) fn set_time(&mut self, now: Instant) {
         self.now = Some(now);
     }
 
-    /// Whether this address is proven.
+    /// True if the address is proven.
     pub(super) fn knows(&self, address: IpAddr) -> bool {
         self.proven.contains_key(&address.to_canonical())
     }
@@ -105,8 +103,10 @@ impl Waiting {
         victim.map_or(Verdict::Drop, |place| Verdict::Evict(place.id))
     }
 
-    /// The oldest place of the payer with most in the network with most, of those that could be lost;
-    /// the oldest where several have as many. Hosts compete by their addresses alone.
+    /// Returns the place to replace.
+    ///
+    /// Among decided requests, chooses the oldest of the payer with most places in the network with
+    /// most; on a tie, the oldest. Proven addresses compete by address instead of by network.
     fn victim(&self, is_known: bool) -> Option<&Place> {
         let may_go = |place: &&Place| place.is_known == is_known && place.is_answered;
         let network = |place: &Place| match is_known {
@@ -151,8 +151,8 @@ impl Waiting {
         self.places.retain(|place| place.id != id);
     }
 
-    /// The peer has answered what was sent to its address. Beyond the limit the address is forgotten that
-    /// was proven the longest ago in the network with most of them.
+    /// Marks an address as proven. Beyond the limit, forgets the address proven the longest ago in
+    /// the network with the most proven addresses.
     pub(super) fn prove(&mut self, address: IpAddr) {
         let address = address.to_canonical();
         if !self.forget(address) && self.proven.len() >= PROVEN_MAX {
@@ -169,7 +169,7 @@ impl Waiting {
         network.insert(self.turn, address);
     }
 
-    /// Forgets a proven address; whether it was one.
+    /// Forgets a proven address and returns whether it was proven.
     fn forget(&mut self, address: IpAddr) -> bool {
         let Some(turn) = self.proven.remove(&address) else {
             return false;
@@ -183,7 +183,7 @@ impl Waiting {
         true
     }
 
-    /// Whether to answer what came from this address and belongs to no connection.
+    /// True if a message of `address` that belongs to no connection may be answered.
     pub(super) fn may_answer(&mut self, address: IpAddr) -> bool {
         let Some(now) = self.now.filter(|_| !self.knows(address)) else {
             return true;
@@ -192,7 +192,7 @@ impl Waiting {
     }
 }
 
-/// The /24 network of an IPv4 address, the /64 network of an IPv6 address.
+/// The /24 network of an IPv4 address or the /64 network of an IPv6 address.
 fn network_of(address: IpAddr) -> IpAddr {
     prefix_of(address, 24, 64)
 }
@@ -231,7 +231,7 @@ mod tests {
             assert_ne!(verdict, Verdict::Drop);
         }
         assert_eq!(waiting.places.len(), STRANGERS_MAX);
-        // A request that comes now finds a place, and keeps it while others come and go.
+        // A new request gets a place, and keeps it while other requests come and go.
         assert!(matches!(
             arrive(&mut waiting, 10_000, address(2, 1)),
             Verdict::Evict(_)
@@ -242,8 +242,8 @@ mod tests {
         }
     }
 
-    /// Claimed addresses of 600 networks keep asking. A host of another network has a place
-    /// until nearly as many others have come as there are places.
+    /// A flood claims addresses of 600 networks. A host of another network keeps its place until
+    /// almost as many requests have arrived as there are places.
     #[test]
     fn a_flood_of_many_networks_leaves_a_new_host_its_time() {
         let mut waiting = Waiting::default();
@@ -258,7 +258,7 @@ mod tests {
         };
         flood(&mut waiting, 2000, u32::MAX);
         for (round, host) in (1_000_000..1_000_020).enumerate() {
-            // Before, between and behind the networks of the flood.
+            // Before, between and after the networks of the flood.
             let first = [9, 10, 200][round % 3];
             let address = [first, 200, round as u8, 1].into();
             assert_ne!(arrive(&mut waiting, host, address), Verdict::Drop);
@@ -267,7 +267,7 @@ mod tests {
         }
     }
 
-    /// So do addresses that were proven, which open connections and do not confirm them.
+    /// Proven addresses that open connections without confirming them leave strangers their places.
     #[test]
     fn proven_addresses_of_many_networks_leave_strangers_their_places() {
         let mut waiting = Waiting::default();
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(waiting.proven.len(), PROVEN_MAX);
     }
 
-    /// A stranger with all addresses of an IPv6 /64 proves them one by one: no host is forgotten for that.
+    /// A stranger that proves all addresses of an IPv6 /64 one by one displaces no proven host.
     #[test]
     fn a_network_of_proven_addresses_pushes_out_itself() {
         let mut waiting = Waiting::default();
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(waiting.networks.len(), 2);
     }
 
-    /// A flood in the name of one address, of a /24 or a /64, leaves its neighbours their places.
+    /// A flood from one claimed address, of a /24 or a /64, leaves its neighbours their places.
     #[test]
     fn a_claimed_address_leaves_its_neighbours_their_places() {
         let mut waiting = Waiting::default();

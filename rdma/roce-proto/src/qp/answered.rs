@@ -1,10 +1,11 @@
-//! The READs that were answered last, in case they come again.
+//! Recently answered READs, for detecting repeated requests.
 
 use alloc::collections::VecDeque;
 
 use crate::wire::Reth;
 
-/// As many as the peer may have outstanding: what is older it has the answer to.
+/// Latest READs, up to the peer's maximum of outstanding READs. The peer has received the responses
+/// of older ones.
 #[derive(Debug)]
 pub(super) struct AnsweredReads {
     reads: VecDeque<AnsweredRead>,
@@ -13,7 +14,7 @@ pub(super) struct AnsweredReads {
 
 #[derive(Debug, Clone, Copy)]
 struct AnsweredRead {
-    /// Sequence number of the first packet of its response.
+    /// Sequence number of the first packet of the response.
     first: u64,
     reth: Reth,
 }
@@ -33,8 +34,8 @@ impl AnsweredReads {
         self.reads.push_back(AnsweredRead { first, reth });
     }
 
-    /// Whether a request at `sequence` is one of them again, or for a later part of it: a
-    /// peer that lacks the end asks for no more than that (IBTA 9.7.5.1.3).
+    /// True if a request at `sequence` repeats a READ or a later part of it. A peer that lacks the
+    /// end of a response requests only that part (IBTA 9.7.5.1.3).
     pub(super) fn covers(&self, sequence: u64, reth: Reth, mtu: u32) -> bool {
         let mut reads = self.reads.iter();
         reads.any(|read| read.covers(sequence, reth, mtu))

@@ -1,113 +1,112 @@
-//! How many packets may be under way, and how fast.
+//! Congestion control: a window of packets under way, and a rate limit.
 //!
-//! Two things bound a sender. A window of packets, which halves when packets are
-//! lost and grows by one for each window that arrives: without a lossless
-//! network, the receiver's socket buffer is what overflows. What overflows was full
-//! before, so packets that are lost while the round trip is as short as ever were lost by chance, and cost
-//! an eighth of the window (as in TCP Veno: Fu and Liew, IEEE JSAC 2003). And once routers
-//! have marked congestion, a rate, by DCQCN (Zhu et al., SIGCOMM 2015): cut on
-//! a notification, recovered by halves, then added to until it no longer binds.
+//! - The window halves when packets are lost and grows by one for each window that arrives. Without
+//!   a lossless network, the receiver's socket buffer overflows. A loss while the round trip is at
+//!   its minimum is random, not an overflow, and costs an eighth of the window (as in TCP Veno: Fu
+//!   and Liew, IEEE JSAC 2003).
+//! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015) once routers have marked congestion: cut on
+//!   a notification, recovered by halves, then increased until it no longer limits.
 //!
-//! A notification has no key: anyone who knows an address and a queue pair's
-//! number can send one. So the rate is cut once a round trip at most, and never
-//! below half of what window and round trip allow. Both are measured: a path that
-//! is congested shows it by loss, which halves the window, or by queues, which
-//! lengthen the round trip, and either lowers that floor. A network that loses nothing would leave
-//! all windows as long as they can be, and half of the windows of many queue pairs in a queue. So a
-//! notification shrinks the window, too, while the round trip shows a queue of a millisecond.
+//! A notification carries no key, so any machine that can guess an address and queue pair number
+//! can forge one. The rate is therefore cut at most once a round trip, and never below half of the
+//! rate that window and round trip allow. Real congestion shows as loss, which halves the window,
+//! or as queueing, which lengthens the round trip, and both lower that floor. On a lossless
+//! network, windows would stay at their maximum and half of the windows of many queue pairs would
+//! stand in a queue. A notification therefore also shrinks the window while the round trip shows a
+//! queue of a millisecond.
 //!
-//! The rate is that of a queue pair's data in both roles: its SENDs and WRITEs, the READ
-//! responses that it returns, and the READ data that it requests.
+//! The rate covers a queue pair's data in both roles: its SENDs and WRITEs, the READ responses that
+//! it returns, and the READ data that it requests.
 
 use super::rtt::RoundTrip;
 use crate::time::Instant;
 use core::time::Duration;
 
-/// Packets under way at first: what rdma_rxe allows itself.
+/// Initial window in packets, equal to that of rdma_rxe.
 const INITIAL: u64 = 128;
 const MIN: u64 = 8;
-/// Well below the 2^23 that sequence numbers distinguish.
+/// Maximum window in packets, well below the 2^23 that sequence numbers distinguish.
 const MAX: u64 = 512;
-/// A window shrinks once for all that was lost within a round trip, and within this time.
+/// Minimum time between two reductions for loss; a longer round trip extends it.
 const ONE_LOSS: Duration = Duration::from_millis(2);
-/// Part of the window that a loss by chance costs, or a notification with a queue.
+/// Divisor of the window for a random loss, or for a notification with a queue.
 const CHANCE: u64 = 8;
-/// Queueing delay from which on notifications shrink the window, and the least that they leave.
+/// Queueing delay from which notifications shrink the window, and lower bound in packets for that.
 const QUEUE_MAX: Duration = Duration::from_millis(1);
 const NOTICED_MIN: u64 = 32;
 
-/// DCQCN's g: how fast the estimate of congestion follows.
+/// DCQCN's g: gain of the congestion estimate.
 const GAIN: f64 = 1.0 / 16.0;
-/// How often a rate is raised, and the estimate decays.
+/// Interval at which a rate is raised and the estimate decays.
 const PERIOD: Duration = Duration::from_micros(300);
-/// Notifications that come within this time are one, if a round trip is shorter or unknown.
+/// Minimum time between notifications obeyed, if the round trip is shorter or unknown.
 const ONE_NOTICE: Duration = Duration::from_micros(50);
-/// What notifications leave of the rate that window and round trip allow.
+/// Fraction of the rate allowed by window and round trip, below which notifications do not cut.
 const NOTICED_SHARE: f64 = 0.5;
-/// Periods of fast recovery before the target rate itself is raised.
+/// Periods of fast recovery before the target rate is raised.
 const RECOVERY_PERIODS: u32 = 5;
-/// Bytes per second that a raise adds: 40 Mbit/s.
+/// Increase of the target rate for each raise, in bytes per second: 40 Mbit/s.
 const RAISE: f64 = 5e6;
-/// Round trip that is assumed where none was measured: a queue pair that only answers.
+/// Round trip assumed for a queue pair without a measurement, because it only answers.
 const UNMEASURED: Duration = Duration::from_millis(1);
-/// Round trips for which a notification may be of packets that have arrived since.
+/// Number of round trips after which a notification cannot concern packets sent before.
 const VALID_ROUND_TRIPS: u32 = 4;
-/// Never slower: 10 Mbit/s.
+/// Lowest rate, in bytes per second: 10 Mbit/s.
 const MIN_RATE: f64 = 1.25e6;
-/// The rate that is assumed when the first notification comes, and at which a
-/// limit no longer binds: 100 Gbit/s.
+/// Rate assumed at the first notification, and above which the limit is removed, in bytes per
+/// second: 100 Gbit/s.
 const LINE_RATE: f64 = 12.5e9;
-/// How far a paced sender may run ahead, so that packets leave in batches.
+/// Time by which a paced sender may run ahead, so that packets leave in batches.
 const BURST: Duration = Duration::from_micros(200);
 
 #[derive(Debug)]
 pub(super) struct Window {
     packets: u64,
-    /// Packets that arrived since the window last grew.
+    /// Packets arrived since the window last grew.
     arrived: u64,
     lost_at: Option<Instant>,
 }
 
-/// The rate of a queue pair's data, once notifications limit it.
+/// Rate limiter of a queue pair's data, active after notifications.
 #[derive(Debug, Default)]
 pub(super) struct Pacer {
     rate: Option<Rate>,
-    /// Notifications change nothing.
+    /// True if notifications are ignored.
     ignores: bool,
-    /// When data left last.
+    /// Time when data last left.
     sent_at: Option<Instant>,
-    /// Until when data that was asked for is held back.
+    /// Time until which requested data is delayed.
     held_until: Option<Instant>,
 }
 
 /// Measurements of a requester's path.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measured {
-    /// Bytes that may be under way.
+    /// Bytes allowed under way.
     pub(super) window: u64,
     /// Smoothed round trip.
     pub(super) round_trip: Option<Duration>,
-    /// Requests are not acknowledged yet.
+    /// True while requests are unacknowledged.
     pub(super) is_under_way: bool,
-    /// When requests were acknowledged last.
+    /// Time of the last acknowledgement.
     pub(super) progress_at: Instant,
 }
 
-/// A sender that notifications have slowed down.
+/// Rate limit in effect after notifications.
 #[derive(Debug)]
 struct Rate {
-    /// Bytes per second now.
+    /// Current rate in bytes per second.
     current: f64,
-    /// What recovery heads for.
+    /// Target rate of recovery, in bytes per second.
     target: f64,
-    /// DCQCN's alpha: how congested the path is, 0 to 1.
+    /// DCQCN's alpha: estimate of congestion, 0 to 1.
     congestion: f64,
-    /// When the last notification slowed it down.
+    /// Time of the last notification obeyed.
     noticed_at: Option<Instant>,
     raised_at: Instant,
     /// Raises since the last notification.
     periods: u32,
-    /// When the bytes sent so far will have left at this rate.
+    /// Time at which the bytes sent so far have left at this rate.
     busy_until: Instant,
 }
 
@@ -134,14 +133,14 @@ impl Window {
         }
     }
 
-    /// A notification was heeded, of a path with so long a queue.
+    /// Shrinks the window after a notification, if the path has a long queue.
     pub(super) fn noticed(&mut self, queue: Duration) {
         if queue > QUEUE_MAX && self.packets > NOTICED_MIN {
             self.packets = (self.packets - self.packets / CHANCE).max(NOTICED_MIN);
         }
     }
 
-    /// Packets were lost.
+    /// Shrinks the window after a loss.
     pub(super) fn lost(&mut self, round_trip: &RoundTrip, now: Instant) {
         let together = round_trip.smoothed().unwrap_or_default().max(ONE_LOSS);
         let recent = |at: Instant| now.saturating_duration_since(at) < together;
@@ -154,17 +153,18 @@ impl Window {
 }
 
 impl Pacer {
-    /// From now on notifications change nothing.
+    /// Disables notifications.
     pub(super) fn ignore_notifications(&mut self) {
         self.ignores = true;
     }
 
-    /// Whether notifications limit the rate.
+    /// True if notifications limit the rate.
     pub(super) fn is_active(&self) -> bool {
         self.rate.is_some()
     }
 
-    /// Whether the next packet with data may go. If not, [`Self::held_until`] says when.
+    /// True if the next packet with data may leave. Otherwise [`Self::held_until`] returns the
+    /// time.
     pub(super) fn admits(&mut self, now: Instant) -> bool {
         self.held_until = self.hold(now);
         self.held_until.is_none()
@@ -185,12 +185,12 @@ impl Pacer {
         self.held_until
     }
 
-    /// Nothing waits for the rate before the next [`Self::admits`].
+    /// Notes that nothing waits for the rate before the next [`Self::admits`].
     pub(super) fn release(&mut self) {
         self.held_until = None;
     }
 
-    /// Data has left, or was requested.
+    /// Counts bytes that have left or were requested.
     pub(super) fn sent(&mut self, bytes: u64, now: Instant) {
         self.sent_at = Some(now);
         if let Some(rate) = &mut self.rate {
@@ -199,8 +199,10 @@ impl Pacer {
         }
     }
 
-    /// A congestion notification has come (annex A17.9.3). Returns whether it was heeded: it can
-    /// only be of packets that were under way within the last round trips.
+    /// Handles a congestion notification (annex A17.9.3).
+    ///
+    /// Returns true if it was obeyed. It can only concern packets under way within the last round
+    /// trips.
     pub(super) fn notified(&mut self, path: &Measured, now: Instant) -> bool {
         let Some(sent_at) = self.sent_at.filter(|_| !self.ignores) else {
             return false;
@@ -255,7 +257,7 @@ impl Rate {
             self.congestion *= 1.0 - GAIN;
             self.periods += 1;
             if self.periods > RECOVERY_PERIODS {
-                // Raises themselves grow, or a fast link would take minutes.
+                // Raises grow, or recovery on a fast link would take minutes.
                 let growth = f64::from((self.periods - RECOVERY_PERIODS).min(1000));
                 self.target += RAISE * growth;
             }
@@ -285,7 +287,7 @@ mod tests {
         assert!(window.packets() >= INITIAL);
     }
 
-    /// A path without a queue, for packets of `mtu` bytes.
+    /// Path without a queue, for packets of `mtu` bytes.
     fn path(window: &Window, mtu: u64, round_trip: Duration, now: Instant) -> Measured {
         Measured {
             window: window.packets() * mtu,
@@ -313,7 +315,7 @@ mod tests {
             count
         };
         let free = sent_in(&mut pacer, &mut now, Duration::from_millis(5));
-        // A long round trip: the path is congested indeed.
+        // A long round trip means real congestion.
         let round_trip = Duration::from_millis(4);
         for _ in 0..12 {
             assert!(pacer.notified(&path(&window, packet, round_trip, now), now));
@@ -328,7 +330,7 @@ mod tests {
         assert!(!pacer.is_active());
     }
 
-    /// An attacker that knows the queue pair's number, at 20,000 notifications a second.
+    /// An attacker that found the queue pair number sends 20,000 notifications a second.
     #[test]
     fn notifications_alone_leave_half_of_the_rate() {
         let mut now = Instant::START;
@@ -375,8 +377,8 @@ mod tests {
         assert!(with * 7.0 < without, "{with} of {without}");
     }
 
-    /// 64 queue pairs, whose windows nothing has shrunk, into one link of 100 Gbit/s that loses
-    /// nothing and marks whatever waits longer than 100 us: the queue drains.
+    /// 64 queue pairs with full windows share a link of 100 Gbit/s that loses nothing and marks
+    /// packets that wait longer than 100 us. The queue drains.
     #[test]
     fn many_queue_pairs_keep_no_standing_queue_without_loss() {
         const QUEUE_PAIRS: usize = 64;

@@ -1,13 +1,12 @@
-//! A queue pair of a reliable connection, as a state machine without I/O.
+//! Queue pair of a reliable connection, as a state machine without I/O.
 //!
-//! Packets and the time go in ([`Qp::handle_packet`], [`Qp::handle_timeout`]),
-//! packets come out ([`Qp::poll_transmit`]), and so does the time at which to
-//! call again ([`Qp::poll_timeout`]). What a queue pair shares with its
-//! endpoint's others (memory, receives, completions, counters) is lent to each
-//! call as a [`Context`].
+//! Inputs are packets and the time ([`Qp::handle_packet`], [`Qp::handle_timeout`]). Outputs are
+//! packets ([`Qp::poll_transmit`]) and the time of the next call ([`Qp::poll_timeout`]). State
+//! shared with the endpoint's other queue pairs (memory, receives, completions, counters) is passed
+//! to each call as a [`Context`].
 //!
-//! Payload is copied once each way: from registered memory into the outgoing
-//! packet, and from the packet that came in into registered memory.
+//! Payload is copied once each way: from registered memory into the outgoing packet, and from the
+//! incoming packet into registered memory.
 
 mod answered;
 mod congestion;
@@ -34,95 +33,94 @@ use requester::Requester;
 use responder::Responder;
 use work::{CompletionQueue, ReceiveQueue};
 
-/// What an endpoint lends its queue pair for one call.
+/// State of an endpoint lent to its queue pair for one call.
 #[derive(Debug)]
 pub struct Context<'a> {
-    /// The queue pair's name in completions.
+    /// Id of the queue pair in completions.
     pub qp: QpId,
     /// Registered memory.
     pub memory: &'a dyn Memory,
-    /// The shared receive queue.
+    /// Shared receive queue.
     pub receives: &'a mut ReceiveQueue,
-    /// The completion queue.
+    /// Completion queue.
     pub completions: &'a mut CompletionQueue,
-    /// The endpoint's counters.
+    /// Counters of the endpoint.
     pub counters: &'a mut Counters,
 }
 
-/// What both ends agreed on.
+/// Parameters agreed by both ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpConfig {
-    /// The peer's queue pair.
+    /// Number of the peer's queue pair.
     pub dest_qpn: u32,
-    /// Its packets carry it, and it accepts packets of its partition.
+    /// P_Key of sent packets; packets of its partition are accepted.
     pub pkey: PKey,
-    /// Path MTU: bytes of payload in a full packet.
+    /// Path MTU: payload of a full packet, in bytes.
     pub mtu: u32,
-    /// PSN of our first request: what the peer expects.
+    /// PSN of our first request, expected by the peer.
     pub send_psn: u32,
     /// PSN of the peer's first request.
     pub receive_psn: u32,
-    /// Work requests outstanding at a time.
+    /// Maximum outstanding work requests.
     pub send_work: u32,
-    /// Our READs outstanding at a time.
+    /// Maximum outstanding READs of this end.
     pub initiator_depth: u8,
-    /// The peer's READs and atomics outstanding at a time.
+    /// Maximum outstanding READs and atomics of the peer.
     pub responder_resources: u8,
     /// Retries before a silent peer counts as gone.
     pub retry_count: u8,
-    /// Retries before a peer without receives counts as gone; 7 is for ever.
+    /// Retries before a peer without receives counts as gone; 7 means no limit.
     pub rnr_retry_count: u8,
-    /// How long a peer waits if there is no receive here: a timer code.
+    /// Time a peer waits if no receive is posted here, as a timer code.
     pub min_rnr_timer: u8,
-    /// The time that counts as one retry. `None`: a silent peer never counts as gone.
+    /// Time counted as one retry. `None`: a silent peer never counts as gone.
     pub ack_timeout: Option<Duration>,
 }
 
 impl QpConfig {
-    /// How long a peer may be silent; `None` is for ever.
+    /// Time that a peer may be silent; `None` means no limit.
     fn patience(&self) -> Option<Duration> {
         Some(self.ack_timeout? * (u32::from(self.retry_count) + 1))
     }
 }
 
-/// The fate of a packet that left behind another one in a super-packet.
+/// Result of a packet sent after another one in a super-packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Joined {
     /// The peer has acknowledged the packet.
     Arrived,
-    /// The packet has to be sent again.
+    /// The packet must be sent again.
     Lost,
 }
 
-/// A queue pair.
+/// Queue pair of a reliable connection.
 #[derive(Debug)]
 pub struct Qp {
     requester: Requester,
     responder: Responder,
     pacer: Pacer,
     question: Question,
-    /// The peer is not known to be ready: answer, but ask nothing.
+    /// True until the peer is known to be ready: requests wait, answers do not.
     held: bool,
     broken: bool,
-    /// A congestion notification is owed to the peer.
+    /// True if a congestion notification to the peer is due.
     owes_cnp: bool,
     cnp_sent_at: Option<Instant>,
-    /// Requests that have gone before an acknowledgement that waits.
+    /// Requests sent before an acknowledgement that waits.
     passed: u32,
     dest_qpn: u32,
     pkey: PKey,
 }
 
-/// Requests that may go before an acknowledgement that waits.
+/// Maximum requests sent before an acknowledgement that waits.
 const PASSING: u32 = 32;
 
-/// One notification per flow in this time is enough (annex A17.9.3 leaves it to
-/// the implementation; this is what adapters do).
+/// Minimum interval between congestion notifications of a flow. Annex A17.9.3 leaves it to the
+/// implementation; adapters use this value.
 const CNP_INTERVAL: Duration = Duration::from_micros(50);
 
 impl Qp {
-    /// A queue pair that is ready to receive. It sends requests after
-    /// [`Qp::release`].
+    /// Creates a queue pair that is ready to receive. It sends requests after [`Qp::release`].
     #[must_use]
     pub fn new(config: &QpConfig, now: Instant) -> Self {
         Self {
@@ -140,42 +138,42 @@ impl Qp {
         }
     }
 
-    /// The peer is ready: requests may go out.
+    /// Allows requests: the peer is ready.
     pub fn release(&mut self) {
         self.held = false;
     }
 
-    /// The least time that an acknowledgement has taken, once one was measured.
+    /// Shortest measured time to an acknowledgement; `None` before the first measurement.
     #[must_use]
     pub fn round_trip(&self) -> Option<Duration> {
         self.requester.round_trip()
     }
 
-    /// From now on congestion notifications change nothing.
+    /// Disables congestion notifications.
     pub fn ignore_congestion(&mut self) {
         self.pacer.ignore_notifications();
     }
 
-    /// Whether it waits for [`Qp::release`], or for the peer's request that is due.
+    /// True until [`Qp::release`] or the peer's first request in sequence.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.held
     }
 
-    /// Whether a failure has ended it. Outstanding work has been flushed.
+    /// True if a failure has ended the queue pair. Outstanding work has been flushed.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Whether it ended because a packet of the peer named a key, range or right that
-    /// was not there.
+    /// True if the queue pair ended because a packet of the peer named an invalid key, range or
+    /// right.
     #[must_use]
     pub fn met_wrong_key(&self) -> bool {
         self.responder.met_wrong_key()
     }
 
-    /// Posts work, all or none.
+    /// Posts work, all or nothing.
     ///
     /// # Errors
     /// [`PostError`].
@@ -190,8 +188,8 @@ impl Qp {
         self.requester.post(works, cx.memory)
     }
 
-    /// A packet that was addressed to this queue pair. `congested`: a router
-    /// marked it (annex A17.9).
+    /// Handles a packet addressed to this queue pair. `congested` is true if a router marked the
+    /// packet (annex A17.9).
     pub fn handle_packet(
         &mut self,
         packet: &Packet<'_>,
@@ -199,7 +197,7 @@ impl Qp {
         now: Instant,
         cx: &mut Context<'_>,
     ) {
-        // Datagrams are of another transport service: a queue pair of a connection drops them
+        // Datagrams belong to another transport service; a queue pair of a connection drops them
         // silently (IBTA 9.6.1.2).
         if !self.pkey.accepts(packet.bth.pkey) || packet.opcode.is_datagram() {
             cx.counters.rx_not_ours += 1;
@@ -208,7 +206,8 @@ impl Qp {
         if congested {
             cx.counters.np_ecn_marked_roce_packets += 1;
             let recent = |at| now.saturating_duration_since(at) < CNP_INTERVAL;
-            // A notification is not notified of, or two queue pairs keep it up for ever.
+            // A notification causes no notification, or two queue pairs would exchange them without
+            // end.
             let is_notification = packet.opcode == Opcode::Cnp;
             self.owes_cnp |= !is_notification && !self.cnp_sent_at.is_some_and(recent);
         }
@@ -232,8 +231,8 @@ impl Qp {
                 self.requester.handle_read_response(packet, now, cx)
             }
             _ => {
-                // The request that is due stands for the RTU, which may have been lost (IBTA
-                // 12.9.7.1). No other packet does: its sender need not have read the REP.
+                // A request in sequence replaces an RTU that may have been lost (IBTA 12.9.7.1). No
+                // other packet does: its sender may not have read the REP.
                 let was_due = self.responder.handle_request(packet, cx);
                 self.held &= !was_due;
                 was_due
@@ -245,15 +244,16 @@ impl Qp {
         self.break_if_failed(cx);
     }
 
-    /// Something that anyone may have sent says that the peer has forgotten this queue pair. Asks
-    /// it: if it is silent for as long as a peer may be, the queue pair breaks.
+    /// Starts probing the peer after an unauthenticated message that denies the queue pair.
+    ///
+    /// The queue pair breaks if the peer stays silent for its maximum time.
     pub fn question(&mut self, now: Instant) {
         if !self.broken {
             self.question.ask(now);
         }
     }
 
-    /// The packet that was written last leaves behind another one in a super-packet.
+    /// Notes that the packet written last is sent after another one in a super-packet.
     pub fn leaves_joined(&mut self, opcode: u8) {
         match Opcode::from_code(opcode) {
             Some(opcode) if opcode.is_send() || opcode.is_write() => self.requester.note_joined(),
@@ -262,13 +262,13 @@ impl Qp {
         }
     }
 
-    /// The fate of such a packet, once it is known.
+    /// Takes the result of a packet sent in a super-packet, once known.
     pub fn take_fate(&mut self) -> Option<Joined> {
         let fate = self.requester.take_fate();
         fate.or_else(|| self.responder.take_fate())
     }
 
-    /// Whether [`Qp::poll_transmit`] has anything to look at.
+    /// True if [`Qp::poll_transmit`] may have a packet.
     #[must_use]
     pub fn has_to_send(&self) -> bool {
         self.owes_cnp
@@ -277,8 +277,8 @@ impl Qp {
             || self.responder.has_to_send()
     }
 
-    /// Writes the next packet, without its ICRC, to the front of `out`; returns
-    /// its length. `None`: nothing to send now.
+    /// Writes the next packet, without its ICRC, to the front of `out` and returns its length.
+    /// `None` if no packet may leave now.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -299,7 +299,7 @@ impl Qp {
         if self.question.take_due() {
             return Some(self.emit_probe(out));
         }
-        // An acknowledgement is in no hurry; what it would hold up may be.
+        // An acknowledgement can wait; requests behind it may be urgent.
         let length = if self.responder.can_wait() && self.passed < PASSING {
             let request = self.poll_request(now, out, cx);
             self.passed += 1;
@@ -331,7 +331,7 @@ impl Qp {
         self.requester.poll_transmit(now, out, &mut self.pacer, cx)
     }
 
-    /// CNP: BECN, PSN 0, and 16 reserved bytes (annex A17.9.3).
+    /// Writes a CNP: BECN, PSN 0, and 16 reserved bytes (annex A17.9.3).
     fn emit_cnp(&self, out: &mut [u8]) -> usize {
         let mut packet = Packet::new(Opcode::Cnp, self.dest_qpn, 0);
         packet.bth.becn = true;
@@ -339,8 +339,10 @@ impl Qp {
         packet.emit(out)
     }
 
-    /// An empty SEND at the place of the last packet that the peer acknowledged: a peer that has
-    /// the queue pair acknowledges it once more, and carries nothing out (IBTA 9.7.5.1.3).
+    /// Writes a probe: an empty SEND with the PSN of the last acknowledged packet.
+    ///
+    /// A peer that has the queue pair acknowledges the duplicate without executing it (IBTA
+    /// 9.7.5.1.3).
     fn emit_probe(&self, out: &mut [u8]) -> usize {
         let psn = psn::to_wire(self.requester.last_acknowledged());
         let mut packet = Packet::new(Opcode::SendOnly, self.dest_qpn, psn);
@@ -348,7 +350,7 @@ impl Qp {
         packet.emit(out)
     }
 
-    /// When to call [`Qp::handle_timeout`].
+    /// Time of the next call of [`Qp::handle_timeout`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let timers = [
@@ -359,7 +361,7 @@ impl Qp {
         timers.into_iter().flatten().min()
     }
 
-    /// The time has come that [`Qp::poll_timeout`] said.
+    /// Handles the timers that have expired.
     pub fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_>) {
         self.pacer.release();
         self.requester.handle_timeout(now, cx);
@@ -369,7 +371,7 @@ impl Qp {
         self.break_if_failed(cx);
     }
 
-    /// Ends it: everything outstanding completes as flushed.
+    /// Ends the queue pair: all outstanding work completes as flushed.
     pub fn flush(&mut self, cx: &mut Context<'_>) {
         self.broken = true;
         self.pacer.release();

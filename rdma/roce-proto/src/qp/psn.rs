@@ -1,27 +1,26 @@
-//! Packet sequence numbers: 24 bits on the wire, 64 within.
+//! Packet sequence numbers: 24 bits on the wire, 64 bits internally.
 //!
-//! Within, a sequence number counts up for ever, so that comparing two needs no
-//! thought. Its low 24 bits are the PSN. Only what comes in from the wire has
-//! to be placed (IBTA 9.7.1: everything within 2^23 behind or ahead).
+//! Internal sequence numbers never wrap, so they compare directly. The low 24 bits are the PSN. A
+//! PSN from the wire is mapped to the nearest sequence number (IBTA 9.7.1: within 2^23 behind or
+//! ahead).
 
 /// Bits of a PSN.
 const BITS: u32 = 24;
 const MASK: u64 = (1 << BITS) - 1;
 
-/// The sequence number that a connection starts from. Far enough from 0 that
-/// nothing that may legally come in is below it.
+/// First sequence number of a connection, large enough that no valid PSN maps below 0.
 #[must_use]
 pub const fn start(psn: u32) -> u64 {
     1 << BITS | psn as u64 & MASK
 }
 
-/// What stands on the wire for `sequence`.
+/// PSN of `sequence`.
 #[must_use]
 pub const fn to_wire(sequence: u64) -> u32 {
     (sequence & MASK) as u32
 }
 
-/// The sequence number nearest to `expected` that `psn` can mean.
+/// Sequence number with PSN `psn` that is nearest to `expected`.
 #[must_use]
 pub const fn from_wire(psn: u32, expected: u64) -> u64 {
     let ahead = (psn as u64).wrapping_sub(expected) & MASK;

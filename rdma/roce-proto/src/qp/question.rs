@@ -1,20 +1,22 @@
-//! Probes that find out whether a peer still has its queue pair, after a message that denies it and
-//! that a stranger may have sent. An answer of the peer proves the one, its silence the other.
+//! Probes that find out whether a peer still has its queue pair.
+//!
+//! They follow a message that denies the queue pair and that a stranger may have sent. An answer
+//! proves that the peer has the queue pair; silence proves that it has not.
 
 use crate::time::Instant;
 use core::time::Duration;
 
-/// How often a peer is asked.
+/// Interval between probes.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// How long a peer may be silent at least, and at most. Its own patience lies between, if it has
-/// an end.
+/// Bounds for the time a peer may be silent; the retry budget of the connection applies within
+/// them.
 const SILENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
 #[derive(Debug)]
 pub(super) struct Question {
     silence: Duration,
     asked: Option<Asked>,
-    /// A probe is to leave.
+    /// True if a probe is due.
     is_due: bool,
 }
 
@@ -25,7 +27,7 @@ struct Asked {
 }
 
 impl Question {
-    /// For a peer that the queue pair believes to be alive for so long; `None` is for ever.
+    /// Creates the state for a peer with retry budget `patience`; `None` means no limit.
     pub(super) fn new(patience: Option<Duration>) -> Self {
         let (least, most) = SILENCE;
         Self {
@@ -45,7 +47,7 @@ impl Question {
         }
     }
 
-    /// Ends the question: the peer is there, or the answer does not matter any more.
+    /// Ends probing: the peer answered, or the answer no longer matters.
     pub(super) fn answered(&mut self) {
         self.asked = None;
         self.is_due = false;
@@ -55,7 +57,7 @@ impl Question {
         self.is_due
     }
 
-    /// Whether a probe is to leave: once.
+    /// Returns whether a probe is due, and clears the flag.
     pub(super) fn take_due(&mut self) -> bool {
         core::mem::take(&mut self.is_due)
     }
@@ -64,7 +66,8 @@ impl Question {
         self.asked.map(|asked| asked.next.min(asked.until))
     }
 
-    /// Whether the peer has been silent for too long. If not, asks again when it is time.
+    /// True if the peer has been silent for too long. Otherwise schedules the next probe when it is
+    /// time.
     pub(super) fn goes_unanswered(&mut self, now: Instant) -> bool {
         let Some(asked) = &mut self.asked else {
             return false;

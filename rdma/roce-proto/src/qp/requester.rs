@@ -1,9 +1,9 @@
-//! The sending half of a queue pair: work requests become packets, and
-//! acknowledgements and READ data become completions (IBTA 9.7.3 to 9.7.6).
+//! Requester of a queue pair: turns work requests into packets, and acknowledgements and READ data
+//! into completions (IBTA 9.7.3 to 9.7.6).
 //!
-//! Go-back-N: whatever goes missing, sending resumes at the oldest packet that
-//! is not accounted for. A READ of which a part has arrived is asked for again
-//! only from there on. A window bounds what is under way, READ data included.
+//! Retransmission is go-back-N: after a loss, sending resumes at the oldest unacknowledged packet.
+//! A READ that has partly arrived is requested again only from the first missing packet. A window
+//! limits the data under way, READ data included.
 
 mod receive;
 mod transmit;
@@ -20,10 +20,10 @@ use super::rtt::RoundTrip;
 use super::{Context, Joined, QpConfig, psn};
 use crate::wire::NakCode;
 
-/// Longest retransmission timeout of a connection whose own is infinite: code 20 of IBTA 9.7.6.1.3,
-/// the longest that is accepted of peers.
+/// Retransmission timeout limit of a connection with infinite ACK timeout: code 20 of IBTA
+/// 9.7.6.1.3, the longest that is accepted of peers.
 const LONGEST_TIMEOUT: Duration = Duration::from_micros(4_294_967);
-/// The longest message (IBTA 9.2.10).
+/// Longest message in bytes (IBTA 9.2.10).
 const MAX_MESSAGE: u64 = 1 << 31;
 
 #[derive(Debug)]
@@ -33,70 +33,72 @@ pub(super) struct Requester {
     send_work: usize,
     initiator_depth: usize,
     rnr_retry_count: u8,
-    /// How long a silent peer is believed to be alive; `None` is for ever.
+    /// Time that a peer may be silent; `None` means no limit.
     patience: Option<Duration>,
 
     queue: VecDeque<Entry>,
-    /// Index in `queue` of the work that goes out next, or its length.
+    /// Index in `queue` of the work to send next, or the length of `queue`.
     cursor: usize,
-    /// What goes out next, in the cursor's work.
+    /// Next sequence number to send, within the work at the cursor.
     next: u64,
-    /// The oldest packet that is not accounted for.
+    /// Oldest unacknowledged sequence number.
     unacked: u64,
-    /// One past the newest packet that ever went out.
+    /// One past the newest sequence number ever sent.
     sent: u64,
-    /// What the next posted work starts with.
+    /// First sequence number of the next posted work.
     end: u64,
-    /// One past the last packet that asked for an acknowledgement.
+    /// One past the last packet that requested an acknowledgement.
     ack_requested: u64,
-    /// Work whose end its owner waits for has left since.
+    /// True if work whose completion the owner awaits has been sent since.
     awaited: bool,
-    /// READ requests whose responses are not all there: where each ends.
+    /// Ends of the READ requests whose responses are incomplete.
     requests: VecDeque<u64>,
-    /// The gap in READ data that was last asked for again.
+    /// Gap in READ data that was last requested again.
     refetched: Option<u64>,
 
     round_trip: RoundTrip,
     window: Window,
     refusal: Option<Refusal>,
-    /// A packet that left behind another one in a super-packet, until its fate is known.
+    /// First packet sent after another one in a super-packet, until its result is known.
     joined: Option<u64>,
     fate: Option<Joined>,
-    /// When to take the silence for loss.
+    /// Time at which silence counts as loss.
     deadline: Option<Instant>,
-    /// When something was last accounted for.
+    /// Time of the last progress.
     progress_at: Instant,
-    /// Until when the peer asked to be left alone.
+    /// End of the wait requested by the peer's RNR NAK.
     not_ready_until: Option<Instant>,
     not_ready_count: u8,
     broken: bool,
 }
 
-/// A NAK that ends the queue pair, if the peer does not go on. It has no key but a PSN of the
-/// window, which a stranger can guess. So its packet is sent again: a peer that refused it is
-/// silent or refuses it again, and one that did not acknowledges it.
+/// NAK that ends the queue pair unless the peer proceeds.
+///
+/// It carries no key but a PSN within the window, which a stranger can guess. The packet is
+/// therefore sent again: a peer that refused it stays silent or refuses it again, any other peer
+/// acknowledges it.
 #[derive(Debug, Clone, Copy)]
 struct Refusal {
     sequence: u64,
     code: NakCode,
     came_at: Instant,
-    /// When the peer's silence has confirmed it.
+    /// Time at which the peer's silence confirms the NAK.
     until: Instant,
 }
 
-/// A work request and where it stands.
+/// Posted work request with its progress.
 #[derive(Debug)]
 struct Entry {
     work: SendWork,
-    /// Sequence number of its first packet, or of its first response.
+    /// Sequence number of the first packet, or of the first response.
     first: u64,
-    /// Packets, or for a READ responses.
+    /// Number of packets, or of responses for a READ.
     packets: u64,
-    /// Bytes in all.
+    /// Total length in bytes.
     length: u32,
-    /// Of a READ: response packets that have arrived.
+    /// For a READ: response packets that have arrived.
     fetched: u64,
-    /// Why it cannot be carried out.
+    /// Reason why the work cannot be executed.
     fault: Option<WorkStatus>,
 }
 
@@ -109,7 +111,7 @@ impl Entry {
         self.fetched == self.packets
     }
 
-    /// The oldest of its packets that is not accounted for, if responses say so.
+    /// Oldest missing response packet of a READ.
     fn missing(&self) -> Option<u64> {
         (is_read(&self.work) && !self.is_fetched()).then_some(self.first + self.fetched)
     }
@@ -152,17 +154,17 @@ impl Requester {
         self.broken
     }
 
-    /// The least round trip, once one was measured.
+    /// Shortest measured round trip; `None` before the first measurement.
     pub(super) fn round_trip(&self) -> Option<Duration> {
         self.round_trip.least()
     }
 
-    /// Whether any work has not gone out, or not all of it.
+    /// True if any packet of posted work has not been sent.
     pub(super) fn has_to_send(&self) -> bool {
         self.cursor < self.queue.len()
     }
 
-    /// The state of the path, for the congestion control of the queue pair.
+    /// Returns measurements of the path for congestion control.
     pub(super) fn measured(&self) -> Measured {
         Measured {
             window: self.window.packets() * u64::from(self.mtu),
@@ -172,12 +174,12 @@ impl Requester {
         }
     }
 
-    /// A congestion notification was heeded.
+    /// Shrinks the window after an obeyed congestion notification.
     pub(super) fn noticed(&mut self) {
         self.window.noticed(self.round_trip.queue());
     }
 
-    /// The packet that has just left is one of several in a super-packet, and not the first.
+    /// Notes that the packet just written follows another one in a super-packet.
     pub(super) fn note_joined(&mut self) {
         self.joined.get_or_insert(self.next - 1);
     }
@@ -186,7 +188,7 @@ impl Requester {
         self.fate.take()
     }
 
-    /// The newest packet that the peer has acknowledged.
+    /// Newest acknowledged sequence number.
     pub(super) fn last_acknowledged(&self) -> u64 {
         self.unacked - 1
     }
@@ -220,13 +222,13 @@ impl Requester {
         Ok(())
     }
 
-    /// The peer has not answered for as long as it may be silent.
+    /// Fails the oldest work: the peer has been silent for too long.
     pub(super) fn give_up(&mut self, cx: &mut Context<'_>) {
         cx.counters.retry_exceeded_err += 1;
         self.fail(WorkStatus::RetryExceeded, cx);
     }
 
-    /// Everything outstanding completes as flushed, but for work that the peer has refused.
+    /// Completes all outstanding work as flushed, except for work refused by the peer.
     pub(super) fn flush(&mut self, cx: &mut Context<'_>) {
         if let Some(refusal) = self.refusal.take() {
             return self.believe(refusal, cx);
@@ -241,7 +243,7 @@ impl Requester {
         }
     }
 
-    /// The oldest work fails; all behind it is flushed.
+    /// Fails the oldest work and flushes the rest.
     fn fail(&mut self, status: WorkStatus, cx: &mut Context<'_>) {
         self.refusal = None;
         if let Some(entry) = self.queue.pop_front() {
@@ -251,12 +253,12 @@ impl Requester {
     }
 }
 
-/// Whether the peer answers it with data.
+/// True if the peer answers the work with data.
 fn is_read(work: &SendWork) -> bool {
     matches!(work.op, Operation::Read(_))
 }
 
-/// Why a work request cannot even begin.
+/// Reason why a work request cannot be started.
 fn fault_of(work: &SendWork, memory: &dyn Memory) -> Option<WorkStatus> {
     if work.sges.total_len() > MAX_MESSAGE {
         return Some(WorkStatus::LocalLength);

@@ -1,5 +1,4 @@
-//! The receiving half of a queue pair: the peer's requests become bytes in
-//! memory, completions of receives, and answers (IBTA 9.7.4, 9.7.5).
+//! Responder of a queue pair: executes the peer's requests and queues answers (IBTA 9.7.4, 9.7.5).
 
 mod response;
 
@@ -22,32 +21,32 @@ pub(super) struct Responder {
     responder_resources: usize,
     min_rnr_timer: u8,
 
-    /// The next packet that is due.
+    /// Next sequence number in order.
     expected: u64,
-    /// Messages completed (IBTA 9.7.7.1).
+    /// Number of completed messages (IBTA 9.7.7.1).
     msn: u32,
-    /// What the packets so far have begun.
+    /// Message that the packets so far have started.
     inbound: Inbound,
-    /// A NAK for `expected` is on its way: nothing more is said until that
-    /// packet comes (IBTA 9.7.5.1.2).
+    /// True after a NAK for `expected`: no further NAK is sent until that packet arrives (IBTA
+    /// 9.7.5.1.2).
     nak_sent: bool,
-    /// Answers in the order in which they must leave.
+    /// Answers to send, in order.
     responses: VecDeque<Response>,
-    /// The latest READs, for requests that come twice.
+    /// Latest READs, for repeated requests.
     reads: AnsweredReads,
-    /// Results of the latest atomics, likewise.
+    /// Results of the latest atomics, for repeated requests.
     atomics: VecDeque<AtomicResult>,
-    /// READ data has left behind other packets of a super-packet since it was asked for again.
+    /// True if READ data was sent after other packets of a super-packet since the last repeated
+    /// request.
     joined: bool,
     fate: Option<Joined>,
-    /// The refusal that broke the queue pair. It is repeated to a peer that asks
-    /// again.
+    /// Refusal that broke the queue pair, repeated when the peer repeats a request.
     refusal: Option<NakCode>,
-    /// It was for a key, range or right that the peer's packet named.
+    /// True if the refusal was for a key, range or right named by the peer's packet.
     wrong_key: bool,
 }
 
-/// A message of several packets, in the middle.
+/// Message of several packets that is not complete.
 #[derive(Debug, Clone, Copy)]
 enum Inbound {
     Nothing,
@@ -55,10 +54,10 @@ enum Inbound {
     Write { rkey: u32, va: u64, remaining: u32 },
 }
 
-/// Why a request is not carried out.
+/// Reason why a request is not executed.
 #[derive(Debug, Clone, Copy)]
 enum Stop {
-    /// No receive is posted: later.
+    /// No receive is posted; the peer retries later.
     NotReady,
     Refuse(NakCode),
 }
@@ -75,7 +74,7 @@ impl Responder {
             msn: 0,
             inbound: Inbound::Nothing,
             nak_sent: false,
-            // Between two READs stands at most one acknowledgement.
+            // At most one acknowledgement stands between two READs.
             responses: VecDeque::with_capacity(2 * resources + 2),
             reads: AnsweredReads::new(resources),
             atomics: VecDeque::with_capacity(resources),
@@ -102,12 +101,12 @@ impl Responder {
         self.fate.take()
     }
 
-    /// Whether answers wait to leave.
+    /// True if answers wait to be sent.
     pub(super) fn has_to_send(&self) -> bool {
         !self.responses.is_empty()
     }
 
-    /// Gives back what a message in the middle holds.
+    /// Flushes the receive of an incomplete message.
     pub(super) fn flush(&mut self, cx: &mut Context<'_>) {
         if let Inbound::Send { receive, .. } = self.inbound {
             complete(&receive, WorkStatus::Flushed, cx);
@@ -115,8 +114,8 @@ impl Responder {
         self.inbound = Inbound::Nothing;
     }
 
-    /// A request packet. Once broken, only the refusal is repeated. Returns whether it was the
-    /// packet that is due.
+    /// Handles a request packet. Returns true if it was in sequence. A broken queue pair only
+    /// repeats its refusal.
     pub(super) fn handle_request(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> bool {
         let sequence = psn::from_wire(packet.bth.psn, self.expected);
         match sequence.cmp(&self.expected) {
@@ -143,12 +142,12 @@ impl Responder {
         false
     }
 
-    /// Carries out the packet that is due.
+    /// Executes the packet in sequence.
     fn handle_due(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) {
         let sequence = self.expected;
         self.nak_sent = false;
-        // A NAK for this packet that has not left is out of date. It would have acknowledged all
-        // before it, and may have replaced an acknowledgement that was requested.
+        // An unsent NAK for this packet is obsolete. It would have acknowledged all earlier
+        // packets, and may have replaced a requested acknowledgement.
         let retracted = self.waiting_nak();
         if retracted.is_some() {
             self.responses.pop_back();
@@ -174,7 +173,8 @@ impl Responder {
         }
     }
 
-    /// Returns whether an acknowledgement is owed; a response with data is one itself.
+    /// Executes a packet. Returns true if an acknowledgement is due; a response with data is an
+    /// acknowledgement.
     fn carry_out(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<bool, Stop> {
         match packet.opcode {
             opcode if opcode.is_send() => self.take_send(packet, cx)?,
@@ -190,12 +190,12 @@ impl Responder {
         Ok(packet.bth.ack_req)
     }
 
-    /// The NAK for the packet that is due, if it has not left. No answer is queued behind a NAK.
+    /// Returns the unsent NAK for the packet in sequence. No answer is queued behind a NAK.
     fn waiting_nak(&self) -> Option<Response> {
         self.responses.back().copied().filter(Response::is_nak)
     }
 
-    /// First and middle packets are full, last ones not empty (IBTA 9.7.4.1.6).
+    /// Checks that first and middle packets are full, and last ones not empty (IBTA 9.7.4.1.6).
     fn check_length(&self, packet: &Packet<'_>) -> Result<(), Stop> {
         let length = packet.payload.len() as u32;
         let starts = packet.opcode.starts_message();
@@ -214,7 +214,7 @@ impl Responder {
     fn take_send(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<(), Stop> {
         self.check_length(packet)?;
         let (starts, ends) = (packet.opcode.starts_message(), packet.opcode.ends_message());
-        // The key is looked at before a receive is taken or a byte moved.
+        // The key is checked before a receive is consumed or a byte copied.
         if packet.ieth.is_some_and(|ieth| !cx.memory.knows(ieth.rkey)) {
             return Err(Stop::Refuse(NakCode::RemoteAccess));
         }
@@ -242,8 +242,7 @@ impl Responder {
         }
         let invalidated_rkey = packet.ieth.map(|ieth| ieth.rkey);
         if let Some(rkey) = invalidated_rkey {
-            // Another reactor's peer may have been faster: then it is out of use
-            // all the same.
+            // A peer of another reactor may have been faster; the key is invalid in either case.
             let _ = cx.memory.invalidate(rkey);
         }
         cx.completions.push(Completion {
@@ -279,8 +278,7 @@ impl Responder {
             _ => return Err(Stop::Refuse(NakCode::InvalidRequest)),
         };
         let length = packet.payload.len() as u32;
-        // The last packet, and no other, ends what the first announced
-        // (IBTA 9.7.4.1.6).
+        // Exactly the last packet completes the announced length (IBTA 9.7.4.1.6).
         let fits = if ends {
             length == remaining
         } else {
@@ -333,7 +331,7 @@ impl Responder {
             return Err(Stop::Refuse(NakCode::InvalidRequest));
         };
         if self.responder_resources == 0 {
-            // More than was agreed on (IBTA 9.7.4.1.4).
+            // More than was agreed (IBTA 9.7.4.1.4).
             return Err(Stop::Refuse(NakCode::InvalidRequest));
         }
         let length = u64::from(reth.dma_len);
@@ -361,8 +359,8 @@ impl Responder {
         }
     }
 
-    /// Atomic among this endpoint's queue pairs, which one thread serves; not
-    /// against other reactors' or the processor's own accesses.
+    /// Executes an atomic. It is atomic among this endpoint's queue pairs, which share a thread,
+    /// but not against other reactors or the processor.
     fn take_atomic(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<(), Stop> {
         cx.counters.rx_atomic_requests += 1;
         let idle = matches!(self.inbound, Inbound::Nothing) && self.responder_resources > 0;
@@ -397,16 +395,16 @@ impl Responder {
         Ok(())
     }
 
-    /// A request that was carried out before (IBTA 9.7.5.1.3): SENDs and WRITEs
-    /// are acknowledged again, READs read again, atomics answered from memory.
+    /// Handles a repeated request (IBTA 9.7.5.1.3): acknowledges SENDs and WRITEs, reads again, and
+    /// answers atomics from the stored result.
     fn handle_duplicate(&mut self, packet: &Packet<'_>, sequence: u64, cx: &mut Context<'_>) {
         if packet.opcode.is_send() || packet.opcode.is_write() {
             self.acknowledge(self.expected - 1, Syndrome::Ack);
             return;
         }
         let response = if let Some(reth) = packet.reth {
-            // What was never asked for is not asked for again: its keys would be guesses,
-            // and the answers would say which are right.
+            // A READ that was never executed is not a repetition: its key would be a guess, and the
+            // answer would reveal whether it is right.
             let is_known = self.reads.covers(sequence, reth, self.mtu);
             let length = u64::from(reth.dma_len);
             let checked = cx
@@ -426,8 +424,8 @@ impl Responder {
             })
         };
         let Some(response) = response else { return };
-        // The peer has gone back: what it asks for again it will not need twice. A NAK stays: no
-        // other follows before its packet comes, and a copy that the network made goes not back.
+        // The peer went back, so later answers are obsolete. A NAK stays: no other follows before
+        // its packet arrives, and a copy made by the network does not mean that the peer went back.
         let nak = self.waiting_nak();
         self.responses
             .retain(|waiting| waiting.sequence() < sequence);
@@ -435,9 +433,10 @@ impl Responder {
         self.responses.extend(nak);
     }
 
-    /// Queues data. A peer has no more requests outstanding than was agreed on:
-    /// if more would wait to be answered, the oldest is one that a copy of an old
-    /// packet asked for, and that is not missed.
+    /// Queues a response with data.
+    ///
+    /// A peer has at most the agreed number of requests outstanding. Beyond it, the oldest response
+    /// was caused by a copy of an old packet and is dropped.
     fn push_fetch(&mut self, response: Response) {
         let is_fetch = |response: &Response| !matches!(response, Response::Acknowledge { .. });
         let waiting = self.responses.iter().filter(|r| is_fetch(r)).count();
@@ -448,8 +447,8 @@ impl Responder {
         self.responses.push_back(response);
     }
 
-    /// Queues an acknowledgement. It replaces one that waits to leave; but a NAK, which
-    /// acknowledges all before the packet that is due, makes an ACK needless.
+    /// Queues an acknowledgement, replacing an unsent one. A NAK acknowledges all earlier packets,
+    /// so it makes an ACK unnecessary.
     fn acknowledge(&mut self, sequence: u64, syndrome: Syndrome) {
         let acknowledge = Response::Acknowledge {
             sequence,
@@ -463,7 +462,7 @@ impl Responder {
         }
     }
 
-    /// Whether the next answer says only that all is well.
+    /// True if the next answer is an ACK without data.
     pub(super) fn can_wait(&self) -> bool {
         let is_ack = |response: &Response| {
             matches!(
@@ -477,8 +476,7 @@ impl Responder {
         self.responses.front().is_some_and(is_ack)
     }
 
-    /// Writes the next answer; returns its length.
-    /// READ data leaves at the pace of `pacer`.
+    /// Writes the next answer and returns its length. `pacer` limits the rate of READ data.
     pub(super) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -498,12 +496,12 @@ impl Responder {
                     return Some(length);
                 }
                 if response.repeated {
-                    // The peer had its data, and has invalidated the key behind
-                    // the request that it repeated too soon.
+                    // The peer received the data and invalidated the key after repeating the
+                    // request too early.
                     self.responses.pop_front();
                     return self.poll_transmit(now, out, pacer, cx);
                 }
-                // The region went away while it was being read.
+                // The region was deregistered during the READ.
                 cx.counters.resp_remote_access_errors += 1;
                 self.refusal = Some(NakCode::RemoteAccess);
                 self.responses.clear();
@@ -535,7 +533,7 @@ impl Responder {
     }
 }
 
-/// A receive ends without a message.
+/// Completes a receive without a message.
 fn complete(receive: &RecvWork, status: WorkStatus, cx: &mut Context<'_>) {
     cx.completions.push(Completion {
         id: receive.id,

@@ -1,35 +1,33 @@
-//! How long to wait for an acknowledgement.
+//! Retransmission timeout, from measured round trips.
 //!
-//! InfiniBand has one fixed timeout, chosen for the worst path (typically half a
-//! second). Loss is then a half-second pause. Here packets are sent again as
-//! soon as the measured round trip makes their loss likely (RFC 6298's
-//! estimator); the fixed timeout remains what the retry counter counts.
+//! InfiniBand has one fixed timeout, chosen for the worst path (typically half a second), so a loss
+//! would pause for as long. Here packets are sent again when the measured round trip makes their
+//! loss likely (RFC 6298's estimator); the retry counter still counts the fixed timeout.
 
 use crate::time::Instant;
 use core::time::Duration;
 
-/// Never sooner: the peer's processor may be busy for as long.
+/// Lower bound of the timeout: the peer's processor may be busy for as long.
 const MIN_TIMEOUT: Duration = Duration::from_millis(20);
-/// Until something was measured.
+/// Timeout before the first measurement.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct RoundTrip {
     smoothed: Option<Duration>,
     variation: Duration,
-    /// The least since a timeout ran out: what the path takes by itself.
+    /// Shortest round trip since a timeout expired: the path without queueing.
     least: Duration,
-    /// Doublings since the last measurement. Progress alone does not end them: a peer
-    /// that always answers later than the timeout would be sent everything twice, and
-    /// never be measured (Karn's rule, RFC 6298 section 5).
+    /// Doublings since the last measurement. Progress does not reset them: a peer that always
+    /// answers later than the timeout would get everything twice and never be measured (Karn's
+    /// rule, RFC 6298 section 5).
     backoff: u32,
     limit: Duration,
-    /// The packet whose acknowledgement is being timed. Never one that was sent
-    /// twice (Karn's rule).
+    /// Packet whose acknowledgement is timed; never one that was sent twice (Karn's rule).
     sample: Option<(u64, Instant)>,
 }
 
 impl RoundTrip {
-    /// `limit`: the connection's own ACK timeout.
+    /// Creates an estimator. `limit` is the connection's ACK timeout.
     pub(super) fn new(limit: Duration) -> Self {
         Self {
             smoothed: None,
@@ -41,24 +39,24 @@ impl RoundTrip {
         }
     }
 
-    /// What a round trip takes, once one was measured.
+    /// Smoothed round trip; `None` before the first measurement.
     pub(super) fn smoothed(&self) -> Option<Duration> {
         self.smoothed
     }
 
-    /// What it takes without a queue on the way, once it was measured.
+    /// Round trip without queueing; `None` before the first measurement.
     pub(super) fn least(&self) -> Option<Duration> {
         Some(self.least).filter(|&least| least < Duration::MAX)
     }
 
-    /// How much longer it takes than without a queue, as far as that is known.
+    /// Estimated queueing delay.
     pub(super) fn queue(&self) -> Duration {
         let smoothed = self.smoothed.unwrap_or_default();
         smoothed.saturating_sub(self.least)
     }
 
-    /// Whether packets wait on the way: it takes a quarter longer than without, or nothing is
-    /// known of late.
+    /// True if packets queue on the path: the round trip exceeds the shortest by a quarter, or no
+    /// measurement is recent.
     pub(super) fn is_queued(&self) -> bool {
         match (self.smoothed, self.least()) {
             (Some(smoothed), Some(least)) => smoothed > least + least / 4,
@@ -73,14 +71,14 @@ impl RoundTrip {
         (base * (1 << self.backoff.min(10))).min(self.limit)
     }
 
-    /// A packet that asks for an acknowledgement was sent for the first time.
+    /// Notes the first transmission of a packet that requests an acknowledgement.
     pub(super) fn sent(&mut self, sequence: u64, now: Instant) {
         if self.sample.is_none() {
             self.sample = Some((sequence, now));
         }
     }
 
-    /// Everything before `sequence` has been acknowledged.
+    /// Notes that everything before `sequence` has been acknowledged.
     pub(super) fn acknowledged(&mut self, sequence: u64, now: Instant) {
         let Some((_, at)) = self.sample.take_if(|(sample, _)| *sample < sequence) else {
             return;
@@ -97,15 +95,15 @@ impl RoundTrip {
         self.smoothed = Some((7 * smoothed + measured) / 8);
     }
 
-    /// Packets are about to be sent again.
+    /// Notes that packets are about to be sent again.
     pub(super) fn rewound(&mut self) {
         self.sample = None;
     }
 
-    /// The timeout ran out.
+    /// Notes that the timeout expired.
     pub(super) fn expired(&mut self) {
         self.backoff += 1;
-        // The path may be another one.
+        // The path may have changed.
         self.least = Duration::MAX;
         self.sample = None;
     }

@@ -1,4 +1,4 @@
-//! What an endpoint's queue pairs share: its completions and its receives.
+//! Queues shared by an endpoint's queue pairs: completions and receives.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use cairn_rdma::{Completion, CompletionKind, Operation, QpId, RecvWork, SendWork, WorkStatus};
 
-/// What the completion of an operation is called.
+/// Completion kind of an operation.
 const fn kind_of(operation: &Operation) -> CompletionKind {
     match operation {
         Operation::Send | Operation::SendWithInvalidate { .. } => CompletionKind::Send,
@@ -15,17 +15,17 @@ const fn kind_of(operation: &Operation) -> CompletionKind {
     }
 }
 
-/// One endpoint's completions.
+/// Completion queue of an endpoint.
 #[derive(Debug)]
 pub struct CompletionQueue {
     queue: VecDeque<Completion>,
     limit: usize,
-    /// By slot: completions that were made and not yet polled.
+    /// Unpolled completions by slot.
     unpolled: Vec<u32>,
 }
 
 impl CompletionQueue {
-    /// For so many completions of so many queue pairs.
+    /// Creates a queue of `limit` completions for `slots` queue pairs.
     #[must_use]
     pub fn new(limit: usize, slots: usize) -> Self {
         Self {
@@ -35,11 +35,10 @@ impl CompletionQueue {
         }
     }
 
-    /// Adds one.
+    /// Adds a completion.
     ///
     /// # Panics
-    /// If there are as many as the owner said there would ever be: only a wrong
-    /// sum of its own can cause that.
+    /// If the queue is full, which only a wrong calculation of its owner can cause.
     pub fn push(&mut self, completion: Completion) {
         assert!(
             self.queue.len() < self.limit,
@@ -50,20 +49,20 @@ impl CompletionQueue {
         self.queue.push_back(completion);
     }
 
-    /// Takes the oldest.
+    /// Takes the oldest completion.
     pub fn pop(&mut self) -> Option<Completion> {
         let completion = self.queue.pop_front()?;
         self.unpolled[completion.qp.slot()] -= 1;
         Some(completion)
     }
 
-    /// Whether there is none.
+    /// True if there are no completions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Whether a queue pair has any that were not polled.
+    /// True if a queue pair has unpolled completions.
     #[must_use]
     pub fn has_of(&self, qp: QpId) -> bool {
         self.unpolled[qp.slot()] > 0
@@ -87,9 +86,10 @@ impl CompletionQueue {
     }
 }
 
-/// One endpoint's shared receives. The one that was posted last is filled first: its
-/// memory is in the cache, and however many there are, few are in use at a time. (A
-/// shared receive queue promises its consumer no order: IBTA 10.2.9.)
+/// Shared receive queue of an endpoint.
+///
+/// The receive posted last is filled first: its memory is in the cache, and few receives are in use
+/// at a time. (A shared receive queue guarantees no order: IBTA 10.2.9.)
 #[derive(Debug)]
 pub struct ReceiveQueue {
     stack: Vec<RecvWork>,
@@ -97,7 +97,7 @@ pub struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    /// For so many receives.
+    /// Creates a queue of `limit` receives.
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
@@ -106,7 +106,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Adds receives, all or none. False: they do not fit.
+    /// Adds receives, all or nothing. Returns false if they exceed the limit.
     #[must_use]
     pub fn post(&mut self, works: &[RecvWork]) -> bool {
         let fits = self.stack.len() + works.len() <= self.limit;

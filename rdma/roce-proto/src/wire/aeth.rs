@@ -1,4 +1,4 @@
-//! The acknowledge extended transport header (IBTA 9.3.5, 9.7.5.2).
+//! Acknowledge extended transport header (IBTA 9.3.5, 9.7.5.2).
 
 use core::time::Duration;
 
@@ -7,9 +7,9 @@ use super::{Header, field};
 /// Acknowledge extended transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Aeth {
-    /// Syndrome, as it came.
+    /// Syndrome, as received.
     pub syndrome: u8,
-    /// MSN: messages completed so far, modulo 2^24.
+    /// MSN: number of completed messages, modulo 2^24.
     pub msn: u32,
 }
 
@@ -29,20 +29,20 @@ impl Header for Aeth {
     }
 }
 
-/// What a syndrome says (IBTA 9.7.5.2.2, table 43).
+/// Meaning of a syndrome (IBTA 9.7.5.2.2, table 43).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Syndrome {
-    /// All up to this PSN has arrived. Credits are not counted here: receives
-    /// come from a shared queue, for which the count is "unlimited" (31).
+    /// Everything up to this PSN has arrived. Credits are not used: receives come from a shared
+    /// queue, for which the count is "unlimited" (31).
     Ack,
-    /// Receiver not ready: come back after the time of this timer code.
+    /// Receiver not ready: retry after the time of this timer code.
     Rnr(u8),
-    /// Refused.
+    /// Request refused.
     Nak(NakCode),
 }
 
 impl Syndrome {
-    /// The code on the wire.
+    /// Code on the wire.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -52,7 +52,7 @@ impl Syndrome {
         }
     }
 
-    /// The meaning of a code; `None` for reserved ones.
+    /// Meaning of a code; `None` for reserved ones.
     #[must_use]
     pub const fn from_code(code: u8) -> Option<Self> {
         match code >> 5 {
@@ -70,13 +70,13 @@ impl Syndrome {
     }
 }
 
-/// Why a request was refused (IBTA 9.7.5.2.2, table 44).
+/// Reason of a refusal (IBTA 9.7.5.2.2, table 44).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum NakCode {
-    /// A packet is missing: begin again at the PSN of this NAK.
+    /// A packet is missing: retransmit from the PSN of this NAK.
     PsnSequence = 0,
-    /// The request makes no sense here.
+    /// The request is invalid here.
     InvalidRequest = 1,
     /// Wrong key, range or right.
     RemoteAccess = 2,
@@ -84,10 +84,10 @@ pub enum NakCode {
     RemoteOperational = 3,
 }
 
-/// The time that an RNR timer code stands for (IBTA 9.7.5.2.8, table 45).
+/// Delay of an RNR timer code (IBTA 9.7.5.2.8, table 45).
 #[must_use]
 pub fn rnr_delay(code: u8) -> Duration {
-    /// In units of 10 us.
+    /// Delays in units of 10 us.
     const TABLE: [u32; 32] = [
         65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
         1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
@@ -95,13 +95,13 @@ pub fn rnr_delay(code: u8) -> Duration {
     Duration::from_micros(u64::from(TABLE[usize::from(code & 0x1f)]) * 10)
 }
 
-/// The ACK timeout that a code stands for; 0 is for none (IBTA 9.7.6.1.3).
+/// ACK timeout of a code; code 0 means none (IBTA 9.7.6.1.3).
 #[must_use]
 pub fn ack_timeout_of_code(code: u8) -> Option<Duration> {
     (code != 0).then(|| timeout_of_code(code))
 }
 
-/// The time that a code stands for: 4.096 us * 2^code (IBTA 9.7.6.1.3).
+/// Time of a code: 4.096 us * 2^code (IBTA 9.7.6.1.3).
 #[must_use]
 pub fn timeout_of_code(code: u8) -> Duration {
     Duration::from_nanos(4096 << (code & 0x1f))

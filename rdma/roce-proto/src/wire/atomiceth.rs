@@ -1,11 +1,11 @@
-//! Atomic operations' headers (IBTA 9.3.4, 9.5.3).
+//! Headers of atomic operations (IBTA 9.3.4, 9.5.3).
 
 use super::{Header, field};
 
-/// Atomic extended transport header: the request.
+/// Atomic extended transport header of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AtomicEth {
-    /// VA: the 8 aligned bytes at the responder.
+    /// VA: address of 8 aligned bytes at the responder.
     pub va: u64,
     /// R_Key.
     pub rkey: u32,
@@ -35,10 +35,10 @@ impl Header for AtomicEth {
     }
 }
 
-/// Atomic acknowledge extended transport header: the answer.
+/// Atomic acknowledge extended transport header of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AtomicAckEth {
-    /// OrigRemDt: what stood there before.
+    /// OrigRemDt: original value.
     pub original: u64,
 }
 

@@ -1,13 +1,13 @@
-//! The base transport header: the front of every packet (IBTA 9.2).
+//! Base transport header, the first header of every packet (IBTA 9.2).
 
 use cairn_rdma::PKey;
 
 use super::{Header, field};
 
-/// Where P_Key is, from the start of a packet.
+/// Offset of P_Key in a packet.
 const PKEY_AT: usize = 2;
 
-/// Puts a packet that has been written into another partition than the default one.
+/// Sets the P_Key of a written packet.
 pub fn set_pkey(packet: &mut [u8], pkey: PKey) {
     field::put(packet, PKEY_AT, &pkey.bits().to_be_bytes());
 }
@@ -15,15 +15,15 @@ pub fn set_pkey(packet: &mut [u8], pkey: PKey) {
 /// Base transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bth {
-    /// OpCode, as it came: it may be undefined.
+    /// OpCode, as received; may be undefined.
     pub opcode: u8,
-    /// SE: asks the receiver to raise an event.
+    /// SE: requests an event at the receiver.
     pub solicited: bool,
     /// MigReq: migration state, 1 for Migrated. Ignored on receipt: rdma_rxe sends 0.
     pub mig_req: bool,
-    /// PadCnt: bytes that fill the payload up to a multiple of 4.
+    /// PadCnt: padding bytes of the payload, up to a multiple of 4.
     pub pad: u8,
-    /// TVer: 0 is the only one there is.
+    /// TVer: always 0.
     pub version: u8,
     /// P_Key.
     pub pkey: u16,
@@ -40,7 +40,7 @@ pub struct Bth {
 }
 
 impl Bth {
-    /// A header as most packets have it: of the default partition.
+    /// Creates a header with default fields, in the default partition.
     #[must_use]
     pub const fn new(opcode: u8, dest_qpn: u32, psn: u32) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Acknowledgements, READ data and timeouts become completions.
+//! Handling of acknowledgements, READ data and timeouts.
 
 use crate::time::Instant;
 
@@ -8,15 +8,16 @@ use super::{Context, Entry, Joined, Refusal, Requester, is_read, psn};
 use crate::wire::aeth::rnr_delay;
 use crate::wire::{NakCode, Packet, Syndrome};
 
-/// The RNR retry count that means no limit (IBTA 9.7.5.2.8).
+/// RNR retry count that means no limit (IBTA 9.7.5.2.8).
 const RNR_RETRY_FOR_EVER: u8 = 7;
-/// Timeouts of silence that confirm a NAK which ends the queue pair: the packet leaves again at
-/// once and after the first of them, since the second is twice as long.
+/// Timeouts of silence that confirm a NAK which ends the queue pair. The packet is sent again at
+/// once and after the first timeout; the second is twice as long.
 const DOUBT_TIMEOUTS: u32 = 3;
 
 impl Requester {
-    /// An ACK or NAK. Returns whether it is of the present: for a packet that is under way, or the
-    /// last that was acknowledged.
+    /// Handles an ACK or NAK.
+    ///
+    /// Returns true if it is current: for a packet under way, or for the last acknowledged packet.
     pub(in crate::qp) fn handle_acknowledge(
         &mut self,
         packet: &Packet<'_>,
@@ -35,8 +36,8 @@ impl Requester {
         let is_present = sequence >= self.last_acknowledged();
         match syndrome {
             Syndrome::Ack => self.account(sequence + 1, now, cx),
-            // A NAK acknowledges what went before it (IBTA 9.7.5.1.4). One for
-            // what has been acknowledged since is out of date.
+            // A NAK acknowledges all earlier packets (IBTA 9.7.5.1.4). A NAK for a packet
+            // acknowledged since is obsolete.
             Syndrome::Rnr(_) | Syndrome::Nak(_) if sequence < self.unacked => {}
             Syndrome::Rnr(timer) => {
                 self.account(sequence, now, cx);
@@ -64,7 +65,7 @@ impl Requester {
             }
             self.not_ready_count += 1;
         }
-        // The peer is alive: only its silence counts against it.
+        // The peer is alive, so the time of silence starts anew.
         self.progress_at = now;
         self.rewind(sequence, now);
         self.deadline = None;
@@ -80,9 +81,10 @@ impl Requester {
         self.retry(now, cx);
     }
 
-    /// Has the peer show that it has refused a packet: all that is not acknowledged leaves again.
-    /// Until that is decided, further NAKs of this kind change nothing, or a stranger could put the
-    /// decision off, or point it at the newest packet.
+    /// Sends all unacknowledged packets again, to check a NAK that would end the queue pair.
+    ///
+    /// Further NAKs of this kind are ignored meanwhile, or a stranger could delay the decision or
+    /// direct it at the newest packet.
     fn doubt(&mut self, sequence: u64, code: NakCode, now: Instant) {
         if self.refusal.is_none() {
             self.refusal = Some(Refusal {
@@ -95,7 +97,7 @@ impl Requester {
         }
     }
 
-    /// The peer has not gone on.
+    /// Fails the work refused by a NAK, after the peer has not proceeded.
     pub(super) fn believe(&mut self, refusal: Refusal, cx: &mut Context<'_>) {
         let Refusal {
             sequence,
@@ -108,7 +110,7 @@ impl Requester {
         if self.broken {
             return;
         }
-        // Work before the refused one, whose READ data never came.
+        // READ data of earlier work never arrived.
         if self.unacked != sequence {
             return self.give_up(cx);
         }
@@ -126,7 +128,7 @@ impl Requester {
         self.fail(status, cx);
     }
 
-    /// READ data. Returns whether it belongs to a READ that is under way.
+    /// Handles READ data. Returns true if it belongs to a READ under way.
     pub(in crate::qp) fn handle_read_response(
         &mut self,
         packet: &Packet<'_>,
@@ -172,8 +174,8 @@ impl Requester {
         self.account(sequence + 1, now, cx);
     }
 
-    /// A READ's response acknowledges all that went before its request, which may complete
-    /// work in front of that, or find a gap there. Its sequence number.
+    /// Acknowledges all work before the READ of a response, which may complete that work or reveal
+    /// a gap. Returns the sequence number of the response.
     fn account_before(
         &mut self,
         packet: &Packet<'_>,
@@ -186,7 +188,7 @@ impl Requester {
         Some(sequence)
     }
 
-    /// The index of the READ that a response can belong to.
+    /// Returns the index of the READ that a response belongs to.
     fn fetch_of(&self, sequence: u64, cx: &mut Context<'_>) -> Option<usize> {
         if self.broken || sequence < self.unacked {
             return None; // a second copy
@@ -197,9 +199,10 @@ impl Requester {
         found
     }
 
-    /// The peer has everything before `sequence`. Completes what that ends; if
-    /// READ data is missing before it, requests it again: a later response
-    /// implies that an earlier one was lost (IBTA 9.7.5.1.5).
+    /// Marks everything before `sequence` as received by the peer and completes finished work.
+    ///
+    /// If READ data is missing before `sequence`, requests it again: a later response implies that
+    /// an earlier one was lost (IBTA 9.7.5.1.5).
     fn account(&mut self, sequence: u64, now: Instant, cx: &mut Context<'_>) {
         let mut accounted = sequence;
         let before = self.queue.iter().take_while(|entry| entry.first < sequence);
@@ -248,12 +251,12 @@ impl Requester {
                     .push_send(cx.qp, work, WorkStatus::Success, byte_len);
             }
             self.queue.pop_front();
-            // A rewound cursor may stand on what has turned out to have arrived.
+            // A rewound cursor may point at work that has turned out to be complete.
             self.cursor = self.cursor.saturating_sub(1);
         }
         if self.queue.is_empty() {
-            // From its beginning again: a ring that is seldom full must not pass through
-            // the cache from end to end, which many queue pairs share.
+            // Restarts at the front of the ring, to keep its cache footprint small: many queue
+            // pairs share the cache.
             self.queue.clear();
         }
         if self.next < accounted {
@@ -270,7 +273,7 @@ impl Requester {
         self.deadline = waiting.then(|| now + self.round_trip.timeout());
     }
 
-    /// Sends again from the oldest packet on, if retries are left.
+    /// Sends again from the oldest unacknowledged packet, if retries are left.
     fn retry(&mut self, now: Instant, cx: &mut Context<'_>) {
         if self.joined.take().is_some() {
             self.fate = Some(Joined::Lost);
@@ -300,9 +303,9 @@ impl Requester {
             return;
         }
         if self.ack_requested <= self.unacked && self.next == self.sent {
-            // No acknowledgement was requested. Sends the last packet again, with AckReq: a
-            // peer that has it acknowledges it again, one that missed something
-            // says so (IBTA 9.7.5.1.2, 9.7.5.1.3).
+            // No acknowledgement was requested, so the last packet is sent again with AckReq. A
+            // peer that has it acknowledges it again; a peer that misses a packet sends a NAK (IBTA
+            // 9.7.5.1.2, 9.7.5.1.3).
             self.rewind(self.sent - 1, now);
         } else {
             cx.counters.local_ack_timeout_err += 1;

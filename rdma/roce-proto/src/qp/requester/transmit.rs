@@ -1,4 +1,4 @@
-//! From work requests to packets.
+//! Conversion of work requests into packets.
 
 use crate::time::Instant;
 
@@ -8,14 +8,14 @@ use super::{Context, Requester, is_read, psn};
 use crate::qp::congestion::Pacer;
 use crate::wire::{Ieth, Opcode, Packet, Reth};
 
-/// An acknowledgement is asked for at least this often, so that the window
-/// moves in good time.
+/// Maximum number of packets between requests for an acknowledgement, so that the window moves in
+/// time.
 const ACK_EVERY: u64 = 32;
-/// Packets of READ data that one request asks for.
+/// Maximum number of response packets for one READ request.
 const READ_PACKETS: u64 = 64;
 
 impl Requester {
-    /// Writes the next packet that may go out; returns its length.
+    /// Writes the next packet that may leave and returns its length.
     pub(in crate::qp) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -28,7 +28,7 @@ impl Requester {
         }
         let entry = self.queue.get(self.cursor)?;
         if let Some(status) = entry.fault {
-            // What went before it may still succeed; then it fails.
+            // Earlier work may still succeed; the faulty work fails after it.
             if self.cursor == 0 {
                 self.fail(status, cx);
             }
@@ -54,21 +54,21 @@ impl Requester {
         Some(length)
     }
 
-    /// Whether window and READ depth let the packet `sequence` of a work out.
+    /// True if window and READ depth allow the packet `sequence` of a work.
     pub(super) fn may_send(&self, index: usize, sequence: u64) -> bool {
         let fetches = is_read(&self.queue[index].work);
         let depth = !fetches || self.requests.len() < self.initiator_depth;
         depth && sequence < self.unacked + self.window.packets()
     }
 
-    /// A READ. A long one is requested in parts, so that the window
-    /// bounds what is on its way here too. Returns the length of the request, and how many bytes
-    /// it asks for.
+    /// Writes a READ request. Long READs are split, so that the window limits incoming data, too.
+    ///
+    /// Returns the length of the packet, and the number of bytes requested.
     fn emit_read(&mut self, now: Instant, out: &mut [u8]) -> (usize, u32) {
         let sequence = self.next;
         let entry = &self.queue[self.cursor];
-        // The parts are the same whenever it is asked again: a responder knows a
-        // request that comes twice by the packets it covers (IBTA 9.7.5.1.3).
+        // The split is the same on a repetition, because a responder recognizes a repeated request
+        // by its packets (IBTA 9.7.5.1.3).
         let part = (sequence - entry.first) / READ_PACKETS + 1;
         let end = entry.end().min(entry.first + part * READ_PACKETS);
         let (count, mtu) = (end - sequence, u64::from(self.mtu));
@@ -92,7 +92,7 @@ impl Requester {
         (packet.emit(out), asked)
     }
 
-    /// A packet of a SEND or WRITE.
+    /// Writes a packet of a SEND or WRITE.
     fn emit_segment(
         &mut self,
         now: Instant,
@@ -129,7 +129,7 @@ impl Requester {
             .gather(sges, u64::from(offset), &mut out[at..end])
             .is_err()
         {
-            // Deregistered meanwhile.
+            // The region was deregistered meanwhile.
             entry.fault = Some(WorkStatus::LocalProtection);
             return None;
         }
@@ -150,9 +150,11 @@ impl Requester {
         Some(end + pad)
     }
 
-    /// Whether to set AckReq: where sending pauses and work waits for its completion,
-    /// or sending for an acknowledgement; and every so many packets before. Not on
-    /// every message: each one that is set costs a packet (IBTA 9.7.5.1).
+    /// True if AckReq must be set on the packet `sequence`.
+    ///
+    /// Set where sending pauses while work awaits its completion or sending awaits an
+    /// acknowledgement, and at regular intervals. Not set on every message, because each
+    /// acknowledgement costs a packet (IBTA 9.7.5.1).
     fn requests_ack(&self, sequence: u64) -> bool {
         let entry = &self.queue[self.cursor];
         let last = sequence + 1 == entry.end();
@@ -165,8 +167,8 @@ impl Requester {
         pauses || sequence + 1 >= self.ack_requested + ACK_EVERY
     }
 
-    /// An acknowledgement of everything before `end` has been requested. Only from now
-    /// on does the peer's silence mean loss.
+    /// Notes that an acknowledgement of everything before `end` was requested. Silence means loss
+    /// only from now on.
     fn note_ack_requested(&mut self, end: u64, now: Instant) {
         if self.ack_requested <= self.unacked {
             self.deadline = Some(now + self.round_trip.timeout());
@@ -183,7 +185,7 @@ impl Requester {
         }
     }
 
-    /// Sends again from `sequence` on.
+    /// Sends again from `sequence`.
     pub(super) fn rewind(&mut self, sequence: u64, now: Instant) {
         let at = self.queue.iter().position(|entry| sequence < entry.end());
         self.cursor = at.unwrap_or(self.queue.len());
@@ -199,7 +201,7 @@ impl Requester {
     }
 }
 
-/// The opcode of a SEND's or WRITE's packet by its place in the message.
+/// Opcode of a SEND or WRITE packet by its position in the message.
 fn segment_opcode(operation: &Operation, first: bool, last: bool) -> Opcode {
     let (starts, middle, ends, only) = match operation {
         Operation::SendWithInvalidate { .. } => (

@@ -1,4 +1,4 @@
-//! Answers that wait to leave: acknowledgements, READ data, and results of atomics.
+//! Queued answers: acknowledgements, READ data, and results of atomics.
 
 use cairn_rdma::Access;
 
@@ -8,7 +8,7 @@ use crate::wire::{Aeth, Opcode, Packet, Reth, Syndrome};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Response {
-    /// An ACK or NAK of the packet `sequence`.
+    /// ACK or NAK of the packet `sequence`.
     Acknowledge {
         sequence: u64,
         syndrome: Syndrome,
@@ -21,17 +21,17 @@ pub(super) enum Response {
     },
 }
 
-/// READ data that is being sent.
+/// READ response in progress.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadResponse {
     /// Sequence number of the first packet.
     pub(super) first: u64,
     pub(super) packets: u64,
-    /// Packets of the response that have left.
+    /// Packets of the response already sent.
     pub(super) left: u64,
     pub(super) reth: Reth,
     pub(super) msn: u32,
-    /// The READ was answered before.
+    /// True if the READ was answered before.
     pub(super) repeated: bool,
 }
 
@@ -61,7 +61,7 @@ impl Response {
 }
 
 impl ReadResponse {
-    /// Writes the next packet, straight from the region.
+    /// Writes the next packet directly from the region.
     pub(super) fn emit(
         &mut self,
         dest_qpn: u32,

@@ -1,5 +1,4 @@
-//! RTU and DREP: they name the connection and say nothing else (IBTA 12.6.9,
-//! 12.6.11).
+//! RTU and DREP, which contain only the communication ids (IBTA 12.6.9, 12.6.11).
 
 use super::{Body, CommIds};
 use crate::wire::field;
@@ -7,7 +6,7 @@ use crate::wire::field;
 /// Bytes of private data.
 pub const PRIVATE_LEN: usize = 224;
 
-/// A message that has no field of its own.
+/// Message without further fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bare<const ATTRIBUTE: u16> {
     /// Communication IDs.

@@ -1,5 +1,4 @@
-//! RDMA's IP connection management: IP addresses and ports in a REQ
-//! (IBTA annex A11.3).
+//! RDMA IP connection management: IP addresses and ports in a REQ (IBTA annex A11.3).
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -7,21 +6,21 @@ use super::req::PRIVATE_LEN;
 use crate::wire::field;
 use crate::wire::grh::gid_of;
 
-/// Bytes of the header.
+/// Length of the header in bytes.
 pub const LEN: usize = 36;
-/// Bytes of private data that it leaves to the consumer.
+/// Bytes of private data left to the consumer.
 pub const CONSUMER_LEN: usize = PRIVATE_LEN - LEN;
 
-/// The service id prefix of TCP ports: 0x0000000001, then the protocol.
+/// Service id prefix of TCP ports: 0x0000000001, then the protocol.
 const SERVICE_TCP: u64 = 0x0000_0000_0106_0000;
 
-/// The service id of a TCP port (annex A11.2).
+/// Service id of a TCP port (annex A11.2).
 #[must_use]
 pub const fn service_id(port: u16) -> u64 {
     SERVICE_TCP | port as u64
 }
 
-/// The TCP port of a service id, if it stands for one.
+/// TCP port of a service id; `None` for other services.
 #[must_use]
 pub const fn port_of(service_id: u64) -> Option<u16> {
     if service_id & !0xffff == SERVICE_TCP {
@@ -31,18 +30,17 @@ pub const fn port_of(service_id: u64) -> Option<u16> {
     }
 }
 
-/// The front of a REQ's private data.
+/// Header in a REQ's private data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IpCm {
     /// Source IP address and port.
     pub source: SocketAddr,
-    /// Destination IP address, of the same family. The port stands in the
-    /// service id.
+    /// Destination IP address, of the same family. The service id contains the port.
     pub destination: IpAddr,
 }
 
 impl IpCm {
-    /// Reads the header. `None`: another version, or no IP address.
+    /// Parses the header. `None` for another version, or if it has no IP address.
     #[must_use]
     pub fn read(private_data: &[u8; PRIVATE_LEN]) -> Option<Self> {
         let b = private_data;
@@ -67,7 +65,7 @@ impl IpCm {
         for (at, address) in [(4, self.source.ip()), (20, self.destination)] {
             let mut bytes = gid_of(address).octets();
             if address.is_ipv4() {
-                // Not mapped: the address alone, in the last four bytes.
+                // IPv4 addresses are not mapped: only the last four bytes are used.
                 bytes[..12].fill(0);
             }
             field::put(private_data, at, &bytes);

@@ -1,14 +1,14 @@
-//! LAP and APR: alternate paths (IBTA 12.8.1, 12.8.2), which Ethernet does not
-//! have. A LAP is understood just far enough to be refused.
+//! LAP and APR: alternate paths (IBTA 12.8.1, 12.8.2), which Ethernet does not have. A LAP is
+//! parsed only to be refused.
 
 use super::{Body, CommIds};
 use crate::wire::field;
 
-/// Bytes of a LAP that describe the path, and of its private data.
+/// Length of a LAP's path description and private data, in bytes.
 pub const PATH_LEN: usize = 224;
-/// Bytes of an APR's additional information.
+/// Length of an APR's additional information, in bytes.
 pub const INFO_LEN: usize = 72;
-/// Bytes of an APR's private data.
+/// Length of an APR's private data, in bytes.
 pub const APR_PRIVATE_LEN: usize = 148;
 /// AP Status: alternate paths are not supported (IBTA 12.8.2.1).
 pub const STATUS_UNSUPPORTED: u8 = 2;
@@ -18,7 +18,7 @@ pub const STATUS_UNSUPPORTED: u8 = 2;
 pub struct Lap {
     /// Communication IDs.
     pub ids: CommIds,
-    /// The path, unread.
+    /// Path description, not parsed.
     pub path: [u8; PATH_LEN],
 }
 

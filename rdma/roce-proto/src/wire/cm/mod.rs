@@ -1,5 +1,5 @@
-//! Connection messages (IBTA 12.6), one file a message, and the header that
-//! RDMA's IP connection management puts before a REQ's private data (A11).
+//! Connection messages (IBTA 12.6), and the IP connection management header in a REQ's private data
+//! (A11).
 
 pub mod bare;
 pub mod dreq;
@@ -24,14 +24,13 @@ pub use sidr::{SidrRep, SidrReq};
 use super::mad::{MAD_BODY_LEN, MAD_LEN, MadHeader};
 use super::{Header, field};
 
-/// A message's 232 bytes behind the MAD header.
+/// Message body: 232 bytes after the MAD header.
 pub type Body = [u8; MAD_BODY_LEN];
 
-/// Both ends' numbers for a connection, as each message but the REQ has them
-/// up front.
+/// Communication ids of both ends, at the start of each message except the REQ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CommIds {
-    /// Local Communication ID: the sender's. 0 if it has none.
+    /// Local Communication ID of the sender; 0 if it has none.
     pub local: u32,
     /// Remote Communication ID: the receiver's.
     pub remote: u32,
@@ -51,15 +50,15 @@ impl CommIds {
     }
 }
 
-/// Which message a MRA or a REJ is about (IBTA 12.6.6.2, 12.6.7.1).
+/// Message answered by a MRA or REJ (IBTA 12.6.6.2, 12.6.7.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Answered {
-    /// A REQ.
+    /// REQ.
     Req = 0,
-    /// A REP.
+    /// REP.
     Rep = 1,
-    /// Something else; for a MRA, a LAP.
+    /// Other; for a MRA, a LAP.
     Other = 2,
 }
 
@@ -75,13 +74,13 @@ impl Answered {
 
 macro_rules! messages {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// A connection message.
+        /// Connection message.
         #[derive(Debug, Clone, PartialEq, Eq)]
         #[allow(clippy::large_enum_variant)] // made and consumed on the spot, never stored
         pub enum Message { $($(#[$doc])* $name($name),)* }
 
         impl Message {
-            /// Reads a datagram. `None`: too short, or no message that we speak.
+            /// Parses a datagram. `None` if it is too short or not a supported message.
             #[must_use]
             pub fn parse(mad: &[u8]) -> Option<(MadHeader, Self)> {
                 let (header, rest) = MadHeader::parse(mad)?;
@@ -94,7 +93,7 @@ macro_rules! messages {
                 Some((header, message))
             }
 
-            /// The datagram.
+            /// Writes the message into a datagram.
             #[must_use]
             pub fn emit(&self, transaction_id: u64) -> [u8; MAD_LEN] {
                 let mut mad = [0; MAD_LEN];
@@ -133,8 +132,7 @@ messages! {
     SidrRep,
 }
 
-/// A message's private data, padded with zeros as the wire has it, and cut to
-/// what fits.
+/// Pads private data with zeros, or truncates it, to the length of the wire format.
 #[must_use]
 pub fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut data = [0; N];

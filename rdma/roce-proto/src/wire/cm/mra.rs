@@ -6,7 +6,7 @@ use crate::wire::field;
 /// Bytes of private data.
 pub const PRIVATE_LEN: usize = 222;
 
-/// Message receipt acknowledgement: "be patient".
+/// Message receipt acknowledgement: the sender needs more time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mra {
     /// Communication IDs.
