@@ -1,5 +1,4 @@
-//! The authentication of a queue: the association sends its commands, its driver, which has the
-//! secrets, says what is in them.
+//! Authentication commands of a queue. The driver holds the secrets and supplies the messages.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -16,22 +15,23 @@ use super::{Action, Association, Cause, Payload, Phase};
 const SECP: u8 = 0xe9;
 const SPSP: u8 = 0x01;
 
-/// What the driver says is next, after [`Action::Authenticate`].
+/// Driver's decision on the next step after [`Action::Authenticate`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthenticationStep {
-    /// Authentication Send of this message.
+    /// Authentication Send with this message.
     Send(Box<[u8]>),
-    /// Authentication Receive with a buffer of so many bytes.
+    /// Authentication Receive with a buffer of this many bytes.
     Receive(u32),
-    /// Nothing: both ends are content.
+    /// Authentication succeeded at both ends.
     Done,
-    /// Nothing: an end is not, for this reason.
+    /// Authentication failed for this reason.
     Failed(&'static str),
 }
 
 impl Association {
-    /// Goes on with the authentication that an [`Action::Authenticate`] was about. If that queue
-    /// was lost meanwhile, nothing happens.
+    /// Continues the authentication reported by [`Action::Authenticate`].
+    ///
+    /// Does nothing if the queue was lost in the meantime.
     pub fn authenticate(&mut self, next: AuthenticationStep, now: Duration) {
         let Some(qid) = self.authenticating() else {
             return;
@@ -54,13 +54,13 @@ impl Association {
         }
     }
 
-    /// Whether the authentication of a queue is under way, its first one or another.
+    /// True while a queue authenticates, for the first time or again.
     #[must_use]
     pub fn is_authenticating(&self) -> bool {
         self.authenticating().is_some()
     }
 
-    /// Which one.
+    /// QID of the queue that authenticates now.
     pub(super) fn authenticating(&self) -> Option<u16> {
         match self.phase {
             Phase::BringUp(Step::Authenticate(qid)) => Some(qid),

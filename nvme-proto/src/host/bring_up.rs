@@ -1,5 +1,4 @@
-//! From nothing to a controller that takes commands, step by step as Linux does
-//! it.
+//! Steps from a new association to an enabled controller, in the order used by Linux.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -21,50 +20,45 @@ use crate::wire::{AdminOpcode, Cqe, Sqe};
 use super::teardown::Teardown;
 use super::{Action, Association, Cause, Payload, Phase, QueueSpec, Report, State};
 
-/// Entries of the admin queue: what every controller over Fabrics allows, and
-/// Linux asks for.
+/// Entries of the admin queue: the minimum that every Fabrics controller supports, as in Linux.
 pub const ADMIN_ENTRIES: u16 = 32;
-/// In-capsule data that the host makes room for at most, whatever IOCCSZ says.
+/// Upper bound of in-capsule data in bytes, whatever IOCCSZ reports.
 pub const IN_CAPSULE_BYTES_MAX: usize = 16 * 1024;
 
-/// IOCCSZ and IORCSZ are in units of this many bytes (Base, 5.17.2.1).
+/// Unit of IOCCSZ and IORCSZ in bytes (Base, 5.17.2.1).
 const CAPSULE_UNIT: usize = 16;
-/// CAP.TO and CRTO are in units of this many milliseconds.
+/// Unit of CAP.TO and CRTO in milliseconds.
 const READY_UNIT_MS: u64 = 500;
-/// How often CSTS is read while it is waited for.
+/// Interval between reads of CSTS.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
-/// What a step of a live association is called.
+/// Name of the step of a live association in a [`Cause`].
 const REAUTHENTICATION: &str = "reauthentication";
 /// log2 of the bytes of an SQE and of a CQE, for CC.
 const IOSQES: u8 = SQE_BYTES.trailing_zeros() as u8;
 const IOCQES: u8 = CQE_BYTES.trailing_zeros() as u8;
 
-/// A step on the way up. The order of the variants is the order of the way, but
-/// that those up to [`Step::Authenticate`] come back for each I/O queue after
-/// [`Step::QueueCount`].
+/// Step of the bring-up. Variants are in execution order.
+///
+/// The steps up to [`Step::Authenticate`] repeat for each I/O queue after [`Step::QueueCount`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// The connection of a queue.
+    /// Connection of this queue.
     Link(u16),
-    /// The Connect command of a queue.
+    /// Connect command of this queue.
     Connect(u16),
-    /// The authentication of a queue, after its Connect.
+    /// Authentication of this queue, after its Connect.
     Authenticate(u16),
-    /// Property Get CAP.
     Capabilities,
-    /// Property Set CC: all but EN.
+    /// Property Set CC without EN.
     Configure,
-    /// Property Get CAP again, for CC.CSS may change it (Base, 3.1.3.1).
+    /// Property Get CAP once more: setting CC.CSS may change CAP (Base, 3.1.3.1).
     CapabilitiesAgain,
-    /// Property Get CRTO, where CAP.CRMS says there is one.
+    /// Property Get CRTO, if CAP.CRMS reports support.
     ReadyTimeouts,
-    /// Property Set CC.EN.
     Enable,
-    /// Property Get CSTS until RDY.
+    /// Property Get CSTS, repeated until RDY is set.
     Ready,
-    /// Property Get VS.
     Version,
-    /// Identify Controller.
     Identify,
     /// Set Features, Number of Queues.
     QueueCount,
@@ -72,7 +66,7 @@ pub(super) enum Step {
     Events,
 }
 
-/// The I/O queues as the controller granted them.
+/// I/O queues as granted by the controller.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct IoQueues {
     pub(super) count: u16,
@@ -99,13 +93,11 @@ impl Step {
 }
 
 impl Association {
-    /// From the start.
     pub(super) fn start_bring_up(&mut self, now: Duration) {
         self.authenticated = false;
         self.step(Step::Link(0), now);
     }
 
-    /// Takes a step.
     pub(super) fn step(&mut self, step: Step, now: Duration) {
         self.phase = Phase::BringUp(step);
         match step {
@@ -147,7 +139,7 @@ impl Association {
         }
     }
 
-    /// The command of the step that is under way was answered.
+    /// Handles the answer to the current step's command.
     pub(super) fn step_answered(&mut self, cqe: &Cqe, data: &[u8], now: Duration) {
         let status = cqe.status();
         if !status.is_success() {
@@ -180,8 +172,7 @@ impl Association {
         }
     }
 
-    /// Takes in what the answer to a step says, and gives the next step. `None`:
-    /// there is none.
+    /// Stores the answer to a step and returns the next step, `None` after the last one.
     fn learn(
         &mut self,
         step: Step,
@@ -248,14 +239,14 @@ impl Association {
         }))
     }
 
-    /// Takes the next step, but where it waits for the time to look again.
+    /// Takes the next step unless a read of CSTS is scheduled.
     fn go_on(&mut self, next: Step, now: Duration) {
         if self.look_at.is_none() {
             self.step(next, now);
         }
     }
 
-    /// What a Connect's answer asks for next.
+    /// Returns the step after a successful Connect command.
     fn after_connect_command(&mut self, qid: u16, cqe: &Cqe) -> Result<Option<Step>, Cause> {
         let result = ConnectResult(cqe.dw0.get());
         if result.ascr() {
@@ -278,7 +269,7 @@ impl Association {
         Ok(self.after_connect(qid))
     }
 
-    /// The step after a queue's Connect, with its authentication if there is one.
+    /// Returns the step after a queue's Connect and its authentication, if any.
     pub(super) fn after_connect(&self, qid: u16) -> Option<Step> {
         if qid == 0 {
             Some(Step::Capabilities)
@@ -287,7 +278,7 @@ impl Association {
         }
     }
 
-    /// The step that is under way has ended well.
+    /// Continues after a step that succeeded.
     pub(super) fn step_ended(&mut self, next: Option<Step>, now: Duration) {
         match next {
             Some(next) => self.go_on(next, now),
@@ -295,7 +286,7 @@ impl Association {
         }
     }
 
-    /// The step after the last queue, or after all.
+    /// Returns the first step of the next I/O queue, or the step after the last queue.
     fn after_queue(&self, qid: u16) -> Option<Step> {
         if qid < self.io_queues.count {
             return Some(Step::Link(qid + 1));
@@ -312,7 +303,7 @@ impl Association {
         self.report(Report::Live { tries });
     }
 
-    /// Has a connection made: the admin queue, or an I/O queue as negotiated.
+    /// Requests a connection: the admin queue, or an I/O queue as negotiated.
     fn link(&mut self, qid: u16, now: Duration) {
         self.open.insert(qid);
         self.step_due = Some(now + self.settings.step_timeout);
@@ -332,7 +323,7 @@ impl Association {
         }));
     }
 
-    /// Connect (Base, 6.3).
+    /// Sends Connect (Base, 6.3).
     fn send_connect(&mut self, qid: u16, now: Duration) {
         let settings = &self.settings;
         let mut data = ConnectData::new_zeroed();
@@ -371,13 +362,12 @@ impl Association {
         self.send_step(0, sqe, Payload::None, now);
     }
 
-    /// Reads CSTS.
     pub(super) fn look(&mut self, now: Duration) {
         self.look_at = None;
         self.get_property(PropertySize::Four, offset::CSTS, now);
     }
 
-    /// CSTS does not have the expected value yet: reads it again soon, unless that is overdue.
+    /// Schedules the next read of CSTS, or fails once the deadline has passed.
     pub(super) fn look_again(&mut self, now: Duration) -> Result<(), Cause> {
         if now >= self.reached_by {
             return Err(self.overdue());
@@ -386,7 +376,7 @@ impl Association {
         Ok(())
     }
 
-    /// What the step that is under way takes too long for.
+    /// Returns the cause for a step that exceeded its time.
     pub(super) fn overdue(&self) -> Cause {
         match self.phase {
             Phase::BringUp(Step::Link(qid)) => Cause::NotConnected { qid },
@@ -404,20 +394,20 @@ impl Association {
         }
     }
 
-    /// The longest that CSTS.RDY may take to follow CC.EN (Base, 3.1.3.1 and 3.1.3.21).
+    /// Longest time for CSTS.RDY to follow CC.EN (Base, 3.1.3.1 and 3.1.3.21).
     pub(super) fn ready_timeout(&self) -> Duration {
         let units = u64::from(self.cap.to()).max(self.crwmt.into());
-        // A TO of 0 is half a second, as in Linux: no controller is ready at once.
+        // A TO of 0 counts as half a second, as in Linux: no controller is ready at once.
         Duration::from_millis((units + 1) * READY_UNIT_MS)
     }
 
-    /// The events of Identify Controller's OAES that the host enables.
+    /// Events enabled by the host, a subset of OAES in Identify Controller.
     pub(super) fn enabled_events(&self) -> AsyncEventConfig {
         let offered = self.identity.as_ref().map_or(0, |id| id.oaes.get());
         AsyncEventConfig(offered & self.settings.events.0)
     }
 
-    /// What this host needs of a controller over RDMA, which is what Linux needs.
+    /// Checks the requirements for a controller over RDMA, which are the same as in Linux.
     fn check_usable(&self, identity: &IdentifyController) -> Result<(), Cause> {
         let discovery = self.settings.subnqn.is_discovery()
             || identity.cntrltype == IdentifyController::CNTRLTYPE_DISCOVERY;
@@ -438,13 +428,14 @@ impl Association {
         }))
     }
 
-    /// How large I/O queues can be: SQSIZE by what was asked for, CAP.MQES and
-    /// MAXCMD; capsules by IOCCSZ.
+    /// Computes the size of I/O queues.
+    ///
+    /// SQSIZE is limited by the requested entries, CAP.MQES and MAXCMD, the capsule by IOCCSZ.
     fn shape(&self, identity: &IdentifyController) -> IoQueues {
         let least = 1 + u16::from(self.settings.spare_entry);
         let asked = self.settings.queue_entries.saturating_sub(1).max(least);
         let mut sqsize = asked.min(self.cap.mqes().max(1));
-        // MAXCMD of 0 is no limit, but one that breaks the standard.
+        // MAXCMD of 0 violates the standard and counts as no limit.
         if let Some(most) = identity.maxcmd.get().checked_sub(1) {
             sqsize = sqsize.min(most.max(1));
         }
@@ -463,7 +454,7 @@ impl Association {
     }
 }
 
-/// CC before EN: all I/O command sets, if the controller requires it.
+/// CC without EN. Selects all I/O command sets if the controller requires that.
 fn configuration(cap: Cap) -> Cc {
     let css = if cap.css() & Cap::CSS_IOCS != 0 {
         Cc::CSS_IOCS
@@ -473,7 +464,7 @@ fn configuration(cap: Cap) -> Cc {
     Cc(0).with_css(css).with_iosqes(IOSQES).with_iocqes(IOCQES)
 }
 
-/// An admin command of this opcode and nothing else.
+/// Admin command with this opcode and all other fields 0.
 pub(super) fn command(opcode: AdminOpcode) -> Sqe {
     let mut sqe = Sqe::new_zeroed();
     sqe.opc = opcode.0;

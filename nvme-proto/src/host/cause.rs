@@ -1,13 +1,13 @@
-//! Why an association could not be made, or ended.
+//! Reasons for which an association fails or ends.
 
 use core::fmt;
 
 use crate::wire::Status;
 
-/// What went wrong. What the fabric had to say is the driver's to add.
+/// Reason for which an association failed. The driver adds the fabric's error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// No connection came about for this queue.
+    /// The connection of this queue could not be established.
     NotConnected {
         /// QID.
         qid: u16,
@@ -17,44 +17,44 @@ pub enum Cause {
         /// QID.
         qid: u16,
     },
-    /// The connection of this queue ended while it authenticated. A controller that refuses may
-    /// end it before its reason arrives.
+    /// The connection of this queue ended during authentication.
+    ///
+    /// A controller that rejects the host may close the connection before its reason arrives.
     LostAuthenticating {
         /// QID.
         qid: u16,
     },
-    /// The controller completed a command of ours with an error.
+    /// The controller completed one of the association's commands with an error.
     Status {
-        /// Which command, in the specification's words.
+        /// Command name as in the specification.
         command: &'static str,
-        /// How it ended.
+        /// Status of the completion.
         status: Status,
-        /// Its result: for Connect, which parameter is invalid.
+        /// Result of the completion; for Connect, the invalid parameter.
         result: u64,
     },
-    /// It did not answer in time, or did not reach the requested state.
+    /// An answer or a controller state did not arrive in time.
     TooSlow {
-        /// What was waited for.
+        /// Name of the expected answer or state.
         what: &'static str,
     },
-    /// A command got no answer, nor did the attempt to abort it help.
+    /// A command stayed unanswered, and aborting it did not help.
     CommandTimeout {
-        /// The command's queue.
+        /// QID of the command's queue.
         qid: u16,
-        /// The command.
+        /// CID of the command.
         cid: u16,
     },
     /// CSTS.CFS is set: the controller reports a fatal error.
     Fatal,
-    /// A queue could not authenticate, or the controller could not.
+    /// The host or the controller failed to authenticate.
     NotAuthenticated(&'static str),
-    /// The controller is not one that this host can drive.
+    /// The controller does not meet the requirements of this host.
     Unusable(&'static str),
 }
 
 impl Cause {
-    /// Whether the same would happen again: the controller said "do not retry", or a secret is
-    /// wrong.
+    /// True if a retry cannot succeed: the status has DNR set, or a secret is wrong.
     pub(super) fn is_final(&self) -> bool {
         match self {
             Self::Status { status, .. } => status.dnr(),

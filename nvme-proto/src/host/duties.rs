@@ -1,5 +1,4 @@
-//! What a host does without being asked each time: it keeps its controller
-//! alive, has a request for events outstanding, and aborts what takes too long.
+//! Periodic work of a host: Keep Alive, Asynchronous Event Requests, and Aborts of slow commands.
 
 use core::time::Duration;
 
@@ -10,25 +9,24 @@ use crate::wire::{AdminOpcode, Cqe, Sqe};
 use super::bring_up::command;
 use super::{Action, Association, Cause, Duty, Notice, OwnCommand, Payload, Phase, Report};
 
-/// Aborts outstanding at most, even if ACL allows more.
+/// Maximum of outstanding Aborts, even if ACL allows more.
 pub(super) const ABORTS_MAX: u8 = 4;
 
-/// When to send Keep Alives (Base, 3.9).
+/// Keep alive timer of the host (Base, 3.9).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct KeepAlive {
-    /// KATO, if there is one.
+    /// KATO, `None` if disabled.
     kato: Option<Duration>,
     interval: Duration,
     /// CTRATT.TBKAS: any command restarts the controller's timer.
     traffic_based: bool,
-    /// A command was answered since the last look.
+    /// True if a command was answered since the last check.
     traffic: bool,
     due: Duration,
-    /// When the one was sent that is on its way.
+    /// Send time of the outstanding Keep Alive.
     sent: Option<Duration>,
 }
 
-/// Aborts that are outstanding.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Aborts {
     outstanding: u8,
@@ -48,15 +46,15 @@ impl Aborts {
 }
 
 impl Association {
-    /// The controller has become ready.
+    /// Starts the periodic work once the controller is ready.
     pub(super) fn begin_duties(&mut self, now: Duration) {
         let kato = Duration::from_millis(self.settings.kato_ms.into());
         let traffic_based = self
             .identity
             .as_ref()
             .is_some_and(|id| Ctratt(id.ctratt.get()).tbkas());
-        // With traffic-based keep alive a silent interval may follow directly
-        // upon one with traffic at its start: half the interval, then.
+        // With traffic-based keep alive, a silent interval may follow an interval whose only
+        // traffic was at its start. Half the interval covers that.
         let interval = kato / if traffic_based { 4 } else { 2 };
         self.keep_alive = KeepAlive {
             kato: (!kato.is_zero()).then_some(kato),
@@ -71,14 +69,15 @@ impl Association {
         }
     }
 
-    /// A command of the host's user was answered.
+    /// Records the answer to a user command, for traffic-based keep alive.
     pub fn note_traffic(&mut self) {
         self.keep_alive.traffic = true;
     }
 
-    /// A command on `qid` has had no answer for too long. It is aborted first, if
-    /// the controller takes another Abort now; says whether that was sent. If the
-    /// command was aborted in vain, `last` says so, and the controller is lost.
+    /// Handles a user command on `qid` that has been unanswered for too long.
+    ///
+    /// Sends an Abort and returns true, if the controller accepts another Abort now. With `last`,
+    /// the command was aborted without effect before: the controller then counts as lost.
     pub fn command_timed_out(&mut self, qid: u16, cid: u16, last: bool, now: Duration) -> bool {
         if self.phase != Phase::Live {
             return false;
@@ -135,7 +134,7 @@ impl Association {
         }
     }
 
-    /// An Asynchronous Event Request ended: with an event, or because it has to.
+    /// Handles the completion of an Asynchronous Event Request.
     pub(super) fn event_came(&mut self, cqe: &Cqe) {
         if self.phase == Phase::Live && cqe.status().is_success() {
             let event = AsyncEvent(cqe.dw0.get());

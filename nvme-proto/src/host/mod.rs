@@ -1,21 +1,16 @@
-//! The host: one association with a controller, from the first connection to
-//! the last, without I/O.
+//! Host side of one association with a controller, without I/O.
 //!
-//! An [`Association`] takes what happened (a queue was connected or lost, a
-//! command of its own was answered, time went by) and says what to do next
-//! ([`Action`]): connect a queue, send a command, let a queue go, report. It does
-//! what a Linux host does, in that order: the admin queue, the properties that
-//! enable the controller, Identify, the I/O queues, the events; then it keeps the
-//! controller alive, takes its events, and, if the controller is lost, connects
-//! again as [`Recovery`] says.
+//! An [`Association`] receives events (a queue was connected or lost, one of its own commands was
+//! answered, time passed) and returns [`Action`]s for its driver: connect or close a queue, send a
+//! command, report. Its order is that of a Linux host: the admin queue, the properties that enable
+//! the controller, Identify, the I/O queues, the asynchronous events. A live association keeps the
+//! controller alive and receives its events. After a loss it reconnects as [`Recovery`] says.
 //!
-//! The commands of the host's users do not pass through here. Their driver needs
-//! to know three things of it: [`Association::state`] says when they may be sent,
-//! [`Association::command_timed_out`] is where it reports one without an
-//! answer, and [`requeue::is_safe`] says which may be sent again.
+//! User commands do not pass through this module. Their driver needs three items:
+//! [`Association::state`] reports when they may be sent, [`Association::command_timed_out`] takes
+//! commands without an answer, and [`requeue::is_safe`] decides which may be sent again.
 //!
-//! Whatever a controller answers, nothing here panics: what makes no sense ends
-//! the association with a [`Cause`].
+//! No answer of a controller causes a panic: an invalid one ends the association with a [`Cause`].
 
 mod authentication;
 mod bring_up;
@@ -50,81 +45,88 @@ pub use cause::Cause;
 pub use notice::{Notice, all_notices};
 pub use settings::{Recovery, Settings};
 
-/// Commands of the association's own that can be outstanding at a time: a step, a Keep Alive,
-/// a request for events and the Aborts. All are on the admin queue but for a Connect and those of an
-/// authentication, one of which an I/O queue holds beside its depth.
+/// Maximum of outstanding commands of the association itself.
+///
+/// The count covers one step, one Keep Alive, one Asynchronous Event Request and the Aborts. All
+/// use the admin queue, except Connect and authentication of an I/O queue. An I/O queue holds one
+/// such command in addition to its depth.
 pub const OWN_COMMANDS: u16 = 3 + duties::ABORTS_MAX as u16;
 
-/// What an association asks of its driver, to be done in order.
+/// Request to the driver. Actions are carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Ask for a connection. [`Association::queue_connected`] or
-    /// [`Association::queue_lost`] follows.
+    /// Connect this queue. [`Association::queue_connected`] or [`Association::queue_lost`] follows.
     Connect(QueueSpec),
-    /// Send this command: CID, PSDT and data pointer are the driver's to fill in.
-    /// [`Association::completed`] follows, unless its queue is lost.
+    /// Send this command; the driver sets CID, PSDT and the data pointer.
+    ///
+    /// [`Association::completed`] follows unless the queue is lost.
     Send(OwnCommand),
-    /// Let go of this queue's connection; [`Association::queue_closed`] follows
-    /// when nothing can touch its commands' memory any more.
+    /// Close the connection of this queue.
+    ///
+    /// [`Association::queue_closed`] follows once no peer can access the memory of its commands.
     Disconnect {
         /// QID.
         qid: u16,
     },
-    /// This queue is to authenticate, or the controller answered a step of that.
-    /// [`Association::authenticate`] says what is next.
+    /// Produce the next authentication message of this queue.
+    ///
+    /// The driver answers with [`Association::authenticate`].
     Authenticate {
         /// QID.
         qid: u16,
-        /// What the last [`AuthenticationStep::Receive`] brought. `None`: it begins, and what
-        /// another queue had begun is over.
+        /// Data returned by the last [`AuthenticationStep::Receive`].
+        ///
+        /// `None` starts an authentication and discards the one of any other queue.
         answer: Option<Box<[u8]>>,
     },
     /// Report to the host's user.
     Report(Report),
 }
 
-/// A queue that is to be connected.
+/// Parameters of a queue connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueSpec {
     /// QID.
     pub qid: u16,
-    /// Commands of the host's users that it holds: SQSIZE, which is one less than its entries
-    /// (Base, 3.3.1.5), or one less again ([`Settings::spare_entry`]).
+    /// Maximum of outstanding user commands.
+    ///
+    /// The value is SQSIZE, one less than the number of entries (Base, 3.3.1.5), or one less than
+    /// SQSIZE with [`Settings::spare_entry`].
     pub depth: u16,
-    /// Bytes of the largest command capsule.
+    /// Size of the largest command capsule in bytes.
     pub capsule_bytes: usize,
     /// Private data of the connection request.
     pub request: RequestData,
 }
 
-/// A command of the association's own.
+/// Command of the association itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnCommand {
-    /// The queue to send it on.
+    /// QID of the queue for this command.
     pub qid: u16,
-    /// Comes back with the answer.
+    /// Purpose, to be passed back to [`Association::completed`].
     pub duty: Duty,
-    /// The command.
+    /// Submission queue entry.
     pub sqe: Sqe,
-    /// Its data.
+    /// Data of the command.
     pub payload: Payload,
 }
 
-/// The data of a command of the association's own.
+/// Data of an [`OwnCommand`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// None.
+    /// No data.
     None,
-    /// As many bytes from the controller.
+    /// This many bytes from the controller.
     ToHost(u32),
-    /// These, to the controller.
+    /// These bytes to the controller.
     FromHost(Box<[u8]>),
 }
 
-/// Which command of the association's own it is.
+/// Purpose of an [`OwnCommand`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duty {
-    /// A step on its way to being live, or back.
+    /// Step with this serial number, of bring-up, reauthentication or teardown.
     Step(u32),
     /// Keep Alive.
     KeepAlive,
@@ -134,73 +136,72 @@ pub enum Duty {
     Abort,
 }
 
-/// Reports to an association's user.
+/// Report to the user of an association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// The controller takes commands: for the first time, or again.
+    /// The controller accepts commands, for the first time or again.
     Live {
-        /// Tries that it took to get it back; 0 the first time.
+        /// Reconnection attempts that were needed; 0 the first time.
         tries: u32,
     },
-    /// The controller is lost. It will be connected to again if [`Recovery`] says
-    /// so; else [`Report::Gone`] follows.
+    /// The controller is lost. Reconnection follows as [`Recovery`] allows, else [`Report::Gone`].
     Lost(Cause),
-    /// A try to connect again failed; there will be another.
+    /// A reconnection attempt failed.
     TryFailed {
-        /// How many that were.
+        /// Attempts so far.
         tries: u32,
-        /// Why.
+        /// Reason of the failure.
         cause: Cause,
     },
-    /// `fast_io_fail_tmo` is over: commands wait no longer.
+    /// `fast_io_fail_tmo` expired: commands no longer wait for the controller.
     FailFast,
-    /// The end: nothing more will happen. `None`: as was asked for.
+    /// The association ended. `None`: at the user's request.
     Gone(Option<Cause>),
     /// The controller reported an event.
     Notice(Notice),
-    /// Each queue has authenticated again.
+    /// Every queue has authenticated again.
     Reauthenticated,
-    /// The controller does not let this host authenticate again; all goes on as before.
+    /// The controller does not support reauthentication; the association continues.
     NotReauthenticated(Cause),
 }
 
-/// How an association is doing, in Linux's words.
+/// State of an association, named as in Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// On its way up for the first time.
+    /// First bring-up.
     Connecting,
-    /// Takes commands.
+    /// Accepts commands.
     Live,
-    /// Down for a reset that was asked for, or on its way up after that.
+    /// Requested reset in progress, or the bring-up after it.
     Resetting,
-    /// Lost; waits to try again, or tries.
+    /// Controller lost; waiting for or making an attempt to reconnect.
     Reconnecting {
-        /// Tries so far, with the one that is under way.
+        /// Attempts so far, including the current one.
         tries: u32,
     },
-    /// On its way down.
+    /// Shutdown in progress.
     ShuttingDown,
-    /// At the end.
+    /// Ended.
     Gone,
 }
 
-/// One association of a host with a controller. See the [module](self).
+/// Association of a host with one controller; see the [module](self).
 ///
-/// `now` is the time since any fixed origin, the same in every call.
+/// `now` is the time since a fixed origin, which is the same in every call.
 #[derive(Debug)]
 pub struct Association {
     settings: Settings,
     phase: Phase,
-    /// What to answer to [`Self::state`] while on the way up.
+    /// Value of [`Self::state`] during bring-up.
     going_up: State,
-    /// QIDs of the connections that were asked for and are not closed.
+    /// QIDs of the connections requested and not yet closed.
     open: BTreeSet<u16>,
-    /// Those of them that were let go one by one.
+    /// Subset of `open` released by [`Self::release_queue`].
     released: BTreeSet<u16>,
-    /// Number of the last step's command, and when its answer is overdue.
+    /// Serial number of the last step's command, and the deadline of its answer.
     serial: u32,
     step_due: Option<Duration>,
-    /// When to read CSTS again, and when its expected value is overdue.
+    /// Time of the next read of CSTS, and the deadline for its expected value.
     look_at: Option<Duration>,
     reached_by: Duration,
     cntlid: u16,
@@ -212,14 +213,13 @@ pub struct Association {
     io_queues: IoQueues,
     keep_alive: KeepAlive,
     aborts: Aborts,
-    /// The admin queue authenticated when it was connected.
+    /// True if the admin queue authenticated when it was connected.
     authenticated: bool,
     renewal: Renewal,
     loss: Option<Loss>,
     actions: VecDeque<Action>,
 }
 
-/// Where an association is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     New,
@@ -228,24 +228,24 @@ enum Phase {
     TearingDown(Teardown),
     /// Waits until all connections are closed.
     Closing(Next),
-    /// Waits to connect again.
+    /// Waits for the next reconnection attempt.
     Waiting {
         until: Duration,
     },
     Gone,
 }
 
-/// What follows once all connections are closed.
+/// Continuation after all connections are closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     BringUp,
-    /// Connect again, if that may be.
+    /// Reconnect if [`Recovery`] allows.
     Recover(Cause),
     Gone(Option<Cause>),
 }
 
 impl Association {
-    /// One that has yet to [`begin`](Self::begin).
+    /// Creates an association; [`begin`](Self::begin) starts it.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -274,19 +274,19 @@ impl Association {
         }
     }
 
-    /// Starts to connect. Once.
+    /// Starts to connect. Later calls have no effect.
     pub fn begin(&mut self, now: Duration) {
         if self.phase == Phase::New {
             self.start_bring_up(now);
         }
     }
 
-    /// The next thing to do.
+    /// Removes and returns the oldest pending action.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// When [`tick`](Self::tick) has something to do though nothing happens.
+    /// Time of the next call to [`tick`](Self::tick), if no other event comes first.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         let phase = match self.phase {
@@ -306,7 +306,7 @@ impl Association {
         .min()
     }
 
-    /// Does what is due.
+    /// Performs the work that is due at `now`.
     pub fn tick(&mut self, now: Duration) {
         self.check_fail_fast(now);
         self.check_loss(now);
@@ -324,17 +324,19 @@ impl Association {
         }
     }
 
-    /// A connection that was asked for is there. What the target's reply says of
-    /// its receives (CRQSIZE) is not looked at: it owes us one for each command
-    /// that SQSIZE allows, whatever it says.
+    /// Continues after a requested connection was established.
+    ///
+    /// The CRQSIZE of the target's reply is ignored: the target must provide one receive for each
+    /// command that SQSIZE allows.
     pub fn queue_connected(&mut self, qid: u16, now: Duration) {
         if self.phase == Phase::BringUp(Step::Link(qid)) {
             self.step(Step::Connect(qid), now);
         }
     }
 
-    /// A connection did not come about, or ended. [`Self::queue_closed`] follows
-    /// after [`Action::Disconnect`].
+    /// Handles a connection that failed to establish, or ended.
+    ///
+    /// [`Self::queue_closed`] follows after [`Action::Disconnect`].
     pub fn queue_lost(&mut self, qid: u16, now: Duration) {
         if self.open.contains(&qid) && !self.released.contains(&qid) {
             self.lost(qid, now);
@@ -351,14 +353,13 @@ impl Association {
             _ => Cause::QueueLost { qid },
         };
         match self.phase {
-            // A controller that receives a request to reset or shut down may let go of its
-            // I/O queues by itself.
+            // A controller that resets or shuts down may close its I/O queues first.
             Phase::TearingDown(_) if qid != 0 => {}
             _ => self.fail(cause, now),
         }
     }
 
-    /// A connection is closed: nothing can touch its commands' memory any more.
+    /// Handles a closed connection: no peer can access the memory of its commands any more.
     pub fn queue_closed(&mut self, qid: u16, now: Duration) {
         if !self.open.remove(&qid) {
             return;
@@ -372,15 +373,16 @@ impl Association {
         }
     }
 
-    /// A command of the association's own was answered; `data` is what came with
-    /// it, as long as [`Payload::ToHost`] asked for.
+    /// Handles the answer to one of the association's own commands.
+    ///
+    /// `data` has the length requested by [`Payload::ToHost`].
     pub fn completed(&mut self, duty: Duty, cqe: &Cqe, data: &[u8], now: Duration) {
         match duty {
             Duty::Step(serial) if serial == self.serial && self.step_due.is_some() => {
                 self.step_due = None;
                 self.step_answered(cqe, data, now);
             }
-            // Of a step that was given up.
+            // Answer to a step that was given up.
             Duty::Step(_) => {}
             Duty::KeepAlive => self.kept_alive(cqe, now),
             Duty::EventRequest => self.event_came(cqe),
@@ -388,14 +390,14 @@ impl Association {
         }
     }
 
-    /// Lets go of one I/O queue, which the association can do without.
+    /// Releases one I/O queue; the association continues without it.
     pub fn release_queue(&mut self, qid: u16) {
         if qid != 0 && self.open.contains(&qid) && self.released.insert(qid) {
             self.actions.push_back(Action::Disconnect { qid });
         }
     }
 
-    /// Ends all connections at once, without a word to the controller.
+    /// Closes all connections at once, without notice to the controller.
     pub fn disconnect(&mut self, now: Duration) {
         match self.phase {
             Phase::Gone | Phase::Closing(Next::Gone(_)) => {}
@@ -403,7 +405,7 @@ impl Association {
         }
     }
 
-    /// The adapter is gone, and every connection with it: that is the end.
+    /// Ends the association: its adapter was removed with all connections.
     pub fn device_removed(&mut self, now: Duration) {
         let qid = self.open.first().copied().unwrap_or(0);
         self.open.clear();
@@ -412,7 +414,7 @@ impl Association {
         }
     }
 
-    /// How it is doing.
+    /// Current state.
     #[must_use]
     pub fn state(&self) -> State {
         match self.phase {
@@ -425,7 +427,7 @@ impl Association {
         }
     }
 
-    /// CNTLID: which controller it is, once connected.
+    /// CNTLID of the controller, valid once connected.
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.cntlid
@@ -449,13 +451,13 @@ impl Association {
         self.identity.as_deref()
     }
 
-    /// I/O queues that the controller granted; their QIDs are 1 up to this.
+    /// Number of I/O queues granted by the controller. QIDs are 1 to this number.
     #[must_use]
     pub fn io_queues(&self) -> u16 {
         self.io_queues.count
     }
 
-    /// Something went wrong: all connections go, and then what [`Recovery`] says.
+    /// Closes all connections after a failure, then continues as [`Recovery`] says.
     pub(crate) fn fail(&mut self, cause: Cause, now: Duration) {
         match self.phase {
             Phase::BringUp(_) | Phase::Live => self.close(Next::Recover(cause), now),
@@ -467,7 +469,7 @@ impl Association {
         }
     }
 
-    /// Closes all connections; then `next`.
+    /// Closes all connections, then continues with `next`.
     fn close(&mut self, next: Next, now: Duration) {
         self.phase = Phase::Closing(next);
         self.step_due = None;
@@ -475,7 +477,7 @@ impl Association {
         self.keep_alive = KeepAlive::default();
         self.aborts = Aborts::default();
         self.renewal = Renewal::default();
-        // The report first: it says what the commands of the queues end with.
+        // The report comes first: it gives the reason with which outstanding commands end.
         if let Next::Recover(cause) = next {
             self.note_loss(cause, now);
         }

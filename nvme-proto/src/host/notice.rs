@@ -1,29 +1,30 @@
-//! What asynchronous events mean to a host (Base, 5.2.1).
+//! Asynchronous events as a host handles them (Base, 5.2.1).
 
 use crate::wire::aen::AsyncEvent;
 use crate::wire::feature::AsyncEventConfig;
 
-/// An event that the controller reported. Its log page has more; reading that
-/// without "retain" arms the event again.
+/// Event reported by the controller.
+///
+/// Reading its log page without RAE (retain asynchronous event) re-arms the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Namespaces came, went or changed: log page 04h lists them.
+    /// Namespaces were added, removed or changed; log page 04h lists them.
     NamespacesChanged,
-    /// ANA states changed: log page 0Ch has them.
+    /// ANA states changed; see log page 0Ch.
     AnaChanged,
     /// The discovery log page (70h) changed.
     DiscoveryChanged,
-    /// The controller is about to activate firmware, and may pause.
+    /// The controller starts to activate firmware, and may pause.
     FirmwareActivation,
-    /// The controller had an error of its own: log page 01h.
+    /// The controller had an error; see log page 01h.
     Error(AsyncEvent),
-    /// The medium is not well: log page 02h.
+    /// The health of the medium degraded; see log page 02h.
     Health(AsyncEvent),
-    /// Anything else.
+    /// Any other event.
     Other(AsyncEvent),
 }
 
-/// The notices that a host knows how to use: what Linux asks for.
+/// Events that this host can handle; Linux enables the same ones.
 #[must_use]
 pub fn all_notices() -> AsyncEventConfig {
     AsyncEventConfig(0)

@@ -1,27 +1,27 @@
-//! After a loss: wait, try again, give up.
+//! Recovery after the loss of a controller: delay, reconnection attempts, end.
 
 use core::time::Duration;
 
 use super::{Association, Cause, Next, Phase, Report, State};
 
-/// A controller that is lost.
+/// State of a lost controller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loss {
-    /// Since when.
+    /// Time of the loss.
     since: Duration,
-    /// Tries to connect again, with the one that is under way.
+    /// Reconnection attempts, including the current one.
     pub(super) tries: u32,
-    /// Whether its commands no longer wait.
+    /// True once `fast_io_fail_tmo` expired: commands no longer wait.
     failed_fast: bool,
-    /// Why it was lost, or the last try failed.
+    /// Reason of the loss or of the last failed attempt.
     cause: Cause,
 }
 
 impl Association {
-    /// Something ended the association, or a try to make it again.
+    /// Records a loss or a failed reconnection attempt, and reports it.
     pub(super) fn note_loss(&mut self, cause: Cause, now: Duration) {
         if self.going_up == State::Connecting {
-            // Never reached: `recover` gives up.
+            // Never live yet: `recover` gives up.
             return;
         }
         self.going_up = State::Reconnecting { tries: 0 };
@@ -40,7 +40,7 @@ impl Association {
         }
     }
 
-    /// All connections are closed: waits for the time to try again, or gives up.
+    /// Schedules the next attempt, or gives up. Called once all connections are closed.
     pub(super) fn recover(&mut self, cause: Cause, now: Duration) {
         let recovery = self.settings.recovery;
         match self.loss {
@@ -55,7 +55,7 @@ impl Association {
         }
     }
 
-    /// The wait is over: tries again, or gives up.
+    /// Starts the next attempt, or gives up, after the delay.
     pub(super) fn try_again(&mut self, now: Duration) {
         if let Some(loss) = self.loss
             && self.is_over(now)
@@ -68,20 +68,20 @@ impl Association {
         self.start_bring_up(now);
     }
 
-    /// A try that takes longer than `ctrl_loss_tmo` leaves ends.
+    /// Ends an attempt that exceeds `ctrl_loss_tmo`.
     pub(super) fn check_loss(&mut self, now: Duration) {
         if self.try_ends_at().is_some_and(|end| now >= end) {
             self.fail(self.overdue(), now);
         }
     }
 
-    /// When a try that is under way ends in any case.
+    /// Deadline of the current attempt.
     pub(super) fn try_ends_at(&self) -> Option<Duration> {
         let is_try = matches!(self.phase, Phase::BringUp(_));
         self.give_up_at().filter(|_| is_try)
     }
 
-    /// When the controller counts as gone, whatever the tries do.
+    /// Time at which the controller counts as gone, `ctrl_loss_tmo` after the loss.
     fn give_up_at(&self) -> Option<Duration> {
         let tmo = self.settings.recovery.ctrl_loss_tmo?;
         Some(self.loss?.since + tmo)
@@ -98,7 +98,7 @@ impl Association {
         }
     }
 
-    /// Whether commands wait for the controller no longer.
+    /// True if commands no longer wait for the controller (`fast_io_fail_tmo`).
     #[must_use]
     pub fn fails_fast(&self) -> bool {
         self.loss.is_some_and(|loss| loss.failed_fast)

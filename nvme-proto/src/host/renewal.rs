@@ -1,16 +1,16 @@
-//! Reauthentication: the queues of a live association authenticate once more, one after the other
-//! (Base, 8.13.5.6). Commands of the host's users go on meanwhile.
+//! Reauthentication: the queues of a live association authenticate again, one after the other
+//! (Base, 8.13.5.6). User commands continue meanwhile.
 
 use core::time::Duration;
 
 use super::{Association, Cause, Phase, Report};
 
-/// What of it is under way, and when the next one begins.
+/// State of a reauthentication, and the time of the next one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Renewal {
-    /// The queue that authenticates now.
+    /// QID of the queue that authenticates now.
     qid: Option<u16>,
-    /// When all queues begin again.
+    /// Time at which the next reauthentication starts.
     due: Option<Duration>,
 }
 
@@ -25,10 +25,11 @@ impl Renewal {
 }
 
 impl Association {
-    /// Begins to authenticate on each queue again, on a controller that is live.
-    /// [`Report::Reauthenticated`] or [`Report::NotReauthenticated`] follows, unless the controller
-    /// is lost: it ends the connection of a host that cannot prove who it is. Says whether it began;
-    /// one that is under way goes on instead.
+    /// Starts to authenticate every queue again, and returns true if it started.
+    ///
+    /// Returns false if the controller is not live or a reauthentication is in progress.
+    /// [`Report::Reauthenticated`] or [`Report::NotReauthenticated`] follows. A host that fails to
+    /// authenticate loses the controller instead, because the controller closes the connection.
     pub fn reauthenticate(&mut self) -> bool {
         if self.phase != Phase::Live || self.renewal.qid.is_some() {
             return false;
@@ -38,12 +39,12 @@ impl Association {
         true
     }
 
-    /// From now on, whether the controller of a subsystem must prove who it is.
+    /// Sets whether the controller must authenticate to this host, from the next connection on.
     pub fn set_expects_proof(&mut self, expects_proof: bool) {
         self.settings.expects_proof = expects_proof;
     }
 
-    /// The association has come up, by an authentication or without one.
+    /// Schedules the next reauthentication, if the admin queue authenticated.
     pub(super) fn begin_renewals(&mut self, now: Duration) {
         let interval = self.settings.reauthenticate_every;
         self.renewal = Renewal {
@@ -52,14 +53,14 @@ impl Association {
         };
     }
 
-    /// It is time for the next one, perhaps.
+    /// Starts a reauthentication that is due.
     pub(super) fn renew(&mut self, now: Duration) {
         if self.renewal.due.is_some_and(|due| now >= due) {
             self.reauthenticate();
         }
     }
 
-    /// A queue has authenticated again, or is gone: the next one, or the end.
+    /// Continues with the queue after `qid`, or completes the reauthentication.
     pub(super) fn renewed(&mut self, qid: u16, now: Duration) {
         let open = self.open.range(qid + 1..);
         let next = open.copied().find(|qid| !self.released.contains(qid));
@@ -69,12 +70,12 @@ impl Association {
         }
     }
 
-    /// The controller does not offer it (any more): the association goes on as it is.
+    /// Ends a reauthentication that the controller does not support. The association continues.
     pub(super) fn not_renewed(&mut self, cause: Cause, now: Duration) {
         self.end_renewal(Report::NotReauthenticated(cause), now);
     }
 
-    /// A queue was let go of.
+    /// Continues with the next queue if the closed one was authenticating.
     pub(super) fn leave_out_of_renewal(&mut self, qid: u16, now: Duration) {
         if self.renewal.qid == Some(qid) {
             self.step_due = None;

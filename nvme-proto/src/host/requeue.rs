@@ -1,26 +1,22 @@
-//! Which commands may be sent again after their connection broke before they
-//! were answered: whether they were carried out is unknown then.
+//! Commands that may be sent again after a lost connection, when their outcome is unknown.
 
 use core::time::Duration;
 
 use crate::wire::identify::IdentifyController;
 use crate::wire::{NvmOpcode, Sqe, Status};
 
-/// How often a command is sent again that a controller has answered with a failure: Linux's
-/// retries.
+/// Maximum of retries after failures reported by a controller, as in Linux.
 pub const RETRIES_MAX: u8 = 5;
 /// Unit of the CRDTs of Identify Controller, in milliseconds.
 const CRDT_UNIT_MS: u64 = 100;
 
-/// Whether a command that failed may succeed if it is sent again: the controller did not say "do
-/// not retry", and twice is once.
+/// True if a failed command may succeed when sent again: DNR is clear and it is safe to repeat.
 #[must_use]
 pub fn may_pass(status: Status, sqe: &Sqe) -> bool {
     !status.is_success() && !status.dnr() && is_safe(sqe)
 }
 
-/// How long to wait before a command that failed is sent again: the Command Retry Delay Time that
-/// the status names (CRD).
+/// Delay before a failed command is sent again: the CRDT selected by the status (CRD).
 #[must_use]
 pub fn pause(status: Status, controller: &IdentifyController) -> Duration {
     let units = match status.crd() {
@@ -32,15 +28,14 @@ pub fn pause(status: Status, controller: &IdentifyController) -> Duration {
     Duration::from_millis(u64::from(units) * CRDT_UNIT_MS)
 }
 
-/// Whether carrying the command out twice does the same as once, provided that
-/// no other command writes to the same blocks meanwhile, as none may while a write
-/// is outstanding. For commands of I/O queues.
+/// True if executing the I/O command twice has the effect of executing it once.
 ///
-/// Reads, writes and their kin name their blocks and, in the host's memory, their
-/// data: twice is once. Reservations change who may do what, Copy may read what
-/// it has written, and of a vendor's command nothing is known: their caller must
-/// decide. A command whose key the controller was to take out of use cannot be
-/// sent again with that key, so it goes back to its caller, too.
+/// The precondition is that no other command writes to the same blocks between both executions.
+///
+/// Reads, writes and similar commands name their blocks and their data in host memory. Reservations
+/// change access rights, Copy may read its own output, and the effect of vendor commands is
+/// unknown: their caller decides. A command that invalidates a memory key cannot be sent again with
+/// that key, so it also returns to its caller.
 #[must_use]
 pub fn is_safe(sqe: &Sqe) -> bool {
     let idempotent = matches!(

@@ -1,59 +1,65 @@
-//! The settings of a host's association.
+//! Settings of an association.
 
 use core::time::Duration;
 
 use crate::wire::Nqn;
 use crate::wire::feature::AsyncEventConfig;
 
-/// Whom to connect to, as whom, and how.
+/// Identity, subsystem and parameters of an association.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// SUBNQN: the subsystem.
+    /// SUBNQN of the subsystem.
     pub subnqn: Nqn,
-    /// HOSTNQN: who we are.
+    /// HOSTNQN of this host.
     pub hostnqn: Nqn,
-    /// HOSTID: which machine we are.
+    /// HOSTID of this host.
     pub hostid: [u8; 16],
-    /// I/O queues to ask for; 0 makes an association that only administrates.
+    /// Number of I/O queues to request; 0 for administration only.
     pub io_queues: u16,
-    /// Entries of each I/O submission queue, 1-based; the controller may require fewer.
+    /// Entries of each I/O submission queue, 1-based. The controller may require fewer.
     pub queue_entries: u16,
-    /// Whether one of those is for the association's own commands, without which a live queue
-    /// does not authenticate again: [`QueueSpec::depth`](super::QueueSpec::depth) leaves it out.
+    /// Reserves one entry of each I/O queue for the association's own commands.
+    ///
+    /// A live I/O queue needs this entry to authenticate again.
+    /// [`QueueSpec::depth`](super::QueueSpec::depth) excludes it.
     pub spare_entry: bool,
-    /// KATO: keep alive timeout in milliseconds; 0 for none.
+    /// KATO: keep alive timeout in milliseconds; 0 disables it.
     pub kato_ms: u32,
-    /// Whether to ask for SQ flow control to be disabled.
+    /// Whether to request that SQ flow control be disabled.
     pub disable_sq_flow_control: bool,
-    /// Whether the controller of a subsystem must prove who it is: one that does not ask this
-    /// host to authenticate cannot.
+    /// Whether the controller of a subsystem must authenticate to this host.
+    ///
+    /// A controller that does not request authentication of the host cannot do so.
     pub expects_proof: bool,
-    /// How often the queues of an association that authenticated do so again. `None`: never.
+    /// Interval of reauthentication for associations that authenticated. `None`: never.
     pub reauthenticate_every: Option<Duration>,
-    /// Events to enable, as far as the controller offers them (OAES).
+    /// Events to enable, as far as the controller supports them (OAES).
     pub events: AsyncEventConfig,
-    /// Patience with each step of the host's own.
+    /// Timeout of each step.
     pub step_timeout: Duration,
-    /// What to do once the controller is lost.
+    /// Policy after the loss of the controller.
     pub recovery: Recovery,
 }
 
-/// When to connect again to a controller that was lost, and for how long, in
-/// nvme-cli's words. A controller that was never reached is not retried.
+/// Reconnection policy after a loss, in the terms of nvme-cli.
+///
+/// A controller that was never live is not retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// `--ctrl-loss-tmo`: how long to try before the controller counts as gone
-    /// for good. `None`: for ever. Zero: do not try at all.
+    /// `--ctrl-loss-tmo`: time after a loss until the controller counts as gone.
+    ///
+    /// `None`: never. Zero: no attempt to reconnect.
     pub ctrl_loss_tmo: Option<Duration>,
-    /// `--reconnect-delay`: the time before each try.
+    /// `--reconnect-delay`: delay before each attempt.
     pub reconnect_delay: Duration,
-    /// `--fast_io_fail_tmo`: how long commands wait for a lost controller before
-    /// they fail, if that is to be sooner than it counts as gone.
+    /// `--fast_io_fail_tmo`: time that commands wait for a lost controller before they fail.
+    ///
+    /// `None`: until the controller counts as gone.
     pub fast_io_fail_tmo: Option<Duration>,
 }
 
 impl Default for Recovery {
-    /// As Linux does: every 10 s for 10 minutes, and commands wait for all of it.
+    /// Linux defaults: an attempt every 10 s for 10 minutes; commands wait all that time.
     fn default() -> Self {
         Self {
             ctrl_loss_tmo: Some(Duration::from_secs(600)),
@@ -64,15 +70,17 @@ impl Default for Recovery {
 }
 
 impl Recovery {
-    /// No second try: a lost controller is gone.
+    /// No reconnection: a lost controller is gone.
     pub const NONE: Self = Self {
         ctrl_loss_tmo: Some(Duration::ZERO),
         reconnect_delay: Duration::from_secs(10),
         fast_io_fail_tmo: None,
     };
 
-    /// Whether to try again after `tries` that failed: at most as many as delays fit into `ctrl_loss_tmo`, as in
-    /// Linux. The time itself ends them, too.
+    /// True if another attempt may follow `tries` failed ones.
+    ///
+    /// The maximum is the number of delays that fit into `ctrl_loss_tmo`, as in Linux. The timeout
+    /// itself also ends the attempts.
     pub(super) fn allows(&self, tries: u32) -> bool {
         let Some(loss) = self.ctrl_loss_tmo else {
             return true;
@@ -81,7 +89,7 @@ impl Recovery {
         u128::from(tries) < loss.as_millis().div_ceil(delay_ms)
     }
 
-    /// The time before each try. Never nothing, lest a host hammers its target.
+    /// Delay before each attempt, at least 1 ms so that a host does not flood its target.
     pub(super) fn delay(&self) -> Duration {
         self.reconnect_delay.max(Duration::from_millis(1))
     }

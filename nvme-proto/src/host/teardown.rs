@@ -1,7 +1,7 @@
-//! Shutdown, and the reset that is followed by a new start.
+//! Shutdown and reset of a controller.
 //!
-//! Both let go of the I/O queues first, set CC, and wait for
-//! CSTS to show that it is done before the admin queue goes (Base, 3.6.2, 3.7.2).
+//! Both close the I/O queues first, then set CC, and wait for CSTS to show completion before the
+//! admin queue closes (Base, 3.6.2 and 3.7.2).
 
 use core::time::Duration;
 
@@ -10,11 +10,10 @@ use crate::wire::property::{Cc, Csts};
 
 use super::{Action, Association, Cause, KeepAlive, Next, Phase, Renewal, State};
 
-/// The least and the most that a controller gets for its shutdown, as in Linux,
-/// for any RTD3E.
+/// Minimum time for a shutdown, as in Linux, whatever RTD3E reports.
 const SHUTDOWN_MIN: Duration = Duration::from_secs(5);
 
-/// How far a shutdown or reset is.
+/// Progress of a shutdown or reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Teardown {
     goal: Goal,
@@ -31,14 +30,14 @@ enum Goal {
 enum Stage {
     /// The I/O queues are closing.
     Queues,
-    /// CC is being written.
+    /// The write of CC is outstanding.
     Configuration,
-    /// CSTS is watched.
+    /// CSTS is read until it shows completion.
     Status,
 }
 
 impl Teardown {
-    /// What its commands are called if they fail.
+    /// Command name in the [`Cause`](super::Cause) of a failure.
     pub(super) const COMMAND: &'static str = "Property Set (CC) or Get (CSTS)";
 
     pub(super) fn is_reset(self) -> bool {
@@ -54,20 +53,22 @@ impl Teardown {
 }
 
 impl Association {
-    /// Shuts the controller down in order, then ends all connections.
+    /// Shuts the controller down in order, then closes all connections.
+    ///
     /// [`Report::Gone`](super::Report::Gone) follows.
     pub fn shutdown(&mut self, now: Duration) {
         match self.phase {
             Phase::Live => self.leave(Goal::Shutdown, now),
-            // A reset that is under way has the controller idle already.
+            // During a reset, the controller is idle already.
             Phase::Closing(Next::Gone(_)) | Phase::Gone => {}
             Phase::TearingDown(teardown) if !teardown.is_reset() => {}
             _ => self.close(Next::Gone(None), now),
         }
     }
 
-    /// Resets the controller (CC.EN) and brings it up again. The commands that are
-    /// outstanding are the driver's to send again or to give back.
+    /// Resets the controller (CC.EN) and brings it up again.
+    ///
+    /// The driver sends outstanding user commands again or returns them.
     pub fn reset(&mut self, now: Duration) {
         if self.phase == Phase::Live {
             self.going_up = State::Resetting;
@@ -88,7 +89,7 @@ impl Association {
         self.continue_teardown(Teardown { goal, stage }, now);
     }
 
-    /// A queue has closed on the way down.
+    /// Continues once all I/O queues are closed.
     pub(super) fn continue_teardown(&mut self, teardown: Teardown, now: Duration) {
         let only_admin = self.open.iter().all(|&qid| qid == 0);
         if teardown.stage != Stage::Queues || !only_admin {
@@ -105,7 +106,7 @@ impl Association {
         self.set_cc(cc, now);
     }
 
-    /// CC is written, or CSTS was read.
+    /// Handles the completed write of CC, or a value of CSTS.
     pub(super) fn left(&mut self, teardown: Teardown, cqe: &Cqe, now: Duration) {
         let goal = teardown.goal;
         if teardown.stage == Stage::Configuration {
@@ -115,7 +116,7 @@ impl Association {
         }
         let csts = Csts(cqe.dw0.get());
         let next = match goal {
-            // SHST gets to its end without the caches, too: CFS says so.
+            // SHST completes even if the caches were not written back; CFS reports that.
             Goal::Shutdown if csts.cfs() => return self.fail(Cause::Fatal, now),
             Goal::Shutdown if csts.shst() == Csts::SHST_COMPLETE => Next::Gone(None),
             Goal::Reset if !csts.rdy() => Next::BringUp,

@@ -1,14 +1,14 @@
-//! Log page 0Ch as a host reads it.
+//! Parser of the ANA log page (0Ch).
 
 use core::fmt;
 
 use crate::wire::log::{AnaGroup, AnaLogHeader, AnaState};
 use crate::wire::{FromBytes, U32};
 
-/// Bits of ANAS that are the state.
+/// Bits of ANAS with the state.
 const ANAS_MASK: u8 = 0x0f;
 
-/// A log page whose structure has been validated.
+/// Log page with validated structure.
 #[derive(Clone, Copy, Debug)]
 pub struct AnaLog<'a> {
     chgcnt: u64,
@@ -16,33 +16,33 @@ pub struct AnaLog<'a> {
     groups: &'a [u8],
 }
 
-/// One group of the page.
+/// Group descriptor of the log page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnaEntry<'a> {
     /// ANAGRPID.
     pub anagrpid: u32,
-    /// Its state.
+    /// ANA state of the group.
     pub state: AnaState,
-    /// CHGCNT: its change count; 0 if none is kept.
+    /// CHGCNT: change count of the group; 0 if not maintained.
     pub chgcnt: u64,
     nsids: &'a [U32],
 }
 
 impl AnaEntry<'_> {
-    /// Its namespaces.
+    /// NSIDs of the group.
     pub fn nsids(&self) -> impl Iterator<Item = u32> {
         self.nsids.iter().map(|nsid| nsid.get())
     }
 }
 
-/// The page makes no sense.
+/// Error in the structure of the log page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnaLogError {
-    /// It ends before its groups do.
+    /// The page ends before its last group.
     Short,
-    /// A group is number 0.
+    /// A group has the number 0.
     NoGroup,
-    /// A state that there is not (Base, figure 225).
+    /// Undefined ANA state (Base, figure 225).
     UnknownState(u8),
 }
 
@@ -59,10 +59,10 @@ impl fmt::Display for AnaLogError {
 impl core::error::Error for AnaLogError {}
 
 impl<'a> AnaLog<'a> {
-    /// Checks the page. Bytes behind it are ignored.
+    /// Validates the page. Bytes after the last group are ignored.
     ///
     /// # Errors
-    /// What of it makes no sense.
+    /// The page is truncated, or has an invalid group number or state.
     pub fn parse(page: &'a [u8]) -> Result<Self, AnaLogError> {
         let (head, groups) =
             AnaLogHeader::read_from_prefix(page).map_err(|_| AnaLogError::Short)?;
@@ -78,13 +78,13 @@ impl<'a> AnaLog<'a> {
         Ok(log)
     }
 
-    /// CHGCNT: how often the page changed.
+    /// CHGCNT: number of changes of the page.
     #[must_use]
     pub fn chgcnt(&self) -> u64 {
         self.chgcnt
     }
 
-    /// Its groups.
+    /// Group descriptors of the page.
     pub fn groups(&self) -> impl Iterator<Item = AnaEntry<'a>> {
         let mut rest = self.groups;
         (0..self.ngrps).map_while(move |_| {
@@ -94,7 +94,7 @@ impl<'a> AnaLog<'a> {
         })
     }
 
-    /// The state of the group that a namespace is in, if the page shows it.
+    /// State of the group that contains the namespace, if the page lists it.
     #[must_use]
     pub fn state_of(&self, nsid: u32) -> Option<AnaState> {
         let mut groups = self.groups();

@@ -1,5 +1,7 @@
-//! Commands whose path was lost before they were answered: for a while their target may
-//! still carry them out, and what they change waits for the end of that.
+//! Write barriers for commands whose path was lost before their answer.
+//!
+//! The target of the lost path may still execute such a command for some time. Commands that change
+//! the same blocks wait until that time has passed.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -8,17 +10,19 @@ use core::time::Duration;
 use crate::wire::identify::{Ctratt, IdentifyController};
 use crate::wire::{NSID_ALL, NvmOpcode, Sqe};
 
-/// KATO of a target that was asked for none, as far as that goes: nothing ends its
-/// association by time.
+/// Assumed KATO for an association without a keep alive timer.
+///
+/// No timer ends such an association at the target, so this is an estimate.
 const KATO_NONE: Duration = Duration::from_secs(5);
-/// CQT of a controller that reports none.
+/// Assumed CQT of a controller that reports none.
 const CQT_NONE: Duration = Duration::from_secs(1);
 const EVERYTHING: Range<u64> = 0..u64::MAX;
 
-/// How long after the end of its connection a controller may still carry out commands,
-/// if it keeps to its keep alive timer: KATO, rounded up to its granularity (KAS), twice
-/// if traffic restarts the timer (CTRATT.TBKAS: a check each interval), and the time
-/// that it reports to need then (CQT).
+/// Time after the end of its connection during which a controller may still execute commands.
+///
+/// Precondition: the controller respects its keep alive timer. The time is KATO rounded up to its
+/// granularity (KAS), doubled if traffic restarts the timer (CTRATT.TBKAS: one check in each
+/// interval), plus CQT.
 #[must_use]
 pub fn time_in_doubt(kato_ms: u32, controller: &IdentifyController) -> Duration {
     let unit_ms = u64::from(controller.kas.get().max(1)) * 100;
@@ -37,8 +41,9 @@ pub fn time_in_doubt(kato_ms: u32, controller: &IdentifyController) -> Duration 
     kato + cqt
 }
 
-/// The blocks that a command may change; `None` for one that changes no data. Of a
-/// command whose blocks are not in its SQE, all.
+/// Returns the blocks that a command may change, `None` if it changes no data.
+///
+/// A command whose SQE does not list its blocks counts as changing all blocks.
 fn changed_blocks(sqe: &Sqe) -> Option<Range<u64>> {
     match NvmOpcode(sqe.opc) {
         NvmOpcode::FLUSH
@@ -61,21 +66,23 @@ fn changed_blocks(sqe: &Sqe) -> Option<Range<u64>> {
 
 #[derive(Clone, Debug)]
 struct Doubt {
-    /// [`NSID_ALL`]: of all namespaces.
+    /// [`NSID_ALL`] for all namespaces.
     nsid: u32,
     blocks: Range<u64>,
     until: Duration,
 }
 
-/// What lost paths may still change, and until when.
+/// Blocks that commands of lost paths may still change, with expiry times.
 #[derive(Debug)]
 pub struct Doubts {
-    /// Never more than its capacity.
+    /// Never grows beyond its initial capacity.
     list: Vec<Doubt>,
 }
 
 impl Doubts {
-    /// None as yet. Past `most` of them, they count as one about all blocks.
+    /// Creates an empty list of at most `most` entries.
+    ///
+    /// When the list is full, all entries merge into one that covers all blocks.
     ///
     /// # Panics
     /// If `most` is 0.
@@ -87,8 +94,7 @@ impl Doubts {
         }
     }
 
-    /// The path of a command that was not answered is gone; until then its target may
-    /// carry it out.
+    /// Records an unanswered command of a lost path; its target may execute it until `until`.
     pub fn add(&mut self, sqe: &Sqe, until: Duration) {
         let Some(blocks) = changed_blocks(sqe) else {
             return;
@@ -101,7 +107,7 @@ impl Doubts {
         });
     }
 
-    /// Takes over all that `others` have.
+    /// Moves all entries of `others` into this list.
     pub fn take(&mut self, others: &mut Self) {
         for doubt in others.list.drain(..) {
             self.put(doubt);
@@ -118,7 +124,7 @@ impl Doubts {
         self.list.push(doubt);
     }
 
-    /// Whether a command has to wait: it changes blocks that a lost one may change.
+    /// True if the command must wait: it changes blocks that a lost command may still change.
     #[must_use]
     pub fn hold(&self, sqe: &Sqe) -> bool {
         !self.list.is_empty()
@@ -130,18 +136,18 @@ impl Doubts {
             })
     }
 
-    /// Forgets what cannot happen any more.
+    /// Removes entries whose time has passed.
     pub fn expire(&mut self, now: Duration) {
         self.list.retain(|doubt| now < doubt.until);
     }
 
-    /// When to [`expire`](Self::expire) something.
+    /// Time of the next call to [`expire`](Self::expire).
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         self.list.iter().map(|doubt| doubt.until).min()
     }
 
-    /// Whether there are none.
+    /// True if the list has no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()

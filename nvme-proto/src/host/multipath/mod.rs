@@ -1,31 +1,26 @@
-//! Several paths to one namespace: which one a command takes, and which command
-//! takes another one.
+//! Paths to one namespace: path selection and failover.
 //!
-//! [`PathSet`] knows of each path whether its controller is there, what ANA says of
-//! it, and how many commands are on it; [`PathSet::choose`] picks one as Linux does.
-//! [`judge`] and [`judge_loss`] say what becomes of a command that did not succeed.
-//! [`AnaLog`] reads log page 0Ch, wherever it may come from.
+//! [`PathSet`] tracks the link, the ANA state and the outstanding commands of each path, and
+//! [`PathSet::choose`] selects a path as Linux does. [`judge`] and [`judge_loss`] decide the next
+//! step of a command that failed. [`AnaLog`] parses log page 0Ch.
 //!
-//! # A write in doubt
+//! # Writes with unknown outcome
 //!
-//! A path that breaks takes with it the answers to what was under way. Such a write
-//! may have been carried out, not at all or in part, or may still be on its way to
-//! the disk. The rule is Linux's: a command that does the same twice as once
-//! ([`requeue::is_safe`](super::requeue::is_safe)), and that is everything a block
-//! layer sends, goes to another path; whatever else goes back to its caller.
+//! When a path is lost, its outstanding commands have no answer. Such a write may have been
+//! executed fully, in part or not at all, or may still be queued in the target. The rule is that of
+//! Linux: a command that is safe to repeat ([`requeue::is_safe`](super::requeue::is_safe)), as all
+//! commands of a block layer are, goes to another path. Any other command returns to its caller.
 //!
-//! The first copy may still be inside the target that was lost: a paused target carries
-//! it out when it continues, after the second copy and after whatever was written to the
-//! same blocks since. Time ends that: a target carries out nothing after its keep alive
-//! timer ran out and the time it reports to need then (CQT) has passed. So [`Doubts`]
-//! hold a command that changes blocks which a lost one may still change for
-//! [`time_in_doubt`], counted from the close of the lost connection: after that nothing
-//! reaches the target that could restart its timer. The last answer would be too early
-//! to count from, since the target may have received commands after it. Reads, and
-//! writes of other blocks, go at once.
+//! The first copy may still be inside the lost target. A paused target executes it when it
+//! continues, after the second copy and after any later writes to the same blocks. A target
+//! executes nothing once its keep alive timer has expired and the time reported as CQT has passed.
+//! [`Doubts`] therefore delay commands that change blocks of an unanswered command by
+//! [`time_in_doubt`]. The delay counts from the close of the lost connection, after which nothing
+//! can restart the target's timer. The last answer is too early, since the target may have received
+//! commands after it. Reads, and writes of other blocks, are sent at once.
 //!
-//! A target that executes commands after its timer ran out is not fenced by this, nor is
-//! a write that it submitted in time and that its disk holds for longer than CQT.
+//! Two cases are not covered: a target that executes commands after its timer expired, and a write
+//! submitted in time that stays in its disk for longer than CQT.
 
 mod ana_log;
 mod doubt;
@@ -40,55 +35,55 @@ pub use ana_log::{AnaEntry, AnaLog, AnaLogError};
 pub use doubt::{Doubts, time_in_doubt};
 pub use verdict::{FAILOVERS_MAX, Verdict, judge, judge_loss};
 
-/// How to choose among paths that are equally good, by Linux's names. (Its `numa`
-/// chooses the adapter that is nearest to a processor, of which a process that is
-/// polled by one thread has one.)
+/// Path selection policy among equally good paths, named as in Linux.
+///
+/// Linux's `numa` (the adapter nearest to the processor) has no use in a process with one polling
+/// thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// `round-robin`: one after the other.
+    /// `round-robin`: one path after the other.
     #[default]
     RoundRobin,
-    /// `queue-depth`: the one with the fewest commands on it.
+    /// `queue-depth`: the path with the fewest outstanding commands.
     QueueDepth,
 }
 
-/// Whether a path's controller is there.
+/// Link state of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// It takes commands.
+    /// The controller accepts commands.
     Live,
-    /// It does not, and may again.
+    /// The controller is lost and may return.
     Reconnecting,
-    /// It never will again, or does not lead to the namespace.
+    /// The controller is gone, or has no access to the namespace.
     Lost,
 }
 
-/// Where a command goes.
+/// Result of path selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// By this path.
+    /// Send the command on this path.
     Path(usize),
-    /// Nowhere now: it waits for a path.
+    /// Wait for a path.
     Wait,
-    /// Nowhere, and there is nothing to wait for.
+    /// Fail the command: no path can become usable.
     Fail,
 }
 
-/// How long ANA Change may last, in times ANATT; then the controller is reset, as
-/// Linux does.
+/// Maximum duration of ANA Change in units of ANATT, after which the controller is reset.
+///
+/// Linux uses the same value.
 const CHANGE_LASTS_ANATT: u32 = 2;
 
 #[derive(Clone, Copy, Debug)]
 struct Path {
     link: Link,
-    /// What ANA says of it; `None` until it is known, and again once a command was
-    /// refused for it.
+    /// ANA state; `None` while unknown, or after a command failed because of it.
     ana: Option<AnaState>,
-    /// Commands do not wait for it (`fast_io_fail_tmo`).
+    /// True once `fast_io_fail_tmo` expired: commands do not wait for this path.
     fails_fast: bool,
-    /// Commands on it.
     outstanding: u32,
-    /// Until when it may be in ANA Change.
+    /// Deadline of the ANA Change state.
     change_until: Option<Duration>,
 }
 
@@ -101,11 +96,11 @@ impl Path {
         self.is(AnaState::OPTIMIZED) || self.is(AnaState::NON_OPTIMIZED)
     }
 
-    /// Whether it may become usable.
+    /// True if the path may become usable.
     fn gives_hope(&self) -> bool {
         match self.link {
-            // Persistent loss lasts as long as the association (Base, 8.1.3.4). Linux
-            // would wait for ever.
+            // Persistent loss lasts as long as the association (Base, 8.1.3.4). Linux waits for
+            // ever.
             Link::Live => self.ana != Some(AnaState::PERSISTENT_LOSS),
             Link::Reconnecting => !self.fails_fast,
             Link::Lost => false,
@@ -113,17 +108,17 @@ impl Path {
     }
 }
 
-/// The paths to one namespace, by their numbers.
+/// Paths to one namespace, addressed by index.
 #[derive(Debug, Default)]
 pub struct PathSet {
     paths: Vec<Path>,
     policy: Policy,
-    /// The path that was chosen last.
+    /// Index of the path selected last.
     last: usize,
 }
 
 impl PathSet {
-    /// No path as yet.
+    /// Creates a set without paths.
     #[must_use]
     pub fn new(policy: Policy) -> Self {
         Self {
@@ -132,7 +127,7 @@ impl PathSet {
         }
     }
 
-    /// Adds a path that is being connected; returns its number: 0, 1, ...
+    /// Adds a path in state [`Link::Reconnecting`] and returns its index.
     pub fn add(&mut self) -> usize {
         self.paths.push(Path {
             link: Link::Reconnecting,
@@ -144,8 +139,7 @@ impl PathSet {
         self.paths.len() - 1
     }
 
-    /// Whether a path's controller is there. What ANA says of it is to be read anew
-    /// each time it comes back.
+    /// Sets the link state of a path. The ANA state must be read again after each reconnection.
     pub fn set_link(&mut self, path: usize, link: Link) {
         let path = &mut self.paths[path];
         if link != Link::Live || path.link != Link::Live {
@@ -155,12 +149,12 @@ impl PathSet {
         path.fails_fast &= link == Link::Reconnecting;
     }
 
-    /// Commands wait for this path no longer.
+    /// Marks a path for which commands no longer wait.
     pub fn set_fails_fast(&mut self, path: usize) {
         self.paths[path].fails_fast = true;
     }
 
-    /// What ANA says of a path, and the controller's ANATT.
+    /// Sets the ANA state of a path; `anatt` is the controller's ANATT.
     pub fn set_ana(&mut self, path: usize, state: AnaState, anatt: Duration, now: Duration) {
         let path = &mut self.paths[path];
         path.ana = Some(state);
@@ -171,52 +165,53 @@ impl PathSet {
         };
     }
 
-    /// A command was refused for its ANA state: the path is not used until that is
-    /// read anew.
+    /// Excludes a path until its ANA state is read again.
+    ///
+    /// Called when a command failed because of the ANA state.
     pub fn doubt_ana(&mut self, path: usize) {
         self.paths[path].ana = None;
     }
 
-    /// What ANA says of a path, if that is known.
+    /// ANA state of a path, if known.
     #[must_use]
     pub fn ana(&self, path: usize) -> Option<AnaState> {
         self.paths[path].ana
     }
 
-    /// Whether a path's controller is there.
+    /// Link state of a path.
     #[must_use]
     pub fn link(&self, path: usize) -> Link {
         self.paths[path].link
     }
 
-    /// Whether commands may take a path.
+    /// True if commands may use the path.
     #[must_use]
     pub fn is_usable(&self, path: usize) -> bool {
         self.paths[path].is_usable()
     }
 
-    /// Commands on a path.
+    /// Number of outstanding commands on a path.
     #[must_use]
     pub fn outstanding(&self, path: usize) -> u32 {
         self.paths[path].outstanding
     }
 
-    /// A command took a path.
+    /// Counts a command sent on the path.
     pub fn begin(&mut self, path: usize) {
         self.paths[path].outstanding += 1;
     }
 
-    /// A command left a path.
+    /// Counts a command completed on the path.
     pub fn end(&mut self, path: usize) {
         self.paths[path].outstanding -= 1;
     }
 
-    /// The path for the next command, among those that `has_room`.
+    /// Selects the path for the next command among those for which `has_room` is true.
     pub fn choose(&mut self, has_room: impl Fn(usize) -> bool) -> Choice {
         let best = self
             .choose_among(AnaState::OPTIMIZED, &has_room)
             .or_else(|| {
-                // A worse path does not stand in for a better one that is only full.
+                // A full optimized path does not make a non-optimized one eligible.
                 let better = self.paths.iter().any(|path| path.is(AnaState::OPTIMIZED));
                 (!better).then(|| self.choose_among(AnaState::NON_OPTIMIZED, &has_room))?
             });
@@ -232,7 +227,7 @@ impl PathSet {
 
     fn choose_among(&self, state: AnaState, has_room: &impl Fn(usize) -> bool) -> Option<usize> {
         let count = self.paths.len();
-        // From the one after the last on, and that one at the end.
+        // Starts after the last selected path, which comes last.
         let mut in_turn = (1..=count)
             .map(|step| (self.last + step) % count)
             .filter(|&path| self.paths[path].is(state) && has_room(path));
@@ -242,13 +237,13 @@ impl PathSet {
         }
     }
 
-    /// When to [`tick`](Self::tick) at the latest.
+    /// Time of the next call to [`tick`](Self::tick).
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         self.paths.iter().filter_map(|path| path.change_until).min()
     }
 
-    /// A path that has been in ANA Change for too long: its controller is to be reset.
+    /// Returns a path whose ANA Change state exceeded its deadline, to reset its controller.
     pub fn tick(&mut self, now: Duration) -> Option<usize> {
         let overdue = |path: &Path| path.change_until.is_some_and(|until| until <= now);
         let index = self.paths.iter().position(overdue)?;

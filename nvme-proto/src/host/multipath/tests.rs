@@ -4,7 +4,6 @@ use super::*;
 
 const ANATT: Duration = Duration::from_secs(10);
 
-/// Live paths in these states.
 fn set(policy: Policy, states: &[AnaState]) -> PathSet {
     let mut set = PathSet::new(policy);
     for &state in states {
@@ -90,7 +89,7 @@ fn commands_wait_while_there_is_hope() {
 fn a_change_that_never_ends_is_overdue_once() {
     let mut set = set(Policy::RoundRobin, &[BEST, AnaState::CHANGE]);
     assert_eq!(set.deadline(), Some(ANATT * 2));
-    // Said again, it lasts no longer.
+    // A repeated report does not extend the deadline.
     set.set_ana(1, AnaState::CHANGE, ANATT, ANATT);
     assert_eq!(set.tick(ANATT * 2 - Duration::from_millis(1)), None);
     assert_eq!(set.tick(ANATT * 2), Some(1));
@@ -123,8 +122,7 @@ fn any_link() -> impl Strategy<Value = Link> {
 }
 
 proptest! {
-    /// No usable path is passed over, no other one is ever taken, and every best
-    /// one gets its turn.
+    /// The selection uses every path of the best usable state, and no other path.
     #[test]
     fn the_choice_is_always_one_of_the_best(
         paths in prop::collection::vec((any_link(), any_state()), 0..6),

@@ -1,35 +1,32 @@
-//! Decides the next step of a command that a path did not carry out.
+//! Next step of a command that failed on a path.
 
 use crate::host::requeue;
 use crate::wire::Sqe;
 use crate::wire::status::{SCT_PATH, Status};
 
-/// How often a command goes on to the next path after one that is there has
-/// refused it for the path's sake (but not for its ANA state): Linux's retries.
+/// Maximum of failovers because of path errors other than ANA states and loss, as in Linux.
 pub const FAILOVERS_MAX: u8 = requeue::RETRIES_MAX;
 
-/// What becomes of a command.
+/// Next step of a failed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Its caller gets the answer.
+    /// Return the answer to the caller.
     Caller,
-    /// Another path is to try. With `doubt_ana` this one is of no use until its ANA
-    /// state is read anew.
+    /// Send the command on another path.
     Elsewhere {
-        /// Whether it was the ANA state.
+        /// Whether the ANA state was the reason, and must be read again before the path is used.
         doubt_ana: bool,
     },
-    /// Any path is to try again, after [`requeue::pause`].
+    /// Send the command on any path after [`requeue::pause`].
     Again,
 }
 
-/// Judges an answer. `failovers` is how often the command was sent on before for
-/// reasons other than ANA and loss.
+/// Decides on a failed command.
 ///
-/// A path's status (SCT 3h) is not the namespace's: elsewhere it may go well. So it
-/// may for a command that was aborted because its queue was deleted. "Do not retry"
-/// holds for every path. Any other failure may pass, as Linux has it: a namespace that is not
-/// ready, or a command that took too long and was aborted.
+/// `failovers` counts earlier retries for reasons other than ANA states and loss. A path-related
+/// status (SCT 3h) does not concern the namespace, so another path may succeed. A command aborted
+/// because of a deleted queue is treated alike. DNR applies to every path. Any other failure may be
+/// temporary, as in Linux: for example a namespace that is not ready, or an aborted slow command.
 #[must_use]
 pub fn judge(status: Status, sqe: &Sqe, failovers: u8) -> Verdict {
     let code = status.code();
@@ -54,7 +51,7 @@ pub fn judge(status: Status, sqe: &Sqe, failovers: u8) -> Verdict {
     }
 }
 
-/// Judges a command whose queue is lost: whether it was carried out is unknown.
+/// Decides on a command whose queue was lost, so that its outcome is unknown.
 #[must_use]
 pub fn judge_loss(sqe: &Sqe) -> Verdict {
     if requeue::is_safe(sqe) {
