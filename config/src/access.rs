@@ -1,4 +1,5 @@
-//! Comparison of two configurations by who reaches what: a removal must not open anything.
+//! Comparison of the access that two configurations give to hosts, so that a removal never widens
+//! access.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -8,7 +9,7 @@ use nvme_proto::wire::Nqn;
 
 use crate::config::{Access, Config, HostList, Subsystem};
 
-/// Access that a host has in one configuration and did not have in another.
+/// Access that a host has in one configuration but lacks in the other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Widened {
     /// The host connects without authentication.
@@ -45,7 +46,7 @@ pub enum Widened {
     },
 }
 
-/// How a host may connect; a larger value is more access.
+/// How a host may connect, in increasing order of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Entry {
     Refused,
@@ -54,8 +55,9 @@ enum Entry {
 }
 
 impl Config {
-    /// Access that hosts have by this configuration and do not have by `former`, if there is any. The
-    /// set of (host, whether it must authenticate, listener, namespace) is compared, not the text.
+    /// First access that this configuration gives and `former` does not.
+    ///
+    /// Compares the set of (host, authentication required, listener, namespace), not the text.
     #[must_use]
     pub fn widened_from(&self, former: &Self) -> Option<Widened> {
         let mut compared = Compared::default();
@@ -106,8 +108,8 @@ fn entry(subsystem: Option<&Subsystem>, host: Option<&Nqn>) -> Entry {
     }
 }
 
-/// The first host that gets in more easily than before. Hosts that neither configuration names are
-/// all alike.
+/// First host that connects more easily than before. All hosts that neither configuration names
+/// count as one.
 fn entry_widened(now: &Subsystem, before: Option<&Subsystem>) -> Option<Widened> {
     let named = [Some(now), before].into_iter().flatten().flat_map(|one| {
         let keys = one.authentication.hosts.iter().map(|(host, _)| host);
@@ -126,7 +128,7 @@ fn entry_widened(now: &Subsystem, before: Option<&Subsystem>) -> Option<Widened>
     })
 }
 
-/// Pairs of host lists that were compared: thousands of namespaces share few lists.
+/// Results for pairs of host lists; thousands of namespaces share few lists.
 #[derive(Default)]
 struct Compared(HashMap<(usize, usize), bool>);
 

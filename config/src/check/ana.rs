@@ -1,5 +1,4 @@
-//! ANA: a listener's state for each group, which port it is, and the states that subsystems set in
-//! place of it.
+//! ANA settings: states and port IDs of listeners, and overrides by subsystems.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,7 +12,7 @@ use crate::config::{ANA_STATES, AnaOverride, Listener};
 use crate::file::{AnaGroupTable, ListenerTable, SubsystemAnaTable};
 use crate::place::Place;
 
-/// The state of every group by way of this listener.
+/// State of each group at this listener.
 pub(super) fn states(check: &mut Check<'_>, place: &Place, table: &ListenerTable) -> AnaStates {
     let all = check.word(&place.key("ana"), table.ana.as_deref(), &ANA_STATES);
     let mut states = AnaStates::all(all.unwrap_or(AnaState::OPTIMIZED));
@@ -58,8 +57,7 @@ fn state(check: &mut Check<'_>, place: &Place, word: Option<&str>) -> Option<Ana
     check.word(&place.key("state"), word, &ANA_STATES)
 }
 
-/// What a subsystem sets in place of its listeners' states: `leading` are those that lead to it, and
-/// `known` are all.
+/// Overrides of a subsystem. `leading` are the subsystem's listeners; `known` are all.
 pub(super) fn overrides(
     check: &mut Check<'_>,
     place: &Place,
@@ -80,7 +78,7 @@ pub(super) fn overrides(
         let Some(at) = overridden(check, &place, table, leading, known) else {
             continue;
         };
-        // A group that is out of range must not stand for all.
+        // An invalid group must not be read as "all groups".
         if group.is_none() && table.ana_group.is_some() {
             continue;
         }
@@ -106,7 +104,7 @@ pub(super) fn overrides(
     overrides
 }
 
-/// The listener whose states are replaced.
+/// Listener whose states are overridden.
 fn overridden(
     check: &mut Check<'_>,
     place: &Place,
@@ -133,7 +131,7 @@ fn overridden(
     Some(at)
 }
 
-/// The port that each listener is: what it says, else the lowest that is free.
+/// Port ID of each listener: as configured, otherwise the lowest unused.
 pub(super) fn port_ids(check: &mut Check<'_>, place: &Place, tables: &[ListenerTable]) -> Vec<u16> {
     let mut given: BTreeMap<u16, usize> = BTreeMap::new();
     for (index, table) in tables.iter().enumerate() {

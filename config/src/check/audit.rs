@@ -7,7 +7,7 @@ use crate::config::Audit;
 use crate::file::AuditTable;
 use crate::place::Place;
 
-/// Bytes of a path that a socket can have (sun_path).
+/// Maximum bytes of a socket path (sun_path).
 const SOCKET_PATH_MAX: usize = 107;
 
 pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &AuditTable) -> Audit {

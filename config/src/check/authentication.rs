@@ -1,4 +1,4 @@
-//! The keys of a subsystem's hosts.
+//! Authentication settings of a subsystem.
 
 use std::path::{Component, Path, PathBuf};
 

@@ -9,7 +9,7 @@ use crate::file::ControlTable;
 use crate::place::Place;
 
 const OFF: &str = "off";
-/// Bytes of a path that a socket can have (sun_path), less what it is made under.
+/// Maximum bytes of a socket path (sun_path), less the suffix of its temporary path.
 const PATH_MAX: usize = 107 - ".new/socket".len();
 
 pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &ControlTable) -> Control {

@@ -1,4 +1,4 @@
-//! Lists of hosts, and the `[[host_group]]` tables that they name.
+//! Host lists, and the `[[host_group]]` tables that they name.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use crate::file::HostGroupTable;
 use crate::place::Place;
 use crate::suggest;
 
-/// Bytes of a group's name.
+/// Maximum bytes of a group name.
 const NAME_MAX: usize = 64;
 
-/// What lists of hosts may name, and the sets that they have come to so far.
+/// Host groups, with the host sets built so far.
 pub(super) struct Groups {
     all: Vec<HostGroup>,
-    /// Equal lists share one set.
+    /// Sets already built; equal lists share one.
     sets: HashSet<Arc<BTreeSet<Nqn>>>,
 }
 
 impl Groups {
-    /// Those of the file.
+    /// Checks the groups of the file.
     pub(super) fn check(check: &mut Check<'_>, place: &Place, tables: &[HostGroupTable]) -> Self {
         check.count(place, tables.len(), HOST_GROUPS_MAX);
         let mut firsts: Vec<(&str, usize)> = Vec::new();
@@ -55,12 +55,11 @@ impl Groups {
         groups
     }
 
-    /// The groups.
     pub(super) fn into_groups(self) -> Vec<HostGroup> {
         self.all
     }
 
-    /// The hosts of a list, with those of the groups that it names.
+    /// Hosts of a list, including those of its groups.
     pub(super) fn list(&mut self, check: &mut Check<'_>, at: &Place, names: &[String]) -> HostList {
         check.count(at, names.len(), ALLOWED_HOSTS_MAX);
         let mut hosts = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! The keyring: `[[key]]` tables, which keys of hosts name.
+//! Keyring of `[[key]]` tables.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use crate::file::KeyTable;
 use crate::place::Place;
 use crate::suggest;
 
-/// Bytes of a key's name.
+/// Maximum bytes of a key name.
 const NAME_MAX: usize = 255;
 
 pub(super) fn check(check: &mut Check<'_>, place: &Place, tables: &[KeyTable]) -> Vec<NamedKey> {
@@ -55,7 +55,7 @@ fn name<'a>(check: &mut Check<'_>, place: &Place, text: Option<&'a str>) -> Opti
     None
 }
 
-/// Whether the name has that of a keyring before a colon, as SPDK reads it.
+/// True if a keyring name precedes a colon, as in SPDK.
 fn has_keyring(name: &str) -> bool {
     name.find(':').is_some_and(|at| at > 0)
 }
@@ -70,14 +70,14 @@ fn path(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Path
     if Path::new(text).is_absolute() && !text.contains('\0') {
         return Some(PathBuf::from(text));
     }
-    // The message of a place shows the line, and this one may have a secret.
+    // Without the place: its line would be printed and may have a secret.
     let mut problem = crate::problem::Problem::new("the path of a key is no absolute path");
     problem.help(HELP);
     check.problems.push(problem);
     None
 }
 
-/// The key that a table names.
+/// Key with this name; notes a problem if unknown.
 pub(super) fn named(
     check: &mut Check<'_>,
     place: &Place,

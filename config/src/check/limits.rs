@@ -8,13 +8,14 @@ use crate::file::LimitsTable;
 use crate::limits::Limits;
 use crate::place::Place;
 
-/// A host gives a command of 1 MiB up that waits for half a minute, as Linux does.
+/// Range of bandwidth limits in bytes per second. Linux hosts abort a command of 1 MiB after half a
+/// minute.
 const BANDWIDTH: RangeInclusive<u64> = 64 << 10..=1 << 40;
 const IOPS_MAX: i64 = 1_000_000_000;
 const BURST_MAX_MS: i64 = 60_000;
 const OUTSTANDING_MAX: i64 = 65_535;
 
-/// Of a namespace, which has what others have not.
+/// Limits of a namespace, which include settings that other scopes lack.
 pub(super) fn of_namespace(
     check: &mut Check<'_>,
     place: &Place,

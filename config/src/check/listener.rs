@@ -13,7 +13,7 @@ use crate::place::Place;
 const BACKLOG_DEFAULT: i64 = 128;
 const BACKLOG_MAX: i64 = 4096;
 
-/// What listeners have that do not say.
+/// Defaults for listeners.
 #[derive(Clone, Copy)]
 pub(super) struct Defaults {
     pub(super) provider: Provider,
@@ -65,7 +65,8 @@ pub(super) fn check(
     listeners.into_iter().flatten().collect()
 }
 
-/// Frames of RoCE v1 of all tags come to every socket of their address: one of them is served there.
+/// Refuses RoCE v1 listeners with different VLAN tags at one address: its socket receives frames of
+/// all tags.
 fn one_tag_an_address(
     check: &mut Check<'_>,
     place: &Place,
@@ -101,7 +102,7 @@ fn one_tag_an_address(
     }
 }
 
-/// Whether two listeners would be in each other's way.
+/// True if the two addresses conflict.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let same_address = one.ip() == other.ip()
         || (one.is_ipv4() == other.is_ipv4()
@@ -142,7 +143,8 @@ fn listener(
     })
 }
 
-/// What is spoken there, where it is not what is spoken elsewhere in the target.
+/// RoCE version of a listener; refused where it differs from the target's and the provider does not
+/// support that.
 fn roce(
     check: &mut Check<'_>,
     place: &Place,
@@ -166,7 +168,7 @@ fn roce(
     Some(own)
 }
 
-/// An address that hosts can connect to, or all of a family.
+/// Specific address of this machine, or the wildcard of a family.
 fn address(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<IpAddr> {
     const EXAMPLE: &str = "write an address of this machine, such as address = \"192.0.2.1\"; \
                            \"ip -brief address\" shows them";
@@ -200,7 +202,7 @@ fn address(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<I
     None
 }
 
-/// Where hosts may connect from.
+/// Prefixes from which hosts may connect.
 fn allowed_addresses(
     check: &mut Check<'_>,
     place: &Place,
@@ -229,7 +231,7 @@ fn allowed_addresses(
     Some(allowed)
 }
 
-/// Membership in a partition. What is wrong with a number, people see in its bits.
+/// Partition key. Errors show it in hexadecimal, where the membership bit is visible.
 fn pkey(check: &mut Check<'_>, place: &Place, bits: Option<i64>) -> Option<PKey> {
     let bits = bits?;
     let pkey = u16::try_from(bits).ok().and_then(PKey::new);
@@ -244,7 +246,7 @@ fn pkey(check: &mut Check<'_>, place: &Place, bits: Option<i64>) -> Option<PKey>
     pkey
 }
 
-/// ToS, given as such or as DSCP (ToS is DSCP and two bits of ECN).
+/// Traffic class from `tos`, or from `dscp` shifted by the two ECN bits.
 fn traffic_class(check: &mut Check<'_>, place: &Place, table: &ListenerTable) -> Option<u8> {
     let tos = check.number(&place.key("tos"), table.tos, 0..=255);
     let dscp = check.number(&place.key("dscp"), table.dscp, 0..=63);

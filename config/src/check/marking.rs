@@ -1,4 +1,4 @@
-//! The `[marking]` table: what packets to which hosts carry.
+//! The `[marking]` table: rules for marking packets.
 
 use cairn_rdma::marking::{Rule, RuleError, Rules};
 use nvme_proto::wire::Nqn;
@@ -8,7 +8,7 @@ use crate::config::MARKING_RULES_MAX;
 use crate::file::MarkingTable;
 use crate::place::Place;
 
-/// Carries out the lines one by one, so that each mistake is shown where it is.
+/// Parses rules one by one, so that each error shows its line.
 pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &MarkingTable) -> Rules {
     let mut rules = Rules::default();
     let lines = table.rules.as_deref().unwrap_or_default();

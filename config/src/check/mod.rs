@@ -1,6 +1,7 @@
-//! From what is written to what is meant. Every value is checked where it
-//! stands, then against the others; a problem is noted and the check goes on
-//! with the default, so that one run shows them all.
+//! Conversion of the file to a [`Config`], with all checks.
+//!
+//! Each value is checked alone, then against others. After a problem the check continues with the
+//! default, so that one run shows all problems.
 
 mod ana;
 mod audit;
@@ -36,27 +37,26 @@ use crate::problem::{Excerpt, Problem};
 use crate::{size, suggest};
 use hosts::Groups;
 
-/// Where values come from, and what was found wrong with them so far.
+/// Checker with the sources of values and the problems so far.
 pub(crate) struct Check<'a> {
     pub(crate) document: Option<&'a Document<'a>>,
     pub(crate) origins: &'a Origins,
-    /// What is in the file but was of no use, and hence is not missing.
+    /// Values present in the file but unusable; they are not reported as missing.
     pub(crate) dropped: &'a HashSet<Place>,
     pub(crate) problems: Vec<Problem>,
 }
 
-/// What subsystems may name.
+/// Objects that subsystems may name.
 struct Named<'a> {
-    /// `None` if one of them is wrong.
+    /// `None` if a listener is invalid.
     listeners: Option<&'a [Listener]>,
     groups: &'a mut Groups,
     keys: &'a [NamedKey],
-    /// Parameters of authentication for subsystems without their own.
+    /// Authentication parameters for subsystems without their own.
     dhchap: &'a DhchapPolicy,
 }
 
-/// Makes a configuration of `file`. It is right only if `check` has no
-/// problems at the end.
+/// Builds the configuration. It is valid only if `check` has no problems afterwards.
 pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let root = Place::root();
     let target = target::check(check, &root.key("target"), &file.target);
@@ -65,7 +65,7 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let marking = marking::check(check, &root.key("marking"), &file.marking);
     let metrics = metrics::check(check, &root.key("metrics"), &file.metrics);
     let audit = audit::check(check, &root.key("audit"), &file.audit);
-    // A listener can come by the socket.
+    // Listeners can be added through the socket later.
     let may_be_none = control.socket != ControlSocket::Off && file.control.socket.is_some();
     let place = root.key("listener");
     let defaults = listener::Defaults {
@@ -103,14 +103,14 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
 }
 
 impl Check<'_> {
-    /// Notes a problem with the value at `place`; the caller may add help.
+    /// Notes a problem at `place`; the caller may add help.
     fn wrong(&mut self, place: &Place, message: impl Into<String>) -> &mut Problem {
         let problem = Problem::new(message).located(self.excerpt(place));
         self.problems.push(problem);
         self.problems.last_mut().expect("one was just pushed")
     }
 
-    /// Notes that `key` is missing from the table at `place`.
+    /// Notes that the table at `place` lacks `key`.
     fn missing(&mut self, place: &Place, key: &str, help: &str) {
         if !self.dropped.contains(&place.key(key)) {
             let message = format!("{} has no \"{key}\"", place.table_name());
@@ -118,7 +118,7 @@ impl Check<'_> {
         }
     }
 
-    /// Notes that the value at `place` repeats the one at `first`.
+    /// Notes that the value at `place` repeats that at `first`.
     fn repeated(&mut self, place: &Place, first: &Place, what: impl Display) -> &mut Problem {
         let first = self.excerpt(first).reference();
         self.wrong(place, format!("{what} is given twice, first by {first}"))
@@ -132,7 +132,7 @@ impl Check<'_> {
         }
     }
 
-    /// A number in `range`; `None` if it is not given or not in range.
+    /// Number in `range`; `None` if absent or out of range.
     fn number(
         &mut self,
         place: &Place,
@@ -149,7 +149,7 @@ impl Check<'_> {
         None
     }
 
-    /// A size in `range`; `None` if it is not given, no size or not in range.
+    /// Size in `range`; `None` if absent, malformed or out of range.
     fn size(
         &mut self,
         place: &Place,
@@ -173,7 +173,7 @@ impl Check<'_> {
         }
     }
 
-    /// One of `words`; `None` if it is not given or none of them.
+    /// One of `words`; `None` if absent or unknown.
     fn word<T: Copy>(
         &mut self,
         place: &Place,
@@ -194,7 +194,7 @@ impl Check<'_> {
         None
     }
 
-    /// The address of a listener, as subsystems name it.
+    /// Listener address as written in a subsystem.
     fn listener_address(&mut self, place: &Place, text: &str) -> Option<SocketAddr> {
         let address = parse_listen(text, PORT_DEFAULT);
         if address.is_none() {
@@ -206,7 +206,7 @@ impl Check<'_> {
         address.map(SocketAddr::from)
     }
 
-    /// Notes that no listener of `known` has this address. `false`: that is so.
+    /// Notes if no listener in `known` has this address; returns whether one has.
     fn known_listener(
         &mut self,
         place: &Place,

@@ -18,10 +18,10 @@ use crate::size;
 const MEMORY_PREFIX: &str = "mem:";
 const NULL_PREFIX: &str = "null:";
 const FORMS: &str = "write the absolute path of a block device or file, \"dir:DIRECTORY\", \"rbd:POOL/IMAGE\", \"mem:SIZE\" or \"null:SIZE\"";
-/// LBAs and byte offsets both fit a signed 64-bit number.
+/// Maximum size: block addresses and byte offsets fit in signed 64-bit numbers.
 const BYTES_MAX: u64 = 1 << 62;
 
-/// The namespaces of one subsystem, by NSID, and which of them are directories.
+/// Namespaces of one subsystem sorted by NSID, and its pool directories.
 pub(super) fn check(
     check: &mut Check<'_>,
     place: &Place,
@@ -49,7 +49,7 @@ pub(super) fn check(
     namespaces
 }
 
-/// What hosts and devices have no room for. `nsid_max`: as long as transfers are.
+/// Checks limits of hosts and devices. `nsid_max` depends on the transfer size.
 pub(super) fn check_limits(
     check: &mut Check<'_>,
     place: &Place,
@@ -90,9 +90,9 @@ pub(super) fn check_limits(
     }
 }
 
-/// Two namespaces that write to one disk would undo each other's work.
+/// Refuses two writers of one disk: they would overwrite each other's data.
 pub(super) fn check_disks(check: &mut Check<'_>, place: &Place, tables: &[SubsystemTable]) {
-    // (where, whether it is only read, whether it is shared)
+    // Place of the first use, whether it is read-only, and whether it is shared.
     let mut firsts: HashMap<PathBuf, (Place, bool, bool)> = HashMap::new();
     for (index, subsystem) in tables.iter().enumerate() {
         let below = place.index(index).key("namespace");
@@ -199,7 +199,8 @@ fn write_protection_file(
     Some(path.to_owned())
 }
 
-/// No list is every host; an empty one is none, which a host may be added to later.
+/// Hosts of a namespace. Without a list: all hosts. An empty list: none, but hosts may be added
+/// later.
 fn hosts(
     check: &mut Check<'_>,
     place: &Place,
@@ -212,7 +213,7 @@ fn hosts(
     })
 }
 
-/// Bytes of a name.
+/// Maximum bytes of a namespace name.
 const NAME_MAX: usize = 128;
 
 fn name(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<String> {
@@ -228,7 +229,7 @@ fn name(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Stri
     None
 }
 
-/// A snapshot never changes.
+/// Read-only setting; snapshots are always read-only.
 fn read_only(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> bool {
     let is_snapshot = table.export.as_deref().is_some_and(rbd::is_snapshot);
     if is_snapshot && table.read_only == Some(false) {
@@ -239,7 +240,7 @@ fn read_only(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> bo
     table.read_only.unwrap_or(is_snapshot)
 }
 
-/// Memory is never another process's.
+/// Sharing setting; refused for memory, which no other process can access.
 fn shared(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> bool {
     let shared = table.shared.unwrap_or(false);
     let export = table.export.as_deref().unwrap_or_default();
@@ -320,7 +321,7 @@ fn backing(
     None
 }
 
-/// A size of whole logical blocks, at least one.
+/// Size in bytes: a positive multiple of the block size.
 fn blocks(
     check: &mut Check<'_>,
     place: &Place,
@@ -372,7 +373,7 @@ fn nguid(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<[u8
     }
 }
 
-/// Notes each namespace whose `key` one before it has, too.
+/// Notes namespaces whose `key` repeats an earlier one.
 fn unique(
     check: &mut Check<'_>,
     place: &Place,

@@ -1,8 +1,7 @@
-//! The target as a whole: starts what a [`Config`] asks for, keeps it, changes
-//! it, ends it.
+//! Lifecycle of a target: starts, reloads and stops it according to a [`Config`].
 //!
-//! The control plane is one thread with a tokio runtime: it receives connection
-//! requests, keep alive deadlines and orders, and never touches data.
+//! The control plane is one thread with a tokio runtime. It handles connection requests, Keep Alive
+//! timeouts and orders, and never touches data.
 
 mod admission;
 mod ana;
@@ -61,29 +60,29 @@ pub use reload::ReloadError;
 pub(crate) use steered::{Companion, Export, Handle, Picture};
 pub use stepped::SteppedTarget;
 
-/// For images of Ceph to close, at the end. A cluster without its OSDs closes none.
+/// Time for Ceph images to close at the end. Without OSDs a cluster closes none.
 const IMAGES_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a target cannot start.
+/// Reason why a target cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A directory cannot be shown.
+    /// A pool directory cannot be exported.
     #[error("{0}")]
     Pool(String),
-    /// A listener cannot listen.
+    /// A listener cannot be opened.
     #[error("cannot listen on {address}: {source}")]
     Listen {
-        /// Where.
+        /// Address of the listener.
         address: SocketAddr,
-        /// Why.
+        /// Error of the provider.
         source: FabricError,
     },
-    /// No provider of that kind is part of this program.
+    /// The configured provider is not part of this program.
     #[error("cannot listen on {address}: {reason}")]
     NoProvider {
-        /// Where.
+        /// Address of the listener.
         address: SocketAddr,
-        /// What was asked for, and what there is.
+        /// Configured provider and the available ones.
         reason: String,
     },
     /// A disk cannot be opened.
@@ -93,7 +92,7 @@ pub enum StartError {
         nqn: String,
         /// NSID.
         nsid: u32,
-        /// Why.
+        /// Error of the disk.
         source: OpenError,
     },
     /// A key cannot be used.
@@ -101,13 +100,13 @@ pub enum StartError {
     Key {
         /// SUBNQN.
         nqn: String,
-        /// Why.
+        /// Reason why the key cannot be used.
         source: KeyError,
     },
-    /// The thread that computes authentications cannot start.
+    /// The authentication thread cannot start.
     #[error("cannot start the thread of authentications: {0}")]
     Authenticator(io::Error),
-    /// Hosts would take two namespaces for one.
+    /// Two namespaces have one identity.
     #[error(
         "namespace {nsid} of {nqn} shows the UUID {uuid}, which namespace {other_nsid} of \
          {other_nqn} has: it is the same disk, or a snapshot or clone of it; export it once, or \
@@ -118,49 +117,49 @@ pub enum StartError {
         nqn: String,
         /// NSID.
         nsid: u32,
-        /// SUBNQN of the other one.
+        /// SUBNQN of the other namespace.
         other_nqn: String,
-        /// Its NSID.
+        /// NSID of the other namespace.
         other_nsid: u32,
-        /// What both show.
+        /// UUID of both namespaces.
         uuid: String,
     },
-    /// More disks than a reactor's ring has room for.
+    /// More disks than fit in a reactor's ring.
     #[error(
         "{disks} files and block devices are to be exported, and at most {most} can be: export \
          fewer, or raise the limit on open files (LimitNOFILE in the service, `ulimit -n`) to \
          three for each disk and 256 for all else; 16384 is the most in any case"
     )]
     TooManyDisks {
-        /// As configured.
+        /// Configured number of disks.
         disks: usize,
-        /// As a ring has room for.
+        /// Maximum number of disks.
         most: usize,
     },
-    /// Metrics cannot be served there.
+    /// The metrics port cannot be opened.
     #[error("cannot listen on {address} for metrics: {source}")]
     Metrics {
-        /// Where.
+        /// Address of the port.
         address: SocketAddr,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The audit log has no thread.
+    /// The thread of the audit log cannot start.
     #[error("cannot start a thread of the audit log: {0}")]
     Audit(io::Error),
     /// A reactor cannot start.
     #[error("cannot start a reactor: {0}")]
     Reactor(io::Error),
-    /// It was stopped before it had started.
+    /// The target was stopped while it started.
     #[error("stopped before it had started")]
     Stopped,
-    /// A thread cannot start.
+    /// The thread of the control plane cannot start.
     #[error("cannot start the control plane: {0}")]
     Control(io::Error),
 }
 
 impl StartError {
-    /// The namespaces that hosts would take for one.
+    /// Places of the two namespaces with one identity; empty for other errors.
     fn twins(&self) -> Vec<opening::Place> {
         let Self::SameIdentity {
             nqn,
@@ -180,24 +179,24 @@ impl StartError {
     }
 }
 
-/// What the control plane is ordered to do.
+/// Order to the control plane.
 enum Order {
-    /// Change to this configuration.
+    /// Apply this configuration.
     Reload(Reloading),
-    /// Look at it, or do what takes no time.
+    /// Run a short action on the control plane.
     Do(steered::Action),
-    /// End.
+    /// Stop the target.
     Stop,
 }
 
-/// A running target. Dropped, it stops as by [`Target::stop`].
+/// Running target. Dropping it stops it as [`Target::stop`] does.
 #[derive(Debug)]
 pub struct Target {
     thread: ControlThread,
     started: Started,
 }
 
-/// A target that starts. Dropped, it stops.
+/// Target that is starting. Dropping it stops it.
 #[derive(Debug)]
 pub struct Starting {
     thread: ControlThread,
@@ -205,14 +204,14 @@ pub struct Starting {
     ended: Option<Result<Started, StartError>>,
 }
 
-/// The control plane's thread, and the way to give it orders. Dropped, it ends.
+/// Thread of the control plane with its order channel. Dropping it stops the thread.
 #[derive(Debug)]
 struct ControlThread {
     orders: UnboundedSender<Order>,
     thread: Option<JoinHandle<Result<(), String>>>,
 }
 
-/// What is known of a target that has started.
+/// Facts about a target at its start.
 #[derive(Debug)]
 struct Started {
     addresses: Vec<SocketAddr>,
@@ -223,22 +222,22 @@ struct Started {
 }
 
 impl Target {
-    /// Starts a target, and returns when hosts can connect.
+    /// Starts a target and returns once hosts can connect.
     ///
-    /// Each listener uses the provider that it names; where that is "auto", the
-    /// first of `providers` that can listen there.
+    /// Each listener uses its configured provider; "auto" selects the first of `providers` that can
+    /// listen at the address.
     ///
     /// # Errors
-    /// What is not available, and the remedy. Then nothing of the target is left, except
-    /// threads that wait for disks that hang.
+    /// Names the unavailable part and the remedy. Everything started is stopped, except threads
+    /// that wait for disks that hang.
     pub fn start(config: Config, providers: Vec<Arc<dyn Provider>>) -> Result<Self, StartError> {
         Self::begin(config, providers)?.finish()
     }
 
-    /// Begins to start a target, as [`start`](Self::start) does.
+    /// Starts a target like [`start`](Self::start), but does not wait until it is ready.
     ///
     /// # Errors
-    /// It gets no thread.
+    /// The thread of the control plane cannot start.
     pub fn begin(
         config: Config,
         providers: Vec<Arc<dyn Provider>>,
@@ -246,9 +245,9 @@ impl Target {
         Self::begin_with(config, providers, false, Box::new(|_| Box::pin(async {})))
     }
 
-    /// As [`begin`](Self::begin), with what runs beside it on the control plane's thread
-    /// once hosts can connect. If `is_patient`, disks and addresses that are missing do not
-    /// stop it: it tries them again until they are there.
+    /// Like [`begin`](Self::begin), with a `companion` task on the control plane's thread, which
+    /// runs once hosts can connect. If `is_patient`, missing disks and addresses do not prevent the
+    /// start; they are retried.
     pub(crate) fn begin_with(
         config: Config,
         providers: Vec<Arc<dyn Provider>>,
@@ -289,63 +288,64 @@ impl Target {
         })
     }
 
-    /// Where it listened when it started.
+    /// Addresses of the listeners at the start.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.started.addresses
     }
 
-    /// Which listener listened where when it started.
+    /// Listeners at the start with their actual addresses.
     pub(crate) fn listening(&self) -> &[(cairn_config::Listener, SocketAddr)] {
         &self.started.listening
     }
 
-    /// Whether the control plane and each reactor make progress within this time.
+    /// True if the control plane and every reactor make progress within `patience`.
     pub(crate) fn is_alive(&self, patience: Duration) -> bool {
         let (answer, answered) = std::sync::mpsc::channel();
         let order = Order::Do(Box::new(move |_| {
-            // What waited too long needs no answer.
+            // Fails if the caller no longer waits.
             let _ = answer.send(());
         }));
-        // A control plane that has ended answers nothing.
+        // Fails only if the control plane has ended; then no answer arrives.
         let _ = self.thread.orders.send(order);
         answered.recv_timeout(patience).is_ok() && self.started.observed.is_alive(patience)
     }
 
-    /// What is served and what is missing, now and after each change.
+    /// Served and missing parts, updated at each change.
     pub(crate) fn outlook(&self) -> watch::Receiver<Arc<Outlook>> {
         self.started.outlook.clone()
     }
 
-    /// Where it served metrics when it started, if anywhere.
+    /// Address of the metrics port at the start, if any.
     #[must_use]
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.started.metrics
     }
 
-    /// Reports to a recorder of the `metrics` façade all that docs/metrics.md lists, as it
-    /// is now. Each call reports everything anew: counters by their absolute values,
-    /// histograms whole. A recorder is made for one call.
+    /// Reports all current values of docs/metrics.md to a recorder of the `metrics` façade.
+    ///
+    /// Each call reports absolute counter values and whole histograms, so a recorder must be used
+    /// for one call only.
     pub fn observe(&self, recorder: &dyn metrics::Recorder) {
         self.started.observed.report(recorder);
     }
 
-    /// Changes to another configuration; connections of what stays are untouched.
+    /// Applies another configuration. Connections to unchanged parts are not affected.
     ///
     /// # Errors
-    /// What the new configuration names and is not available. The old one stays.
+    /// A part of the new configuration is unavailable; the old configuration stays.
     pub fn reload(&self, config: Config) -> Result<(), ReloadError> {
         let answered = self.begin_reload(config).blocking_recv();
         answered.unwrap_or(Err(ReloadError::Stopped))
     }
 
-    /// Begins to change to another configuration, as [`reload`](Self::reload) does. What is
-    /// received says how that ended; nothing is if the target stops before.
+    /// Starts a reload like [`reload`](Self::reload). The receiver gets the result, or fails if the
+    /// target stops first.
     #[must_use]
     pub fn begin_reload(&self, config: Config) -> oneshot::Receiver<Result<(), ReloadError>> {
         let (answer, answered) = oneshot::channel();
         let config = Arc::new(config);
-        // A control plane that has ended drops the answer's sender.
+        // Fails only if the control plane has ended, which drops the answer's sender.
         let _ = self.thread.orders.send(Order::Reload(Reloading {
             config,
             extent: Extent::Whole,
@@ -354,35 +354,34 @@ impl Target {
         answered
     }
 
-    /// Stops listening, finishes the commands in progress, disconnects the
-    /// hosts, and ends. Takes a bounded time, whatever hosts and disks do.
+    /// Closes listeners, finishes commands in flight, disconnects hosts and stops. Takes bounded
+    /// time even if hosts or disks hang.
     ///
     /// # Errors
-    /// What did not end as it should.
+    /// Names the part that did not end properly.
     pub fn stop(mut self) -> Result<(), String> {
         self.thread.end()
     }
 }
 
 impl Starting {
-    /// Waits until hosts can connect, or until that has failed.
+    /// Waits until the start has succeeded or failed.
     pub async fn wait(&mut self) {
         if self.ended.is_none() {
             self.ended = Some(flatten((&mut self.ready).await));
         }
     }
 
-    /// Does not wait for disks any more: unless it has started, it ends by
-    /// [`StartError::Stopped`].
+    /// Stops waiting for disks. A target that has not started ends with [`StartError::Stopped`].
     pub fn give_up(&self) {
-        // A control plane that has ended needs no order.
+        // Fails only if the control plane has ended already.
         let _ = self.thread.orders.send(Order::Stop);
     }
 
     /// Waits until hosts can connect.
     ///
     /// # Errors
-    /// As those of [`Target::start`].
+    /// Same as for [`Target::start`].
     pub fn finish(self) -> Result<Target, StartError> {
         let Self {
             thread,
@@ -408,12 +407,12 @@ impl ControlThread {
         let Some(thread) = self.thread.take() else {
             return Ok(());
         };
-        // A control plane that has ended needs no order.
+        // Fails only if the control plane has ended already.
         let _ = self.orders.send(Order::Stop);
         let ended = thread
             .join()
             .map_err(|_| "the control plane panicked".to_owned())?;
-        // A process that ends before leaves their locks to its next start for 30 seconds.
+        // Locks of images that are still open block the next start for 30 seconds.
         if !wait_for_images(IMAGES_TIMEOUT) {
             // Cause: the cluster, at the end of the target.
             tracing::warn!(

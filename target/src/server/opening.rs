@@ -1,9 +1,9 @@
-//! Disks are opened, and their sizes looked at, on threads of their own.
+//! Opens and measures disks on separate threads.
 //!
-//! A disk, or the server of a file system, keeps such a call for as long as it likes, and the
-//! control plane has hosts to serve meanwhile. So each call has a deadline. One that returns
-//! later comes to nothing: a disk that has opened then is closed. Until it returns, nothing
-//! else is called for that path, which bounds the threads that are stuck by the paths there are.
+//! A disk or file server may block such a call indefinitely, while the control plane must serve
+//! hosts. Therefore each call has a deadline, and the result of a later return is discarded: the
+//! opened disk is closed. Until a call returns, no other call is made for its path, which bounds
+//! the number of blocked threads.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -22,26 +22,26 @@ use super::replacing::Replaced;
 use crate::namespace::Namespace;
 use crate::panics::{Part, confine_part};
 
-/// How long a disk may take to open, or to report its size.
+/// Deadline for a disk to open or report its size.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// After this time the log names the disk.
+/// Delay before a log line names the slow disk.
 const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
-/// Calls at a time, not counting those whose deadline has passed.
+/// Maximum concurrent calls, not counting those past their deadline.
 const CALLS_MAX: usize = 64;
 
 pub(super) use crate::outlook::Place;
 
 type Open = Box<dyn FnOnce() -> Result<Arc<Namespace>, OpenError> + Send>;
 
-/// A call that may take its time.
+/// Call that may block.
 enum Call {
     Open(Open),
     Measure(Arc<Namespace>),
 }
 
-/// What it returned.
+/// Result of a [`Call`].
 enum Outcome {
     Opened(Result<Arc<Namespace>, OpenError>),
     Measured(io::Result<Option<u64>>),
@@ -55,7 +55,7 @@ impl Call {
         }
     }
 
-    /// Makes it, and returns also if it panics: what it had opened is closed.
+    /// Makes the call; a panic becomes an error and closes what was opened.
     fn make_confined(self, path: &Path) -> Outcome {
         let is_open = matches!(self, Self::Open(_));
         confine_part(Part::Open, || self.make()).unwrap_or_else(|| {
@@ -69,67 +69,67 @@ impl Call {
     }
 }
 
-/// A call that waits for its turn.
+/// Queued call.
 struct Task {
     place: Place,
     path: PathBuf,
-    /// Of a file of a directory: a directory that hangs takes few threads.
+    /// Folder of a pool file. At most a few threads wait for one folder.
     folder: Option<PathBuf>,
     call: Call,
-    /// Whether the others are used without it.
+    /// True if a failure must not fail the other calls.
     may_fail: bool,
 }
 
-/// What a thread returns with.
+/// Message of a thread whose call has returned.
 pub(super) struct Returned {
     call: u64,
     outcome: Outcome,
 }
 
-/// A call that has not returned.
+/// Call in progress.
 struct Running {
     place: Place,
     path: PathBuf,
     folder: Option<PathBuf>,
     since: Instant,
-    /// Whether the next configuration still waits for it.
+    /// True if the next configuration still waits for this call.
     is_wanted: bool,
-    /// Whether the others are used without it.
+    /// True if a failure must not fail the other calls.
     may_fail: bool,
     was_opened: bool,
     was_noticed: bool,
 }
 
-/// A disk that did not answer in time.
+/// Disk that missed the deadline.
 pub(super) struct Late {
     pub(super) place: Place,
     pub(super) path: PathBuf,
     pub(super) waited: Duration,
-    /// Or else its size was looked at.
+    /// True for an opening, false for a measurement.
     pub(super) was_opened: bool,
 }
 
-/// What came of the calls of one configuration.
+/// Results of the calls for one configuration.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) opened: HashMap<Place, Arc<Namespace>>,
     pub(super) sizes: Vec<(Place, u64)>,
     pub(super) late: Vec<Late>,
-    /// Disks that may be missing, and are.
+    /// Disks that failed to open and may be missing.
     pub(super) missing: Vec<(Place, StartError)>,
     pub(super) failure: Option<StartError>,
 }
 
-/// Calls to disks: those of the configuration that comes next, and those that are stuck.
+/// Calls for the next configuration, and calls that are stuck.
 pub(super) struct Openings {
-    /// Whether calls have threads; in a simulation they take no time.
+    /// False in simulations, where calls run inline.
     has_threads: bool,
     returned_out: UnboundedSender<Returned>,
     pub(super) returned: UnboundedReceiver<Returned>,
     next_call: u64,
     running: HashMap<u64, Running>,
     waiting: VecDeque<Task>,
-    /// `None` while there is no next configuration.
+    /// `None` if no configuration waits.
     found: Option<Found>,
 }
 
@@ -147,7 +147,7 @@ impl Openings {
         }
     }
 
-    /// Begins calls; `sizes` are known without one.
+    /// Starts the calls; `sizes` are known without one.
     fn begin(&mut self, tasks: VecDeque<Task>, sizes: Vec<(Place, u64)>, now: Instant) {
         assert!(self.found.is_none(), "one configuration after the other");
         self.waiting = tasks;
@@ -158,7 +158,7 @@ impl Openings {
         self.advance(now);
     }
 
-    /// When to [advance](Self::advance) if nothing returns before.
+    /// Time of the next necessary [advance](Self::advance).
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.found.as_ref()?;
         let running = self.running.values();
@@ -173,7 +173,7 @@ impl Openings {
         next.min()
     }
 
-    /// Gives up what is late, and begins what may begin.
+    /// Abandons late calls and starts queued ones.
     pub(super) fn advance(&mut self, now: Instant) {
         let Some(found) = &mut self.found else {
             return;
@@ -216,7 +216,7 @@ impl Openings {
         }
     }
 
-    /// A call has returned.
+    /// Handles the return of a call.
     pub(super) fn end(&mut self, returned: Returned, now: Instant) {
         let running = self.running.remove(&returned.call);
         let running = running.expect("each call returns once");
@@ -229,7 +229,7 @@ impl Openings {
         self.advance(now);
     }
 
-    /// What came of all calls, once; after a failure it needs no more of them.
+    /// Takes the results if all calls have ended, or at once after a failure.
     pub(super) fn take_found(&mut self) -> Option<Found> {
         let has_failed = self.found.as_ref()?.failure.is_some();
         let is_wanted = |running: &Running| running.is_wanted;
@@ -240,7 +240,7 @@ impl Openings {
         self.abandon()
     }
 
-    /// Nothing waits for the calls any more. What they found so far is returned.
+    /// Abandons all calls; returns the results so far.
     pub(super) fn abandon(&mut self) -> Option<Found> {
         self.waiting.clear();
         for running in self.running.values_mut() {
@@ -249,12 +249,12 @@ impl Openings {
         self.found.take()
     }
 
-    /// Whether a call for this path has not returned.
+    /// True if a call for this path is in progress.
     pub(super) fn is_stuck(&self, path: &Path) -> bool {
         self.running.values().any(|running| running.path == path)
     }
 
-    /// Whether there are calls whose end is awaited.
+    /// True if a configuration waits for calls.
     pub(super) fn is_busy(&self) -> bool {
         self.found.is_some()
     }
@@ -306,14 +306,14 @@ impl Running {
         }
     }
 
-    /// Whether a task waits for it: one of the same path, or of a directory that hangs.
+    /// True if `task` must wait for this call: same path, or same folder and the call is late.
     fn blocks(&self, task: &Task, now: Instant) -> bool {
         let is_late = || now.saturating_duration_since(self.since) >= OPEN_TIMEOUT;
         let same_folder = task.folder.is_some() && self.folder == task.folder;
         self.path == task.path || same_folder && is_late()
     }
 
-    /// Notes how late it is.
+    /// Logs a slow call and abandons a late one.
     fn look(&mut self, now: Instant, found: &mut Found) {
         let waited = now.saturating_duration_since(self.since);
         if waited >= NOTICE_AFTER && !self.was_noticed {
@@ -336,10 +336,10 @@ impl Running {
         }
     }
 
-    /// It has returned, and nothing waits for that any more.
+    /// Logs the return of an abandoned call.
     fn report_return(&self, now: Instant) {
         let waited = now.saturating_duration_since(self.since);
-        // Or else the configuration was refused for another reason.
+        // Calls may also be abandoned because another disk failed.
         if waited >= OPEN_TIMEOUT {
             // Cause: a reload, and a disk that was slow then.
             tracing::warn!(
@@ -351,7 +351,7 @@ impl Running {
 }
 
 impl Late {
-    /// Why a target does not start without it.
+    /// Error for a target that cannot start without the disk.
     pub(super) fn error(&self) -> StartError {
         let (nqn, nsid) = self.place;
         StartError::Export {
@@ -361,7 +361,7 @@ impl Late {
         }
     }
 
-    /// Why a namespace stays as it was: its disk did not report its size.
+    /// Logs that a namespace keeps its size because its disk did not report one.
     pub(super) fn report(&self) {
         let (subsystem, nsid) = self.place;
         // Cause: a reload, and a disk that hangs.
@@ -374,7 +374,7 @@ impl Late {
 }
 
 impl Task {
-    /// `None`: what takes no time.
+    /// Creates a task, or `None` for a backing that opens without delay.
     fn new(
         place: Place,
         namespace: &cairn_config::Namespace,
@@ -409,7 +409,7 @@ impl Task {
             } else {
                 self.call.make()
             };
-            // A control plane that has ended receives nothing: a disk that opened is closed.
+            // Fails only if the control plane has ended; dropping the result closes the disk.
             let _ = out.send(Returned { call: id, outcome });
         };
         if on_a_thread {
@@ -423,9 +423,9 @@ impl Task {
 }
 
 impl Control {
-    /// Begins what `config` needs of disks: opens those that are new or at the places of others and,
-    /// if so wanted, looks at the size of those that stay. Those of which `may_fail` says so do not
-    /// stop the others.
+    /// Opens the disks that `config` adds or replaces and, if `measures`, measures the others.
+    ///
+    /// Disks accepted by `may_fail` do not fail the others.
     pub(super) fn begin_opening(
         &mut self,
         config: &Config,
@@ -443,7 +443,7 @@ impl Control {
                 let known = export.and_then(|export| export.namespaces.get(&namespace.nsid));
                 let known = known.filter(|_| !replaced.contains(&place));
                 let call = match (known, namespace.pooled) {
-                    // The look at its directory has found its size.
+                    // The scan of the directory has found the size.
                     (Some(_), Some(file)) => {
                         sizes.push((place, file.bytes));
                         continue;
@@ -458,7 +458,7 @@ impl Control {
         self.openings.begin(tasks, sizes, self.clock.now());
     }
 
-    /// Begins to open the disks that `config` has at these places.
+    /// Opens the disks of `config` at these places.
     pub(super) fn begin_opening_at(&mut self, config: &Config, places: &[Place]) {
         let mut tasks = VecDeque::new();
         for place in places {
@@ -470,7 +470,7 @@ impl Control {
         self.openings.begin(tasks, Vec::new(), self.clock.now());
     }
 
-    /// Tries again to open the disks at these places.
+    /// Retries opening the disks at these places.
     pub(super) fn begin_reopening(&mut self, places: &HashSet<Place>) {
         let mut tasks = VecDeque::new();
         for subsystem in &self.config.subsystems {
@@ -486,7 +486,7 @@ impl Control {
     }
 }
 
-/// The identity of a disk that may take its time to open; memory takes none.
+/// Path or image name of a disk whose opening may block.
 fn path_of(backing: &Backing) -> Option<PathBuf> {
     match backing {
         Backing::Disk(path) => Some(path.clone()),
@@ -535,7 +535,7 @@ mod tests {
         assert!(failure.contains("/dev/example"), "{failure}");
         assert!(failure.contains("reload"), "{failure}");
         assert_eq!(Panics::new(true).of_part(Part::Open), before + 1);
-        // The next reload is not kept waiting by the last one.
+        // The next reload does not wait for the last one.
         let other = || Err(OpenError::panicked(Path::new("/dev/other")));
         let failure = failure_of(&mut openings, Box::new(other));
         assert!(failure.contains("/dev/other"), "{failure}");

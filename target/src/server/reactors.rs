@@ -1,5 +1,4 @@
-//! The reactors: each on a thread of its own, or, in a simulation, all on the
-//! caller's.
+//! Set of reactors: one thread each, or all on the caller's thread in a simulation.
 
 use std::io;
 use std::sync::Arc;
@@ -9,24 +8,24 @@ use crate::panics::{Panics, Part};
 use crate::reactor::{self, Reactor, ReactorHandle, Rest, Start};
 use crate::registry::{Mailbox, Message};
 
-/// The reactors of a target.
+/// Reactors of a target.
 pub(super) enum Reactors {
-    /// Threads, which end after `Message::Stop`.
+    /// Reactors with threads, which end after `Message::Stop`.
     Threads {
         reactors: Vec<ReactorHandle>,
         panics: Arc<Panics>,
-        /// Each task that has not ended has a copy.
+        /// Reference count of running tasks.
         tasks: Arc<()>,
     },
-    /// Moved along by the owner of the target.
+    /// Reactors that the caller steps.
     Stepped(Vec<Reactor>),
 }
 
-/// What takes its time and must not hold up the control plane.
+/// Blocking job that must not run on the control plane.
 pub(super) type Task = Box<dyn FnOnce() + Send>;
 
 impl Reactors {
-    /// Reactors on threads, none so far.
+    /// Creates an empty set of threads.
     pub(super) fn threads() -> Self {
         Self::Threads {
             reactors: Vec::new(),
@@ -35,7 +34,7 @@ impl Reactors {
         }
     }
 
-    /// What counts the panics that end one job: in a simulation none does.
+    /// Panic counter; in a simulation panics are not confined.
     pub(super) fn panics(&self) -> Arc<Panics> {
         match self {
             Self::Threads { panics, .. } => Arc::clone(panics),
@@ -43,7 +42,7 @@ impl Reactors {
         }
     }
 
-    /// One more reactor.
+    /// Starts one more reactor.
     pub(super) fn launch(&mut self, start: Start) -> io::Result<()> {
         match self {
             Self::Threads {
@@ -51,7 +50,7 @@ impl Reactors {
             } => {
                 reactors.push(reactor::start(start, Arc::clone(panics))?);
             }
-            // The thread is not ours to pin.
+            // The thread belongs to the caller: do not pin it.
             Self::Stepped(reactors) => reactors.push(Reactor::new(Start {
                 core: None,
                 ..start
@@ -60,7 +59,7 @@ impl Reactors {
         Ok(())
     }
 
-    /// Runs an task: in a simulation it takes no time.
+    /// Runs a task; inline in a simulation.
     pub(super) fn run(&self, task: Task) {
         match self {
             Self::Threads { tasks, panics, .. } => {
@@ -74,7 +73,7 @@ impl Reactors {
         }
     }
 
-    /// Tasks that have not ended.
+    /// Number of running tasks.
     pub(super) fn tasks(&self) -> usize {
         match self {
             Self::Threads { tasks, .. } => Arc::strong_count(tasks) - 1,
@@ -82,7 +81,7 @@ impl Reactors {
         }
     }
 
-    /// Stops all, and waits until `deadline` for those on threads.
+    /// Stops all reactors and waits until `deadline` for their threads.
     pub(super) fn stop(&mut self, mailboxes: &[Mailbox], deadline: Instant) -> Result<(), String> {
         for reactor in mailboxes {
             reactor.send(Message::Stop);
@@ -91,12 +90,12 @@ impl Reactors {
             return Ok(());
         };
         let join = |reactor: ReactorHandle| reactor.join_until(deadline);
-        // All are waited for, also if one fails.
+        // Wait for all threads, even if one fails.
         let ends: Vec<_> = reactors.drain(..).map(join).collect();
         ends.into_iter().collect()
     }
 
-    /// A round of each that is moved along by hand: whether there is time to rest.
+    /// Steps each stepped reactor until settled; returns how long they may rest.
     pub(super) fn step(&mut self, now: Instant) -> Rest {
         let Self::Stepped(reactors) = self else {
             return Rest::Until(None);
@@ -114,7 +113,7 @@ impl Reactors {
         all
     }
 
-    /// A round of each that is moved along by hand, as it would run on its thread.
+    /// Runs one round of each stepped reactor, as on its own thread.
     pub(super) fn round(&mut self, now: Instant) {
         if let Self::Stepped(reactors) = self {
             for reactor in reactors {
@@ -123,14 +122,14 @@ impl Reactors {
         }
     }
 
-    /// Those that are moved along by hand owe no answer any more.
+    /// Abandons all commands of stepped reactors.
     pub(super) fn kill(&mut self) {
         if let Self::Stepped(reactors) = self {
             reactors.iter_mut().for_each(Reactor::abandon_all);
         }
     }
 
-    /// Those that are moved along by hand.
+    /// Stepped reactors; empty with threads.
     pub(super) fn stepped(&self) -> &[Reactor] {
         match self {
             Self::Threads { .. } => &[],

@@ -1,8 +1,8 @@
-//! Changing to another configuration while hosts are connected.
+//! Applies another configuration while hosts are connected.
 //!
-//! All that can fail is done first; only then does anything change. So a
-//! configuration that cannot be applied leaves the old one as it was. A disk that hangs, and what
-//! was missing before, is left out until it is there: the others do not wait for it.
+//! Every step that can fail runs before the first change, so a configuration that fails leaves the
+//! old one unchanged. Disks that hang and parts that were missing before are left out until they
+//! are available; the reload does not wait for them.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -23,44 +23,44 @@ use crate::namespace::Namespace;
 use crate::outlook::Thing;
 use crate::registry::HostKeys;
 
-/// Why a configuration was not taken on, and the old one stays, or was not taken on whole.
+/// Reason why a configuration was refused, or was applied only in part.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
-    /// Something in it is not available.
+    /// A configured part is unavailable.
     #[error("{0}")]
     Unavailable(#[from] StartError),
-    /// An image of a cluster would be opened with other settings while it is open.
+    /// The settings of a Ceph image cannot change while it is open.
     #[error(
         "the image {image} is open as namespace {nsid} of {nqn}, and its cluster gives its lock to \
          one client: to change its settings remove the namespace, reload, add it anew, and reload"
     )]
     ImageChanged {
-        /// Its name.
+        /// Name of the image.
         image: String,
         /// SUBNQN.
         nqn: String,
         /// NSID.
         nsid: u32,
     },
-    /// A listener would become another one while it listens.
+    /// The settings of an open listener cannot change.
     #[error(
         "the listener {address} listens already, and its provider, roce, vlan, pkey and backlog cannot \
          change: remove it, reload, then add it anew"
     )]
     ListenerChanged {
-        /// Where.
+        /// Address of the listener.
         address: SocketAddr,
     },
-    /// It was taken on, and disks still have commands from before it.
+    /// The configuration is in force, but disks still have commands from before it.
     #[error(
         "the configuration is in force, but disks still have commands from before it, which may \
          change them until they end: {disks}; look for a disk that hangs"
     )]
     Unsettled {
-        /// Their namespaces.
+        /// Namespaces of those disks.
         disks: String,
     },
-    /// Another reload came before this one began.
+    /// Another reload replaced this one before it started.
     #[error("a later reload took its place")]
     Superseded,
     /// The target has stopped.
@@ -69,31 +69,31 @@ pub enum ReloadError {
 }
 
 impl ReloadError {
-    /// Whether the new configuration is in force nevertheless.
+    /// True if the new configuration is in force despite the error.
     #[must_use]
     pub fn is_in_force(&self) -> bool {
         matches!(self, Self::Unsettled { .. })
     }
 }
 
-/// A reload that was ordered.
+/// Request to reload.
 pub(super) struct Reloading {
     pub(super) config: Arc<Config>,
     pub(super) extent: Extent,
     pub(super) answer: oneshot::Sender<Result<(), ReloadError>>,
 }
 
-/// What is new, opened and not yet in use.
+/// New listeners and namespaces, open but not yet in use.
 struct Prepared {
     listeners: Vec<OpenListener>,
     namespaces: HashMap<Place, Arc<Namespace>>,
 }
 
 impl Control {
-    /// Begins a reload, or has it wait for the one that is under way.
+    /// Starts a reload, or queues it behind the current one.
     pub(super) fn reload(&mut self, reloading: Reloading) {
         if self.reloading.is_none() {
-            // Of disks that are tried again: the reload tries them, too.
+            // The reload opens missing disks itself.
             self.openings.abandon();
             self.begin_reload(reloading);
             self.go_on_reloading();
@@ -152,7 +152,7 @@ impl Control {
         });
     }
 
-    /// Ends a reload whose disks have opened or are late, and begins the next.
+    /// Completes a reload whose openings have ended, and starts the next one.
     pub(super) fn go_on_reloading(&mut self) {
         while let Some(found) = self.openings.take_found() {
             let Some(under_way) = self.reloading.take() else {
@@ -175,7 +175,7 @@ impl Control {
         }
     }
 
-    /// Changes to `config`, or leaves everything as it is.
+    /// Applies `config`, or leaves everything unchanged on error.
     fn change(
         &mut self,
         config: Arc<Config>,
@@ -235,7 +235,7 @@ impl Control {
         Ok(())
     }
 
-    /// Opens what is new; what was missing before may be so still.
+    /// Opens new parts; parts that were missing before may still be missing.
     fn prepare(
         &mut self,
         config: &Config,
@@ -280,7 +280,7 @@ impl Control {
         })
     }
 
-    /// Refuses disks that hosts would take for one. A file of a directory is left out then.
+    /// Refuses disks with equal identities; pool files are left out instead.
     fn leave_out_twins(
         &self,
         config: &Config,
@@ -308,7 +308,7 @@ impl Control {
         Ok(())
     }
 
-    /// Of the namespaces that there will be, those that stay and the new ones.
+    /// Checks the identities of the future namespaces.
     pub(super) fn check_identities(
         &self,
         config: &Config,
@@ -331,7 +331,7 @@ impl Control {
         super::identities::check_identities(all)
     }
 
-    /// Of new namespaces beside all that are there, which were checked before and stay.
+    /// Checks only the new namespaces against the existing ones, which were checked before.
     pub(super) fn check_newcomers(
         &self,
         new: &HashMap<Place, Arc<Namespace>>,
@@ -343,7 +343,7 @@ impl Control {
         )
     }
 
-    /// Two listeners cannot have one address, not even while one takes the other's place.
+    /// Refuses two listeners with one address, even if one replaces the other.
     fn check_listeners(&self, config: &Config) -> Result<(), ReloadError> {
         let mut there = self.listeners.iter();
         let other = there.find_map(|open| {
@@ -358,7 +358,7 @@ impl Control {
         }
     }
 
-    /// Those that have another size now.
+    /// Applies changed sizes of null disks.
     fn resize_null_disks(&self, config: &Config) {
         for subsystem in &config.subsystems {
             let Some(export) = self.exports.get(&subsystem.nqn) else {
@@ -372,7 +372,7 @@ impl Control {
         }
     }
 
-    /// For connects to come: queues that are connected stay.
+    /// Sets the keys for later connections; existing queues stay.
     fn change_keys(&mut self, keys: HashMap<Nqn, HostKeys>) {
         self.keys = keys;
         for (nqn, export) in &self.exports {
@@ -482,7 +482,7 @@ impl Control {
         }
     }
 
-    /// Looks whether disks that lost data can be used again.
+    /// Tests whether disks that lost data work again.
     fn recover_disks(&self) {
         for task in self.exports.values().filter_map(Export::recover) {
             self.reactors.run(task);
@@ -490,7 +490,7 @@ impl Control {
     }
 }
 
-/// Directories that cannot be shown, or not whole: by their first NSID.
+/// Pool directories with problems, identified by their first NSID.
 pub(super) fn missing_pools(config: &Config) -> Vec<(Thing, StartError)> {
     let mut missing = Vec::new();
     for subsystem in &config.subsystems {
@@ -514,7 +514,7 @@ pub(super) fn at_place<'a>(
     (nqn, nsid): &Place,
 ) -> Option<(&'a cairn_config::Subsystem, &'a cairn_config::Namespace)> {
     let subsystem = of_nqn(config, nqn)?;
-    // They have the order of their NSIDs.
+    // Namespaces are sorted by NSID.
     let all = &subsystem.namespaces;
     let at = all.binary_search_by_key(nsid, |one| one.nsid).ok()?;
     Some((subsystem, all.get(at)?))

@@ -1,9 +1,9 @@
-//! Namespaces that become others at a reload: the NSID stays, and the disk or its settings do not.
+//! Replacement of a namespace by a reload: same NSID, other disk or settings.
 //!
-//! The new one opens while the old one is served. Then the old one goes as one that is removed
-//! does, and the new one comes. Both may be the same file, and two namespaces may swap theirs: what
-//! keeps other processes from a disk goes from one to the other. A host that is connected sees
-//! another disk once it has noticed that the former one is gone: its writes are for that one.
+//! The new disk opens while the old one is in use. Then the old namespace is removed and the new
+//! one added. Both may use one file, and two namespaces may swap files: the lock on a disk passes
+//! from one to the other. A connected host accesses the new disk only after it has noticed the
+//! removal, because its earlier writes are for the old disk.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -17,34 +17,34 @@ use super::opening::Place;
 use super::reload::{ReloadError, Reloading, at_place, by_nsid, of_nqn};
 use crate::namespace::Namespace;
 
-/// A reload whose disks are being opened.
+/// Reload whose disks are being opened.
 pub(super) struct UnderWay {
     pub(super) reloading: Reloading,
     pub(super) replaced: Replaced,
 }
 
-/// Where namespaces become others.
+/// Places of replaced namespaces.
 pub(super) type Replaced = HashSet<Place>;
 
-/// The namespaces that were there before, by where.
+/// Removed namespaces by place.
 pub(super) type Former = HashMap<Place, FormerNamespace>;
 
-/// One of them.
+/// Removed namespace that may be replaced.
 pub(super) struct FormerNamespace {
-    /// What hosts saw of it.
+    /// Protocol state as shown to hosts.
     pub(super) seen: nvme_proto::namespace::Namespace,
-    /// What keeps its write protection.
+    /// File with its write protection.
     file: Option<PathBuf>,
 }
 
 impl FormerNamespace {
-    /// What of it stays, before hosts see the new one.
+    /// Transfers the state that the new namespace inherits, before hosts see it.
     pub(super) fn hand_on(&self, config: &cairn_config::Namespace, new: &Namespace) {
         if new.uuid.into_bytes() != self.seen.uuid {
             new.withhold();
             return;
         }
-        // What its own file says was read when it opened, and hosts may have changed it since.
+        // The protection file was read at opening; hosts may have changed it since.
         let is_kept = file_of(new) == self.file;
         let state = self.seen.protection;
         if config.write_protection && (is_kept || state != WriteProtectionState::NONE) {
@@ -59,7 +59,7 @@ fn file_of(namespace: &Namespace) -> Option<PathBuf> {
 }
 
 impl Control {
-    /// The namespaces that are exported, and others in `config`.
+    /// Exported namespaces whose disk or settings `config` changes.
     pub(super) fn replaced_by(&self, config: &Config) -> Replaced {
         let mut replaced = HashSet::new();
         for subsystem in &config.subsystems {
@@ -77,7 +77,7 @@ impl Control {
         replaced
     }
 
-    /// The disks that go: those of namespaces that become others, and of those that are removed.
+    /// Disks of namespaces that are replaced or removed.
     pub(super) fn formers(&self, config: &Config, replaced: &Replaced) -> Formers {
         let mut formers = Formers::default();
         for (nqn, export) in &self.exports {
@@ -91,7 +91,7 @@ impl Control {
         formers
     }
 
-    /// Takes away the namespaces that become others or are configured no more.
+    /// Removes replaced and unconfigured namespaces.
     pub(super) fn remove_namespaces(&mut self, config: &Config, replaced: &Replaced) -> Former {
         let mut former = HashMap::new();
         for (nqn, export) in &mut self.exports {
@@ -109,7 +109,7 @@ impl Control {
     }
 }
 
-/// Refuses an image of a cluster under two clients of this target, of which one would have its lock.
+/// Refuses a Ceph image opened by two clients of this target: only one can have its lock.
 pub(super) fn check_images(
     old: &Config,
     new: &Config,
@@ -135,10 +135,10 @@ pub(super) fn check_images(
     Ok(())
 }
 
-/// Whether a namespace stays what it is, but for its ANA group, its hosts, its limits, their
-/// write protection, and the size of a null disk.
+/// True if a namespace can stay: only its ANA group, hosts, limits, write protection or null size
+/// differ.
 fn is_same_disk(before: &cairn_config::Namespace, now: &cairn_config::Namespace) -> bool {
-    // A file of a directory is the same one under another name, and with another size.
+    // A pool file stays the same file under another name or size.
     let file = |one: &cairn_config::Namespace| one.pooled.map(|file| file.id);
     let is_same_file = file(before).is_some() && file(before) == file(now);
     let stays = if is_same_file { now } else { before };
@@ -174,7 +174,7 @@ mod tests {
         Config::parse("test", &text, &Flags::default()).unwrap()
     }
 
-    /// No cluster is needed for it: nothing is opened.
+    /// Opens nothing, so no cluster is necessary.
     #[test]
     fn an_image_does_not_take_its_own_place() {
         let place = (Nqn::parse(NQN).unwrap(), 1);

@@ -1,4 +1,4 @@
-//! What of a configuration takes effect at the next start only.
+//! Settings that take effect only at the next start.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -7,14 +7,14 @@ use cairn_config::{Config, Nqn, Subsystem, Target};
 
 use super::control::Control;
 
-/// What cannot change while it is in use.
+/// Settings that cannot change while in use.
 #[derive(Debug)]
 pub(super) struct Fixed {
     target: Target,
     control: cairn_config::Control,
-    /// Of each subsystem since it is there: SN, MN, CNTLIDs.
+    /// SN, MN and CNTLID range of each subsystem since it was added.
     subsystems: HashMap<Nqn, (String, String, RangeInclusive<u16>)>,
-    /// What the configuration in force says otherwise, a sentence's part each.
+    /// Settings that differ in the configuration in force, as text for messages.
     waiting: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ fn of(subsystem: &Subsystem) -> (String, String, RangeInclusive<u16>) {
 }
 
 impl Fixed {
-    /// At the start.
+    /// Records the settings at the start.
     pub(super) fn new(config: &Config) -> Self {
         let subsystems = config.subsystems.iter();
         Self {
@@ -40,12 +40,12 @@ impl Fixed {
         }
     }
 
-    /// What waits for the next start.
+    /// Settings that wait for the next start.
     pub(super) fn waiting(&self) -> &[String] {
         &self.waiting
     }
 
-    /// Another configuration comes into force.
+    /// Compares with a new configuration.
     fn change(&mut self, config: &Config) {
         let mut waiting = Vec::new();
         for (part, differs) in [
@@ -71,7 +71,7 @@ impl Fixed {
 }
 
 impl Control {
-    /// Says what of the new configuration takes effect at the next start only.
+    /// Logs settings of the new configuration that wait for the next start.
     pub(super) fn note_what_waits(&mut self, config: &Config) {
         let before = std::mem::take(&mut self.fixed.waiting);
         self.fixed.change(config);

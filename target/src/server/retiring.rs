@@ -1,9 +1,9 @@
-//! Listeners that a reload has removed, or an administrator drains: their hosts are sent to other
-//! paths before they are disconnected.
+//! Retirement of listeners that were removed or are drained: hosts move to other paths and are then
+//! disconnected.
 //!
-//! Every ANA group becomes inaccessible there, which hosts learn by an event or by the answer to
-//! their next command. What is under way is answered. When their I/O queues have been silent for
-//! a while, or time is up, the associations end.
+//! All ANA groups become inaccessible at the listener. Hosts learn this from an event or the
+//! response to their next command. Commands in flight complete. Associations end once their I/O
+//! queues are idle for a while, or at the deadline.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use super::control::Control;
 use crate::ana::ListenerShared;
 use crate::registry::Activity;
 
-/// How long hosts of a listener that was removed have to go on by other paths.
+/// Time for hosts of a removed listener to move to other paths.
 pub(super) const RETIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Hosts whose I/O queues are silent for so long have gone on.
+/// Idle time of I/O queues after which hosts have moved.
 const SILENCE: Duration = Duration::from_millis(500);
 
-/// How often to look whether they are.
+/// Polling interval for activity.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A listener that was removed or is drained, and still has hosts.
+/// Removed or drained listener that still has hosts.
 pub(super) struct Retiring {
     listener: Arc<ListenerShared>,
     address: SocketAddr,
@@ -40,7 +40,7 @@ impl Retiring {
         self.next_look
     }
 
-    /// Whether its hosts are to be disconnected now.
+    /// True if its hosts must be disconnected now.
     fn is_over(&mut self, activity: Activity, now: Instant) -> bool {
         self.next_look = now + LOOK_INTERVAL;
         if activity != self.activity || activity.outstanding > 0 {
@@ -52,17 +52,16 @@ impl Retiring {
 }
 
 impl Control {
-    /// Begins to end the associations that came by a listener that takes no more, `within` that
-    /// time.
+    /// Starts to end the associations through a listener, `within` that time.
     pub(super) fn retire(
         &mut self,
         address: SocketAddr,
         listener: Arc<ListenerShared>,
         within: Duration,
     ) {
-        // A listener that is drained may be removed.
+        // A drained listener may be removed.
         self.forget_retiring(listener.id);
-        // A host whose Connect is under way finds this, or is found below.
+        // A concurrent Connect either sees this flag or is found below.
         listener.removed.store(true, Ordering::Relaxed);
         self.update_ana(&listener);
         let now = self.clock.now();
@@ -76,7 +75,7 @@ impl Control {
         });
     }
 
-    /// Disconnects the hosts whose time has come.
+    /// Disconnects the hosts of listeners that are due.
     pub(super) fn look_at_retiring(&mut self) {
         let now = self.clock.now();
         for mut retiring in std::mem::take(&mut self.retiring) {
@@ -110,12 +109,12 @@ impl Control {
         }
     }
 
-    /// Whether hosts of this listener are still to be disconnected.
+    /// True if hosts of this listener wait to be disconnected.
     pub(super) fn is_retiring(&self, listener: u64) -> bool {
         self.retiring.iter().any(|one| one.listener.id == listener)
     }
 
-    /// Disconnects the hosts of this listener no more.
+    /// Cancels the retirement of a listener.
     pub(super) fn forget_retiring(&mut self, listener: u64) {
         self.retiring.retain(|one| one.listener.id != listener);
     }

@@ -1,7 +1,7 @@
-//! Changes that are reported as made once no disk has a command from before them.
+//! Waits until disks have no commands from before a change.
 //!
-//! A disk that hangs keeps such a command for as long as it likes. So each wait has a deadline, and its continuation receives
-//! whether the change is settled.
+//! A disk that hangs keeps a command indefinitely. Therefore each wait has a deadline, and its
+//! continuation receives whether the change is settled.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,20 +17,20 @@ use super::reload::{ReloadError, at_place};
 use crate::namespace::Namespace;
 use crate::registry::{Message, Scope, Settling};
 
-/// Time for disks to let go of the commands from before a change.
+/// Time for disks to complete commands from before a change.
 pub(super) const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What follows a change. It learns whether the change is settled.
+/// Continuation of a change; receives whether it is settled.
 type Then = Box<dyn FnOnce(&mut Control, bool) + Send>;
 
-/// A change that reactors have yet to answer.
+/// Change that reactors have not confirmed.
 struct Waiting {
     id: u64,
     deadline: Instant,
     then: Then,
 }
 
-/// All of them.
+/// All waits in progress.
 #[derive(Default)]
 pub(super) struct Unsettled {
     next_id: u64,
@@ -38,18 +38,18 @@ pub(super) struct Unsettled {
 }
 
 impl Unsettled {
-    /// The first of their deadlines.
+    /// Earliest deadline.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.waiting.iter().map(|waiting| waiting.deadline).min()
     }
 
-    /// Whether the wait of this number goes on.
+    /// True if the wait `id` is in progress.
     pub(super) fn has(&self, id: u64) -> bool {
         self.waiting.iter().any(|waiting| waiting.id == id)
     }
 }
 
-/// A namespace as it was served before a reload.
+/// Namespace as served before a reload.
 pub(super) struct Served {
     place: Place,
     namespace: Arc<Namespace>,
@@ -57,13 +57,13 @@ pub(super) struct Served {
     hosts: Option<Access>,
 }
 
-/// The hosts that see a namespace, as configured.
+/// Configured hosts of a namespace.
 fn hosts(config: &Config, place: &Place) -> Option<Access> {
     at_place(config, place).map(|(_, namespace)| namespace.hosts.clone())
 }
 
 impl Control {
-    /// The namespaces that a reload may take away, resize or hide.
+    /// Namespaces that a reload may remove, resize or hide.
     pub(super) fn served(&self, extent: &Extent) -> Vec<Served> {
         let served = |place: Place, namespace: &Arc<Namespace>| Served {
             view: namespace.view(),
@@ -87,7 +87,7 @@ impl Control {
             .collect()
     }
 
-    /// Whether commands for a namespace are planned as before the reload.
+    /// True if the reload does not affect commands of a namespace.
     fn is_as_before(&self, before: &Served) -> bool {
         let (nqn, nsid) = &before.place;
         let export = self.exports.get(nqn);
@@ -96,7 +96,7 @@ impl Control {
             && hosts(&self.config, &before.place) == before.hosts
     }
 
-    /// Answers a reload once disks that it has taken away, resized or hidden have no commands from before it.
+    /// Answers a reload once disks that it removed, resized or hid have no earlier commands.
     pub(super) fn answer_settled(
         &mut self,
         mut before: Vec<Served>,
@@ -126,13 +126,14 @@ impl Control {
         });
     }
 
-    /// When [`Self::step`] has something to do, if nothing happens before.
+    /// Time of the next necessary [`Self::step`].
     pub(super) fn next_step(&self) -> Option<Instant> {
         let deadlines = [self.next_deadline, self.unsettled.next_deadline()];
         deadlines.into_iter().flatten().min()
     }
 
-    /// Goes on with `then` when [`Self::settled`] is called with the result, or after [`SETTLE_TIMEOUT`].
+    /// Registers a continuation that runs at [`Self::settled`] or after [`SETTLE_TIMEOUT`]; returns
+    /// the wait's ID.
     pub(super) fn wait(&mut self, then: impl FnOnce(&mut Self, bool) + Send + 'static) -> u64 {
         let id = self.unsettled.next_id;
         self.unsettled.next_id += 1;
@@ -144,8 +145,9 @@ impl Control {
         id
     }
 
-    /// Goes on with `then` once no disk has a command of the scope that was planned before now, or after
-    /// [`SETTLE_TIMEOUT`]. The change itself is in force, or in the mailboxes, before this.
+    /// Runs `then` once no disk has an earlier command of the scope, or after [`SETTLE_TIMEOUT`].
+    ///
+    /// The change must be in force, or in the mailboxes, before this call.
     pub(super) fn settle(
         &mut self,
         scope: Scope,
@@ -160,7 +162,7 @@ impl Control {
         }
     }
 
-    /// Ends a wait, unless its deadline has come.
+    /// Ends a wait, unless its deadline has passed.
     pub(super) fn settled(&mut self, id: u64, well: bool) {
         let mut waiting = self.unsettled.waiting.iter();
         if let Some(at) = waiting.position(|waiting| waiting.id == id) {
@@ -169,7 +171,7 @@ impl Control {
         }
     }
 
-    /// Ends the waits whose deadlines have come.
+    /// Ends the waits whose deadlines have passed.
     pub(super) fn give_up_settling(&mut self) {
         let now = self.clock.now();
         let late = |waiting: &mut Waiting| waiting.deadline <= now;

@@ -1,21 +1,21 @@
-//! The end, in bounded time.
+//! Shutdown of the target in bounded time.
 
 use std::time::{Duration, Instant};
 
 use super::control::Control;
 use crate::registry::{ControlMessage, Message};
 
-/// For commands in progress to end and hosts to be disconnected.
+/// Time for commands in flight to complete and hosts to be disconnected.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// After that, for queues to be closed whatever is in progress, and for flushes to end.
+/// Further time to close queues regardless of commands, and to finish flushes.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often to look whether flushes have ended.
+/// Polling interval for flushes.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Control {
-    /// Stops listening, finishes what is in progress, disconnects, ends.
+    /// Closes listeners, completes commands, disconnects hosts and stops.
     pub(super) async fn shut_down(&mut self) -> Result<(), String> {
         // Cause: the end of the target.
         tracing::info!("stopping: no new connections, finishing commands in progress");
@@ -34,7 +34,7 @@ impl Control {
         stopped.and(flushed)
     }
 
-    /// Waits for flushes that hosts asked for as they shut down.
+    /// Waits for flushes that hosts requested at their shutdown.
     async fn finish_flushes(&mut self, deadline: Instant) -> Result<(), String> {
         while self.has_flushes() {
             if Instant::now() >= deadline {
@@ -49,7 +49,7 @@ impl Control {
         Ok(())
     }
 
-    /// Whether a flush is under way, or begins after one that has just ended.
+    /// True if a flush is in progress or queued.
     fn has_flushes(&mut self) -> bool {
         while let Ok(message) = self.messages.try_recv() {
             self.message(message);
@@ -57,7 +57,7 @@ impl Control {
         self.reactors.tasks() > 0 || !self.flushing.is_empty()
     }
 
-    /// Stops listening, and has each queue closed when its last command is answered.
+    /// Closes listeners; each queue closes after its last response.
     pub(super) fn drain(&mut self) {
         self.listeners.clear();
         for reactor in self.mailboxes.iter() {
@@ -70,14 +70,14 @@ impl Control {
         while left > 0 {
             match self.messages.recv().await {
                 Some(ControlMessage::Drained) => left -= 1,
-                // A host that shuts down now still has its disks flushed.
+                // A host that shuts down now still gets its flush.
                 Some(message) => self.message(message),
                 None => return,
             }
         }
     }
 
-    /// Ends the reactors, which close what is open.
+    /// Stops the reactors, which close their queue pairs.
     pub(super) fn stop_reactors(&mut self, deadline: Instant) -> Result<(), String> {
         self.reactors.stop(&self.mailboxes, deadline)
     }

@@ -1,4 +1,4 @@
-//! By which the control socket looks at the control plane and changes it.
+//! Handle through which the control socket queries and changes the control plane.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -22,46 +22,46 @@ use crate::namespace::Entry;
 use crate::outlook::Missing;
 use crate::registry::SubsystemShared;
 
-/// What runs on the control plane's thread, beside it.
+/// Companion task on the control plane's thread.
 pub(super) type Beside = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What makes it, once there is a control plane.
+/// Function that creates the companion task.
 pub(crate) type Companion = Box<dyn FnOnce(Handle) -> Beside + Send>;
 
-/// What the control plane does in between.
+/// Short action for the control plane.
 pub(super) type Action = Box<dyn FnOnce(&mut Control) + Send>;
 
-/// What is served at one moment.
+/// Snapshot of the control plane.
 #[derive(Debug)]
 pub(crate) struct Picture {
-    /// What is in force.
+    /// Configuration in force.
     pub(crate) config: Arc<Config>,
-    /// Where it listens, in the configuration's order as far as it is so open.
+    /// Open listeners, in the order of the configuration where possible.
     pub(crate) listeners: Vec<Listening>,
-    /// By NQN, without discovery.
+    /// Subsystems by NQN, without discovery.
     pub(crate) subsystems: Vec<(Nqn, Arc<SubsystemShared>)>,
-    /// What is configured and not there.
+    /// Unavailable parts, with the time since when.
     pub(crate) missing: Vec<(Missing, Duration)>,
-    /// What of the configuration takes effect at the next start.
+    /// Settings that take effect at the next start.
     pub(crate) at_next_start: Vec<String>,
-    /// Since the start.
+    /// Time since the start.
     pub(crate) uptime: Duration,
-    /// What each reactor counts.
+    /// Counters of each reactor.
     pub(crate) reactors: Vec<Arc<ReactorCounters>>,
 }
 
-/// A namespace that is served.
+/// Exported namespace.
 pub(crate) struct Export<'a> {
-    /// That of its subsystem.
+    /// NQN of its subsystem.
     pub(crate) nqn: &'a Nqn,
-    /// What the configuration says of it.
+    /// Configuration of the namespace.
     pub(crate) config: &'a cairn_config::Namespace,
-    /// What hosts see of it.
+    /// Namespace as visible to hosts.
     pub(crate) entry: Entry,
 }
 
 impl Picture {
-    /// The namespace at a place, if it is served.
+    /// Namespace at a place, if exported.
     pub(crate) fn export(&self, place: &(Nqn, u32)) -> Option<Export<'_>> {
         let (subsystem, config) = at_place(&self.config, place)?;
         let mut subsystems = self.subsystems.iter();
@@ -70,7 +70,7 @@ impl Picture {
         Some(Export { nqn, config, entry })
     }
 
-    /// The namespaces that are served: by subsystem, in the configuration's order.
+    /// Exported namespaces by subsystem, in the order of the configuration.
     pub(crate) fn exports(&self) -> impl Iterator<Item = Export<'_>> {
         self.subsystems.iter().flat_map(|(nqn, shared)| {
             let table = shared.view().namespaces;
@@ -85,26 +85,26 @@ impl Picture {
     }
 }
 
-/// A listener.
+/// Open listener.
 #[derive(Debug)]
 pub(crate) struct Listening {
-    /// Where.
+    /// Address of the listener.
     pub(crate) address: SocketAddr,
-    /// What speaks RDMA there.
+    /// Name of its provider.
     pub(crate) provider: &'static str,
-    /// What user space speaks there.
+    /// RoCE version of the soft provider.
     pub(crate) roce: Roce,
-    /// The ANA state of each group, as configured.
+    /// Configured ANA state of each group.
     pub(crate) ana: AnaStates,
-    /// Whether an administrator has sent its hosts away.
+    /// True if an administrator has drained it.
     pub(crate) drained: bool,
 }
 
-/// A way to the control plane.
+/// Handle to the control plane.
 #[derive(Debug, Clone)]
 pub(crate) struct Handle {
     orders: UnboundedSender<Order>,
-    /// Where requests of the control socket are recorded.
+    /// Audit log for requests of the control socket.
     pub(crate) audit: Audit,
 }
 
@@ -113,19 +113,19 @@ impl Handle {
         Self { orders, audit }
     }
 
-    /// Changes to another configuration, as [`Target::reload`](super::Target::reload) does.
+    /// Applies another configuration like [`Target::reload`](super::Target::reload).
     pub(crate) async fn reload(&self, config: Config) -> Result<(), ReloadError> {
         self.change(Arc::new(config), Extent::Whole).await
     }
 
-    /// The same, with less of a look.
+    /// Applies another configuration, examining only `extent`.
     pub(crate) async fn change(
         &self,
         config: Arc<Config>,
         extent: Extent,
     ) -> Result<(), ReloadError> {
         let (answer, answered) = oneshot::channel();
-        // A control plane that has ended drops the answer's sender.
+        // Fails only if the control plane has ended, which drops the answer's sender.
         let _ = self.orders.send(Order::Reload(Reloading {
             config,
             extent,
@@ -134,23 +134,23 @@ impl Handle {
         answered.await.unwrap_or(Err(ReloadError::Stopped))
     }
 
-    /// The configuration was read again, and was taken on or refused.
+    /// Records the result of a reload in the audit log and metrics.
     pub(crate) fn note_reload(&self, ended: &Result<(), String>) {
         self.audit.record(|| auditing::reload(ended));
         let succeeded = ended.is_ok();
         let order = Order::Do(Box::new(move |control| {
             control.observed.reloaded(succeeded);
         }));
-        // A control plane that has ended shows nothing.
+        // Fails only if the control plane has ended.
         let _ = self.orders.send(order);
     }
 
-    /// What is served now; `None`: the target has stopped.
+    /// Snapshot of the control plane; `None` if the target has stopped.
     pub(crate) async fn look(&self) -> Option<Picture> {
         self.with(|control| control.picture()).await
     }
 
-    /// Ends an association. `false`: there is none such.
+    /// Disconnects a controller; false if unknown.
     pub(crate) async fn disconnect(&self, nqn: Nqn, cntlid: u16) -> Option<bool> {
         self.with(move |control| {
             let Some(export) = control.exports.get(&nqn) else {
@@ -166,19 +166,19 @@ impl Handle {
         .await
     }
 
-    /// Begins to drain listeners. Empty: there are none such.
+    /// Starts to drain listeners; empty if none matches.
     pub(crate) async fn drain(&self, which: Which, within: Duration) -> Option<Vec<Drained>> {
         self.with(move |control| control.drain_listeners(which, within))
             .await
     }
 
-    /// How far listeners that are drained have come. One that is drained no longer is left out.
+    /// State of the drains in `before` that have not been undone.
     pub(crate) async fn look_at_drained(&self, before: Vec<Drained>) -> Option<Vec<Drained>> {
         self.with(move |control| control.look_at_drained(&before))
             .await
     }
 
-    /// Lets hosts connect again; how many listeners there are.
+    /// Ends a drain; returns the number of matching listeners.
     pub(crate) async fn undo_drain(&self, which: Which) -> Option<usize> {
         self.with(move |control| control.undo_drain(which)).await
     }
@@ -189,10 +189,10 @@ impl Handle {
     ) -> Option<T> {
         let (answer, answered) = oneshot::channel();
         let action = Order::Do(Box::new(move |control| {
-            // A client that is gone needs no answer.
+            // Fails if the client no longer waits.
             let _ = answer.send(action(control));
         }));
-        // A control plane that has ended drops the answer's sender.
+        // Fails only if the control plane has ended, which drops the answer's sender.
         let _ = self.orders.send(action);
         answered.await.ok()
     }

@@ -1,5 +1,5 @@
-//! A target without threads, without sleep and with a clock of the caller's: the
-//! same reactors and the same control plane, moved along by hand.
+//! Target without threads or sleep, on the caller's clock: the same reactors and control plane,
+//! stepped by the caller.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::audit::Audit;
 use crate::reactor::Rest;
 use crate::usage::Usage;
 
-/// A target for simulations. Nothing happens in it but during [`Self::step`].
+/// Target for simulations. All work happens in [`Self::step`].
 pub struct SteppedTarget {
     control: Control,
     clock: Clock,
@@ -29,16 +29,16 @@ impl std::fmt::Debug for SteppedTarget {
 }
 
 impl SteppedTarget {
-    /// As [`Target::start`](super::Target::start).
+    /// Starts a target like [`Target::start`](super::Target::start).
     ///
     /// # Errors
-    /// What the configuration names and is not available.
+    /// A configured part is unavailable.
     pub fn start(
         config: Config,
         providers: Vec<Arc<dyn Provider>>,
         clock: Clock,
     ) -> Result<Self, StartError> {
-        // No signal and no socket gives orders.
+        // No signal or socket sends orders.
         let (_, orders) = unbounded_channel();
         let reactors = Reactors::Stepped(Vec::new());
         let audit = Audit::default();
@@ -47,21 +47,21 @@ impl SteppedTarget {
         Ok(Self { control, clock })
     }
 
-    /// Where it listens.
+    /// Addresses of the listeners.
     #[must_use]
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.control.addresses()
     }
 
-    /// Does all there is to do now, and says when to come again if nothing
-    /// happens before: now, if a reactor polls on until the clock is moved.
+    /// Does all pending work and returns when to call again. Returns the current time if a reactor
+    /// busy-polls until the clock advances.
     pub fn step(&mut self) -> Option<Instant> {
         loop {
             let worked = self.control.step();
             let now = self.clock.now();
             let rest = self.control.reactors.step(now);
             match rest {
-                // Polling on for a while has no end if time stands still.
+                // Busy polling would never end if the clock does not advance.
                 Rest::Spin | Rest::Yield if !worked && self.clock.now() == now => return Some(now),
                 Rest::Until(deadline) if !worked => {
                     let own = self.control.next_step();
@@ -72,30 +72,28 @@ impl SteppedTarget {
         }
     }
 
-    /// One round of each reactor, as the thread of a busy one does them: it looks at
-    /// no control plane and does not go to sleep. For counting what a round costs.
+    /// Runs one round of each reactor as a busy thread does, without the control plane or sleep.
+    /// For measuring the cost of a round.
     pub fn round(&mut self) {
         self.control.reactors.round(self.clock.now());
     }
 
-    /// What the control plane has to do now, and nothing of the reactors: the counterpart of
-    /// [`Self::round`].
+    /// Runs only the control plane's pending work; counterpart of [`Self::round`].
     pub fn attend(&mut self) {
         self.control.step();
     }
 
-    /// Stops listening, takes no more commands, and closes each queue when its
-    /// last command is answered.
+    /// Closes listeners, takes no more commands, and closes each queue after its last response.
     pub fn drain(&mut self) {
         self.control.drain();
     }
 
-    /// Ends it as SIGKILL does: whatever is in progress.
+    /// Ends the target as SIGKILL does.
     pub fn kill(mut self) {
         self.control.reactors.kill();
     }
 
-    /// What its reactors hold now.
+    /// Resources in use by the reactors.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let mut sum = Usage::default();

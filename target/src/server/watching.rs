@@ -1,9 +1,9 @@
-//! Files that are cut short or deleted are noticed, though no host uses them.
+//! Detects exported files that were truncated or deleted, even without host I/O.
 //!
-//! Every few seconds each file is looked at, on a thread of its own. The server of a file system
-//! may keep a look for as long as it likes: the thread that waits for it stays with that file
-//! system, and a new one looks at the others. So each file system that hangs keeps one thread, and
-//! no reactor, no connection and no other file system waits for it.
+//! A separate thread checks each file every few seconds. A file server may block a check
+//! indefinitely. The blocked thread then stays with that file system, and a new thread checks the
+//! others. So each file system that hangs occupies one thread, and delays no reactor, connection or
+//! other file system.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -17,21 +17,21 @@ use crate::namespace::{Entry, Namespace, NamespaceTable};
 use crate::panics::{Part, confine_part};
 use crate::registry::{Registry, SubsystemShared};
 
-/// From the end of one round of looks to the next round, at least and at most.
+/// Bounds of the pause between rounds of checks.
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// A pause is so many times as long as the round before it, within those limits: a round over ten
-/// thousand files costs little of a core.
+/// Ratio of a pause to the preceding round, within the bounds. Limits the CPU cost with thousands
+/// of files.
 const PAUSES_PER_ROUND: u32 = 100;
 
-/// How long a look may take before other file systems are looked at without it.
+/// Time for one check before other file systems continue without it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// File systems that hang at a time. While there are so many, nothing is looked at.
+/// Maximum hanging file systems. At this number all checks stop.
 const HANGING_MAX: usize = 64;
 
-/// The thread that has files looked at. Dropped, it ends.
+/// Thread that coordinates checks. Dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct Watch {
     is_over: Arc<AtomicBool>,
@@ -39,7 +39,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Begins to look at the files of these subsystems.
+    /// Starts checking the files of these subsystems.
     pub(super) fn start(registry: &Arc<Registry>) -> io::Result<Self> {
         let is_over = Arc::new(AtomicBool::new(false));
         let mut files = Files::of(registry);
@@ -61,25 +61,25 @@ impl Watch {
 }
 
 impl Drop for Watch {
-    /// Looks that do not hang have ended then.
+    /// Waits for checks that do not hang.
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // If it panicked, the process has ended by that.
+            // A panic there has already ended the process.
             let _ = thread.join();
         }
     }
 }
 
-/// Something to look at, which may take its time.
+/// Object to check; the check may block.
 trait Look: Send + Sync + 'static {
     fn look(&self);
-    /// As the log has it.
+    /// Name for the log.
     fn name(&self) -> String;
 }
 
-/// The file of a namespace. One that was removed meanwhile is not looked at.
+/// File of a namespace. Removed namespaces are skipped.
 struct File {
     subsystem: Weak<SubsystemShared>,
     namespace: Weak<Namespace>,
@@ -104,17 +104,16 @@ impl Look for File {
     }
 }
 
-/// What there is to look at, by file system.
+/// Objects to check by file system.
 type ByFileSystem<F> = BTreeMap<u64, Arc<Vec<F>>>;
 
-/// The files that are exported. It keeps no namespace alive: a disk closes when it is removed. And
-/// it allocates nothing while namespaces stay as they are.
+/// Exported files. Does not keep namespaces alive, and allocates only if namespaces change.
 struct Files {
     registry: Weak<Registry>,
-    /// Where `all` is from: while this points to a table, no other table has its address.
+    /// Tables from which `all` was built. A `Weak` keeps the address from being reused.
     tables: Vec<Weak<NamespaceTable>>,
     all: ByFileSystem<File>,
-    /// Empty; memory for the subsystems of a round.
+    /// Empty; memory reused in each round.
     subsystems: Vec<Arc<SubsystemShared>>,
 }
 
@@ -128,7 +127,7 @@ impl Files {
         }
     }
 
-    /// Those that are exported now.
+    /// Exported files at present.
     fn now(&mut self) -> &ByFileSystem<File> {
         if let Some(registry) = self.registry.upgrade() {
             registry.append_to(&mut self.subsystems);
@@ -165,12 +164,12 @@ impl Files {
     }
 }
 
-/// Rounds of looks.
+/// State of the check rounds.
 struct Rounds<F> {
     is_over: Arc<AtomicBool>,
-    /// One that waits for a task.
+    /// Thread that waits for a task.
     idle: Option<Looker<F>>,
-    /// By file system.
+    /// Blocked threads by file system.
     hanging: HashMap<u64, Looker<F>>,
 }
 
@@ -198,7 +197,7 @@ impl<F: Look> Rounds<F> {
         }
     }
 
-    /// Looks at all of these, except where a file system hangs.
+    /// Checks all files, except on file systems that hang.
     fn look_at(&mut self, all: &ByFileSystem<F>) {
         self.hanging.retain(|_, looker| looker.hangs());
         for (&file_system, files) in all {
@@ -210,7 +209,7 @@ impl<F: Look> Rounds<F> {
             }
             let looker = self.idle.take().map_or_else(Looker::start, Ok);
             let Ok(looker) = looker else {
-                // The system has no thread for it now: the next round tries again.
+                // No thread is available; the next round retries.
                 return;
             };
             match looker.look_at(files, &self.is_over) {
@@ -231,11 +230,11 @@ impl<F: Look> Rounds<F> {
     }
 }
 
-/// A thread that looks. When this is dropped it ends as soon as the look that it waits for returns.
+/// Checking thread. When dropped, the thread ends after its current check returns.
 struct Looker<F> {
     tasks: SyncSender<Arc<Vec<F>>>,
     ended: Receiver<()>,
-    /// What of its task it looks at.
+    /// Index of the current check within the task.
     at: Arc<AtomicUsize>,
 }
 
@@ -261,10 +260,10 @@ impl<F: Look> Looker<F> {
         Ok(Self { tasks, ended, at })
     }
 
-    /// Looks at all of these.
+    /// Checks all files in `files`.
     ///
     /// # Errors
-    /// All is over, or the look at this one hangs.
+    /// Index of the check that hangs, or of the current one if `is_over`.
     fn look_at(&self, files: &Arc<Vec<F>>, is_over: &AtomicBool) -> Result<(), usize> {
         self.at.store(0, Ordering::Relaxed);
         self.tasks
@@ -276,7 +275,7 @@ impl<F: Look> Looker<F> {
             let at = self.at.load(Ordering::Relaxed);
             match ended {
                 Ok(()) => return Ok(()),
-                // One look after the other returns, slowly.
+                // Checks still return, only slowly.
                 Err(RecvTimeoutError::Timeout)
                     if before != Some(at) && !is_over.load(Ordering::Relaxed) => {}
                 Err(_) => return Err(at),
@@ -285,7 +284,7 @@ impl<F: Look> Looker<F> {
         }
     }
 
-    /// Whether it still waits for a look that took too long.
+    /// True if the thread is still blocked in a check.
     fn hangs(&self) -> bool {
         matches!(self.ended.try_recv(), Err(TryRecvError::Empty))
     }
@@ -296,7 +295,7 @@ mod tests {
     use super::*;
     use std::sync::{Condvar, Mutex};
 
-    /// A file that can be made to hang, and counts its looks.
+    /// File that can hang and counts its checks.
     #[derive(Default)]
     struct Fake {
         hangs: Mutex<bool>,
@@ -342,7 +341,7 @@ mod tests {
             .collect()
     }
 
-    /// Turns until then, with a bound: a thread of a busy machine may be late by any time.
+    /// Repeats `turn` until it returns true. The limit is generous because threads may be delayed.
     fn until(what: &str, mut turn: impl FnMut() -> bool) {
         let end = Instant::now() + Duration::from_secs(120);
         while !turn() {
@@ -367,7 +366,7 @@ mod tests {
             rounds.look_at(&on([]));
             !rounds.hanging.contains_key(&1)
         });
-        // One look had begun: none waited behind it.
+        // One check had begun; none is queued behind it.
         assert_eq!((hung.looks(), behind.looks()), (1, 1));
         until("looks there", || {
             rounds.look_at(&all);

@@ -46,6 +46,7 @@ pub(super) enum Job {
     },
     /// A pool directory has changed. The answer is true if another scan is due in any case.
     Look { answer: oneshot::Sender<bool> },
+    /// Modifies the configuration.
     Change(Pending),
 }
 

@@ -25,7 +25,9 @@ pub(super) enum WriteError {
     /// A system call failed.
     #[error("cannot write {}: {source}: {}", path.display(), remedy(source))]
     System {
+        /// Path of the file.
         path: PathBuf,
+        /// Error of the system.
         source: io::Error,
     },
     /// The new content was renamed into place, but the sync of the folder failed.
@@ -33,7 +35,9 @@ pub(super) enum WriteError {
         "cannot write {} to its disk: {source}: look at the disk of its folder (dmesg){}", path.display(), left(*is_left)
     )]
     Unsynced {
+        /// Path of the file.
         path: PathBuf,
+        /// Error of the system.
         source: io::Error,
         /// True if the former content could not be restored.
         is_left: bool,
