@@ -1,9 +1,9 @@
-//! Commands that are no I/O, and connections, that each [`Payer`] has taken lately, and those
-//! that wait. [`super::budget`] serves them.
+//! Token buckets for connections and for commands that are not I/O, one per [`Payer`], with the
+//! waiting commands. [`super::budget`] serves the queued work.
 //!
-//! An account is a token bucket: each command takes [`EACH_NS`], and unused time accumulates for a
-//! burst. Accounts count while the reactor has I/O. An address is the same under every host name. A
-//! connection is paid for once its peer has confirmed it: before that anybody can have asked for it.
+//! Each command costs [`EACH_NS`]; unused time accumulates up to [`BURST`] commands. Buckets apply
+//! only while the reactor has I/O. An address has one bucket, whatever host NQNs it sends. A
+//! connection is paid for once its peer confirms it, because the source of a request may be forged.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -14,27 +14,25 @@ use super::lines::Capsule;
 use crate::ids::QpairId;
 use crate::registry::{Admitted, PlaceId};
 
-/// Share of a payer in one round: no round then lasts long.
+/// Largest cost per payer in one round, so that rounds stay short.
 const ROUND: u32 = 4;
-/// What an address may have at once, beside the time: a host that connects with all of its queues.
+/// Burst in commands: enough for a host that connects all its queues.
 const BURST: u64 = 256;
-/// After how long it may have one more: 2000 in a second.
+/// Cost of a command, in nanoseconds: 2000 commands a second.
 const EACH_NS: u64 = 500_000;
-/// For how long the reactor counts as having I/O after a command of that kind has come.
+/// Time after an I/O command during which the reactor counts as having I/O.
 const IO_LASTS_NS: u64 = 1_000_000;
-/// Accounts that are kept. Payers beyond them have one together.
+/// Largest number of accounts. Payers beyond it share an account.
 const ACCOUNTS_MAX: usize = 4096;
 
-/// A command, in the unit of accounts.
+/// Cost of a command, in units of [`EACH_NS`].
 const COMMAND: u32 = 1;
-/// A connection: a queue pair is made for it, and ends.
+/// Cost of a connection, which creates and destroys a queue pair.
 const CONNECTION: u32 = ROUND;
 
-/// Work that waits for its payer's turn.
+/// Work queued until its payer's bucket allows it.
 pub(super) enum Waiting {
-    /// A command.
     Capsule(Capsule),
-    /// A connection request.
     Connection(Box<Admitted>),
 }
 
@@ -46,7 +44,7 @@ impl Waiting {
         }
     }
 
-    /// The part of its cost that is paid when it goes on.
+    /// Part of the cost that is charged when the work proceeds.
     fn price(&self) -> u32 {
         match self {
             Self::Capsule(_) => COMMAND,
@@ -55,22 +53,22 @@ impl Waiting {
     }
 }
 
-/// Account of one payer.
+/// Token bucket of a payer.
 #[derive(Default)]
 struct Account {
-    /// Up to when its time is sold.
+    /// Time up to which the bucket is spent.
     sold_ns: u64,
-    /// The last round in which it had something, and how much.
+    /// Last round with work of this payer, and the cost in that round.
     round: (u64, u32),
     waiting: VecDeque<Waiting>,
 }
 
 impl Account {
-    /// When it may have so much, if that is not now. `is_free`: its time does not count.
+    /// `Err`: time at which the cost is allowed, in nanoseconds. `is_free`: only the limit per
+    /// round applies.
     fn allows(&self, cost: u32, round: u64, now_ns: u64, is_free: bool) -> Result<(), u64> {
         let (last, taken) = self.round;
         if last == round && taken + cost > ROUND {
-            // In the next round.
             return Err(now_ns);
         }
         let until = self.sold_ns + u64::from(cost) * EACH_NS;
@@ -88,42 +86,42 @@ impl Account {
 
     fn pay(&mut self, cost: u32, now_ns: u64) {
         let sold = self.sold_ns.max(now_ns) + u64::from(cost) * EACH_NS;
-        // What it took while its time did not count, it does not owe.
+        // Work done while the bucket did not apply creates no debt.
         self.sold_ns = sold.min(now_ns + BURST * EACH_NS);
     }
 }
 
-/// The accounts of all payers.
+/// Token buckets of the payers, with their queued work.
 #[derive(Default)]
 pub(super) struct Accounts {
     accounts: HashMap<Payer, Account>,
-    /// Payers for which something waits, the next one first.
+    /// Payers with queued work, in the order of service.
     turns: VecDeque<Payer>,
     waiting: usize,
-    /// When to look at them.
+    /// Time of the next check of the queued work.
     next_ns: u64,
-    /// The number of this round.
+    /// Number of the current round.
     round: u64,
-    /// Commands that are no I/O and came with the completions of a device.
+    /// Commands other than I/O among the current completions of a device.
     arrived: u64,
-    /// When I/O last came.
+    /// Time of the last I/O command.
     io_ns: Option<u64>,
 }
 
 impl Accounts {
-    /// A round begins; whether what waits is to be looked at.
+    /// Begins a round and returns whether queued work is due for a check.
     #[inline(always)]
     pub(super) fn begin_round(&mut self, now_ns: u64) -> bool {
         self.round += 1;
         self.waiting > 0 && now_ns >= self.next_ns
     }
 
-    /// A command came that is no I/O.
+    /// Counts a command that is not I/O.
     pub(super) fn arrived(&mut self) {
         self.arrived += 1;
     }
 
-    /// So many commands came with the completions of a device.
+    /// Records the number of commands among the completions of a device.
     #[inline(always)]
     pub(super) fn came(&mut self, commands: u64, now_ns: u64) {
         if commands > std::mem::take(&mut self.arrived) {
@@ -131,7 +129,7 @@ impl Accounts {
         }
     }
 
-    /// When to look at what waits.
+    /// Time of the next check of the queued work, `u64::MAX` without queued work.
     pub(super) fn next_look(&self) -> u64 {
         if self.waiting == 0 {
             u64::MAX
@@ -140,17 +138,17 @@ impl Accounts {
         }
     }
 
-    /// How many wait.
+    /// Number of queued commands and connections.
     pub(super) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Whether time does not count: no host has I/O.
+    /// True if buckets do not apply, because no host has I/O.
     fn is_free(&self, now_ns: u64) -> bool {
         self.io_ns.is_none_or(|at| now_ns >= at + IO_LASTS_NS)
     }
 
-    /// The account of a payer.
+    /// Returns the account of a payer, or the common one if the table is full.
     fn of(&mut self, payer: Payer, now_ns: u64) -> (Payer, &mut Account) {
         let mut key = payer;
         if !self.accounts.contains_key(&key) && self.accounts.len() >= ACCOUNTS_MAX {
@@ -164,12 +162,12 @@ impl Accounts {
         (key, self.accounts.entry(key).or_default())
     }
 
-    /// Whether a payer may have a command at once; it has paid then.
+    /// True if the payer may execute a command now, which is then charged.
     pub(super) fn pays(&mut self, payer: Payer, now_ns: u64) -> bool {
         self.takes(payer, COMMAND, COMMAND, now_ns)
     }
 
-    /// Whether a payer owes so little that a connection is taken on at once.
+    /// True if the payer's debt allows a new connection now.
     pub(super) fn may_connect(&mut self, payer: Payer, now_ns: u64) -> bool {
         self.takes(payer, CONNECTION, 0, now_ns)
     }
@@ -185,19 +183,19 @@ impl Accounts {
         goes
     }
 
-    /// Takes a command on account that cannot wait.
+    /// Charges a command that cannot wait.
     pub(super) fn charge(&mut self, payer: Payer, now_ns: u64) {
         let round = self.round;
         let (_, account) = self.of(payer, now_ns);
         account.take(COMMAND, COMMAND, round, now_ns);
     }
 
-    /// The peer of a connection has confirmed it.
+    /// Charges a connection that its peer has confirmed.
     pub(super) fn pay_connection(&mut self, payer: Payer, now_ns: u64) {
         self.of(payer, now_ns).1.pay(CONNECTION, now_ns);
     }
 
-    /// Has something wait for its payer's turn.
+    /// Queues work until its payer's bucket allows it.
     pub(super) fn wait(&mut self, payer: Payer, waiting: Waiting, now_ns: u64) {
         let (key, account) = self.of(payer, now_ns);
         let first = account.waiting.is_empty();
@@ -209,8 +207,8 @@ impl Accounts {
         self.next_ns = self.next_ns.min(now_ns);
     }
 
-    /// The next that may go on now, by turns of the payers; it has paid. If there is none,
-    /// [`Self::next_look`] is when to look again.
+    /// Returns the next work that may proceed, and charges it. Payers are served in rotation. After
+    /// `None`, [`Self::next_look`] is the time of the next attempt.
     pub(super) fn next(
         &mut self,
         now_ns: u64,
@@ -226,7 +224,7 @@ impl Accounts {
             let at = match account.allows(first.cost(), round, now_ns, is_free) {
                 Err(at) => at,
                 Ok(()) if matches!(first, Waiting::Capsule(capsule) if !may_go(capsule)) => {
-                    // A request becomes free in a round with work, and then it is looked at.
+                    // Requests become free only in rounds with work, which check again.
                     now_ns + IO_LASTS_NS
                 }
                 Ok(()) => {
@@ -243,7 +241,7 @@ impl Accounts {
             self.turns.push_back(payer);
             next_ns = next_ns.min(at);
         }
-        // With an end of I/O time does not count any more.
+        // Buckets stop applying when I/O ends.
         let free_ns = self.io_ns.map_or(u64::MAX, |at| at + IO_LASTS_NS);
         self.next_ns = match is_free {
             true => next_ns,
@@ -252,7 +250,7 @@ impl Accounts {
         None
     }
 
-    /// Ends what waits and is of no use any more.
+    /// Removes the queued work that matches.
     pub(super) fn take_out(&mut self, goes: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
         let mut taken = Vec::new();
         if self.waiting == 0 {
@@ -276,12 +274,12 @@ impl Accounts {
     }
 }
 
-/// Whether a command is one of this queue pair.
+/// True for a command of this queue pair.
 pub(super) fn is_of(waiting: &Waiting, qpair: QpairId) -> bool {
     matches!(waiting, Waiting::Capsule(capsule) if capsule.qpair == qpair)
 }
 
-/// Whether a connection has this place.
+/// True for the connection with this place.
 pub(super) fn has_place(waiting: &Waiting, place: PlaceId) -> bool {
     matches!(waiting, Waiting::Connection(admitted) if admitted.place.id() == place)
 }
@@ -308,7 +306,7 @@ mod tests {
         })
     }
 
-    /// What an address gets that always asks for more, in this time: rounds of 10 us.
+    /// Returns the work done in `time_ns` by an address that always has more, in rounds of 10 us.
     fn taken_in(accounts: &mut Accounts, of: Payer, from_ns: u64, time_ns: u64, io: bool) -> u64 {
         let mut taken = 0;
         let mut now = from_ns;
@@ -345,7 +343,7 @@ mod tests {
         let mut accounts = Accounts::default();
         let taken = taken_in(&mut accounts, address(1), START, 100_000_000, false);
         assert_eq!(taken, 10_000 * u64::from(ROUND));
-        // And nothing is owed when I/O begins.
+        // No debt remains when I/O begins.
         let then = taken_in(
             &mut accounts,
             address(1),
@@ -405,12 +403,12 @@ mod tests {
         let gone = accounts.take_out(|one| is_of(one, QpairId::NONE));
         assert_eq!((gone.len(), accounts.waiting()), (2, 0));
         assert!(accounts.turns.is_empty());
-        // Once nothing is owed, there is room again.
+        // Accounts without debt are removed.
         accounts.pays(address(9_000_000), START + 1_000_000_000);
         assert!(accounts.accounts.len() <= 1);
     }
 
-    /// Connection requests that claim an address cost that address nothing.
+    /// Connection requests with a forged source cost that address nothing.
     #[test]
     fn a_connection_is_paid_for_once_it_is_confirmed() {
         let mut accounts = Accounts {

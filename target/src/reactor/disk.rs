@@ -1,5 +1,5 @@
-//! Room 5: the disk executes a command. It is done at once, or the ring has it ([`Stage::InBackend`])
-//! and [`step_ended`] goes on, or it waits for its turn ([`super::turns`]) or for another try
+//! Stage 5: execution by the disk. A command completes at once, or is in the ring
+//! ([`Stage::InBackend`]) until [`step_ended`], or waits for its turn ([`super::turns`]) or a retry
 //! ([`super::retry`]).
 
 use cairn_disk::{BlockIo, BlockOp, Errno, Hints, Progress, Span};
@@ -25,7 +25,8 @@ use crate::order::Arrival;
 use crate::request::{Door, RequestId, Stage, Task, Turn};
 use crate::work_id::{WorkId, WorkKind};
 
-/// All that a command needs is here. A read by a window ends: the device moves its bytes by itself.
+/// Accepts a command whose data is ready. A read through a window needs no backend: the device
+/// reads the memory.
 #[inline(always)]
 pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     if command.request.window.is_some() {
@@ -34,7 +35,7 @@ pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     Stop::Disk
 }
 
-/// Takes on a command that stopped here, or further on.
+/// Continues a command that left the fast path at this stage or a later one.
 pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, stop: Stop) {
     if stop != Stop::Disk {
         return respond::stopped(queues, id, stop);
@@ -79,7 +80,7 @@ fn execute_io(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, kind: 
     begin(queues, io, now, id, span);
 }
 
-/// Asks the backend, and goes on if it is done at once.
+/// Starts block I/O, and completes the request if it is done at once.
 pub(super) fn begin(
     queues: &mut Queues,
     io: &mut Io,
@@ -91,18 +92,18 @@ pub(super) fn begin(
     go_on(queues, io, now, id, handed);
 }
 
-/// State of a request after it was to go to the backend.
+/// Result of passing a request to the backend.
 #[derive(Clone, Copy)]
 enum Handed {
-    /// The backend has it, or it waits for its turn.
+    /// In progress at the backend, or waiting for its turn.
     UnderWay,
-    /// The backend is done with it.
+    /// Completed by the backend.
     Done(Result<(), Errno>),
-    /// It was planned before a decision that excludes it, and no disk has got it.
+    /// Refused by a decision made after planning; no disk has received the request.
     Refused(Status),
 }
 
-/// Ends a request that neither waits nor is with the backend.
+/// Completes a request unless it waits or is in progress.
 fn go_on(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, handed: Handed) {
     match handed {
         Handed::UnderWay => {}
@@ -115,7 +116,7 @@ fn go_on(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, handed: Han
     }
 }
 
-/// Asks the backend: either it has the request now, or it is done.
+/// Passes a request to the backend or queues it.
 fn start(queues: &mut Queues, io: &mut Io, id: RequestId, span: Option<Span>) -> Handed {
     let request = &mut queues.requests[id];
     request.block.as_mut().expect("block I/O is planned").span = span;
@@ -125,7 +126,7 @@ fn start(queues: &mut Queues, io: &mut Io, id: RequestId, span: Option<Span>) ->
     start_by_door(queues, io, id)
 }
 
-/// The same, for a request that may have to wait.
+/// Same as [`start`] for a request that may have to wait.
 #[cold]
 fn start_by_door(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
     let door = queues.requests[id].door;
@@ -145,7 +146,7 @@ fn start_by_door(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
     hand_over_by_door(queues, io, id)
 }
 
-/// Hands over a request that may be ordered.
+/// Passes a request, possibly an ordered one, to the backend.
 fn hand_over_by_door(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
     let handed = hand_over(queues, io, id);
     if matches!(handed, Handed::Done(_)) && queues.requests[id].door.is_ordered() {
@@ -154,7 +155,7 @@ fn hand_over_by_door(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed 
     handed
 }
 
-/// Hands a request to the backend: it is its turn.
+/// Passes a request to the backend; nothing delays it any more.
 fn hand_over(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
     if queues.requests[id].epoch != io.disks.epoch()
         && let Err(status) = decide_again(queues, io, id)
@@ -181,10 +182,9 @@ fn hand_over(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
     Handed::UnderWay
 }
 
-/// A request of an older epoch is about to reach its disk.
+/// Repeats the decisions for a request of an older epoch before it reaches its disk.
 ///
-/// # Errors
-/// The status that it ends with instead.
+/// # Errors Status of the refused request.
 #[cold]
 pub(super) fn decide_again(queues: &mut Queues, io: &Io, id: RequestId) -> Result<(), Status> {
     let Queues {
@@ -196,7 +196,7 @@ pub(super) fn decide_again(queues: &mut Queues, io: &Io, id: RequestId) -> Resul
     decisions::renew(request, association, &io.disks)
 }
 
-/// The ring finished a step of block I/O.
+/// Continues a request after a step of its block I/O.
 pub(super) fn step_ended(
     queues: &mut Queues,
     io: &mut Io,
@@ -212,7 +212,7 @@ pub(super) fn step_ended(
     let queue = &queues.qpairs[request.qpair];
     let is_open = queue.is_open();
     if !is_open {
-        // No host waits for it, and the memory of its device may be gone.
+        // No host waits for the response, and the device's memory may be gone.
         block.stop();
     }
     if block.op.changes() {
@@ -246,7 +246,7 @@ pub(super) fn step_ended(
     }
 }
 
-/// The backend is done with what it was asked for.
+/// Completes or continues a request after the backend finished an operation.
 pub(super) fn ended(
     queues: &mut Queues,
     io: &mut Io,
@@ -259,9 +259,9 @@ pub(super) fn ended(
         if errno == OVERTAKEN {
             return respond::fail(queues, io, now, id, Status::ANA_TRANSITION);
         }
-        // A disk with a ring ends at once what it refuses, and nothing else.
+        // A backend with a ring completes only refusals at once.
         leave(queues, io, id);
-        // The drive is as it should be.
+        // A difference in a Compare is no fault of the drive.
         if is_difference(errno) {
             return respond::fail(queues, io, now, id, Status::COMPARE_FAILURE);
         }
@@ -282,7 +282,7 @@ pub(super) fn ended(
     }
 }
 
-/// Flushes the namespaces that are left, one after another.
+/// Flushes the remaining namespaces, one after another.
 fn flush_all(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     loop {
         io.leave_disk(&mut queues.requests[id]);
@@ -308,7 +308,7 @@ fn flush_all(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     }
 }
 
-/// Copies the ranges of a command.
+/// Copies the ranges of a Dataset Management command.
 #[inline(never)]
 fn copy_ranges<'a>(
     queues: &Queues,
@@ -321,8 +321,8 @@ fn copy_ranges<'a>(
     data
 }
 
-/// Deallocates the ranges that are left, one after another; all of them are
-/// checked before the first is acted on.
+/// Deallocates the remaining ranges, one after another. All ranges are checked before the first is
+/// executed.
 #[cold]
 fn deallocate(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
@@ -357,7 +357,7 @@ fn deallocate(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     respond::finish(queues, io, now, id, Status::SUCCESS, 0);
 }
 
-/// Passes on what the host says of ranges, to a disk that has a use for it.
+/// Passes access hints of a host to the disk if the disk uses them.
 #[cold]
 fn advise(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
@@ -386,7 +386,7 @@ fn advise(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     begin(queues, io, now, id, Some(ranges));
 }
 
-/// Whether the disk has what the host sent.
+/// Compares the data on disk with the data sent by the host.
 fn matches(queues: &Queues, io: &Io, id: RequestId) -> bool {
     let read = io.scratch_span(&queues.requests[id]);
     io.ring.equal(ordering::input_span(queues, io, id), read)
@@ -394,7 +394,7 @@ fn matches(queues: &Queues, io: &Io, id: RequestId) -> bool {
 
 fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, errno: Errno) {
     let block = queues.requests[id].block.expect("block I/O was planned");
-    // Why it was cancelled is in the log already.
+    // The reason for a cancellation is already logged.
     if errno != Errno(libc::ECANCELED) {
         let subsystem = &queues.association(id).subsystem;
         subsystem.counters(io.disks.reactor()).media_errors.add(1);
@@ -407,7 +407,7 @@ fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, errno: Errno
     respond::fail(queues, io, now, id, status_of(block.op, errno));
 }
 
-/// A disk that fails fails often: one line a second says as much as all.
+/// Logs a failure, at most once a second for each disk.
 fn report_failure(
     queues: &Queues,
     io: &mut Io,
@@ -430,8 +430,8 @@ fn report_failure(
     );
 }
 
-/// An operation that had a turn has left the backend, with this result unless it is to
-/// be tried again. The next ones begin.
+/// Ends the turn of an operation and starts the next ones. `result` is `None` if the operation is
+/// retried.
 fn turn_ended(
     queues: &mut Queues,
     io: &mut Io,
@@ -446,7 +446,7 @@ fn turn_ended(
         match result {
             Some(result) if result != Err(Errno(libc::ECANCELED)) => {
                 let mut joined = turns.take_joined();
-                // Another flush stood for these.
+                // These flushes are covered by the completed one.
                 while let Some(id) = queues.requests.pop_front(&mut joined) {
                     ended(queues, io, now, id, result);
                 }
@@ -457,7 +457,7 @@ fn turn_ended(
     serve_turns(queues, io, now, disk);
 }
 
-/// Begins with those whose turn it is.
+/// Starts the operations whose turn has come.
 fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
     while let Some(id) = io.disks[disk].entrance.turns.next(&mut queues.requests) {
         let handed = hand_over_by_door(queues, io, id);
@@ -465,8 +465,8 @@ fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
     }
 }
 
-/// A disk that does not take all that come at once no longer has a command, with this result unless it is to be tried
-/// again. Others go in.
+/// Records that a request has left the backend, for a disk with turns, a limit or ordered changes,
+/// and starts others. `result` is `None` if the request is retried.
 #[cold]
 fn went_out(
     queues: &mut Queues,
@@ -488,7 +488,7 @@ fn went_out(
     }
 }
 
-/// The disk no longer has a command, if it counted it.
+/// Removes a request from the disk's count if it was counted.
 fn leave(queues: &mut Queues, io: &mut Io, id: RequestId) {
     let request = &mut queues.requests[id];
     if request.door.is_inside() {
@@ -497,7 +497,7 @@ fn leave(queues: &mut Queues, io: &mut Io, id: RequestId) {
     }
 }
 
-/// Lets in as many as the disk may have.
+/// Starts queued requests up to the disk's limit.
 fn let_in(queues: &mut Queues, io: &mut Io, now: &Now, at: u32) {
     loop {
         let disk = &mut io.disks[at];
@@ -513,7 +513,7 @@ fn let_in(queues: &mut Queues, io: &mut Io, now: &Now, at: u32) {
     }
 }
 
-/// Whether a request has to wait for its turn, or until its disk has fewer.
+/// Queues a request that must wait for its turn or for the disk's limit; returns whether it waits.
 #[cold]
 fn waits_at_door(queues: &mut Queues, io: &mut Io, id: RequestId, door: Door) -> bool {
     let request = &queues.requests[id];
@@ -544,7 +544,7 @@ fn waits_at_door(queues: &mut Queues, io: &mut Io, id: RequestId, door: Door) ->
     waits
 }
 
-/// Tries those again whose pause is over; whether there were any.
+/// Retries the requests whose pause is over; returns whether there were any.
 pub(super) fn serve_retries(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     let due = io.retries.take_due(&mut queues.requests, now.at);
     for &id in &due {
@@ -555,7 +555,7 @@ pub(super) fn serve_retries(queues: &mut Queues, io: &mut Io, now: &Now) -> bool
     !due.is_empty()
 }
 
-/// An older change of the same blocks has ended: a request that waited for it goes on.
+/// Resumes a request after an older change of the same blocks has ended.
 pub(super) fn older_ended(queues: &mut Queues, io: &mut Io, now: &Now, work: WorkId) {
     let waits = |id: &RequestId| queues.requests[*id].stage() == Stage::AwaitingOlder;
     if let Some(id) = queues.requests.get(work).filter(waits) {
@@ -563,8 +563,8 @@ pub(super) fn older_ended(queues: &mut Queues, io: &mut Io, now: &Now, work: Wor
     }
 }
 
-/// Has those that have waited long enough overtake older changes that have not come to their disk;
-/// whether there were any.
+/// Lets requests that have waited long enough overtake older changes that have not reached the
+/// disk; returns whether there were any.
 pub(super) fn overtake(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     let late = io.older.take_late(&queues.requests, now);
     for &id in &late {
@@ -573,7 +573,7 @@ pub(super) fn overtake(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     !late.is_empty()
 }
 
-/// Begins with a request, unless it still has to wait for older ones.
+/// Starts a request unless it still has to wait for older changes.
 fn after_older(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, late: bool) {
     if ordering::arrive(queues, io, id, late) == Arrival::Wait {
         return;

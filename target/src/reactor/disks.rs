@@ -1,5 +1,4 @@
-//! The namespaces as one reactor knows them: with their place in its ring, and
-//! the keys that its devices have for their memory.
+//! Namespaces of one reactor, with their files in its ring and their memory regions on its devices.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,54 +19,54 @@ use crate::qpair::Association;
 use crate::registry::{ControllerShared, IoCounters};
 use crate::request::{Request, RequestId, RequestTable};
 
-/// Between two lines about the failures of one disk.
+/// Smallest interval between two log lines about failures of the same disk.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A disk is slow while it has had a command for so long.
+/// Age of a disk's oldest command from which the disk counts as slow.
 const SLOW: Duration = Duration::from_millis(100);
 
 const _: () = assert!(size_of::<Option<Disk>>() == 256);
 
-/// A namespace of this reactor. Its size is a power of two, by which a place in the list of them is computed in one
-/// instruction: what is seldom needed is elsewhere.
+/// Namespace as used by a reactor. The size is a power of two, so that indexing the table takes one
+/// instruction; rarely used state is boxed.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) namespace: Arc<Namespace>,
     pub(crate) view: NamespaceView,
-    /// What is counted of it here.
+    /// Counters of the namespace on this reactor.
     pub(crate) counters: Arc<NamespaceCounters>,
-    /// What is counted of its subsystem here.
+    /// Counters of its subsystem on this reactor.
     pub(crate) smart: Arc<IoCounters>,
-    /// Its place among the ring's files, if it is one.
+    /// Slot among the ring's files, if the storage is a file.
     pub(crate) file: Option<FileSlot>,
-    /// Its memory as the device of each port knows it.
+    /// Memory regions by port.
     regions: [Option<Arc<Region>>; PORTS_MAX],
-    /// When a failure of it was last reported, and how many have been passed over since.
+    /// Time of the last reported failure, and the number suppressed since.
     reported: Option<(Instant, u64)>,
-    /// Requests that work on it.
+    /// Number of requests in progress at the disk.
     users: u32,
-    /// Bytes of buffers that these hold, or have been promised.
+    /// Buffers held by those requests or promised to them, in bytes.
     pub(super) held: usize,
-    /// When a command for it last began while others waited for requests.
+    /// Time at which a command last began while others waited for requests.
     pub(super) last_begun: Option<Instant>,
-    /// What this reactor has bought of its limits.
+    /// Time bought under the namespace's rate limits.
     pub(super) purse: Purse,
-    /// Where commands wait that do not go straight in.
+    /// Queue of commands that cannot start at once.
     pub(super) entrance: Box<Entrance>,
-    /// Nanoseconds that its oldest command has been with it.
+    /// Age of the oldest command in progress, in nanoseconds.
     oldest_ns: u64,
-    /// Whether it goes once no request uses it.
+    /// True if the disk is removed once no request uses it.
     retired: bool,
 }
 
 impl Disk {
-    /// What its blocks live on.
+    /// Storage of the blocks.
     pub(crate) fn backend(&self) -> &Backend {
         &self.namespace.backend
     }
 
-    /// The bytes that a device can move from the disk by itself: `None`
-    /// if it needs a buffer for that, or does not know the disk's memory.
+    /// Returns the memory that the device can read or write without a buffer; `None` if a buffer is
+    /// needed or the memory is not registered with the device.
     #[inline(always)]
     pub(crate) fn window(&self, port: usize, length: u32) -> Option<Sge> {
         let (mapping, start) = self.backend().window(length)?;
@@ -79,17 +78,16 @@ impl Disk {
         })
     }
 
-    /// Whether the controller may use it (Base, 8.1.3).
+    /// Checks the ANA state for a command of this controller (Base, 8.1.3).
     ///
-    /// # Errors
-    /// The status of a command that tries.
+    /// # Errors Status of the refused command.
     #[inline(always)]
     pub(super) fn check_access(&self, controller: &ControllerShared) -> Result<(), Status> {
         ana::check_access(controller.ana_state(self.namespace.anagrpid()))
     }
 
-    /// A line to report a failure, if there is one, which says how many were not
-    /// reported since the last.
+    /// Returns a log line for a failure, with the number suppressed since the last one; `None` to
+    /// suppress this one.
     pub(crate) fn failure_to_report(&mut self, now: Instant) -> Option<Line> {
         let due = self
             .reported
@@ -104,14 +102,14 @@ impl Disk {
         Some(line?.after(unreported))
     }
 
-    /// A request begins to work on it.
+    /// Counts a request that begins to use the disk.
     #[inline]
     pub(crate) fn enter(&mut self) {
         self.users += 1;
         self.show_users();
     }
 
-    /// Requests that work on it.
+    /// Number of requests in progress at the disk.
     pub(super) fn users(&self) -> u32 {
         self.users
     }
@@ -123,8 +121,8 @@ impl Disk {
     fn learn(&mut self, port: usize, device: &Arc<dyn Device>) {
         match self.namespace.region(device) {
             Ok(region) => self.regions[port] = region,
-            // Data then takes the way by a buffer.
-            // Cause: the configuration, at a change or when a device is new.
+            // Data is then copied through a buffer. Cause: the configuration, at a change or when a
+            // device is new.
             Err(error) => tracing::warn!(
                 nsid = self.namespace.nsid, device = device.name(), %error,
                 "the memory of a namespace could not be registered: its data will be copied"
@@ -133,15 +131,15 @@ impl Disk {
     }
 }
 
-/// What an NSID of a subsystem stands for.
+/// Entry of an NSID in a subsystem's table.
 #[derive(Debug, Clone, Copy, Default)]
 enum Slot {
-    /// Nothing.
+    /// No namespace.
     #[default]
     Empty,
-    /// A disk that every host of the subsystem sees: most are, and cost nothing more.
+    /// Namespace open to every host of the subsystem: the common case, without a further check.
     Open(u32),
-    /// A disk that some of them see.
+    /// Namespace open to some hosts only.
     Restricted(u32),
 }
 
@@ -162,25 +160,25 @@ impl Slot {
     }
 }
 
-/// A subsystem of this reactor.
+/// Namespaces of one subsystem on this reactor.
 #[derive(Debug, Default)]
 struct Table {
-    /// As it came last.
+    /// Last table received from the control plane.
     source: Arc<NamespaceTable>,
-    /// By NSID, less one.
+    /// Indexed by NSID - 1.
     disks: Vec<Slot>,
-    /// What is counted of it here.
+    /// Counters of the subsystem on this reactor.
     counters: Arc<IoCounters>,
-    /// What this reactor has bought of its limits.
+    /// Time bought under the subsystem's rate limits.
     purse: Purse,
     /// I/O commands in progress.
     active: u32,
-    /// Whether it is among [`Disks::busy`].
+    /// True if the subsystem is in [`Disks::busy`].
     busy: bool,
 }
 
 impl Table {
-    /// What the host of a controller sees as this namespace.
+    /// Returns the disk of an NSID if the controller has access.
     #[inline]
     fn find(&self, controller: &ControllerShared, nsid: u32) -> Option<u32> {
         let slot = usize::try_from(nsid.checked_sub(1)?).ok()?;
@@ -192,23 +190,23 @@ impl Table {
     }
 }
 
-/// All namespaces of a reactor.
+/// Namespaces of a reactor.
 #[derive(Debug)]
 pub(crate) struct Disks {
-    /// The number of the reactor that has them.
+    /// Index of the reactor.
     reactor: usize,
     disks: Vec<Option<Disk>>,
-    /// By the subsystem's id.
+    /// Indexed by subsystem id.
     tables: Vec<Table>,
-    /// Number of changes of decisions so far, modulo 2^32: [`super::decisions`].
+    /// Generation counter of decisions about commands, modulo 2^32: [`super::decisions`].
     epoch: u32,
-    /// Subsystems whose time counts as busy: those with I/O commands in progress,
-    /// and those that had some in this round.
+    /// Subsystems whose busy time runs: they have I/O commands in progress, or had some in this
+    /// round.
     busy: Vec<u32>,
 }
 
 impl Disks {
-    /// None as yet, of this reactor.
+    /// Creates an empty table.
     pub(crate) fn new(reactor: usize) -> Self {
         Self {
             reactor,
@@ -219,29 +217,29 @@ impl Disks {
         }
     }
 
-    /// The number of the reactor that has them.
+    /// Index of the reactor.
     pub(super) fn reactor(&self) -> usize {
         self.reactor
     }
 
-    /// The present epoch.
+    /// Current epoch.
     #[inline(always)]
     pub(super) fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// Begins the next epoch, after a decision about commands has changed; returns it.
+    /// Begins and returns the next epoch, after a change of a decision about commands.
     pub(super) fn begin_epoch(&mut self) -> u32 {
         self.epoch = self.epoch.wrapping_add(1);
         self.epoch
     }
 
-    /// Goes on counting after the epochs of a reactor that panicked.
+    /// Continues the epochs of a reactor that panicked.
     pub(super) fn go_on_from(&mut self, epoch: u32) {
         self.epoch = epoch;
     }
 
-    /// The namespaces of a subsystem are these from now on, and this counts it.
+    /// Replaces the namespaces and counters of a subsystem.
     pub(crate) fn adopt(
         &mut self,
         subsystem: u32,
@@ -254,7 +252,7 @@ impl Disks {
         let index = subsystem as usize;
         if self.tables.len() <= index {
             self.tables.resize_with(index + 1, Table::default);
-            // No I/O allocates, whichever subsystems are busy at once.
+            // Reserved here, so that no I/O allocates.
             self.busy.reserve(self.tables.len() - self.busy.len());
         }
         self.tables[index].source = Arc::clone(table);
@@ -290,7 +288,7 @@ impl Disks {
         self.tables[index].disks = new;
     }
 
-    /// The namespaces of all subsystems, as they came last, for a reactor that takes over.
+    /// Returns the last tables of all subsystems, for a reactor that takes over.
     pub(super) fn sources(&self) -> Vec<(u32, Arc<IoCounters>, Arc<NamespaceTable>)> {
         let tables = self.tables.iter().enumerate();
         let source = |(index, table): (usize, &Table)| {
@@ -335,7 +333,7 @@ impl Disks {
         for (port, device) in ports {
             disk.learn(*port, device);
         }
-        // One before it, of a reactor that panicked, may have left something there.
+        // A predecessor that panicked may have left values.
         disk.show_users();
         disk.counters.oldest_ns.set(0);
         let free = self.disks.iter().position(Option::is_none);
@@ -347,28 +345,28 @@ impl Disks {
         Some(index as u32)
     }
 
-    /// A port opened: registers the memory there of the namespaces.
+    /// Registers the memory of the namespaces with the device of a new port.
     pub(crate) fn port_opened(&mut self, port: usize, device: &Arc<dyn Device>) {
         for disk in self.disks.iter_mut().flatten() {
             disk.learn(port, device);
         }
     }
 
-    /// A port closed.
+    /// Drops the memory regions of a closed port.
     pub(crate) fn port_closed(&mut self, port: usize) {
         for disk in self.disks.iter_mut().flatten() {
             disk.regions[port] = None;
         }
     }
 
-    /// The disk of a namespace, if the host of this association sees it.
+    /// Returns the disk of a namespace if the host of this association has access.
     #[inline]
     pub(crate) fn find(&self, of: &Association, nsid: u32) -> Option<u32> {
         let table = self.tables.get(of.subsystem.id as usize)?;
         table.find(&of.controller, nsid)
     }
 
-    /// Takes out requests that wait for their turn.
+    /// Removes the queued requests that match and passes them to `each`.
     pub(crate) fn take_waiting(
         &mut self,
         requests: &mut RequestTable,
@@ -381,26 +379,26 @@ impl Disks {
         }
     }
 
-    /// Whether a disk had a command when ages were last looked at.
+    /// True if a disk had a command in progress at the last check of ages.
     pub(crate) fn any_waits(&self) -> bool {
         let mut disks = self.disks.iter().flatten();
         disks.any(|disk| disk.oldest_ns != 0)
     }
 
-    /// Ages are looked at anew.
+    /// Resets the ages before a check.
     pub(crate) fn forget_ages(&mut self) {
         for disk in self.disks.iter_mut().flatten() {
             disk.oldest_ns = 0;
         }
     }
 
-    /// A disk has had a command for so long.
+    /// Records the age of a command at a disk.
     pub(crate) fn note_age(&mut self, disk: u32, age: Duration) {
         let disk = &mut self[disk];
         disk.oldest_ns = disk.oldest_ns.max(age.as_nanos() as u64);
     }
 
-    /// Ages are known now: shows them, and hands more over at disks that are slow.
+    /// Publishes the ages and passes whether each disk is slow to its backend.
     pub(crate) fn show_ages(&mut self) {
         for disk in self.disks.iter_mut().flatten() {
             disk.counters.oldest_ns.set(disk.oldest_ns);
@@ -411,8 +409,8 @@ impl Disks {
         }
     }
 
-    /// The first disk from this one on that the host of this association sees: (how many were
-    /// passed, disk).
+    /// Returns the first disk from slot `from` on that the host has access to, as (slots passed,
+    /// disk).
     pub(crate) fn next(&self, of: &Association, from: u32) -> Option<(u32, u32)> {
         let table = self.tables.get(of.subsystem.id as usize)?;
         let rest = from..table.disks.len() as u32;
@@ -420,13 +418,13 @@ impl Disks {
             .next()
     }
 
-    /// A request begins to work on a disk.
+    /// Counts a request that begins to use a disk.
     #[inline]
     pub(crate) fn enter(&mut self, disk: u32) {
         self[disk].enter();
     }
 
-    /// A request has ended its work on a disk.
+    /// Ends the use of a disk by a request and removes a retired disk after the last one.
     #[inline]
     pub(crate) fn leave(&mut self, disk: u32, ring: &mut Ring) {
         let left = &mut self[disk];
@@ -452,7 +450,7 @@ impl Disks {
         }
     }
 
-    /// An I/O command of an association begins: the disk of its namespace.
+    /// Counts an I/O command that begins and returns the disk of its namespace.
     #[inline(always)]
     pub(crate) fn io_begins(&mut self, of: &Association, nsid: u32) -> Option<u32> {
         let subsystem = of.subsystem.id;
@@ -465,12 +463,12 @@ impl Disks {
         table.find(&of.controller, nsid)
     }
 
-    /// What this reactor has bought of a subsystem's limits.
+    /// Returns the time bought under a subsystem's rate limits.
     pub(super) fn purse(&mut self, subsystem: u32) -> &mut Purse {
         &mut self.tables[subsystem as usize].purse
     }
 
-    /// Nothing of a request is left: neither its disk nor its subsystem counts it any longer.
+    /// Ends the use of disk and subsystem by a request that is complete.
     #[inline]
     pub(crate) fn end(&mut self, request: &mut Request, ring: &mut Ring) {
         if let Some(subsystem) = request.subsystem.take() {
@@ -481,8 +479,8 @@ impl Disks {
         }
     }
 
-    /// Time has passed since the last round: for those that had I/O commands in
-    /// progress at its end it was busy time.
+    /// Adds the time since the last round to the busy time of subsystems that had I/O commands in
+    /// progress when it ended.
     #[inline]
     pub(crate) fn count_busy(&mut self, passed_ns: u64) {
         let mut place = 0;

@@ -1,4 +1,4 @@
-//! Queue pairs and devices come and go.
+//! Creation and end of queue pairs and devices.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use crate::registry::{Admitted, ControlMessage, KEEP_ALIVE_EXPIRED};
 use crate::request::{Request, RequestId, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
-/// Our RDMA READs outstanding on a queue pair: what adapters can do, mostly.
+/// Upper limit of RDMA READs outstanding on a queue pair; most adapters support 16.
 const READS_MAX: u8 = 16;
 
-/// Why queues are closed at the end.
+/// Reason logged for queues closed at shutdown.
 const SHUTTING_DOWN: &str = "the target is shutting down";
 
 impl Reactor {
-    /// Takes on a connection, or refuses it.
+    /// Accepts or rejects a connection request.
     pub(super) fn accept(&mut self, admitted: Admitted) {
         let peer = admitted.request.peer;
         let qid = admitted.cm.qid.get();
@@ -59,7 +59,7 @@ impl Reactor {
         admitted.request.reject(reject.as_bytes());
     }
 
-    /// Refuses a connection that waited.
+    /// Rejects a connection request that was queued.
     pub(super) fn refuse_connection(&mut self, admitted: Admitted, reason: &str) {
         let (peer, qid) = (admitted.request.peer, admitted.cm.qid.get());
         let (device, provider) = (
@@ -72,7 +72,7 @@ impl Reactor {
         self.explain_refusal(peer, device.name(), reason);
     }
 
-    /// The host receives "No Resources"; the log has what is short.
+    /// Logs the reason for a rejection: the host receives only "No Resources".
     fn explain_refusal(&mut self, address: SocketAddr, device: &str, reason: &str) {
         let payer = Payer::stranger(address.ip());
         let limit = &mut self.control.peer_limit;
@@ -95,8 +95,8 @@ impl Reactor {
             place,
         } = admitted;
         let limits = *self.queues.port(port).limits();
-        // A READ, then WRITE and SEND, for each command the host may send; its
-        // next may arrive before our SEND's completion does, and then waits.
+        // A READ, then WRITE and SEND, for each command that the host may send. The next command
+        // may arrive before the completion of the SEND; its work then waits.
         let send_work = (2 * u32::from(reply.crqsize.get())).min(limits.send_work);
         let reads = request
             .peer_responder_resources
@@ -105,11 +105,11 @@ impl Reactor {
         let options = QpOptions {
             send_work,
             initiator_depth: reads,
-            // No host READs from us.
+            // Hosts send no RDMA READs to a target.
             responder_resources: request.peer_initiator_depth.min(limits.responder_resources),
             traffic_class: marking.traffic_class,
             hop_limit: marking.hop_limit,
-            // A host that posts no receives is given up by our own deadline.
+            // Infinite retries: the target's own deadline ends a host that posts no receives.
             rnr_retry_count: 7,
             ..QpOptions::default()
         };
@@ -134,7 +134,7 @@ impl Reactor {
             listener,
             place,
         };
-        // If the process was stopped in the middle of this round, the round's time is long ago, and
+        // If the process was suspended during this round, the time of the round is outdated, and
         // the host would have no time left for its Connect.
         let now = self.time.clock.now().max(self.time.now.at);
         let id = self.queues.qpairs.add(QueuePair::new(accepted, now));
@@ -147,7 +147,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// The port of a device, opened now if this is the first connection there.
+    /// Returns the port of a device and opens it for the first connection.
     fn port_for(
         &mut self,
         device: &Arc<dyn Device>,
@@ -160,7 +160,7 @@ impl Reactor {
         if let Some(index) = self.queues.ports.iter().position(known) {
             return Ok(index);
         }
-        // A place whose old queue pairs are all forgotten.
+        // A free index without queue pairs of a former port.
         let in_use = |index| {
             self.queues
                 .qpairs
@@ -195,7 +195,7 @@ impl Reactor {
         Ok(index)
     }
 
-    /// Takes a device's connection events.
+    /// Handles a device's connection events.
     pub(super) fn poll_events(&mut self, index: usize) -> bool {
         let Some(port) = &mut self.queues.ports[index] else {
             return false;
@@ -259,7 +259,7 @@ impl Reactor {
         }
     }
 
-    /// Ends a queue, and logs why, once.
+    /// Closes a queue and logs the reason once.
     pub(super) fn close(&mut self, qpair: QpairId, ending: Ending) {
         match self.queues.qpairs[qpair].state {
             State::Connecting { .. } | State::Live => {
@@ -274,7 +274,7 @@ impl Reactor {
         }
     }
 
-    /// Ends a queue whose connection broke, for a reason that is yet to come.
+    /// Closes a queue whose connection broke; the reason is logged later.
     pub(super) fn close_unexplained(&mut self, qpair: QpairId) {
         if self.queues.qpairs[qpair].is_open() {
             self.let_go(qpair, false);
@@ -304,13 +304,13 @@ impl Reactor {
         peer_line!(warn, line, host, %address, subsystem, qid, reason, "disconnected");
     }
 
-    /// The connection ended, and this is all that its transport says.
+    /// Handles the end of a connection, as reported by the transport.
     fn disconnected(&mut self, qpair: QpairId, reason: DisconnectReason) {
         match reason {
             DisconnectReason::Peer => {
                 self.close(qpair, Ending::Orderly("the host disconnected"));
             }
-            // The work that failed says more. If none does, `closed` speaks.
+            // Failed work gives a better reason; otherwise `closed` logs one.
             DisconnectReason::Transport => self.close_unexplained(qpair),
             DisconnectReason::AddressChanged => {
                 self.close(qpair, Ending::Trouble(&trouble::ADDRESS_CHANGED));
@@ -324,7 +324,7 @@ impl Reactor {
         }
     }
 
-    /// Disconnects, and lets go of all that is not elsewhere.
+    /// Disconnects and ends all work of the queue that is not posted.
     fn let_go(&mut self, qpair: QpairId, explained: bool) {
         let queue = &mut self.queues.qpairs[qpair];
         queue.state = State::Closing { explained };
@@ -333,14 +333,14 @@ impl Reactor {
             port.endpoint().disconnect(qp);
         }
         self.drop_waiting(qpair);
-        // What was never posted ends here; what was posted comes back.
+        // Work never posted ends here; posted work completes with an error.
         let outbox = self.queues.qpairs[qpair].outbox.take();
         let work = outbox.iter().map(|work| WorkId::decode(work.id));
         self.queues.lost.extend(work);
         self.end_lost();
     }
 
-    /// Ends work that broken queue pairs did not take.
+    /// Ends work that broken queue pairs did not accept.
     pub(super) fn end_lost(&mut self) {
         while let Some(work) = self.queues.lost.pop() {
             let Self {
@@ -353,7 +353,7 @@ impl Reactor {
                 WorkKind::Send => {
                     sent::send_ended(queues, io, &time.now, work, WorkStatus::Flushed).map(|_| ())
                 }
-                // A signaled SEND behind it ends it.
+                // Ended by the signaled SEND behind it.
                 WorkKind::Write | WorkKind::CoveredSend => Ok(()),
                 WorkKind::Receive | WorkKind::Block => unreachable!("not in an outbox"),
             };
@@ -363,7 +363,7 @@ impl Reactor {
         }
     }
 
-    /// Closes a queue pair that cannot go on.
+    /// Closes a broken queue pair.
     pub(super) fn end_broken(&mut self, broken: Broken) {
         let Broken { qpair, ending } = broken;
         match ending {
@@ -373,7 +373,7 @@ impl Reactor {
         }
     }
 
-    /// Ends what waits here for a queue that is closing.
+    /// Ends all waiting work of a closing queue.
     fn drop_waiting(&mut self, qpair: QpairId) {
         let Self { queues, io, .. } = self;
         let mut dropped: Vec<RequestId> = Vec::new();
@@ -414,7 +414,7 @@ impl Reactor {
         queues.late.retain(|(of, _)| *of != qpair);
     }
 
-    /// The device has forgotten a queue pair: all its work has come back.
+    /// Handles the end of a queue pair in the device: all its work has completed.
     fn closed(&mut self, qpair: QpairId) {
         self.close(qpair, Ending::Trouble(&trouble::TRANSPORT_GAVE_UP));
         let queue = &mut self.queues.qpairs[qpair];
@@ -426,7 +426,7 @@ impl Reactor {
         self.retire_if_done(qpair);
     }
 
-    /// Forgets a queue of which nothing is left, and reports it to its subsystem.
+    /// Removes a closed queue without requests and reports it to its subsystem.
     pub(super) fn retire_if_done(&mut self, qpair: QpairId) {
         let queue = &self.queues.qpairs[qpair];
         if queue.state != State::Closed || queue.requests > 0 {
@@ -444,7 +444,7 @@ impl Reactor {
         self.report_drained();
     }
 
-    /// A device is gone, and with it all work that it had.
+    /// Handles the removal of a device and the loss of its work.
     fn device_removed(&mut self, index: usize) {
         let Some(port) = self.queues.ports[index].take() else {
             return;
@@ -456,8 +456,8 @@ impl Reactor {
             reactor = self.control.index,
             "device removed"
         );
-        // What lay in its receive slots stays readable for requests in the backend:
-        // the ring has the pages. But the slots are not posted again.
+        // The ring keeps the pages of the receive slots, so requests in the backend can still read
+        // them. The slots are not posted again.
         if let Err(error) = port.close(index, &mut self.io.ring) {
             // Cause: the removal of a device.
             tracing::warn!(%error, "memory of a removed device stays registered");
@@ -491,11 +491,11 @@ impl Reactor {
             .send(ControlMessage::DeviceRemoved { device });
     }
 
-    /// Ends a request whose work went away with its device.
+    /// Ends a request whose work was lost with its device.
     fn lose_request(&mut self, id: RequestId) {
         let Self { queues, io, .. } = self;
         if queues.requests[id].stage() == Stage::Sending {
-            // The others of its chain are lost by themselves.
+            // The loop loses the other SENDs of the chain too.
             let _ = queues.requests[id].sent();
             sent::free(queues.command(id), io);
         } else {
@@ -506,7 +506,7 @@ impl Reactor {
         }
     }
 
-    /// Closes queues whose host has kept us waiting for too long.
+    /// Closes queues with expired deadlines.
     pub(super) fn check_deadlines(&mut self) {
         let overdue: Vec<(QpairId, &'static str)> = self
             .queues
@@ -537,7 +537,7 @@ impl Reactor {
         }
     }
 
-    /// Takes no more commands, and closes queues as they have no more.
+    /// Accepts no more commands and closes queues as they become idle.
     pub(super) fn drain(&mut self) {
         self.queues.draining = true;
         self.refuse_waiting();
@@ -557,7 +557,7 @@ impl Reactor {
         }
     }
 
-    /// Closes everything, whatever is in progress, and then ends.
+    /// Closes all queues, with or without commands in progress; then the reactor ends.
     pub(super) fn stop(&mut self) {
         self.control.stopping = true;
         self.refuse_waiting();
@@ -567,7 +567,7 @@ impl Reactor {
         }
     }
 
-    /// Refuses the connections that wait: the target is shutting down.
+    /// Rejects queued connections at shutdown.
     fn refuse_waiting(&mut self) {
         for admitted in budget::take_connections(&mut self.queues, None) {
             self.refuse_connection(admitted, SHUTTING_DOWN);

@@ -1,61 +1,61 @@
-//! Commands that wait until limits allow them: a line for each host and disk. The line that has
-//! taken least goes first, so that hosts share a limit evenly, whatever the size of their
-//! commands. [`super::throttle`] serves them.
+//! Commands that wait for rate limits, in one queue per host and disk. The queue that has used
+//! least time goes first, so that hosts share a limit evenly, whatever the size of their commands.
+//! [`super::throttle`] serves the queues.
 
 use super::tally::Tally;
 use crate::ids::ShareId;
 use crate::limits::SLICE_NS;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
-/// When so large a part of all requests waits, capsules wait without one.
+/// If at least 1/16 of all requests wait for limits, further capsules wait without a request.
 const CROWD: usize = 16;
 
-/// What a line that was empty may be behind the others: so much it may take before them.
+/// Largest advantage of a newly filled queue over the others, in nanoseconds of use.
 const LAG_MAX_NS: u64 = 16 * SLICE_NS;
 
-/// The commands of one host for one disk.
+/// Queued commands of one host for one disk.
 #[derive(Debug)]
 pub(super) struct Line {
     share: Option<ShareId>,
     disk: u32,
     waiting: List,
     count: usize,
-    /// What it has taken, by the time that its limits need for that.
+    /// Time used of the widest limit, divided by the host's weight, in nanoseconds.
     taken_ns: u64,
 }
 
 impl Line {
-    /// Who is next.
+    /// Returns the first queued command.
     pub(super) fn front(&self) -> Option<RequestId> {
         self.waiting.front()
     }
 
-    /// What it has taken when its turn is over that begins now.
+    /// Returns `taken_ns` at which a turn that begins now ends.
     pub(super) fn end_of_turn(&self) -> u64 {
         self.taken_ns + SLICE_NS
     }
 
-    /// What it has taken.
+    /// Time used of the widest limit, divided by the host's weight, in nanoseconds.
     pub(super) fn taken_ns(&self) -> u64 {
         self.taken_ns
     }
 }
 
-/// All that wait.
+/// Queues of all hosts and disks.
 #[derive(Debug)]
 pub(super) struct Limited {
     lines: Vec<Line>,
-    /// How many commands of a host wait.
+    /// Number of queued commands by host.
     of_share: Tally,
-    /// When to look at them.
+    /// Time of the next attempt, in nanoseconds.
     pub(super) next_ns: u64,
     count: usize,
-    /// With so many there is a crowd.
+    /// Number of queued commands from which capsules wait without a request.
     crowd: usize,
 }
 
 impl Limited {
-    /// None yet, of so many requests.
+    /// Creates the queues for a reactor with this number of requests.
     pub(super) fn new(requests: u32) -> Self {
         Self {
             lines: Vec::with_capacity(64),
@@ -66,28 +66,28 @@ impl Limited {
         }
     }
 
-    /// Looks at them at this time, too.
+    /// Schedules an attempt at `ns`, unless one is due earlier.
     pub(super) fn look_at(&mut self, ns: u64) {
         self.next_ns = self.next_ns.min(ns);
     }
 
-    /// Whether none waits.
+    /// True if no command waits.
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Whether so many wait that others may need their requests.
+    /// True if so many commands wait that other hosts may need their requests.
     #[inline(always)]
     pub(super) fn is_crowd(&self) -> bool {
         self.count >= self.crowd
     }
 
-    /// Whether commands of a host wait.
+    /// True if commands of the host wait.
     pub(super) fn waits(&self, share: ShareId) -> bool {
         self.of_share.has(share)
     }
 
-    /// Whether commands of a host wait for a disk.
+    /// True if commands of the host wait for this disk.
     pub(super) fn has_line(&self, share: Option<ShareId>, disk: u32) -> bool {
         if share.is_some_and(|share| !self.waits(share)) {
             return false;
@@ -96,13 +96,13 @@ impl Limited {
         lines.any(|line| line.share == share && line.disk == disk && line.count > 0)
     }
 
-    /// The least that one of those has taken that wait.
+    /// Smallest `taken_ns` among the nonempty queues.
     fn least(&self) -> Option<u64> {
         let waiting = self.lines.iter().filter(|line| line.count > 0);
         waiting.map(Line::taken_ns).min()
     }
 
-    /// Has a request wait in the line of its host and its disk.
+    /// Appends a request to the queue of its host and disk.
     pub(super) fn wait(
         &mut self,
         requests: &mut RequestTable,
@@ -135,23 +135,22 @@ impl Limited {
         }
     }
 
-    /// The lines, in the order in which they may go on.
+    /// Returns the queues in the order of service.
     pub(super) fn sorted(&mut self) -> &[Line] {
         self.lines.sort_unstable_by_key(Line::taken_ns);
         &self.lines
     }
 
-    /// How many lines there are.
+    /// Number of queues.
     pub(super) fn len(&self) -> usize {
         self.lines.len()
     }
 
-    /// One of them.
     pub(super) fn line(&self, at: usize) -> &Line {
         &self.lines[at]
     }
 
-    /// The next of a line goes on, which takes so much.
+    /// Removes the first command of a queue and adds its cost.
     pub(super) fn pop(&mut self, requests: &mut RequestTable, at: usize, cost_ns: u64) {
         let line = &mut self.lines[at];
         requests.pop_front(&mut line.waiting);
@@ -163,7 +162,7 @@ impl Limited {
         }
     }
 
-    /// Forgets lines in which none waits, unless what they have taken counts still.
+    /// Removes empty queues whose past use no longer affects the order.
     pub(super) fn tidy(&mut self) {
         let Some(least) = self.least() else {
             return self.lines.clear();
@@ -172,7 +171,7 @@ impl Limited {
         self.lines.retain(|line| line.count > 0 || counts(line));
     }
 
-    /// Takes out requests that wait.
+    /// Removes the queued requests that match and passes them to `each`.
     pub(super) fn take_out(
         &mut self,
         requests: &mut RequestTable,

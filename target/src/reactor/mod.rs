@@ -1,19 +1,18 @@
-//! A reactor: one pinned thread that owns everything an I/O touches.
+//! Reactor: one pinned thread that owns all state on the path of its I/O commands.
 //!
-//! Each round it takes what its devices and its ring have finished, moves the
-//! requests on, and posts what came of it: receives first, then sends, one chain
-//! for each queue pair, then block I/O in one system call. Without work it polls
-//! on for a while ([`cairn_disk::Idle`]) and then sleeps, in its ring and nowhere else.
+//! Each round polls the completions of the devices and the ring, advances the requests, and posts
+//! the resulting work: receives first, then sends in one chain per queue pair, then block I/O in
+//! one system call. Without work the reactor polls for a while ([`cairn_disk::Idle`]) and then
+//! sleeps in its ring.
 //!
-//! Its state has four owners: [`Queues`] (devices, queue pairs, requests), [`Io`] (ring,
-//! buffers, disks), [`Control`] (mailbox, registry) and [`Time`]. A function of the I/O path
-//! takes those that it touches.
+//! The state is split into [`Queues`] (devices, queue pairs, requests), [`Io`] (ring, buffers,
+//! disks), [`Control`] (mailbox, registry) and [`Time`]. Functions of the I/O path take only the
+//! parts that they use.
 //!
-//! An I/O command goes through seven rooms, in one direction: [`receive`] (a capsule, a
-//! permit), [`plan`] (parsed, with its disk), [`buffers`], [`fetch`] (RDMA READ, for the data
-//! of writes), [`disk`] (done, pending or waiting), [`respond`] (RDMA WRITE, SEND) and
-//! [`sent`]. docs/walk.md walks through them. [`connect`], [`authenticate`] and [`admin`] have the commands
-//! that are for no disk, [`lifecycle`] has the life of queue pairs.
+//! An I/O command passes seven stages in this order: [`receive`] (capsule and permit), [`plan`]
+//! (parsing, disk), [`buffers`], [`fetch`] (RDMA READ of write data), [`disk`] (done, pending or
+//! waiting), [`respond`] (RDMA WRITE, SEND) and [`sent`]. docs/walk.md describes them. [`connect`],
+//! [`authenticate`] and [`admin`] handle the other commands, [`lifecycle`] the queue pairs.
 
 mod aborts;
 mod accounts;
@@ -86,68 +85,65 @@ use time::Time;
 pub(crate) use start::{ReactorHandle, Start, start};
 pub(crate) use time::Rest;
 
-/// How often connection events and the mailbox are looked at while busy: they
-/// may cost a system call. Asleep, they wake the reactor.
+/// Interval of checks for connection events and messages while busy: a check may cost a system
+/// call. A sleeping reactor is woken by both.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How often deadlines are looked at, while there are any.
+/// Interval of deadline checks.
 const TICK: Duration = Duration::from_millis(250);
 
-/// The ring's token for the mailbox.
+/// Token of the mailbox in the ring.
 const INBOX_TOKEN: u32 = u32::MAX;
 
-/// How large things are.
+/// Configured sizes and times of a reactor.
 #[derive(Debug, Clone)]
 pub(crate) struct Sizes {
-    /// Receives for each device.
+    /// Receives per device.
     pub(crate) receives: u32,
-    /// In-capsule data, in bytes.
+    /// Largest in-capsule data, in bytes.
     pub(crate) in_capsule_bytes: u32,
-    /// Bytes of data buffers.
+    /// Data buffers, in bytes.
     pub(crate) data_bytes: usize,
-    /// Bytes of the largest transfer.
+    /// Largest transfer, in bytes.
     pub(crate) transfer_bytes: usize,
-    /// Queue pairs for each device.
+    /// Queue pairs per device.
     pub(crate) queue_pairs: u16,
-    /// The largest window of polling without work.
+    /// Longest time of polling without work.
     pub(crate) poll_idle: Duration,
-    /// Whether drives are polled that can be.
+    /// True if drives with poll queues are polled.
     pub(crate) poll_drives: bool,
-    /// How long a disk may keep a command; 0: for ever.
+    /// Longest time that a disk may keep a command; 0 means no limit.
     pub(crate) io_timeout: Duration,
 }
 
 impl Sizes {
-    /// Commands in progress at a time. As many as receives: more would need
-    /// capsules that have not arrived; what arrives beyond them waits in its
-    /// receive slot.
+    /// Requests, which is the number of commands in progress at a time. More requests than receives
+    /// would need capsules that have not arrived; capsules beyond them wait in their receive slots.
     pub(crate) fn requests(&self) -> u32 {
         self.receives
     }
 
-    /// Completions that a device may have for us at a time.
+    /// Largest number of completions outstanding per device.
     pub(crate) fn completions(&self) -> u32 {
         // Each posted receive completes once.
         self.receives
-            // A request has one signaled work request out at a time at most: its READ, or
-            // its SEND. On a broken queue pair its WRITE and its SEND complete, signaled
-            // or not.
+            // A request has at most one signaled work request outstanding: its READ or its SEND. On
+            // a broken queue pair, its WRITE and its SEND both complete, signaled or not.
             + 2 * self.requests()
     }
 }
 
-/// A reactor.
 pub(crate) struct Reactor {
     queues: Queues,
     io: Io,
     control: Control,
     time: Time,
-    /// Completions of the round, kept to be overwritten by the next.
+    /// Buffer for completions, reused in each round.
     batch: Box<[Completion]>,
 }
 
 impl Reactor {
-    /// Runs until a message stops it and all queues are closed.
+    /// Runs until a message stops the reactor and all queues are closed.
     pub(crate) fn run(&mut self) {
         let mut contention = Contention::default();
         while !(self.control.stopping
@@ -171,7 +167,8 @@ impl Reactor {
         }
     }
 
-    /// As [`Self::step`], with disks that take no time, or that of the simulated clock.
+    /// Same as [`Self::step`] in simulated time: disks take no time, or the time of the simulated
+    /// clock.
     pub(crate) fn step_settled(&mut self, now: Instant) -> Rest {
         if let Err(error) = self.io.ring.settle() {
             panic!("io_uring no longer waits: {error}");
@@ -187,7 +184,7 @@ impl Reactor {
         }
     }
 
-    /// One round at `now`, and what to do after it.
+    /// Runs one round at `now` and returns how to wait for the next one.
     pub(crate) fn step(&mut self, now: Instant) -> Rest {
         self.time.now.at = now;
         let passed_ns = self.count_time(now.duration_since(self.time.started).as_nanos() as u64);
@@ -210,7 +207,7 @@ impl Reactor {
         match self.time.idle.pause_for(now, threads) {
             Pause::Spin => Rest::Spin,
             Pause::Yield => Rest::Yield,
-            // Nothing wakes it for the commands of a drive that is polled.
+            // Completions of a polled drive wake no sleeper.
             Pause::Sleep if self.io.ring.must_poll() => Rest::Yield,
             Pause::Sleep => match self.prepare_sleep() {
                 Some(deadline) => {
@@ -222,7 +219,7 @@ impl Reactor {
         }
     }
 
-    /// One round; whether there was anything to do.
+    /// Runs one round and returns whether there was work.
     fn round(&mut self) -> bool {
         let mut busy = false;
         for port in 0..self.queues.ports.len() {
@@ -240,7 +237,7 @@ impl Reactor {
         busy
     }
 
-    /// Takes what a device has finished.
+    /// Handles the completions of a device.
     fn poll_port(&mut self, index: usize) -> bool {
         let Some(port) = &mut self.queues.ports[index] else {
             return false;
@@ -276,7 +273,7 @@ impl Reactor {
             if let Err(broken) = ended {
                 self.end_broken(broken);
             }
-            // In the order of arrival: an Abort finds no command that came after it.
+            // In the order of arrival: an Abort cannot find a command that came after it.
             self.execute_commands();
         }
         self.batch = batch;
@@ -286,8 +283,8 @@ impl Reactor {
         count > 0
     }
 
-    /// Posts what a queue pair, if requests of it wait, has credits for: responses first, since
-    /// they end something.
+    /// Posts waiting requests of a queue pair that now has credits: responses first, because they
+    /// free resources.
     #[inline]
     fn use_credits(&mut self, qpair: Option<QpairId>) {
         if let Some(qpair) = qpair {
@@ -306,7 +303,7 @@ impl Reactor {
         }
     }
 
-    /// Takes what the ring has finished.
+    /// Handles the completions of the ring.
     fn poll_ring(&mut self) -> bool {
         let mut busy = false;
         while let Some(finished) = self.io.ring.pop() {
@@ -337,7 +334,7 @@ impl Reactor {
         busy
     }
 
-    /// Executes Connects, authentications and admin commands.
+    /// Executes Connects, authentication and admin commands.
     #[inline(always)]
     fn execute_commands(&mut self) {
         if !self.queues.commands.is_empty() {
@@ -368,7 +365,8 @@ impl Reactor {
         }
     }
 
-    /// Looks at what comes seldom: connection events, messages, deadlines.
+    /// Checks infrequent events: connection events, messages, deadlines. Returns whether there were
+    /// any.
     fn check(&mut self) -> bool {
         let mut busy = false;
         for port in 0..self.queues.ports.len() {
@@ -394,7 +392,7 @@ impl Reactor {
         busy
     }
 
-    /// Handles all messages there are; whether there were any.
+    /// Handles all queued messages and returns whether there were any.
     fn read_inbox(&mut self) -> bool {
         let mut busy = false;
         while let Some(message) = self.control.inbox.try_recv() {
@@ -418,13 +416,13 @@ impl Reactor {
                 self.io
                     .disks
                     .adopt(subsystem, &counters, &table, &ports, &mut self.io.ring);
-                // With other limits, commands may wait no longer.
+                // Changed limits may allow waiting commands.
                 self.io.limited.next_ns = 0;
             }
             Message::Complete { qpair, completion } => {
                 if self.queues.qpairs.get(qpair).is_some() {
-                    // At once if it can be: what came of an admin command is reported
-                    // before its own end (an aborted command before the Abort).
+                    // Sent at once if possible: completions caused by an admin command precede its
+                    // own (an aborted command before the Abort).
                     self.queues.late.push_back((qpair, completion));
                     receive::serve_late(&mut self.queues, &mut self.io, &self.time.now);
                 }
@@ -458,7 +456,7 @@ impl Reactor {
         }
     }
 
-    /// Posts what this round brought, and lets queue pairs go of which nothing is left.
+    /// Posts the work of this round and removes queue pairs that have ended.
     fn flush(&mut self) {
         self.queues.flush();
         while !self.queues.lost.is_empty() {
@@ -473,8 +471,8 @@ impl Reactor {
         }
     }
 
-    /// When deadlines must be looked at, if there are any: no thread wakes for
-    /// hosts that are connected and idle.
+    /// Returns the time of the next deadline check, `None` without deadlines: idle connections wake
+    /// no thread.
     fn tick_deadline(&self) -> Option<Instant> {
         let waits = |id| self.queues.draining || self.queues.qpairs[id].has_deadline();
         let any = self.queues.requests.in_use() > 0
@@ -484,8 +482,8 @@ impl Reactor {
         any.then_some(self.time.next_tick)
     }
 
-    /// Has everything wake us that can bring work, and says until when to sleep;
-    /// `None` if something is there by now.
+    /// Arms all sources of work and returns the time to sleep until, which may be never; `None` if
+    /// work has arrived meanwhile.
     fn prepare_sleep(&mut self) -> Option<Option<Instant>> {
         self.time.next_check = self.time.now.at;
         self.take_censuses();
@@ -515,7 +513,7 @@ impl Reactor {
             let Some(port) = port else { continue };
             match port.endpoint().arm() {
                 Ok(false) => {}
-                // Something came just now; or the device is gone, and says so by an event.
+                // Work has just arrived, or the device is removed, which an event reports.
                 Ok(true) | Err(_) => return None,
             }
             port.watch(index, &mut self.io.ring);
@@ -537,7 +535,7 @@ impl Reactor {
         Some(deadline)
     }
 
-    /// Sleeps until there is something to do.
+    /// Sleeps until work arrives or the deadline passes.
     fn sleep(&mut self, deadline: Option<Instant>) {
         self.time.doing = Doing::Sleep;
         self.queues.counters.sleeps.add(1);
@@ -549,7 +547,7 @@ impl Reactor {
         self.time.idle.slept(self.time.clock.now());
     }
 
-    /// Goes on with commands that limits allow now.
+    /// Resumes commands that rate limits now allow.
     #[inline(always)]
     fn serve_limited(&mut self) -> bool {
         let Self {
@@ -558,7 +556,7 @@ impl Reactor {
         throttle::serve(queues, io, &time.now)
     }
 
-    /// Gives those that wait what has become free: nothing has without work.
+    /// Assigns freed resources to waiting requests. Nothing becomes free in a round without work.
     fn serve_waiting(&mut self, busy: bool) {
         let Self {
             queues, io, time, ..
@@ -575,12 +573,12 @@ impl Reactor {
         self.execute_commands();
     }
 
-    /// Its process is killed: no command will be answered.
+    /// Simulates the death of the process: no command gets a response.
     pub(crate) fn abandon_all(&mut self) {
         self.queues.requests.abandon_all();
     }
 
-    /// Adds what it holds.
+    /// Adds the resources in use to `sum`.
     pub(crate) fn add_to(&self, sum: &mut Usage) {
         sum.queue_pairs += self.queues.qpairs.len();
         sum.requests += self.queues.requests.in_use();

@@ -1,15 +1,15 @@
-//! Each host's and each namespace's share of what a reactor has a fixed number of:
-//! requests and data buffers.
+//! Shares of each host and each namespace in the fixed resources of a reactor: requests and data
+//! buffers.
 //!
-//! A host whose link died, or a disk that hangs, keeps what it holds until the transport
-//! or the disk lets go. So no host gets everything: a host may take one more only while it
-//! then holds no more than is left free for others, and a namespace while it then holds
-//! half as much as that. A lone host so gets half, a lone namespace a third, the next one
-//! as much of the rest, and something is always left. What a host's former controllers
-//! still hold counts as the host's. A host at its share may hold a little of a namespace
-//! that holds little itself: a disk that hangs keeps no host from its other disks.
+//! A host whose link died, or a disk that hangs, keeps its resources until the transport or the
+//! disk returns them. No holder may therefore take everything. A host may take one more only if it
+//! then holds no more than the rest that stays free; a namespace only if it then holds at most half
+//! of that rest. A single host gets half, a single namespace a third, each next one the same part
+//! of the rest, and something always stays free. Resources held by former controllers of a host
+//! count as the host's. A host at its share may still use a little of a namespace that holds
+//! little, so a hanging disk does not block the host's other disks.
 //!
-//! What is beyond a share waits in a line of its own, and no other request waits behind it.
+//! A request beyond its share waits in the queue of its host and disk and blocks no other queue.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -19,10 +19,10 @@ use crate::ids::{QpairId, ShareId};
 use crate::limits::Purse;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
-/// A namespace holds little if it holds this part of all.
+/// Divisor of the total up to which a namespace holds little.
 const LITTLE: usize = 16;
 
-/// What there is of something.
+/// Total and free amount of a resource.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stock {
     pub(super) total: usize,
@@ -30,8 +30,8 @@ pub(super) struct Stock {
 }
 
 impl Stock {
-    /// Whether a host and a disk that hold so much may take that much more. Who has nothing
-    /// may always take something, which no share is too small for.
+    /// True if a host and a disk with these holdings may take `more`. A holder of nothing may
+    /// always take something, however small its share.
     pub(super) fn allows(self, by_host: usize, by_disk: usize, more: usize) -> bool {
         let left = self.free.saturating_sub(more);
         let (host, disk) = (by_host + more, by_disk + more);
@@ -41,29 +41,29 @@ impl Stock {
         disk_may && (host_may || little)
     }
 
-    /// How much must be free for all hosts to be within their shares.
+    /// Returns the free amount at which every host is within its share.
     pub(super) fn plenty(total: usize, reserve: usize) -> usize {
-        // What anyone holds is at most what is not free.
+        // A holding is at most the amount that is not free.
         (2 * total + reserve + 3).div_ceil(3)
     }
 }
 
-/// What one host has of a reactor.
+/// Share of a host.
 #[derive(Debug)]
 struct Share {
-    /// Its NQN.
+    /// NQN of the host.
     host: String,
-    /// Its queue pairs here, whose controllers may be gone.
+    /// Queue pairs of the host on this reactor; their controllers may have ended.
     queues: Vec<QpairId>,
-    /// Bytes of buffers that its requests hold, or have been promised.
+    /// Buffers held by its requests or promised to them, in bytes.
     held: usize,
-    /// When a command of it last began while others waited for requests.
+    /// Time at which a command of the host last began while others waited for requests.
     last_begun: Option<Instant>,
-    /// By subsystem: what the reactor has bought of its limits.
+    /// Time bought under the host's rate limits, by subsystem.
     purses: Vec<(u32, Purse)>,
 }
 
-/// Requests of one host for one disk that wait for their shares of the buffers.
+/// Requests of one host for one disk that wait for buffers.
 #[derive(Debug)]
 struct Line {
     share: Option<ShareId>,
@@ -71,23 +71,22 @@ struct Line {
     waiting: List,
 }
 
-/// The shares of all hosts of a reactor.
+/// Shares of all hosts in a reactor's data buffers.
 #[derive(Debug)]
 pub(super) struct Shares {
     shares: Vec<Option<Share>>,
-    /// Bytes of data buffers.
+    /// Data buffers, in bytes.
     total: usize,
-    /// Bytes of them that are promised. More than there are, while someone who had
-    /// nothing waits for its first.
+    /// Promised bytes. They exceed the total while a holder of nothing waits for its first buffer.
     promised: usize,
-    /// Served in turns.
+    /// Served in rotation.
     lines: VecDeque<Line>,
-    /// Whether something was given back while a command waits.
+    /// True if buffers were returned while a request waits.
     eased: bool,
 }
 
 impl Shares {
-    /// Shares of `total` bytes of data buffers.
+    /// Creates the shares of `total` bytes of data buffers.
     pub(super) fn new(total: usize) -> Self {
         Self {
             shares: Vec::new(),
@@ -98,7 +97,7 @@ impl Shares {
         }
     }
 
-    /// One more queue of a host.
+    /// Adds a queue to its host's share.
     pub(super) fn join(&mut self, host: &str, queue: QpairId) -> ShareId {
         let known = |share: &Option<Share>| share.as_ref().is_some_and(|share| share.host == host);
         let id = self.shares.iter().position(known).unwrap_or_else(|| {
@@ -120,7 +119,7 @@ impl Shares {
         id
     }
 
-    /// One queue less. With the last its share goes.
+    /// Removes a queue. The share ends with the last one.
     pub(super) fn leave(&mut self, id: ShareId, queue: QpairId) {
         let share = self.share(id);
         share.queues.retain(|&own| own != queue);
@@ -130,7 +129,7 @@ impl Shares {
         }
     }
 
-    /// What the reactor has bought of a host's limits at a subsystem.
+    /// Returns the time bought under a host's rate limits in a subsystem.
     pub(super) fn purse(&mut self, id: ShareId, subsystem: u32) -> &mut Purse {
         let purses = &mut self.share(id).purses;
         let known = purses.iter().position(|(of, _)| *of == subsystem);
@@ -141,33 +140,33 @@ impl Shares {
         &mut purses[at].1
     }
 
-    /// Hosts that have one.
+    /// Number of hosts with a share.
     pub(super) fn count(&self) -> usize {
         self.shares.iter().flatten().count()
     }
 
-    /// The queue pairs of a host.
+    /// Returns the queue pairs of a host.
     pub(super) fn queues(&self, id: ShareId) -> &[QpairId] {
         let share = self.shares[id].as_ref();
         &share.expect("a share is there while its queues are").queues
     }
 
-    /// When a command of a host last began while others waited for requests.
+    /// Returns when a command of the host last began while others waited for requests.
     pub(super) fn last_begun(&self, id: ShareId) -> Option<Instant> {
         self.shares[id].as_ref()?.last_begun
     }
 
-    /// It is now.
+    /// Records that a command of the host begins while others wait for requests.
     pub(super) fn note_begun(&mut self, id: ShareId, now: Instant) {
         self.share(id).last_begun = Some(now);
     }
 
-    /// Bytes of buffers that are neither held nor promised.
+    /// Bytes of buffers that are not promised.
     fn free(&self) -> usize {
         self.total.saturating_sub(self.promised)
     }
 
-    /// Takes out requests that wait for their shares.
+    /// Removes the waiting requests that match and passes them to `each`.
     pub(super) fn take_out(
         &mut self,
         requests: &mut RequestTable,
@@ -179,14 +178,14 @@ impl Shares {
         }
     }
 
-    /// Whether requests of a host wait for shares of a disk.
+    /// True if requests of the host wait for buffers for this disk.
     pub(super) fn has_line(&self, share: Option<ShareId>, disk: Option<u32>) -> bool {
         let of = |line: &&Line| line.share == share && line.disk == disk;
         let line = self.lines.iter().find(of);
         line.is_some_and(|line| !line.waiting.is_empty())
     }
 
-    /// Has a request wait in the line of its host and its disk.
+    /// Appends a request to the queue of its host and disk.
     pub(super) fn wait(
         &mut self,
         requests: &mut RequestTable,
@@ -208,7 +207,7 @@ impl Shares {
         requests.push_back(waiting, id, Stage::AwaitingBuffer);
     }
 
-    /// Promises a request its buffers, if that is within its host's share and its disk's.
+    /// Promises buffers to a request if the shares of its host and its disk allow it.
     pub(super) fn promise(
         &mut self,
         request: &mut Request,
@@ -232,7 +231,7 @@ impl Shares {
         true
     }
 
-    /// Takes back what a request was promised.
+    /// Revokes the promise of buffers to a request.
     pub(super) fn take_back(
         &mut self,
         request: &mut Request,
@@ -250,8 +249,8 @@ impl Shares {
         self.eased |= !self.lines.is_empty();
     }
 
-    /// The next request whose shares have room again, by turns of the lines. It was promised
-    /// its buffers.
+    /// Returns the next waiting request whose shares allow its buffers, which are then promised.
+    /// Queues are served in rotation.
     pub(super) fn next(
         &mut self,
         requests: &mut RequestTable,
@@ -285,7 +284,7 @@ impl Shares {
     }
 }
 
-/// Bytes of the buffers that a request asks for.
+/// Bytes of buffers that a request needs.
 fn bytes_needed(request: &Request) -> usize {
     let (data, scratch) = request.buffer_bytes;
     [data, scratch]
@@ -301,7 +300,7 @@ mod tests {
 
     const TOTAL: usize = 1024;
 
-    /// What holders get of what is free, one by one.
+    /// Takes units until the shares forbid another; returns their number.
     fn fill(free: &mut usize, by_host: &mut usize, by_disk: &mut usize) -> usize {
         let before = *free;
         let total = TOTAL;
@@ -319,7 +318,7 @@ mod tests {
         let by_disk: Vec<usize> = (0..4).map(|_| fill(&mut free, &mut 0, &mut 0)).collect();
         assert_eq!(by_disk, [341, 227, 152, 101]);
         assert!(free >= TOTAL / 6, "something is left for the next");
-        // One host, and a disk of its own for each command.
+        // One host with a different disk for each command.
         let (mut free, mut host) = (TOTAL, 0);
         while fill(&mut free, &mut host, &mut (TOTAL / LITTLE)) > 0 {}
         assert_eq!(host, TOTAL / 2);
