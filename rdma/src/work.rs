@@ -282,7 +282,7 @@ impl Completion {
     };
 }
 
-/// Reason why a chain of work was not posted. None of the chain completes.
+/// Reason why a chain of work was not posted. No work of the chain completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
     /// More than the queue pair's `send_work` requests would be outstanding: the caller's

@@ -1,28 +1,28 @@
-//! The program that uses this library, and its counterpart: printed commands name them.
+//! Names of the calling program and its counterpart, for printed commands.
 
-/// An end of a connection.
+/// End of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// The host.
+    /// Host.
     Host,
-    /// The target.
+    /// Target.
     Target,
 }
 
-/// The program that calls, as people type it, and the one at the other end. No program is named
-/// here: each caller supplies the names.
+/// Names of the calling program and of the one at the other end, as typed by users. Each caller
+/// supplies them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
-    /// Which end of its connections the caller is.
+    /// Role of the caller in its connections.
     pub end: End,
-    /// The program that has `doctor` at the host.
+    /// Program with a `doctor` command at the host.
     pub host: &'static str,
-    /// The program that has `doctor` at the target; its systemd service has the same name.
+    /// Program with a `doctor` command at the target; its systemd service has the same name.
     pub target: &'static str,
 }
 
 impl Caller {
-    /// The program that calls.
+    /// Name of the calling program.
     #[must_use]
     pub const fn program(self) -> &'static str {
         match self.end {
@@ -31,7 +31,7 @@ impl Caller {
         }
     }
 
-    /// A text with the names in the places of PROGRAM and TARGET.
+    /// Replaces PROGRAM and TARGET in a text by the names.
     pub(crate) fn fill(self, text: &str) -> String {
         text.replace("PROGRAM", self.program())
             .replace("TARGET", self.target)

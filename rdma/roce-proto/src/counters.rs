@@ -26,7 +26,7 @@ counters! {
     sent_pkts,
     /// Datagrams sent, each of one or several packets: passes through the network stack.
     sent_datagrams,
-    /// Packets received for this endpoint.
+    /// Packets received and accepted by this endpoint.
     rcvd_pkts,
     /// Bytes sent, transport headers included.
     sent_bytes,
@@ -38,7 +38,7 @@ counters! {
     send_calls,
     /// System calls for receiving.
     rcv_calls,
-    /// System calls that received nothing.
+    /// System calls without any data received.
     rcv_calls_in_vain,
     /// RDMA READ requests received.
     rx_read_requests,
@@ -74,7 +74,7 @@ counters! {
     resp_remote_invalid_request,
     /// Messages of the peer longer than their receive.
     resp_local_length_error,
-    /// Responses that match no request.
+    /// Responses without a matching request.
     bad_resp_err,
     /// NAKs that would have ended a queue pair, refuted by later acknowledgements of the peer.
     refuted_naks,

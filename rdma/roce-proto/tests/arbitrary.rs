@@ -1,5 +1,4 @@
-//! Parsers on arbitrary bytes: they take or refuse, and what they take they can
-//! say again.
+//! Parsers on arbitrary bytes: each input is rejected, or its parsed form survives a round trip.
 
 use cairn_roce_proto::wire::cm::Message;
 use cairn_roce_proto::wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE};
@@ -26,7 +25,7 @@ proptest! {
             *first = opcode;
         }
         if let Some(second) = bytes.get_mut(1) {
-            *second &= 0xf0; // TVer, or few would get past it
+            *second &= 0xf0; // TVer, or few inputs would pass it.
         }
         let Ok(packet) = Packet::parse(&bytes) else { return Ok(()) };
         let mut again = [0; 400];
@@ -69,7 +68,7 @@ proptest! {
 
     #[test]
     fn noise(guess: u16, bytes in vec(any::<u8>(), 0..80)) {
-        // Anything may come back, but nothing may panic.
+        // Any result is fine; only panics are errors.
         if let Some(transport) = Checker::new().open(&route(), guess, &bytes) {
             prop_assert_eq!(transport.len() + 4, bytes.len());
         }

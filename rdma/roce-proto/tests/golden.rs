@@ -1,5 +1,5 @@
-//! What two Linux kernels said to each other: every packet is understood, its
-//! ICRC verifies, and our own words for it are the same bytes.
+//! Captured traffic of two Linux kernels: every packet is parsed, its ICRC verifies, and
+//! re-encoding it yields the same bytes.
 
 use cairn_roce_proto::wire::cm::{IpCm, Message, ip_cm};
 use cairn_roce_proto::wire::frame::Frame;
@@ -42,7 +42,7 @@ fn check(file: &[u8], expected: usize) {
     assert_eq!(seen, expected);
 }
 
-/// Connection messages are the same bytes again, private data included.
+/// Checks that connection messages are re-encoded to the same bytes, private data included.
 fn check_message(packet: &Packet<'_>) {
     if packet.opcode != Opcode::UdSendOnly {
         return;

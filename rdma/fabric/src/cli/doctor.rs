@@ -1,4 +1,4 @@
-//! `doctor`: findings as text or JSON, and fixing.
+//! The command `doctor`: findings as text or JSON, and fixes.
 
 use std::io::{BufRead, Write};
 use std::process::Command;
@@ -83,7 +83,7 @@ fn describe(findings: &[Finding]) -> String {
     text
 }
 
-/// Runs what is safe.
+/// Runs the safe commands.
 fn fix(
     args: &DoctorArgs,
     caller: Caller,
@@ -134,7 +134,7 @@ fn run_words(
     let (name, rest) = words.split_first().ok_or("an empty command")?;
     let root = args.machine.root.as_ref();
     if name == caller.program() {
-        // Ours: no need of another process, and it works below --root.
+        // Our own command runs in this process, which also works below --root.
         let Own::Fabric(mut own) = Own::try_parse_from(words).map_err(|error| error.to_string())?;
         own.machine.root = root.cloned();
         return run_fabric(&own, caller, out);

@@ -1,4 +1,4 @@
-//! `fabric explain`: the tables of errors, as a log line means them.
+//! The command `fabric explain`: tables of errors.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use super::{Failure, Format, output};
 use crate::caller::Caller;
 use crate::trouble::{self, Trouble};
 
-/// An error, for one end of one connection.
+/// Explanation of an error for one end of a connection.
 #[derive(Serialize)]
 struct Explained {
     table: &'static str,
@@ -20,7 +20,7 @@ struct Explained {
     next: String,
 }
 
-/// Explains what goes by `word`, or all there is.
+/// Explains the errors that match `word`, or all.
 pub(super) fn run(
     word: Option<&str>,
     caller: Caller,

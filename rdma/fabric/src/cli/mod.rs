@@ -1,7 +1,7 @@
-//! `fabric` and `doctor` on a command line.
+//! Command line of `fabric` and `doctor`.
 //!
-//! Target and initiator put [`FabricArgs`] and [`DoctorArgs`] among their own
-//! subcommands and call [`fabric`] and [`doctor`].
+//! Target and initiator include [`FabricArgs`] and [`DoctorArgs`] in their subcommands and call
+//! [`fabric`] and [`doctor`].
 
 mod doctor;
 mod explain;
@@ -26,7 +26,7 @@ use crate::doctor::{Choice, Intent};
 use crate::facts::{Fabric, RoceVersion};
 use crate::source::{Live, Recorder, Recording, Source};
 
-/// The exit code of a command that failed.
+/// Exit code of a failed command.
 const FAILED: u8 = 3;
 
 /// What RoCE looks like on this machine.
@@ -159,7 +159,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Why a command failed.
+/// Reason why a command failed.
 pub(crate) type Failure = String;
 
 /// Runs `fabric`.
@@ -183,7 +183,7 @@ fn exit(result: Result<u8, Failure>) -> u8 {
     })
 }
 
-/// Runs `fabric`, and says it to a writer.
+/// Runs `fabric` and prints to `out`.
 pub fn run_fabric(args: &FabricArgs, caller: Caller, out: &mut dyn Write) -> Result<(), Failure> {
     let root = args.machine.root.as_deref();
     match &args.action {
@@ -227,7 +227,7 @@ pub fn run_fabric(args: &FabricArgs, caller: Caller, out: &mut dyn Write) -> Res
     }
 }
 
-/// Runs `doctor`, and says it to a writer; returns the exit code.
+/// Runs `doctor` and prints to `out`; returns the exit code.
 pub fn run_doctor(
     args: &DoctorArgs,
     mut intent: Intent,

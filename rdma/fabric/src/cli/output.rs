@@ -1,4 +1,4 @@
-//! To stdout. If it is closed, its reader has enough.
+//! Output to stdout. A closed pipe is not an error.
 
 use std::io::{ErrorKind, Write};
 
@@ -18,7 +18,7 @@ pub(super) fn json(value: &impl Serialize, out: &mut dyn Write) -> Result<(), Fa
     text(&format!("{json}\n"), out)
 }
 
-/// One line, for those who read line by line.
+/// Prints a value as one line of JSON.
 pub(super) fn json_line(value: &impl Serialize, out: &mut dyn Write) -> Result<(), Failure> {
     let json = serde_json::to_string(value).map_err(|error| error.to_string())?;
     text(&format!("{json}\n"), out)

@@ -1,4 +1,4 @@
-//! What may be set: the connection manager's defaults, by configfs.
+//! Settings of the connection manager's defaults, in configfs.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -12,10 +12,10 @@ use crate::caller::Caller;
 use crate::facts::{INFINIBAND, RDMA_CM, RoceVersion};
 use crate::tos::Tos;
 
-/// The file of the RoCE version.
+/// File of the RoCE version.
 const MODE: &str = "default_roce_mode";
 
-/// What was done to a port.
+/// Change of a port's setting.
 #[derive(Serialize)]
 struct Change<'a> {
     device: &'a str,
@@ -23,26 +23,26 @@ struct Change<'a> {
     setting: &'static str,
     is: &'a str,
     was: String,
-    /// The command that undoes it, if it changed anything.
+    /// Command that restores the old value, if it differed.
     undo: Option<String>,
 }
 
 #[derive(Serialize)]
 struct Done<'a> {
     changes: Vec<Change<'a>>,
-    /// A systemd unit that does it at every start.
+    /// Systemd unit that applies the setting at every start.
     unit: String,
 }
 
-/// A value for a file of each port.
+/// Value for a file of each port.
 pub(super) struct Setting<'a> {
     caller: Caller,
     device: &'a str,
     file: &'static str,
     value: String,
-    /// How it is said on the command line.
+    /// Command line for this setting.
     words: String,
-    /// What it means.
+    /// Meaning of the value, in words.
     meaning: String,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// Writes it, and says what was there before.
+    /// Writes the value and prints the previous one.
     pub(super) fn apply(
         &self,
         root: Option<&Path>,
@@ -145,7 +145,7 @@ impl<'a> Setting<'a> {
         line
     }
 
-    /// The command that sets what was set before.
+    /// Returns the command that restores the previous value.
     fn undo(&self, before: &str, port: u32) -> Option<String> {
         let (program, device) = (self.caller.program(), self.device);
         let words = if self.file == MODE {
@@ -157,7 +157,7 @@ impl<'a> Setting<'a> {
         (before != self.value).then(|| format!("{program} fabric {words} --port {port}"))
     }
 
-    /// The port that was named, or all that the device has.
+    /// Returns the given port, or all ports of the device.
     fn ports(&self, root: &Path, port: Option<u32>) -> Result<Vec<u32>, Failure> {
         let device = root
             .join(INFINIBAND.trim_start_matches('/'))
@@ -189,7 +189,7 @@ impl<'a> Setting<'a> {
         format!("{file}-{}{port}.service", self.device)
     }
 
-    /// A unit that does it at every start.
+    /// Returns a systemd unit that applies the setting at every start.
     fn unit(&self, port: Option<u32>) -> String {
         let port = port.map_or_else(String::new, |port| format!(" --port {port}"));
         format!(
@@ -212,7 +212,7 @@ impl<'a> Setting<'a> {
     }
 }
 
-/// An error, and what to do about it.
+/// Returns an error with its remedy.
 fn remedy(error: &std::io::Error) -> String {
     match error.kind() {
         ErrorKind::PermissionDenied => {
@@ -229,8 +229,8 @@ fn remedy(error: &std::io::Error) -> String {
     }
 }
 
-/// A device's directory in configfs. One that was not there is taken away again:
-/// the values stay in the kernel, and no administrator finds what they did not make.
+/// Directory of a device in configfs. Removed afterwards if it was created here: the kernel keeps
+/// the values, and administrators find no unexpected directory.
 struct Directory {
     path: PathBuf,
     is_ours: bool,

@@ -1,4 +1,4 @@
-//! The fabric as text.
+//! Text output of the fabric.
 
 use super::table::Table;
 use crate::facts::{Counters, Device, Fabric, Function, Netdev, Port};
@@ -6,7 +6,7 @@ use crate::mtu::fitting;
 use crate::source::{Known, QueuePairs};
 use crate::tos::Tos;
 
-/// All of it. Counters that are zero only if `all` of them are wanted.
+/// Describes the fabric. Counters that are zero appear only with `all`.
 pub(super) fn describe(fabric: &Fabric, all: bool) -> String {
     let mut text = String::new();
     match &fabric.devices {
@@ -409,7 +409,7 @@ fn host(fabric: &Fabric) -> String {
     )
 }
 
-/// What may be absent.
+/// Describes a value that may be absent.
 fn optional(known: &Known<Option<String>>) -> String {
     match known {
         Known::Is(Some(text)) => text.clone(),
@@ -418,7 +418,8 @@ fn optional(known: &Known<Option<String>>) -> String {
     }
 }
 
-/// In a table there is no room for reasons: JSON has them.
+/// Describes a value in a table cell, without the reason if it is unknown; JSON contains the
+/// reason.
 fn word(known: &Known<impl ToString>) -> String {
     known.get().map_or("?".to_owned(), ToString::to_string)
 }

@@ -1,13 +1,13 @@
-//! Columns.
+//! Text tables.
 
-/// Lines of cells; each column is as wide as its widest cell.
+/// Rows of cells; each column is as wide as its widest cell.
 #[derive(Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table that begins with names of columns.
+    /// Creates a table with column names.
     #[must_use]
     pub fn new(names: &[&str]) -> Self {
         let mut table = Self::default();
@@ -15,12 +15,12 @@ impl Table {
         table
     }
 
-    /// Adds a line.
+    /// Adds a row.
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
-    /// The text, each line indented.
+    /// Returns the text, each line indented.
     #[must_use]
     pub fn text(&self, indent: &str) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);

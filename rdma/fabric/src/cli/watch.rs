@@ -1,4 +1,4 @@
-//! Rates of counters.
+//! The command `fabric watch`: rates of counters.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -11,21 +11,21 @@ use super::{Failure, Format, output};
 use crate::facts::{Device, Fabric, Port};
 use crate::source::Source;
 
-/// Counters of bytes count words of four (IBTA 1.5, 16.1.3.5, PortXmitData).
+/// Byte counters in units of four bytes (IBTA 1.5, 16.1.3.5, PortXmitData).
 const DATA: [&str; 2] = ["port_rcv_data", "port_xmit_data"];
 const WORD_BYTES: u64 = 4;
 
-/// What a port did since the last reading.
+/// Counter rates of a port since the last reading.
 #[derive(Debug, Serialize)]
 struct Rates {
     device: String,
     port: u32,
     seconds: f64,
-    /// Change a second, of those counters that changed.
+    /// Rates per second of the counters that changed.
     per_second: BTreeMap<String, f64>,
 }
 
-/// Reads on and on, and says what changed.
+/// Reads the counters repeatedly and prints their rates.
 pub(super) fn run(
     source: &dyn Source,
     interval: Duration,
@@ -46,7 +46,7 @@ pub(super) fn run(
     while count.is_none_or(|count| readings < count) {
         source.wait(interval);
         let after = Fabric::read(source);
-        // A recording has no clock: its time is what was asked for.
+        // A recording has no clock, so the requested interval counts.
         let seconds = since.elapsed().max(interval).as_secs_f64();
         since = Instant::now();
         for rates in rates(&before, &after, seconds) {

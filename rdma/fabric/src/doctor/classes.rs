@@ -1,4 +1,4 @@
-//! Which traffic classes packets go out with, and who chose each.
+//! Traffic classes of outgoing packets, and the origin of each.
 
 use cairn_rdma::marking::Prefix;
 
@@ -6,28 +6,28 @@ use super::{Examination, Finding};
 use crate::facts::{Device, Port};
 use crate::tos::Tos;
 
-/// A ToS that the program sets itself.
+/// ToS set by the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Which.
+    /// Value.
     pub tos: Tos,
-    /// What says so: "the rule tclass=16", "the listener 192.0.2.1:4420".
+    /// Origin: "the rule tclass=16", "the listener 192.0.2.1:4420".
     pub by: String,
-    /// The addresses whose packets these are; none means every address.
+    /// Source addresses of the packets; `None` means all.
     pub source: Option<Prefix>,
 }
 
-/// A ToS that packets of a port go out with.
+/// ToS of a port's outgoing packets.
 pub(super) struct Class {
     pub(super) tos: Tos,
-    /// Who decides it, in words.
+    /// Origin of the value, in words.
     pub(super) by: String,
-    /// Whether the program is configured so.
+    /// True if the program's configuration sets it.
     is_chosen: bool,
 }
 
 impl Examination {
-    /// What packets of a port go out with: several, if rules give hosts different classes.
+    /// Returns the classes of a port's outgoing packets; several if rules differ by host.
     pub(super) fn classes_of(&self, device: &Device, port: &Port) -> Vec<Class> {
         let forced = port.forced_class.get().and_then(Option::as_ref);
         if let Some(global) = forced.and_then(|forced| forced.global) {
@@ -56,7 +56,7 @@ impl Examination {
         }]
     }
 
-    /// What the program chooses for packets of a port.
+    /// Returns the program's choices for packets of a port.
     pub(super) fn choices_of(&self, device: &Device, port: &Port) -> Vec<&Choice> {
         let own: Vec<_> = self
             .fabric
@@ -75,7 +75,7 @@ impl Examination {
         self.intent.tos.iter().filter(concerns).collect()
     }
 
-    /// Adds what gives a class another ToS, where that one was decided.
+    /// Adds a fix that changes the class to another ToS, at its origin.
     pub(super) fn fixed_by_tos(
         &self,
         finding: Finding,

@@ -1,20 +1,20 @@
-//! Counters that should not grow.
+//! Rule: counters that should not grow.
 
 use super::{Examination, Finding, Severity};
 use crate::facts::{Device, Port};
 
 pub(super) const NAME: &str = "counters";
 
-/// A counter, what its growth means, and where to look next.
+/// Counter with the meaning of its growth and a remedy.
 struct Symptom {
-    /// Its name, in either directory.
+    /// Name, in either directory of counters.
     counter: &'static str,
     what: &'static str,
     why: &'static str,
     fix: &'static str,
 }
 
-/// What drivers call the same differs: each name has a line.
+/// Known counters. Drivers name the same event differently; each name has a row.
 const SYMPTOMS: [Symptom; 22] = [
     symptom("port_rcv_errors", "packets arrive damaged", WIRE, CABLE),
     symptom(
@@ -173,7 +173,7 @@ const fn symptom(
     }
 }
 
-/// A counter that grew.
+/// Counter that grew between the readings.
 pub(super) struct Grown {
     pub(super) name: String,
     pub(super) subject: String,
@@ -185,7 +185,7 @@ pub(super) struct Grown {
 }
 
 impl Grown {
-    /// By how much, in how long.
+    /// Growth, interval and total, in words.
     pub(super) fn text(&self) -> String {
         format!(
             "+{} in {:.1} s, {} in all",
@@ -194,7 +194,7 @@ impl Grown {
     }
 }
 
-/// Every counter that grew between the two readings.
+/// Returns every counter that grew between the two readings.
 pub(super) fn growth(examination: &Examination) -> Vec<Grown> {
     let Some(later) = &examination.later else {
         return Vec::new();

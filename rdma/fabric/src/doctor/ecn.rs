@@ -1,4 +1,4 @@
-//! Congestion marks (ECN) and notifications (CNP).
+//! Rule: congestion marks (ECN) and notifications (CNP).
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     findings.extend(congestion(examination));
 }
 
-/// What an adapter does not do about congestion of a priority.
+/// Returns a finding for each congestion mechanism that is disabled for a priority.
 fn switched_off(netdev: &Netdev, ecn: &CnpState, priority: u8) -> impl Iterator<Item = Finding> {
     let roles = [
         (
@@ -55,7 +55,7 @@ fn switched_off(netdev: &Netdev, ecn: &CnpState, priority: u8) -> impl Iterator<
     })
 }
 
-/// CNPs that come in say that this machine sends more than the network takes.
+/// Incoming CNPs mean that this machine sends more than the network can carry.
 fn congestion(examination: &Examination) -> Vec<Finding> {
     let grown = growth(examination).into_iter();
     let cnps = grown.filter(|grown| grown.name.ends_with("cnp_handled"));

@@ -1,23 +1,23 @@
-//! A finding: what is wrong, and all that it takes to fix it.
+//! Findings of the doctor, with evidence and fixes.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Worth knowing; nothing is wrong.
+    /// Information; nothing is wrong.
     Note,
-    /// It works, but slower or less surely than it could.
+    /// RoCE works, but slower or less reliably than it could.
     Warning,
-    /// Something does not work.
+    /// RoCE does not work for some use.
     Error,
 }
 
 impl Severity {
-    /// The exit code of a program whose worst finding this is.
+    /// Exit code of a program whose worst finding has this severity.
     #[must_use]
     pub fn exit_code(self) -> u8 {
         match self {
@@ -38,46 +38,46 @@ impl fmt::Display for Severity {
     }
 }
 
-/// Where a finding is seen.
+/// Evidence of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Evidence {
-    /// The file, or the question asked.
+    /// File that was read, or query that was made.
     pub path: String,
-    /// What it says.
+    /// Content or answer.
     pub value: String,
 }
 
-/// What fixes a finding.
+/// Remedy of a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fix {
-    /// To be typed, or to be put where the text says.
+    /// Command to type, or text to put where the command says.
     pub command: String,
-    /// The words of the command, if it does no harm to run it: no traffic stops,
-    /// and what it changes is said, so that it can be set back.
+    /// Words of the command, if it is safe to run: traffic continues, and the old value is printed,
+    /// so that it can be restored.
     pub safe: Option<Vec<String>>,
 }
 
-/// Something that a rule found.
+/// Finding of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The rule.
+    /// Name of the rule.
     pub rule: &'static str,
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// The device, netdev, address or limit that it is about.
+    /// Device, netdev, address or limit concerned.
     pub subject: String,
-    /// What is so.
+    /// Observed condition.
     pub what: String,
-    /// Why that matters.
+    /// Consequence.
     pub why: String,
-    /// Where it is seen.
+    /// Evidence.
     pub evidence: Vec<Evidence>,
-    /// What fixes it, the best first.
+    /// Remedies, the best first.
     pub fix: Vec<Fix>,
 }
 
 impl Finding {
-    /// A finding; why, evidence and fixing follow.
+    /// Creates a finding without consequence, evidence and remedies.
     pub(super) fn new(
         rule: &'static str,
         severity: Severity,
@@ -95,13 +95,13 @@ impl Finding {
         }
     }
 
-    /// Why it matters.
+    /// Sets the consequence.
     pub(super) fn because(mut self, why: impl Into<String>) -> Self {
         self.why = why.into();
         self
     }
 
-    /// Where it is seen.
+    /// Adds evidence.
     pub(super) fn seen(mut self, path: impl Into<String>, value: impl fmt::Display) -> Self {
         self.evidence.push(Evidence {
             path: path.into(),
@@ -110,7 +110,7 @@ impl Finding {
         self
     }
 
-    /// A command whose consequences a person must weigh first.
+    /// Adds a command that must not run without a decision by the administrator.
     pub(super) fn fixed_by(mut self, command: impl Into<String>) -> Self {
         self.fix.push(Fix {
             command: command.into(),
@@ -119,7 +119,7 @@ impl Finding {
         self
     }
 
-    /// A command that is safe to run at once.
+    /// Adds a command that is safe to run.
     pub(super) fn safely_fixed_by(mut self, words: &[&str]) -> Self {
         self.fix.push(Fix {
             command: words.join(" "),
@@ -129,7 +129,7 @@ impl Finding {
     }
 }
 
-/// Bytes, in the largest binary unit that leaves at least one of it; rounded up.
+/// Formats a size in the largest binary unit not larger than it; rounded up.
 pub(super) fn size(bytes: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match UNITS.iter().find(|(unit, _)| bytes >= *unit) {

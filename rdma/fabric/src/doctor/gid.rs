@@ -1,4 +1,4 @@
-//! A GID for each address, of the version that connections use.
+//! Rule: each address has a GID of the RoCE version used by connections.
 
 use std::net::IpAddr;
 
@@ -58,7 +58,7 @@ fn address_without_gid(examination: &Examination, address: IpAddr) -> Option<Fin
         return None;
     }
     let (device, port) = ports[0];
-    // A table that cannot be read is not one that lacks an entry.
+    // An unreadable table says nothing about its entries.
     let gids = port.gids.get()?;
     match gids.iter().find(|gid| gid.address == Some(address)) {
         Some(other) => gid_of_other_version(examination, own, device, port, other),
@@ -66,7 +66,7 @@ fn address_without_gid(examination: &Examination, address: IpAddr) -> Option<Fin
     }
 }
 
-/// Its GID is of a version that connections by this port do not use.
+/// Reports that the GID is of a version not used by connections of this port.
 fn gid_of_other_version(
     examination: &Examination,
     own: &Address,
@@ -103,7 +103,7 @@ fn gid_of_other_version(
     )
 }
 
-/// The port's table has no entry for the address.
+/// Reports that the port's table has no entry for the address.
 fn no_gid(own: &Address, device: &Device, port: &Port, gids: &[Gid]) -> Finding {
     let (address, prefix, netdev) = (own.address, own.prefix, &own.netdev);
     let what = format!("{} port {} has no GID for it", device.name, port.number);
@@ -125,7 +125,8 @@ fn no_gid(own: &Address, device: &Device, port: &Port, gids: &[Gid]) -> Finding 
         ))
 }
 
-/// Hosts connect by IP address: a port without one has only link-local GIDs.
+/// Reports a netdev without an address: hosts connect by IP address, and the port has only
+/// link-local GIDs.
 fn netdev_without_address(
     examination: &Examination,
     netdev: &Netdev,
@@ -134,7 +135,7 @@ fn netdev_without_address(
 ) -> Option<Finding> {
     let fabric = &examination.fabric;
     fabric.addresses.get()?;
-    // What is below a bond or a VLAN has no address of its own, and needs none.
+    // A netdev below a bond or a VLAN needs no address.
     let above = fabric.netdevs.each();
     let has_above = above
         .filter(|other| other.name != netdev.name)
@@ -146,7 +147,7 @@ fn netdev_without_address(
     if has_address || has_above || !port.is_active() {
         return None;
     }
-    // A port that was never set up is no fault where another one is.
+    // If another port is set up, an unused port is not a fault.
     let severity = if examination.addresses().is_empty() {
         Severity::Warning
     } else {

@@ -1,7 +1,7 @@
-//! The queue pair of all messages of the connection manager (GSI): "no host connects any more".
+//! Rule: state of the connection manager's queue pair (GSI); in the state ERR, no host can connect.
 //!
-//! rdma_rxe takes a packet that the kernel refuses to send for an error of its queue pair, and
-//! what serves the GSI in the kernel fixes a send queue (SQE), but not a queue pair (ERR).
+//! rdma_rxe treats a packet refused by the kernel as an error of its queue pair. The kernel's GSI
+//! code recovers a send queue (SQE), but not a queue pair (ERR).
 
 use super::{Examination, Finding, Severity};
 use crate::facts::Device;

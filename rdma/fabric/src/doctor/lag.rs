@@ -1,11 +1,11 @@
-//! RoCE over bonds.
+//! Rule: RoCE over bonds.
 
 use super::{Examination, Finding, Severity};
 use crate::facts::NET;
 
 pub(super) const NAME: &str = "lag";
 
-/// What entering or leaving a bond does to programs.
+/// Effect of entering or leaving a bond on programs.
 const CONSEQUENCE: &str = "Entering or leaving RoCE LAG removes the devices: every queue pair and \
                            registration on them is lost, and hosts reconnect";
 
@@ -74,7 +74,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Two ports as one without a bond: routes of equal cost choose between them.
+/// Two ports used as one without a bond: equal-cost routes choose between them.
 fn ecmp(examination: &Examination, findings: &mut Vec<Finding>) {
     for netdev in examination.fabric.netdevs.each() {
         let Some(partner) = examination.fabric.ecmp_partner(netdev) else {

@@ -1,4 +1,4 @@
-//! How much memory may be locked.
+//! Rule: limit of locked memory.
 
 use super::finding::size;
 use super::{Examination, Finding, Severity};
@@ -16,7 +16,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     if memlock.has_cap_ipc_lock || limit >= needed {
         return;
     }
-    // Without a device nothing is registered; what is locked for the disks still counts.
+    // Without a device no memory is registered, but disks still lock memory.
     let severity = if examination.is_soft() {
         Severity::Warning
     } else {

@@ -1,8 +1,7 @@
-//! What is wrong, why it matters, where it is seen, and what fixes it.
+//! Checks of the RoCE set-up: problems, their consequences, evidence and fixes.
 //!
-//! A family of rules is a module with a `check`. It looks at an [`Examination`]
-//! and pushes findings; it never reads the machine itself. `docs/roce/rules.md`
-//! says which rule and which test stand for which part of RoCE.
+//! A rule is a module with a `check` function. It examines an [`Examination`] and adds findings; it
+//! never reads the machine. `docs/roce/rules.md` lists the rule and test for each part of RoCE.
 
 mod classes;
 mod counters;
@@ -39,25 +38,25 @@ use crate::facts::{Device, Fabric, Netdev, Peer, Port, RoceVersion};
 use crate::source::Source;
 use crate::tos::Tos;
 
-/// What the calling program is going to do with RoCE.
+/// Planned use of RoCE by the calling program.
 #[derive(Clone, Debug)]
 pub struct Intent {
-    /// Which program it is.
+    /// Calling program.
     pub caller: Caller,
-    /// Addresses that it uses; none named means every address of an RDMA netdev.
+    /// Addresses used; empty means every address of an RDMA netdev.
     pub addresses: Vec<IpAddr>,
-    /// Each ToS that it sets; none means what the connection manager does.
+    /// ToS values set by the program; empty means the connection manager's default.
     pub tos: Vec<Choice>,
-    /// The partitions of its listeners.
+    /// Partitions of the program's listeners.
     pub partitions: Vec<Membership>,
-    /// Memory that it locks: what for, and bytes.
+    /// Memory locked by the program: purpose and bytes.
     pub memory: Vec<(String, u64)>,
-    /// Whether it is going to use RoCE in user space, whatever devices there are.
+    /// True if user-space RoCE is used even if there are RDMA devices.
     pub is_soft: bool,
 }
 
 impl Intent {
-    /// Of a program without special requirements.
+    /// Creates the intent of a program without special requirements.
     #[must_use]
     pub fn of(caller: Caller) -> Self {
         Self {
@@ -70,38 +69,38 @@ impl Intent {
         }
     }
 
-    /// Bytes that it locks.
+    /// Total locked memory, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.memory.iter().map(|(_, bytes)| bytes).sum()
     }
 }
 
-/// All that the rules look at.
+/// Input of the rules.
 #[derive(Clone, Debug)]
 pub struct Examination {
-    /// The machine.
+    /// State of the machine.
     pub fabric: Fabric,
-    /// The same a while later, for counters that grow.
+    /// State of the machine after `interval`, for counters that grow.
     pub later: Option<Fabric>,
-    /// How much later.
+    /// Time between the two readings.
     pub interval: Duration,
-    /// Another machine, if one is named.
+    /// Peer machine, if given.
     pub peer: Option<Peer>,
-    /// What for.
+    /// Planned use.
     pub intent: Intent,
 }
 
-/// A family of rules.
+/// Rule with its check.
 pub struct Rule {
-    /// Its name, as findings give it.
+    /// Name, as in findings.
     pub name: &'static str,
-    /// What it is about.
+    /// Subject, in words.
     pub about: &'static str,
     check: fn(&Examination, &mut Vec<Finding>),
 }
 
-/// All of them, what stops everything first.
+/// All rules; those that detect total failure come first.
 pub const RULES: [Rule; 20] = [
     Rule::new(
         modules::NAME,
@@ -188,8 +187,7 @@ impl Rule {
 }
 
 impl Examination {
-    /// Reads a machine, twice if the counters are to be compared, and the way to
-    /// a peer.
+    /// Reads the machine, twice if counters are to be compared, and the route to a peer.
     #[must_use]
     pub fn of(
         source: &dyn Source,
@@ -212,7 +210,7 @@ impl Examination {
         }
     }
 
-    /// Applies every rule; the worst findings first.
+    /// Applies every rule; the worst findings come first.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
@@ -223,12 +221,12 @@ impl Examination {
         findings
     }
 
-    /// Whether traffic goes by RoCE in user space.
+    /// True if traffic uses user-space RoCE.
     fn is_soft(&self) -> bool {
         self.intent.is_soft || !self.fabric.has_devices()
     }
 
-    /// The addresses that matter: those named, or all on RDMA netdevs.
+    /// Returns the addresses of the intent, or all on RDMA netdevs.
     fn addresses(&self) -> Vec<IpAddr> {
         if !self.intent.addresses.is_empty() {
             return self.intent.addresses.clone();
@@ -243,7 +241,7 @@ impl Examination {
         all.map(|address| address.address).collect()
     }
 
-    /// The netdevs that RoCE goes over, each with the port that it uses.
+    /// Returns the netdevs that carry RoCE, each with its port.
     fn roce_netdevs(&self) -> impl Iterator<Item = (&Netdev, &Device, &Port)> {
         self.fabric.netdevs.each().filter_map(|netdev| {
             let (device, port) = self.fabric.ports_of(&netdev.name).next()?;
@@ -251,15 +249,15 @@ impl Examination {
         })
     }
 
-    /// The version that a port's connections use.
+    /// True if the port's connections use RoCE v1.
     fn is_v1(port: &Port) -> bool {
         port.default_version() == Some(RoceVersion::V1)
     }
 }
 
-/// The priority of packets with a ToS on an adapter, and how it comes about.
+/// Returns the priority of packets with a ToS on an adapter, and its origin in words.
 fn priority(examination: &Examination, netdev: &Netdev, tos: Tos) -> (u8, String) {
-    // If a VLAN on it carries the traffic, its tag counts.
+    // The tag counts if a VLAN on the netdev carries the traffic.
     let mut above = examination.fabric.netdevs.each();
     let vlan = above.find_map(|other| {
         let vlan = other.vlan.get()?.as_ref()?;

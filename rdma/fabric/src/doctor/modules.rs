@@ -1,4 +1,4 @@
-//! Devices, their drivers, and the modules that programs reach them by.
+//! Rule: devices, drivers, and the kernel modules that programs need.
 
 use super::{Examination, Finding, Severity};
 use crate::caller::End;
@@ -7,7 +7,7 @@ use crate::source::Known;
 
 pub(super) const NAME: &str = "modules";
 
-/// Ethernet drivers, and the module that makes RDMA devices of their adapters.
+/// Ethernet drivers, and the module that creates RDMA devices for their adapters.
 const RDMA_MODULES: [(&str, &str); 9] = [
     ("mlx5_core", "mlx5_ib"),
     ("mlx4_en", "mlx4_ib"),
@@ -67,7 +67,7 @@ fn no_device() -> Finding {
     .fixed_by("rdma link add rxe0 type rxe netdev IFACE  # only for programs that need a device")
 }
 
-/// Adapters that could do RDMA and have no device.
+/// Reports adapters that could support RDMA and have no device.
 fn adapters_without_rdma(examination: &Examination) -> Vec<Finding> {
     let fabric = &examination.fabric;
     let mut found = Vec::new();
@@ -84,7 +84,7 @@ fn adapters_without_rdma(examination: &Examination) -> Vec<Finding> {
         {
             continue;
         }
-        // Of the others, some models can and some cannot.
+        // With the other drivers, only some models support RDMA.
         let is_sure = core.starts_with("mlx") && !examination.intent.is_soft;
         let severity = if is_sure {
             Severity::Error
@@ -110,7 +110,7 @@ fn adapters_without_rdma(examination: &Examination) -> Vec<Finding> {
     found
 }
 
-/// Programs talk to a device through uverbsN, and connect through rdma_cm.
+/// Reports missing device nodes: programs use a device through uverbsN and connect through rdma_cm.
 fn missing_nodes(examination: &Examination) -> Vec<Finding> {
     let fabric = &examination.fabric;
     let mut missing = Vec::new();

@@ -1,4 +1,4 @@
-//! Adapter, interrupts and threads on one NUMA node.
+//! Rule: adapter, interrupts and threads share a NUMA node.
 
 use super::counters::growth;
 use super::{Examination, Finding, Severity};
@@ -37,7 +37,7 @@ fn threads(device: &Device, node: &NumaNode) -> Finding {
     ))
 }
 
-/// Interrupts that none of the node's CPUs may take.
+/// Reports interrupts that no CPU of the node may handle.
 fn interrupts(examination: &Examination, device: &Device, node: &NumaNode) -> Option<Finding> {
     let own = node.cpu_set();
     let elsewhere: Vec<(u32, &String)> = device
@@ -69,7 +69,7 @@ fn interrupts(examination: &Examination, device: &Device, node: &NumaNode) -> Op
     )
 }
 
-/// Rings that could be larger, on a port that runs out of buffers.
+/// Reports small rings of a port that runs out of buffers.
 fn small_rings(examination: &Examination) -> Vec<Finding> {
     let grown = growth(examination);
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! The partitions that listeners are to be in, and those that ports are in.
+//! Rule: ports are members of the listeners' partitions.
 
 use std::net::IpAddr;
 
@@ -9,16 +9,16 @@ use crate::facts::{Device, Port};
 
 pub(super) const NAME: &str = "partition";
 
-/// A membership that a program is going to ask for.
+/// Partition membership required by a program.
 #[derive(Clone, Debug)]
 pub struct Membership {
-    /// In what, and how.
+    /// P_Key.
     pub pkey: PKey,
-    /// Where it listens; the unspecified address stands for all of its family.
+    /// Listening address; the unspecified address means all of its family.
     pub address: IpAddr,
-    /// Whether it is going to use RoCE in user space, whatever devices there are.
+    /// True if user-space RoCE is used even if there are RDMA devices.
     pub is_soft: bool,
-    /// Who asks: "the listener 192.0.2.1:4420".
+    /// Origin: "the listener 192.0.2.1:4420".
     pub by: String,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The ports whose tables count: of RoCE in user space there are none.
+/// Returns the ports whose P_Key tables apply; none for user-space RoCE.
 fn ports_behind<'a>(
     examination: &'a Examination,
     wanted: &Membership,
@@ -56,7 +56,7 @@ fn ports_behind<'a>(
 
 fn port_outside(wanted: &Membership, device: &Device, port: &Port) -> Option<Finding> {
     let Membership { pkey, by, .. } = wanted;
-    // A table that cannot be read is not one that lacks an entry.
+    // An unreadable table says nothing about its entries.
     let table = port.pkeys.get()?;
     if table.iter().any(|key| key.parse() == Ok(*pkey)) {
         return None;

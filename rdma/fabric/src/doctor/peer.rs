@@ -1,4 +1,4 @@
-//! The path to the peer, as far as this end can see it.
+//! Rule: path to the peer, as observed from this end.
 
 use super::{Examination, Finding, Severity};
 use crate::facts::{Peer, RoceVersion};
@@ -48,7 +48,7 @@ fn text(route: &Route) -> String {
     format!("dev {}{via}{source}", route.netdev)
 }
 
-/// What was found, whether or not anything is wrong.
+/// Reports the route, whether or not there is a problem.
 fn route_finding(examination: &Examination, peer: &Peer, route: &Route) -> Finding {
     let mut ports = examination.fabric.ports_of(&route.netdev);
     let by = ports.next().map_or_else(
@@ -151,7 +151,7 @@ fn routed_v1(examination: &Examination, peer: &Peer, route: &Route) -> Option<Fi
     )
 }
 
-/// On one link, and not in one network: one of the two has a wrong prefix or VLAN.
+/// Reports a peer on the same link in another network: one of the two has a wrong prefix or VLAN.
 fn other_subnet(examination: &Examination, peer: &Peer, route: &Route) -> Option<Finding> {
     let gateway = route.gateway?;
     let netdev = examination.fabric.netdev(&route.netdev)?;
@@ -204,7 +204,7 @@ fn neighbour(peer: &Peer, route: &Route) -> Option<Finding> {
     })
 }
 
-/// Large packets that vanish while small ones pass: the MTU differs on the way.
+/// Reports large packets that are lost while small ones pass: the MTU differs along the path.
 fn path_mtu(peer: &Peer, route: &Route) -> Option<Finding> {
     let subject = peer.address.to_string();
     let tried = peer.largest_tried()?;
@@ -263,7 +263,7 @@ fn roce_port(peer: &Peer) -> Option<Finding> {
     let question = format!("udp {address} 4791");
     let finding = |severity, what: &str| Finding::new(NAME, severity, address.to_string(), what);
     match peer.roce_port.get()? {
-        // An adapter takes the packet without a word.
+        // An adapter accepts the packet without an answer.
         Reached::Silent => None,
         Reached::Refused => Some(
             finding(

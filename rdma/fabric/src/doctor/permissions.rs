@@ -1,4 +1,4 @@
-//! Who may open the device nodes.
+//! Rule: access to the device nodes.
 
 use super::{Examination, Finding, Severity};
 

@@ -1,4 +1,4 @@
-//! Lossless Ethernet: flow control for the priority in use.
+//! Rule: lossless Ethernet, that is, priority flow control (PFC).
 
 use super::classes::Class;
 use super::{Examination, Finding, Severity, priority};
@@ -10,7 +10,7 @@ pub(super) const NAME: &str = "pfc";
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     for (netdev, device, port) in examination.roce_netdevs() {
-        // A VLAN or bond has what its adapter has.
+        // A VLAN or bond has the flow control of its adapter.
         let is_adapter = netdev.pci.get().is_some_and(Option::is_some);
         if !is_adapter || device.is_soft_roce() {
             continue;
@@ -71,7 +71,7 @@ fn no_pfc(netdev: &Netdev) -> Option<Finding> {
     )
 }
 
-/// PFC is on, but not for what RoCE sends.
+/// Reports PFC that does not cover the priority of RoCE.
 fn wrong_priority(
     examination: &Examination,
     netdev: &Netdev,
@@ -87,7 +87,7 @@ fn wrong_priority(
     }
     let lossless: Vec<String> = dcb.pfc.iter().map(ToString::to_string).collect();
     let wanted = dcb.pfc[0];
-    // The DSCP that leads to the lossless priority.
+    // DSCP mapped to the lossless priority.
     let mapped = dcb.dscp.iter().find(|(_, to)| **to == wanted);
     let dscp = mapped.map_or(wanted << 3, |(dscp, _)| *dscp);
     let finding = Finding::new(
@@ -130,7 +130,7 @@ fn both(netdev: &Netdev, dcb: &Dcb) -> Option<Finding> {
     })
 }
 
-/// The switch pauses a priority that has no flow control here.
+/// Reports a priority paused by the switch and without flow control here.
 fn paused_priority(examination: &Examination, netdev: &Netdev, dcb: &Dcb) -> Option<Finding> {
     let later = examination.later.as_ref()?.netdev(&netdev.name)?;
     let before = netdev.priority_counters.get()?;

@@ -1,4 +1,4 @@
-//! State and link layer of the ports.
+//! Rule: state and link layer of the ports.
 
 use super::{Examination, Finding, Severity};
 use crate::facts::{Device, Port};

@@ -1,4 +1,4 @@
-//! UDP port 4791, on which RoCE v2 arrives.
+//! Rule: UDP port 4791, used by RoCE v2.
 
 use super::{Examination, Finding, Severity};
 
@@ -8,7 +8,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     let fabric = &examination.fabric;
     let is_soft = examination.is_soft();
     for holder in fabric.udp_port.each() {
-        // A socket of ours, of an earlier start.
+        // Socket of another instance of Cairn.
         if holder
             .process
             .as_ref()
@@ -17,7 +17,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
             continue;
         }
         let is_rxe = holder.process.is_none() && fabric.host.has_module("rdma_rxe") == Some(true);
-        // rdma_rxe on its own port is as it should be, for who uses its device.
+        // rdma_rxe may own the port if its device is in use.
         if is_rxe && !is_soft {
             continue;
         }

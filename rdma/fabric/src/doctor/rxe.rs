@@ -1,4 +1,4 @@
-//! Soft RoCE: "why is the CPU busy?"
+//! Rule: CPU use of soft RoCE.
 
 use super::{Examination, Finding, Severity};
 

@@ -1,4 +1,4 @@
-//! Type of service: who decides it, and what becomes of it.
+//! Rule: type of service: its origin and its effect.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The driver's value beats all others.
+/// Reports a traffic class forced by the driver, which overrides all others.
 fn forced_class(examination: &Examination, device: &Device, port: &Port) -> Option<Finding> {
     let forced = port.forced_class.get()?.as_ref()?;
     if forced.is_empty() {
@@ -107,7 +107,7 @@ fn forced_ttl(device: &Device, port: &Port) -> Option<Finding> {
     )
 }
 
-/// The two low bits are ECN's: NICs write their own.
+/// Reports a ToS with ECN bits; adapters overwrite the two low bits.
 fn ecn_bits(examination: &Examination, device: &Device, port: &Port) -> Option<Finding> {
     let mut classes = examination.classes_of(device, port).into_iter();
     let class = classes.find(|class| class.tos.ecn() == 3)?;
@@ -127,7 +127,7 @@ fn ecn_bits(examination: &Examination, device: &Device, port: &Port) -> Option<F
     Some(examination.fixed_by_tos(finding, &class, (device, port), without))
 }
 
-/// On a VLAN the ToS becomes the tag's priority; a map may stand between.
+/// Reports the VLAN priority of a ToS; the VLAN's egress map may change it.
 fn vlan_priority(
     examination: &Examination,
     netdev: &Netdev,
@@ -178,8 +178,8 @@ fn vlan_priority(
     })
 }
 
-/// What the kernel tags for RoCE in user space has the priority that the VLAN's map
-/// gives to the service level, and 0 where the map says nothing.
+/// Reports a lost VLAN priority for user-space RoCE: the kernel's tag uses the VLAN's map of the
+/// service level, and 0 for levels without an entry.
 fn kernels_tag(examination: &Examination, netdev: &Netdev) -> Option<Finding> {
     let vlan = netdev.vlan.get()?.as_ref()?;
     let asked = &examination.intent.addresses;

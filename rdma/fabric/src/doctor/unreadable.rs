@@ -1,4 +1,4 @@
-//! What could not be looked at, so that silence is not taken for health.
+//! Rule: unreadable sources, so that a lack of findings is not mistaken for health.
 
 use serde_json::Value;
 
@@ -6,12 +6,12 @@ use super::{Examination, Finding, Severity};
 
 pub(super) const NAME: &str = "unreadable";
 
-/// More examples than that do not help.
+/// Maximum number of examples shown.
 const EXAMPLES: usize = 4;
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     let mut denied = Vec::new();
-    // Whatever is unknown says so in JSON, wherever it stands.
+    // Unknown values are marked in the JSON form, at any depth.
     let read = (&examination.fabric, &examination.peer);
     if let Ok(value) = serde_json::to_value(read) {
         collect(&value, &mut denied);

@@ -1,14 +1,14 @@
-//! RoCE v1 and v2, and who can connect to whom.
+//! Rule: RoCE v1 and v2, and compatibility between them.
 //!
-//! The side that connects decides. With v1 it reaches a server of either kind,
-//! with v2 only one of v2.
+//! The connecting side chooses the version. With v1 it reaches servers of both versions, with v2
+//! only servers of v2.
 
 use super::{Examination, Finding, Severity};
 use crate::facts::{Device, Port, RoceVersion};
 
 pub(super) const NAME: &str = "versions";
 
-/// Whether a client of one version can connect to a server of another.
+/// True if a client of one version can connect to a server of another.
 #[must_use]
 pub(super) fn can_connect(client: RoceVersion, server: RoceVersion) -> bool {
     client == RoceVersion::V1 || server == RoceVersion::V2
@@ -16,7 +16,7 @@ pub(super) fn can_connect(client: RoceVersion, server: RoceVersion) -> bool {
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     for (device, port) in examination.fabric.ports() {
-        // A port without GIDs has another rule's attention.
+        // Another rule reports ports without GIDs.
         let versions = port.versions();
         if !port.is_ethernet() || versions.is_empty() || !Examination::is_v1(port) {
             continue;
@@ -72,7 +72,7 @@ fn v1(examination: &Examination, device: &Device, port: &Port, cannot_v2: bool) 
         ])
 }
 
-/// The table of who reaches whom, in a sentence.
+/// Table of compatible versions, as a sentence.
 fn table() -> String {
     let versions = [RoceVersion::V1, RoceVersion::V2];
     let pairs = versions

@@ -1,4 +1,4 @@
-//! Virtual functions, for which RoCE may be switched off.
+//! Rule: virtual functions, for which RoCE may be disabled.
 
 use super::{Examination, Finding, Severity};
 use crate::facts::Function;

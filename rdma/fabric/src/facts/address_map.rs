@@ -1,10 +1,10 @@
-//! Which address is on which netdev, and which GID stands for it.
+//! Assignment of addresses to netdevs and GIDs.
 
 use super::{Fabric, Gid, Port};
 use crate::source::Known;
 
 impl Fabric {
-    /// Hands the addresses to the netdevs, and marks the GIDs in use.
+    /// Assigns the addresses to the netdevs, and marks the GIDs in use.
     pub(super) fn map_addresses(&mut self) {
         if let Known::Is(netdevs) = &mut self.netdevs {
             for netdev in netdevs {
@@ -34,7 +34,7 @@ fn mark_gids_in_use(port: &mut Port) {
 }
 
 impl Port {
-    /// The GID that connections by an address use.
+    /// Returns the GID used by connections from an address.
     #[must_use]
     pub fn gid_of(&self, address: std::net::IpAddr) -> Option<&Gid> {
         self.gids

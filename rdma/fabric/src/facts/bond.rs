@@ -1,56 +1,56 @@
-//! Bonds, and whether RoCE goes over them (RoCE LAG).
+//! Bonds and RoCE LAG.
 
 use serde::Serialize;
 
 use super::{Device, Fabric, Function, NET, Netdev};
 use crate::source::{Source, Unknown, unless_absent};
 
-/// What makes a netdev a bond.
+/// Bonding configuration of a netdev.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Bond {
-    /// The mode's name: "802.3ad".
+    /// Name of the mode, such as "802.3ad".
     pub mode: String,
-    /// The mode's number: 4.
+    /// Number of the mode, such as 4.
     pub mode_number: u32,
     /// Netdevs in the bond.
     pub slaves: Vec<String>,
-    /// The one that carries the traffic, in active-backup.
+    /// Netdev that carries the traffic, in active-backup mode.
     pub active: Option<String>,
 }
 
-/// What RoCE makes of a bond.
+/// RoCE LAG state of a bond.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Lag {
-    /// The RDMA device that spans the bond, if there is one.
+    /// RDMA device that spans the bond, if any.
     pub device: Option<String>,
-    /// What holds RoCE LAG back.
+    /// Unmet conditions of RoCE LAG.
     pub obstacles: Vec<Obstacle>,
 }
 
-/// A condition of RoCE LAG that does not hold.
+/// Unmet condition of RoCE LAG.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Obstacle {
-    /// What it is.
+    /// Condition, in words.
     pub what: String,
-    /// Where that is seen.
+    /// Source and value that show it.
     pub evidence: (String, String),
-    /// The command that changes it.
+    /// Command that changes it.
     pub fix: String,
 }
 
-/// The modes that RoCE LAG can do: active-backup, balance-xor, 802.3ad.
+/// Modes supported by RoCE LAG: active-backup, balance-xor, 802.3ad.
 const LAG_MODES: [u32; 3] = [1, 2, 4];
-/// ConnectX-3 needs fewer virtual functions than that.
+/// Number of virtual functions from which ConnectX-3 supports no RoCE LAG.
 const CONNECTX3_MAX_VFS: u32 = 64;
 
 impl Bond {
-    /// What sysfs says of a netdev. None: it is not a bond.
+    /// Reads the bonding state of a netdev from sysfs. `None` if it is not a bond.
     pub(crate) fn read(source: &dyn Source, netdev: &str) -> Result<Option<Self>, Unknown> {
         let directory = format!("{NET}/{netdev}/bonding");
         let Some(mode) = unless_absent(source.text(&format!("{directory}/mode")))? else {
             return Ok(None);
         };
-        // "802.3ad 4".
+        // Format: "802.3ad 4".
         let (name, number) = mode.split_once(' ').unwrap_or((&mode, ""));
         let slaves = source.text(&format!("{directory}/slaves"))?;
         let active = source.optional(&format!("{directory}/active_slave"))?;
@@ -64,8 +64,7 @@ impl Bond {
 }
 
 impl Fabric {
-    /// What RoCE makes of a bond of RDMA netdevs. None: it is no bond, or one
-    /// without RDMA.
+    /// Returns the RoCE LAG state of a bond. `None` if it is not a bond, or has no RDMA netdev.
     #[must_use]
     pub fn lag(&self, netdev: &Netdev) -> Option<Lag> {
         let bond = netdev.bond.get()?.as_ref()?;
@@ -75,8 +74,8 @@ impl Fabric {
             .filter(|device| device.netdevs.each().any(|own| bond.slaves.contains(own)))
             .collect();
         let spanning = self.devices.each().find(|device| {
-            // mlx5 renames; mlx4, whose two ports are one device, shows the bond
-            // as the netdev of its GIDs.
+            // mlx5 renames the device. mlx4 has one device for both ports and shows the bond as the
+            // netdev of its GIDs.
             device.name.contains("_bond_") && devices.iter().any(|one| one.name == device.name)
                 || device.ports.each().any(|port| {
                     port.gids
@@ -93,12 +92,11 @@ impl Fabric {
         })
     }
 
-    /// With what a netdev is one for RoCE, without a bond: RoCE LAG's ECMP mode.
-    /// None: with nothing.
+    /// Returns the partner of a netdev in RoCE LAG's ECMP mode, which needs no bond. `None` if
+    /// there is none.
     ///
-    /// What the driver writes where the mode is off is documented nowhere. So a value
-    /// counts if it names another port that there is: its netdev, its PCI function or
-    /// its RDMA device.
+    /// The driver's value for a disabled mode is undocumented. A value therefore counts only if it
+    /// names another existing port: its netdev, its PCI function or its RDMA device.
     #[must_use]
     pub fn ecmp_partner<'a>(&self, netdev: &'a Netdev) -> Option<&'a str> {
         let partner = netdev.roce_lag_ecmp_dev.get()?.as_deref()?;

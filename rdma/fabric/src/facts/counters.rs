@@ -1,4 +1,4 @@
-//! Counters of a port. RoCE bypasses the netdev's own.
+//! Counters of a port. RoCE traffic bypasses the counters of the netdev.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,11 @@ use crate::source::{Source, Unknown};
 /// Counters by name.
 pub type Counters = BTreeMap<String, u64>;
 
-/// How long the driver keeps values before it asks the device again: a setting
-/// that stands among the counters.
+/// File among the counters that is a setting: time during which the driver caches values.
 const LIFESPAN: &str = "lifespan";
 
-/// Every file of a directory that holds a number. One that cannot be read is
-/// left out: devices list counters that they refuse to read.
+/// Reads every file of a directory that contains a number. Unreadable files are skipped: devices
+/// list counters that they refuse to read.
 pub(super) fn read(source: &dyn Source, directory: &str) -> Result<Counters, Unknown> {
     let names = source.list(directory)?;
     Ok(names

@@ -1,4 +1,4 @@
-//! An RDMA device.
+//! RDMA devices.
 
 use std::collections::BTreeMap;
 
@@ -7,63 +7,63 @@ use serde::Serialize;
 use super::{INFINIBAND, Port, numbers};
 use crate::source::{Known, Question, QueuePairs, Reason, Source, Unknown, unless_absent};
 
-/// A device.
+/// RDMA device.
 #[derive(Clone, Debug, Serialize)]
 pub struct Device {
-    /// mlx5_0, rxe0, ...
+    /// Name, such as mlx5_0 or rxe0.
     pub name: String,
-    /// Its directory in sysfs.
+    /// Directory in sysfs.
     pub path: String,
-    /// What drives it; for rdma_rxe and siw, which have no hardware, that.
+    /// Driver; for rdma_rxe and siw, which have no hardware, the module.
     pub driver: Known<String>,
-    /// Its firmware's version.
+    /// Firmware version.
     pub firmware: Known<Option<String>>,
-    /// What the board is called by its maker.
+    /// Board identifier given by the manufacturer.
     pub board: Known<Option<String>>,
-    /// The device's own GUID.
+    /// GUID of the device.
     pub node_guid: Known<String>,
-    /// The ports' GUIDs have this in common.
+    /// GUID shared by the devices of a system image.
     pub sys_image_guid: Known<String>,
-    /// The PCI function; none for a device in software.
+    /// PCI function; none for a software device.
     pub pci: Known<Option<String>>,
-    /// What of the card it is.
+    /// Kind of PCI function.
     pub function: Function,
-    /// The NUMA node that it hangs on. None: a machine that has but one.
+    /// NUMA node. `None` on a machine with a single node.
     pub numa_node: Known<Option<u32>>,
-    /// Interrupts.
+    /// Interrupt numbers.
     pub irqs: Vec<u32>,
-    /// Its netdevs: those of its PCI function, or the one that it was made on.
+    /// Netdevs of the PCI function, or the one on which a software device was created.
     pub netdevs: Known<Vec<String>>,
-    /// The netdev of each port, where the driver numbers them.
+    /// Netdev of each port, if the driver numbers them.
     pub port_netdevs: BTreeMap<u32, String>,
-    /// The device node that programs open.
+    /// Device node opened by programs.
     pub uverbs: Known<Option<String>>,
-    /// Its queue pairs, of all programs, counted by port, type and state.
+    /// Queue pairs of all programs, counted by port, type and state.
     pub queue_pairs: Known<Vec<QueuePairs>>,
     /// Ports.
     pub ports: Known<Vec<Port>>,
 }
 
-/// What of a card a device is.
+/// Kind of function that a device is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Function {
-    /// The card itself.
+    /// Physical function.
     Physical {
-        /// Virtual functions that are switched on.
+        /// Number of enabled virtual functions.
         vfs: u32,
     },
-    /// A part of a card, for a guest.
+    /// Virtual function, for a guest.
     Virtual,
-    /// No card at all.
+    /// Software device.
     Software,
 }
 
-/// Drivers of RDMA in software, which sysfs shows no PCI function for.
+/// Name of the soft RoCE driver, for which sysfs shows no PCI function.
 const SOFT_ROCE: &str = "rdma_rxe";
 
 impl Device {
-    /// All devices. That there is no such directory means that there are none.
+    /// Reads all devices. A missing directory means that there are none.
     pub(super) fn read_all(source: &dyn Source) -> Known<Vec<Self>> {
         let names = unless_absent(source.list(INFINIBAND)).map(Option::unwrap_or_default);
         let read = |name| Self::read(source, name);
@@ -104,27 +104,27 @@ impl Device {
         }
     }
 
-    /// What drives the device of this name.
+    /// Reads the driver of a device.
     pub(super) fn read_driver(source: &dyn Source, name: &str) -> Result<String, Unknown> {
         let path = format!("{INFINIBAND}/{name}");
         let parent = unless_absent(source.text(&format!("{path}/parent")));
         driver(source, &path, name, parent)
     }
 
-    /// Whether it is rdma_rxe: RoCE done by the kernel, on the CPU.
+    /// True for rdma_rxe, the kernel's RoCE in software.
     #[must_use]
     pub fn is_soft_roce(&self) -> bool {
         self.driver.get().is_some_and(|driver| driver == SOFT_ROCE)
     }
 
-    /// Whether it is a ConnectX-3, by its driver.
+    /// True for a ConnectX-3, according to its driver.
     #[must_use]
     pub fn is_connectx3(&self) -> bool {
         let driver = self.driver.get();
         driver.is_some_and(|driver| driver.starts_with("mlx4"))
     }
 
-    /// The card: a PCI address without its function. Ports of one card share it.
+    /// PCI address without its function, shared by the ports of a card.
     #[must_use]
     pub fn card(&self) -> Option<&str> {
         let pci = self.pci.get()?.as_deref()?;
@@ -132,7 +132,7 @@ impl Device {
     }
 }
 
-/// Empty says nothing.
+/// Turns an empty text into `None`.
 fn filled(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
@@ -146,7 +146,7 @@ fn driver(
     let bound = unless_absent(source.link_name(&format!("{device}/device/driver")))?;
     match bound {
         Some(driver) => Ok(driver),
-        // rdma_rxe alone shows the netdev that it was made on in `parent`.
+        // Only rdma_rxe shows its underlying netdev in `parent`.
         None if parent?.is_some() || name.starts_with("rxe") => Ok(SOFT_ROCE.to_owned()),
         None => Err(Unknown::absent(&format!("{device}/device/driver"))),
     }
@@ -168,7 +168,7 @@ fn function(source: &dyn Source, device: &str, is_software: bool) -> Function {
 
 fn numa_node(source: &dyn Source, device: &str) -> Result<Option<u32>, Unknown> {
     let node: Result<i32, Unknown> = source.number(&format!("{device}/device/numa_node"));
-    // -1 says that the machine has but one node.
+    // -1 means that the machine has only one node.
     Ok(unless_absent(node)?.and_then(|node| u32::try_from(node).ok()))
 }
 
@@ -183,7 +183,7 @@ fn netdevs(
     Ok(unless_absent(source.list(&format!("{device}/device/net")))?.unwrap_or_default())
 }
 
-/// ConnectX-3 has two ports on one PCI function: `dev_port` distinguishes their netdevs.
+/// Maps ports to netdevs for ConnectX-3, which has two ports on one PCI function, by `dev_port`.
 fn port_netdevs(source: &dyn Source, device: &str, netdevs: &[String]) -> BTreeMap<u32, String> {
     let ports = numbers(source, &format!("{device}/ports")).unwrap_or_default();
     if ports.len() < 2 {
@@ -197,7 +197,7 @@ fn port_netdevs(source: &dyn Source, device: &str, netdevs: &[String]) -> BTreeM
     numbered.collect()
 }
 
-/// /dev/infiniband/uverbsN, by what says which device it opens.
+/// Finds /dev/infiniband/uverbsN of a device.
 fn uverbs(source: &dyn Source, device: &str, name: &str) -> Result<Option<String>, Unknown> {
     let below = unless_absent(source.list(&format!("{device}/device/infiniband_verbs")))?;
     if let Some(node) = below.and_then(|nodes| nodes.into_iter().next()) {

@@ -1,4 +1,4 @@
-//! GIDs: the addresses of RoCE, one for each IP address, MAC and RoCE version.
+//! GIDs, the addresses of RoCE: one for each combination of address and RoCE version.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -8,19 +8,19 @@ use serde::Serialize;
 use super::numbers;
 use crate::source::{Known, Source, Unknown, unless_absent};
 
-/// How RoCE packets are wrapped.
+/// RoCE version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub enum RoceVersion {
-    /// In Ethernet frames, ethertype 0x8915: stays in one broadcast domain.
+    /// Ethernet frames with ethertype 0x8915; limited to one broadcast domain.
     #[serde(rename = "v1")]
     V1,
-    /// In UDP, port 4791: can be routed.
+    /// UDP port 4791; can be routed.
     #[serde(rename = "v2")]
     V2,
 }
 
 impl RoceVersion {
-    /// As sysfs and configfs write it.
+    /// Parses the format of sysfs and configfs.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.trim() {
@@ -30,7 +30,7 @@ impl RoceVersion {
         }
     }
 
-    /// As configfs requires it.
+    /// Returns the format of configfs.
     #[must_use]
     pub fn configfs(self) -> &'static str {
         match self {
@@ -49,31 +49,31 @@ impl fmt::Display for RoceVersion {
     }
 }
 
-/// An entry of a port's GID table.
+/// Entry of a port's GID table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Gid {
-    /// Its place in the table.
+    /// Index in the table.
     pub index: u32,
-    /// The GID itself.
+    /// GID.
     pub gid: Ipv6Addr,
-    /// The IP address that it stands for; none for one made of a MAC address.
+    /// IP address of the GID; `None` for one derived from a MAC address.
     pub address: Option<IpAddr>,
-    /// Which RoCE it is for.
+    /// RoCE version.
     pub version: Known<RoceVersion>,
-    /// The netdev that it belongs to.
+    /// Netdev of the entry.
     pub netdev: Known<String>,
-    /// Whether connections by this address use this entry: it has the version
-    /// that the connection manager takes by default.
+    /// True if connections from this address use the entry: it has the connection manager's default
+    /// version.
     pub in_use: bool,
 }
 
 impl Gid {
-    /// All entries of a port that hold something, and how many there could be.
+    /// Reads all non-empty entries of a port, and the size of the table.
     pub(super) fn read_all(source: &dyn Source, port: &str) -> Result<(Vec<Self>, usize), Unknown> {
         let indices = numbers(source, &format!("{port}/gids"))?;
         let size = indices.len();
         let entries = indices.into_iter().filter_map(|index| {
-            // Where there is nothing, the kernel says zeros, or nothing at all.
+            // The kernel shows empty entries as zeros, or fails to read them.
             let text = unless_absent(source.text(&format!("{port}/gids/{index}")));
             let gid: Ipv6Addr = text.ok()??.parse().ok()?;
             (!gid.is_unspecified()).then(|| Self {
@@ -90,13 +90,13 @@ impl Gid {
         Ok((entries.collect(), size))
     }
 
-    /// Whether it is of that version. What is unknown is not.
+    /// True if the entry has that version; false if unknown.
     #[must_use]
     pub fn is(&self, version: RoceVersion) -> bool {
         self.version.get() == Some(&version)
     }
 
-    /// Whether it is made of a MAC address, as index 0 and 1 are.
+    /// True for a GID derived from a MAC address, as at index 0 and 1.
     #[must_use]
     pub fn is_link_local(&self) -> bool {
         self.gid.is_unicast_link_local()
@@ -113,8 +113,8 @@ fn version(source: &dyn Source, path: &str) -> Known<RoceVersion> {
         .into()
 }
 
-/// ::ffff:a.b.c.d stands for IPv4. Link-local GIDs are made of the MAC address;
-/// an interface may have the same as IPv6 address.
+/// Returns the IP address of a GID. IPv4 addresses are mapped. Link-local GIDs are derived from the
+/// MAC address, although an interface may have the same IPv6 address.
 fn address(gid: Ipv6Addr) -> Option<IpAddr> {
     match gid.to_ipv4_mapped() {
         Some(v4) => Some(v4.into()),

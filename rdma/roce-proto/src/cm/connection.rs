@@ -35,7 +35,7 @@ pub struct QpTerms {
     pub responder_resources: u8,
     /// Maximum outstanding READs and atomics that the queue pair sends.
     pub initiator_depth: u8,
-    /// Retries of the other end if no receive is posted.
+    /// Retries of the peer if no receive is posted.
     pub rnr_retry_count: u8,
 }
 
@@ -50,7 +50,7 @@ pub struct Connect {
     pub remote_port: u16,
     /// Local queue pair.
     pub terms: QpTerms,
-    /// Retries of the other end.
+    /// Transport retries of the peer.
     pub retry_count: u8,
     /// Path MTU, as a code.
     pub path_mtu: u8,
@@ -77,7 +77,7 @@ pub struct Request {
     pub peer: SocketAddr,
     /// Peer's queue pair.
     pub terms: QpTerms,
-    /// Retries of this end.
+    /// Transport retries of the local end.
     pub retry_count: u8,
     /// Path MTU, as a code.
     pub path_mtu: u8,

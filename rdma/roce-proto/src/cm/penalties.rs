@@ -2,8 +2,8 @@
 //!
 //! A packet that names a key not given to its peer ends its queue pair, and an attacker that
 //! guesses keys would then request the next one. Each wrong key therefore adds to the address's
-//! debt, and beyond a credit its requests are ignored until the debt has decayed. Only that address
-//! is affected. Refused requests cost nothing, because they prove nothing.
+//! debt, and beyond a credit its requests are ignored until the debt has decayed. The neighbours of
+//! the address are not affected. Refused requests cost nothing, because they prove nothing.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;

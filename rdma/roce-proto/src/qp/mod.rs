@@ -48,7 +48,7 @@ pub struct Context<'a> {
     pub counters: &'a mut Counters,
 }
 
-/// Parameters agreed by both ends.
+/// Parameters agreed by the two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpConfig {
     /// Number of the peer's queue pair.
@@ -73,7 +73,7 @@ pub struct QpConfig {
     pub rnr_retry_count: u8,
     /// Time a peer waits if no receive is posted here, as a timer code.
     pub min_rnr_timer: u8,
-    /// Time counted as one retry. `None`: a silent peer never counts as gone.
+    /// Time counted as a retry. `None`: a silent peer never counts as gone.
     pub ack_timeout: Option<Duration>,
 }
 
@@ -120,7 +120,7 @@ const PASSING: u32 = 32;
 const CNP_INTERVAL: Duration = Duration::from_micros(50);
 
 impl Qp {
-    /// Creates a queue pair that is ready to receive. It sends requests after [`Qp::release`].
+    /// Creates a queue pair that is ready to receive. Requests wait for [`Qp::release`].
     #[must_use]
     pub fn new(config: &QpConfig, now: Instant) -> Self {
         Self {
@@ -173,7 +173,7 @@ impl Qp {
         self.responder.met_wrong_key()
     }
 
-    /// Posts work, all or nothing.
+    /// Posts a list of work requests, all or nothing.
     ///
     /// # Errors
     /// [`PostError`].

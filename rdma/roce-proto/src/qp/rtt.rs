@@ -100,7 +100,7 @@ impl RoundTrip {
         self.sample = None;
     }
 
-    /// Notes that the timeout expired.
+    /// Doubles the timeout after it has expired.
     pub(super) fn expired(&mut self) {
         self.backoff += 1;
         // The path may have changed.

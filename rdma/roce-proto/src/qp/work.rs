@@ -38,7 +38,7 @@ impl CompletionQueue {
     /// Adds a completion.
     ///
     /// # Panics
-    /// If the queue is full, which only a wrong calculation of its owner can cause.
+    /// If the queue is full: the owner has posted more work than it announced.
     pub fn push(&mut self, completion: Completion) {
         assert!(
             self.queue.len() < self.limit,
@@ -106,7 +106,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Adds receives, all or nothing. Returns false if they exceed the limit.
+    /// Adds receives, all or nothing. Returns false if the receives exceed the limit.
     #[must_use]
     pub fn post(&mut self, works: &[RecvWork]) -> bool {
         let fits = self.stack.len() + works.len() <= self.limit;

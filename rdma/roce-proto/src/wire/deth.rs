@@ -1,11 +1,11 @@
-//! The datagram extended transport header (IBTA 9.3.1).
+//! Datagram extended transport header (IBTA 9.3.1).
 
 use super::{Header, field};
 
 /// Datagram extended transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deth {
-    /// Q_Key: what the destination queue pair expects.
+    /// Q_Key expected by the destination queue pair.
     pub qkey: u32,
     /// SrcQP.
     pub source_qpn: u32,

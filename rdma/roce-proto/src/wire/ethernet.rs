@@ -1,4 +1,4 @@
-//! Ethernet, with an 802.1Q tag or without.
+//! Ethernet header, optionally with an 802.1Q tag.
 
 use super::{Header, field};
 
@@ -8,35 +8,35 @@ pub const ETHERTYPE_IPV4: u16 = 0x0800;
 pub const ETHERTYPE_IPV6: u16 = 0x86dd;
 /// EtherType of RoCE v1 (IBTA annex A16).
 pub const ETHERTYPE_ROCE: u16 = 0x8915;
-/// EtherType that says an 802.1Q tag follows.
+/// EtherType of an 802.1Q tag.
 pub const ETHERTYPE_VLAN: u16 = 0x8100;
 
-/// An 802.1Q tag.
+/// 802.1Q tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vlan {
     /// PCP: priority.
     pub pcp: u8,
-    /// DEI: may be dropped first.
+    /// DEI: the frame may be dropped first.
     pub dei: bool,
     /// VID.
     pub vid: u16,
 }
 
-/// An Ethernet header and its tag.
+/// Ethernet header with its optional tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ethernet {
     /// Destination MAC.
     pub destination: [u8; 6],
     /// Source MAC.
     pub source: [u8; 6],
-    /// The tag, if there is one.
+    /// 802.1Q tag, if present.
     pub vlan: Option<Vlan>,
-    /// What follows.
+    /// EtherType of the payload.
     pub ethertype: u16,
 }
 
 impl Ethernet {
-    /// Takes the header and its tag off the front of `bytes`.
+    /// Parses the header and its tag at the front of `bytes`, and returns the rest.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = bytes.split_at_checked(14)?;
@@ -55,13 +55,13 @@ impl Ethernet {
         Some((this, rest))
     }
 
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         if self.vlan.is_some() { 18 } else { 14 }
     }
 
-    /// Never.
+    /// Always false.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
@@ -88,12 +88,12 @@ impl Ethernet {
     }
 }
 
-/// What follows the 802.1Q ethertype.
+/// Fields after the 802.1Q ethertype.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
-    /// The tag's content.
+    /// Content of the tag.
     pub vlan: Vlan,
-    /// What follows.
+    /// EtherType of the payload.
     pub ethertype: u16,
 }
 

@@ -1,4 +1,4 @@
-//! Whole Ethernet frames: what packet sockets and captures hold.
+//! Complete Ethernet frames, as in packet sockets and captures.
 
 use core::net::IpAddr;
 
@@ -10,7 +10,7 @@ use super::ipv4::{self, Ipv4, PROTOCOL_UDP};
 use super::ipv6::{self, Ipv6};
 use super::udp::{ROCE_PORT, Udp};
 
-/// What lies between Ethernet and the BTH.
+/// Headers between Ethernet and the BTH.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Network {
     /// RoCE v2 on IPv4.
@@ -21,19 +21,19 @@ pub enum Network {
     V1(Grh),
 }
 
-/// An Ethernet frame that carries RoCE.
+/// Ethernet frame that carries RoCE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Ethernet and its tag.
+    /// Ethernet header with its tag.
     pub ethernet: Ethernet,
     /// IP and UDP, or the GRH.
     pub network: Network,
-    /// From the BTH to the ICRC.
+    /// Bytes from the BTH to the ICRC.
     pub packet: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a frame. `None`: it is none, or it is not RoCE.
+    /// Parses a frame. `None` if it is malformed or not RoCE.
     #[must_use]
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (ethernet, rest) = Ethernet::parse(bytes)?;
@@ -64,7 +64,7 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         let network = match self.network {
@@ -75,7 +75,7 @@ impl<'a> Frame<'a> {
         self.ethernet.len() + network + self.packet.len()
     }
 
-    /// Never.
+    /// Always false.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         false
@@ -96,7 +96,7 @@ impl<'a> Frame<'a> {
         self.len()
     }
 
-    /// The addresses that its ICRC covers.
+    /// Addresses covered by the ICRC.
     #[must_use]
     pub fn route(&self) -> Route {
         match self.network {
@@ -117,7 +117,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// What its ICRC covers of IPv4 alone.
+    /// IPv4 identification fields covered by the ICRC.
     #[must_use]
     pub fn identity(&self) -> Identity {
         match self.network {

@@ -1,17 +1,15 @@
-//! The invariant CRC (IBTA 7.8.1, annexes A16.5.3 and A17.3.1).
+//! Invariant CRC (IBTA 7.8.1, annexes A16.5.3 and A17.3.1).
 //!
-//! It is Ethernet's CRC-32 over eight bytes of ones (where InfiniBand has its
-//! local header), the IP and UDP headers or the GRH with every field that a
-//! router may change read as ones, and the packet from the BTH on, with the
-//! BTH's congestion byte read as ones. It stands behind the packet, low byte
-//! first.
+//! The ICRC is Ethernet's CRC-32 over eight bytes of ones (in place of InfiniBand's local header),
+//! the IP and UDP headers or the GRH with every field that a router may change read as ones, and
+//! the packet from the BTH, with the BTH's congestion byte read as ones. It follows the packet, low
+//! byte first.
 //!
-//! It covers the IPv4 identification and the don't-fragment flag, which a UDP
-//! socket does not show on receipt. [`Checker`] works them out: a CRC is linear,
-//! so what an unknown 16-bit field contributes, wound back over the bytes
-//! behind it, is that field itself and nothing else. A packet that needs a
-//! non-zero identification to verify is protected by the other 16 bits alone
-//! (and by UDP's checksum, where its sender made one).
+//! The ICRC covers the IPv4 identification and the don't-fragment flag, which a UDP socket does not
+//! report on receipt. [`Checker`] derives them: a CRC is linear, so the contribution of an unknown
+//! 16-bit field, wound back over the bytes behind it, equals the field. For a packet with a
+//! non-zero identification, only the other 16 bits of the ICRC protect the data (and UDP's
+//! checksum, if the sender set it).
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -24,19 +22,19 @@ use super::packet::ICRC_LEN;
 use super::udp::{ROCE_PORT, Udp};
 use super::{Bth, Header};
 
-/// The longest stretch of masked headers: LRH's ones, IPv6, UDP, BTH.
+/// Maximum length of the masked headers: LRH's ones, IPv6, UDP, BTH.
 const MASKED_MAX: usize = LRH_ONES + ipv6::LEN + Udp::LEN + Bth::LEN;
-/// Where InfiniBand's local route header would be.
+/// Length of the ones in place of InfiniBand's local route header.
 const LRH_ONES: usize = 8;
-/// Where the BTH has FECN, BECN and reserved bits.
+/// Offset of FECN, BECN and reserved bits in the BTH.
 const BTH_CONGESTION: usize = 4;
-/// The headers of an IPv4 datagram from the identification on.
+/// Bytes of an IPv4 datagram's headers from the identification on.
 const FROM_ID: usize = ipv4::LEN - 4 + Udp::LEN;
-/// DF, where it ends up once a difference is wound back to the identification:
-/// in the third byte, the two of the identification before it.
+/// DF bit of a difference wound back to the identification: in the third byte, before the
+/// identification's two.
 const DF_WOUND_BACK: u32 = 0x40 << 16;
 
-/// The addresses of a packet, as far as its ICRC covers them.
+/// Addresses of a packet covered by its ICRC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
     /// RoCE v2.
@@ -50,14 +48,14 @@ pub enum Route {
     },
     /// RoCE v1.
     Grh {
-        /// The source's GID, as an address.
+        /// GID of the source, as an address.
         source: IpAddr,
-        /// The destination's GID, as an address.
+        /// GID of the destination, as an address.
         destination: IpAddr,
     },
 }
 
-/// The part of IPv4 that only its sender and a packet socket know.
+/// IPv4 fields visible only to the sender and to packet sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// Identification.
@@ -67,8 +65,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// What an unconnected socket with `IP_PMTUDISC_PROBE` sends, in the segment
-    /// with this `index` of a super-packet.
+    /// Identity sent by an unconnected socket with `IP_PMTUDISC_PROBE` in segment `index` of a
+    /// super-packet.
     #[must_use]
     pub const fn of_segment(index: u16) -> Self {
         Self {
@@ -78,10 +76,10 @@ impl Identity {
     }
 }
 
-/// The ICRC of `transport`: BTH to pad. IPv6 and RoCE v1 have no `identity`.
+/// Computes the ICRC of `transport`, from the BTH to the pad. IPv6 and RoCE v1 ignore `identity`.
 ///
 /// # Panics
-/// If there is no whole BTH, or the addresses are of different families.
+/// If the BTH is incomplete, or the addresses are of different families.
 #[must_use]
 pub fn icrc(route: &Route, identity: Identity, transport: &[u8]) -> u32 {
     let mut masked = [0xff; MASKED_MAX];
@@ -96,17 +94,17 @@ pub fn icrc(route: &Route, identity: Identity, transport: &[u8]) -> u32 {
     crc.finalize()
 }
 
-/// Writes the ICRC of `packet[..length]` behind it; returns the new length.
+/// Appends the ICRC to `packet[..length]`; returns the new length.
 ///
 /// # Panics
-/// If there is no room.
+/// If `packet` has no room for it.
 pub fn seal(route: &Route, identity: Identity, packet: &mut [u8], length: usize) -> usize {
     let crc = icrc(route, identity, &packet[..length]);
     packet[length..length + ICRC_LEN].copy_from_slice(&crc.to_le_bytes());
     length + ICRC_LEN
 }
 
-/// The bytes before the ICRC, if it is there and right.
+/// Returns the bytes before the ICRC if the ICRC is correct.
 #[must_use]
 pub fn open<'a>(route: &Route, identity: Identity, packet: &'a [u8]) -> Option<&'a [u8]> {
     let (transport, found) = split(packet)?;
@@ -118,7 +116,7 @@ fn split(packet: &[u8]) -> Option<(&[u8], u32)> {
     (transport.len() >= Bth::LEN).then_some((transport, u32::from_le_bytes(*found)))
 }
 
-/// Writes the headers below the BTH, masked; returns their length.
+/// Writes the masked headers before the BTH; returns their length.
 fn write_route(route: &Route, identity: Identity, length: usize, out: &mut [u8]) -> usize {
     let ipv6 = |source, destination, next_header, payload_len: usize| Ipv6 {
         traffic_class: 0,
@@ -176,19 +174,18 @@ fn write_route(route: &Route, identity: Identity, length: usize, out: &mut [u8])
     end + Udp::LEN
 }
 
-/// Verifies packets whose IPv4 identification the receiver cannot see.
+/// Verifier for packets whose IPv4 identification is invisible to the receiver.
 #[derive(Debug, Default)]
 pub struct Checker {
-    /// By packet length, x^(-8n) for the n bytes from the identification on;
-    /// 0 where it was not needed yet.
+    /// By packet length: x^(-8n) for the n bytes from the identification on; 0 if not computed yet.
     rewind: Vec<u32>,
 }
 
 impl Checker {
-    /// The longest packet that is looked at: the largest MTU and all headers.
+    /// Maximum packet length: the largest MTU plus all headers.
     const MAX_LEN: usize = 4096 + 64;
 
-    /// A checker.
+    /// Creates a verifier.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -196,8 +193,8 @@ impl Checker {
         }
     }
 
-    /// The bytes before the ICRC, if it is right for some identification, of
-    /// which `guess` is tried first.
+    /// Returns the bytes before the ICRC if the ICRC is correct for any identification. Tries
+    /// `guess` first.
     #[must_use]
     pub fn open<'a>(&mut self, route: &Route, guess: u16, packet: &'a [u8]) -> Option<&'a [u8]> {
         let (transport, found) = split(packet).filter(|_| packet.len() <= Self::MAX_LEN)?;
@@ -216,8 +213,7 @@ impl Checker {
             return None;
         }
         let factor = self.rewind_factor(transport.len());
-        // What is left is how the bytes from the identification on differ from
-        // the guess: the identification's two, and perhaps DF.
+        // The result is the difference of the identification, and possibly of DF, from the guess.
         let wound_back = multiply(difference, factor);
         matches!(wound_back & 0xffff_0000, 0 | DF_WOUND_BACK).then_some(transport)
     }
@@ -231,11 +227,10 @@ impl Checker {
     }
 }
 
-// Polynomials over GF(2) modulo CRC-32's, in its reflected order: bit 31 is
-// x^0, bit 0 is x^31. Appending a zero byte to a message multiplies its CRC
-// (without the inversions) by x^8.
+// Polynomials over GF(2) modulo CRC-32's, in its reflected order: bit 31 is x^0, bit 0 is x^31.
+// Appending a zero byte to a message multiplies its CRC (without the inversions) by x^8.
 
-/// CRC-32's polynomial, reflected, without x^32.
+/// Reflected polynomial of CRC-32 without x^32.
 const POLYNOMIAL: u32 = 0xedb8_8320;
 /// x^0.
 const ONE: u32 = 1 << 31;
@@ -245,8 +240,8 @@ const fn times_x(a: u32) -> u32 {
     a >> 1 ^ if a & 1 == 1 { POLYNOMIAL } else { 0 }
 }
 
-/// `a / x`: [`times_x`] undone. The polynomial has an x^0, so its reflection
-/// has bit 31 set, which `a >> 1` never has.
+/// `a / x`, the inverse of [`times_x`]. The polynomial has an x^0, so its reflection has bit 31
+/// set, unlike `a >> 1`.
 const fn over_x(a: u32) -> u32 {
     if a & ONE == 0 {
         a << 1
@@ -332,7 +327,7 @@ mod tests {
         seal(&route(), Identity::of_segment(0), &mut bytes, length);
         for bit in 0..bytes.len() * 8 {
             if bit / 8 == BTH_CONGESTION {
-                continue; // not covered: routers may change it
+                continue; // Not covered: routers may change it.
             }
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(checker.open(&route(), 0, &bytes), None, "bit {bit}");

@@ -1,11 +1,11 @@
-//! The invalidate extended transport header (IBTA 9.3.7).
+//! Invalidate extended transport header (IBTA 9.3.7).
 
 use super::{Header, field};
 
 /// Invalidate extended transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ieth {
-    /// R_Key to take out of use.
+    /// R_Key to invalidate.
     pub rkey: u32,
 }
 

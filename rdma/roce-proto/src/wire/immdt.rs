@@ -2,15 +2,15 @@
 
 use super::{Header, field};
 
-/// Four bytes for the receiver's completion.
+/// Immediate data: four bytes for the receiver's completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImmDt {
-    /// The value, as a big-endian number.
+    /// Value, as a big-endian number.
     pub value: u32,
 }
 
 impl ImmDt {
-    /// Immediate data of this value.
+    /// Creates immediate data.
     #[must_use]
     pub const fn new(value: u32) -> Self {
         Self { value }

@@ -1,24 +1,24 @@
-//! IPv4 as RoCE v2 uses it: no options, no fragments.
+//! IPv4 header as used by RoCE v2: no options, no fragments.
 
 use core::net::Ipv4Addr;
 
 use super::field;
 
-/// Bytes of the header.
+/// Length of the header, in bytes.
 pub const LEN: usize = 20;
-/// The protocol number of UDP.
+/// Protocol number of UDP.
 pub const PROTOCOL_UDP: u8 = 17;
 
-/// An IPv4 header without options.
+/// IPv4 header without options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv4 {
     /// Type of service: DSCP and ECN.
     pub tos: u8,
-    /// Bytes of header and payload.
+    /// Length of header and payload, in bytes.
     pub total_len: u16,
     /// Identification.
     pub id: u16,
-    /// DF: no router may fragment it.
+    /// DF: routers must not fragment the packet.
     pub dont_fragment: bool,
     /// Time to live.
     pub ttl: u8,
@@ -31,8 +31,9 @@ pub struct Ipv4 {
 }
 
 impl Ipv4 {
-    /// Takes the header off the front of `bytes`; the rest ends where the
-    /// packet does. `None`: not IPv4, damaged, with options, or a fragment.
+    /// Parses the header at the front of `bytes`; the returned rest ends where the packet ends.
+    ///
+    /// `None` if it is not IPv4, is damaged, has options, or is a fragment.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let b = bytes.get(..LEN)?;
@@ -54,8 +55,7 @@ impl Ipv4 {
         Some((this, payload))
     }
 
-    /// Writes the header, with its checksum, to the front of `out`; returns the
-    /// rest.
+    /// Writes the header with its checksum to the front of `out`; returns the rest.
     ///
     /// # Panics
     /// If `out` is too short.
@@ -67,8 +67,7 @@ impl Ipv4 {
         rest
     }
 
-    /// The header as the ICRC sees it: what routers may change reads as ones
-    /// (annex A17.3.1).
+    /// Writes the header for the ICRC: fields that routers may change are ones (annex A17.3.1).
     pub(crate) fn write_masked(&self, out: &mut [u8]) {
         self.write(out);
         out[1] = 0xff;
@@ -76,7 +75,7 @@ impl Ipv4 {
         field::put(out, 10, &[0xff; 2]);
     }
 
-    /// The header with a checksum of zero.
+    /// Writes the header with a checksum of zero.
     fn write(&self, b: &mut [u8]) {
         let fragment = u16::from(self.dont_fragment) << 14;
         b[0] = 0x45;
@@ -92,8 +91,8 @@ impl Ipv4 {
     }
 }
 
-/// The internet checksum (RFC 1071) of an even number of bytes. 0 over a header
-/// that contains its own.
+/// Internet checksum (RFC 1071) of an even number of bytes; 0 for a valid header including its
+/// checksum.
 fn checksum(bytes: &[u8]) -> u16 {
     let sum: u32 = bytes
         .chunks_exact(2)

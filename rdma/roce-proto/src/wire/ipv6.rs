@@ -1,23 +1,25 @@
-//! IPv6 as RoCE v2 uses it: UDP right behind it, no extension headers.
+//! IPv6 header as used by RoCE v2: followed by UDP, no extension headers.
 
 use core::net::Ipv6Addr;
 
 use super::field;
 
-/// Bytes of the header.
+/// Length of the header, in bytes.
 pub const LEN: usize = 40;
 
-/// An IPv6 header, and with [`NEXT_HEADER_BTH`](super::grh::NEXT_HEADER_BTH) the
-/// global route header of RoCE v1, which has the same layout.
+/// IPv6 header.
+///
+/// With [`NEXT_HEADER_BTH`](super::grh::NEXT_HEADER_BTH) also the global route header of RoCE v1,
+/// which has the same layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv6 {
     /// Traffic class: DSCP and ECN.
     pub traffic_class: u8,
     /// Flow label.
     pub flow_label: u32,
-    /// Bytes that follow.
+    /// Length of the payload, in bytes.
     pub payload_len: u16,
-    /// What follows.
+    /// Type of the next header.
     pub next_header: u8,
     /// Hop limit.
     pub hop_limit: u8,
@@ -28,8 +30,9 @@ pub struct Ipv6 {
 }
 
 impl Ipv6 {
-    /// Takes the header off the front of `bytes`; the rest ends where the
-    /// packet does. `None`: not version 6, or shorter than it says.
+    /// Parses the header at the front of `bytes`; the returned rest ends where the packet ends.
+    ///
+    /// `None` if it is not version 6, or is truncated.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (b, rest) = bytes.split_at_checked(LEN)?;
@@ -66,8 +69,8 @@ impl Ipv6 {
         rest
     }
 
-    /// The header as the ICRC sees it: what routers may change reads as ones
-    /// (IBTA 7.8.1, annex A17.3.1).
+    /// Writes the header for the ICRC: fields that routers may change are ones (IBTA 7.8.1, annex
+    /// A17.3.1).
     pub(crate) fn write_masked(&self, out: &mut [u8]) {
         let masked = Self {
             traffic_class: 0xff,

@@ -1,24 +1,23 @@
-//! Management datagrams, as far as the connection manager needs them
-//! (IBTA 13.4.3).
+//! Management datagrams, as needed by the connection manager (IBTA 13.4.3).
 
 use super::{Header, field};
 
-/// Bytes of a whole datagram.
+/// Length of a datagram, in bytes.
 pub const MAD_LEN: usize = 256;
-/// Bytes behind the header.
+/// Length of a datagram without its header, in bytes.
 pub const MAD_BODY_LEN: usize = MAD_LEN - MadHeader::LEN;
-/// The Q_Key of QP1 (IBTA 3.5.3).
+/// Q_Key of QP1 (IBTA 3.5.3).
 pub const GSI_QKEY: u32 = 0x8001_0000;
-/// The general services interface's queue pair.
+/// Queue pair number of the general services interface.
 pub const GSI_QPN: u32 = 1;
-/// The management class of communication management (IBTA 16.7).
+/// Management class of communication management (IBTA 16.7).
 pub const CLASS_CM: u8 = 0x07;
 
 const BASE_VERSION: u8 = 1;
 const CM_CLASS_VERSION: u8 = 2;
 const METHOD_SEND: u8 = 3;
 
-/// The common header.
+/// Common MAD header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MadHeader {
     /// BaseVersion.
@@ -40,7 +39,7 @@ pub struct MadHeader {
 }
 
 impl MadHeader {
-    /// The header of a connection message.
+    /// Creates the header of a connection message.
     #[must_use]
     pub const fn cm(attribute: u16, transaction_id: u64) -> Self {
         Self {
@@ -55,7 +54,7 @@ impl MadHeader {
         }
     }
 
-    /// Whether it is a connection message that we speak.
+    /// True if it is the header of a supported connection message.
     #[must_use]
     pub const fn is_cm(&self) -> bool {
         self.base_version == BASE_VERSION

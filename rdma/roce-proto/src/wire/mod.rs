@@ -1,9 +1,9 @@
-//! What stands on the wire, one file a header.
+//! Wire formats, one file for each header.
 //!
-//! Each header is a plain value. [`Header::parse`] takes it off the front of
-//! some bytes and returns the rest; [`Header::emit`] writes it back. Parsing
-//! reads only what is there and never panics; reserved bits are ignored on
-//! receipt and sent as zero (IBTA 5.2: "reserved ... transmitted as zero").
+//! Each header is a plain value. [`Header::parse`] takes it from the front of a byte slice and
+//! returns the rest; [`Header::emit`] writes it. Parsing is bounds-checked and never panics;
+//! reserved bits are ignored on receipt and sent as zero (IBTA 5.2: "reserved ... transmitted as
+//! zero").
 
 pub mod aeth;
 pub mod atomiceth;
@@ -34,9 +34,9 @@ pub use opcode::Opcode;
 pub use packet::Packet;
 pub use reth::Reth;
 
-/// A header of fixed length.
+/// Header of fixed length.
 pub trait Header: Sized {
-    /// Bytes on the wire.
+    /// Length on the wire, in bytes.
     const LEN: usize;
 
     /// Reads the header from exactly [`Self::LEN`] bytes.
@@ -45,16 +45,17 @@ pub trait Header: Sized {
     /// Writes the header to exactly [`Self::LEN`] bytes.
     fn write(&self, out: &mut [u8]);
 
-    /// Takes the header off the front of `bytes`. `None`: too short.
+    /// Parses the header at the front of `bytes` and returns the rest. `None` if `bytes` is too
+    /// short.
     fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = bytes.split_at_checked(Self::LEN)?;
         Some((Self::read(head), rest))
     }
 
-    /// Writes the header to the front of `out` and returns what is left of it.
+    /// Writes the header to the front of `out` and returns the rest.
     ///
     /// # Panics
-    /// If `out` is too short: a caller's broken sum.
+    /// If `out` is too short, which is a bug of the caller.
     fn emit<'a>(&self, out: &'a mut [u8]) -> &'a mut [u8] {
         let (head, rest) = out.split_at_mut(Self::LEN);
         self.write(head);
@@ -62,7 +63,7 @@ pub trait Header: Sized {
     }
 }
 
-/// Big-endian fields at known offsets of a slice whose length was checked.
+/// Big-endian fields at offsets within a slice whose length was checked.
 pub(crate) mod field {
     pub(crate) fn u16(bytes: &[u8], at: usize) -> u16 {
         u16::from_be_bytes([bytes[at], bytes[at + 1]])

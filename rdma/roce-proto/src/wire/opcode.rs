@@ -2,16 +2,16 @@
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $value:literal,)*) => {
-        /// What a packet is: the BTH's first byte.
+        /// Operation code of a packet: the BTH's first byte.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Opcode { $($(#[$doc])* $name = $value,)* }
 
         impl Opcode {
-            /// Every opcode that this endpoint knows.
+            /// All supported opcodes.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// The opcode with that code, if this endpoint knows it.
+            /// Returns the opcode of a code, if supported.
             #[must_use]
             pub fn from_code(code: u8) -> Option<Self> {
                 match code { $($value => Some(Self::$name),)* _ => None }
@@ -57,17 +57,17 @@ opcodes! {
     ReadResponseOnly = 0x10,
     /// Acknowledgement, positive or negative.
     Acknowledge = 0x11,
-    /// The answer to an atomic operation.
+    /// Response to an atomic operation.
     AtomicAcknowledge = 0x12,
-    /// Compare and swap 8 bytes.
+    /// Compare and swap of 8 bytes.
     CompareSwap = 0x13,
-    /// Fetch and add to 8 bytes.
+    /// Fetch and add of 8 bytes.
     FetchAdd = 0x14,
-    /// RC SEND, last packet of several, that invalidates a key.
+    /// RC SEND, last packet of several, with a key to invalidate.
     SendLastInv = 0x16,
-    /// RC SEND in one packet that invalidates a key.
+    /// RC SEND in one packet, with a key to invalidate.
     SendOnlyInv = 0x17,
-    /// UD SEND in one packet: what management datagrams travel in.
+    /// UD SEND in one packet, used for management datagrams.
     UdSendOnly = 0x64,
     /// UD SEND in one packet, with immediate data.
     UdSendOnlyImm = 0x65,
@@ -76,19 +76,19 @@ opcodes! {
 }
 
 impl Opcode {
-    /// The code on the wire.
+    /// Code on the wire.
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// Whether it travels from responder to requester.
+    /// True for packets from responder to requester.
     #[must_use]
     pub const fn is_response(self) -> bool {
         self.is_read_response() || matches!(self, Self::Acknowledge | Self::AtomicAcknowledge)
     }
 
-    /// Whether it carries RDMA READ data.
+    /// True for packets with RDMA READ data.
     #[must_use]
     pub const fn is_read_response(self) -> bool {
         matches!(
@@ -100,7 +100,7 @@ impl Opcode {
         )
     }
 
-    /// Whether it belongs to a SEND of a reliable connection.
+    /// True for packets of a SEND on a reliable connection.
     #[must_use]
     pub const fn is_send(self) -> bool {
         matches!(
@@ -116,7 +116,7 @@ impl Opcode {
         )
     }
 
-    /// Whether it belongs to an RDMA WRITE.
+    /// True for packets of an RDMA WRITE.
     #[must_use]
     pub const fn is_write(self) -> bool {
         matches!(
@@ -130,13 +130,13 @@ impl Opcode {
         )
     }
 
-    /// Whether it is an atomic operation's request.
+    /// True for requests of atomic operations.
     #[must_use]
     pub const fn is_atomic(self) -> bool {
         matches!(self, Self::CompareSwap | Self::FetchAdd)
     }
 
-    /// Whether a SEND or WRITE begins with it.
+    /// True for all but the later packets of a SEND or WRITE.
     #[must_use]
     pub const fn starts_message(self) -> bool {
         !matches!(
@@ -151,7 +151,7 @@ impl Opcode {
         )
     }
 
-    /// Whether a SEND or WRITE ends with it.
+    /// True for all but the earlier packets of a SEND or WRITE.
     #[must_use]
     pub const fn ends_message(self) -> bool {
         !matches!(
@@ -160,19 +160,19 @@ impl Opcode {
         )
     }
 
-    /// Whether it belongs to the unreliable datagram service, and to no connection.
+    /// True for packets of the unreliable datagram service.
     #[must_use]
     pub const fn is_datagram(self) -> bool {
         matches!(self, Self::UdSendOnly | Self::UdSendOnlyImm)
     }
 
-    /// Whether a [`Deth`](super::Deth) follows.
+    /// True if a [`Deth`](super::Deth) follows.
     #[must_use]
     pub const fn has_deth(self) -> bool {
         self.is_datagram()
     }
 
-    /// Whether a [`Reth`](super::Reth) follows.
+    /// True if a [`Reth`](super::Reth) follows.
     #[must_use]
     pub const fn has_reth(self) -> bool {
         matches!(
@@ -181,25 +181,25 @@ impl Opcode {
         )
     }
 
-    /// Whether an [`Aeth`](super::Aeth) follows.
+    /// True if an [`Aeth`](super::Aeth) follows.
     #[must_use]
     pub const fn has_aeth(self) -> bool {
         self.is_response() && !matches!(self, Self::ReadResponseMiddle)
     }
 
-    /// Whether an [`AtomicEth`](super::AtomicEth) follows.
+    /// True if an [`AtomicEth`](super::AtomicEth) follows.
     #[must_use]
     pub const fn has_atomic_eth(self) -> bool {
         self.is_atomic()
     }
 
-    /// Whether an [`AtomicAckEth`](super::AtomicAckEth) follows.
+    /// True if an [`AtomicAckEth`](super::AtomicAckEth) follows.
     #[must_use]
     pub const fn has_atomic_ack_eth(self) -> bool {
         matches!(self, Self::AtomicAcknowledge)
     }
 
-    /// Whether [`ImmDt`](super::ImmDt) follows.
+    /// True if [`ImmDt`](super::ImmDt) follows.
     #[must_use]
     pub const fn has_immdt(self) -> bool {
         matches!(
@@ -212,7 +212,7 @@ impl Opcode {
         )
     }
 
-    /// Whether an [`Ieth`](super::Ieth) follows.
+    /// True if an [`Ieth`](super::Ieth) follows.
     #[must_use]
     pub const fn has_ieth(self) -> bool {
         matches!(self, Self::SendLastInv | Self::SendOnlyInv)

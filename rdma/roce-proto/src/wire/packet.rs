@@ -1,54 +1,54 @@
-//! A transport packet: BTH, the headers that its opcode calls for, payload, pad.
+//! Transport packet: BTH, the headers required by its opcode, payload and pad.
 
 use super::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Header, Ieth, ImmDt, Opcode, Reth, Syndrome,
 };
 
-/// Bytes of the ICRC behind each packet.
+/// Length of the ICRC, in bytes.
 pub const ICRC_LEN: usize = 4;
 
-/// The most that headers, pad and ICRC add to a payload: an RDMA WRITE with
-/// immediate data; an atomic request has no payload.
+/// Maximum length of headers, pad and ICRC: an RDMA WRITE with immediate data. An atomic request
+/// has no payload.
 pub const MAX_OVERHEAD: usize = Bth::LEN + AtomicEth::LEN + 4 + ICRC_LEN;
 
-/// A packet between the UDP header (or GRH) and the ICRC.
+/// Packet between the UDP header (or GRH) and the ICRC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// The base header. Its `opcode` equals [`Packet::opcode`].
+    /// Base header. Its `opcode` equals [`Packet::opcode`].
     pub bth: Bth,
-    /// What it is.
+    /// Operation code.
     pub opcode: Opcode,
-    /// Of a datagram.
+    /// Header of datagrams.
     pub deth: Option<Deth>,
-    /// Of a WRITE's first packet and a READ's request.
+    /// Header of a WRITE's first packet and of READ requests.
     pub reth: Option<Reth>,
-    /// Of a response.
+    /// Header of responses.
     pub aeth: Option<Aeth>,
-    /// Of an atomic request.
+    /// Header of atomic requests.
     pub atomic: Option<AtomicEth>,
-    /// Of an atomic response.
+    /// Header of atomic responses.
     pub atomic_ack: Option<AtomicAckEth>,
-    /// Of a last packet with immediate data.
+    /// Header of last packets with immediate data.
     pub immediate: Option<ImmDt>,
-    /// Of a last packet that invalidates.
+    /// Header of last packets that invalidate a key.
     pub ieth: Option<Ieth>,
-    /// The payload, without the pad.
+    /// Payload without the pad.
     pub payload: &'a [u8],
 }
 
-/// Why bytes are no packet.
+/// Reason why bytes cannot be parsed as a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
-    /// Shorter than its headers and pad say.
+    /// Shorter than required by headers and pad.
     Short,
     /// TVer is not 0 (IBTA 9.6.1.1).
     Version,
-    /// An opcode this endpoint does not know.
+    /// Unsupported opcode.
     Opcode(u8),
 }
 
 impl<'a> Packet<'a> {
-    /// A packet with nothing but a base header.
+    /// Creates a packet with only a base header.
     #[must_use]
     pub const fn new(opcode: Opcode, dest_qpn: u32, psn: u32) -> Self {
         let mut bth = Bth::new(opcode.code(), dest_qpn, psn);
@@ -69,16 +69,16 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Makes it another kind of packet.
+    /// Changes the opcode.
     pub const fn set_opcode(&mut self, opcode: Opcode) {
         self.opcode = opcode;
         self.bth.opcode = opcode.code();
     }
 
-    /// Reads a packet from what lies before the ICRC.
+    /// Parses the bytes before the ICRC.
     ///
     /// # Errors
-    /// [`Malformed`]: drop it without an answer.
+    /// [`Malformed`]: drop the packet without an answer.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (bth, mut rest) = Bth::parse(bytes).ok_or(Malformed::Short)?;
         if bth.version != 0 {
@@ -102,8 +102,8 @@ impl<'a> Packet<'a> {
         Ok(Self { payload, ..this })
     }
 
-    /// Writes headers, payload and pad to the front of `out`; returns how many
-    /// bytes that took. The pad count follows from the payload.
+    /// Writes headers, payload and pad to the front of `out`; returns their length. The pad count
+    /// follows from the payload.
     ///
     /// # Panics
     /// If `out` is too short.
@@ -116,8 +116,8 @@ impl<'a> Packet<'a> {
         end + pad
     }
 
-    /// Writes the headers alone, for a payload of `payload_len` bytes that
-    /// the caller writes behind them; returns where it goes.
+    /// Writes only the headers, for a payload of `payload_len` bytes that the caller appends;
+    /// returns their length.
     ///
     /// # Panics
     /// If `out` is too short.
@@ -138,14 +138,14 @@ impl<'a> Packet<'a> {
         room - rest.len()
     }
 
-    /// What the AETH says, if there is one and its syndrome is not reserved.
+    /// Syndrome of the AETH; `None` if there is no AETH or the syndrome is reserved.
     #[must_use]
     pub fn syndrome(&self) -> Option<Syndrome> {
         Syndrome::from_code(self.aeth?.syndrome)
     }
 }
 
-/// Bytes that fill a payload up to a multiple of 4 (IBTA 9.2.1: PadCnt).
+/// Number of pad bytes for a payload (IBTA 9.2.1: PadCnt).
 #[must_use]
 pub const fn pad_of(payload_len: usize) -> usize {
     payload_len.wrapping_neg() & 3

@@ -1,15 +1,15 @@
-//! The RDMA extended transport header (IBTA 9.3.3).
+//! RDMA extended transport header (IBTA 9.3.3).
 
 use super::{Header, field};
 
-/// RDMA extended transport header: which memory of the responder.
+/// RDMA extended transport header: range of the responder's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reth {
     /// VA: virtual address at the responder.
     pub va: u64,
     /// R_Key.
     pub rkey: u32,
-    /// DMALen: bytes of the whole message.
+    /// DMALen: length of the whole message, in bytes.
     pub dma_len: u32,
 }
 

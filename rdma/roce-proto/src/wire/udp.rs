@@ -1,20 +1,20 @@
-//! UDP as RoCE v2 uses it.
+//! UDP header as used by RoCE v2.
 
 use super::{Header, field};
 
-/// The destination port of RoCE v2, answers included (annex A17.3).
+/// Destination port of RoCE v2, also for answers (annex A17.3).
 pub const ROCE_PORT: u16 = 4791;
 
 /// A UDP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Udp {
-    /// Source port: an opaque flow number that spreads flows over paths.
+    /// Source port: a flow number that spreads flows over paths.
     pub source: u16,
     /// Destination port.
     pub destination: u16,
-    /// Bytes of header and payload.
+    /// Length of header and payload, in bytes.
     pub length: u16,
-    /// Checksum; 0 for none, which the ICRC makes sufficient.
+    /// Checksum; 0 for none, because the ICRC suffices.
     pub checksum: u16,
 }
 

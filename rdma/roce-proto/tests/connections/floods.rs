@@ -1,4 +1,4 @@
-//! More requests than anybody means.
+//! Floods of connection requests.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ fn a_flood_of_requests_is_bounded() {
     assert!(pair.managers[TARGET].dropped_requests() > 4000);
 }
 
-/// Anybody can send requests in an address's name, and have them refused: that costs the address nothing.
+/// Requests in an address's name cost that address nothing when they are refused, because any
+/// machine can send them.
 #[test]
 fn refusals_cost_the_address_that_requests_claim_nothing() {
     let mut pair = Pair::new(1, FAIR);
@@ -27,7 +28,7 @@ fn refusals_cost_the_address_that_requests_claim_nothing() {
         let (now, id) = (pair.now, pair.request().expect("each is heard"));
         let target = &mut pair.managers[TARGET];
         let answer = match qpn {
-            // Its address is proven by this one.
+            // Proves the host's address.
             2 => target.accept(now, id, &terms(9), &[]),
             _ => target.reject(id, RejReason::Consumer, &[], &[]),
         };

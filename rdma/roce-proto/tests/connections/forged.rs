@@ -1,5 +1,4 @@
-//! Messages that anyone can send in the name of a peer: without the communication ids of the
-//! connections that they speak of.
+//! Forged messages that lack the communication ids of the connections they name.
 
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use cairn_roce_proto::wire::cm::{Answered, CommIds, Message, Rej, RejReason, Req
 
 use crate::{FAIR, HOST, Pair, TARGET, path, terms, wish};
 
-/// An established connection of the host's queue pair 5, and its REQ.
+/// Establishes a connection of the host's queue pair 5 and returns it with its REQ.
 fn established(seed: u64) -> (Pair, ConnId, Req) {
     let mut pair = Pair::new(seed, FAIR);
     let (host, now) = (&mut pair.managers[HOST], pair.now);
@@ -36,7 +35,8 @@ fn deliver(pair: &mut Pair, message: &Message) {
     pair.run(Duration::from_millis(1), |_| false);
 }
 
-/// The events of the target behind the first two: the request, and that it was established.
+/// Number of the target's events after the first two (request and establishment), all of them
+/// questions.
 fn questions(pair: &Pair) -> usize {
     let events = &pair.events[TARGET][2..];
     let asks = |event: &CmEvent| matches!(event, CmEvent::Questioned { .. });
@@ -44,8 +44,8 @@ fn questions(pair: &Pair) -> usize {
     events.len()
 }
 
-/// A REQ for the queue pair of a connection that is up: a restarted peer's, or a stranger's. It is
-/// refused, and the connection stays until its owner has asked the peer.
+/// A REQ for the queue pair of an established connection, from a restarted peer or a stranger, is
+/// refused. The connection stays until its owner has probed the peer.
 #[test]
 fn a_request_for_a_queue_pair_in_use_ends_nothing() {
     let (mut pair, id, req) = established(4);
@@ -62,7 +62,7 @@ fn a_request_for_a_queue_pair_in_use_ends_nothing() {
         pair.run(Duration::from_secs(1), |_| false);
         pair.now += Duration::from_secs(1);
     }
-    // The answer to a host that repeats its queue pair.
+    // Answer to a host that reuses its queue pair.
     pair.managers[HOST].connect(pair.now, &wish(5));
     pair.run(Duration::from_millis(10), |_| false);
     let stale = RejReason::StaleConnection as u16;
@@ -71,13 +71,13 @@ fn a_request_for_a_queue_pair_in_use_ends_nothing() {
         "{:?}",
         pair.events[HOST]
     );
-    // The owner has found the peer silent.
+    // The owner's probe found the peer silent.
     pair.managers[TARGET].disconnect(pair.now, id);
     pair.run(Duration::from_secs(60), |_| false);
     assert_eq!(pair.managers[TARGET].connections(), 0);
 }
 
-/// A REJ that names the peer's number alone ends no connection that the peer knows by ours.
+/// A REJ with only the peer's communication id does not end an established connection.
 #[test]
 fn a_rejection_without_our_number_ends_nothing() {
     let (mut pair, id, req) = established(5);
@@ -98,15 +98,15 @@ fn a_rejection_without_our_number_ends_nothing() {
         deliver(&mut pair, &rejection(0));
     }
     assert_eq!(questions(&pair), 1);
-    // It is as good as before: the host disconnects it.
+    // The connection still works: the target disconnects it.
     pair.managers[TARGET].disconnect(pair.now, id);
     pair.run(Duration::from_secs(1), |_| false);
     let last = pair.events[HOST].last();
     assert!(matches!(last, Some(CmEvent::Disconnected { .. })));
 }
 
-/// Before the peer has confirmed our REP, it is asked by another one: a host that is there confirms
-/// it, and one that has given up costs a second.
+/// A REJ before the confirmation makes the target repeat its REP. A live host confirms it; a host
+/// that gave up costs a second.
 #[test]
 fn a_rejection_before_the_confirmation_is_asked_about() {
     for is_there in [false, true] {
@@ -148,8 +148,8 @@ fn a_rejection_before_the_confirmation_is_asked_about() {
     }
 }
 
-/// A stranger asks for the queue pair that a host uses next, in the host's name. The host is not
-/// refused for it.
+/// A stranger requests a connection in a host's name, for the host's next queue pair. The host is
+/// not refused.
 #[test]
 fn a_claimed_queue_pair_refuses_no_peer() {
     for accepts in [false, true] {

@@ -1,4 +1,4 @@
-//! Two connection managers over a bad network, and what each says to nonsense.
+//! Two connection managers over an unreliable network, and answers to invalid messages.
 
 mod floods;
 mod forged;
@@ -15,16 +15,16 @@ use cairn_sim::Random;
 use cairn_sim::network::{Datagram, Network, Weather};
 use cairn_sim::seeds::for_each_seed;
 
-/// The command that runs these tests.
+/// Command that runs these tests.
 const COMMAND: &str = "cargo test -p cairn-roce-proto --test connections";
 
-/// A manager's random numbers.
+/// Random numbers of a manager.
 fn draw(seed: u64) -> Draw {
     let mut random = Random::new(seed);
     Box::new(move || random.bits())
 }
 
-/// Who speaks.
+/// Indices of the two managers.
 const HOST: usize = 0;
 const TARGET: usize = 1;
 
@@ -65,7 +65,7 @@ fn wish(qpn: u32) -> Connect {
     }
 }
 
-/// Two managers, and everything they have reported.
+/// Two managers and all their events.
 struct Pair {
     managers: [Manager; 2],
     network: Network<Instant, Datagram>,
@@ -83,8 +83,7 @@ impl Pair {
         }
     }
 
-    /// Lets things happen until nothing is under way and no timer runs before
-    /// `limit` has passed, or until `ready`.
+    /// Runs until no datagram is under way and no timer expires within `limit`, or until `ready`.
     fn run(&mut self, limit: Duration, ready: impl Fn(&Self) -> bool) -> bool {
         let end = self.now + limit;
         loop {
@@ -121,7 +120,7 @@ impl Pair {
         }
     }
 
-    /// The host asks for a connection; the request, as the target has it.
+    /// Requests a connection from the host; returns the id of the request at the target.
     fn ask(&mut self, qpn: u32) -> ConnId {
         self.managers[HOST].connect(self.now, &wish(qpn));
         self.run(Duration::from_secs(1), |pair| pair.request().is_some());
@@ -141,13 +140,13 @@ const FAIR: Weather = Weather {
     ..Weather::FAIR
 };
 
-/// A whole life: asked for, accepted, ended by either, whatever is lost.
+/// Connections are requested, accepted and ended by either side, whatever is lost.
 #[test]
 fn connections_come_and_go() {
     for_each_seed(COMMAND, 1000, |seed| {
         let mut random = Random::new(seed);
         let weather = Weather {
-            // An ICRC would have caught it.
+            // The ICRC would have detected corruption.
             corruption: 0,
             ..Weather::foul(&mut random)
         };
@@ -180,8 +179,7 @@ fn connections_come_and_go() {
             pair.events[TARGET].iter().any(up)
         };
         if !pair.run(Duration::from_secs(1), target_knows) {
-            // The RTU was lost, and is not asked for: the host's first packet stands
-            // for it.
+            // The RTU was lost and is not requested again: the host's first packet replaces it.
             pair.managers[TARGET].received_packet(target);
         }
         assert!(pair.run(Duration::from_secs(1), target_knows));
@@ -202,7 +200,7 @@ fn connections_come_and_go() {
             "{:?}",
             pair.events
         );
-        // In the end nothing is left, and each event came once.
+        // Nothing remains, and each event came once.
         pair.run(Duration::from_secs(60), |_| false);
         assert_eq!(pair.managers[HOST].poll_timeout(), None);
         assert_eq!(pair.managers[TARGET].poll_timeout(), None);
@@ -266,10 +264,10 @@ fn a_silent_target_times_out() {
     assert_eq!(took, wish(5).timeout);
 }
 
-/// The class that a stranger's message comes in.
+/// Traffic class of a stranger's message.
 const MIRRORED: u8 = 0x44;
 
-/// What a target says to one message.
+/// Returns a target's answers to a message, and its events.
 fn answer_to(message: &Message) -> (Vec<Message>, Vec<CmEvent>) {
     let mut target = Manager::new(Identity::new(draw(3)));
     target.handle_mad(Instant::START, path(TARGET), MIRRORED, &message.emit(77));
@@ -278,7 +276,7 @@ fn answer_to(message: &Message) -> (Vec<Message>, Vec<CmEvent>) {
         let (header, message) = Message::parse(&transmit.mad).unwrap();
         assert_eq!((header.transaction_id, transmit.path), (77, path(TARGET)));
         let asked = match message {
-            // A REQ has its own class in it.
+            // A REQ contains the class of its answers.
             Message::Rej(_) => 96,
             _ => MIRRORED,
         };
@@ -308,14 +306,14 @@ fn there_are_no_datagram_services() {
     assert!(answers.is_empty() && events.is_empty() && more.is_empty());
 }
 
-/// No alternate paths on Ethernet (annex A16.4.3): none is asked for, and a LAP for a
-/// connection is refused; one of another sender is ignored.
+/// No alternate paths on Ethernet (annex A16.4.3): none is requested, a LAP for a connection is
+/// refused, and one of another sender is ignored.
 #[test]
 fn there_is_no_automatic_path_migration() {
     let mut pair = Pair::new(6, FAIR);
     pair.managers[HOST].connect(pair.now, &wish(5));
     let req = pair.managers[HOST].poll_transmit().unwrap().mad;
-    // The alternate path of a REQ (IBTA 12.6.5, table 106), behind the MAD header.
+    // Alternate path of a REQ (IBTA 12.6.5, table 106), behind the MAD header.
     assert_eq!(req[24 + 96..24 + 140], [0; 44]);
     pair.managers[TARGET].handle_mad(pair.now, path(TARGET), 0, &req);
     assert!(pair.run(Duration::ZERO, |pair| pair.request().is_some()));
@@ -348,8 +346,8 @@ fn there_is_no_automatic_path_migration() {
     assert_eq!(apr.status, STATUS_UNSUPPORTED);
 }
 
-/// A REQ says by which membership its sender asks; whether it is the right one, the
-/// listener knows. What is no partition is refused at once.
+/// A REQ contains its sender's partition membership, which the listener checks. An invalid P_Key is
+/// refused at once.
 #[test]
 fn a_request_says_which_partition_it_is_of() {
     for pkey in [0xffff, 0x7fff, 0x8001, 0x0001] {
@@ -381,8 +379,8 @@ fn a_request_says_which_partition_it_is_of() {
     }
 }
 
-/// A peer that claims another's address has that other one bothered by one datagram for
-/// each of its own, at most.
+/// A peer that claims another address causes at most one datagram to that address for each of its
+/// own.
 #[test]
 fn an_address_that_was_not_proven_is_answered_once() {
     for leaves in [false, true] {
@@ -390,7 +388,7 @@ fn an_address_that_was_not_proven_is_answered_once() {
     }
 }
 
-/// `leaves`: the target does, after its REP.
+/// With `leaves`, the target disconnects after its REP.
 fn answered_once(leaves: bool) {
     let mut pair = Pair::new(8, FAIR);
     let (id, now) = (pair.ask(5), pair.now);
@@ -415,7 +413,7 @@ fn answered_once(leaves: bool) {
     assert_eq!(target.connections(), 0);
 }
 
-/// A host that takes its connection for established learns that the target has left before that.
+/// A host that considers its connection established learns that the target disconnected before.
 #[test]
 fn a_target_that_leaves_at_once_says_so() {
     let mut pair = Pair::new(9, FAIR);
@@ -436,8 +434,7 @@ fn a_target_that_leaves_at_once_says_so() {
     assert_eq!(pair.managers.each_ref().map(Manager::connections), [0, 0]);
 }
 
-/// Each message of a connection carries its marking, from the first to the last; a
-/// refusal, too.
+/// Every message of a connection carries its marking, refusals included.
 #[test]
 fn all_messages_of_a_connection_carry_its_marking() {
     let ours = Marked {
@@ -486,8 +483,7 @@ fn all_messages_of_a_connection_carry_its_marking() {
     }
 }
 
-/// Messages with right numbers from a wrong address change nothing, and
-/// arbitrary ones do no harm.
+/// Messages with the right ids from a wrong address change nothing, and arbitrary ones do no harm.
 #[test]
 fn strangers_change_nothing() {
     for_each_seed(COMMAND, 100, |seed| {

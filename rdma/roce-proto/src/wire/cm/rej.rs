@@ -25,25 +25,25 @@ pub struct Rej {
     pub private_data: [u8; PRIVATE_LEN],
 }
 
-/// Reasons that this endpoint gives or acts on (IBTA 12.6.7.2, table 109).
+/// Reject reasons that this endpoint sends or handles (IBTA 12.6.7.2, table 109).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum RejReason {
     /// No resources available.
     NoResources = 3,
-    /// The peer waited long enough.
+    /// The peer did not answer in time.
     Timeout = 4,
-    /// The request is of a kind that is not spoken here.
+    /// The request is of an unsupported kind.
     UnsupportedRequest = 5,
-    /// There is no listener.
+    /// No listener on the service id.
     InvalidServiceId = 8,
-    /// Only reliable connections here.
+    /// The transport type is not a reliable connection.
     InvalidTransportType = 9,
-    /// That queue pair is connected, or was a moment ago.
+    /// The queue pair is connected, or was until recently.
     StaleConnection = 10,
-    /// Packets of that size do not fit the path; the info has what does.
+    /// Packets of that size do not fit the path; the info contains the acceptable MTU.
     InvalidPathMtu = 26,
-    /// The consumer said no.
+    /// The consumer refused.
     Consumer = 28,
 }
 

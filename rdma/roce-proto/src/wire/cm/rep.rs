@@ -15,7 +15,7 @@ pub struct Rep {
     pub local_qkey: u32,
     /// Local QPN.
     pub local_qpn: u32,
-    /// Starting PSN: the first that the sender expects.
+    /// Starting PSN: the first PSN that the sender expects.
     pub starting_psn: u32,
     /// Responder Resources.
     pub responder_resources: u8,

@@ -8,8 +8,7 @@ use crate::wire::field;
 /// Bytes of private data.
 pub const PRIVATE_LEN: usize = 92;
 
-/// Request for communication. The alternate path is left out: it is never set
-/// on Ethernet.
+/// Request for communication. Omits the alternate path, which is never set on Ethernet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Req {
     /// Local Communication ID.
@@ -22,9 +21,9 @@ pub struct Req {
     pub local_qkey: u32,
     /// Local QPN.
     pub local_qpn: u32,
-    /// Responder Resources: READs and atomics that the sender answers at a time.
+    /// Responder Resources: maximum outstanding READs and atomics that the sender answers.
     pub responder_resources: u8,
-    /// Initiator Depth: READs and atomics that the sender may have outstanding.
+    /// Initiator Depth: maximum outstanding READs and atomics of the sender.
     pub initiator_depth: u8,
     /// Remote CM Response Timeout, as a timeout code.
     pub remote_response_timeout: u8,
@@ -32,7 +31,7 @@ pub struct Req {
     pub transport_type: u8,
     /// End-to-End Flow Control.
     pub flow_control: bool,
-    /// Starting PSN: the first that the sender expects.
+    /// Starting PSN: the first PSN that the sender expects.
     pub starting_psn: u32,
     /// Local CM Response Timeout, as a timeout code.
     pub local_response_timeout: u8,
@@ -54,7 +53,7 @@ pub struct Req {
     pub private_data: [u8; PRIVATE_LEN],
 }
 
-/// The primary path of a REQ.
+/// Primary path of a REQ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Path {
     /// Primary Local Port LID and Remote Port LID: 0xffff on Ethernet.

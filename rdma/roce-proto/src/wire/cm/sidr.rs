@@ -1,16 +1,15 @@
-//! SIDR REQ and SIDR REP: which queue pair serves datagrams of a service
-//! (IBTA 12.11).
+//! SIDR REQ and SIDR REP, which resolve the queue pair of a datagram service (IBTA 12.11).
 
 use super::Body;
 use crate::wire::field;
 
-/// Bytes of a SIDR REQ's private data.
+/// Length of a SIDR REQ's private data, in bytes.
 pub const REQ_PRIVATE_LEN: usize = 216;
-/// Bytes of a SIDR REP's private data.
+/// Length of a SIDR REP's private data, in bytes.
 pub const REP_PRIVATE_LEN: usize = 136;
-/// Bytes of a SIDR REP's additional information.
+/// Length of a SIDR REP's additional information, in bytes.
 pub const INFO_LEN: usize = 72;
-/// Status: there is no such service (IBTA 12.11.2.3).
+/// Status: no such service (IBTA 12.11.2.3).
 pub const STATUS_NO_SERVICE: u8 = 1;
 
 /// Service ID resolution request.
