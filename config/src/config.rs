@@ -1,4 +1,4 @@
-//! The configuration once it is known to be right.
+//! Validated configuration.
 
 mod ana;
 mod dhchap;
@@ -28,44 +28,46 @@ pub use dhchap::{DHCHAP_GROUPS, DHCHAP_HASHES, DhchapPolicy};
 pub(crate) use pool::DIRECTORY_PREFIX;
 pub use pool::{FileId, LeftOut, Pool, PooledFile};
 
-/// The port that the standard gives to NVMe over RDMA.
+/// IANA port of NVMe over RDMA.
 pub const PORT_DEFAULT: u16 = 4420;
-/// How long a reactor may poll before it sleeps, in microseconds, unless `poll_idle_us` says.
+/// Default busy-poll time of a reactor in microseconds (`poll_idle_us`).
 pub const POLL_IDLE_DEFAULT_US: u16 = 1000;
-/// Listeners of one target.
+/// Maximum listeners of a target.
 pub const LISTENERS_MAX: usize = 64;
-/// Subsystems of one target.
+/// Maximum subsystems of a target.
 pub const SUBSYSTEMS_MAX: usize = 1024;
-/// The highest NSID, and so the most namespaces, of a subsystem (NN, MNAN).
+/// Highest NSID of a subsystem, and therefore its maximum of namespaces (NN, MNAN).
 pub const NSID_MAX: u32 = NAMESPACES_MAX;
-/// Namespaces of memory (`mem:`) at most: each registers a memory region with each device, and RoCE in user
-/// space has room for 8,192, some of which the reactors need.
+/// Maximum memory namespaces (`mem:`).
+///
+/// Each registers a memory region with each device. The soft provider has 8,192 regions, some of
+/// which the reactors need.
 pub(crate) const MEMORY_NAMESPACES_MAX: usize = 6 << 10;
-/// Hosts that one subsystem, or one namespace, may list.
+/// Maximum hosts in the list of a subsystem or namespace.
 pub const ALLOWED_HOSTS_MAX: usize = 4096;
-/// Groups of hosts of one target.
+/// Maximum host groups of a target.
 pub const HOST_GROUPS_MAX: usize = 1024;
-/// Keys of one target's keyring.
+/// Maximum keys in the keyring.
 pub const KEYS_MAX: usize = 4096;
-/// What stands before the name of a key of the keyring.
+/// Prefix of the name of a keyring key.
 pub const KEY_PREFIX: &str = "key:";
-/// What stands before the name of a group in a list of hosts.
+/// Prefix of a group name in a host list.
 pub const GROUP_PREFIX: char = '@';
-/// Addresses and prefixes that one listener may list.
+/// Maximum addresses and prefixes that a listener may list.
 pub const ALLOWED_ADDRESSES_MAX: usize = 1024;
-/// Referrals of one target.
+/// Maximum referrals of a target.
 pub const REFERRALS_MAX: usize = 1024;
-/// Rules of one target for the marking of packets.
+/// Maximum marking rules of a target.
 pub const MARKING_RULES_MAX: usize = 1024;
-/// Reactors of one target.
+/// Maximum reactors of a target.
 pub const REACTORS_MAX: usize = 64;
-/// The port at which metrics are asked for, unless another is given.
+/// Default port of the metrics page.
 pub const METRICS_PORT_DEFAULT: u16 = 9464;
 
-/// A whole configuration, every part of it checked.
+/// Complete configuration; every part is checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// What concerns the process as a whole.
+    /// Settings of the process.
     pub target: Target,
     /// The metrics page.
     pub metrics: Metrics,
@@ -73,191 +75,189 @@ pub struct Config {
     pub audit: Audit,
     /// The control socket.
     pub control: Control,
-    /// What the packets to each host carry; where no rule sets a value, the listener's counts.
+    /// Packet markings by host; the listener's value applies where no rule sets one.
     pub marking: Arc<Rules>,
-    /// The addresses that hosts connect to: at least one, no two alike.
+    /// Listeners, at least one, with distinct addresses.
     pub listeners: Vec<Listener>,
-    /// Parameters of authentication for subsystems without their own.
+    /// Authentication parameters of subsystems without their own.
     pub dhchap: DhchapPolicy,
-    /// Other discovery services, which hosts are referred to: no two alike.
+    /// Referrals to other discovery services, all distinct.
     pub referrals: Vec<Referral>,
-    /// The keyring, by name: no two alike.
+    /// Keyring, with distinct names.
     pub keys: Vec<NamedKey>,
-    /// Groups of hosts, by name: no two alike.
+    /// Host groups, with distinct names.
     pub host_groups: Vec<HostGroup>,
-    /// What hosts connect to: no two with one NQN.
+    /// Subsystems, with distinct NQNs.
     pub subsystems: Vec<Subsystem>,
 }
 
-/// What concerns the process as a whole.
+/// Settings of the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// How many reactors run, and where.
+    /// Number and placement of reactors.
     pub reactors: Reactors,
-    /// How long a reactor without work polls at most before it sleeps.
+    /// Maximum time that an idle reactor busy-polls before it sleeps.
     pub poll_idle: Duration,
-    /// Whether commands to NVMe drives end by polling, where the driver can.
+    /// True if completions of NVMe drives are polled where the driver supports it.
     pub poll_drives: bool,
-    /// How long a disk may keep a command before it is cancelled; 0: for ever.
+    /// Time after which a disk command is cancelled; 0 for never.
     pub io_timeout: Duration,
-    /// Memory of each reactor for data, in bytes; at least two of the largest
-    /// transfers.
+    /// Data buffer memory of each reactor in bytes, at least two maximum transfers.
     pub data_buffers_bytes: u64,
-    /// Receives that each reactor posts on each device, for all its queue pairs.
+    /// Receives posted by each reactor on each device, shared by its queue pairs.
     pub receives: u32,
-    /// In-capsule data, in bytes: 0, or a multiple of 512 up to 16 KiB.
+    /// In-capsule data in bytes: 0, or a multiple of 512 up to 16 KiB.
     pub in_capsule_data_bytes: u32,
-    /// The largest transfer of one command, in bytes: a power of two.
+    /// Maximum transfer of a command in bytes, a power of two.
     pub max_transfer_bytes: u32,
     /// Entries of an I/O queue, 16 to 1024.
     pub queue_depth: u16,
-    /// I/O queues of one controller.
+    /// Maximum I/O queues of a controller.
     pub io_queues: u16,
-    /// The name of the discovery service: that of all, or one of its own.
+    /// NQN of the discovery service: the well-known one or a unique one.
     pub discovery_nqn: Nqn,
-    /// Which RoCE is spoken in user space, where a listener says nothing else.
+    /// RoCE version of the soft provider, unless a listener sets its own.
     pub roce: Roce,
-    /// Whether congestion notifications slow RoCE in user space down.
+    /// True if the soft provider reacts to congestion notifications.
     pub congestion_control: bool,
-    /// Whether packets of RoCE in user space leave in super-packets.
+    /// True if the soft provider sends super-packets (segmentation offload).
     pub segmentation_offload: bool,
-    /// What is logged, and how.
+    /// Logging.
     pub log: Log,
 }
 
 /// The metrics page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metrics {
-    /// Where they can be asked for; `None`: nowhere. Port 0 leaves it to the system.
+    /// Listen address; `None` for no metrics page. Port 0 lets the system choose.
     pub listen: Option<SocketAddr>,
 }
 
-/// Where the audit log goes: nowhere by default, and to each that is given.
+/// Destinations of the audit log; none by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Audit {
-    /// A file, by absolute path.
+    /// Absolute path of a file.
     pub file: Option<PathBuf>,
-    /// Whether the journal receives it.
+    /// True if the journal is a destination.
     pub journal: bool,
-    /// A Unix datagram socket, by absolute path.
+    /// Absolute path of a Unix datagram socket.
     pub datagram: Option<PathBuf>,
 }
 
 /// The control socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Control {
-    /// Where it is.
+    /// Path setting of the socket.
     pub socket: ControlSocket,
-    /// The group that may use it beside the target's user; `None`: the target's own.
+    /// Group that may use the socket besides the target's user; `None` for the target's own group.
     pub group: Option<String>,
-    /// Whether it may change nothing.
+    /// True if requests must not change anything.
     pub read_only: bool,
-    /// Disks that requests at the socket may export; `None`: all that the target can open.
+    /// Disks that requests may export; `None` for all that the target can open.
     pub exports: Option<Exports>,
 }
 
-/// Where the control socket is.
+/// Path setting of the control socket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ControlSocket {
-    /// At the usual place, if no other target has it.
+    /// The default path, if no other target uses it.
     #[default]
     Usual,
-    /// There, by absolute path.
+    /// This absolute path.
     At(PathBuf),
-    /// Nowhere.
+    /// No control socket.
     Off,
 }
 
-/// How many reactors run, and where.
+/// Number and placement of reactors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reactors {
-    /// The target decides.
+    /// The target chooses both.
     Auto,
-    /// That many; the target chooses their cores.
+    /// This number; the target chooses their cores.
     Count(usize),
     /// One on each of these cores.
     Cores(Vec<usize>),
 }
 
-/// What is logged, and how.
+/// Logging.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
-    /// Directives as tracing's `EnvFilter` takes them.
+    /// Directives for tracing's `EnvFilter`.
     pub filter: String,
-    /// How a line looks.
+    /// Format of a line.
     pub format: LogFormat,
 }
 
-/// How a log line looks.
+/// Format of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
-    /// For machines, one object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// The RDMA provider.
+/// RDMA provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provider {
-    /// `Verbs` where an RDMA device owns the address, `Soft` otherwise.
+    /// `Verbs` if an RDMA device owns the address, otherwise `Soft`.
     Auto,
-    /// An RDMA device, by libibverbs.
+    /// RDMA device through libibverbs.
     Verbs,
     /// RoCE in user space.
     Soft,
 }
 
-/// An address that hosts connect to.
+/// Address that hosts connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
-    /// One address of this machine, or the unspecified one, which stands for
-    /// all of its family.
+    /// Address of this machine, or the wildcard of a family.
     pub address: IpAddr,
-    /// Port.
+    /// Port of the listener.
     pub port: u16,
-    /// Its RDMA provider.
+    /// RDMA provider of the listener.
     pub provider: Provider,
-    /// What is spoken there in user space; `None`: as elsewhere in the target.
+    /// RoCE version of the soft provider; `None` for the target's default.
     pub roce: Option<Roce>,
-    /// ToS of the packets sent; `None` mirrors each host's own choice.
+    /// Traffic class of sent packets; `None` mirrors that of each host.
     pub traffic_class: Option<u8>,
-    /// Hop limit of the packets sent; `None` is the provider's default.
+    /// Hop limit of sent packets; `None` for the provider's default.
     pub hop_limit: Option<u8>,
-    /// Membership in a partition: hosts of other partitions are ignored.
+    /// Partition key: hosts of other partitions are ignored.
     pub pkey: PKey,
-    /// Where hosts may connect from; `None` is everywhere.
+    /// Prefixes from which hosts may connect; `None` for everywhere.
     pub allowed_addresses: Option<Vec<Prefix>>,
-    /// Connection requests that may wait to be answered.
+    /// Maximum pending connection requests.
     pub backlog: u32,
-    /// PORTID of the NVM subsystem port; no two listeners with one.
+    /// PORTID of the NVM subsystem port, unique among listeners.
     pub port_id: u16,
-    /// The ANA state of each group through this listener.
+    /// ANA state of each group at this listener.
     pub ana: AnaStates,
 }
 
 /// Another discovery service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Referral {
-    /// Where it listens.
+    /// Address of the service.
     pub address: SocketAddr,
-    /// Its name.
+    /// NQN of the service.
     pub nqn: Nqn,
 }
 
-/// Hosts that lists name together.
+/// Named group of hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostGroup {
-    /// Its name, without [`GROUP_PREFIX`].
+    /// Name without [`GROUP_PREFIX`].
     pub name: Arc<str>,
-    /// Who is in it.
+    /// Hosts in the group.
     pub hosts: Arc<BTreeSet<Nqn>>,
 }
 
-/// What hosts connect to.
+/// NVM subsystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subsystem {
-    /// Its name. Never the discovery NQN.
+    /// NQN, never the discovery NQN.
     pub nqn: Nqn,
     /// Serial number (SN), 1 to 20 printable ASCII characters.
     pub serial: String,
@@ -265,62 +265,62 @@ pub struct Subsystem {
     pub model: String,
     /// CNTLIDs of its controllers.
     pub controller_ids: RangeInclusive<u16>,
-    /// Whether every host may connect.
+    /// True if every host may connect.
     pub allow_any_host: bool,
-    /// Who may connect while not every host may. Keys are those of hosts in it.
+    /// Hosts that may connect unless every host may. Only hosts in this list have keys.
     pub allowed_hosts: HostList,
-    /// Addresses of the listeners that lead to it; all do if not given.
+    /// Addresses of its listeners; all listeners if `None`.
     pub listeners: Option<Vec<SocketAddr>>,
-    /// ANA states that are not the listeners', by the addresses of these.
+    /// ANA states that override a listener's, by listener address.
     pub ana: BTreeMap<SocketAddr, AnaOverride>,
-    /// How hosts authenticate.
+    /// Authentication of hosts.
     pub authentication: Authentication,
-    /// How much all hosts together may take of all its disks.
+    /// Limits for all hosts together on all its namespaces.
     pub limits: Limits,
-    /// How much each host may take of them.
+    /// Limits for each host.
     pub limits_per_host: Limits,
-    /// How much these hosts may take of them, in place of that.
+    /// Limits of single hosts, in place of `limits_per_host`.
     pub limits_of_hosts: BTreeMap<Nqn, Limits>,
-    /// Its disks, by ascending NSID; no two with one NSID.
+    /// Namespaces with distinct NSIDs in ascending order.
     pub namespaces: Vec<Namespace>,
-    /// Directories whose files are namespaces, too. The checks add none of those.
+    /// Directories whose files are namespaces. The checks do not add those to `namespaces`.
     pub pools: Vec<Pool>,
 }
 
-/// Who sees a namespace.
+/// Hosts that see a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// Every host.
+    /// Every host of the subsystem.
     AnyHost,
-    /// These.
+    /// The listed hosts.
     Hosts(HostList),
 }
 
-/// A list of hosts.
+/// List of hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostList {
-    /// All of them. Equal lists share one set: a thousand namespaces may have the same
-    /// thousands of hosts.
+    /// Hosts of the list and its groups. Equal lists share one set, because thousands of namespaces
+    /// may list the same hosts.
     pub hosts: Arc<BTreeSet<Nqn>>,
-    /// Names of the groups whose hosts are among them.
+    /// Names of the groups that are part of the list.
     pub groups: Vec<Arc<str>>,
 }
 
-/// How the hosts of a subsystem authenticate (DH-HMAC-CHAP).
+/// DH-HMAC-CHAP settings of a subsystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authentication {
-    /// The keys of hosts that are not in `hosts`; without, they do not authenticate.
+    /// Keys of hosts that are not in `hosts`; without these, such hosts do not authenticate.
     pub others: Option<Keys>,
-    /// The keys of single hosts; each is one that may connect, no two are alike.
+    /// Keys of single hosts, each of which may connect; no host is listed twice.
     pub hosts: Vec<(Nqn, Keys)>,
-    /// True if a host without a key is refused.
+    /// True if hosts without a key are refused.
     pub is_required: bool,
-    /// Hash functions and groups that are accepted.
+    /// Accepted hash functions and groups.
     pub policy: DhchapPolicy,
 }
 
 impl Authentication {
-    /// True if this host has to authenticate.
+    /// True if this host must authenticate.
     #[must_use]
     pub fn is_asked_of(&self, host: &Nqn) -> bool {
         let has_own = || self.hosts.iter().any(|(other, _)| other == host);
@@ -328,92 +328,92 @@ impl Authentication {
     }
 }
 
-/// The keys of a host and of the controllers that it has.
+/// Keys of a host and of its controllers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
-    /// By which the host authenticates.
+    /// Key with which the host authenticates.
     pub host: KeySource,
-    /// By which the controller does, where the host asks for it.
+    /// Key with which the controller authenticates if the host requests it.
     pub controller: Option<KeySource>,
 }
 
-/// Where a key is.
+/// Source of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeySource {
-    /// In this file, by absolute path.
+    /// File, by absolute path.
     File(PathBuf),
-    /// In the credential of this name that systemd passes on.
+    /// systemd credential of this name.
     Credential(String),
-    /// In the configuration itself, so that each reader of that has it.
+    /// Key in the configuration itself, visible to each reader of the file.
     Inline(InlineKey),
-    /// In the file of this key of the keyring.
+    /// Keyring entry, whose file has the key.
     Named(NamedKey),
 }
 
-/// A key of the keyring: tables of hosts name it as "key:NAME".
+/// Keyring entry, named as "key:NAME" in host tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedKey {
-    /// Its name.
+    /// Name of the key.
     pub name: String,
-    /// The file that it is in.
+    /// File with the key.
     pub path: PathBuf,
-    /// Whether it was removed while hosts have it: these cannot authenticate.
+    /// True if the key was removed while hosts use it: these hosts cannot authenticate.
     pub is_removed: bool,
 }
 
-/// A disk.
+/// Namespace of a subsystem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespace {
-    /// Its number, 1 to [`NSID_MAX`].
+    /// NSID, 1 to [`NSID_MAX`].
     pub nsid: u32,
-    /// What the control socket calls the disk, if it is named.
+    /// Bdev name at the control socket, if set.
     pub name: Option<String>,
-    /// What is behind it.
+    /// Storage behind the namespace.
     pub backing: Backing,
-    /// Its UUID, if it is configured: otherwise it is the disk's own.
+    /// UUID, if configured; otherwise the disk's own is shown.
     pub uuid: Option<Uuid>,
-    /// Its NGUID, if it has one.
+    /// NGUID, if any.
     pub nguid: Option<[u8; 16]>,
-    /// Bytes of a logical block; `None` leaves it to what is behind it.
+    /// Logical block size; `None` for the backing's own.
     pub block_size: Option<BlockSize>,
-    /// Whether writes are refused.
+    /// True if writes are refused.
     pub read_only: bool,
-    /// Whether hosts may have writes refused.
+    /// True if hosts may write-protect the namespace.
     pub write_protection: bool,
-    /// The file that keeps what they have set when the target ends.
+    /// File that stores the write protection over restarts.
     pub write_protection_file: Option<PathBuf>,
-    /// Whether other processes and machines export the same disk, too.
+    /// True if other processes or machines also export the disk.
     pub shared: bool,
-    /// ANAGRPID: its ANA group.
+    /// ANA group (ANAGRPID).
     pub ana_group: u32,
-    /// Which hosts of the subsystem see it.
+    /// Hosts of the subsystem that see the namespace.
     pub hosts: Access,
-    /// Of a file in a [`Pool`]: which one.
+    /// Identity of the file, for a namespace from a [`Pool`].
     pub pooled: Option<PooledFile>,
-    /// How much all hosts together may take of it.
+    /// Limits for all hosts together on this namespace.
     pub limits: Limits,
 }
 
-/// What is behind a namespace.
+/// Storage behind a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Backing {
-    /// A block device or file, by absolute path.
+    /// Block device or file, by absolute path.
     Disk(PathBuf),
-    /// An image of a Ceph cluster.
+    /// Image of a Ceph cluster.
     Rbd(ImageSpec),
-    /// Memory that lives as long as the process.
+    /// Memory of the process, lost at its end.
     Memory {
-        /// A multiple of the block size, and not 0.
+        /// Size: a nonzero multiple of the block size.
         bytes: u64,
     },
-    /// Nothing: writes vanish and reads give zeroes.
+    /// No storage: writes are discarded and reads return zeroes.
     Null {
-        /// A multiple of the block size, and not 0.
+        /// Size: a nonzero multiple of the block size.
         bytes: u64,
     },
 }
 
-/// Bytes of a logical block.
+/// Logical block size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockSize {
     /// 512 bytes.
@@ -423,10 +423,9 @@ pub enum BlockSize {
 }
 
 impl Config {
-    /// Takes sets of hosts from `former` where they are equal: what keeps those, and what
-    /// is new, then share them.
+    /// Replaces host sets by equal ones of `former`, so that both configurations share memory.
     pub fn share_hosts(&mut self, former: &Self) {
-        // A set that many have is compared once.
+        // A set with many users is compared once.
         let mut seen = HashSet::new();
         let sets = former.host_sets();
         let sets: HashSet<_> = sets
@@ -452,13 +451,13 @@ impl Config {
         of_groups.chain(of_subsystems.map(|list| &list.hosts))
     }
 
-    /// The listeners that lead to a subsystem.
+    /// Listeners of a subsystem.
     pub fn listeners_of(&self, subsystem: &Subsystem) -> impl Iterator<Item = &Listener> {
         let listeners = self.listeners.iter();
         listeners.filter(|listener| subsystem.is_behind(listener))
     }
 
-    /// What user space speaks at a listener.
+    /// RoCE version of the soft provider at a listener.
     #[must_use]
     pub fn roce_at(&self, listener: &Listener) -> Roce {
         listener.roce.unwrap_or(self.target.roce)
@@ -480,7 +479,7 @@ impl Config {
 }
 
 impl HostList {
-    /// The hosts that are in none of its groups.
+    /// Hosts of the list that are in none of its groups.
     pub fn single<'a>(&'a self, groups: &'a [HostGroup]) -> impl Iterator<Item = &'a Nqn> {
         let of_groups = groups.iter().filter(|one| self.groups.contains(&one.name));
         let of_groups: Vec<&BTreeSet<Nqn>> = of_groups.map(|one| &*one.hosts).collect();
@@ -491,8 +490,7 @@ impl HostList {
 }
 
 impl Target {
-    /// MDTS as Identify Controller has it: the power of two of 4 KiB pages
-    /// (NVMe Base 2.0, figure 275).
+    /// MDTS of Identify Controller: log2 of 4 KiB pages (NVMe Base 2.0, figure 275).
     #[must_use]
     pub fn mdts(&self) -> u8 {
         (self.max_transfer_bytes / PAGE_BYTES).ilog2() as u8
@@ -500,13 +498,13 @@ impl Target {
 }
 
 impl Listener {
-    /// Address and port in one.
+    /// Address with port.
     #[must_use]
     pub fn socket_address(&self) -> SocketAddr {
         SocketAddr::new(self.address, self.port)
     }
 
-    /// Whether hosts may connect from there.
+    /// True if `host` may connect to this listener.
     #[must_use]
     pub fn allows(&self, host: IpAddr) -> bool {
         let host = host.to_canonical();
@@ -514,7 +512,7 @@ impl Listener {
         allowed.is_none_or(|allowed| allowed.iter().any(|prefix| prefix.includes(host)))
     }
 
-    /// What packets carry where no rule sets it.
+    /// Packet marking where no rule sets one.
     #[must_use]
     pub fn marking(&self) -> Marking {
         Marking {
@@ -525,7 +523,7 @@ impl Listener {
 }
 
 impl Access {
-    /// The list, if not every host sees it.
+    /// Host list, unless every host sees the namespace.
     #[must_use]
     pub fn list(&self) -> Option<&HostList> {
         match self {
@@ -536,20 +534,20 @@ impl Access {
 }
 
 impl Subsystem {
-    /// Whether the host of this name may connect.
+    /// True if this host may connect.
     #[must_use]
     pub fn allows(&self, host: &Nqn) -> bool {
         self.allow_any_host || self.allowed_hosts.hosts.contains(host)
     }
 
-    /// Whether this listener leads to it.
+    /// True if the listener leads to this subsystem.
     #[must_use]
     pub fn is_behind(&self, listener: &Listener) -> bool {
         let own = self.listeners.as_ref();
         own.is_none_or(|own| own.contains(&listener.socket_address()))
     }
 
-    /// The ANA states that its hosts get by way of this listener.
+    /// ANA states of this subsystem at a listener.
     #[must_use]
     pub fn ana_at(&self, listener: &Listener) -> AnaStates {
         let own = self.ana.get(&listener.socket_address());
@@ -558,13 +556,13 @@ impl Subsystem {
 }
 
 impl BlockSize {
-    /// In bytes.
+    /// Size in bytes.
     #[must_use]
     pub fn bytes(self) -> u32 {
         1 << self.shift()
     }
 
-    /// As a power of two: LBADS of the LBA format (NVM 1.0, figure 98).
+    /// Size as a power of two: LBADS of the LBA format (NVM 1.0, figure 98).
     #[must_use]
     pub fn shift(self) -> u8 {
         match self {

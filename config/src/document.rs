@@ -1,4 +1,4 @@
-//! The text of a configuration file, and where in it each value stands.
+//! Parsed configuration file with the position of each value.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,18 +10,18 @@ use crate::place::{Place, Step};
 use crate::problem::{Excerpt, Problem};
 use crate::secret::without_secrets;
 
-/// A parsed file that still knows its lines.
+/// Parsed file that can locate values in its text.
 pub(crate) struct Document<'t> {
     name: &'t str,
     text: &'t str,
-    /// The text without secrets.
+    /// Text with secrets removed.
     shown: Cow<'t, str>,
     pub(crate) root: Spanned<DeTable<'t>>,
 }
 
 impl<'t> Document<'t> {
-    /// Parses `text`; `name` is what errors call it. What is no TOML is
-    /// reported, and the rest is still there to be checked.
+    /// Parses `text`; `name` appears in errors. Syntax errors are returned, and the valid parts
+    /// remain available for checks.
     pub(crate) fn parse(name: &'t str, text: &'t str) -> (Self, Vec<Problem>) {
         let (root, errors) = DeTable::parse_recoverable(text);
         let shown = without_secrets(text);
@@ -41,8 +41,7 @@ impl<'t> Document<'t> {
         (document, problems)
     }
 
-    /// The line of the value at `place`, or of the nearest thing around it
-    /// that the file does have.
+    /// Excerpt with the value at `place`, or with its nearest enclosing value in the file.
     pub(crate) fn locate(&self, place: &Place) -> Excerpt {
         let mut place = place.clone();
         loop {
@@ -56,7 +55,7 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// The line of the key at `place`, rather than of its value.
+    /// Excerpt with the key at `place` instead of its value.
     pub(crate) fn locate_key(&self, place: &Place) -> Excerpt {
         let (Some(parent), Some(Step::Key(key))) = (place.parent(), place.steps().last()) else {
             return self.locate(place);
@@ -70,7 +69,7 @@ impl<'t> Document<'t> {
         }
     }
 
-    /// The bytes of the value at `place`. The root has none of its own.
+    /// Byte range of the value at `place`; `None` for the root.
     fn span(&self, place: &Place) -> Option<Range<usize>> {
         self.value(place).map(Spanned::span)
     }
@@ -95,7 +94,7 @@ impl<'t> Document<'t> {
         self.value(place)?.get_ref().as_table()
     }
 
-    /// The line that `span` starts in.
+    /// Excerpt with the line in which `span` starts.
     pub(crate) fn excerpt(&self, span: Range<usize>) -> Excerpt {
         let start = floor_char_boundary(self.text, span.start);
         let line_start = self.text[..start]
@@ -105,7 +104,8 @@ impl<'t> Document<'t> {
         let end = floor_char_boundary(self.text, span.end.max(start));
         let marked = self.text[start..end].lines().next().unwrap_or("");
         let index = self.text[..line_start].matches('\n').count();
-        // A line by itself does not show that it is the end of a secret.
+        // Secrets are removed from the whole text, because a single line may not show that it ends
+        // a secret.
         let line = self.shown.split('\n').nth(index).unwrap_or("");
         Excerpt::of_line(
             self.name,
@@ -117,7 +117,7 @@ impl<'t> Document<'t> {
     }
 }
 
-/// The last character boundary of `text` at or before `at`.
+/// Last character boundary of `text` at or before `at`.
 fn floor_char_boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len()))
         .rev()

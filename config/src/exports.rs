@@ -4,16 +4,16 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// Most patterns in a configuration.
+/// Maximum patterns in a configuration.
 pub(crate) const EXPORTS_MAX: usize = 1024;
 
-/// The start of patterns and exports that name an image of a Ceph cluster.
+/// Prefix of Ceph images in patterns and exports.
 const IMAGE: &str = "rbd:";
 
 /// Folders below /dev in which any user may create files and links.
 const WRITABLE: [&str; 4] = ["/dev/shm", "/dev/mqueue", "/dev/hugepages", "/dev/fd"];
 
-/// The folders, devices and images that requests may export.
+/// Patterns of folders, devices and images that requests may export.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exports {
     patterns: Vec<String>,
@@ -24,7 +24,7 @@ impl Exports {
         Self { patterns }
     }
 
-    /// Returns why `pattern` is not one.
+    /// Returns the reason if `pattern` is invalid.
     pub(crate) fn check(pattern: &str) -> Result<(), &'static str> {
         if pattern.starts_with(IMAGE) {
             return Ok(());
@@ -41,7 +41,7 @@ impl Exports {
         }
     }
 
-    /// True if the image of a Ceph cluster may be exported; `image` begins with "rbd:".
+    /// True if a Ceph image may be exported; `image` begins with "rbd:".
     #[must_use]
     pub fn allow_image(&self, image: &str) -> bool {
         let all = self.patterns.iter();
@@ -49,9 +49,10 @@ impl Exports {
         images.any(|pattern| matches(pattern, image, false))
     }
 
-    /// True if the file, folder or device may be exported: `resolved` is `path` with all its
-    /// symbolic links followed. A link counts by the disk that it leads to, except below /dev,
-    /// where the names of volumes are links that the system makes.
+    /// True if a file, folder or device may be exported.
+    ///
+    /// `resolved` is `path` with all symbolic links followed, and decides. Below /dev the link
+    /// itself also counts, because the system creates links as volume names.
     #[must_use]
     pub fn allow_path(&self, path: &Path, resolved: &Path) -> bool {
         let is_allowed = |path: &Path| {
@@ -72,7 +73,7 @@ fn is_device_name(path: &Path) -> bool {
     path.starts_with("/dev") && !WRITABLE.iter().any(|folder| path.starts_with(folder))
 }
 
-/// The path without "." and "..", which it contains only if no file has been looked up by it.
+/// Removes "." and ".." from a path that has not been looked up.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
@@ -85,7 +86,7 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// True if the pattern stands for the text, or, with `below`, for a folder that it is in.
+/// True if the pattern matches `text` or, with `below`, one of its parent folders.
 fn matches(pattern: &str, text: &str, below: bool) -> bool {
     let pattern = match pattern.trim_end_matches('/') {
         "" => "/",
@@ -99,10 +100,10 @@ fn matches(pattern: &str, text: &str, below: bool) -> bool {
     below && folders.any(|folder| is_match(pattern, folder))
 }
 
-/// True if the text is the pattern, with each "*" in place of any bytes but "/".
+/// True if the pattern matches the whole text; "*" stands for any bytes except "/".
 fn is_match(pattern: &str, text: &str) -> bool {
     let (mut pattern, mut text) = (pattern.as_bytes(), text.as_bytes());
-    // The rest after the last star, and the text from which that star took bytes last.
+    // Pattern after the last star, and the text position at which that star began.
     let mut star = None;
     loop {
         match (pattern.split_first(), text.split_first()) {
@@ -165,7 +166,7 @@ mod tests {
         assert!(allow("/srv/images/deep/a", "/srv/images/deep/a"));
         assert!(allow("/srv/images", "/srv/images"));
         assert!(allow("/elsewhere/a", "/srv/images/a"));
-        // The name of a volume is a link to a device.
+        // Volume names are links to devices.
         assert!(allow("/dev/vg0/a", "/dev/dm-3"));
         for (path, resolved) in [
             ("/etc/shadow", "/etc/shadow"),
@@ -175,7 +176,7 @@ mod tests {
             ("/srv/images/../../etc/shadow", "/etc/shadow"),
             ("/dev/vg0/a", "/etc/shadow"),
             ("/dev/vg0/../sda", "/dev/sda"),
-            // Any user may make this link.
+            // Any user can create this link.
             ("/dev/shm/a", "/dev/sda"),
         ] {
             assert!(!allow(path, resolved), "{path} {resolved}");

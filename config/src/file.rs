@@ -1,7 +1,8 @@
-//! The configuration file as it is written. The types here are the file's
-//! grammar and, by their doc comments, its reference: the JSON schema is made
-//! from them. They take whatever a person may type; `check` makes a
-//! [`Config`](crate::Config) of it or says what is wrong.
+//! Types of the configuration file as written.
+//!
+//! They define the grammar, and their doc comments are its reference: the JSON schema is generated
+//! from them. They accept any input; `check` converts them to a [`Config`](crate::Config) or
+//! reports the problems.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What the command line says, laid over what the file says.
+//! Command-line options, applied on top of the file.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -12,24 +12,26 @@ use crate::identity;
 use crate::place::Place;
 use crate::problem::{Excerpt, Problem};
 
-/// The NSIDs that a directory has before what an option exports next.
+/// NSIDs reserved for a directory before the next exported option.
 const DIRECTORY_NSIDS: i64 = 1000;
 
-/// The command line's share of a configuration. Flags add to the file; where
-/// both say something, the flag wins.
+/// Configuration given on the command line. Options add to the file, and override it where both set
+/// a value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// `--listen ADDR[:PORT]`: each is one more listener.
+    /// `--listen ADDR[:PORT]`: one more listener each.
     pub listen: Vec<String>,
-    /// `--export PATH|dir:DIRECTORY|rbd:POOL/IMAGE|mem:SIZE|null:SIZE`: each is one more namespace of
-    /// the subsystem that `nqn` names, with the next free NSID. Directories come last, and all but
-    /// the last of them have 1000 NSIDs.
+    /// `--export PATH|dir:DIRECTORY|rbd:POOL/IMAGE|mem:SIZE|null:SIZE`: one more namespace each.
+    ///
+    /// Namespaces belong to the subsystem named by `nqn` and get the next free NSIDs. Directories
+    /// come last, and each but the last has 1000 NSIDs.
     pub export: Vec<String>,
-    /// `--nqn NQN`: the subsystem of the exports, a new one if the file has
-    /// none of that name. Without it a name is made from this machine and the
-    /// first listener and export, hence the same at the next start.
+    /// `--nqn NQN`: subsystem of the exports, created if the file has none with this name.
+    ///
+    /// By default derived from the machine and the first listener and export, so that it is the
+    /// same at the next start.
     pub nqn: Option<String>,
-    /// `--provider auto|verbs|soft`: for every listener, the file's too.
+    /// `--provider auto|verbs|soft`: provider of every listener, including those of the file.
     pub provider: Option<String>,
     /// `--roce v1|v2`.
     pub roce: Option<String>,
@@ -37,13 +39,13 @@ pub struct Flags {
     pub congestion_control: Option<String>,
     /// `--vlan VID`.
     pub vlan: Option<u16>,
-    /// `--pkey KEY`: the partition of each `--listen`.
+    /// `--pkey KEY`: partition key of each `--listen`.
     pub pkey: Option<PKey>,
     /// `--metrics ADDR[:PORT]`.
     pub metrics: Option<String>,
     /// `--control PATH|off`.
     pub control: Option<String>,
-    /// `--mark RULE`: each is one more rule.
+    /// `--mark RULE`: one more rule each.
     pub mark: Vec<String>,
     /// `--log FILTER`.
     pub log: Option<String>,
@@ -51,12 +53,12 @@ pub struct Flags {
     pub log_format: Option<String>,
 }
 
-/// Which flag each value came from that did not come from the file.
+/// Options from which values came, by place.
 #[derive(Debug, Default)]
 pub(crate) struct Origins(Vec<(Place, String)>);
 
 impl Origins {
-    /// The flag that gave the value at `place`, or something around it.
+    /// Option that set the value at `place` or an enclosing value.
     pub(crate) fn flag(&self, place: &Place) -> Option<&str> {
         self.0
             .iter()
@@ -71,7 +73,7 @@ impl Origins {
 }
 
 impl Flags {
-    /// Adds the flags to `file`.
+    /// Applies the options to `file`.
     pub(crate) fn apply(&self, file: &mut File, problems: &mut Vec<Problem>) -> Origins {
         let mut origins = Origins::default();
         self.apply_words(file, &mut origins);
@@ -200,7 +202,7 @@ impl Flags {
             index
         });
         let namespaces = &mut file.subsystem[index].namespace;
-        // Directories last, so that the others have the NSIDs that they have without them.
+        // Directories come last, so that they do not change the NSIDs of the others.
         let is_directory = |export: &&String| export.starts_with(DIRECTORY_PREFIX);
         let (directories, others): (Vec<_>, Vec<_>) = self.export.iter().partition(is_directory);
         for export in others.into_iter().chain(directories) {
@@ -218,9 +220,10 @@ impl Flags {
         }
     }
 
-    /// A name of this machine's own. Two targets of one machine differ in
-    /// their first listener, so that no host takes their disks for paths to
-    /// one and the same.
+    /// NQN derived from this machine.
+    ///
+    /// Includes the first listener, so that two targets of a machine differ and hosts do not
+    /// combine their disks as paths.
     fn made_nqn(&self, file: &File) -> String {
         let listener = file
             .listener
@@ -233,8 +236,8 @@ impl Flags {
     }
 }
 
-/// The lowest NSID above all that are taken, and above the share of a directory. Past the limit,
-/// `check` says so.
+/// Lowest NSID above those in use and above a directory's share. `check` reports if it exceeds the
+/// limit.
 fn free_nsid(namespaces: &[NamespaceTable]) -> i64 {
     let numbered = namespaces.iter().filter_map(|one| one.nsid.zip(Some(one)));
     let Some((nsid, last)) = numbered.max_by_key(|(nsid, _)| *nsid) else {
@@ -249,7 +252,7 @@ fn free_nsid(namespaces: &[NamespaceTable]) -> i64 {
     nsid.clamp(0, i64::from(NSID_MAX)) + share
 }
 
-/// A relative path is relative to where the command was given.
+/// Resolves a relative path in an export against the current directory.
 fn absolute(export: &str) -> String {
     if let Some(directory) = export.strip_prefix(DIRECTORY_PREFIX) {
         return format!("{DIRECTORY_PREFIX}{}", absolute(directory));
@@ -264,7 +267,7 @@ fn absolute(export: &str) -> String {
         .unwrap_or_else(|| export.to_owned())
 }
 
-/// `ADDR`, `ADDR:PORT`, `[V6]` or `[V6]:PORT`.
+/// Parses `ADDR`, `ADDR:PORT`, `[V6]` or `[V6]:PORT`.
 #[must_use]
 pub fn parse_listen(text: &str, port_default: u16) -> Option<(IpAddr, u16)> {
     if let Ok(address) = text.parse::<SocketAddr>() {

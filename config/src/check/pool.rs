@@ -1,4 +1,4 @@
-//! Directories of files: `export = "dir:/srv/cairn"`.
+//! Pool directories: `export = "dir:/srv/cairn"`.
 
 use std::path::PathBuf;
 
@@ -7,13 +7,13 @@ use crate::config::{Backing, DIRECTORY_PREFIX, Namespace, Pool};
 use crate::file::NamespaceTable;
 use crate::place::Place;
 
-/// Whether an export is one.
+/// True if the export is a pool directory.
 pub(super) fn is_pool(table: &NamespaceTable) -> bool {
     let export = table.export.as_deref();
     export.is_some_and(|export| export.starts_with(DIRECTORY_PREFIX))
 }
 
-/// The directory of an export, and what it may not say of its files.
+/// Path of a pool directory; refuses settings that cannot apply to its files.
 pub(super) fn directory(
     check: &mut Check<'_>,
     place: &Place,
@@ -44,8 +44,8 @@ pub(super) fn directory(
     None
 }
 
-/// Takes the directories out of what was configured: by ascending NSID. Each has the NSIDs up to
-/// what is configured next.
+/// Separates pools from namespaces. `all` is sorted by NSID; each pool gets the NSIDs up to the
+/// next configured one.
 pub(super) fn split(all: Vec<(Namespace, bool)>, last: u32) -> (Vec<Namespace>, Vec<Pool>) {
     let firsts: Vec<u32> = all.iter().map(|(one, _)| one.nsid).collect();
     let (mut namespaces, mut pools) = (Vec::new(), Vec::new());

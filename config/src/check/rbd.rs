@@ -1,4 +1,4 @@
-//! `export = "rbd:POOL/IMAGE"`: images of a Ceph cluster.
+//! Images of a Ceph cluster: `export = "rbd:POOL/IMAGE"`.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ pub(super) const PREFIX: &str = "rbd:";
 const FORM: &str = "write \"rbd:POOL/IMAGE\", \"rbd:POOL/NAMESPACE/IMAGE\", or either with \
                     @SNAPSHOT behind it";
 
-/// The image that an export names, behind its prefix.
+/// Image named by an export without its prefix.
 pub(super) fn image(
     check: &mut Check<'_>,
     place: &Place,
@@ -64,7 +64,7 @@ pub(super) fn image(
     })
 }
 
-/// The options of the client, as the table has them.
+/// Client options of the `ceph` table.
 fn options(
     check: &mut Check<'_>,
     place: &Place,
@@ -92,18 +92,18 @@ fn options(
     is_right.then_some(options)
 }
 
-/// Whether an export names a snapshot, which can only be read.
+/// True if an export names a snapshot, which is read-only.
 pub(super) fn is_snapshot(export: &str) -> bool {
     export.starts_with(PREFIX) && export.contains('@')
 }
 
-/// The identity of the image: no other cluster has one like it.
+/// Identity of the image: export and cluster configuration.
 pub(super) fn place_of(export: &str, ceph: Option<&CephTable>) -> PathBuf {
     let conf = ceph.and_then(|ceph| ceph.conf.as_deref());
     PathBuf::from(format!("{export} of {}", conf.unwrap_or_default()))
 }
 
-/// What is said of a cluster is said of an image.
+/// Refuses a `ceph` table for other exports.
 pub(super) fn check_stray(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) {
     let export = table.export.as_deref().unwrap_or_default();
     if table.ceph.is_some() && !export.starts_with(PREFIX) {

@@ -1,4 +1,4 @@
-//! The `[[subsystem]]` tables: names and who may connect.
+//! The `[[subsystem]]` tables: names and access.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::identity;
 use crate::limits::Limits;
 use crate::place::Place;
 
-/// Bytes of SN and MN in Identify Controller (NVMe Base 2.0, figure 275).
+/// Sizes of SN and MN in Identify Controller, in bytes (NVMe Base 2.0, figure 275).
 const SERIAL_MAX: usize = 20;
 const MODEL_MAX: usize = 40;
 const MODEL_DEFAULT: &str = "Cairn";
@@ -110,11 +110,10 @@ fn subsystem(
     })
 }
 
-/// The largest weight of a host.
+/// Maximum weight of a host.
 const WEIGHT_MAX: i64 = 100;
 
-/// The limits of hosts by their names. A host need not be among those that may connect: it may
-/// come into a group later.
+/// Limits of single hosts. A host need not be allowed: a group may include it later.
 fn limited_hosts(
     check: &mut Check<'_>,
     place: &Place,
@@ -150,7 +149,7 @@ fn limited_hosts(
     hosts
 }
 
-/// A range such as "1-32767".
+/// CNTLID range such as "1-32767".
 fn controller_ids(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> RangeInclusive<u16> {
     let Some(text) = text else {
         return CNTLIDS_ALL;
@@ -216,9 +215,11 @@ pub(super) fn parse_nqn(check: &mut Check<'_>, place: &Place, name: &str) -> Opt
     }
 }
 
-/// Who may connect is said, never guessed: a forgotten list must not open a
-/// disk to all hosts. A list beside `allow_any_host = true` is kept: its hosts may have keys, and
-/// may connect when the other ones no longer may.
+/// Hosts that may connect.
+///
+/// A missing list is an error: a forgotten list must not open a disk to all hosts. A list given
+/// with `allow_any_host = true` is kept: its hosts may have keys, and it applies once the flag is
+/// removed.
 fn allowed_hosts(
     check: &mut Check<'_>,
     place: &Place,
@@ -237,7 +238,7 @@ fn allowed_hosts(
         }
         return HostList::default();
     };
-    // Who writes an empty list beside allow_any_host = false says that no host may connect for now.
+    // An empty list with allow_any_host = false is deliberate: no host may connect for now.
     if names.is_empty() && table.allow_any_host.is_none() {
         check.wrong(&at, "an empty list allows no host").help(
             "list at least one host, or write allow_any_host = true instead; if no host may \
@@ -247,7 +248,7 @@ fn allowed_hosts(
     groups.list(check, &at, names)
 }
 
-/// The listeners that lead to a subsystem: `known` has them all.
+/// Listeners of a subsystem; `known` has all of them.
 fn listeners_of(
     check: &mut Check<'_>,
     place: &Place,
@@ -277,7 +278,7 @@ fn listeners_of(
     Some(found)
 }
 
-/// Text of a field of Identify Controller.
+/// Text for a field of Identify Controller.
 fn text(check: &mut Check<'_>, place: &Place, value: Option<&str>, max: usize) -> Option<String> {
     let value = value?;
     let printable = value.bytes().all(|byte| (b' '..=b'~').contains(&byte));

@@ -22,7 +22,7 @@ const PROVIDERS: [(&str, Provider); 3] = [
 ];
 const ON_OFF: [(&str, bool); 2] = [("on", true), ("off", false)];
 const ROCE_IS_V1: [(&str, bool); 2] = [("v1", true), ("v2", false)];
-/// 4095 is reserved (802.1Q, 9.6).
+/// Maximum VLAN ID; 4095 is reserved (802.1Q, 9.6).
 const VID_MAX: i64 = 4094;
 const LOG_FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
 const LOG_LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
@@ -31,13 +31,13 @@ const QUEUE_DEPTH: RangeInclusive<i64> = 16..=IO_QUEUE_ENTRIES_MAX as i64;
 const IO_QUEUES: RangeInclusive<i64> = 1..=IO_QUEUES_MAX as i64;
 const IN_CAPSULE_DATA_DEFAULT_BYTES: u64 = 4 << 10;
 const IN_CAPSULE_DATA_MAX_BYTES: u64 = 16 << 10;
-/// In-capsule data goes to disk from where it landed: whole logical blocks.
+/// In-capsule data goes to disk from the receive buffer, so it must be whole logical blocks.
 const IN_CAPSULE_DATA_UNIT_BYTES: u64 = 512;
-/// MDTS 0 would mean no limit at all.
+/// MDTS 0 would mean no limit.
 const MDTS_MIN_BYTES: u64 = 8 << 10;
 const MDTS_MAX_BYTES: u64 = 4 << 20;
 const MDTS_DEFAULT_BYTES: u64 = 1 << 20;
-/// Compare holds two at a time: the host's data and the disk's.
+/// Compare uses two buffers at a time: host data and disk data.
 const TRANSFERS_MIN: u64 = 2;
 const DATA_BUFFERS_MIN_BYTES: u64 = 1 << 20;
 const DATA_BUFFERS_MAX_BYTES: u64 = 64 << 30;
@@ -106,7 +106,7 @@ fn discovery_nqn(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> N
     Nqn::discovery()
 }
 
-/// A name leads to one place.
+/// Refuses a discovery NQN that a subsystem has.
 pub(super) fn check_discovery_nqn(
     check: &mut Check<'_>,
     place: &Place,
@@ -123,7 +123,8 @@ pub(super) fn check_discovery_nqn(
     }
 }
 
-/// What is spoken in user space. A table that names no version, and a tag, has the version of `otherwise`.
+/// RoCE version of the soft provider. A table with a VLAN tag but no version has the version of
+/// `otherwise`.
 pub(super) fn roce(
     check: &mut Check<'_>,
     place: &Place,
@@ -141,7 +142,7 @@ pub(super) fn roce(
         let vlan = vlan.map(|vid| vid as u16);
         return Roce::V1 { vlan };
     }
-    // Of a word that is no version enough has been said.
+    // An invalid version was reported already.
     if vlan.is_some() && is_v1.is_some() {
         check
             .wrong(&place.key("vlan"), "RoCE v2 writes no tags of its own")
@@ -152,13 +153,13 @@ pub(super) fn roce(
     Roce::V2
 }
 
-/// A switch that is on unless it is said to be off.
+/// Value of a switch that is on by default.
 fn on_off(check: &mut Check<'_>, place: &Place, key: &'static str, word: Option<&str>) -> bool {
     let place = place.key(key);
     check.word(&place, word, &ON_OFF).unwrap_or(true)
 }
 
-/// The provider of listeners that do not name theirs.
+/// Provider of listeners that name none.
 pub(super) fn provider(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Provider {
     named_provider(check, place, table.provider.as_deref()).unwrap_or(Provider::Auto)
 }
@@ -199,7 +200,7 @@ fn reactors(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Reacto
 }
 
 fn pinned(check: &mut Check<'_>, place: &Place, cores: &[i64]) -> Vec<usize> {
-    /// cpu_set_t of sched_setaffinity(2) has 1024 bits.
+    /// Maximum core number: cpu_set_t of sched_setaffinity(2) has 1024 bits.
     const CORE_MAX: i64 = 1023;
     check.count(place, cores.len(), REACTORS_MAX);
     if cores.is_empty() {

@@ -1,4 +1,4 @@
-//! ANA states of one subsystem by way of one listener, where they are not the listener's.
+//! Overrides of a listener's ANA states by a subsystem.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use nvme_proto::ana::AnaStates;
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
 
-/// What a subsystem sets in place of a listener's states.
+/// ANA states that a subsystem sets at one listener.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AnaOverride {
-    /// The state of the groups that `groups` does not have; the listener's if not given.
+    /// State of groups that are not in `groups`; the listener's if `None`.
     pub all: Option<AnaState>,
-    /// The states of single groups.
+    /// States of single groups.
     pub groups: BTreeMap<u32, AnaState>,
 }
 
 impl AnaOverride {
-    /// The states that hosts of the subsystem get, from those of the listener.
+    /// Applies the override to the listener's states.
     #[must_use]
     pub fn over(&self, listener: &AnaStates) -> AnaStates {
         let mut states = self.all.map_or(*listener, AnaStates::all);
@@ -26,7 +26,7 @@ impl AnaOverride {
         states
     }
 
-    /// What it sets: for all groups first, which have no number.
+    /// Entries of the override; the one for all groups comes first, without a number.
     pub fn entries(&self) -> impl Iterator<Item = (Option<u32>, AnaState)> {
         let groups = self.groups.iter();
         let of_groups = groups.map(|(group, state)| (Some(*group), *state));
@@ -37,20 +37,20 @@ impl AnaOverride {
     }
 }
 
-/// The state of most groups, and the groups that have another one.
+/// Most frequent state, and the groups with another one.
 #[must_use]
 pub fn summary(states: &AnaStates) -> (AnaState, Vec<(u32, AnaState)>) {
     let all = || (1..=ANA_GROUPS_MAX).map(|group| (group, states.get(group)));
     let count = |state: AnaState| all().filter(|(_, other)| *other == state).count();
     let most = ANA_STATES.map(|(_, state)| state).into_iter();
-    // Of equally many the first: max_by_key would take the last.
+    // Reversed because max_by_key returns the last of equals, and the first is wanted here.
     let most = most.rev().max_by_key(|state| count(*state));
     let most = most.unwrap_or(AnaState::OPTIMIZED);
     let others = all().filter(|(_, state)| *state != most);
     (most, others.collect())
 }
 
-/// The words for ANA states, the best state first.
+/// Words for ANA states, best state first.
 pub const ANA_STATES: [(&str, AnaState); 5] = [
     ("optimized", AnaState::OPTIMIZED),
     ("non-optimized", AnaState::NON_OPTIMIZED),
@@ -59,7 +59,7 @@ pub const ANA_STATES: [(&str, AnaState); 5] = [
     ("change", AnaState::CHANGE),
 ];
 
-/// The word for a state.
+/// Word for a state.
 #[must_use]
 pub fn ana_word(state: AnaState) -> &'static str {
     let mut words = ANA_STATES.iter();

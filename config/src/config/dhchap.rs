@@ -1,8 +1,8 @@
 //! Parameters of DH-HMAC-CHAP.
 
-/// Hash functions of DH-HMAC-CHAP, the best first.
+/// Hash functions of DH-HMAC-CHAP, best first.
 pub const DHCHAP_HASHES: [&str; 3] = ["sha512", "sha384", "sha256"];
-/// Groups of DH-HMAC-CHAP, the best first.
+/// Diffie-Hellman groups of DH-HMAC-CHAP, best first.
 pub const DHCHAP_GROUPS: [&str; 6] = [
     "ffdhe8192",
     "ffdhe6144",
@@ -15,9 +15,9 @@ pub const DHCHAP_GROUPS: [&str; 6] = [
 /// Parameters of DH-HMAC-CHAP that a target accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DhchapPolicy {
-    /// Hash functions, the best first: of [`DHCHAP_HASHES`], no two alike.
+    /// Distinct hash functions of [`DHCHAP_HASHES`], best first.
     pub hashes: Vec<&'static str>,
-    /// Diffie-Hellman groups, the best first: of [`DHCHAP_GROUPS`], no two alike.
+    /// Distinct Diffie-Hellman groups of [`DHCHAP_GROUPS`], best first.
     pub groups: Vec<&'static str>,
 }
 

@@ -1,51 +1,51 @@
-//! Directories of files.
+//! Pool directories.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use super::Namespace;
 
-/// How the export of a [`Pool`] begins.
+/// Prefix of an export that is a [`Pool`].
 pub(crate) const DIRECTORY_PREFIX: &str = "dir:";
 
-/// A directory whose files are namespaces.
+/// Directory whose files are namespaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pool {
-    /// Its absolute path; no two pools have one.
+    /// Absolute path, unique among pools.
     pub folder: PathBuf,
-    /// The NSIDs for its files, which no other disk has.
+    /// NSIDs reserved for its files.
     pub nsids: RangeInclusive<u32>,
-    /// What each of its namespaces is like, but for NSID and backing.
+    /// Settings of its namespaces, apart from NSID and backing.
     pub like: Namespace,
-    /// Why it shows no files, or not all of them; the checks do not look.
+    /// Reason why files are missing, set by a scan and not by the checks.
     pub problem: Option<String>,
-    /// Files that are no namespaces; the checks do not look.
+    /// Files that are not exported, set by a scan and not by the checks.
     pub left_out: Vec<LeftOut>,
 }
 
-/// A file of a [`Pool`] that is no namespace.
+/// File of a [`Pool`] that is not exported.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeftOut {
-    /// Its name, with escapes for what cannot be printed.
+    /// File name, with unprintable characters escaped.
     pub name: String,
-    /// Why, and what to do.
+    /// Reason and remedy.
     pub reason: String,
 }
 
-/// Which file of a machine it is, whatever it is called.
+/// Identity of a file on this machine, independent of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileId {
-    /// The device of its file system.
+    /// Device number of the file system.
     pub device: u64,
-    /// Its inode.
+    /// Inode number.
     pub inode: u64,
 }
 
-/// A file of a [`Pool`].
+/// File of a [`Pool`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PooledFile {
-    /// Which it must be.
+    /// Expected identity.
     pub id: FileId,
-    /// Its size when it was last looked at.
+    /// Size at the last scan.
     pub bytes: u64,
 }

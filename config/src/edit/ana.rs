@@ -1,4 +1,4 @@
-//! ANA states: those of listeners, and those that subsystems have in place of them.
+//! Edits of ANA states of listeners and of overrides by subsystems.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,14 +7,14 @@ use toml_edit::{Item, Table, value};
 use super::listeners::{address_of, is_listener};
 use super::{Draft, EditError, make_tables, push, remove, tables, text_of};
 
-/// The tables of a subsystem's own states.
+/// Key of a subsystem's override tables.
 const KEY: &str = "ana";
 
 impl Draft {
-    /// Sets the ANA state of a listener: of one group, or of all that have none of their own.
+    /// Sets the ANA state of a listener: of one group, or of all groups without their own state.
     ///
     /// # Errors
-    /// It is not in the file.
+    /// The listener is not in the file.
     pub fn set_ana(
         &mut self,
         address: IpAddr,
@@ -40,7 +40,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Sets the ANA state of one subsystem by way of a listener: of one group, or of all.
+    /// Overrides the ANA state of a subsystem at a listener: of one group, or of all.
     ///
     /// # Errors
     /// The subsystem is not in the file.
@@ -68,10 +68,10 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes the ANA states that one subsystem has by way of a listener: of one group, or all.
+    /// Removes the overrides of a subsystem at a listener: of one group, or all.
     ///
     /// # Errors
-    /// The subsystem is not in the file, or had no state of its own there.
+    /// The subsystem is not in the file, or has no override there.
     pub fn inherit_ana(
         &mut self,
         nqn: &str,
@@ -92,7 +92,7 @@ impl Draft {
     }
 }
 
-/// Sets the state in the table that is it, or in a new one that says by `name` what it is of.
+/// Sets the state in the matching table, or in a new one that `name` fills in.
 fn set_state(
     parent: &mut Table,
     key: &str,
@@ -110,8 +110,8 @@ fn set_state(
     push(parent, key, table);
 }
 
-/// Removes the states of a subsystem whose listener and group are such; returns the comments that
-/// stay and that nothing follows.
+/// Removes the matching overrides of a subsystem; returns comments that must be kept but precede
+/// nothing.
 pub(super) fn forget(
     subsystem: &mut Table,
     is_it: impl Fn(SocketAddr, Option<i64>) -> bool,
@@ -128,7 +128,7 @@ fn is_named(table: &Table, is_it: impl Fn(SocketAddr, Option<i64>) -> bool) -> b
     at.is_some_and(|at| is_it(at, group))
 }
 
-/// Listener and group of a state.
+/// Listener and group of an override.
 fn place(table: &Table) -> (Option<SocketAddr>, Option<i64>) {
     let group = table.get("ana_group").and_then(Item::as_integer);
     (text_of(table, "listener").and_then(address_of), group)

@@ -1,4 +1,4 @@
-//! Groups of hosts.
+//! Edits of host groups.
 
 use std::collections::HashMap;
 
@@ -11,11 +11,10 @@ use super::{Draft, EditError, push, remove, tables, text_of};
 const KEY: &str = "host_group";
 
 impl Draft {
-    /// Adds hosts to a group of this name, which it makes if there is none. Returns how many
-    /// are new in it.
+    /// Adds hosts to a group, creating it if necessary. Returns the number of added hosts.
     ///
     /// # Errors
-    /// What the group has in place of its list cannot be added to.
+    /// The group's `hosts` value is no list.
     pub fn add_to_host_group(&mut self, name: &str, hosts: &[String]) -> Result<usize, EditError> {
         let root = self.document.as_table_mut();
         if !tables(root, KEY).any(|table| is_it(table, name)) {
@@ -42,7 +41,7 @@ impl Draft {
     /// Removes hosts from a group.
     ///
     /// # Errors
-    /// The group, or one of the hosts in it, is not in the file.
+    /// The group or one of the hosts is not in the file.
     pub fn remove_from_host_group(
         &mut self,
         name: &str,
@@ -76,7 +75,7 @@ impl Draft {
         Ok(())
     }
 
-    /// The hosts of each group.
+    /// Hosts of each group.
     pub(super) fn host_groups(&mut self) -> HashMap<String, Vec<String>> {
         let groups = tables(self.document.as_table_mut(), KEY);
         let groups = groups.filter_map(|table| {
@@ -88,10 +87,10 @@ impl Draft {
         groups.collect()
     }
 
-    /// Removes a group of hosts. The check of the whole refuses that while a list names it.
+    /// Removes a host group. The check of the result refuses this while a list names the group.
     ///
     /// # Errors
-    /// It is not in the file.
+    /// The group is not in the file.
     pub fn remove_host_group(&mut self, name: &str) -> Result<(), EditError> {
         let removed = remove(self.document.as_table_mut(), KEY, |table| {
             is_it(table, name)
@@ -100,7 +99,7 @@ impl Draft {
         Ok(())
     }
 
-    /// The first of these groups that has the host.
+    /// First of these groups that has the host.
     pub(super) fn group_with(&mut self, names: &[String], host: &str) -> Option<String> {
         let has_it = |table: &Table| {
             let hosts = table.get("hosts").and_then(Item::as_array);
@@ -116,7 +115,7 @@ impl Draft {
     }
 }
 
-/// The groups that a list of hosts names.
+/// Groups that a host list names.
 pub(super) fn named(list: &Array) -> Vec<String> {
     let names = list.iter().filter_map(|name| name.as_str());
     let names = names.filter_map(|name| name.strip_prefix(GROUP_PREFIX));

@@ -1,4 +1,4 @@
-//! The hosts that may connect.
+//! Edits of the hosts that may connect.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::config::GROUP_PREFIX;
 use super::{Draft, EditError, allows_any, groups, remove, set_access, tables, text_of};
 
 impl Draft {
-    /// Lists a host among those that may connect. `false`: it was listed before.
+    /// Adds a host to the subsystem's list; returns false if it is listed already.
     ///
     /// # Errors
     /// The subsystem is not in the file.
@@ -27,7 +27,7 @@ impl Draft {
         Ok(true)
     }
 
-    /// Lists a host no longer. It can still connect while every host may.
+    /// Removes a host from the subsystem's list. It can still connect while every host may.
     ///
     /// # Errors
     /// The host or its subsystem is not in the file.
@@ -61,8 +61,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Sets whether every host may connect. The list and its keys stay: they count when the
-    /// others no longer may.
+    /// Sets whether every host may connect. The list and its keys stay for when this is unset.
     ///
     /// # Errors
     /// The subsystem is not in the file.
@@ -80,8 +79,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes the keys of hosts that their subsystem lists no longer: the check of the whole refuses those.
-    /// A host that a group of the list still names keeps its keys.
+    /// Removes keys of hosts that are no longer listed, directly or by a group. The check of the
+    /// result would refuse them.
     pub(super) fn drop_keys_of_unlisted(&mut self) {
         let groups = self.host_groups();
         let mut apart = String::new();

@@ -1,4 +1,4 @@
-//! The keyring, and the keys of hosts.
+//! Edits of the keyring and of host keys.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use super::{Draft, EditError, groups, push, remove, tables, text_of};
 const KEY: &str = "key";
 
 impl Draft {
-    /// Adds a key to the keyring. One that was removed while hosts have it gets a file again.
+    /// Adds a key to the keyring, or restores one that was removed while in use.
     ///
     /// # Errors
-    /// It is there.
+    /// The key exists.
     pub fn add_key(&mut self, name: &str, path: &Path) -> Result<(), EditError> {
         let root = self.document.as_table_mut();
         let path = value(path.display().to_string());
@@ -33,11 +33,13 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes a key from the keyring. While hosts have it, it stays there as one that was
-    /// removed, so that they are not let in without it.
+    /// Removes a key from the keyring.
+    ///
+    /// A key in use stays in the file, marked as removed, so that its hosts cannot connect without
+    /// authentication.
     ///
     /// # Errors
-    /// It is not there.
+    /// The keyring has no such key.
     pub fn remove_key(&mut self, name: &str) -> Result<(), EditError> {
         let missing = || EditError::Missing(format!("the file has no key \"{name}\""));
         let is_used = self.key_uses(name) > 0;
@@ -53,8 +55,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Gives a host of a subsystem its keys, as the file names them, in place of those that it
-    /// had; or none. Returns whether it had one.
+    /// Replaces or removes the keys of a host; returns whether it had any. Keys are named as in the
+    /// file.
     ///
     /// # Errors
     /// The subsystem is not in the file, or does not list the host.
@@ -109,13 +111,13 @@ impl Draft {
         Ok(had)
     }
 
-    /// Whether the keyring has this key.
+    /// True if the keyring has this key.
     pub fn has_key(&mut self, name: &str) -> bool {
         let mut keys = tables(self.document.as_table_mut(), KEY);
         keys.any(|table| is_it(table, name) && !is_removed(table))
     }
 
-    /// How often tables of subsystems and hosts name a key of the keyring.
+    /// Number of references to a keyring key.
     fn key_uses(&mut self, name: &str) -> usize {
         let named = |table: &Table| {
             let keys = ["dhchap_key", "dhchap_ctrl_key"].map(|key| text_of(table, key));
@@ -133,7 +135,7 @@ impl Draft {
         uses.sum()
     }
 
-    /// Drops the keys that were removed and that no host has any longer.
+    /// Deletes keys that are marked as removed and no longer in use.
     pub(super) fn sweep_keys(&mut self) {
         let removed = tables(self.document.as_table_mut(), KEY).filter(|table| is_removed(table));
         let names = removed.filter_map(|table| text_of(table, "name").map(str::to_owned));

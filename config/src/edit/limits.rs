@@ -1,39 +1,39 @@
-//! Limits.
+//! Edits of limits.
 
 use toml_edit::{InlineTable, Item, Table, TableLike, value};
 
 use super::{Draft, EditError, push, remove, tables, text_of};
 
-/// The tables of hosts with limits of their own.
+/// Key of the tables of single hosts' limits.
 const LIMITED_HOST: &str = "limited_host";
 
-/// What limits are of.
+/// Scope of limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LimitsOf {
-    /// All hosts together at this namespace.
+    /// All hosts together on this namespace.
     Namespace(u32),
-    /// All hosts together at all namespaces of the subsystem.
+    /// All hosts together on all namespaces of the subsystem.
     Subsystem,
     /// Each host of the subsystem.
     EachHost,
-    /// The host of this name, in place of those of each.
+    /// This host, in place of the limits for each.
     Host(String),
 }
 
-/// Limits to set. What is not given stays; 0 lifts a limit.
+/// Limits to set. `None` keeps a limit; 0 removes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewLimits {
-    /// I/O commands a second.
+    /// I/O commands per second.
     pub iops: Option<u64>,
-    /// Bytes read in a second, as a size.
+    /// Bytes read per second, as a size.
     pub read: Option<String>,
-    /// Bytes written in a second, as a size.
+    /// Bytes written per second, as a size.
     pub write: Option<String>,
-    /// Bytes read and written in a second, as a size.
+    /// Bytes read and written per second, as a size.
     pub total: Option<String>,
-    /// Of a namespace: commands that its disk has at a time.
+    /// Maximum commands of the disk in flight; only for a namespace.
     pub outstanding: Option<u64>,
-    /// Milliseconds that can be saved up; 0 is the default.
+    /// Burst of the token bucket in milliseconds; 0 for the default.
     pub burst_ms: Option<u64>,
 }
 
@@ -41,7 +41,7 @@ impl Draft {
     /// Sets limits.
     ///
     /// # Errors
-    /// What they are of is not in the file.
+    /// The owner of the limits is not in the file.
     pub fn set_limits(
         &mut self,
         nqn: &str,
@@ -63,7 +63,7 @@ impl Draft {
     /// Removes limits.
     ///
     /// # Errors
-    /// There are none, or what they are of is not in the file.
+    /// There are no limits, or their owner is not in the file.
     pub fn remove_limits(&mut self, nqn: &str, of: &LimitsOf) -> Result<(), EditError> {
         if let LimitsOf::Host(host) = of {
             self.limited(nqn, of)?;
@@ -83,7 +83,7 @@ impl Draft {
         })
     }
 
-    /// The table that has the limits.
+    /// Table that owns the limits.
     fn limited(&mut self, nqn: &str, of: &LimitsOf) -> Result<&mut Table, EditError> {
         if let LimitsOf::Namespace(nsid) = of {
             return self.namespace(nqn, *nsid);
@@ -116,12 +116,12 @@ impl LimitsOf {
 }
 
 impl NewLimits {
-    /// Writes them into the table of what they are of.
+    /// Writes the limits into the owner's table.
     pub(super) fn write_to(&self, owner: &mut Table, of: &LimitsOf) {
         let item = owner
             .entry(of.key())
             .or_insert_with(|| value(InlineTable::new()));
-        // The check of the whole says what is wrong.
+        // The check of the result reports the error.
         let Some(table) = item.as_table_like_mut() else {
             return;
         };
@@ -133,7 +133,7 @@ impl NewLimits {
         set(table, "outstanding", self.outstanding.map(number));
         let rates = ["iops", "read", "write", "total"];
         let no_rate = rates.iter().all(|key| !table.contains_key(key));
-        // A burst without a rate is refused by the check of the whole, if it was asked for.
+        // The check of the result refuses a requested burst without a rate.
         if no_rate && self.burst_ms.is_none_or(|burst_ms| burst_ms == 0) {
             table.remove("burst_ms");
         }
@@ -143,7 +143,7 @@ impl NewLimits {
     }
 }
 
-/// `Some(None)` removes it.
+/// Sets or removes a key: `None` keeps it, `Some(None)` removes it.
 fn set(table: &mut dyn TableLike, key: &str, new: Option<Option<Item>>) {
     match new {
         None => {}
@@ -157,7 +157,7 @@ fn set(table: &mut dyn TableLike, key: &str, new: Option<Option<Item>>) {
 }
 
 fn number(number: u64) -> Option<Item> {
-    // What is larger than TOML's numbers is refused by the check of the whole, too.
+    // The check of the result refuses numbers beyond TOML's range.
     (number != 0).then(|| value(i64::try_from(number).unwrap_or(i64::MAX)))
 }
 

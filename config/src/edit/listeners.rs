@@ -1,4 +1,4 @@
-//! Listeners, and which of them lead to a subsystem.
+//! Edits of listeners and of the subsystems' lists of listeners.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,32 +8,32 @@ use super::{Draft, EditError, ana, push, remove, tables, text_of};
 use crate::config::PORT_DEFAULT;
 use crate::flags::parse_listen;
 
-/// The list of a subsystem's listeners.
+/// Key of a subsystem's list of listeners.
 const KEY: &str = "listeners";
 
-/// A listener to add.
+/// Listener to add.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewListener {
-    /// Address.
+    /// Address of the listener.
     pub address: IpAddr,
-    /// Port.
+    /// Port of the listener.
     pub port: u16,
-    /// What speaks RDMA there.
+    /// RDMA provider.
     pub provider: Option<String>,
-    /// What is spoken in user space.
+    /// RoCE version of the soft provider.
     pub roce: Option<String>,
-    /// Its VLAN, where that writes tags.
+    /// VLAN ID, for RoCE v1.
     pub vlan: Option<u16>,
-    /// State of the way.
+    /// ANA state.
     pub ana: Option<String>,
-    /// Partition.
+    /// Partition key.
     pub pkey: Option<u16>,
-    /// PORTID; the lowest that is free if not given.
+    /// PORTID; the lowest unused if `None`.
     pub port_id: Option<u16>,
 }
 
 impl NewListener {
-    /// One that is as the target is otherwise.
+    /// Listener with the target's defaults.
     #[must_use]
     pub fn at(address: IpAddr, port: u16) -> Self {
         Self {
@@ -53,7 +53,7 @@ impl Draft {
     /// Adds a listener.
     ///
     /// # Errors
-    /// It is there.
+    /// The listener exists.
     pub fn add_listener(&mut self, new: &NewListener) -> Result<(), EditError> {
         let is_it = |table: &Table| is_listener(table, new.address, new.port);
         if tables(self.document.as_table_mut(), "listener").any(|table| is_it(table)) {
@@ -87,10 +87,10 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes a listener, also from the lists of subsystems that name it.
+    /// Removes a listener, also from the lists of subsystems.
     ///
     /// # Errors
-    /// It is not in the file.
+    /// The listener is not in the file.
     pub fn remove_listener(&mut self, address: IpAddr, port: u16) -> Result<(), EditError> {
         let is_it = |table: &Table| is_listener(table, address, port);
         let Some(apart) = remove(self.document.as_table_mut(), "listener", is_it) else {
@@ -110,7 +110,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Has a listener lead to a subsystem. `false`: it did before.
+    /// Adds a listener to a subsystem; returns false if it leads there already.
     ///
     /// # Errors
     /// The subsystem is not in the file.
@@ -125,8 +125,8 @@ impl Draft {
         Ok(true)
     }
 
-    /// Has one of `all` listeners lead to a subsystem no longer. It is removed if it leads to no
-    /// other one.
+    /// Removes one of `all` listeners from a subsystem, and from the file if no other subsystem
+    /// uses it.
     ///
     /// # Errors
     /// The subsystem is not in the file, or the listener does not lead to it.
@@ -164,12 +164,12 @@ impl Draft {
     }
 }
 
-/// Writes the list of a subsystem.
+/// Sets the list of a subsystem.
 pub(super) fn set(subsystem: &mut Table, own: &[SocketAddr]) {
     subsystem[KEY] = value(Array::from_iter(own.iter().map(SocketAddr::to_string)));
 }
 
-/// Removes the list of a subsystem: every listener leads to it.
+/// Removes the list of a subsystem, so that every listener leads to it.
 pub(super) fn set_every(subsystem: &mut Table) {
     subsystem.remove(KEY);
 }
@@ -182,7 +182,7 @@ fn is_at(one: &Value, at: SocketAddr) -> bool {
     one.as_str().and_then(address_of) == Some(at)
 }
 
-/// The address of a listener, as a subsystem names it.
+/// Listener address as a subsystem names it.
 pub(super) fn address_of(text: &str) -> Option<SocketAddr> {
     parse_listen(text, PORT_DEFAULT).map(SocketAddr::from)
 }

@@ -1,4 +1,4 @@
-//! Changes to the text of a configuration file that keep its comments and its order.
+//! Edits of a configuration file that preserve its comments and order.
 
 mod ana;
 mod groups;
@@ -26,83 +26,83 @@ pub use limits::{LimitsOf, NewLimits};
 pub use listeners::NewListener;
 pub use settings::{NamespaceSettings, Only, SubsystemSettings};
 
-/// Why a change cannot be made. The draft is as it was.
+/// Reason why an edit fails. The draft is then unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
-    /// The file does not have what the change names.
+    /// The file lacks an object that the edit names.
     #[error("{0}")]
     Missing(String),
-    /// The file already has what is to be added.
+    /// The object to add exists.
     #[error("{0}")]
     Exists(String),
-    /// No number is left for it.
+    /// No free number is left.
     #[error("{0}")]
     Full(String),
-    /// The text is none that can be edited.
+    /// The text cannot be edited.
     #[error("{0}")]
     Unreadable(String),
 }
 
-/// A subsystem to add.
+/// Subsystem to add.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewSubsystem {
-    /// NQN.
+    /// NQN of the subsystem.
     pub nqn: String,
-    /// SN.
+    /// Serial number (SN).
     pub serial: Option<String>,
-    /// MN.
+    /// Model number (MN).
     pub model: Option<String>,
-    /// CNTLIDs, such as "1-32767".
+    /// CNTLID range, such as "1-32767".
     pub controller_ids: Option<String>,
-    /// Whether every host may connect.
+    /// True if every host may connect.
     pub allow_any_host: bool,
-    /// The hosts that it lists.
+    /// Hosts to list.
     pub hosts: Vec<String>,
-    /// Addresses of the listeners that lead to it; all do if not given.
+    /// Addresses of its listeners; all listeners if `None`.
     pub listeners: Option<Vec<SocketAddr>>,
 }
 
-/// A namespace to add.
+/// Namespace to add.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewNamespace {
-    /// NSID; the lowest that is free if not given.
+    /// NSID; the lowest unused if `None`.
     pub nsid: Option<u32>,
-    /// What the control socket calls it.
+    /// Bdev name at the control socket.
     pub name: Option<String>,
-    /// What is behind it.
+    /// Value of `export`.
     pub export: String,
-    /// UUID.
+    /// UUID of the namespace.
     pub uuid: Option<String>,
-    /// NGUID.
+    /// NGUID of the namespace.
     pub nguid: Option<String>,
-    /// Bytes of a block.
+    /// Logical block size in bytes.
     pub block_size: Option<u32>,
-    /// Whether writes are refused.
+    /// True if writes are refused.
     pub read_only: bool,
-    /// Whether hosts may have writes refused.
+    /// True if hosts may write-protect the namespace.
     pub write_protection: bool,
-    /// Whether others export the disk, too.
+    /// True if other processes or machines export the disk.
     pub shared: bool,
-    /// ANAGRPID.
+    /// ANA group (ANAGRPID).
     pub ana_group: Option<u32>,
-    /// The hosts that see it; every one if not given.
+    /// Hosts that see the namespace; every host if `None`.
     pub hosts: Option<Vec<String>>,
-    /// How much hosts may take of it.
+    /// Limits of the namespace.
     pub limits: NewLimits,
-    /// How an image of Ceph is opened.
+    /// Client settings for a Ceph image.
     pub ceph: NewCeph,
 }
 
-/// How an image of Ceph is opened: what is not given is as Ceph's client has it.
+/// Client settings for a Ceph image; Ceph's defaults apply where absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewCeph {
-    /// Absolute path of the cluster's configuration.
+    /// Absolute path of the cluster configuration.
     pub conf: Option<String>,
-    /// The user, without "client.".
+    /// User name without "client.".
     pub id: Option<String>,
     /// Absolute path of the file with the user's key.
     pub keyring: Option<String>,
-    /// Options of Ceph's client.
+    /// Options of the Ceph client.
     pub options: BTreeMap<String, String>,
 }
 
@@ -127,20 +127,20 @@ impl NewCeph {
     }
 }
 
-/// The text of a file that is being changed.
+/// Editable text of a configuration file.
 #[derive(Debug, Clone)]
 pub struct Draft {
     document: Tracked,
 }
 
 impl Draft {
-    /// A draft that begins as `text`.
+    /// Creates a draft from `text`.
     ///
     /// # Errors
-    /// It is no TOML.
+    /// The text is not TOML.
     pub fn new(text: &str) -> Result<Self, EditError> {
         let mut document: DocumentMut = text.parse().map_err(|error: TomlError| {
-            // The error's own display has the line, which may be the end of a secret.
+            // The error's own display would show the line, which may end a secret.
             let at = error.span().map_or(0, |span| span.start).min(text.len());
             let line = text.as_bytes()[..at]
                 .iter()
@@ -167,7 +167,7 @@ impl Draft {
         Ok(Self { document })
     }
 
-    /// The text as it is now.
+    /// Current text.
     #[must_use]
     pub fn text(&self) -> String {
         self.document.text()
@@ -176,7 +176,7 @@ impl Draft {
     /// Adds a subsystem without namespaces.
     ///
     /// # Errors
-    /// It is there.
+    /// The subsystem exists.
     pub fn add_subsystem(&mut self, new: &NewSubsystem) -> Result<(), EditError> {
         if self.find_subsystem(&new.nqn).is_ok() {
             return Err(EditError::Exists(format!(
@@ -206,7 +206,7 @@ impl Draft {
     /// Removes a subsystem with its namespaces.
     ///
     /// # Errors
-    /// It is not in the file.
+    /// The subsystem is not in the file.
     pub fn remove_subsystem(&mut self, nqn: &str) -> Result<(), EditError> {
         self.subsystem(nqn)?;
         let is_it = |table: &Table| text_of(table, "nqn") == Some(nqn);
@@ -216,10 +216,10 @@ impl Draft {
         Ok(())
     }
 
-    /// Adds a namespace, and returns its NSID.
+    /// Adds a namespace and returns its NSID.
     ///
     /// # Errors
-    /// Its subsystem is not in the file, or its NSID is taken.
+    /// The subsystem is not in the file, or the NSID is in use.
     pub fn add_namespace(&mut self, nqn: &str, new: &NewNamespace) -> Result<u32, EditError> {
         let (at, taken) = self.document.taken(nqn).ok_or_else(|| no_subsystem(nqn))?;
         let nsid = match new.nsid {
@@ -267,10 +267,10 @@ impl Draft {
         Ok(nsid)
     }
 
-    /// Shows a namespace to a host, or hides it from it.
+    /// Shows a namespace to a host or hides it.
     ///
     /// # Errors
-    /// It is not in the file, every host sees it, or this one does by a group.
+    /// The namespace is not in the file, every host sees it, or a group shows it to this host.
     pub fn show_namespace(
         &mut self,
         nqn: &str,
@@ -311,7 +311,7 @@ impl Draft {
     /// Removes a namespace.
     ///
     /// # Errors
-    /// It is not in the file.
+    /// The namespace is not in the file.
     pub fn remove_namespace(&mut self, nqn: &str, nsid: u32) -> Result<(), EditError> {
         let (at, _) = self.find_subsystem(nqn)?;
         let Some(apart) = self.document.remove_namespace(at, nqn, nsid) else {
@@ -322,7 +322,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Refers hosts to another discovery service. `false`: it did before.
+    /// Adds a referral; returns false if it exists.
     pub fn add_referral(&mut self, address: SocketAddr, nqn: Option<&str>) -> bool {
         let root = self.document.as_table_mut();
         if tables(root, "referral").any(|table| is_referral(table, address, nqn)) {
@@ -340,10 +340,10 @@ impl Draft {
         true
     }
 
-    /// Refers hosts to another discovery service no longer.
+    /// Removes a referral.
     ///
     /// # Errors
-    /// It is not in the file.
+    /// The referral is not in the file.
     pub fn remove_referral(
         &mut self,
         address: SocketAddr,
@@ -358,7 +358,7 @@ impl Draft {
         Ok(())
     }
 
-    /// NQN and NSID of the namespaces that have this name.
+    /// NQN and NSID of the namespaces with this name.
     #[must_use]
     pub fn named(&self, name: &str) -> Vec<(String, u32)> {
         let subsystems = self
@@ -385,7 +385,7 @@ impl Draft {
         places
     }
 
-    /// Keeps comments that nothing follows.
+    /// Moves comments that precede nothing to the end of the file.
     fn keep(&mut self, comments: &str) {
         if !comments.is_empty() {
             let end = self
@@ -416,7 +416,7 @@ fn no_subsystem(nqn: &str) -> EditError {
     EditError::Missing(format!("the file has no subsystem {nqn}"))
 }
 
-/// An array of inline tables becomes `[[tables]]`, to which more can be added.
+/// Converts an array of inline tables to `[[tables]]`, to which tables can be added.
 fn make_tables(table: &mut Table, key: &str) {
     let Some(item) = table.get_mut(key) else {
         return;
@@ -431,7 +431,7 @@ fn make_tables(table: &mut Table, key: &str) {
                 key.leaf_decor_mut().clear();
             }
         }
-        // The check of the whole says what is wrong.
+        // The check of the result reports the error.
         Err(other) => *item = other,
     }
 }
@@ -445,14 +445,16 @@ fn push(table: &mut Table, key: &str, new: Table) {
     let tables = table
         .entry(key)
         .or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
-    // The check of the whole refuses what is no array of tables.
+    // The check of the result refuses a value that is no array of tables.
     if let Some(tables) = tables.as_array_of_tables_mut() {
         tables.push(new);
     }
 }
 
-/// Whether there was one. A comment that a blank line parts from it is not about it, and goes to
-/// what follows.
+/// Removes the first matching table; `None` if none matches.
+///
+/// Comments before a blank line do not belong to the table: they move to the next one, or are
+/// returned if there is none.
 fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Option<String> {
     let tables = table.get_mut(key)?.as_array_of_tables_mut()?;
     let at = tables.iter().position(is_it)?;
@@ -462,7 +464,8 @@ fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Optio
         && let Some(next) = tables.get_mut(at)
     {
         let own = next.decor().prefix().and_then(|own| own.as_str());
-        // What a table is written with that has no text around it, as one that was added to this draft.
+        // Prefix with which a table without decoration, such as one added to this draft, is
+        // written.
         let own = own.unwrap_or("\n");
         let both = format!("{apart}{own}");
         next.decor_mut().set_prefix(both);
@@ -474,7 +477,7 @@ fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Optio
     Some(apart)
 }
 
-/// The comments before a table that a blank line parts from it.
+/// Comments before a table that are separated from it by a blank line.
 fn comments_apart(table: &Table) -> &str {
     let before = table.decor().prefix();
     let before = before.and_then(|before| before.as_str()).unwrap_or("");

@@ -1,4 +1,4 @@
-//! Which NSIDs of a subsystem are free.
+//! Used NSIDs of a subsystem.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use toml_edit::Table;
 use super::text_of;
 use crate::config::{DIRECTORY_PREFIX, NSID_MAX};
 
-/// Those that the file names, and which of them are directories: these have all up to the next.
+/// NSIDs in the file; true for a directory, which occupies all NSIDs up to the next entry.
 #[derive(Debug, Clone)]
 pub(super) struct Taken(BTreeMap<i64, bool>);
 
@@ -16,12 +16,12 @@ impl Taken {
         Self(tables.filter_map(entry).collect())
     }
 
-    /// This namespace has come.
+    /// Adds the NSID of a namespace.
     pub(super) fn add(&mut self, table: &Table) {
         self.0.extend(entry(table));
     }
 
-    /// This one has gone.
+    /// Removes an NSID.
     pub(super) fn remove(&mut self, nsid: u32) {
         self.0.remove(&nsid.into());
     }
@@ -30,7 +30,7 @@ impl Taken {
         self.0.contains_key(&nsid.into())
     }
 
-    /// The lowest that nothing has, no file of a directory either.
+    /// Lowest NSID that no namespace or directory occupies.
     pub(super) fn first_free(&self) -> Option<u32> {
         let mut next = 1;
         let mut is_directory = false;
@@ -89,7 +89,7 @@ mod tests {
         );
         assert_eq!(taken(&[(1, false), (3, true)]).first_free(), Some(2));
         assert_eq!(taken(&[(1, true)]).first_free(), None);
-        // A text that has such a number is refused only when it is checked.
+        // Such numbers are refused only by the later check.
         let far = [(i64::MIN, true), (1, false), (i64::MAX, false)];
         assert_eq!(taken(&far).first_free(), Some(2));
         let all: Vec<_> = (1..=i64::from(NSID_MAX))

@@ -1,4 +1,4 @@
-//! Settings of subsystems and namespaces that are there.
+//! Edits of existing subsystems and namespaces.
 
 use std::net::SocketAddr;
 
@@ -6,52 +6,52 @@ use toml_edit::{Array, Item, Table, value};
 
 use super::{Draft, EditError, ana, has_nsid, listeners, tables};
 
-/// Which of its kind.
+/// All objects or a list of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Only<T> {
-    /// Every one.
+    /// Every object.
     Every,
-    /// These alone.
+    /// The listed objects.
     These(Vec<T>),
 }
 
-/// Settings of a subsystem. What is not given stays.
+/// Subsystem settings to change; `None` keeps a setting.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SubsystemSettings {
-    /// SN.
+    /// Serial number (SN).
     pub serial: Option<String>,
-    /// MN.
+    /// Model number (MN).
     pub model: Option<String>,
-    /// CNTLIDs, such as "1-32767".
+    /// CNTLID range, such as "1-32767".
     pub controller_ids: Option<String>,
-    /// Whether a host without a key is refused.
+    /// True if hosts without a key are refused.
     pub require_key: Option<bool>,
-    /// The listeners that lead to it.
+    /// Listeners of the subsystem.
     pub listeners: Option<Only<SocketAddr>>,
 }
 
-/// Settings of a namespace. What is not given stays.
+/// Namespace settings to change; `None` keeps a setting.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NamespaceSettings {
-    /// What the control socket calls it.
+    /// Bdev name at the control socket.
     pub name: Option<String>,
-    /// What is behind it.
+    /// Value of `export`.
     pub export: Option<String>,
-    /// Whether writes are refused.
+    /// True if writes are refused.
     pub read_only: Option<bool>,
-    /// Whether hosts may have writes refused.
+    /// True if hosts may write-protect the namespace.
     pub write_protection: Option<bool>,
-    /// ANAGRPID.
+    /// ANA group (ANAGRPID).
     pub ana_group: Option<u32>,
-    /// The hosts of the subsystem that see it.
+    /// Hosts of the subsystem that see the namespace.
     pub hosts: Option<Only<String>>,
 }
 
 impl Draft {
-    /// Sets what a subsystem says of itself. ANA states at listeners that no longer lead to it go.
+    /// Changes a subsystem. Removes ANA overrides at listeners that no longer lead to it.
     ///
     /// # Errors
-    /// It is not in the file.
+    /// The subsystem is not in the file.
     pub fn set_subsystem(&mut self, nqn: &str, new: &SubsystemSettings) -> Result<(), EditError> {
         let subsystem = self.subsystem(nqn)?;
         for (key, text) in [
@@ -78,8 +78,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Sets the hash functions and groups of authentication for subsystems without their own. A list
-    /// that is not given stays.
+    /// Sets the default authentication hash functions and groups; `None` keeps a list.
     pub fn set_dhchap(&mut self, hashes: Option<&[&str]>, groups: Option<&[&str]>) {
         for (key, words) in [("dhchap_hashes", hashes), ("dhchap_groups", groups)] {
             if let Some(words) = words {
@@ -92,10 +91,10 @@ impl Draft {
         }
     }
 
-    /// Sets what a namespace is like.
+    /// Changes a namespace.
     ///
     /// # Errors
-    /// It is not in the file.
+    /// The namespace is not in the file.
     pub fn set_namespace(
         &mut self,
         nqn: &str,
@@ -126,10 +125,10 @@ impl Draft {
         Ok(())
     }
 
-    /// Gives a namespace another export.
+    /// Changes the export of a namespace.
     ///
     /// # Errors
-    /// It is not in the file.
+    /// The namespace is not in the file.
     pub fn set_export(&mut self, nqn: &str, nsid: u32, export: &str) -> Result<(), EditError> {
         self.namespace(nqn, nsid)?["export"] = value(export);
         Ok(())

@@ -1,8 +1,9 @@
-//! The text of a document, kept while namespaces come and go.
+//! Cached text of a document, updated as namespaces are added and removed.
 //!
-//! `toml_edit` puts the whole text together from its tables: among ten thousand namespaces that takes longer than
-//! all the rest of a change. This text changes where a namespace comes or goes, and nowhere else. It is what
-//! `toml_edit` would write: where that is not sure, there is no such text, and the whole is put together anew.
+//! Rendering the whole document with `toml_edit` dominates the cost of a change with ten thousand
+//! namespaces. This text is edited only where a namespace is added or removed, and equals
+//! `toml_edit`'s output. If that is uncertain, the cache is dropped and the document rendered
+//! again.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,21 +12,21 @@ use toml_edit::{ArrayOfTables, DocumentMut, Item, Table};
 
 use super::{comments_apart, has_nsid};
 
-/// Stands where a namespace begins. TOML has no place for it, so no document has one.
+/// Marks the start of a namespace. TOML forbids this character, so no document has it.
 const MARK: char = '\0';
 
-/// The whole text, and where the next namespace of a subsystem goes.
+/// Whole text, with the position of each subsystem's next namespace.
 #[derive(Debug, Clone)]
 pub(super) struct Text {
     whole: String,
-    /// By NQN of the subsystem: the end of its last namespace.
+    /// End of the last namespace, by NQN of the subsystem.
     ends: HashMap<String, usize>,
-    /// Whether a string has several lines: one of them may look like a namespace.
+    /// True if a string has several lines, one of which may look like a namespace.
     has_long_strings: bool,
 }
 
 impl Text {
-    /// The text after a namespace was added to the subsystem at this place among all. `kept`: the text before.
+    /// Text after a namespace was added to subsystem number `at`. `kept` is the text before.
     pub(super) fn after_addition(
         kept: Option<Self>,
         document: &mut DocumentMut,
@@ -46,7 +47,7 @@ impl Text {
         &self.whole
     }
 
-    /// Where a namespace is that is about to be removed. `None`: without it, more than its text would change.
+    /// Range of a namespace to be removed; `None` if the removal changes more than this range.
     pub(super) fn find(
         &self,
         document: &DocumentMut,
@@ -57,7 +58,7 @@ impl Text {
         let tables = namespaces(document, at)?;
         let index = tables.iter().position(|table| has_nsid(table, nsid))?;
         let (table, next) = (tables.get(index)?, tables.get(index + 1));
-        // Tables that have no place of their own follow the last one that has.
+        // Tables without a position follow the last table that has one.
         let leads = table.position().is_some() && next.is_none_or(|one| one.position().is_none());
         if leads || tables.len() == 1 || !comments_apart(table).is_empty() || self.has_long_strings
         {
@@ -65,7 +66,7 @@ impl Text {
         }
         let gone = rendered(document, at, table)?;
         let before_end = self.whole.get(..*self.ends.get(nqn)?)?;
-        // NSIDs are unique in a subsystem, and what comes after the last namespace of the one before is its own.
+        // NSIDs are unique in a subsystem, and the search ends at the subsystem's last namespace.
         let start = before_end.rfind(&gone)?;
         let place = start..start + gone.len();
         if next.is_none() {
@@ -78,7 +79,7 @@ impl Text {
         Some(place)
     }
 
-    /// The namespace is removed.
+    /// Removes a namespace from the text.
     pub(super) fn cut(&mut self, place: Range<usize>) {
         for end in self.ends.values_mut().filter(|end| **end > place.start) {
             *end -= place.len();
@@ -97,7 +98,7 @@ impl Text {
         }
     }
 
-    /// The whole anew, to find where the last namespace of a subsystem is.
+    /// Renders the whole document and locates the end of the subsystem's last namespace.
     fn put_together(
         kept: Option<Self>,
         document: &mut DocumentMut,
@@ -133,7 +134,7 @@ fn has_long_strings(text: &str) -> bool {
     text.contains("\"\"\"") || text.contains("'''")
 }
 
-/// What `toml_edit` writes for one namespace of the subsystem at this place among all.
+/// Output of `toml_edit` for one namespace of subsystem number `at`.
 fn rendered(document: &DocumentMut, at: usize, namespace: &Table) -> Option<String> {
     let subsystem = subsystems(document)?.get(at)?;
     let mut alone = Table::new();
@@ -172,7 +173,7 @@ mod tests {
     const NQNS: [&str; 3] = ["a", "b", "c"];
     const TEXTS: [&str; 5] = [
         "[[subsystem]]\nnqn = \"a\"\n[[subsystem]]\nnqn = \"b\"\n",
-        // Comments, tables of hosts and of limits, and the same disk twice.
+        // Comments, tables of hosts and of limits, and one disk twice.
         r#"# First.
 
 [[ subsystem ]] # One.
@@ -216,7 +217,7 @@ nqn = "h"
 nqn = "c"
 namespace = [{ nsid = 1, export = "null:1MiB" }, { nsid = 2, export = "null:2MiB" }]
 "#,
-        // What looks like a namespace and is none.
+        // Strings that look like namespaces.
         r#"[[subsystem]]
 nqn = "a"
 [[subsystem.namespace]]
@@ -245,7 +246,7 @@ export = "null:1MiB"
         fn the_text_is_the_documents(text in prop::sample::select(&TEXTS[..]), changes in changes()) {
             let mut draft = Draft::new(text).unwrap();
             for (place, nsid, has_long_name) in changes {
-                // What fails changes nothing.
+                // A failed edit changes nothing.
                 let _ = match nsid {
                     Some(nsid) => draft.remove_namespace(NQNS[place], nsid),
                     None => {

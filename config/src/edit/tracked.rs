@@ -1,4 +1,4 @@
-//! A document that knows whether changes did more than add namespaces, or remove some.
+//! Document that records whether edits only added or only removed namespaces.
 
 use std::collections::HashMap;
 
@@ -8,19 +8,19 @@ use super::nsids::Taken;
 use super::text::Text;
 use super::{Draft, has_nsid, push, remove, text_of};
 
-/// What [`Draft`] changes. Only what is in this module adds or removes a namespace without being noted
-/// as another change.
+/// Document behind a [`Draft`]. Only this module can add or remove a namespace without recording a
+/// general change.
 #[derive(Debug, Clone)]
 pub(super) struct Tracked {
     document: DocumentMut,
-    /// The namespaces that were added, each with the NQN of its subsystem.
+    /// Added namespaces with the NQN of their subsystem.
     added: Vec<(String, Table)>,
-    /// NQN and NSID of those that were removed.
+    /// NQN and NSID of removed namespaces.
     removed: Vec<(String, u32)>,
     is_otherwise_changed: bool,
-    /// By NQN, of subsystems that were asked for: a look at thousands of tables takes as long as many changes.
+    /// Used NSIDs by NQN, cached because a scan of thousands of tables costs as much as many edits.
     taken: HashMap<String, Taken>,
-    /// What the document is as text, if it is known.
+    /// Text of the document, if cached.
     text: Option<Text>,
 }
 
@@ -36,19 +36,19 @@ impl Tracked {
         }
     }
 
-    /// Forgets the changes so far.
+    /// Forgets the recorded changes.
     pub(super) fn settle(&mut self) {
         self.added.clear();
         self.removed.clear();
         self.is_otherwise_changed = false;
     }
 
-    /// What was added, if nothing else was changed.
+    /// Added namespaces, if there are no other changes.
     pub(super) fn added(&self) -> Option<&[(String, Table)]> {
         (!self.is_otherwise_changed && self.removed.is_empty()).then_some(&self.added[..])
     }
 
-    /// What was removed, if nothing else was changed.
+    /// Removed namespaces, if there are no other changes.
     pub(super) fn removed(&self) -> Option<&[(String, u32)]> {
         (!self.is_otherwise_changed && self.added.is_empty()).then_some(&self.removed[..])
     }
@@ -76,13 +76,13 @@ impl Tracked {
         self.document.as_table_mut()
     }
 
-    /// Comments mean nothing.
+    /// Sets the trailing comments; not recorded as a change, because comments have no effect.
     pub(super) fn set_trailing(&mut self, text: String) {
         self.document.set_trailing(text);
         self.text = None;
     }
 
-    /// Removes a namespace from the subsystem that is at this place among them; returns the comments that stay.
+    /// Removes a namespace from subsystem number `at`; returns comments to keep.
     pub(super) fn remove_namespace(&mut self, at: usize, nqn: &str, nsid: u32) -> Option<String> {
         let text = self.text.as_ref();
         let cut = text.and_then(|text| text.find(&self.document, at, nqn, nsid));
@@ -100,7 +100,7 @@ impl Tracked {
         Some(comments)
     }
 
-    /// Adds a namespace to the subsystem that is at this place among them.
+    /// Adds a namespace to subsystem number `at`.
     pub(super) fn add_namespace(&mut self, at: usize, nqn: &str, table: Table) {
         let subsystems = self.document.get_mut("subsystem");
         let subsystems = subsystems.and_then(Item::as_array_of_tables_mut);
@@ -114,7 +114,7 @@ impl Tracked {
         }
     }
 
-    /// The NSIDs of a subsystem, and its place among all of them.
+    /// Index of a subsystem and its used NSIDs.
     pub(super) fn taken(&mut self, nqn: &str) -> Option<(usize, &Taken)> {
         let (at, subsystem) = self.subsystem(nqn)?;
         if !self.taken.contains_key(nqn) {
@@ -127,7 +127,7 @@ impl Tracked {
         Some((at, self.taken.get(nqn)?))
     }
 
-    /// The place of the subsystem among all of them, and its table.
+    /// Index of a subsystem and its table.
     pub(super) fn subsystem(&self, nqn: &str) -> Option<(usize, &Table)> {
         let all = self.document.get("subsystem")?.as_array_of_tables();
         let mut all = all.into_iter().flat_map(ArrayOfTables::iter).enumerate();
@@ -136,29 +136,29 @@ impl Tracked {
 }
 
 impl Draft {
-    /// Forgets which changes there were: they are part of the text.
+    /// Forgets the recorded changes; they stay in the text.
     pub fn settle(&mut self) {
         self.document.settle();
     }
 
-    /// The tables of the namespaces that were added, each with the NQN of its subsystem. `None`: there are
-    /// other changes, too.
+    /// Tables of added namespaces with the NQN of their subsystem; `None` if there are other
+    /// changes.
     pub(crate) fn added(&self) -> Option<&[(String, Table)]> {
         self.document.added()
     }
 
-    /// NQN and NSID of the namespaces that were removed. `None`: there are other changes, too.
+    /// NQN and NSID of removed namespaces; `None` if there are other changes.
     pub(crate) fn removed(&self) -> Option<&[(String, u32)]> {
         self.document.removed()
     }
 
-    /// Whether it adds namespaces, or removes some, and changes nothing else.
+    /// True if all changes add namespaces or all remove them.
     #[must_use]
     pub fn changes_namespaces_alone(&self) -> bool {
         self.added().is_some() || self.removed().is_some()
     }
 
-    /// Whether there are no changes.
+    /// True if there are no changes.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.added().is_some_and(<[_]>::is_empty) && self.removed().is_some_and(<[_]>::is_empty)
