@@ -1,11 +1,11 @@
-//! Who a host is, which hosts may connect, and which see a namespace.
+//! Host identity, and the list of hosts with access to a subsystem or namespace.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 
 use crate::wire::Nqn;
 
-/// Who is at the other end of an association.
+/// Identity of the host of an association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host {
     /// HOSTNQN.
@@ -14,23 +14,25 @@ pub struct Host {
     pub id: [u8; 16],
 }
 
-/// Which hosts may connect, or see a namespace.
+/// Hosts with access to a subsystem or namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostAccess {
-    /// All.
+    /// Every host.
     Any,
-    /// Those with one of these NQNs. Shared: a thousand namespaces may have one list of
-    /// thousands of hosts.
+    /// Hosts with one of these NQNs.
+    ///
+    /// The list is shared, because thousands of namespaces may have the same list of thousands of
+    /// hosts.
     Only(Arc<BTreeSet<Nqn>>),
 }
 
 impl HostAccess {
-    /// These hosts.
+    /// Access for these hosts only.
     pub fn only(nqns: impl IntoIterator<Item = Nqn>) -> Self {
         Self::Only(Arc::new(nqns.into_iter().collect()))
     }
 
-    /// Whether this host may.
+    /// True if the host has access.
     #[must_use]
     pub fn allows(&self, host: &Nqn) -> bool {
         match self {

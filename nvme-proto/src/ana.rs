@@ -1,28 +1,28 @@
-//! Asymmetric namespace access (Base, 8.1): which way to a namespace is a good one.
+//! Asymmetric namespace access (Base, 8.1): the access state of each path to a namespace.
 //!
-//! A namespace is in an ANA group (ANAGRPID), and every port of the subsystem has
-//! a state for each group. A controller shows the states of the port that its
-//! host came by, in log page 0Ch, and reports an event when they change.
+//! A namespace belongs to an ANA group (ANAGRPID), and every port of the subsystem has a state for
+//! each group. A controller reports the states of its host's port in log page 0Ch, and raises an
+//! event when they change.
 
 use crate::limits::ANA_GROUPS_MAX;
 use crate::wire::Status;
 use crate::wire::log::AnaState;
 
-/// The state of each ANA group at one port.
+/// ANA state of each group at one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnaStates([AnaState; ANA_GROUPS_MAX as usize]);
 
 impl AnaStates {
-    /// Every group in this state.
+    /// Assigns one state to every group.
     #[must_use]
     pub const fn all(state: AnaState) -> Self {
         Self([state; ANA_GROUPS_MAX as usize])
     }
 
-    /// The state of a group.
+    /// State of a group.
     ///
     /// # Panics
-    /// If there can be no such group.
+    /// If the group number is not in 1 to [`ANA_GROUPS_MAX`].
     #[must_use]
     pub fn get(&self, anagrpid: u32) -> AnaState {
         self.0[index(anagrpid)]
@@ -31,24 +31,24 @@ impl AnaStates {
     /// Sets the state of a group.
     ///
     /// # Panics
-    /// If there can be no such group.
+    /// If the group number is not in 1 to [`ANA_GROUPS_MAX`].
     pub fn set(&mut self, anagrpid: u32, state: AnaState) {
         self.0[index(anagrpid)] = state;
     }
 }
 
 impl Default for AnaStates {
-    /// Every group optimized: a port that is like any other.
+    /// Every group optimized.
     fn default() -> Self {
         Self::all(AnaState::OPTIMIZED)
     }
 }
 
-/// Whether a namespace in this state takes I/O commands.
+/// Checks that a namespace in this state accepts I/O commands.
 ///
 /// # Errors
-/// The status to complete them with (Base, 8.1.3.3 to 8.1.3.5). Another path may
-/// work, and this one may later: DNR is clear.
+/// The status for I/O commands (Base, 8.1.3.3 to 8.1.3.5). DNR is clear, because another path may
+/// work now, and this path may work later.
 #[inline]
 pub const fn check_access(state: AnaState) -> Result<(), Status> {
     match state {
@@ -59,18 +59,17 @@ pub const fn check_access(state: AnaState) -> Result<(), Status> {
     }
 }
 
-/// The states as one controller shows them, with their change counts.
+/// ANA states and change counts as reported by one controller.
 #[derive(Debug)]
 pub(crate) struct AnaView {
     states: AnaStates,
-    /// How often the log changed: the states, the namespaces that are shown, the group of one.
+    /// Number of changes of the log: a state, the visible namespaces, or the group of one.
     changes: u64,
-    /// The same of each group.
+    /// Number of changes of each group.
     group_changes: [u32; ANA_GROUPS_MAX as usize],
 }
 
 impl AnaView {
-    /// At the beginning of an association.
     pub(crate) fn new(states: &AnaStates) -> Self {
         Self {
             states: *states,
@@ -79,22 +78,19 @@ impl AnaView {
         }
     }
 
-    /// The state of a group.
     pub(crate) fn get(&self, anagrpid: u32) -> AnaState {
         self.states.get(anagrpid)
     }
 
-    /// How often the log changed.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// How often this group changed.
     pub(crate) fn group_changes(&self, anagrpid: u32) -> u64 {
         u64::from(self.group_changes[index(anagrpid)])
     }
 
-    /// The namespaces of these groups are others.
+    /// Counts a change of the namespaces in these groups.
     pub(crate) fn note_change(&mut self, groups: &[u32]) {
         self.changes += 1;
         for &anagrpid in groups {
@@ -102,7 +98,7 @@ impl AnaView {
         }
     }
 
-    /// Takes on other states; whether one of a group that is `shown` changed.
+    /// Replaces the states. Returns true if a group for which `shown` is true changed.
     pub(crate) fn change(&mut self, states: &AnaStates, shown: impl Fn(u32) -> bool) -> bool {
         let mut is_shown = false;
         for anagrpid in 1..=ANA_GROUPS_MAX {

@@ -1,5 +1,4 @@
-//! What the controllers of a subsystem have in common: what it was made with, its namespaces,
-//! its health, what its discovery log shows.
+//! State shared by the controllers of a subsystem: settings, namespaces, health, discovery log.
 
 use alloc::string::String;
 use core::ops::RangeInclusive;
@@ -11,58 +10,61 @@ use crate::namespace::Namespaces;
 use crate::wire::Nqn;
 use crate::wire::fabrics::CNTLID_MAX;
 
-/// What an administrator says of a subsystem.
+/// Configuration of a subsystem.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// SUBNQN.
     pub nqn: Nqn,
-    /// SN: serial number; 20 ASCII characters are shown.
+    /// SN: serial number; reported up to 20 ASCII characters.
     pub serial: String,
-    /// MN: model number; 40 ASCII characters are shown.
+    /// MN: model number; reported up to 40 ASCII characters.
     pub model: String,
-    /// FR: firmware revision; 8 ASCII characters are shown.
+    /// FR: firmware revision; reported up to 8 ASCII characters.
     pub firmware: String,
-    /// Which hosts may connect.
+    /// Hosts that may connect.
     pub hosts: HostAccess,
-    /// VWC: a namespace's backend may hold acknowledged writes in a volatile cache.
+    /// VWC: whether a backend may hold acknowledged writes in a volatile cache.
     pub volatile_write_cache: bool,
-    /// CNTLIDs of its controllers. Targets that export one subsystem together
-    /// have a range each: a CNTLID is unique in the subsystem (Base, 3.1.2).
+    /// Range of CNTLIDs.
+    ///
+    /// Targets that export one subsystem together need disjoint ranges, because a CNTLID is unique
+    /// in the subsystem (Base, 3.1.2).
     pub cntlids: RangeInclusive<u16>,
-    /// Limits.
+    /// Limits of the subsystem.
     pub limits: Limits,
 }
 
-/// Every CNTLID that a controller may have.
+/// All valid CNTLIDs.
 pub const CNTLIDS_ALL: RangeInclusive<u16> = 1..=CNTLID_MAX;
 
-/// What kind of subsystem it is.
+/// Subsystem type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// One with namespaces.
+    /// Subsystem with namespaces.
     Nvm,
-    /// A discovery subsystem.
+    /// Discovery subsystem.
     Discovery,
 }
 
-/// The state of the media, as log page 02h and its events show it.
+/// Health of the media for log page 02h and its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// CRITICAL WARNING bits 0 (spare), 2 (reliability), 3 (read only) and 5
-    /// (persistent memory); the temperature bit is made of the thresholds.
+    /// CRITICAL WARNING bits 0 (spare), 2 (reliability), 3 (read only), 5 (persistent memory).
+    ///
+    /// The temperature bit is computed from the thresholds.
     pub critical_warning: u8,
     /// Composite temperature in kelvins, 0 if unknown.
     pub temperature_k: u16,
     /// AVSP: available spare, in percent.
     pub available_spare: u8,
-    /// AVSPT: its threshold, in percent.
+    /// AVSPT: available spare threshold, in percent.
     pub available_spare_threshold: u8,
     /// PUSED: percentage used.
     pub percentage_used: u8,
 }
 
 impl Health {
-    /// CRITICAL WARNING: errors of the media have degraded the reliability.
+    /// CRITICAL WARNING: media errors have degraded the reliability.
     pub const RELIABILITY_DEGRADED: u8 = 1 << 2;
 }
 
@@ -78,7 +80,7 @@ impl Default for Health {
     }
 }
 
-/// What the controllers of a subsystem have in common.
+/// State shared by the controllers of a subsystem.
 #[derive(Debug)]
 pub(crate) struct Common {
     pub(crate) kind: Kind,

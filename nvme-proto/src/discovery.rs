@@ -1,8 +1,7 @@
-//! What discovery shows: for each host the ways to each subsystem it may use
-//! (Base, 5.16.1.23).
+//! Discovery log page: the subsystems and listeners available to each host (Base, 5.16.1.23).
 //!
-//! Entries are made when they are read, so that any window of the page costs
-//! what it holds. A host that reads in parts compares GENCTR at the end.
+//! Entries are rendered when they are read, so the cost depends on the requested part of the page.
+//! A host that reads the page in parts compares GENCTR afterwards.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -21,64 +20,62 @@ use crate::wire::log::{
 
 use core::net::{IpAddr, SocketAddr};
 
-/// Where of ours a host connected to.
+/// Local end of a host's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalEnd {
-    /// The address.
+    /// Local address.
     pub address: IpAddr,
     /// P_Key of the listener.
     pub pkey: u16,
 }
 
-/// A place where hosts may connect.
+/// Address on which hosts may connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
     /// PORTID: the NVM subsystem port.
     pub portid: u16,
-    /// Where; an unspecified address stands for all of its family.
+    /// Listening address; an unspecified address covers all addresses of its family.
     pub address: SocketAddr,
-    /// RDMA_PRTYPE: which RDMA it is.
+    /// RDMA_PRTYPE: RDMA provider type.
     pub provider: RdmaProvider,
-    /// P_Key: it is reported to hosts of its partition alone.
+    /// P_Key. Only hosts of this partition see the listener.
     pub pkey: u16,
 }
 
-/// A subsystem that discovery may show.
+/// Subsystem in the discovery log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
     /// SUBNQN.
     pub nqn: Nqn,
-    /// To whom.
+    /// Hosts that see the subsystem.
     pub hosts: HostAccess,
-    /// PORTIDs of the listeners that lead to it; all do if not given.
+    /// PORTIDs of the listeners for this subsystem; `None` for all listeners.
     pub ports: Option<BTreeSet<u16>>,
 }
 
-/// Another discovery service, which discovery refers hosts to.
+/// Referral to another discovery service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Referral {
-    /// Where.
+    /// Address of the service.
     pub address: SocketAddr,
-    /// SUBNQN: [`Nqn::discovery`], or one of its own.
+    /// SUBNQN: [`Nqn::discovery`] or a unique discovery NQN.
     pub nqn: Nqn,
 }
 
-/// TREQ: a secure channel is not required (01b would be "required"), and bit 2:
-/// a Connect may disable SQ flow control.
+/// TREQ: no secure channel required (bits 1:0); a Connect may disable SQ flow control (bit 2).
 const TREQ: u8 = 0b10 | 1 << 2;
-/// ASQSZ: every host may have an admin queue of this size.
+/// ASQSZ: maximum size of an admin queue.
 const ASQSZ: u16 = ADMIN_QUEUE_ENTRIES;
-/// The default partition's P_Key, and the bits of one that say which partition it is
-/// (IBTA 10.9.1).
+/// P_Key of the default partition, and the P_Key bits that identify a partition (IBTA 10.9.1).
 const PKEY_DEFAULT: u16 = 0xffff;
 const PARTITION: u16 = 0x7fff;
-/// Bytes of the header, and of each entry.
+/// Size of the header and of each entry in bytes.
 const ENTRY_BYTES: u64 = 1024;
 
-/// Log page 70h of every host.
+/// Contents of log page 70h for all hosts.
 #[derive(Debug)]
 pub(crate) struct DiscoveryLog {
-    /// Of this very subsystem.
+    /// NQN of this discovery subsystem.
     nqn: Nqn,
     genctr: u64,
     listeners: Vec<Listener>,
@@ -86,20 +83,18 @@ pub(crate) struct DiscoveryLog {
     referrals: Vec<Referral>,
 }
 
-/// The log as one host sees it: the listeners that it may reach, and the subsystems that it may
-/// use.
+/// Part of the log visible to one host.
 struct View<'a> {
     listeners: Vec<(&'a Listener, IpAddr)>,
-    /// This very discovery subsystem is the first.
+    /// Subsystems visible to the host; this discovery subsystem comes first.
     subsystems: Vec<Shown<'a>>,
     referrals: &'a [Referral],
 }
 
-/// A subsystem in the log.
 struct Shown<'a> {
     kind: SubsystemType,
     nqn: &'a Nqn,
-    /// As [`Exported::ports`].
+    /// See [`Exported::ports`].
     ports: Option<&'a BTreeSet<u16>>,
 }
 
@@ -110,7 +105,7 @@ impl Shown<'_> {
     }
 }
 
-/// One line of the log.
+/// Entry of the log, before encoding.
 struct Route<'a> {
     listener: &'a Listener,
     traddr: IpAddr,
@@ -119,7 +114,7 @@ struct Route<'a> {
 }
 
 impl DiscoveryLog {
-    /// Of the discovery subsystem of this name: nothing as yet.
+    /// Creates the empty log of the discovery subsystem with this NQN.
     pub(crate) fn of(nqn: Nqn) -> Self {
         Self {
             nqn,
@@ -130,7 +125,7 @@ impl DiscoveryLog {
         }
     }
 
-    /// Sets what there is; returns whether that is a change.
+    /// Replaces listeners and subsystems. Returns true if they changed.
     pub(crate) fn set(&mut self, listeners: Vec<Listener>, exported: Vec<Exported>) -> bool {
         if self.listeners == listeners && self.exported == exported {
             return false;
@@ -140,7 +135,7 @@ impl DiscoveryLog {
         true
     }
 
-    /// Sets which other services there are; whether that is a change.
+    /// Replaces the referrals. Returns true if they changed.
     pub(crate) fn refer(&mut self, referrals: Vec<Referral>) -> bool {
         let is_news = self.referrals != referrals;
         if is_news {
@@ -150,12 +145,12 @@ impl DiscoveryLog {
         is_news
     }
 
-    /// Bytes of the page as this host sees it.
+    /// Length of the page for this host, in bytes.
     pub(crate) fn length(&self, host: &Host, local: Option<LocalEnd>) -> u64 {
         ENTRY_BYTES * (1 + self.view(host, local).entries())
     }
 
-    /// Renders what of the page lies in the window.
+    /// Renders the requested part of the page.
     pub(crate) fn render(&self, host: &Host, local: Option<LocalEnd>, page: &mut Window<'_>) {
         let view = self.view(host, local);
         let mut header = DiscoveryLogHeader::new_zeroed();
@@ -178,7 +173,7 @@ impl DiscoveryLog {
     }
 
     fn view(&self, host: &Host, local: Option<LocalEnd>) -> View<'_> {
-        // Who came by one partition could not connect by a listener of another.
+        // A host in one partition cannot reach a listener in another.
         let pkey = local.map_or(PKEY_DEFAULT, |local| local.pkey);
         let of_partition = |listener: &&Listener| (listener.pkey ^ pkey) & PARTITION == 0;
         let local = local.map(|local| local.address);
@@ -206,7 +201,7 @@ impl DiscoveryLog {
 }
 
 impl<'a> View<'a> {
-    /// NUMREC.
+    /// NUMREC: number of entries.
     fn entries(&self) -> u64 {
         let routes = self.subsystems.iter().map(|shown| match shown.ports {
             None => self.listeners.len(),
@@ -232,9 +227,10 @@ impl<'a> View<'a> {
     }
 }
 
-/// The address to name for a listener: where it listens on all addresses of a
-/// family, the one this host came by, which is known to reach us. A wildcard of
-/// the other family names no address, and is left out.
+/// Address to report for a listener.
+///
+/// For a listener on all addresses of a family, this is the local address of the host's connection,
+/// which is known to be reachable. Returns `None` for a wildcard of the other family.
 fn reachable(listening: IpAddr, local: Option<IpAddr>) -> Option<IpAddr> {
     if !listening.is_unspecified() {
         return Some(listening);
@@ -249,7 +245,7 @@ impl Route<'_> {
         entry.subtype = self.kind.0;
         entry.subnqn = self.nqn.encode();
         if self.kind == SubsystemType::CURRENT_DISCOVERY {
-            // A discovery connection with a keep alive timer stays.
+            // A discovery connection with a keep alive timer is persistent.
             entry.eflags.set(Eflags(0).with_epcsd(true).0);
         }
         let mut tsas = tsas_of(self.listener.provider);
@@ -273,7 +269,7 @@ impl Referral {
     }
 }
 
-/// What entries of all kinds have in common.
+/// Fields common to all entries.
 fn entry_at(traddr: IpAddr, port: u16) -> DiscoveryEntry {
     let mut entry = DiscoveryEntry::new_zeroed();
     entry.trtype = TransportType::RDMA.0;
@@ -297,7 +293,7 @@ fn tsas_of(provider: RdmaProvider) -> RdmaTsas {
     tsas
 }
 
-/// Writes text into a field that is long enough for it, and fills up the rest.
+/// Writes text into a field and fills the remainder. Panics if the field is too short.
 fn write_text(field: &mut [u8], fill: u8, text: core::fmt::Arguments<'_>) {
     struct Cursor<'a>(&'a mut [u8]);
     impl core::fmt::Write for Cursor<'_> {

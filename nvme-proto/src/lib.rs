@@ -1,28 +1,23 @@
-//! NVMe and NVMe over Fabrics, without any I/O.
+//! NVMe and NVMe over Fabrics protocol logic without I/O.
 //!
-//! - [`wire`]: what is on the wire, byte for byte: submission and completion
-//!   queue entries, SGL descriptors, status codes, Fabrics commands,
-//!   properties, identify data, log pages, features, and the private data that
-//!   RDMA connection requests carry.
-//! - [`subsystem`]: what a host connects to, and the way in to all that follows.
-//! - [`controller`]: what a host then talks to: Connect, properties, admin
-//!   commands, events, the keep alive timer.
-//! - [`host`]: the other side: what connects to a controller, keeps it alive, and
-//!   connects again.
-//! - [`discovery`]: what a host learns of the subsystems.
-//! - [`ana`]: which of several ways to a namespace is a good one.
-//! - [`namespace`], [`limits`]: the disks, and every limit by name.
-//! - [`transfer`]: where a command's data is, checked against what it needs.
-//! - [`io`]: the commands of I/O queues, parsed once into what can be executed.
+//! - [`wire`]: wire formats: submission and completion queue entries, SGL descriptors, status
+//!   codes, Fabrics commands, properties, identify data, log pages, features, and the private data
+//!   of RDMA connection requests.
+//! - [`subsystem`]: an NVM subsystem, the entry point to the target side.
+//! - [`controller`]: a controller: Connect, properties, admin commands, events, keep alive timer.
+//! - [`host`]: the host side: connects to a controller, keeps it alive, and reconnects.
+//! - [`discovery`]: the discovery log.
+//! - [`ana`]: access states of the paths to a namespace.
+//! - [`namespace`], [`limits`]: namespaces, and all limits by name.
+//! - [`transfer`]: the location of a command's data, validated against its length.
+//! - [`io`]: I/O commands, parsed once into an executable form.
 //!
-//! The crate knows no socket, clock, thread or file: it is `no_std` and needs
-//! `alloc` alone. Bytes and typed values go in, typed values and bytes come
-//! out. Everything a peer sends is parsed by functions that take slices, never
-//! panic and never read past the slice.
+//! The crate is `no_std`, needs only `alloc`, and uses no sockets, clocks, threads or files. It
+//! converts bytes to typed values and back. All peer input is parsed by functions that take slices,
+//! never panic and never read beyond the slice.
 //!
-//! Section numbers refer to the NVM Express Base Specification 2.0 ("Base"),
-//! the NVM Command Set Specification 1.0 ("NVM"), and the NVMe over Fabrics
-//! RDMA Transport Specification 1.0 ("RDMA").
+//! Section numbers refer to the NVM Express Base Specification 2.0 ("Base"), the NVM Command Set
+//! Specification 1.0 ("NVM"), and the NVMe over Fabrics RDMA Transport Specification 1.0 ("RDMA").
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,68 +1,75 @@
-//! Every limit of the controller, in one place.
+//! Limits of controllers and subsystems.
 //!
-//! A controller reports what a host may use (in CAP, Identify Controller, or a
-//! feature), so that a well-behaved one never runs into a limit; one that
-//! does gets the status code that names it.
+//! A controller reports its limits in CAP, Identify Controller or a feature. A conforming host
+//! therefore never exceeds one. Another host receives the status code for that limit.
 
 use crate::wire::fabrics::CNTLID_MAX;
 use crate::wire::log::{AnaGroup, AnaLogHeader};
 
-/// The memory page that MDTS counts in: CAP.MPSMIN is 0, which is 4 KiB.
+/// Memory page as the unit of MDTS: CAP.MPSMIN is 0, which means 4 KiB.
 pub const PAGE_BYTES: u32 = 4096;
 
-/// MDTS at most: 8 MiB. The length of a keyed SGL descriptor, of which a command
-/// has one, stops a byte short of 16 MiB.
+/// Largest MDTS: 8 MiB.
+///
+/// A command has one keyed SGL descriptor, whose length is at most 16 MiB minus one byte.
 pub const MDTS_MAX: u8 = 11;
 
-/// Bytes of an SQE, and thus of the smallest command capsule.
+/// Bytes of an SQE, the smallest command capsule.
 pub const CAPSULE_HEADER_BYTES: u32 = 64;
 
-/// Entries of an admin submission queue at most. The discovery log page promises
-/// at least 32 (Base, 5.16.1.23: ASQSZ), and no host sends more than a few at once.
+/// Maximum entries of an admin submission queue.
+///
+/// ASQSZ in the discovery log is at least 32 (Base, 5.16.1.23). Hosts send only a few admin
+/// commands at a time.
 pub const ADMIN_QUEUE_ENTRIES: u16 = 128;
 
-/// Entries of an I/O submission queue at most, whatever is configured.
+/// Upper bound of [`Limits::io_queue_entries`].
 pub const IO_QUEUE_ENTRIES_MAX: u16 = 1024;
 
-/// I/O queues a controller may have at most, whatever is configured.
+/// Upper bound of [`Limits::io_queues`].
 pub const IO_QUEUES_MAX: u16 = 1024;
 
-/// The largest NSID, where a transfer holds the ANA log of so many ([`namespaces_within`]).
+/// Largest NSID, for transfers that hold an ANA log of this size ([`namespaces_within`]).
 pub const NAMESPACES_MAX: u32 = 10_240;
 
-/// The largest NSID at any size of transfers.
+/// Largest NSID that is available with every transfer size.
 pub const NAMESPACES_ALWAYS: u32 = 1024;
 
-/// Changed namespaces that log page 04h names at most (Base, 5.16.1.5).
+/// Maximum number of NSIDs in log page 04h (Base, 5.16.1.5).
 pub const CHANGED_NAMESPACES_MAX: usize = 1024;
 
-/// The largest ANA group identifier (ANAGRPMAX, NANAGRPID).
+/// Largest ANA group identifier (ANAGRPMAX, NANAGRPID).
 pub const ANA_GROUPS_MAX: u32 = 128;
 
-/// NN of a controller with transfers of so many bytes. Linux reads the ANA log in one command,
-/// and uses no ANA where a log of NANAGRPID groups and MNAN namespaces is longer than MDTS.
+/// NN of a controller with this transfer size.
+///
+/// Linux reads the ANA log with one command. It disables ANA if a log of NANAGRPID groups and MNAN
+/// namespaces exceeds MDTS.
 #[must_use]
 pub fn namespaces_within(transfer_bytes: u32) -> u32 {
     let rest = transfer_bytes.saturating_sub(ana_log_bytes(0) as u32);
     (rest / size_of::<u32>() as u32).clamp(NAMESPACES_ALWAYS, NAMESPACES_MAX)
 }
 
-/// Longest ANA log of a controller with MNAN `namespaces`, in bytes: the length that hosts compute
-/// from NANAGRPID and MNAN (Base, 5.16.1.13).
+/// Longest ANA log of a controller with MNAN `namespaces`, in bytes.
+///
+/// Hosts compute this length from NANAGRPID and MNAN (Base, 5.16.1.13).
 #[must_use]
 pub const fn ana_log_bytes(namespaces: u32) -> u64 {
     let groups = size_of::<AnaLogHeader>() + ANA_GROUPS_MAX as usize * size_of::<AnaGroup>();
     groups as u64 + namespaces as u64 * size_of::<u32>() as u64
 }
 
-/// Bytes of a discovery log of 65,536 records. A host that pages through a log which shrinks meanwhile
-/// reads zeroes up to here, and learns of the change from GENCTR.
+/// Bytes of a discovery log with 65,536 records.
+///
+/// A host that pages through a shrinking log reads zeroes up to this offset, and detects the change
+/// by GENCTR.
 pub const DISCOVERY_LOG_BYTES: u64 = 1024 * (1 + 65_536);
 
-/// Asynchronous Event Requests outstanding (AERL is one less).
+/// Maximum of outstanding Asynchronous Event Requests (AERL is one less).
 pub const ASYNC_EVENT_REQUESTS: usize = 4;
 
-/// Aborts outstanding (ACL is one less).
+/// Maximum of outstanding Aborts (ACL is one less).
 pub const ABORTS: usize = 4;
 
 /// Entries of a controller's Error Information log (ELPE is one less).
@@ -71,20 +78,23 @@ pub const ERROR_LOG_ENTRIES: usize = 64;
 /// Granularity of the keep alive timer, in the 100 ms units of KAS.
 pub const KAS: u16 = 1;
 
-/// CQT, in milliseconds: after a keep alive timer ran out nothing is submitted to a disk
-/// any more, and this is what disks get for what they have.
+/// CQT in milliseconds: time for disks to finish commands after a keep alive timer expired.
+///
+/// No command is submitted to a disk after the expiry.
 pub const COMMAND_QUIESCE_MS: u16 = 1000;
 
-/// How long an association lives that has no keep alive timer to end it: a
-/// discovery controller whose host asked for none (Base, 3.1.2.3.3.1: two
-/// minutes), and any controller that is not ready, where the timer does not run.
+/// Lifetime of an association without a running keep alive timer, in milliseconds.
+///
+/// This applies to a discovery controller without KATO (Base, 3.1.2.3.3.1: two minutes), and to any
+/// controller that is not ready, since its timer does not run.
 pub const IDLE_ASSOCIATION_MS: u32 = 120_000;
 
-/// The longest that CSTS.RDY follows CC.EN, in the 500 ms units of CAP.TO. It
-/// changes at once in fact, unless a reset waits for I/O in flight.
+/// Longest time for CSTS.RDY to follow CC.EN, in the 500 ms units of CAP.TO.
+///
+/// RDY changes at once unless a reset waits for outstanding I/O.
 pub const READY_TIMEOUT: u8 = 30;
 
-/// The limits an administrator may choose.
+/// Configurable limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// MDTS: the largest transfer is 2^MDTS pages of [`PAGE_BYTES`].
@@ -99,10 +109,9 @@ pub struct Limits {
     pub namespaces: u32,
     /// Controllers of one subsystem.
     pub controllers: u16,
-    /// Controllers that one host may have of a subsystem from one address, lest it
-    /// take all.
+    /// Controllers of one subsystem for one host NQN from one address.
     pub controllers_per_host: u16,
-    /// Controllers of a subsystem for one address, whatever names it claims.
+    /// Controllers of one subsystem from one address, whatever host NQNs are used.
     pub controllers_per_address: u16,
 }
 
@@ -122,13 +131,13 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The largest data transfer of a command, in bytes.
+    /// Largest data transfer of a command, in bytes.
     #[must_use]
     pub const fn transfer_bytes(&self) -> u32 {
         PAGE_BYTES << self.mdts
     }
 
-    /// Entries a submission queue may have, 1-based.
+    /// Maximum entries of a submission queue, 1-based.
     #[must_use]
     pub const fn queue_entries(&self, qid: u16) -> u16 {
         if qid == 0 {
@@ -138,8 +147,8 @@ impl Limits {
         }
     }
 
-    /// Panics if a limit is beyond what the protocol can express: a configuration
-    /// is validated before it gets here.
+    /// Panics if a limit exceeds the range of the protocol. Callers validate their configuration
+    /// before.
     pub(crate) fn assert_sane(&self) {
         assert!((1..=MDTS_MAX).contains(&self.mdts), "MDTS of {}", self.mdts);
         assert!((2..=IO_QUEUE_ENTRIES_MAX).contains(&self.io_queue_entries));

@@ -1,4 +1,4 @@
-//! Namespaces: the disks of a subsystem, as its controllers describe them.
+//! Namespaces of a subsystem, as described by its controllers.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -10,76 +10,75 @@ use crate::limits::{ANA_GROUPS_MAX, NAMESPACES_MAX};
 use crate::wire::feature::WriteProtectionState;
 use crate::wire::{NSID_ALL, Nqn, Status};
 
-/// A namespace.
+/// Properties of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namespace {
-    /// NSID: 1 up to NN.
+    /// NSID: 1 to NN.
     pub nsid: u32,
-    /// Its identity across restarts and controllers, in the order it is written.
+    /// UUID, in the byte order of its text form; stable across restarts and controllers.
     pub uuid: [u8; 16],
     /// NGUID, or zeroes for none.
     pub nguid: [u8; 16],
     /// EUI64, or zeroes for none.
     pub eui64: [u8; 8],
-    /// ANAGRPID: its ANA group, 1 up to [`ANA_GROUPS_MAX`].
+    /// ANAGRPID: ANA group, 1 to [`ANA_GROUPS_MAX`].
     pub anagrpid: u32,
     /// Size in logical blocks.
     pub blocks: u64,
-    /// Bytes of a logical block are 2^`block_shift`: 9 or 12.
+    /// log2 of the bytes of a logical block: 9 or 12.
     pub block_shift: u8,
-    /// Writes are refused, and hosts cannot change that.
+    /// True if writes always fail, and hosts cannot change that.
     pub read_only: bool,
-    /// Hosts may set `protection`.
+    /// True if hosts may set `protection`.
     pub protectable: bool,
-    /// The target keeps `protection` when it ends, but for one until power cycle.
+    /// True if the target saves `protection` across restarts, except "until power cycle".
     pub keeps_protection: bool,
-    /// What hosts have set.
+    /// Write protection set by hosts.
     pub protection: WriteProtectionState,
-    /// Deallocating blocks frees space, and they read as zeroes then.
+    /// True if deallocated blocks free space and read as zeroes.
     pub deallocates: bool,
-    /// Its disk has Write Uncorrectable.
+    /// True if the disk supports Write Uncorrectable.
     pub write_uncorrectable: bool,
-    /// The sizes in which it works best, if they are known.
+    /// Preferred sizes and alignments, if known.
     pub preferred: Option<Preferred>,
-    /// What a write is atomic in.
+    /// Atomicity of writes.
     pub atomic: Atomic,
-    /// NOIOB: a transfer across a multiple of so many logical blocks takes longer; 0: there is no such boundary.
+    /// NOIOB: optimal I/O boundary in logical blocks; 0 if none.
     pub boundary: u16,
 }
 
-/// Sizes in which a namespace works best, and that places should be multiples of, in logical
-/// blocks (NVM, 4.1.5.1).
+/// Preferred sizes and alignments, in logical blocks (NVM, 4.1.5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preferred {
-    /// NPWG: of a write.
+    /// NPWG: preferred write granularity.
     pub write: u32,
-    /// NPWA: what a write begins at multiples of.
+    /// NPWA: preferred write alignment.
     pub write_alignment: u32,
-    /// NOWS: of a write, for the best performance.
+    /// NOWS: optimal write size.
     pub optimal_write: u32,
-    /// NPDG: of a range to deallocate.
+    /// NPDG: preferred deallocate granularity.
     pub deallocate: u32,
-    /// NPDA: what a range to deallocate begins at multiples of.
+    /// NPDA: preferred deallocate alignment.
     pub deallocate_alignment: u32,
 }
 
-/// What a write is atomic in: others see all of it or nothing (NVM, 2.1.4). In logical blocks.
+/// Atomicity of writes, in logical blocks (NVM, 2.1.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Atomic {
-    /// NAWUN: as long as there is power.
+    /// NAWUN: largest atomic write in normal operation.
     pub normal: u32,
-    /// NAWUPF: also if the power fails.
+    /// NAWUPF: largest write that is atomic across a power failure.
     pub power_fail: u32,
-    /// NABSN: a write across a multiple of this is not atomic; 0: there is none.
+    /// NABSN: a write across a multiple of this size is not atomic; 0 if none.
     pub boundary: u32,
-    /// NABO: where the first boundary is.
+    /// NABO: offset of the first boundary.
     pub boundary_offset: u16,
-    /// NABSPF: the boundary if the power fails; 0: there is none.
+    /// NABSPF: boundary for power failures; 0 if none.
     pub boundary_power_fail: u32,
 }
 
 impl Atomic {
-    /// One block, as the controller says for all namespaces.
+    /// Atomicity of one block, as reported by the controller for all namespaces.
     pub const BLOCK: Self = Self {
         normal: 1,
         power_fail: 1,
@@ -90,13 +89,13 @@ impl Atomic {
 }
 
 impl Namespace {
-    /// Whether writes are refused.
+    /// True if writes fail.
     #[must_use]
     pub fn is_protected(&self) -> bool {
         self.read_only || self.protection != WriteProtectionState::NONE
     }
 
-    /// What the parser of I/O commands has to know of it.
+    /// Properties needed by the parser of I/O commands.
     #[must_use]
     pub fn view(&self) -> NamespaceView {
         NamespaceView {
@@ -108,18 +107,18 @@ impl Namespace {
     }
 }
 
-/// Why a namespace cannot be added or changed.
+/// Reason for which a namespace cannot be added or changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceError {
-    /// NSIDs go from 1 to NN.
+    /// The NSID is not in 1 to NN.
     NsidOutOfRange,
-    /// A namespace with this NSID is there already.
+    /// Another namespace has this NSID.
     NsidInUse,
-    /// No namespace with this NSID is there.
+    /// No namespace has this NSID.
     Unknown,
-    /// No whole logical block, or a block size other than 512 B and 4 KiB.
+    /// The size is 0 blocks, or the block size is neither 512 B nor 4 KiB.
     BadGeometry,
-    /// ANA groups go from 1 to [`ANA_GROUPS_MAX`].
+    /// The ANA group is not in 1 to [`ANA_GROUPS_MAX`].
     AnaGroupOutOfRange,
 }
 
@@ -139,10 +138,10 @@ impl core::fmt::Display for NamespaceError {
 
 impl core::error::Error for NamespaceError {}
 
-/// Words of an [`NsidSet`].
+/// Number of words of an [`NsidSet`].
 pub const NSID_WORDS: usize = NAMESPACES_MAX as usize / 64;
 
-/// NSIDs, such as those of the namespaces that a controller shows its host.
+/// Set of NSIDs, for example of the namespaces visible to a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NsidSet([u64; NSID_WORDS]);
 
@@ -153,12 +152,11 @@ impl Default for NsidSet {
 }
 
 impl NsidSet {
-    /// Where the bit of an NSID is: which word, and which bit of it. `None`: no namespace can
-    /// have it.
+    /// Word index and bit mask of an NSID. `None` if no namespace can have the NSID.
     #[inline]
     #[must_use]
     pub const fn place(nsid: u32) -> Option<(usize, u64)> {
-        // 0 becomes the largest number there is.
+        // 0 wraps to the largest number.
         let slot = nsid.wrapping_sub(1);
         if slot < NAMESPACES_MAX {
             Some((slot as usize / 64, 1 << (slot % 64)))
@@ -167,19 +165,19 @@ impl NsidSet {
         }
     }
 
-    /// Whether it has this one.
+    /// True if the set contains this NSID.
     #[must_use]
     pub fn contains(&self, nsid: u32) -> bool {
         Self::place(nsid).is_some_and(|(word, bit)| self.0[word] & bit != 0)
     }
 
-    /// Bit `NSID - 1` of the words, the lowest first.
+    /// Words of the set: NSID `n` is bit `n - 1`, counted from the lowest bit.
     #[must_use]
     pub fn words(&self) -> &[u64; NSID_WORDS] {
         &self.0
     }
 
-    /// Adds one, or takes it away.
+    /// Adds or removes an NSID.
     pub(crate) fn set(&mut self, nsid: u32, is_in: bool) {
         let (word, bit) = Self::place(nsid).expect("the NSID of a namespace");
         if is_in {
@@ -190,30 +188,30 @@ impl NsidSet {
     }
 }
 
-/// The namespaces of a subsystem, with what hosts have set for them.
+/// Namespaces of a subsystem with their host-controlled state.
 #[derive(Debug, Default)]
 pub(crate) struct Namespaces {
     by_nsid: BTreeMap<u32, Attached>,
-    /// Changes of protection so far.
+    /// Number of protection changes so far.
     changes: u64,
 }
 
 #[derive(Debug)]
 struct Attached {
     namespace: Namespace,
-    /// Which hosts see it.
+    /// Hosts that see the namespace.
     hosts: HostAccess,
     /// TLER: time limited error recovery, in 100 ms (feature 05h).
     tler: u16,
-    /// A change of its protection that the target carries out.
+    /// Protection change in progress at the target.
     change: Option<Change>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Change {
-    /// Which, among all of the subsystem.
+    /// Number of the change, unique in the subsystem.
     number: u64,
-    /// What the protection was.
+    /// Protection before the change.
     before: WriteProtectionState,
 }
 
@@ -249,7 +247,7 @@ impl Namespaces {
         Ok(removed.namespace)
     }
 
-    /// Moves a namespace to an ANA group, and returns the one that it was in.
+    /// Moves a namespace to an ANA group and returns its former group.
     pub(crate) fn set_ana_group(
         &mut self,
         nsid: u32,
@@ -263,7 +261,7 @@ impl Namespaces {
         ))
     }
 
-    /// Sets which hosts see a namespace.
+    /// Sets the hosts that see a namespace.
     pub(crate) fn set_hosts(
         &mut self,
         nsid: u32,
@@ -274,7 +272,7 @@ impl Namespaces {
         Ok(&attached.namespace)
     }
 
-    /// What a host sees.
+    /// NSIDs visible to a host.
     pub(crate) fn seen_by(&self, host: &Nqn) -> NsidSet {
         let mut seen = NsidSet::default();
         for (&nsid, attached) in &self.by_nsid {
@@ -283,7 +281,7 @@ impl Namespaces {
         seen
     }
 
-    /// Changes the size; whether it was another one.
+    /// Sets the size. Returns true if it changed.
     pub(crate) fn resize(&mut self, nsid: u32, blocks: u64) -> Result<bool, NamespaceError> {
         let attached = self.by_nsid.get_mut(&nsid).ok_or(NamespaceError::Unknown)?;
         if blocks == 0 {
@@ -296,24 +294,25 @@ impl Namespaces {
         self.by_nsid.get(&nsid).map(|attached| &attached.namespace)
     }
 
-    /// The namespace of this NSID, for a host that sees these. One that the host does not see is as one
-    /// that is not there, in every answer.
+    /// Returns a namespace if its NSID is in `seen`.
+    ///
+    /// All answers to a host treat an invisible namespace as a missing one.
     pub(crate) fn seen(&self, nsid: u32, seen: &NsidSet) -> Option<&Namespace> {
         self.get(nsid).filter(|_| seen.contains(nsid))
     }
 
-    /// In the order of NSIDs.
+    /// Namespaces in ascending order of NSID.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Namespace> {
         self.by_nsid.values().map(|attached| &attached.namespace)
     }
 
-    /// NSIDs above this one.
+    /// NSIDs greater than `nsid`.
     pub(crate) fn nsids_after(&self, nsid: u32) -> impl Iterator<Item = u32> {
         let after = (Bound::Excluded(nsid), Bound::Unbounded);
         self.by_nsid.range(after).map(|(&nsid, _)| nsid)
     }
 
-    /// The ANA groups that have namespaces which are `seen`, and these, both ascending.
+    /// Visible NSIDs by ANA group, both ascending. Groups without visible namespaces are absent.
     pub(crate) fn by_ana_group(&self, seen: impl Fn(u32) -> bool) -> BTreeMap<u32, Vec<u32>> {
         let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for namespace in self.iter().filter(|namespace| seen(namespace.nsid)) {
@@ -325,7 +324,7 @@ impl Namespaces {
         groups
     }
 
-    /// Of one that is `seen` (feature 84h).
+    /// Write protection of a visible namespace (feature 84h).
     pub(crate) fn protection(
         &self,
         nsid: u32,
@@ -340,13 +339,13 @@ impl Namespaces {
         }
     }
 
-    /// Whether the target keeps the protection of any that is `seen`.
+    /// True if the target saves the protection of any visible namespace.
     pub(crate) fn keep_protection(&self, seen: &NsidSet) -> bool {
         let mut all = self.iter();
         all.any(|namespace| namespace.keeps_protection && seen.contains(namespace.nsid))
     }
 
-    /// Whether some are `seen`, and each of those has Write Uncorrectable.
+    /// True if at least one namespace is visible and all visible ones support Write Uncorrectable.
     pub(crate) fn write_uncorrectable(&self, seen: impl Fn(u32) -> bool) -> bool {
         let mut seen = self
             .iter()
@@ -355,8 +354,10 @@ impl Namespaces {
         seen.peek().is_some() && seen.all(|namespace| namespace.write_uncorrectable)
     }
 
-    /// Sets the protection of one that is `seen`, as its host asks. `Some`: the target has to carry it
-    /// out, and ends it by this number ([`Self::end_change`]).
+    /// Sets the protection of a visible namespace on request of its host.
+    ///
+    /// Returns `Some(number)` if the target must carry out the change. The target then calls
+    /// [`Self::end_change`] with this number.
     pub(crate) fn protect(
         &mut self,
         nsid: u32,
@@ -366,7 +367,7 @@ impl Namespaces {
         let attached = self.by_nsid.get_mut(&nsid);
         let attached = attached.filter(|_| seen.contains(nsid));
         let attached = attached.ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
-        // A disk that hangs holds up one flush, however often hosts ask.
+        // At most one flush is outstanding, even if the disk hangs and hosts repeat the command.
         if attached.change.is_some() {
             return Err(Status::COMMAND_INTERRUPTED);
         }
@@ -392,7 +393,9 @@ impl Namespaces {
         Ok(Some(number))
     }
 
-    /// The target has carried out a change, or could not. `false`: it is not awaited.
+    /// Ends a change carried out by the target, or reverts it if it failed.
+    ///
+    /// Returns false if no change with this number is pending.
     pub(crate) fn end_change(&mut self, nsid: u32, number: u64, is_done: bool) -> bool {
         let Some(attached) = self.by_nsid.get_mut(&nsid) else {
             return false;
@@ -406,8 +409,9 @@ impl Namespaces {
         true
     }
 
-    /// Sets whether hosts may protect a namespace. If not, what they have set ends, and what
-    /// they wait for is not awaited. Returns whether it was protected by them.
+    /// Sets whether hosts may protect a namespace. Returns true if hosts had protected it.
+    ///
+    /// Without permission, protection set by hosts ends and a pending change is discarded.
     pub(crate) fn set_protectable(
         &mut self,
         nsid: u32,
@@ -424,7 +428,7 @@ impl Namespaces {
         Ok(before != none)
     }
 
-    /// Of one that is `seen`.
+    /// TLER of a visible namespace.
     pub(crate) fn tler(&self, nsid: u32, seen: &NsidSet) -> Result<u16, Status> {
         let attached = self.by_nsid.get(&nsid).filter(|_| seen.contains(nsid));
         attached
@@ -432,7 +436,7 @@ impl Namespaces {
             .ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)
     }
 
-    /// Of one that is `seen`, or of all of these.
+    /// Sets TLER of a visible namespace, or of all visible namespaces.
     pub(crate) fn set_tler(&mut self, nsid: u32, seen: &NsidSet, tler: u16) -> Result<(), Status> {
         if nsid == NSID_ALL {
             let all = self.by_nsid.iter_mut();

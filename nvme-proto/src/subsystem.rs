@@ -1,12 +1,11 @@
-//! The NVM subsystem: namespaces, and the controllers of the hosts that use them.
+//! NVM subsystem: namespaces, and the controllers of connected hosts.
 //!
-//! Everything of the control plane enters here, and one lock around a
-//! [`Subsystem`] is all a target needs: no call waits for anything, and the I/O
-//! path needs none of them. A queue on another core takes the lock once, for its
-//! Connect.
+//! The whole control plane uses this interface, so one lock around a [`Subsystem`] suffices: no
+//! call blocks, and the I/O path makes no calls. A queue on another core takes the lock once, for
+//! its Connect.
 //!
-//! A discovery subsystem ([`Subsystem::discovery`]) is one without namespaces and
-//! I/O queues, whose controllers show log page 70h.
+//! A discovery subsystem ([`Subsystem::discovery`]) has no namespaces and no I/O queues. Its
+//! controllers report log page 70h.
 
 mod changes;
 
@@ -30,8 +29,9 @@ use crate::namespace::{Namespace, Namespaces};
 use crate::wire::fabrics::{CNTLID_DYNAMIC, CNTLID_MAX, ConnectInvalidParameter as Parameter};
 use crate::wire::{Nqn, Status};
 
-/// A Connect that is in order, of a host that has proven nothing yet. The subsystem knows nothing of it:
-/// [`Subsystem::join`] makes it a queue.
+/// Validated Connect of a host that has not authenticated yet.
+///
+/// The subsystem keeps no record of a claim. [`Subsystem::join`] turns it into a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     request: ConnectRequest,
@@ -39,51 +39,53 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The Connect.
+    /// Parameters of the Connect.
     #[must_use]
     pub fn request(&self) -> &ConnectRequest {
         &self.request
     }
 
-    /// CNTLID in the response to the Connect. For an admin queue it is free when the claim is made, and
-    /// nothing keeps it free.
+    /// CNTLID for the response to the Connect.
+    ///
+    /// The CNTLID of an admin queue is free when the claim is made, but not reserved.
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.cntlid
     }
 }
 
-/// A queue that is connected.
+/// Connected queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connected {
-    /// The controller it is of.
+    /// CNTLID of the queue's controller.
     pub cntlid: u16,
     /// QID.
     pub qid: u16,
     /// Entries of the submission queue, 1-based: SQHD counts modulo this.
     pub sq_entries: u16,
-    /// Whether responses carry SQHD; else FFFFh.
+    /// Whether responses carry SQHD; otherwise SQHD is FFFFh.
     pub flow_control: bool,
-    /// The response.
+    /// Response to the Connect.
     pub completion: Completion,
 }
 
-/// An NVM subsystem or a discovery subsystem.
+/// NVM subsystem or discovery subsystem.
 #[derive(Debug)]
 pub struct Subsystem {
     common: Common,
     controllers: BTreeMap<u16, Controller>,
-    /// Controllers whose admin queue is gone: the I/O queues that are still to go, by
-    /// CNTLID. Until then no other controller has the CNTLID.
+    /// I/O queues still connected after their admin queue closed, by CNTLID.
+    ///
+    /// The CNTLID stays reserved until all of these queues are closed.
     closing: BTreeMap<u16, BTreeSet<u16>>,
     last_cntlid: u16,
 }
 
 impl Subsystem {
-    /// A subsystem without namespaces as yet.
+    /// Creates a subsystem without namespaces.
     ///
     /// # Panics
-    /// If the settings are beyond what the protocol can express.
+    /// If the settings exceed the range of the protocol.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         assert!(
@@ -93,15 +95,16 @@ impl Subsystem {
         Self::of_kind(Kind::Nvm, settings)
     }
 
-    /// The discovery subsystem, of the well-known NQN whatever the settings say.
+    /// Creates a discovery subsystem with the well-known NQN; the NQN in the settings is ignored.
     #[must_use]
     pub fn discovery(settings: Settings) -> Self {
         let nqn = Nqn::discovery();
         Self::discovery_named(Settings { nqn, ..settings })
     }
 
-    /// The discovery subsystem, of an NQN of its own. Hosts connect by that, or by the well-known one
-    /// (Base, 3.1.3.3).
+    /// Creates a discovery subsystem with a unique NQN.
+    ///
+    /// Hosts connect by this NQN or by the well-known one (Base, 3.1.3.3).
     #[must_use]
     pub fn discovery_named(settings: Settings) -> Self {
         Self::of_kind(
@@ -137,47 +140,48 @@ impl Subsystem {
         }
     }
 
-    /// What it was made with.
+    /// Settings of the subsystem.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.common.settings
     }
 
-    /// NVM or discovery.
+    /// Subsystem type.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.common.kind
     }
 
-    /// The controllers, by CNTLID.
+    /// Controllers in ascending order of CNTLID.
     pub fn controllers(&self) -> impl Iterator<Item = &Controller> {
         self.controllers.values()
     }
 
-    /// The controller of this CNTLID.
+    /// Controller with this CNTLID.
     #[must_use]
     pub fn controller(&self, cntlid: u16) -> Option<&Controller> {
         self.controllers.get(&cntlid)
     }
 
-    /// What every I/O command has to keep to.
+    /// Limits of I/O commands.
     #[must_use]
     pub fn io_limits(&self) -> IoLimits {
         identify::io_limits(&self.common)
     }
 
-    /// The namespaces, by NSID.
+    /// Namespaces in ascending order of NSID.
     pub fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
         self.common.namespaces.iter()
     }
 }
 
-/// Queues come and go.
+/// Connecting and disconnecting queues.
 impl Subsystem {
-    /// Connects a queue of a host that need not authenticate (Base, 6.3). QID 0 makes a controller.
+    /// Connects a queue of a host that need not authenticate (Base, 6.3). QID 0 creates a
+    /// controller.
     ///
     /// # Errors
-    /// How to refuse the Connect; the connection is to be closed after the response.
+    /// The response to the Connect; the connection must be closed after it.
     pub fn connect(
         &mut self,
         request: &ConnectRequest,
@@ -187,11 +191,13 @@ impl Subsystem {
         self.join(&claim, arrival)
     }
 
-    /// Checks a Connect, and changes nothing: for a host that has yet to authenticate. A new controller
-    /// would have the first free CNTLID from `first_cntlid` on. CNTLIDs beyond the range begin anew.
+    /// Validates a Connect without any effect, for a host that must authenticate first.
+    ///
+    /// A new controller gets the first free CNTLID from `first_cntlid` on, wrapping around at the
+    /// end of the range.
     ///
     /// # Errors
-    /// How to refuse the Connect; the connection is to be closed after the response.
+    /// The response to the Connect; the connection must be closed after it.
     pub fn claim(
         &self,
         request: &ConnectRequest,
@@ -209,11 +215,13 @@ impl Subsystem {
         })
     }
 
-    /// Makes a claim a queue: its host need not authenticate, or has done so. All is checked again,
-    /// since much can have changed. Of two claims to one CNTLID or QID, the first one has it.
+    /// Creates the queue of a claim, once its host has authenticated or need not.
+    ///
+    /// All checks are repeated, since the state may have changed. The first of several claims to
+    /// one CNTLID or QID succeeds.
     ///
     /// # Errors
-    /// How to refuse the host; the connection is to be closed after the response.
+    /// The response to the Connect; the connection must be closed after it.
     pub fn join(&mut self, claim: &Claim, arrival: &Arrival<'_>) -> Result<Connected, Refusal> {
         let Claim { request, cntlid } = claim;
         let cntlid = *cntlid;
@@ -260,7 +268,7 @@ impl Subsystem {
         }
     }
 
-    /// Whether hosts may call it so.
+    /// True if hosts may address the subsystem by this NQN.
     fn has_name(&self, nqn: &Nqn) -> bool {
         let is_discovery = self.common.kind == Kind::Discovery && nqn.is_discovery();
         is_discovery || *nqn == self.common.settings.nqn
@@ -272,7 +280,7 @@ impl Subsystem {
             return Err(Refusal::connect(Parameter::CNTLID));
         }
         let limits = self.common.limits();
-        // A name is a claim: a stranger's controllers under it are none of the host's.
+        // Limits count by address, because any host can use the NQN of another.
         let counts = |controller: &&Controller| match (arrival.peer, controller.peer()) {
             (Some(peer), Some(address)) => peer.counts(address),
             (peer, address) => peer.is_none() && address.is_none(),
@@ -320,9 +328,10 @@ impl Subsystem {
         Ok(())
     }
 
-    /// The first free CNTLID from this one on, of which there is one at least. Callers begin behind
-    /// the latest one: a CNTLID that was freed is the last to be used again, so that no late message
-    /// of an old association meets a new one.
+    /// First free CNTLID from `from` on; at least one must be free.
+    ///
+    /// Callers start after the CNTLID assigned last. A freed CNTLID is therefore reused as late as
+    /// possible, so that no late message of an old association reaches a new one.
     fn free_cntlid(&self, from: u32) -> u16 {
         let (first, last) = self.common.settings.cntlids.clone().into_inner();
         let count = u32::from(last - first) + 1;
@@ -336,10 +345,10 @@ impl Subsystem {
         !self.controllers.contains_key(&cntlid) && !self.closing.contains_key(&cntlid)
     }
 
-    /// A queue's connection is gone, ended by either side. With the admin queue the
-    /// association ends. An I/O queue does not take the association with it: a
-    /// host that leaves in order closes its I/O queues first and shuts down by
-    /// the admin queue afterwards.
+    /// Handles a closed queue connection, whichever side closed it.
+    ///
+    /// Closing the admin queue ends the association. Closing an I/O queue does not, because a host
+    /// shuts down by closing its I/O queues before it uses the admin queue.
     pub fn queue_disconnected(
         &mut self,
         cntlid: u16,
@@ -368,12 +377,12 @@ impl Subsystem {
 
 /// Admin commands.
 impl Subsystem {
-    /// Carries out a command of a controller's admin queue.
+    /// Executes a command of a controller's admin queue.
     ///
-    /// A command of a controller that is gone is out of sequence.
+    /// A command for a missing controller fails with Command Sequence Error.
     ///
     /// # Panics
-    /// If the buffers do not have the length that [`AdminCommand::transfer`] said.
+    /// If the buffers differ in length from [`AdminCommand::transfer`].
     pub fn execute(
         &mut self,
         cntlid: u16,
@@ -396,8 +405,7 @@ impl Subsystem {
         }
     }
 
-    /// Refuses a command of a controller's admin queue, and logs that if the controller
-    /// is still there.
+    /// Fails a command of a controller's admin queue, and logs the error if the controller exists.
     pub fn refuse(&mut self, cntlid: u16, cid: u16, refusal: Refusal) -> Completion {
         match self.controllers.get_mut(&cntlid) {
             Some(controller) => controller.refuse(cid, refusal),
@@ -405,8 +413,10 @@ impl Subsystem {
         }
     }
 
-    /// Logs commands that failed on I/O queues, oldest first, and counts those before them
-    /// that are left out. Not for the I/O path: hand them over.
+    /// Logs failed commands of I/O queues, oldest first.
+    ///
+    /// `left_out` counts earlier failures without entries. Not for the I/O path: the caller
+    /// collects failures there and passes them on.
     pub fn record_failures(
         &mut self,
         cntlid: u16,
@@ -418,7 +428,7 @@ impl Subsystem {
         }
     }
 
-    /// The answer to [`Action::Abort`].
+    /// Reports the result of [`Action::Abort`].
     pub fn abort_done(
         &mut self,
         cntlid: u16,
@@ -431,7 +441,7 @@ impl Subsystem {
         }
     }
 
-    /// The answer to [`Action::FlushAll`]; `intact` if nothing was lost.
+    /// Reports the result of [`Action::FlushAll`]; `intact` is true if no data was lost.
     pub fn flushed(&mut self, cntlid: u16, intact: bool, now: Duration, actions: &mut Vec<Action>) {
         if let Some(controller) = self.controllers.get_mut(&cntlid) {
             controller.flushed(&self.common, intact, now, actions);
@@ -439,16 +449,17 @@ impl Subsystem {
     }
 }
 
-/// Time.
+/// Timers.
 impl Subsystem {
-    /// When to [`Self::poll`] at the latest.
+    /// Time of the next call to [`Self::poll`].
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         self.controllers().filter_map(Controller::deadline).min()
     }
 
-    /// Checks the keep alive timers. `last` returns for a controller when the last
-    /// command came in on any of its queues.
+    /// Checks the keep alive timers of all controllers.
+    ///
+    /// `last` returns the time of a controller's last command on any of its queues.
     pub fn poll(
         &mut self,
         now: Duration,
@@ -460,8 +471,10 @@ impl Subsystem {
         }
     }
 
-    /// Checks that of one controller: before anything that would restart it at `now`. An
-    /// association whose time is over does not come back.
+    /// Checks the keep alive timer of one controller.
+    ///
+    /// Called before anything that restarts the timer at `now`, so that an expired association
+    /// ends.
     pub fn poll_one(
         &mut self,
         cntlid: u16,

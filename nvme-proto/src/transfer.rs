@@ -1,17 +1,16 @@
-//! Data transfers: what a command's SGL 1 means once it has been checked
-//! against what the command needs.
+//! Data transfers: SGL 1 of a command, validated against the command's data length.
 //!
-//! Over RDMA (RDMA, 3) data reaches the host by RDMA WRITE to a keyed data
-//! block, and comes from it by RDMA READ of one or out of the command capsule.
-//! One descriptor a command: MSDBD is 1, so segments are refused.
+//! Over RDMA (RDMA, 3), data reaches the host by RDMA WRITE to a keyed data block. Data from the
+//! host comes by RDMA READ of a keyed data block, or in the command capsule. A command has one
+//! descriptor: MSDBD is 1, so segments fail.
 //!
-//! Whether the response must invalidate a key does not depend on how the
-//! command ends, so it is not part of this: see
+//! Invalidation of a key by the response does not depend on the result of the command, and is not
+//! handled here: see
 //! [`SglDescriptor::invalidate_rkey`](crate::wire::SglDescriptor::invalidate_rkey).
 
 use crate::wire::{Sgl, Sqe, Status};
 
-/// Where a command's data goes to or comes from, and how much of it there is.
+/// Location and length of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataTransfer {
     /// No data.
@@ -20,27 +19,27 @@ pub enum DataTransfer {
     ToHost(RemoteBuffer),
     /// Host to controller, by RDMA READ.
     FromHost(RemoteBuffer),
-    /// Host to controller, and already here: a part of the capsule's data.
+    /// Host to controller, already received in the capsule.
     InCapsule(CapsuleSlice),
 }
 
-/// Memory of the host. It does not wrap around the address space.
+/// Memory range of the host. The range does not wrap around the address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteBuffer {
     /// Virtual address in the host.
     pub address: u64,
-    /// In bytes, not 0.
+    /// Length in bytes, not 0.
     pub length: u32,
     /// Remote key.
     pub rkey: u32,
 }
 
 impl RemoteBuffer {
-    /// Where a command's `length` bytes go in the host.
+    /// Returns the host memory for a command's `length` bytes.
     ///
     /// # Errors
-    /// As [`DataTransfer::to_host`].
-    // Inlined, so that it stays in registers.
+    /// See [`DataTransfer::to_host`].
+    // Inlined to keep the result in registers.
     #[inline(always)]
     pub(crate) fn of_command(sqe: &Sqe, length: u32) -> Result<Self, Status> {
         match sqe.dptr.parse()? {
@@ -56,17 +55,17 @@ impl RemoteBuffer {
     }
 }
 
-/// A part of the capsule's data. It lies within the bytes that came.
+/// Part of the in-capsule data. The range lies within the received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapsuleSlice {
-    /// From the end of the SQE (ICDOFF is 0), in bytes.
+    /// Offset from the end of the SQE (ICDOFF is 0), in bytes.
     pub offset: u32,
-    /// In bytes.
+    /// Length in bytes.
     pub length: u32,
 }
 
 impl CapsuleSlice {
-    /// The slice as a range of the capsule's data, which starts after the SQE.
+    /// Range in the in-capsule data, which starts after the SQE.
     #[must_use]
     pub const fn range(&self) -> core::ops::Range<usize> {
         self.offset as usize..self.offset as usize + self.length as usize
@@ -79,10 +78,10 @@ const TYPE_INVALID: Status = Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr();
 const INVALID_FIELD: Status = Status::INVALID_FIELD.with_dnr();
 
 impl DataTransfer {
-    /// The transfer of a command without data.
+    /// Transfer of a command without data.
     ///
     /// # Errors
-    /// Data SGL Length Invalid if the SGL describes data all the same.
+    /// Data SGL Length Invalid if the SGL describes data.
     pub fn none(sqe: &Sqe) -> Result<Self, Status> {
         match sqe.dptr.parse()?.length() {
             0 => Ok(Self::None),
@@ -90,37 +89,37 @@ impl DataTransfer {
         }
     }
 
-    /// The transfer of a command that returns `length` bytes.
+    /// Transfer of a command that returns `length` bytes.
     ///
     /// # Errors
-    /// Data SGL Length Invalid if the SGL describes another length; Invalid
-    /// Field for data in the capsule, which go the other way; SGL Descriptor
-    /// Type Invalid for what is not a keyed data block.
+    /// Data SGL Length Invalid if the SGL has another length; Invalid Field for an in-capsule
+    /// descriptor, whose data has the other direction; SGL Descriptor Type Invalid for a descriptor
+    /// other than a keyed data block.
     #[inline(always)]
     pub fn to_host(sqe: &Sqe, length: u32) -> Result<Self, Status> {
         RemoteBuffer::of_command(sqe, length).map(Self::ToHost)
     }
 
-    /// The transfer of a command that takes `length` bytes, of whose capsule
-    /// `in_capsule_bytes` came after the SQE.
+    /// Transfer of a command with `length` bytes from the host.
     ///
-    /// Pass 0 for the admin queue, whose capsules have no data (RDMA, 3.1).
+    /// `in_capsule_bytes` is the number of bytes received after the SQE. Pass 0 for the admin
+    /// queue, whose capsules carry no data (RDMA, 3.1).
     ///
     /// # Errors
-    /// Data SGL Length Invalid if the SGL describes another length; SGL Offset
-    /// Invalid if it leaves the capsule; SGL Descriptor Type Invalid for what is
-    /// neither a keyed data block nor an offset.
+    /// Data SGL Length Invalid if the SGL has another length; SGL Offset Invalid if it exceeds the
+    /// capsule; SGL Descriptor Type Invalid for a descriptor that is neither a keyed data block nor
+    /// an offset.
     #[inline]
     pub fn from_host(sqe: &Sqe, length: u32, in_capsule_bytes: u32) -> Result<Self, Status> {
         Self::from_host_fitting(sqe, length, in_capsule_bytes, Fit::Exact)
     }
 
-    /// The same for a command whose SGL may describe more than the `length`
-    /// bytes it takes. Dataset Management is one: the Linux host describes room
-    /// for 256 ranges however many there are.
+    /// Transfer from the host whose SGL may describe more than `length` bytes.
+    ///
+    /// Used for Dataset Management: Linux describes room for 256 ranges, whatever their number.
     ///
     /// # Errors
-    /// As [`Self::from_host`], but only too short a length is wrong.
+    /// See [`Self::from_host`]; only an SGL that is too short has an invalid length.
     pub fn from_host_at_least(
         sqe: &Sqe,
         length: u32,
@@ -162,7 +161,7 @@ impl DataTransfer {
     }
 }
 
-/// How the described length must relate to the needed one.
+/// Required relation of the SGL length to the data length.
 #[derive(Clone, Copy)]
 enum Fit {
     Exact,

@@ -1,6 +1,6 @@
-//! A window onto a log page: the part of it that a host asked for.
+//! Requested part of a log page.
 
-/// `length` bytes of a page from `LPO` on. Bytes that are not put are zero.
+/// Bytes of a page from offset `start` on. Bytes that are not written are zero.
 #[derive(Debug)]
 pub(crate) struct Window<'a> {
     out: &'a mut [u8],
@@ -8,24 +8,24 @@ pub(crate) struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    /// The window that begins at byte `start` of the page and fills `out`.
+    /// Creates the window at byte `start` of the page, backed by `out`.
     pub(crate) fn new(out: &'a mut [u8], start: u64) -> Self {
         out.fill(0);
         Self { out, start }
     }
 
-    /// Whether any of these bytes of the page is in the window.
+    /// True if the window overlaps these bytes of the page.
     pub(crate) fn shows(&self, at: u64, length: u64) -> bool {
         at < self.start.saturating_add(self.out.len() as u64)
             && at.saturating_add(length) > self.start
     }
 
-    /// Puts bytes at their place in the page; what is outside the window is dropped.
+    /// Writes bytes at offset `at` of the page; bytes outside the window are dropped.
     pub(crate) fn put(&mut self, at: u64, bytes: &[u8]) {
         if !self.shows(at, bytes.len() as u64) {
             return;
         }
-        // One of the two is 0; the other is within its slice, as there is an overlap.
+        // One of the two is 0. The other is within its slice because of the overlap.
         let skip = self.start.saturating_sub(at) as usize;
         let offset = at.saturating_sub(self.start) as usize;
         let (from, to) = (&bytes[skip..], &mut self.out[offset..]);

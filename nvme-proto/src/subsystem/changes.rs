@@ -1,4 +1,4 @@
-//! What the administrator and the machine change of a subsystem, and the events that report it.
+//! Configuration and state changes of a subsystem, with the events that report them.
 
 use alloc::vec::Vec;
 
@@ -11,10 +11,10 @@ use crate::wire::Status;
 use crate::wire::aen::AsyncEvent;
 
 impl Subsystem {
-    /// Adds a namespace that every host sees.
+    /// Adds a namespace visible to every host.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// The NSID, the ANA group or the geometry is invalid, or the NSID is in use.
     pub fn add_namespace(
         &mut self,
         namespace: Namespace,
@@ -23,10 +23,10 @@ impl Subsystem {
         self.add_namespace_for(namespace, &HostAccess::Any, actions)
     }
 
-    /// Adds a namespace that these hosts see.
+    /// Adds a namespace visible to these hosts.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// The NSID, the ANA group or the geometry is invalid, or the NSID is in use.
     pub fn add_namespace_for(
         &mut self,
         namespace: Namespace,
@@ -40,12 +40,13 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Adds a namespace at the NSID of one that was removed just before. If it is another disk, a
-    /// host that is connected sees it once it has noticed that the former one is gone; until then
-    /// the NSID is inactive to it.
+    /// Adds a namespace at the NSID of one that was removed just before.
+    ///
+    /// If the UUID differs, the NSID stays inactive for a connected host until that host has
+    /// noticed the removal.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// The NSID, the ANA group or the geometry is invalid, or the NSID is in use.
     pub fn add_namespace_after(
         &mut self,
         former: &Namespace,
@@ -66,11 +67,13 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Sets which hosts see a namespace. One that begins or ends to see it receives the event
-    /// that a namespace which is added or removed raises, and no other host receives one.
+    /// Sets the hosts that see a namespace.
+    ///
+    /// A host that gains or loses the namespace receives the event of an added or removed
+    /// namespace. No other host receives an event.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// The NSID is unknown.
     pub fn set_namespace_hosts(
         &mut self,
         nsid: u32,
@@ -82,10 +85,10 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Takes a namespace away.
+    /// Removes a namespace.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// The NSID is unknown.
     pub fn remove_namespace(
         &mut self,
         nsid: u32,
@@ -100,7 +103,7 @@ impl Subsystem {
     /// Changes the size of a namespace.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// The NSID is unknown, or the size is 0.
     pub fn resize_namespace(
         &mut self,
         nsid: u32,
@@ -113,7 +116,9 @@ impl Subsystem {
         Ok(())
     }
 
-    /// The answer to [`Action::SetProtection`]. `intact`: what was written before is durable.
+    /// Reports the result of [`Action::SetProtection`].
+    ///
+    /// `intact` is true if all earlier writes are durable.
     pub fn protection_done(
         &mut self,
         nsid: u32,
@@ -135,11 +140,13 @@ impl Subsystem {
         }
     }
 
-    /// Sets whether hosts may protect a namespace from writes. If not, what they have set ends:
-    /// the target accepts writes again before this.
+    /// Sets whether hosts may protect a namespace from writes.
+    ///
+    /// Without permission, protection set by hosts ends. The target must accept writes again before
+    /// this call.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// The NSID is unknown.
     pub fn set_protectable(
         &mut self,
         nsid: u32,
@@ -166,7 +173,7 @@ impl Subsystem {
     /// Moves a namespace to an ANA group.
     ///
     /// # Errors
-    /// Why it cannot be.
+    /// The NSID is unknown, or the ANA group is invalid.
     pub fn set_ana_group(
         &mut self,
         nsid: u32,
@@ -182,8 +189,9 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Sets the ANA states at a port. Hosts that came by it get an event if it
-    /// concerns a namespace.
+    /// Sets the ANA states of a port.
+    ///
+    /// Hosts connected through the port receive an event if the change concerns a namespace.
     pub fn set_ana_states(&mut self, port: u64, states: &AnaStates, actions: &mut Vec<Action>) {
         let groups = self.common.namespaces.by_ana_group(|_| true);
         for controller in self.controllers.values_mut() {
@@ -193,13 +201,13 @@ impl Subsystem {
         }
     }
 
-    /// The state of the media.
+    /// Health of the media.
     #[must_use]
     pub fn health(&self) -> &Health {
         &self.common.health
     }
 
-    /// Sets the state of the media. New warnings are events.
+    /// Sets the health of the media. New warnings raise events.
     pub fn set_health(&mut self, health: Health, actions: &mut Vec<Action>) {
         let old = core::mem::replace(&mut self.common.health, health);
         for controller in self.controllers.values_mut() {
@@ -207,7 +215,7 @@ impl Subsystem {
         }
     }
 
-    /// Something in the target broke, for good or for a moment.
+    /// Raises the event of a persistent or transient internal error.
     pub fn internal_error(&mut self, persistent: bool, actions: &mut Vec<Action>) {
         let event = match persistent {
             true => AsyncEvent::ERROR_PERSISTENT_INTERNAL,
@@ -216,39 +224,42 @@ impl Subsystem {
         self.raise(event, actions);
     }
 
-    /// Sets which hosts may connect; those that no longer may are disconnected.
+    /// Sets the hosts that may connect. Hosts that lose access are disconnected.
     pub fn set_hosts(&mut self, hosts: HostAccess, actions: &mut Vec<Action>) {
         let unwelcome = |controller: &Controller| !hosts.allows(&controller.host().nqn);
         self.terminate(unwelcome, Termination::HostNotAllowed, actions);
         self.common.settings.hosts = hosts;
     }
 
-    /// Ends all associations. To refuse new ones is the target's matter.
+    /// Ends all associations. The target rejects new ones.
     pub fn terminate_all(&mut self, actions: &mut Vec<Action>) {
         self.terminate(|_| true, Termination::SubsystemRemoved, actions);
     }
 
-    /// Ends the associations of the hosts that came by a port, because it was removed or
-    /// because it no longer leads here. To refuse new ones is the target's matter.
+    /// Ends the associations of hosts connected through a port.
+    ///
+    /// Called when the port is removed or no longer leads to this subsystem. The target rejects new
+    /// associations.
     pub fn terminate_port(&mut self, port: u64, reason: Termination, actions: &mut Vec<Action>) {
         let of_port = |controller: &Controller| controller.port() == port;
         self.terminate(of_port, reason, actions);
     }
 
-    /// Ends an association, if there is one with that CNTLID. Its host may make another.
+    /// Ends the association with this CNTLID, if any. The host may reconnect.
     pub fn disconnect(&mut self, cntlid: u16, actions: &mut Vec<Action>) {
         let of_it = |controller: &Controller| controller.cntlid() == cntlid;
         self.terminate(of_it, Termination::Disconnected, actions);
     }
 
-    /// Ends an association of which the target has lost a part.
+    /// Ends an association after a fault of the target.
     pub fn terminate_faulty(&mut self, cntlid: u16, actions: &mut Vec<Action>) {
         let faulty = |controller: &Controller| controller.cntlid() == cntlid;
         self.terminate(faulty, Termination::TargetFault, actions);
     }
 
-    /// Sets what discovery shows. If that changes anything, hosts with a
-    /// persistent connection get an event.
+    /// Sets the contents of the discovery log.
+    ///
+    /// Hosts with a persistent connection receive an event if the contents changed.
     pub fn set_discovery(
         &mut self,
         listeners: Vec<Listener>,
@@ -265,7 +276,7 @@ impl Subsystem {
         }
     }
 
-    /// Sets which other discovery services hosts are referred to. A change is an event, too.
+    /// Sets the referrals to other discovery services. A change raises an event.
     pub fn set_referrals(&mut self, referrals: Vec<Referral>, actions: &mut Vec<Action>) {
         assert_eq!(
             self.common.kind,

@@ -1,15 +1,14 @@
-//! Asynchronous events: what the completion of an Asynchronous Event Request
-//! says (Base, 5.2.1).
+//! Asynchronous events: result of an Asynchronous Event Request (Base, 5.2.1).
 
 bitfields! {
     /// DW0 of the completion.
     pub struct AsyncEvent(u32);
     fields {
-        /// AET: the kind of event, one of the `TYPE_` constants.
+        /// AET: event type, one of the `TYPE_` constants.
         aet with_aet: u8 = 0..=2;
-        /// AEI: what happened, by kind.
+        /// AEI: event information, which depends on the type.
         aei with_aei: u8 = 8..=15;
-        /// LID: the log page with details, and whose reading re-arms the event.
+        /// LID: the log page with details. Reading the page re-arms the event.
         lid with_lid: u8 = 16..=23;
     }
 }
@@ -47,7 +46,7 @@ impl AsyncEvent {
     /// Notice: the discovery log page changed.
     pub const NOTICE_DISCOVERY_CHANGED: Self = Self::new(Self::TYPE_NOTICE, 0xf0, 0x70);
 
-    /// An event of kind `aet`, with `aei` happened and log page `lid` to read.
+    /// Creates an event of type `aet` with information `aei` and log page `lid`.
     #[must_use]
     pub const fn new(aet: u8, aei: u8, lid: u8) -> Self {
         Self(0).with_aet(aet).with_aei(aei).with_lid(lid)

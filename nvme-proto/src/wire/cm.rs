@@ -1,20 +1,19 @@
-//! The private data of RDMA connection requests, replies and rejects
-//! (RDMA, 7: "Fabric Dependent Settings").
+//! Private data of RDMA connection requests, replies and rejects (RDMA, 7).
 //!
-//! The connection manager pads private data with zeroes to the length of its
-//! own message, so every parser takes longer slices. The 36-byte IP header of
-//! the RDMA IP CM service is not part of what is parsed here.
+//! The connection manager pads private data with zeroes to the length of its own message, so every
+//! parser accepts longer slices. The 36-byte IP header of the RDMA IP CM service is not parsed
+//! here.
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// RECFMT of everything here.
+/// RECFMT of all structures in this module.
 pub const RECFMT: u16 = 0;
-/// CNTLID of a request for an admin queue before NVMe 2.0a, and where none is known.
+/// CNTLID of a request for an admin queue before NVMe 2.0a, or if the CNTLID is unknown.
 pub const CNTLID_NONE: u16 = 0;
 
 codes! {
-    /// STS: why a connection was rejected (RDMA, figure 8).
+    /// STS: reason of a rejected connection (RDMA, figure 8).
     pub struct RejectStatus(u16);
     0x01 INVALID_LENGTH "Invalid Private Data Length";
     0x02 INVALID_RECFMT "Invalid RECFMT";
@@ -37,11 +36,11 @@ impl core::error::Error for RejectStatus {}
 pub struct RequestData {
     /// RECFMT: [`RECFMT`].
     pub recfmt: U16,
-    /// QID: which queue the connection will be; 0 is the admin queue.
+    /// QID of the new connection; 0 is the admin queue.
     pub qid: U16,
-    /// HRQSIZE: receives the host will have posted, 1-based.
+    /// HRQSIZE: receives posted by the host, 1-based.
     pub hrqsize: U16,
-    /// HSQSIZE: sends the host may have outstanding, 0-based.
+    /// HSQSIZE: maximum of outstanding sends of the host, 0-based.
     pub hsqsize: U16,
     /// CNTLID: the controller of an I/O queue.
     pub cntlid: U16,
@@ -51,7 +50,7 @@ pub struct RequestData {
 assert_size!(RequestData = 32);
 
 impl RequestData {
-    /// The request for queue `qid` with these sizes.
+    /// Creates a request for queue `qid` with these sizes.
     #[must_use]
     pub fn new(qid: u16, hrqsize: u16, hsqsize: u16, cntlid: u16) -> Self {
         Self {
@@ -64,10 +63,10 @@ impl RequestData {
         }
     }
 
-    /// The request at the start of `private_data`.
+    /// Parses the request at the start of `private_data`.
     ///
     /// # Errors
-    /// What to reject the connection with: the length, or the record format.
+    /// The status to reject the connection with, for an invalid length or record format.
     pub fn parse(private_data: &[u8]) -> Result<Self, RejectStatus> {
         let (request, _) =
             Self::read_from_prefix(private_data).map_err(|_| RejectStatus::INVALID_LENGTH)?;
@@ -78,7 +77,7 @@ impl RequestData {
     }
 }
 
-/// Private data of a connection reply that accepts.
+/// Private data of a reply that accepts the connection.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -86,7 +85,7 @@ impl RequestData {
 pub struct ReplyData {
     /// RECFMT: [`RECFMT`].
     pub recfmt: U16,
-    /// CRQSIZE: receives the controller has posted for this connection, 1-based.
+    /// CRQSIZE: receives posted by the controller for this connection, 1-based.
     pub crqsize: U16,
     /// Reserved.
     pub reserved: [u8; 28],
@@ -94,7 +93,7 @@ pub struct ReplyData {
 assert_size!(ReplyData = 32);
 
 impl ReplyData {
-    /// The reply that promises `crqsize` receives.
+    /// Creates the reply for `crqsize` receives.
     #[must_use]
     pub fn new(crqsize: u16) -> Self {
         Self {
@@ -104,10 +103,10 @@ impl ReplyData {
         }
     }
 
-    /// The reply at the start of `private_data`.
+    /// Parses the reply at the start of `private_data`.
     ///
     /// # Errors
-    /// Its length, or its record format.
+    /// The length or the record format is invalid.
     pub fn parse(private_data: &[u8]) -> Result<Self, RejectStatus> {
         let (reply, _) =
             Self::read_from_prefix(private_data).map_err(|_| RejectStatus::INVALID_LENGTH)?;
@@ -132,7 +131,7 @@ pub struct RejectData {
 assert_size!(RejectData = 4);
 
 impl RejectData {
-    /// The reject for this reason.
+    /// Creates a reject with this reason.
     #[must_use]
     pub fn new(status: RejectStatus) -> Self {
         Self {
@@ -141,10 +140,10 @@ impl RejectData {
         }
     }
 
-    /// The reject at the start of `private_data`.
+    /// Parses the reject at the start of `private_data`.
     ///
     /// # Errors
-    /// Its length, or its record format.
+    /// The length or the record format is invalid.
     pub fn parse(private_data: &[u8]) -> Result<Self, RejectStatus> {
         let (reject, _) =
             Self::read_from_prefix(private_data).map_err(|_| RejectStatus::INVALID_LENGTH)?;
@@ -154,7 +153,7 @@ impl RejectData {
         Ok(reject)
     }
 
-    /// Why.
+    /// Reason of the reject.
     #[must_use]
     pub fn status(&self) -> RejectStatus {
         RejectStatus(self.sts.get())

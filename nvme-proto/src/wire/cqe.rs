@@ -1,8 +1,7 @@
-//! The completion queue entry: 16 bytes that end a command.
+//! Completion queue entry: 16 bytes (Base, 3.3.3.2; Fabrics responses: 3.3.3.2.1).
 //!
-//! Base, 3.3.3.2; for Fabrics responses 3.3.3.2.1: the response capsule is the
-//! CQE alone, its first 8 bytes are the command's result, SQID is reserved and
-//! the phase tag is always 0.
+//! A Fabrics response capsule consists of the CQE. Its first 8 bytes are the result, SQID is
+//! reserved, and the phase tag is always 0.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -18,16 +17,15 @@ pub const CQE_BYTES: usize = 16;
 )]
 #[repr(C)]
 pub struct Cqe {
-    /// DW0: the command's result.
+    /// DW0: result of the command.
     pub dw0: U32,
-    /// DW1: the upper half of an 8-byte result (Property Get), else reserved.
+    /// DW1: the upper half of an 8-byte result (Property Get), otherwise reserved.
     pub dw1: U32,
-    /// SQHD: how far the controller has consumed the submission queue.
-    /// FFFFh where SQ flow control is disabled.
+    /// SQHD: submission queue head pointer, FFFFh if SQ flow control is disabled.
     pub sqhd: U16,
     /// SQID; reserved over Fabrics.
     pub sqid: U16,
-    /// CID of the command that this ends.
+    /// CID of the completed command.
     pub cid: U16,
     /// Phase tag in bit 0, status in bits 15:1.
     pub status: U16,
@@ -38,7 +36,7 @@ impl Cqe {
     /// SQHD of a queue whose flow control was disabled at Connect (Base, 6.3: DISSQFC).
     pub const SQHD_NO_FLOW_CONTROL: u16 = 0xffff;
 
-    /// A Fabrics response: `result` in its first 8 bytes, no SQID, phase 0.
+    /// Creates a Fabrics response with `result` in its first 8 bytes, no SQID and phase 0.
     #[must_use]
     pub fn new(cid: u16, sqhd: u16, status: Status, result: u64) -> Self {
         Self {
@@ -51,13 +49,13 @@ impl Cqe {
         }
     }
 
-    /// DW0 and DW1 as the 8-byte result that Fabrics responses have.
+    /// Result of 8 bytes in DW0 and DW1, as in Fabrics responses.
     #[must_use]
     pub fn result(&self) -> u64 {
         u64::from(self.dw0.get()) | u64::from(self.dw1.get()) << 32
     }
 
-    /// How the command ended.
+    /// Status of the command.
     #[must_use]
     pub fn status(&self) -> Status {
         Status::from_field(self.status.get())

@@ -1,7 +1,7 @@
 //! Fabrics commands (Base, 6): Connect, Disconnect, properties, authentication.
 //!
-//! Each is an SQE of opcode 7Fh whose byte 4, FCTYPE, says which. They are the
-//! same 64 bytes as [`Sqe`], under other names: [`Sqe`] converts to and from each.
+//! Each is an SQE of opcode 7Fh whose byte 4, FCTYPE, selects the command. Each type has the 64
+//! bytes of an [`Sqe`] and converts to and from it.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -14,20 +14,20 @@ use super::sqe::{FabricsType, OPCODE_FABRICS, Sqe};
 pub const RECFMT: u16 = 0;
 /// Bytes of Connect's data.
 pub const CONNECT_DATA_BYTES: usize = 1024;
-/// CNTLID in Connect's data: the dynamic controller model, "give me any".
+/// CNTLID in the data of a Connect that requests any controller of the dynamic model.
 pub const CNTLID_DYNAMIC: u16 = 0xffff;
-/// CNTLID in Connect's data: the static controller model, "give me any".
+/// CNTLID in the data of a Connect that requests any controller of the static model.
 pub const CNTLID_STATIC_ANY: u16 = 0xfffe;
-/// The largest CNTLID a controller may have (Base, 5.17.2.1: FFF0h and up are reserved).
+/// Largest CNTLID (Base, 5.17.2.1: FFF0h and above are reserved).
 pub const CNTLID_MAX: u16 = 0xffef;
 
-/// Declares a Fabrics command, and its conversion from and to the SQE.
+/// Implements FCTYPE and the conversions from and to [`Sqe`] for a Fabrics command.
 macro_rules! fabrics_command {
     ($name:ident = $fctype:ident) => {
         assert_size!($name = 64);
 
         impl $name {
-            /// FCTYPE of this command.
+            /// FCTYPE of the command.
             pub const FCTYPE: FabricsType = FabricsType::$fctype;
         }
 
@@ -45,7 +45,7 @@ macro_rules! fabrics_command {
     };
 }
 
-/// Connect: makes an RDMA connection a queue of a controller (Base, 6.3).
+/// Connect: associates an RDMA connection with a queue of a controller (Base, 6.3).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -61,11 +61,11 @@ pub struct ConnectCommand {
     pub fctype: u8,
     /// Reserved.
     pub reserved5: [u8; 19],
-    /// SGL1: where the [`ConnectData`] is.
+    /// SGL1: location of the [`ConnectData`].
     pub sgl1: SglDescriptor,
     /// RECFMT: [`RECFMT`].
     pub recfmt: U16,
-    /// QID: 0 for the admin queue, which makes a controller.
+    /// QID: 0 for the admin queue, which creates a controller.
     pub qid: U16,
     /// SQSIZE: entries of the submission queue, 0-based.
     pub sqsize: U16,
@@ -90,12 +90,12 @@ bitfields! {
     flags {
         /// Disable SQ flow control: SQHD is FFFFh in every response.
         dissqfc with_dissqfc = 2;
-        /// The host can delete single I/O queues (by Disconnect).
+        /// The host may delete single I/O queues by Disconnect.
         io_queue_deletion with_io_queue_deletion = 3;
     }
 }
 
-/// Connect's data: who connects to what.
+/// Data of a Connect: identity of the host, subsystem and controller.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -120,7 +120,7 @@ bitfields! {
     /// DW0 of a successful Connect's response (Base, figure 393).
     pub struct ConnectResult(u32);
     fields {
-        /// CNTLID: the controller that the queue is now of.
+        /// CNTLID of the queue's controller.
         cntlid with_cntlid: u16 = 0..=15;
     }
     flags {
@@ -132,14 +132,14 @@ bitfields! {
 }
 
 bitfields! {
-    /// DW0 of a response of Connect Invalid Parameters: which one.
+    /// DW0 of a response with Connect Invalid Parameters.
     pub struct ConnectInvalidParameter(u32);
     fields {
-        /// IPO: the parameter's offset, in bytes.
+        /// IPO: offset of the invalid parameter, in bytes.
         ipo with_ipo: u16 = 0..=15;
     }
     flags {
-        /// IATTR: whether the offset is into the data, not into the SQE.
+        /// IATTR: set if the offset is in the data, clear if it is in the SQE.
         in_data with_in_data = 16;
     }
 }
@@ -173,7 +173,7 @@ impl ConnectInvalidParameter {
     }
 }
 
-/// Disconnect: deletes the I/O queue it comes on (Base, 6.4).
+/// Disconnect: deletes the I/O queue of its connection (Base, 6.4).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -198,7 +198,7 @@ pub struct DisconnectCommand {
 }
 fabrics_command!(DisconnectCommand = DISCONNECT);
 
-/// ATTRIB of the property commands: how wide the property is.
+/// ATTRIB of the property commands: size of the property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropertySize {
     /// 000b: 4 bytes.
@@ -208,7 +208,7 @@ pub enum PropertySize {
 }
 
 impl PropertySize {
-    /// Bits 2:0 of ATTRIB; `None` for a reserved value. Bits 7:3 are not looked at.
+    /// Decodes bits 2:0 of ATTRIB; `None` for a reserved value. Bits 7:3 are ignored.
     #[must_use]
     pub const fn from_attrib(attrib: u8) -> Option<Self> {
         match attrib & 0b111 {
@@ -218,7 +218,7 @@ impl PropertySize {
         }
     }
 
-    /// The value for ATTRIB.
+    /// Value for ATTRIB.
     #[must_use]
     pub const fn to_attrib(self) -> u8 {
         match self {
@@ -256,7 +256,7 @@ pub struct PropertyGetCommand {
 fabrics_command!(PropertyGetCommand = PROPERTY_GET);
 
 impl PropertyGetCommand {
-    /// A Property Get.
+    /// Creates a Property Get.
     #[must_use]
     pub fn new(cid: u16, size: PropertySize, ofst: u32) -> Self {
         let mut command = Self::from(Sqe::fabrics(cid, Self::FCTYPE));
@@ -288,7 +288,7 @@ pub struct PropertySetCommand {
     pub reserved41: [u8; 3],
     /// OFST: offset of the property, see [`super::property::offset`].
     pub ofst: U32,
-    /// VALUE: what to write; a 4-byte property takes the lower half.
+    /// VALUE to write; a 4-byte property uses the lower half.
     pub value: U64,
     /// Reserved.
     pub reserved56: [u8; 8],
@@ -296,7 +296,7 @@ pub struct PropertySetCommand {
 fabrics_command!(PropertySetCommand = PROPERTY_SET);
 
 impl PropertySetCommand {
-    /// A Property Set.
+    /// Creates a Property Set.
     #[must_use]
     pub fn new(cid: u16, size: PropertySize, ofst: u32, value: u64) -> Self {
         let mut command = Self::from(Sqe::fabrics(cid, Self::FCTYPE));
@@ -307,7 +307,7 @@ impl PropertySetCommand {
     }
 }
 
-/// Authentication Send and Authentication Receive, which have one layout (Base, 6.1 and 6.2).
+/// Authentication Send or Authentication Receive, with a common layout (Base, 6.1 and 6.2).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -323,7 +323,7 @@ pub struct AuthenticationCommand {
     pub fctype: u8,
     /// Reserved.
     pub reserved5: [u8; 19],
-    /// SGL1: the message, or where to put it.
+    /// SGL1: the message, or the buffer for it.
     pub sgl1: SglDescriptor,
     /// Reserved.
     pub reserved40: u8,
@@ -333,7 +333,7 @@ pub struct AuthenticationCommand {
     pub spsp1: u8,
     /// SECP: E9h, NVMe.
     pub secp: u8,
-    /// TL or AL: bytes to send, or room to receive.
+    /// TL or AL: bytes to send, or size of the receive buffer.
     pub length: U32,
     /// Reserved.
     pub reserved48: [u8; 16],
@@ -353,7 +353,7 @@ impl From<AuthenticationCommand> for Sqe {
 }
 
 impl Sqe {
-    /// A Fabrics command of this type without data, all else 0.
+    /// Creates a Fabrics command of this type without data; other fields are 0.
     #[must_use]
     pub fn fabrics(cid: u16, fctype: FabricsType) -> Self {
         let mut sqe: Self = zerocopy::FromZeros::new_zeroed();
@@ -371,7 +371,7 @@ mod tests {
     use super::*;
     use crate::wire::property::offset;
 
-    /// The byte offsets of Connect that a Linux target names in its errors.
+    /// The byte offsets of Connect parameters match those reported by a Linux target.
     #[test]
     fn invalid_parameter_offsets() {
         assert_eq!(ConnectInvalidParameter::RECFMT.0, 40);

@@ -1,4 +1,4 @@
-//! Features: settings a host reads and changes (Base, 5.27).
+//! Features: settings that a host reads and changes (Base, 5.27).
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -33,7 +33,7 @@ bitfields! {
     fields {
         /// FID: a [`Feature`].
         fid with_fid: u8 = 0..=7;
-        /// SEL: which value, a [`Select`].
+        /// SEL: the requested value, a [`Select`].
         sel with_sel: u8 = 8..=10;
     }
 }
@@ -46,13 +46,13 @@ bitfields! {
         fid with_fid: u8 = 0..=7;
     }
     flags {
-        /// SV: save, so that the value outlives a reset.
+        /// SV: save the value across resets.
         sv with_sv = 31;
     }
 }
 
 codes! {
-    /// SEL: which of a feature's values.
+    /// SEL: selects one of a feature's values.
     pub struct Select(u8);
     0x0 CURRENT "Current";
     0x1 DEFAULT "Default";
@@ -61,12 +61,12 @@ codes! {
 }
 
 bitfields! {
-    /// DW0 of a Get Features for the supported capabilities (Base, figure 195).
+    /// DW0 of Get Features for the supported capabilities (Base, figure 195).
     pub struct SupportedCapabilities(u32);
     flags {
         /// The feature can be saved.
         saveable with_saveable = 0;
-        /// The feature is of a namespace.
+        /// The feature is specific to a namespace.
         namespace_specific with_namespace_specific = 1;
         /// The feature can be changed.
         changeable with_changeable = 2;
@@ -135,7 +135,7 @@ bitfields! {
 }
 
 bitfields! {
-    /// Number of Queues (FID 07h): asked for in CDW11, granted in the completion's DW0.
+    /// Number of Queues (FID 07h): requested in CDW11, granted in DW0 of the completion.
     pub struct NumberOfQueues(u32);
     fields {
         /// NSQR or NSQA: I/O submission queues, 0-based.
@@ -173,13 +173,13 @@ bitfields! {
     /// Write Atomicity Normal (FID 0Ah).
     pub struct WriteAtomicity(u32);
     flags {
-        /// DN: disable normal; AWUN and NAWUN do not hold.
+        /// DN: disable normal; AWUN and NAWUN do not apply.
         dn with_dn = 0;
     }
 }
 
 bitfields! {
-    /// Asynchronous Event Configuration (FID 0Bh): which events are reported.
+    /// Asynchronous Event Configuration (FID 0Bh): the enabled events.
     ///
     /// OAES of Identify Controller has the same bits from 8 on.
     pub struct AsyncEventConfig(u32);
@@ -230,7 +230,7 @@ bitfields! {
 }
 
 codes! {
-    /// WPS: whether a namespace is protected from writes (Base, 8.12).
+    /// WPS: write protection state of a namespace (Base, 8.12).
     pub struct WriteProtectionState(u8);
     0x0 NONE "No Write Protect";
     0x1 PROTECTED "Write Protect";
@@ -268,7 +268,7 @@ impl Timestamp {
     /// Origin: set by the host.
     pub const ORIGIN_HOST: u8 = 0b001;
 
-    /// A timestamp; of `milliseconds` the lower 48 bits count.
+    /// Creates a timestamp from the lower 48 bits of `milliseconds`.
     #[must_use]
     pub fn new(milliseconds: u64, origin: u8) -> Self {
         let mut bytes = [0; 6];
@@ -301,15 +301,15 @@ impl Timestamp {
 )]
 #[repr(C)]
 pub struct HostBehavior {
-    /// ACRE: 1 if the host honours CRD.
+    /// ACRE: 1 if the host respects CRD.
     pub acre: u8,
-    /// ETDAS: 1 if the host knows extended telemetry data area 4.
+    /// ETDAS: 1 if the host supports extended telemetry data area 4.
     pub etdas: u8,
-    /// LBAFEE: 1 if the host knows extended LBA formats.
+    /// LBAFEE: 1 if the host supports extended LBA formats.
     pub lbafee: u8,
     /// Reserved.
     pub reserved3: u8,
-    /// CDFE: copy descriptor formats that the host uses.
+    /// CDFE: copy descriptor formats enabled by the host.
     pub cdfe: U16,
     /// Reserved.
     pub reserved6: [u8; 506],

@@ -1,4 +1,4 @@
-//! Log pages: what Get Log Page returns (Base, 5.16).
+//! Log pages, as returned by Get Log Page (Base, 5.16).
 
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -58,12 +58,12 @@ bitfields! {
         csi with_csi: u8 = 24..=31;
     }
     flags {
-        /// OT: the offset is an index of entries, not of bytes.
+        /// OT: the offset is an entry index instead of a byte offset.
         ot with_ot = 23;
     }
 }
 
-/// Bytes that Get Log Page asks for, from its CDW10 and CDW11: up to 16 GiB.
+/// Bytes requested by Get Log Page, from CDW10 and CDW11: up to 16 GiB.
 #[must_use]
 pub const fn get_log_bytes(cdw10: GetLogCdw10, cdw11: GetLogCdw11) -> u64 {
     let numd = (cdw11.numdu() as u64) << 16 | cdw10.numdl() as u64;
@@ -82,7 +82,7 @@ pub struct SupportedLogPages {
 assert_size!(SupportedLogPages = 1024);
 
 bitfields! {
-    /// What the Supported Log Pages log says of one LID.
+    /// Support of one LID, an entry of the Supported Log Pages log.
     pub struct SupportedLogPage(u32);
     fields {
         /// LID specific parameter.
@@ -96,7 +96,7 @@ bitfields! {
     }
 }
 
-/// An entry of the Error Information log (LID 01h; Base, figure 205), newest first.
+/// Entry of the Error Information log (LID 01h; Base, figure 205), newest first.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -110,9 +110,9 @@ pub struct ErrorEntry {
     pub cid: U16,
     /// Status field of the completion, phase tag in bit 0.
     pub status: U16,
-    /// Byte (7:0) and bit (10:8) of the SQE that is wrong; FFFFh if not of one.
+    /// Byte (7:0) and bit (10:8) of the invalid SQE field; FFFFh if not specific to one.
     pub parameter_error_location: U16,
-    /// LBA: first that has the error, if any.
+    /// First LBA with the error, if any.
     pub lba: U64,
     /// NSID, if any.
     pub nsid: U32,
@@ -132,7 +132,7 @@ pub struct ErrorEntry {
 assert_size!(ErrorEntry = 64);
 
 impl ErrorEntry {
-    /// SQID, CID and parameter error location of an error that is not of a command.
+    /// SQID, CID and parameter error location of an error without a command.
     pub const NOT_OF_A_COMMAND: u16 = 0xffff;
 }
 
@@ -180,7 +180,7 @@ pub struct SmartLog {
     pub warning_temperature_time: U32,
     /// Time above the critical temperature, in minutes.
     pub critical_temperature_time: U32,
-    /// Temperature sensors, in kelvin; 0 if not there.
+    /// Temperature sensors, in kelvin; 0 if not implemented.
     pub temperature_sensors: [U16; 8],
     /// Transitions to thermal management temperature 1.
     pub thermal1_transitions: U32,
@@ -228,10 +228,11 @@ pub struct CommandEffectsLog {
 assert_size!(CommandEffectsLog = 4096);
 
 bitfields! {
-    /// What a command may change (Base, figure 211).
+    /// Effects of a command (Base, figure 211).
     pub struct CommandEffects(u32);
     fields {
-        /// CSE: 000b any number at a time, 001b one a namespace, 010b one at all.
+        /// CSE: 000b no restriction, 001b one command for each namespace, 010b one command in
+        /// total.
         cse with_cse: u8 = 16..=18;
     }
     flags {
@@ -247,27 +248,27 @@ bitfields! {
         ccc with_ccc = 4;
         /// UUID selection is supported.
         uuid_selection with_uuid_selection = 19;
-        /// CSP: the command concerns a namespace.
+        /// CSP: the scope of the command is a namespace.
         namespace_scope with_namespace_scope = 20;
-        /// CSP: the command concerns the controller.
+        /// CSP: the scope of the command is the controller.
         controller_scope with_controller_scope = 21;
     }
 }
 
 bitfields! {
-    /// What a feature may change: an entry of log page 12h (Base, figure 257).
+    /// Effects of a feature: an entry of log page 12h (Base, figure 257).
     pub struct FeatureEffects(u32);
     flags {
         /// FSUPP: the feature is supported.
         fsupp with_fsupp = 0;
-        /// FSP: the feature concerns a namespace.
+        /// FSP: the scope of the feature is a namespace.
         namespace_scope with_namespace_scope = 20;
-        /// FSP: the feature concerns the controller.
+        /// FSP: the scope of the feature is the controller.
         controller_scope with_controller_scope = 21;
     }
 }
 
-/// Head of the Asymmetric Namespace Access log (LID 0Ch; Base, figure 224).
+/// Header of the Asymmetric Namespace Access log (LID 0Ch; Base, figure 224).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -275,7 +276,7 @@ bitfields! {
 pub struct AnaLogHeader {
     /// CHGCNT: change count; wraps past 0.
     pub chgcnt: U64,
-    /// NGRPS: descriptors that follow.
+    /// NGRPS: number of group descriptors after the header.
     pub ngrps: U16,
     /// Reserved.
     pub reserved10: [u8; 6],
@@ -291,7 +292,7 @@ bitfields! {
     }
 }
 
-/// An ANA group descriptor without its NSIDs (Base, figure 225): NNSIDS dwords follow it.
+/// ANA group descriptor without its NSIDs (Base, figure 225); NNSIDS dwords follow.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -299,7 +300,7 @@ bitfields! {
 pub struct AnaGroup {
     /// AGID: group.
     pub agid: U32,
-    /// NNSIDS: NSIDs that follow.
+    /// NNSIDS: number of NSIDs after the descriptor.
     pub nnsids: U32,
     /// CHGCNT: change count of the group.
     pub chgcnt: U64,
@@ -320,15 +321,15 @@ codes! {
     0x0f CHANGE "ANA Change";
 }
 
-/// Head of the Discovery log (LID 70h; Base, figure 264); NUMREC entries follow it.
+/// Header of the Discovery log (LID 70h; Base, figure 264); NUMREC entries follow.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct DiscoveryLogHeader {
-    /// GENCTR: changes whenever the log does.
+    /// GENCTR: generation counter, which changes with the log.
     pub genctr: U64,
-    /// NUMREC: entries.
+    /// NUMREC: number of entries.
     pub numrec: U64,
     /// RECFMT: 0.
     pub recfmt: U16,
@@ -337,7 +338,7 @@ pub struct DiscoveryLogHeader {
 }
 assert_size!(DiscoveryLogHeader = 1024);
 
-/// An entry of the Discovery log: one way to one NVM subsystem (Base, figure 265).
+/// Entry of the Discovery log: one path to one NVM subsystem (Base, figure 265).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -349,7 +350,8 @@ pub struct DiscoveryEntry {
     pub adrfam: u8,
     /// SUBTYPE: a [`SubsystemType`].
     pub subtype: u8,
-    /// TREQ: secure channel in bits 1:0 (01b required, 10b not), SQ flow control may be disabled in bit 2.
+    /// TREQ: secure channel in bits 1:0 (01b required, 10b not required), SQ flow control may be
+    /// disabled in bit 2.
     pub treq: u8,
     /// PORTID: port of the NVM subsystem.
     pub portid: U16,
@@ -394,7 +396,7 @@ codes! {
 }
 
 codes! {
-    /// SUBTYPE: what a Discovery log entry leads to.
+    /// SUBTYPE: type of the subsystem in a Discovery log entry.
     pub struct SubsystemType(u8);
     0x01 DISCOVERY_REFERRAL "Referral to another discovery service";
     0x02 NVM "NVM subsystem";
@@ -405,7 +407,7 @@ bitfields! {
     /// EFLAGS: entry flags.
     pub struct Eflags(u16);
     flags {
-        /// DUPRETINFO: other ports of this discovery subsystem return the same.
+        /// DUPRETINFO: other ports of this discovery subsystem return identical data.
         dupretinfo with_dupretinfo = 0;
         /// EPCSD: explicit persistent connection to the discovery controller is supported.
         epcsd with_epcsd = 1;
@@ -426,7 +428,7 @@ pub struct RdmaTsas {
     pub cms: u8,
     /// Reserved.
     pub reserved3: [u8; 5],
-    /// RDMA_PKEY: partition key; 0 says nothing of it.
+    /// RDMA_PKEY: partition key; 0 if not reported.
     pub pkey: U16,
     /// Reserved.
     pub reserved10: [u8; 246],

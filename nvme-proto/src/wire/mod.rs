@@ -1,21 +1,20 @@
-//! The structures of NVMe and NVMe over Fabrics, one noun a module.
+//! Structures of NVMe and NVMe over Fabrics, one module for each kind.
 //!
-//! Fields carry the specification's mnemonics; sizes are asserted at compile
-//! time. Every structure is plain bytes: it has no padding, no alignment
-//! demand and no invalid bit pattern, so a slice of the right length *is* the
-//! structure ([`FromBytes`]), and it goes out as it is ([`IntoBytes`]), unknown
-//! bits included.
+//! Fields carry the specification's mnemonics; sizes are asserted at compile time. Every structure
+//! is plain bytes without padding, alignment requirement or invalid bit pattern. A slice of the
+//! right length is therefore a valid structure ([`FromBytes`]), and a structure is sent unchanged
+//! ([`IntoBytes`]), including unknown bits.
 
-/// Asserts at compile time that a structure has the size the specification gives it.
+/// Asserts the size of a structure at compile time.
 macro_rules! assert_size {
     ($($name:ty = $bytes:expr),+ $(,)?) => {
         $(const _: () = assert!(core::mem::size_of::<$name>() == $bytes);)+
     };
 }
 
-/// Declares an integer whose bits have names: for each a getter and a `with_` setter.
+/// Declares an integer with named bit fields: a getter and a `with_` setter for each.
 ///
-/// Bits without a name are kept as they are.
+/// Bits without a name are preserved.
 macro_rules! bitfields {
     (
         $(#[$meta:meta])*
@@ -38,7 +37,7 @@ macro_rules! bitfields {
                 pub const fn $field(self) -> $ftype {
                     ((self.0 >> $low) & ($repr::MAX >> ($repr::BITS - 1 - ($high - $low)))) as $ftype
                 }
-                /// The same with this field set; bits that do not fit are dropped.
+                /// Returns a copy with this field set; bits that do not fit are dropped.
                 #[must_use]
                 pub const fn $with_field(self, value: $ftype) -> Self {
                     let mask = $repr::MAX >> ($repr::BITS - 1 - ($high - $low));
@@ -51,7 +50,7 @@ macro_rules! bitfields {
                 pub const fn $flag(self) -> bool {
                     self.0 & (1 << $bit) != 0
                 }
-                /// The same with this bit set or cleared.
+                /// Returns a copy with this bit set or cleared.
                 #[must_use]
                 pub const fn $with_flag(self, value: bool) -> Self {
                     Self((self.0 & !(1 << $bit)) | ((value as $repr) << $bit))
@@ -61,7 +60,7 @@ macro_rules! bitfields {
     };
 }
 
-/// Declares an open set of codes: an integer with named values, printable by name.
+/// Declares an open set of codes: an integer with named values, which prints as its name.
 macro_rules! codes {
     (
         $(#[$meta:meta])*
@@ -78,7 +77,7 @@ macro_rules! codes {
                 pub const $code: Self = Self($value);
             )+
 
-            /// The specification's name for this value, if it has one.
+            /// Name in the specification, if the value is defined.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
@@ -126,5 +125,5 @@ pub use status::Status;
 pub use zerocopy::little_endian::{U16, U32, U64, U128};
 pub use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// NSID that stands for every namespace (Base, 3.2.1.2).
+/// NSID for all namespaces (Base, 3.2.1.2).
 pub const NSID_ALL: u32 = 0xffff_ffff;

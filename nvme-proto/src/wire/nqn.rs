@@ -3,67 +3,68 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// The longest NQN, in bytes, its terminating NUL not counted.
+/// Maximum length of an NQN in bytes, without the terminating NUL.
 pub const NQN_BYTES_MAX: usize = 223;
-/// Bytes of the field that carries an NQN in every structure.
+/// Size of an NQN field in bytes.
 pub const NQN_FIELD_BYTES: usize = 256;
-/// The well-known NQN of every discovery subsystem.
+/// Well-known NQN of discovery subsystems.
 pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
 const PREFIX: &str = "nqn.";
 const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
-/// A name: UTF-8 of at most [`NQN_BYTES_MAX`] bytes without a NUL.
+/// NVMe qualified name: UTF-8 of at most [`NQN_BYTES_MAX`] bytes without a NUL.
 ///
-/// That is all a structure can carry, and all that is asked of a peer: there are hosts
-/// without a name (it is empty then) and subsystems with a name of another form.
-/// [`Nqn::irregularity`] says how a name breaks the rules of the specification.
+/// Peers may use any such name: some hosts have an empty NQN, and some subsystems use another
+/// format. [`Nqn::irregularity`] reports a violation of the specification's format.
 ///
-/// Names compare as their bytes do: no name holds the zeroes that follow it. A name is
-/// a peer's text: `Display` and `Debug` escape what would control a terminal or split a
-/// line, and only [`Nqn::raw`] returns the text itself.
+/// Names compare bytewise. `Display` and `Debug` escape control characters, because a name is peer
+/// input that could control a terminal or split a log line. [`Nqn::raw`] returns the unescaped
+/// text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Nqn {
     bytes: [u8; NQN_BYTES_MAX],
     len: u8,
 }
 
-/// Why a field or a text cannot be a name at all.
+/// Reason for which a field or text is not an NQN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NqnError {
-    /// More than [`NQN_BYTES_MAX`] bytes, or no NUL in its field.
+    /// More than [`NQN_BYTES_MAX`] bytes, or no NUL in the field.
     TooLong,
     /// Not UTF-8.
     NotUtf8,
-    /// It holds a NUL, which ends a name.
+    /// The text contains a NUL, the terminator of a name.
     Nul,
 }
 
-/// Which rule a name breaks: `nqn.yyyy-mm.reverse.domain:unique`,
-/// `nqn.2014-08.org.nvmexpress:uuid:UUID`, or [`DISCOVERY_NQN`].
+/// Violation of the NQN format.
+///
+/// Valid formats are `nqn.yyyy-mm.reverse.domain:unique`, `nqn.2014-08.org.nvmexpress:uuid:UUID`,
+/// and [`DISCOVERY_NQN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Irregularity {
-    /// No character at all.
+    /// The name is empty.
     Empty,
-    /// It holds a control character.
+    /// The name contains a control character.
     ControlCharacter,
-    /// It does not start with `nqn.`.
+    /// The name does not start with `nqn.`.
     Prefix,
-    /// No `yyyy-mm.` after the prefix.
+    /// The prefix is not followed by `yyyy-mm.`.
     Date,
     /// No reverse domain name between the date and the colon.
     Domain,
-    /// Nothing after the colon, or no colon.
+    /// No colon, or nothing after the colon.
     UserString,
-    /// `nqn.2014-08.org.nvmexpress:uuid:` without a UUID behind it.
+    /// No UUID after `nqn.2014-08.org.nvmexpress:uuid:`.
     Uuid,
 }
 
 impl Nqn {
-    /// Takes a text as a name.
+    /// Creates an NQN from text.
     ///
     /// # Errors
-    /// No structure can carry it.
+    /// The text is too long or contains a NUL.
     pub fn parse(name: &str) -> Result<Self, NqnError> {
         if name.len() > NQN_BYTES_MAX {
             return Err(NqnError::TooLong);
@@ -79,10 +80,10 @@ impl Nqn {
         })
     }
 
-    /// Reads the name from a NUL-terminated field.
+    /// Reads an NQN from a NUL-terminated field.
     ///
     /// # Errors
-    /// There is no NUL within the longest name, or it is not UTF-8.
+    /// The field has no NUL within the maximum length, or is not UTF-8.
     pub fn decode(field: &[u8; NQN_FIELD_BYTES]) -> Result<Self, NqnError> {
         let len = field
             .iter()
@@ -91,7 +92,7 @@ impl Nqn {
         Self::parse(core::str::from_utf8(&field[..len]).map_err(|_| NqnError::NotUtf8)?)
     }
 
-    /// The name in a field, padded with NUL.
+    /// Encodes the NQN as a field padded with NUL.
     #[must_use]
     pub fn encode(&self) -> [u8; NQN_FIELD_BYTES] {
         let mut field = [0; NQN_FIELD_BYTES];
@@ -99,41 +100,43 @@ impl Nqn {
         field
     }
 
-    /// The well-known discovery name.
+    /// Well-known discovery NQN.
     #[must_use]
     pub fn discovery() -> Self {
         Self::parse(DISCOVERY_NQN).expect("the well-known discovery NQN is short enough")
     }
 
-    /// Whether this is the well-known discovery name.
+    /// True for the well-known discovery NQN.
     #[must_use]
     pub fn is_discovery(&self) -> bool {
         self.raw() == DISCOVERY_NQN
     }
 
-    /// Whether it has no character at all.
+    /// True if the name is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The name as its owner wrote it: to compare, to hash, to send. It may hold any
-    /// character but NUL; to show it, use `Display`.
+    /// Unescaped text for comparing, hashing and sending.
+    ///
+    /// The text may contain any character except NUL; use `Display` for output.
     #[must_use]
     pub fn raw(&self) -> &str {
         core::str::from_utf8(&self.bytes[..usize::from(self.len)])
             .expect("an Nqn is UTF-8 from its construction on")
     }
 
-    /// The first rule of the specification that the name breaks.
+    /// First violation of the NQN format, if any.
     #[must_use]
     pub fn irregularity(&self) -> Option<Irregularity> {
         check(self.raw()).err()
     }
 }
 
-/// A text of a peer's, to be shown: a character that is not printable is escaped as in
-/// Rust (`\n`, `\u{1b}`), and so is the backslash, so that no two texts look the same.
+/// Peer text with non-printable characters escaped as in Rust (`\n`, `\u{1b}`).
+///
+/// The backslash is escaped too, so different texts have different output.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(pub &'a str);
 
@@ -149,8 +152,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Shows a name as a string of a configuration (TOML), quotes included. Whatever it has in it, it is one
-/// string.
+/// Text as a quoted TOML string, whatever characters it contains.
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a>(pub &'a str);
 
@@ -199,7 +201,7 @@ fn check(name: &str) -> Result<(), Irregularity> {
     }
 }
 
-/// What follows `yyyy-mm.`.
+/// Returns the text after `yyyy-mm.`.
 fn strip_date(text: &str) -> Option<&str> {
     let (date, rest) = text.split_once('.')?;
     let (year, month) = date.split_once('-')?;
@@ -208,7 +210,7 @@ fn strip_date(text: &str) -> Option<&str> {
     (digits(year, 4) && month_ok).then_some(rest)
 }
 
-/// Whether this is a UUID as RFC 4122 writes it: 8-4-4-4-12 hexadecimal digits.
+/// True for a UUID in RFC 4122 form: 8-4-4-4-12 hexadecimal digits.
 fn is_uuid(text: &str) -> bool {
     text.len() == 36
         && text.bytes().enumerate().all(|(i, b)| match i {

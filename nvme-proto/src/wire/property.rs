@@ -1,4 +1,4 @@
-//! Controller properties: what registers are to a PCIe controller (Base, 3.1.3).
+//! Controller properties, the Fabrics equivalent of PCIe registers (Base, 3.1.3).
 
 /// Offsets of properties, in bytes.
 pub mod offset {
@@ -16,7 +16,7 @@ pub mod offset {
     pub const CRTO: u32 = 0x68;
 }
 
-/// What a host writes to NSSR to reset the NVM subsystem: "NVMe" in ASCII.
+/// Value of NSSR that resets the NVM subsystem: "NVMe" in ASCII.
 pub const NSSR_RESET: u32 = 0x4e56_4d65;
 
 bitfields! {
@@ -25,11 +25,11 @@ bitfields! {
     fields {
         /// MQES: entries of the largest I/O queue, 0-based.
         mqes with_mqes: u16 = 0..=15;
-        /// AMS: arbitration mechanisms besides round robin.
+        /// AMS: arbitration mechanisms in addition to round robin.
         ams with_ams: u8 = 17..=18;
-        /// TO: the longest CSTS.RDY may take to follow CC.EN, in units of 500 ms.
+        /// TO: longest time for CSTS.RDY to follow CC.EN, in units of 500 ms.
         to with_to: u8 = 24..=31;
-        /// CSS: I/O command sets; bit 0 the NVM command set, bit 6 those of CNS 1Ch.
+        /// CSS: I/O command sets; bit 0 is the NVM command set, bit 6 the sets of CNS 1Ch.
         css with_css: u8 = 37..=44;
         /// MPSMIN: smallest host page, 2^(12 + MPSMIN) bytes.
         mpsmin with_mpsmin: u8 = 48..=51;
@@ -83,11 +83,11 @@ bitfields! {
     /// CC: Controller Configuration (Base, 3.1.3.5).
     pub struct Cc(u32);
     fields {
-        /// CSS: the I/O command sets chosen; 000b NVM, 110b all that CNS 1Ch lists, 111b none.
+        /// CSS: selected I/O command sets; 000b NVM, 110b all sets of CNS 1Ch, 111b none.
         css with_css: u8 = 4..=6;
         /// MPS: host page, 2^(12 + MPS) bytes.
         mps with_mps: u8 = 7..=10;
-        /// AMS: arbitration mechanism chosen.
+        /// AMS: selected arbitration mechanism.
         ams with_ams: u8 = 11..=13;
         /// SHN: shutdown notification; 01b normal, 10b abrupt.
         shn with_shn: u8 = 14..=15;
@@ -123,7 +123,7 @@ bitfields! {
     /// CSTS: Controller Status (Base, 3.1.3.6).
     pub struct Csts(u32);
     fields {
-        /// SHST: how far the shutdown is, one of the `SHST_` constants.
+        /// SHST: shutdown status, one of the `SHST_` constants.
         shst with_shst: u8 = 2..=3;
     }
     flags {
@@ -141,7 +141,7 @@ bitfields! {
 impl Csts {
     /// SHST: normal operation.
     pub const SHST_NORMAL: u8 = 0b00;
-    /// SHST: shutdown is on its way.
+    /// SHST: shutdown in progress.
     pub const SHST_OCCURRING: u8 = 0b01;
     /// SHST: shutdown is complete.
     pub const SHST_COMPLETE: u8 = 0b10;
@@ -162,7 +162,7 @@ bitfields! {
 mod tests {
     use super::*;
 
-    /// What a Linux target answered and a Linux host wrote, in tests/captures.
+    /// Values of a Linux target and a Linux host in tests/captures decode correctly.
     #[test]
     fn values_of_the_captures() {
         let cap = Cap(0x0000_0820_0f00_007f);

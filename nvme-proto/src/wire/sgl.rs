@@ -1,9 +1,8 @@
-//! SGL descriptors: where a command's data is.
+//! SGL descriptors: location of a command's data (Base, 4.1.2).
 //!
-//! Base, 4.1.2. A Fabrics command has exactly one in its SQE (SGL1). Over RDMA
-//! (RDMA, 3) that is a keyed data block, which names memory of the host that
-//! the controller reads or writes by RDMA, or a data block with an offset into
-//! the capsule's own data.
+//! A Fabrics command has exactly one descriptor in its SQE (SGL1). Over RDMA (RDMA, 3) it is a
+//! keyed data block, which names host memory for RDMA access by the controller, or a data block
+//! with an offset into the in-capsule data.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -24,14 +23,14 @@ codes! {
     0xf VENDOR_SPECIFIC "Vendor Specific";
 }
 
-/// Subtype 0h: the address is one of memory.
+/// Subtype 0h: memory address.
 pub const SUBTYPE_ADDRESS: u8 = 0x0;
-/// Subtype 1h: the address is an offset into the capsule, from the end of the SQE.
+/// Subtype 1h: offset into the capsule, from the end of the SQE.
 pub const SUBTYPE_OFFSET: u8 = 0x1;
-/// Subtype Fh of a keyed descriptor: the response is to invalidate the key (RDMA, 3.2.1).
+/// Subtype Fh of a keyed descriptor: the response invalidates the key (RDMA, 3.2.1).
 pub const SUBTYPE_INVALIDATE: u8 = 0xf;
 
-/// The 16 bytes of a descriptor, not yet interpreted.
+/// Descriptor before interpretation.
 #[derive(
     Clone,
     Copy,
@@ -49,55 +48,55 @@ pub const SUBTYPE_INVALIDATE: u8 = 0xf;
 pub struct SglDescriptor(pub [u8; SGL_DESCRIPTOR_BYTES]);
 assert_size!(SglDescriptor = SGL_DESCRIPTOR_BYTES);
 
-/// What a descriptor says, once its type and subtype are known to make sense.
+/// Descriptor with a valid type and subtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sgl {
     /// Data in the command capsule.
     InCapsule {
-        /// From the end of the SQE (and ICDOFF), in bytes.
+        /// Offset from the end of the SQE and ICDOFF, in bytes.
         offset: u64,
-        /// In bytes.
+        /// Length in bytes.
         length: u32,
     },
-    /// Data block by plain memory address; PCIe has these, RDMA does not.
+    /// Data block with a plain memory address, used by PCIe but not by RDMA.
     Address {
         /// Memory address.
         address: u64,
-        /// In bytes.
+        /// Length in bytes.
         length: u32,
     },
-    /// Memory of the host, to be reached by RDMA READ or WRITE.
+    /// Host memory, accessed by RDMA READ or WRITE.
     Keyed {
         /// Virtual address in the host.
         address: u64,
-        /// In bytes; 24 bits on the wire.
+        /// Length in bytes; 24 bits on the wire.
         length: u32,
         /// Remote key.
         rkey: u32,
-        /// Whether the response is to be a SEND with invalidate of `rkey`.
+        /// Whether the response must be a SEND with invalidate of `rkey`.
         invalidate: bool,
     },
-    /// Data of the controller that the host discards.
+    /// Controller data discarded by the host.
     BitBucket {
-        /// In bytes.
+        /// Length in bytes.
         length: u32,
     },
-    /// A further list of descriptors in the capsule.
+    /// Another list of descriptors in the capsule.
     Segment {
-        /// From the end of the SQE, in bytes.
+        /// Offset from the end of the SQE, in bytes.
         offset: u64,
-        /// Of the list, in bytes.
+        /// Length of the list in bytes.
         length: u32,
-        /// Whether the list holds data descriptors alone.
+        /// Whether the list contains only data descriptors.
         last: bool,
     },
 }
 
 impl Sgl {
-    /// The longest data that one keyed descriptor can name: its length has 24 bits.
+    /// Maximum data length of a keyed descriptor, which has 24 bits.
     pub const KEYED_LENGTH_MAX: u32 = 0x00ff_ffff;
 
-    /// How many bytes of data (of descriptors, for a segment) this names.
+    /// Bytes of data; for a segment, bytes of descriptors.
     #[must_use]
     pub const fn length(&self) -> u32 {
         match *self {
@@ -111,7 +110,7 @@ impl Sgl {
 }
 
 impl SglDescriptor {
-    /// A keyed data block.
+    /// Creates a keyed data block.
     ///
     /// # Panics
     /// If `length` exceeds [`Sgl::KEYED_LENGTH_MAX`].
@@ -134,19 +133,19 @@ impl SglDescriptor {
         Self(bytes)
     }
 
-    /// The keyed descriptor of a command without data: address, length and key 0.
+    /// Keyed descriptor of a command without data: address, length and key are 0.
     #[must_use]
     pub fn none() -> Self {
         Self::keyed(0, 0, 0, false)
     }
 
-    /// A data block in the capsule.
+    /// Creates a data block in the capsule.
     #[must_use]
     pub fn in_capsule(offset: u64, length: u32) -> Self {
         Self::unkeyed(SglType::DATA_BLOCK, SUBTYPE_OFFSET, offset, length)
     }
 
-    /// A last segment: a list of data descriptors in the capsule.
+    /// Creates a last segment: a list of data descriptors in the capsule.
     #[must_use]
     pub fn last_segment(offset: u64, length: u32) -> Self {
         Self::unkeyed(SglType::LAST_SEGMENT, SUBTYPE_OFFSET, offset, length)
@@ -168,14 +167,12 @@ impl SglDescriptor {
 
     /// Interprets the descriptor.
     ///
-    /// The three reserved bytes of an unkeyed descriptor are not looked at: the
-    /// Linux host reuses a tag's SQE and leaves there what the tag's last keyed
-    /// descriptor had as key.
+    /// The three reserved bytes of an unkeyed descriptor are ignored: Linux reuses SQEs and leaves
+    /// key bytes of earlier keyed descriptors there.
     ///
     /// # Errors
-    /// SGL Descriptor Type Invalid for a type or subtype that Fabrics over RDMA
-    /// does not have.
-    // Inlined, so that what it says stays in registers.
+    /// SGL Descriptor Type Invalid for a type or subtype that is undefined for Fabrics over RDMA.
+    // Inlined to keep the result in registers.
     #[inline(always)]
     pub fn parse(&self) -> Result<Sgl, Status> {
         const INVALID: Status = Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr();
@@ -208,7 +205,7 @@ impl SglDescriptor {
         }
     }
 
-    /// The key that the response must invalidate, whether the command succeeds or fails.
+    /// Key to invalidate with the response, whether the command succeeds or fails.
     #[must_use]
     #[inline]
     pub fn invalidate_rkey(&self) -> Option<u32> {

@@ -1,7 +1,7 @@
-//! The submission queue entry: 64 bytes that ask for something.
+//! Submission queue entry: 64 bytes.
 //!
-//! Base, 3.3.3.1 (common command format) and 3.3.3.1.1 (Fabrics). A command
-//! capsule is an SQE, then optionally in-capsule data ([`Sqe::split_capsule`]).
+//! Base, 3.3.3.1 (common command format) and 3.3.3.1.1 (Fabrics). A command capsule is an SQE,
+//! optionally followed by in-capsule data ([`Sqe::split_capsule`]).
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -60,7 +60,7 @@ codes! {
 }
 
 codes! {
-    /// FCTYPE: which Fabrics command an SQE of opcode 7Fh is (Base, figure 389).
+    /// FCTYPE: type of a Fabrics command, an SQE of opcode 7Fh (Base, figure 389).
     pub struct FabricsType(u8);
     0x00 PROPERTY_SET "Property Set";
     0x01 CONNECT "Connect";
@@ -70,10 +70,10 @@ codes! {
     0x08 DISCONNECT "Disconnect";
 }
 
-/// Opcode of every Fabrics command, on admin and I/O queues alike.
+/// Opcode of every Fabrics command, on admin and I/O queues.
 pub const OPCODE_FABRICS: u8 = 0x7f;
 
-/// The common command format.
+/// Submission queue entry in the common command format.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -85,7 +85,8 @@ pub struct Sqe {
     pub flags: u8,
     /// CID: command identifier, unique among the queue's outstanding commands.
     pub cid: U16,
-    /// NSID: namespace, 0 if none, FFFFFFFFh for all. FCTYPE is its first byte in a Fabrics command.
+    /// NSID: namespace, 0 if none, FFFFFFFFh for all. Its first byte is FCTYPE in a Fabrics
+    /// command.
     pub nsid: U32,
     /// CDW2: command specific.
     pub cdw2: U32,
@@ -113,23 +114,23 @@ assert_size!(Sqe = SQE_BYTES);
 /// PSDT: whether DPTR holds PRPs or an SGL (Base, figure 87).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Psdt {
-    /// 00b: PRPs, which Fabrics does not know.
+    /// 00b: PRPs, which Fabrics does not support.
     Prp,
     /// 01b: an SGL, and MPTR is the address of contiguous metadata.
     Sgl,
     /// 10b: an SGL, and MPTR is the address of an SGL segment.
     SglMetadataSgl,
-    /// 11b.
+    /// 11b: reserved.
     Reserved,
 }
 
 impl Sqe {
-    /// PSDT bits of a command with an SGL, as every Fabrics command has.
+    /// PSDT bits of a command with an SGL, required for Fabrics.
     pub const FLAGS_SGL: u8 = 0b01 << 6;
 
-    /// Splits a command capsule into its SQE and its in-capsule data.
+    /// Splits a command capsule into SQE and in-capsule data.
     ///
-    /// `None` if it is too short to hold an SQE.
+    /// Returns `None` if the capsule is shorter than an SQE.
     #[must_use]
     pub fn split_capsule(capsule: &[u8]) -> Option<(&Self, &[u8])> {
         Self::ref_from_prefix(capsule).ok()
@@ -141,7 +142,7 @@ impl Sqe {
         self.flags & 0b11
     }
 
-    /// PSDT: what the data pointer holds.
+    /// PSDT: type of the data pointer.
     #[must_use]
     pub const fn psdt(&self) -> Psdt {
         match self.flags >> 6 {
@@ -152,14 +153,14 @@ impl Sqe {
         }
     }
 
-    /// Bits 5:2 of the flags, which are reserved.
+    /// Reserved bits 5:2 of the flags.
     #[must_use]
     pub const fn reserved_flags(&self) -> u8 {
         self.flags & 0b0011_1100
     }
 
-    /// Checks what a Fabrics controller demands of every command's flags: not
-    /// fused, an SGL, no reserved bit (Base, figure 87).
+    /// Checks the flags as required for Fabrics: not fused, an SGL, no reserved bit (Base, figure
+    /// 87).
     ///
     /// # Errors
     /// Invalid Field in Command.
@@ -172,13 +173,13 @@ impl Sqe {
         }
     }
 
-    /// Whether this is a Fabrics command, whatever queue it came on.
+    /// True for a Fabrics command, on any queue.
     #[must_use]
     pub const fn is_fabrics(&self) -> bool {
         self.opc == OPCODE_FABRICS
     }
 
-    /// FCTYPE. It means something only if [`Self::is_fabrics`].
+    /// FCTYPE, valid only if [`Self::is_fabrics`].
     #[must_use]
     pub fn fctype(&self) -> FabricsType {
         FabricsType(self.nsid.get() as u8)

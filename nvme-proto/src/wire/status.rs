@@ -1,11 +1,10 @@
-//! Status codes: how a command ended.
-//!
-//! Base, 3.3.3.2.1; NVM, 3.1; Fabrics: Base, figure 97.
+//! Status codes of completions (Base, 3.3.3.2.1; NVM, 3.1; Fabrics: Base, figure 97).
 
 use core::fmt;
 
-/// The status field of a completion without its phase tag: 15 bits, of them
-/// SC (7:0), SCT (10:8), CRD (12:11), M (13) and DNR (14).
+/// Status field of a completion without its phase tag.
+///
+/// The 15 bits are SC (7:0), SCT (10:8), CRD (12:11), M (13) and DNR (14).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(u16);
 
@@ -26,9 +25,10 @@ const MORE: u16 = 1 << 13;
 const DNR: u16 = 1 << 14;
 const ALL_BITS: u16 = 0x7fff;
 
-/// The codes, by status code type. A value that two command sets define
-/// differently (1/80h to 1/82h) is distinguished by the command alone, so its text
-/// names both.
+/// Declares the codes, by status code type.
+///
+/// Two command sets define values 1/80h to 1/82h differently. Only the command distinguishes them,
+/// so their text names both meanings.
 macro_rules! status_codes {
     ($($sct:literal { $($sc:literal $name:ident $text:literal $(or $alias:ident)*;)+ })+) => {
         impl Status {
@@ -41,7 +41,7 @@ macro_rules! status_codes {
                 )*
             )+)+
 
-            /// The specification's name for the code, if it has one.
+            /// Name of the code in the specification, if defined.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match (self.sct(), self.sc()) {
@@ -170,31 +170,31 @@ status_codes! {
 }
 
 impl Status {
-    /// The status of this type and code, with neither DNR, M nor CRD.
+    /// Creates a status from type and code, without DNR, M and CRD.
     #[must_use]
     pub const fn new(sct: u8, sc: u8) -> Self {
         Self(((sct & 7) as u16) << 8 | sc as u16)
     }
 
-    /// The status in the status field of a completion; the phase tag is dropped.
+    /// Extracts the status from the status field of a completion; the phase tag is dropped.
     #[must_use]
     pub const fn from_field(field: u16) -> Self {
         Self(field >> 1)
     }
 
-    /// The status field of a completion.
+    /// Encodes the status field of a completion.
     #[must_use]
     pub const fn to_field(self, phase: bool) -> u16 {
         self.0 << 1 | phase as u16
     }
 
-    /// From the 15 bits as Linux prints them: DNR is bit 14.
+    /// Creates a status from its 15 bits in the form printed by Linux: DNR is bit 14.
     #[must_use]
     pub const fn from_bits(bits: u16) -> Self {
         Self(bits & ALL_BITS)
     }
 
-    /// The 15 bits as Linux prints them: DNR is bit 14.
+    /// Status as 15 bits, in the form printed by Linux: DNR is bit 14.
     #[must_use]
     pub const fn bits(self) -> u16 {
         self.0
@@ -212,49 +212,49 @@ impl Status {
         self.0 as u8
     }
 
-    /// CRD: which of the controller's CRDT values the host waits, 0 for none.
+    /// CRD: index of the CRDT value that the host waits, 0 for none.
     #[must_use]
     pub const fn crd(self) -> u8 {
         (self.0 >> CRD_SHIFT) as u8 & 3
     }
 
-    /// M: the Error Information log says more.
+    /// M: the Error Information log has more information.
     #[must_use]
     pub const fn more(self) -> bool {
         self.0 & MORE != 0
     }
 
-    /// DNR: the same command would fail again.
+    /// DNR: a retry of the command fails again.
     #[must_use]
     pub const fn dnr(self) -> bool {
         self.0 & DNR != 0
     }
 
-    /// The same with DNR set.
+    /// Returns a copy with DNR set.
     #[must_use]
     pub const fn with_dnr(self) -> Self {
         Self(self.0 | DNR)
     }
 
-    /// The same with M set.
+    /// Returns a copy with M set.
     #[must_use]
     pub const fn with_more(self) -> Self {
         Self(self.0 | MORE)
     }
 
-    /// The same with this CRD.
+    /// Returns a copy with this CRD.
     #[must_use]
     pub const fn with_crd(self, crd: u8) -> Self {
         Self(self.0 & !(3 << CRD_SHIFT) | ((crd & 3) as u16) << CRD_SHIFT)
     }
 
-    /// Type and code alone, without DNR, M and CRD.
+    /// Status code type and code, without DNR, M and CRD.
     #[must_use]
     pub const fn code(self) -> Self {
         Self(self.0 & SC_SCT_MASK)
     }
 
-    /// Whether the command succeeded.
+    /// True if the command succeeded.
     #[must_use]
     pub const fn is_success(self) -> bool {
         self.0 & SC_SCT_MASK == 0

@@ -1,4 +1,4 @@
-//! Identify Controller: what a controller says of itself (CNS 01h, and CNS 06h for NVM).
+//! Identify Controller (CNS 01h, and CNS 06h for the NVM command set).
 
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -8,7 +8,7 @@ use crate::wire::nqn::NQN_FIELD_BYTES;
 
 /// Identify Controller (CNS 01h; Base, figure 275).
 ///
-/// Reserved bytes stay as they came, for what later revisions put there.
+/// Reserved bytes are preserved, since later revisions may use them.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -106,7 +106,7 @@ pub struct IdentifyController {
     pub dsto: u8,
     /// FWUG: firmware update granularity, in units of 4 KiB.
     pub fwug: u8,
-    /// KAS: granularity of KATO, in units of 100 ms; 0 if there is no keep alive.
+    /// KAS: granularity of KATO, in units of 100 ms; 0 if keep alive is not supported.
     pub kas: U16,
     /// HCTMA: host controlled thermal management attributes.
     pub hctma: U16,
@@ -142,8 +142,9 @@ pub struct IdentifyController {
     pub megcap: U128,
     /// Reserved.
     pub reserved384: [u8; 2],
-    /// CQT: command quiesce time, in milliseconds: how long commands may still be carried
-    /// out after the keep alive timer ran out (Base 2.1); 0 if it is not reported.
+    /// CQT: command quiesce time in milliseconds (Base 2.1); 0 if not reported.
+    ///
+    /// Commands may still be executed for this time after the keep alive timer expired.
     pub cqt: U16,
     /// Reserved.
     pub reserved388: [u8; 124],
@@ -151,7 +152,7 @@ pub struct IdentifyController {
     pub sqes: u8,
     /// CQES: CQ entry sizes, 2^n bytes; required in bits 3:0, maximum in 7:4.
     pub cqes: u8,
-    /// MAXCMD: commands a queue should have outstanding at most.
+    /// MAXCMD: recommended maximum of outstanding commands on a queue.
     pub maxcmd: U16,
     /// NN: largest valid NSID.
     pub nn: U32,
@@ -177,7 +178,7 @@ pub struct IdentifyController {
     pub cdfs: U16,
     /// SGLS: SGL support, an [`Sgls`].
     pub sgls: U32,
-    /// MNAN: namespaces allowed at most; 0 if NN says it.
+    /// MNAN: maximum number of allowed namespaces; 0 if NN is the maximum.
     pub mnan: U32,
     /// MAXDNA: maximum domain namespace attachments.
     pub maxdna: U128,
@@ -189,7 +190,8 @@ pub struct IdentifyController {
     pub subnqn: [u8; NQN_FIELD_BYTES],
     /// Reserved.
     pub reserved1024: [u8; 768],
-    /// IOCCSZ: largest I/O command capsule, in units of 16 bytes. Fabrics, as all to DCTYPE.
+    /// IOCCSZ: largest I/O command capsule, in units of 16 bytes. The fields from here to DCTYPE
+    /// apply to Fabrics.
     pub ioccsz: U32,
     /// IORCSZ: largest I/O response capsule, in units of 16 bytes.
     pub iorcsz: U32,
@@ -197,7 +199,7 @@ pub struct IdentifyController {
     pub icdoff: U16,
     /// FCATT: bit 0, 0 for the dynamic controller model, 1 for the static one.
     pub fcatt: u8,
-    /// MSDBD: SGL data block descriptors a command may have; 0 for no limit.
+    /// MSDBD: maximum SGL data block descriptors of a command; 0 for no limit.
     pub msdbd: u8,
     /// OFCS: optional Fabrics commands supported; bit 0 Disconnect.
     pub ofcs: U16,
@@ -227,7 +229,7 @@ impl IdentifyController {
     pub const OFCS_DISCONNECT: u16 = 1 << 0;
 }
 
-/// A power state descriptor (Base, figure 276).
+/// Power state descriptor (Base, figure 276).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -251,14 +253,14 @@ pub struct PowerState {
 assert_size!(PowerState = 32);
 
 bitfields! {
-    /// CMIC: what the NVM subsystem may have more than one of.
+    /// CMIC: multi-path and sharing capabilities of the NVM subsystem.
     pub struct Cmic(u8);
     flags {
         /// More than one port.
         multi_port with_multi_port = 0;
         /// More than one controller.
         multi_controller with_multi_controller = 1;
-        /// The controller is of an SR-IOV virtual function.
+        /// The controller belongs to an SR-IOV virtual function.
         sriov with_sriov = 2;
         /// Asymmetric namespace access reporting.
         ana with_ana = 3;
@@ -271,7 +273,7 @@ bitfields! {
     flags {
         /// 128-bit host identifier.
         host_id_128 with_host_id_128 = 0;
-        /// Traffic Based Keep Alive: any command shows that the host is alive.
+        /// TBKAS: traffic based keep alive; any command restarts the keep alive timer.
         tbkas with_tbkas = 6;
         /// Namespace granularity.
         namespace_granularity with_namespace_granularity = 7;
@@ -302,7 +304,7 @@ bitfields! {
 }
 
 bitfields! {
-    /// ANACAP: which ANA states there may be, and whether group identifiers move.
+    /// ANACAP: supported ANA states, and whether group identifiers change.
     pub struct Anacap(u8);
     flags {
         /// ANA Optimized.
@@ -315,9 +317,9 @@ bitfields! {
         persistent_loss with_persistent_loss = 3;
         /// ANA Change.
         change with_change = 4;
-        /// A namespace's ANAGRPID does not change while it is attached.
+        /// The ANAGRPID of a namespace does not change while the namespace is attached.
         anagrpid_static with_anagrpid_static = 6;
-        /// ANAGRPID may be given in Namespace Management.
+        /// ANAGRPID may be set by Namespace Management.
         anagrpid_nonzero with_anagrpid_nonzero = 7;
     }
 }
@@ -355,13 +357,13 @@ bitfields! {
         flush_all with_flush_all: u8 = 1..=2;
     }
     flags {
-        /// There is one.
+        /// A volatile write cache is present.
         present with_present = 0;
     }
 }
 
 impl Vwc {
-    /// Flush with NSID FFFFFFFFh is refused.
+    /// Flush with NSID FFFFFFFFh fails.
     pub const FLUSH_ALL_NO: u8 = 0b10;
     /// Flush with NSID FFFFFFFFh flushes every namespace.
     pub const FLUSH_ALL_YES: u8 = 0b11;
@@ -371,7 +373,7 @@ bitfields! {
     /// SGLS: SGL support.
     pub struct Sgls(u32);
     fields {
-        /// 01b without, 10b with an alignment of 4 bytes; 00b none.
+        /// SGL support: 00b none, 01b without alignment requirement, 10b with 4-byte alignment.
         supported with_supported: u8 = 0..=1;
     }
     flags {
@@ -379,39 +381,39 @@ bitfields! {
         keyed with_keyed = 2;
         /// SGL bit bucket descriptors.
         bit_bucket with_bit_bucket = 16;
-        /// Data blocks whose address is an offset: in-capsule data.
+        /// Data blocks with an offset as address, for in-capsule data.
         in_capsule_offset with_in_capsule_offset = 20;
         /// Transport SGL data block descriptors.
         transport with_transport = 21;
     }
 }
 
-/// What the NVM command set adds to a controller (CNS 06h, CSI 00h; NVM, figure 102).
+/// Identify Controller for the NVM command set (CNS 06h, CSI 00h; NVM, figure 102).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct IdentifyControllerNvm {
-    /// VSL: Verify of at most 2^VSL pages of CAP.MPSMIN; 0 for no limit.
+    /// VSL: Verify size limit, 2^VSL pages of CAP.MPSMIN; 0 for no limit.
     pub vsl: u8,
-    /// WZSL: Write Zeroes of at most 2^WZSL pages of CAP.MPSMIN; 0 for no limit.
+    /// WZSL: Write Zeroes size limit, 2^WZSL pages of CAP.MPSMIN; 0 for no limit.
     pub wzsl: u8,
-    /// WUSL: Write Uncorrectable of at most 2^WUSL pages of CAP.MPSMIN; 0 for no limit.
+    /// WUSL: Write Uncorrectable size limit, 2^WUSL pages of CAP.MPSMIN; 0 for no limit.
     pub wusl: u8,
-    /// DMRL: ranges of a Dataset Management command at most; 0 for no limit.
+    /// DMRL: maximum ranges of a Dataset Management command; 0 for no limit.
     pub dmrl: u8,
-    /// DMRSL: logical blocks of one range at most; 0 for no limit.
+    /// DMRSL: maximum logical blocks of one range; 0 for no limit.
     pub dmrsl: U32,
-    /// DMSL: logical blocks of all ranges of a command at most; 0 for no limit.
+    /// DMSL: maximum logical blocks of all ranges of a command; 0 for no limit.
     pub dmsl: U64,
     /// Reserved.
     pub reserved16: [u8; 4080],
 }
 assert_size!(IdentifyControllerNvm = IDENTIFY_BYTES);
 
-/// Text in a field of ASCII padded with spaces (SN, MN, FR), cut to the field.
+/// Encodes text as a field of ASCII padded with spaces (SN, MN, FR), truncated to the field.
 ///
-/// Base, 1.5: ASCII strings hold 20h to 7Eh alone; what is not becomes `?`.
+/// Base, 1.5: ASCII strings contain only 20h to 7Eh; any other character becomes `?`.
 #[must_use]
 pub fn ascii_field<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [b' '; N];
@@ -430,7 +432,7 @@ mod tests {
     use super::*;
     use core::mem::offset_of;
 
-    /// Offsets as the specification's figures give them.
+    /// Offsets equal those in the specification's figures.
     #[test]
     fn controller_offsets() {
         assert_eq!(offset_of!(IdentifyController, cntlid), 78);

@@ -1,12 +1,13 @@
-//! Lists: of namespaces, and of the names of one namespace (CNS 02h and 03h).
+//! Lists of namespaces, and of the identifiers of one namespace (CNS 02h and 03h).
 
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::IDENTIFY_BYTES;
 
-/// A list of NSIDs in ascending order (CNS 02h, 07h, 10h; Base, 4.4.2), ended by 0 if not full.
-/// The Changed Namespace List log has the same form.
+/// NSIDs in ascending order, terminated by 0 if the list is not full.
+///
+/// Used for CNS 02h, 07h and 10h (Base, 4.4.2), and for the Changed Namespace List log.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -17,11 +18,11 @@ pub struct NamespaceList {
 }
 assert_size!(NamespaceList = IDENTIFY_BYTES);
 
-/// NSIDs of one [`NamespaceList`].
+/// Maximum number of NSIDs in one [`NamespaceList`].
 pub const NAMESPACE_LIST_MAX: usize = 1024;
 
 impl NamespaceList {
-    /// The list of the first [`NAMESPACE_LIST_MAX`] of these.
+    /// Creates a list of the first [`NAMESPACE_LIST_MAX`] NSIDs.
     #[must_use]
     pub fn new(nsids: impl IntoIterator<Item = u32>) -> Self {
         let mut list = Self {
@@ -33,7 +34,7 @@ impl NamespaceList {
         list
     }
 
-    /// The NSIDs up to the first 0.
+    /// NSIDs before the first 0.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.nsids
             .iter()
@@ -42,7 +43,7 @@ impl NamespaceList {
     }
 }
 
-/// A namespace identification descriptor (CNS 03h; Base, figure 279).
+/// Namespace identification descriptor (CNS 03h; Base, figure 279).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceDescriptor<'a> {
     /// NIDT 1h: EUI-64, big-endian.
@@ -53,7 +54,7 @@ pub enum NamespaceDescriptor<'a> {
     Uuid([u8; 16]),
     /// NIDT 4h: the I/O command set.
     Csi(u8),
-    /// A type that this crate does not know, or one whose length is wrong.
+    /// Unknown type, or a known type with an invalid length.
     Other {
         /// NIDT.
         nidt: u8,
@@ -62,19 +63,19 @@ pub enum NamespaceDescriptor<'a> {
     },
 }
 
-/// Bytes before the identifier: NIDT, NIDL and two reserved ones.
+/// Bytes before the identifier: NIDT, NIDL and two reserved bytes.
 const DESCRIPTOR_HEADER_BYTES: usize = 4;
 
 impl NamespaceDescriptor<'_> {
-    /// Bytes that the descriptor takes in the list.
+    /// Encoded length of the descriptor in bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         DESCRIPTOR_HEADER_BYTES + self.nid().len()
     }
 
-    /// Writes the descriptor to the start of `out` and returns what remains of `out`.
+    /// Writes the descriptor to the start of `out` and returns the remainder of `out`.
     ///
-    /// `None`, and nothing written, if it does not fit.
+    /// Returns `None` and writes nothing if the descriptor does not fit.
     pub fn write<'o>(&self, out: &'o mut [u8]) -> Option<&'o mut [u8]> {
         let nid = self.nid();
         let (head, rest) = out.split_at_mut_checked(self.encoded_len())?;
@@ -103,7 +104,7 @@ impl NamespaceDescriptor<'_> {
     }
 }
 
-/// The descriptors of a list (CNS 03h), up to the first of length 0 or the end of the bytes.
+/// Descriptors of a list (CNS 03h), up to the first of length 0 or the end of the bytes.
 pub fn namespace_descriptors(list: &[u8]) -> impl Iterator<Item = NamespaceDescriptor<'_>> {
     let mut rest = list;
     core::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! Identify: what a controller and its namespaces are (Base, 5.17; NVM, 4.1.5).
+//! Identify data of controllers and namespaces (Base, 5.17; NVM, 4.1.5).
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -21,7 +21,7 @@ pub use namespace::{
 pub const IDENTIFY_BYTES: usize = 4096;
 
 codes! {
-    /// CNS: which data structure is asked for (Base, figure 273).
+    /// CNS: requested data structure (Base, figure 273).
     pub struct Cns(u8);
     0x00 NAMESPACE "Identify Namespace";
     0x01 CONTROLLER "Identify Controller";
@@ -63,13 +63,13 @@ bitfields! {
     }
 }
 
-/// Combinations of I/O command sets that can be chosen (CNS 1Ch; Base, figure 290).
+/// Supported combinations of I/O command sets (CNS 1Ch; Base, figure 290).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct IoCommandSets {
-    /// Each a bit mask of CSI values; 0 for none.
+    /// Bit mask of CSI values for each combination; 0 if unused.
     pub combinations: [U64; 512],
 }
 assert_size!(IoCommandSets = IDENTIFY_BYTES);

@@ -1,4 +1,4 @@
-//! Identify Namespace: what a namespace is (CNS 00h, 05h and 08h).
+//! Identify Namespace (CNS 00h, 05h and 08h).
 
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -21,7 +21,7 @@ pub struct IdentifyNamespace {
     pub nsfeat: u8,
     /// NLBAF: LBA formats, 0-based.
     pub nlbaf: u8,
-    /// FLBAS: the format in use; its index in bits 3:0 (and 6:5).
+    /// FLBAS: index of the current LBA format in bits 3:0 (and 6:5).
     pub flbas: u8,
     /// MC: metadata capabilities.
     pub mc: u8,
@@ -85,9 +85,9 @@ pub struct IdentifyNamespace {
     pub nvmsetid: U16,
     /// ENDGID: endurance group.
     pub endgid: U16,
-    /// NGUID: globally unique identifier, big-endian; 0 if there is none.
+    /// NGUID: globally unique identifier, big-endian; 0 if none.
     pub nguid: [u8; 16],
-    /// EUI64: IEEE extended unique identifier, big-endian; 0 if there is none.
+    /// EUI64: IEEE extended unique identifier, big-endian; 0 if none.
     pub eui64: [u8; 8],
     /// LBAF0 to LBAF63: LBA formats.
     pub lbaf: [LbaFormat; 64],
@@ -102,7 +102,7 @@ impl IdentifyNamespace {
     /// NSATTR: the namespace is write protected.
     pub const NSATTR_WRITE_PROTECTED: u8 = 1 << 0;
 
-    /// The index of the LBA format in use, as FLBAS has it.
+    /// Index of the current LBA format, decoded from FLBAS.
     #[must_use]
     pub const fn lba_format_index(&self) -> usize {
         let index = if self.nlbaf < 16 {
@@ -113,7 +113,7 @@ impl IdentifyNamespace {
         index as usize
     }
 
-    /// The LBA format in use, if FLBAS names one that exists.
+    /// Current LBA format, if the index in FLBAS is valid.
     #[must_use]
     pub fn lba_format(&self) -> Option<LbaFormat> {
         let index = self.lba_format_index();
@@ -123,7 +123,7 @@ impl IdentifyNamespace {
     }
 }
 
-/// An LBA format (NVM, figure 98).
+/// LBA format (NVM, figure 98).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -131,7 +131,7 @@ impl IdentifyNamespace {
 pub struct LbaFormat {
     /// MS: metadata, in bytes per logical block.
     pub ms: U16,
-    /// LBADS: a logical block is 2^LBADS bytes.
+    /// LBADS: log2 of the bytes of a logical block.
     pub lbads: u8,
     /// RP: relative performance, in bits 1:0; 0 is best.
     pub rp: u8,
@@ -146,9 +146,9 @@ bitfields! {
         thinp with_thinp = 0;
         /// NSABP: NAWUN, NAWUPF and NACWU are valid.
         nsabp with_nsabp = 1;
-        /// DAE: reads of deallocated blocks may fail, if the host asks for that.
+        /// DAE: reads of deallocated blocks may fail, if enabled by the host.
         dae with_dae = 2;
-        /// UIDREUSE: NGUID and EUI64 are never used again.
+        /// UIDREUSE: NGUID and EUI64 are never reused.
         uidreuse with_uidreuse = 3;
         /// OPTPERF: NPWG, NPWA, NPDG, NPDA and NOWS are valid.
         optperf with_optperf = 4;
@@ -156,21 +156,21 @@ bitfields! {
 }
 
 bitfields! {
-    /// DLFEAT: what deallocated blocks are like.
+    /// DLFEAT: properties of deallocated blocks.
     pub struct Dlfeat(u8);
     fields {
-        /// What they read as: 0 unknown, 1 all 00h, 2 all FFh.
+        /// Value of deallocated blocks: 0 unknown, 1 all 00h, 2 all FFh.
         read with_read: u8 = 0..=2;
     }
     flags {
-        /// Write Zeroes honours its Deallocate bit.
+        /// Write Zeroes supports its Deallocate bit.
         write_zeroes_deallocate with_write_zeroes_deallocate = 3;
-        /// Their guard field is the CRC of what they read as.
+        /// The guard field is the CRC of the returned value.
         guard_crc with_guard_crc = 4;
     }
 }
 
-/// What the NVM command set adds to a namespace (CNS 05h, CSI 00h; NVM, figure 100).
+/// Identify Namespace for the NVM command set (CNS 05h, CSI 00h; NVM, figure 100).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -189,7 +189,7 @@ pub struct IdentifyNamespaceNvm {
 }
 assert_size!(IdentifyNamespaceNvm = IDENTIFY_BYTES);
 
-/// What every namespace has, of whatever command set (CNS 08h; Base, figure 280).
+/// Identify data common to all command sets (CNS 08h; Base, figure 280).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
