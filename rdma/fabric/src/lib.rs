@@ -1,18 +1,18 @@
-//! What a machine's RoCE looks like, what is wrong with it, and what fixes it.
+//! Inspection and diagnosis of a machine's RoCE set-up.
 //!
-//! * [`source`] is the machine: its files, and the kernel's answers to questions
-//!   that no file answers. A recording can stand in for it.
-//! * [`facts`] are what was read, typed. An unavailable fact has its reason, and
-//!   stops nothing.
-//! * [`doctor`] applies rules to the facts, one family of them in each module,
-//!   and has findings: what, why it matters, the evidence, the command that fixes.
-//! * [`cli`] is `fabric` and `doctor` on the command line of target and initiator.
+//! * [`source`] reads the machine: its files, and the kernel's answers to queries without a file. A
+//!   recording can replace it.
+//! * [`facts`] are the typed results. An unavailable fact carries its reason and does not stop the
+//!   others.
+//! * [`doctor`] applies rules to the facts and produces findings: problem, consequence, evidence,
+//!   and the command that fixes it.
+//! * [`cli`] is the command line of `fabric` and `doctor`, for target and initiator.
 //! * [`trouble`] explains errors of connections and of work, for logs.
-//! * [`placement`] says which CPUs are near an adapter.
+//! * [`placement`] finds the CPUs near an adapter.
 //! * [`mtu`], [`tos`] and [`priorities`] are the arithmetic of RoCE.
 //!
-//! Nothing here is on the way of an I/O, and nothing needs an RDMA device.
-//! `unsafe` stands in `source::live::sys` alone.
+//! Nothing here is on the data path or needs an RDMA device. Only `source::live::sys` contains
+//! `unsafe`.
 
 mod caller;
 #[cfg(feature = "cli")]

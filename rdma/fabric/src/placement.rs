@@ -1,4 +1,4 @@
-//! Which CPUs are near the adapters that carry some addresses.
+//! CPUs near the adapters of given addresses.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -6,9 +6,10 @@ use std::net::IpAddr;
 use crate::facts::{Bond, NET, NumaNode, Vlan};
 use crate::source::{Address, Question, Source};
 
-/// The CPUs of each NUMA node that an adapter of these addresses hangs on, by the
-/// node's number. None, if the machine has but one node or does not report them: then all
-/// are as near. An unspecified address is every one of its family.
+/// Returns the CPUs of each NUMA node with an adapter of these addresses, ordered by node.
+///
+/// Empty if the machine has a single node or does not report nodes: then all CPUs are equally near.
+/// An unspecified address means every address of its family.
 #[must_use]
 pub fn near_cpus(source: &dyn Source, addresses: &[IpAddr]) -> Vec<BTreeSet<u32>> {
     let nodes = NumaNode::read_all(source).unwrap_or_default();
@@ -37,8 +38,7 @@ fn is_of(known: IpAddr, ours: IpAddr) -> bool {
     known == ours || is_wild && known.is_ipv4() == ours.is_ipv4()
 }
 
-/// The NUMA nodes below a netdev: a VLAN and a bond hang where the netdevs hang that
-/// they stand on.
+/// Returns the NUMA nodes of a netdev; a VLAN or bond has those of the netdevs below it.
 fn nodes_of(source: &dyn Source, netdev: &str) -> BTreeSet<u32> {
     let mut found = vec![netdev.to_owned()];
     let mut nodes = BTreeSet::new();
@@ -46,7 +46,7 @@ fn nodes_of(source: &dyn Source, netdev: &str) -> BTreeSet<u32> {
     while let Some(name) = found.get(at).cloned() {
         at += 1;
         let node: Result<i32, _> = source.number(&format!("{NET}/{name}/device/numa_node"));
-        // -1 is the firmware's "I do not know".
+        // -1 means that the firmware does not report the node.
         nodes.extend(node.ok().and_then(|node| u32::try_from(node).ok()));
         let parent = Vlan::read(source, &name).ok().flatten();
         let slaves = Bond::read(source, &name).ok().flatten();

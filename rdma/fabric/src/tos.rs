@@ -1,33 +1,33 @@
-//! Type of service in the notations that people use for it.
+//! Type of service, with its usual notations.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// The type of service of a packet: DSCP in the upper six bits, ECN in the lower two.
+/// Type of service of a packet: DSCP in the upper six bits, ECN in the lower two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tos(pub u8);
 
 impl Tos {
-    /// The differentiated services code point (RFC 2474).
+    /// Differentiated services code point (RFC 2474).
     #[must_use]
     pub fn dscp(self) -> u8 {
         self.0 >> 2
     }
 
-    /// The two bits that ECN uses (RFC 3168): the sender's are written over by devices.
+    /// ECN bits (RFC 3168); devices overwrite the sender's.
     #[must_use]
     pub fn ecn(self) -> u8 {
         self.0 & 3
     }
 
-    /// The service level that RoCE makes of it.
+    /// RoCE service level.
     #[must_use]
     pub fn sl(self) -> u8 {
         self.0 >> 5
     }
 
-    /// The priority in the 802.1Q tag; only tagged packets have one.
+    /// Priority in the 802.1Q tag of tagged packets.
     #[must_use]
     pub fn pcp(self) -> u8 {
         self.sl() & 7

@@ -1,4 +1,4 @@
-//! `fabric` and `doctor` as people call them.
+//! Tests of the commands `fabric` and `doctor`.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use common::{PROGRAM, folder, run};
 use serde_json::Value;
 
-/// A machine with one device, whose settings can be changed.
+/// Creates a machine with one device whose settings can be changed.
 fn machine(folder: &Path) {
     let ports = folder.join("sys/kernel/config/rdma_cm/mlx5_0/ports");
     for port in ["1", "2"] {
@@ -88,7 +88,7 @@ fn a_setting_is_undone_by_the_command_that_it_names() {
         let (out, result) = run(&format!("{undo} --root {root}"));
         assert_eq!(result, Ok(0), "{undo}: {out}");
         assert_eq!(setting(folder.path(), 1, file), before);
-        // Once more changes nothing, and there is nothing to undo.
+        // A second run changes nothing, and there is nothing to undo.
         let (out, _) = run(&format!("{undo} --root {root}"));
         assert!(out.contains("as it was before"), "{out}");
     }
@@ -125,7 +125,7 @@ fn a_setting_that_cannot_be_made_says_why() {
 fn fix_runs_what_is_safe_and_leaves_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     machine(folder.path());
-    // Port 1 does v1 by default, and could do v2; port 2 has no GIDs.
+    // Port 1 defaults to v1 and supports v2; port 2 has no GIDs.
     let port = folder.path().join("sys/class/infiniband/mlx5_0/ports/1");
     for (file, content) in [
         ("state", "1: DOWN"),
@@ -150,7 +150,7 @@ fn fix_runs_what_is_safe_and_leaves_the_rest() {
         out.contains("running: cairn-target fabric set-mode mlx5_0 v2 --port 1"),
         "{out}"
     );
-    // Commands of others are for the machine at hand alone.
+    // Foreign commands run only on the real machine.
     assert!(
         out.contains("running: ip link set eth0 up\n  failed:"),
         "{out}"

@@ -1,5 +1,4 @@
-//! The pages in docs/roce: their commands run and say what they show, and the
-//! tests that they name are there.
+//! Tests of the pages in docs/roce: commands print the output shown, and the tests they name exist.
 
 mod common;
 
@@ -23,7 +22,7 @@ fn pages() -> Vec<(String, String)> {
     pages.collect()
 }
 
-/// The commands of a page, each with the lines that it shows.
+/// Returns the commands of a page, each with its output lines.
 fn commands(page: &str) -> Vec<(String, Vec<String>)> {
     let mut commands: Vec<(String, Vec<String>)> = Vec::new();
     let mut is_console = false;
@@ -48,7 +47,7 @@ fn each_command_of_a_page_says_what_the_page_shows() {
         for (command, shown) in commands(&text) {
             let (out, result) = common::run(&command);
             assert!(result.is_ok(), "{page}: {command}: {result:?}");
-            // In this order, whatever stands between.
+            // In this order, with any lines between.
             let mut lines = out.lines();
             for line in &shown {
                 assert!(
@@ -63,7 +62,7 @@ fn each_command_of_a_page_says_what_the_page_shows() {
     assert!(run >= 12, "{run} commands");
 }
 
-/// Commands that are not for a recording: they change a machine, or look at it.
+/// Commands that do not apply to a recording, because they change or inspect a machine, must parse.
 #[test]
 fn each_other_command_of_a_page_is_one() {
     let mut seen = 0;
@@ -77,7 +76,7 @@ fn each_other_command_of_a_page_is_one() {
             });
             ours && !span.contains(" FILE") && !span.contains(" ADDR")
         }) {
-            // What follows in a table or a sentence is no part of it.
+            // The rest of a table cell or sentence is not part of the command.
             let command = span.split([',', '|', '#', ';']).next().unwrap_or_default();
             assert!(common::parses(command.trim()), "{page}: {command}");
             seen += 1;
@@ -104,7 +103,7 @@ fn each_topic_has_a_page_with_a_command() {
     }
 }
 
-/// All Rust sources of a folder.
+/// Appends all Rust sources of a folder.
 fn sources(folder: &Path, text: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -145,7 +144,7 @@ fn each_test_and_each_rule_in_the_table_is_there() {
     }
 }
 
-/// A library does not know by which program it is used: its caller names the programs.
+/// Libraries contain no program names: the caller supplies them.
 #[test]
 fn no_library_of_rdma_names_a_program() {
     for folder in [
@@ -178,7 +177,7 @@ fn every_error_name_has_a_line_in_troubleshooting() {
     }
 }
 
-/// The tables of docs/roce/errors.md, as they follow from the program's own.
+/// Tables of docs/roce/errors.md, generated from the program's tables.
 fn error_tables() -> String {
     let mut text = String::new();
     for (title, table) in trouble::tables() {
@@ -206,7 +205,7 @@ fn error_tables() -> String {
     text
 }
 
-/// `BLESS=1 cargo test -p cairn-fabric --test documents` writes them.
+/// `BLESS=1 cargo test -p cairn-fabric --test documents` writes the tables.
 #[test]
 fn the_page_of_errors_has_the_programs_own_tables() {
     const MARK: &str = "<!-- from rdma/fabric/src/trouble -->\n";

@@ -1,6 +1,6 @@
-//! The kernel's own answers, in a network namespace that the test makes.
+//! Tests of the kernel's answers, in a network namespace created by the test.
 //!
-//! Making namespaces takes root; without it these tests say so and end.
+//! Creating a namespace requires root; otherwise these tests print a message and end.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -9,9 +9,9 @@ use cairn_fabric::source::{
     Address, Driver, Echo, Live, Neighbour, Pause, Question, Reached, Reason, Route, Source,
 };
 
-/// Puts the calling thread into a network namespace of its own. False: it may not.
+/// Moves the calling thread into a new network namespace. Returns false without permission.
 fn leave_the_network() -> bool {
-    // SAFETY: concerns the calling thread alone, and takes no pointers.
+    // SAFETY: affects only the calling thread, and takes no pointers.
     let left = unsafe { libc::unshare(libc::CLONE_NEWNET) == 0 };
     if !left {
         eprintln!("not run: making a network namespace takes root");
@@ -89,7 +89,7 @@ fn addresses_ways_and_neighbours_are_those_of_the_namespace() {
     let statistics: BTreeMap<String, u64> =
         ask(&Question::Statistics("cable0".to_owned())).unwrap();
     assert!(statistics.contains_key("peer_ifindex"), "{statistics:?}");
-    // A driver without pause, and a netdev that is not there.
+    // A driver without pause, and a missing netdev.
     assert!(matches!(
         ask::<Pause>(&Question::Pause("cable0".to_owned())),
         Err(Reason::Other(_))

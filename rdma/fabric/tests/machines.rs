@@ -1,4 +1,4 @@
-//! What is read of the recorded machines.
+//! Facts read from the recorded machines.
 
 mod common;
 
@@ -138,7 +138,7 @@ fn half_of_a_machine_is_shown_and_the_other_half_explained() {
             .to_string()
             .contains("\"many\" is not the number expected")
     );
-    // No rule falls over it.
+    // Every rule handles it.
     assert_found(
         &findings(&recorded("half-readable")),
         "unreadable",
@@ -173,7 +173,7 @@ fn every_recording_is_examined_and_shown_without_a_panic() {
 
 #[test]
 fn each_path_may_be_denied_without_a_panic() {
-    // One at a time: whatever is missing, the rest is read and examined.
+    // One path at a time: everything else is still read and examined.
     let base = fs::read_to_string(folder().join("healthy.txt")).unwrap();
     let mut section = String::new();
     let mut denied = 0;

@@ -1,4 +1,4 @@
-//! Which CPUs are near an address, on recorded machines.
+//! CPUs near an address, on recorded machines.
 
 mod common;
 
@@ -8,7 +8,7 @@ use cairn_fabric::placement::near_cpus;
 use cairn_fabric::source::Recording;
 use common::{changed, recorded};
 
-/// Of the recorded machines' first and second port.
+/// Addresses of the recorded machines' first and second port.
 const FIRST: &str = "192.0.2.1";
 const SECOND: &str = "2001:db8::1";
 

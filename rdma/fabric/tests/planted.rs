@@ -1,32 +1,33 @@
-//! Eleven planted faults. A user reports "it does not connect" or "it is slow", and
-//! no more; `doctor` names the cause first of all, shows the evidence and has
-//! the command that fixes it, and docs/roce/troubleshooting.md leads from the
-//! sentence to the rule.
+//! Eleven planted faults.
+//!
+//! A user reports only "it does not connect" or "it is slow". `doctor` names the cause first, shows
+//! the evidence and has the command that fixes it, and docs/roce/troubleshooting.md leads from the
+//! symptom to the rule.
 
 mod common;
 
 use cairn_fabric::doctor::RULES;
 use common::{changed, findings, findings_with_peer, recorded, text};
 
-/// What a user reports, as the headings of the page have it.
+/// Symptoms, equal to the headings of the page.
 const DOES_NOT_CONNECT: &str = "It does not connect";
 const IS_SLOW: &str = "It is slow";
 
-/// A fault in an otherwise healthy machine.
+/// Fault in an otherwise healthy machine.
 struct Fault {
-    /// The recorded machine.
+    /// Recorded machine.
     machine: &'static str,
-    /// What is said of it.
+    /// Symptom reported by the user.
     symptom: &'static str,
-    /// What is wrong.
+    /// Fault in words.
     name: &'static str,
-    /// What changes in the recording.
+    /// Changes to the recording.
     change: &'static str,
-    /// Words that the finding must have.
+    /// Words that the finding must contain.
     found: &'static [&'static str],
-    /// Where it must be seen.
+    /// Path that the evidence must name.
     evidence: &'static str,
-    /// The command that fixes it.
+    /// Command that fixes the fault.
     fix: &'static str,
 }
 
@@ -200,7 +201,7 @@ fn each_planted_fault_is_found_with_its_evidence_and_the_command_that_fixes_it()
     }
 }
 
-/// The rules that the page names under a heading, in the last column of its table.
+/// Returns the rules that the page names under a heading, in the last column of its table.
 fn rules_of(symptom: &str) -> Vec<String> {
     let page = include_str!("../../../docs/roce/troubleshooting.md");
     let heading = format!("## {symptom}\n");

@@ -1,13 +1,12 @@
-//! Socket addresses, between Rust's and C's spelling.
+//! Conversion of socket addresses between Rust and C.
 //!
-//! Unsafe because C's `sockaddr` is a family of structures distinguished by their
-//! first field.
+//! Why `unsafe` here: C's `sockaddr` is a family of structures distinguished by their first field.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use crate::sys;
 
-/// A C socket address, large enough for either family.
+/// C socket address, large enough for either family.
 pub(crate) struct RawAddress(libc::sockaddr_storage);
 
 impl RawAddress {
@@ -44,18 +43,18 @@ impl RawAddress {
         Self(raw)
     }
 
-    /// For C, which takes it without `const` and does not change it.
+    /// Pointer for C functions that lack `const` but do not change the address.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut sys::sockaddr {
         (&raw mut self.0).cast()
     }
 }
 
-/// Reads an address that C wrote; an unknown family is 0.0.0.0:0.
+/// Reads an address written by C; an unknown family yields 0.0.0.0:0.
 ///
 /// # Safety
-/// `raw` points to as many readable bytes as its family's structure has.
+/// `raw` points to the complete structure of its family.
 pub(crate) unsafe fn from_raw(raw: *const sys::sockaddr) -> SocketAddr {
-    // SAFETY: the caller vouches for the family's structure.
+    // SAFETY: the caller guarantees the structure of the family.
     unsafe {
         match i32::from((*raw).sa_family) {
             libc::AF_INET => {
@@ -86,7 +85,7 @@ mod tests {
         for text in ["192.0.2.7:4420", "[2001:db8::7]:4420", "[fe80::1%3]:9"] {
             let address: SocketAddr = text.parse().unwrap();
             let mut raw = RawAddress::new(address);
-            // SAFETY: RawAddress holds a whole sockaddr_storage.
+            // SAFETY: RawAddress contains a complete sockaddr_storage.
             assert_eq!(unsafe { from_raw(raw.as_mut_ptr()) }, address);
         }
     }

@@ -1,6 +1,6 @@
-//! Chains of work requests, in C's layout, made once and filled again and again.
+//! Chains of work requests in C's layout, allocated once and reused.
 //!
-//! Unsafe for one thing only: C's structures start out as zero bytes.
+//! Why `unsafe` here: C's structures are initialized with zero bytes.
 
 use std::ptr;
 
@@ -8,7 +8,7 @@ use cairn_rdma::{MAX_SGE, Operation, RecvWork, SendWork, SgeList};
 
 use crate::sys;
 
-/// A work request that can stand in a chain.
+/// Work request that can be part of a chain.
 pub(crate) trait Link: Copy {
     fn set_next(&mut self, next: *mut Self);
     fn set_sges(&mut self, sges: *mut sys::ibv_sge);
@@ -32,7 +32,7 @@ impl Link for sys::ibv_recv_wr {
     }
 }
 
-/// Work requests and the SGEs they name, up to a number set beforehand.
+/// Work requests with their SGEs, up to a fixed capacity.
 pub(crate) struct Chain<W> {
     works: Vec<W>,
     sges: Vec<[sys::ibv_sge; MAX_SGE]>,
@@ -55,7 +55,7 @@ impl<W: Link> Chain<W> {
         chain
     }
 
-    /// Makes room for chains of `capacity` requests.
+    /// Enlarges the capacity to `capacity` requests.
     pub(crate) fn grow(&mut self, capacity: usize) {
         const NO_BYTES: sys::ibv_sge = sys::ibv_sge {
             addr: 0,
@@ -72,7 +72,7 @@ impl<W: Link> Chain<W> {
         self.count = 0;
     }
 
-    /// Links the requests. C may follow the result until the next change.
+    /// Links the requests. C may follow the returned pointer until the next change of the chain.
     pub(crate) fn head(&mut self) -> *mut W {
         assert!(self.count > 0, "an empty chain is not posted");
         let (works, sges) = (self.works.as_mut_ptr(), self.sges.as_mut_ptr());
@@ -86,7 +86,7 @@ impl<W: Link> Chain<W> {
         works
     }
 
-    /// How many of the chain stand before `work`, which the device refused.
+    /// Returns the number of requests before `work`, which the device refused.
     pub(crate) fn position(&self, work: *const W) -> usize {
         let chain = &self.works[..self.count];
         chain
@@ -95,7 +95,7 @@ impl<W: Link> Chain<W> {
             .unwrap_or(0)
     }
 
-    /// Takes the next place, with its SGEs filled in.
+    /// Takes the next request and fills in its SGEs.
     fn next(&mut self, sges: &SgeList) -> (&mut W, i32) {
         let (work, slots) = (&mut self.works[self.count], &mut self.sges[self.count]);
         for (slot, sge) in slots.iter_mut().zip(sges.as_slice()) {
@@ -116,7 +116,7 @@ impl SendChain {
         Self::of(unsafe { std::mem::zeroed() }, capacity)
     }
 
-    /// Appends `work`, to be known to the device as `wr_id`.
+    /// Appends `work` with the identifier `wr_id`.
     pub(crate) fn push(&mut self, work: &SendWork, wr_id: u64, inline: bool) {
         let (raw, sges) = self.next(&work.sges);
         raw.wr_id = wr_id;
@@ -157,7 +157,7 @@ impl ReceiveChain {
         Self::of(unsafe { std::mem::zeroed() }, capacity)
     }
 
-    /// Appends `work`, to be known to the device as `wr_id`.
+    /// Appends `work` with the identifier `wr_id`.
     pub(crate) fn push(&mut self, work: &RecvWork, wr_id: u64) {
         let (raw, sges) = self.next(&work.sges);
         raw.wr_id = wr_id;
@@ -198,7 +198,7 @@ mod tests {
             2,
             true,
         );
-        // SAFETY: the chain is not touched while its links are read.
+        // SAFETY: the chain is not changed while its links are read.
         unsafe {
             let first = *chain.head();
             assert_eq!(first.opcode, sys::IBV_WR_RDMA_WRITE);

@@ -1,10 +1,9 @@
-//! rdma_cm: connection identifiers, and the channels on which their events come.
+//! Wrappers of rdma_cm: connection identifiers, and channels for their events.
 //!
-//! Unsafe because librdmacm deals in pointers. What makes it sound: an
-//! [`Id`] owns its `rdma_cm_id` and keeps the channel alive that it is bound
-//! to; an event is copied and acknowledged before anyone sees it, so no
-//! pointer into librdmacm outlives a call, and destroying or migrating an
-//! identifier, which waits for its events to be acknowledged, never waits long.
+//! Why `unsafe` here: librdmacm uses pointers. An [`Id`] owns its `rdma_cm_id` and keeps alive the
+//! channel that it is bound to. An event is copied and acknowledged before it is returned, so no
+//! pointer into librdmacm outlives a call. Destroying or migrating an identifier waits for its
+//! events to be acknowledged, and therefore never waits long.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
@@ -21,16 +20,16 @@ use crate::explain;
 use crate::library::Library;
 use crate::sys;
 
-/// A stream of connection events, behind one non-blocking file descriptor.
+/// Stream of connection events behind a non-blocking file descriptor.
 pub(crate) struct Channel {
     library: &'static Library,
     raw: *mut sys::rdma_event_channel,
 }
 
-// SAFETY: librdmacm guards its own state with locks; the channel's structure
-// is only a file descriptor, which never changes.
+// SAFETY: librdmacm protects its state with locks; the channel's structure is only a file
+// descriptor, which never changes.
 unsafe impl Send for Channel {}
-// SAFETY: as above; reading events from two threads gives each of them whole events.
+// SAFETY: as above; two threads that read events each get complete events.
 unsafe impl Sync for Channel {}
 
 impl Channel {
@@ -50,7 +49,7 @@ impl Channel {
         unsafe { (*self.raw).fd }
     }
 
-    /// The next event, if one waits.
+    /// Returns the next pending event.
     pub(crate) fn next_event(self: &Arc<Self>) -> io::Result<Option<CmEvent>> {
         let mut raw = ptr::null_mut();
         // SAFETY: a live channel, and room for one pointer.
@@ -62,18 +61,20 @@ impl Channel {
                 _ => Err(error),
             };
         }
-        // SAFETY: librdmacm gave a valid event, ours until it is acknowledged.
+        // SAFETY: librdmacm returned a valid event, owned by this thread until it is acknowledged.
         let event = unsafe { self.copy(&*raw) };
-        // SAFETY: acknowledged once; nothing of it is used any more.
+        // SAFETY: acknowledged once; the event is not used afterwards.
         unsafe { self.library.symbols().rdma_ack_cm_event(raw) };
         Ok(Some(event))
     }
 
+    /// Copies an event.
+    ///
     /// # Safety
     /// `event` is valid and not yet acknowledged.
     unsafe fn copy(self: &Arc<Self>, event: &sys::rdma_cm_event) -> CmEvent {
-        // SAFETY: an unacknowledged event keeps its identifier alive. Connection
-        // events carry `conn`; RC connections have no `ud` events.
+        // SAFETY: an unacknowledged event keeps its identifier alive. Connection events have
+        // `conn`; RC connections have no `ud` events.
         unsafe {
             let conn = event.param.conn;
             let tag = tag_of(event.id).load(Ordering::Relaxed) as usize as u64;
@@ -99,43 +100,43 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: every Id holds its channel, so none is left on this one.
+        // SAFETY: every Id holds its channel, so no identifier uses this channel any more.
         unsafe { self.library.symbols().rdma_destroy_event_channel(self.raw) };
     }
 }
 
-/// The tag of a connection request's identifier until an endpoint claims it.
+/// Tag of a connection request's identifier until an endpoint claims it.
 pub(crate) const UNCLAIMED: u64 = u64::MAX;
 
-/// The tag of a listening identifier.
+/// Tag of a listening identifier.
 pub(crate) const LISTENING: u64 = u64::MAX - 1;
 
-/// An event, by value.
+/// Copy of an event.
 #[derive(Debug)]
 pub(crate) struct CmEvent {
     pub(crate) kind: sys::rdma_cm_event_type,
-    /// 0, a negative errno, or a REJ's reason.
+    /// 0, a negative errno, or the reason of a REJ.
     pub(crate) status: c_int,
-    /// What [`Id::set_tag`] said; for a connection request, the listener's.
+    /// Tag set by [`Id::set_tag`]; for a connection request, the listener's.
     pub(crate) tag: u64,
-    /// The identifier that a connection request brings.
+    /// Identifier created by a connection request.
     pub(crate) request: Option<Id>,
     pub(crate) private_data: PrivateData,
-    /// Of a request or response: what the peer asks of us as a responder. The
-    /// kernel has already swapped the message's two fields.
+    /// In a request or response: READs that the peer sends to us. The kernel has already swapped
+    /// the message's two fields.
     pub(crate) responder_resources: u8,
-    /// Of a request or response: READs that the peer lets us have outstanding.
+    /// In a request or response: READs that the peer answers.
     pub(crate) initiator_depth: u8,
 }
 
-/// One end of a connection to be, or a listening address.
+/// End of a connection, or a listening address.
 pub(crate) struct Id {
     raw: *mut sys::rdma_cm_id,
     channel: Arc<Channel>,
 }
 
-// SAFETY: librdmacm's calls on one identifier may come from any thread, one at
-// a time; `&mut self` or ownership sees to the latter.
+// SAFETY: librdmacm permits calls on one identifier from any thread, one at a time; `&mut self` or
+// ownership guarantees the latter.
 unsafe impl Send for Id {}
 
 impl std::fmt::Debug for Id {
@@ -148,8 +149,8 @@ impl Id {
     pub(crate) fn new(channel: &Arc<Channel>, tag: u64) -> Result<Self, FabricError> {
         let mut raw = ptr::null_mut();
         let symbols = channel.library.symbols();
-        // SAFETY: a live channel, and room for one pointer. The context is a
-        // number that no program follows.
+        // SAFETY: a live channel, and space for one pointer. The context is a number and is never
+        // dereferenced.
         check("rdma_create_id", unsafe {
             symbols.rdma_create_id(channel.raw, &mut raw, tag_pointer(tag), sys::RDMA_PS_TCP)
         })?;
@@ -163,7 +164,7 @@ impl Id {
         self.channel.library.symbols()
     }
 
-    /// What this identifier's events will carry.
+    /// Sets the tag of this identifier's later events.
     pub(crate) fn set_tag(&mut self, tag: u64) {
         // SAFETY: `raw` is live.
         unsafe { tag_of(self.raw).store(tag_pointer(tag), Ordering::Relaxed) };
@@ -171,7 +172,7 @@ impl Id {
 
     pub(crate) fn bind(&mut self, address: SocketAddr) -> Result<(), FabricError> {
         if address.is_ipv6() {
-            // Or [::] would take IPv4's port too.
+            // Otherwise [::] would also take the IPv4 port.
             self.set_option(sys::RDMA_OPTION_ID_AFONLY, &mut 1i32)?;
         }
         let mut raw = RawAddress::new(address);
@@ -197,7 +198,7 @@ impl Id {
             .as_mut()
             .map_or(ptr::null_mut(), RawAddress::as_mut_ptr);
         let mut target = RawAddress::new(remote);
-        // SAFETY: a live identifier; whole addresses, or none.
+        // SAFETY: a live identifier; complete addresses, or null.
         outcome(unsafe {
             self.symbols()
                 .rdma_resolve_addr(self.raw, source, target.as_mut_ptr(), timeout_ms)
@@ -221,13 +222,13 @@ impl Id {
         outcome(unsafe { self.symbols().rdma_accept(self.raw, &mut param) })
     }
 
-    /// Sends the RTU, the connecting side's last message.
+    /// Sends the RTU, the last message of the connecting side.
     pub(crate) fn establish(&mut self) -> io::Result<()> {
-        // SAFETY: a live identifier without a queue pair of librdmacm's.
+        // SAFETY: a live identifier whose queue pair was not created by librdmacm.
         outcome(unsafe { self.symbols().rdma_establish(self.raw) })
     }
 
-    /// Sends a REJ. The private data of one ends at 148 bytes (IBTA 12.6.7).
+    /// Sends a REJ with at most 148 bytes of private data (IBTA 12.6.7).
     pub(crate) fn reject(&mut self, private_data: &[u8]) -> io::Result<()> {
         let length = private_data.len().min(148) as u8;
         // SAFETY: a live identifier; the private data outlives the call.
@@ -243,7 +244,7 @@ impl Id {
         outcome(unsafe { self.symbols().rdma_disconnect(self.raw) })
     }
 
-    /// Reports to the connection manager that traffic came in before the RTU.
+    /// Reports to the connection manager that traffic arrived before the RTU.
     pub(crate) fn traffic_seen(&mut self) -> io::Result<()> {
         // SAFETY: a live identifier.
         outcome(unsafe {
@@ -252,15 +253,15 @@ impl Id {
         })
     }
 
-    /// From now on, events come on `channel`.
+    /// Moves this identifier's later events to `channel`.
     pub(crate) fn migrate(&mut self, channel: &Arc<Channel>) -> io::Result<()> {
-        // SAFETY: both are live; the old channel stays until this one has taken over.
+        // SAFETY: both are live; the old channel stays until the new one has taken over.
         outcome(unsafe { self.symbols().rdma_migrate_id(self.raw, channel.raw) })?;
         self.channel = Arc::clone(channel);
         Ok(())
     }
 
-    /// Sets the traffic class of the path: of our CM messages too.
+    /// Sets the traffic class of the path, including our CM messages.
     pub(crate) fn set_traffic_class(&mut self, mut class: u8) -> Result<(), FabricError> {
         self.set_option(sys::RDMA_OPTION_ID_TOS, &mut class)
     }
@@ -278,7 +279,7 @@ impl Id {
         })
     }
 
-    /// What the connection manager requires of a queue pair on its way to `state`.
+    /// Returns the queue pair attributes that the connection manager requires for `state`.
     pub(crate) fn qp_attributes(
         &mut self,
         state: sys::ibv_qp_state,
@@ -287,7 +288,7 @@ impl Id {
         let mut attributes: sys::ibv_qp_attr = unsafe { std::mem::zeroed() };
         attributes.qp_state = state;
         let mut mask = 0;
-        // SAFETY: a live identifier, and room for both answers.
+        // SAFETY: a live identifier, and space for both results.
         check("rdma_init_qp_attr", unsafe {
             self.symbols()
                 .rdma_init_qp_attr(self.raw, &mut attributes, &mut mask)
@@ -295,16 +296,15 @@ impl Id {
         Ok((attributes, mask as sys::ibv_qp_attr_mask))
     }
 
-    /// Releases a device that is being removed, on librdmacm's behalf.
+    /// Closes librdmacm's descriptors of a device that is being removed.
     ///
-    /// librdmacm opens each device for itself and closes it only when it next
-    /// looks for devices and finds some, which may be never. Drivers that
-    /// require this first (rdma_rxe among them) make the removal wait
-    /// for it: `rdma link delete` would hang until this process ends. So the
-    /// descriptors, which nothing uses any more, are replaced by /dev/null.
+    /// librdmacm opens each device and closes it only when it next searches for devices and finds
+    /// some, which may never happen. Drivers such as rdma_rxe delay the removal until then: `rdma
+    /// link delete` would hang until this process ends. The descriptors, no longer in use, are
+    /// therefore replaced by /dev/null.
     pub(crate) fn release_removed_device(&self) {
-        // SAFETY: `raw` is live, so its context is, with descriptors that stay
-        // librdmacm's: it may use them (and fail) or close them as before.
+        // SAFETY: `raw` is live, and so is its context. The descriptors stay librdmacm's, which may
+        // use them (and fail) or close them.
         let fds = unsafe {
             let verbs = (*self.raw).verbs;
             if verbs.is_null() {
@@ -336,13 +336,13 @@ impl Id {
         unsafe { address::from_raw(&(*self.raw).route.addr.__bindgen_anon_2.dst_addr) }
     }
 
-    /// The port of the device, once there is one.
+    /// Port of the device, once bound or resolved.
     pub(crate) fn port(&self) -> u8 {
         // SAFETY: `raw` is live.
         unsafe { (*self.raw).port_num }
     }
 
-    /// The device it was bound or resolved to, with its name.
+    /// Device that the identifier is bound or resolved to.
     pub(crate) fn device(&self) -> Option<DeviceHandle<'_>> {
         // SAFETY: `raw` is live; once set, its verbs context stays.
         unsafe {
@@ -360,19 +360,19 @@ impl Id {
 
 impl Drop for Id {
     fn drop(&mut self) {
-        // SAFETY: owned, and no event of it is unacknowledged by this thread.
+        // SAFETY: owned, and this thread has acknowledged all events of the identifier.
         unsafe { self.symbols().rdma_destroy_id(self.raw) };
     }
 }
 
-/// A device as libibverbs knows it, valid while the identifier is.
+/// Device of libibverbs, valid while the identifier is.
 pub(crate) struct DeviceHandle<'a> {
     pub(crate) raw: *mut sys::ibv_device,
     pub(crate) name: String,
     _id: &'a Id,
 }
 
-/// What a REQ or REP says besides its private data.
+/// Parameters of a REQ or REP besides its private data.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     pub(crate) qp_num: u32,
@@ -381,19 +381,19 @@ pub(crate) struct Terms {
     pub(crate) retry_count: u8,
 }
 
-/// How often a peer retries when we have no receive for it: for ever. A
-/// shared receive queue that is empty for a moment is no reason to lose a connection.
+/// RNR retries that we request from a peer: no limit. A shared receive queue that is briefly empty
+/// must not end a connection.
 const PEER_RNR_RETRY_COUNT: u8 = 7;
 
 impl Terms {
-    /// `private_data` must outlive the result.
+    /// Converts to C. `private_data` must outlive the result.
     fn conn_param(&self, private_data: &[u8]) -> sys::rdma_conn_param {
         sys::rdma_conn_param {
             private_data: private_data.as_ptr().cast(),
             private_data_len: private_data.len().min(u8::MAX.into()) as u8,
             responder_resources: self.responder_resources,
             initiator_depth: self.initiator_depth,
-            // End-to-end credits: a shared receive queue has none to give.
+            // End-to-end credits do not exist with a shared receive queue.
             flow_control: 0,
             retry_count: self.retry_count,
             rnr_retry_count: PEER_RNR_RETRY_COUNT,
@@ -403,11 +403,12 @@ impl Terms {
     }
 }
 
+/// Returns the tag of an identifier.
+///
 /// # Safety
 /// `raw` is live.
 unsafe fn tag_of<'a>(raw: *mut sys::rdma_cm_id) -> &'a AtomicPtr<c_void> {
-    // SAFETY: the caller vouches for `raw`; the context field is ours alone,
-    // and every access to it goes through here.
+    // SAFETY: the caller guarantees `raw`; only this function accesses the context field.
     unsafe { AtomicPtr::from_ptr(&raw mut (*raw).context) }
 }
 
@@ -415,13 +416,15 @@ fn tag_pointer(tag: u64) -> *mut c_void {
     ptr::without_provenance_mut(tag as usize)
 }
 
+/// Copies the private data of an event.
+///
 /// # Safety
-/// `conn` is of an event that is not yet acknowledged.
+/// `conn` belongs to an event that is not yet acknowledged.
 unsafe fn private_data(conn: &sys::rdma_conn_param) -> PrivateData {
     if conn.private_data.is_null() {
         return PrivateData::new(&[]);
     }
-    // SAFETY: the event holds as many bytes as it says.
+    // SAFETY: the event contains the stated number of bytes.
     PrivateData::new(unsafe {
         std::slice::from_raw_parts(conn.private_data.cast(), conn.private_data_len.into())
     })
@@ -438,9 +441,9 @@ fn outcome(result: c_int) -> io::Result<()> {
     }
 }
 
-/// Makes reads from `fd` return at once.
+/// Makes the descriptor non-blocking.
 pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
-    // SAFETY: plain flag changes on a descriptor.
+    // SAFETY: only changes the flags of a descriptor.
     unsafe {
         let flags = libc::fcntl(fd, libc::F_GETFL);
         if flags < 0 || libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) < 0 {

@@ -1,4 +1,4 @@
-//! One RDMA adapter, opened once for all reactors.
+//! RDMA adapter, opened once for all reactors.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -20,12 +20,12 @@ use crate::region_table::{Listed, RegionTable};
 use crate::sys;
 use crate::watcher::{Subscribers, Watcher};
 
-/// An adapter.
+/// Open adapter.
 pub(crate) struct VerbsDevice {
     id: u64,
     name: String,
     capabilities: sys::ibv_device_attr,
-    // Stops before the context that it reads from closes.
+    // Declared before the context, so that the watcher stops first.
     _watcher: Watcher,
     subscribers: Arc<Subscribers>,
     regions: RegionTable,
@@ -41,7 +41,7 @@ impl fmt::Debug for VerbsDevice {
 }
 
 impl VerbsDevice {
-    /// Opens the adapter; `address` is one of its own.
+    /// Opens the adapter; `address` is one of its addresses.
     pub(crate) fn open(
         library: &'static Library,
         handle: &DeviceHandle<'_>,
@@ -76,21 +76,21 @@ impl VerbsDevice {
         }))
     }
 
-    /// Whether the adapter has been unplugged.
+    /// True if the adapter has been removed.
     pub(crate) fn is_removed(&self) -> bool {
         self.subscribers.is_removed()
     }
 
-    /// Whether a connection identifier is on this adapter.
+    /// True if a connection identifier is on this adapter.
     pub(crate) fn holds(&self, id: &Id) -> bool {
         !self.is_removed() && id.device().is_some_and(|handle| handle.name == self.name)
     }
 
-    /// Where a membership stands in the table of an identifier's port. `None`: rdma_cm
-    /// chooses, which always means the default partition.
+    /// Index of a membership in the P_Key table of an identifier's port. `None` for the default
+    /// partition, which rdma_cm chooses.
     ///
     /// # Errors
-    /// It is not there.
+    /// The table does not contain the membership.
     pub(crate) fn pkey_index(&self, id: &Id, pkey: PKey) -> Result<Option<u16>, FabricError> {
         if pkey == PKey::DEFAULT {
             return Ok(None);
@@ -115,7 +115,7 @@ impl VerbsDevice {
         &self.regions
     }
 
-    /// The interrupt line for the next completion queue: they take turns.
+    /// Returns the interrupt vector for the next completion queue, round robin.
     pub(crate) fn next_vector(&self) -> u32 {
         let turn = self.next_vector.fetch_add(1, Ordering::Relaxed);
         turn % self.domain.context().completion_vectors()
@@ -127,8 +127,8 @@ impl VerbsDevice {
             send_work: self.capabilities.max_qp_wr.max(0) as u32,
             initiator_depth: clamped(self.capabilities.max_qp_init_rd_atom),
             responder_resources: clamped(self.capabilities.max_qp_rd_atom),
-            // IBTA's base memory management extensions bring SEND with
-            // invalidate. rdma_rxe has them, and sends it: tests/vm, verbs-wire.
+            // IBTA's base memory management extensions include SEND with invalidate. rdma_rxe
+            // supports it: tests/vm, verbs-wire.
             send_with_invalidate: self.capabilities.device_cap_flags
                 & sys::IBV_DEVICE_MEM_MGT_EXTENSIONS
                 != 0,
@@ -206,7 +206,7 @@ impl Device for VerbsDevice {
     }
 }
 
-/// An adapter with a protection domain of its own.
+/// Adapter with a separate protection domain.
 struct Domain {
     own: Arc<ProtectionDomain>,
     device: Arc<VerbsDevice>,
@@ -243,7 +243,7 @@ impl Device for Domain {
     }
 }
 
-/// What undoes a registration; in this order.
+/// Guards that undo a registration, in this order.
 struct Registration {
     _listed: Listed,
     _region: MemoryRegion,

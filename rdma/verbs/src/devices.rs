@@ -1,4 +1,4 @@
-//! The devices that are open.
+//! Registry of open devices.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -9,15 +9,13 @@ use crate::device::VerbsDevice;
 use crate::explain;
 use crate::library::Library;
 
-/// The devices that are open. Each is opened once, and closed when the
-/// last owner releases it.
+/// Open devices. Each is opened once, and closed when its last owner releases it.
 pub(crate) struct Devices {
     library: &'static Library,
     open: Mutex<Vec<Weak<VerbsDevice>>>,
 }
 
 impl Devices {
-    /// None yet.
     pub(crate) fn new(library: &'static Library) -> Self {
         Self {
             library,
@@ -29,7 +27,7 @@ impl Devices {
         self.library
     }
 
-    /// The device that `id` is bound or resolved to.
+    /// Returns the device that `id` is bound or resolved to; opens it if necessary.
     pub(crate) fn of(&self, id: &Id) -> Result<Arc<VerbsDevice>, FabricError> {
         let address = id.local_addr().ip();
         let handle = id.device().ok_or_else(|| explain::no_device(address))?;

@@ -40,7 +40,7 @@ pub(super) struct Setting<'a> {
     device: &'a str,
     file: &'static str,
     value: String,
-    /// Command line for this setting.
+    /// Command line that applies the setting.
     words: String,
     /// Meaning of the value, in words.
     meaning: String,

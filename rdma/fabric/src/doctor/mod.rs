@@ -91,7 +91,7 @@ pub struct Examination {
     pub intent: Intent,
 }
 
-/// Rule with its check.
+/// Named rule with its check function.
 pub struct Rule {
     /// Name, as in findings.
     pub name: &'static str,

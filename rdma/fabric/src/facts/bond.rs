@@ -34,7 +34,7 @@ pub struct Obstacle {
     pub what: String,
     /// Source and value that show it.
     pub evidence: (String, String),
-    /// Command that changes it.
+    /// Command that removes the obstacle.
     pub fix: String,
 }
 
@@ -92,8 +92,7 @@ impl Fabric {
         })
     }
 
-    /// Returns the partner of a netdev in RoCE LAG's ECMP mode, which needs no bond. `None` if
-    /// there is none.
+    /// Returns the partner of a netdev in RoCE LAG's ECMP mode, which needs no bond.
     ///
     /// The driver's value for a disabled mode is undocumented. A value therefore counts only if it
     /// names another existing port: its netdev, its PCI function or its RDMA device.

@@ -63,7 +63,7 @@ pub enum Function {
 const SOFT_ROCE: &str = "rdma_rxe";
 
 impl Device {
-    /// Reads all devices. A missing directory means that there are none.
+    /// Reads the RDMA devices of the machine. A missing directory means an empty list.
     pub(super) fn read_all(source: &dyn Source) -> Known<Vec<Self>> {
         let names = unless_absent(source.list(INFINIBAND)).map(Option::unwrap_or_default);
         let read = |name| Self::read(source, name);

@@ -1,4 +1,4 @@
-//! The machine around its adapters: limits, permissions, modules, NUMA nodes.
+//! State of the machine other than its adapters: limits, permissions, modules, NUMA nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::numbers;
 use crate::source::{Known, Node, Source, Unknown, unless_absent};
 
-/// Modules that are worth knowing of.
+/// Modules that matter for RoCE.
 const MODULES: [&str; 18] = [
     "bnxt_re",
     "hns_roce_hw_v2",
@@ -28,69 +28,70 @@ const MODULES: [&str; 18] = [
     "vlan_8021q",
     "8021q",
 ];
-/// The capability that lifts the limit on locked memory (linux/capability.h).
+/// Capability that lifts the limit on locked memory (linux/capability.h).
 const CAP_IPC_LOCK: u32 = 14;
 
-/// The machine.
+/// State of the machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Host {
-    /// The kernel's release.
+    /// Release of the kernel.
     pub kernel: Known<String>,
-    /// The modules that are loaded, of those that matter here.
+    /// Loaded modules, of those that matter for RoCE.
     pub modules: Known<Vec<String>>,
-    /// How much memory this user may lock.
+    /// Limit of locked memory.
     pub memlock: Known<Memlock>,
-    /// The user that these facts were read as.
+    /// User with whose rights these facts were read.
     pub user: Known<User>,
-    /// Device nodes that programs open, by name.
+    /// Device nodes opened by programs, by name.
     pub nodes: BTreeMap<String, Known<DeviceNode>>,
-    /// Whether /dev/infiniband is there at all.
+    /// True if /dev/infiniband exists.
     pub has_device_nodes: bool,
-    /// Whether the connection manager's defaults can be looked at.
+    /// True if the connection manager's defaults are readable in configfs.
     pub has_configfs: bool,
     /// NUMA nodes.
     pub numa_nodes: Known<Vec<NumaNode>>,
-    /// CPUs of each interrupt of an RDMA device.
+    /// CPU list of each interrupt of an RDMA device.
     pub irq_cpus: BTreeMap<u32, String>,
 }
 
-/// The limit on locked memory.
+/// Limit of locked memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Memlock {
-    /// Bytes. None: unlimited.
+    /// Soft limit in bytes; `None` if unlimited.
     pub soft_bytes: Option<u64>,
-    /// What an ordinary user may raise it to. None: unlimited.
+    /// Hard limit in bytes, to which an ordinary user can raise the soft limit; `None` if
+    /// unlimited.
     pub hard_bytes: Option<u64>,
-    /// Whether this process is exempt.
+    /// True if this process is exempt from the limit.
     pub has_cap_ipc_lock: bool,
-    /// The line that says so.
+    /// Line of /proc/self/limits.
     pub line: String,
 }
 
-/// Who is asking.
+/// User and groups of this process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct User {
     /// Effective user.
     pub uid: u32,
-    /// Effective group and the others.
+    /// Effective and supplementary groups.
     pub gids: Vec<u32>,
 }
 
-/// A device node and who may open it.
+/// Device node with its permissions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceNode {
-    /// Where it is.
+    /// Path.
     pub path: String,
     /// Owner and mode.
     pub node: Node,
 }
 
-/// A NUMA node.
+/// NUMA node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NumaNode {
-    /// Its number.
+    /// Number.
     pub number: u32,
-    /// Its CPUs, as the kernel lists them: "0-15,32-47".
+    /// CPU list in the kernel's format: "0-15,32-47".
     pub cpus: String,
 }
 
@@ -110,7 +111,7 @@ impl Host {
         }
     }
 
-    /// Whether a module is loaded. None: it is not known.
+    /// True if a module is loaded. `None` if unknown.
     #[must_use]
     pub fn has_module(&self, name: &str) -> Option<bool> {
         Some(self.modules.get()?.iter().any(|module| module == name))
@@ -118,7 +119,7 @@ impl Host {
 }
 
 impl User {
-    /// Whether the mode lets this user read and write.
+    /// True if the mode permits this user to read and write.
     #[must_use]
     pub fn may_open(&self, node: &Node) -> bool {
         let bits = if self.uid == node.uid {
@@ -135,7 +136,7 @@ impl User {
 fn modules(source: &dyn Source) -> Result<Vec<String>, Unknown> {
     let mut loaded = Vec::new();
     for module in MODULES {
-        // A directory for each, and nothing else that is worth reading.
+        // A loaded module has a directory.
         if unless_absent(source.list(&format!("/sys/module/{module}")))?.is_some() {
             loaded.push(module.to_owned());
         }
@@ -174,7 +175,7 @@ fn user(source: &dyn Source) -> Result<User, Unknown> {
         let words = value.split_whitespace();
         words.filter_map(|word| word.parse().ok()).collect()
     };
-    // Real, effective, saved, file system.
+    // Order: real, effective, saved, file system.
     let effective = |name: &str| {
         let found = numbers(name).get(1).copied();
         found.ok_or_else(|| Unknown::other(path, format!("no {name} in it")))
@@ -203,7 +204,7 @@ fn device_nodes(source: &dyn Source, names: Vec<String>) -> BTreeMap<String, Kno
 }
 
 impl NumaNode {
-    /// All of the machine's, by number.
+    /// Reads the NUMA nodes, ordered by number.
     pub(crate) fn read_all(source: &dyn Source) -> Result<Vec<Self>, Unknown> {
         let directory = "/sys/devices/system/node";
         let names = unless_absent(source.list(directory))?.unwrap_or_default();
@@ -218,14 +219,14 @@ impl NumaNode {
         Ok(nodes)
     }
 
-    /// Its CPUs as a set.
+    /// Returns the CPUs as a set.
     #[must_use]
     pub fn cpu_set(&self) -> BTreeSet<u32> {
         cpu_set(&self.cpus)
     }
 }
 
-/// "0-3,8" as a set.
+/// Parses a CPU list such as "0-3,8".
 pub(crate) fn cpu_set(list: &str) -> BTreeSet<u32> {
     list.split(',')
         .filter_map(|range| {
@@ -236,7 +237,7 @@ pub(crate) fn cpu_set(list: &str) -> BTreeSet<u32> {
         .collect()
 }
 
-/// The CPUs of the interrupts that RDMA devices have.
+/// Reads the CPU lists of the interrupts of RDMA devices.
 fn irq_cpus(source: &dyn Source) -> BTreeMap<u32, String> {
     let devices = source.list(super::INFINIBAND).unwrap_or_default();
     let irqs = devices.iter().flat_map(|device| {

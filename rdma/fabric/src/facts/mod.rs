@@ -1,4 +1,4 @@
-//! What was read of a machine.
+//! Facts read from a machine.
 
 mod address_map;
 mod bond;
@@ -32,30 +32,30 @@ pub use vlan::Vlan;
 
 use crate::source::{Address, Known, Question, Source};
 
-/// Where the kernel lists RDMA devices.
+/// Directory of RDMA devices.
 pub const INFINIBAND: &str = "/sys/class/infiniband";
-/// Where it lists netdevs.
+/// Directory of netdevs.
 pub const NET: &str = "/sys/class/net";
-/// Where the connection manager has its defaults, if configfs is mounted.
+/// Directory of the connection manager's defaults, if configfs is mounted.
 pub const RDMA_CM: &str = "/sys/kernel/config/rdma_cm";
 
-/// Everything about RoCE on one machine.
+/// All facts about RoCE on one machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Fabric {
     /// RDMA devices.
     pub devices: Known<Vec<Device>>,
-    /// The netdevs that matter: those of the devices, and those above them.
+    /// Netdevs of the devices, and those above them.
     pub netdevs: Known<Vec<Netdev>>,
-    /// The machine's addresses, on whatever netdev.
+    /// Addresses on all netdevs.
     pub addresses: Known<Vec<Address>>,
     /// Limits, permissions and modules.
     pub host: Host,
-    /// Who has UDP port 4791, on which RoCE v2 arrives.
+    /// Sockets on UDP port 4791, used by RoCE v2.
     pub udp_port: Known<Vec<UdpHolder>>,
 }
 
 impl Fabric {
-    /// Reads a machine.
+    /// Reads the facts of a machine.
     #[must_use]
     pub fn read(source: &dyn Source) -> Self {
         let addresses = source.answer(&Question::Addresses).into();
@@ -72,25 +72,25 @@ impl Fabric {
         fabric
     }
 
-    /// Whether the machine has an RDMA device at all.
+    /// True if the machine has an RDMA device.
     #[must_use]
     pub fn has_devices(&self) -> bool {
         self.devices.each().next().is_some()
     }
 
-    /// Each port with its device.
+    /// Returns each port with its device.
     pub fn ports(&self) -> impl Iterator<Item = (&Device, &Port)> {
         let devices = self.devices.each();
         devices.flat_map(|device| device.ports.each().map(move |port| (device, port)))
     }
 
-    /// A netdev by its name.
+    /// Returns a netdev by its name.
     #[must_use]
     pub fn netdev(&self, name: &str) -> Option<&Netdev> {
         self.netdevs.each().find(|netdev| netdev.name == name)
     }
 
-    /// The ports that a netdev's traffic uses: a VLAN or bond uses those below it.
+    /// Returns the ports used by a netdev's traffic; a VLAN or bond uses the ports below it.
     pub fn ports_of<'a>(&'a self, netdev: &str) -> impl Iterator<Item = (&'a Device, &'a Port)> {
         let below = self.below(netdev);
         self.ports().filter(move |(device, port)| {
@@ -99,7 +99,7 @@ impl Fabric {
         })
     }
 
-    /// A netdev and what it stands on.
+    /// Returns a netdev and the netdevs below it.
     #[must_use]
     pub fn below(&self, netdev: &str) -> Vec<String> {
         let mut found = vec![netdev.to_owned()];
@@ -121,7 +121,7 @@ impl Fabric {
     }
 }
 
-/// Names of a directory as numbers, those that are.
+/// Returns the numeric names in a directory, sorted.
 fn numbers(source: &dyn Source, path: &str) -> Result<Vec<u32>, crate::source::Unknown> {
     let names = source.list(path)?;
     let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();

@@ -1,4 +1,4 @@
-//! Network interfaces, as far as RoCE goes over them.
+//! Network interfaces.
 
 use std::collections::BTreeMap;
 
@@ -10,48 +10,48 @@ use crate::source::{
 };
 use crate::tos::Tos;
 
-/// A network interface.
+/// Network interface.
 #[derive(Clone, Debug, Serialize)]
 pub struct Netdev {
-    /// eth2, bond0, eth2.100, ...
+    /// Name, such as eth2, bond0 or eth2.100.
     pub name: String,
-    /// Bytes of an IP packet.
+    /// MTU in bytes of an IP packet.
     pub mtu: Known<u32>,
-    /// up, down, ...
+    /// Operational state, such as up or down.
     pub state: Known<String>,
-    /// Mbit/s; absent where the link is down.
+    /// Speed in Mbit/s; `None` if the link is down.
     pub speed: Known<Option<i64>>,
-    /// What drives it.
+    /// Driver.
     pub driver: Known<Driver>,
-    /// Its PCI function, if it has one.
+    /// PCI function, if any.
     pub pci: Known<Option<String>>,
-    /// The bond or bridge that it is in.
+    /// Bond or bridge that contains the interface.
     pub master: Known<Option<String>>,
-    /// What makes it a VLAN, if it is one.
+    /// VLAN configuration, if the interface is a VLAN.
     pub vlan: Known<Option<Vlan>>,
-    /// What makes it a bond, if it is one.
+    /// Bonding configuration, if the interface is a bond.
     pub bond: Known<Option<Bond>>,
-    /// The driver's switch for RoCE over a bond, where it has one.
+    /// Driver setting for RoCE over a bond, if supported.
     pub roce_lag_enable: Known<Option<String>>,
-    /// The other half of a pair of ports that RoCE uses as one without a bond, where
-    /// the driver has that (the vendor's ECMP mode of RoCE LAG).
+    /// Partner port that RoCE uses together with this one without a bond, if the driver supports it
+    /// (the vendor's ECMP mode of RoCE LAG).
     pub roce_lag_ecmp_dev: Known<Option<String>>,
-    /// Its addresses.
+    /// Addresses.
     pub addresses: Vec<Address>,
     /// Global pause.
     pub pause: Known<Pause>,
-    /// Priority flow control, and what the adapter trusts.
+    /// Priority flow control, and the trust mode of the adapter.
     pub dcb: Known<Dcb>,
-    /// Sizes of its rings.
+    /// Ring sizes.
     pub rings: Known<Rings>,
-    /// What ethtool counts for each priority: rx_prio3_pause and its like.
+    /// Counters of ethtool by priority, such as rx_prio3_pause.
     pub priority_counters: Known<Counters>,
-    /// ECN, where the driver shows it.
+    /// ECN settings, if the driver shows them.
     pub ecn: Known<Option<CnpState>>,
 }
 
 impl Netdev {
-    /// All of them but the loopback device.
+    /// Reads all netdevs except the loopback device.
     pub(super) fn read_all(source: &dyn Source) -> Known<Vec<Self>> {
         let names = source.list(NET).map(|mut names| {
             // bonding_masters is a file.
@@ -66,7 +66,7 @@ impl Netdev {
 
     fn read(source: &dyn Source, name: String) -> Self {
         let path = |file: &str| format!("{NET}/{name}/{file}");
-        // A link that is down has no speed: the kernel refuses the reading.
+        // The kernel refuses to report the speed of a link that is down.
         let speed = source.number(&path("speed")).ok();
         let counters: Result<Counters, Unknown> =
             source.answer(&Question::Statistics(name.clone()));
@@ -91,7 +91,7 @@ impl Netdev {
         }
     }
 
-    /// The card that it is a port of: its PCI address without the function.
+    /// Returns the PCI address without the function, shared by the ports of a card.
     #[must_use]
     pub fn card(&self) -> Option<String> {
         let pci = self.pci.get()?.as_deref()?;
@@ -102,8 +102,8 @@ impl Netdev {
         )
     }
 
-    /// The priority of packets of that ToS on this netdev or the adapter below
-    /// it, and how it came about.
+    /// Returns the priority of packets with `tos` on this netdev or the adapter below it, and its
+    /// origin in words.
     #[must_use]
     pub fn priority_of(&self, tos: Tos, vlan: Option<&Vlan>) -> (u8, String) {
         let map = self.dcb.get().map(|dcb| &dcb.dscp);
@@ -138,7 +138,7 @@ impl Netdev {
     }
 }
 
-/// Those counters that are about priorities, pause and lost packets.
+/// Keeps the counters about priorities, pause and lost packets.
 fn of_priorities(mut counters: Counters) -> Counters {
     counters.retain(|name, _| {
         name.contains("prio") && (name.ends_with("pause") || name.ends_with("discards"))
@@ -149,7 +149,7 @@ fn of_priorities(mut counters: Counters) -> Counters {
     counters
 }
 
-/// /sys/class/net/eth2/ecn, which mlx5 has.
+/// Reads /sys/class/net/NETDEV/ecn, provided by mlx5.
 fn ecn(source: &dyn Source, directory: &str) -> Result<Option<CnpState>, Unknown> {
     let enabled = |role: &str| -> Result<BTreeMap<u32, bool>, Unknown> {
         let directory = format!("{directory}/{role}/enable");

@@ -1,4 +1,4 @@
-//! The path to another machine, as far as this one can see it.
+//! Path to another machine, as observed from this one.
 
 use std::net::IpAddr;
 
@@ -8,26 +8,26 @@ use super::{Fabric, ROCE_PORT};
 use crate::mtu::ROCE_MTUS;
 use crate::source::{Echo, Known, Neighbour, Question, Reached, Route, Source};
 
-/// What the largest RoCE packet has besides its payload, and a few bytes more.
+/// Overhead of the largest RoCE packet besides its payload, plus a reserve, in bytes.
 const HEADER_BYTES: u32 = 96;
 
-/// What is known of a peer.
+/// Facts about a peer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Peer {
-    /// Its address.
+    /// Address.
     pub address: IpAddr,
-    /// The way to it.
+    /// Route.
     pub route: Known<Route>,
-    /// Its link address, or the router's.
+    /// Link address of the peer or of the router.
     pub neighbour: Known<Neighbour>,
-    /// What became of packets of several sizes, the smallest first.
+    /// Results of test packets by size in bytes, the smallest first.
     pub echoes: Vec<(u32, Known<Echo>)>,
-    /// What a datagram to RoCE's port brought back.
+    /// Result of a datagram to RoCE's port.
     pub roce_port: Known<Reached>,
 }
 
 impl Peer {
-    /// Looks for the way to a peer. This sends packets to it.
+    /// Examines the path to a peer by sending packets to it.
     #[must_use]
     pub fn read(source: &dyn Source, fabric: &Fabric, address: IpAddr) -> Self {
         let route = source.answer(&Question::Route(address));
@@ -36,7 +36,7 @@ impl Peer {
             let netdev = fabric.netdev(&route.netdev)?;
             netdev.mtu.get().copied()
         });
-        // Packets come first: they make the kernel look for the neighbour.
+        // Packets go first, because they make the kernel resolve the neighbour.
         let echoes: Vec<_> = sizes(mtu)
             .into_iter()
             .map(|bytes| (bytes, source.answer(&Question::Echo(address, bytes)).into()))
@@ -57,7 +57,7 @@ impl Peer {
         }
     }
 
-    /// The largest packet that came back.
+    /// Size of the largest answered packet.
     #[must_use]
     pub fn largest_echo(&self) -> Option<u32> {
         let answered = |(_, echo): &&(u32, Known<Echo>)| echo.get() == Some(&Echo::Answered);
@@ -68,7 +68,7 @@ impl Peer {
             .map(|(bytes, _)| *bytes)
     }
 
-    /// The largest packet of which it is known what became.
+    /// Size of the largest packet with a known result.
     #[must_use]
     pub fn largest_tried(&self) -> Option<u32> {
         let known = |(_, echo): &&(u32, Known<Echo>)| echo.get().is_some();
@@ -77,8 +77,8 @@ impl Peer {
     }
 }
 
-/// The kernel takes packets to its own addresses through the loopback device;
-/// RDMA takes them through the adapter.
+/// Replaces the loopback device in a route to an own address by the netdev of the address: RDMA
+/// uses the adapter, unlike the kernel.
 fn by_its_own_netdev(fabric: &Fabric, address: IpAddr, route: Route) -> Route {
     let own = fabric.addresses.each().find(|own| own.address == address);
     match own {
@@ -90,8 +90,8 @@ fn by_its_own_netdev(fabric: &Fabric, address: IpAddr, route: Route) -> Route {
     }
 }
 
-/// A small packet, one for each RoCE MTU that the netdev has room for, and one
-/// that fills it.
+/// Returns the packet sizes to try: a small one, one for each RoCE MTU that fits the netdev, and
+/// the netdev's MTU.
 fn sizes(netdev_mtu: Option<u32>) -> Vec<u32> {
     let limit = netdev_mtu.unwrap_or(1500);
     let steps = ROCE_MTUS.into_iter().map(|mtu| mtu + HEADER_BYTES);

@@ -1,4 +1,4 @@
-//! A port of an RDMA device.
+//! Ports of RDMA devices.
 
 use std::collections::BTreeMap;
 
@@ -8,50 +8,51 @@ use super::counters;
 use super::{Counters, Device, ForcedClass, Gid, RDMA_CM, RoceVersion, numbers};
 use crate::source::{Defaults, Known, PortMtu, Question, Reason, Source, Unknown, unless_absent};
 
-/// A port.
+/// Port of an RDMA device.
 #[derive(Clone, Debug, Serialize)]
 pub struct Port {
-    /// Its number, from 1.
+    /// Number, from 1.
     pub number: u32,
-    /// Its directory in sysfs.
+    /// Directory in sysfs.
     pub path: String,
-    /// ACTIVE, DOWN, ...
+    /// State, such as ACTIVE or DOWN.
     pub state: Known<String>,
-    /// LinkUp, Disabled, ...
+    /// Physical state, such as LinkUp or Disabled.
     pub physical_state: Known<String>,
-    /// Ethernet, or InfiniBand.
+    /// Link layer: Ethernet or InfiniBand.
     pub link_layer: Known<String>,
-    /// As sysfs says it: "100 Gb/sec (4X EDR)".
+    /// Rate in the format of sysfs: "100 Gb/sec (4X EDR)".
     pub rate: Known<String>,
-    /// InfiniBand's local address; 0 on Ethernet.
+    /// Local address in InfiniBand; 0 on Ethernet.
     pub lid: Known<String>,
     /// Partition keys.
     pub pkeys: Known<Vec<String>>,
-    /// What the device says of its MTU.
+    /// MTU reported by the device.
     pub mtu: Known<PortMtu>,
-    /// The entries of the GID table that hold something.
+    /// Non-empty entries of the GID table.
     pub gids: Known<Vec<Gid>>,
-    /// Entries that the table could have.
+    /// Size of the GID table.
     pub gid_table_size: usize,
-    /// RoCE mode and ToS of connections that do not choose.
+    /// Default RoCE mode and ToS of connections.
     pub defaults: Known<Defaults>,
-    /// What the driver forces on queue pairs. None: the driver has no such thing.
+    /// Traffic classes that the driver forces on queue pairs. `None` if the driver does not support
+    /// it.
     pub forced_class: Known<Option<ForcedClass>>,
-    /// The hop limit that the driver forces on queue pairs. None as above; -1
-    /// forces nothing.
+    /// Hop limit that the driver forces on queue pairs; -1 forces nothing. `None` if the driver
+    /// does not support it.
     pub forced_ttl: Known<Option<String>>,
-    /// Packets, bytes, errors.
+    /// Counters of packets, bytes and errors.
     pub counters: Known<Counters>,
-    /// RoCE's own: retransmissions, congestion.
+    /// Counters of RoCE: retransmissions, congestion.
     pub hw_counters: Known<Counters>,
 }
 
-/// Whether a netdev's adapter reacts to congestion marks, by priority.
+/// Congestion handling of a netdev's adapter, by priority.
 #[derive(Clone, Debug, Serialize)]
 pub struct CnpState {
-    /// Answers marked packets with CNPs.
+    /// True if marked packets are answered with CNPs.
     pub notifies: BTreeMap<u32, bool>,
-    /// Slows down when it gets CNPs.
+    /// True if received CNPs reduce the rate.
     pub reacts: BTreeMap<u32, bool>,
 }
 
@@ -69,7 +70,7 @@ impl Port {
         let path = format!("{device}/ports/{number}");
         let name = device.rsplit('/').next().unwrap_or_default();
         let text = |file: &str| source.text(&format!("{path}/{file}"));
-        // "4: ACTIVE" is its number and its name.
+        // Format: "4: ACTIVE", number and name.
         let state = |file: &str| -> Known<String> {
             text(file)
                 .map(|text| match text.split_once(": ") {
@@ -107,7 +108,7 @@ impl Port {
         }
     }
 
-    /// Whether it speaks RoCE, as opposed to InfiniBand. What is unknown does.
+    /// True for RoCE as opposed to InfiniBand; also true if unknown.
     #[must_use]
     pub fn is_ethernet(&self) -> bool {
         self.link_layer
@@ -115,14 +116,14 @@ impl Port {
             .is_none_or(|layer| layer == "Ethernet")
     }
 
-    /// Whether it can carry traffic.
+    /// True if the port can carry traffic.
     #[must_use]
     pub fn is_active(&self) -> bool {
         self.state.get().is_some_and(|state| state == "ACTIVE")
     }
 
-    /// The RoCE version of connections that do not choose: what configfs says,
-    /// else the kernel's choice, which is v2 where the port can do it.
+    /// Default RoCE version of connections: the setting in configfs, or else the kernel's choice,
+    /// which is v2 if the port supports it.
     #[must_use]
     pub fn default_version(&self) -> Option<RoceVersion> {
         let said = self.defaults.get();
@@ -130,7 +131,7 @@ impl Port {
             .or_else(|| self.versions().into_iter().max())
     }
 
-    /// The RoCE versions that its GIDs have.
+    /// RoCE versions of the port's GIDs.
     #[must_use]
     pub fn versions(&self) -> Vec<RoceVersion> {
         let mut versions: Vec<RoceVersion> = self
@@ -143,8 +144,7 @@ impl Port {
         versions
     }
 
-    /// The netdevs of its GIDs; those of its device, if it has no GIDs and the
-    /// device no other port.
+    /// Netdevs of the port's GIDs; without GIDs those of the device, if it has no other port.
     pub fn netdevs<'a>(&'a self, device: &'a Device) -> impl Iterator<Item = &'a String> {
         let own = self.gids.each().filter_map(|gid| gid.netdev.get());
         let is_alone = device.ports.get().is_some_and(|ports| ports.len() == 1);
@@ -156,7 +156,7 @@ impl Port {
         all.into_iter()
     }
 
-    /// The counters of both directories, each with its path.
+    /// Counters of both directories, each with its path.
     pub fn all_counters(&self) -> impl Iterator<Item = (String, u64)> {
         let of = |directory: &'static str, counters: &Known<Counters>| {
             let path = &self.path;
@@ -179,7 +179,8 @@ fn pkeys(source: &dyn Source, port: &str) -> Result<Vec<String>, Unknown> {
     Ok(keys.filter(|key| key != "0x0000").collect())
 }
 
-/// From the directory in configfs, if an administrator made one; otherwise from the kernel.
+/// Reads the defaults from the directory in configfs, if an administrator created it; otherwise
+/// from the kernel.
 fn defaults(source: &dyn Source, device: &str, port: u32) -> Result<Defaults, Unknown> {
     let directory = format!("{RDMA_CM}/{device}/ports/{port}");
     let Some(mode) = unless_absent(source.text(&format!("{directory}/default_roce_mode")))? else {

@@ -1,41 +1,41 @@
-//! What of a device is worth looking at again and again: no more than that is read.
+//! State and counters of a device that change over time, for cheap periodic reading.
 
 use super::counters;
 use super::{Counters, Device, INFINIBAND, numbers};
 use crate::source::{Known, Source, unless_absent};
 
-/// A device's state and counters.
+/// State and counters of a device.
 #[derive(Clone, Debug)]
 pub struct Telemetry {
-    /// What drives it.
+    /// Driver.
     pub driver: Known<String>,
-    /// Its firmware's version.
+    /// Firmware version.
     pub firmware: Known<Option<String>>,
-    /// Its ports.
+    /// Ports.
     pub ports: Known<Vec<PortTelemetry>>,
 }
 
-/// A port's state and counters.
+/// State and counters of a port.
 #[derive(Clone, Debug)]
 pub struct PortTelemetry {
-    /// Its number, from 1.
+    /// Number, from 1.
     pub number: u32,
-    /// ACTIVE, DOWN, ...
+    /// State, such as ACTIVE or DOWN.
     pub state: Known<String>,
-    /// LinkUp, Disabled, ...
+    /// Physical state, such as LinkUp or Disabled.
     pub physical_state: Known<String>,
-    /// Ethernet, or InfiniBand.
+    /// Link layer: Ethernet or InfiniBand.
     pub link_layer: Known<String>,
-    /// As sysfs says it: "100 Gb/sec (4X EDR)".
+    /// Rate in the format of sysfs: "100 Gb/sec (4X EDR)".
     pub rate: Known<String>,
-    /// Packets, bytes, errors.
+    /// Counters of packets, bytes and errors.
     pub counters: Known<Counters>,
-    /// RoCE's own: retransmissions, congestion.
+    /// Counters of RoCE: retransmissions, congestion.
     pub hw_counters: Known<Counters>,
 }
 
 impl Telemetry {
-    /// Reads a device; `None` if there is none of this name.
+    /// Reads a device; `None` if there is no device of that name.
     #[must_use]
     pub fn read(source: &dyn Source, device: &str) -> Option<Self> {
         let path = format!("{INFINIBAND}/{device}");
@@ -56,7 +56,7 @@ impl PortTelemetry {
     fn read(source: &dyn Source, device: &str, number: u32) -> Self {
         let path = format!("{device}/ports/{number}");
         let text = |file: &str| source.text(&format!("{path}/{file}"));
-        // "4: ACTIVE" is its number and its name.
+        // Format: "4: ACTIVE", number and name.
         let state = |file: &str| {
             text(file).map(|text| match text.split_once(": ") {
                 Some((_, name)) => name.to_owned(),

@@ -1,4 +1,4 @@
-//! Traffic classes that a driver forces on queue pairs, whatever they ask for.
+//! Traffic classes that a driver forces on queue pairs, overriding their own.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,28 +8,28 @@ use serde::Serialize;
 
 use crate::tos::Tos;
 
-/// What `/sys/class/infiniband/DEV/tc/PORT/traffic_class` says.
+/// Content of `/sys/class/infiniband/DEV/tc/PORT/traffic_class`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ForcedClass {
-    /// For every queue pair; it beats the rules.
+    /// Class of every queue pair; overrides the rules.
     pub global: Option<Tos>,
-    /// For some of them.
+    /// Classes of selected queue pairs.
     pub rules: Vec<ForcedRule>,
 }
 
-/// "tclass=16,src_ip=1.1.1.2,dst_ip=1.1.1.0/24".
+/// Rule such as "tclass=16,src_ip=1.1.1.2,dst_ip=1.1.1.0/24".
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ForcedRule {
-    /// What it sets.
+    /// Class that the rule sets.
     pub class: Tos,
-    /// Queue pairs from this address; any, if it is not said.
+    /// Source address of the queue pairs; `None` means any.
     pub source: Option<IpAddr>,
-    /// Queue pairs to these addresses: an address, and the bits of it that count.
+    /// Prefix of the destination address, as an address and a length in bits.
     pub destination: Option<(IpAddr, u8)>,
 }
 
 impl ForcedClass {
-    /// Reads the driver's file. Lines that it cannot make sense of are left out.
+    /// Parses the driver's file. Skips lines that cannot be parsed.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut class = Self::default();
@@ -43,7 +43,7 @@ impl ForcedClass {
         class
     }
 
-    /// Whether it forces anything.
+    /// True if nothing is forced.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.global.is_none() && self.rules.is_empty()
@@ -63,7 +63,7 @@ impl fmt::Display for ForcedRule {
     }
 }
 
-/// A rule in the language that is ours, too, as far as drivers know it.
+/// Parses a rule in the subset of our syntax supported by drivers.
 fn rule(line: &str) -> Option<ForcedRule> {
     let rule = Rule::parse(line).ok()?;
     let Scope {

@@ -1,28 +1,27 @@
-//! Who has UDP port 4791.
+//! Sockets on UDP port 4791.
 
 use serde::Serialize;
 
 use crate::source::{Question, Source, Unknown, unless_absent};
 
-/// RoCE v2's UDP port.
+/// UDP port of RoCE v2.
 pub const ROCE_PORT: u16 = 4791;
 
-/// A socket on RoCE's port.
+/// Socket on RoCE's port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UdpHolder {
-    /// The table that lists it.
+    /// Table that lists the socket.
     pub path: String,
-    /// Its line.
+    /// Line of the table.
     pub line: String,
-    /// The user; the kernel's own sockets say 0.
+    /// User; 0 for the kernel's sockets.
     pub uid: u32,
-    /// The process, where it could be found.
+    /// Process, if found.
     pub process: Option<String>,
 }
 
 impl UdpHolder {
-    /// The lines of /proc/net/udp and udp6 that are about the port, one for each
-    /// that holds it.
+    /// Reads the sockets on the port from /proc/net/udp and udp6, one for each owner.
     pub(super) fn read_all(source: &dyn Source) -> Result<Vec<Self>, Unknown> {
         let mut holders = Vec::new();
         for path in ["/proc/net/udp", "/proc/net/udp6"] {

@@ -1,4 +1,4 @@
-//! VLAN netdevs: their GIDs make tagged frames.
+//! VLAN netdevs, whose GIDs produce tagged frames.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,19 +7,19 @@ use serde::Serialize;
 
 use crate::source::{Address, Question, Source, Unknown, unless_absent};
 
-/// What makes a netdev a VLAN.
+/// VLAN configuration of a netdev.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Vlan {
-    /// The netdev that carries its frames.
+    /// Netdev that carries the frames.
     pub parent: String,
-    /// The number in the tag.
+    /// VLAN ID.
     pub id: u16,
-    /// Socket priority to PCP.
+    /// Map from socket priority to PCP.
     pub egress: BTreeMap<u32, u8>,
 }
 
 impl Vlan {
-    /// What /proc/net/vlan says of a netdev. None: it is not a VLAN.
+    /// Reads /proc/net/vlan of a netdev. `None` if it is not a VLAN.
     pub(crate) fn read(source: &dyn Source, netdev: &str) -> Result<Option<Self>, Unknown> {
         let path = format!("/proc/net/vlan/{netdev}");
         let Some(text) = unless_absent(source.text(&path))? else {
@@ -30,10 +30,11 @@ impl Vlan {
         Ok(Some(parsed))
     }
 
-    /// The VLAN whose netdev has an address. None: there is none, or it is unknown.
+    /// Returns the VLAN whose netdev has an address. `None` if there is no such VLAN, or if it is
+    /// unknown.
     #[must_use]
     pub fn of_address(source: &dyn Source, address: IpAddr) -> Option<Self> {
-        // Absent without the module, and then there is nothing to ask for.
+        // Absent if the module is not loaded.
         if !source.has_directory("/proc/net/vlan") {
             return None;
         }

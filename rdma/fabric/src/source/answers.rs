@@ -1,148 +1,149 @@
-//! The answers, as they are recorded.
+//! Answers to questions, in their recorded form.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// IEEE 802.3x pause: all traffic of the link stops, whatever its priority.
+/// IEEE 802.3x pause: stops all traffic of the link, whatever its priority.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pause {
-    /// Whether pause frames are obeyed.
+    /// True if pause frames are obeyed.
     pub rx: bool,
-    /// Whether pause frames are sent.
+    /// True if pause frames are sent.
     pub tx: bool,
-    /// Whether that was agreed with the link partner.
+    /// True if negotiated with the link partner.
     pub autonegotiated: bool,
 }
 
-/// IEEE 802.1Qaz settings, as far as they concern RoCE.
+/// IEEE 802.1Qaz settings relevant to RoCE.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dcb {
     /// Priorities with priority flow control (IEEE 802.1Qbb).
     pub pfc: Vec<u8>,
-    /// DSCP to priority. With entries the NIC trusts the DSCP, without any the PCP.
+    /// Map from DSCP to priority. The NIC trusts the DSCP if there are entries, and the PCP if
+    /// there are none.
     pub dscp: BTreeMap<u8, u8>,
 }
 
-/// Sizes of a netdev's rings.
+/// Ring sizes of a netdev.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rings {
-    /// Entries for receiving.
+    /// Receive entries.
     pub rx: u32,
-    /// As many as the device can have.
+    /// Maximum receive entries of the device.
     pub rx_max: u32,
-    /// Entries for sending.
+    /// Send entries.
     pub tx: u32,
-    /// As many as the device can have.
+    /// Maximum send entries of the device.
     pub tx_max: u32,
 }
 
-/// What drives a netdev.
+/// Driver of a netdev.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Driver {
-    /// The driver.
+    /// Name of the driver.
     pub driver: String,
-    /// The firmware's version; empty for a device without.
+    /// Firmware version; empty for a device without firmware.
     pub firmware: String,
 }
 
-/// An address of this machine.
+/// Address of this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
-    /// The netdev that has it.
+    /// Netdev with the address.
     pub netdev: String,
-    /// The address.
+    /// Address.
     pub address: IpAddr,
-    /// Bits of its network.
+    /// Prefix length in bits.
     pub prefix: u8,
 }
 
-/// What an RDMA port says of its MTU, in bytes of payload.
+/// MTU of an RDMA port, in bytes of payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortMtu {
-    /// In use.
+    /// MTU in use.
     pub active: u32,
-    /// The largest that the device can do.
+    /// Largest supported MTU.
     pub max: u32,
 }
 
-/// Queue pairs of one RDMA device that are of one port, type and state.
+/// Number of queue pairs of an RDMA device with the same port, type and state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuePairs {
-    /// Their port, from 1; none before they have one.
+    /// Port, from 1; `None` if not assigned yet.
     pub port: Option<u32>,
-    /// GSI, RC, UD, ..., as `rdma resource` says it.
+    /// Type in the format of `rdma resource`: GSI, RC, UD, ...
     #[serde(rename = "type")]
     pub kind: String,
     /// RESET, INIT, RTR, RTS, SQD, SQE or ERR.
     pub state: String,
-    /// How many there are.
+    /// Number of queue pairs.
     pub count: u32,
 }
 
 impl QueuePairs {
-    /// Whether it is the queue pair of all messages of the connection manager (GSI), and
-    /// out of order for good. From SQE the kernel takes it back to RTS by itself.
+    /// True for the connection manager's queue pair (GSI) in the state ERR, from which it does not
+    /// recover. The kernel recovers it from SQE.
     #[must_use]
     pub fn is_broken_gsi(&self) -> bool {
         self.kind == "GSI" && self.state == "ERR"
     }
 }
 
-/// What the connection manager uses for connections that do not say.
+/// Connection manager's defaults for connections that do not choose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Defaults {
-    /// "IB/RoCE v1" or "RoCE v2".
+    /// RoCE mode: "IB/RoCE v1" or "RoCE v2".
     pub mode: String,
     /// Type of service.
     pub tos: u8,
 }
 
-/// The way to a peer.
+/// Route to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// The netdev that packets leave by.
+    /// Outgoing netdev.
     pub netdev: String,
-    /// The address that they come from.
+    /// Source address.
     pub source: Option<IpAddr>,
-    /// The router; none where the peer is on the link itself.
+    /// Router; `None` if the peer is on the link.
     pub gateway: Option<IpAddr>,
-    /// The MTU that the kernel keeps for this way, if it has learnt one.
+    /// Path MTU learnt by the kernel, if any.
     pub mtu: Option<u32>,
 }
 
-/// What ARP or neighbour discovery knows.
+/// Neighbour entry of ARP or neighbour discovery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Neighbour {
-    /// REACHABLE, STALE, FAILED, ..., as `ip neigh` says it.
+    /// State in the format of `ip neigh`: REACHABLE, STALE, FAILED, ...
     pub state: String,
-    /// The link address.
+    /// Link address.
     pub mac: Option<String>,
 }
 
-/// What became of a packet that may not be fragmented.
+/// Result of a packet that must not be fragmented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Echo {
-    /// It came back.
+    /// The packet was answered.
     Answered,
-    /// It did not come back in time.
+    /// No answer arrived in time.
     Silent,
-    /// A router or the peer reported that it is too big.
+    /// A router or the peer reported that the packet is too big.
     TooBig,
 }
 
-/// What came of a datagram to a port.
+/// Result of a datagram to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reached {
-    /// Nothing came back: a program or an adapter took it, or it was filtered.
+    /// No reply: a program or an adapter accepted the datagram, or it was filtered.
     Silent,
-    /// The peer says that no program listens (ICMP port unreachable).
+    /// The peer reports that no program listens (ICMP port unreachable).
     Refused,
-    /// A host or network on the way says that it cannot or must not go there.
+    /// A host or network on the path reports that the destination is unreachable or prohibited.
     Unreachable,
-    /// A filter on this machine stopped it.
+    /// A filter on this machine stopped the datagram.
     FilteredHere,
 }

@@ -1,8 +1,7 @@
-//! Where facts come from: files, and answers of the kernel that no file has.
+//! Sources of facts: files, and answers of the kernel to queries without a file.
 //!
-//! A machine is read through [`Source`] and nothing else, so that a recording
-//! of another machine can stand in for this one: in tests, and when a user
-//! sends in what `fabric --record` wrote.
+//! A machine is read only through [`Source`], so that a recording of another machine can replace
+//! it: in tests, and for the output of `fabric --record` sent by a user.
 
 mod answers;
 mod live;
@@ -27,7 +26,7 @@ pub use recorder::Recorder;
 pub use recording::{Recording, RecordingError};
 pub use unknown::{Known, Reason, Unknown};
 
-/// The owner and mode of a device node.
+/// Owner and mode of a device node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Node {
     /// Permission bits.
@@ -38,54 +37,54 @@ pub struct Node {
     pub gid: u32,
 }
 
-/// A machine, as far as it can be asked. Paths are absolute, as on that machine.
+/// Machine to read. Paths are absolute on that machine.
 pub trait Source {
-    /// A file's content.
+    /// Returns the content of a file.
     fn read(&self, path: &str) -> Result<String, Unknown>;
-    /// The names in a directory, sorted.
+    /// Returns the names in a directory, sorted.
     fn list(&self, path: &str) -> Result<Vec<String>, Unknown>;
-    /// Where a symbolic link points.
+    /// Returns the destination of a symbolic link.
     fn link(&self, path: &str) -> Result<String, Unknown>;
-    /// Who may open a device node.
+    /// Returns the permissions of a device node.
     fn node(&self, path: &str) -> Result<Node, Unknown>;
-    /// What only the kernel knows.
+    /// Returns the kernel's answer to a question.
     fn ask(&self, question: &Question) -> Result<Value, Unknown>;
-    /// Lets time pass, between two readings of the counters.
+    /// Waits between two readings of the counters.
     fn wait(&self, time: Duration);
 }
 
-/// What every reader of facts needs, in terms of the above.
+/// Helpers for reading facts, based on the methods above.
 impl dyn Source + '_ {
-    /// A file's content without the white space around it.
+    /// Returns a file's content, trimmed.
     pub fn text(&self, path: &str) -> Result<String, Unknown> {
         Ok(self.read(path)?.trim().to_owned())
     }
 
-    /// A file that holds one number.
+    /// Reads a file with a single number.
     pub fn number<T: FromStr>(&self, path: &str) -> Result<T, Unknown> {
         let text = self.text(path)?;
         text.parse()
             .map_err(|_| Unknown::other(path, format!("{text:?} is not the number expected")))
     }
 
-    /// A file that need not be there.
+    /// Reads a file that may be absent.
     pub fn optional(&self, path: &str) -> Result<Option<String>, Unknown> {
         unless_absent(self.text(path))
     }
 
-    /// Whether something is there; what cannot be looked at counts as absent.
+    /// True if the directory exists and is readable.
     #[must_use]
     pub fn has_directory(&self, path: &str) -> bool {
         self.list(path).is_ok()
     }
 
-    /// The last component of where a link points.
+    /// Returns the last component of a link's destination.
     pub fn link_name(&self, path: &str) -> Result<String, Unknown> {
         let target = self.link(path)?;
         Ok(target.rsplit('/').next().unwrap_or_default().to_owned())
     }
 
-    /// The answer to a question, in its type.
+    /// Returns the typed answer to a question.
     pub fn answer<T: DeserializeOwned>(&self, question: &Question) -> Result<T, Unknown> {
         let value = self.ask(question)?;
         serde_json::from_value(value)
@@ -93,7 +92,7 @@ impl dyn Source + '_ {
     }
 }
 
-/// Absence turned from a failure into a fact.
+/// Turns absence from an error into `None`.
 pub(crate) fn unless_absent<T>(result: Result<T, Unknown>) -> Result<Option<T>, Unknown> {
     match result {
         Ok(value) => Ok(Some(value)),

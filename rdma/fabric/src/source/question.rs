@@ -1,41 +1,39 @@
-//! What sysfs does not say and the kernel does, by ioctl, netlink or a packet.
+//! Questions to the kernel that sysfs does not answer: by ioctl, netlink or a packet.
 
 use std::fmt;
 use std::net::IpAddr;
 
-/// A question; its text is its name in a recording.
+/// Question; its text is its name in a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// Global pause of a netdev (ethtool -a): [`super::Pause`].
     Pause(String),
     /// PFC and the DSCP map of a netdev (dcb): [`super::Dcb`].
     Dcb(String),
-    /// A netdev's own counters (ethtool -S): name to number.
+    /// Counters of a netdev (ethtool -S): name to number.
     Statistics(String),
     /// Ring sizes of a netdev (ethtool -g): [`super::Rings`].
     Rings(String),
     /// Driver and firmware of a netdev (ethtool -i): [`super::Driver`].
     Driver(String),
-    /// The IP addresses of the machine: a list of [`super::Address`].
+    /// IP addresses of the machine: a list of [`super::Address`].
     Addresses,
-    /// The MTU of an RDMA port, as the device sees it: [`super::PortMtu`].
+    /// MTU of an RDMA port, as reported by the device: [`super::PortMtu`].
     PortMtu(String, u32),
-    /// The queue pairs of an RDMA device: a list of [`super::QueuePairs`].
+    /// Queue pairs of an RDMA device: a list of [`super::QueuePairs`].
     QueuePairs(String),
-    /// RoCE mode and ToS that the connection manager uses by default:
-    /// [`super::Defaults`].
+    /// Default RoCE mode and ToS of the connection manager: [`super::Defaults`].
     Defaults(String, u32),
-    /// The way to a peer: [`super::Route`].
+    /// Route to a peer: [`super::Route`].
     Route(IpAddr),
-    /// What is known of the next hop: [`super::Neighbour`].
+    /// Neighbour entry of the next hop: [`super::Neighbour`].
     Neighbour(String, IpAddr),
-    /// Whether a packet of that many bytes, IP header included, gets to a peer
-    /// and back in one piece: [`super::Echo`].
+    /// Result of a packet of that many bytes, IP header included, to a peer without fragmentation:
+    /// [`super::Echo`].
     Echo(IpAddr, u32),
-    /// The process that has the socket of that inode open; null for the kernel's own:
-    /// "NAME (pid N)".
+    /// Process that owns the socket of an inode: "NAME (pid N)"; null for the kernel's sockets.
     SocketHolder(u64),
-    /// What a datagram to a UDP port of a peer brings: [`super::Reached`].
+    /// Result of a datagram to a UDP port of a peer: [`super::Reached`].
     Udp(IpAddr, u16),
 }
 

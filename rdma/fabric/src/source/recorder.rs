@@ -1,4 +1,4 @@
-//! Writes down what is read.
+//! Recorder of a source.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use serde_json::Value;
 use super::recording::{Entry, Moment};
 use super::{Node, Question, Source, Unknown};
 
-/// A source that remembers what another one said.
+/// Source that forwards to another one and records its results.
 pub struct Recorder<'a> {
     source: &'a dyn Source,
     moment: RefCell<Moment>,
 }
 
 impl<'a> Recorder<'a> {
-    /// Listens to a source.
+    /// Creates a recorder for a source.
     #[must_use]
     pub fn new(source: &'a dyn Source) -> Self {
         Self {
@@ -24,13 +24,13 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// What was read, as [`super::Recording`] reads it.
+    /// Returns the recorded results in the format of [`super::Recording`].
     #[must_use]
     pub fn text(&self) -> String {
         self.moment.borrow().to_string()
     }
 
-    /// Absence needs no line of its own: what is not there is not there.
+    /// Records a result. Absence needs no entry.
     fn keep<T>(
         &self,
         path: &str,
@@ -44,7 +44,7 @@ impl<'a> Recorder<'a> {
         };
         if let Some(entry) = entry {
             let mut moment = self.moment.borrow_mut();
-            // What a directory holds says more than that it is one.
+            // An entry with content replaces the mark of an empty directory, not the reverse.
             if entry != Entry::Directory || !moment.entries.contains_key(path) {
                 moment.entries.insert(path.to_owned(), entry);
             }

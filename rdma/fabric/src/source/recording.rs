@@ -1,4 +1,4 @@
-//! A machine as a text, as it was when it was recorded.
+//! Recording of a machine as text.
 //!
 //! ```text
 //! # A comment
@@ -18,12 +18,12 @@
 //! port_xmit_discards = 17
 //! ```
 //!
-//! A path in brackets goes before the names below it. `=` is a file with its
-//! content, `->` a link, `@` a device node with mode, owner and group, `!` what cannot be read and why, and a name ending in `/` an empty
-//! directory. Below `[?]` stand the kernel's answers. What follows `[later]`
-//! replaces what came before once time has passed. `< FILE` begins with what
-//! another recording has, and `- PATH` forgets a path with all that is below it,
-//! or an answer. In a content, `\n` and `\t` are a new line and a tab.
+//! A path in brackets is the prefix of the names below it. The signs are: `=` for a file with its
+//! content, `->` for a link, `@` for a device node with mode, owner and group, and `!` for an
+//! unreadable path with the reason. A name ending in `/` is an empty directory. `[?]` is followed
+//! by the kernel's answers. Lines after `[later]` replace earlier ones once time has passed. `<
+//! FILE` includes another recording at the start, and `- PATH` removes a path with everything below
+//! it, or an answer. In a content, `\n` and `\t` are a new line and a tab.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,10 +36,10 @@ use serde_json::Value;
 
 use super::{Node, Question, Reason, Source, Unknown};
 
-/// Recordings that may begin with one another.
+/// Maximum nesting of recordings.
 const DEPTH_MAX: u32 = 8;
 
-/// A recorded machine.
+/// Recorded machine.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     first: Moment,
@@ -47,14 +47,14 @@ pub struct Recording {
     is_later: Cell<bool>,
 }
 
-/// What a machine was at one time.
+/// State of a machine at one time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Moment {
     pub(super) entries: BTreeMap<String, Entry>,
     pub(super) answers: BTreeMap<String, Result<Value, Reason>>,
 }
 
-/// What a path stands for.
+/// Recorded result for a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     File(String),
@@ -64,7 +64,7 @@ pub(super) enum Entry {
     Unreadable(Reason),
 }
 
-/// A line of a recording that makes no sense.
+/// Error in a line of a recording.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RecordingError {
     line: usize,
@@ -80,7 +80,7 @@ impl fmt::Display for RecordingError {
 impl std::error::Error for RecordingError {}
 
 impl Recording {
-    /// Reads a recording from a file, and those that it begins with.
+    /// Reads a recording from a file, with those that it includes.
     pub fn open(file: &Path) -> Result<Self, String> {
         Self::open_within(file, DEPTH_MAX)
     }
@@ -102,14 +102,14 @@ impl Recording {
         Ok(this)
     }
 
-    /// Reads a recording that begins with no other.
+    /// Parses a recording without includes.
     pub fn parse(text: &str) -> Result<Self, RecordingError> {
         let mut this = Self::default();
         this.amend(text)?;
         Ok(this)
     }
 
-    /// Reads more of it: what is said again is replaced.
+    /// Parses more lines; they replace earlier ones.
     pub fn amend(&mut self, text: &str) -> Result<(), RecordingError> {
         let mut base = String::new();
         let mut is_later = false;
@@ -139,7 +139,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Forgets a path and everything below it, or an answer.
+    /// Removes a path and everything below it, or an answer.
     pub fn forget(&mut self, path: &str) {
         for moment in [&mut self.first, &mut self.later] {
             moment.entries.retain(|entry, _| !is_below(entry, path));
@@ -147,13 +147,13 @@ impl Recording {
         }
     }
 
-    /// The moments that hold now, the newer first.
+    /// Returns the states valid now, the newer first.
     fn now(&self) -> impl Iterator<Item = &Moment> {
         let later = self.is_later.get().then_some(&self.later);
         later.into_iter().chain([&self.first])
     }
 
-    /// What stands at a path; a directory that cannot be read hides what is below.
+    /// Returns the entry of a path; an unreadable directory hides everything below it.
     fn entry(&self, path: &str) -> Result<Option<&Entry>, Unknown> {
         let above = path.match_indices('/').map(|(at, _)| &path[..at]);
         for directory in above.chain([path]) {
@@ -201,9 +201,9 @@ impl Moment {
     }
 }
 
-/// Name, sign, value.
+/// Splits a line into name, sign and value.
 fn split(line: &str) -> Result<(&str, &str, &str), String> {
-    // The sign that comes first counts: values may contain the others.
+    // The first sign counts: values may contain other signs.
     let line_end = format!("{line} ");
     let sign = ["=", "->", "!", "@"]
         .into_iter()
@@ -339,7 +339,7 @@ fn escaped(content: &str) -> String {
     content.trim().replace('\n', "\\n").replace('\t', "\\t")
 }
 
-/// As [`reason`] reads it.
+/// Formats a reason such that [`reason`] can parse it.
 fn short(reason: &Reason) -> String {
     match reason {
         Reason::Denied => "permission denied".to_owned(),

@@ -1,32 +1,32 @@
-//! A fact that is unavailable, and why.
+//! Unavailable facts, with the reason.
 
 use std::fmt;
 use std::io;
 
 use serde::{Serialize, Serializer};
 
-/// Why a fact is unavailable.
+/// Reason why a fact is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// There is no such file, device or feature.
+    /// No such file, device or feature.
     Absent,
-    /// This user may not look.
+    /// Permission denied.
     Denied,
-    /// Anything else, in words.
+    /// Any other reason, in words.
     Other(String),
 }
 
-/// A fact that is unavailable.
+/// Unavailable fact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
-    /// The file, or the question.
+    /// File or question.
     pub path: String,
-    /// What stood in the way.
+    /// Reason.
     pub reason: Reason,
 }
 
 impl Unknown {
-    /// There is no such thing.
+    /// Creates an unknown fact for an absent file, device or feature.
     #[must_use]
     pub fn absent(path: &str) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl Unknown {
         }
     }
 
-    /// It went wrong in another way.
+    /// Creates an unknown fact with a reason in words.
     #[must_use]
     pub fn other(path: &str, reason: String) -> Self {
         Self {
@@ -74,19 +74,19 @@ impl fmt::Display for Unknown {
     }
 }
 
-/// A fact, or why it is missing.
+/// Fact, or the reason why it is unavailable.
 ///
-/// In JSON it is the fact itself, or `{"unknown": "because ..."}`.
+/// The JSON form is the fact, or `{"unknown": "because ..."}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Known<T> {
-    /// The fact.
+    /// Available fact.
     Is(T),
-    /// Why there is none.
+    /// Reason why the fact is unavailable.
     Unknown(Unknown),
 }
 
 impl<T> Known<T> {
-    /// The fact, if it is available.
+    /// Returns the fact, if available.
     pub fn get(&self) -> Option<&T> {
         match self {
             Self::Is(value) => Some(value),
@@ -99,7 +99,7 @@ impl<T: IntoIterator> Known<T>
 where
     for<'a> &'a T: IntoIterator,
 {
-    /// The parts of the fact; none, if it is unavailable.
+    /// Returns the parts of the fact; none if it is unavailable.
     pub fn each(&self) -> impl Iterator<Item = <&T as IntoIterator>::Item> {
         self.get().into_iter().flatten()
     }

@@ -1,8 +1,8 @@
-//! Statuses of completed work: `ibv_wc_status`, by its numbers.
+//! Explanations of completion statuses, by the numbers of `ibv_wc_status`.
 
 use super::{Next, Trouble};
 
-/// A number that this table does not know.
+/// Explanation of an unknown number.
 pub(super) const UNKNOWN: Trouble = Trouble {
     code: u16::MAX,
     name: "unknown completion status",
@@ -13,7 +13,7 @@ pub(super) const UNKNOWN: Trouble = Trouble {
 
 const NOT_FOR_RC: &[&str] = &["a bug in the adapter's driver: this kind of service is not used"];
 
-/// All statuses of libibverbs.
+/// Explanations of all statuses of libibverbs.
 pub const COMPLETIONS: [Trouble; 24] = [
     Trouble {
         code: 0,

@@ -1,8 +1,8 @@
-//! How connections end, and fail to begin, without anyone's number for it.
+//! Explanations of connection failures without a numeric code.
 
 use super::{Next, Trouble};
 
-/// A request without an answer.
+/// Request without an answer.
 pub const NO_ANSWER: Trouble = Trouble {
     code: 1,
     name: "no answer",
@@ -17,7 +17,7 @@ pub const NO_ANSWER: Trouble = Trouble {
     next: Next::Path,
 };
 
-/// The transport gave up, and no work says why.
+/// Transport failure without failed work.
 pub const TRANSPORT_GAVE_UP: Trouble = Trouble {
     code: 2,
     name: "transport",

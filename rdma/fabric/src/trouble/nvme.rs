@@ -1,9 +1,9 @@
-//! Why a target of NVMe over RDMA refuses a connection: STS in the private data of its
-//! REJ (NVMe RDMA transport, figure 8).
+//! Explanations of the status (STS) in the private data of a target's REJ (NVMe RDMA transport,
+//! figure 8).
 
 use super::{Next, Trouble};
 
-/// A number that this table does not know.
+/// Explanation of an unknown number.
 pub(super) const UNKNOWN: Trouble = Trouble {
     code: u16::MAX,
     name: "unknown NVMe/RDMA status",
@@ -25,7 +25,7 @@ const NOT_NVME: &[&str] = &[
     "a bug in the host's NVMe driver",
 ];
 
-/// All statuses of the specification.
+/// Explanations of all statuses of the specification.
 pub const NVME_REJECTS: [Trouble; 9] = [
     Trouble {
         code: 1,

@@ -1,8 +1,8 @@
-//! Why a machine's connection manager refuses (IBTA 12.6.7.2, table 109).
+//! Explanations of the connection manager's reject reasons (IBTA 12.6.7.2, table 109).
 
 use super::{Next, Trouble};
 
-/// A number that this table does not know.
+/// Explanation of an unknown number.
 pub(super) const UNKNOWN: Trouble = Trouble {
     code: u16::MAX,
     name: "unknown CM reject reason",
@@ -11,7 +11,7 @@ pub(super) const UNKNOWN: Trouble = Trouble {
     next: Next::OtherLog,
 };
 
-/// RoCE never sets an alternate path; LAG or NVMe multipath do its job.
+/// RoCE never sets an alternate path; LAG or NVMe multipath replaces it.
 const ALTERNATE: &[&str] = &["a middlebox or a bug: RoCE has no alternate paths"];
 const INFINIBAND: &[&str] =
     &["one of the ends speaks InfiniBand: RoCE's requests have no such field"];
@@ -51,7 +51,7 @@ const fn path(
     }
 }
 
-/// All reasons of the specification.
+/// Explanations of all reasons of the specification.
 pub const CM_REJECTS: [Trouble; 34] = [
     Trouble {
         code: 1,

@@ -1,4 +1,4 @@
-//! Recorded machines, and what the doctor says of them.
+//! Recorded machines, and findings about them.
 
 #![allow(dead_code)] // Each test program uses its part.
 
@@ -11,34 +11,34 @@ use cairn_fabric::source::{Recording, Source};
 use cairn_fabric::{Caller, End};
 use clap::Parser;
 
-/// The program that findings name.
+/// Program named by findings.
 pub(crate) const PROGRAM: &str = "cairn-target";
-/// That program, and the one at the other end.
+/// Names of that program and of the one at the other end.
 pub(crate) const CALLER: Caller = Caller {
     end: End::Target,
     host: "cairn-initiator",
     target: PROGRAM,
 };
-/// A neighbour of the recorded machines.
+/// Neighbour of the recorded machines.
 pub(crate) const PEER: &str = "192.0.2.9";
 
 pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings")
 }
 
-/// A recorded machine by its name.
+/// Opens a recorded machine by its name.
 pub(crate) fn recorded(name: &str) -> Recording {
     Recording::open(&folder().join(format!("{name}.txt"))).unwrap()
 }
 
-/// The same with something changed.
+/// Opens a recorded machine and applies changes.
 pub(crate) fn changed(name: &str, changes: &str) -> Recording {
     let mut recording = recorded(name);
     recording.amend(changes).unwrap();
     recording
 }
 
-/// What a target of 40 MiB requires.
+/// Requirements of a target with 40 MiB of locked memory.
 pub(crate) fn intent() -> Intent {
     Intent {
         caller: CALLER,
@@ -53,12 +53,12 @@ pub(crate) fn intent() -> Intent {
     }
 }
 
-/// The findings about a machine.
+/// Returns the findings about a machine.
 pub(crate) fn findings(source: &dyn Source) -> Vec<Finding> {
     findings_with(source, intent(), None)
 }
 
-/// The findings about a machine and the way to the peer.
+/// Returns the findings about a machine and the route to the peer.
 pub(crate) fn findings_with_peer(source: &dyn Source) -> Vec<Finding> {
     findings_with(source, intent(), Some(PEER))
 }
@@ -72,7 +72,7 @@ pub(crate) fn findings_with(
     Examination::of(source, intent, peer, Duration::from_secs(1)).findings()
 }
 
-/// A finding as one text.
+/// Returns a finding as text.
 pub(crate) fn text(finding: &Finding) -> String {
     let evidence = finding.evidence.iter();
     let seen: Vec<String> = evidence
@@ -112,12 +112,12 @@ enum Cli {
     Doctor(DoctorArgs),
 }
 
-/// Whether it is a command line of ours, without running it.
+/// True if a command line of ours parses; does not run it.
 pub(crate) fn parses(command: &str) -> bool {
     Cli::try_parse_from(command.split_whitespace()).is_ok()
 }
 
-/// Runs a command line of ours: its output, and its exit code.
+/// Runs a command line of ours; returns its output and exit code.
 pub(crate) fn run(command: &str) -> (String, Result<u8, String>) {
     let mut out = Vec::new();
     let mut intent = intent();

@@ -1,4 +1,4 @@
-//! GIDs, netdevs and ports: which of them an address is.
+//! Rules about GIDs, netdevs and ports of addresses.
 
 use crate::common::{assert_found, changed, findings, findings_with, intent, recorded};
 

@@ -1,4 +1,4 @@
-//! MTU, flow control and congestion.
+//! Rules about MTU, flow control and congestion.
 
 use crate::common::{assert_found, changed, findings};
 

@@ -1,4 +1,4 @@
-//! Devices, their counters, and what the machine has for them.
+//! Rules about devices, their counters, and the limits of the machine.
 
 use cairn_fabric::doctor::{Intent, Membership, Severity};
 use cairn_fabric::source::Source;
@@ -11,7 +11,7 @@ fn soft_roce_is_named_as_the_cause_of_cpu_load() {
     let findings = findings(&recorded("rxe"));
     let parts = ["note", "rxe0", "rdma_rxe", "CPU", "--provider soft"];
     assert_found(&findings, "rxe", &parts);
-    // Lossless Ethernet is no business of a dummy's.
+    // Lossless Ethernet does not apply to a dummy netdev.
     assert!(findings.iter().all(|finding| finding.rule != "pfc"));
 }
 
@@ -25,7 +25,7 @@ fn a_broken_gsi_queue_pair_is_what_the_doctor_says_first() {
     let port = "[/sys/class/infiniband/rxe0/ports/1]\nstate = 1: DOWN";
     let all = findings(&changed("gsi", port));
     assert_eq!((all[0].rule, all[1].rule), ("gsi", "port"));
-    // The kernel itself takes a GSI queue pair from SQE back to RTS.
+    // The kernel recovers a GSI queue pair from SQE.
     let of = |name: &str, group: &str| {
         let all = findings(&changed(name, &format!("[?]\nqueue-pairs {group}"))).into_iter();
         all.filter(|finding| finding.rule == "gsi")
@@ -33,11 +33,11 @@ fn a_broken_gsi_queue_pair_is_what_the_doctor_says_first() {
     };
     let sqe = r#"rxe0 = [{"port":1,"type":"GSI","state":"SQE","count":1}]"#;
     assert!(of("rxe", sqe).is_empty());
-    // Other queue pairs end in ERR every day, and no netlink is no fault.
+    // Other queue pairs often end in ERR, and missing netlink is not a fault.
     let rc = r#"rxe0 = [{"port":1,"type":"RC","state":"ERR","count":3}]"#;
     assert!(of("rxe", rc).is_empty());
     assert!(of("rxe", "rxe0 ! Protocol not supported (os error 93)").is_empty());
-    // An adapter's is its driver's business.
+    // For an adapter, its driver must be reloaded.
     let adapter = r#"mlx5_0 = [{"port":null,"type":"GSI","state":"ERR","count":1}]"#;
     let found = of("healthy", adapter);
     assert_found(
@@ -175,7 +175,7 @@ fn a_missing_module_is_named_with_the_modprobe_line() {
     assert_found(&nvmet, "modules", &["note", "kernel's own NVMe target"]);
 }
 
-/// A target with one listener of a partition.
+/// Returns the intent of a target with one listener in a partition.
 fn of_partition(address: &str, pkey: u16, is_soft: bool) -> Intent {
     let membership = Membership {
         pkey: PKey::new(pkey).unwrap(),
@@ -215,7 +215,7 @@ fn a_partition_that_the_port_is_not_in_is_an_error_with_its_table() {
         assert_found(&found, "partition", &parts);
         assert_eq!(found.len(), 2, "{found:?}");
     }
-    // A limited membership is another one than a full one of the same partition.
+    // Limited and full membership in a partition are different P_Keys.
     let member = changed(
         "healthy",
         "/sys/class/infiniband/mlx5_0/ports/1/pkeys/1 = 0x8001",
@@ -226,7 +226,7 @@ fn a_partition_that_the_port_is_not_in_is_an_error_with_its_table() {
     };
     assert_eq!(errors(of_partition("192.0.2.1", 0x8001, false)), 0);
     assert_eq!(errors(of_partition("192.0.2.1", 0x0001, false)), 1);
-    // RoCE in user space has no table, and every port is in the default partition.
+    // User-space RoCE has no table, and every port is in the default partition.
     assert_eq!(errors(of_partition("192.0.2.1", 0x8002, true)), 0);
     assert!(of(&healthy, of_partition("192.0.2.1", 0xffff, false)).is_empty());
 }

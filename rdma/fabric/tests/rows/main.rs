@@ -1,5 +1,5 @@
-//! One test for each thing that a storage admin meets in RoCE: `docs/roce/rules.md`
-//! says which is which. Each plants what the rule is about, and falls without it.
+//! One test for each RoCE topic of an administrator, listed in `docs/roce/rules.md`. Each test
+//! plants the condition of its rule, and fails without the rule.
 
 #[path = "../common/mod.rs"]
 mod common;

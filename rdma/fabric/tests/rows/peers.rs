@@ -1,4 +1,4 @@
-//! The way to a peer.
+//! Rules about the route to a peer.
 
 use cairn_fabric::doctor::Severity;
 

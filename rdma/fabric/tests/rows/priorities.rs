@@ -1,4 +1,4 @@
-//! ToS, DSCP, priorities and hop limits.
+//! Rules about ToS, DSCP, priorities and hop limits.
 
 use cairn_fabric::doctor::{Choice, Finding, Intent};
 use cairn_fabric::facts::Vlan;
@@ -19,7 +19,7 @@ fn tos_is_explained_where_it_becomes_a_vlan_priority() {
         "egress map 0:3",
     ];
     assert_found(&findings, "tos", &parts);
-    // The tag's priority is what PFC goes by there: 3, which is protected.
+    // PFC applies to the tag's priority, 3, which is protected.
     assert!(findings.iter().all(|finding| finding.rule != "pfc"));
 }
 
@@ -29,7 +29,7 @@ fn a_vlan_without_a_map_loses_the_priority_of_roce_in_user_space() {
     intent.is_soft = true;
     intent.addresses = vec!["198.51.100.1".parse().unwrap()];
     intent.tos = vec![option(104)];
-    // The recorded map has priority 0 alone.
+    // The recorded map contains only priority 0.
     let of = |intent: &Intent, machine: &Recording| findings_with(machine, intent.clone(), None);
     let parts = [
         "warning",
@@ -48,12 +48,12 @@ fn a_vlan_without_a_map_loses_the_priority_of_roce_in_user_space() {
         )
     };
     assert_eq!(of_tos(&of(&intent, &with_map("3:3"))), 0);
-    // An administrator has set it so.
+    // The administrator chose this mapping.
     assert_eq!(of_tos(&of(&intent, &with_map("3:6"))), 0);
-    // An address that is on no VLAN.
+    // The address is on no VLAN.
     intent.addresses = vec!["192.0.2.1".parse().unwrap()];
     assert_eq!(of_tos(&of(&intent, &recorded("vlan"))), 0);
-    // Hosts choose.
+    // Hosts choose the ToS.
     intent.addresses.clear();
     intent.tos.clear();
     assert_eq!(of_tos(&of(&intent, &recorded("vlan"))), 0);
@@ -69,7 +69,8 @@ fn an_address_leads_to_its_vlan() {
     let vlan = of("vlan", "198.51.100.1").expect("it is eth2.100's");
     assert_eq!((vlan.parent.as_str(), vlan.id), ("eth2", 100));
     assert_eq!(vlan.egress, [(0, 3)].into());
-    // Of the same machine and adapter, and on no VLAN; of no machine; without the module.
+    // An address of the same machine and adapter outside of the VLAN; an unknown address; a machine
+    // without the module.
     assert_eq!(of("vlan", "192.0.2.1"), None);
     assert_eq!(of("vlan", "203.0.113.1"), None);
     assert_eq!(of("healthy", "192.0.2.1"), None);
@@ -88,7 +89,7 @@ fn an_applications_tos_beats_configfs_and_is_held_against_pfc() {
     assert_found(&findings, "pfc", &parts);
 }
 
-/// An option of the command line, in no configuration.
+/// ToS set by a command-line option.
 fn option(tos: u8) -> Choice {
     Choice {
         tos: Tos(tos),
@@ -97,8 +98,8 @@ fn option(tos: u8) -> Choice {
     }
 }
 
-/// Rules give hosts a class each: all of them are held against PFC, but for those of
-/// addresses that are not the adapter's.
+/// If rules give each host a class, all classes are checked against PFC, except those for addresses
+/// of other adapters.
 #[test]
 fn every_class_in_use_is_held_against_pfc() {
     let by_rule = |text: &str| {
@@ -167,7 +168,7 @@ fn a_forced_traffic_class_is_shown_and_beats_ours() {
         "tos",
         &["note", "mlx5_1 port 1", "2 rules", rule],
     );
-    // It is what goes out: priority 3 by DSCP 26's upper bits, which PFC protects.
+    // Outgoing packets have priority 3 by the upper bits of DSCP 26, which PFC protects.
     assert!(
         findings
             .iter()

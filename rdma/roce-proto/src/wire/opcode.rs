@@ -8,7 +8,7 @@ macro_rules! opcodes {
         pub enum Opcode { $($(#[$doc])* $name = $value,)* }
 
         impl Opcode {
-            /// All supported opcodes.
+            /// Opcodes supported by this endpoint.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
             /// Returns the opcode of a code, if supported.

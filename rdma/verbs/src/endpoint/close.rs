@@ -1,13 +1,12 @@
-//! How queue pairs end.
+//! Closing of queue pairs.
 //!
-//! A queue pair is destroyed only when nothing of it can come any more: all its
-//! send work has completed, and the device has said that it takes no more
-//! receives for it ("last WQE reached") and the completion queue
-//! was read to its end after that. Destroying it sooner would lose receives of
-//! the shared queue: some drivers sweep a dead queue pair's completions away.
+//! A queue pair is destroyed only when no more completions can arrive: all send work has completed,
+//! the device has reported that it takes no more receives ("last WQE reached"), and the completion
+//! queue was read to its end after that. Destroying it earlier would lose receives of the shared
+//! queue, because some drivers discard the completions of a destroyed queue pair.
 //!
-//! Unsignaled work that has succeeded never completes by itself. So a last send is
-//! posted when the queue pair has failed already: it is flushed behind all else.
+//! Successful unsignaled work never completes by itself. A last send is therefore posted after the
+//! queue pair has failed; it is flushed after all other work.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +18,8 @@ use super::VerbsEndpoint;
 use super::qp::{Phase, Qp};
 use super::work_id::WorkId;
 
-/// How long draining may take. It takes microseconds, unless the device does
-/// not say when it is done.
+/// Time limit for draining. It normally takes microseconds, unless the device does not report the
+/// end.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl VerbsEndpoint {
@@ -34,7 +33,7 @@ impl VerbsEndpoint {
             // Nothing was ever posted.
             Phase::Connecting(_) => self.finish(id),
             Phase::Accepted | Phase::Established => {
-                // It fails where the peer or the device went first.
+                // Fails if the peer or the device was faster.
                 if let Err(error) = qp.cm.disconnect() {
                     cairn_rdma::peer_detail!(%id, %error, "rdma_disconnect");
                 }
@@ -46,7 +45,7 @@ impl VerbsEndpoint {
                     deadline: Instant::now() + CLOSE_TIMEOUT,
                 };
                 self.settling.push(id);
-                // One that has not failed would send it.
+                // A queue pair that has not failed would send it.
                 if let Some(Ok(())) = failing {
                     self.mark_the_end(id);
                 }
@@ -54,12 +53,12 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Posts the last send of a closing queue pair, which is not in its ring.
+    /// Posts the last send of a closing queue pair, which has no entry in the ring.
     fn mark_the_end(&mut self, id: QpId) {
         let Some(qp) = self.table.get_mut(id) else {
             return;
         };
-        // Where there is no room, the deadline ends what does not complete.
+        // Without space for it, the deadline ends the remaining work.
         if self.removed || qp.ring.outstanding() == 0 || qp.ring.room() == 0 {
             return;
         }
@@ -72,13 +71,13 @@ impl VerbsEndpoint {
         };
         self.send_chain.clear();
         self.send_chain.push(&work, mark.raw(), false);
-        // SAFETY: nothing of it is inline.
+        // SAFETY: the work has no inline data.
         if let Err((_, error)) = unsafe { qp.post(&mut self.send_chain) } {
             cairn_rdma::peer_detail!(%id, %error, "marking the end of a send queue");
         }
     }
 
-    /// The connection has ended by itself: reports it once.
+    /// Reports, once, that the connection has ended without a call of `disconnect`.
     pub(super) fn end_connection(&mut self, id: QpId, reason: DisconnectReason) {
         let Some(qp) = self.table.get_mut(id) else {
             return;
@@ -90,7 +89,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// The device takes no more receives for a queue pair.
+    /// Notes that the device takes no more receives for a queue pair.
     pub(super) fn receives_end(&mut self, id: QpId) {
         let round = self.staged.next_full_round();
         if let Some(qp) = self.table.get_mut(id) {
@@ -127,8 +126,8 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Whether all of a closing queue pair's work has been given out. One
-    /// that is `overdue` no longer waits for the device's report of receives.
+    /// True if all work of a closing queue pair has been returned. If `overdue`, does not wait for
+    /// the device's report of receives.
     fn is_drained(&self, qp: &Qp, overdue: bool) -> bool {
         let receives = overdue
             || qp
@@ -137,7 +136,7 @@ impl VerbsEndpoint {
         receives && qp.ring.outstanding() == 0 && !self.staged.has_flushed()
     }
 
-    /// Work that does not come back has failed.
+    /// Completes the outstanding work of a queue pair as flushed.
     pub(super) fn flush_the_rest(&mut self, id: QpId) {
         let Some(qp) = self.table.get_mut(id) else {
             return;
@@ -154,7 +153,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// A connect failed.
+    /// Reports a failed connection attempt.
     pub(super) fn fail_connect(&mut self, id: QpId, reason: String) {
         self.push_event(Event::ConnectFailed { qp: id, reason });
         self.finish(id);

@@ -1,5 +1,4 @@
-//! Data center bridging (linux/dcbnl.h): which priorities have PFC, and which
-//! DSCP goes to which priority.
+//! Data center bridging (linux/dcbnl.h): priorities with PFC, and the map from DSCP to priority.
 
 use std::io;
 
@@ -13,10 +12,10 @@ const ATTR_IFNAME: u16 = 1;
 const ATTR_IEEE: u16 = 13;
 const ATTR_IEEE_PFC: u16 = 2;
 const ATTR_IEEE_APP_TABLE: u16 = 3;
-/// An entry of the application table that is about DSCP (IEEE 802.1Qcd).
+/// Selector of DSCP entries in the application table (IEEE 802.1Qcd).
 const SELECTOR_DSCP: u8 = 5;
 
-/// `dcb pfc show` and `dcb app show` in one.
+/// Returns the data of `dcb pfc show` and `dcb app show`.
 pub(super) fn ask(netdev: &str) -> io::Result<Dcb> {
     // struct dcbmsg: family, cmd, padding.
     let mut body = vec![0, CMD_IEEE_GET, 0, 0];

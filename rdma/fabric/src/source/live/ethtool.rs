@@ -1,4 +1,4 @@
-//! ethtool's questions, by its ioctl (linux/ethtool.h).
+//! Queries of ethtool, by its ioctl (linux/ethtool.h).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,7 +6,7 @@ use std::io;
 use super::sys;
 use crate::source::{Driver, Pause, Rings};
 
-// Commands, as linux/ethtool.h numbers them.
+// Command numbers of linux/ethtool.h.
 const GDRVINFO: u32 = 0x3;
 const GRINGPARAM: u32 = 0x10;
 const GPAUSEPARAM: u32 = 0x12;
@@ -14,11 +14,11 @@ const GSTRINGS: u32 = 0x1b;
 const GSTATS: u32 = 0x1d;
 const GSSET_INFO: u32 = 0x37;
 
-/// The set of strings that names the counters.
+/// String set with the names of the counters.
 const SS_STATS: u32 = 1;
-/// Bytes of a string in a set (ETH_GSTRING_LEN).
+/// Length of a string in a set, in bytes (ETH_GSTRING_LEN).
 const STRING_BYTES: usize = 32;
-/// More counters than any driver has.
+/// Upper bound for the number of counters.
 const MAX_COUNTERS: u32 = 1 << 16;
 
 /// `ethtool -a`.
@@ -87,8 +87,8 @@ pub(super) fn statistics(netdev: &str) -> io::Result<BTreeMap<String, u64>> {
 }
 
 fn counters(netdev: &str) -> io::Result<u32> {
-    // struct ethtool_sset_info: cmd, reserved, sset_mask (64 bits), then a count
-    // for each set that exists.
+    // struct ethtool_sset_info: cmd, reserved, sset_mask (64 bits), then a count for each existing
+    // set.
     let mut data = [GSSET_INFO, 0, 1 << SS_STATS, 0, 0];
     sys::ethtool(netdev, &mut data)?;
     if data[2] & (1 << SS_STATS) == 0 {
@@ -101,7 +101,7 @@ fn bytes_of(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// Text up to its terminating zero.
+/// Returns the text before the terminating zero.
 fn string(bytes: &[u8]) -> String {
     let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()

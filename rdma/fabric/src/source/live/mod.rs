@@ -1,4 +1,4 @@
-//! This machine.
+//! Source that reads this machine.
 
 mod dcb;
 mod ethtool;
@@ -21,23 +21,23 @@ use serde_json::Value;
 
 use super::{Defaults, Node, Question, Source, Unknown};
 
-/// Where the connection manager has its defaults.
+/// Directory of the connection manager's defaults, relative to the root.
 const RDMA_CM: &str = "sys/kernel/config/rdma_cm";
 
-/// This machine, or a tree of files that looks like one.
+/// This machine, or a directory tree in its place.
 #[derive(Debug)]
 pub struct Live {
     root: PathBuf,
 }
 
 impl Live {
-    /// This machine.
+    /// Creates a source for this machine.
     #[must_use]
     pub fn machine() -> Self {
         Self::tree(Path::new("/"))
     }
 
-    /// The files below a directory; the kernel is not asked then, since it would
+    /// Creates a source for the files below `root`. Kernel queries are refused, since they would
     /// describe this machine.
     #[must_use]
     pub fn tree(root: &Path) -> Self {
@@ -46,7 +46,7 @@ impl Live {
         }
     }
 
-    /// The true place of a path.
+    /// Real path of a file.
     fn place(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
@@ -118,10 +118,11 @@ impl Source for Live {
 }
 
 impl Live {
-    /// Reads the connection manager's defaults of a port that has no
-    /// directory: makes it, reads, and takes it away. The values themselves
-    /// live in the kernel, with or without the directory. If another program makes
-    /// it in the same moment, it is that program's, and stays.
+    /// Reads the connection manager's defaults of a port without a directory in configfs: creates
+    /// the directory, reads, and removes it.
+    ///
+    /// The kernel keeps the values with or without the directory. A directory created by another
+    /// program at the same time stays.
     fn peek_defaults(&self, device: &str, port: u32) -> io::Result<Defaults> {
         let directory = self.root.join(RDMA_CM).join(device);
         let made = fs::create_dir(&directory);

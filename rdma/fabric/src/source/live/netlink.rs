@@ -1,4 +1,4 @@
-//! rtnetlink's addresses, routes and neighbours.
+//! Queries of rtnetlink: addresses, routes and neighbours.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,7 +8,7 @@ use cairn_rdma::netlink::{Netlink, attribute, attributes, find, u16_at, u32_at};
 use super::sys;
 use crate::source::{Address, Neighbour, Route};
 
-// Attributes, from linux/if_addr.h, linux/rtnetlink.h and linux/neighbour.h.
+// Attributes from linux/if_addr.h, linux/rtnetlink.h and linux/neighbour.h.
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const RTA_DST: u16 = 1;
@@ -32,15 +32,15 @@ const NEIGHBOUR_STATES: [(u16, &str); 8] = [
     (0x80, "PERMANENT"),
 ];
 
-/// An answer: its body, the header left out.
+/// Body of an answer, without the header.
 type Body = Vec<u8>;
 
-/// Sends the kernel a request about routing, and returns all of its answer.
+/// Sends a routing request to the kernel and returns the complete answer.
 pub(super) fn request(kind: u16, flags: i32, body: &[u8]) -> io::Result<Vec<Body>> {
     request_of(libc::NETLINK_ROUTE, kind, flags, body)
 }
 
-/// Sends the kernel a request of a netlink protocol, and returns all of its answer.
+/// Sends a request of a netlink protocol to the kernel and returns the complete answer.
 pub(super) fn request_of(
     protocol: i32,
     kind: u16,
@@ -63,7 +63,7 @@ fn address(body: &[u8]) -> Option<Address> {
     let value = |wanted: u16| find(&attributes, wanted).and_then(ip);
     Some(Address {
         netdev: sys::name_of(u32_at(body, 4)?)?,
-        // On a point-to-point link IFA_ADDRESS is the other end's.
+        // On a point-to-point link IFA_ADDRESS is the peer's address.
         address: value(IFA_LOCAL).or_else(|| value(IFA_ADDRESS))?,
         prefix: body[1],
     })

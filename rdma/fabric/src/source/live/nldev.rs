@@ -1,5 +1,5 @@
-//! The kernel's own list of RDMA resources (rdma/rdma_netlink.h), which sysfs does not
-//! show: what `rdma resource show qp` prints.
+//! RDMA resources by netlink (rdma/rdma_netlink.h), the data of `rdma resource show qp`, which
+//! sysfs does not contain.
 //!
 //! ```text
 //! request   nlmsghdr, DEV_INDEX
@@ -10,8 +10,8 @@
 //!                                              ...
 //! ```
 //!
-//! Every user may send it. Attributes that the kernel adds with time are passed over, and so
-//! is an entry that lacks its type or state.
+//! Every user may send the request. Unknown attributes are skipped, and so is an entry without type
+//! or state.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,9 +21,9 @@ use cairn_rdma::netlink::{attribute, attributes, find, u32_at};
 use super::netlink::request_of;
 use crate::source::QueuePairs;
 
-/// The protocol, from linux/netlink.h.
+/// Protocol number from linux/netlink.h.
 const NETLINK_RDMA: i32 = 20;
-/// The interface to devices (RDMA_NL_NLDEV), where RDMA_NL_GET_TYPE puts it.
+/// Client number of the device interface (RDMA_NL_NLDEV), shifted as by RDMA_NL_GET_TYPE.
 const NLDEV: u16 = 5 << 10;
 const CMD_GET: u16 = NLDEV | 1;
 const CMD_RES_QP_GET: u16 = NLDEV | 10;
@@ -37,7 +37,7 @@ const ATTR_RES_QP_ENTRY: u16 = 20;
 const ATTR_RES_TYPE: u16 = 26;
 const ATTR_RES_STATE: u16 = 27;
 
-/// enum ib_qp_type, as `rdma resource` says it.
+/// Names of enum ib_qp_type, as in `rdma resource`.
 const TYPES: [(u8, &str); 10] = [
     (0, "SMI"),
     (1, "GSI"),
@@ -50,7 +50,7 @@ const TYPES: [(u8, &str); 10] = [
     (9, "XRC_INI"),
     (10, "XRC_TGT"),
 ];
-/// enum ib_qp_state.
+/// Names of enum ib_qp_state.
 const STATES: [(u8, &str); 7] = [
     (0, "RESET"),
     (1, "INIT"),
@@ -61,7 +61,7 @@ const STATES: [(u8, &str); 7] = [
     (6, "ERR"),
 ];
 
-/// `rdma resource show qp link DEVICE`, counted.
+/// Counts the queue pairs listed by `rdma resource show qp link DEVICE`.
 pub(super) fn queue_pairs(device: &str) -> io::Result<Vec<QueuePairs>> {
     let devices = dump(CMD_GET, &[])?;
     let index = devices.iter().find_map(|body| index_of(body, device));
@@ -75,7 +75,7 @@ fn dump(command: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     request_of(NETLINK_RDMA, command, libc::NLM_F_DUMP, body)
 }
 
-/// The device's index, if this answer is about it.
+/// Returns the index of the device, if the answer is about it.
 fn index_of(body: &[u8], device: &str) -> Option<u32> {
     let attributes = attributes(body);
     let name = find(&attributes, ATTR_DEV_NAME)?;
@@ -84,7 +84,7 @@ fn index_of(body: &[u8], device: &str) -> Option<u32> {
     u32_at(index, 0).filter(|_| is_it)
 }
 
-/// The queue pairs of some answers, by port, type and state.
+/// Counts the queue pairs in answers by port, type and state.
 fn count(answers: &[Vec<u8>]) -> Vec<QueuePairs> {
     let mut counts = BTreeMap::new();
     for entry in answers
@@ -109,7 +109,7 @@ fn count(answers: &[Vec<u8>]) -> Vec<QueuePairs> {
     counts.into_iter().map(group).collect()
 }
 
-/// The attributes in an attribute, if it is of the kind wanted.
+/// Returns the nested attributes of an attribute of the wanted kind.
 fn nested((kind, value): (u16, &[u8]), wanted: u16) -> Option<Vec<(u16, &[u8])>> {
     (kind == wanted).then(|| attributes(value))
 }
@@ -124,8 +124,8 @@ mod tests {
     use super::*;
     use cairn_rdma::netlink::collect;
 
-    /// What Linux answers about rxe0 with a broken GSI queue pair, those of two connections,
-    /// and one that has no port yet; then the end of the dump.
+    /// Answer of Linux for rxe0 with a broken GSI queue pair, the queue pairs of two connections,
+    /// and one without a port; then the end of the dump.
     #[rustfmt::skip]
     const ANSWER: &[u8] = &[
         // nlmsghdr: length 212, type 5 << 10 | 10, flags MULTI, sequence, port.
@@ -147,7 +147,7 @@ mod tests {
                 5, 0, 25, 0, 0, 0, 0, 0, // RES_PATH_MIG_STATE MIGRATED
                 5, 0, 26, 0, 2, 0, 0, 0, // RC
                 5, 0, 27, 0, 3, 0, 0, 0, // RTS
-                4, 0, 99, 0, // an attribute of a kernel to come, without a value
+                4, 0, 99, 0, // future attribute without a value
             28, 0, 20, 0,
                 8, 0, 3, 0, 1, 0, 0, 0,
                 5, 0, 26, 0, 2, 0, 0, 0,
@@ -155,7 +155,7 @@ mod tests {
             20, 0, 20, 0, // no port yet
                 5, 0, 26, 0, 2, 0, 0, 0,
                 5, 0, 27, 0, 0, 0, 0, 0, // RESET
-            12, 0, 20, 0, // without a state it is none
+            12, 0, 20, 0, // skipped: no state
                 5, 0, 26, 0, 2, 0, 0, 0,
         // NLMSG_DONE without an error.
         20, 0, 0, 0, 3, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -197,7 +197,7 @@ mod tests {
         const HEADER: usize = 16;
         for end in HEADER..usize::from(ANSWER[0]) {
             assert!(messages(&ANSWER[..end]).is_err(), "{end}");
-            // Nor does its table, if that were all.
+            // The table of a truncated answer yields nothing either.
             assert!(count(&[ANSWER[HEADER..end].to_owned()]).is_empty(), "{end}");
         }
     }
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(name(&STATES, 255), "255");
     }
 
-    /// A machine may have no netlink of RDMA at all; none has such a device.
+    /// A machine may lack RDMA netlink; an unknown device is an error in any case.
     #[test]
     fn a_device_that_is_not_there_is_an_error() {
         assert!(queue_pairs("no-such-device").is_err());

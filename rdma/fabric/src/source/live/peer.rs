@@ -1,4 +1,4 @@
-//! What packets to a peer bring back.
+//! Test packets to a peer.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::sys;
 use crate::source::{Echo, Reached};
 
-/// How long a peer has to answer: far more than any data center takes.
+/// Time for a peer to answer, far above any round trip in a data center.
 const TIMEOUT: Duration = Duration::from_millis(700);
 
 // ICMP types, RFC 792 and RFC 4443.
@@ -46,7 +46,7 @@ pub(super) fn echo(peer: IpAddr, packet_bytes: u32) -> io::Result<Echo> {
     Ok(Echo::Silent)
 }
 
-/// A ping socket where this user may have one, else a raw socket.
+/// Opens a ping socket if permitted, or else a raw socket.
 fn open(peer: IpAddr) -> io::Result<(UdpSocket, bool)> {
     let (family, protocol) = match peer {
         IpAddr::V4(_) => (libc::AF_INET, libc::IPPROTO_ICMP),
@@ -81,19 +81,19 @@ fn request(peer: IpAddr, length: usize) -> Vec<u8> {
     } else {
         ECHO_REQUEST_V6
     };
-    // The identifier distinguishes our replies from another program's. The kernel
-    // puts its own on a ping socket.
+    // The identifier distinguishes our replies from another program's. The kernel sets it on a ping
+    // socket.
     message[4..6].copy_from_slice(&(std::process::id() as u16).to_be_bytes());
     message[6..8].copy_from_slice(&(length as u16).to_be_bytes());
     if peer.is_ipv4() {
-        // For ICMPv6 the kernel does it.
+        // The kernel computes the checksum of ICMPv6.
         let sum = checksum(&message);
         message[2..4].copy_from_slice(&sum.to_be_bytes());
     }
     message
 }
 
-/// RFC 1071.
+/// Internet checksum (RFC 1071).
 fn checksum(message: &[u8]) -> u16 {
     let words = message.chunks(2);
     let mut sum: u32 = words
@@ -106,7 +106,7 @@ fn checksum(message: &[u8]) -> u16 {
 }
 
 fn is_reply(peer: IpAddr, is_raw: bool, packet: &[u8], request: &[u8]) -> bool {
-    // A raw IPv4 socket shows the IP header, too.
+    // A raw IPv4 socket delivers the IP header, too.
     let header = match packet.first() {
         Some(first) if is_raw && peer.is_ipv4() => usize::from(first & 0xf) * 4,
         _ => 0,
@@ -123,7 +123,7 @@ fn is_reply(peer: IpAddr, is_raw: bool, packet: &[u8], request: &[u8]) -> bool {
     message.first() == Some(&kind) && message.len() == request.len() && is_ours
 }
 
-/// Sends a datagram of no meaning to a port, and waits for an ICMP error.
+/// Sends a meaningless datagram to a port and waits for an ICMP error.
 pub(super) fn udp(peer: IpAddr, port: u16) -> io::Result<Reached> {
     let any: SocketAddr = match peer {
         IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -131,7 +131,7 @@ pub(super) fn udp(peer: IpAddr, port: u16) -> io::Result<Reached> {
     };
     let socket = UdpSocket::bind(any)?;
     socket.set_read_timeout(Some(TIMEOUT))?;
-    // Too short for a BTH: an endpoint of RoCE drops it without an answer.
+    // Too short for a BTH: a RoCE endpoint drops it without an answer.
     let outcome = socket
         .connect(SocketAddr::new(peer, port))
         .and_then(|()| socket.send(&[0]))

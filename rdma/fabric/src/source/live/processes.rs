@@ -1,10 +1,10 @@
-//! Which process has a socket open.
+//! Search for the process that owns a socket.
 
 use std::fs;
 use std::io;
 
-/// "NAME (pid N)". None: no process, so it is a socket of the kernel's, or one of
-/// a process that this user may not look at.
+/// Returns "NAME (pid N)". `None` for a socket of the kernel, or of a process that this user may
+/// not inspect.
 pub(super) fn holder_of(inode: u64) -> io::Result<Option<String>> {
     let wanted = format!("socket:[{inode}]");
     for process in fs::read_dir("/proc")?.flatten() {

@@ -1,28 +1,27 @@
-//! The system calls that std does not have: sockets of other families, their
-//! options, and ethtool's ioctl.
+//! System calls missing in std: sockets of other families, their options, and ethtool's ioctl.
 //!
-//! `unsafe` stands here because each is a call into C with plain integers or one
-//! pointer; every pointer is to a local that outlives the call.
+//! Why `unsafe` here: each is a call into C with plain integers or one pointer; every pointer is to
+//! a local variable that outlives the call.
 
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// ethtool's request, from linux/sockios.h.
+/// Request number of ethtool, from linux/sockios.h.
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
-/// A socket.
+/// Opens a socket.
 pub(super) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
-    // SAFETY: takes integers alone.
+    // SAFETY: only integers are passed.
     let fd = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is new, and no other owner has it.
+    // SAFETY: the new descriptor has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sets a socket option that is an integer.
+/// Sets an integer socket option.
 pub(super) fn set_option(
     socket: &impl AsRawFd,
     level: i32,
@@ -46,8 +45,8 @@ pub(super) fn set_option(
     Ok(())
 }
 
-/// One ethtool command: `data` begins with its number, and is large enough for
-/// what that command writes.
+/// Executes an ethtool command. `data` begins with its number, and is large enough for the
+/// command's output.
 pub(super) fn ethtool(netdev: &str, data: &mut [u32]) -> io::Result<()> {
     // SAFETY: an ifreq is integers, arrays and a union of those; zeros are valid.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
@@ -59,8 +58,8 @@ pub(super) fn ethtool(netdev: &str, data: &mut [u32]) -> io::Result<()> {
     }
     request.ifr_ifru.ifru_data = data.as_mut_ptr().cast();
     let socket = socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
-    // SAFETY: the request and the data that it points to outlive the call; the
-    // callers give each command as much room as linux/ethtool.h says it fills.
+    // SAFETY: the request and the data it points to outlive the call; callers reserve the space
+    // that linux/ethtool.h specifies for each command.
     let failed = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
     if failed < 0 {
         return Err(io::Error::last_os_error());
@@ -68,7 +67,7 @@ pub(super) fn ethtool(netdev: &str, data: &mut [u32]) -> io::Result<()> {
     Ok(())
 }
 
-/// The index of a netdev.
+/// Returns the index of a netdev.
 pub(super) fn index_of(netdev: &str) -> io::Result<u32> {
     let name = std::ffi::CString::new(netdev)?;
     // SAFETY: the name is a C string that outlives the call.
@@ -78,10 +77,10 @@ pub(super) fn index_of(netdev: &str) -> io::Result<u32> {
     }
 }
 
-/// The netdev of an index.
+/// Returns the name of a netdev by its index.
 pub(super) fn name_of(index: u32) -> Option<String> {
     let mut name = [0; libc::IF_NAMESIZE];
-    // SAFETY: the array is as long as a netdev's name may be, zero included.
+    // SAFETY: the array has the maximum length of a netdev's name, including the zero.
     let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr()) };
     if found.is_null() {
         return None;
