@@ -1,10 +1,8 @@
-//! Cairn's configuration: text in, a checked [`Config`] out, once.
+//! Cairn's configuration: parses text into a checked [`Config`].
 //!
-//! A configuration comes from a TOML file, from the command line, or from
-//! both; either way it goes through one set of checks. Past them, a `Config`
-//! needs no second look: sizes are bytes, names are [`Nqn`]s, and what was not
-//! given has its default or an identity that stays the same from start to
-//! start.
+//! A configuration comes from a TOML file, the command line, or both, and all pass the same checks.
+//! The values of a `Config` are complete and valid: sizes are in bytes, names are [`Nqn`]s, and
+//! each missing value has its default or an identity that is equal at every start.
 //!
 //! ```
 //! use cairn_config::{Config, Flags};
@@ -26,8 +24,8 @@
 //! # Ok::<(), cairn_config::ConfigError>(())
 //! ```
 //!
-//! A person reads the errors, so each says what is wrong, where, and what to
-//! write instead, and all of a file's are reported at once:
+//! Each error names the problem, its position and the remedy. All errors of a file are reported at
+//! once:
 //!
 //! ```text
 //! error: unknown key "adress" in [[listener]]
@@ -96,27 +94,27 @@ use file::File;
 use place::Place;
 use problem::Excerpt;
 
-/// Bytes of a configuration file: beyond this it is some other file.
+/// Maximum bytes of a configuration file; larger files are something else.
 const FILE_MAX_BYTES: u64 = 16 << 20;
 
 impl Config {
-    /// Reads the file at `path`, with `flags` laid over it.
+    /// Reads the file at `path` and applies `flags`.
     ///
     /// # Errors
-    /// The file cannot be read, or all that is wrong with it and the flags.
+    /// The file cannot be read, or all problems in it and the flags.
     pub fn from_file(path: &Path, flags: &Flags) -> Result<Self, ConfigError> {
         let text = read_file(path)?;
         Self::parse(&path.display().to_string(), &text, flags)
     }
 
-    /// Reads `text`, with `flags` laid over it; errors call it `name`.
+    /// Parses `text` and applies `flags`; `name` stands for the file in errors.
     ///
     /// # Errors
-    /// All that is wrong.
+    /// All problems found.
     pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Self, ConfigError> {
         let (document, problems) = Document::parse(name, text);
         if !problems.is_empty() {
-            // What a broken line hides would only look wrong by its absence.
+            // After a syntax error, missing keys would be reported that are only hidden by it.
             return Err(ConfigError::new(problems));
         }
         let mut shaped = schema::shape(&document);
@@ -137,9 +135,10 @@ impl Config {
         )
     }
 
-    /// This configuration with the namespaces that `draft` adds to its text, and their places: what the
-    /// check of the whole text would make of it, for the cost of the additions. `None`: `draft` changes
-    /// something else, too, or only the check of the whole can say whether it is right.
+    /// Configuration with the namespaces that `draft` adds, and their places.
+    ///
+    /// Equals the result of a full check at the cost of the additions. Returns `None` if `draft`
+    /// has other changes, or if only a full check can decide.
     #[must_use]
     pub fn grown(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let added = draft.added()?;
@@ -172,13 +171,14 @@ impl Config {
         (memory.count() <= config::MEMORY_NAMESPACES_MAX).then_some((grown, places))
     }
 
-    /// This configuration without the namespaces that `draft` removes from its text, and their places: what
-    /// the check of the whole text would make of it. `None`: `draft` changes something else, too, or only the
-    /// check of the whole can say what remains.
+    /// Configuration without the namespaces that `draft` removes, and their places.
+    ///
+    /// Equals the result of a full check. Returns `None` if `draft` has other changes, or if only a
+    /// full check can decide.
     #[must_use]
     pub fn shrunk(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let removed = draft.removed()?;
-        // Files of directories have the NSIDs between those of others.
+        // Pools use the NSIDs between configured namespaces.
         if self.subsystems.iter().any(|one| !one.pools.is_empty()) {
             return None;
         }
@@ -195,7 +195,7 @@ impl Config {
         Some((shrunk, places))
     }
 
-    /// Whether one of them may export a disk that is exported here.
+    /// True if a namespace in `new` may export a disk that is exported already.
     fn has_disk_of(&self, new: &[Namespace]) -> bool {
         let place = |one: &Namespace| match &one.backing {
             Backing::Disk(path) => Some(path.clone()),
@@ -210,9 +210,10 @@ impl Config {
         !new.is_empty() && all.any(is_known)
     }
 
-    /// What is odd in it but works, a sentence each: names that are no NQNs, and what serves nothing. Hosts
-    /// and subsystems of other targets have such names, so they are not refused; but a
-    /// mistyped name looks the same, and some hosts refuse to connect to one.
+    /// Warnings about unusual settings that still work.
+    ///
+    /// Malformed NQNs are accepted because hosts and subsystems of other targets have such names. A
+    /// mistyped name looks the same, however, and some hosts refuse to connect to one.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let odd = |what: &str, nqn: &Nqn| {
@@ -249,7 +250,7 @@ impl Config {
         subsystems.chain(others).chain(self.idle()).collect()
     }
 
-    /// What is configured and serves nothing, or keeps no host out, a sentence each.
+    /// Warnings about settings without effect or that exclude no host.
     fn idle(&self) -> Vec<String> {
         let mut idle = Vec::new();
         if let (Some(group), None) = (&self.control.group, &self.control.exports) {
@@ -293,7 +294,7 @@ impl Config {
                      cairn-target host key set"
                 ));
             }
-            // A host without the key of a listed one connects under another name.
+            // A host without the key of a listed host can connect under another name.
             if !is_empty && subsystem.allow_any_host {
                 idle.push(format!(
                     "{nqn} lists hosts and lets every host connect, also one that it does not \
@@ -304,7 +305,7 @@ impl Config {
         idle
     }
 
-    /// Which keys stand in the configuration itself, a sentence for each subsystem.
+    /// Warnings about inline keys, one for each subsystem.
     fn inline_keys(&self) -> impl Iterator<Item = String> {
         let has_some = |keys: &Keys| {
             let mut all = std::iter::once(&keys.host).chain(&keys.controller);
@@ -324,7 +325,7 @@ impl Config {
         })
     }
 
-    /// The keys of single hosts that are no longer in the keyring: subsystem, host, key.
+    /// Keys of single hosts that were removed from the keyring: subsystem, host, key.
     fn removed_keys(&self) -> impl Iterator<Item = (&Nqn, &Nqn, &NamedKey)> {
         self.subsystems.iter().flat_map(|subsystem| {
             let hosts = subsystem.authentication.hosts.iter();
@@ -335,21 +336,21 @@ impl Config {
         })
     }
 
-    /// What the command line alone says.
+    /// Configuration from the command line only.
     ///
     /// # Errors
-    /// All that is wrong.
+    /// All problems found.
     pub fn from_flags(flags: &Flags) -> Result<Self, ConfigError> {
         finish(File::default(), flags, None, &HashSet::new(), Vec::new())
     }
 }
 
-/// Checks namespaces as if each stood in a subsystem of its own. `None`: something is wrong, or may be
-/// right beside the rest of the file alone.
+/// Checks each namespace as in its own subsystem. `None` if one is invalid, or if it depends on the
+/// rest of the file.
 fn check_apart(added: &[(String, toml_edit::Table)]) -> Option<Vec<Namespace>> {
     let mut text = String::from("control.socket = \"off\"\nlistener = [{ address = \"::1\" }]\n");
     for (index, (_, table)) in added.iter().enumerate() {
-        // Groups of hosts and clusters are elsewhere in the file.
+        // These refer to groups and clusters elsewhere in the file.
         let names = table.get("hosts").and_then(toml_edit::Item::as_array);
         let is_special = |text: &str| text.starts_with("rbd:") || text.starts_with("dir:");
         let export = table.get("export").and_then(toml_edit::Item::as_str);
@@ -370,7 +371,7 @@ fn check_apart(added: &[(String, toml_edit::Table)]) -> Option<Vec<Namespace>> {
     alone.map(|one| one.map(|[one]| one)).collect()
 }
 
-/// Lays the flags over the file and checks the whole.
+/// Applies the flags and checks the result.
 fn finish(
     mut file: File,
     flags: &Flags,
@@ -393,10 +394,10 @@ fn finish(
     }
 }
 
-/// The text of a configuration file.
+/// Reads the text of a configuration file.
 ///
 /// # Errors
-/// It cannot be read, or is too long for one.
+/// The file cannot be read or is too large.
 pub fn read_file(path: &Path) -> Result<String, ConfigError> {
     read(path).map_err(|problem| ConfigError::new(vec![problem]))
 }

@@ -1,28 +1,26 @@
-//! How much hosts may take.
+//! Limits on the use of a target by hosts.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::size;
 
-/// How much hosts may take, in a second or at a time; `None`: as much as they can.
+/// Limits for hosts; rates are per second, and `None` is unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// I/O commands.
+    /// I/O commands per second.
     pub iops: Option<u64>,
-    /// Bytes read.
+    /// Bytes read per second.
     pub read: Option<u64>,
-    /// Bytes written.
+    /// Bytes written per second.
     pub write: Option<u64>,
-    /// Bytes read and written.
+    /// Bytes read and written per second.
     pub total: Option<u64>,
-    /// Of a namespace: commands that its disk has at a time.
+    /// Maximum commands of the disk in flight; only for a namespace.
     pub outstanding: Option<u32>,
-    /// What of the time before may be made up for, if another time is configured than
-    /// [`BURST_DEFAULT`].
+    /// Burst of the token bucket; [`BURST_DEFAULT`] if `None`.
     pub burst: Option<Duration>,
-    /// Of a host: how many parts it gets of a limit that it shares with others, which have one
-    /// each if nothing else is configured.
+    /// Weight of a host in limits shared with others; 1 if `None`.
     pub weight: Option<u32>,
 }
 
@@ -50,5 +48,5 @@ impl fmt::Display for Limits {
     }
 }
 
-/// The burst that limits have unless another is configured.
+/// Default burst of limits.
 pub const BURST_DEFAULT: Duration = Duration::from_millis(20);

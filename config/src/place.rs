@@ -1,35 +1,35 @@
-//! Where in the configuration a value stands.
+//! Position of a value in the configuration.
 
-/// The path to a value: `subsystem`, 0, `namespace`, 1, `nsid`.
+/// Path to a value: `subsystem`, 0, `namespace`, 1, `nsid`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Place(Vec<Step>);
 
-/// One step into a table or an array.
+/// Step into a table or array.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Step {
-    /// Into a table, by key.
+    /// Key of a table.
     Key(String),
-    /// Into an array, by index.
+    /// Index in an array.
     Index(usize),
 }
 
 impl Place {
-    /// The whole configuration.
+    /// Root of the configuration.
     pub(crate) fn root() -> Self {
         Self::default()
     }
 
-    /// The value of `key` in the table here.
+    /// Value of `key` in this table.
     pub(crate) fn key(&self, key: &str) -> Self {
         self.step(Step::Key(key.to_owned()))
     }
 
-    /// The `index`th element of the array here.
+    /// Element `index` of this array.
     pub(crate) fn index(&self, index: usize) -> Self {
         self.step(Step::Index(index))
     }
 
-    /// What this is part of; `None` for the root.
+    /// Enclosing place; `None` for the root.
     pub(crate) fn parent(&self) -> Option<Self> {
         let (_, above) = self.0.split_last()?;
         Some(Self(above.to_vec()))
@@ -39,7 +39,7 @@ impl Place {
         &self.0
     }
 
-    /// The table's name as its header in the file would have it.
+    /// Table name as in a TOML header.
     pub(crate) fn table_name(&self) -> String {
         let keys: Vec<&str> = self
             .0

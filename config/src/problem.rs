@@ -1,16 +1,16 @@
-//! What is wrong with a configuration: where, why, and what to write instead.
+//! Errors in a configuration, with position and remedy.
 
 use std::fmt;
 
 use crate::secret::without_secrets;
 
-/// All that is wrong with a configuration.
+/// All problems of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     problems: Vec<Problem>,
 }
 
-/// One thing that is wrong.
+/// Problem of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     message: String,
@@ -18,7 +18,7 @@ pub struct Problem {
     help: Option<String>,
 }
 
-/// The spot of a problem: a line of a file, a file as a whole, or a flag.
+/// Position of a problem: a line of a file, a whole file, or a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Excerpt {
     /// `cairn.toml:7:1`, `cairn.toml`, or `--export mem:10X`.
@@ -35,14 +35,14 @@ struct Line {
 }
 
 impl ConfigError {
-    /// An error of these problems, in the order of their lines.
+    /// Creates an error; sorts the problems by line.
     pub(crate) fn new(mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(Problem::order);
         problems.dedup();
         Self { problems }
     }
 
-    /// Each thing that is wrong, in the order of the file.
+    /// Problems in the order of the file.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {
         &self.problems
@@ -67,20 +67,20 @@ impl Problem {
         self.help = Some(help.into());
     }
 
-    /// What is wrong.
+    /// Description of the problem.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Line and column, from 1, if it is in a file.
+    /// Line and column, from 1, if the problem is in a file.
     #[must_use]
     pub fn line_column(&self) -> Option<(usize, usize)> {
         let line = self.source.as_ref()?.line.as_ref()?;
         Some((line.number, line.column))
     }
 
-    /// Files first and by line, then what concerns a file as a whole, then flags.
+    /// Sort key: lines of files first, then whole files and flags.
     fn order(&self) -> (bool, usize, usize) {
         match self.line_column() {
             Some((line, column)) => (false, line, column),
@@ -122,7 +122,7 @@ impl Excerpt {
         }
     }
 
-    /// How another problem's text refers to this spot.
+    /// Short reference to this position for other messages.
     pub(crate) fn reference(&self) -> String {
         match &self.line {
             Some(line) => format!("line {}", line.number),
@@ -165,7 +165,7 @@ impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.number.to_string();
         let margin = " ".repeat(number.len());
-        // Tabs stay tabs, so that the mark stands below what it marks.
+        // Keep tabs, so that the mark stands below the marked text.
         let indent: String = self
             .text
             .chars()

@@ -1,6 +1,5 @@
-//! The JSON schema of the configuration file, and the check of a file's shape
-//! against it: which keys there are, and what kind of value each takes. One
-//! grammar serves the editor, the documentation and the error messages.
+//! JSON schema of the configuration file, and the check of a file's keys and value types against
+//! it.
 
 use std::collections::HashSet;
 
@@ -16,8 +15,7 @@ use crate::place::Place;
 use crate::problem::Problem;
 use crate::suggest;
 
-/// The JSON schema of the configuration file, as checked in at
-/// docs/config.schema.json.
+/// JSON schema of the configuration file, identical to docs/config.schema.json.
 ///
 /// # Panics
 /// Never: a schema is always JSON.
@@ -37,8 +35,7 @@ fn file_schema() -> Value {
         .to_value()
 }
 
-/// TOML has no null, and integers of one width: a key that may be absent is
-/// only that.
+/// Removes null types and integer widths, which TOML lacks.
 #[derive(Clone)]
 struct Plain;
 
@@ -67,17 +64,17 @@ impl Transform for Plain {
     }
 }
 
-/// A file's tables without what does not fit the schema.
+/// Tables of a file without the parts that do not fit the schema.
 pub(crate) struct Shaped<'t> {
-    /// What is left, and deserialises.
+    /// Remaining tables, which can be deserialized.
     pub(crate) root: Spanned<DeTable<'t>>,
-    /// What was taken out.
+    /// Places of the removed values.
     pub(crate) dropped: HashSet<Place>,
-    /// Why.
+    /// Reasons for the removal.
     pub(crate) problems: Vec<Problem>,
 }
 
-/// Checks every key and kind of value of `document`.
+/// Checks every key and value type of `document`.
 pub(crate) fn shape<'t>(document: &Document<'t>) -> Shaped<'t> {
     let schema = file_schema();
     let mut walk = Walk {
@@ -108,7 +105,7 @@ impl<'a> Walk<'a, '_> {
         for key in keys {
             let below = place.key(&key);
             let known = schema["properties"].get(&key);
-            // A table whose keys are anybody's says what is behind them all.
+            // For tables with free keys, `additionalProperties` describes each value.
             let of_all = schema
                 .get("additionalProperties")
                 .filter(|it| it.is_object());
@@ -123,8 +120,8 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// Whether `value` is of a kind that `schema` takes. What does not fit
-    /// inside a table is dropped there; a table fits as such.
+    /// True if the type of `value` fits `schema`. A table always fits; its unsuitable members are
+    /// removed.
     fn value(&mut self, value: &mut DeValue<'_>, schema: &'a Value, place: &Place) -> bool {
         let schema = self.resolve(schema);
         if !kinds(schema).contains(&kind(value)) {
@@ -155,7 +152,7 @@ impl<'a> Walk<'a, '_> {
         let mut problem = Problem::new(format!("unknown key \"{key}\" in {}", place.table_name()));
         problem.help(match suggest::nearest(key, known()) {
             Some(near) => {
-                // Hence that one is not missing.
+                // Do not report the similar key as missing.
                 self.dropped.insert(place.key(near));
                 format!("did you mean \"{near}\"?")
             }
@@ -177,7 +174,7 @@ impl<'a> Walk<'a, '_> {
     }
 }
 
-/// The kinds of value that a schema takes.
+/// Types that a schema accepts.
 fn kinds(schema: &Value) -> Vec<&str> {
     match (&schema["type"], &schema["anyOf"]) {
         (Value::String(kind), _) => vec![kind],
@@ -186,7 +183,7 @@ fn kinds(schema: &Value) -> Vec<&str> {
     }
 }
 
-/// The schema's name for the kind of a value.
+/// Schema name of a value's type.
 fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "string",

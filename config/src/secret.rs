@@ -1,4 +1,4 @@
-//! Keys that stand in a configuration's text, and what is shown of such a text.
+//! Inline keys, and removal of secrets from displayed text.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,22 +7,22 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// What each secret begins with (NVMe Base, 8.13.5.8).
+/// Prefix of each secret (NVMe Base, 8.13.5.8).
 const START: &str = "DHHC-";
 
-/// The text of a key in the configuration itself. It is never shown.
+/// Key written in the configuration itself. Never displayed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct InlineKey(String);
 
 impl InlineKey {
-    /// The key of a value, if it is one itself instead of a place.
+    /// Key in `value`, if it is a key instead of a path.
     #[must_use]
     pub fn of(value: &str) -> Option<Self> {
         let value = value.trim();
         value.starts_with(START).then(|| Self(value.to_owned()))
     }
 
-    /// The secret, as `DHHC-1:..`.
+    /// Secret in the form `DHHC-1:..`.
     #[must_use]
     pub fn secret(&self) -> &str {
         &self.0
@@ -35,9 +35,11 @@ impl fmt::Debug for InlineKey {
     }
 }
 
-/// The text of a configuration, or of a line or message of one, with a star in place of each character
-/// of a secret: lines and columns stay. The text is read as TOML, so that neither escapes nor a string of
-/// several lines hide a secret. A secret outside of a string, as in a comment, is found by its start.
+/// Replaces each character of a secret with a star; lines and columns stay.
+///
+/// Works on a configuration and on single lines or messages. The text is parsed as TOML, so that
+/// escapes and multi-line strings cannot hide a secret. Outside of strings, as in comments, a
+/// secret is found by its prefix.
 #[must_use]
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
     if !text.contains(START) && !text.contains('\\') {
@@ -65,7 +67,7 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Adds the spans of strings that contain a secret and are not written as they read.
+/// Collects spans of strings that contain a secret but spell it with escapes or line breaks.
 fn add_written_otherwise(value: &Spanned<DeValue<'_>>, text: &str, spans: &mut Vec<Range<usize>>) {
     match value.get_ref() {
         DeValue::String(string) => {
@@ -92,7 +94,7 @@ fn add_written_otherwise(value: &Spanned<DeValue<'_>>, text: &str, spans: &mut V
     }
 }
 
-/// Adds a text, without its unescaped secrets.
+/// Appends `text` with plain secrets replaced.
 fn add_plain(text: &str, shown: &mut String) {
     let mut rest = text;
     while let Some(at) = rest.find(START) {
@@ -140,7 +142,7 @@ mod tests {
             "a = \"\"\"\nDHHC-1:00:\nc2VjcmV0:\"\"\"\nb = 1",
             "a = '''\nDHHC-1:00:\nc2VjcmV0:'''",
             "[[a.b]]\nc = { d = [\"x\", \"\\u0044HHC-1:00:c2VjcmV0:\"] }",
-            // A mistake elsewhere in the file.
+            // Syntax error elsewhere in the file.
             "a = \"\\u0044HHC-1:00:c2VjcmV0:\"\nb = = 3",
         ] {
             let shown = without_secrets(text);

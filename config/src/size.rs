@@ -1,7 +1,7 @@
-//! Sizes as people write them: `64MiB`, `10G`, `4096`.
+//! Sizes with units: `64MiB`, `10G`, `4096`.
 
-/// Unit suffixes and what they multiply by. As in coreutils: `K`, `M`, `G`, `T`
-/// alone count in 1024s, and so do `KiB` and its like; `KB` and its like in 1000s.
+/// Unit suffixes and factors, as in coreutils: `K` and `KiB` are powers of 1024, `KB` powers of
+/// 1000.
 const UNITS: [(&str, u64); 20] = [
     ("", 1),
     ("b", 1),
@@ -25,18 +25,18 @@ const UNITS: [(&str, u64); 20] = [
     ("eb", 1_000_000_000_000_000_000),
 ];
 
-/// What is wrong with a size.
+/// Reason why a text is no size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SizeError {
-    /// It does not start with a whole number.
+    /// The text does not start with a whole number.
     Number,
-    /// The number is followed by something that is no unit.
+    /// The suffix is no unit.
     Unit(String),
-    /// More bytes than 64 bits count.
+    /// The size exceeds 64 bits.
     TooLarge,
 }
 
-/// Reads a size, in bytes.
+/// Parses a size to bytes.
 pub(crate) fn parse(text: &str) -> Result<u64, SizeError> {
     let text = text.trim();
     let digits_end = text
@@ -55,10 +55,10 @@ pub(crate) fn parse(text: &str) -> Result<u64, SizeError> {
     number.checked_mul(scale).ok_or(SizeError::TooLarge)
 }
 
-/// Reads a size of the command line, such as `64MiB`.
+/// Parses a size of the command line, such as `64MiB`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why the text is no size.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     parse(text).map_err(|error| match error {
         SizeError::Number => "a size is a whole number with a unit, such as 64MiB".to_owned(),
@@ -67,7 +67,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Writes a size in the largest unit that keeps it whole.
+/// Formats a size in the largest unit that gives a whole number.
 #[must_use]
 pub fn format(bytes: u64) -> String {
     const LARGEST_FIRST: [(&str, u32); 6] = [
@@ -87,7 +87,7 @@ pub fn format(bytes: u64) -> String {
 }
 
 impl SizeError {
-    /// The cause, and what to write instead.
+    /// Message and remedy.
     pub(crate) fn explain(&self, text: &str) -> (String, String) {
         match self {
             Self::Number => (

@@ -1,10 +1,9 @@
-//! "Did you mean": the nearest of the words that would have been right.
+//! Suggestions of similar words ("did you mean").
 
-/// How alike two words must be, from 0 to 1, before one is taken for a slip of
-/// the other.
+/// Minimum similarity, from 0 to 1, for a suggestion.
 const LIKENESS_MIN: f64 = 0.8;
 
-/// The word nearest to `typed`, if any is near.
+/// Most similar word, if one is similar enough.
 pub(crate) fn nearest<'a>(
     typed: &str,
     words: impl IntoIterator<Item = &'a str>,
@@ -18,7 +17,7 @@ pub(crate) fn nearest<'a>(
         .map(|(_, word)| word)
 }
 
-/// `"a", "b" or "c"`.
+/// Formats words as `"a", "b" or "c"`.
 pub(crate) fn choices<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let quoted: Vec<String> = words
         .into_iter()

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 const HOSTS: [&str; 3] = ["a", "b", "c"];
 
-/// One subsystem, and a group of hosts.
+/// Subsystem and host group under test.
 #[derive(Debug, Clone)]
 struct Model {
     is_any: bool,
@@ -32,7 +32,7 @@ fn models() -> impl Strategy<Value = Model> {
                 listed,
                 keyed,
             };
-            // Keys are those of hosts in the list.
+            // Only hosts in the list may have keys.
             for host in 0..HOSTS.len() {
                 model.keyed[host] &= model.is_listed(host);
             }
@@ -79,7 +79,8 @@ impl Model {
         text
     }
 
-    /// 0: refused, 1: with a key, 2: without one. `None`: a host that no configuration names.
+    /// Access of a host: 0 refused, 1 with a key, 2 without. `None` is a host that no configuration
+    /// names.
     fn entry(&self, host: Option<usize>) -> u8 {
         let is_admitted = self.is_any || host.is_some_and(|host| self.is_listed(host));
         let has_key = self.has_key_of_all || host.is_some_and(|host| self.keyed[host]);
@@ -108,7 +109,7 @@ proptest! {
         prop_assert_eq!(old.widened_from(&old), None);
     }
 
-    /// A removal that is written leaves a right configuration, and keys stay with hosts that are admitted.
+    /// A removal leaves a valid configuration, and hosts that are still admitted keep their keys.
     #[test]
     fn a_host_that_is_removed_keeps_its_key_where_it_stays_admitted(model in models(), host in 0..3usize) {
         let old = parse(&model.text());
@@ -122,7 +123,8 @@ proptest! {
             if removed.is_ok() {
                 let new = parse(&draft.text());
                 let widened = new.widened_from(&old);
-                // The one way to open it: every host may connect, and this one had a key.
+                // The only way to widen access: every host may connect, and the removed host had a
+                // key.
                 let opens = model.is_any && model.keyed[host] && model.entry(None) == 2;
                 let mut after = model.clone();
                 if from_group { after.group[host] = false } else { after.listed[host] = false }

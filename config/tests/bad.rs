@@ -1,5 +1,4 @@
-//! What a person reads when a configuration is wrong: each bad/NAME.toml
-//! gives exactly the text in bad/NAME.txt.
+//! Error messages of invalid configurations: each bad/NAME.toml must give the text of bad/NAME.txt.
 
 use std::path::{Path, PathBuf};
 
@@ -47,7 +46,7 @@ fn each_bad_file_is_explained() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Lines of all the files there are: shuffled, they reach deep into the checks.
+/// Random lines of all test files, which reach deep into the checks.
 fn some_lines() -> impl Strategy<Value = String> {
     let mut lines: Vec<String> = Vec::new();
     for path in bad_files() {

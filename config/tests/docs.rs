@@ -1,4 +1,4 @@
-//! What the documentation says about configurations is true.
+//! Configuration examples in the documentation must be valid.
 
 use cairn_config::{Config, Flags};
 
@@ -7,7 +7,7 @@ const GUIDE: &str = include_str!("../../docs/guide-target.md");
 const MARKING: &str = include_str!("../../docs/roce/marking.md");
 const PARTITIONS: &str = include_str!("../../docs/roce/partitions.md");
 
-/// The ```toml blocks of a page.
+/// Extracts the ```toml blocks of a page.
 fn toml_blocks(page: &str) -> impl Iterator<Item = &str> {
     page.split("```toml\n")
         .skip(1)
@@ -28,7 +28,7 @@ fn every_example_in_the_documentation_is_right() {
     assert_eq!(count, 13);
 }
 
-/// Each key has a row in its table's section of the guide, with its default.
+/// Every key must have a row in its table's section of the guide, with its default.
 #[test]
 fn the_guide_has_every_key_and_its_default() {
     let schema: serde_json::Value = serde_json::from_str(&cairn_config::schema()).unwrap();

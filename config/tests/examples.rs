@@ -1,4 +1,4 @@
-//! Configurations that are right, and what they mean.
+//! Valid configurations and their meaning.
 
 use std::path::Path;
 use std::time::Duration;
@@ -130,7 +130,7 @@ fn every_value_arrives() {
     assert!(image.read_only, "no host writes to a snapshot");
 }
 
-/// The defaults that the schema names are those that take effect.
+/// Defaults in the schema must equal the actual defaults.
 #[test]
 fn the_schema_has_the_defaults() {
     let schema: serde_json::Value = serde_json::from_str(&cairn_config::schema()).unwrap();
@@ -181,7 +181,7 @@ fn identities_follow_from_names() {
     assert_eq!(config, again);
     let other = parse(&MINIMAL.replace(":scratch", ":other"));
     assert_ne!(config.subsystems[0].serial, other.subsystems[0].serial);
-    // Which disk it is no configuration can know.
+    // The configuration cannot determine the disk's UUID.
     assert_eq!(config.subsystems[0].namespaces[0].uuid, None);
 }
 
@@ -234,7 +234,7 @@ fn access_is_what_is_said() {
     let subsystem = &parse(MINIMAL).subsystems[0];
     assert!(subsystem.allow_any_host);
     assert_eq!(subsystem.allowed_hosts, HostList::default());
-    // An empty list keeps no host out that is let in beside it.
+    // With allow_any_host, an empty list excludes no host.
     let both = MINIMAL.replacen(
         "allow_any_host = true",
         "allow_any_host = true\nallowed_hosts = []",

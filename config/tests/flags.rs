@@ -1,4 +1,4 @@
-//! The command line alone, and laid over a file.
+//! Command-line options, alone and combined with a file.
 
 use cairn_config::{Backing, Config, Flags, LogFormat, Provider, Roce};
 
@@ -270,11 +270,11 @@ fn directories_come_last_and_leave_the_others_their_numbers() {
     };
     assert_eq!(first.folder, std::path::Path::new("/srv/a"));
     assert_eq!(first.nsids, 3..=1002);
-    // A relative path is one from where the command was given.
+    // Relative paths start at the current directory.
     assert_eq!(second.folder, std::env::current_dir().unwrap().join("b"));
     assert_eq!(*second.nsids.start(), 1003);
     assert!(*second.nsids.end() > 1003);
-    // A directory of the file keeps as many.
+    // A directory in the file reserves as many NSIDs.
     let file = "[[listener]]\naddress = \"192.0.2.1\"\n\
                 [[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n\
                 [[subsystem.namespace]]\nnsid = 7\nexport = \"dir:/srv/a\"\n";

@@ -1,5 +1,4 @@
-//! A configuration that grows by what is added, or shrinks by what is removed, comes to what the check of the
-//! whole text does.
+//! Incremental additions and removals must give the result of a full check.
 
 use cairn_config::{Config, Draft, Flags, NewLimits, NewNamespace};
 use proptest::prelude::*;
@@ -80,7 +79,7 @@ fn namespace() -> impl Strategy<Value = NewNamespace> {
     })
 }
 
-/// Additions made together, each with its subsystem, and the NSID that is removed before them.
+/// Additions with their subsystem, and an NSID removed before them.
 type Step = (Vec<(usize, NewNamespace)>, Option<u32>);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {

@@ -2,26 +2,26 @@
 
 use std::fs;
 
-/// Processor time and more, of one thread since it began.
+/// CPU time and other usage of a thread since its start.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CpuUse {
-    /// In user space, in seconds.
+    /// User time in seconds.
     pub user_s: f64,
-    /// In the kernel, in seconds.
+    /// Kernel time in seconds.
     pub system_s: f64,
     /// Context switches.
     pub switches: u64,
     /// Page faults that waited for a disk.
     pub major_faults: u64,
-    /// Page faults that did not.
+    /// Page faults without disk access.
     pub minor_faults: u64,
 }
 
-/// USER_HZ: the unit of times in /proc/PID/stat on every Linux that there is.
+/// USER_HZ, the unit of times in /proc/PID/stat on every Linux.
 const TICKS_A_SECOND: f64 = 100.0;
 
 impl CpuUse {
-    /// Of the calling thread; zeroes where /proc does not report it.
+    /// Usage of the calling thread; zeroes if /proc is unavailable.
     #[must_use]
     pub fn of_this_thread() -> Self {
         let stat = fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();
@@ -30,10 +30,10 @@ impl CpuUse {
     }
 
     fn parse(stat: &str, status: &str) -> Self {
-        // The name, in parentheses, may hold anything (proc_pid_stat(5)).
+        // The name, in parentheses, may contain anything (proc_pid_stat(5)).
         let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let fields: Vec<&str> = behind_name.split_ascii_whitespace().collect();
-        // The first field behind the name is number 3.
+        // The first field after the name is number 3.
         let field = |number: usize| {
             let text = fields.get(number - 3);
             text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)

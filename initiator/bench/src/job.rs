@@ -1,4 +1,4 @@
-//! A job: what fio's keys describe.
+//! Job description in terms of fio's keys.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,22 +6,22 @@ use std::time::Duration;
 use super::keys;
 use super::size::Size;
 
-/// A direction that data takes, as fio distinguishes them.
+/// Data direction, as fio distinguishes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// Read.
     Read,
     /// Write.
     Write,
-    /// Dataset Management that deallocates.
+    /// Dataset Management with deallocation.
     Trim,
 }
 
 impl Direction {
-    /// All of them, in the order in which fio reports them.
+    /// All directions in the order of fio's report.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Trim];
 
-    /// As fio's report calls it.
+    /// Name in fio's report.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -32,18 +32,18 @@ impl Direction {
     }
 }
 
-/// `rw`: in which directions data moves, and in which order over the region.
+/// `rw`: data directions, and sequential or random order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Workload {
-    /// As fio calls it.
+    /// Name in fio.
     pub name: &'static str,
-    /// It reads.
+    /// True if the workload reads.
     pub reads: bool,
-    /// It writes.
+    /// True if the workload writes.
     pub writes: bool,
-    /// It deallocates.
+    /// True if the workload deallocates.
     pub trims: bool,
-    /// In random order.
+    /// True if the order is random.
     pub random: bool,
 }
 
@@ -68,7 +68,7 @@ const fn workload(name: &'static str, directions: &[Direction], random: bool) ->
 }
 
 impl Workload {
-    /// Those there are.
+    /// All workloads.
     pub const ALL: [Self; 8] = [
         workload("read", &[Direction::Read], false),
         workload("write", &[Direction::Write], false),
@@ -80,10 +80,10 @@ impl Workload {
         workload("randrw", &[Direction::Read, Direction::Write], true),
     ];
 
-    /// By fio's name.
+    /// Finds a workload by fio's name.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// No workload has this name.
     pub fn parse(name: &str) -> Result<Self, String> {
         let name = if name == "readwrite" { "rw" } else { name };
         let found = Self::ALL.into_iter().find(|w| w.name == name);
@@ -93,17 +93,17 @@ impl Workload {
         })
     }
 
-    /// Whether what is on the disk changes.
+    /// True if the workload changes data on the disk.
     #[must_use]
     pub fn changes_data(self) -> bool {
         self.writes || self.trims
     }
 }
 
-/// A job. Its fields are fio's keys.
+/// Benchmark job. The fields are fio's keys.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// What it is called in reports.
+    /// Name in reports.
     pub name: String,
     /// `rw`.
     pub rw: Workload,
@@ -111,58 +111,58 @@ pub struct Job {
     pub bs_min: u64,
     /// `bs`, or the upper end of `bsrange`.
     pub bs_max: u64,
-    /// Commands outstanding at a time.
+    /// Queue depth: commands in flight.
     pub iodepth: u16,
-    /// Copies of the job, each on a thread and a queue pair of its own.
+    /// Number of copies, each with its own thread and queue pair.
     pub numjobs: u16,
-    /// How much of the namespace it goes to; `None`: all that follows `offset`.
+    /// Size of the region; `None` for everything from `offset`.
     pub size: Option<Size>,
-    /// How much it moves; `None`: as much as `size`.
+    /// Amount of data to transfer; `None` for `size`.
     pub io_size: Option<u64>,
-    /// Where in the namespace it begins.
+    /// Start of the region in the namespace.
     pub offset: Size,
-    /// How much further each copy begins.
+    /// Additional offset of each further copy.
     pub offset_increment: Size,
-    /// It ends after that long.
+    /// Time limit.
     pub runtime: Option<Duration>,
-    /// It does not end sooner, but begins anew.
+    /// If true, the job repeats until the time limit.
     pub time_based: bool,
-    /// It runs that long before it counts.
+    /// Time at the start that is not measured.
     pub ramp_time: Duration,
-    /// It begins that late.
+    /// Delay of the start.
     pub startdelay: Duration,
-    /// Percent of a mixed job that are reads.
+    /// Percentage of reads in a mixed workload.
     pub rwmixread: u8,
-    /// I/O commands a second at most: reads, writes, trims.
+    /// Maximum commands per second: reads, writes, trims.
     pub rate_iops: [Option<u64>; 3],
-    /// How often it goes over its region.
+    /// Number of passes over the region.
     pub loops: u32,
     /// `verify=crc32c`.
     pub verify: bool,
-    /// What was written is read back at the end.
+    /// If true, written data is read back at the end.
     pub do_verify: bool,
-    /// Nothing is written: what an earlier job has written is checked.
+    /// If true, the job only verifies data of an earlier job.
     pub verify_only: bool,
-    /// The first bad block ends the job.
+    /// If true, the first bad block ends the job.
     pub verify_fatal: bool,
-    /// Seed of places, directions and data; `None`: another one each time.
+    /// Seed of places, directions and data; `None` for a random one.
     pub randseed: Option<u64>,
-    /// Random places may repeat before all have been visited.
+    /// If true, random places may repeat before all have been visited.
     pub norandommap: bool,
-    /// A Flush after that many writes; 0 for none.
+    /// Number of writes between Flush commands; 0 for none.
     pub fsync: u32,
-    /// A Flush at the end.
+    /// If true, the job ends with a Flush.
     pub end_fsync: bool,
-    /// Copies are reported as one.
+    /// If true, copies are reported together.
     pub group_reporting: bool,
-    /// It begins when all jobs before it have ended.
+    /// If true, the job starts after all earlier jobs have ended.
     pub stonewall: bool,
-    /// The keys that were set, as they were given.
+    /// Keys that were set, as given.
     pub options: Vec<(String, String)>,
 }
 
 impl Job {
-    /// A job with fio's defaults.
+    /// Creates a job with fio's defaults.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -197,11 +197,10 @@ impl Job {
         }
     }
 
-    /// Sets a key. One that fio has for a choice that does not arise here is
-    /// taken, and the note says so.
+    /// Sets a key. Returns a note for a fio key that has no effect here.
     ///
     /// # Errors
-    /// There is no such key, or its value is wrong.
+    /// The key is unknown, or its value is invalid.
     pub fn set(&mut self, key: &str, value: Option<&str>) -> Result<Option<Note>, String> {
         let note = keys::apply(self, key, value)?;
         let value = value.unwrap_or("1");
@@ -210,19 +209,19 @@ impl Job {
         Ok(note)
     }
 
-    /// Whether it writes or deallocates.
+    /// True if the job writes or deallocates.
     #[must_use]
     pub fn changes_data(&self) -> bool {
         self.rw.changes_data() && !self.verify_only
     }
 }
 
-/// A key that changes nothing here.
+/// Key without effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// As in fio.
+    /// Name in fio.
     pub key: &'static str,
-    /// Why it changes nothing.
+    /// Reason why the key has no effect.
     pub why: &'static str,
 }
 

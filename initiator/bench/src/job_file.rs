@@ -1,33 +1,33 @@
-//! Job files: fio's ini syntax.
+//! Parser of fio's job files (ini syntax).
 
 use super::job::{Job, Note};
 
-/// The jobs of a file, and the keys in it that change nothing.
+/// Jobs of a file, and its keys without effect.
 #[derive(Debug)]
 pub struct JobFile {
-    /// In the file's order.
+    /// Jobs in the order of the file.
     pub jobs: Vec<Job>,
-    /// With the number of their line.
+    /// Notes with their line numbers.
     pub notes: Vec<(usize, Note)>,
 }
 
-/// Something is wrong in a job file.
+/// Error in a job file.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {why}")]
 pub struct JobFileError {
-    /// As it was called.
+    /// Name of the file.
     pub file: String,
-    /// From 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// Description of the error.
     pub why: String,
 }
 
-/// Reads a job file: `[global]` sections set what the jobs behind them begin
-/// with, every other section is a job.
+/// Parses a job file. `[global]` sections set defaults for the jobs after them; each other section
+/// is a job.
 ///
 /// # Errors
-/// The first line that is wrong.
+/// The first invalid line.
 pub fn parse(file: &str, text: &str) -> Result<JobFile, JobFileError> {
     let mut parsed = JobFile {
         jobs: Vec::new(),

@@ -1,16 +1,16 @@
-//! The keys of jobs: on the command line and in job files alike.
+//! Job keys of the command line and of job files.
 
 use super::job::{Job, Note, Workload};
 use super::size::{Size, parse_bytes, parse_range, parse_time};
 
-/// A key that jobs have.
+/// Key of a job.
 #[derive(Debug)]
 pub struct Key {
-    /// As in fio.
+    /// Name in fio.
     pub name: &'static str,
-    /// fio's other name for it, or "".
+    /// Alias in fio, or "".
     pub alias: &'static str,
-    /// What its value is; `None`: a switch, on unless 0 is given.
+    /// Placeholder of the value; `None` for a switch, which is on unless 0.
     pub value: Option<&'static str>,
     /// One line of help.
     pub help: &'static str,
@@ -33,7 +33,7 @@ const fn key(
     }
 }
 
-/// All of them.
+/// All supported keys.
 pub const KEYS: &[Key] = &[
     key(
         "name",
@@ -332,8 +332,7 @@ const DATA: &str = "what is written is random data, other data in each block if 
 const THREADS: &str = "each job is a thread";
 const SEEDS: &str = "set randseed for the same sequence each time";
 
-/// Keys of fio that a job file may well have, and that choose what there is no
-/// choice of here.
+/// Keys of fio that job files often have but that select nothing here.
 const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("description", "it is a comment"),
     ("filename", TARGET),
@@ -357,7 +356,7 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ),
 ];
 
-/// The rest of what fio 3.33 knows (`fio --cmdhelp=all`).
+/// Other keys of fio 3.33 (`fio --cmdhelp=all`).
 const FIO_ONLY: &str = "wait_for lockfile filename_format unique_filename opendir ba bssplit \
     bs_unaligned ignore_error rw_sequencer iodepth_batch iodepth_batch_complete_min \
     iodepth_batch_complete_max iodepth_low io_submit_mode fill_device filesize file_append \
@@ -388,7 +387,7 @@ const FIO_ONLY: &str = "wait_for lockfile filename_format unique_filename opendi
     unit_base hugepage-size flow_id flow flow_sleep steadystate steadystate_duration \
     steadystate_ramp_time";
 
-/// Sets a job's key.
+/// Sets a key of a job.
 pub(super) fn apply(
     job: &mut Job,
     name: &str,
@@ -410,7 +409,7 @@ pub(super) fn apply(
     Err(refusal(name))
 }
 
-/// Why there is no such key.
+/// Error message for an unknown key.
 #[must_use]
 pub fn refusal(name: &str) -> String {
     if FIO_ONLY.split_ascii_whitespace().any(|key| key == name) {
@@ -425,14 +424,14 @@ pub fn refusal(name: &str) -> String {
     }
 }
 
-/// Whether fio has a key of this name, be it supported here or not.
+/// True if fio has this key, supported here or not.
 #[must_use]
 pub fn is_of_fio(name: &str) -> bool {
     FIO_ONLY.split_ascii_whitespace().any(|key| key == name)
         || WITHOUT_EFFECT.iter().any(|(key, _)| *key == name)
 }
 
-/// Keys without an effect, for the command line to take.
+/// Accepted keys without effect.
 pub fn without_effect() -> impl Iterator<Item = &'static str> {
     WITHOUT_EFFECT.iter().map(|(key, _)| *key)
 }
@@ -471,8 +470,7 @@ fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// `1000`, or `1000,500`; one that is left out is as the one before it, one that
-/// is empty is without a limit.
+/// Parses `1000` or `1000,500`. A missing part repeats the one before; an empty part is unlimited.
 fn rates(text: &str) -> Result<[Option<u64>; 3], String> {
     let mut parts = text.split(',').map(|part| match part.trim() {
         "" => Ok(None),

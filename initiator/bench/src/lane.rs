@@ -1,37 +1,37 @@
-//! What a job drives: one queue to one namespace.
+//! Interface between a job and one queue of a namespace.
 
 use std::fmt;
 use std::time::Instant;
 
-/// The namespace, as far as a job cares.
+/// Geometry of a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Format {
-    /// Bytes of a logical block.
+    /// Logical block size in bytes.
     pub block_bytes: u32,
-    /// Logical blocks.
+    /// Size in logical blocks.
     pub blocks: u64,
-    /// Bytes that a command moves at most.
+    /// Maximum transfer of a command in bytes.
     pub transfer_max: u64,
 }
 
 impl Format {
-    /// Bytes of the namespace.
+    /// Size of the namespace in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.blocks * u64::from(self.block_bytes)
     }
 }
 
-/// What a command does.
+/// Type of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
-    /// Read into the slot's memory.
+    /// Reads into the slot's memory.
     Read,
-    /// Write from the slot's memory.
+    /// Writes from the slot's memory.
     Write,
-    /// Deallocate.
+    /// Deallocates.
     Trim,
-    /// Make all that was written durable.
+    /// Makes all written data durable.
     Flush,
 }
 
@@ -46,19 +46,19 @@ impl fmt::Display for Command {
     }
 }
 
-/// A command to a stretch of the namespace. Bytes, whole blocks.
+/// Command on a byte range of the namespace, in whole blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Operation {
-    /// What it does.
+    /// Type of the command.
     pub command: Command,
-    /// Where, from the start of the namespace.
+    /// Offset in the namespace in bytes.
     pub offset: u64,
-    /// How much.
+    /// Length in bytes.
     pub length: u32,
 }
 
 impl Operation {
-    /// Whether two stretches have a byte in common.
+    /// True if the two ranges overlap.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         self.offset < other.offset + u64::from(other.length)
@@ -66,18 +66,18 @@ impl Operation {
     }
 }
 
-/// A command has ended.
+/// Completion of a command.
 #[derive(Debug)]
 pub struct Done {
-    /// Which.
+    /// Slot of the command.
     pub slot: usize,
-    /// When it was seen to have ended.
+    /// Time at which the completion was seen.
     pub at: Instant,
-    /// How.
+    /// Result of the command.
     pub result: Result<(), LaneError>,
 }
 
-/// A command failed, or all that are outstanding are lost.
+/// Error of a command, or of the lane with all its commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneError(pub String);
 
@@ -87,8 +87,8 @@ impl fmt::Display for LaneError {
     }
 }
 
-/// One queue to one namespace, with memory for each command that can be
-/// outstanding. Slots are numbered from 0 up to the depth it was made for.
+/// Queue to a namespace with memory for each command in flight. Slots are numbered from 0 to the
+/// depth.
 pub trait Lane {
     /// Copies bytes into a slot's memory.
     fn load(&mut self, slot: usize, at: usize, bytes: &[u8]);
@@ -96,22 +96,21 @@ pub trait Lane {
     /// Copies bytes out of a slot's memory.
     fn unload(&self, slot: usize, at: usize, out: &mut [u8]);
 
-    /// Begins a command.
+    /// Submits a command.
     ///
     /// # Errors
-    /// It could not be sent; the lane is of no further use.
+    /// The command cannot be sent; the lane is unusable.
     fn submit(&mut self, slot: usize, operation: Operation) -> Result<(), LaneError>;
 
-    /// Appends the commands that have ended. If none has, waits until one does,
-    /// or until `deadline`.
+    /// Appends completed commands. Waits for at least one, or until `deadline`.
     ///
     /// # Errors
-    /// The lane is of no further use.
+    /// The lane is unusable.
     fn reap(&mut self, deadline: Instant, done: &mut Vec<Done>) -> Result<(), LaneError>;
 
-    /// Ends it in order.
+    /// Closes the lane in an orderly way.
     ///
     /// # Errors
-    /// The other end did not agree.
+    /// The controller did not confirm the shutdown.
     fn close(self: Box<Self>) -> Result<(), LaneError>;
 }

@@ -1,32 +1,32 @@
-//! What a verified job knows of its region: which generation each unit is in.
+//! Expected generation of each unit in the region of a verified job.
 
 use super::lane::{Command, Operation};
 use super::pattern::{self, Expected, Identity, Mismatch};
 use super::plan::Plan;
 use super::source::Source;
 
-/// The generations of a job's units.
+/// Generations of a job's units.
 #[derive(Debug)]
 pub(super) struct Ledger {
     start: u64,
     unit: usize,
     seed: u64,
     known: Known,
-    /// One unit, to make and to look at.
+    /// Buffer for one unit.
     scratch: Vec<u8>,
 }
 
-/// What is known of the units.
+/// Knowledge about the units.
 #[derive(Debug)]
 enum Known {
-    /// How often each was written; nothing is known of those that never were.
+    /// Number of writes of each unit; the content of units with 0 is unknown.
     Generations(Vec<u32>),
-    /// Another run wrote them all, maybe of this seed.
+    /// All units were written by another run, with this seed if known.
     Written { seed: Option<u64>, units: u64 },
 }
 
 impl Ledger {
-    /// For a job that verifies.
+    /// Creates the ledger of a verified job.
     pub(super) fn new(plan: &Plan) -> Self {
         let job = &plan.job;
         let replayable = job.randseed.is_some() && !job.time_based;
@@ -50,8 +50,8 @@ impl Ledger {
         }
     }
 
-    /// Makes the next generation of what a write covers, and hands it over unit
-    /// by unit: where in the write, and its bytes.
+    /// Advances the generation of each unit covered by a write, and passes offset in the write and
+    /// content to `load`.
     pub(super) fn write(&mut self, operation: Operation, mut load: impl FnMut(usize, &[u8])) {
         let Known::Generations(generations) = &mut self.known else {
             unreachable!("a job that writes knows what it has written");
@@ -69,8 +69,7 @@ impl Ledger {
         }
     }
 
-    /// Checks what a read brought, unit by unit, as far as anything is known of
-    /// it. Gives how many were checked.
+    /// Checks the units of a read whose content is known; returns their number.
     pub(super) fn check(
         &mut self,
         operation: Operation,
@@ -101,7 +100,7 @@ impl Ledger {
         checked
     }
 
-    /// Reads of at most `length` bytes that cover all that is known.
+    /// Reads of at most `length` bytes that cover all known units.
     pub(super) fn reads(&self, length: u64) -> Reads {
         let written = match &self.known {
             Known::Generations(generations) => generations
@@ -120,7 +119,7 @@ impl Ledger {
     }
 }
 
-/// The units of an operation: index, and offset in the namespace.
+/// Units of an operation: index, and offset in the namespace.
 fn units(start: u64, unit: usize, operation: Operation) -> impl Iterator<Item = (usize, u64)> {
     let unit = unit as u64;
     let first = (operation.offset - start) / unit;
@@ -128,7 +127,7 @@ fn units(start: u64, unit: usize, operation: Operation) -> impl Iterator<Item = 
     (first..first + count).map(move |index| (index as usize, start + index * unit))
 }
 
-/// What a job of the same seed has written.
+/// Generations written by a job with the same seed.
 fn replay(plan: &Plan) -> Vec<u32> {
     let mut generations = vec![0u32; plan.units() as usize];
     let writes = Source::new(plan).filter(|operation| operation.command == Command::Write);
@@ -140,13 +139,13 @@ fn replay(plan: &Plan) -> Vec<u32> {
     generations
 }
 
-/// Reads, in the order of the region.
+/// Reads in the order of the region.
 #[derive(Debug)]
 pub(super) struct Reads {
     start: u64,
     unit: u64,
     written: Vec<bool>,
-    /// Units of a read at most.
+    /// Maximum units of a read.
     most: usize,
     at: usize,
 }
@@ -221,7 +220,7 @@ mod tests {
                 |at, unit| unit.copy_from_slice(&disk[at - 512..at]),
                 |mismatch| bad.push(mismatch.to_string()),
             );
-            // The unit before was never written: nothing is known of it.
+            // The unit before was never written.
             assert_eq!(checked, 2);
             bad
         };

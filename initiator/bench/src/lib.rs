@@ -1,10 +1,9 @@
-//! A benchmark with fio's vocabulary: jobs of reads, writes and trims against a
-//! namespace, measured and, if asked for, verified.
+//! Benchmark with fio's vocabulary: runs jobs of reads, writes and trims against a namespace,
+//! measures and optionally verifies them.
 //!
-//! [`Job`] says what to do, in fio's keys; [`job_file`] reads fio's job files.
-//! [`run()`] has a thread for each copy of a job, which drives a [`Lane`]: a queue
-//! pair of its own. What comes out is a [`BenchResult`], which [`report`] puts in
-//! fio's words, as text or as JSON.
+//! A [`Job`] describes the work in fio's keys; [`job_file`] parses fio's job files. [`run()`]
+//! starts a thread for each copy of a job, which drives its own queue pair, a [`Lane`]. It returns
+//! a [`BenchResult`], which [`report`] formats like fio, as text or JSON.
 
 pub mod cpu;
 pub mod job;

@@ -1,32 +1,32 @@
-//! What a job under way shows of itself. Its own thread writes, others read.
+//! Progress counters of a job. The job's thread writes them, others read.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::job::Direction;
 
-/// How far a job is.
+/// Phase of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
-    /// Not begun.
+    /// Not started.
     Waiting = 0,
-    /// Runs, but does not count yet.
+    /// Running, not yet measured.
     Ramp = 1,
-    /// Does what it is for.
+    /// Measured.
     Running = 2,
-    /// Reads back what it wrote.
+    /// Reading back written data.
     Verifying = 3,
-    /// Over.
+    /// Ended.
     Ended = 4,
 }
 
-/// The counters of one job.
+/// Counters of one job.
 #[derive(Debug, Default)]
 pub struct Meter {
     phase: AtomicU8,
     directions: [Counter; 3],
-    /// Bytes that it will have moved in this phase; 0 if only time ends it.
+    /// Bytes to transfer in this phase; 0 if only the time limit ends it.
     pub(super) goal: AtomicU64,
 }
 
@@ -37,19 +37,19 @@ struct Counter {
     latency_ns: AtomicU64,
 }
 
-/// What was counted in one direction.
+/// Counters of one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Commands.
+    /// Completed commands.
     pub ios: u64,
-    /// Bytes.
+    /// Bytes transferred.
     pub bytes: u64,
-    /// Sum of their latencies.
+    /// Sum of latencies in nanoseconds.
     pub latency_ns: u64,
 }
 
 impl Count {
-    /// What came since an earlier count.
+    /// Difference to an earlier count.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Count {
 }
 
 impl Meter {
-    /// How far it is.
+    /// Current phase.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match self.phase.load(Relaxed) {
@@ -85,7 +85,7 @@ impl Meter {
         self.phase.store(phase as u8, Relaxed);
     }
 
-    /// What it has counted in one direction.
+    /// Counters of one direction.
     #[must_use]
     pub fn count(&self, direction: Direction) -> Count {
         let counter = &self.directions[direction as usize];

@@ -1,4 +1,4 @@
-//! Benchmarks of a namespace by all its paths.
+//! Benchmark lanes that use all paths of a namespace.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use cairn_initiator::{HostError, HostOptions, command};
 use super::lane::{Command, Done, Format, Lane, LaneError, Operation};
 use super::run::Lanes;
 
-/// A namespace and its paths. Each lane has controllers of its own, one a path.
+/// Namespace with its paths. Each lane has one controller for each path.
 pub struct MultipathLanes {
     provider: Arc<dyn Provider>,
     paths: Vec<HostOptions>,
@@ -33,13 +33,13 @@ impl fmt::Debug for MultipathLanes {
 }
 
 impl MultipathLanes {
-    /// Connects once, to see what there is. Of `paths`, one must be usable.
+    /// Connects once to determine the namespace. At least one of `paths` must work.
     ///
     /// # Errors
-    /// As for [`Multipath::connect`].
+    /// Same as for [`Multipath::connect`].
     ///
     /// # Panics
-    /// If there is no path.
+    /// If `paths` is empty.
     pub fn find(
         provider: Arc<dyn Provider>,
         paths: Vec<HostOptions>,
@@ -53,7 +53,7 @@ impl MultipathLanes {
             transfer_max: multipath.transfer_max().into(),
         };
         multipath.close()?;
-        // What connects from now on must be the same.
+        // Later connections must reach the same namespace.
         let options = MultipathOptions {
             uuid: Some(namespace.identity.uuid).filter(|uuid| *uuid != [0; 16]),
             ..options
@@ -67,7 +67,7 @@ impl MultipathLanes {
         })
     }
 
-    /// The namespace.
+    /// Namespace that the lanes access.
     #[must_use]
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
@@ -86,13 +86,13 @@ impl Lanes for MultipathLanes {
         };
         let paths = self.paths.iter().map(|path| HostOptions {
             io_queues: 1,
-            // A queue holds one command less than it has entries.
+            // A queue holds one command less than its entries.
             queue_entries: path.queue_entries.max(depth.saturating_add(1)),
             ..path.clone()
         });
         let open = || -> Result<MultipathLane, HostError> {
             let disk = Multipath::connect(&*self.provider, paths, options)?;
-            // A trim's range has 16 bytes.
+            // A deallocated range takes 16 bytes.
             let slot_bytes = slot_bytes.max(size_of::<DatasetRange>());
             let buffer = |_| disk.buffer(slot_bytes).map(Some);
             Ok(MultipathLane {
@@ -109,15 +109,15 @@ impl Lanes for MultipathLanes {
     }
 }
 
-/// A slot has its buffer while no command is on its way in it.
+/// Panic message: a slot without a command has its buffer.
 const IDLE: &str = "a slot without a command has its buffer";
 
 struct MultipathLane {
     disk: Multipath,
     block_bytes: u32,
-    /// By the lane's slot; a command on its way has its buffer.
+    /// Buffers by slot of the lane; a command in flight owns its buffer.
     buffers: Vec<Option<PathBuffer>>,
-    /// The lane's slot of each of the namespace's.
+    /// Slot of the lane for each slot of the multipath queue.
     slots: Vec<usize>,
 }
 

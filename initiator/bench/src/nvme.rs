@@ -1,4 +1,4 @@
-//! Lanes that lead to a controller.
+//! Benchmark lanes to a single controller.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,31 +13,30 @@ use cairn_initiator::{
     Buffer, Controller, Data, Event, Host, HostError, HostOptions, Namespace, Response, Ticket,
 };
 
-/// The queue of a lane.
+/// Queue ID of a lane.
 const QUEUE: u16 = 1;
-/// How long the shutdown of a controller may take.
+/// Time limit for the shutdown of a controller.
 const GOODBYE: Duration = Duration::from_secs(10);
 
-/// A namespace, and how to get to it: each lane is a controller with one queue.
+/// Namespace with its connection settings. Each lane is a controller with one I/O queue.
 #[derive(Debug, Clone)]
 pub struct NvmeLanes {
-    /// The adapter.
+    /// RDMA device.
     pub device: Arc<dyn Device>,
-    /// How to connect. Queues get more entries if a job is deeper.
+    /// Connection options. The queue size is raised for deeper jobs.
     pub options: HostOptions,
-    /// The namespace: a lane is to its disk, or there is none.
+    /// Expected namespace; lanes to another disk fail.
     pub namespace: Namespace,
-    /// What it says of itself ([`Format::of`]).
+    /// Geometry of the namespace ([`Format::of`]).
     pub format: Format,
-    /// How often each lane resets its controller, to see what
-    /// becomes of their commands.
+    /// Interval between controller resets, for testing their effect on commands.
     pub reset_interval: Option<Duration>,
-    /// Receives the events of connections meanwhile.
+    /// Callback for connection events.
     pub on_event: fn(&Event),
 }
 
 impl Format {
-    /// The format of a namespace of `host`.
+    /// Format of a namespace of `host`.
     #[must_use]
     pub fn of(namespace: &Namespace, host: &Host) -> Self {
         Self {
@@ -81,20 +80,19 @@ impl From<HostError> for LaneError {
     }
 }
 
-/// A controller with one I/O queue.
+/// Controller with one I/O queue.
 struct NvmeLane {
     host: Host,
     namespace: Namespace,
     block_bytes: u32,
     slot_bytes: usize,
     buffer: Buffer,
-    /// What small writes carry in their capsules, by slot; a registered buffer
-    /// cannot be looked into.
+    /// In-capsule data of small writes by slot. A registered buffer cannot be read directly.
     capsules: Vec<u8>,
     capsule_bytes: usize,
-    /// By slot.
+    /// Tickets by slot.
     tickets: Vec<Option<Ticket>>,
-    /// How often the controller is reset, and when next.
+    /// Interval and next time of controller resets.
     resets: Option<(Duration, Instant)>,
     on_event: fn(&Event),
 }
@@ -124,8 +122,7 @@ impl NvmeLane {
         })
     }
 
-    /// Resets the controller if it is time. Commands that are outstanding are sent
-    /// again once it is back.
+    /// Resets the controller if due. Commands in flight are sent again afterwards.
     fn reset_if_due(&mut self) {
         let now = Instant::now();
         if let Some((interval, next)) = &mut self.resets
@@ -137,14 +134,14 @@ impl NvmeLane {
         }
     }
 
-    /// Takes the answers that are there.
+    /// Collects the available completions.
     fn take(&mut self, done: &mut Vec<Done>) {
         while let Some((ticket, answer)) = self.host.reap(QUEUE) {
             done.push(self.landed(ticket, answer));
         }
     }
 
-    /// Accounts for an answer.
+    /// Converts a completion.
     fn landed(&mut self, ticket: Ticket, answer: Result<Response, HostError>) -> Done {
         let slot = self.tickets.iter().position(|t| *t == Some(ticket));
         let slot = slot.expect("only its own commands are on a lane's queue");
@@ -161,7 +158,7 @@ impl NvmeLane {
         }
     }
 
-    /// Reports what happened to the connection.
+    /// Passes connection events to the callback.
     fn print_events(&mut self) -> Result<(), LaneError> {
         while let Some(event) = self.host.take_event() {
             (self.on_event)(&event);

@@ -1,15 +1,14 @@
-//! JSON objects whose keys stay in the order in which they were given, as those
-//! of fio and nvme-cli do.
+//! JSON objects with ordered keys, as in the output of fio and nvme-cli.
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
 
-/// An object under construction.
+/// JSON object under construction.
 #[derive(Debug, Clone, Default)]
 pub struct Object(Vec<(String, Member)>);
 
-/// A member's value.
+/// Value of a member.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 enum Member {
@@ -19,13 +18,13 @@ enum Member {
 }
 
 impl Object {
-    /// One without members.
+    /// Creates an empty object.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// With one more member: a number, a text, a flag or a list of such.
+    /// Adds a number, text, flag or list of these.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Serialize) -> Self {
         let value = serde_json::to_value(value).expect("plain values can be JSON");
@@ -33,14 +32,14 @@ impl Object {
         self
     }
 
-    /// With a member that is an object itself.
+    /// Adds an object as member.
     #[must_use]
     pub fn with_object(mut self, key: &str, object: Object) -> Self {
         self.0.push((key.to_owned(), Member::Object(object)));
         self
     }
 
-    /// With a member that is a list of objects.
+    /// Adds a list of objects as member.
     #[must_use]
     pub fn with_list(mut self, key: &str, list: impl IntoIterator<Item = Object>) -> Self {
         let list = list.into_iter().collect();
@@ -48,7 +47,7 @@ impl Object {
         self
     }
 
-    /// The members that are plain values.
+    /// Members with plain values.
     pub fn values(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().filter_map(|(key, member)| match member {
             Member::Value(value) => Some((key.as_str(), value)),
@@ -56,13 +55,13 @@ impl Object {
         })
     }
 
-    /// As indented text. What is not printable is escaped even where JSON does not
-    /// demand it: a target's names do not control the terminal.
+    /// Indented JSON text. Escapes all unprintable characters, so that names from a target cannot
+    /// control the terminal.
     pub fn pretty(&self) -> String {
         pretty(self)
     }
 
-    /// A list of objects as indented text.
+    /// Formats a list of objects as indented text.
     #[must_use]
     pub fn pretty_list(list: &[Self]) -> String {
         pretty(list)
@@ -76,7 +75,7 @@ fn pretty(json: &(impl Serialize + ?Sized)) -> String {
         if c.is_ascii_graphic() || matches!(c, ' ' | '\n') || c.escape_debug().len() == 1 {
             out.push(c);
         } else {
-            // Outside of texts there are no such characters.
+            // Such characters occur only in strings.
             let units = c.encode_utf16(&mut [0; 2]).to_vec();
             out.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
         }

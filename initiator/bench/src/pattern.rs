@@ -1,30 +1,28 @@
-//! What verified blocks hold: who they are, and bytes that only they have.
+//! Content of verified blocks: a header with their identity, and unique data.
 //!
-//! A unit (fio's `verify_interval`: the smallest block of the job) begins with a
-//! header that says at which offset of the namespace it belongs, in which
-//! generation it was written there, and by which run. So a block that was lost,
-//! torn, written elsewhere or never replaced is not only found: it says itself
-//! what it is.
+//! A unit (fio's `verify_interval`: the smallest block of the job) starts with a header. It has the
+//! offset in the namespace, the generation and the seed of the run. A block that was lost, torn,
+//! misplaced or not overwritten is therefore both detected and identified.
 
 use std::fmt;
 
 use super::random::{Random, mix};
 
-/// Bytes of the header.
+/// Size of the header in bytes.
 pub const HEADER_BYTES: usize = 40;
 /// "CairnBLK".
 const MAGIC: u64 = u64::from_le_bytes(*b"CairnBLK");
-/// Where the checksum is; it covers everything behind it.
+/// Position of the checksum, which covers everything after it.
 const CRC: std::ops::Range<usize> = 8..12;
 
-/// Which version of which place a unit is.
+/// Identity of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// Bytes from the start of the namespace.
+    /// Offset in the namespace in bytes.
     pub offset: u64,
-    /// How often this run has written the place, this time included.
+    /// Number of writes of this place by the run, including this one.
     pub generation: u32,
-    /// The run's seed.
+    /// Seed of the run.
     pub seed: u64,
 }
 
@@ -41,7 +39,7 @@ impl fmt::Display for Identity {
 /// Fills a unit.
 ///
 /// # Panics
-/// If it has no room for a header.
+/// If the unit is smaller than the header.
 pub fn fill(unit: &mut [u8], identity: Identity) {
     assert!(unit.len() >= HEADER_BYTES, "a unit has room for its header");
     stream(identity).fill(&mut unit[HEADER_BYTES..]);
@@ -56,21 +54,21 @@ pub fn fill(unit: &mut [u8], identity: Identity) {
     unit[CRC].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// What a unit must be.
+/// Expected identity of a unit.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected {
-    /// Bytes from the start of the namespace.
+    /// Offset in the namespace in bytes.
     pub offset: u64,
-    /// `None`: any will do, as when another run has written it.
+    /// Generation; `None` accepts any, as after another run.
     pub generation: Option<u32>,
-    /// `None`: any will do.
+    /// Seed; `None` accepts any.
     pub seed: Option<u64>,
 }
 
 /// Checks a unit.
 ///
 /// # Errors
-/// What is there instead.
+/// Describes the content found instead.
 pub fn check(unit: &[u8], expected: Expected) -> Result<(), Mismatch> {
     let Some(found) = identity(unit) else {
         let wrong = if unit.iter().all(|&byte| byte == 0) {
@@ -101,7 +99,7 @@ pub fn check(unit: &[u8], expected: Expected) -> Result<(), Mismatch> {
     Err(Mismatch { expected, wrong })
 }
 
-/// Who a unit says it is, if it is one.
+/// Identity in the header of a unit, if valid.
 fn identity(unit: &[u8]) -> Option<Identity> {
     let u64_at = |at: usize| u64::from_le_bytes(unit[at..at + 8].try_into().expect("8 bytes"));
     let u32_at = |at: usize| u32::from_le_bytes(unit[at..at + 4].try_into().expect("4 bytes"));
@@ -114,55 +112,55 @@ fn identity(unit: &[u8]) -> Option<Identity> {
     })
 }
 
-/// The first byte that is not what its own header calls for.
+/// First byte that differs from the content required by the header: position, expected, found.
 fn first_difference(unit: &[u8], identity: Identity) -> Option<(usize, u8, u8)> {
     let mut right = vec![0; unit.len()];
     fill(&mut right, identity);
-    // The checksum's own bytes differ of course.
+    // The checksum field is not part of the comparison.
     let differs = |&at: &usize| unit[at] != right[at] && !CRC.contains(&at);
     (0..unit.len())
         .find(differs)
         .map(|at| (at, right[at], unit[at]))
 }
 
-/// The bytes behind a unit's header.
+/// Random data after the header.
 fn stream(identity: Identity) -> Random {
     let place = mix(identity.offset ^ u64::from(identity.generation) << 48);
     Random::new(identity.seed ^ place)
 }
 
-/// A unit is not what it must be.
+/// Unit with unexpected content.
 #[derive(Debug, Clone, Copy)]
 pub struct Mismatch {
-    /// What it must be.
+    /// Expected identity.
     pub expected: Expected,
-    /// What it is.
+    /// Actual content.
     pub wrong: Wrong,
 }
 
-/// In which way a unit is wrong.
+/// Kind of a mismatch.
 #[derive(Debug, Clone, Copy)]
 pub enum Wrong {
-    /// Nothing but zeroes: never written, or deallocated.
+    /// All zeroes: never written, or deallocated.
     Zeroes,
-    /// Something that no verified run has written, or one with another block size.
+    /// Not written by a verified run, or with another block size.
     Foreign,
-    /// Some of its bytes are others.
+    /// Some bytes are wrong.
     Torn {
-        /// Who it says it is.
+        /// Identity in the header.
         found: Identity,
-        /// Its checksum.
+        /// Stored checksum.
         stored: u32,
-        /// The checksum of what it holds.
+        /// Checksum of the content.
         computed: u32,
-        /// The first byte that is wrong: where, what it should be, what it is.
+        /// First wrong byte: position, expected, found.
         first: Option<(usize, u8, u8)>,
     },
-    /// It is whole, but belongs elsewhere.
+    /// Intact unit of another offset.
     Misplaced(Identity),
-    /// It is whole and in place, but of another run.
+    /// Intact unit at its offset, from another run.
     OtherRun(Identity),
-    /// It is whole and in place, but not what was written there last.
+    /// Intact unit at its offset, from another generation.
     Stale(Identity),
 }
 

@@ -1,4 +1,4 @@
-//! A job made concrete: for a namespace that is known, for one of its copies.
+//! Concrete plan for one copy of a job on a known namespace.
 
 use std::ops::Range;
 
@@ -8,35 +8,34 @@ use super::pattern::HEADER_BYTES;
 use super::random::{Random, mix};
 use super::size::Size;
 
-/// Units of a verified job at most: the generation of each is remembered.
+/// Maximum units of a verified job: each has its generation in memory.
 const VERIFIED_UNITS_MAX: u64 = 1 << 26;
 
-/// What one copy of a job does.
+/// Plan of one copy of a job.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The job.
+    /// Description of the job.
     pub job: Job,
-    /// Which of its copies.
+    /// Index of the copy.
     pub copy: u16,
-    /// Which jobs run together: counts the stonewalls.
+    /// Stage: jobs of one stage run together, and each stonewall starts the next.
     pub stage: u32,
-    /// Index of the job that this is a copy of.
+    /// Index of the job.
     pub family: usize,
-    /// The stretch of the namespace that it goes to, in bytes.
+    /// Byte range in the namespace.
     pub region: Range<u64>,
-    /// Bytes that it moves, unless time ends it.
+    /// Bytes to transfer, unless the time limit ends the job.
     pub amount: u64,
-    /// Seed of its places, directions and data.
+    /// Seed of places, directions and data.
     pub seed: u64,
-    /// The namespace.
+    /// Geometry of the namespace.
     pub format: Format,
 }
 
-/// All copies of all jobs, in order.
+/// Plans for all copies of all jobs, in order.
 ///
 /// # Errors
-/// A job does not fit the namespace, or two verified ones would spoil each
-/// other's blocks.
+/// A job does not fit the namespace, or two verified jobs would overwrite each other's blocks.
 pub(super) fn plans(jobs: &[Job], format: Format) -> Result<Vec<Plan>, String> {
     let mut plans = Vec::new();
     let mut stage = 0;
@@ -66,7 +65,7 @@ pub(super) fn plans(jobs: &[Job], format: Format) -> Result<Vec<Plan>, String> {
 impl Plan {
     fn new(job: &Job, copy: u16, format: Format, seed: u64) -> Result<Self, String> {
         let whole = format.bytes();
-        // Percentages are whole blocks, as in fio.
+        // Percentages are rounded to whole blocks, as in fio.
         let unit = job.bs_min.max(u64::from(format.block_bytes));
         let start = job.offset_increment.rounded(whole, unit);
         let start = start.checked_mul(u64::from(copy));
@@ -80,7 +79,7 @@ impl Plan {
         let size = match job.size {
             None => whole - start,
             Some(Size::Bytes(bytes)) => bytes,
-            // It ends at the end of the namespace.
+            // The region ends at the end of the namespace at the latest.
             Some(share) => share.of(whole).min(whole - start),
         };
         if size > whole - start {
@@ -90,7 +89,7 @@ impl Plan {
             ));
         }
         check_blocks(job, format, start)?;
-        // As in fio: what is left over at the end, less than a block, is left alone.
+        // As in fio, a remainder smaller than a block is not used.
         let size = size - size % job.bs_min;
         if size < job.bs_max {
             return Err(format!(
@@ -115,7 +114,7 @@ impl Plan {
         })
     }
 
-    /// Blocks of the smallest size in the region.
+    /// Number of smallest blocks in the region.
     #[must_use]
     pub fn units(&self) -> u64 {
         (self.region.end - self.region.start) / self.job.bs_min
@@ -174,8 +173,7 @@ fn check_verify(job: &Job, size: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Two jobs that write to the same place at the same time cannot both know what
-/// is there.
+/// Refuses overlapping writes next to a verified job, which could not know the content.
 fn refuse_overlaps(plans: &[Plan]) -> Result<(), String> {
     for (at, plan) in plans.iter().enumerate() {
         if !plan.job.verify {
@@ -204,7 +202,7 @@ fn refuse_overlaps(plans: &[Plan]) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// As in fio: whole blocks, and a share of the size ends where the namespace does.
+    /// As in fio: whole blocks, and percentages are cut at the end of the namespace.
     #[test]
     fn percentages_are_whole_blocks_within_the_namespace() {
         let odd = Format {

@@ -1,41 +1,40 @@
-//! Random numbers for places, directions and data: fast, seeded, and good
-//! enough for that.
+//! Fast, seeded random numbers for places, directions and data. Not for security.
 
-/// A generator that a seed repeats.
+/// Random generator that is reproducible by its seed.
 #[derive(Debug, Clone)]
 pub struct Random(fastrand::Rng);
 
 impl Random {
-    /// The sequence of a seed.
+    /// Creates a generator with this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(fastrand::Rng::with_seed(seed))
     }
 
-    /// A seed that is another one each time.
+    /// Random seed from the system.
     #[must_use]
     pub fn fresh_seed() -> u64 {
         getrandom::u64().expect("the system has random numbers")
     }
 
-    /// The next number.
+    /// Returns the next number.
     #[expect(clippy::should_implement_trait, reason = "it has no end")]
     pub fn next(&mut self) -> u64 {
         self.0.u64(..)
     }
 
-    /// A number less than `limit`, which is not 0.
+    /// Returns a number below `limit`, which must not be 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.0.u64(..limit)
     }
 
-    /// Fills bytes.
+    /// Fills `bytes` with random data.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         self.0.fill(bytes);
     }
 }
 
-/// A number's bits, scattered over all of them (SplitMix64's finisher).
+/// Mixes the bits of a number (finalizer of SplitMix64).
 #[must_use]
 pub(super) fn mix(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -44,9 +43,9 @@ pub(super) fn mix(seed: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// All numbers below a limit, each once, in an order that looks random: a
-/// Feistel network over the next power of four, whose numbers past the limit
-/// are walked over. It needs no memory however large the limit is.
+/// Permutation of all numbers below a limit, without memory for visited ones.
+///
+/// Uses a Feistel network over the next power of four and skips results beyond the limit.
 #[derive(Debug, Clone)]
 pub(super) struct Shuffle {
     limit: u64,
@@ -56,7 +55,7 @@ pub(super) struct Shuffle {
 }
 
 impl Shuffle {
-    /// The numbers below `limit`, in the order of a seed.
+    /// Permutation of the numbers below `limit` for a seed.
     #[must_use]
     pub(super) fn new(limit: u64, seed: u64) -> Self {
         let bits = 64 - limit.saturating_sub(1).leading_zeros();

@@ -1,4 +1,4 @@
-//! The distribution of latencies, drawn with letters.
+//! Latency histograms as text.
 
 use std::fmt::Write;
 
@@ -8,10 +8,10 @@ use super::entries;
 use hdrhistogram::Histogram;
 
 const BAR: usize = 48;
-/// Rows that are drawn at most for one decade of latency: 1, 2, 5.
+/// Bounds of the rows within a decade: 1, 2, 5.
 const STEPS: [u64; 3] = [1, 2, 5];
 
-/// A picture of the completion latencies of each entry and direction.
+/// Histograms of completion latency for each entry and direction.
 #[must_use]
 pub fn histogram(result: &BenchResult) -> String {
     let mut out = String::new();
@@ -50,7 +50,7 @@ struct Row {
     count: u64,
 }
 
-/// Counts between the steps, from the first that is not empty to the last.
+/// Counts between bounds, from the first nonempty row to the last.
 fn rows(histogram: &Histogram<u64>) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut below = 0;
@@ -75,7 +75,7 @@ fn steps() -> impl Iterator<Item = u64> {
     (0..12).flat_map(|decade| STEPS.map(|step| step * 10u64.pow(decade)))
 }
 
-/// A round number of nanoseconds.
+/// Formats a round number of nanoseconds.
 fn time(ns: u64) -> String {
     match ns {
         0..1_000 => format!("{ns} ns"),
@@ -108,7 +108,7 @@ mod tests {
             "{out}"
         );
         assert!(lines.last().unwrap().ends_with("1.96%  1"), "{out}");
-        // 20, 50, 100, 200, 500 us, 1, 2, 5 ms.
+        // Rows: 20, 50, 100, 200, 500 us, 1, 2, 5 ms.
         assert_eq!(lines.len(), 9, "{out}");
     }
 }

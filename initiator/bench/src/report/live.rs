@@ -1,4 +1,4 @@
-//! A line a second while jobs run.
+//! Progress display, updated every second.
 
 use std::io::Write;
 
@@ -10,17 +10,16 @@ use super::super::run::{Audience, Glimpse};
 use super::super::stats::per_second;
 use super::units::{binary_bytes, decimal};
 
-/// Shows each second on stderr: drawn over the last one where that is a
-/// terminal, else as lines.
+/// Shows progress on stderr: a line redrawn on a terminal, otherwise separate lines.
 #[derive(Debug)]
 pub struct Live {
-    /// Hidden where stderr is no terminal.
+    /// Hidden if stderr is no terminal.
     drawn: ProgressBar,
     last: Option<Glimpse>,
 }
 
 impl Live {
-    /// On this process's stderr.
+    /// Creates a display on stderr.
     #[must_use]
     pub fn new() -> Self {
         let drawn = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
@@ -41,7 +40,7 @@ impl Audience for Live {
         let line = line(glimpse, self.last.as_ref());
         self.last = Some(*glimpse);
         if self.drawn.is_hidden() {
-            // A line that cannot be shown is no reason to stop.
+            // Failure to display progress must not stop the benchmark.
             let _ = writeln!(std::io::stderr(), "{line}");
         } else {
             self.drawn.set_message(line);
@@ -56,7 +55,7 @@ impl Drop for Live {
     }
 }
 
-/// `  3 s  30%  running  read 12.8k IOPS 50.0MiB/s 78 us  write ...`.
+/// Formats `  3 s  30%  running  read 12.8k IOPS 50.0MiB/s 78 us  write ...`.
 fn line(glimpse: &Glimpse, last: Option<&Glimpse>) -> String {
     let since = last.map_or(glimpse.elapsed, |last| glimpse.elapsed - last.elapsed);
     let phase = match glimpse.phase {
