@@ -1,4 +1,4 @@
-//! The controller's end: it answers Authentication Send and Authentication Receive.
+//! Controller side: answers Authentication Send and Authentication Receive.
 
 use alloc::vec::Vec;
 use subtle::ConstantTimeEq;
@@ -9,7 +9,7 @@ use crate::message::{FAILURE_BYTES, Message};
 use crate::response::{Asked, Role};
 use crate::{Authenticated, Group, Hash, Names, Policy, Random, Reason, Secrets};
 
-/// One queue's authentication. It takes one try: after a failure the connection ends.
+/// Authentication of one queue. After one failure, the connection must be closed.
 #[derive(Debug)]
 pub struct Authentication {
     names: Names,
@@ -20,23 +20,23 @@ pub struct Authentication {
 }
 
 enum State {
-    /// AUTH_Negotiate comes next.
+    /// Expects AUTH_Negotiate.
     Negotiating,
-    /// The host asks for a challenge next.
+    /// Expects the host to read a challenge.
     Challenging(Hash, Group),
-    /// The host's reply comes next.
+    /// Expects the reply of the host.
     Replying(Challenge),
-    /// The host asks for the outcome next; the response to its own challenge.
+    /// Expects the host to read the result, with the response to its own challenge.
     Succeeding(Hash, Group, Option<Zeroizing<Vec<u8>>>),
-    /// The host says next whether the controller's response is right.
+    /// Expects the host's verdict on the controller's response.
     Confirming(Authenticated),
-    /// It has failed; the host may ask why.
+    /// Failed; the host may read the reason.
     Failing(Reason),
-    /// It has ended.
+    /// Ended.
     Ended(Result<Authenticated, Reason>),
 }
 
-/// What the controller asked.
+/// Challenge sent to the host.
 struct Challenge {
     hash: Hash,
     group: Group,
@@ -59,13 +59,14 @@ impl core::fmt::Debug for State {
     }
 }
 
-/// The buffer of an Authentication Receive has no room for the shortest message: Invalid Field in
-/// Command.
+/// Error: the buffer of an Authentication Receive is shorter than any message.
+///
+/// The command fails with Invalid Field in Command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooShort;
 
 impl Authentication {
-    /// That of a queue whose Connect succeeded.
+    /// Creates the authentication of a queue after a successful Connect.
     #[must_use]
     pub fn new(names: Names, secrets: Secrets, policy: Policy) -> Self {
         Self {
@@ -77,7 +78,8 @@ impl Authentication {
         }
     }
 
-    /// Its end, once it has ended. After a failure the connection is to be closed.
+    /// Result, `None` until the authentication ends. After a failure, the connection must be
+    /// closed.
     #[must_use]
     pub fn outcome(&self) -> Option<Result<Authenticated, Reason>> {
         match &self.state {
@@ -86,8 +88,10 @@ impl Authentication {
         }
     }
 
-    /// The data of an Authentication Send. The command itself succeeds; what was wrong with the
-    /// message is returned by the next Authentication Receive.
+    /// Processes the data of an Authentication Send.
+    ///
+    /// The command always succeeds; the next Authentication Receive reports any error in the
+    /// message.
     pub fn send(&mut self, data: &[u8]) {
         let (transaction, message) = Message::parse(data);
         let state = core::mem::replace(&mut self.state, State::Negotiating);
@@ -112,11 +116,12 @@ impl Authentication {
         self.state = next.unwrap_or_else(State::Failing);
     }
 
-    /// The answer to an Authentication Receive with a buffer of so many bytes. `seqnum` is not
-    /// 0, and another one for each challenge.
+    /// Returns the data of an Authentication Receive with a buffer of `bytes` bytes.
+    ///
+    /// `seqnum` must not be 0 and must differ for each challenge.
     ///
     /// # Errors
-    /// The buffer is too short for any message.
+    /// The buffer is shorter than any message.
     pub fn receive(
         &mut self,
         bytes: usize,
@@ -135,7 +140,7 @@ impl Authentication {
             }
             State::Succeeding(hash, group, response) => {
                 let message = Message::Success1 {
-                    // Linux requires it without a response, too.
+                    // Linux requires HL even without a response.
                     hash_len: hash.bytes() as u8,
                     response: response.as_ref().map(|bytes| &bytes[..]),
                 };
@@ -167,7 +172,7 @@ impl Authentication {
         (message, State::Ended(Err(reason)))
     }
 
-    /// The best of what both accept.
+    /// Selects the best hash and group that both ends accept.
     fn negotiate(&self, message: &Message<'_>) -> Result<State, Reason> {
         let Message::Negotiate {
             without_channel,
@@ -195,7 +200,7 @@ impl Authentication {
         Ok(State::Challenging(hash, group))
     }
 
-    /// Whether the host has the secret, and what it asks of the controller.
+    /// Verifies the host's response and computes the response to the host's challenge.
     fn reply(&self, asked: &Challenge, message: &Message<'_>) -> Result<State, Reason> {
         let Message::Reply {
             response,

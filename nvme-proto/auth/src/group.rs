@@ -1,4 +1,4 @@
-//! The Diffie-Hellman groups.
+//! Diffie-Hellman groups.
 
 use core::fmt;
 use core::str::FromStr;
@@ -15,11 +15,11 @@ use crate::primes::{FFDHE2048, FFDHE3072, FFDHE4096, FFDHE6144, FFDHE8192};
 /// Bits of a private key: more than twice the strength of the largest group (RFC 7919, 5.2).
 const EXPONENT_BITS: u32 = 512;
 
-/// A Diffie-Hellman group (figure 448; RFC 7919).
+/// Diffie-Hellman group (figure 448; RFC 7919).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Group {
-    /// No exchange: HMAC-CHAP alone.
+    /// No key exchange: plain HMAC-CHAP.
     Null = 0,
     /// 2048 bits.
     Ffdhe2048 = 1,
@@ -34,7 +34,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// All of them, the strongest last.
+    /// All groups, the strongest last.
     pub const ALL: [Self; 6] = [
         Self::Null,
         Self::Ffdhe2048,
@@ -44,19 +44,19 @@ impl Group {
         Self::Ffdhe8192,
     ];
 
-    /// That of an identifier on the wire.
+    /// Group with this wire identifier.
     #[must_use]
     pub fn of(id: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|group| *group as u8 == id)
     }
 
-    /// Bytes of a public key; 0 without an exchange.
+    /// Length of a public key in bytes; 0 without an exchange.
     #[must_use]
     pub fn key_len(self) -> usize {
         self.prime().map_or(0, |prime| prime.len() / 2)
     }
 
-    /// Its prime, in hexadecimal digits.
+    /// Prime in hexadecimal digits.
     fn prime(self) -> Option<&'static str> {
         match self {
             Self::Null => None,
@@ -94,7 +94,7 @@ impl FromStr for Group {
     }
 }
 
-/// One end's part of an exchange: a private key, which is used once.
+/// Private key of one end, for a single exchange.
 pub(crate) struct Exchange {
     field: BoxedMontyParams,
     prime: BoxedUint,
@@ -102,12 +102,12 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// A new private key; `None` for [`Group::Null`].
+    /// Generates a private key; `None` for [`Group::Null`].
     pub(crate) fn new(group: Group, random: Random<'_>) -> Option<Self> {
         group.prime()?;
         let mut bytes = Zeroizing::new(vec![0; EXPONENT_BITS as usize / 8]);
         random(&mut bytes);
-        // Never tiny, and all keys have one length.
+        // Keys have a fixed length and are never small.
         bytes[0] |= 0x80;
         Self::of(group, &bytes)
     }
@@ -131,14 +131,16 @@ impl Exchange {
             .retrieve()
     }
 
-    /// The public key, as long as the prime: g to the power of the private key.
+    /// Public key with the length of the prime: g to the power of the private key.
     pub(crate) fn public_key(&self) -> Vec<u8> {
         let two = BoxedUint::from(2u8).widen(self.prime.bits_precision());
         self.power(two).to_be_bytes().into_vec()
     }
 
-    /// What both ends have in common, as long as the prime; `None` if the other's public key is
-    /// not between 2 and p - 2, which would give the same for each private key.
+    /// Shared secret with the length of the prime.
+    ///
+    /// `None` if the peer's public key is not between 2 and p - 2, since the result would not
+    /// depend on the private key.
     pub(crate) fn common(&self, public_key: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         let bits = self.prime.bits_precision();
         if public_key.len() * 8 > bits as usize {
@@ -147,7 +149,7 @@ impl Exchange {
         let key = BoxedUint::from_be_slice(public_key, bits).ok()?;
         let one = BoxedUint::one_with_precision(bits);
         let last = self.prime.wrapping_sub(&one);
-        // A public key is no secret: these may take as long as they take.
+        // A public key is not secret, so these comparisons need not take constant time.
         if key <= one || key >= last {
             return None;
         }
@@ -195,7 +197,7 @@ mod tests {
         }
     }
 
-    /// With 0, 1, p - 1 or p an eavesdropper would know what both ends have in common.
+    /// Public keys 0, 1, p - 1 and p are rejected, because they make the shared secret predictable.
     #[test]
     fn keys_without_a_secret_are_refused() {
         let exchange = Exchange::of(Group::Ffdhe2048, &[0x81; 64]).unwrap();

@@ -1,4 +1,4 @@
-//! The hash functions.
+//! Hash functions.
 
 use core::fmt;
 use core::str::FromStr;
@@ -10,7 +10,7 @@ use hmac::{Mac, SimpleHmac};
 use sha2::{Sha256, Sha384, Sha512};
 use zeroize::Zeroizing;
 
-/// A hash function (figure 447).
+/// Hash function (figure 447).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Hash {
@@ -23,16 +23,16 @@ pub enum Hash {
 }
 
 impl Hash {
-    /// All of them, the strongest last.
+    /// All hash functions, the strongest last.
     pub const ALL: [Self; 3] = [Self::Sha256, Self::Sha384, Self::Sha512];
 
-    /// That of an identifier on the wire.
+    /// Hash function with this wire identifier.
     #[must_use]
     pub fn of(id: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|hash| *hash as u8 == id)
     }
 
-    /// Bytes of its result.
+    /// Length of the digest in bytes.
     #[must_use]
     pub fn bytes(self) -> usize {
         match self {
@@ -51,7 +51,7 @@ impl Hash {
         })
     }
 
-    /// HMAC(key, the parts one after another).
+    /// HMAC of the concatenated parts.
     pub(crate) fn hmac(self, key: &[u8], parts: &[&[u8]]) -> Zeroizing<Vec<u8>> {
         Zeroizing::new(match self {
             Self::Sha256 => hmac::<Sha256>(key, parts),
@@ -101,7 +101,7 @@ mod tests {
     use alloc::format;
     use std::string::ToString;
 
-    /// RFC 4231, test case 2.
+    /// HMACs match RFC 4231, test case 2.
     #[test]
     fn hmacs_are_those_of_the_rfc() {
         let hex = |bytes: &[u8]| {

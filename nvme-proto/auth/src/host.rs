@@ -1,12 +1,13 @@
-//! The host's end, step by step: each step takes what came and gives what to send next.
+//! Host side. Each step consumes received data and returns the next message.
 //!
 //! 1. Authentication Send of [`Negotiating::message`];
-//! 2. Authentication Receive, and [`Negotiating::challenged`] with what it returned;
+//! 2. Authentication Receive, and [`Negotiating::challenged`] with the received data;
 //! 3. Authentication Send of [`Replied::message`];
-//! 4. Authentication Receive, and [`Replied::answered`] with what it returned;
-//! 5. Authentication Send of [`Success::message`], if there is one.
+//! 4. Authentication Receive, and [`Replied::answered`] with the received data;
+//! 5. Authentication Send of [`Success::message`], if any.
 //!
-//! Each Authentication Receive has a buffer of [`MESSAGE_BYTES_MAX`](crate::message::MESSAGE_BYTES_MAX).
+//! Each Authentication Receive has a buffer of
+//! [`MESSAGE_BYTES_MAX`](crate::message::MESSAGE_BYTES_MAX).
 
 use alloc::vec::Vec;
 use subtle::ConstantTimeEq;
@@ -17,16 +18,16 @@ use crate::message::Message;
 use crate::response::{Asked, Role};
 use crate::{Authenticated, Group, Hash, Names, Policy, Random, Reason, Secrets};
 
-/// It has failed.
+/// Failed authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Why.
+    /// Reason of the failure.
     pub reason: Reason,
-    /// AUTH_Failure2 to send before the connection ends; none if the controller knows.
+    /// AUTH_Failure2 to send before disconnecting; `None` if the controller reported the failure.
     pub message: Option<Vec<u8>>,
 }
 
-/// AUTH_Negotiate is under way.
+/// State after AUTH_Negotiate.
 #[derive(Debug)]
 pub struct Negotiating {
     names: Names,
@@ -35,14 +36,14 @@ pub struct Negotiating {
     transaction: u16,
 }
 
-/// DH-HMAC-CHAP_Reply is under way.
+/// State after DH-HMAC-CHAP_Reply.
 pub struct Replied {
-    /// What to send.
+    /// Message to send.
     pub message: Vec<u8>,
     hash: Hash,
     group: Group,
     transaction: u16,
-    /// The controller's response, where one was asked for.
+    /// Expected response of the controller, if requested.
     expected: Option<Zeroizing<Vec<u8>>>,
 }
 
@@ -52,18 +53,20 @@ impl core::fmt::Debug for Replied {
     }
 }
 
-/// Both ends are content.
+/// Successful authentication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Success {
-    /// DH-HMAC-CHAP_Success2 to send, if the controller waits for it.
+    /// DH-HMAC-CHAP_Success2 to send, if the controller expects it.
     pub message: Option<Vec<u8>>,
-    /// What was agreed on.
+    /// Negotiated parameters.
     pub outcome: Authenticated,
 }
 
 impl Negotiating {
-    /// A new authentication. `transaction` (T_ID) differs from those of the association's other
-    /// queues. The controller is asked for its response if [`Secrets::controller`] is there.
+    /// Starts an authentication.
+    ///
+    /// `transaction` (T_ID) must differ between the queues of an association. The controller must
+    /// authenticate too if [`Secrets::controller`] is set.
     #[must_use]
     pub fn new(names: Names, secrets: Secrets, policy: Policy, transaction: u16) -> Self {
         Self {
@@ -80,11 +83,12 @@ impl Negotiating {
         Message::negotiate(&self.policy).encode(self.transaction)
     }
 
-    /// The controller's challenge came. `seqnum` is not 0, and another one for each challenge of
-    /// this host.
+    /// Processes the controller's challenge.
+    ///
+    /// `seqnum` must not be 0 and must differ for each challenge of this host.
     ///
     /// # Errors
-    /// The controller refuses, or asks for what the policy does not accept.
+    /// The controller reports a failure, or selects parameters outside the policy.
     pub fn challenged(
         self,
         data: &[u8],
@@ -161,10 +165,10 @@ impl Negotiating {
 }
 
 impl Replied {
-    /// The controller's answer came.
+    /// Processes the controller's answer to the reply.
     ///
     /// # Errors
-    /// The controller refuses, or its own response is wrong or missing.
+    /// The controller reports a failure, or its response is wrong or missing.
     pub fn answered(self, data: &[u8]) -> Result<Success, Failure> {
         let message = received(data, self.transaction)?;
         let Message::Success1 { response, .. } = message else {
@@ -173,7 +177,7 @@ impl Replied {
         let is_right = match (&self.expected, response) {
             (None, _) => true,
             (Some(expected), Some(response)) => expected.ct_eq(response).into(),
-            // One that was asked for and does not come is no proof.
+            // A requested response is missing.
             (Some(_), None) => false,
         };
         if !is_right {
@@ -191,7 +195,7 @@ impl Replied {
     }
 }
 
-/// What the controller returned.
+/// Parses data returned by the controller.
 fn received(data: &[u8], transaction: u16) -> Result<Message<'_>, Failure> {
     match Message::parse(data) {
         (_, Ok(Message::Failure1(reason))) => Err(Failure {

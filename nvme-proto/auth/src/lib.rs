@@ -1,21 +1,20 @@
-//! DH-HMAC-CHAP (NVM Express Base Specification 2.0, section 8.13.5; TP 8006), without any I/O.
+//! DH-HMAC-CHAP (NVM Express Base Specification 2.0, section 8.13.5; TP 8006) without I/O.
 //!
-//! A host proves that it has a secret, and may ask the controller for the same. Neither secret
+//! A host proves possession of a secret, and may require a proof from the controller. No secret
 //! crosses the network.
 //!
-//! - [`Secret`]: what both ends have, as text `DHHC-1:...`.
-//! - [`Hash`](enum@Hash), [`Group`], [`Policy`]: what an end accepts, the best first.
-//! - [`controller`]: what answers Authentication Send and Authentication Receive.
-//! - [`host`]: what sends them.
-//! - [`message`]: the messages, byte for byte.
+//! - [`Secret`]: shared secret, in text form `DHHC-1:...`.
+//! - [`Hash`](enum@Hash), [`Group`], [`Policy`]: accepted parameters, the best first.
+//! - [`controller`]: answers Authentication Send and Authentication Receive.
+//! - [`host`]: sends these commands.
+//! - [`message`]: wire format of the messages.
 //!
-//! Bytes go in and bytes come out; the caller brings random numbers. Everything that a peer sends
-//! is parsed by functions that take slices, never panic and never read past the slice. Secrets and
-//! what is made of them are overwritten when they are dropped, compared in constant time, and no
-//! `Debug` shows them.
+//! The caller supplies random numbers. All peer input is parsed by functions that take slices,
+//! never panic and never read beyond the slice. Secrets and derived values are overwritten when
+//! dropped, compared in constant time, and never shown by `Debug`.
 //!
-//! A step of the larger groups takes milliseconds of a processor: a caller that serves others
-//! does it on a thread of its own.
+//! A step with one of the larger groups takes milliseconds of processor time. Callers with other
+//! work must run it on a separate thread.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -41,10 +40,10 @@ pub use secret::{Secret, SecretError};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Fills a slice with random bytes that no peer can guess.
+/// Callback that fills a slice with random bytes that a peer cannot predict.
 pub type Random<'a> = &'a mut dyn FnMut(&mut [u8]);
 
-/// What an end accepts, the best first.
+/// Accepted parameters, the best first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// Hash functions.
@@ -54,7 +53,7 @@ pub struct Policy {
 }
 
 impl Default for Policy {
-    /// All, the strongest first.
+    /// All parameters, the strongest first.
     fn default() -> Self {
         Self {
             hashes: Hash::ALL.iter().rev().copied().collect(),
@@ -63,7 +62,7 @@ impl Default for Policy {
     }
 }
 
-/// Who authenticates to whom. Both names are part of each response.
+/// NQNs of both ends, which are part of each response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     /// HOSTNQN.
@@ -72,22 +71,22 @@ pub struct Names {
     pub subsystem: String,
 }
 
-/// The secrets of a host and a subsystem.
+/// Secrets of a host and a subsystem.
 #[derive(Debug, Clone)]
 pub struct Secrets {
-    /// By which the host authenticates.
+    /// Secret of the host.
     pub host: Secret,
-    /// By which the controller does, where the host asks for it.
+    /// Secret of the controller, used if the host requires its authentication.
     pub controller: Option<Secret>,
 }
 
-/// The end of an authentication that succeeded.
+/// Result of a successful authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Authenticated {
-    /// The hash function of the responses.
+    /// Hash function of the responses.
     pub hash: Hash,
-    /// The Diffie-Hellman group.
+    /// Diffie-Hellman group.
     pub group: Group,
-    /// Whether the controller authenticated as well.
+    /// Whether the controller authenticated too.
     pub mutual: bool,
 }

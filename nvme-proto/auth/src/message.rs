@@ -1,4 +1,4 @@
-//! The messages (Base 2.0, section 8.13.5.3 and 8.13.5.4), byte for byte.
+//! Messages of DH-HMAC-CHAP (Base 2.0, sections 8.13.5.3 and 8.13.5.4).
 
 use core::fmt;
 
@@ -8,13 +8,13 @@ use crate::{Group, Hash, Policy};
 
 /// SECP of Authentication Send and Authentication Receive.
 pub const SECP: u8 = 0xe9;
-/// SPSP0 and SPSP1 of both.
+/// SPSP0 and SPSP1 of both commands.
 pub const SPSP: u8 = 1;
 
-/// AUTH_TYPE of messages of any protocol, and of those of DH-HMAC-CHAP.
+/// AUTH_TYPE of common messages, and of DH-HMAC-CHAP messages.
 const COMMON: u8 = 0;
 const DH_HMAC_CHAP: u8 = 1;
-/// The protocol's identifier in AUTH_Negotiate.
+/// Protocol identifier in AUTH_Negotiate.
 const PROTOCOL: u8 = 1;
 
 const NEGOTIATE: u8 = 0x00;
@@ -25,7 +25,7 @@ const SUCCESS2: u8 = 0x04;
 const FAILURE2: u8 = 0xf0;
 const FAILURE1: u8 = 0xf1;
 
-/// Bytes of a descriptor in AUTH_Negotiate; of its header; where its groups begin.
+/// Bytes of a descriptor in AUTH_Negotiate, of its header, and of its hash list.
 const DESCRIPTOR: usize = 64;
 const LISTS: usize = 4;
 const GROUPS: usize = 30;
@@ -33,26 +33,26 @@ const GROUPS: usize = 30;
 const FIXED: usize = 16;
 /// Bytes of AUTH_Failure1 and AUTH_Failure2.
 pub(crate) const FAILURE_BYTES: usize = 8;
-/// The longest message: DH-HMAC-CHAP_Reply with the longest values.
+/// Bytes of the longest message: DH-HMAC-CHAP_Reply with the longest values.
 pub const MESSAGE_BYTES_MAX: usize = FIXED + 2 * 64 + 1024;
 
-/// Why an authentication failed (figure 450).
+/// Reason of a failed authentication (figure 450).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reason {
-    /// A response is wrong, or there is no secret to compare it with.
+    /// A response is wrong, or its secret is not configured.
     AuthenticationFailed = 1,
-    /// No protocol in common.
+    /// No common protocol.
     ProtocolNotUsable = 2,
-    /// A secure channel is required, or none is there.
+    /// A secure channel is required or unavailable.
     SecureChannelMismatch = 3,
-    /// No hash function in common.
+    /// No common hash function.
     HashNotUsable = 4,
-    /// No Diffie-Hellman group in common.
+    /// No common Diffie-Hellman group.
     GroupNotUsable = 5,
-    /// A field of a message is wrong.
+    /// A field of a message is invalid.
     IncorrectPayload = 6,
-    /// A message that does not come now.
+    /// A message arrived out of sequence.
     IncorrectMessage = 7,
 }
 
@@ -84,10 +84,10 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A message.
+/// Parsed message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// AUTH_Negotiate: what the host accepts. Identifiers that are not known are left out.
+    /// AUTH_Negotiate: parameters accepted by the host, without unknown identifiers.
     Negotiate {
         /// SC_C is 0: no secure channel.
         without_channel: bool,
@@ -95,7 +95,7 @@ pub enum Message<'a> {
         has_protocol: bool,
         /// Hash functions.
         hashes: Vec<Hash>,
-        /// Groups.
+        /// Diffie-Hellman groups.
         groups: Vec<Group>,
     },
     /// DH-HMAC-CHAP_Challenge.
@@ -115,7 +115,7 @@ pub enum Message<'a> {
     Reply {
         /// RVAL, of HL bytes.
         response: &'a [u8],
-        /// CVAL, where CVALID is set.
+        /// CVAL, if CVALID is set.
         challenge: Option<&'a [u8]>,
         /// SEQNUM.
         seqnum: u32,
@@ -126,20 +126,22 @@ pub enum Message<'a> {
     Success1 {
         /// HL.
         hash_len: u8,
-        /// RVAL, where RVALID is set.
+        /// RVAL, if RVALID is set.
         response: Option<&'a [u8]>,
     },
     /// DH-HMAC-CHAP_Success2.
     Success2,
-    /// AUTH_Failure1, of the controller.
+    /// AUTH_Failure1, sent by the controller.
     Failure1(Reason),
-    /// AUTH_Failure2, of the host.
+    /// AUTH_Failure2, sent by the host.
     Failure2(Reason),
 }
 
 impl<'a> Message<'a> {
-    /// Its transaction (T_ID), if there are as many bytes as that takes, and the message. Bytes
-    /// behind it are ignored: Authentication Receive returns as many as its buffer has.
+    /// Parses a message and its transaction (T_ID), which is `None` if the data are too short.
+    ///
+    /// Bytes after the message are ignored, because Authentication Receive returns the whole
+    /// buffer.
     pub fn parse(bytes: &'a [u8]) -> (Option<u16>, Result<Self, Reason>) {
         let transaction = bytes.get(4..6).and_then(|bytes| bytes.try_into().ok());
         let transaction = transaction.map(u16::from_le_bytes);
@@ -157,7 +159,7 @@ impl<'a> Message<'a> {
         (transaction, message.ok_or(Reason::IncorrectPayload))
     }
 
-    /// Its bytes.
+    /// Encodes the message.
     #[must_use]
     pub fn encode(&self, transaction: u16) -> Vec<u8> {
         let (kind, id) = match self {
@@ -207,14 +209,14 @@ impl<'a> Message<'a> {
             }
             Self::Success2 => bytes.resize(FIXED, 0),
             Self::Failure1(reason) | Self::Failure2(reason) => {
-                // RC: authentication failure; RCE: why.
+                // RC: authentication failure. RCE: the reason.
                 bytes.extend([1, *reason as u8]);
             }
         }
         bytes
     }
 
-    /// AUTH_Negotiate of a host.
+    /// AUTH_Negotiate of a host with this policy.
     pub(crate) fn negotiate(policy: &Policy) -> Self {
         Self::Negotiate {
             without_channel: true,
@@ -225,7 +227,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// SC_C, NAPD, and one descriptor.
+/// Encodes SC_C, NAPD, and one descriptor.
 fn encode_lists(bytes: &mut Vec<u8>, hashes: &[Hash], groups: &[Group]) {
     let at = bytes.len() + 2;
     bytes.extend([0, 1]);
@@ -260,12 +262,12 @@ fn parse_negotiate(bytes: &[u8]) -> Option<Message<'_>> {
     })
 }
 
-/// HL, DHVLEN and SEQNUM, and what is behind the fixed part.
+/// Returns HL, DHVLEN, SEQNUM, and the bytes after the fixed part.
 fn parse_values(bytes: &[u8]) -> Option<(usize, usize, u32, &[u8])> {
     let (fixed, values) = bytes.split_first_chunk::<FIXED>()?;
     let hash_len = usize::from(fixed[6]);
     let key_len = usize::from(u16::from_le_bytes([fixed[10], fixed[11]]));
-    // In units of 4 bytes, as Base 2.0 has it.
+    // DHVLEN is a multiple of 4 bytes (Base 2.0).
     if key_len % 4 != 0 {
         return None;
     }
@@ -291,7 +293,7 @@ fn parse_reply(bytes: &[u8]) -> Option<Message<'_>> {
     let (challenge, rest) = rest.split_at_checked(hash_len)?;
     let challenge = match bytes[8] {
         0 => None,
-        // SEQNUM 0 with a challenge is for secure channels.
+        // SEQNUM 0 with a challenge requires a secure channel.
         1 if seqnum != 0 => Some(challenge),
         _ => return None,
     };

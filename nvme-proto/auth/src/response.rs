@@ -5,7 +5,7 @@ use zeroize::Zeroizing;
 
 use crate::{Hash, Secret};
 
-/// Which end responds.
+/// End that responds.
 #[derive(Clone, Copy)]
 pub(crate) enum Role {
     Host,
@@ -21,22 +21,22 @@ impl Role {
     }
 }
 
-/// What a response is made of, beside the secret.
+/// Inputs of a response except the secret.
 pub(crate) struct Asked<'a> {
     pub(crate) hash: Hash,
     pub(crate) role: Role,
     pub(crate) challenge: &'a [u8],
-    /// What both ends have in common, where they exchanged keys.
+    /// Shared secret of the key exchange, if any.
     pub(crate) common: Option<&'a [u8]>,
     pub(crate) seqnum: u32,
     pub(crate) transaction: u16,
-    /// The name of the end that responds, and that of the other.
+    /// NQNs of the responding end and of its peer.
     pub(crate) own: &'a str,
     pub(crate) other: &'a str,
 }
 
 impl Asked<'_> {
-    /// The response.
+    /// Computes the response.
     pub(crate) fn response(&self, secret: &Secret) -> Zeroizing<Vec<u8>> {
         let augmented = self.common.map(|common| {
             let key = self.hash.digest(common);

@@ -1,4 +1,4 @@
-//! Secrets, as administrators have them: `DHHC-1:HH:BASE64:`.
+//! Secrets in text form: `DHHC-1:HH:BASE64:`.
 
 use core::fmt;
 use core::str::FromStr;
@@ -13,48 +13,49 @@ use zeroize::Zeroizing;
 
 use crate::{Hash, Random};
 
-/// What each secret's text begins with.
+/// Prefix of the text form.
 const PREFIX: &str = "DHHC-1:";
-/// Part of each transformed key.
+/// Input of each key transformation.
 const LABEL: &[u8] = b"NVMe-over-Fabrics";
-/// Bytes that a key may have.
+/// Valid lengths of a key in bytes.
 const LENGTHS: [usize; 3] = [32, 48, 64];
-/// Bytes of the CRC-32 behind it.
+/// Bytes of the CRC-32 after the key.
 const CRC_BYTES: usize = 4;
 
-/// A secret (Base 2.0, section 8.13.5.8).
+/// Shared secret (Base 2.0, section 8.13.5.8).
 #[derive(Clone)]
 pub struct Secret {
     key: Zeroizing<Vec<u8>>,
-    /// By which the key is made one for a name.
+    /// Hash function that derives the key for an NQN.
     transformation: Option<Hash>,
 }
 
-/// What is wrong with the text of a secret. No message has a part of the secret.
+/// Error in the text form of a secret. No error message contains part of the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// It begins with something else.
+    /// The prefix is missing.
     #[error("a secret begins with DHHC-1: and looks like DHHC-1:01:BASE64:")]
     Form,
-    /// Its transformation.
+    /// The transformation is invalid.
     #[error(
         "the two digits behind DHHC-1: are 00 (none), 01 (SHA-256), 02 (SHA-384) or 03 (SHA-512)"
     )]
     Transformation,
-    /// Its third part.
+    /// The third part is not base64.
     #[error("the third part of the secret is not base64")]
     Base64,
-    /// Its length.
+    /// The length is invalid.
     #[error("the secret has {0} bytes; it needs 32, 48 or 64, and 4 of a CRC-32: was a part lost?")]
     Length(usize),
-    /// Its CRC.
+    /// The CRC does not match.
     #[error("the secret's CRC-32 does not match it: was it copied wholly and without an error?")]
     Crc,
 }
 
 impl Secret {
-    /// A new one of 32, 48 or 64 bytes; others become the next longer length. Without a
-    /// transformation the same key serves hosts of any name.
+    /// Generates a secret of 32, 48 or 64 bytes, rounding `bytes` up.
+    ///
+    /// Without a transformation, hosts of any NQN can use the key.
     #[must_use]
     pub fn generate(bytes: usize, transformation: Option<Hash>, random: Random<'_>) -> Self {
         let length = LENGTHS.into_iter().find(|length| bytes <= *length);
@@ -66,7 +67,7 @@ impl Secret {
         }
     }
 
-    /// Its text, which is secret as well.
+    /// Text form, which is secret too.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
         let crc = crc32fast::hash(&self.key).to_le_bytes();
@@ -76,19 +77,19 @@ impl Secret {
         Zeroizing::new(format!("{PREFIX}{id:02}:{}:", *base64))
     }
 
-    /// Bytes of its key.
+    /// Length of the key in bytes.
     #[must_use]
     pub fn key_len(&self) -> usize {
         self.key.len()
     }
 
-    /// By which the key is made one for a name.
+    /// Hash function that derives the key for an NQN.
     #[must_use]
     pub fn transformation(&self) -> Option<Hash> {
         self.transformation
     }
 
-    /// The key for the end of this name (section 8.13.5.7).
+    /// Derives the key of the end with this NQN (section 8.13.5.7).
     pub(crate) fn transformed(&self, nqn: &str) -> Zeroizing<Vec<u8>> {
         match self.transformation {
             None => self.key.clone(),
@@ -140,7 +141,7 @@ impl fmt::Debug for Secret {
 mod tests {
     use super::*;
 
-    /// Made by Python's base64 and zlib of the bytes 0 to 31.
+    /// Encoding of the bytes 0 to 31, created with Python's base64 and zlib.
     const TEXT: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
 
     #[test]

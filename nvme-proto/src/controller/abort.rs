@@ -1,5 +1,5 @@
-//! Abort (Base, 5.1): a command in flight is on another queue, perhaps on
-//! another core, so the target is asked and its answer awaited.
+//! Abort command (Base, 5.1). The command to abort may be on another core, so the target aborts it
+//! and reports the result.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ use super::{Action, Completion, Controller, Outcome, Refusal};
 /// Bit 0 of DW0: the command was not aborted.
 const NOT_ABORTED: u64 = 1;
 
-/// The Abort commands that wait for an answer; never more than the limit.
+/// Abort commands without a result yet, at most [`ABORTS`].
 #[derive(Debug, Default)]
 pub struct Aborts {
     waiting: Vec<Waiting>,
@@ -20,15 +20,15 @@ pub struct Aborts {
 #[derive(Debug)]
 struct Waiting {
     cid: u16,
-    /// The queue of the command to abort.
+    /// Queue of the command to abort.
     sqid: u16,
 }
 
 impl Aborts {
-    /// Begins to wait.
+    /// Records an Abort until the target reports its result.
     ///
     /// # Errors
-    /// As many are waiting already as ACL allows.
+    /// The limit reported as ACL is reached.
     pub fn begin(&mut self, cid: u16, sqid: u16) -> Result<(), Refusal> {
         if self.waiting.len() >= ABORTS {
             return Err(Refusal::transient(Status::ABORT_COMMAND_LIMIT_EXCEEDED));
@@ -37,7 +37,7 @@ impl Aborts {
         Ok(())
     }
 
-    /// The answer for the Abort of this CID; `None` if it is no longer awaited.
+    /// Returns the completion of the Abort with this CID, `None` if it is no longer pending.
     pub fn end(&mut self, cid: u16, aborted: bool) -> Option<Completion> {
         let mine = |waiting: &Waiting| waiting.cid == cid;
         let index = self.waiting.iter().position(mine)?;
@@ -45,24 +45,24 @@ impl Aborts {
         Some(completion(cid, aborted))
     }
 
-    /// The queue is gone, and its commands with it: no answer may come any more,
-    /// and none is needed.
+    /// Completes the Aborts of a closed queue. The target may report no result for them.
     pub fn end_of_queue(&mut self, sqid: u16) -> impl Iterator<Item = Completion> {
         self.waiting
             .extract_if(.., move |waiting| waiting.sqid == sqid)
             .map(|waiting| completion(waiting.cid, false))
     }
 
-    /// Controller reset: nothing is awaited any more.
+    /// Discards all pending Aborts, on a controller reset.
     pub fn reset(&mut self) {
         self.waiting.clear();
     }
 }
 
 impl Controller {
-    /// Abort (Base, 5.1). Of the admin queue only an Asynchronous Event Request, and Set
-    /// Features of a namespace's protection, can be in flight when this comes in: the others
-    /// end where they begin. The latter is not aborted.
+    /// Executes Abort (Base, 5.1).
+    ///
+    /// On the admin queue, only Asynchronous Event Requests and changes of write protection can be
+    /// outstanding; other commands complete at once. A change of write protection is not aborted.
     pub(super) fn abort(
         &mut self,
         abort_cid: u16,
@@ -95,7 +95,7 @@ impl Controller {
         Ok(Outcome::Complete(completion(abort_cid, aborted)))
     }
 
-    /// The target's answer.
+    /// Completes the Abort with the target's result.
     pub(crate) fn abort_done(&mut self, abort_cid: u16, aborted: bool, actions: &mut Vec<Action>) {
         if let Some(completion) = self.aborts.end(abort_cid, aborted) {
             actions.push(Action::Complete {
@@ -106,7 +106,7 @@ impl Controller {
     }
 }
 
-/// How an Abort ends.
+/// Completion of an Abort.
 #[must_use]
 pub fn completion(cid: u16, aborted: bool) -> Completion {
     let result = if aborted { 0 } else { NOT_ABORTED };

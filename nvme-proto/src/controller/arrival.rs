@@ -1,4 +1,4 @@
-//! What a Connect comes with.
+//! Connection data of a Connect.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -7,33 +7,34 @@ use crate::ana::AnaStates;
 use crate::discovery::LocalEnd;
 use crate::wire::cm::RequestData;
 
-/// A Connect, and what the target knows of the connection it came on.
+/// Properties of the connection that carries a Connect.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// Time since any fixed origin.
+    /// Time since a fixed origin.
     pub now: Duration,
-    /// Private data of the RDMA connection request; `None` on a transport without.
+    /// Private data of the RDMA connection request; `None` on other transports.
     pub cm: Option<&'a RequestData>,
-    /// Where the host connected to: what the discovery log shows for a listener
-    /// on a wildcard address, and which listeners it shows.
+    /// Local end of the connection.
+    ///
+    /// The discovery log reports this address for a wildcard listener, and selects listeners by it.
     pub local: Option<LocalEnd>,
-    /// Where the host connected from, if that is known.
+    /// Remote end of the connection, if known.
     pub peer: Option<Peer>,
-    /// The target's name for the port that the host came by:
-    /// [`Subsystem::set_ana_states`](crate::subsystem::Subsystem::set_ana_states) takes it.
+    /// Port number assigned by the target, as used in
+    /// [`Subsystem::set_ana_states`](crate::subsystem::Subsystem::set_ana_states).
     pub port: u64,
-    /// The ANA states at that port.
+    /// ANA states at the port.
     pub ana: &'a AnaStates,
 }
 
-/// Address of a host, and the addresses whose controllers count against its limits.
+/// Address of a host, and the range of addresses that share its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The host's address.
+    /// Address of the host.
     pub address: IpAddr,
-    /// The first address that counts.
+    /// First address of the range.
     pub first: IpAddr,
-    /// The last one.
+    /// Last address of the range.
     pub last: IpAddr,
 }
 

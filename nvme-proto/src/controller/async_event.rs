@@ -1,13 +1,12 @@
 //! Asynchronous events (Base, 5.2).
 //!
-//! The host parks up to four Asynchronous Event Requests; of each nothing is
-//! kept but its CID. An event takes one of them, and then the events that are read
-//! from the same log page are masked until the host reads that page. What happens
-//! meanwhile stays pending, once per kind.
+//! A host keeps up to four Asynchronous Event Requests outstanding, stored by CID. An event
+//! completes one of them. All events of its log page are then masked until the host reads that
+//! page. A masked event stays pending, at most once for each kind.
 //!
-//! Errors and SMART events have a page for each type, so this is masking by type as
-//! the specification has it. Notices have a page each: a host that never reads one of
-//! them (Linux without multipath and the ANA log) still receives the other notices.
+//! Error and SMART events have one log page for each type, so this equals masking by type as in the
+//! specification. Each notice has a log page of its own: a host that never reads one page (Linux
+//! without multipath and the ANA log) still receives the other notices.
 
 use alloc::vec::Vec;
 
@@ -17,7 +16,7 @@ use crate::wire::aen::AsyncEvent;
 
 use super::{Completion, Refusal};
 
-/// Every event this controller can report, in the order of reporting.
+/// Events of this controller, in reporting order.
 const KINDS: [AsyncEvent; 8] = [
     AsyncEvent::ERROR_PERSISTENT_INTERNAL,
     AsyncEvent::ERROR_TRANSIENT_INTERNAL,
@@ -29,22 +28,22 @@ const KINDS: [AsyncEvent; 8] = [
     AsyncEvent::NOTICE_DISCOVERY_CHANGED,
 ];
 
-/// The parked requests and the pending events of one controller.
+/// Outstanding requests and pending events of one controller.
 #[derive(Debug, Default)]
 pub struct AsyncEvents {
-    /// CIDs of the parked requests, oldest first; never more than the limit.
+    /// CIDs of outstanding requests, oldest first, at most [`ASYNC_EVENT_REQUESTS`].
     parked: Vec<u16>,
-    /// A bit for each of [`KINDS`].
+    /// Bit mask by index in [`KINDS`].
     pending: u8,
-    /// A bit for each of [`KINDS`] whose log page waits to be read.
+    /// Bit mask by index in [`KINDS`], set until the host reads the event's log page.
     masked: u8,
 }
 
 impl AsyncEvents {
-    /// Parks a request.
+    /// Stores a request.
     ///
     /// # Errors
-    /// There are already as many as AERL allows.
+    /// The limit reported as AERL is reached.
     pub fn park(&mut self, cid: u16) -> Result<(), Refusal> {
         if self.parked.len() >= ASYNC_EVENT_REQUESTS {
             return Err(Refusal::new(Status::ASYNC_EVENT_REQUEST_LIMIT_EXCEEDED));
@@ -53,25 +52,24 @@ impl AsyncEvents {
         Ok(())
     }
 
-    /// Takes back a parked request for Abort; whether there was one of this CID.
+    /// Removes a request for Abort. Returns true if it was outstanding.
     pub fn unpark(&mut self, cid: u16) -> bool {
         let found = self.parked.iter().position(|&parked| parked == cid);
         found.map(|index| self.parked.remove(index)).is_some()
     }
 
-    /// An event happened.
+    /// Marks an event as pending.
     pub fn raise(&mut self, event: AsyncEvent) {
         self.pending |= bit_of(event);
     }
 
-    /// The host read log page `lid` and did not ask to retain its event: what
-    /// was pending is in the page it got, and the page's events are unmasked.
+    /// Clears and unmasks the events of log page `lid`, after the host read it without RAE.
     pub fn clear(&mut self, lid: u8) {
         self.pending &= !bits_of_page(lid);
         self.masked &= !bits_of_page(lid);
     }
 
-    /// The next request to complete, if an event and a request wait for each other.
+    /// Returns the next completion if an unmasked event and a request are available.
     pub fn next_completion(&mut self) -> Option<Completion> {
         let deliverable = self.pending & !self.masked;
         let event = KINDS
@@ -90,7 +88,7 @@ impl AsyncEvents {
         })
     }
 
-    /// Controller reset: the requests are forgotten without a completion (Base, 3.7.2).
+    /// Discards all requests without completion, on a controller reset (Base, 3.7.2).
     pub fn reset(&mut self) {
         *self = Self::default();
     }
@@ -101,7 +99,7 @@ fn bit_of(event: AsyncEvent) -> u8 {
     1 << index.expect("an event this controller reports")
 }
 
-/// The bits of all events that are read from log page `lid`.
+/// Bit mask of all events of log page `lid`.
 fn bits_of_page(lid: u8) -> u8 {
     let of_page = KINDS.into_iter().filter(|event| event.lid() == lid);
     of_page.fold(0, |bits, event| bits | bit_of(event))
@@ -150,7 +148,7 @@ mod tests {
             events.raise(notice);
             assert_eq!(completed(&mut events), None, "masked by itself");
         }
-        // The ANA log stays unread: the list of namespaces is announced again.
+        // The ANA log stays unread; the namespace list is reported again.
         events.clear(0x04);
         events.raise(AsyncEvent::NOTICE_NAMESPACE_CHANGED);
         assert_eq!(

@@ -1,5 +1,4 @@
-//! The commands of a queue that has to authenticate, as far as they are the same for every
-//! protocol.
+//! Protocol-independent part of authentication: the commands of an unauthenticated queue.
 
 use crate::transfer::DataTransfer;
 use crate::wire::fabrics::AuthenticationCommand;
@@ -9,32 +8,32 @@ use super::Refusal;
 use super::command::check_flags;
 use super::refusal::byte;
 
-/// Bytes that one of these commands may move. The longest message of DH-HMAC-CHAP is shorter.
+/// Maximum transfer of an authentication command in bytes; DH-HMAC-CHAP messages are shorter.
 pub const AUTHENTICATION_BYTES_MAX: u32 = 4096;
-/// Bytes of the shortest messages, AUTH_Failure1 and AUTH_Failure2.
+/// Length of the shortest messages, AUTH_Failure1 and AUTH_Failure2, in bytes.
 const BYTES_MIN: u32 = 8;
 
 /// SECP of NVMe, and SPSP0 and SPSP1 (Base, 6.1 and 6.2).
 const SECP: u8 = 0xe9;
 const SPSP: u8 = 0x01;
 
-/// A command that a queue may have before it is authenticated.
+/// Command that is allowed before a queue is authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthenticationRequest {
     /// Authentication Send.
     Send {
-        /// TL: bytes of the message.
+        /// TL: length of the message in bytes.
         length: u32,
     },
     /// Authentication Receive.
     Receive {
-        /// AL: bytes of the buffer.
+        /// AL: size of the buffer in bytes.
         length: u32,
     },
 }
 
 impl AuthenticationRequest {
-    /// Whether this is one of these commands, valid or not.
+    /// True for an authentication command, valid or not.
     #[must_use]
     pub fn is_one(sqe: &Sqe) -> bool {
         let own = [
@@ -44,18 +43,20 @@ impl AuthenticationRequest {
         sqe.is_fabrics() && own.contains(&sqe.fctype())
     }
 
-    /// Parses a command of a queue that is connected and authenticates, and says where its
-    /// data is. On an I/O queue that may be among the `in_capsule_bytes` that came with it.
+    /// Parses a command of a connected, unauthenticated queue and locates its data.
+    ///
+    /// On an I/O queue, the data may be in the capsule: `in_capsule_bytes` were received after the
+    /// SQE.
     ///
     /// # Errors
-    /// It is another command, or not a valid one.
+    /// The command is not an authentication command, or is invalid.
     pub fn parse(sqe: &Sqe, in_capsule_bytes: u32) -> Result<(Self, DataTransfer), Refusal> {
         check_flags(sqe)?;
         let fctype = sqe.is_fabrics().then(|| sqe.fctype());
         let is_send = match fctype {
             Some(FabricsType::AUTHENTICATION_SEND) => true,
             Some(FabricsType::AUTHENTICATION_RECEIVE) => false,
-            // One Connect a connection (Base, 6.3).
+            // A connection carries one Connect (Base, 6.3).
             Some(FabricsType::CONNECT) => {
                 return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR));
             }

@@ -1,15 +1,15 @@
-//! The namespaces that log page 04h names.
+//! NSIDs for log page 04h.
 
 use alloc::collections::BTreeSet;
 
 use crate::limits::CHANGED_NAMESPACES_MAX;
 use crate::wire::NSID_ALL;
 
-/// Namespaces that changed since the host last read of them.
+/// Namespaces that changed since the host last read log page 04h.
 #[derive(Debug, Default)]
 pub(super) struct ChangedNamespaces {
     nsids: BTreeSet<u32>,
-    /// More than the page can name: the host looks at all of them.
+    /// True if the page cannot hold all NSIDs. The host then checks every namespace.
     too_many: bool,
 }
 
@@ -28,7 +28,7 @@ impl ChangedNamespaces {
         *self = Self::default();
     }
 
-    /// The page's entries (Base, 5.16.1.5): one of all ones stands for too many.
+    /// Entries of the page (Base, 5.16.1.5). One entry of FFFFFFFFh reports too many changes.
     pub(super) fn entries(&self) -> impl Iterator<Item = u32> {
         let too_many = self.too_many.then_some(NSID_ALL);
         too_many.into_iter().chain(self.nsids.iter().copied())

@@ -1,5 +1,6 @@
-//! Admin commands, parsed once at the edge: past here an unknown opcode, a
-//! PRP, an unaligned log offset or a transfer beyond MDTS cannot be expressed.
+//! Admin commands after parsing.
+//!
+//! Parsed commands contain no unknown opcode, PRP, unaligned log offset, or transfer beyond MDTS.
 
 use crate::transfer::DataTransfer;
 use crate::wire::fabrics::{PropertyGetCommand, PropertySetCommand, PropertySize};
@@ -11,7 +12,7 @@ use crate::wire::{AdminOpcode, FabricsType, Sqe, Status};
 use super::Refusal;
 use super::refusal::byte;
 
-/// A command of the admin queue of a connected controller.
+/// Command on the admin queue of a connected controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminCommand {
     /// Get Log Page.
@@ -20,9 +21,9 @@ pub enum AdminCommand {
     Identify(Identify),
     /// Abort.
     Abort {
-        /// SQID: the queue of the command to abort.
+        /// SQID: queue of the command to abort.
         sqid: u16,
-        /// CID: the command to abort.
+        /// CID of the command to abort.
         cid: u16,
     },
     /// Set Features.
@@ -56,13 +57,13 @@ pub enum AdminCommand {
 pub struct GetLogPage {
     /// LID.
     pub lid: LogPage,
-    /// LSP: specific to the page.
+    /// LSP: log specific field.
     pub lsp: u8,
-    /// RAE: keep the event that the page would clear.
+    /// RAE: do not clear the event of this page.
     pub rae: bool,
-    /// LPO: from which byte on; a multiple of 4.
+    /// LPO: offset in bytes, a multiple of 4.
     pub lpo: u64,
-    /// How many bytes: NUMD in bytes, within MDTS.
+    /// NUMD converted to bytes, within MDTS.
     pub length: u32,
     /// CSI: I/O command set.
     pub csi: u8,
@@ -90,7 +91,7 @@ pub struct GetFeatures {
     pub fid: Feature,
     /// SEL.
     pub select: Select,
-    /// CDW11: specific to the feature.
+    /// CDW11: feature specific.
     pub cdw11: u32,
     /// NSID.
     pub nsid: u32,
@@ -101,33 +102,33 @@ pub struct GetFeatures {
 pub struct SetFeatures {
     /// FID.
     pub fid: Feature,
-    /// SV: save it.
+    /// SV: save the value.
     pub save: bool,
-    /// CDW11: specific to the feature.
+    /// CDW11: feature specific.
     pub cdw11: u32,
     /// NSID.
     pub nsid: u32,
 }
 
-/// The data of a command.
+/// Data of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transfer {
-    /// It has none.
+    /// No data.
     None,
     /// From the controller.
     ToHost {
-        /// In bytes.
+        /// Length in bytes.
         length: u32,
     },
-    /// To the controller, before the command is carried out.
+    /// To the controller, before the command executes.
     FromHost {
-        /// In bytes.
+        /// Length in bytes.
         length: u32,
     },
 }
 
 impl Transfer {
-    /// Panics unless the buffers are those that the transfer asks for.
+    /// Panics unless the buffers have the lengths of this transfer.
     pub(crate) fn assert_matches(self, data_in: &[u8], data_out: &[u8]) {
         let (from_host, to_host) = match self {
             Self::None => (0, 0),
@@ -143,13 +144,13 @@ impl Transfer {
 }
 
 impl AdminCommand {
-    /// Parses the SQE of a connected admin queue. `transfer_bytes` is what MDTS allows.
+    /// Parses an SQE of a connected admin queue; `transfer_bytes` is the limit of MDTS.
     ///
     /// # Errors
-    /// How to refuse what is not a valid command.
+    /// The response to an invalid or unsupported command.
     pub fn parse(sqe: &Sqe, transfer_bytes: u32) -> Result<Self, Refusal> {
-        // The opcode goes before the flags: of a command that is not offered no other
-        // field means anything, and hosts probe for commands by Invalid Command Opcode.
+        // The opcode comes before the flags: fields of an unsupported command have no meaning, and
+        // hosts probe for commands by Invalid Command Opcode.
         let command = Self::parse_by_opcode(sqe, transfer_bytes)?;
         check_flags(sqe)?;
         Ok(command)
@@ -197,16 +198,16 @@ impl AdminCommand {
                     value,
                 })
             }
-            // The queue is connected already (Base, 6.3).
+            // The queue is already connected (Base, 6.3).
             FabricsType::CONNECT => {
                 Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::NSID))
             }
-            // Disconnect (OFCS) and in-band authentication are not offered.
+            // Disconnect (OFCS) and in-band authentication are not supported here.
             _ => Err(Refusal::new(Status::INVALID_OPCODE).at(byte::NSID)),
         }
     }
 
-    /// The data the command moves.
+    /// Data of the command.
     #[must_use]
     pub fn transfer(&self) -> Transfer {
         match self {
@@ -230,14 +231,14 @@ impl AdminCommand {
         }
     }
 
-    /// Where in the host, or from where, that data is. Admin capsules have none in them.
+    /// Locates the command's data in host memory. Admin capsules carry no data.
     ///
     /// # Errors
-    /// The SGL does not describe it.
+    /// The SGL does not match the data.
     pub fn locate(&self, sqe: &Sqe) -> Result<DataTransfer, Refusal> {
         let located = match self.transfer() {
-            // A host may describe room for the data structure of a feature where
-            // none is moved, as for its supported capabilities.
+            // For a feature without transfer, such as its supported capabilities, a host may still
+            // describe a buffer.
             Transfer::None if matches!(self, Self::GetFeatures(_) | Self::SetFeatures(_)) => {
                 Ok(DataTransfer::None)
             }
@@ -248,7 +249,7 @@ impl AdminCommand {
         located.map_err(|status| Refusal::new(status).at(byte::DPTR))
     }
 
-    /// Whether the command may be sent before the controller is enabled (Base, 3.5.2).
+    /// True if the command is allowed before the controller is enabled (Base, 3.5.2).
     #[must_use]
     pub fn is_fabrics(&self) -> bool {
         matches!(self, Self::PropertyGet { .. } | Self::PropertySet { .. })
@@ -267,7 +268,7 @@ impl GetLogPage {
         if lpo % 4 != 0 {
             return Err(Refusal::field(byte::CDW12));
         }
-        // No page is indexed, and there is no UUID list.
+        // No page has index offsets, and no UUID list exists.
         if cdw14.ot() || cdw14.uuid_index() != 0 {
             return Err(Refusal::field(byte::CDW14));
         }
@@ -316,7 +317,7 @@ impl GetFeatures {
             return 0;
         }
         match self.fid {
-            // A 64-bit host identifier is refused, and then there is no data.
+            // A 64-bit host identifier fails and transfers no data.
             Feature::HOST_IDENTIFIER if !HostIdentifier(self.cdw11).exhid() => 0,
             fid => data_length(fid),
         }
@@ -336,14 +337,14 @@ impl SetFeatures {
 
     fn data_length(&self) -> u32 {
         match self.fid {
-            // Connect set it, and nothing else does: refused without a look at the data.
+            // Only Connect sets the host identifier; Set Features fails without reading data.
             Feature::HOST_IDENTIFIER => 0,
             fid => data_length(fid),
         }
     }
 }
 
-/// Bytes of the data structure that a feature is, 0 where CDW11 or DW0 says all.
+/// Bytes of a feature's data structure, 0 for a value in CDW11 or DW0.
 fn data_length(fid: Feature) -> u32 {
     match fid {
         Feature::TIMESTAMP => 8,
@@ -353,8 +354,8 @@ fn data_length(fid: Feature) -> u32 {
     }
 }
 
-/// Refuses PRPs, which Fabrics does not know, and fused commands, of which the
-/// admin queue has none (Base, 3.3.3.1).
+/// Fails commands with PRPs, which Fabrics does not support, and fused commands, which do not exist
+/// on the admin queue (Base, 3.3.3.1).
 pub(super) fn check_flags(sqe: &Sqe) -> Result<(), Refusal> {
     sqe.check_flags()
         .map_err(|status| Refusal::new(status).at(byte::FLAGS))

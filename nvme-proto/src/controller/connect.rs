@@ -1,9 +1,8 @@
-//! Connect (Base, 6.3): a connection becomes a queue of a controller.
+//! Connect command (Base, 6.3), which associates a connection with a queue of a controller.
 //!
-//! Three looks at it. [`admit`] at the private data of the RDMA connection
-//! request, before there is a connection. [`ConnectRequest::parse`] at the
-//! command and its data, each on its own. [`crate::subsystem::Subsystem::claim`]
-//! at both against what the subsystem knows.
+//! Validation has three stages. [`admit`] checks the private data of the RDMA connection request,
+//! before a connection exists. [`ConnectRequest::parse`] checks the command and its data.
+//! [`crate::subsystem::Subsystem::claim`] checks both against the state of the subsystem.
 
 use crate::limits::Limits;
 use crate::transfer::DataTransfer;
@@ -18,36 +17,36 @@ use super::Refusal;
 use super::command::check_flags;
 use super::refusal::byte;
 
-/// Decides on an RDMA connection request (RDMA, 7.2), and says what to reply.
+/// Decides on an RDMA connection request (RDMA, 7.2) and returns the reply.
 ///
 /// # Errors
-/// What to reject it with.
+/// The status to reject the connection with.
 pub fn admit(request: &RequestData, limits: &Limits) -> Result<ReplyData, RejectStatus> {
     let (qid, hsqsize) = (request.qid.get(), request.hsqsize.get());
     if qid > limits.io_queues {
         return Err(RejectStatus::INVALID_QID);
     }
-    // HSQSIZE is 0-based, and a queue has two entries at least.
+    // HSQSIZE is 0-based, and a queue has at least two entries.
     if hsqsize == 0 || hsqsize >= limits.queue_entries(qid) {
         return Err(RejectStatus::INVALID_HSQSIZE);
     }
-    // A queue of n entries holds n - 1 commands, and each takes a receive for its response.
+    // A queue of n entries holds n - 1 commands. Each needs a receive for its response.
     if request.hrqsize.get() < hsqsize {
         return Err(RejectStatus::INVALID_HRQSIZE);
     }
     Ok(ReplyData::new(hsqsize + 1))
 }
 
-/// A Connect that is valid in itself.
+/// Connect command with valid fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectRequest {
     /// CID of the command.
     pub cid: u16,
-    /// QID: 0 for the admin queue, which makes a controller.
+    /// QID: 0 for the admin queue, which creates a controller.
     pub qid: u16,
     /// SQSIZE: entries of the submission queue, 0-based.
     pub sqsize: u16,
-    /// Whether the host requests SQHD (CATTR.DISSQFC is clear).
+    /// Whether the host uses SQHD (CATTR.DISSQFC is clear).
     pub flow_control: bool,
     /// KATO, in milliseconds.
     pub kato_ms: u32,
@@ -61,15 +60,17 @@ pub struct ConnectRequest {
     pub hostnqn: Nqn,
 }
 
-/// Bits of CATTR that are defined.
+/// Mask of the defined bits of CATTR.
 const CATTR_BITS: u8 = 0x0f;
 
 impl ConnectRequest {
-    /// Checks the first command of a connection, and says where its data is. On an
-    /// I/O queue that may be among the `in_capsule_bytes` that came with it.
+    /// Checks the first command of a connection and locates its data.
+    ///
+    /// On an I/O queue, the data may be in the capsule: `in_capsule_bytes` were received after the
+    /// SQE.
     ///
     /// # Errors
-    /// It is no Connect, or not a valid one.
+    /// The command is not a Connect, or is invalid.
     pub fn locate(sqe: &Sqe, in_capsule_bytes: u32) -> Result<DataTransfer, Refusal> {
         check_command(sqe)?;
         DataTransfer::from_host(sqe, CONNECT_DATA_BYTES as u32, in_capsule_bytes)
@@ -79,7 +80,7 @@ impl ConnectRequest {
     /// Parses the command and its data.
     ///
     /// # Errors
-    /// How to refuse it, with the parameter at fault.
+    /// The response with the invalid parameter.
     pub fn parse(sqe: &Sqe, data: &ConnectData) -> Result<Self, Refusal> {
         check_command(sqe)?;
         let command = ConnectCommand::from(*sqe);
@@ -102,14 +103,13 @@ impl ConnectRequest {
         })
     }
 
-    /// The refusal where no subsystem has the name SUBNQN.
+    /// Response to a Connect with an unknown SUBNQN.
     #[must_use]
     pub fn unknown_subsystem() -> Refusal {
         Refusal::connect(Parameter::SUBNQN)
     }
 
-    /// Checks that the command agrees with the private data its connection was
-    /// made with (RDMA, 7.2).
+    /// Checks the command against the private data of its connection (RDMA, 7.2).
     pub(crate) fn check_against(&self, cm: &RequestData) -> Result<(), Refusal> {
         if cm.qid.get() != self.qid {
             return Err(Refusal::connect(Parameter::QID));
@@ -117,7 +117,7 @@ impl ConnectRequest {
         if cm.hsqsize.get() != self.sqsize {
             return Err(Refusal::connect(Parameter::SQSIZE));
         }
-        // A host of before revision 2.0a knows no CNTLID there, and leaves it 0.
+        // Hosts before revision 2.0a set this CNTLID to 0.
         let cntlid = cm.cntlid.get();
         if self.qid != 0 && cntlid != 0 && cntlid != self.cntlid {
             return Err(Refusal::connect(Parameter::CNTLID));
@@ -126,8 +126,9 @@ impl ConnectRequest {
     }
 }
 
-/// Refuses a Fabrics command on an I/O queue that is connected: there is none
-/// for it but Disconnect and authentication, which are not offered.
+/// Fails a Fabrics command on a connected I/O queue.
+///
+/// Only Disconnect and authentication exist there, and neither is supported.
 #[must_use]
 pub fn refuse_on_io_queue(sqe: &Sqe) -> Refusal {
     let status = match sqe.fctype() {
@@ -137,9 +138,9 @@ pub fn refuse_on_io_queue(sqe: &Sqe) -> Refusal {
     Refusal::new(status).at(byte::NSID)
 }
 
-/// Checks the command as far as it goes without its data.
+/// Checks the fields of the command without its data.
 fn check_command(sqe: &Sqe) -> Result<(), Refusal> {
-    // Until Connect succeeds nothing else is allowed (Base, 6.3).
+    // Only Connect is allowed until it succeeds (Base, 6.3).
     if !sqe.is_fabrics() || sqe.fctype() != FabricsType::CONNECT {
         let at = if sqe.is_fabrics() {
             byte::NSID
@@ -281,7 +282,7 @@ mod tests {
         );
     }
 
-    /// As spdk_nvme_perf sends it, and what hosts and subsystems of nvmet are called.
+    /// NQNs of any form are accepted, as used by spdk_nvme_perf and nvmet.
     #[test]
     fn names_of_any_form_are_taken() {
         for (hostnqn, subnqn) in [("", "testnqn"), ("db 1", "a\nb"), ("nqn.", "")] {

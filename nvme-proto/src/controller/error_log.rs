@@ -1,4 +1,4 @@
-//! The Error Information log (Base, 5.16.1.2): the last commands that failed.
+//! Error Information log (Base, 5.16.1.2): the most recent failed commands.
 
 use alloc::collections::VecDeque;
 
@@ -8,33 +8,33 @@ use crate::limits::ERROR_LOG_ENTRIES;
 use crate::wire::Status;
 use crate::wire::log::{ErrorEntry, TransportType};
 
-/// A command that failed, on whichever queue.
+/// Failed command on any queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The queue of the command.
+    /// SQID of the command.
     pub sqid: u16,
-    /// The command.
+    /// CID of the command.
     pub cid: u16,
-    /// How it ended.
+    /// Status of the command.
     pub status: Status,
-    /// The byte of the SQE at fault, if it is one.
+    /// Offset of the invalid byte in the SQE, if any.
     pub byte: Option<u8>,
-    /// The first logical block concerned, 0 if none is.
+    /// First affected logical block, 0 if none.
     pub lba: u64,
-    /// The namespace concerned, 0 if none is.
+    /// Affected namespace, 0 if none.
     pub nsid: u32,
 }
 
-/// The newest failures of one controller.
+/// Most recent failures of one controller.
 #[derive(Debug, Default)]
 pub struct ErrorLog {
-    /// Newest first; never more than the limit.
+    /// Newest first, at most [`ERROR_LOG_ENTRIES`].
     entries: VecDeque<ErrorEntry>,
     count: u64,
 }
 
 impl ErrorLog {
-    /// Adds a failure; the oldest makes room.
+    /// Adds a failure and drops the oldest one if the log is full.
     pub fn record(&mut self, failure: &Failure) {
         self.count += 1;
         let mut entry = ErrorEntry::new_zeroed();
@@ -51,18 +51,18 @@ impl ErrorLog {
         self.entries.push_front(entry);
     }
 
-    /// Counts failures of which nothing else is known any more.
+    /// Counts failures without an entry.
     pub(crate) fn skip(&mut self, failures: u64) {
         self.count += failures;
     }
 
-    /// Failures ever recorded.
+    /// Number of failures ever recorded.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// What is kept of them, newest first.
+    /// Stored failures, newest first.
     pub fn entries(&self) -> impl Iterator<Item = &ErrorEntry> {
         self.entries.iter()
     }

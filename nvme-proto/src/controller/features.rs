@@ -1,9 +1,8 @@
 //! Get Features and Set Features (Base, 5.15, 5.27).
 //!
-//! Nothing is saveable: the settings of a host end with its association, and
-//! what should outlast it belongs into the configuration. Features that this
-//! controller has in name only (interrupts, thermal management) can be read, and
-//! say by their supported capabilities that they cannot be changed.
+//! No feature is saveable: settings of a host end with its association, and permanent settings
+//! belong in the configuration. Features without a function here (interrupts, thermal management)
+//! can be read. Their supported capabilities report them as not changeable.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -23,10 +22,10 @@ use super::command::{GetFeatures, SetFeatures};
 use super::refusal::byte;
 use super::{Action, Controller, Exchange, Refusal};
 
-/// I/O Command Set Profile, whose only profile is 0: the NVM command set.
+/// I/O Command Set Profile; the only profile is 0, the NVM command set.
 const IO_COMMAND_SET_PROFILE: Feature = Feature(0x19);
 
-/// The features of NVM controllers, in the order of their identifiers.
+/// Features of NVM controllers, in ascending order.
 const NVM_FEATURES: [Feature; 17] = [
     Feature::ARBITRATION,
     Feature::POWER_MANAGEMENT,
@@ -47,16 +46,16 @@ const NVM_FEATURES: [Feature; 17] = [
     Feature::NAMESPACE_WRITE_PROTECTION,
 ];
 
-/// The features of discovery controllers (Base, figure 29).
+/// Features of discovery controllers (Base, figure 29).
 const DISCOVERY_FEATURES: [Feature; 2] = [
     Feature::ASYNC_EVENT_CONFIGURATION,
     Feature::KEEP_ALIVE_TIMER,
 ];
 
-/// TMPSEL of the composite temperature, and of all sensors there are.
+/// TMPSEL of the composite temperature, and of all sensors.
 const TMPSEL_COMPOSITE: u8 = 0;
 const TMPSEL_ALL: u8 = 0xf;
-/// THSEL of the over and the under temperature threshold.
+/// THSEL of the over and under temperature thresholds.
 const THSEL_OVER: u8 = 0;
 const THSEL_UNDER: u8 = 1;
 
@@ -65,7 +64,7 @@ const WARNING_TEMPERATURE: u8 = 1 << 1;
 /// Bit of CRITICAL WARNING: available spare is below its threshold.
 const WARNING_SPARE: u8 = 1 << 0;
 
-/// What a host may set, as far as it is not kept elsewhere.
+/// Values set by a host, except those stored in other types.
 #[derive(Debug)]
 pub(super) struct Features {
     arbitration: Arbitration,
@@ -79,7 +78,7 @@ pub(super) struct Features {
     behavior: [u8; 3],
 }
 
-/// The features that a kind of controller has.
+/// Features of a controller type.
 pub(super) fn supported(kind: Kind) -> &'static [Feature] {
     match kind {
         Kind::Nvm => &NVM_FEATURES,
@@ -87,7 +86,7 @@ pub(super) fn supported(kind: Kind) -> &'static [Feature] {
     }
 }
 
-/// What can be done with a feature (Base, figure 190).
+/// Supported capabilities of a feature (Base, figure 190).
 pub(super) fn capabilities(fid: Feature) -> SupportedCapabilities {
     let fixed = matches!(
         fid,
@@ -105,10 +104,10 @@ pub(super) fn capabilities(fid: Feature) -> SupportedCapabilities {
 }
 
 impl Features {
-    /// The defaults.
+    /// Creates the default values.
     pub(super) fn new(write_cache: bool, now: Duration) -> Self {
         Self {
-            // All commands of a queue at once: there is no arbitration burst to limit.
+            // No arbitration burst limit: all commands of a queue may be fetched at once.
             arbitration: Arbitration(0).with_ab(0b111),
             power: PowerManagement(0),
             over_temperature_k: u16::MAX,
@@ -121,7 +120,7 @@ impl Features {
         }
     }
 
-    /// Whether the host enabled an event (feature 0Bh). Errors are always enabled.
+    /// True if the host enabled the event (feature 0Bh). Error events are always enabled.
     pub(super) fn is_enabled(&self, event: AsyncEvent) -> bool {
         match event {
             AsyncEvent::NOTICE_NAMESPACE_CHANGED => self.events.namespace_attribute(),
@@ -129,12 +128,12 @@ impl Features {
             AsyncEvent::NOTICE_DISCOVERY_CHANGED => self.events.discovery_change(),
             AsyncEvent::SMART_TEMPERATURE => self.events.smart() & WARNING_TEMPERATURE != 0,
             AsyncEvent::SMART_SPARE => self.events.smart() & WARNING_SPARE != 0,
-            // The bits of the other warnings were looked at when they arose.
+            // Bits of other warnings are checked in `health_changed`.
             _ => true,
         }
     }
 
-    /// CRITICAL WARNING as this host's thresholds see it.
+    /// CRITICAL WARNING, computed with this host's temperature thresholds.
     pub(super) fn critical_warning(&self, health: &Health) -> u8 {
         let kelvin = health.temperature_k;
         let crossed = kelvin >= self.over_temperature_k || kelvin <= self.under_temperature_k;
@@ -146,7 +145,7 @@ impl Features {
         health.critical_warning & !WARNING_TEMPERATURE | temperature
     }
 
-    /// The features that are one dword, and kept here.
+    /// Value of a feature of one dword that is stored here.
     fn dword(&self, get: &GetFeatures) -> Result<u32, Refusal> {
         match get.fid {
             Feature::ARBITRATION => Ok(self.arbitration.0),
@@ -163,7 +162,7 @@ impl Features {
             Feature::VOLATILE_WRITE_CACHE => Ok(VolatileWriteCache(0).with_wce(self.write_cache).0),
             Feature::WRITE_ATOMICITY => Ok(self.write_atomicity.0),
             Feature::ASYNC_EVENT_CONFIGURATION => Ok(self.events.0),
-            // No interrupts, so nothing is coalesced, of no vector.
+            // No interrupts exist, so no vector coalesces.
             Feature::INTERRUPT_VECTOR_CONFIGURATION => {
                 let iv = InterruptVector(get.cdw11).iv();
                 Ok(InterruptVector(0).with_iv(iv).with_cd(true).0)
@@ -181,7 +180,7 @@ impl Features {
     fn set_behavior(&mut self, data: &[u8]) -> Result<(), Refusal> {
         let behavior = HostBehavior::ref_from_bytes(data).expect("the length was checked");
         let values = [behavior.acre, behavior.etdas, behavior.lbafee];
-        // Copy formats (CDFE) go with the Copy command, which there is not.
+        // Copy descriptor formats (CDFE) require the Copy command, which is not supported.
         if values.iter().any(|&value| value > 1) || behavior.cdfe.get() != 0 {
             return Err(Refusal::new(Status::INVALID_FIELD));
         }
@@ -203,7 +202,7 @@ impl Features {
 }
 
 impl Controller {
-    /// Get Features: DW0, and for some features data.
+    /// Executes Get Features and returns DW0. Some features also return data.
     pub(super) fn get_features(
         &self,
         common: &Common,
@@ -214,7 +213,7 @@ impl Controller {
         match get.select {
             Select::SUPPORTED_CAPABILITIES => return Ok(capabilities(get.fid).0),
             Select::CURRENT => {}
-            // What cannot be saved has its default as saved value (Base, 4.4).
+            // The saved value of a feature that is not saveable is its default (Base, 4.4).
             _ => return self.get_default(common, get, exchange),
         }
         match get.fid {
@@ -233,7 +232,7 @@ impl Controller {
             Feature::NUMBER_OF_QUEUES => Ok(self.number_of_queues().0),
             Feature::KEEP_ALIVE_TIMER => Ok(self.keep_alive.kato_ms()),
             Feature::HOST_IDENTIFIER => {
-                // Over Fabrics it is always the 128-bit one (CTRATT bit 0).
+                // Over Fabrics the identifier always has 128 bits (CTRATT bit 0).
                 if !HostIdentifier(get.cdw11).exhid() {
                     return Err(Refusal::field(byte::CDW11));
                 }
@@ -252,7 +251,7 @@ impl Controller {
     ) -> Result<u32, Refusal> {
         match get.fid {
             Feature::NUMBER_OF_QUEUES => Ok(queues(common.limits().io_queues).0),
-            // Connect gave it; it has no other default.
+            // The identifier from Connect has no other default.
             Feature::HOST_IDENTIFIER => self.get_features(
                 common,
                 &GetFeatures {
@@ -272,7 +271,7 @@ impl Controller {
         }
     }
 
-    /// Set Features: DW0.
+    /// Executes Set Features and returns DW0.
     pub(super) fn set_features(
         &mut self,
         common: &mut Common,
@@ -285,7 +284,7 @@ impl Controller {
         match set.fid {
             Feature::ARBITRATION => self.features.arbitration = Arbitration(set.cdw11),
             Feature::POWER_MANAGEMENT => {
-                // NPSS is 0: there is one power state.
+                // NPSS is 0: only one power state exists.
                 if PowerManagement(set.cdw11).ps() != 0 {
                     return Err(Refusal::field(byte::CDW11));
                 }
@@ -294,7 +293,7 @@ impl Controller {
             Feature::TEMPERATURE_THRESHOLD => {
                 self.features
                     .set_threshold(TemperatureThreshold(set.cdw11))?;
-                // A temperature that is beyond the new threshold is an event.
+                // A temperature beyond the new threshold raises an event.
                 let unknown = Health {
                     temperature_k: 0,
                     ..common.health
@@ -303,7 +302,7 @@ impl Controller {
             }
             Feature::ERROR_RECOVERY => {
                 let value = ErrorRecovery(set.cdw11);
-                // NSFEAT.DAE is 0: deallocated blocks never read as errors.
+                // NSFEAT.DAE is 0: reads of deallocated blocks never fail.
                 if value.dulbe() {
                     return Err(Refusal::field(byte::CDW11));
                 }
@@ -348,8 +347,9 @@ impl Controller {
         Ok(0)
     }
 
-    /// Number of Queues (Base, 5.27.1.5). Over Fabrics a submission and a
-    /// completion queue are one queue, so both numbers are the same.
+    /// Sets Number of Queues (Base, 5.27.1.5).
+    ///
+    /// Over Fabrics, a submission and a completion queue form one queue, so both numbers are equal.
     fn set_number_of_queues(
         &mut self,
         common: &Common,
@@ -358,7 +358,7 @@ impl Controller {
         if !self.queues.is_empty() {
             return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::CDW10));
         }
-        // 0-based, and FFFFh is one more than there can be.
+        // Numbers are 0-based, and FFFFh exceeds the maximum by one.
         let fewer = asked.nsq().min(asked.ncq());
         if asked.nsq() == u16::MAX || asked.ncq() == u16::MAX {
             return Err(Refusal::field(byte::CDW11));
@@ -371,7 +371,7 @@ impl Controller {
         queues(self.queues_granted)
     }
 
-    /// The state of the media changed, or a threshold did: new warnings are events.
+    /// Raises events for new warnings, after a change of the health or of a threshold.
     pub(crate) fn health_changed(&mut self, old: &Health, new: &Health, actions: &mut Vec<Action>) {
         let risen = self.features.critical_warning(new) & !self.features.critical_warning(old);
         if risen & WARNING_SPARE != 0 {
@@ -406,7 +406,7 @@ impl Features {
     }
 }
 
-/// The events that OAES offers, which are those that feature 0Bh may enable.
+/// Events reported in OAES, which feature 0Bh can enable.
 pub(super) fn offered_events(kind: Kind) -> AsyncEventConfig {
     match kind {
         Kind::Nvm => AsyncEventConfig(0)
@@ -426,7 +426,7 @@ fn in_nsid(status: Status) -> Refusal {
 }
 
 fn check_supported(common: &Common, fid: Feature) -> Result<(), Refusal> {
-    // Without a volatile write cache its feature is not there either (Base, 5.27.1.4).
+    // Without a volatile write cache, its feature does not exist (Base, 5.27.1.4).
     let absent = fid == Feature::VOLATILE_WRITE_CACHE && !common.has_write_cache();
     if absent || !supported(common.kind()).contains(&fid) {
         return Err(Refusal::field(byte::CDW10));
@@ -439,7 +439,7 @@ pub(super) fn check_settable(set: &SetFeatures) -> Result<(), Refusal> {
     if set.save && !capabilities.saveable() {
         return Err(Refusal::new(Status::FEATURE_NOT_SAVEABLE).at(byte::CDW10));
     }
-    // Over Fabrics Connect sets it, and nothing else (Base, 5.27.1.25.2).
+    // Over Fabrics, only Connect sets the identifier (Base, 5.27.1.25.2).
     if set.fid == Feature::HOST_IDENTIFIER {
         return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::CDW10));
     }
@@ -453,7 +453,7 @@ pub(super) fn check_settable(set: &SetFeatures) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The clock of the Timestamp feature: what the host set, and what passed since.
+/// Clock of the Timestamp feature: the value set by the host plus the time since then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Clock {
     base_ms: u64,

@@ -23,25 +23,26 @@ use super::protection::nwpc;
 use super::refusal::byte;
 use super::{Controller, Refusal, properties};
 
-/// ANATT: the longest an ANA transition takes, in seconds. How long a group is in
-/// ANA Change is the administrator's choice; Linux resets after twice this.
+/// ANATT: maximum time of an ANA transition, in seconds.
+///
+/// Linux resets the controller after twice this time. The actual time in ANA Change is chosen by
+/// the administrator.
 const ANATT_S: u8 = 10;
-/// RTD3E: how long a shutdown may take, in microseconds. A host waits that long
-/// for caches to be flushed.
+/// RTD3E: shutdown time in microseconds, during which a host waits for caches to be flushed.
 const RTD3E_US: u32 = 15_000_000;
-/// IORCSZ: a response capsule, in 16 bytes.
+/// IORCSZ: size of a response capsule, in units of 16 bytes.
 const IORCSZ: u32 = 1;
-/// SGLS.SUPPORTED: without alignment demands.
+/// SGLS.SUPPORTED: no alignment requirement.
 const SGLS_UNALIGNED: u8 = 0b01;
-/// FRMW: one slot, which cannot be written.
+/// FRMW: one slot, read-only.
 const FRMW_ONE_READ_ONLY_SLOT: u8 = 1 << 1 | 1;
-/// CNTID that stands for the controller that is asked.
+/// CNTID for the controller that processes the command.
 const CNTID_THIS: u16 = 0xffff;
 /// DLFEAT: deallocated blocks read as zeroes.
 const DLFEAT_ZEROES: u8 = 0b001;
 
 impl Controller {
-    /// Fills `out` with the data structure asked for.
+    /// Fills `out` with the requested data structure.
     pub(super) fn identify(
         &self,
         common: &Common,
@@ -65,7 +66,7 @@ impl Controller {
                 }
             }
             Cns::ACTIVE_NAMESPACES | Cns::IO_COMMAND_SET_ACTIVE_NAMESPACES => {
-                // FFFFFFFEh and up have no successor (Base, 5.17.2.2).
+                // FFFFFFFEh and above have no successor (Base, 5.17.2.2).
                 if nsid >= NSID_ALL - 1 {
                     return Err(bad_nsid());
                 }
@@ -77,13 +78,13 @@ impl Controller {
                 let namespace = self.find(common, nsid)?.ok_or_else(bad_nsid)?;
                 write_descriptors(namespace, out);
             }
-            // What the NVM command set adds is metadata formats: none, all zero.
+            // The structure describes metadata formats; none exist, so it is all zeroes.
             Cns::IO_COMMAND_SET_NAMESPACE => {
                 self.find(common, nsid)?;
             }
             Cns::IO_COMMAND_SET_CONTROLLER => {
                 let controller: &mut IdentifyControllerNvm = view(out);
-                // As `io_limits` has them.
+                // Equal to the limits in `io_limits`.
                 controller.vsl = common.limits().mdts;
                 controller.wzsl = common.limits().mdts;
                 controller.wusl = common.limits().mdts;
@@ -97,7 +98,7 @@ impl Controller {
                 if identify.cntid != CNTID_THIS && identify.cntid != self.cntlid {
                     return Err(Refusal::field(byte::CDW10));
                 }
-                // One combination: the NVM command set alone.
+                // One combination: only the NVM command set.
                 let sets: &mut IoCommandSets = view(out);
                 sets.combinations[0].set(1 << CSI_NVM);
             }
@@ -106,8 +107,10 @@ impl Controller {
         Ok(())
     }
 
-    /// The namespace, or nothing if the host sees none there; an NSID beyond NN is refused
-    /// (Base, 5.17.2.1: an inactive namespace is all zeroes).
+    /// Returns the namespace, or `None` if it is inactive for the host.
+    ///
+    /// An inactive namespace is reported as all zeroes (Base, 5.17.2.1). An NSID beyond NN is an
+    /// error.
     fn find<'a>(&self, common: &'a Common, nsid: u32) -> Result<Option<&'a Namespace>, Refusal> {
         if (1..=common.limits().namespaces).contains(&nsid) {
             Ok(common.namespaces.seen(nsid, &self.seen))
@@ -165,8 +168,9 @@ impl Controller {
         }
     }
 
-    /// Whether the controller announces Write Uncorrectable, which only some disks carry out: ONCS
-    /// is about all namespaces, so each that the host sees must have it.
+    /// True if the controller reports Write Uncorrectable.
+    ///
+    /// ONCS applies to all namespaces, so every namespace visible to the host must support it.
     pub(super) fn has_write_uncorrectable(&self, common: &Common) -> bool {
         common
             .namespaces
@@ -176,7 +180,7 @@ impl Controller {
     fn fill_namespace(&self, namespace: &Namespace, id: &mut IdentifyNamespace) {
         id.nsze.set(namespace.blocks);
         id.ncap.set(namespace.blocks);
-        // Unknown where there is no access (Base, 8.1.3.3 and 8.1.3.4).
+        // Utilization is unknown without access (Base, 8.1.3.3 and 8.1.3.4).
         let lost = matches!(
             self.ana.get(namespace.anagrpid),
             AnaState::INACCESSIBLE | AnaState::PERSISTENT_LOSS
@@ -209,28 +213,28 @@ impl Controller {
         id.nsattr = nsattr(namespace);
         id.nguid = namespace.nguid;
         id.eui64 = namespace.eui64;
-        // NLBAF and FLBAS are 0: the one format there is, without metadata.
+        // NLBAF and FLBAS are 0: a single format without metadata.
         id.lbaf[0].lbads = namespace.block_shift;
     }
 }
 
-/// What the namespace promises beyond the block that the controller does.
+/// Sets the atomicity of the namespace, which exceeds the controller's.
 fn fill_atomic(atomic: &Atomic, id: &mut IdentifyNamespace) {
     id.nsfeat = Nsfeat(id.nsfeat).with_nsabp(true).0;
     id.nawun.set(zero_based(atomic.normal));
     id.nawupf.set(zero_based(atomic.power_fail));
-    // 0 is no boundary.
+    // 0 means no boundary.
     id.nabsn.set(zero_based(atomic.boundary));
     id.nabo.set(atomic.boundary_offset);
     id.nabspf.set(zero_based(atomic.boundary_power_fail));
 }
 
-/// A number of blocks as Identify has it.
+/// 0-based number of blocks for Identify.
 fn zero_based(blocks: u32) -> u16 {
     (blocks.clamp(1, 1 << 16) - 1) as u16
 }
 
-/// What only a controller with namespaces has.
+/// Sets fields that only a controller with namespaces has.
 fn fill_nvm_controller(common: &Common, seen: &NsidSet, id: &mut IdentifyController) {
     let nn = common.limits().namespaces;
     id.cntrltype = IdentifyController::CNTRLTYPE_IO;
@@ -240,7 +244,7 @@ fn fill_nvm_controller(common: &Common, seen: &NsidSet, id: &mut IdentifyControl
         .with_ana(true)
         .0;
     id.anatt = ANATT_S;
-    // A namespace may be moved between groups: ANAGRPID is not static.
+    // ANAGRPID is not static: namespaces may move between groups.
     id.anacap = Anacap(0)
         .with_optimized(true)
         .with_non_optimized(true)
@@ -256,7 +260,7 @@ fn fill_nvm_controller(common: &Common, seen: &NsidSet, id: &mut IdentifyControl
     id.nwpc = nwpc(common.namespaces.keep_protection(seen));
 }
 
-/// ONCS: the optional commands that every namespace has.
+/// ONCS: optional commands supported by every namespace.
 fn oncs() -> Oncs {
     Oncs(0)
         .with_compare(true)
@@ -267,19 +271,19 @@ fn oncs() -> Oncs {
         .with_verify(true)
 }
 
-/// VWC: the cache, and that one Flush may be for all namespaces.
+/// VWC: presence of the cache, and support of a Flush of all namespaces.
 fn vwc(common: &Common) -> Vwc {
     Vwc(0)
         .with_present(common.has_write_cache())
         .with_flush_all(Vwc::FLUSH_ALL_YES)
 }
 
-/// What the parser of I/O commands has to hold them to: what Identify says.
+/// Limits for the parser of I/O commands, equal to those reported by Identify.
 pub(crate) fn io_limits(common: &Common) -> IoLimits {
     let mdts_bytes = common.limits().transfer_bytes();
     IoLimits {
         mdts_bytes,
-        // They move no data, but cost as if they did: MDTS holds for them too.
+        // MDTS also applies to these commands: they move no data but cost as much.
         wzsl_bytes: Some(mdts_bytes),
         vsl_bytes: Some(mdts_bytes),
         wusl_bytes: Some(mdts_bytes),
@@ -321,7 +325,7 @@ fn write_descriptors(namespace: &Namespace, out: &mut [u8]) {
     write(NamespaceDescriptor::Csi(CSI_NVM));
 }
 
-/// The buffer as a structure: both are 4096 bytes, as the target knows.
+/// Views the buffer as a structure. Panics unless both have 4096 bytes.
 fn view<T>(out: &mut [u8]) -> &mut T
 where
     T: FromBytes + IntoBytes + zerocopy::KnownLayout + zerocopy::Immutable,
@@ -333,7 +337,7 @@ fn bad_nsid() -> Refusal {
     Refusal::new(Status::INVALID_NAMESPACE_OR_FORMAT).at(byte::NSID)
 }
 
-/// CSI is looked at where the CNS uses it (Base, figure 273).
+/// Checks CSI for each CNS that uses it (Base, figure 273).
 fn check_csi(identify: &Identify) -> Result<(), Refusal> {
     let uses_csi = matches!(
         identify.cns,

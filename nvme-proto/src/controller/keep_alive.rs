@@ -1,41 +1,39 @@
-//! The keep alive timer of an association (Base, 3.9).
+//! Keep alive timer of an association (Base, 3.9).
 //!
-//! It is a lease: the association lives until KATO after the last command that came in,
-//! whichever queue it came on (CTRATT.TBKAS), and not longer. Hence a dead host is noticed
-//! after KATO, and a host that waits for KATO knows that nothing of its own is executed
-//! any more.
+//! The timer is a lease: the association ends KATO after the last command received on any queue
+//! (CTRATT.TBKAS), and never later. A dead host is thus detected after KATO, and a host that waits
+//! for KATO can rely on the end of its commands.
 //!
-//! By the letter the timer runs only while the controller is ready and not shut
-//! down. A host that connects and never enables, or shuts down and never leaves,
-//! would then keep its controller for ever; where the timer does not run, the
-//! idle limit of [`limits::IDLE_ASSOCIATION_MS`] does.
+//! By the specification, the timer runs only while the controller is ready and not shut down. A
+//! host that never enables its controller, or never disconnects after a shutdown, would keep it for
+//! ever. [`limits::IDLE_ASSOCIATION_MS`] therefore applies whenever the timer does not run.
 
 use core::time::Duration;
 
 use crate::limits;
 
-/// What becomes of the association.
+/// Result of a timer check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It lives on.
+    /// The association continues.
     Alive,
-    /// The host is gone.
+    /// The timer expired.
     Expired,
 }
 
-/// The timer.
+/// Keep alive timer of one association.
 #[derive(Debug)]
 pub struct KeepAlive {
     kato_ms: u32,
     /// Whether an association without KATO ends when idle, as on a discovery controller.
     ends_idle: bool,
     running: bool,
-    /// When the last command came in, as far as is known here, or the timer was set.
+    /// Time of the last known command or timer restart.
     last_command: Duration,
 }
 
 impl KeepAlive {
-    /// The timer of an association that begins now. `kato_ms` is as the host gave it.
+    /// Creates the timer of a new association. `kato_ms` is the value from Connect.
     #[must_use]
     pub fn new(kato_ms: u32, ends_idle: bool, now: Duration) -> Self {
         Self {
@@ -46,37 +44,39 @@ impl KeepAlive {
         }
     }
 
-    /// KATO, rounded up to the timer's granularity; 0 if disabled.
+    /// KATO in milliseconds, rounded up to the timer's granularity; 0 if disabled.
     #[must_use]
     pub fn kato_ms(&self) -> u32 {
         self.kato_ms
     }
 
-    /// Sets KATO, and restarts the timer.
+    /// Sets KATO and restarts the timer.
     pub fn set_kato(&mut self, kato_ms: u32, now: Duration) {
         self.kato_ms = round_up(kato_ms);
         self.restart(now);
     }
 
-    /// The controller became ready, or ceased to be: the timer runs from now, or the idle limit.
+    /// Switches between the timer and the idle limit when the controller becomes ready or not
+    /// ready.
     pub fn set_running(&mut self, running: bool, now: Duration) {
         self.running = running;
         self.restart(now);
     }
 
-    /// A command came in.
+    /// Restarts the timer after a command.
     pub fn restart(&mut self, now: Duration) {
         self.last_command = self.last_command.max(now);
     }
 
-    /// When the last command came in, as far as is known here.
+    /// Time of the last known command.
     #[must_use]
     pub fn last_command(&self) -> Duration {
         self.last_command
     }
 
-    /// How long the association lives without a command; `None` if nothing but a lost
-    /// connection ends it.
+    /// Lifetime of the association without a command.
+    ///
+    /// `None` if only a lost connection ends it.
     #[must_use]
     pub fn limit(&self) -> Option<Duration> {
         let ms = match (self.running, self.kato_ms) {
@@ -88,14 +88,16 @@ impl KeepAlive {
         Some(Duration::from_millis(u64::from(ms)))
     }
 
-    /// When to [`Self::check`]; `None` if nothing but a lost connection ends the association.
+    /// Time of the next [`Self::check`]; `None` if only a lost connection ends the association.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         Some(self.last_command + self.limit()?)
     }
 
-    /// Checks the timer. `last` returns, and is only called once the time seems to be
-    /// over, when the last command came in on any queue.
+    /// Checks the timer.
+    ///
+    /// `last` returns the time of the last command on any queue, and is called only if the timer
+    /// seems to have expired.
     pub fn check(&mut self, now: Duration, last: impl FnOnce() -> Duration) -> Verdict {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Verdict::Alive;
@@ -108,7 +110,7 @@ impl KeepAlive {
     }
 }
 
-/// Rounded up to the granularity that KAS announces; what would not fit is as good as for ever.
+/// Rounds up to the granularity in KAS. Values that do not fit saturate.
 fn round_up(kato_ms: u32) -> u32 {
     let unit_ms = u32::from(limits::KAS) * 100;
     kato_ms.div_ceil(unit_ms).saturating_mul(unit_ms)

@@ -1,23 +1,22 @@
-//! The controller: what a host talks to once its admin queue is connected.
+//! Controller: state machine of an association on the target side, without I/O.
 //!
-//! A state machine without I/O. It is handed commands ([`AdminCommand`]), events
-//! and the time, answers at once ([`Outcome`]) and asks for what it cannot do
-//! itself ([`Action`]): to end a command that waited, to disconnect queues, to
-//! flush, to abort. It lives in a [`crate::subsystem::Subsystem`], through which
-//! all calls go.
+//! A controller receives commands ([`AdminCommand`]), events and the time. It answers at once
+//! ([`Outcome`]) and requests other work from the target ([`Action`]): completing a delayed
+//! command, disconnecting queues, flushing, aborting. All calls pass through its
+//! [`crate::subsystem::Subsystem`].
 //!
-//! The life of an admin command:
+//! An admin command has these stages:
 //!
-//! 1. [`AdminCommand::parse`] checks the SQE; a refusal goes to
-//!    [`crate::subsystem::Subsystem::refuse`], which logs it and makes the completion.
-//! 2. [`AdminCommand::transfer`] says which data it moves and
-//!    [`AdminCommand::locate`] where that is in the host. The target fetches the
-//!    data, or prepares a buffer of that length.
-//! 3. [`crate::subsystem::Subsystem::execute`] carries it out. [`Outcome::Complete`]
-//!    is sent, after the buffer if there was success; [`Outcome::Parked`] ends
-//!    later, by [`Action::Complete`].
+//! 1. [`AdminCommand::parse`] checks the SQE. An error goes to
+//!    [`crate::subsystem::Subsystem::refuse`], which logs it and returns the completion.
+//! 2. [`AdminCommand::transfer`] returns the length and direction of its data, and
+//!    [`AdminCommand::locate`] the location in host memory. The target fetches the data or prepares
+//!    a buffer of that length.
+//! 3. [`crate::subsystem::Subsystem::execute`] executes the command. For [`Outcome::Complete`], the
+//!    target sends the buffer, if the command succeeded, then the completion. [`Outcome::Parked`]
+//!    ends later with [`Action::Complete`].
 //!
-//! Actions are carried out in their order, and before the outcome is sent.
+//! The target carries out actions in order, and before it sends the outcome.
 
 pub mod abort;
 mod arrival;
@@ -68,19 +67,19 @@ pub use connect::ConnectRequest;
 pub use log_page::SmartCounters;
 pub use refusal::Refusal;
 
-/// How a command ends. SQHD is the queue's matter.
+/// Completion of a command, without SQHD, which belongs to the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// CID of the command.
     pub cid: u16,
-    /// Its status.
+    /// Status of the command.
     pub status: Status,
     /// DW0 and DW1.
     pub result: u64,
 }
 
 impl Completion {
-    /// Success.
+    /// Creates a successful completion.
     #[must_use]
     pub const fn success(cid: u16, result: u64) -> Self {
         Self {
@@ -90,125 +89,130 @@ impl Completion {
         }
     }
 
-    /// The completion queue entry, on a queue whose head is at `sqhd`.
+    /// Completion queue entry for a queue with head `sqhd`.
     #[must_use]
     pub fn cqe(&self, sqhd: u16) -> Cqe {
         Cqe::new(self.cid, sqhd, self.status, self.result)
     }
 }
 
-/// What became of a command.
+/// Result of executing a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is done. After success the whole buffer goes to the host first.
+    /// The command is complete. After success, the whole buffer goes to the host first.
     Complete(Completion),
-    /// It is not: [`Action::Complete`] ends it, unless a reset forgets it.
+    /// The command stays outstanding until [`Action::Complete`] or a reset.
     Parked,
 }
 
-/// What the controller asks of the target.
+/// Request to the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send this completion on the admin queue.
     Complete {
-        /// The controller.
+        /// CNTLID.
         cntlid: u16,
-        /// What to send.
+        /// Completion to send.
         completion: Completion,
     },
-    /// Let no I/O command begin any more, and disconnect all I/O queues; report
-    /// each by [`crate::subsystem::Subsystem::queue_disconnected`].
+    /// Start no further I/O commands and disconnect all I/O queues.
+    ///
+    /// The target reports each closed queue to [`crate::subsystem::Subsystem::queue_disconnected`].
     DisconnectIoQueues {
-        /// The controller.
+        /// CNTLID.
         cntlid: u16,
     },
-    /// Disconnect all queues, the admin queue last; report each.
+    /// Disconnect all queues, the admin queue last, and report each closed queue.
     Terminate {
-        /// The controller.
+        /// CNTLID.
         cntlid: u16,
-        /// Why, for the log.
+        /// Reason for the log.
         reason: Termination,
     },
-    /// Make what every namespace's write cache holds durable; then report by
-    /// [`crate::subsystem::Subsystem::flushed`].
+    /// Flush the write caches of all namespaces.
+    ///
+    /// The target reports the result to [`crate::subsystem::Subsystem::flushed`].
     FlushAll {
-        /// The controller that shuts down.
+        /// CNTLID of the controller that shuts down.
         cntlid: u16,
     },
-    /// Abort a command if it is still possible; then report by
-    /// [`crate::subsystem::Subsystem::abort_done`].
+    /// Abort a command if possible.
+    ///
+    /// The target reports the result to [`crate::subsystem::Subsystem::abort_done`].
     Abort {
-        /// The controller.
+        /// CNTLID.
         cntlid: u16,
-        /// CID of the Abort command itself.
+        /// CID of the Abort command.
         abort_cid: u16,
-        /// The queue of the command to abort.
+        /// Queue of the command to abort.
         sqid: u16,
-        /// The command to abort.
+        /// CID of the command to abort.
         cid: u16,
     },
-    /// The host switched the volatile write cache: while it is off, a write of
-    /// this controller completes once it is durable.
+    /// Enable or disable the volatile write cache for this controller.
+    ///
+    /// While it is disabled, each write completes only when it is durable.
     SetWriteCache {
-        /// The controller.
+        /// CNTLID.
         cntlid: u16,
         /// Whether the cache may be used.
         enabled: bool,
     },
-    /// Refuse writes to a namespace and make what was written durable, or accept writes again, and
-    /// keep that where the namespace says so; then report by
-    /// [`crate::subsystem::Subsystem::protection_done`]. If it cannot be done, the namespace is as
-    /// it was before.
+    /// Change the write protection of a namespace.
+    ///
+    /// To protect it, the target rejects writes and makes earlier writes durable. The state is
+    /// saved if the namespace says so. On failure the namespace keeps its former state. The target
+    /// reports the result to [`crate::subsystem::Subsystem::protection_done`].
     SetProtection {
-        /// The controller whose host asks for it.
+        /// CNTLID of the controller whose host requested the change.
         cntlid: u16,
-        /// The namespace.
+        /// NSID.
         nsid: u32,
-        /// What its protection is to be: writes are refused but for `NONE`.
+        /// New state; any value except `NONE` rejects writes.
         state: WriteProtectionState,
-        /// Which change it is.
+        /// Number of the change.
         change: u64,
     },
-    /// The host sees other namespaces: [`Controller::seen`]. Its I/O works with these alone.
+    /// Restrict the I/O of this controller to [`Controller::seen`], which changed.
     SetSeen {
-        /// The controller.
+        /// CNTLID.
         cntlid: u16,
     },
 }
 
-/// Why an association ends.
+/// Reason for the end of an association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Termination {
-    /// No command came in for KATO.
+    /// No command was received for KATO.
     KeepAliveExpired,
-    /// The host may no longer use the subsystem.
+    /// The host lost access to the subsystem.
     HostNotAllowed,
-    /// The subsystem is taken away.
+    /// The subsystem was removed.
     SubsystemRemoved,
-    /// The port that the host came by is taken away.
+    /// The port of the connection was removed.
     PortRemoved,
-    /// The port that the host came by no longer leads to the subsystem.
+    /// The port of the connection no longer leads to the subsystem.
     PortNotAllowed,
-    /// An administrator ends the association; the host may make another.
+    /// An administrator ended the association; the host may reconnect.
     Disconnected,
-    /// The target lost a part of the association's state by a fault of its own.
+    /// The target lost part of the association's state by an internal fault.
     TargetFault,
 }
 
-/// What a command needs besides itself.
+/// Inputs and buffers for executing a command.
 #[derive(Debug)]
 pub struct Exchange<'a> {
-    /// Time since any fixed origin.
+    /// Time since a fixed origin.
     pub now: Duration,
-    /// The counters that log page 02h reports.
+    /// Counters for log page 02h.
     pub smart: &'a SmartCounters,
-    /// The data from the host: as long as [`AdminCommand::transfer`] said.
+    /// Data from the host, with the length of [`AdminCommand::transfer`].
     pub data_in: &'a [u8],
-    /// The buffer for the host: as long as [`AdminCommand::transfer`] said.
+    /// Buffer for the host, with the length of [`AdminCommand::transfer`].
     pub data_out: &'a mut [u8],
 }
 
-/// A controller, from the Connect of its admin queue to the end of that queue.
+/// Controller, which exists from the Connect of its admin queue until that queue closes.
 #[derive(Debug)]
 pub struct Controller {
     cntlid: u16,
@@ -216,30 +220,29 @@ pub struct Controller {
     local: Option<LocalEnd>,
     peer: Option<IpAddr>,
     port: u64,
-    /// The namespaces that the host sees; to it no others are active.
+    /// Active namespaces of the host.
     seen: NsidSet,
-    /// Those that it sees once it has noticed that others were there.
+    /// Namespaces hidden until the host has noticed the removal of their predecessors.
     withheld: Vec<Withheld>,
     ana: AnaView,
     properties: Properties,
-    /// The association is about to end, and the target has that action.
+    /// True once the association must end and the target has received that action.
     condemned: bool,
     keep_alive: KeepAlive,
-    /// I/O queues the host may create.
+    /// Number of I/O queues that the host may create.
     queues_granted: u16,
-    /// QIDs of the I/O queues there are.
+    /// QIDs of the connected I/O queues.
     queues: BTreeSet<u16>,
     features: Features,
     events: AsyncEvents,
     aborts: Aborts,
     protecting: Protecting,
     errors: ErrorLog,
-    /// For log page 04h.
     changed_namespaces: ChangedNamespaces,
 }
 
 impl Controller {
-    /// The controller that an admin Connect makes.
+    /// Creates the controller of an admin Connect.
     pub(crate) fn new(
         cntlid: u16,
         request: &ConnectRequest,
@@ -273,7 +276,7 @@ impl Controller {
         }
     }
 
-    /// Where its host connected from.
+    /// Address of the host.
     pub(crate) fn peer(&self) -> Option<IpAddr> {
         self.peer
     }
@@ -284,7 +287,7 @@ impl Controller {
         self.cntlid
     }
 
-    /// The host.
+    /// Identity of the host.
     #[must_use]
     pub fn host(&self) -> &Host {
         &self.host
@@ -295,14 +298,13 @@ impl Controller {
         self.queues.iter().copied()
     }
 
-    /// Whether the controller is enabled, and neither shut down nor broken nor
-    /// about to go.
+    /// True if the controller is enabled, and neither shut down, nor failed, nor terminated.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.properties.is_ready() && !self.condemned
     }
 
-    /// KATO in milliseconds, as granted; 0 if the host requests no timer.
+    /// KATO in milliseconds, as granted; 0 if the timer is disabled.
     #[must_use]
     pub fn kato_ms(&self) -> u32 {
         self.keep_alive.kato_ms()
@@ -314,14 +316,15 @@ impl Controller {
         self.features.write_cache
     }
 
-    /// Failed commands since the association began.
+    /// Number of failed commands since the association began.
     #[must_use]
     pub fn error_count(&self) -> u64 {
         self.errors.count()
     }
 
-    /// When its time is over, as far as is known here: commands on I/O queues may
-    /// have come in since. `None` if nothing but a lost connection ends it.
+    /// Earliest expiry of the association, `None` if only a lost connection ends it.
+    ///
+    /// Commands on I/O queues may have extended it without notice to this controller.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         if self.condemned {
@@ -331,14 +334,16 @@ impl Controller {
         }
     }
 
-    /// When its last command came in, as far as is known here, and how long it lives
-    /// without another, if not for ever. `None` if it is about to go: nothing renews its lease.
+    /// Time of the last known command, and the lifetime without another one.
+    ///
+    /// The lifetime is `None` if unlimited. The result is `None` if the association is about to
+    /// end.
     #[must_use]
     pub fn lease(&self) -> Option<(Duration, Option<Duration>)> {
         (!self.condemned).then(|| (self.keep_alive.last_command(), self.keep_alive.limit()))
     }
 
-    /// Looks at the keep alive timer, and ends the association if that just ran out.
+    /// Checks the keep alive timer and ends the association on expiry.
     pub(crate) fn end_if_over(
         &mut self,
         now: Duration,
@@ -352,13 +357,13 @@ impl Controller {
         }
     }
 
-    /// The association is to end for a reason of ours; returns whether that is a change.
+    /// Marks the association as ending. Returns true if it was not marked before.
     pub(crate) fn condemn(&mut self) -> bool {
         self.properties.set_fatal();
         !core::mem::replace(&mut self.condemned, true)
     }
 
-    /// Carries out an admin command.
+    /// Executes an admin command.
     pub(crate) fn execute(
         &mut self,
         common: &mut Common,
@@ -373,7 +378,7 @@ impl Controller {
         outcome.unwrap_or_else(|refusal| Outcome::Complete(self.refuse(cid, refusal)))
     }
 
-    /// Logs a refused admin command.
+    /// Logs an invalid admin command and returns its completion.
     pub(crate) fn refuse(&mut self, cid: u16, refusal: Refusal) -> Completion {
         self.errors.record(&Failure {
             sqid: 0,
@@ -401,7 +406,7 @@ impl Controller {
         }
     }
 
-    /// The event happened; the host receives it if it enabled it ([`Features`], 0Bh).
+    /// Raises an event if the host enabled it ([`Features`], 0Bh).
     pub(crate) fn raise(&mut self, event: AsyncEvent, actions: &mut Vec<Action>) {
         if self.is_ready() && self.features.is_enabled(event) {
             self.events.raise(event);
@@ -409,12 +414,12 @@ impl Controller {
         }
     }
 
-    /// The port that the host came by.
+    /// Port of the connection.
     pub(crate) fn port(&self) -> u64 {
         self.port
     }
 
-    /// Connects an I/O queue whose Connect was found in order.
+    /// Adds an I/O queue after a successful Connect.
     pub(crate) fn add_io_queue(&mut self, qid: u16, now: Duration) {
         self.keep_alive.restart(now);
         let new = self.queues.insert(qid);
@@ -437,7 +442,7 @@ impl Controller {
         self.queues.contains(&qid)
     }
 
-    /// An I/O queue is gone. Only the last one moves a reset or shutdown on.
+    /// Removes an I/O queue. Removing the last one continues a pending reset or shutdown.
     pub(crate) fn remove_io_queue(
         &mut self,
         common: &Common,
@@ -448,7 +453,7 @@ impl Controller {
         if !self.queues.remove(&qid) {
             return;
         }
-        // A reset has forgotten them, or is about to.
+        // A reset discards the Aborts.
         if !self.properties.is_resetting() {
             let cntlid = self.cntlid;
             let ended = self.aborts.end_of_queue(qid);
@@ -479,7 +484,7 @@ impl Controller {
         exchange: &mut Exchange<'_>,
         actions: &mut Vec<Action>,
     ) -> Result<Outcome, Refusal> {
-        // Only Fabrics commands before CSTS.RDY and after shutdown (Base, 3.5.2).
+        // Only Fabrics commands are allowed before CSTS.RDY and after shutdown (Base, 3.5.2).
         if !command.is_fabrics() && !self.is_ready() {
             return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(refusal::byte::OPC));
         }
@@ -503,7 +508,7 @@ impl Controller {
                 }
                 self.set_features(common, set, exchange, actions)?.into()
             }
-            // As any command, it has restarted the timer.
+            // Like any command, it has restarted the timer.
             AdminCommand::KeepAlive => 0,
             AdminCommand::PropertyGet { ofst, size } => self.properties.get(*ofst, *size)?,
             AdminCommand::PropertySet { ofst, size, value } => {
@@ -523,7 +528,7 @@ impl Controller {
         Ok(Outcome::Complete(Completion::success(cid, result)))
     }
 
-    /// Does what a change of CC, or its aftermath, brings.
+    /// Carries out a state transition of the properties.
     fn apply(
         &mut self,
         common: &Common,
@@ -555,8 +560,9 @@ impl Controller {
         }
     }
 
-    /// Controller reset: everything but the admin queue, KATO and the error log
-    /// begins anew (Base, 3.7.2). Commands that wait are forgotten.
+    /// Resets all state except the admin queue, KATO and the error log (Base, 3.7.2).
+    ///
+    /// Outstanding commands are discarded.
     fn reset(&mut self, common: &Common, now: Duration, actions: &mut Vec<Action>) {
         self.keep_alive.set_running(false, now);
         self.features = Features::new(common.has_write_cache(), now);

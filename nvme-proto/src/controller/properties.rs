@@ -1,4 +1,4 @@
-//! The controller's properties, and the life they drive (Base, 3.1.3, 3.5 to 3.7).
+//! Controller properties, and the state machine that they drive (Base, 3.1.3, 3.5 to 3.7).
 //!
 //! ```text
 //!            CC.EN=1                    CC.SHN                 queues gone         flushed
@@ -9,14 +9,12 @@
 //!       flushed
 //! ```
 //!
-//! A reset waits for a flush that is on its way: however often a host shuts down
-//! and resets, there is one flush at a time, and its end is that of the shutdown
-//! that asked for it.
+//! A reset waits for a flush in progress. At most one flush runs at a time, however often a host
+//! shuts down and resets.
 //!
-//! Why version 2.0: log pages 00h, 12h and 13h, Identify CNS 06h, 08h and 1Ch,
-//! and CAP.CRMS are there, and their layouts are that version's. It costs a
-//! Linux host one more property read (CRTO) than version 1.3 would; CNS 08h takes
-//! the place of one of its two CNS 00h per namespace.
+//! The version is 2.0, because log pages 00h, 12h and 13h, Identify CNS 06h, 08h and 1Ch, and CAP.CRMS
+//! have the layout of that version. Compared with version 1.3, a Linux host reads one more property
+//! (CRTO), and uses CNS 08h in place of one of two CNS 00h for each namespace.
 
 use crate::limits::{self, Limits};
 use crate::wire::Status;
@@ -26,26 +24,26 @@ use crate::wire::property::{Cap, Cc, Crto, Csts, Vs, offset};
 use super::Refusal;
 use super::refusal::byte;
 
-/// The version of the specification that the controller follows.
+/// Specification version of the controller.
 pub const VERSION: Vs = Vs::V2_0;
-/// CC.IOSQES: SQEs are 2^6 bytes.
+/// CC.IOSQES: log2 of the bytes of an SQE.
 pub const IOSQES: u8 = 6;
-/// CC.IOCQES: CQEs are 2^4 bytes.
+/// CC.IOCQES: log2 of the bytes of a CQE.
 pub const IOCQES: u8 = 4;
 
-/// Bits of CC that mean something.
+/// Mask of the defined bits of CC.
 const CC_BITS: u32 = 0x01ff_fff1;
 
-/// Where in its life the controller is.
+/// Life cycle of the controller, as in the module's diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Disabled,
     Ready,
-    /// CC.EN was cleared; I/O queues are still to go, or write caches still being flushed.
+    /// CC.EN was cleared; I/O queues are still connected, or write caches are being flushed.
     Resetting {
         flushing: bool,
     },
-    /// CC.SHN was set; I/O queues are still to go. Whether to flush then.
+    /// CC.SHN was set; I/O queues are still connected. `flush` selects a flush after they close.
     Draining {
         flush: bool,
     },
@@ -54,24 +52,24 @@ enum State {
     ShutDown,
 }
 
-/// What a change of CC or the end of the I/O queues leads to.
+/// Result of a change of CC or of the last I/O queue's closing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transition {
-    /// Nothing to do.
+    /// No work.
     None,
     /// The controller became ready.
     Enabled,
-    /// It is no longer ready: I/O queues have to go.
+    /// The controller is no longer ready: I/O queues must close.
     DrainQueues,
     /// The reset is complete.
     Reset,
-    /// Write caches have to be flushed.
+    /// Write caches must be flushed.
     Flush,
     /// The shutdown is complete.
     ShutDown,
 }
 
-/// CAP, VS, CC, CSTS and CRTO.
+/// Properties of a controller: CAP, VS, CC, CSTS and CRTO.
 #[derive(Debug)]
 pub struct Properties {
     cap: Cap,
@@ -81,7 +79,7 @@ pub struct Properties {
 }
 
 impl Properties {
-    /// The properties of a controller that just came to be.
+    /// Creates the properties of a new controller.
     #[must_use]
     pub fn new(limits: &Limits) -> Self {
         let cap = Cap(0)
@@ -98,27 +96,27 @@ impl Properties {
         }
     }
 
-    /// Whether the controller takes commands other than those of Fabrics.
+    /// True if the controller accepts commands other than Fabrics commands.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.state == State::Ready && !self.fatal
     }
 
-    /// Whether CC.EN was cleared and CSTS.RDY is still to follow.
+    /// True if CC.EN was cleared and CSTS.RDY is still set.
     #[must_use]
     pub fn is_resetting(&self) -> bool {
         matches!(self.state, State::Resetting { .. })
     }
 
-    /// CSTS.CFS: the controller is broken until a reset.
+    /// Sets CSTS.CFS: the controller has failed until a reset.
     pub fn set_fatal(&mut self) {
         self.fatal = true;
     }
 
-    /// Property Get.
+    /// Executes Property Get.
     ///
     /// # Errors
-    /// No property is there, or it has another size.
+    /// The property does not exist, or has another size.
     pub fn get(&self, ofst: u32, size: PropertySize) -> Result<u64, Refusal> {
         let (value, true_size) = match ofst {
             offset::CAP => (self.cap.0, PropertySize::Eight),
@@ -135,10 +133,10 @@ impl Properties {
         }
     }
 
-    /// Property Set. `io_queues` says whether the controller has any.
+    /// Executes Property Set. `io_queues` is true if the controller has I/O queues.
     ///
     /// # Errors
-    /// The property is not there or not writable, or the value asks for what there is not.
+    /// The property does not exist or is read-only, or the value is not supported.
     pub fn set(
         &mut self,
         ofst: u32,
@@ -146,8 +144,8 @@ impl Properties {
         value: u64,
         io_queues: bool,
     ) -> Result<Transition, Refusal> {
-        // NSSR is not supported (CAP.NSSRS); the other properties are read only,
-        // CSTS.NSSRO being never set.
+        // NSSR is not supported (CAP.NSSRS). Other properties are read-only, because CSTS.NSSRO is
+        // never set.
         if ofst != offset::CC {
             return Err(Refusal::field(byte::OFST));
         }
@@ -159,7 +157,7 @@ impl Properties {
         self.write_cc(Cc(cc), io_queues)
     }
 
-    /// The last I/O queue is gone.
+    /// Continues a reset or shutdown after the last I/O queue closed.
     pub fn queues_gone(&mut self) -> Transition {
         match self.state {
             State::Resetting { flushing: false } => self.reset(),
@@ -175,7 +173,7 @@ impl Properties {
         }
     }
 
-    /// Write caches were flushed, or could not be, which is fatal until a reset.
+    /// Continues after a flush of the write caches; a failed flush is fatal until a reset.
     pub fn flushed(&mut self, intact: bool) -> Transition {
         match self.state {
             State::Flushing => {
@@ -183,7 +181,7 @@ impl Properties {
                 self.fatal |= !intact;
                 Transition::ShutDown
             }
-            // The I/O queues went before the flush began.
+            // The I/O queues closed before the flush began.
             State::Resetting { flushing: true } => self.reset(),
             _ => Transition::None,
         }
@@ -219,7 +217,7 @@ impl Properties {
         })
     }
 
-    /// Refuses what CAP does not offer, and what must not change while enabled.
+    /// Rejects values that CAP does not support or that must not change while enabled.
     fn check_cc(&self, cc: Cc) -> Result<(), Refusal> {
         let refused = Err(Refusal::field(byte::VALUE));
         if cc.0 & !CC_BITS != 0 || cc.crime() || cc.shn() > Cc::SHN_ABRUPT {
@@ -228,11 +226,11 @@ impl Properties {
         if !cc.en() {
             return Ok(());
         }
-        // MPSMIN and MPSMAX are 4 KiB, CAP.AMS offers round robin alone.
+        // MPSMIN and MPSMAX are 4 KiB, and CAP.AMS supports only round robin.
         if cc.mps() != 0 || cc.ams() != 0 || !matches!(cc.css(), Cc::CSS_NVM | Cc::CSS_IOCS) {
             return refused;
         }
-        // 0 is the default where no I/O queue is wanted, as for discovery.
+        // 0 is the default without I/O queues, as for discovery.
         if !matches!(cc.iosqes(), 0 | IOSQES) || !matches!(cc.iocqes(), 0 | IOCQES) {
             return refused;
         }
@@ -243,19 +241,19 @@ impl Properties {
                 refused
             };
         }
-        // Enabling has to wait for the reset to complete (Base, 3.1.3.5: EN).
+        // Enabling must wait until the reset completes (Base, 3.1.3.5: EN).
         match self.state {
             State::Disabled | State::ShutDown => Ok(()),
             _ => Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::VALUE)),
         }
     }
 
-    /// Not twice, and not instead of a reset that is on its way.
+    /// False during a shutdown or reset.
     fn may_shut_down(&self) -> bool {
         matches!(self.state, State::Disabled | State::Ready)
     }
 
-    /// Whether I/O queues may be created: the sizes of their entries are set.
+    /// True if I/O queues may be created: the sizes of their entries are set.
     #[must_use]
     pub fn takes_io_queues(&self) -> bool {
         self.is_ready() && self.cc.iosqes() == IOSQES && self.cc.iocqes() == IOCQES
@@ -267,7 +265,7 @@ impl Properties {
             State::ShutDown => Csts::SHST_COMPLETE,
             _ => Csts::SHST_NORMAL,
         };
-        // RDY follows EN, and outlasts it while a reset is on its way.
+        // RDY follows EN, and stays set during a reset.
         let rdy = self.cc.en() || self.is_resetting();
         Csts(0).with_rdy(rdy).with_cfs(self.fatal).with_shst(shst)
     }

@@ -1,23 +1,24 @@
-//! A command that is refused: with which status, and because of which field.
+//! Error response to a command, with the invalid field.
 
 use crate::wire::Status;
 use crate::wire::fabrics::ConnectInvalidParameter;
 
 use super::Completion;
 
-/// Why a command is refused.
+/// Error response to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The status it completes with.
+    /// Status of the completion.
     pub status: Status,
-    /// The byte of the SQE that is at fault, if it is one: what the error log
-    /// calls Parameter Error Location (Base, 5.16.1.2).
+    /// Offset of the invalid byte in the SQE, if any.
+    ///
+    /// The error log reports it as Parameter Error Location (Base, 5.16.1.2).
     pub byte: Option<u8>,
     /// DW0 of the response.
     pub result: u32,
 }
 
-/// Bytes of the SQE that refusals name.
+/// Byte offsets of SQE fields.
 pub mod byte {
     /// OPC.
     pub const OPC: u8 = 0;
@@ -44,7 +45,7 @@ pub mod byte {
 }
 
 impl Refusal {
-    /// A refusal that stays one however often the command is sent.
+    /// Creates a permanent error, with DNR set.
     #[must_use]
     pub const fn new(status: Status) -> Self {
         Self {
@@ -54,7 +55,7 @@ impl Refusal {
         }
     }
 
-    /// A refusal that may pass: the host may send the command again.
+    /// Creates a temporary error, with DNR clear.
     #[must_use]
     pub const fn transient(status: Status) -> Self {
         Self {
@@ -85,14 +86,14 @@ impl Refusal {
         }
     }
 
-    /// The same, at this byte of the SQE.
+    /// Returns a copy with this byte of the SQE as invalid field.
     #[must_use]
     pub const fn at(mut self, byte: u8) -> Self {
         self.byte = Some(byte);
         self
     }
 
-    /// The completion that reports it to the host.
+    /// Completion of the command with this error.
     #[must_use]
     pub const fn completion(self, cid: u16) -> Completion {
         Completion {

@@ -1,7 +1,7 @@
-//! Which namespaces the host of a controller sees, and what it receives of their changes.
+//! Namespaces visible to a controller's host, and the events of their changes.
 //!
-//! A namespace that a host does not see is inactive to it: in no list, in no event, in no ANA
-//! group, and its NSID takes no command.
+//! An invisible namespace is inactive: it is absent from all lists, events and ANA groups, and
+//! commands to its NSID fail.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ use crate::wire::aen::AsyncEvent;
 use super::{Action, Controller};
 
 impl Controller {
-    /// The namespaces that the host sees.
+    /// NSIDs visible to the host.
     #[must_use]
     pub fn seen(&self) -> &NsidSet {
         &self.seen
@@ -23,8 +23,7 @@ impl Controller {
         self.seen.contains(nsid)
     }
 
-    /// The ANA states at its port are these from now on; `groups` has the namespaces of each
-    /// group.
+    /// Sets the ANA states of the controller's port; `groups` lists the namespaces of each group.
     pub(crate) fn ana_changed(
         &mut self,
         states: &AnaStates,
@@ -32,7 +31,7 @@ impl Controller {
         actions: &mut Vec<Action>,
     ) {
         let seen = &self.seen;
-        // Whether the log shows the group.
+        // True if the log contains the group.
         let shown = |group| {
             let nsids = groups.get(&group);
             nsids.is_some_and(|nsids: &Vec<u32>| nsids.iter().any(|&nsid| seen.contains(nsid)))
@@ -42,7 +41,7 @@ impl Controller {
         }
     }
 
-    /// A namespace has other attributes: an event for a host that sees it.
+    /// Reports changed attributes of a namespace to a host that sees it.
     pub(crate) fn namespace_changed(&mut self, nsid: u32, actions: &mut Vec<Action>) {
         if self.sees(nsid) {
             self.report_namespace(nsid, actions);
@@ -54,8 +53,10 @@ impl Controller {
         self.raise(AsyncEvent::NOTICE_NAMESPACE_CHANGED, actions);
     }
 
-    /// From now on the host sees a namespace of this ANA group, or does not. Its I/O works
-    /// before it receives the event, and fails after it.
+    /// Shows or hides a namespace of this ANA group.
+    ///
+    /// A shown namespace accepts I/O before the host receives the event; a hidden one fails I/O
+    /// after it.
     pub(crate) fn set_seen(
         &mut self,
         nsid: u32,
@@ -80,7 +81,7 @@ impl Controller {
         actions.push(Action::SetSeen { cntlid });
     }
 
-    /// From now on the host sees a namespace.
+    /// Makes a namespace visible.
     pub(super) fn show(&mut self, nsid: u32, anagrpid: u32, actions: &mut Vec<Action>) {
         self.seen.set(nsid, true);
         self.ana.note_change(&[anagrpid]);
@@ -88,7 +89,7 @@ impl Controller {
         actions.push(Action::SetSeen { cntlid });
     }
 
-    /// A namespace is in another ANA group: not a change of its attributes (Base, figure 146).
+    /// Reports a new ANA group of a namespace, which is no attribute change (Base, figure 146).
     pub(crate) fn ana_group_changed(
         &mut self,
         nsid: u32,

@@ -1,8 +1,9 @@
-//! Namespaces that took the place of others under NSIDs that a host uses.
+//! Namespaces hidden because they replaced another namespace at an NSID in use by a host.
 //!
-//! A host that has not noticed would write to the new disk what is meant for the old one. So the
-//! NSID is inactive to it until it has looked twice: the first time it finds that the old
-//! namespace is gone, and the second time, which an event asks for, that there is another.
+//! A host that has not noticed the replacement would write data of the old disk to the new one. The
+//! NSID is therefore inactive until the host has read its state twice. The first read shows that
+//! the old namespace is gone. An event then requests the second read, which shows the new
+//! namespace.
 
 use alloc::vec::Vec;
 
@@ -11,16 +12,16 @@ use crate::wire::identify::Cns;
 use super::command::Identify;
 use super::{Action, Controller};
 
-/// What a host does not see yet.
+/// Hidden namespace.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Withheld {
     pub(super) nsid: u32,
     anagrpid: u32,
-    /// Whether the host has looked, and found nothing there.
+    /// True once the host has read the inactive state.
     is_missed: bool,
 }
 
-/// Whether an answer says whether a namespace is there.
+/// True if the answer to `identify` shows whether the namespace is active.
 fn is_about(identify: &Identify, nsid: u32) -> bool {
     match identify.cns {
         Cns::ACTIVE_NAMESPACES | Cns::IO_COMMAND_SET_ACTIVE_NAMESPACES => nsid > identify.nsid,
@@ -33,7 +34,7 @@ fn is_about(identify: &Identify, nsid: u32) -> bool {
 }
 
 impl Controller {
-    /// The host sees a namespace once it has noticed that another one was there.
+    /// Hides a namespace until the host has noticed the removal of its predecessor.
     pub(crate) fn withhold(&mut self, nsid: u32, anagrpid: u32, actions: &mut Vec<Action>) {
         self.withheld.push(Withheld {
             nsid,
@@ -43,7 +44,7 @@ impl Controller {
         self.report_namespace(nsid, actions);
     }
 
-    /// Before an answer: the host has looked at these before.
+    /// Shows the namespaces that the host has read as inactive before. Called before an answer.
     pub(super) fn show_missed(&mut self, identify: &Identify, actions: &mut Vec<Action>) {
         let is_due = |one: &mut Withheld| one.is_missed && is_about(identify, one.nsid);
         let due: Vec<Withheld> = self.withheld.extract_if(.., is_due).collect();
@@ -52,7 +53,8 @@ impl Controller {
         }
     }
 
-    /// After an answer, in which these were missing: the host looks again.
+    /// Records the namespaces that an answer reported as inactive, and requests another read by an
+    /// event.
     pub(super) fn note_missed(&mut self, identify: &Identify, actions: &mut Vec<Action>) {
         let mut missed = Vec::new();
         for one in &mut self.withheld {

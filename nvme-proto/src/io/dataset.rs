@@ -1,4 +1,4 @@
-//! Dataset Management's data: up to 256 ranges of 16 bytes (NVM, 3.2.3.1).
+//! Data of Dataset Management: up to 256 ranges of 16 bytes (NVM, 3.2.3.1).
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -8,37 +8,37 @@ use crate::wire::Status;
 
 /// Bytes of one range.
 pub const DATASET_RANGE_BYTES: usize = 16;
-/// Ranges of one command at most: NR has 8 bits and is 0-based.
+/// Maximum ranges of one command: NR has 8 bits and is 0-based.
 pub const DATASET_RANGES_MAX: usize = 256;
 
-/// One range as the host sends it.
+/// Range in wire format.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct DatasetRange {
-    /// Context attributes: hints, all of them.
+    /// Context attributes, which are only hints.
     pub context_attributes: U32,
-    /// Length, in logical blocks; 1-based, and 0 is nothing.
+    /// Length in logical blocks, 1-based; 0 for an empty range.
     pub nlb: U32,
     /// SLBA: the first block.
     pub slba: U64,
 }
 const _: () = assert!(size_of::<DatasetRange>() == DATASET_RANGE_BYTES);
 
-/// The ranges of one command, all within the namespace.
+/// Validated ranges of one command, all within the namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct DatasetRanges<'a>(&'a [DatasetRange]);
 
 impl<'a> DatasetRanges<'a> {
-    /// Parses `data`, the command's transfer, and checks every range before any is acted on.
+    /// Parses the data of a command and validates all ranges.
     ///
     /// # Errors
     /// LBA Out of Range.
     ///
     /// # Panics
-    /// If `data` is not a whole number of ranges: the transfer that
-    /// [`IoCommand::parse`](super::IoCommand::parse) returned is.
+    /// If the length of `data` is not a multiple of the range size. Transfers returned by
+    /// [`IoCommand::parse`](super::IoCommand::parse) satisfy this.
     pub fn parse(data: &'a [u8], namespace: &NamespaceView) -> Result<Self, Status> {
         let ranges = <[DatasetRange]>::ref_from_bytes(data)
             .expect("the transfer is a whole number of ranges");
@@ -48,7 +48,7 @@ impl<'a> DatasetRanges<'a> {
         Ok(Self(ranges))
     }
 
-    /// The ranges that are not empty.
+    /// Ranges that are not empty.
     pub fn iter(&self) -> impl Iterator<Item = BlockRange> + use<'a> {
         self.0
             .iter()

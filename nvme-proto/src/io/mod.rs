@@ -1,32 +1,29 @@
-//! Commands of I/O queues: the NVM command set, parsed once.
+//! I/O commands of the NVM command set.
 //!
-//! [`IoCommand::parse`] takes an SQE, what is known of the namespace its NSID
-//! names, and the controller's limits. What comes out is valid in itself: the
-//! opcode is supported, the blocks exist, the transfer has the length of the
-//! blocks and stays in the capsule or names host memory, no reserved field is
-//! set. What can still fail is the disk, and the contents of Dataset
-//! Management's ranges, which arrive later ([`DatasetRanges`]).
+//! [`IoCommand::parse`] converts an SQE into a validated command, given the namespace of its NSID
+//! and the controller's limits. The opcode is supported, the blocks exist, the transfer has the
+//! length of the blocks and lies in the capsule or in host memory, and no reserved field is set.
+//! Only the disk can fail later, and the ranges of Dataset Management, which arrive separately
+//! ([`DatasetRanges`]).
 //!
-//! The life of a command in a target:
+//! A target executes a command in these steps:
 //!
-//! 1. Fabrics commands ([`Sqe::is_fabrics`]) go to the controller instead.
-//! 2. Look up the namespace by `sqe.nsid`, make its [`NamespaceView`], parse.
-//!    An error is the status to answer with.
-//! 3. By [`IoCommand::transfer`]: fetch [`DataTransfer::FromHost`] by RDMA READ,
-//!    or take [`DataTransfer::InCapsule`] where it lies.
-//! 4. Do the [`IoCommand::operation`].
-//! 5. Send [`DataTransfer::ToHost`] by RDMA WRITE, unless it failed.
-//! 6. Answer, whatever the outcome (step 2 included) by SEND with invalidate if
-//!    `sqe.dptr.invalidate_rkey()` names a key.
+//! 1. Pass Fabrics commands ([`Sqe::is_fabrics`]) to the controller.
+//! 2. Look up the namespace by `sqe.nsid`, create its [`NamespaceView`], and parse. An error is the
+//!    status of the response.
+//! 3. According to [`IoCommand::transfer`], fetch [`DataTransfer::FromHost`] by RDMA READ, or use
+//!    [`DataTransfer::InCapsule`] in place.
+//! 4. Execute [`IoCommand::operation`].
+//! 5. Unless it failed, send [`DataTransfer::ToHost`] by RDMA WRITE.
+//! 6. Send the response, also after an error in step 2. Use SEND with invalidate if
+//!    `sqe.dptr.invalidate_rkey()` returns a key.
 //!
-//! Everything here is `Copy`, and nothing allocates.
+//! All types are `Copy`, and nothing allocates.
 //!
-//! Fields that a controller must ignore by the specification are not checked:
-//! the protection tags (CDW2, CDW3, CDW14, CDW15 of block commands) of a
-//! namespace without protection information, and access hints (CDW13). The
-//! status for an NSID without namespace is Invalid Namespace or Format, whether
-//! the NSID is beyond NN or merely not attached: a host cannot distinguish a namespace
-//! that has just gone from one that never was.
+//! Fields that the specification requires a controller to ignore are not checked: protection tags
+//! (CDW2, CDW3, CDW14, CDW15) without protection information, and access hints (CDW13). An NSID
+//! without namespace fails with Invalid Namespace or Format, whether it is beyond NN or inactive.
+//! Hosts cannot distinguish a removed namespace from one that never existed.
 
 mod dataset;
 
@@ -36,20 +33,20 @@ use crate::transfer::{DataTransfer, RemoteBuffer};
 use crate::wire::identify::{Oncs, Vwc};
 use crate::wire::{NSID_ALL, NvmOpcode, Sqe, Status};
 
-/// A command of the NVM command set that has passed every check.
+/// Validated command of the NVM command set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoCommand {
     /// CID.
     pub cid: u16,
-    /// NSID; FFFFFFFFh only for a Flush of all.
+    /// NSID; FFFFFFFFh only for a Flush of all namespaces.
     pub nsid: u32,
-    /// What to do.
+    /// Operation of the command.
     pub operation: Operation,
-    /// The data that go with it.
+    /// Data of the command.
     pub transfer: DataTransfer,
 }
 
-/// What a command asks for.
+/// Operation of an I/O command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Read blocks (NVM, 3.2.4).
@@ -58,29 +55,29 @@ pub enum Operation {
     Write(BlockAccess),
     /// Compare blocks with the host's data; Compare Failure if they differ (NVM, 3.2.1).
     Compare(BlockAccess),
-    /// Read blocks and return nothing (NVM, 3.2.5).
+    /// Read blocks without returning data (NVM, 3.2.5).
     Verify(BlockAccess),
-    /// Make blocks read as zeroes (NVM, 3.2.8).
+    /// Set blocks to zeroes (NVM, 3.2.8).
     WriteZeroes {
-        /// Which blocks, and how.
+        /// Blocks and access flags.
         access: BlockAccess,
-        /// DEAC: deallocate them if that makes them read as zeroes.
+        /// DEAC: deallocate the blocks if they then read as zeroes.
         deallocate: bool,
     },
-    /// Make blocks unreadable, until they are written again (NVM, 3.2.7).
+    /// Make blocks unreadable until they are written again (NVM, 3.2.7).
     WriteUncorrectable(BlockAccess),
-    /// Make what was written before durable (Base, 7.1).
+    /// Make earlier writes durable (Base, 7.1).
     Flush(FlushScope),
-    /// Ranges that the host says something of (NVM, 3.2.3).
+    /// Deallocate ranges, or give hints on them (NVM, 3.2.3).
     DatasetManagement {
-        /// NR: how many, 1 to [`DATASET_RANGES_MAX`].
+        /// NR: number of ranges, 1 to [`DATASET_RANGES_MAX`].
         ranges: u16,
-        /// AD: deallocate them. If false the command is a hint and may do nothing.
+        /// AD: deallocate the ranges. If false, the command is a hint without required effect.
         deallocate: bool,
     },
 }
 
-/// What a command asks for, without its blocks: small, for what is decided after planning.
+/// Operation without its blocks: a small copy for decisions after planning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationKind {
     /// [`Operation::Read`].
@@ -105,7 +102,7 @@ pub enum OperationKind {
 }
 
 impl Operation {
-    /// The operation without its blocks.
+    /// Operation without its blocks.
     #[must_use]
     #[inline]
     pub const fn kind(&self) -> OperationKind {
@@ -125,7 +122,7 @@ impl Operation {
 }
 
 impl OperationKind {
-    /// Whether it changes the namespace.
+    /// True if the operation changes the namespace.
     #[must_use]
     #[inline]
     pub const fn changes(self) -> bool {
@@ -137,60 +134,60 @@ impl OperationKind {
     }
 }
 
-/// What a Flush covers.
+/// Scope of a Flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushScope {
-    /// The namespace of the command.
+    /// Namespace of the command.
     Namespace,
-    /// Every namespace that is attached to the controller.
+    /// Every namespace attached to the controller.
     All,
 }
 
-/// Blocks and how to access them.
+/// Blocks with access flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockAccess {
-    /// The blocks. They exist.
+    /// Existing blocks.
     pub range: BlockRange,
-    /// FUA: reach the non-volatile medium, not a cache.
+    /// FUA: access the non-volatile medium, not a cache.
     pub fua: bool,
     /// LR: limited retry.
     pub limited_retry: bool,
 }
 
-/// A run of logical blocks.
+/// Range of logical blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRange {
-    /// SLBA: the first.
+    /// SLBA: the first block.
     pub slba: u64,
-    /// How many; 1-based, unlike NLB.
+    /// Number of blocks, 1-based, unlike NLB.
     pub blocks: u32,
 }
 
-/// What parsing must know of a namespace.
+/// Namespace properties needed by the parser.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceView {
-    /// NSZE: size, in logical blocks.
+    /// NSZE: size in logical blocks.
     pub nsze: u64,
-    /// LBADS: a logical block is 2^LBADS bytes.
+    /// LBADS: log2 of the bytes of a logical block.
     pub lbads: u8,
-    /// Whether writes are refused.
+    /// True if writes fail.
     pub write_protected: bool,
-    /// Whether its disk has Write Uncorrectable.
+    /// True if the disk supports Write Uncorrectable.
     pub write_uncorrectable: bool,
 }
 
-/// What parsing must know of a controller: what it says of itself in Identify.
+/// Controller limits needed by the parser, as reported by Identify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoLimits {
-    /// Bytes of the longest transfer (MDTS).
+    /// Maximum transfer in bytes (MDTS).
     pub mdts_bytes: u32,
-    /// Bytes of the longest Write Zeroes (WZSL), if limited.
+    /// Maximum Write Zeroes in bytes (WZSL), if limited.
     pub wzsl_bytes: Option<u32>,
-    /// Bytes of the longest Verify (VSL), if limited.
+    /// Maximum Verify in bytes (VSL), if limited.
     pub vsl_bytes: Option<u32>,
-    /// Bytes of the longest Write Uncorrectable (WUSL), if limited.
+    /// Maximum Write Uncorrectable in bytes (WUSL), if limited.
     pub wusl_bytes: Option<u32>,
-    /// ONCS: which optional commands there are.
+    /// ONCS: supported optional commands.
     pub oncs: Oncs,
     /// VWC: whether a Flush may have NSID FFFFFFFFh.
     pub vwc: Vwc,
@@ -204,14 +201,14 @@ const LBA_OUT_OF_RANGE: Status = Status::LBA_OUT_OF_RANGE.with_dnr();
 const WRITE_PROTECTED: Status = Status::NAMESPACE_WRITE_PROTECTED.with_dnr();
 
 impl IoCommand {
-    /// Parses and checks a command.
+    /// Parses and validates a command.
     ///
-    /// `in_capsule_bytes` is how much data came after the SQE; `namespace` what
-    /// is attached under the SQE's NSID, `None` if nothing is.
+    /// `in_capsule_bytes` is the number of bytes received after the SQE. `namespace` is the
+    /// namespace attached at the SQE's NSID, if any.
     ///
     /// # Errors
-    /// The status to complete the command with.
-    // Inlined, so that what is found out of a Read stays in registers.
+    /// The status of the response.
+    // Inlined to keep the parts of a Read in registers.
     #[inline(always)]
     pub fn parse(
         sqe: &Sqe,
@@ -225,7 +222,7 @@ impl IoCommand {
             namespace,
             limits,
         };
-        // Optional commands that ONCS does not announce are refused.
+        // Optional commands not reported in ONCS fail.
         let oncs = &limits.oncs;
         let (operation, transfer) = match NvmOpcode(sqe.opc) {
             NvmOpcode::READ => parser.read()?,
@@ -237,7 +234,7 @@ impl IoCommand {
             NvmOpcode::DATASET_MANAGEMENT if oncs.dataset_management() => {
                 parser.dataset_management()?
             }
-            // By the namespace: ONCS announces it only if all have it.
+            // Checked for the namespace: ONCS reports it only if all namespaces support it.
             NvmOpcode::WRITE_UNCORRECTABLE
                 if namespace.is_some_and(|namespace| namespace.write_uncorrectable) =>
             {
@@ -254,7 +251,7 @@ impl IoCommand {
     }
 }
 
-/// What every command has to keep to: an SGL, no metadata.
+/// Requirements of every command: an SGL, no metadata.
 #[inline(always)]
 fn check_header(sqe: &Sqe) -> Result<(), Status> {
     sqe.check_flags()?;
@@ -266,7 +263,7 @@ fn check_header(sqe: &Sqe) -> Result<(), Status> {
 }
 
 impl NamespaceView {
-    /// The range, if all of its blocks exist.
+    /// Returns the range if all of its blocks exist.
     ///
     /// # Errors
     /// LBA Out of Range.
@@ -278,10 +275,10 @@ impl NamespaceView {
         }
     }
 
-    /// How many bytes these blocks are.
+    /// Bytes of this number of blocks.
     ///
     /// # Panics
-    /// If LBADS is more than 31: no namespace may have such blocks.
+    /// If LBADS exceeds 31, which no namespace allows.
     #[must_use]
     #[inline]
     pub fn bytes(&self, blocks: u32) -> u64 {
@@ -290,14 +287,14 @@ impl NamespaceView {
     }
 }
 
-/// Bits of CDW12 of the commands that name blocks.
+/// Bits of CDW12 of block commands.
 mod cdw12 {
     pub(super) const NLB: u32 = 0xffff;
-    /// All but NLB, of Write Uncorrectable: DTYPE and reserved bits.
+    /// DTYPE and reserved bits of Write Uncorrectable.
     pub(super) const ABOVE_NLB: u32 = !NLB;
     /// DTYPE and reserved bits: directives are not supported.
     pub(super) const RESERVED: u32 = 0x02ff_0000;
-    /// DEAC, of Write Zeroes alone.
+    /// DEAC, only for Write Zeroes.
     pub(super) const DEAC: u32 = 1 << 25;
     /// STC and PRINFO.
     pub(super) const PROTECTION: u32 = 0x3d00_0000;
@@ -305,10 +302,10 @@ mod cdw12 {
     pub(super) const LR: u32 = 1 << 31;
 }
 
-/// Bits 15:8 of CDW13 of the commands that name blocks.
+/// Bits 15:8 of CDW13 of block commands.
 const CDW13_RESERVED: u32 = 0x0000_ff00;
 
-/// By value: what it has then stays in registers.
+/// Parser state. Methods take it by value to keep it in registers.
 #[derive(Clone, Copy)]
 struct Parser<'a> {
     sqe: &'a Sqe,
@@ -320,8 +317,8 @@ struct Parser<'a> {
 type Parsed = Result<(Operation, DataTransfer), Status>;
 
 impl<'a> Parser<'a> {
-    // Inlined, as all that a read or write passes: what they find out then stays in
-    // registers. The compiler counts this one as too large for that by itself.
+    // Inlined like all functions on the path of a read or write, to keep results in registers. The
+    // compiler considers this one too large to inline automatically.
     #[inline(always)]
     fn read(self) -> Parsed {
         check_header(self.sqe)?;
@@ -395,7 +392,7 @@ impl<'a> Parser<'a> {
     }
 
     fn dataset_management(self) -> Parsed {
-        /// IDR and IDW are hints; AD deallocates.
+        /// AD deallocates; IDR and IDW are hints.
         const AD: u32 = 1 << 2;
         const ATTRIBUTES: u32 = 0b111;
 
@@ -422,9 +419,9 @@ impl<'a> Parser<'a> {
         ))
     }
 
-    /// The blocks of a command that has them in CDW10 to CDW12, and their bytes.
+    /// Returns the blocks of a command with a range in CDW10 to CDW12, and their bytes.
     ///
-    /// `defined` are bits of CDW12 that this command has and others do not.
+    /// `defined` is a mask of bits in CDW12 that only this command defines.
     #[inline(always)]
     fn block_access(self, defined: u32) -> Result<(BlockAccess, u64), Status> {
         let namespace = self.namespace()?;
@@ -449,7 +446,7 @@ impl<'a> Parser<'a> {
         DataTransfer::from_host(self.sqe, self.within_mdts(bytes)?, self.in_capsule_bytes)
     }
 
-    /// Base, figure 275, MDTS: a longer transfer is aborted with Invalid Field.
+    /// Checks MDTS: a longer transfer fails with Invalid Field (Base, figure 275).
     #[inline]
     fn within_mdts(self, bytes: u64) -> Result<u32, Status> {
         match u32::try_from(bytes) {
@@ -484,7 +481,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// NVM, figure 102: a command beyond WZSL, VSL or WUSL is aborted with Invalid Field.
+/// Checks WZSL, VSL or WUSL: a longer command fails with Invalid Field (NVM, figure 102).
 fn check_limit(bytes: u64, limit: Option<u32>) -> Result<(), Status> {
     match limit {
         Some(limit) if bytes > u64::from(limit) => Err(INVALID_FIELD),

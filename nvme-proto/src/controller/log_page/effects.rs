@@ -1,4 +1,4 @@
-//! What is supported and what it does: log pages 05h and 12h (Base, 5.16.1.6, 5.16.1.18).
+//! Log pages 05h and 12h: supported commands and features (Base, 5.16.1.6, 5.16.1.18).
 
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -9,7 +9,7 @@ use crate::wire::feature::Feature;
 use crate::wire::log::{CommandEffects, CommandEffectsLog, FeatureEffects};
 use crate::wire::{AdminOpcode, NvmOpcode, U32};
 
-/// The admin commands, of which all kinds of controllers have all.
+/// Admin commands, supported by controllers of all types.
 const ADMIN: [AdminOpcode; 8] = [
     AdminOpcode::GET_LOG_PAGE,
     AdminOpcode::IDENTIFY,
@@ -21,7 +21,7 @@ const ADMIN: [AdminOpcode; 8] = [
     AdminOpcode::FABRICS,
 ];
 
-/// The I/O commands that every namespace has, and whether they change the content of logical blocks.
+/// I/O commands supported by every namespace, and whether they change logical block contents.
 const NVM: [(NvmOpcode, bool); 7] = [
     (NvmOpcode::FLUSH, false),
     (NvmOpcode::WRITE, true),

@@ -9,30 +9,30 @@ use crate::controller::Controller;
 use crate::window::Window;
 use crate::wire::log::SmartLog;
 
-/// What the target counted since the counters of the subsystem began.
+/// Counters of a subsystem, maintained by the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SmartCounters {
-    /// Bytes that hosts read.
+    /// Bytes read by hosts.
     pub read_bytes: u64,
-    /// Bytes that hosts wrote.
+    /// Bytes written by hosts.
     pub written_bytes: u64,
-    /// Read commands, Compare and Verify among them.
+    /// Number of Read, Compare and Verify commands.
     pub read_commands: u64,
-    /// Write commands.
+    /// Number of Write commands.
     pub write_commands: u64,
-    /// Time with at least one I/O command outstanding.
+    /// Time with at least one outstanding I/O command.
     pub busy: Duration,
-    /// Time that the target ran.
+    /// Running time of the target.
     pub power_on: Duration,
-    /// Times that the target started.
+    /// Number of starts of the target.
     pub power_cycles: u64,
-    /// Times that it ended without a shutdown.
+    /// Number of terminations without a shutdown.
     pub unsafe_shutdowns: u64,
-    /// Errors of the media.
+    /// Number of media errors.
     pub media_errors: u64,
 }
 
-/// A data unit: 1000 times 512 bytes.
+/// Data unit: 1000 times 512 bytes.
 const DATA_UNIT_BYTES: u64 = 512_000;
 const MINUTE_S: u64 = 60;
 const HOUR_S: u64 = 60 * MINUTE_S;

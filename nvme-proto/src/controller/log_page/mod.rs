@@ -1,10 +1,8 @@
 //! Get Log Page (Base, 5.16).
 //!
-//! A page is rendered into the window that the host asked for, never as a whole
-//! first. Bytes between the page's present end and the longest length that the page
-//! can have read as zeroes: hosts such as nvme-cli read a page in pieces up to the
-//! length that Identify advertises, or up to a length that has shrunk meanwhile. A
-//! window that begins past the longest length is refused.
+//! Only the requested part of a page is rendered. Bytes between the present end and the maximum
+//! length of the page read as zeroes: hosts such as nvme-cli read a page in parts, up to the length
+//! from Identify or up to a former length. An offset beyond the maximum length is an error.
 
 mod effects;
 mod health;
@@ -29,10 +27,10 @@ use super::{Controller, Exchange, Refusal};
 
 pub use health::SmartCounters;
 
-/// NVMe-MI Commands Supported and Effects: there are none, but who has page 00h has this too.
+/// NVMe-MI Commands Supported and Effects: empty, but required with page 00h.
 const MI_EFFECTS: LogPage = LogPage(0x13);
 
-/// The pages of NVM controllers.
+/// Log pages of NVM controllers.
 const NVM_PAGES: [LogPage; 9] = [
     LogPage::SUPPORTED_LOG_PAGES,
     LogPage::ERROR_INFORMATION,
@@ -45,7 +43,7 @@ const NVM_PAGES: [LogPage; 9] = [
     MI_EFFECTS,
 ];
 
-/// The pages of discovery controllers (Base, figure 28).
+/// Log pages of discovery controllers (Base, figure 28).
 const DISCOVERY_PAGES: [LogPage; 6] = [
     LogPage::SUPPORTED_LOG_PAGES,
     LogPage::ERROR_INFORMATION,
@@ -65,7 +63,7 @@ fn pages(kind: Kind) -> &'static [LogPage] {
 }
 
 impl Controller {
-    /// Fills the buffer with the part of the page asked for.
+    /// Fills the buffer with the requested part of the page.
     pub(super) fn get_log_page(
         &mut self,
         common: &Common,
@@ -94,7 +92,7 @@ impl Controller {
             LogPage::ANA => self.put_ana(common, AnaLsp(log.lsp), &mut page),
             LogPage::FEATURE_EFFECTS => effects::put_features(common, &mut page),
             LogPage::DISCOVERY => common.discovery.render(&self.host, self.local, &mut page),
-            // MI_EFFECTS: all zero.
+            // MI_EFFECTS is all zeroes.
             _ => {}
         }
         if !log.rae {
@@ -107,7 +105,7 @@ impl Controller {
     }
 
     fn check_scope(&self, log: &GetLogPage) -> Result<(), Refusal> {
-        // LPA bit 0 is clear: SMART is of the controller, not of a namespace.
+        // LPA bit 0 is clear: SMART data covers the controller, not single namespaces.
         if log.lid == LogPage::SMART && !matches!(log.nsid, 0 | NSID_ALL) {
             return Err(Refusal::field(byte::NSID));
         }
@@ -117,8 +115,9 @@ impl Controller {
         Ok(())
     }
 
-    /// Longest length of a page over its controller's life, in bytes. For a page of variable
-    /// length this is the length that Identify advertises, or a bound of ours.
+    /// Maximum length of a page in bytes.
+    ///
+    /// For a page of variable length, this is the length reported by Identify or a fixed bound.
     fn longest_page(&self, common: &Common, lid: LogPage) -> u64 {
         let length = match lid {
             LogPage::ERROR_INFORMATION => size_of::<ErrorEntry>() * ERROR_LOG_ENTRIES,
@@ -144,13 +143,15 @@ impl Controller {
         }
     }
 
-    /// Log page 04h: a list of NSIDs, ended by zeroes (Base, 5.16.1.5).
+    /// Renders log page 04h: a list of NSIDs, padded with zeroes (Base, 5.16.1.5).
     fn put_changed_namespaces(&self, page: &mut Window<'_>) {
         put_nsids(0, self.changed_namespaces.entries(), page);
     }
 
-    /// Log page 0Ch: each group that has namespaces which the host sees, with the state it has
-    /// by way of this controller's port, in ascending order (Base, 5.16.1.13).
+    /// Renders log page 0Ch (Base, 5.16.1.13).
+    ///
+    /// The page lists the groups with namespaces visible to the host in ascending order, with their
+    /// state at the controller's port.
     fn put_ana(&self, common: &Common, lsp: AnaLsp, page: &mut Window<'_>) {
         let groups = common.namespaces.by_ana_group(|nsid| self.sees(nsid));
         let mut header = AnaLogHeader::new_zeroed();
@@ -183,13 +184,13 @@ fn put_supported_pages(kind: Kind, page: &mut Window<'_>) {
 
 fn put_firmware(common: &Common, page: &mut Window<'_>) {
     let mut firmware = FirmwareSlotLog::new_zeroed();
-    // AFI: slot 1 is active, and stays it after a reset.
+    // AFI: slot 1 is active, and remains active after a reset.
     firmware.afi = 1;
     firmware.frs[0] = ascii_field(&common.settings.firmware);
     page.put(0, firmware.as_bytes());
 }
 
-/// The NSIDs of a group that the log shows: none where the host requests groups only.
+/// NSIDs of a group to report; none if the host requests only groups.
 fn shown(nsids: &[u32], lsp: AnaLsp) -> &[u32] {
     if lsp.rgo() { &[] } else { nsids }
 }
