@@ -1,15 +1,15 @@
-//! Aborts of commands that a disk has. Each is answered when its command has ended, or when the
-//! disk has not let go of it in time.
+//! Aborts of commands in progress at a disk. An Abort completes when its command has ended, or when
+//! the disk has not ended the command in time.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::registry::SubsystemShared;
 
-/// An Abort.
+/// Abort command that waits for a disk.
 #[derive(Debug)]
 pub(super) struct Abort {
-    /// The tag of the command.
+    /// Tag of the command to abort.
     pub(super) tag: u64,
     pub(super) subsystem: Arc<SubsystemShared>,
     pub(super) cntlid: u16,
@@ -18,17 +18,17 @@ pub(super) struct Abort {
 }
 
 impl Abort {
-    /// Answers it.
+    /// Completes the Abort.
     pub(super) fn answer(&self, aborted: bool) {
         self.subsystem
             .abort_done(self.cntlid, self.abort_cid, aborted);
     }
 }
 
-/// The Aborts that wait for a disk.
+/// Aborts that wait for a disk.
 #[derive(Debug, Default)]
 pub(super) struct Aborts {
-    /// Not more than ACL of each controller.
+    /// At most ACL per controller.
     waiting: Vec<Abort>,
 }
 
@@ -41,19 +41,19 @@ impl Aborts {
         self.waiting.push(abort);
     }
 
-    /// Whether a host asked to abort the command with this tag.
+    /// True if a host asked to abort the command with this tag.
     pub(super) fn has(&self, tag: u64) -> bool {
         self.waiting.iter().any(|abort| abort.tag == tag)
     }
 
-    /// Answers the Aborts of a command that has ended.
+    /// Completes the Aborts of a command that has ended.
     pub(super) fn answer(&mut self, tag: u64, aborted: bool) {
         for abort in self.waiting.extract_if(.., |abort| abort.tag == tag) {
             abort.answer(aborted);
         }
     }
 
-    /// Answers those whose disk has not let go in time.
+    /// Completes the Aborts whose time is over as not aborted.
     pub(super) fn end_late(&mut self, now: Instant) {
         for abort in self.waiting.extract_if(.., |abort| abort.until <= now) {
             abort.answer(false);

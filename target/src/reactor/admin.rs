@@ -1,4 +1,4 @@
-//! Commands of admin queues. They are rare, so they may lock and allocate.
+//! Admin commands. They are rare, so locks and allocations are acceptable.
 
 use nvme_proto::controller::{AdminCommand, Outcome, Refusal, Transfer};
 use nvme_proto::wire::Status;
@@ -7,7 +7,7 @@ use super::{Reactor, buffers, sent};
 use crate::request::{RequestId, Task};
 
 impl Reactor {
-    /// Parses the command and gets a buffer for its data.
+    /// Parses the command and acquires a buffer for its data.
     pub(super) fn begin_admin(&mut self, id: RequestId) {
         let request = &mut self.queues.requests[id];
         let association = self.queues.qpairs[request.qpair].association.as_ref();
@@ -26,7 +26,7 @@ impl Reactor {
         }
     }
 
-    /// The data is there: carries the command out.
+    /// Executes the command once its data has arrived.
     pub(super) fn execute_admin(&mut self, id: RequestId, command: &AdminCommand) {
         let request = &self.queues.requests[id];
         let (cid, qpair) = (request.cid(), request.qpair);
@@ -52,7 +52,7 @@ impl Reactor {
         {
             self.io.arena.write(buffer, &data_out);
         }
-        // What the command brought about goes before its response.
+        // Messages caused by the command precede its response.
         self.read_inbox();
         match outcome {
             Outcome::Complete(completion) => self.finish(id, completion.status, completion.result),
@@ -60,7 +60,7 @@ impl Reactor {
         }
     }
 
-    /// The controller keeps the CID; nothing else of the request is needed.
+    /// Frees the request of a parked command; the controller keeps the CID.
     fn park(&mut self, id: RequestId) {
         let mut command = self.queues.command(id);
         command.release_receive();

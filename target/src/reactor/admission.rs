@@ -1,5 +1,5 @@
-//! Which capsule may have a request: one more for its host and for its namespace must be within
-//! both shares ([`super::shares`]).
+//! Admission of capsules: a capsule gets a request if one more is within the shares of both its
+//! host and its namespace ([`super::shares`]).
 
 use std::time::{Duration, Instant};
 
@@ -15,19 +15,19 @@ use super::time::Now;
 use crate::ids::QpairId;
 use crate::qpair::QueuePair;
 
-/// Requests that only admin queues and Connects may use, of a table of that many.
+/// Number of requests reserved for admin queues and Connects, out of `requests`.
 pub(super) fn reserve(requests: usize) -> usize {
     (requests / 8).clamp(1, 64)
 }
 
-/// How long nothing of a disk or of a host may go on before its lines count as stuck. More
-/// than a healthy disk takes for a command when it has hundreds.
+/// Time without progress of a host or a disk after which its queued capsules count as stuck. A
+/// healthy disk with hundreds of commands takes less for one.
 pub(super) const STUCK_AFTER: Duration = Duration::from_millis(250);
 
-/// Receives are short when fewer than this part of them is posted.
+/// Divisor of the number of receives: with fewer posted, receives are short.
 const SHORT: usize = 4;
 
-/// Whether a capsule that has just arrived may have a request. If not, it waits.
+/// True if a new capsule may have a request; otherwise queues it.
 pub(super) fn may_go(queues: &mut Queues, io: &Io, now: &Now, mut capsule: Capsule) -> bool {
     let qpair = capsule.qpair;
     let nsid = nsid_of(&queues.qpairs[qpair], &capsule.sqe);
@@ -35,8 +35,8 @@ pub(super) fn may_go(queues: &mut Queues, io: &Io, now: &Now, mut capsule: Capsu
         return true;
     }
     queues.counters.request_waits.add(1);
-    // The SQE was copied: only data need the slot. So commands that wait keep no
-    // receives from other hosts. Their number is that of the queues' entries at most.
+    // The SQE was copied, so only in-capsule data needs the slot. Waiting commands thus keep no
+    // receives from other hosts. Their number is limited by the entries of the queues.
     let port = queues.qpairs[qpair].port;
     let stuck = || {
         let line = queues.lines.find(qpair, nsid);
@@ -56,8 +56,9 @@ pub(super) fn may_go(queues: &mut Queues, io: &Io, now: &Now, mut capsule: Capsu
     false
 }
 
-/// Whether a capsule is of a queue pair of which none waits, and of a host that waits for no limit:
-/// where requests are plenty it goes past those that do. It is what others' waiting costs a host.
+/// True if the capsule may bypass waiting capsules: none of its queue pair waits, and its host
+/// waits for no limit. Called while requests are plentiful; this check is the only cost that other
+/// hosts' waiting adds.
 #[cold]
 pub(super) fn goes_past(
     lines: &Lines,
@@ -76,7 +77,7 @@ pub(super) fn goes_past(
     true
 }
 
-/// The next capsule that may have a request, by turns of the lines.
+/// Returns the next queued capsule that may have a request. Queues are served in rotation.
 pub(super) fn next(queues: &mut Queues, io: &Io) -> Option<Capsule> {
     let mut lines = std::mem::take(&mut queues.lines);
     let next = lines.next(|qpair, nsid| may_begin(queues, io, qpair, nsid));
@@ -84,7 +85,7 @@ pub(super) fn next(queues: &mut Queues, io: &Io) -> Option<Capsule> {
     next
 }
 
-/// Whether a queue pair may have one more request, for this namespace.
+/// True if the queue pair may have one more request for this namespace.
 pub(super) fn may_begin(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
     let queue = &queues.qpairs[qpair];
     let association = queue.association.as_ref();
@@ -101,7 +102,7 @@ pub(super) fn may_begin(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> 
     stock.allows(held_by_host(queues, io, qpair), users as usize, 1)
 }
 
-/// The same for each of the two that can be at their share: (host, namespace).
+/// Same as [`may_begin`], separately for the shares of (host, namespace).
 fn may_take(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> (bool, bool) {
     let Some(stock) = stock(queues) else {
         return (false, false);
@@ -113,8 +114,8 @@ fn may_take(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> (bool, bool)
     )
 }
 
-/// Whether commands of its host for this namespace wait for limits, with requests that others may
-/// need: one more waits without.
+/// True if commands of the host for this namespace wait for limits while other hosts may need their
+/// requests: a further one then waits without a request.
 fn is_limited(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
     let queue = &queues.qpairs[qpair];
     let association = queue.association.as_ref();
@@ -122,14 +123,14 @@ fn is_limited(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
     io.limited.is_crowd() && disk().is_some_and(|disk| io.limited.has_line(queue.share, disk))
 }
 
-/// Requests for I/O, if any are left.
+/// Returns the requests available for I/O, `None` if all are in use.
 fn stock(queues: &Queues) -> Option<Stock> {
     let free = queues.requests.free().checked_sub(queues.reserve)?;
     let total = queues.requests.capacity() - queues.reserve;
     (free > 0).then_some(Stock { total, free })
 }
 
-/// Requests that the host of a queue pair has.
+/// Requests in use by the host of a queue pair.
 pub(super) fn held_by_host(queues: &Queues, io: &Io, qpair: QpairId) -> usize {
     let of_queue = |&queue: &QpairId| queues.qpairs[queue].requests as usize;
     match queues.qpairs[qpair].share {
@@ -138,7 +139,8 @@ pub(super) fn held_by_host(queues: &Queues, io: &Io, qpair: QpairId) -> usize {
     }
 }
 
-/// When a command that had waited last began: of a queue pair's host, and for a namespace.
+/// Returns when a command that had waited last began: for the queue pair's host, and for the
+/// namespace.
 fn last_begun(
     queues: &Queues,
     io: &Io,
@@ -151,7 +153,7 @@ fn last_begun(
     (host, disk.and_then(|disk| disk.last_begun))
 }
 
-/// A command begins while others wait.
+/// Records that a command begins while others wait.
 pub(super) fn note_begun(queue: &QueuePair, io: &mut Io, now: &Now, sqe: &Sqe) {
     let nsid = nsid_of(queue, sqe);
     if let Some(share) = queue.share {
@@ -169,7 +171,8 @@ fn disk_of<'a>(queues: &Queues, io: &'a Io, qpair: QpairId, nsid: u32) -> Option
     Some(&io.disks[disk])
 }
 
-/// The NSID of an I/O command, 0 of others. A Fabrics command has its type there.
+/// Returns the NSID of an I/O command, 0 for others. Fabrics commands have their type in that
+/// field.
 fn nsid_of(queue: &QueuePair, sqe: &Sqe) -> u32 {
     let association = queue.association.as_ref();
     let is_io = association.is_some_and(|association| association.qid != 0);
@@ -180,15 +183,15 @@ fn nsid_of(queue: &QueuePair, sqe: &Sqe) -> u32 {
     }
 }
 
-/// Whether lines that are stuck must give up their receives.
+/// True if stuck queues must give up their receive slots.
 pub(super) fn receives_are_short(queues: &Queues, port: usize) -> bool {
     let port = queues.ports[port].as_ref();
     port.is_some_and(|port| port.slots_posted() * SHORT < port.slots().count() as usize)
 }
 
-/// Whether nothing goes on that this line waits for.
+/// True if the host or the disk that this queue waits for makes no progress.
 pub(super) fn is_stuck(queues: &Queues, io: &Io, now: &Now, line: &Line) -> bool {
-    // Connects and admin commands go on by themselves.
+    // Connects and admin commands depend on no disk.
     if line.nsid == 0 {
         return false;
     }

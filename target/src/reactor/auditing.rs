@@ -1,4 +1,4 @@
-//! What the audit log has of queues: who connected, who was refused, who left.
+//! Audit log events of queues: connects, refusals and disconnects.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::ids::QpairId;
 use crate::qpair::{Association, QueuePair};
 
 impl Reactor {
-    /// A queue is one of its association now.
+    /// Records a queue that has joined its association.
     pub(super) fn record_connect(&self, association: &Association, proof: Option<Authenticated>) {
         self.control.audit.record(|| {
             let queue = &association.queue;
@@ -29,7 +29,7 @@ impl Reactor {
         });
     }
 
-    /// The host of a live queue has authenticated again. It may do so at any rate.
+    /// Records that the host of a live queue has authenticated again, which it may do at any rate.
     pub(super) fn record_reauthentication(&self, qpair: QpairId, proof: Authenticated) {
         self.control.audit.record(|| {
             let queue = &self.queues.qpairs[qpair];
@@ -37,7 +37,7 @@ impl Reactor {
         });
     }
 
-    /// A connection ended. That of a refused Connect has its line already.
+    /// Records the end of a connection. A refused Connect is already recorded.
     pub(super) fn record_disconnect(&self, qpair: QpairId, reason: &str, orderly: bool) {
         let queue = &self.queues.qpairs[qpair];
         if queue.connect_begun && queue.subsystem().is_none() {
@@ -49,7 +49,7 @@ impl Reactor {
         });
     }
 
-    /// A host is refused that this queue's Connect named.
+    /// Records the refusal of the host named by this queue's Connect.
     pub(super) fn record_refusal(&self, qpair: QpairId, at: &'static str, reason: &str) {
         self.control.audit.record(|| {
             let queue = &self.queues.qpairs[qpair];
@@ -58,7 +58,7 @@ impl Reactor {
         });
     }
 
-    /// A Connect is refused; these names it claimed, if it came so far.
+    /// Records a refused Connect with the names in its data, if that arrived.
     pub(super) fn record_refused_connect(
         &self,
         qpair: QpairId,
@@ -83,7 +83,7 @@ impl Reactor {
         });
     }
 
-    /// A connection request is refused here.
+    /// Records a connection request that this reactor refuses.
     pub(super) fn record_refused_request(
         &self,
         peer: SocketAddr,
@@ -114,7 +114,8 @@ fn of_queue(event: Event, queue: &QueuePair) -> Event {
         .of_peer(queue.peer)
         .text("provider", queue.listener.provider);
     match (&queue.association, &queue.claimant) {
-        // An association with namespaces costs its host a name that is allowed.
+        // A host needs an allowed name for an association with namespaces, so such events are not
+        // cheap to cause.
         (Some(association), _) => {
             of_association(event.cheap(is_discovery(association)), association)
         }
@@ -142,7 +143,7 @@ fn of_association(event: Event, association: &Association) -> Event {
         .text("host", controller.host_nqn())
         .text("hostid", &hex(controller.hostid()))
         .text("subsystem", subsystem.nqn());
-    // That of a discovery controller is another one each time, and leads nowhere.
+    // Discovery controllers get a new CNTLID each time, of no use in the log.
     let cntlid = (!is_discovery(association)).then(|| controller.cntlid());
     event.value("cntlid", cntlid).value("qid", *qid)
 }
@@ -151,13 +152,13 @@ fn is_discovery(association: &Association) -> bool {
     association.subsystem.is_discovery()
 }
 
-/// A name as it was sent, up to its end.
+/// Returns a name as sent, up to its terminator.
 pub(super) fn claimed(name: &[u8]) -> String {
     let end = name.iter().position(|byte| *byte == 0);
     String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]).into_owned()
 }
 
-/// As the host's own tools show it: a UUID.
+/// Formats a host ID as a UUID, like the host's own tools.
 fn hex(hostid: &[u8; 16]) -> String {
     let digits: String = hostid.iter().map(|byte| format!("{byte:02x}")).collect();
     let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);

@@ -1,10 +1,10 @@
-//! The authentication of a queue: between its Connect and its first other command, and again
-//! whenever its host begins one (Base, 8.13.5).
+//! Authentication of a queue, between its Connect and its first other command, and again whenever
+//! the host begins one (Base, 8.13.5).
 //!
-//! The reactor moves the messages; the thread of [`Authenticator`](crate::registry::Authenticator)
-//! computes them. Until a host has authenticated, its queue has no association: none of its
-//! commands gets past this file, and I/O commands of others never come here. A queue that is live
-//! goes on while its host authenticates again, and ends if that fails.
+//! The reactor transfers the messages; the thread of
+//! [`Authenticator`](crate::registry::Authenticator) computes them. A queue has no association
+//! until its host has authenticated, and until then all its commands end in this module. A live
+//! queue stays in use while its host authenticates again, and is closed if that fails.
 
 use cairn_rdma::log::{Line, Topic};
 use cairn_rdma::peer_line;
@@ -21,7 +21,7 @@ use crate::registry::{Computed, Step};
 use crate::request::{Request, RequestId, Stage, Task};
 
 impl Reactor {
-    /// A live queue has such a command: it is not offered to hosts without a key.
+    /// Begins authentication on a live queue; it is not offered to hosts without a key.
     pub(super) fn begin_reauthenticate(&mut self, id: RequestId) {
         let queue = &self.queues.qpairs[self.queues.requests[id].qpair];
         let association = queue.association.as_ref().expect("a live queue");
@@ -35,7 +35,7 @@ impl Reactor {
         }
     }
 
-    /// Checks a command of an authentication, and gets a buffer for its data.
+    /// Checks an authentication command and acquires a buffer for its data.
     pub(super) fn begin_authenticate(&mut self, id: RequestId) {
         let request = &mut self.queues.requests[id];
         let queue = &self.queues.qpairs[request.qpair];
@@ -61,12 +61,12 @@ impl Reactor {
         }
     }
 
-    /// The data is there: hands the step over to the thread that computes it.
+    /// Passes a step to the authenticator's thread once its data has arrived.
     pub(super) fn execute_authenticate(&mut self, id: RequestId, step: AuthenticationRequest) {
         let qpair = self.queues.requests[id].qpair;
         let claimant = self.queues.qpairs[qpair].claimant.as_mut();
-        // Another command of the queue ended the authentication meanwhile, or has the exchange:
-        // a host that sends two steps at a time breaks the order of its messages.
+        // No exchange: another command of the queue has ended the authentication or is being
+        // computed. A host that sends two steps at a time violates the message order.
         let now = self.time.now.at;
         let exchange = claimant.and_then(|claimant| {
             let exchange = claimant.exchange.take()?;
@@ -79,7 +79,7 @@ impl Reactor {
         self.compute(id, exchange, step);
     }
 
-    /// The same for a queue that is live, with the keys of now.
+    /// Passes a step for a live queue, with the current keys.
     pub(super) fn execute_reauthenticate(&mut self, id: RequestId, step: AuthenticationRequest) {
         let qpair = self.queues.requests[id].qpair;
         let queue = &mut self.queues.qpairs[qpair];
@@ -89,7 +89,7 @@ impl Reactor {
             None => {
                 let host = association.controller.host();
                 let Some(exchange) = association.subsystem.renewal(&host) else {
-                    // The key was removed meanwhile.
+                    // The key has been removed meanwhile.
                     return self.finish(id, Status::INVALID_OPCODE.with_dnr(), 0);
                 };
                 queue.renewal = Some(Box::new(Renewal {
@@ -126,7 +126,7 @@ impl Reactor {
             .push_back(waiting, id, Stage::AwaitingAuthentication);
     }
 
-    /// Refuses a step; the connection is closed when the host has read why.
+    /// Refuses a step; the connection is closed once the host has received the response.
     fn refuse_step(&mut self, id: RequestId, refusal: Refusal) {
         let request = &mut self.queues.requests[id];
         request.close_after = true;
@@ -135,7 +135,7 @@ impl Reactor {
         self.finish(id, refusal.status, u64::from(refusal.result));
     }
 
-    /// A step is computed: answers its command.
+    /// Completes the command of a computed step.
     pub(super) fn go_on_authenticating(&mut self, computed: Computed) {
         let Computed {
             qpair,
@@ -148,13 +148,13 @@ impl Reactor {
         self.queues
             .requests
             .take_out(waiting, of_qpair, |id| found = Some(id));
-        // The queue is gone, or about to go.
+        // The queue is closed or closing.
         let Some(id) = found else { return };
-        // Too many wait, or the system has no random numbers: the host begins anew.
+        // Too many steps are waiting, or random numbers are unavailable: the host starts again.
         let Some(message) = answer else {
             let refusal = Refusal::transient(Status::INTERNAL_ERROR);
             if self.queues.qpairs[qpair].renewal.take().is_some() {
-                // What the host proved before still counts: it did nothing wrong.
+                // The host did nothing wrong, so its former authentication remains valid.
                 return self.finish(id, refusal.status, 0);
             }
             return self.refuse_step(id, refusal);
@@ -188,8 +188,7 @@ impl Reactor {
         self.answer_connect(id, 0);
     }
 
-    /// The host has authenticated: a new queue is one of its association from now on, a live one
-    /// goes on as it did.
+    /// Handles successful authentication: a new queue joins its association, a live one continues.
     fn succeed(&mut self, qpair: QpairId, proof: Authenticated) -> Result<(), Refusal> {
         let queue = &mut self.queues.qpairs[qpair];
         if queue.claimant.is_some() {

@@ -1,6 +1,6 @@
-//! Commands that are no I/O, and connections, go on within the account of their address
-//! ([`super::accounts`]), or wait. They lock, allocate and compute: a host that sends them without
-//! end must not take the time of others' I/O.
+//! Execution of connections and of commands other than I/O within the token bucket of their address
+//! ([`super::accounts`]). They lock, allocate and compute, so a host that floods the target with
+//! them must not take the time of other hosts' I/O.
 
 use std::time::Instant;
 
@@ -15,11 +15,12 @@ use crate::ids::QpairId;
 use crate::registry::{Admitted, PlaceId};
 use crate::request::RequestId;
 
-/// Connections that a reactor takes at a time, so that a flood of them leaves it to its hosts' commands.
+/// Connections accepted at a time, so that a flood of them leaves time for commands.
 const CONNECTIONS_AT_A_TIME: u32 = 2;
 
 impl Reactor {
-    /// Takes connections, a few, and more only after a while if commands are under way: whether there were any.
+    /// Accepts a few connections, and more only after [`CHECK_INTERVAL`] while commands are in
+    /// progress. Returns whether there were any.
     pub(super) fn take_connections(&mut self) -> bool {
         let now = self.time.now.at;
         if self.control.next_connections.is_some_and(|next| now < next) {
@@ -39,13 +40,13 @@ impl Reactor {
         true
     }
 
-    /// When it takes the next ones that wait.
+    /// Time at which further waiting connections are accepted.
     pub(super) fn connections_due(&self) -> Instant {
         let (next, check) = (self.control.next_connections, self.time.next_check);
         next.map_or(check, |next| next.max(check))
     }
 
-    /// A connection request came: it is taken on, or waits for the account of its address.
+    /// Accepts a connection request, or queues it for the bucket of its address.
     pub(super) fn enter_connection(&mut self, admitted: Box<Admitted>) {
         let (accounts, now_ns) = (&mut self.queues.accounts, self.time.now.ns);
         let payer = admitted.place.payer();
@@ -55,7 +56,7 @@ impl Reactor {
         accounts.wait(payer, Waiting::Connection(admitted), now_ns);
     }
 
-    /// The peer of a connection has confirmed it: the address is its own, and pays.
+    /// Charges the address of a connection whose peer has confirmed it: the address is not forged.
     pub(super) fn confirmed(&mut self, qpair: QpairId) {
         let place = &mut self.queues.qpairs[qpair].place;
         place.confirm();
@@ -63,7 +64,7 @@ impl Reactor {
         self.queues.accounts.pay_connection(payer, now_ns);
     }
 
-    /// Goes on with what waited; whether there was anything.
+    /// Resumes queued work and returns whether there was any.
     #[inline(always)]
     pub(super) fn serve_accounts(&mut self) -> bool {
         self.queues.accounts.begin_round(self.time.now.ns) && self.go_on_with_accounts()
@@ -86,7 +87,7 @@ impl Reactor {
     }
 }
 
-/// The next that goes on.
+/// Returns the next queued work that may proceed.
 fn next(queues: &mut Queues, io: &Io, now: &Now) -> Option<Waiting> {
     let mut accounts = std::mem::take(&mut queues.accounts);
     let next = accounts.next(now.ns, |capsule| {
@@ -96,7 +97,7 @@ fn next(queues: &mut Queues, io: &Io, now: &Now) -> Option<Waiting> {
     next
 }
 
-/// A command arrived that is no I/O: it is carried out next, or its capsule waits without a request.
+/// Executes a command that is not I/O next, or queues its capsule without a request.
 pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     queues.accounts.arrived();
     let (qpair, slot) = (queues.requests[id].qpair, queues.requests[id].receive);
@@ -104,7 +105,8 @@ pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
     if queues.accounts.pays(payer, now.ns) {
         return queues.execute_later(id);
     }
-    // Data stay in their receive slot. Few slots are for all, so it goes before its turn.
+    // In-capsule data stays in the receive slot. If slots are short, the command is executed before
+    // its turn.
     let port = queues.qpairs[qpair].port;
     if slot.is_some() && admission::receives_are_short(queues, port) {
         queues.accounts.charge(payer, now.ns);
@@ -124,7 +126,7 @@ pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
     queues.accounts.wait(payer, waiting, now.ns);
 }
 
-/// Ends the commands of a queue pair that wait; gives the receive slots that they hold.
+/// Drops the queued commands of a queue pair and returns their receive slots.
 pub(super) fn drop_of(queues: &mut Queues, qpair: QpairId) -> Vec<u32> {
     let gone = queues
         .accounts
@@ -136,7 +138,7 @@ pub(super) fn drop_of(queues: &mut Queues, qpair: QpairId) -> Vec<u32> {
     gone.into_iter().filter_map(slot).collect()
 }
 
-/// Takes out a connection request that waits: the one that has this place, or all.
+/// Removes queued connection requests: the one with this place, or all.
 pub(super) fn take_connections(queues: &mut Queues, place: Option<PlaceId>) -> Vec<Admitted> {
     let goes = |waiting: &Waiting| match place {
         Some(place) => accounts::has_place(waiting, place),

@@ -1,4 +1,4 @@
-//! Room 3: a request gets the buffers that its plan asks for, or waits for them in line.
+//! Stage 3: a request acquires its buffers or waits for them.
 
 use std::time::Duration;
 
@@ -12,10 +12,11 @@ use super::time::Now;
 use crate::qpair::QueuePair;
 use crate::request::{Request, RequestId, Stage, Task};
 
-/// How long the first that waits for buffers has others wait behind it, and then they pass.
+/// Alternating periods in which other requests wait behind the first one that lacks buffers, or may
+/// pass it.
 pub(super) const PASS_BY: Duration = Duration::from_millis(100);
 
-/// Goes on with a command that needs no buffers, or has them.
+/// Continues a command that needs no buffers or can use the spare one.
 #[inline(always)]
 pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     if command.request.buffer_bytes == (0, 0)
@@ -26,8 +27,8 @@ pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     Stop::Buffers
 }
 
-/// Takes on a command that stopped here, or further on: gets it the buffers that it needs, or
-/// has it wait. The first that came is the first that goes on, however little later ones need.
+/// Acquires buffers for a command that left the fast path at this stage or a later one, or queues
+/// it. Requests are served in order of arrival, however little later ones need.
 pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, stop: Stop) {
     if stop != Stop::Buffers {
         return fetch::stopped(queues, io, now, id, stop);
@@ -37,20 +38,20 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
     }
 }
 
-/// Gets a Connect or an admin command the buffers that it needs, and goes on.
+/// Acquires buffers for a Connect or an admin command and continues it.
 pub(super) fn acquire(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let stop = pass(queues.command(id), io, now);
     stopped(queues, io, now, id, stop);
 }
 
-/// Goes on with a command that has its buffers now.
+/// Continues a command that has its buffers.
 fn go_on(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let stop = fetch::pass(queues.command(id), io, now);
     fetch::stopped(queues, io, now, id, stop);
 }
 
-/// The one command of an admin queue or of a connection to be has a buffer that no
-/// I/O can take.
+/// Takes the spare buffer, which I/O cannot use, for the only command of an admin queue or of a
+/// connection without an association.
 fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bool {
     let is_io = matches!(request.task, Task::Io(_));
     let (data, scratch) = request.buffer_bytes;
@@ -62,8 +63,8 @@ fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bo
     request.data.is_some()
 }
 
-/// Promises a request its buffers out of its host's and its disk's share, or has it
-/// wait in their line; whether it goes on.
+/// Promises a request its buffers from the shares of its host and disk, or queues it. Returns
+/// whether the request continues.
 fn claim_share(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
     let command = queues.command(id);
     let (share, request) = (command.share(), command.request);
@@ -76,7 +77,7 @@ fn claim_share(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
     false
 }
 
-/// Gets a request its buffers, once they are within its host's share.
+/// Acquires buffers that the shares allow, or queues the request for the pool.
 fn acquire_promised(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let first = io.awaiting_buffer.is_empty() || others_pass(io, now);
     if first && take_both(&mut io.arena, &mut queues.requests[id]) {
@@ -89,8 +90,7 @@ fn acquire_promised(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
         .push_back(waiting, id, Stage::AwaitingBuffer);
 }
 
-/// Both buffers or none: a request that held one while it waits for the
-/// other could wait for ever.
+/// Takes both buffers or none: requests that hold one while waiting for the other could deadlock.
 fn take_both(arena: &mut Arena, request: &mut Request) -> bool {
     let (data, scratch) = request.buffer_bytes;
     let pool = arena.pool();
@@ -114,14 +114,14 @@ fn take_both(arena: &mut Arena, request: &mut Request) -> bool {
     true
 }
 
-/// Serves those whose shares have room again, one of each line in turn.
+/// Serves requests whose shares have room again, one per queue in rotation.
 pub(super) fn serve_shares(queues: &mut Queues, io: &mut Io, now: &Now) {
     while let Some(id) = io.shares.next(&mut queues.requests, &mut io.disks) {
         acquire_promised(queues, io, now, id);
     }
 }
 
-/// Serves those that wait for buffers.
+/// Serves requests that wait for free buffers.
 pub(super) fn serve_pool(queues: &mut Queues, io: &mut Io, now: &Now) {
     while let Some(id) = io.awaiting_buffer.front() {
         if !take_both(&mut io.arena, &mut queues.requests[id]) {
@@ -135,9 +135,9 @@ pub(super) fn serve_pool(queues: &mut Queues, io: &mut Io, now: &Now) {
     io.buffers_short = None;
 }
 
-/// Whether others may pass by the first that waits for a stretch. If what it needs is
-/// not free for long, a request that hangs has it; but if others passed by for ever, it
-/// would never be. So by turns.
+/// True in the periods in which other requests may pass the first one. If the buffer it needs stays
+/// in use, a hanging request has it; if others passed without end, it would never become free. The
+/// periods therefore alternate.
 fn others_pass(io: &Io, now: &Now) -> bool {
     io.buffers_short.is_some_and(|since| {
         let turns = now.at.duration_since(since).as_nanos() / PASS_BY.as_nanos();
@@ -145,8 +145,7 @@ fn others_pass(io: &Io, now: &Now) -> bool {
     })
 }
 
-/// Serves those behind the first that waits for buffers, when it is their turn; whether
-/// there were any.
+/// Serves requests behind the first one while they may pass it; returns whether there were any.
 pub(super) fn pass_by(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     if io.awaiting_buffer.is_empty() || !others_pass(io, now) {
         return false;

@@ -1,5 +1,5 @@
-//! Changes that queues have when a later association of their host begins: they are entered in the
-//! order of their disks, and its Connect waits for that. See [`Arming`].
+//! Changes in progress when a later association of their host begins. They are entered in the order
+//! of their disks, and the Connect waits for that. See [`Arming`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,35 +10,34 @@ use crate::registry::Arming;
 use crate::request::{Request, RequestId, Stage};
 use nvme_proto::wire::Status;
 
-/// A queue that has still to enter its changes.
+/// Queue that has yet to enter its changes.
 #[derive(Debug)]
 pub(super) struct Census {
     qpair: QpairId,
-    /// Time up to which its capsules count. `None`: its device has still to be read.
+    /// Time up to which arrived capsules count; `None` until the device has been read.
     until_ns: Option<u64>,
     arming: Arc<Arming>,
 }
 
-/// How often a device is polled to see what waits in it. A queue of completions and the
-/// buffer of a socket hold less than that many batches.
+/// Limit on polls of a device to read all its completions. Completion queues and socket buffers
+/// hold fewer batches.
 const POLLS_MAX: usize = 256;
 
 impl Reactor {
-    /// A later association of a queue's host begins.
+    /// Registers a queue whose host begins a later association.
     pub(super) fn begin_census(&mut self, qpair: QpairId, arming: Arc<Arming>) {
         self.control.censuses.push(Census {
             qpair,
             until_ns: None,
             arming,
         });
-        // In this round: the Connect waits for it.
+        // In this round: a Connect waits for it.
         self.time.next_check = self.time.now.at;
     }
 
-    /// Reads the devices of queues that are to enter their changes; whether there were any. A capsule
-    /// that was not taken yet would be entered after changes of the new association, and so be carried
-    /// out after them. Not from within a poll: the Connect is one of its completions, and others
-    /// wait behind that.
+    /// Reads the devices of queues that are to enter their changes; returns whether there were any.
+    /// Otherwise a capsule still unread would be entered, and executed, after changes of the new
+    /// association. Not called from within a poll, whose completions include the Connect.
     pub(super) fn see_censuses(&mut self) -> bool {
         let new = self.control.censuses.len();
         let unseen = self.control.censuses.iter();
@@ -49,14 +48,14 @@ impl Reactor {
         for port in ports.iter().copied().flatten() {
             self.drain_port(port);
         }
-        // Queues that were added meanwhile have their own turn.
+        // Queues added meanwhile are handled in the next call.
         for census in &mut self.control.censuses[..new] {
             census.until_ns.get_or_insert(self.time.now.ns);
         }
         !ports.is_empty()
     }
 
-    /// Reads all that a device has.
+    /// Reads all completions of a device.
     pub(super) fn drain_port(&mut self, port: usize) {
         for _ in 0..POLLS_MAX {
             if !self.poll_port(port) && !self.has_more(port) {
@@ -65,15 +64,15 @@ impl Reactor {
         }
     }
 
-    /// Whether a device that had no completions has something that may become one.
+    /// True if a device without completions has input that may produce some.
     fn has_more(&mut self, port: usize) -> bool {
         let port = self.queues.ports[port].as_mut();
         port.is_some_and(|port| port.endpoint().arm().unwrap_or(false))
     }
 
-    /// Enters the changes of the queues whose devices were read.
+    /// Enters the changes of queues whose devices have been read.
     pub(super) fn take_censuses(&mut self) {
-        // One by one, where they are: a panic must not lose those that others wait for.
+        // One by one and in place, so that a panic loses none that a Connect waits for.
         let mut at = 0;
         while let Some(census) = self.control.censuses.get(at) {
             let (qpair, is_late) = (census.qpair, census.arming.is_late(self.time.now.ns));
@@ -82,7 +81,7 @@ impl Reactor {
                 continue;
             };
             self.enter_changes(qpair);
-            // Capsules that have no request yet cannot be entered.
+            // Capsules without a request cannot be entered yet.
             if !is_late && self.queues.lines.seen_until(qpair, until_ns) {
                 at += 1;
                 continue;
@@ -106,10 +105,10 @@ impl Reactor {
         }
     }
 
-    /// Answers a Connect that succeeded, or a step of an authentication: at once, unless that made a queue
-    /// and older queues of its host have still to enter their changes.
+    /// Completes a successful Connect or authentication step at once, unless it created a queue and
+    /// older queues of the host have yet to enter their changes.
     pub(super) fn answer_connect(&mut self, id: RequestId, result: u64) {
-        // Queues of this reactor do so in its next look at messages.
+        // Queues of this reactor do so when it next handles messages.
         if self.arming_of(id).is_none_or(Arming::is_done) {
             return self.finish(id, Status::SUCCESS, result);
         }
@@ -119,7 +118,7 @@ impl Reactor {
         requests.push_back(waiting, id, Stage::AwaitingCensus);
     }
 
-    /// Answers Connects that need not wait any more.
+    /// Completes the Connects that need not wait any longer.
     pub(super) fn serve_connects(&mut self) {
         let mut over: Vec<RequestId> = Vec::new();
         let qpairs = &self.queues.qpairs;

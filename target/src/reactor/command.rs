@@ -1,5 +1,5 @@
-//! A command in a room: its request, and what of the queues belongs to it. Each is looked up
-//! once for all rooms that the command passes.
+//! A command on the fast path: its request, with the parts of the queues that the stages need. Each
+//! part is looked up once for all stages.
 
 use cairn_rdma::{PostError, SendWork};
 
@@ -10,53 +10,53 @@ use crate::qpair::{QueuePair, State};
 use crate::request::{FreeList, Request, RequestId, Stage, Task};
 use crate::work_id::WorkId;
 
-/// A running command, with all that rooms touch of the queues for it.
+/// Running command, with the queue state that its stages use.
 pub(super) struct Command<'a> {
     pub(super) id: RequestId,
     pub(super) request: &'a mut Request,
     pub(super) queue: &'a mut QueuePair,
     pub(super) ports: &'a mut [Option<Port>],
-    /// Where the request goes when it has ended.
+    /// Free list to which the request returns.
     pub(super) free: &'a mut FreeList,
-    /// Queue pairs with something in their outbox.
+    /// Queue pairs with work in their outbox.
     pub(super) dirty: &'a mut Vec<QpairId>,
-    /// Work that a broken queue pair did not take.
+    /// Work that a broken queue pair did not accept.
     pub(super) lost: &'a mut Vec<WorkId>,
-    /// Closed queue pairs whose last request has ended.
+    /// Closed queue pairs without requests.
     pub(super) ended: &'a mut Vec<QpairId>,
 }
 
-/// The room where a command stops, because the room needs more than a [`Command`] has: the
-/// tables of all requests and queue pairs. `stopped` of that room takes it on.
+/// Stage at which a command leaves the fast path because the stage needs more than a [`Command`]:
+/// the tables of all requests and queue pairs. `stopped` of that stage continues it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a command that stopped must be taken on"]
 pub(super) enum Stop {
-    /// No room: it is answered, or its queue is gone.
+    /// None: the response is posted, or the queue is closed.
     Nowhere,
-    /// The plan: it is for no disk.
+    /// Plan: not an I/O command.
     NotIo,
-    /// The plan: it ends with this status.
+    /// Plan: the command is refused with this status.
     Refused(nvme_proto::wire::Status),
-    /// The plan: limits may not allow it yet, or it is ordered.
+    /// Plan: limits may delay the command, or it is ordered.
     Limit,
-    /// Buffers: it takes some from the pool.
+    /// Buffers: the command needs buffers of the pool.
     Buffers,
-    /// Fetch: its data has to come from the host or the capsule.
+    /// Fetch: data must be fetched from the host or the capsule.
     Fetch,
-    /// Disk: the backend has something to do.
+    /// Disk: the backend executes the command.
     Disk,
-    /// Respond: it waits for credits.
+    /// Respond: the response waits for credits.
     Respond,
 }
 
 impl Command<'_> {
-    /// Its device, unless that is gone.
+    /// Returns the device's port unless the device has been removed.
     #[inline(always)]
     pub(super) fn port(&mut self) -> Option<&mut Port> {
         self.ports[self.queue.port].as_mut()
     }
 
-    /// Posts its receive slot again, once its data is not needed.
+    /// Reposts the receive slot once its data is no longer needed.
     #[inline(always)]
     pub(super) fn release_receive(&mut self) {
         if let Some(slot) = self.request.receive.take()
@@ -66,15 +66,15 @@ impl Command<'_> {
         }
     }
 
-    /// The share that its buffers count for. A Connect and an authentication have none yet; what
-    /// they were promised is given back before they have.
+    /// Returns the share charged for its buffers. Connects and authentication have none yet; their
+    /// buffers are returned before they join one.
     #[inline(always)]
     pub(super) fn share(&self) -> Option<ShareId> {
         let share = self.queue.share;
         share.filter(|_| !matches!(self.request.task, Task::Connect | Task::Authenticate(_)))
     }
 
-    /// Gives its buffers back, if it has any.
+    /// Returns the buffers.
     #[inline(always)]
     pub(super) fn release_buffers(&mut self, io: &mut Io) {
         if self.request.holds_buffers() {
@@ -83,7 +83,7 @@ impl Command<'_> {
         }
     }
 
-    /// Has room in the outbox for so much work.
+    /// Ensures room in the outbox for `count` work requests.
     #[inline(always)]
     pub(super) fn make_room(&mut self, count: usize) {
         if !self.queue.outbox.has_room(count) {
@@ -92,7 +92,7 @@ impl Command<'_> {
         }
     }
 
-    /// Adds an RDMA READ to what is posted at the end of the round.
+    /// Adds an RDMA READ to the outbox.
     pub(super) fn push_read(&mut self, work: SendWork) {
         self.make_room(1);
         self.request.set_stage(Stage::Running, Stage::Reading);
@@ -102,7 +102,7 @@ impl Command<'_> {
         self.queue.outbox.push_other(work);
     }
 
-    /// Frees the request, of which only the place in the table is left.
+    /// Frees the request, whose buffers and disk have been released.
     #[inline(always)]
     pub(super) fn free(self) {
         let Self { request, queue, .. } = self;
@@ -114,7 +114,7 @@ impl Command<'_> {
     }
 }
 
-/// Posts what a queue pair has in its outbox, as one chain.
+/// Posts the outbox of a queue pair as one chain.
 #[cold]
 pub(super) fn post_outbox(queue: &mut QueuePair, port: Option<&mut Port>, lost: &mut Vec<WorkId>) {
     let outbox = queue.outbox.take();
@@ -125,7 +125,7 @@ pub(super) fn post_outbox(queue: &mut QueuePair, port: Option<&mut Port>, lost: 
     match posted {
         Ok(()) => {}
         Err(PostError::Full) => panic!("more posted than there were credits for"),
-        // The connection's event says why. None of the chain completes.
+        // The reason comes with the connection's event. No work of the chain completes.
         Err(PostError::Broken) => {
             let work = outbox.iter().map(|work| WorkId::decode(work.id));
             lost.extend(work);

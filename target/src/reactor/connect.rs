@@ -1,4 +1,4 @@
-//! The first command of a connection: Connect makes it a queue of a controller.
+//! Connect, the first command of a connection: it makes the connection a queue of a controller.
 
 use std::sync::Arc;
 
@@ -23,11 +23,11 @@ use crate::registry::{DISPLACED, Entry, Joined, Origin, PlaceId, QueueShared, Su
 use crate::request::{RequestId, Task};
 
 impl Reactor {
-    /// Checks the command and gets its data.
+    /// Checks the command and acquires its data.
     pub(super) fn begin_connect(&mut self, id: RequestId) {
         let request = &mut self.queues.requests[id];
         request.task = Task::Connect;
-        // One Connect a connection (Base, 6.3), also while the first is on its origin.
+        // Only one Connect per connection (Base, 6.3), even while the first is in progress.
         if std::mem::replace(&mut self.queues.qpairs[request.qpair].connect_begun, true) {
             let refusal = Refusal::new(Status::COMMAND_SEQUENCE_ERROR);
             return self.refuse_connect(id, refusal, None);
@@ -46,7 +46,7 @@ impl Reactor {
         }
     }
 
-    /// The data is there: connects.
+    /// Executes the Connect once its data has arrived.
     pub(super) fn execute_connect(&mut self, id: RequestId) {
         let mut data = ConnectData::new_zeroed();
         let span = ordering::input_span(&self.queues, &self.io, id);
@@ -87,12 +87,12 @@ impl Reactor {
         }
     }
 
-    /// The host of a queue has authenticated: its claim becomes a queue.
+    /// Turns the claim of an authenticated host into a queue.
     pub(super) fn join(&mut self, qpair: QpairId, proof: Authenticated) -> Result<(), Refusal> {
         let queue = &self.queues.qpairs[qpair];
         let claimant = queue.claimant.as_ref().expect("its host authenticates");
         let (subsystem, claim) = (Arc::clone(&claimant.subsystem), claimant.claim);
-        // Its name is proven: strangers of its network count no longer.
+        // The name is proven, so the queue no longer counts as a stranger of its network.
         let payer = Payer::host(queue.peer.ip());
         let joined = subsystem.join(&claim, &self.origin(qpair, payer))?;
         self.queues.qpairs[qpair].claimant = None;
@@ -112,7 +112,7 @@ impl Reactor {
         }
     }
 
-    /// What others see of a queue whose host is known by name now.
+    /// Returns the public state of a queue whose host is now known by name.
     fn shown(&mut self, qpair: QpairId, host: Nqn, proof: Option<Authenticated>) -> QueueShared {
         let marked = self.settle_marking(qpair, host);
         let queue = &self.queues.qpairs[qpair];
@@ -130,8 +130,7 @@ impl Reactor {
         }
     }
 
-    /// Makes a queue one of its association: after its Connect, or once its host is
-    /// authenticated.
+    /// Joins a queue to its association, after its Connect or after authentication.
     fn associate(
         &mut self,
         qpair: QpairId,
@@ -183,8 +182,8 @@ impl Reactor {
         queue.associated(association, share);
     }
 
-    /// Has a queue's packets carry what rules say of its host, which is known by name
-    /// now; returns what they do carry.
+    /// Applies the rules for the host, now known by name, to the queue's packets, and returns their
+    /// marking.
     fn settle_marking(&mut self, qpair: QpairId, host: Nqn) -> Shown {
         let queue = &mut self.queues.qpairs[qpair];
         let marking = queue.policy.choose(Some(host.raw()));
@@ -197,9 +196,9 @@ impl Reactor {
         Shown::of(port.endpoint().marked(queue.qp), queue.policy.priorities)
     }
 
-    /// Ends the connection that has this place, which another one takes. One whose Connect
-    /// is being carried out stays, and so does an association with namespaces. One whose host has
-    /// yet to authenticate ends.
+    /// Closes the connection with this place, which another connection takes. Associations with
+    /// namespaces and connections whose Connect is in progress stay; a connection that has yet to
+    /// authenticate does not.
     pub(super) fn displace(&mut self, place: PlaceId) {
         let is_it = |id: &QpairId| self.queues.qpairs[*id].place.id() == place;
         let Some(qpair) = self.queues.qpairs.ids().find(is_it) else {
@@ -216,7 +215,7 @@ impl Reactor {
         }
     }
 
-    /// Ends a Connect or an admin command.
+    /// Completes a Connect or an admin command.
     pub(super) fn finish(&mut self, id: RequestId, status: Status, result: u64) {
         let Self {
             queues, io, time, ..
@@ -224,7 +223,7 @@ impl Reactor {
         respond::finish(queues, io, &time.now, id, status, result);
     }
 
-    /// Refuses; the connection is closed when the host has read why.
+    /// Refuses a Connect; the connection is closed once the host has received the response.
     fn refuse_connect(&mut self, id: RequestId, refusal: Refusal, data: Option<&ConnectData>) {
         let request = &mut self.queues.requests[id];
         request.close_after = true;
@@ -244,7 +243,7 @@ impl Reactor {
     }
 }
 
-/// Logs why a Connect is refused; for a host that the subsystem does not allow, also what would allow it.
+/// Logs a refused Connect, for a host that is not allowed with the setting that would allow it.
 fn report_refusal(line: Line, queue: &QueuePair, refusal: &Refusal, data: Option<&ConnectData>) {
     let qid = queue.qid();
     let Some(data) = data else {

@@ -1,4 +1,4 @@
-//! What connects a reactor with the control plane and with the reactors before it.
+//! Connections of a reactor to the control plane and to its predecessors.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,36 +14,35 @@ use crate::audit::Audit;
 use crate::ids::QpairId;
 use crate::registry::{ControlMessage, Inbox, QueueAddress, Registry};
 
-/// What a reactor has of the control plane.
+/// State shared with the control plane.
 pub(super) struct Control {
-    /// The reactor's number.
+    /// Index of the reactor.
     pub(super) index: usize,
     pub(super) sizes: Sizes,
     pub(super) registry: Arc<Registry>,
     pub(super) inbox: Inbox,
-    /// Whether the ring watches the mailbox.
+    /// True if the ring watches the mailbox.
     pub(super) inbox_watched: bool,
-    /// When it takes more connections; at once if not given.
+    /// Earliest time at which further connections are accepted; `None` means at once.
     pub(super) next_connections: Option<Instant>,
-    /// Where its own messages go.
+    /// Channel for messages to the control plane.
     pub(super) plane: UnboundedSender<ControlMessage>,
-    /// Who connected, and who was refused.
+    /// Audit log for connects and refusals.
     pub(super) audit: Audit,
-    /// Queues that are to enter their changes, for later associations of their hosts.
+    /// Queues that are to enter their changes, because their hosts began later associations.
     pub(super) censuses: Vec<Census>,
     /// Changes of decisions that wait for older commands.
     pub(super) unsettled: Vec<Unsettled>,
-    /// What disks still have of reactors that panicked in its place.
+    /// Commands still at disks from predecessors that panicked.
     pub(super) remains: Vec<Remains>,
     pub(super) peer_limit: PeerLimit,
-    /// Connection events of the round, kept for their memory.
+    /// Buffer for connection events, reused in each round.
     pub(super) events: Vec<Event>,
-    /// Whether the reactor ends once all its queues are closed.
+    /// True if the reactor ends once all its queues are closed.
     pub(super) stopping: bool,
 }
 
 impl Control {
-    /// That of a reactor that begins.
     pub(super) fn new(
         index: usize,
         sizes: Sizes,
@@ -70,7 +69,7 @@ impl Control {
         }
     }
 
-    /// Where messages for a queue pair go.
+    /// Returns the address for messages to a queue pair.
     pub(super) fn address(&self, qpair: QpairId) -> QueueAddress {
         QueueAddress {
             reactor: self.index,

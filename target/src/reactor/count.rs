@@ -1,5 +1,5 @@
-//! What a reactor counts, each where it happens. It has the memory to itself, and
-//! the metrics page reads it there: [`crate::metrics`].
+//! Counters of a reactor. Only the reactor writes them; the metrics page reads them in place:
+//! [`crate::metrics`].
 
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
@@ -11,7 +11,8 @@ use crate::qpair::Association;
 use crate::request::{Request, Task};
 
 impl Reactor {
-    /// Counts the time until now for what the reactor was doing. Returns its nanoseconds.
+    /// Adds the time since the last call to the reactor's current activity and returns it, in
+    /// nanoseconds.
     pub(super) fn count_time(&mut self, now_ns: u64) -> u64 {
         let passed_ns = now_ns - self.time.now.ns;
         self.queues.counters.time_ns[self.time.doing as usize].add(passed_ns);
@@ -20,7 +21,7 @@ impl Reactor {
         passed_ns
     }
 
-    /// A round is over: what it left is there to be seen.
+    /// Updates the gauges at the end of a round.
     pub(super) fn count_round(&mut self, busy: bool) {
         self.queues.counters.rounds.add(1);
         self.time.doing = if busy { Doing::Work } else { Doing::Poll };
@@ -34,7 +35,7 @@ impl Reactor {
     }
 }
 
-/// A command that limits did not allow has waited for so long, and goes on.
+/// Counts the wait of a command that limits delayed.
 pub(super) fn limit_wait(
     request: &Request,
     association: &Association,
@@ -49,7 +50,7 @@ pub(super) fn limit_wait(
     association.queue.counters.limit_wait_ns.add(waited_ns);
 }
 
-/// It is known how a command ends.
+/// Counts a command whose status is known.
 #[inline(always)]
 pub(super) fn count_end(
     request: &Request,
@@ -68,7 +69,7 @@ pub(super) fn count_end(
     }
 }
 
-/// An I/O command succeeded.
+/// Counts a successful I/O command.
 #[inline(always)]
 fn count_success(request: &Request, op: Op, association: &Association, disks: &Disks) {
     let bytes = request.disk_bytes;
@@ -80,16 +81,16 @@ fn count_success(request: &Request, op: Op, association: &Association, disks: &D
     }
 }
 
-/// An I/O command failed, or another command ended.
+/// Counts a failed I/O command or any other command.
 #[cold]
 fn count_other(request: &Request, status: Status, association: &Association, disks: &Disks) {
     match request.task {
-        // It made the queue, or did not; that is reported elsewhere.
+        // Counted with the connections.
         Task::Connect | Task::Authenticate(_) => {}
         _ if status.is_success() => association.queue.counters.succeeded_admin(),
         _ => {
             association.queue.counters.failed(status);
-            // What was not even parsed has no disk yet, but perhaps its NSID has.
+            // A command refused by the parser has no disk; its NSID may still name one.
             if association.qid != 0
                 && let Some(disk) = disks.find(association, request.sqe.nsid.get())
             {
@@ -99,7 +100,7 @@ fn count_other(request: &Request, status: Status, association: &Association, dis
     }
 }
 
-/// The response of a command is acknowledged.
+/// Counts the latency of a command whose response is acknowledged.
 #[inline]
 pub(super) fn count_latency(
     request: &Request,

@@ -1,10 +1,10 @@
-//! Decisions that a command is planned with: its size and place on the disk, whether its host sees the
-//! namespace and may write to it, and whether a write must be durable.
+//! Decisions made when a command is planned: size and position on the disk, access of the host,
+//! write protection, and durability of writes.
 //!
-//! A command may wait for a limit, for buffers or for its data, and meanwhile a decision changes. So a reactor
-//! counts an epoch ([`Disks::epoch`]), which each such change begins anew, and a command is tagged with the
-//! epoch that it was planned in. Directly before its disk gets the command the two are compared, and a command
-//! of an older epoch is decided on again.
+//! A command may wait for a limit, for buffers or for data while a decision changes. Each such
+//! change begins a new epoch ([`Disks::epoch`]), and each command is tagged with the epoch of its
+//! plan. Directly before the disk receives a command, the two are compared, and a command of an
+//! older epoch is decided again.
 
 use cairn_disk::BlockOp;
 use nvme_proto::io::{IoCommand, IoLimits, NamespaceView, Operation, OperationKind};
@@ -15,7 +15,7 @@ use crate::qpair::Association;
 use crate::registry::ControllerShared;
 use crate::request::{Request, Task};
 
-/// Whether hosts have not protected the namespace from writes.
+/// Fails if hosts have write-protected the namespace.
 #[inline(always)]
 pub(super) fn check_writable(disk: Option<&Disk>) -> Result<(), Status> {
     if disk.is_some_and(|disk| disk.namespace.is_protected()) {
@@ -24,9 +24,9 @@ pub(super) fn check_writable(disk: Option<&Disk>) -> Result<(), Status> {
     Ok(())
 }
 
-/// Fabrics commands have no place on an I/O queue that is connected: a second
-/// Connect is out of sequence (Base, 6.3), the others are not supported there. Those of
-/// authentication go on from there ([`super::plan::stopped`]).
+/// Parses a command of an I/O queue and refuses Fabrics commands: a second Connect is out of
+/// sequence (Base, 6.3), others are not supported there. [`super::plan::stopped`] handles
+/// authentication commands.
 #[inline(always)]
 pub(super) fn parse(
     sqe: &Sqe,
@@ -43,10 +43,9 @@ pub(super) fn parse(
     IoCommand::parse(sqe, in_capsule_bytes, view, limits)
 }
 
-/// Decides again on a command of an older epoch, which belongs to the present one from then on.
+/// Decides again on a command of an older epoch and moves it to the current one.
 ///
-/// # Errors
-/// The status that the command ends with: its disk must not get it.
+/// # Errors Status of the command; its disk must not receive it.
 #[cold]
 pub(super) fn renew(
     request: &mut Request,
@@ -61,7 +60,7 @@ pub(super) fn renew(
         return Ok(());
     }
     let (controller, nsid) = (&*association.controller, request.sqe.nsid.get());
-    // Another disk that has the NSID by now is not the one that the host meant.
+    // A different disk that now has the NSID is not the one that the host meant.
     let found = disks.find(association, nsid);
     let disk = found.filter(|found| request.disk == Some(*found));
     let disk = disk.map(|disk| &disks[disk]);
@@ -88,7 +87,7 @@ pub(super) fn renew(
     Ok(())
 }
 
-/// Whether a write completes only once it is durable.
+/// True if a write may complete only once it is durable.
 #[inline(always)]
 pub(super) fn must_be_durable(fua: bool, controller: &ControllerShared) -> bool {
     fua || !controller.write_cache()

@@ -1,14 +1,13 @@
-//! Errors of disks, in NVMe's terms and in words.
+//! Errors of disks as NVMe statuses and as text.
 
 use cairn_disk::{BlockOp, Errno};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::status::SCT_PATH;
 
-/// Result of a change that must not be carried out any more: a newer one of the same blocks was.
+/// Result of a change cancelled because a newer change of the same blocks was executed.
 pub(super) const OVERTAKEN: Errno = Errno(-1);
 
-/// Status of a command whose operation failed. Without DNR where another try, or
-/// another path, may do better.
+/// Returns the status for a failed operation, without DNR if a retry or another path may succeed.
 pub(super) fn status_of(op: BlockOp, errno: Errno) -> Status {
     if let Some(bits) = errno.drive_status() {
         return status_of_drive(Status::from_bits(bits));
@@ -18,7 +17,7 @@ pub(super) fn status_of(op: BlockOp, errno: Errno) -> Status {
         (libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF, _) => {
             Status::NAMESPACE_WRITE_PROTECTED.with_dnr()
         }
-        // Another path may lead to a client that the cluster has not shut out.
+        // Another path may lead to a client that the cluster has not blocked.
         (libc::ESHUTDOWN, _) => Status::INTERNAL_PATH_ERROR,
         (libc::EOPNOTSUPP, _) => Status::INVALID_OPCODE.with_dnr(),
         (
@@ -39,25 +38,25 @@ pub(super) fn status_of(op: BlockOp, errno: Errno) -> Status {
     }
 }
 
-/// The drive's own status, but for what it says of its path to us, and of an abort that the host
-/// did not ask for: the host tries those again.
+/// Returns the drive's status, except for path errors and aborts that the host did not request: the
+/// host retries those.
 fn status_of_drive(status: Status) -> Status {
     let code = status.code();
     let aborted = [Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION];
     if code.sct() == SCT_PATH || aborted.contains(&code) {
         return Status::NAMESPACE_NOT_READY;
     }
-    // Its delays of retries and its error log are not ours.
+    // Retry delay and More refer to the drive's own controller.
     if status.dnr() { code.with_dnr() } else { code }
 }
 
-/// Whether a drive has found other bytes than the host's.
+/// True if the drive's Compare found different data.
 pub(super) fn is_difference(errno: Errno) -> bool {
     let status = errno.drive_status().map(Status::from_bits);
     status.is_some_and(|status| status.code() == Status::COMPARE_FAILURE)
 }
 
-/// Why a disk failed, in words.
+/// Returns the reason for a disk's failure as text.
 pub(super) fn reason(errno: Errno) -> String {
     match errno.drive_status() {
         Some(bits) => format!("the drive's status: {}", Status::from_bits(bits)),
@@ -76,7 +75,7 @@ mod tests {
         let unrecovered = Status::UNRECOVERED_READ_ERROR;
         assert_eq!(shown(0x281), unrecovered);
         assert_eq!(shown(0x4281), unrecovered.with_dnr());
-        // Retry after CRDT2, more in the error log.
+        // CRD 2 and More set.
         assert_eq!(shown(0x3281), unrecovered);
         for lost in [0x370, 0x4371, 0x007, 0x008] {
             assert_eq!(shown(lost), Status::NAMESPACE_NOT_READY, "{lost:#x}");

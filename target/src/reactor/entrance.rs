@@ -1,56 +1,56 @@
-//! The entrance of a disk, for commands that do not go straight in: those that take turns, and all where the disk has so many at a
-//! time. What is beyond these waits, in a line for each host.
+//! Limit on the commands that a disk has in progress, and turns of operations that are restricted
+//! further. Commands beyond the limit wait in one queue per host.
 //!
-//! The line that has taken least of its host's part goes first. What it takes is counted in bytes, so that hosts share a
-//! disk that is busy evenly, or by their weights, whatever the size of their commands and however many each sends.
+//! The queue whose host has used least of its part goes first. Use is counted in bytes, so that
+//! hosts share a busy disk evenly, or by weight, whatever the size and number of their commands.
 
 use super::turns::Turns;
 use crate::depth::Depth;
 use crate::ids::ShareId;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
-/// What a command takes at least: a disk does not do smaller ones any faster.
+/// Smallest cost of a command, in bytes: a disk does not execute smaller ones faster.
 const BYTES_MIN: u64 = 4096;
 
-/// Parts of a byte, so that large weights divide small commands.
+/// Units per byte of cost, so that large weights can divide small commands.
 const PARTS: u64 = 64;
 
-/// Whose command it is.
+/// Host of a command.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Guest {
     pub(super) share: Option<ShareId>,
     pub(super) weight: u32,
 }
 
-/// The commands of a host that wait.
+/// Queued commands of a host.
 #[derive(Debug)]
 struct Line {
     guest: Guest,
     waiting: List,
     count: u32,
-    /// What its host has taken, in parts of its weight.
+    /// Bytes used by the host, in [`PARTS`], divided by its weight.
     taken: u64,
 }
 
-/// Of one disk and one reactor.
+/// Commands of one reactor for one disk.
 #[derive(Debug)]
 pub(super) struct Entrance {
-    /// Operations that take turns.
+    /// Turns of flushes and fallocates.
     pub(super) turns: Turns,
     reactor: usize,
-    /// Commands that the disk has.
+    /// Commands in progress at the disk.
     inside: u32,
-    /// Weights of the hosts that wait.
+    /// Sum of the weights of the hosts with queued commands.
     wanting: u32,
     lines: Vec<Line>,
-    /// What the line had taken that was the last to go on.
+    /// Value of `taken` of the last queue served.
     served: u64,
 }
 
 impl Entrance {
-    /// No command is there.
+    /// Creates an entrance without commands.
     pub(super) fn new(reactor: usize, depth: &Depth) -> Self {
-        // One before it, of a reactor that panicked, may have left something there.
+        // A predecessor that panicked may have left counts.
         depth.tell(reactor, 0, 0);
         Self {
             turns: Turns::default(),
@@ -62,7 +62,7 @@ impl Entrance {
         }
     }
 
-    /// Lets a command in, or has it wait.
+    /// Starts a command or queues it; returns whether it waits.
     pub(super) fn must_wait(
         &mut self,
         depth: &Depth,
@@ -85,7 +85,7 @@ impl Entrance {
         true
     }
 
-    /// The next that goes in.
+    /// Returns the next queued command that the limit allows.
     pub(super) fn next(&mut self, depth: &Depth, requests: &mut RequestTable) -> Option<RequestId> {
         let lines = self.lines.iter().enumerate();
         let waiting = lines.filter(|(_, line)| line.count > 0);
@@ -103,14 +103,14 @@ impl Entrance {
         Some(id)
     }
 
-    /// The disk no longer has a command.
+    /// Counts a command that has left the disk.
     pub(super) fn leaves(&mut self, depth: &Depth, request: &mut Request) {
         request.door = request.door.limited();
         self.inside -= 1;
         self.tell(depth);
     }
 
-    /// Takes out requests that wait.
+    /// Removes the queued requests that match and passes them to `each`.
     pub(super) fn take_out(
         &mut self,
         depth: &Depth,
@@ -135,11 +135,11 @@ impl Entrance {
         self.tell(depth);
     }
 
-    /// The line of a host. One that was away has saved nothing up meanwhile.
+    /// Returns the index of the host's queue. An idle host saves nothing up.
     fn line_of(&mut self, guest: Guest) -> usize {
         let of = |line: &Line| line.guest.share == guest.share;
         let Some(at) = self.lines.iter().position(of) else {
-            // Others that were away as long have nothing more to remember.
+            // Empty queues without an excess over `served` carry no information.
             let served = self.served;
             self.lines
                 .retain(|line| line.count > 0 || line.taken > served);

@@ -1,5 +1,5 @@
-//! Room 4, for the data of writes: what did not come in the capsule is fetched by RDMA READ.
-//! All others pass through to the disk.
+//! Stage 4, for write data: data that did not arrive in the capsule is fetched by RDMA READ. Other
+//! commands pass through to the disk.
 
 use cairn_rdma::{Operation, RemoteBuffer, SendWork, SgeList, WorkStatus};
 use nvme_proto::transfer::DataTransfer;
@@ -14,7 +14,7 @@ use crate::registry::KEEP_ALIVE_EXPIRED;
 use crate::request::{RequestId, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
-/// A command has its buffers. It goes on to the disk, unless its data has to be fetched first.
+/// Continues a command with its buffers to the disk, unless its data must be fetched first.
 #[inline(always)]
 pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     let request = &mut *command.request;
@@ -28,14 +28,14 @@ pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     }
 }
 
-/// Takes on a command that stopped here, or further on: brings its data.
+/// Fetches the data of a command that left the fast path at this stage or a later one.
 pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, stop: Stop) {
     if stop != Stop::Fetch {
         return disk::stopped(queues, io, now, id, stop);
     }
     let request = &mut queues.requests[id];
     if matches!(request.transfer, DataTransfer::InCapsule(_)) {
-        // It lies where the disk cannot take it from: a rare copy.
+        // Data misaligned for the disk: a rare copy.
         let to = io.data_span(request);
         io.ring.copy_span(queues.capsule_span(id), to);
         let mut command = queues.command(id);
@@ -53,7 +53,7 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
     queues.count_wait(id, Wait::Read);
 }
 
-/// Posts the READs that a queue pair has credits for.
+/// Posts the waiting READs that a queue pair has credits for.
 pub(super) fn pump_reads(queues: &mut Queues, io: &mut Io, now: &Now, qpair: QpairId) {
     loop {
         let queue = &mut queues.qpairs[qpair];
@@ -67,8 +67,8 @@ pub(super) fn pump_reads(queues: &mut Queues, io: &mut Io, now: &Now, qpair: Qpa
     }
 }
 
-/// Brings a command's data, for which there are credits. A READ into a window changes the disk: it is not posted if
-/// a decision excludes the command by now.
+/// Starts the READ of a command's data; the credits are available. A READ into a window changes the
+/// disk, so it is not posted if a newer decision refuses the command.
 fn begin_read(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let request = &queues.requests[id];
     if request.window.is_some()
@@ -81,7 +81,7 @@ fn begin_read(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     post_read(queues.command(id), io, now);
 }
 
-/// Posts the READ of a command's data, for which there are credits.
+/// Posts the READ of a command's data; the credits are available.
 fn post_read(mut command: Command<'_>, io: &Io, now: &Now) {
     let queue = &mut *command.queue;
     queue.read_credits -= 1;
@@ -105,11 +105,10 @@ fn post_read(mut command: Command<'_>, io: &Io, now: &Now) {
     command.push_read(work);
 }
 
-/// An RDMA READ ended, well or not. The result is its queue pair, if other requests of it wait
-/// for the credits.
+/// Handles the end of an RDMA READ. Returns its queue pair if other requests of it wait for the
+/// credits.
 ///
-/// # Errors
-/// The queue pair must be closed.
+/// # Errors The queue pair must be closed.
 pub(super) fn read_ended(
     queues: &mut Queues,
     io: &mut Io,

@@ -1,14 +1,14 @@
-//! Time that passed without a round: an idle reactor slept, or its process was stopped, its
-//! machine suspended, its thread kept from running.
+//! Time that passed without a round: an idle reactor slept, its process was stopped, its machine
+//! was suspended, or its thread did not run.
 //!
-//! Capsules that came in meanwhile may be stale: their host may have given this target up and gone on
-//! by another way. So before anything is taken from a device, associations end whose time
-//! is over, by a clock that goes on through all of that; and the reactor itself handles the messages
-//! of connection management that have arrived, and ends what they end. It relies on no other thread
-//! for that: one that was stopped, too, or waits for a core, may run much later.
+//! Capsules that arrived meanwhile may be stale, because their host may have moved to another path.
+//! Before a round reads any device, expired associations therefore end, by a clock that includes
+//! such times, and the reactor itself handles the connection management messages that have arrived.
+//! It relies on no other thread for that: one may have been stopped too, or may run much later.
 //!
-//! The same goes for what a round had taken before it was stopped in the middle: the ring looks
-//! at the clock before a disk gets a change, and keeps it if there was a gap since the round began.
+//! Commands read before a stop in the middle of a round are also covered: the ring checks the clock
+//! before a disk receives a change, and holds the change back if there was a gap since the round
+//! began.
 
 use super::Reactor;
 use crate::ids::QpairId;
@@ -18,7 +18,8 @@ use crate::work_id::WorkId;
 pub(super) use cairn_disk::GAP;
 
 impl Reactor {
-    /// Learns which connections ended in the gap before this round. From then on the round is as any other.
+    /// Handles the connections that ended in the gap before this round. The round then proceeds
+    /// normally.
     pub(super) fn heed_gap(&mut self) {
         self.end_overdue();
         for port in 0..self.queues.ports.len() {
@@ -33,17 +34,16 @@ impl Reactor {
         }
     }
 
-    /// Reads all completions that devices have. A capsule that came before the gap restarts the timer of its
-    /// association now, and not once more after each further gap: so it is executed within twice
-    /// KATO of its being sent, however often the target is stopped meanwhile.
+    /// Reads all completions of all devices. A capsule that arrived before the gap then restarts
+    /// its association's timer now, and not again after a later gap, so it is executed within twice
+    /// KATO of being sent, however often the target is stopped.
     pub(super) fn read_devices(&mut self) {
         for port in 0..self.queues.ports.len() {
             self.drain_port(port);
         }
     }
 
-    /// Ends the queues of associations whose time is over: nothing of theirs is executed
-    /// that was not already.
+    /// Closes the queues of expired associations; none of their further commands are executed.
     fn end_overdue(&mut self) {
         let overdue: Vec<QpairId> = self
             .queues
@@ -58,16 +58,17 @@ impl Reactor {
         }
     }
 
-    /// Ends a queue of an association whose time is over.
+    /// Closes a queue of an expired association.
     pub(super) fn expire(&mut self, qpair: QpairId) {
         self.close(qpair, KEEP_ALIVE_EXPIRED);
-        // Its other queues are the control plane's to end.
+        // The control plane closes the other queues of the association.
         let _ = self.control.plane.send(ControlMessage::TimersChanged);
     }
 
-    /// Why an operation was cancelled, if it was not taken back: then it was a change whose lease
-    /// had ended before it could begin. The association ends now, before an answer could leave.
-    /// If its host sent something in time, while the change waited for its turn, it is tried again.
+    /// Returns the error for a cancelled operation. Unless it was aborted, it was a change whose
+    /// lease had ended before it began, and the association ends now, before a response could
+    /// leave. If the host sent something in time while the change waited for its turn, the change
+    /// is retried.
     #[cold]
     pub(super) fn why_cancelled(&mut self, work: WorkId) -> i32 {
         let id = self.queues.requests.find(work);

@@ -1,4 +1,4 @@
-//! The I/O of a reactor: its ring, its buffers, the disks, and what waits for them.
+//! I/O resources of a reactor: ring, buffers, disks, and the queues for them.
 
 use std::time::Instant;
 
@@ -13,29 +13,29 @@ use super::shares::Shares;
 use crate::ids::ShareId;
 use crate::request::{List, Request};
 
-/// What a reactor has of the disks.
+/// Ring, buffers and disks of a reactor.
 pub(super) struct Io {
     pub(super) ring: Ring,
     pub(super) arena: Arena,
     pub(super) disks: Disks,
-    /// What each host may have, and holds of the data buffers.
+    /// Shares of the hosts in the data buffers.
     pub(super) shares: Shares,
-    /// Requests that wait until limits allow them.
+    /// Requests that wait for rate limits.
     pub(super) limited: Limited,
-    /// Requests that wait for data buffers, within their shares.
+    /// Requests within their shares that wait for free data buffers.
     pub(super) awaiting_buffer: List,
-    /// Since when the first of these finds no stretch that is long enough.
+    /// Time since which no free buffer is large enough for the first of `awaiting_buffer`.
     pub(super) buffers_short: Option<Instant>,
-    /// Block I/O that is tried again later.
+    /// Block I/O that waits for a retry.
     pub(super) retries: Retries,
     /// Changes that wait for older ones of the same blocks.
     pub(super) older: Older,
-    /// Aborts of commands that a disk has.
+    /// Aborts of commands in progress at a disk.
     pub(super) aborts: Aborts,
 }
 
 impl Io {
-    /// The data buffer of a request, as long as it asked for.
+    /// Returns the data buffer of a request, with the requested length.
     pub(super) fn data_span(&self, request: &Request) -> Span {
         let buffer = request
             .data
@@ -44,7 +44,7 @@ impl Io {
         self.arena.span(buffer, request.buffer_bytes.0)
     }
 
-    /// The second buffer of a request.
+    /// Returns the second buffer of a request.
     pub(super) fn scratch_span(&self, request: &Request) -> Span {
         let buffer = request
             .scratch
@@ -53,7 +53,7 @@ impl Io {
         self.arena.span(buffer, request.buffer_bytes.1)
     }
 
-    /// Gives the buffers of a request back, and what this share has promised it.
+    /// Returns the buffers of a request to the arena and their bytes to its share.
     pub(super) fn release_buffers(&mut self, request: &mut Request, share: Option<ShareId>) {
         if let Some(buffer) = request.data.take() {
             self.arena.give(buffer);
@@ -66,7 +66,7 @@ impl Io {
         }
     }
 
-    /// A request has nothing more to do with its disk.
+    /// Ends the use of the disk by a request.
     #[inline]
     pub(super) fn leave_disk(&mut self, request: &mut Request) {
         if let Some(disk) = request.disk.take() {

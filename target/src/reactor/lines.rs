@@ -1,5 +1,5 @@
-//! Capsules that wait for a request: lines by queue pair and namespace, served in turns.
-//! No capsule waits behind a host or a namespace that is at its share ([`super::shares`]).
+//! Capsules that wait for a request, queued by queue pair and namespace and served in rotation. A
+//! host or namespace at its share ([`super::shares`]) blocks no other capsules.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -9,95 +9,93 @@ use nvme_proto::wire::Sqe;
 use super::tally::Tally;
 use crate::ids::{QpairId, ShareId};
 
-/// A command capsule that waits for a request.
+/// Command capsule that waits for a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Capsule {
     pub(super) qpair: QpairId,
-    /// Where it landed, unless its place was given back while it waits: with its data, if it
-    /// had any.
+    /// Receive slot, unless it was released during the wait; in-capsule data is then lost.
     pub(super) slot: Option<u32>,
-    /// The command, copied out of its slot.
+    /// Command, copied from the slot.
     pub(super) sqe: Sqe,
-    /// Bytes of in-capsule data.
+    /// Length of the in-capsule data, in bytes.
     pub(super) data_bytes: u32,
-    /// When it was seen.
+    /// Time of arrival.
     pub(super) seen_ns: u64,
 }
 
 impl Capsule {
-    /// Whether its data was given up.
+    /// True if the in-capsule data was discarded.
     pub(super) fn is_shed(&self) -> bool {
         self.data_bytes > 0 && self.slot.is_none()
     }
 
-    /// Gives up its data: the receive slot, if it had one.
+    /// Discards in-capsule data and returns its receive slot.
     pub(super) fn shed(&mut self) -> Option<u32> {
         (self.data_bytes > 0).then(|| self.slot.take()).flatten()
     }
 }
 
-/// The capsules of one queue pair for one namespace.
+/// Capsules of one queue pair for one namespace.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) qpair: QpairId,
-    /// 0 where that is no I/O.
+    /// NSID; 0 for commands that are not I/O.
     pub(super) nsid: u32,
-    /// Its host's place among the shares, and its namespace's among the disks.
+    /// Share of the host and disk of the namespace.
     share: Option<ShareId>,
     disk: Option<u32>,
-    /// Since when commands of its host, and for its namespace, have waited all the time.
+    /// Time since which capsules of the host, or for the disk, have waited without a break.
     pub(super) host_since: Instant,
     pub(super) disk_since: Instant,
     capsules: VecDeque<Capsule>,
 }
 
 impl Line {
-    /// Whether data of its capsules keep receive slots.
+    /// True if capsules keep receive slots for their data.
     pub(super) fn keeps_receives(&self) -> bool {
         self.capsules.iter().any(|capsule| capsule.slot.is_some())
     }
 }
 
-/// All that wait.
+/// Capsules that wait for a request.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     lines: VecDeque<Line>,
-    /// How many lines a queue pair has.
+    /// Number of queues by queue pair.
     of_qpair: Tally,
-    /// The memory of lines that ended.
+    /// Allocations of former queues.
     spare: Vec<VecDeque<Capsule>>,
     waiting: usize,
 }
 
 impl Lines {
-    /// Whether no request waits.
+    /// True if no capsule waits.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
 
-    /// Whether any of a queue pair wait.
+    /// True if capsules of the queue pair wait.
     #[inline]
     pub(super) fn has_of(&self, qpair: QpairId) -> bool {
         self.of_qpair.has(qpair.index as usize)
     }
 
-    /// How many wait.
+    /// Number of waiting capsules.
     pub(super) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// How many lines there are.
+    /// Number of queues.
     pub(super) fn count(&self) -> usize {
         self.lines.len()
     }
 
-    /// One of them.
     pub(super) fn line(&self, index: usize) -> &Line {
         &self.lines[index]
     }
 
-    /// That of a queue pair and a namespace.
+    /// Returns the queue of a queue pair and namespace.
     pub(super) fn find(&self, qpair: QpairId, nsid: u32) -> Option<&Line> {
         if !self.has_of(qpair) {
             return None;
@@ -106,7 +104,7 @@ impl Lines {
         lines.find(|line| line.qpair == qpair && line.nsid == nsid)
     }
 
-    /// The next capsule that may go, by turns of the lines.
+    /// Returns the next capsule for which `may_go` holds. Queues are served in rotation.
     pub(super) fn next(&mut self, may_go: impl Fn(QpairId, u32) -> bool) -> Option<Capsule> {
         for _ in 0..self.lines.len() {
             let mut line = self.lines.pop_front()?;
@@ -127,17 +125,17 @@ impl Lines {
         None
     }
 
-    /// The capsules of one of them.
+    /// Returns the capsules of a queue.
     pub(super) fn capsules_mut(&mut self, index: usize) -> impl Iterator<Item = &mut Capsule> {
         self.lines[index].capsules.iter_mut()
     }
 
-    /// Whether any keeps receive slots.
+    /// True if waiting capsules keep receive slots.
     pub(super) fn keep_receives(&self) -> bool {
         self.lines.iter().any(Line::keeps_receives)
     }
 
-    /// Takes capsules out, in one pass.
+    /// Removes the capsules that match, in one pass.
     pub(super) fn take_out(&mut self, mut goes: impl FnMut(&Capsule) -> bool) -> Vec<Capsule> {
         let mut taken = Vec::new();
         for line in &mut self.lines {
@@ -162,14 +160,14 @@ impl Lines {
         taken
     }
 
-    /// Nothing could go on before this time.
+    /// Restarts the waiting times after a period without progress.
     pub(super) fn pardon(&mut self, now: Instant) {
         for line in &mut self.lines {
             (line.host_since, line.disk_since) = (now, now);
         }
     }
 
-    /// Has a capsule wait, for this host and disk.
+    /// Appends a capsule to its queue, which counts for this host and disk.
     pub(super) fn push(
         &mut self,
         nsid: u32,
@@ -203,7 +201,7 @@ impl Lines {
         });
     }
 
-    /// Whether a capsule of a queue pair waits that was seen by then.
+    /// True if a capsule of the queue pair waits that arrived by `ns`.
     pub(super) fn seen_until(&self, qpair: QpairId, ns: u64) -> bool {
         let seen = |line: &Line| {
             line.qpair == qpair && line.capsules.iter().any(|capsule| capsule.seen_ns <= ns)
@@ -211,7 +209,7 @@ impl Lines {
         self.lines.iter().any(seen)
     }
 
-    /// Ends the lines of a queue pair; gives the receive slots that their capsules hold.
+    /// Drops the capsules of a queue pair and returns their receive slots.
     pub(super) fn drop_of(&mut self, qpair: QpairId) -> Vec<u32> {
         let mut slots = Vec::new();
         let (waiting, of_qpair) = (&mut self.waiting, &mut self.of_qpair);

@@ -1,4 +1,4 @@
-//! Changes that wait for older ones of the same blocks: see [`crate::order`].
+//! Changes that wait for older changes of the same blocks: see [`crate::order`].
 
 use std::time::{Duration, Instant};
 
@@ -10,19 +10,19 @@ use crate::request::{Request, RequestId, RequestTable, Stage};
 #[derive(Debug, Clone, Copy)]
 struct Wait {
     id: RequestId,
-    /// Whether it has overtaken those that have not come to the disk.
+    /// True if it has overtaken older changes that have not reached the disk.
     late: bool,
 }
 
-/// The changes of a reactor that wait.
+/// Waiting changes of a reactor.
 #[derive(Debug, Default)]
 pub(super) struct Older {
-    /// Not more than requests.
+    /// At most the number of requests.
     waiting: Vec<Wait>,
 }
 
 impl Older {
-    /// Has a running request wait.
+    /// Adds a running request.
     pub(super) fn add(&mut self, requests: &mut RequestTable, id: RequestId) {
         requests.set_stage(id, Stage::Running, Stage::AwaitingOlder);
         self.waiting.push(Wait { id, late: false });
@@ -36,7 +36,7 @@ impl Older {
         first.map(|left| now.at + left)
     }
 
-    /// Takes the changes that have waited for [`OVERTAKEN_AFTER`], each once.
+    /// Returns the changes that have waited for [`OVERTAKEN_AFTER`], each once.
     pub(super) fn take_late(&mut self, requests: &RequestTable, now: &Now) -> Vec<RequestId> {
         let mut late = Vec::new();
         for wait in self.waiting.iter_mut().filter(|wait| !wait.late) {
@@ -48,7 +48,7 @@ impl Older {
         late
     }
 
-    /// Takes out those that `goes` says; each runs again and is handed to `each`.
+    /// Removes the requests for which `goes` holds, sets them running and passes them to `each`.
     pub(super) fn take_out(
         &mut self,
         requests: &mut RequestTable,
@@ -65,7 +65,7 @@ impl Older {
         });
     }
 
-    /// Takes one out, which runs again.
+    /// Removes a request and sets it running.
     pub(super) fn take(&mut self, requests: &mut RequestTable, id: RequestId) {
         self.waiting.retain(|wait| wait.id != id);
         requests.set_stage(id, Stage::AwaitingOlder, Stage::Running);

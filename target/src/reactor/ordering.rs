@@ -1,4 +1,4 @@
-//! Changes of hosts with several associations, in the order of their disk: see [`crate::order`].
+//! Ordered changes, of hosts with several associations: see [`crate::order`].
 
 use std::ops::Range;
 
@@ -13,14 +13,14 @@ use crate::qpair::Association;
 use crate::request::{Request, RequestId, Stage, Task};
 use crate::work_id::WorkKind;
 
-/// Whether changes of a request's host are ordered.
+/// True if changes of the request's host are ordered.
 pub(super) fn is_ordered(queues: &Queues, id: RequestId) -> bool {
     let controller = &queues.association(id).controller;
     controller.limiter.is_ordered()
 }
 
-/// Whether a request changes blocks that its command names. The ranges of Dataset Management are
-/// known when its data is here.
+/// True if the request changes the blocks named by its command. The ranges of Dataset Management
+/// are known only once its data has arrived.
 fn changes_blocks(request: &Request) -> bool {
     match request.task {
         Task::Io(OperationKind::DatasetManagement { .. }) => false,
@@ -29,7 +29,7 @@ fn changes_blocks(request: &Request) -> bool {
     }
 }
 
-/// The bytes of the disk that a command of one range is about.
+/// Returns the byte range on disk of a command with one range.
 fn bytes_of(request: &Request, disks: &Disks) -> Range<u64> {
     let disk = request.disk.expect("a command with blocks has a disk");
     let start = request.sqe.cdw10_11() << disks[disk].view.lbads;
@@ -60,14 +60,14 @@ fn enter(
     request.ordered = Some(order.enter(from, waiter, at_disk, ranges));
 }
 
-/// Enters a change that is planned.
+/// Enters a change that has been planned.
 pub(super) fn planned(queues: &mut Queues, io: &Io, id: RequestId) {
     let (request, association) = of_association(queues, id);
     if !changes_blocks(request) {
         return;
     }
     if request.ordered.is_some() {
-        // The request is planned once more.
+        // The request is planned again.
         request.door = request.door.ordered();
         return;
     }
@@ -76,7 +76,7 @@ pub(super) fn planned(queues: &mut Queues, io: &Io, id: RequestId) {
     enter(request, id, association, &io.disks, false, ranges);
 }
 
-/// A change has come to the disk.
+/// Requests the start of a change at the disk.
 pub(super) fn arrive(queues: &Queues, io: &Io, id: RequestId, late: bool) -> Arrival {
     let request = &queues.requests[id];
     let ticket = request.ordered.expect("an ordered change is entered");
@@ -84,7 +84,7 @@ pub(super) fn arrive(queues: &Queues, io: &Io, id: RequestId, late: bool) -> Arr
     io.disks[disk].namespace.order.arrive(ticket, late)
 }
 
-/// Dataset Management has come to the disk, with its ranges.
+/// Enters Dataset Management with its ranges and requests its start at the disk.
 pub(super) fn arrive_with(
     queues: &mut Queues,
     io: &Io,
@@ -115,7 +115,8 @@ fn bytes_of_ranges<'a>(
     })
 }
 
-/// The disk is done with a request, or does not get it: others that waited for it go on.
+/// Removes a change that the disk has completed or never gets, and wakes the changes that waited
+/// for it.
 #[cold]
 pub(super) fn leave(request: &mut Request, association: &Association, disks: &Disks) {
     if let Some(ticket) = request.ordered.take() {
@@ -125,7 +126,7 @@ pub(super) fn leave(request: &mut Request, association: &Association, disks: &Di
     }
 }
 
-/// The same, by the request's place.
+/// Same as [`leave`], by request id.
 pub(super) fn leave_at(queues: &mut Queues, io: &Io, id: RequestId) {
     if queues.requests[id].ordered.is_some() {
         let (request, association) = of_association(queues, id);
@@ -156,7 +157,7 @@ pub(super) fn enter_former(queues: &mut Queues, io: &Io, id: RequestId) {
     }
 }
 
-/// Enters a change that a disk has. `span`: the ranges of Dataset Management.
+/// Enters a change in progress at a disk. `span`: the ranges of Dataset Management.
 fn enter_at_disk(
     request: &mut Request,
     id: RequestId,
@@ -181,7 +182,7 @@ fn enter_at_disk(
     }
 }
 
-/// Enters the operation of a request whose queue is lost, and which a disk has.
+/// Enters the operation in progress at a disk of a request whose queue is lost.
 pub(super) fn enter_lost(
     request: &mut Request,
     id: RequestId,
@@ -190,13 +191,13 @@ pub(super) fn enter_lost(
 ) {
     let Some(block) = &request.block else { return };
     if request.ordered.is_none() && block.op.changes() {
-        // Of several ranges no further one begins.
+        // After a panic, no further range of the command begins.
         let ranges = std::iter::once(block.offset..block.offset + block.length);
         enter(request, id, association, disks, true, ranges);
     }
 }
 
-/// The host's data of a request, wherever it is by now.
+/// Returns the data sent by the host, in a buffer or in its capsule.
 pub(super) fn input_span(queues: &Queues, io: &Io, id: RequestId) -> Span {
     let request = &queues.requests[id];
     match request.data {

@@ -1,11 +1,10 @@
-//! Deadlines of commands: of those that a disk keeps, and of those whose host does not
-//! send its data or take its response.
+//! Deadlines of commands: at a disk, and for hosts that do not send data or accept a response.
 //!
-//! Each command has its own: a host that answers one READ once in a while, or takes one
-//! response, gains time for that command alone, and not for all that it has outstanding.
+//! Each command has its own deadline. A host that now and then answers one READ or accepts one
+//! response gains time only for that command.
 //!
-//! A command that a disk keeps for too long is cancelled, and answered when the disk has
-//! let go of it and not before: until then its data could still arrive.
+//! A command past its deadline at a disk is cancelled, and completed only when the disk has ended
+//! it: until then its data could still arrive.
 
 use std::time::Duration;
 
@@ -22,20 +21,20 @@ use crate::ids::QpairId;
 use crate::request::{Request, RequestId, Stage};
 use crate::work_id::WorkKind;
 
-/// For a host to send all data of a command, from when a READ of them could begin.
+/// Time for a host to send all data of a command, from when its READ could begin.
 const DATA_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// For a host to take a response, from when the command ended. Longer than for one that
-/// takes none at all ([`crate::qpair::RESPONSE_TIMEOUT`]): by a slow link the last of
-/// many large reads arrives late.
+/// Time for a host to accept a response, from the end of the command. It exceeds
+/// [`crate::qpair::RESPONSE_TIMEOUT`], the time for a host that accepts none: on a slow link, the
+/// last of many large reads arrives late.
 const TAKING_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// For a disk to let go of a command that is aborted. After that the Abort is answered
-/// with "not aborted", which is true so far.
+/// Time for a disk to end an aborted command. After it, the Abort completes as not aborted, which
+/// is true at that time.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Looks at how long commands have been where they are; the result is the queue pairs whose
-/// host is silent for too long, with the reason.
+/// Checks the ages of all commands. Returns the queue pairs of hosts past a deadline, with the
+/// reason.
 pub(super) fn check_ages(
     queues: &mut Queues,
     io: &mut Io,
@@ -86,7 +85,7 @@ pub(super) fn check_ages(
     silent
 }
 
-/// Takes a command back that its disk has had for too long, or asks for it.
+/// Cancels a command past its deadline at the disk.
 fn give_up(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, age: Duration) {
     report_late(queues, io, now, id, age);
     let request = &mut queues.requests[id];
@@ -94,7 +93,7 @@ fn give_up(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
     if request.stage() == Stage::InBackend {
         return io.stop_block(request, id);
     }
-    // Another path of its host may reach the disk.
+    // Another path of the host may reach the disk.
     let status = match request.stage() {
         Stage::AwaitingOlder => Status::ANA_TRANSITION,
         _ => Status::NAMESPACE_NOT_READY,
@@ -108,7 +107,7 @@ fn give_up(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
 fn report_late(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, age: Duration) {
     let request = &queues.requests[id];
     let disk = request.disk.expect("block I/O has a disk");
-    // Dataset Management that waits for older changes has none yet.
+    // Dataset Management that waits for older changes has no block I/O yet.
     let block = request.block;
     let op = block.map_or(BlockOp::Deallocate, |block| block.op);
     let (offset, length) = block.map_or((0, 0), |block| (block.offset, block.length));
@@ -125,8 +124,9 @@ fn report_late(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
     );
 }
 
-/// Aborts a command that has not got anywhere yet. A host that breaks the rules has
-/// several of one CID: each that was taken out is answered.
+/// Executes an Abort: completes the command if it has not started at its disk, otherwise cancels it
+/// there. A host that violates the rules may use one CID for several commands; each of them is
+/// completed.
 pub(super) fn abort(
     queues: &mut Queues,
     io: &mut Io,
@@ -162,7 +162,7 @@ pub(super) fn abort(
         until: now.at + ABORT_TIMEOUT,
     };
     if !aborted && let Some(tag) = stop_in_backend(queues, io, qpair, cid) {
-        // It is decided when the disk lets go.
+        // The result is known when the disk ends the command.
         return io.aborts.add(Abort { tag, ..abort });
     }
     for id in found {
@@ -172,7 +172,7 @@ pub(super) fn abort(
     abort.answer(aborted);
 }
 
-/// Takes commands with this CID from where they wait for their disk.
+/// Removes the commands with this CID from the queues of their disks.
 fn take_from_backend(queues: &mut Queues, io: &mut Io, qpair: QpairId, cid: u16) -> Vec<RequestId> {
     let victim = |request: &Request| request.qpair == qpair && request.cid() == cid;
     let mut found = Vec::new();
@@ -185,7 +185,7 @@ fn take_from_backend(queues: &mut Queues, io: &mut Io, qpair: QpairId, cid: u16)
     found
 }
 
-/// Asks the disk to let go of a command, if it has it: the command's tag.
+/// Cancels a command in progress at the disk and returns its tag.
 fn stop_in_backend(queues: &mut Queues, io: &mut Io, qpair: QpairId, cid: u16) -> Option<u64> {
     let requests = &mut queues.requests;
     let id = requests.of_qpair(qpair).find(|&id| {
@@ -197,7 +197,7 @@ fn stop_in_backend(queues: &mut Queues, io: &mut Io, qpair: QpairId, cid: u16) -
 }
 
 impl Io {
-    /// Asks the disk to let go of a command, which then ends.
+    /// Cancels a command in progress at the disk; it then completes.
     fn stop_block(&mut self, request: &mut Request, id: RequestId) {
         let tag = request.work_id(id, WorkKind::Block);
         let block = request.block.as_mut();

@@ -1,5 +1,5 @@
-//! Room 2: a command of an I/O queue is parsed and finds its disk. The plan says what the
-//! disk is to do, which bytes the device moves by itself, and which buffers the rest takes.
+//! Stage 2: parsing of an I/O command and lookup of its disk. The plan has the operation for the
+//! disk, the memory that the device reads directly, and the sizes of the buffers.
 
 use cairn_disk::{BlockIo, BlockOp, Hints};
 use nvme_proto::controller::AuthenticationRequest;
@@ -18,10 +18,10 @@ use crate::qpair::Association;
 use crate::registry::ControllerShared;
 use crate::request::{Request, RequestId, Task};
 
-/// The largest buffer that a Verify reads through.
+/// Largest buffer for a Verify, in bytes.
 const VERIFY_BYTES: u32 = 64 << 10;
 
-/// Plans an I/O command and goes on.
+/// Plans an I/O command and continues it.
 #[inline(always)]
 pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     let queue = &*command.queue;
@@ -36,7 +36,7 @@ pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     }
 }
 
-/// Takes on a command that stopped here, or further on.
+/// Continues a command that left the fast path at this stage or a later one.
 pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, stop: Stop) {
     match stop {
         Stop::NotIo => budget::enter(queues, io, now, id),
@@ -49,12 +49,11 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
     }
 }
 
-/// Parses a command, finds its disk, and plans what it needs. The result is whether it may have to
-/// wait for a limit, or is ordered.
+/// Parses a command, finds its disk and plans its needs. Returns true if it may have to wait for a
+/// limit or is ordered.
 ///
-/// # Errors
-/// The status that the command ends with.
-// Inlined, as what it calls: what they find out then stays in registers.
+/// # Errors Status of the refused command.
+// Inlined with its callees, so that their results stay in registers.
 #[inline(always)]
 fn plan(
     request: &mut Request,
@@ -88,7 +87,7 @@ fn plan(
     Ok(stops | subsystem.limiter.stops() | controller.limiter.stops())
 }
 
-/// Plans the blocks of a command, if it has any.
+/// Plans the block I/O of a command.
 #[inline(always)]
 fn plan_blocks(
     request: &mut Request,
@@ -139,7 +138,7 @@ fn plan_blocks(
     }
 }
 
-/// LR of dword 12, and DSM of dword 13, which Read and Write have (NVM, 3.3.4 and 3.3.6).
+/// Returns LR of CDW12, and DSM of CDW13 for Read and Write (NVM, 3.3.4 and 3.3.6).
 #[inline(always)]
 fn hints(sqe: &Sqe, operation: Operation, fua: bool) -> Hints {
     let moves_data = matches!(operation, Operation::Read(_) | Operation::Write(_));
@@ -150,8 +149,8 @@ fn hints(sqe: &Sqe, operation: Operation, fua: bool) -> Hints {
     }
 }
 
-/// Bytes of buffers that a command needs without a window: (data, scratch). MDTS
-/// keeps the length within 32 bits.
+/// Returns the buffer bytes that a command without a window needs, as (data, scratch). MDTS limits
+/// the length to 32 bits.
 fn buffers_for(
     operation: Operation,
     transfer: DataTransfer,

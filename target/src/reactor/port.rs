@@ -1,4 +1,4 @@
-//! A reactor's way out by one device: its endpoint, and the memory it knows.
+//! Port: the endpoint of one device on one reactor, and the memory registered with the device.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -14,30 +14,30 @@ use crate::capsules::ReceiveSlots;
 use crate::ids::QpairId;
 use crate::metrics::DeviceCounters;
 
-/// Devices that a reactor serves at a time: the fixed buffers of the ring, less
-/// its zeroes and the arena.
+/// Largest number of devices per reactor: the fixed buffers of the ring, less its zeroes and the
+/// arena.
 pub(crate) const PORTS_MAX: usize = cairn_disk::BUFFERS_MAX - 2;
 
-/// One device, as one reactor uses it.
+/// Device as used by one reactor.
 pub(crate) struct Port {
     endpoint: Box<dyn Endpoint>,
     limits: EndpointLimits,
     arena: Region,
     slots: ReceiveSlots,
-    /// The receive of each slot.
+    /// Receive work request of each slot.
     receives: Box<[RecvWork]>,
-    /// What the receives' keys stand for.
+    /// Keeps the memory of the receives registered.
     _slots_region: Region,
-    /// What is counted of the device.
+    /// Counters of the device.
     counters: Arc<DeviceCounters>,
-    /// Receive slots that are not posted.
+    /// Number of receive slots that are not posted.
     slots_out: u32,
     /// Receives to post at the end of the round.
     reposts: Vec<RecvWork>,
-    /// By the endpoint's slot for a queue pair: what we call it. The endpoint may
-    /// give a slot to a new one before we have read that the old one is closed.
+    /// Queue pairs by the endpoint's slot. The endpoint may reuse a slot before the reactor has
+    /// read the event that closes the former queue pair.
     qpairs: Vec<Vec<(QpId, QpairId)>>,
-    /// Which of the endpoint's descriptors the ring watches.
+    /// True for descriptors of the endpoint that the ring polls.
     watched: Vec<bool>,
 }
 
@@ -93,7 +93,7 @@ impl Port {
         Ok(port)
     }
 
-    /// Lets go of what the ring has of it.
+    /// Removes the port's polls and buffer from the ring.
     pub(crate) fn close(mut self, index: usize, ring: &mut Ring) -> std::io::Result<()> {
         for (fd, watched) in self.watched.iter_mut().enumerate() {
             if std::mem::take(watched) {
@@ -104,40 +104,35 @@ impl Port {
         ring.remove_buffer(self.slots.slot())
     }
 
-    /// What is counted of the device.
     pub(crate) fn counters(&self) -> &DeviceCounters {
         &self.counters
     }
 
-    /// The endpoint.
     pub(crate) fn endpoint(&mut self) -> &mut dyn Endpoint {
         &mut *self.endpoint
     }
 
-    /// The device's id.
     pub(crate) fn device(&self) -> &Arc<dyn Device> {
         self.endpoint.device()
     }
 
-    /// What the device can do.
     pub(crate) fn limits(&self) -> &EndpointLimits {
         &self.limits
     }
 
-    /// The device's key for the arena.
+    /// Local key of the arena on this device.
     pub(crate) fn arena_lkey(&self) -> u32 {
         self.arena.lkey()
     }
 
-    /// Where its capsules land.
     pub(crate) fn slots(&self) -> &ReceiveSlots {
         &self.slots
     }
 
-    /// Has a receive slot posted again at the end of the round.
+    /// Reposts a receive slot at the end of the round.
     #[inline(always)]
     pub(crate) fn repost(&mut self, slot: u32) {
-        // There are as many as slots: nothing grows.
+        // The capacity is the number of slots, so nothing allocates.
         assert!(
             self.reposts.len() < self.reposts.capacity(),
             "too many slots"
@@ -145,17 +140,17 @@ impl Port {
         self.reposts.push(self.receives[slot as usize]);
     }
 
-    /// A receive slot was filled.
+    /// Counts a filled receive slot.
     pub(crate) fn slot_filled(&mut self) {
         self.slots_out += 1;
     }
 
-    /// Receive slots that are not posted.
+    /// Number of receive slots that are not posted.
     pub(crate) fn slots_out(&self) -> usize {
         self.slots_out as usize
     }
 
-    /// Receive slots that are posted, or will be at the end of the round.
+    /// Number of receive slots that are posted, or will be at the end of the round.
     pub(crate) fn slots_posted(&self) -> usize {
         (self.slots.count() - self.slots_out) as usize + self.reposts.len()
     }
@@ -174,18 +169,18 @@ impl Port {
         }
     }
 
-    /// Takes completions.
+    /// Polls for completions.
     pub(crate) fn poll(&mut self, out: &mut [Completion]) -> usize {
         self.endpoint.poll(out)
     }
 
-    /// A queue pair came.
+    /// Adds a queue pair.
     pub(crate) fn add_qpair(&mut self, qp: QpId, qpair: QpairId) {
         assert!(self.qpair(qp).is_none(), "{qp:?} is in use");
         self.qpairs[qp.slot()].push((qp, qpair));
     }
 
-    /// What we call a queue pair, if it is still ours.
+    /// Returns the reactor's id of a queue pair, `None` if it is no longer known.
     #[inline]
     pub(crate) fn qpair(&self, qp: QpId) -> Option<QpairId> {
         let known = self
@@ -196,12 +191,12 @@ impl Port {
         known.map(|(_, qpair)| *qpair)
     }
 
-    /// The endpoint has forgotten a queue pair.
+    /// Removes a queue pair that has ended in the endpoint.
     pub(crate) fn remove_qpair(&mut self, qp: QpId) {
         self.qpairs[qp.slot()].retain(|(known, _)| *known != qp);
     }
 
-    /// Has the ring watch the endpoint's descriptors.
+    /// Makes the ring poll the endpoint's descriptors.
     pub(crate) fn watch(&mut self, index: usize, ring: &mut Ring) {
         let fds: &[RawFd] = self.endpoint.wait_fds();
         for (fd, watched) in self.watched.iter_mut().enumerate() {
@@ -211,18 +206,18 @@ impl Port {
         }
     }
 
-    /// One of its descriptors was readable, and is not watched any more.
+    /// Records that a descriptor was readable and is no longer polled.
     pub(crate) fn woken(&mut self, fd: usize) {
         self.watched[fd] = false;
     }
 }
 
-/// The ring's token for a port's descriptor.
+/// Returns the ring's token for a port's descriptor.
 fn wait_token(port: usize, fd: usize) -> u32 {
     (port as u32) << 16 | fd as u32
 }
 
-/// The port and descriptor of a token.
+/// Returns the port and descriptor of a token.
 pub(crate) fn of_token(token: u32) -> (usize, usize) {
     ((token >> 16) as usize, (token & 0xffff) as usize)
 }

@@ -1,4 +1,4 @@
-//! The queues of a reactor: its devices, their queue pairs, and the requests of these.
+//! Queues of a reactor: ports, queue pairs and requests.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,67 +20,66 @@ use crate::qpair::{Association, Qpairs};
 use crate::request::{List, RequestId, RequestTable, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
-/// What a reactor has of its hosts.
+/// State of a reactor's hosts.
 pub(super) struct Queues {
-    /// By device; `None` where one was removed.
+    /// By device; `None` after its removal.
     pub(super) ports: Vec<Option<Port>>,
     pub(super) qpairs: Qpairs,
     pub(super) requests: RequestTable,
-    /// Capsules that wait for a request. Not more than the queues have entries.
+    /// Capsules that wait for a request; at most the entries of all queues.
     pub(super) lines: Lines,
-    /// What each address has taken of commands that are no I/O, and those that wait.
+    /// Token bucket of each address for commands that are not I/O, with the queued commands.
     pub(super) accounts: Accounts,
-    /// While so many requests are free, every capsule may have one.
+    /// Number of free requests from which every capsule may have one.
     pub(super) plenty: usize,
-    /// Requests that only admin queues and Connects may use.
+    /// Requests reserved for admin queues and Connects.
     pub(super) reserve: usize,
-    /// Connects and admin commands that the reactor executes next.
+    /// Connects and admin commands to execute next.
     pub(super) commands: List,
-    /// Completions of parked commands that wait for a request. Not more than the
-    /// controllers' limit on parked commands.
+    /// Completions of parked commands that wait for a request; at most the controllers' limit on
+    /// parked commands.
     pub(super) late: VecDeque<(QpairId, CommandEnd)>,
-    /// Connects that wait for older queues of their host to enter their changes.
+    /// Connects that wait until older queues of their host have entered their changes.
     pub(super) awaiting_census: List,
-    /// Authentication commands that another thread works on, at most one of a queue pair.
+    /// Authentication commands being computed by another thread, at most one per queue pair.
     pub(super) awaiting_authentication: List,
-    /// Queue pairs with something in their outbox.
+    /// Queue pairs with work in their outbox.
     pub(super) dirty: Vec<QpairId>,
-    /// Work that a broken queue pair did not take. It ends at the end of the round.
+    /// Work that a broken queue pair did not accept. It ends at the end of the round.
     pub(super) lost: Vec<WorkId>,
-    /// Closed queue pairs whose last request has ended. They go at the end of the round.
+    /// Closed queue pairs without requests, removed at the end of the round.
     pub(super) ended: Vec<QpairId>,
-    /// Whether new commands are refused, because the target shuts down.
+    /// True if new commands are refused because the target is shutting down.
     pub(super) draining: bool,
-    /// What the reactor counts.
     pub(super) counters: Arc<ReactorCounters>,
 }
 
-/// A queue pair that cannot go on: the reactor closes it.
+/// Broken queue pair, which the reactor closes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Broken {
     pub(super) qpair: QpairId,
-    /// Why. `None`: the connection's own event gives the reason.
+    /// Reason; `None` if the connection's own event gives it.
     pub(super) ending: Option<Ending>,
 }
 
-/// What a command waits for.
+/// Reason why a command waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// Until limits allow it.
+    /// Rate limits, or the limit of the disk.
     Limit,
-    /// Its host's share of the data buffers.
+    /// Share of the host in the data buffers.
     Share,
-    /// Data buffers.
+    /// Free data buffers.
     Pool,
-    /// For another READ of its queue pair to end.
+    /// End of another READ of the queue pair.
     Read,
-    /// For other work of its queue pair to end.
+    /// End of other work of the queue pair.
     Send,
 }
 
 impl Queues {
-    /// None as yet, with room for so many requests. Of these only admin queues and Connects
-    /// may use `reserve`.
+    /// Creates the queues for this number of requests, of which `reserve` are only for admin queues
+    /// and Connects.
     pub(super) fn new(requests: u32, reserve: usize, counters: Arc<ReactorCounters>) -> Self {
         Self {
             ports: Vec::new(),
@@ -102,7 +101,7 @@ impl Queues {
         }
     }
 
-    /// A port that must be there.
+    /// Returns the port of an open queue pair.
     #[inline]
     pub(super) fn port(&self, index: usize) -> &Port {
         self.ports[index]
@@ -110,16 +109,16 @@ impl Queues {
             .expect("an open queue pair has a port")
     }
 
-    /// Posts a receive slot again at the end of the round.
+    /// Reposts a receive slot at the end of the round.
     #[inline]
     pub(super) fn repost(&mut self, port: usize, slot: u32) {
-        // A port that is gone takes its slots with it.
+        // A removed port needs no receives.
         if let Some(port) = &mut self.ports[port] {
             port.repost(slot);
         }
     }
 
-    /// A running command, with what belongs to it.
+    /// Returns a running command with the state that its stages use.
     #[inline(always)]
     pub(super) fn command(&mut self, id: RequestId) -> Command<'_> {
         let (request, free) = self.requests.entry(id);
@@ -135,14 +134,14 @@ impl Queues {
         }
     }
 
-    /// The command that a completion is about.
+    /// Returns the command of a completion.
     #[inline(always)]
     pub(super) fn command_of(&mut self, work: WorkId) -> Command<'_> {
         let id = self.requests.find(work);
         self.command(id)
     }
 
-    /// The in-capsule data of a request, where it landed.
+    /// Returns the in-capsule data of a request, in its receive slot.
     pub(super) fn capsule_span(&self, id: RequestId) -> Span {
         let request = &self.requests[id];
         let DataTransfer::InCapsule(slice) = request.transfer else {
@@ -155,13 +154,13 @@ impl Queues {
         port.slots().span(slot, slice.offset, slice.length)
     }
 
-    /// What the queue of an I/O command belongs to.
+    /// Returns the association of an I/O command.
     pub(super) fn association(&self, id: RequestId) -> &Association {
         let association = self.qpairs[self.requests[id].qpair].association.as_ref();
         association.expect("an I/O queue is connected")
     }
 
-    /// A command begins to wait.
+    /// Counts a command that begins to wait.
     pub(super) fn count_wait(&self, id: RequestId, wait: Wait) {
         let association = self.qpairs[self.requests[id].qpair].association.as_ref();
         let queue = association.map(|association| &association.queue.counters);
@@ -178,8 +177,8 @@ impl Queues {
         }
     }
 
-    /// Posts what the round brought: receives before sends, so that a host that reads a
-    /// response finds a receive for its next command.
+    /// Posts the work of the round. Receives precede sends, so that a host that has a response
+    /// finds a receive for its next command.
     pub(super) fn flush(&mut self) {
         for port in self.ports.iter_mut().flatten() {
             if port.flush_receives().is_err() {
@@ -194,7 +193,7 @@ impl Queues {
         }
     }
 
-    /// Posts what a queue pair has in its outbox.
+    /// Posts the outbox of a queue pair.
     fn flush_outbox(&mut self, qpair: QpairId) {
         if self.qpairs.get(qpair).is_none() {
             return;
@@ -205,20 +204,20 @@ impl Queues {
         }
     }
 
-    /// Work on a queue pair failed, so it is broken.
+    /// Counts failed work and returns why its queue pair is broken.
     pub(super) fn work_failed(&self, qpair: QpairId, kind: WorkKind, status: WorkStatus) -> Broken {
         if let Some(port) = &self.ports[self.qpairs[qpair].port] {
             port.counters().work_failed(status);
         }
         let ending = match status {
-            // Only a consequence: the connection's own event says why.
+            // Only a consequence; the connection's event has the reason.
             WorkStatus::Flushed => None,
             _ => Some(Ending::Work(kind, status)),
         };
         Broken { qpair, ending }
     }
 
-    /// Takes a request for a capsule that is in its slot no longer.
+    /// Takes a request for a capsule whose SQE has been copied.
     pub(super) fn take_on(&mut self, capsule: &Capsule) -> RequestId {
         let mut taken = self.requests.take();
         *taken.sqe() = capsule.sqe;
@@ -239,7 +238,7 @@ impl Queues {
         id
     }
 
-    /// Has the reactor execute a command that is for no disk: it may lock, and allocate.
+    /// Queues a command other than I/O for execution by the reactor, which may lock and allocate.
     pub(super) fn execute_later(&mut self, id: RequestId) {
         let waiting = &mut self.commands;
         self.requests.push_back(waiting, id, Stage::AwaitingReactor);

@@ -1,5 +1,5 @@
-//! The reactor that takes the place of one that panicked. It lives on the same thread, which
-//! the old ring may not leave.
+//! Replacement of a reactor that panicked. It runs on the same thread, which the old ring may not
+//! leave.
 
 use std::collections::HashSet;
 use std::io;
@@ -14,25 +14,26 @@ use crate::panics::{Panic, REPORT};
 use crate::qpair::Qpairs;
 use crate::request::{Request, RequestId, Stage};
 
-/// For disks to let go of their commands before the new reactor begins: then both need no
-/// memory at once.
+/// Time for the disks to end the old reactor's commands before the new one begins, so that both
+/// need not have memory at once.
 const DISKS_WAIT: Duration = Duration::from_millis(250);
 
-/// Remains of a reactor at a time. More would be memory that hung disks keep for good.
+/// Largest number of former reactors that wait for disks. More would let hung disks keep too much
+/// memory.
 const REMAINS_MAX: usize = 4;
 
-/// What a panic cost.
+/// Losses caused by a panic.
 #[derive(Debug, Default)]
 struct Losses {
     hosts: usize,
     queue_pairs: usize,
-    /// Commands that disks still have.
+    /// Commands still in progress at disks.
     commands: usize,
 }
 
 impl Reactor {
-    /// The reactor that takes the place of this one, which panicked: with its mailbox, and
-    /// without anything that its hosts had here.
+    /// Returns the successor of this reactor, which panicked. The successor has the mailbox, but
+    /// none of the hosts' queues.
     pub(super) fn rebuild(mut self, panic: &Panic) -> io::Result<Self> {
         self.queues.counters.panics.add(1);
         self.queues.requests.abandon_all();
@@ -67,7 +68,7 @@ impl Reactor {
         }
         let mut new = Self::new(Start {
             index: self.control.index,
-            // The thread is where it is.
+            // The thread is already pinned.
             core: None,
             sizes: self.control.sizes,
             registry: self.control.registry,
@@ -99,7 +100,7 @@ impl Reactor {
         Ok(new)
     }
 
-    /// Changes that no disk has leave the order of their disks: they never come there.
+    /// Removes changes that have not reached a disk from the order of their disks.
     fn leave_orders(&mut self) {
         let requests: Vec<RequestId> = self.queues.requests.taken().collect();
         for id in requests {
@@ -110,8 +111,8 @@ impl Reactor {
         }
     }
 
-    /// Ends what a subsystem has of this reactor and the reactor does not: a panic in the
-    /// middle of a Connect leaves such a queue.
+    /// Ends queues that a subsystem has and the reactor does not: a panic in the middle of a
+    /// Connect leaves such a queue.
     fn retire_strays(&self, queues: &[Lost]) {
         let waiting = self
             .control
@@ -129,7 +130,7 @@ impl Reactor {
         }
     }
 
-    /// The queues that are no more, with those of their commands that a disk may have.
+    /// Returns the lost queues, with their commands that may be in progress at disks.
     fn lost_queues(&self) -> (Vec<Lost>, Losses) {
         let mut hosts = HashSet::new();
         let mut queues = Vec::new();
@@ -159,7 +160,7 @@ impl Reactor {
         (queues, losses)
     }
 
-    /// Takes what disks have ended of reactors that panicked.
+    /// Handles completions of disks for reactors that panicked.
     pub(super) fn collect_remains(&mut self) {
         if self.control.remains.is_empty() {
             return;
@@ -173,7 +174,7 @@ impl Reactor {
         self.show_orphans();
     }
 
-    /// When to look again whether disks have let go.
+    /// Time of the next check whether disks have ended commands of former reactors.
     pub(super) fn next_look_at_remains(&self) -> Option<Instant> {
         (!self.control.remains.is_empty()).then(|| self.time.now.at + LOOK_INTERVAL)
     }
@@ -189,7 +190,7 @@ impl Reactor {
     }
 }
 
-/// Whether a disk may have a request. The one that ran may just have been handed over.
+/// True if the request may be in progress at a disk; a running one may just have been passed to it.
 fn may_be_with_disk(request: &Request) -> bool {
     let with_disk = matches!(request.stage(), Stage::InBackend | Stage::Running);
     with_disk && request.block.is_some()

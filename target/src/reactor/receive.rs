@@ -1,5 +1,5 @@
-//! Room 1: a capsule arrives. The queue pair accepts it, a request takes it on with the
-//! permit to end it once, and the command goes to its plan ([`super::plan`]).
+//! Stage 1: arrival of a capsule. The queue pair accepts it, and it gets a request with the permit
+//! for exactly one completion. [`super::plan`] continues the command.
 
 use cairn_rdma::{Completion, WorkStatus};
 use nvme_proto::controller::Completion as CommandEnd;
@@ -22,11 +22,12 @@ use crate::registry::KEEP_ALIVE_EXPIRED;
 use crate::request::Task;
 use crate::work_id::WorkKind;
 
-/// Bytes of in-capsule data, if this is a capsule and its queue may send it.
+/// Checks that a receive is a capsule that its queue may send, and returns its in-capsule data
+/// length.
 #[inline]
 fn accept(queue: &mut QueuePair, completion: &Completion) -> Result<u32, Ending> {
     if completion.status != WorkStatus::Success {
-        // A capsule that is too long breaks the queue pair by itself.
+        // A capsule that exceeds the receive breaks the queue pair.
         return Err(Ending::Work(WorkKind::Receive, completion.status));
     }
     let Some(data_bytes) = completion.byte_len.checked_sub(SQE_BYTES as u32) else {
@@ -43,10 +44,9 @@ fn accept(queue: &mut QueuePair, completion: &Completion) -> Result<u32, Ending>
     Ok(data_bytes)
 }
 
-/// A receive completed.
+/// Handles a completed receive.
 ///
-/// # Errors
-/// The queue pair must be closed.
+/// # Errors The queue pair must be closed.
 pub(super) fn capsule_arrived(
     queues: &mut Queues,
     io: &mut Io,
@@ -55,7 +55,7 @@ pub(super) fn capsule_arrived(
     slot: u32,
     completion: &Completion,
 ) -> Result<(), Broken> {
-    // A port that is gone takes its slots with it.
+    // A removed port needs no receives.
     let Some(port) = &mut queues.ports[index] else {
         return Ok(());
     };
@@ -82,7 +82,7 @@ pub(super) fn capsule_arrived(
             return Err(Broken { qpair, ending });
         }
     };
-    // With fewer taken every host is within its share.
+    // With at least this many free, every host is within its share.
     let free = queues.requests.free();
     let some_wait = !queues.lines.is_empty() || io.limited.is_crowd();
     if free < queues.plenty
@@ -127,7 +127,7 @@ pub(super) fn capsule_arrived(
     Ok(())
 }
 
-/// Takes a request for a capsule if shares allow that, and else has it wait.
+/// Takes a request for a capsule if the shares allow it, otherwise queues the capsule.
 #[cold]
 fn wait_or_admit(queues: &mut Queues, io: &mut Io, now: &Now, port: usize, mut capsule: Capsule) {
     if let (Some(port), Some(slot)) = (&queues.ports[port], capsule.slot) {
@@ -138,7 +138,7 @@ fn wait_or_admit(queues: &mut Queues, io: &mut Io, now: &Now, port: usize, mut c
     }
 }
 
-/// Takes a request for a capsule that is in its slot no longer, and begins with it.
+/// Takes a request for a capsule whose SQE has been copied, and starts the command.
 pub(super) fn admit(queues: &mut Queues, io: &mut Io, now: &Now, capsule: Capsule) {
     let id = queues.take_on(&capsule);
     if capsule.is_shed() {
@@ -149,7 +149,7 @@ pub(super) fn admit(queues: &mut Queues, io: &mut Io, now: &Now, capsule: Capsul
     plan::stopped(queues, io, now, id, stop);
 }
 
-/// Answers parked commands whose end has come.
+/// Completes parked commands whose result is available.
 #[inline]
 pub(super) fn serve_late(queues: &mut Queues, io: &mut Io, now: &Now) {
     while !queues.requests.is_full()
@@ -159,7 +159,7 @@ pub(super) fn serve_late(queues: &mut Queues, io: &mut Io, now: &Now) {
     }
 }
 
-/// Ends a command that was parked.
+/// Completes a parked command.
 fn complete_late(
     queues: &mut Queues,
     io: &mut Io,

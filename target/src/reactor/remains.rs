@@ -1,14 +1,14 @@
-//! What is left of a reactor that panicked.
+//! Commands in progress at disks after their reactor panicked.
 //!
-//! A panic says that an invariant of the reactor is broken, so nothing of it goes on. Its
-//! endpoints are closed first: no device moves a byte for it any more, and its hosts see
-//! that their connections are gone. The disks cannot be stopped so: they still have
-//! commands, and write what they read into its memory. So its ring stays, with the memory
-//! that the ring knows, until the last of these has ended ([`Remains`]). Nothing more is
-//! submitted; what the ring was about to submit has lost its files.
+//! A panic shows that an invariant of the reactor is broken, so none of its work continues. Its
+//! endpoints are closed first: devices transfer no more data for it, and its hosts notice the loss
+//! of their connections. Disks cannot be stopped in this way: they still execute commands and write
+//! read data into the reactor's memory. Its ring and the memory known to the ring therefore remain
+//! until the last of these commands has ended ([`Remains`]). Nothing more is submitted; operations
+//! not yet submitted by the ring have lost their files.
 //!
-//! Until then, too, the queues of these commands count as connected: changes of their host's next
-//! association wait for them ([`crate::order`]), and their CNTLID is not used again.
+//! Meanwhile the queues of these commands count as connected: changes of the host's next
+//! association wait for them ([`crate::order`]), and their CNTLID is not reused.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -22,15 +22,15 @@ use crate::qpair::Association;
 use crate::request::{RequestId, RequestTable};
 use crate::work_id::{WorkId, WorkKind};
 
-/// How often to look whether disks have let go, while nothing else wakes the reactor.
+/// Interval of checks for ended commands, while no event wakes the reactor.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A queue of a reactor that panicked.
+/// Queue of a reactor that panicked.
 #[derive(Debug)]
 pub(super) struct Lost {
     pub(super) qpair: QpairId,
     pub(super) association: Association,
-    /// Its commands that a disk may have.
+    /// Commands that may be in progress at a disk.
     pub(super) commands: Vec<RequestId>,
 }
 
@@ -46,7 +46,7 @@ impl Lost {
     }
 }
 
-/// What disks still have of a reactor that panicked.
+/// State kept for the commands at disks of a reactor that panicked.
 pub(super) struct Remains {
     pub(super) ring: Ring,
     pub(super) requests: RequestTable,
@@ -55,7 +55,7 @@ pub(super) struct Remains {
 }
 
 impl Remains {
-    /// Asks the disks to let go.
+    /// Cancels the commands at the disks.
     pub(super) fn cancel(&mut self) -> io::Result<()> {
         self.ring.remove_all_files()?;
         for id in self.queues.iter().flat_map(|queue| &queue.commands) {
@@ -65,7 +65,7 @@ impl Remains {
         Ok(())
     }
 
-    /// Waits for the disks until then.
+    /// Waits for the disks until the deadline.
     pub(super) fn wait_until(&mut self, deadline: Instant) -> io::Result<()> {
         loop {
             self.collect()?;
@@ -77,7 +77,7 @@ impl Remains {
         }
     }
 
-    /// Takes what disks have ended.
+    /// Handles the completions of the disks.
     pub(super) fn collect(&mut self) -> io::Result<()> {
         self.ring.submit()?;
         while let Some(finished) = self.ring.pop() {
@@ -103,8 +103,8 @@ impl Remains {
         Ok(())
     }
 
-    /// A step of block I/O has ended, and with it the operation, unless more of it is with
-    /// the disk. What the disk lost is remembered, as ever.
+    /// Handles the end of a step of block I/O. The operation ends with it unless another step is in
+    /// progress. Lost writes are recorded as usual.
     fn ended(&mut self, work: WorkId, result: Result<u32, i32>) {
         let Some(id) = self.requests.get(work) else {
             return;
@@ -129,17 +129,17 @@ impl Remains {
         }
     }
 
-    /// Whether the disks have nothing of it any more.
+    /// True if no command is left at the disks.
     pub(super) fn is_over(&self) -> bool {
         self.ring.in_flight() == 0
     }
 
-    /// Commands that disks may have.
+    /// Number of commands that may be in progress at disks.
     pub(super) fn commands(&self) -> usize {
         self.queues.iter().map(|queue| queue.commands.len()).sum()
     }
 
-    /// Enters the changes that disks have of a queue.
+    /// Enters the changes of a queue that are in progress at disks.
     pub(super) fn enter_changes(&mut self, qpair: QpairId) {
         for queue in self.queues.iter().filter(|queue| queue.qpair == qpair) {
             for &id in &queue.commands {

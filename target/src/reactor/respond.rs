@@ -1,5 +1,5 @@
-//! Room 6: a command ends. Its data and its response go to the host, in one post at the end
-//! of the round.
+//! Stage 6: completion of a command. Its data and its response are posted together at the end of
+//! the round.
 
 use std::time::Instant;
 
@@ -21,10 +21,10 @@ use crate::qpair::QueuePair;
 use crate::request::{Request, RequestId, Stage};
 use crate::work_id::WorkKind;
 
-/// Work requests of the longest response: WRITE and SEND.
+/// Largest number of work requests of a response: WRITE and SEND.
 const RESPONSE_WORK: usize = 2;
 
-/// Takes the credits for a response, if the queue pair has as many.
+/// Takes the credits for a response if the queue pair has enough.
 #[inline]
 fn claim_send(request: &mut Request, queue: &mut QueuePair) -> bool {
     let to_host = matches!(request.transfer, DataTransfer::ToHost(_));
@@ -37,8 +37,8 @@ fn claim_send(request: &mut Request, queue: &mut QueuePair) -> bool {
     enough
 }
 
-/// Adds the response of a command, and before it the data, to what its queue pair
-/// posts at the end of the round. There are room and credits for that.
+/// Adds the data and the response of a command to its queue pair's outbox. Room and credits are
+/// available.
 #[inline(always)]
 fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
     let Command {
@@ -73,7 +73,7 @@ fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
         };
         queue.outbox.push_write(write, bytes);
     }
-    // Also if the command failed: the key is the command's, not its success's.
+    // Also after an error: the key must be invalidated whatever the result.
     let rkey = request.sqe.dptr.invalidate_rkey();
     let op = match rkey.filter(|_| port.limits().send_with_invalidate) {
         Some(rkey) => Operation::SendWithInvalidate { rkey },
@@ -93,8 +93,7 @@ fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
     request.sends(before);
 }
 
-/// Ends a command: what it asked for is done, or failed. Answers it, unless it has to wait
-/// for credits.
+/// Completes a command and adds its response to the outbox, unless it must wait for credits.
 #[inline(always)]
 pub(super) fn pass(
     mut command: Command<'_>,
@@ -107,7 +106,7 @@ pub(super) fn pass(
     request.end(status, result, now.ns);
     let to_host = matches!(request.transfer, DataTransfer::ToHost(_));
     if status != Status::SUCCESS && to_host {
-        // Nothing but the response goes to the host.
+        // After an error, only the response is sent.
         request.transfer = DataTransfer::None;
     }
     count_end(request, status, queue.association.as_ref(), &io.disks);
@@ -128,7 +127,7 @@ pub(super) fn pass(
     Stop::Nowhere
 }
 
-/// A command that stopped here waits for credits.
+/// Queues a command that lacks credits for its response.
 pub(super) fn stopped(queues: &mut Queues, id: RequestId, stop: Stop) {
     if stop == Stop::Respond {
         let queue = &mut queues.qpairs[queues.requests[id].qpair];
@@ -138,7 +137,7 @@ pub(super) fn stopped(queues: &mut Queues, id: RequestId, stop: Stop) {
     }
 }
 
-/// Ends a command, from wherever it is.
+/// Completes a command at any stage.
 pub(super) fn finish(
     queues: &mut Queues,
     io: &mut Io,
@@ -151,7 +150,7 @@ pub(super) fn finish(
     stopped(queues, id, stop);
 }
 
-/// Ends a command with an error, which the host finds in its error log too.
+/// Completes a command with an error, which is also recorded in the host's error log.
 pub(super) fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, status: Status) {
     let request = &queues.requests[id];
     let sqe = &request.sqe;
@@ -169,7 +168,7 @@ pub(super) fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, s
     finish(queues, io, now, id, status.with_more(), 0);
 }
 
-/// Posts the responses that a queue pair has credits for.
+/// Posts the waiting responses that a queue pair has credits for.
 pub(super) fn pump_sends(queues: &mut Queues, io: &Io, now: &Now, qpair: QpairId) {
     loop {
         let queue = &mut queues.qpairs[qpair];

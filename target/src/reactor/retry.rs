@@ -1,26 +1,26 @@
-//! Block I/O that the disk asks to try again. A pause before each try keeps a disk that
-//! never stops asking from taking the reactor.
+//! Block I/O that the disk asks to retry. The pause before each retry keeps a disk that always asks
+//! for another from using all of the reactor's time.
 
 use std::time::Instant;
 
 use crate::request::{Request, RequestId, RequestTable, Stage};
 
-/// A request, and when it is tried again.
+/// Request and the time of its next try.
 #[derive(Debug, Clone, Copy)]
 struct Retry {
     at: Instant,
     id: RequestId,
 }
 
-/// The requests that are tried again later.
+/// Requests that wait for a retry.
 #[derive(Debug, Default)]
 pub(super) struct Retries {
-    /// Not more than requests.
+    /// At most the number of requests.
     waiting: Vec<Retry>,
 }
 
 impl Retries {
-    /// Has a request that the backend gave back wait for its next try.
+    /// Adds a request returned by the backend.
     pub(super) fn add(&mut self, request: &mut Request, id: RequestId, now: Instant) {
         request.set_stage(Stage::InBackend, Stage::AwaitingRetry);
         let block = request.block.as_ref().expect("block I/O is planned");
@@ -28,12 +28,12 @@ impl Retries {
         self.waiting.push(Retry { at, id });
     }
 
-    /// When the next one is to be tried again.
+    /// Time of the next retry.
     pub(super) fn next(&self) -> Option<Instant> {
         self.waiting.iter().map(|retry| retry.at).min()
     }
 
-    /// Takes those whose pause is over. They run again.
+    /// Removes the requests whose pause is over and sets them running.
     pub(super) fn take_due(&mut self, requests: &mut RequestTable, now: Instant) -> Vec<RequestId> {
         let due = self.waiting.extract_if(.., |retry| retry.at <= now);
         let due: Vec<RequestId> = due.map(|retry| retry.id).collect();
@@ -43,7 +43,7 @@ impl Retries {
         due
     }
 
-    /// Takes out those that `goes` says; each runs again and is handed to `each`.
+    /// Removes the requests for which `goes` holds, sets them running and passes them to `each`.
     pub(super) fn take_out(
         &mut self,
         requests: &mut RequestTable,

@@ -1,4 +1,4 @@
-//! Room 7: the host has the response. Buffers, credits and the request are free again.
+//! Stage 7: the host has the response. The command's buffers, credits and request are freed.
 
 use cairn_rdma::WorkStatus;
 
@@ -12,11 +12,10 @@ use crate::ending::Ending;
 use crate::ids::QpairId;
 use crate::work_id::{WorkId, WorkKind};
 
-/// A signaled SEND ended, well or not: nothing is left of its request, nor of those whose
-/// SENDs it covers. The result is their queue pair, if other requests of it wait for the credits.
+/// Handles the end of a signaled SEND: frees its request and those whose SENDs it covers. Returns
+/// their queue pair if other requests of it wait for the credits.
 ///
-/// # Errors
-/// The queue pair must be closed.
+/// # Errors The queue pair must be closed.
 #[inline(always)]
 pub(super) fn send_ended(
     queues: &mut Queues,
@@ -55,7 +54,7 @@ pub(super) fn send_ended(
     Ok(others_wait.then_some(qpair))
 }
 
-/// A WRITE or a covered SEND failed; the signaled SEND after it will be flushed.
+/// Handles a failed WRITE or covered SEND; the signaled SEND after it will be flushed.
 pub(super) fn unsignaled_failed(queues: &mut Queues, work: WorkId, status: WorkStatus) -> Broken {
     assert!(!status.is_success(), "{work:?} is not signaled");
     let id = queues.requests.find(work);
@@ -63,7 +62,7 @@ pub(super) fn unsignaled_failed(queues: &mut Queues, work: WorkId, status: WorkS
     queues.work_failed(qpair, work.kind(), status)
 }
 
-/// Ends a command whose queue is gone.
+/// Ends a command of a closed queue without a response.
 #[cold]
 pub(super) fn abandon(mut command: Command<'_>, io: &mut Io) {
     command.release_receive();
@@ -74,7 +73,7 @@ pub(super) fn abandon(mut command: Command<'_>, io: &mut Io) {
     free(command, io);
 }
 
-/// Frees a request: its buffers, its disk, its place.
+/// Frees a request with its buffers and its use of the disk.
 #[inline(always)]
 pub(super) fn free(mut command: Command<'_>, io: &mut Io) {
     command.release_buffers(io);

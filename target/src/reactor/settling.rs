@@ -1,8 +1,9 @@
-//! Changes of decisions that are settled once no disk has a command that was planned before them.
+//! Settling of changed decisions: a change is settled once no disk has a command planned before it.
 //!
-//! The control plane changes what commands are planned with (protection, size, visibility, the write cache), and
-//! sends each reactor a message ([`Message::Settle`](crate::registry::Message::Settle)). From then on commands of an older epoch do not reach their
-//! disks ([`super::decisions`]), and the reactor answers when its disks have let go of those that they have.
+//! The control plane changes the basis of plans (protection, size, access, the write cache) and
+//! sends each reactor [`Message::Settle`](crate::registry::Message::Settle). From then on, commands
+//! of an older epoch do not reach their disks ([`super::decisions`]), and the reactor answers when
+//! its disks have ended those in progress.
 
 use std::sync::Arc;
 
@@ -12,15 +13,16 @@ use super::queues::Queues;
 use crate::registry::{Scope, Settling};
 use crate::request::{Request, Stage, Task};
 
-/// A change that this reactor has yet to answer.
+/// Change that this reactor has yet to answer.
 #[derive(Debug)]
 pub(super) struct Unsettled {
-    /// The first epoch that the change holds in.
+    /// First epoch in which the change applies.
     epoch: u32,
     settling: Arc<Settling>,
 }
 
-/// Whether a disk has a command that changes it: the backend, or a device that writes to the disk's memory.
+/// True if a change is in progress at the disk: in the backend, or as a READ by a device into the
+/// disk's memory.
 fn is_at_disk(request: &Request) -> bool {
     let changes = matches!(request.task, Task::Io(kind) if kind.changes());
     let stage = request.stage();
@@ -28,7 +30,7 @@ fn is_at_disk(request: &Request) -> bool {
 }
 
 impl Unsettled {
-    /// Whether a request was handed to its disk before the change, and is under it.
+    /// True if the request reached its disk before the change and is in its scope.
     fn waits_for(&self, request: &Request, queues: &Queues, disks: &Disks) -> bool {
         // Epochs are compared modulo 2^32.
         let is_older = (request.epoch.wrapping_sub(self.epoch) as i32) < 0;
@@ -47,16 +49,16 @@ impl Unsettled {
 }
 
 impl Reactor {
-    /// A decision has changed: commands that were planned before are decided on again.
+    /// Begins a new epoch after a change of a decision, so that older commands are decided again.
     pub(super) fn settle(&mut self, settling: Arc<Settling>) {
         let epoch = self.io.disks.begin_epoch();
         self.control.unsettled.push(Unsettled { epoch, settling });
-        // In this round: someone waits for it.
+        // In this round: the control plane waits for the answer.
         self.time.next_check = self.time.now.at;
     }
 
-    /// Answers the changes of which nothing older is left here. A reactor that panicked may have left commands at its
-    /// disks: they count as older than any change.
+    /// Answers the changes for which no older command is in progress. Commands left at disks by a
+    /// reactor that panicked count as older than any change.
     pub(super) fn answer_settled(&mut self) {
         let (queues, disks) = (&self.queues, &self.io.disks);
         let requests = &queues.requests;

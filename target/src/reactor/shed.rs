@@ -1,12 +1,10 @@
-//! When receives run short: capsules that wait for a request give theirs up.
+//! Release of receive slots by waiting capsules when receives run short.
 //!
-//! Data that came in a capsule lie in its receive slot, and the slots of a device are shared
-//! by all of its hosts. Commands for a disk that hangs wait in their lines with these slots,
-//! and more of them wait than there are slots. So once few slots are left, a line that has
-//! not moved for a while gives up its data: not one that only moves slowly. The
-//! commands keep their places. When their turn or a deadline comes they are answered with
-//! Namespace Not Ready, without Do Not Retry: nothing of them was carried out, and the host
-//! sends them again.
+//! In-capsule data stays in its receive slot, and all hosts of a device share its slots. Commands
+//! for a hanging disk wait with their slots and can outnumber them. Once few slots are posted, a
+//! queue without any progress for a while therefore discards its data; a slow queue does not.
+//! Commands keep their positions in the queue. At their turn or deadline they fail with Namespace
+//! Not Ready without Do Not Retry: nothing of them was executed, and the host sends them again.
 
 use std::time::Duration;
 
@@ -19,11 +17,11 @@ use super::queues::Queues;
 use super::time::Now;
 use crate::ids::QpairId;
 
-/// How long a command whose data was given up waits for its turn. Linux sends it again five
-/// times: the disk may hang for a minute before an application gets an error.
+/// Time that a command with discarded data waits for its turn. Linux sends it five more times, so a
+/// disk may hang for a minute before an application gets an error.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Has lines that are stuck give up their receives, where these are short.
+/// Discards in-capsule data of stuck queues on ports with few receives posted.
 pub(super) fn shed_stuck(queues: &mut Queues, io: &mut Io, now: &Now) {
     for index in 0..queues.lines.count() {
         let line = queues.lines.line(index);
@@ -42,9 +40,8 @@ pub(super) fn shed_stuck(queues: &mut Queues, io: &mut Io, now: &Now) {
     }
 }
 
-/// Takes out commands whose data was given up, and whose turn does not come: they are to be
-/// answered. A host that is at its share has requests for that, too, but no more than three
-/// quarters of all.
+/// Removes commands with discarded data that have waited for [`PATIENCE`], to complete them. They
+/// may use requests beyond their host's share, up to three quarters of all.
 pub(super) fn take_overdue(queues: &mut Queues, io: &Io, now: &Now) -> Vec<Capsule> {
     if queues.lines.is_empty() {
         return Vec::new();

@@ -1,5 +1,4 @@
-//! How a reactor begins: on its own thread, which the ring and the endpoints
-//! never leave.
+//! Start of a reactor on its own thread, which its ring and endpoints never leave.
 
 use std::io;
 use std::sync::Arc;
@@ -30,23 +29,23 @@ use crate::panics::{self, Panic, Panics, REPORT};
 use crate::registry::{ControlMessage, Inbox, Registry};
 use crate::request::List;
 
-/// Entries that the ring needs beside one for each request: its polls.
+/// Entries of the ring for polls, in addition to one per request.
 const RING_SPARE: u32 = 64;
 
-/// Completions taken from a device at a time.
+/// Largest number of completions per poll of a device.
 const POLL_BATCH: usize = 64;
 
-/// How often to look whether a reactor has ended.
+/// Interval of checks whether a reactor has ended.
 const JOIN_STEP: Duration = Duration::from_millis(5);
 
-/// A running reactor.
+/// Handle of a running reactor.
 #[derive(Debug)]
 pub(crate) struct ReactorHandle {
     thread: JoinHandle<()>,
 }
 
 impl ReactorHandle {
-    /// Waits for its end, until then; an error if it panicked or goes on.
+    /// Waits for the end of the reactor. Fails if it panicked or still runs at the deadline.
     pub(crate) fn join_until(self, deadline: Instant) -> Result<(), String> {
         while !self.thread.is_finished() {
             if Instant::now() >= deadline {
@@ -62,31 +61,28 @@ impl ReactorHandle {
     }
 }
 
-/// What a reactor needs to begin.
+/// Parameters of a new reactor.
 pub(crate) struct Start {
-    /// Its number.
+    /// Index of the reactor.
     pub(crate) index: usize,
-    /// The core to pin it to, if one was chosen.
+    /// Core to pin the thread to.
     pub(crate) core: Option<usize>,
-    /// How large things are.
     pub(crate) sizes: Sizes,
-    /// Where to look for subsystems.
+    /// Subsystems of the target.
     pub(crate) registry: Arc<Registry>,
-    /// Its mailbox.
+    /// Mailbox of the reactor.
     pub(crate) inbox: Inbox,
-    /// The control plane.
+    /// Channel to the control plane.
     pub(crate) control: UnboundedSender<ControlMessage>,
-    /// Where it records who connects.
+    /// Audit log for connects and refusals.
     pub(crate) audit: Audit,
-    /// Its clock.
     pub(crate) clock: Clock,
-    /// What its times are counted from, as those of all others are.
+    /// Origin of all times in nanoseconds, common to all reactors.
     pub(crate) started: Instant,
-    /// Where it counts.
     pub(crate) counters: Arc<ReactorCounters>,
 }
 
-/// Starts a reactor, and returns once it runs.
+/// Starts a reactor and returns once it runs.
 pub(crate) fn start(begin: Start, panics: Arc<Panics>) -> io::Result<ReactorHandle> {
     let (ready, is_ready) = std::sync::mpsc::channel();
     let name = format!("reactor-{}", begin.index);
@@ -108,7 +104,7 @@ pub(crate) fn start(begin: Start, panics: Arc<Panics>) -> io::Result<ReactorHand
     Ok(ReactorHandle { thread })
 }
 
-/// Runs a reactor to its end, and the one that takes its place if it panics.
+/// Runs a reactor, and its successors after panics, until it stops.
 fn live(mut reactor: Reactor, panics: &Panics) {
     while let Err(panic) = panics::confine(|| reactor.run()) {
         panics.survive(&panic);
@@ -127,8 +123,7 @@ fn give_up(panic: &Panic, trouble: &str) -> ! {
 }
 
 impl Reactor {
-    /// A reactor for the calling thread, which its ring and its endpoints never
-    /// leave.
+    /// Creates a reactor for the calling thread, which its ring and endpoints never leave.
     pub(crate) fn new(begin: Start) -> io::Result<Self> {
         let Start {
             index,
@@ -195,8 +190,7 @@ impl Reactor {
     }
 }
 
-/// Keeps the thread on one core. Where that is not allowed (a container's
-/// cpuset), it runs all the same.
+/// Pins the thread to a core. It also runs where that is forbidden, as by a container's cpuset.
 fn pin(core: usize) {
     let mut cores = CpuSet::new();
     cores.set(core);

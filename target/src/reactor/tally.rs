@@ -1,13 +1,13 @@
-//! How many of something each has, by its number: to know of one takes as long however many there are.
+//! Counters by index with constant-time lookup.
 
-/// Counts by number. Memory is for the highest number that had any.
+/// Counters by index. Memory grows with the highest index used.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     counts: Vec<u32>,
 }
 
 impl Tally {
-    /// One more.
+    /// Increments a counter.
     pub(super) fn add(&mut self, number: usize) {
         if self.counts.len() <= number {
             self.counts.resize(number + 1, 0);
@@ -15,12 +15,12 @@ impl Tally {
         self.counts[number] += 1;
     }
 
-    /// One less of those that were added.
+    /// Decrements a counter.
     pub(super) fn take(&mut self, number: usize) {
         self.counts[number] -= 1;
     }
 
-    /// Whether there is any.
+    /// True if the counter is not 0.
     #[inline]
     pub(super) fn has(&self, number: usize) -> bool {
         self.counts.get(number).is_some_and(|&count| count > 0)

@@ -1,5 +1,5 @@
-//! Between the plan and the buffers: a command that limits do not allow yet waits for its time.
-//! It holds its request and no buffer, and the clock of its disk does not run.
+//! Rate limits, between the plan and the buffers. A waiting command has a request but no buffer,
+//! and its deadline at the disk does not run.
 
 use super::buffers;
 use super::count;
@@ -12,7 +12,7 @@ use crate::request::{Request, RequestId, Task};
 use cairn_disk::BlockOp;
 use nvme_proto::io::OperationKind;
 
-/// What a command takes of its limits; `None`: it is never throttled.
+/// Returns the cost of a command; `None` if it is never throttled.
 fn bill(request: &Request) -> Option<Bill> {
     let bytes = request.disk_bytes;
     let Task::Io(kind) = request.task else {
@@ -39,7 +39,8 @@ fn bill(request: &Request) -> Option<Bill> {
     }
 }
 
-/// All limits that a command is under, the widest last, with what this reactor has bought of each.
+/// Calls `each` for all limiters of a command, the widest last, with the time that this reactor has
+/// bought.
 fn each_limit(
     queues: &Queues,
     io: &mut Io,
@@ -60,7 +61,7 @@ fn each_limit(
     }
 }
 
-/// Whether a command that came before it waits for what this one needs.
+/// True if an earlier command waits for a bucket that this one needs.
 fn is_awaited(queues: &Queues, io: &mut Io, id: RequestId, bill: &Bill) -> bool {
     let mut awaited = false;
     each_limit(queues, io, id, |limiter, purse| {
@@ -69,7 +70,7 @@ fn is_awaited(queues: &Queues, io: &mut Io, id: RequestId, bill: &Bill) -> bool 
     awaited
 }
 
-/// Pays for a command, and returns what it costs; or `Err`: when to look again.
+/// Pays for a command and returns its cost; `Err`: time of the next attempt, in nanoseconds.
 fn try_pay(
     queues: &Queues,
     io: &mut Io,
@@ -88,7 +89,7 @@ fn try_pay(
     }
     let mut cost_ns = 0;
     each_limit(queues, io, id, |limiter, purse| {
-        // Of the widest limit: that is where most lines meet.
+        // Cost of the widest limit, which most queues share.
         match purse.pay(limiter, bill) {
             0 => {}
             cost => cost_ns = cost,
@@ -97,7 +98,7 @@ fn try_pay(
     Ok(cost_ns)
 }
 
-/// Whether a command is under a limit.
+/// True if a limit applies to the command.
 fn has_limit(queues: &Queues, io: &Io, id: RequestId) -> bool {
     let disk = queues.requests[id].disk;
     let disk = &io.disks[disk.expect("a command with a limit has a disk")];
@@ -107,8 +108,7 @@ fn has_limit(queues: &Queues, io: &Io, id: RequestId) -> bool {
         || association.controller.limiter.is_limited()
 }
 
-/// A command is planned that may have to wait: it goes on, or waits for its limit. If it is ordered,
-/// it gets its place.
+/// Continues a planned command, or queues it for its limits. Enters ordered changes.
 #[cold]
 pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     if ordering::is_ordered(queues, id) {
@@ -138,7 +138,7 @@ pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
     io.limited.wait(&mut queues.requests, id, line);
 }
 
-/// Goes on with those whose time has come; whether there were any.
+/// Continues commands that the limits now allow; returns whether there were any.
 #[inline(always)]
 pub(super) fn serve(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     now.ns >= io.limited.next_ns && serve_lines(queues, io, now)
@@ -167,8 +167,8 @@ fn serve_lines(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     any
 }
 
-/// Goes on with the commands of one line, until its turn is over; whether there was one. If limits
-/// do not allow its next, those after it do not get ahead of it.
+/// Continues commands of one queue until its turn ends; returns whether there were any. A command
+/// that limits do not allow blocks the later ones of its queue.
 fn take_turn(queues: &mut Queues, io: &mut Io, now: &Now, at: usize) -> bool {
     let mut any = false;
     let end = io.limited.line(at).end_of_turn();
@@ -181,7 +181,7 @@ fn take_turn(queues: &mut Queues, io: &mut Io, now: &Now, at: usize) -> bool {
         }
         match try_pay(queues, io, now, id, &bill) {
             Ok(cost_ns) => {
-                // Of two lines that take the same, that of more weight has taken less of its part.
+                // Weight divides the cost, so a heavier queue gets more turns.
                 let weight = queues.association(id).controller.limiter.weight();
                 io.limited
                     .pop(&mut queues.requests, at, cost_ns / u64::from(weight));
@@ -200,7 +200,7 @@ fn take_turn(queues: &mut Queues, io: &mut Io, now: &Now, at: usize) -> bool {
     any
 }
 
-/// Takes out requests that wait, and lets go of what was saved for them.
+/// Removes the waiting requests that match, and drops the savings for them.
 pub(super) fn take_out(
     queues: &mut Queues,
     io: &mut Io,

@@ -1,4 +1,4 @@
-//! The time of a reactor: that of its round, when it looks at what comes seldom, and when it rests.
+//! Times and timers of a reactor.
 
 use std::time::Instant;
 
@@ -7,40 +7,39 @@ use cairn_rdma::Clock;
 use crate::metrics::Doing;
 use cairn_disk::Idle;
 
-/// When a round began.
+/// Start of the current round.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Now {
     pub(super) at: Instant,
-    /// In nanoseconds since the target started.
+    /// Nanoseconds since the target started.
     pub(super) ns: u64,
 }
 
-/// The clock of a reactor, and its timers.
+/// Clock and timers of a reactor.
 pub(super) struct Time {
     pub(super) clock: Clock,
-    /// What its times are counted from, as those of all others are.
+    /// Origin of all times in nanoseconds, common to all reactors.
     pub(super) started: Instant,
-    /// When this round began.
     pub(super) now: Now,
-    /// What it does with its time since [`Self::now`].
+    /// Activity of the reactor since [`Self::now`].
     pub(super) doing: Doing,
-    /// Whether it rested since its last round: then it may be a while ago.
+    /// True if the reactor slept since its last round, which may have begun long ago.
     pub(super) asleep: bool,
     pub(super) next_tick: Instant,
-    /// When to look at what comes seldom, while busy.
+    /// Time of the next check for infrequent events, while busy.
     pub(super) next_check: Instant,
     pub(super) idle: Idle,
 }
 
-/// What a reactor does after a round.
+/// Way to wait for the next round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
-    /// Another round: there may be more to do.
+    /// Begin at once; there may be more work.
     None,
-    /// Another round, though there was nothing to do.
+    /// Begin at once, without expected work.
     Spin,
-    /// The same, after other threads have had the core.
+    /// Begin after yielding the core to other threads.
     Yield,
-    /// To sleep until something happens or this time, if any, comes.
+    /// Sleep until an event or the deadline, if there is one.
     Until(Option<Instant>),
 }

@@ -1,29 +1,29 @@
-//! Operations that the ring hands to threads of the kernel, flushes and fallocates, by
-//! turns of their disk: a disk that hangs takes few of these threads from others.
+//! Turns of the operations that the ring passes to kernel threads, flushes and fallocates, so that
+//! a hanging disk takes few of these threads from others.
 //!
-//! One flush of a disk is under way at a time. Those that come meanwhile wait, and the
-//! next flush, which begins after all of them came, ends them all.
+//! Only one flush of a disk is in progress at a time. Flushes that arrive meanwhile wait, and the
+//! next flush, which begins after their arrival, completes all of them.
 
 use crate::request::{List, Request, RequestId, RequestTable, Stage, Turn};
 
-/// Fallocates of a disk that are under way at a time.
+/// Largest number of fallocates in progress per disk.
 const ALLOCATIONS_MAX: u32 = 2;
 
-/// The turns of one disk.
+/// Turns of a disk.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// Whether a flush is under way, and the others that it ends.
+    /// True while a flush is in progress, with the other flushes that it completes.
     flushing: bool,
     joined: List,
     /// Flushes for the next turn.
     flushes: List,
-    /// How many fallocates are under way, and those that wait.
+    /// Number of fallocates in progress, with those that wait.
     allocating: u32,
     allocations: List,
 }
 
 impl Turns {
-    /// Has a request wait, if it is not its turn.
+    /// Queues a request unless it may begin; returns whether it waits.
     pub(super) fn must_wait(
         &mut self,
         turn: Turn,
@@ -43,7 +43,7 @@ impl Turns {
         waits
     }
 
-    /// An operation begins.
+    /// Counts a started operation.
     pub(super) fn begins(&mut self, turn: Turn) {
         match turn {
             Turn::Flush => self.flushing = true,
@@ -51,7 +51,7 @@ impl Turns {
         }
     }
 
-    /// It has ended.
+    /// Counts an ended operation.
     pub(super) fn ends(&mut self, turn: Turn) {
         match turn {
             Turn::Flush => self.flushing = false,
@@ -59,7 +59,7 @@ impl Turns {
         }
     }
 
-    /// Takes out requests that wait.
+    /// Removes the queued requests that match and passes them to `each`.
     pub(super) fn take_out(
         &mut self,
         requests: &mut RequestTable,
@@ -73,12 +73,12 @@ impl Turns {
         }
     }
 
-    /// The flushes that the one which has just ended stood for.
+    /// Returns the flushes covered by the one that has just ended.
     pub(super) fn take_joined(&mut self) -> List {
         std::mem::take(&mut self.joined)
     }
 
-    /// The next request whose turn it is.
+    /// Returns the next request that may begin.
     pub(super) fn next(&mut self, requests: &mut RequestTable) -> Option<RequestId> {
         if !self.flushing && !self.flushes.is_empty() {
             let next = requests.pop_front(&mut self.flushes);
@@ -91,7 +91,7 @@ impl Turns {
         }
     }
 
-    /// The flush under way did not happen: those that it was to end wait for the next.
+    /// Requeues the flushes covered by one that did not take place.
     pub(super) fn disjoin(&mut self, requests: &mut RequestTable) {
         let mut first = std::mem::take(&mut self.joined);
         while let Some(id) = requests.pop_front(&mut self.flushes) {
