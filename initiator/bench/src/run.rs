@@ -1,4 +1,4 @@
-//! All jobs, from first to last: stage by stage, each copy on its thread.
+//! Runs all jobs stage by stage, each copy on its own thread.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
@@ -13,81 +13,81 @@ use super::plan::{Plan, plans};
 use super::stats::JobStats;
 use super::worker::{JobError, Worker};
 
-/// Where jobs get their lanes from.
+/// Source of lanes.
 pub trait Lanes: Sync {
-    /// The namespace.
+    /// Geometry of the namespace.
     fn format(&self) -> Format;
 
-    /// A lane for `depth` commands of `slot_bytes` at most.
+    /// Opens a lane for `depth` commands of up to `slot_bytes`.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Reason why the lane cannot be opened.
     fn open(&self, depth: u16, slot_bytes: usize) -> Result<Box<dyn Lane>, String>;
 }
 
-/// What became of one copy of a job.
+/// Result of one copy of a job.
 #[derive(Debug, Clone)]
 pub struct JobResult {
-    /// What it was to do.
+    /// Plan of the copy.
     pub plan: Plan,
-    /// What it did.
+    /// Measurements of the copy.
     pub stats: JobStats,
-    /// Why it ended before its time.
+    /// Error that ended the job early.
     pub error: Option<JobError>,
-    /// The first bad blocks, in words.
+    /// Descriptions of the first bad blocks.
     pub mismatches: Vec<String>,
-    /// From its first command to its last.
+    /// Time from the first command to the last.
     pub elapsed: Duration,
-    /// What it cost this machine.
+    /// CPU usage of the thread.
     pub cpu: CpuUse,
 }
 
-/// All copies of all jobs.
+/// Results of all copies of all jobs.
 #[derive(Debug)]
 pub struct BenchResult {
-    /// In the order in which they were given.
+    /// Results in the order of the jobs.
     pub jobs: Vec<JobResult>,
-    /// Someone said stop before they were through.
+    /// True if the run was stopped early.
     pub interrupted: bool,
-    /// Why jobs that wait for others did not begin.
+    /// Reason why a later stage could not start.
     pub failure: Option<String>,
 }
 
 impl BenchResult {
-    /// Whether every job did all that it was to do.
+    /// True if every job completed.
     #[must_use]
     pub fn is_success(&self) -> bool {
         self.failure.is_none() && self.jobs.iter().all(|job| job.error.is_none())
     }
 }
 
-/// All jobs that run at a moment, seen as one.
+/// Progress of all jobs of a stage.
 #[derive(Debug, Clone, Copy)]
 pub struct Glimpse {
-    /// Since the first of them began.
+    /// Time since the start of the stage.
     pub elapsed: Duration,
-    /// What they have counted, by [`Direction`].
+    /// Total counters by [`Direction`].
     pub counts: [Count; 3],
-    /// Jobs that are connected and not over.
+    /// Number of jobs that are connected and have not ended.
     pub running: usize,
-    /// The one that is furthest behind.
+    /// Earliest phase of these jobs.
     pub phase: Phase,
-    /// Share of the work that is done, from 0 to 1, where that is known.
+    /// Completed share of the work, from 0 to 1, if known.
     pub progress: Option<f64>,
 }
 
-/// Who follows a run.
+/// Receiver of progress reports.
 pub trait Audience {
-    /// Called after each second.
+    /// Called every second.
     fn glimpse(&mut self, glimpse: &Glimpse);
 }
 
-/// Runs jobs until they are through, or `stop` is set.
+/// Runs jobs until they end or `stop` is set.
 ///
 /// # Errors
-/// A job does not fit the namespace, or a lane of the first stage cannot be opened; then nothing was
-/// read or written. A later stage that cannot begin is the result's
-/// [`failure`](BenchResult::failure), beside what was measured until then.
+/// A job does not fit the namespace, or a lane of the first stage cannot be opened; then nothing
+/// was read or written. If a later stage cannot start, the result has the reason as
+/// [`failure`](BenchResult::failure) and the measurements so far.
 pub fn run(
     jobs: &[Job],
     lanes: &dyn Lanes,
@@ -114,7 +114,7 @@ pub fn run(
     })
 }
 
-/// The jobs that run together.
+/// Runs the jobs of one stage.
 fn run_stage(
     plans: &[Plan],
     lanes: &dyn Lanes,
@@ -149,13 +149,13 @@ fn run_stage(
         });
         if all_open.is_ok() {
             for (start, _) in &starts {
-                // One that is gone says so when it is joined.
+                // A thread that has ended reports when it is joined.
                 let _ = start.send(());
             }
             follow(plans, &meters, &ended, audience);
         }
         let handles = starts.into_iter().map(|(start, handle)| {
-            // A lane that still waits to begin will not begin.
+            // A lane that still waits for the start does not start.
             drop(start);
             handle
         });
@@ -168,7 +168,7 @@ fn run_stage(
     })
 }
 
-/// One copy: connects, waits until all have, works. `None` if it never began.
+/// Runs one copy: connects, waits for all others, works. `None` if it never started.
 fn run_copy(
     plan: &Plan,
     meter: &Meter,
@@ -205,7 +205,7 @@ fn run_copy(
     })
 }
 
-/// Shows each second until all jobs have ended.
+/// Reports progress every second until all jobs have ended.
 fn follow(
     plans: &[Plan],
     meters: &[Meter],
@@ -216,7 +216,7 @@ fn follow(
     for second in 1.. {
         let next = begins + Duration::from_secs(second);
         let patience = next.saturating_duration_since(Instant::now());
-        // No lane sends: the channel closes when the last job lets go of it.
+        // Nothing is sent: the channel closes when the last job drops its sender.
         if ended.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Disconnected) {
             return;
         }
@@ -240,7 +240,7 @@ fn glimpse(plans: &[Plan], meters: &[Meter], elapsed: Duration) -> Glimpse {
     }
 }
 
-/// The least of what the jobs have done, where each has an end that is known.
+/// Progress of the slowest job; `None` if the end of a job is unknown.
 fn progress(plans: &[Plan], meters: &[Meter], elapsed: Duration) -> Option<f64> {
     let of_one = |(plan, meter): (&Plan, &Meter)| {
         if meter.phase() == Phase::Ended {

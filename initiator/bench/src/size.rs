@@ -1,21 +1,21 @@
-//! Sizes, times and percentages, as fio writes them.
+//! Sizes, times and percentages in fio's format.
 
 use std::time::Duration;
 
-/// A stretch of the namespace: so many bytes, or a share of the whole.
+/// Size in bytes, or as a share of the namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
-    /// Bytes.
+    /// Size in bytes.
     Bytes(u64),
-    /// Percent of the namespace.
+    /// Percentage of the namespace.
     Percent(u8),
 }
 
 impl Size {
-    /// `4096`, `4k`, `1g`, `0x1000`, `25%`.
+    /// Parses `4096`, `4k`, `1g`, `0x1000`, `25%`.
     ///
     /// # Errors
-    /// What is wrong with the text.
+    /// Reason why the text is invalid.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.trim().strip_suffix('%') {
             Some(percent) => match percent.parse() {
@@ -26,7 +26,7 @@ impl Size {
         }
     }
 
-    /// As [`of`](Self::of), a percentage rounded down to a multiple of `unit`.
+    /// Like [`of`](Self::of), with percentages rounded down to a multiple of `unit`.
     #[must_use]
     pub fn rounded(self, whole: u64, unit: u64) -> u64 {
         match self {
@@ -35,7 +35,7 @@ impl Size {
         }
     }
 
-    /// In bytes, where the whole has `whole` of them.
+    /// Size in bytes for a namespace of `whole` bytes.
     #[must_use]
     pub fn of(self, whole: u64) -> u64 {
         match self {
@@ -47,11 +47,10 @@ impl Size {
     }
 }
 
-/// Bytes: a number, decimal or hexadecimal, with one of fio's suffixes. As in
-/// fio, `k` is 1024.
+/// Parses a decimal or hexadecimal number of bytes with a suffix of fio. As in fio, `k` is 1024.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// Reason why the text is invalid.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let not_a_size = || format!("{text:?} is not a size such as 4096, 4k, 16m or 1g");
@@ -68,7 +67,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         "g" | "gb" => 30,
         "t" | "tb" => 40,
         "p" | "pb" => 50,
-        // There, by kb_base, KiB means 1000: better to ask than to surprise.
+        // fio reads KiB as 1000 by default (kb_base), so this is refused instead of guessed.
         "ki" | "kib" | "mi" | "mib" | "gi" | "gib" | "ti" | "tib" | "pi" | "pib" => {
             let plain = &suffix[..1];
             return Err(format!(
@@ -83,10 +82,10 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text} is more than 64 bits hold"))
 }
 
-/// `4k-128k`: from the smallest to the largest.
+/// Parses a range such as `4k-128k`.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// Reason why the text is invalid.
 pub fn parse_range(text: &str) -> Result<(u64, u64), String> {
     let (low, high) = text
         .split_once(['-', ':'])
@@ -98,10 +97,10 @@ pub fn parse_range(text: &str) -> Result<(u64, u64), String> {
     Ok((low, high))
 }
 
-/// A time: seconds, or with one of fio's suffixes.
+/// Parses a time in seconds, or with a suffix of fio.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// Reason why the text is invalid.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let not_a_time = || format!("{text:?} is not a time such as 30, 30s, 500ms or 5m");
@@ -127,7 +126,7 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
 
-    /// Each as fio 3.33 read it, by its `bs=` line.
+    /// Expected values were read by fio 3.33 (its `bs=` line).
     #[test]
     fn suffixes_are_those_of_fio() {
         for text in ["4k", "4K", "4kb", "4096", "0x1000", "4096b"] {

@@ -1,16 +1,16 @@
-//! What a job does next: where, in which direction, how much.
+//! Sequence of a job's commands: place, direction and size.
 
 use super::job::Direction;
 use super::lane::{Command, Operation};
 use super::plan::Plan;
 use super::random::{Random, Shuffle, mix};
 
-/// The commands of a job, one after the other.
+/// Iterator over the commands of a job.
 #[derive(Debug)]
 pub(super) struct Source {
     plan: Plan,
     random: Random,
-    /// Bytes still to come, all passes together.
+    /// Remaining bytes over all passes.
     left: u64,
     places: Places,
     /// Writes since the last Flush.
@@ -18,14 +18,14 @@ pub(super) struct Source {
     flush_due: bool,
 }
 
-/// Where the next command goes.
+/// Order of places.
 #[derive(Debug)]
 enum Places {
-    /// On from where the last one of its direction ended.
+    /// After the last command of the same direction.
     Sequential([u64; 3]),
-    /// Anywhere.
+    /// Random, with repetitions.
     Anywhere,
-    /// To each block once; then anew, in another order.
+    /// Each block once, then again in another order.
     Each { order: Shuffle, pass: u64 },
 }
 
@@ -68,7 +68,7 @@ impl Source {
         }
     }
 
-    /// How many units the next command has.
+    /// Number of units of the next command.
     fn units_needed(&mut self) -> u64 {
         let job = &self.plan.job;
         let most = job.bs_max / job.bs_min;
@@ -79,7 +79,7 @@ impl Source {
         }
     }
 
-    /// The unit where the next command begins.
+    /// First unit of the next command.
     fn place(&mut self, direction: Direction) -> u64 {
         let units = self.plan.units();
         match &mut self.places {
@@ -113,8 +113,7 @@ impl Source {
 impl Iterator for Source {
     type Item = Operation;
 
-    /// `None` when the job has moved all that it is to move, which for one that is
-    /// time-based never comes.
+    /// Next command; `None` once all bytes are done, which never happens for a time-based job.
     fn next(&mut self) -> Option<Operation> {
         if self.flush_due {
             self.flush_due = false;
@@ -145,7 +144,7 @@ impl Iterator for Source {
     }
 }
 
-/// A Flush has no place.
+/// Flush command; it has no place.
 pub(super) const FLUSH: Operation = Operation {
     command: Command::Flush,
     offset: 0,

@@ -1,4 +1,4 @@
-//! What is counted and measured of a job.
+//! Counters and measurements of a job.
 
 use std::time::{Duration, Instant};
 
@@ -6,26 +6,26 @@ use hdrhistogram::Histogram;
 
 use super::job::Direction;
 
-/// The percentiles that fio reports by default.
+/// Percentiles that fio reports by default.
 pub const PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,
 ];
-/// The longest latency that is distinguished from longer ones.
+/// Maximum latency of the histogram.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
-/// How long fio averages bandwidth and IOPS for one sample (`bwavgtime`).
+/// Averaging time of bandwidth and IOPS samples in fio (`bwavgtime`).
 const SAMPLE: Duration = Duration::from_millis(500);
 
-/// Minimum, maximum, mean and standard deviation of a series (Welford).
+/// Minimum, maximum, mean and standard deviation of a series (Welford's algorithm).
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Series {
-    /// Values.
+    /// Number of values.
     pub count: u64,
-    /// The smallest.
+    /// Smallest value.
     pub min: f64,
-    /// The largest.
+    /// Largest value.
     pub max: f64,
-    /// The mean.
+    /// Mean value.
     pub mean: f64,
     m2: f64,
 }
@@ -45,7 +45,7 @@ impl Series {
         self.m2 += delta * (value - self.mean);
     }
 
-    /// The standard deviation.
+    /// Standard deviation.
     #[must_use]
     pub fn deviation(&self) -> f64 {
         if self.count < 2 {
@@ -54,7 +54,7 @@ impl Series {
         (self.m2 / (self.count - 1) as f64).sqrt()
     }
 
-    /// Adds another series' values.
+    /// Adds the values of another series.
     pub fn merge(&mut self, other: &Self) {
         if other.count == 0 {
             return;
@@ -72,7 +72,7 @@ impl Series {
         self.count += other.count;
     }
 
-    /// What series that ran side by side came to together.
+    /// Adds a concurrent series: minima, maxima and means add up.
     fn side_by_side(&mut self, other: &Self) {
         if self.count == 0 {
             *self = *other;
@@ -87,31 +87,31 @@ impl Series {
     }
 }
 
-/// One direction of a job.
+/// Statistics of one direction.
 #[derive(Debug, Clone)]
 pub struct DirectionStats {
-    /// Commands that were answered.
+    /// Completed commands.
     pub ios: u64,
-    /// Bytes that they moved.
+    /// Bytes transferred.
     pub bytes: u64,
-    /// From the first to the last.
+    /// Time from the first command to the last.
     pub runtime: Duration,
-    /// Time that sending took, in nanoseconds.
+    /// Submission latency in nanoseconds.
     pub slat_ns: Series,
-    /// Time from sent to answered.
+    /// Completion latency in nanoseconds, from submission.
     pub clat_ns: Series,
-    /// Both together.
+    /// Total latency in nanoseconds.
     pub lat_ns: Series,
-    /// The distribution of `clat_ns`.
+    /// Histogram of `clat_ns`.
     pub clat_histogram: Histogram<u64>,
-    /// Bandwidth of half-second stretches, in KiB/s.
+    /// Bandwidth per half second, in KiB/s.
     pub bw_samples: Series,
-    /// I/O commands a second in half-second stretches.
+    /// IOPS per half second.
     pub iops_samples: Series,
     sample: Sample,
 }
 
-/// A stretch of time under way.
+/// Sample in progress.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sample {
     since: Option<Instant>,
@@ -137,19 +137,19 @@ impl Default for DirectionStats {
     }
 }
 
-/// When a command was prepared, sent and answered.
+/// Times of a command.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
-    /// Before it was given to the queue.
+    /// Before submission.
     pub start: Instant,
-    /// After.
+    /// After submission.
     pub issued: Instant,
-    /// When its answer was seen.
+    /// When the completion was seen.
     pub done: Instant,
 }
 
 impl Times {
-    /// From start to answer.
+    /// Total latency.
     #[must_use]
     pub fn latency(&self) -> Duration {
         self.done.saturating_duration_since(self.start)
@@ -183,19 +183,19 @@ impl DirectionStats {
         }
     }
 
-    /// I/O commands a second.
+    /// I/O commands per second.
     #[must_use]
     pub fn iops(&self) -> f64 {
         per_second(self.ios, self.runtime)
     }
 
-    /// Bytes a second.
+    /// Bytes per second.
     #[must_use]
     pub fn bandwidth(&self) -> f64 {
         per_second(self.bytes, self.runtime)
     }
 
-    /// A percentile of the completion latency, in nanoseconds.
+    /// Percentile of the completion latency in nanoseconds.
     #[must_use]
     pub fn clat_percentile_ns(&self, percent: f64) -> u64 {
         self.clat_histogram.value_at_percentile(percent)
@@ -214,7 +214,7 @@ impl DirectionStats {
     }
 }
 
-/// So many in that time, a second.
+/// Rate per second; 0 for no time.
 #[must_use]
 pub fn per_second(count: u64, time: Duration) -> f64 {
     if time.is_zero() {
@@ -224,18 +224,18 @@ pub fn per_second(count: u64, time: Duration) -> f64 {
     }
 }
 
-/// Counts in fio's steps of 1, 2, 4, 8, 16, 32 and 64.
+/// Counters in fio's steps of 1, 2, 4, 8, 16, 32 and 64.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Steps(pub [u64; 7]);
 
 impl Steps {
-    /// A depth, which is at least 1: to the largest step that it reaches.
+    /// Counts a depth under the largest step that it reaches.
     pub fn add_depth(&mut self, depth: usize) {
         let step = depth.max(1).ilog2().min(6);
         self.0[step as usize] += 1;
     }
 
-    /// A batch, to the smallest step that holds it: 0, 4, 8, 16, 32, 64, more.
+    /// Counts a batch under the smallest step that holds it: 0, 4, 8, 16, 32, 64, more.
     pub fn add_batch(&mut self, batch: usize) {
         let step = match batch {
             0 => 0,
@@ -249,7 +249,7 @@ impl Steps {
         self.0[step] += 1;
     }
 
-    /// The shares, in percent.
+    /// Shares in percent.
     #[must_use]
     pub fn percent(&self) -> [f64; 7] {
         let sum: u64 = self.0.iter().sum();
@@ -257,7 +257,7 @@ impl Steps {
     }
 }
 
-/// A share in percent; as in fio, one that is not 0 is at least 0.01.
+/// Share in percent; as in fio, at least 0.01 unless 0.
 fn share(count: u64, of: u64) -> f64 {
     if count == 0 {
         return 0.0;
@@ -265,12 +265,12 @@ fn share(count: u64, of: u64) -> f64 {
     (count as f64 * 100.0 / of as f64).max(0.01)
 }
 
-/// Upper ends of fio's latency classes, in nanoseconds, then in microseconds.
+/// Upper bounds of fio's latency classes, used for nanoseconds and for microseconds.
 const CLASSES: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
-/// And in milliseconds; the last class has no end.
+/// Upper bounds in milliseconds; the last class is unbounded.
 const CLASSES_MS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
 
-/// How many commands took how long, in fio's classes.
+/// Number of commands in each latency class of fio.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LatencyClasses {
     ns: [u64; 10],
@@ -291,8 +291,7 @@ impl LatencyClasses {
         }
     }
 
-    /// The shares in percent, with fio's names of the classes: of nanoseconds,
-    /// microseconds and milliseconds.
+    /// Shares in percent with fio's class names, for nanoseconds, microseconds and milliseconds.
     #[must_use]
     pub fn percent(&self) -> [Vec<(String, f64)>; 3] {
         let all = self.ns.iter().chain(&self.us).chain(&self.ms);
@@ -325,29 +324,28 @@ impl LatencyClasses {
     }
 }
 
-/// All of a job.
+/// Statistics of a job.
 #[derive(Debug, Clone, Default)]
 pub struct JobStats {
-    /// By [`Direction`].
+    /// Statistics by [`Direction`].
     pub directions: [DirectionStats; 3],
-    /// Flushes, in nanoseconds.
+    /// Latency of Flush commands in nanoseconds.
     pub sync_ns: Series,
-    /// All directions' latencies in classes.
+    /// Latency classes over all directions.
     pub classes: LatencyClasses,
-    /// How many were outstanding when a command was sent.
+    /// Queue depths at submission.
     pub depth: Steps,
-    /// Commands sent at a time.
+    /// Submission batch sizes.
     pub submit: Steps,
-    /// Commands found answered at a time.
+    /// Completion batch sizes.
     pub complete: Steps,
-    /// Blocks that were checked and right.
+    /// Number of correct blocks checked.
     pub verified: u64,
-    /// Blocks that were wrong.
+    /// Number of bad blocks.
     pub bad_blocks: u64,
 }
 
 impl JobStats {
-    /// One direction.
     #[must_use]
     pub fn of(&self, direction: Direction) -> &DirectionStats {
         &self.directions[direction as usize]
@@ -362,7 +360,7 @@ impl JobStats {
         self.sync_ns.add(times.latency().as_nanos() as f64);
     }
 
-    /// How long the directions that were used ran.
+    /// Sets the running time of the directions in use.
     pub(super) fn set_runtime(&mut self, runtime: Duration) {
         for direction in &mut self.directions {
             if direction.ios > 0 {
@@ -371,7 +369,7 @@ impl JobStats {
         }
     }
 
-    /// Adds a copy that ran beside this one.
+    /// Adds a concurrent copy.
     pub(super) fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.directions.iter_mut().zip(&other.directions) {
             mine.merge(theirs);
@@ -458,7 +456,7 @@ mod tests {
                 },
             );
         }
-        // Stretches end at 500, 1000, 1500 and 2000 ms.
+        // Samples end at 500, 1000, 1500 and 2000 ms.
         assert_eq!(stats.bw_samples.count, 4);
         assert!((9.0..=12.1).contains(&stats.bw_samples.mean));
         assert_eq!(stats.ios, 21);

@@ -1,4 +1,4 @@
-//! Whole runs, against memory that can be made to misbehave.
+//! Complete runs on memory with fault injection.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -8,17 +8,17 @@ use super::lane::{Command, Done, Format, Lane, LaneError, Operation};
 use super::run::{Audience, BenchResult, Glimpse, Lanes, run};
 use super::{Direction, Job, JobError, report};
 
-/// What goes wrong with the fifth write.
+/// Fault of the fifth write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
-    /// It says that it was done, and was not.
+    /// Reported as done, but not written.
     Lost,
-    /// It goes to the block behind.
+    /// Written to the next block.
     Misplaced,
-    /// A bit of it is flipped.
+    /// Written with a flipped bit.
     Flipped,
-    /// It fails.
+    /// Fails with an error.
     Fails,
 }
 
@@ -106,7 +106,7 @@ impl Lane for MemoryLane {
         Ok(())
     }
 
-    /// Answers in the opposite order, one time only half of them.
+    /// Completes in reverse order, and only half of the commands in some calls.
     fn reap(&mut self, _: Instant, done: &mut Vec<Done>) -> Result<(), LaneError> {
         let half = self.pending.len() / 2;
         for (slot, result) in self.pending.drain(half..).rev() {
@@ -124,7 +124,7 @@ impl Lane for MemoryLane {
     }
 }
 
-/// Sets the stop flag at the first glimpse, if it has one.
+/// Audience that sets the stop flag, if any, at the first report.
 struct Watcher<'a>(Option<&'a AtomicBool>);
 
 impl Audience for Watcher<'_> {
@@ -200,7 +200,7 @@ fn each_kind_of_damage_is_found_and_named() {
     assert!(mismatch(Fault::Lost).contains("offset 16384: expected generation 1"));
     assert!(mismatch(Fault::Lost).contains("got zeroes"));
     assert!(mismatch(Fault::Flipped).contains("first wrong byte 100"));
-    // The block behind is written later, and so right again.
+    // The next block is written later, which repairs it.
     assert!(mismatch(Fault::Misplaced).contains("offset 16384"));
 }
 
@@ -215,7 +215,7 @@ fn a_stale_block_is_distinguished_from_a_missing_one() {
         ("verify", "crc32c"),
     ];
     let result = bench_on(&memory, &keys);
-    // Write 5 of 8 is generation 3 of block 0; write 7 is generation 4: all is well again.
+    // Write 5 of 8 is generation 3 of block 0. Write 7 is generation 4 and repairs it.
     assert!(result.is_success());
     let memory = Memory::new(Fault::Lost);
     let keys = [
@@ -297,7 +297,7 @@ fn a_time_based_job_ends_by_stop_with_a_full_report() {
     let memory = Memory::new(Fault::None);
     let result = run(&[job(&keys)], &memory, &stop, &mut Watcher(Some(&stop))).unwrap();
     assert!(result.interrupted && result.is_success());
-    // At most what the rate allows for as long as it ran.
+    // The rate limit bounds the IOPS over the whole time.
     let stats = result.jobs[0].stats.of(Direction::Read);
     assert!(
         stats.ios > 0 && stats.iops() <= 510.0,
@@ -363,12 +363,12 @@ fn flushes_and_trims_are_done_and_counted() {
     assert_eq!(result.jobs[0].stats.of(Direction::Trim).ios, 16);
 }
 
-/// The keys of a JSON value, as paths; of lists only the first element counts.
+/// Collects the key paths of a JSON value; only the first element of a list counts.
 fn paths(value: &serde_json::Value, at: &str, out: &mut Vec<String>) {
     match value {
         serde_json::Value::Object(map) => {
             for (key, value) in map {
-                // A job's options are whatever it was given.
+                // The options of a job depend on its keys.
                 let path = format!("{at}/{key}");
                 out.push(path.clone());
                 if key != "job options" {
@@ -383,7 +383,7 @@ fn paths(value: &serde_json::Value, at: &str, out: &mut Vec<String>) {
     }
 }
 
-/// Recorded with fio 3.33: a job of reads and writes, nothing trimmed.
+/// Compares with a recording of fio 3.33: reads and writes, no trims.
 #[test]
 fn the_json_report_has_the_keys_of_fio() {
     let keys = [("rw", "randrw"), ("size", "64k")];
@@ -393,7 +393,7 @@ fn the_json_report_has_the_keys_of_fio() {
     let (mut our_paths, mut fio_paths) = (Vec::new(), Vec::new());
     paths(&ours, "", &mut our_paths);
     paths(&fios, "", &mut fio_paths);
-    // The machine's disks are not what is measured.
+    // The benchmark does not measure the machine's disks.
     fio_paths.retain(|path| !path.starts_with("/disk_util"));
     our_paths.sort();
     fio_paths.sort();

@@ -1,4 +1,4 @@
-//! One copy of a job at work on its lane.
+//! Execution of one copy of a job on its lane.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,24 +13,24 @@ use super::random::Random;
 use super::source::{FLUSH, Source};
 use super::stats::{JobStats, Times};
 
-/// How long a wait for answers lasts before the stop flag is looked at again.
+/// Maximum wait for completions between checks of the stop flag.
 const GLANCE: Duration = Duration::from_millis(100);
-/// How long answers are waited for once someone has said stop.
+/// Time for commands in flight to complete after a stop.
 const LAST_CALL: Duration = Duration::from_secs(5);
-/// Bad blocks that are reported one by one; the rest are counted.
+/// Maximum bad blocks described in full; the rest are only counted.
 const MISMATCHES_MAX: usize = 10;
 
-/// Why a job ended before its time.
+/// Reason for an early end of a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobError {
-    /// A command failed, or the connection.
+    /// A command or the connection failed.
     Io(String),
-    /// Blocks were not what they should be.
+    /// Blocks had unexpected content.
     Verify(String),
 }
 
 impl JobError {
-    /// As fio reports it: EIO, EILSEQ.
+    /// Error number as in fio's report: EIO or EILSEQ.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
@@ -53,7 +53,7 @@ impl From<LaneError> for JobError {
     }
 }
 
-/// A command on its way.
+/// Command in flight.
 #[derive(Debug, Clone, Copy)]
 struct Flight {
     operation: Operation,
@@ -61,17 +61,17 @@ struct Flight {
     issued: Instant,
 }
 
-/// A job at work.
+/// Job in execution.
 pub(super) struct Worker<'a> {
     plan: &'a Plan,
     lane: &'a mut dyn Lane,
     stop: &'a AtomicBool,
     meter: &'a Meter,
-    /// By slot.
+    /// Commands in flight by slot.
     flights: Vec<Option<Flight>>,
     free: Vec<usize>,
     done: Vec<Done>,
-    /// A command that waits for its turn or its second.
+    /// Command held back by the rate limit or an overlapping command.
     held: Option<Operation>,
     ledger: Option<Ledger>,
     pacer: Pacer,
@@ -105,7 +105,7 @@ impl<'a> Worker<'a> {
         worker
     }
 
-    /// From the first command to the last.
+    /// Runs all phases of the job.
     pub(super) fn run(&mut self) -> Result<(), JobError> {
         self.sleep(self.plan.job.startdelay);
         let verifies = self.ledger.is_some();
@@ -162,8 +162,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Keeps as many commands outstanding as the job's depth, until there are no
-    /// more, it is time, or someone says stop; then waits for those outstanding.
+    /// Keeps commands in flight up to the job's depth until the source ends, time is up or the run
+    /// is stopped; then waits for the remaining ones.
     fn drive(
         &mut self,
         source: &mut dyn Iterator<Item = Operation>,
@@ -202,7 +202,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Sends what can be sent; says whether there is more to come.
+    /// Submits commands while possible; returns false if the source has ended.
     fn top_up(
         &mut self,
         source: &mut dyn Iterator<Item = Operation>,
@@ -231,7 +231,7 @@ impl<'a> Worker<'a> {
         Ok(more)
     }
 
-    /// Whether a verified job has to let other commands to the same blocks end first.
+    /// True if a verified job must wait for overlapping commands.
     fn must_wait(&self, operation: &Operation) -> bool {
         let writes = |operation: &Operation| operation.command == Command::Write;
         self.ledger.is_some()
@@ -258,7 +258,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Accounts for the commands that have ended.
+    /// Processes the completed commands.
     fn land(&mut self, counts_from: Instant) -> Result<(), JobError> {
         if self.done.is_empty() {
             return Ok(());
@@ -310,7 +310,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Looks at what a read has brought.
+    /// Checks the data of a read.
     fn check(&mut self, slot: usize, operation: Operation) -> ControlFlow<JobError> {
         let Some(ledger) = &mut self.ledger else {
             return ControlFlow::Continue(());
@@ -339,7 +339,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// What jobs write that do not verify: random, so that it cannot be compressed.
+    /// Fills the slots of jobs without verification with random, incompressible data.
     fn load_random_data(&mut self) {
         let job = &self.plan.job;
         if !job.rw.writes || job.verify {
@@ -382,12 +382,12 @@ fn direction(command: Command) -> Option<Direction> {
     }
 }
 
-/// `rate_iops`: lets a command of each direction pass so many times a second.
+/// Rate limiter for `rate_iops`: admits commands of each direction at fixed intervals.
 #[derive(Debug)]
 struct Pacer {
     intervals: [Option<Duration>; 3],
     next: [Option<Instant>; 3],
-    /// When the command that is held back may pass.
+    /// Time at which the held command may pass.
     due: Option<Instant>,
 }
 
@@ -401,7 +401,7 @@ impl Pacer {
         }
     }
 
-    /// Whether a command has to wait; else it is counted.
+    /// True if the command must wait; otherwise counts it.
     fn holds(&mut self, command: Command, now: Instant) -> bool {
         let Some(at) = direction(command).map(|direction| direction as usize) else {
             return false;

@@ -1,4 +1,4 @@
-//! One event of the audit log, and the line that it becomes.
+//! Event of the audit log and its JSON line.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -6,23 +6,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-/// Bytes of a text that a line shows: names and reasons come from strangers.
+/// Maximum bytes of a text in a line: names and reasons come from unauthenticated peers.
 const TEXT_MAX: usize = 1024;
 
-/// What happened, and when.
+/// Event with its time.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(super) at: SystemTime,
     name: &'static str,
     pub(super) peer: Option<SocketAddr>,
-    /// Whether anyone on the network can cause as many as there is bandwidth for.
+    /// True if any peer on the network can cause such events at any rate.
     pub(super) is_cheap: bool,
-    /// All that follows the address, each with a comma before it.
+    /// Fields after the address, each preceded by a comma.
     pub(super) fields: String,
 }
 
 impl Event {
-    /// An event of this name, now.
+    /// Creates an event with the current time.
     pub(crate) fn new(name: &'static str) -> Self {
         Self {
             at: SystemTime::now(),
@@ -33,43 +33,43 @@ impl Event {
         }
     }
 
-    /// A peer caused it.
+    /// Sets the address of the peer that caused the event.
     pub(crate) fn of_peer(mut self, peer: SocketAddr) -> Self {
         self.peer = Some(peer);
         self
     }
 
-    /// Anyone on the network can cause it at any rate: equal ones of an address share lines.
+    /// Marks the event as cheap: equal events of an address may share a line.
     pub(crate) fn cheap(mut self, is_cheap: bool) -> Self {
         self.is_cheap = is_cheap;
         self
     }
 
-    /// With a text of any origin.
+    /// Adds a text of any origin.
     pub(crate) fn text(self, key: &'static str, text: &str) -> Self {
         let end = (0..=text.len().min(TEXT_MAX)).rev();
         let end = end.into_iter().find(|end| text.is_char_boundary(*end));
         self.value(key, &text[..end.unwrap_or(0)])
     }
 
-    /// With a number, or whether something holds.
+    /// Adds a number or boolean.
     pub(crate) fn value(mut self, key: &'static str, value: impl Into<Value>) -> Self {
         push(&mut self.fields, key, &value.into());
         self
     }
 
-    /// Its line.
+    /// JSON line of the event.
     pub(super) fn line(&self) -> String {
         line(self.at, self.name, self.peer, &self.fields, None)
     }
 
-    /// The line of so many more that are equal to it but for the port.
+    /// Line for `count` further events that differ only in their port.
     pub(super) fn line_of_more(&self, at: SystemTime, count: u64) -> String {
         line(at, self.name, self.peer, &self.fields, Some(count))
     }
 }
 
-/// Lines that could not be written while events came.
+/// Line that reports lost events.
 pub(super) fn line_of_lost(count: u64) -> String {
     line(SystemTime::now(), "lost", None, "", Some(count))
 }
@@ -84,7 +84,7 @@ fn line(
     let mut text = format!("{{\"time\":\"{}\",\"event\":\"{name}\"", Utc(at));
     if let Some(peer) = peer {
         push(&mut text, "address", &peer.ip().to_string().into());
-        // Those of several differ.
+        // Ports of several events differ.
         if count.is_none() {
             push(&mut text, "port", &peer.port().into());
         }
@@ -100,8 +100,8 @@ fn line(
 fn push(text: &mut String, key: &str, value: &Value) {
     let _ = write!(text, ",\"{key}\":");
     for character in value.to_string().chars() {
-        // JSON leaves these to the terminal and the eye of who reads it. Outside of strings there
-        // are none.
+        // JSON permits these characters, but terminals and readers may misinterpret them. They
+        // occur only in strings.
         if character.is_ascii() && character != '\x7f' {
             text.push(character);
             continue;
@@ -112,7 +112,7 @@ fn push(text: &mut String, key: &str, value: &Value) {
     }
 }
 
-/// As RFC 3339 has it, in microseconds.
+/// Time in RFC 3339 format, in microseconds.
 struct Utc(SystemTime);
 
 impl std::fmt::Display for Utc {
@@ -129,11 +129,11 @@ impl std::fmt::Display for Utc {
     }
 }
 
-/// Year, month and day of a day since 1970-01-01. Years begin in March, so that the day that may
-/// not be there is the last one.
+/// Date of a day since 1970-01-01. Internally years begin in March, so that the leap day is the
+/// last.
 fn date(day: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
-    /// From 0000-03-01 on.
+    /// Days from 0000-03-01 to 1970-01-01.
     const EPOCH: u64 = 719_468;
     let day = day + EPOCH;
     let (era, day) = (day / DAYS_OF_400_YEARS, day % DAYS_OF_400_YEARS);

@@ -1,9 +1,9 @@
-//! Equal events of an address share lines: a flood of refused connects does not fill a disk, and
-//! none of them is left out of the count.
+//! Combines equal events of an address into one line, so that a flood of refused connections cannot
+//! fill a disk, but is counted completely.
 //!
-//! Time goes in seconds. The first event of a kind has its own line at once. Those that are equal
-//! to it, but for the port, are counted, and their line comes when the second ends. What is
-//! beyond the kinds of one address, or of one second, is counted in one line for all of it.
+//! Time is divided into periods of one second. The first event of a kind gets its own line at once.
+//! Events equal to it except for the port are counted, and their line follows at the end of the
+//! period. Events beyond the number of kinds per address or per period share one line.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,16 +12,16 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::event::Event;
 
-/// How long equal events are counted for one line.
+/// Period over which equal events are counted.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Kinds of one address in a second that have lines of their own.
+/// Maximum kinds of an address per period with their own lines.
 const KINDS_OF_ADDRESS_MAX: usize = 4;
 
-/// Kinds in a second that have lines of their own.
+/// Maximum kinds per period with their own lines.
 const KINDS_MAX: usize = 32;
 
-/// Events of the second that runs.
+/// Events of the current period.
 #[derive(Default)]
 pub(super) struct Folding {
     ends: Option<Instant>,
@@ -40,12 +40,12 @@ struct Held {
 }
 
 impl Folding {
-    /// When the second ends, if one runs.
+    /// End of the current period, if one has begun.
     pub(super) fn ends(&self) -> Option<Instant> {
         self.ends
     }
 
-    /// The line of an event, unless it is counted.
+    /// Line of an event, or `None` if it is only counted.
     pub(super) fn take(&mut self, event: &Arc<Event>, now: Instant) -> Option<String> {
         let line = event.line();
         if !event.is_cheap {
@@ -76,7 +76,7 @@ impl Folding {
         Some(line)
     }
 
-    /// The lines of what was counted: at most one for each kind and one for the others.
+    /// Writes the lines of counted events: at most one for each kind and one for the others.
     pub(super) fn end(&mut self, mut write: impl FnMut(String)) {
         self.ends = None;
         self.of_address.clear();
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use serde_json::Value;
 
-    /// Lines and the sum of what they stand for.
+    /// Number of lines, and of the events in them.
     fn fold(events: impl Iterator<Item = Event>) -> (usize, u64) {
         let mut folding = Folding::default();
         let now = Instant::now();

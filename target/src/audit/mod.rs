@@ -1,10 +1,9 @@
-//! The audit log: who connected, who was refused, and who changed what; apart from the log, and
-//! never cut off by its limits.
+//! Audit log: records connections, refusals and changes, separately from the log and without its
+//! rate limits.
 //!
-//! Each destination has a bounded queue and a thread of its own. Reactors and the control plane
-//! put events into the queue and never wait: what a full queue has no room for is counted, and
-//! the count is a line once the destination takes lines again. docs/guide-target.md has the
-//! lines.
+//! Each destination has a bounded queue and a thread. Reactors and the control plane add events
+//! without blocking. Events that do not fit in the queue are counted, and a line reports their
+//! number once the destination accepts lines again. docs/guide-target.md describes the lines.
 
 mod event;
 mod folding;
@@ -24,25 +23,25 @@ use output::Destination;
 pub(crate) use output::JOURNAL;
 use writer::Writer;
 
-/// Events that wait for one destination.
+/// Capacity of a destination's queue in events.
 const QUEUE_MAX: usize = 4096;
 
-/// How long a destination may take for one line before that is a trouble.
+/// Time for one line after which a destination counts as failed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often to look whether a thread has ended.
+/// Polling interval while a thread ends.
 const JOIN_STEP: Duration = Duration::from_millis(5);
 
-/// Called when [`Audit::troubles`] may have changed.
+/// Callback for when [`Audit::troubles`] may have changed.
 pub(crate) type Changed = Arc<dyn Fn() + Send + Sync>;
 
-/// The way to all destinations; off until [`apply`](Self::apply).
+/// Handle to all destinations; records nothing until [`apply`](Self::apply).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Audit {
     sinks: Arc<Mutex<Vec<Sink>>>,
 }
 
-/// The way to one destination. Dropped, its thread writes what waits and ends.
+/// Queue and thread of one destination. When dropped, the thread writes the queued events and ends.
 #[derive(Debug)]
 struct Sink {
     destination: Destination,
@@ -53,28 +52,28 @@ struct Sink {
 
 enum Item {
     Event(Arc<Event>),
-    /// Look at what is asked for.
+    /// Makes the thread check its flags.
     Wake,
 }
 
-/// What a destination's thread shares with the others.
+/// State shared with a destination's thread.
 struct Shared {
     reopen: AtomicBool,
     ended: AtomicBool,
-    /// Lines that were written.
+    /// Lines written.
     lines: AtomicU64,
-    /// Events that were lost.
+    /// Events lost.
     lost: AtomicU64,
-    /// Those of them that no line has reported.
+    /// Lost events not yet reported by a line.
     unreported: AtomicU64,
     started: Instant,
-    /// When the call that is under way began, in nanoseconds since `started`; 0: none is.
+    /// Start of the current system call in nanoseconds after `started`; 0 if none.
     call_ns: AtomicU64,
     trouble: Mutex<Option<String>>,
     changed: Changed,
 }
 
-/// Of metrics.
+/// Counters for metrics.
 pub(crate) struct Counts {
     pub(crate) output: &'static str,
     pub(crate) lines: u64,
@@ -82,10 +81,10 @@ pub(crate) struct Counts {
 }
 
 impl Audit {
-    /// Writes there from now on. Destinations that stay are opened anew.
+    /// Applies the destinations. Existing ones are reopened.
     ///
     /// # Errors
-    /// A destination gets no thread. Then nothing has changed.
+    /// The thread of a destination cannot start. Nothing has changed.
     pub(crate) fn apply(&self, config: &cairn_config::Audit, changed: &Changed) -> io::Result<()> {
         let wanted = Destination::all(config);
         let known: Vec<Destination> = self.lock().iter().map(|s| s.destination.clone()).collect();
@@ -96,14 +95,14 @@ impl Audit {
         sinks.retain(|sink| wanted.contains(&sink.destination));
         for sink in &*sinks {
             sink.shared.reopen.store(true, Ordering::Relaxed);
-            // A full queue is being written, or waits for the next try.
+            // If the queue is full, the thread is writing or retries soon.
             let _ = sink.items.try_send(Item::Wake);
         }
         sinks.extend(new);
         Ok(())
     }
 
-    /// Records an event, if anything is recorded. Never waits.
+    /// Records an event if there are destinations. Never blocks.
     pub(crate) fn record(&self, event: impl FnOnce() -> Event) {
         let sinks = self.lock();
         if sinks.is_empty() {
@@ -115,14 +114,14 @@ impl Audit {
         }
     }
 
-    /// Which destinations do not take what they should, and why.
+    /// Failing destinations with their errors.
     pub(crate) fn troubles(&self) -> Vec<(&'static str, String)> {
         let sinks = self.lock();
         let trouble = |sink: &Sink| Some((sink.destination.name(), sink.shared.trouble().clone()?));
         sinks.iter().filter_map(trouble).collect()
     }
 
-    /// For metrics.
+    /// Counters of each destination.
     pub(crate) fn counts(&self) -> Vec<Counts> {
         let sinks = self.lock();
         let counts = sinks.iter().map(|sink| Counts {
@@ -133,7 +132,7 @@ impl Audit {
         counts.collect()
     }
 
-    /// Writes what waits, as far as it can within this time.
+    /// Writes queued events until done, at most for `within`.
     pub(crate) fn end(&self, within: Duration) {
         let deadline = Instant::now() + within;
         let sinks = std::mem::take(&mut *self.lock());
@@ -146,7 +145,7 @@ impl Audit {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Sink>> {
-        // Whole whatever panics: a change is one call.
+        // The lock cannot leave a half-made state after a panic: a change is one call.
         self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -195,7 +194,7 @@ impl Drop for Sink {
 }
 
 impl Shared {
-    /// So many events were lost.
+    /// Counts lost events.
     fn lose(&self, count: u64) {
         self.lost.fetch_add(count, Ordering::Relaxed);
         self.unreported.fetch_add(count, Ordering::Relaxed);
@@ -210,7 +209,7 @@ impl Shared {
         self.call_ns.store(0, Ordering::Relaxed);
     }
 
-    /// Notes a call that does not return.
+    /// Detects a system call that does not return.
     fn look_at_call(&self, destination: &Destination) {
         let begun = Duration::from_nanos(self.call_ns.load(Ordering::Relaxed));
         if begun.is_zero() || self.started.elapsed() < begun + PATIENCE {
@@ -240,7 +239,7 @@ impl Shared {
     }
 
     fn trouble(&self) -> MutexGuard<'_, Option<String>> {
-        // Whole whatever panics: each change is one assignment.
+        // The lock cannot leave a half-made state after a panic: each change is one assignment.
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Where lines go: a file, the journal, or a Unix datagram socket.
+//! Destinations of audit lines: a file, the journal, or a Unix datagram socket.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Write};
@@ -6,10 +6,10 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-/// Where journald listens (systemd's native protocol).
+/// Socket of journald (systemd's native protocol).
 pub(crate) const JOURNAL: &str = "/run/systemd/journal/socket";
 
-/// One place, as it is configured.
+/// Configured destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Destination {
     File(PathBuf),
@@ -18,7 +18,7 @@ pub(super) enum Destination {
 }
 
 impl Destination {
-    /// All that a configuration names.
+    /// All destinations of a configuration.
     pub(super) fn all(config: &cairn_config::Audit) -> Vec<Self> {
         let file = config.file.clone().map(Self::File);
         let journal = config.journal.then_some(Self::Journal);
@@ -26,7 +26,7 @@ impl Destination {
         [file, journal, datagram].into_iter().flatten().collect()
     }
 
-    /// As metrics and status name it.
+    /// Name in metrics and status.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::File(_) => "file",
@@ -35,7 +35,7 @@ impl Destination {
         }
     }
 
-    /// Opens it, which may take as long as the disk of a file does.
+    /// Opens the destination. May block on a disk.
     pub(super) fn open(&self) -> io::Result<Output> {
         match self {
             Self::File(path) => Ok(Output::File(open_file(path)?)),
@@ -54,7 +54,7 @@ impl std::fmt::Display for Destination {
     }
 }
 
-/// An open one.
+/// Open destination.
 #[derive(Debug)]
 pub(super) enum Output {
     File(File),
@@ -63,7 +63,7 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Writes a line, from a byte of it on; how many bytes of it are written.
+    /// Writes a line starting at byte `from`; returns the bytes written, including the line end.
     pub(super) fn write(&mut self, line: &str, from: usize) -> io::Result<usize> {
         match self {
             Self::File(file) => {
@@ -83,8 +83,10 @@ impl Output {
     }
 }
 
-/// Adds to the file, which its owner alone can read if it is new. A symbolic link there may
-/// be another user's, and a FIFO holds up the thread that opens it.
+/// Opens the file for appending; a new file is readable only by its owner.
+///
+/// Symbolic links are refused because they may belong to another user. The open does not block on a
+/// FIFO.
 fn open_file(path: &Path) -> io::Result<File> {
     let mut file = File::options()
         .read(true)
@@ -95,7 +97,7 @@ fn open_file(path: &Path) -> io::Result<File> {
         .open(path)?;
     let metadata = file.metadata()?;
     if metadata.is_file() && ends_within_line(&file, &metadata)? {
-        // A process that was killed, or a full disk.
+        // Left by a killed process or a full disk.
         file.write_all(b"\n")?;
     }
     Ok(file)

@@ -1,4 +1,4 @@
-//! Destinations that are full, hang, move away, and come back.
+//! Destinations that are full, hang, move and return.
 
 use std::fs;
 use std::io::Read;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::*;
 
-/// For what must happen.
+/// Timeout for expected events.
 const LONG: Duration = Duration::from_secs(60);
 
 struct Case {
@@ -68,7 +68,7 @@ fn wait_until(mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The numbers of events, and how many the lines say were lost.
+/// Numbers of the events, and the reported number of lost events.
 fn read(text: &str) -> (Vec<u64>, u64) {
     let (mut numbers, mut lost) = (Vec::new(), 0);
     for line in text.lines() {
@@ -103,7 +103,7 @@ fn a_full_disk_loses_what_does_not_fit_into_the_queue_and_says_so() {
     let most = 2 * QUEUE_MAX as u64;
     let begun = Instant::now();
     case.record(0..most);
-    // No caller waits for the disk.
+    // Callers never wait for the disk.
     assert!(begun.elapsed() < LONG / 2);
     wait_until(|| case.trouble().is_some());
     let trouble = case.trouble().unwrap();
@@ -111,12 +111,12 @@ fn a_full_disk_loses_what_does_not_fit_into_the_queue_and_says_so() {
     let (lines, lost) = case.counts();
     assert_eq!(lines, 0);
     assert!(lost >= most - QUEUE_MAX as u64 - 2 * 64, "{lost}");
-    // Its thread ends.
+    // The thread ends.
     case.audit.end(LONG);
 }
 
-/// A disk with room for little: a pipe. It is full as a disk is, in the middle of a line, and has
-/// room again when it is read.
+/// Simulates a disk with little space by a pipe: it fills in the middle of a line and has space
+/// again when read.
 #[test]
 fn a_disk_that_has_room_again_gets_what_waited_and_one_line_of_what_was_lost() {
     let case = Case::new();
@@ -142,10 +142,9 @@ fn a_disk_that_has_room_again_gets_what_waited_and_one_line_of_what_was_lost() {
     let sent = most + QUEUE_MAX as u64;
     let mut text = Vec::new();
     let mut numbers = Vec::new();
-    // What was lost may be reported by several lines, so the count of lines does not say when
-    // the last one is there.
+    // Several lines may report lost events, so their count does not reveal the last one.
     wait_until(|| {
-        // Would block: the writer is about to come again.
+        // Fails with "would block" until the writer continues.
         let _ = reader.read_to_end(&mut text);
         let whole = text.iter().rposition(|&byte| byte == b'\n');
         let whole = whole.map_or(0, |at| at + 1);
@@ -235,7 +234,7 @@ fn another_configuration_writes_elsewhere() {
     };
     case.apply(&config);
     case.record(5..7);
-    // No socket is there yet.
+    // The socket does not exist yet.
     wait_until(|| case.trouble().is_some());
     let socket = UnixDatagram::bind(&at).unwrap();
     socket.set_read_timeout(Some(LONG)).unwrap();

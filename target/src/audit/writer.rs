@@ -1,4 +1,4 @@
-//! The thread of one destination. It alone waits for the disk.
+//! Thread of one destination; only this thread waits for the disk.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,10 +13,10 @@ use super::folding::Folding;
 use super::output::{Destination, Output};
 use super::{Item, Shared};
 
-/// Lines that wait in the thread itself, at most; others wait in the queue.
+/// Maximum lines held by the thread; further events stay in the queue.
 const LINES_MAX: usize = 64;
 
-/// The pause between two tries of what has failed.
+/// Pause before a retry after a failure.
 const PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) struct Writer {
@@ -28,7 +28,7 @@ pub(super) struct Writer {
     /// Bytes of the first line that are written.
     written: usize,
     folding: Folding,
-    /// When to try again, if it has failed.
+    /// Time of the next retry after a failure.
     retry: Option<Instant>,
 }
 
@@ -50,16 +50,16 @@ impl Writer {
         }
     }
 
-    /// Runs until the target ends, or writes elsewhere.
+    /// Runs until the destination is removed or the target ends.
     pub(super) fn run(mut self) {
-        // The first one that it has failed, if it has.
+        // Opens the destination and reports a failure at once.
         self.write();
         loop {
             let deadline = match self.retry {
                 Some(retry) => Some(retry),
                 None => self.folding.ends(),
             };
-            // What has failed takes no more: others wait in the queue, which has a bound.
+            // After a failure, further events stay in the bounded queue.
             let is_full = self.lines.len() >= LINES_MAX;
             if is_full && self.shared.ended.load(Ordering::Relaxed) {
                 break;
@@ -101,10 +101,10 @@ impl Writer {
         self.folding.end(|line| lines.push_back(line));
     }
 
-    /// Writes all that waits, or notes why it cannot.
+    /// Writes all lines, or records the failure.
     fn write(&mut self) {
         let opened = self.open();
-        // The old file takes lines until there is a new one.
+        // The old file is used until a new one is open.
         let written = self.write_lines();
         self.shared.end_call();
         let destination = &self.destination;
@@ -127,8 +127,8 @@ impl Writer {
         self.shared.failed(&trouble);
     }
 
-    /// Opens it if it is not open, or is to be opened anew. What is being written goes on in the
-    /// new one, whole.
+    /// Opens the destination if it is closed or must be reopened. A partly written line is written
+    /// again as a whole.
     fn open(&mut self) -> io::Result<()> {
         let again = self.shared.reopen.swap(false, Ordering::Relaxed);
         if self.output.is_some() && !again {
@@ -154,7 +154,7 @@ impl Writer {
         };
         loop {
             if self.written == 0 {
-                // What was lost came before what follows.
+                // Lost events precede the remaining lines.
                 let lost = self.shared.unreported.swap(0, Ordering::Relaxed);
                 if lost > 0 {
                     self.lines.push_front(line_of_lost(lost));
@@ -167,7 +167,8 @@ impl Writer {
             match output.write(line, self.written) {
                 Ok(written) => self.written += written,
                 Err(error) => {
-                    // The other end of a socket may be another one. A file has the rest of a line.
+                    // A socket may have a new peer, so reopen it. A file already contains a part of
+                    // the line.
                     if !matches!(output, Output::File(_)) {
                         self.output = None;
                     }

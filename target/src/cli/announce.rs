@@ -1,18 +1,18 @@
-//! What a host has to type.
+//! Commands for connecting a host.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use cairn_config::{Config, Listener};
 use cairn_rdma::PKey;
 
-/// The lines for each listener: discover, then connect for each subsystem. Linux's
-/// hosts know the default partition alone.
+/// Commands for each listener: discover, then connect for each subsystem. Linux hosts support only
+/// the default partition.
 pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Vec<String> {
     let mut lines = Vec::new();
     for (listener, address) in listening {
         let ip = reachable(address.ip());
         let port = address.port();
-        // No other machine reaches it.
+        // Other machines cannot reach this address.
         let local = if ip.is_loopback() {
             "  # from this machine alone"
         } else {
@@ -43,7 +43,7 @@ pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Ve
     lines
 }
 
-/// One line that says what a configuration amounts to.
+/// One-line summary of a configuration.
 pub(super) fn summary(config: &Config) -> String {
     let namespaces: usize = config.subsystems.iter().map(|s| s.namespaces.len()).sum();
     format!(
@@ -59,14 +59,12 @@ fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{plural}")
 }
 
-/// An address to connect to for one that is listened on: for a wildcard, the
-/// one by which this machine reaches the world.
+/// Address to connect to. For a wildcard, the source address of the default route.
 fn reachable(listening: IpAddr) -> IpAddr {
     if !listening.is_unspecified() {
         return listening;
     }
-    // Connecting a UDP socket sends nothing: it only looks up the route to a
-    // documentation address.
+    // Connecting a UDP socket sends nothing; it only looks up the route to a documentation address.
     let world = if listening.is_ipv4() {
         "192.0.2.1:9"
     } else {

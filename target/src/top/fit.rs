@@ -1,31 +1,33 @@
-//! Which columns of a table fit into a width, and how wide they are.
+//! Selects the columns of a table that fit a width, and their widths.
 
 use super::tables::Table;
 
-/// Between two columns.
+/// Space between two columns.
 pub(super) const SPACING: u16 = 1;
 
-/// What a name keeps while columns of a high rank go.
+/// Preferred width of a name while low-priority columns can still be dropped.
 const NAME_WIDTH: u16 = 24;
-/// What a name keeps at least.
+/// Minimum width of a name.
 const NAME_WIDTH_MIN: u16 = 8;
 
-/// A column that is shown.
+/// Visible column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fitted {
     pub(super) column: usize,
     pub(super) width: u16,
 }
 
-/// The columns that fit. Names become shorter first, then columns of a high rank go; `kept`
-/// stays. What is left of the width then goes back to the names.
+/// Visible columns of a table.
+///
+/// Names shrink first; then columns of the highest rank are dropped, except `kept`. The remaining
+/// width goes back to the names.
 pub(super) fn columns(table: &Table, width: u16, kept: usize) -> Vec<Fitted> {
     let full = |column: usize| {
         let cells = table
             .rows
             .iter()
             .map(|row| row[column].text.chars().count());
-        // A mark stands behind the title of the column that sorts.
+        // The sort column has a mark after its title.
         let title = table.columns[column].title.chars().count() + 1;
         let widest = cells.max().unwrap_or(0).max(title);
         u16::try_from(widest).unwrap_or(u16::MAX)
@@ -67,7 +69,7 @@ fn needed(shown: &[Fitted]) -> u32 {
     widths + gaps * u32::from(SPACING)
 }
 
-/// The end of a name that is too long: names of hosts begin alike.
+/// Cuts a long name at its beginning, because host names begin alike.
 pub(super) fn end_of(text: &str, width: u16) -> String {
     let (width, length) = (usize::from(width), text.chars().count());
     if length <= width {

@@ -1,8 +1,7 @@
-//! `cairn-target top`: what a running target does, as it does it.
+//! `cairn-target top`: live statistics of a running target.
 //!
-//! It reads the metrics that the target has for Prometheus (docs/metrics.md), twice, and
-//! shows the difference. So it needs nothing of the target but that port, and can look
-//! at a target on another machine. On a terminal it draws and takes keys; elsewhere it
+//! Reads the target's Prometheus metrics (docs/metrics.md) twice and shows the difference, so the
+//! target may run on another machine. On a terminal it draws a view and handles keys; otherwise it
 //! prints lines.
 
 mod fit;
@@ -56,7 +55,7 @@ pub(crate) struct Top {
     output: Format,
 }
 
-/// Reads on and on, and shows what changed.
+/// Reads metrics repeatedly and shows the changes.
 pub(crate) fn run(top: &Top) -> Result<(), String> {
     let from = top.address()?;
     let mut readings = Readings::begin(from, Duration::from_secs_f64(top.interval))?;
@@ -74,7 +73,7 @@ pub(crate) fn run(top: &Top) -> Result<(), String> {
     Ok(())
 }
 
-/// Pages of a target, one after the other.
+/// Successive readings of a target.
 #[derive(Debug)]
 struct Readings {
     from: SocketAddr,
@@ -93,7 +92,7 @@ impl Readings {
         })
     }
 
-    /// What happened since the last reading, an interval later.
+    /// Waits for the interval and returns the rates since the last reading.
     fn next(&mut self) -> Result<Rates, String> {
         std::thread::sleep(self.interval);
         let after = Page::parse(&scrape::scrape(self.from)?)?;

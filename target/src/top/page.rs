@@ -1,4 +1,4 @@
-//! The text format of Prometheus (0.0.4), read.
+//! Parser of the Prometheus text format (0.0.4).
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ pub(super) struct Page {
     samples: BTreeMap<String, Vec<Sample>>,
 }
 
-/// One line.
+/// Sample with its labels.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sample {
     labels: BTreeMap<String, String>,
@@ -16,7 +16,7 @@ pub(super) struct Sample {
 }
 
 impl Page {
-    /// Reads it; comments mean nothing here.
+    /// Parses a page and ignores comments.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut page = Self::default();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -30,21 +30,21 @@ impl Page {
         Ok(page)
     }
 
-    /// The samples of a metric.
+    /// Samples of a metric.
     pub(super) fn all(&self, name: &str) -> &[Sample] {
         self.samples.get(name).map_or(&[], Vec::as_slice)
     }
 
-    /// The sum of a metric's samples that have these labels, among others.
+    /// Sum of a metric's samples that have at least these labels.
     pub(super) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let matching = self.all(name).iter().filter(|sample| sample.has(labels));
-        // Begun at +0: the sum of nothing is -0, and is shown so.
+        // Start at +0: `sum` of no values is -0, which would be displayed.
         matching.fold(0.0, |sum, sample| sum + sample.value)
     }
 }
 
 impl Sample {
-    /// What a label says; nothing, if it is absent.
+    /// Value of a label, or "".
     pub(super) fn label(&self, name: &str) -> &str {
         self.labels.get(name).map_or("", String::as_str)
     }
@@ -56,7 +56,7 @@ impl Sample {
     }
 }
 
-/// `name{label="value",...} value`, the labels being optional.
+/// Parses `name{label="value",...} value`; labels are optional.
 fn parse_line(line: &str) -> Option<(String, Sample)> {
     let name_end = line.find(['{', ' '])?;
     let (name, mut rest) = line.split_at(name_end);
@@ -67,7 +67,7 @@ fn parse_line(line: &str) -> Option<(String, Sample)> {
             let (label, after) = rest.split_once("=\"")?;
             let (value, after) = parse_quoted(after)?;
             labels.insert(label.to_owned(), value);
-            // Also after the last one.
+            // A comma may also follow the last label.
             rest = after.strip_prefix(',').unwrap_or(after);
         }
         rest = &rest[1..];
@@ -77,7 +77,7 @@ fn parse_line(line: &str) -> Option<(String, Sample)> {
     Some((name.to_owned(), Sample { labels, value }))
 }
 
-/// The text up to the closing quote, and what follows that.
+/// Text up to the closing quote, and the rest.
 fn parse_quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();

@@ -1,15 +1,15 @@
-//! Quantiles of what happened between two readings of a histogram.
+//! Quantiles of the samples added to a histogram between two readings.
 
 use super::page::Page;
 
-/// Samples by upper bound, ascending; each count is of that bucket alone.
+/// Upper bounds in ascending order, each with the count of its own bucket.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Buckets {
     counts: Vec<(f64, f64)>,
 }
 
 impl Buckets {
-    /// What came to the histogram `name` between two pages, in all series with these labels.
+    /// Samples added to histogram `name` between two pages, over all series with these labels.
     pub(super) fn between(
         before: &Page,
         after: &Page,
@@ -34,7 +34,7 @@ impl Buckets {
         let mut below = 0.0;
         let counts = cumulative(after).into_iter().map(|(bound, now)| {
             let then = earlier.iter().find(|(other, _)| *other == bound);
-            // A host that left and came again counts from 0 anew.
+            // The counters of a host that reconnected restart at 0.
             let reached = (now - then.map_or(0.0, |(_, count)| *count)).max(below);
             let count = reached - below;
             below = reached;
@@ -45,8 +45,7 @@ impl Buckets {
         }
     }
 
-    /// The value below which this share of the samples lies, in seconds, as far as the
-    /// buckets show: linear within one. Nothing, if there were no samples.
+    /// Quantile in seconds, interpolated linearly within a bucket; `None` without samples.
     pub(super) fn quantile(&self, share: f64) -> Option<f64> {
         let total: f64 = self.counts.iter().map(|(_, count)| count).sum();
         if total <= 0.0 {

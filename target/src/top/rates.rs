@@ -1,4 +1,4 @@
-//! What happened between two readings, by host, namespace, reactor and device.
+//! Rates between two readings, by host, namespace, reactor and device.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use serde::Serialize;
 use super::page::{Page, Sample};
 use super::quantile::Buckets;
 
-/// The stages of a command, as the target names them.
+/// Stages of a command, as in the metrics.
 pub(super) const STAGES: [&str; 4] = ["buffer", "data_in", "backend", "data_out"];
 
-/// What is shown at once.
+/// Contents of the view.
 #[derive(Debug, Serialize)]
 pub(super) struct Rates {
-    /// Between the readings.
+    /// Time between the readings in seconds.
     pub(super) seconds: f64,
     pub(super) version: String,
     pub(super) resident_bytes: f64,
@@ -21,11 +21,11 @@ pub(super) struct Rates {
     pub(super) hosts: Vec<Host>,
     pub(super) namespaces: Vec<Namespace>,
     pub(super) devices: Vec<Device>,
-    /// Connections that were refused, a second, by reason.
+    /// Refused connections per second, by reason.
     pub(super) refused_per_s: BTreeMap<String, f64>,
 }
 
-/// I/O of a host or a namespace.
+/// I/O rates of a host or namespace.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct Load {
     pub(super) reads_per_s: f64,
@@ -34,25 +34,25 @@ pub(super) struct Load {
     pub(super) read_bytes_per_s: f64,
     pub(super) written_bytes_per_s: f64,
     pub(super) errors_per_s: f64,
-    /// Of whole commands; nothing where there were none.
+    /// Latency of whole commands; `None` without commands.
     pub(super) p50_us: Option<f64>,
     pub(super) p99_us: Option<f64>,
 }
 
-/// One controller of a host.
+/// Controller of a host.
 #[derive(Debug, Serialize)]
 pub(super) struct Host {
     pub(super) subsystem: String,
     pub(super) host_nqn: String,
     pub(super) cntlid: String,
     pub(super) remote: String,
-    /// The admin queue included.
+    /// Number of queues, including the admin queue.
     pub(super) queues: f64,
-    /// Commands in progress.
+    /// Commands in flight.
     pub(super) depth: f64,
     pub(super) load: Load,
     pub(super) buffer_waits_per_s: f64,
-    /// As its queue pairs have it; several values where they differ.
+    /// Values of its queue pairs; several if they differ.
     pub(super) tos: Vec<String>,
     pub(super) hop_limit: Vec<String>,
     pub(super) pkey: Vec<String>,
@@ -65,7 +65,7 @@ pub(super) struct Namespace {
     pub(super) backing: String,
     pub(super) in_progress: f64,
     pub(super) load: Load,
-    /// Median of each stage, in microseconds, where there was any.
+    /// Median of each stage in microseconds, if any.
     pub(super) stage_p50_us: BTreeMap<&'static str, f64>,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct Reactor {
 #[derive(Debug, Serialize)]
 pub(super) struct Device {
     pub(super) device: String,
-    /// Those of its counters that changed, a second.
+    /// Changed hardware counters, per second.
     pub(super) per_second: BTreeMap<String, f64>,
 }
 
@@ -113,7 +113,7 @@ impl Rates {
     }
 }
 
-/// Two pages and the time between.
+/// Two pages and the time between them.
 struct Change<'a> {
     before: &'a Page,
     after: &'a Page,
@@ -123,14 +123,14 @@ struct Change<'a> {
 type Labels<'a> = [(&'static str, &'a str)];
 
 impl Change<'_> {
-    /// By how much a counter went up, a second. One that began anew counts from 0.
+    /// Increase of a counter per second. A counter that restarted counts from 0.
     fn rate(&self, name: &str, labels: &Labels<'_>) -> f64 {
         let (then, now) = (self.before.sum(name, labels), self.after.sum(name, labels));
         let change = if now < then { now } else { now - then };
         change / self.seconds
     }
 
-    /// Rates by the values of a label, without those that stand still.
+    /// Rates by the values of a label, without zeroes.
     fn by_label(
         &self,
         name: &str,
@@ -149,7 +149,7 @@ impl Change<'_> {
         rates.filter(|(_, rate)| *rate > 0.0).collect()
     }
 
-    /// `scope` is "host" or "namespace", whose metrics are named alike.
+    /// Load of a "host" or "namespace" `scope`, whose metrics have analogous names.
     fn load(&self, scope: &str, labels: &Labels<'_>) -> Load {
         let by_op = |what: &str, op: &str| {
             let name = format!("cairn_{scope}_{what}_total");
@@ -296,7 +296,7 @@ impl Change<'_> {
     }
 }
 
-/// Each value once, in order, without empty ones.
+/// Distinct nonempty values, sorted.
 fn distinct<'a>(values: impl Iterator<Item = &'a str>) -> Vec<String> {
     let set: std::collections::BTreeSet<&str> = values.filter(|value| !value.is_empty()).collect();
     set.into_iter().map(str::to_owned).collect()

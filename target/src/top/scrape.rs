@@ -1,4 +1,4 @@
-//! One page from the target, by HTTP.
+//! Fetches the metrics page of a target by HTTP.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -13,16 +13,16 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// With fine buckets, for the quantiles' sake.
+/// Path with fine buckets, for accurate quantiles.
 const PATH: &str = "/metrics?buckets=fine";
 
-/// A target answers at once; one that does not answer for this long hangs.
+/// Timeout for a response; a target responds at once.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Much more than 1,000 hosts make. It may be anything that answers at that port.
+/// Maximum page size, far above that of 1,000 hosts: any server may be at that port.
 const PAGE_BYTES_MAX: usize = 256 << 20;
 
-/// The text of the target's metrics.
+/// Text of the metrics page.
 pub(super) fn scrape(from: SocketAddr) -> Result<String, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -53,11 +53,11 @@ fn is_no_http(error: &(dyn Error + 'static)) -> bool {
     error.is_some_and(|error| error.is_parse() || error.is_incomplete_message())
 }
 
-/// The page, or what an answer without one says.
+/// Page, or the message of an error response.
 async fn get(from: SocketAddr) -> Result<Result<String, String>, Box<dyn Error + Send + Sync>> {
     let stream = TcpStream::connect(from).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the runtime. What fails here fails for the sender, too.
+    // Ends with the runtime. An error here also fails the sender.
     let _connection = tokio::spawn(connection);
     let request = Request::get(PATH)
         .header(HOST, from.to_string())
@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// What a server is taken for that answers this.
+    /// Result for a server that sends this response.
     fn answered(answer: &'static [u8]) -> Result<String, String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let from = listener.local_addr().unwrap();

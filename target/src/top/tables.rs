@@ -1,4 +1,4 @@
-//! Rates as tables: the same columns for the view in a terminal and for plain text.
+//! Rates as tables with the same columns for terminal and text output.
 
 use std::cmp::Ordering;
 
@@ -8,37 +8,37 @@ use super::rates::{Device, Host, Load, Namespace, Rates, Reactor, STAGES};
 
 pub(super) const MIB: f64 = 1_048_576.0;
 
-/// A reactor that is busier than this has little left.
+/// Busy share above which a reactor is nearly saturated.
 const NEARLY_BUSY: f64 = 0.9;
 
-/// Rows of one kind.
+/// Table of one kind of object.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) name: &'static str,
     pub(super) columns: Vec<Column>,
     pub(super) rows: Vec<Vec<Cell>>,
-    /// The column that the rows are sorted by at first.
+    /// Initial sort column.
     pub(super) first_sort: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
     pub(super) title: &'static str,
-    /// Columns of a high rank go first where the width does not suffice; 0 stays.
+    /// Drop order: the highest rank is dropped first, and 0 never.
     pub(super) rank: u8,
-    /// A name, which may be cut short; otherwise a number.
+    /// True for a name, which may be cut; false for a number.
     pub(super) is_name: bool,
 }
 
-/// What a value says of the target.
+/// Severity of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tone {
     Plain,
-    /// Nothing happened.
+    /// No activity.
     Idle,
-    /// Something is scarce.
+    /// A resource is scarce.
     Warning,
-    /// Something failed.
+    /// Failures occurred.
     Bad,
 }
 
@@ -46,13 +46,13 @@ pub(super) enum Tone {
 pub(super) struct Cell {
     pub(super) text: String,
     pub(super) tone: Tone,
-    /// What it sorts by; its text, if it is no number.
+    /// Sort key; `None` to sort by text.
     number: Option<f64>,
 }
 
 impl Cell {
-    /// Text of the target, and so perhaps of a host: nothing in it reaches a terminal as an
-    /// escape sequence.
+    /// Cell with text that may come from a host. Control characters are replaced, so that no escape
+    /// sequence reaches a terminal.
     fn name(text: &str) -> Self {
         let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
         Self {
@@ -95,7 +95,7 @@ impl Cell {
         }
     }
 
-    /// With this tone if `applies`.
+    /// Sets the tone if `applies`.
     fn toned(self, tone: Tone, applies: bool) -> Self {
         Self {
             tone: if applies { tone } else { self.tone },
@@ -106,7 +106,7 @@ impl Cell {
     pub(super) fn compare(&self, other: &Self) -> Ordering {
         match (self.number, other.number) {
             (Some(one), Some(other)) => one.total_cmp(&other),
-            // Sorting needs one order of all cells.
+            // Sorting requires a total order of cells.
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
             (None, None) => self.text.cmp(&other.text),
@@ -114,7 +114,7 @@ impl Cell {
     }
 }
 
-/// All tables, in the order in which they are shown.
+/// All tables in display order.
 pub(super) fn all(rates: &Rates) -> [Table; 4] {
     [
         hosts(&rates.hosts),
@@ -208,7 +208,7 @@ fn hosts(all: &[Host]) -> Table {
     }
 }
 
-/// Columns of the stages, as [`STAGES`] has them.
+/// Columns in the order of [`STAGES`].
 const STAGE_COLUMNS: [Column; STAGES.len()] = [
     number("BUFFER us", 6),
     number("DATA_IN us", 5),
@@ -305,7 +305,7 @@ fn devices(all: &[Device]) -> Table {
     }
 }
 
-/// A queue pair's mark in the three notations that people use.
+/// ToS in the three common notations.
 fn marked(tos: &[String]) -> String {
     let shown = tos.iter().map(|text| match text.parse() {
         Ok(number) => {
@@ -317,7 +317,7 @@ fn marked(tos: &[String]) -> String {
     shown.collect::<Vec<_>>().join(" ")
 }
 
-/// Small rates are seldom events, whose existence matters.
+/// Formats a rate; small rates get a decimal, because rare events matter.
 pub(super) fn rate(value: f64) -> String {
     if value > 0.0 && value < 10.0 {
         format!("{value:.1}")

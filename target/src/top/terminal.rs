@@ -1,4 +1,4 @@
-//! The terminal of the view: keys, resizing, and readings as they come.
+//! Terminal handling of the view: keys, resizing and new readings.
 
 use std::io;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
@@ -11,16 +11,17 @@ use super::Readings;
 use super::rates::Rates;
 use super::view::View;
 
-/// Between two looks at the readings while no key is pressed.
+/// Polling interval for readings between key presses.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Shows readings until a key ends it, or there were `count` of them. The terminal is as before
-/// then, also after a panic.
+/// Shows readings until a key ends the view, or `count` times. Restores the terminal, also after a
+/// panic.
 pub(super) fn run(mut readings: Readings, count: Option<u64>) -> Result<(), String> {
     let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let mut view = View::new(readings.from, has_colours);
     let (sender, receiver) = sync_channel(1);
-    // A target that hangs must not delay keys. The thread ends with its receiver.
+    // A separate thread, so that a target that hangs does not delay keys. It ends with the
+    // receiver.
     std::thread::spawn(move || while sender.send(readings.next()).is_ok() {});
     let no_terminal = |error: io::Error| {
         format!("cannot draw on this terminal ({error}): use `--output json` or a pipe instead")

@@ -1,4 +1,4 @@
-//! All tables as plain text, for files and pipes.
+//! Tables as plain text, for files and pipes.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use super::tables::{self, MIB};
 
 const INDENT: &str = "  ";
 
-/// One reading.
+/// Formats one reading.
 pub(super) fn text(rates: &Rates, from: SocketAddr) -> String {
     let mut text = heading(rates, from) + "\n";
     for line in refused(rates) {
@@ -24,7 +24,7 @@ pub(super) fn text(rates: &Rates, from: SocketAddr) -> String {
     text
 }
 
-/// Which target this is, and how much it has.
+/// Heading with identity and size of the target.
 pub(super) fn heading(rates: &Rates, from: SocketAddr) -> String {
     format!(
         "cairn-target {} at {from}: {} hosts, {} namespaces, {:.0} MiB resident; last {:.1} s",
@@ -36,7 +36,7 @@ pub(super) fn heading(rates: &Rates, from: SocketAddr) -> String {
     )
 }
 
-/// A line for each reason why connections were refused.
+/// Line for each reason for which connections were refused.
 pub(super) fn refused(rates: &Rates) -> impl Iterator<Item = String> {
     let refused = rates.refused_per_s.iter();
     refused.map(|(reason, rate)| format!("connections refused, {rate:.1} a second: {reason}"))

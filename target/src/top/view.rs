@@ -1,4 +1,4 @@
-//! The view in a terminal: one table at a time, sorted by a column that keys choose.
+//! Terminal view: one table at a time, with selectable sort column.
 
 use std::net::SocketAddr;
 
@@ -16,27 +16,27 @@ use super::text;
 
 const KEYS: &str = "q quit  Tab 1-4 table  < > sort by  r reverse  arrows scroll  space pause";
 
-/// Rows that a page key passes.
+/// Rows scrolled by a page key.
 const PAGE_ROWS: usize = 10;
 
-/// What the terminal shows, and what keys have chosen.
+/// State of the view.
 #[derive(Debug)]
 pub(super) struct View {
     from: SocketAddr,
     has_colours: bool,
     rates: Option<Rates>,
-    /// Why there is no newer reading.
+    /// Error of the last reading, if it failed.
     problem: Option<String>,
     is_paused: bool,
-    /// Which of the tables.
+    /// Index of the selected table.
     chosen: usize,
-    /// Of each table; `None` until keys choose.
+    /// Order of each table; `None` for the default.
     orders: [Option<Order>; 4],
-    /// Rows of each table above the first that is shown.
+    /// Scroll offset of each table in rows.
     above: [usize; 4],
 }
 
-/// How a table is sorted.
+/// Sort order of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Order {
     column: usize,
@@ -57,7 +57,7 @@ impl View {
         }
     }
 
-    /// A new reading, or why there is none.
+    /// Handles a new reading or its error.
     pub(super) fn take(&mut self, reading: Result<Rates, String>) {
         if self.is_paused {
             return;
@@ -71,7 +71,7 @@ impl View {
         }
     }
 
-    /// A key; returns whether the view goes on.
+    /// Handles a key; returns false to end the view.
     pub(super) fn key(&mut self, key: KeyEvent) -> bool {
         if key.kind == KeyEventKind::Release {
             return true;
@@ -101,7 +101,7 @@ impl View {
             KeyCode::PageDown => self.scroll(|above| above + PAGE_ROWS),
             KeyCode::PageUp => self.scroll(|above| above.saturating_sub(PAGE_ROWS)),
             KeyCode::Home => self.scroll(|_| 0),
-            // As far as there are rows: drawing sees to that.
+            // Drawing limits this to the number of rows.
             KeyCode::End => self.scroll(|_| usize::MAX / 2),
             _ => {}
         }
@@ -179,7 +179,7 @@ impl View {
                 ordering
             }
         });
-        // One line is the head.
+        // The title takes one line.
         let shown = usize::from(area.height.saturating_sub(1));
         let above = &mut self.above[self.chosen];
         *above = (*above).min(table.rows.len().saturating_sub(shown));
@@ -233,7 +233,7 @@ fn aligned(table: &Table, fitted: &Fitted, text: String) -> Line<'static> {
     })
 }
 
-/// What all namespaces do together.
+/// Totals over all namespaces.
 fn totals(rates: &Rates) -> Line<'static> {
     let sum = |of: fn(&super::rates::Load) -> f64| {
         let loads = rates.namespaces.iter().map(|one| of(&one.load));

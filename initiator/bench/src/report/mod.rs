@@ -1,4 +1,4 @@
-//! What came of a run, in fio's words: as text, or as JSON.
+//! Reports of a run in fio's format, as text or JSON.
 
 mod histogram;
 mod json;
@@ -18,8 +18,7 @@ use super::run::{BenchResult, JobResult};
 use super::stats::JobStats;
 use super::worker::JobError;
 
-/// What is reported as one: a copy of a job, or, by `group_reporting`, all that
-/// ran together and ask for it.
+/// Entry of a report: one copy of a job, or with `group_reporting` all copies that ran together.
 #[derive(Debug)]
 pub(super) struct Entry<'a> {
     job: &'a Job,
@@ -28,13 +27,13 @@ pub(super) struct Entry<'a> {
     stats: JobStats,
     error: Option<&'a JobError>,
     mismatches: Vec<&'a str>,
-    /// Sum of the copies' running times, in seconds.
+    /// Sum of the copies' running times in seconds.
     elapsed_s: f64,
     longest_s: f64,
     cpu: CpuUse,
 }
 
-/// The entries of a report, in order.
+/// Entries of a report in order.
 fn entries(result: &BenchResult) -> Vec<Entry<'_>> {
     let mut entries: Vec<Entry<'_>> = Vec::new();
     for job in &result.jobs {
@@ -79,7 +78,7 @@ impl<'a> Entry<'a> {
         self.error.map_or(0, JobError::errno)
     }
 
-    /// A share of the copies' running time, in percent.
+    /// Percentage of the copies' running time.
     fn percent_of_time(&self, seconds: f64) -> f64 {
         if self.elapsed_s > 0.0 {
             seconds * 100.0 / self.elapsed_s

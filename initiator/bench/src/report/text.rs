@@ -1,4 +1,4 @@
-//! The report as people read it.
+//! Text report.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use super::super::stats::{DirectionStats, JobStats, PERCENTILES, Series};
 use super::units::{binary_bytes, decimal, decimal_bytes, time_unit};
 use super::{Entry, entries};
 
-/// The report as text.
+/// Formats the report as text.
 #[must_use]
 pub fn text(result: &BenchResult) -> String {
     let entries = entries(result);
@@ -26,7 +26,7 @@ pub fn text(result: &BenchResult) -> String {
     out
 }
 
-/// Writing to a string does not fail.
+/// Appends a line; writing to a string cannot fail.
 macro_rules! line {
     ($out:expr, $($arg:tt)*) => {
         writeln!($out, $($arg)*).expect("memory takes all")
@@ -80,7 +80,7 @@ fn job(out: &mut String, entry: &Entry<'_>) {
     }
 }
 
-/// The paragraph of one direction.
+/// Section of one direction.
 fn moved(out: &mut String, direction: Direction, stats: &DirectionStats) {
     let (bytes, bandwidth) = (stats.bytes as f64, stats.bandwidth());
     line!(
@@ -100,7 +100,7 @@ fn moved(out: &mut String, direction: Direction, stats: &DirectionStats) {
     samples(out, stats);
 }
 
-/// `    clat (usec): min=17, max=10520, avg=271.65, stdev=358.04`.
+/// Appends `    clat (usec): min=17, max=10520, avg=271.65, stdev=358.04`.
 fn series(out: &mut String, name: &str, series: &Series) {
     let (divisor, unit) = time_unit(series.min, series.max);
     line!(
@@ -113,7 +113,7 @@ fn series(out: &mut String, name: &str, series: &Series) {
     );
 }
 
-/// The table, four to a line.
+/// Appends the table of percentiles, four in a line.
 fn percentiles(out: &mut String, stats: &DirectionStats) {
     let values = PERCENTILES.map(|percent| (percent, stats.clat_percentile_ns(percent)));
     let (lowest, highest) = (values[0].1 as f64, values[values.len() - 1].1 as f64);
@@ -161,7 +161,7 @@ fn samples(out: &mut String, stats: &DirectionStats) {
     }
 }
 
-/// `  lat (usec)   : 250=49.77%, 500=41.82%`, six to a line.
+/// Appends `  lat (usec)   : 250=49.77%, 500=41.82%`, up to five in a line.
 fn classes(out: &mut String, stats: &JobStats) {
     let units = ["nsec", "usec", "msec"];
     for (unit, table) in units.iter().zip(stats.classes.percent()) {
@@ -219,7 +219,7 @@ fn steps(out: &mut String, entry: &Entry<'_>) {
     );
 }
 
-/// What the jobs of a group did together.
+/// Totals of the jobs of a group.
 fn run_status(out: &mut String, group: &[Entry<'_>]) {
     line!(out, "\nRun status group {} (all jobs):", group[0].group);
     for direction in Direction::ALL {

@@ -1,7 +1,6 @@
-//! Numbers in few digits, as fio writes them.
+//! Short formats of numbers, as in fio.
 
-/// A number in four characters or so: as it is up to 9999, else with three
-/// significant digits and a unit.
+/// Formats a number up to 9999 as it is, and larger ones with three significant digits and a unit.
 fn short(mut value: f64, base: f64, units: &[&str]) -> String {
     let mut steps = 0;
     while value >= 9999.5 && steps + 1 < units.len() {
@@ -17,13 +16,13 @@ fn short(mut value: f64, base: f64, units: &[&str]) -> String {
     format!("{value:.decimals$}{}", units[steps])
 }
 
-/// `12.8k`.
+/// Formats with decimal units, such as `12.8k`.
 #[must_use]
 pub fn decimal(value: f64) -> String {
     short(value, 1000.0, &["", "k", "M", "G"])
 }
 
-/// `50.0MiB`.
+/// Formats bytes with binary units, such as `50.0MiB`.
 #[must_use]
 pub fn binary_bytes(bytes: f64) -> String {
     if bytes < 1024.0 {
@@ -32,7 +31,7 @@ pub fn binary_bytes(bytes: f64) -> String {
     short(bytes / 1024.0, 1024.0, &["KiB", "MiB", "GiB", "TiB", "PiB"])
 }
 
-/// `52.4MB`.
+/// Formats bytes with decimal units, such as `52.4MB`.
 #[must_use]
 pub(super) fn decimal_bytes(bytes: f64) -> String {
     if bytes < 1000.0 {
@@ -41,8 +40,7 @@ pub(super) fn decimal_bytes(bytes: f64) -> String {
     short(bytes / 1000.0, 1000.0, &["kB", "MB", "GB", "TB", "PB"])
 }
 
-/// In which unit a range of times is shown: what to divide nanoseconds by, and
-/// its name.
+/// Unit for a range of times: divisor of nanoseconds, and name.
 #[must_use]
 pub(super) fn time_unit(min_ns: f64, max_ns: f64) -> (f64, &'static str) {
     if min_ns > 2e6 && max_ns > 99_999e3 {
@@ -58,7 +56,7 @@ pub(super) fn time_unit(min_ns: f64, max_ns: f64) -> (f64, &'static str) {
 mod tests {
     use super::*;
 
-    /// As fio 3.33 wrote them.
+    /// Expected values were written by fio 3.33.
     #[test]
     fn numbers_are_as_short_as_in_fio() {
         assert_eq!(decimal(12_799.0), "12.8k");

@@ -4,7 +4,7 @@ use ratatui::backend::TestBackend;
 use super::super::page::Page;
 use super::*;
 
-/// What happens at three hosts in a second: the second one reads most, the third one fails.
+/// Rates of three hosts: the second reads most, the third has failures.
 fn rates() -> Rates {
     let mut text = String::from(
         "cairn_build_info{version=\"9.9\"} 1\n\
@@ -38,7 +38,7 @@ fn press(view: &mut View, code: KeyCode) -> bool {
     view.key(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
-/// The lines of a terminal of this size.
+/// Lines drawn on a terminal of this size.
 fn drawn(view: &mut View, (width, height): (u16, u16)) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| view.draw(frame)).unwrap();
@@ -52,7 +52,7 @@ fn drawn(view: &mut View, (width, height): (u16, u16)) -> Vec<String> {
         .collect()
 }
 
-/// The last letter of each host's name, from the top.
+/// Last letters of the host names, from top to bottom.
 fn order_of_hosts(view: &mut View) -> String {
     let lines = drawn(view, (80, 24));
     let rows = lines.iter().filter_map(|line| line.split_once("host"));
@@ -79,7 +79,7 @@ fn a_screen_of_80_by_24_has_what_matters() {
     ] {
         assert!(all.contains(shown), "no {shown} in:\n{all}");
     }
-    // Names are cut at their beginning, where they are alike.
+    // Names are cut at their common beginning.
     assert!(all.contains("…") && all.contains("4bd5-host2 "), "{all}");
     assert!(!all.contains("P_KEY"), "{all}");
     assert!(lines[23].starts_with("q quit"), "{all}");
@@ -148,7 +148,7 @@ fn keys_choose_the_table() {
 #[test]
 fn rows_scroll_as_far_as_there_are_some() {
     let mut view = view();
-    // Four lines of head, an empty one, the tabs, titles, one row and the keys.
+    // Four lines of heading, an empty one, the tabs, titles, one row and the keys.
     let mut top = |key| {
         press(&mut view, key);
         let all = drawn(&mut view, (80, 8)).join("\n");
