@@ -1,28 +1,29 @@
-//! The moment from which changes of a host are ordered.
+//! Start of the ordering of a host's changes.
 //!
-//! Changes of a host with one association are entered nowhere. When another association of it
-//! begins, the queues of the older ones enter what they have: their reactors are asked to by a
-//! message each, and the Connect of the new one is answered when all have.
+//! Changes of a host with a single association are not entered in any order. When the host begins
+//! another association, the queues of the older ones enter their changes in progress: a message
+//! asks each of their reactors to do so, and the new Connect completes when all have.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::{Mailbox, Message};
 
-/// Time that a Connect waits for capsules of the older associations to be given a request.
+/// Longest time that a Connect waits for queued capsules of the older associations to get a
+/// request.
 pub(crate) const CONNECT_WAIT: Duration = Duration::from_secs(2);
 
-/// Queues of older associations that have still to enter their changes.
+/// Number of queues of older associations that have yet to enter their changes.
 #[derive(Debug)]
 pub(crate) struct Arming {
     left: AtomicUsize,
     begun_ns: u64,
-    /// The reactor of the Connect.
+    /// Mailbox of the reactor that executes the Connect.
     waiter: Mailbox,
 }
 
 impl Arming {
-    /// Waits for so many queues.
+    /// Waits for this number of queues.
     pub(crate) fn new(queues: usize, begun: Duration, waiter: Mailbox) -> Self {
         Self {
             left: AtomicUsize::new(queues),
@@ -31,19 +32,19 @@ impl Arming {
         }
     }
 
-    /// A queue has entered its changes. Called once for each.
+    /// Records that a queue has entered its changes. Called once for each queue.
     pub(crate) fn entered(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.waiter.send(Message::Armed);
         }
     }
 
-    /// Whether all have.
+    /// True if all queues have entered their changes.
     pub(crate) fn is_done(&self) -> bool {
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// Whether queues must not wait longer for requests.
+    /// True if queues must no longer wait for requests.
     pub(crate) fn is_late(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.begun_ns) >= CONNECT_WAIT.as_nanos() as u64
     }

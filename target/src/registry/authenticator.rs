@@ -1,5 +1,5 @@
-//! The thread that computes what authentications take: exponentiations of up to 8192 bits would
-//! hold up all that a reactor serves.
+//! Thread that computes authentication steps: exponentiations of up to 8192 bits would block a
+//! reactor.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -14,50 +14,50 @@ use nvme_proto::wire::Nqn;
 use super::{Mailbox, Message, QueueAddress, SubsystemShared};
 use crate::ids::QpairId;
 
-/// Steps that wait. Beyond them the [`Payer`] that has most loses its last one: that connection
-/// ends, or its reauthentication does. Each host has at most one step for each queue here, and
-/// hosts that do not authenticate just now have none.
+/// Largest number of waiting steps. Beyond it, the [`Payer`] with most of them loses its last one,
+/// which ends that connection or reauthentication. A host has at most one step per queue here, and
+/// none unless it is authenticating.
 const JOBS_MAX: usize = 256;
-/// Steps of one payer that wait. A connection beyond them ends, and its host tries again.
+/// Largest number of waiting steps of one payer. A connection beyond it ends, and its host retries.
 const JOBS_OF_PAYER_MAX: usize = 128;
 
-/// How much the thread gives way to reactors: a flood of strangers must not cost hosts that are
-/// connected their processors.
+/// Niceness of the thread relative to reactors: a flood of unauthenticated hosts must not take the
+/// processors of connected ones.
 const NICENESS: i32 = 10;
 
-/// What a host's commands ask of an authentication.
+/// Authentication step requested by a host's command.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// This message came.
+    /// Message sent by the host.
     Send(Vec<u8>),
-    /// A message of at most so many bytes is asked for.
+    /// Largest message that the host accepts, in bytes.
     Receive(usize),
 }
 
-/// A step that was computed.
+/// Computed step.
 #[derive(Debug)]
 pub(crate) struct Computed {
-    /// The queue.
+    /// Queue of the step.
     pub(crate) qpair: QpairId,
-    /// Its authentication.
+    /// Authentication exchange of the queue.
     pub(crate) exchange: Box<Authentication>,
-    /// What the host's buffer is filled with, or nothing; `None` if the step cannot be computed.
+    /// Data for the host's buffer, possibly empty; `None` if the step cannot be computed.
     pub(crate) answer: Option<Vec<u8>>,
 }
 
-/// The keys of a subsystem's hosts.
+/// Keys of a subsystem's hosts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostKeys {
-    /// Of hosts without keys of their own.
+    /// Keys of hosts that have none of their own.
     pub(crate) others: Option<Secrets>,
-    /// By HOSTNQN.
+    /// Keys by HOSTNQN.
     pub(crate) hosts: HashMap<Nqn, Secrets>,
-    /// What is accepted, the best first.
+    /// Accepted hashes and groups, in order of preference.
     pub(crate) policy: Policy,
 }
 
 impl HostKeys {
-    /// What a queue of this host has to go through, if it has a key.
+    /// Returns the exchange that a queue of this host must complete, `None` without a key.
     pub(crate) fn exchange(&self, host: &Nqn, subsystem: &Nqn) -> Option<Authentication> {
         let secrets = self.hosts.get(host).or(self.others.as_ref())?;
         let names = Names {
@@ -68,12 +68,12 @@ impl HostKeys {
         Some(Authentication::new(names, secrets.clone(), policy))
     }
 
-    /// Whether this host has a key.
+    /// True if the host has a key.
     fn has(&self, host: &Nqn) -> bool {
         self.others.is_some() || self.hosts.contains_key(host)
     }
 
-    /// Whether no host has a key.
+    /// True if no host has a key.
     pub(crate) fn is_empty(&self) -> bool {
         self.others.is_none() && self.hosts.is_empty()
     }
@@ -86,19 +86,19 @@ struct Job {
     step: Step,
 }
 
-/// Steps that wait, by payer. Payers take turns, so that a flood from one of them delays the
-/// step of another by one step.
+/// Waiting steps by payer. Payers take turns, so a flood from one of them delays a step of another
+/// by one step.
 #[derive(Debug)]
 struct Line<T> {
-    /// Never empty for a payer.
+    /// Entries are never empty.
     waiting: HashMap<Payer, VecDeque<T>>,
-    /// The payers, the next one first.
+    /// Payers in the order of service.
     turns: VecDeque<Payer>,
     count: usize,
 }
 
 impl<T> Line<T> {
-    /// Adds one. `Some`: this one, or the last of the payer that has most, does not wait.
+    /// Adds a step. `Some`: this step, or the last one of the payer with most, is displaced.
     fn push(&mut self, payer: Payer, job: T) -> Option<T> {
         let own = self.waiting.get(&payer).map_or(0, VecDeque::len);
         if own >= JOBS_OF_PAYER_MAX {
@@ -122,7 +122,7 @@ impl<T> Line<T> {
         displaced
     }
 
-    /// The oldest one of the payer whose turn it is.
+    /// Returns the oldest step of the payer whose turn it is.
     fn next(&mut self) -> Option<T> {
         let payer = self.turns.pop_front()?;
         self.turns.push_back(payer);
@@ -155,17 +155,17 @@ impl<T> Default for Line<T> {
     }
 }
 
-/// The way to the thread. It ends with the last of them.
+/// Handle of the thread, which ends with its last handle.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Authenticator {
-    /// A panic leaves it whole: nothing between two changes of it can fail.
+    /// Consistent after a panic: nothing between two changes can fail.
     line: Arc<Mutex<Line<Job>>>,
-    /// Wakes the thread, once for each job. `None` until a host has a key.
+    /// Wakes the thread, once per job. `None` until a host has a key.
     wake: Arc<Mutex<Option<Sender<()>>>>,
 }
 
 impl Job {
-    /// Reports to the queue's reactor how it ended.
+    /// Reports the result to the queue's reactor.
     fn end(self, answer: Option<Vec<u8>>) {
         self.reply.send(Message::Computed(Box::new(Computed {
             qpair: self.address.qpair,
@@ -182,7 +182,8 @@ impl std::fmt::Debug for Job {
 }
 
 impl Authenticator {
-    /// Starts the thread, once. Not on a reactor: the thread would be pinned to its core.
+    /// Starts the thread once. Not called on a reactor, whose core affinity the thread would
+    /// inherit.
     pub(crate) fn start(&self) -> io::Result<()> {
         let mut wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
         if wake.is_none() {
@@ -195,8 +196,8 @@ impl Authenticator {
         Ok(())
     }
 
-    /// Has a step computed at this one's expense; [`Message::Computed`] follows, without an answer if too
-    /// many wait.
+    /// Queues a step at the expense of `payer`. [`Message::Computed`] follows, without an answer if
+    /// the queue is full.
     fn compute(&self, payer: Payer, job: Job) {
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let displaced = line.push(payer, job);
@@ -206,15 +207,15 @@ impl Authenticator {
         }
         let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(wake) = &*wake {
-            // The thread is there as long as this is.
+            // The thread lives as long as this sender.
             let _ = wake.send(());
         }
     }
 }
 
-/// Hosts of a subsystem authenticate.
+/// Authentication of a subsystem's hosts.
 impl SubsystemShared {
-    /// Has a step of a queue's authentication computed; the queue's reactor receives the result.
+    /// Queues an authentication step for computation; the queue's reactor receives the result.
     pub(crate) fn compute(
         &self,
         address: QueueAddress,
@@ -231,33 +232,33 @@ impl SubsystemShared {
         self.authenticator.compute(payer, job);
     }
 
-    /// What a live queue of this host goes through when it authenticates again, if the host has a
-    /// key now.
+    /// Returns the exchange for reauthentication of a live queue, `None` if the host has no key
+    /// now.
     pub(crate) fn renewal(&self, host: &Nqn) -> Option<Authentication> {
         let state = self.lock();
         state.keys.exchange(host, state.subsystem_nqn())
     }
 
-    /// Whether [`Self::renewal`] has one.
+    /// True if [`Self::renewal`] returns an exchange.
     pub(crate) fn has_key_of(&self, host: &Nqn) -> bool {
         self.lock().keys.has(host)
     }
 
-    /// Connects and reauthentications from now on take these keys. Queues that are connected stay.
+    /// Sets the keys for later Connects and reauthentications. Connected queues stay connected.
     pub(crate) fn set_keys(&self, keys: HostKeys) {
         self.lock().keys = keys;
     }
 }
 
 fn run(line: &Mutex<Line<Job>>, wake: &Receiver<()>) {
-    // Without it, authentications compete as equals.
+    // If this fails, the thread competes at normal priority.
     let _ = rustix::process::setpriority_process(None, NICENESS);
     let mut seqnum: u32 = 0;
     for () in wake {
         let job = line.lock().unwrap_or_else(PoisonError::into_inner).next();
-        // It was displaced.
+        // The step was displaced.
         let Some(mut job) = job else { continue };
-        // Not 0, and another one for each challenge.
+        // Nonzero, and different for each challenge.
         seqnum = seqnum.wrapping_add(1).max(1);
         let answer = compute(&mut job.exchange, &job.step, seqnum);
         job.end(answer);
@@ -275,7 +276,7 @@ fn compute(exchange: &mut Authentication, step: &Step, seqnum: u32) -> Option<Ve
             let message = exchange.receive(bytes, seqnum, &mut |bytes| {
                 failed |= getrandom::fill(bytes).is_err();
             });
-            // All of the buffer goes to the host: what it held before must not.
+            // The whole buffer is sent to the host, so its old content must be overwritten.
             let mut message = message.ok().filter(|_| !failed)?;
             message.resize(bytes, 0);
             Some(message)
@@ -326,13 +327,13 @@ mod tests {
             line.push(own, job);
         }
         assert_eq!(line.count, JOBS_MAX);
-        // The last of one of those that have most.
+        // The last step of one of the payers with most.
         for host in 10..40 {
             let displaced = line.push(address(host), 5000 + i32::from(host));
             assert!(displaced.is_some_and(|job| job < 1000));
             assert_eq!(line.count, JOBS_MAX);
         }
-        // None has more than its share: the own one goes.
+        // No payer has more than its share, so the new step is displaced.
         let first = line.waiting[&address(1)].len() as i32;
         assert!((50..64).contains(&first), "{first}");
         let mut served = Vec::new();

@@ -1,7 +1,8 @@
-//! Connections that were admitted, until their reactor takes them.
+//! Admitted connections that wait for their reactor.
 //!
-//! It takes a few at a time, so that a flood of them is no work of its rounds, and hosts that were here before go first. One
-//! that loses its place meanwhile is taken out here: it costs the reactor nothing, and the places bound how many wait.
+//! A reactor takes a few at a time, so that a flood does not fill its rounds; known hosts go first.
+//! A connection that loses its place is removed here at no cost to the reactor. Places bound the
+//! number of waiting connections.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use super::{Admitted, PlaceId};
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     waiting: Mutex<Waiting>,
-    /// Saves the lock when there is none, which is nearly always. Changed under the lock.
+    /// True if a connection waits. Saves the lock in the common case; changed under the lock.
     any: AtomicBool,
 }
 
@@ -20,12 +21,12 @@ pub(super) struct Backlog {
 struct Waiting {
     known: VecDeque<Box<Admitted>>,
     strangers: VecDeque<Box<Admitted>>,
-    /// The reactor has ended.
+    /// True once the reactor has ended.
     closed: bool,
 }
 
 impl Backlog {
-    /// Adds one. It is dropped, and so refused, once the mailbox is closed.
+    /// Adds a connection, or drops and thereby rejects it if the mailbox is closed.
     pub(super) fn put(&self, admitted: Box<Admitted>) {
         let mut waiting = self.lock();
         if waiting.closed {
@@ -41,7 +42,7 @@ impl Backlog {
         self.show(&waiting);
     }
 
-    /// The next one.
+    /// Returns the next connection.
     pub(super) fn take(&self) -> Option<Box<Admitted>> {
         if self.is_empty() {
             return None;
@@ -53,13 +54,13 @@ impl Backlog {
         next
     }
 
-    /// Takes out the one that has this place.
+    /// Removes the connection with this place.
     pub(super) fn take_out(&self, place: PlaceId) -> Option<Box<Admitted>> {
         let mut waiting = self.lock();
         let Waiting {
             known, strangers, ..
         } = &mut *waiting;
-        // The oldest of many is the one that mostly loses it.
+        // Usually the oldest of many loses its place.
         let found = [strangers, known].into_iter().find_map(|line| {
             let at = line.iter().position(|one| one.place.id() == place)?;
             line.remove(at)
@@ -68,12 +69,12 @@ impl Backlog {
         found
     }
 
-    /// Whether there is none.
+    /// True if no connection waits.
     pub(super) fn is_empty(&self) -> bool {
         !self.any.load(Ordering::Acquire)
     }
 
-    /// Drops all, and those to come.
+    /// Drops all present and future connections.
     pub(super) fn close(&self) {
         let mut waiting = self.lock();
         waiting.closed = true;
@@ -86,14 +87,14 @@ impl Backlog {
         drop(gone);
     }
 
-    /// Shows whether there are any.
+    /// Updates `any`.
     fn show(&self, waiting: &Waiting) {
         let none = waiting.known.is_empty() && waiting.strangers.is_empty();
         self.any.store(!none, Ordering::Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        // Whole after any panic: each change is one step.
+        // Consistent after a panic: each change is one step.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

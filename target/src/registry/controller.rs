@@ -1,4 +1,4 @@
-//! What reactors share of a controller.
+//! Controller state shared by reactors.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,22 +19,21 @@ use crate::ana::{AnaShared, ListenerShared};
 use crate::limits::Limiter;
 use crate::order::{Sender, host_key};
 
-/// How far ahead of a command the note of it may be, so that not every command writes to
-/// memory that reactors share. An association lives so much longer than KATO at most.
+/// Time by which a recorded last command may be ahead, so that not every command writes to shared
+/// memory. An association outlives KATO by at most this time.
 const LAST_COMMAND_AHEAD: Duration = Duration::from_millis(10);
 
-/// The namespaces that a host sees, as reactors read them while the control plane changes them.
-/// Only I/O to a namespace that not every host sees looks here.
+/// Namespaces accessible to a host, read by reactors while the control plane changes them. Used
+/// only for I/O to restricted namespaces.
 #[derive(Debug)]
 pub(super) struct Seen([AtomicU64; NSID_WORDS]);
 
 impl Seen {
-    /// These.
     pub(super) fn new(seen: &NsidSet) -> Self {
         Self(seen.words().map(AtomicU64::new))
     }
 
-    /// These, from now on: what is under way ends as it began.
+    /// Replaces the set. Commands in progress are not affected.
     pub(super) fn set(&self, seen: &NsidSet) {
         for (word, new) in self.0.iter().zip(seen.words()) {
             word.store(*new, Ordering::Relaxed);
@@ -47,44 +46,44 @@ impl Seen {
     }
 }
 
-/// What every reactor may ask of a controller without a lock.
+/// Controller state that any reactor reads without a lock.
 #[derive(Debug)]
 pub(crate) struct ControllerShared {
     pub(super) cntlid: u16,
     pub(super) host: Nqn,
-    /// The host's name as it is shown.
+    /// HOSTNQN, escaped for display.
     pub(super) host_nqn: String,
-    /// The host's address.
+    /// Address of the host.
     pub(super) peer: IpAddr,
-    /// When the last command came in on any queue, in nanoseconds since the target
-    /// started, and up to [`LAST_COMMAND_AHEAD`] more.
+    /// Time of the last command on any queue, in nanoseconds since the target started, plus up to
+    /// [`LAST_COMMAND_AHEAD`].
     pub(super) last_command_ns: AtomicU64,
-    /// How long it lives without a command; `u64::MAX` for ever.
+    /// Lifetime without a command, in nanoseconds; `u64::MAX` means no limit.
     pub(super) lease_ns: AtomicU64,
-    /// Whether writes may complete from a volatile cache.
+    /// True if writes may complete from a volatile cache.
     pub(super) write_cache: AtomicBool,
-    /// Number of times that `write_cache` was set.
+    /// Number of changes of `write_cache`.
     pub(super) cache_changes: AtomicU64,
-    /// Where its host came in.
+    /// Listener of the host's connection.
     pub(super) listener: Arc<ListenerShared>,
-    /// How good a way to each ANA group of its subsystem it is.
+    /// ANA states of the subsystem's groups for this controller.
     pub(super) ana: AnaShared,
-    /// The namespaces that its host sees.
+    /// Namespaces accessible to the host.
     pub(super) seen: Seen,
-    /// How much its host may take, by all of its controllers.
+    /// Rate limits of the host, common to all of its controllers.
     pub(crate) limiter: Arc<Limiter>,
     /// HOSTID.
     pub(super) hostid: [u8; 16],
-    /// Sender of its changes.
+    /// Sender of the controller's changes in a [`crate::order::DiskOrder`].
     sender: Sender,
-    /// Queues of older associations of its host that were there when it began.
+    /// Queues of older associations of the host that existed when this one began.
     pub(super) arming: Option<Arc<Arming>>,
-    /// Its commands that failed and are not in its log yet.
+    /// Failed commands not yet in the error log.
     pub(super) failures: Failures,
 }
 
 impl ControllerShared {
-    /// A controller that this Connect has made.
+    /// Creates the state of a new controller.
     pub(super) fn new(
         of_protocol: &Controller,
         request: &ConnectRequest,
@@ -132,25 +131,25 @@ impl ControllerShared {
         &self.hostid
     }
 
-    /// HOSTNQN as logs and metrics show it: escaped.
+    /// HOSTNQN, escaped for logs and metrics.
     pub(crate) fn host_nqn(&self) -> &str {
         &self.host_nqn
     }
 
-    /// Whether its host sees this namespace, which not every host does. Out of the way of I/O to
-    /// the others.
+    /// True if the host has access to a restricted namespace. Cold: I/O to other namespaces does
+    /// not call it.
     #[cold]
     pub(crate) fn sees(&self, nsid: u32) -> bool {
         self.seen.contains(nsid)
     }
 
-    /// How good a way to this ANA group it is.
+    /// Returns the controller's state for an ANA group.
     pub(crate) fn ana_state(&self, anagrpid: u32) -> AnaState {
         self.ana.get(anagrpid)
     }
 
-    /// A command came in: its association lives on. `false` if it comes too late for
-    /// that: it must not be executed. Writes to shared memory once in a while only.
+    /// Extends the lease for a command that has arrived. Returns false if the lease has ended; the
+    /// command must not be executed. Most calls do not write to shared memory.
     #[inline]
     pub(crate) fn extend_lease(&self, now_ns: u64) -> bool {
         now_ns <= self.last_command_ns.load(Ordering::Relaxed) || self.renew(now_ns)
@@ -169,14 +168,14 @@ impl ControllerShared {
         self.last_command_ns.fetch_max(ns, Ordering::Relaxed);
     }
 
-    /// Whether its time is over: the host was silent for as long as it may be.
+    /// True if the lease has ended: the host sent nothing for its whole lifetime.
     #[inline]
     pub(crate) fn is_over(&self, now_ns: u64) -> bool {
         let silent_ns = now_ns.saturating_sub(self.last_command_ns.load(Ordering::Relaxed));
         silent_ns >= self.lease_ns.load(Ordering::Relaxed)
     }
 
-    /// When its time is over, unless its host sends something before.
+    /// End of the lease if the host sends nothing more, in nanoseconds since the target started.
     #[inline]
     pub(crate) fn lease_end_ns(&self) -> u64 {
         let last_command_ns = self.last_command_ns.load(Ordering::Relaxed);
@@ -187,22 +186,22 @@ impl ControllerShared {
         Duration::from_nanos(self.last_command_ns.load(Ordering::Relaxed))
     }
 
-    /// Sender of its changes.
+    /// Sender of the controller's changes.
     pub(crate) fn sender(&self) -> Sender {
         self.sender
     }
 
-    /// Queues of older associations of its host, if there were any when it began.
+    /// Queues of older associations of the host, if there were any at the start.
     pub(crate) fn arming(&self) -> Option<&Arming> {
         self.arming.as_deref()
     }
 
-    /// Leaves a failed I/O command for the log that its host reads.
+    /// Records a failed I/O command for the error log.
     pub(crate) fn record_failure(&self, failure: Failure) {
         self.failures.record(failure);
     }
 
-    /// Whether writes may complete from a volatile cache.
+    /// True if writes may complete from a volatile cache.
     pub(crate) fn write_cache(&self) -> bool {
         self.write_cache.load(Ordering::Relaxed)
     }

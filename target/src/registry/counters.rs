@@ -1,4 +1,4 @@
-//! What reactors count for the SMART log, a set for each reactor and subsystem.
+//! Counters for the SMART log, one set per reactor and subsystem.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,27 +7,27 @@ use nvme_proto::controller::SmartCounters;
 
 use crate::metrics::{Counter, Op};
 
-/// What one reactor did for one subsystem. Aligned so that no two reactors
-/// write to one cache line (or to a pair that is fetched together).
+/// Counters of one reactor for one subsystem. Aligned so that no two reactors write to the same
+/// cache line or to adjacent lines fetched together.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct IoCounters {
-    /// Read, Compare and Verify commands that succeeded.
+    /// Successful Read, Compare and Verify commands.
     pub(crate) read_commands: Counter,
-    /// Bytes that they read.
+    /// Bytes of successful Read, Compare and Verify commands.
     pub(crate) read_bytes: Counter,
-    /// Write commands that succeeded.
+    /// Successful Write commands.
     pub(crate) write_commands: Counter,
-    /// Bytes that they wrote.
+    /// Bytes of successful Write commands.
     pub(crate) written_bytes: Counter,
-    /// Commands that failed for the disk's sake.
+    /// Commands that failed because of the disk.
     pub(crate) media_errors: Counter,
-    /// Nanoseconds with an I/O command in progress.
+    /// Time with an I/O command in progress, in nanoseconds.
     pub(crate) busy_ns: Counter,
 }
 
 impl IoCounters {
-    /// A command succeeded.
+    /// Counts a successful command.
     #[inline]
     pub(crate) fn succeeded(&self, op: Op, bytes: u64) {
         match op {
@@ -44,12 +44,12 @@ impl IoCounters {
     }
 }
 
-/// The sum over all reactors, as log page 02h requires it. Of past lives of the
-/// process nothing is kept: it was started once, and this once has not ended.
+/// Returns the sums over all reactors for log page 02h. Nothing is kept across restarts: the
+/// process counts one power cycle and no unsafe shutdown.
 pub(crate) fn smart(sets: &[Arc<IoCounters>], power_on: Duration) -> SmartCounters {
     let sum =
         |counter: fn(&IoCounters) -> &Counter| sets.iter().map(|set| counter(set).get()).sum();
-    // Reactors are busy side by side: the busiest is the best guess.
+    // Reactors are busy in parallel, so the largest time is the best estimate.
     let busy_ns = sets.iter().map(|set| set.busy_ns.get()).max().unwrap_or(0);
     SmartCounters {
         read_bytes: sum(|set| &set.read_bytes),

@@ -1,8 +1,8 @@
-//! Failed commands, on their way from reactors to the error log of their controller.
+//! Failed commands in transit from reactors to the error log of their controller.
 //!
-//! A host can make its commands fail as often as it likes, so a reactor takes no lock for one:
-//! it leaves the failure here. The next holder of the subsystem's lock for an admin command
-//! of the controller, Get Log Page among them, moves what is here into the log.
+//! A host can cause failures at any rate, so a reactor takes no lock for one and stores it here.
+//! The next admin command of the controller, Get Log Page included, moves the stored failures to
+//! the log under the subsystem's lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,15 +10,16 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use nvme_proto::controller::error_log::Failure;
 use nvme_proto::limits::ERROR_LOG_ENTRIES;
 
-/// Attempts to make room. Another reactor may take it each time; then the failure is counted.
+/// Attempts to make room, which other reactors may take each time. The failure is then only
+/// counted.
 const ATTEMPTS: usize = 3;
 
-/// The newest failures of a controller: as many as its log keeps.
+/// Newest failures of a controller, at most the size of its error log.
 #[derive(Debug)]
 pub(super) struct Failures {
     sender: Sender<Failure>,
     receiver: Receiver<Failure>,
-    /// Those that were left out because newer ones came.
+    /// Number of failures displaced by newer ones.
     left_out: AtomicU64,
 }
 
@@ -32,7 +33,7 @@ impl Failures {
         }
     }
 
-    /// Leaves one. If there are too many, the oldest gives way. No lock, no allocation.
+    /// Stores a failure and displaces the oldest if necessary. Takes no lock and allocates nothing.
     pub(super) fn record(&self, mut failure: Failure) {
         for _ in 0..ATTEMPTS {
             match self.sender.try_send(failure) {
@@ -46,12 +47,12 @@ impl Failures {
         self.left_out.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes how many were left out since the last time.
+    /// Returns and resets the number of displaced failures.
     pub(super) fn take_left_out(&self) -> u64 {
         self.left_out.swap(0, Ordering::Relaxed)
     }
 
-    /// Takes the others, oldest first.
+    /// Takes the stored failures, oldest first.
     pub(super) fn take(&self) -> impl Iterator<Item = Failure> + '_ {
         self.receiver.try_iter()
     }

@@ -1,10 +1,9 @@
 //! Messages between threads.
 //!
-//! Never per I/O: connections, admin commands' consequences, changes of the
-//! configuration. The mailboxes are unbounded because no thread may wait here (two
-//! reactors that wait for each other's full mailbox would do so for ever); what
-//! bounds them is the number of queue pairs and controllers. `cargo xtask loom` tries
-//! every order in which their threads can meet.
+//! Messages carry connections, effects of admin commands and configuration changes, never single
+//! I/O commands. Mailboxes are unbounded because no thread may block here (two reactors could wait
+//! forever for room in each other's mailbox); the numbers of queue pairs and controllers limit
+//! their size. `cargo xtask loom` tests all interleavings of the threads.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -23,119 +22,119 @@ use crate::ids::QpairId;
 use crate::marking::MarkingPolicy;
 use crate::namespace::NamespaceTable;
 
-/// A queue pair, wherever it is.
+/// Location of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QueueAddress {
-    /// The reactor it lives on.
+    /// Reactor of the queue pair.
     pub(crate) reactor: usize,
-    /// Which of its queue pairs.
+    /// Queue pair on that reactor.
     pub(crate) qpair: QpairId,
 }
 
-/// A connection request that was found in order.
+/// Connection request that passed all checks.
 #[derive(Debug)]
 pub(crate) struct Admitted {
-    /// The request.
+    /// Connection request.
     pub(crate) request: ConnRequest,
-    /// Its private data.
+    /// Private data of the request.
     pub(crate) cm: RequestData,
-    /// The private data of the reply.
+    /// Private data of the reply.
     pub(crate) reply: ReplyData,
-    /// What our packets carry.
+    /// Marking of the target's packets.
     pub(crate) marking: Marking,
-    /// What decides that once the host is known by name.
+    /// Policy for the marking once the HOSTNQN is known.
     pub(crate) policy: MarkingPolicy,
-    /// Where it came in.
+    /// Listener of the request.
     pub(crate) listener: Arc<ListenerShared>,
-    /// Its place among those that wait for their Connect.
+    /// Place of the connection among those that wait for their Connect.
     pub(crate) place: Place,
 }
 
-/// A message to a reactor.
+/// Message to a reactor.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// These are the namespaces of a subsystem from now on.
+    /// Replace the namespaces of a subsystem.
     Namespaces {
-        /// The subsystem.
+        /// Id of the subsystem.
         subsystem: u32,
-        /// What the reactor counts of it.
+        /// The reactor's counters of the subsystem.
         counters: Arc<IoCounters>,
-        /// Its namespaces.
+        /// New namespaces.
         table: Arc<NamespaceTable>,
     },
-    /// Answer a command that was parked.
+    /// Complete a parked command.
     Complete {
-        /// The admin queue it came on.
+        /// Admin queue of the command.
         qpair: QpairId,
-        /// Its end.
+        /// Completion of the command.
         completion: Completion,
     },
     /// Close a queue pair.
     Disconnect {
-        /// Which.
+        /// Queue pair to close.
         qpair: QpairId,
-        /// Why.
+        /// Reason.
         ending: Ending,
     },
-    /// Close the queue pair that has this place, unless its Connect has come.
+    /// Close the queue pair that has this place, unless its Connect has arrived.
     Displace {
-        /// Which.
+        /// Place of the queue pair.
         place: PlaceId,
     },
-    /// Abort a command if that is still possible, and report the result to the subsystem.
+    /// Abort a command if still possible, and report the result to the subsystem.
     Abort {
-        /// The queue of the command.
+        /// Queue of the command.
         qpair: QpairId,
-        /// The command.
+        /// CID of the command.
         cid: u16,
         /// CID of the Abort command.
         abort_cid: u16,
     },
-    /// A later association of a queue's host begins: enter the changes of the queue.
+    /// Enter the changes of a queue, because its host begins a later association.
     Order {
-        /// The queue.
+        /// Queue to enter.
         qpair: QpairId,
-        /// Where to report that.
+        /// Recipient of the report.
         arming: Arc<Arming>,
     },
     /// All queues that a Connect waits for have entered their changes.
     Armed,
-    /// A change that another one waited for has ended.
+    /// An older change that another one waited for has ended.
     OlderEnded {
-        /// Work id of the request that waited.
+        /// Work id of the waiting request.
         work: u64,
     },
-    /// A decision about commands has changed: answer once no disk has a command from before that.
+    /// Answer once no disk has a command from before this change of a decision.
     Settle {
-        /// The change.
+        /// Change to answer.
         settling: Arc<Settling>,
     },
-    /// A step of a queue's authentication is computed.
+    /// Result of an authentication step.
     Computed(Box<Computed>),
-    /// Take no more commands; close each queue when its last is answered.
+    /// Accept no more commands, and close each queue after its last response.
     Drain,
-    /// End, once all queues are closed.
+    /// Stop once all queues are closed.
     Stop,
 }
 
-/// What a reactor has to serve, and will have.
+/// Present and expected queue pairs of a reactor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Admin queues, which have next to nothing to do.
+    /// Admin queues, which cause little work.
     pub(crate) admin: usize,
     /// I/O queues.
     pub(crate) io: usize,
 }
 
 impl Load {
-    /// Queue pairs in all.
+    /// Number of queue pairs.
     pub(crate) fn queue_pairs(self) -> usize {
         self.admin + self.io
     }
 
-    /// Which of these reactors gets one queue more: the one with the fewest of its
-    /// kind. An admin queue does not count as an I/O queue, or hosts with one of each
-    /// would have all their I/O on one of two reactors. `None`: all have `limit`.
+    /// Returns the index of the reactor for a new queue: the one with the fewest queues of its
+    /// kind. Kinds are counted separately, otherwise hosts with one queue of each kind would have
+    /// all their I/O on one of two reactors. `None`: all have `limit` queue pairs.
     pub(crate) fn lightest(loads: &[Self], qid: u16, limit: usize) -> Option<usize> {
         let weight = |load: &Self| match qid {
             0 => (load.admin, load.io),
@@ -148,7 +147,7 @@ impl Load {
     }
 }
 
-/// A [`Load`] as threads share it.
+/// [`Load`] shared by threads.
 #[derive(Debug, Default)]
 struct SharedLoad {
     admin: AtomicUsize,
@@ -161,7 +160,7 @@ impl SharedLoad {
     }
 }
 
-/// The sending end of a reactor's mailbox.
+/// Sending end of a reactor's mailbox.
 #[derive(Debug, Clone)]
 pub(crate) struct Mailbox {
     messages: Arc<mailbox::Mailbox<Message>>,
@@ -170,7 +169,7 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    /// A mailbox and its receiving end.
+    /// Creates a mailbox and its receiving end.
     pub(crate) fn new() -> Result<(Self, Inbox), FabricError> {
         let messages = Arc::new(mailbox::Mailbox::new()?);
         let backlog = Arc::<Backlog>::default();
@@ -189,17 +188,17 @@ impl Mailbox {
         Ok((mailbox, inbox))
     }
 
-    /// Sends a message. A reactor that has ended needs none.
+    /// Sends a message; it is dropped if the reactor has ended.
     pub(crate) fn send(&self, message: Message) {
         self.messages.put(message);
     }
 
-    /// Has the reactor make a round.
+    /// Wakes the reactor for a round.
     pub(crate) fn wake(&self) {
         self.messages.nudge();
     }
 
-    /// Queue pairs that the reactor has or will have.
+    /// Number of present and expected queue pairs of the reactor.
     pub(crate) fn load(&self) -> Load {
         Load {
             admin: self.load.admin.load(Ordering::Relaxed),
@@ -207,7 +206,7 @@ impl Mailbox {
         }
     }
 
-    /// Hands over a connection, and counts it.
+    /// Passes a connection to the reactor and counts it.
     pub(crate) fn accept(&self, admitted: Box<Admitted>) {
         let load = self.load.of(admitted.cm.qid.get());
         load.fetch_add(1, Ordering::Relaxed);
@@ -215,7 +214,8 @@ impl Mailbox {
         self.messages.nudge();
     }
 
-    /// A connection loses its place. It is returned if the reactor has not taken it yet, and ended there otherwise.
+    /// Ends a connection that has lost its place. Returns it if the reactor has not taken it yet;
+    /// otherwise the reactor closes it.
     pub(crate) fn displace(&self, place: PlaceId) -> Option<Box<Admitted>> {
         let Some(admitted) = self.backlog.take_out(place) else {
             self.send(Message::Displace { place });
@@ -227,32 +227,32 @@ impl Mailbox {
     }
 }
 
-/// What a reactor that is about to sleep has yet to take.
+/// Pending input of a reactor that is about to sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// Messages, all of them at once.
+    /// True if messages wait; all of them are handled at once.
     pub(crate) messages: bool,
-    /// Connections, when it is time for them.
+    /// True if connections wait; they are taken at their own times.
     pub(crate) connections: bool,
 }
 
-/// The receiving end of a reactor's mailbox.
+/// Receiving end of a reactor's mailbox.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     messages: Arc<mailbox::Mailbox<Message>>,
     backlog: Arc<Backlog>,
     load: Arc<SharedLoad>,
-    /// What of the load was received: the rest waits in the mailbox.
+    /// Part of the load that the reactor has taken; the rest is in the mailbox.
     received: SharedLoad,
 }
 
 impl Inbox {
-    /// The next message, if there is one.
+    /// Returns the next message.
     pub(crate) fn try_recv(&self) -> Option<Message> {
         self.messages.take()
     }
 
-    /// The next connection, if there is one.
+    /// Returns the next connection.
     pub(crate) fn take_connection(&self) -> Option<Box<Admitted>> {
         let admitted = self.backlog.take()?;
         let received = self.received.of(admitted.cm.qid.get());
@@ -260,13 +260,13 @@ impl Inbox {
         Some(admitted)
     }
 
-    /// Readable while there are messages, and once the reactor is to make a round, until [`Self::rest`].
+    /// Descriptor that is readable after a message or a wake-up, until [`Self::rest`].
     pub(crate) fn wake_fd(&self) -> RawFd {
         self.messages.fd()
     }
 
-    /// The reactor is about to sleep. What is left is looked at after what woke it has been taken note of: of two that come
-    /// between these, none is overlooked.
+    /// Prepares the reactor to sleep and returns the pending input. The wake-up is reset before the
+    /// input is checked, so input that arrives in between is not lost.
     pub(crate) fn rest(&self) -> Left {
         self.messages.rest();
         Left {
@@ -275,13 +275,13 @@ impl Inbox {
         }
     }
 
-    /// A queue pair is no more, whose connection request named this QID.
+    /// Removes a closed queue pair with this QID from the load.
     pub(crate) fn unload(&self, qid: u16) {
         self.load.of(qid).fetch_sub(1, Ordering::Relaxed);
         self.received.of(qid).fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// All queue pairs that were received are no more.
+    /// Removes all queue pairs taken by the reactor from the load.
     pub(crate) fn unload_all(&self) {
         for qid in [0, 1] {
             let gone = self.received.of(qid).swap(0, Ordering::Relaxed);

@@ -1,5 +1,5 @@
-//! Who is there: subsystems, their controllers and queues, and the mailboxes by
-//! which threads reach them. For connects and the admin path; no I/O comes here.
+//! Subsystems, their controllers and queues, and the mailboxes of the reactors. Used by Connects
+//! and admin commands, never by I/O.
 
 mod arming;
 mod authenticator;
@@ -35,90 +35,89 @@ pub(crate) use view::{Activity, ControllerView};
 use crate::namespace::{Namespace, NamespaceTable};
 use crate::order::DiskOrders;
 
-/// A message to the control plane.
+/// Message to the control plane.
 #[derive(Debug)]
 pub(crate) enum ControlMessage {
-    /// A keep alive deadline is earlier than all that were known, or was found to have
-    /// passed.
+    /// A keep alive deadline is earlier than all known ones, or was found to have passed.
     TimersChanged,
-    /// Make all that was written durable, then report it to the subsystem.
+    /// Make all completed writes durable, then report to the subsystem.
     FlushAll {
-        /// The subsystem.
+        /// Id of the subsystem.
         subsystem: u32,
-        /// The controller that waits for it.
+        /// Controller that waits for the flush.
         cntlid: u16,
-        /// What to flush.
+        /// Namespaces to flush.
         namespaces: Arc<NamespaceTable>,
     },
     /// A flush has ended.
     Flushed {
-        /// What was flushed.
+        /// Flushed namespaces.
         namespaces: Arc<NamespaceTable>,
-        /// Whether all of it is durable.
+        /// True if all writes are durable.
         intact: bool,
     },
-    /// A host has a namespace refuse writes, or accept them again: report it to the subsystem,
-    /// once what was written before is durable and the change is kept.
+    /// A host changed the write protection of a namespace: report to the subsystem once earlier
+    /// writes are durable and the state is stored.
     Protect {
-        /// The subsystem.
+        /// Id of the subsystem.
         subsystem: u32,
-        /// The namespace, which does so already.
+        /// Namespace, which already applies the new state.
         namespace: Arc<Namespace>,
-        /// What its protection is to be.
+        /// New state.
         state: WriteProtectionState,
-        /// Whether it refused writes before.
+        /// True if the namespace was protected before.
         was_protected: bool,
-        /// Which change it is.
+        /// Number of the change.
         change: u64,
     },
-    /// A host has switched its write cache off.
+    /// A host has disabled its write cache.
     WriteThrough(WriteThrough),
-    /// No reactor has commands from before the change of this number.
+    /// No reactor has commands from before the change with this number.
     Settled { id: u64 },
-    /// The audit log takes lines no more, or again.
+    /// The audit log has stopped or resumed accepting lines.
     AuditChanged,
-    /// A disk says by itself that it is not what it was.
+    /// A disk reports a change of itself.
     DiskChanged,
-    /// A device is gone, and the memory that it knew must be forgotten.
+    /// A device was removed; its memory regions must be dropped.
     DeviceRemoved {
-        /// The device's id.
+        /// Id of the device.
         device: u64,
     },
-    /// A reactor has closed its last queue pair, as a message required.
+    /// A reactor has closed its last queue pair after [`Message::Drain`].
     Drained,
 }
 
-/// A command that switches the write cache of a controller off. Writes of the controller are durable before they
-/// complete from now on, and the command completes once those that completed before are durable, too.
+/// Command that disables the write cache of a controller. Later writes of the controller are
+/// durable before they complete; the command completes once the earlier ones are durable too.
 #[derive(Debug)]
 pub(crate) struct WriteThrough {
-    /// The subsystem.
+    /// Id of the subsystem.
     pub(crate) subsystem: u32,
-    /// The controller.
+    /// Controller of the cache.
     pub(crate) controller: Arc<ControllerShared>,
     /// Number of the change among those of the controller's write cache.
     pub(crate) change: u64,
-    /// Completion of the command, if all is durable.
+    /// Completion of the command if all writes are durable.
     pub(crate) completion: Completion,
 }
 
-/// The subsystems that hosts can connect to.
+/// Subsystems that hosts can connect to.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    /// A panic leaves it whole: a change is one insertion or removal.
+    /// Consistent after a panic: each change is one insertion or removal.
     subsystems: RwLock<BTreeMap<Nqn, Arc<SubsystemShared>>>,
-    /// The name that the discovery subsystem has beside the well-known one, by which it is found.
+    /// Unique NQN of the discovery subsystem, in addition to the well-known one.
     discovery_nqn: OnceLock<Nqn>,
     orders: Arc<DiskOrders>,
 }
 
 impl Registry {
-    /// Where the disks of all subsystems have the order of their changes.
+    /// Orders of changes of all disks.
     pub(crate) fn orders(&self) -> &Arc<DiskOrders> {
         &self.orders
     }
 
-    /// The subsystem of that name.
+    /// Returns the subsystem with this NQN.
     pub(crate) fn find(&self, nqn: &Nqn) -> Option<Arc<SubsystemShared>> {
         let discovery = Nqn::discovery();
         let is_discovery = self.discovery_nqn.get() == Some(nqn);
@@ -130,14 +129,14 @@ impl Registry {
         subsystems.get(nqn).cloned()
     }
 
-    /// All of them.
+    /// Returns the subsystems of the target.
     pub(crate) fn all(&self) -> Vec<Arc<SubsystemShared>> {
         let mut all = Vec::new();
         self.append_to(&mut all);
         all
     }
 
-    /// The same, for a caller who keeps the memory for them.
+    /// Appends all subsystems to `all`, for callers that reuse the allocation.
     pub(crate) fn append_to(&self, all: &mut Vec<Arc<SubsystemShared>>) {
         let subsystems = self
             .subsystems
@@ -146,13 +145,13 @@ impl Registry {
         all.extend(subsystems.values().cloned());
     }
 
-    /// Lets hosts connect to the discovery subsystem, by the well-known name and by this one.
+    /// Adds the discovery subsystem under the well-known NQN and this one.
     pub(crate) fn add_discovery(&self, nqn: Nqn, subsystem: Arc<SubsystemShared>) {
         self.discovery_nqn.get_or_init(|| nqn);
         self.add(Nqn::discovery(), subsystem);
     }
 
-    /// Lets hosts connect to a subsystem.
+    /// Adds a subsystem, to which hosts can then connect.
     pub(crate) fn add(&self, nqn: Nqn, subsystem: Arc<SubsystemShared>) {
         let mut subsystems = self
             .subsystems
@@ -161,7 +160,7 @@ impl Registry {
         subsystems.insert(nqn, subsystem);
     }
 
-    /// Lets no more hosts connect to a subsystem.
+    /// Removes a subsystem; hosts can no longer connect to it.
     pub(crate) fn remove(&self, nqn: &Nqn) -> Option<Arc<SubsystemShared>> {
         let mut subsystems = self
             .subsystems

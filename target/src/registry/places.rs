@@ -1,19 +1,20 @@
-//! How many connections may wait for their Connect, by address and network, and which
-//! addresses had an association: for them there are always places. An address that strangers claim is not
-//! refused for that: the oldest connection goes whose peer has not confirmed it.
+//! Limits on connections that wait for their Connect, by address and network.
 //!
-//! Anyone who reaches a listener can open connections, and each one holds a queue pair
-//! until its Connect has come or [`CONNECT_TIMEOUT`](crate::qpair::CONNECT_TIMEOUT) has
-//! passed. So a [`Place`] goes with each connection, from its request until its queue
-//! pair is no more, and an address, a network and all strangers together have limits. A
-//! stranger is an address without an association now or lately. Controllers of the
-//! discovery subsystem count as connections without one: that subsystem is open to all.
+//! Any peer that reaches a listener can open connections, and each one holds a queue pair until its
+//! Connect arrives or [`CONNECT_TIMEOUT`](crate::qpair::CONNECT_TIMEOUT) passes. Each connection
+//! therefore has a [`Place`], from its request until the end of its queue pair, and the places of
+//! an address, of a network, and of all strangers together are limited. A stranger is an address
+//! without a present or recent association. Controllers of the discovery subsystem do not count as
+//! associations, because that subsystem is open to all.
 //!
-//! Where strangers have all of their places, a new one takes that of another: the oldest
-//! one of the largest holder, which is first a network and then an address in it. A host
-//! sends its Connect within a round trip of its connection, so it has used its place long
-//! before as many others have come as there are places. Attackers who hold every place,
-//! from as many networks as they like, delay no new host.
+//! An address with associations always gets places. If an address reaches its limit because
+//! requests with a forged source claim it, the oldest connection not confirmed by its peer is
+//! displaced instead of refusing the new one.
+//!
+//! If strangers hold all of their places, a new one displaces the oldest connection of the largest
+//! holder, first by network and then by address. A host sends its Connect one round trip after it
+//! connects, long before as many newer connections arrive as there are places. Attackers who hold
+//! every place, from any number of networks, therefore do not delay a new host.
 
 mod strangers;
 
@@ -29,28 +30,30 @@ use cairn_rdma::address::{Payer, prefix_of};
 use crate::panics;
 use strangers::Strangers;
 
-/// Why a connection ends that another one displaces.
+/// Reason for closing a displaced connection.
 pub(crate) const DISPLACED: &str = "it waits without an association, and strangers have all of \
      their places: a newer connection takes its place";
 
-/// Waiting connections of strangers that pay together: one address, or an IPv6 /64, where a new one takes
-/// the place of the oldest.
+/// Limit of waiting connections per stranger, which is an IPv4 address or an IPv6 /64. A new
+/// connection beyond it displaces the oldest.
 pub(crate) const STRANGER_MAX: u32 = 128;
-/// Waiting connections of the strangers of one network. Twice what user-space RoCE lets all strangers
-/// have: that provider ends old ones of a flood, and this must not refuse new ones while they end.
+/// Limit of waiting connections of strangers per network: twice the limit that user-space RoCE has
+/// for all strangers. During a flood that provider ends old connections, and new ones must not be
+/// refused while they end.
 pub(crate) const NETWORK_MAX: u32 = 384;
-/// Waiting connections of all strangers.
+/// Limit of waiting connections of all strangers.
 pub(crate) const STRANGERS_MAX: u32 = 512;
-/// Waiting connections of an address that is known: hosts that connect 128 I/O queues at
-/// once, or many at one address that all lost their connections.
+/// Limit of waiting connections of a known address: hosts that connect 128 I/O queues at once, or
+/// many hosts behind one address that all lost their connections.
 pub(crate) const KNOWN_MAX: u32 = 512;
-/// How long an address stays known after its last association.
+/// Time for which an address stays known after its last association.
 pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(1800);
-/// Addresses that are known without an association. Beyond them the one is forgotten whose
-/// associations lasted the shortest: who comes and goes pushes out no host that stayed.
+/// Largest number of known addresses without an association. Beyond it, the address with the
+/// shortest total association time is dropped, so short-lived visitors do not displace long-term
+/// hosts.
 pub(crate) const FORMER_MAX: usize = 1024;
 
-/// An address has as many waiting connections as it may.
+/// Error: an address has reached its limit of waiting connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Full(u32);
 
@@ -66,27 +69,27 @@ impl fmt::Display for Full {
     }
 }
 
-/// A connection whose place another one took.
+/// Connection displaced by another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Evicted {
-    /// Its place.
+    /// Place of the connection.
     pub(crate) place: PlaceId,
-    /// The reactor that it was given to.
+    /// Reactor that has the connection.
     pub(crate) reactor: usize,
 }
 
-/// The number of a place: a later one is greater.
+/// Number of a place, in ascending order of creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PlaceId(u64);
 
-/// The places of one target.
+/// Places of one target.
 #[derive(Debug)]
 pub(crate) struct Places {
     clock: Clock,
     state: Mutex<State>,
 }
 
-/// A connection's place. Dropped, it is free.
+/// Place of a connection, released on drop.
 #[derive(Debug)]
 pub(crate) struct Place {
     places: Arc<Places>,
@@ -99,42 +102,42 @@ pub(crate) struct Place {
 #[derive(Debug, Default)]
 struct State {
     hosts: HashMap<IpAddr, Host>,
-    /// All connections that wait, the oldest first.
+    /// Waiting connections, the oldest first.
     waiting: BTreeMap<PlaceId, Waiting>,
     taken: u64,
-    /// Those of strangers among them.
+    /// Waiting connections of strangers.
     strangers: Strangers,
 }
 
-/// A connection that waits for its Connect.
+/// Connection that waits for its Connect.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     host: IpAddr,
-    /// Once it was given to one.
+    /// Reactor of the connection, once assigned.
     reactor: Option<usize>,
 }
 
-/// An address.
+/// State of an address.
 #[derive(Debug)]
 struct Host {
     /// Connections that wait for their Connect.
     waiting: u32,
-    /// Those whose peers have not confirmed them: anybody can have asked for them in the address's name.
+    /// Waiting connections not confirmed by their peer; their source address may be forged.
     unconfirmed: BTreeSet<PlaceId>,
     /// Connections with an association.
     associated: u32,
-    /// Since when there was one.
+    /// Start of the present period with associations.
     since: Instant,
-    /// How long there was one before.
+    /// Total length of former periods with associations.
     lasted: Duration,
-    /// When the last one ended.
+    /// End of the last association.
     left: Option<Instant>,
-    /// Whether those that wait count as a known host's.
+    /// True if its waiting connections count as those of a known host.
     is_known: bool,
 }
 
 impl Places {
-    /// All of them free.
+    /// Creates the places, all free.
     pub(crate) fn new(clock: Clock) -> Self {
         Self {
             clock,
@@ -142,8 +145,8 @@ impl Places {
         }
     }
 
-    /// A place for a connection of this address, and the connection that loses its own for
-    /// that. `is_short`: there are no more queue pairs for strangers.
+    /// Takes a place for a connection of this address. Also returns the connection displaced for
+    /// it, if any. `is_short`: strangers have no more queue pairs.
     pub(crate) fn take(
         self: &Arc<Self>,
         address: IpAddr,
@@ -170,40 +173,40 @@ impl Places {
 }
 
 impl Place {
-    /// Whether the address is known.
+    /// True if the address is known.
     pub(crate) fn is_known(&self) -> bool {
         let state = self.places.lock();
         state.hosts.get(&self.host).is_some_and(|own| own.is_known)
     }
 
-    /// Which one it is.
+    /// Number of the place.
     pub(crate) fn id(&self) -> PlaceId {
         self.id
     }
 
-    /// Who pays for what the connection takes.
+    /// Payer for the connection's use of resources.
     pub(crate) fn payer(&self) -> Payer {
         self.payer
     }
 
-    /// The peer has confirmed the connection: the address is its own.
+    /// Records that the peer has confirmed the connection, so its source address is genuine.
     pub(crate) fn confirm(&self) {
         self.places.lock().confirm(self.id, self.host);
     }
 
-    /// The connection goes to this reactor.
+    /// Records the reactor of the connection.
     pub(crate) fn assign(&self, reactor: usize) {
         if let Some(waiting) = self.places.lock().waiting.get_mut(&self.id) {
             waiting.reactor = Some(reactor);
         }
     }
 
-    /// Whether the connection is a queue of a subsystem with namespaces.
+    /// True if the connection is a queue of a subsystem with namespaces.
     pub(crate) fn is_associated(&self) -> bool {
         self.is_associated
     }
 
-    /// The connection has become a queue of a subsystem with namespaces.
+    /// Records that the connection has become a queue of a subsystem with namespaces.
     pub(crate) fn associate(&mut self) {
         if !std::mem::replace(&mut self.is_associated, true) {
             self.payer = Payer::host(self.host);
@@ -262,7 +265,8 @@ impl State {
         Ok((id, evicted))
     }
 
-    /// Takes the place of a stranger for one of this address. `within`: of one of its network.
+    /// Displaces a stranger's connection in favor of one of this address. `within`: only from the
+    /// same network.
     fn evict_for(&mut self, address: IpAddr, within: bool) -> Option<Evicted> {
         let place = self.strangers.victim_for(address, within)?;
         self.evict(place)
@@ -275,7 +279,7 @@ impl State {
         Some(Evicted { place, reactor })
     }
 
-    /// A connection waits no more. `None`: another one took its place before.
+    /// Ends the wait of a connection. `None`: it was displaced before.
     fn end_waiting(&mut self, id: PlaceId) -> Option<Waiting> {
         let waiting = self.waiting.remove(&id)?;
         let host = self.host(waiting.host);
@@ -294,7 +298,7 @@ impl State {
     }
 
     fn associate(&mut self, id: PlaceId, address: IpAddr, now: Instant) {
-        // Also if another one took its place meanwhile: this is a host.
+        // Also if the connection was displaced meanwhile: a Connect proves a host.
         self.end_waiting(id);
         let host = self.host_or_new(address, now);
         if host.associated == 0 {
@@ -331,7 +335,7 @@ impl State {
         })
     }
 
-    /// Forgets an address of which there is nothing to know.
+    /// Removes an address without information.
     fn forget_if_nothing(&mut self, address: IpAddr) {
         let is_nothing = |host: &Host| host.waiting == 0 && !host.is_known;
         if self.hosts.get(&address).is_some_and(is_nothing) {
@@ -344,8 +348,8 @@ impl State {
         host.expect("an address with a place has an entry")
     }
 
-    /// Counts an address's connections as those of a stranger or a known host, as it is
-    /// now, and forgets one of which there is nothing to know.
+    /// Updates whether an address is known, moves its waiting connections accordingly, and removes
+    /// an address without information.
     fn recount(&mut self, address: IpAddr, now: Instant) {
         let Some(host) = self.hosts.get_mut(&address) else {
             return;
@@ -369,7 +373,7 @@ impl State {
         }
     }
 
-    /// Keeps the number of addresses that are known without an association.
+    /// Enforces [`FORMER_MAX`].
     fn forget_if_many(&mut self, now: Instant) {
         let is_former = |host: &Host| host.associated == 0 && host.left.is_some();
         let former = || self.hosts.iter().filter(|(_, host)| is_former(host));
@@ -385,7 +389,7 @@ impl State {
             .map(|(address, _)| *address)
             .collect();
         if gone.is_empty() {
-            // The same of several in a simulation, too.
+            // Further keys make the choice deterministic for simulations.
             let shortest =
                 former().min_by_key(|(address, host)| (host.lasted, host.left, **address));
             gone.extend(shortest.map(|(address, _)| *address));
@@ -397,7 +401,7 @@ impl State {
     }
 }
 
-/// What one owner has, mostly: an IPv4 /24, an IPv6 /48.
+/// Returns the network that usually belongs to one owner: an IPv4 /24 or an IPv6 /48.
 fn network_of(address: IpAddr) -> IpAddr {
     prefix_of(address, 24, 48)
 }

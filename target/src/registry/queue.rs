@@ -1,4 +1,4 @@
-//! A connected queue, as others than its reactor see it.
+//! State of a connected queue visible outside its reactor.
 
 use std::net::SocketAddr;
 
@@ -8,27 +8,26 @@ use nvme_auth::Authenticated;
 use crate::marking::Shown;
 use crate::metrics::QueueCounters;
 
-/// What is known of a connected queue pair, and what it counts.
+/// Properties and counters of a connected queue pair.
 #[derive(Debug)]
 pub(crate) struct QueueShared {
-    /// The host's end.
+    /// Address of the host.
     pub(crate) peer: SocketAddr,
-    /// Our end.
+    /// Local address.
     pub(crate) local: SocketAddr,
-    /// The reactor it lives on.
+    /// Reactor of the queue.
     pub(crate) reactor: usize,
-    /// The device it is on.
+    /// Name of the device.
     pub(crate) device: String,
-    /// What speaks RDMA there.
+    /// Name of the RDMA provider.
     pub(crate) provider: &'static str,
-    /// Its membership in a partition.
+    /// Partition membership.
     pub(crate) pkey: PKey,
     /// Entries of the submission queue, 1-based.
     pub(crate) entries: u16,
-    /// What its packets carry.
+    /// Marking of the queue's packets.
     pub(crate) marked: Shown,
-    /// How its host authenticated at its Connect, if it had to.
+    /// Authentication at the Connect, if the host had to authenticate.
     pub(crate) authenticated: Option<Authenticated>,
-    /// What it counts.
     pub(crate) counters: QueueCounters,
 }

@@ -1,4 +1,4 @@
-//! A change that takes effect once every reactor has let go of the commands from before it.
+//! Change that takes effect once no reactor has commands from before it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,19 +7,20 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::{ControlMessage, ControllerShared};
 
-/// The commands that a change concerns.
+/// Commands affected by a change.
 #[derive(Debug)]
 pub(crate) enum Scope {
-    /// All for these namespaces, by [`crate::namespace::Namespace::id`].
+    /// Commands for these namespaces, by [`crate::namespace::Namespace::id`].
     Namespaces(Vec<u64>),
-    /// All of this controller.
+    /// Commands of this controller.
     Controller(Arc<ControllerShared>),
 }
 
-/// A change that each reactor receives in a message. Each answers once; the last answer reaches the control plane.
+/// Change sent to each reactor in a message. Each reactor answers once; the last answer notifies
+/// the control plane.
 #[derive(Debug)]
 pub(crate) struct Settling {
-    /// The commands that it concerns.
+    /// Affected commands.
     pub(crate) scope: Scope,
     id: u64,
     unanswered: AtomicUsize,
@@ -27,7 +28,7 @@ pub(crate) struct Settling {
 }
 
 impl Settling {
-    /// A change that this many reactors have to answer.
+    /// Creates a change that this number of reactors must answer.
     pub(crate) fn new(
         id: u64,
         scope: Scope,
@@ -42,10 +43,10 @@ impl Settling {
         }
     }
 
-    /// A reactor has nothing left from before the change.
+    /// Records that a reactor has no more commands from before the change.
     pub(crate) fn answer(&self) {
         if self.unanswered.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // A control plane that has ended waits for nothing.
+            // No receiver: the control plane has ended.
             let _ = self.control.send(ControlMessage::Settled { id: self.id });
         }
     }

@@ -1,5 +1,5 @@
-//! A subsystem and who uses it: the protocol's state machine behind its one
-//! lock, and where the queues of its controllers live.
+//! Subsystem and its users: the protocol's state machine behind one lock, and the locations of its
+//! controllers' queues.
 
 mod actions;
 mod ana;
@@ -34,55 +34,55 @@ use crate::panics;
 pub(crate) use connects::{Entry, Joined, Origin};
 pub(crate) use leases::KEEP_ALIVE_EXPIRED;
 
-/// A controller's queues.
+/// Controller and queues of an association.
 struct Controller {
     shared: Arc<ControllerShared>,
-    /// By QID.
+    /// Locations by QID.
     queues: BTreeMap<u16, QueueAddress>,
-    /// What its queues report of themselves, by QID: those whose Connect is over.
+    /// Public state of connected queues, by QID.
     shown: BTreeMap<u16, Arc<QueueShared>>,
-    /// What queues did that are gone.
+    /// Totals of closed queues.
     past: HostTotals,
 }
 
-/// What the lock guards.
+/// State protected by the subsystem's lock.
 pub(super) struct State {
     subsystem: Subsystem,
     controllers: HashMap<u16, Controller>,
     namespaces: Arc<NamespaceTable>,
-    /// How much each host may take.
+    /// Rate limits of each host.
     limits_per_host: Limits,
-    /// How much these may take, in place of that.
+    /// Rate limits of single hosts, in place of `limits_per_host`.
     limits_of_hosts: BTreeMap<Nqn, Limits>,
-    /// The keys by which hosts authenticate, from their next connect on.
+    /// Keys for authentication, from the next Connect.
     pub(super) keys: HostKeys,
-    /// The listeners that lead here; all do if not given.
+    /// Listeners that lead to the subsystem; `None` means all.
     listeners: Option<Box<[SocketAddr]>>,
-    /// ANA states that are not the listeners', by the addresses of these.
+    /// ANA states that differ from the listener's, by listener address.
     ana: BTreeMap<SocketAddr, AnaOverride>,
-    /// When the control plane looks at the keep alive timers, as far as a message reported.
+    /// Next check of the keep alive timers, as known to the control plane.
     armed: Option<Duration>,
-    /// Where the search for a new controller's CNTLID begins. Claims move it, and keep no CNTLID.
+    /// First CNTLID tried for a new controller. Claims advance it and reserve no CNTLID.
     next_cntlid: u32,
-    /// Taken away: a host that found it just before comes too late.
+    /// True after removal, for a host that found the subsystem just before.
     removed: bool,
 }
 
-/// A subsystem, shared by the control plane and the reactors.
+/// Subsystem shared by the control plane and the reactors.
 pub(crate) struct SubsystemShared {
-    /// Its place in the reactors' tables; never used again.
+    /// Index in the reactors' tables, never reused.
     pub(crate) id: u32,
     nqn: String,
     is_discovery: bool,
     io_limits: IoLimits,
-    /// How much all hosts together may take.
+    /// Rate limits for all hosts together.
     pub(crate) limiter: Limiter,
     clock: Clock,
     started: Instant,
     pub(super) reactors: Arc<[Mailbox]>,
     pub(super) authenticator: Authenticator,
     control: tokio::sync::mpsc::UnboundedSender<ControlMessage>,
-    /// By reactor.
+    /// Counters by reactor.
     counters: Box<[Arc<IoCounters>]>,
     state: Mutex<State>,
 }
@@ -99,7 +99,7 @@ impl State {
         controllers.filter(move |own| own.shared.host == *host)
     }
 
-    /// That of a host, which all of its controllers have.
+    /// Returns the limiter of a host, common to all of its controllers.
     fn limiter_of(&self, host: &Nqn) -> Arc<Limiter> {
         let other = self.of_host(host).next();
         let other = other.map(|own| Arc::clone(&own.shared.limiter));
@@ -111,18 +111,18 @@ impl State {
         own.unwrap_or(&self.limits_per_host)
     }
 
-    /// Whether the listener of this address leads here.
+    /// True if the listener with this address leads to the subsystem.
     fn is_behind(&self, listener: SocketAddr) -> bool {
         let own = self.listeners.as_ref();
         own.is_none_or(|own| own.contains(&listener))
     }
 
-    /// SUBNQN as hosts send it.
+    /// SUBNQN as sent by hosts.
     pub(super) fn subsystem_nqn(&self) -> &Nqn {
         &self.subsystem.settings().nqn
     }
 
-    /// Moves into the controller's log what reactors have recorded of it.
+    /// Moves the failures recorded by reactors to the controller's error log.
     fn log_failures(&mut self, cntlid: u16) {
         if let Some(controller) = self.controllers.get(&cntlid) {
             let failures = &controller.shared.failures;
@@ -134,7 +134,7 @@ impl State {
 }
 
 impl SubsystemShared {
-    /// A subsystem without namespaces and hosts.
+    /// Creates a subsystem without namespaces and hosts.
     pub(crate) fn new(
         id: u32,
         subsystem: Subsystem,
@@ -173,27 +173,27 @@ impl SubsystemShared {
         }
     }
 
-    /// SUBNQN as logs and metrics show it: escaped.
+    /// SUBNQN, escaped for logs and metrics.
     pub(crate) fn nqn(&self) -> &str {
         &self.nqn
     }
 
-    /// Whether hosts ask it for others.
+    /// True for the discovery subsystem.
     pub(crate) fn is_discovery(&self) -> bool {
         self.is_discovery
     }
 
-    /// What parsing must know of its controllers.
+    /// Limits that apply when I/O commands are parsed.
     pub(crate) fn io_limits(&self) -> &IoLimits {
         &self.io_limits
     }
 
-    /// What this reactor counts of it.
+    /// Counters of a reactor.
     pub(crate) fn counters(&self, reactor: usize) -> &IoCounters {
         &self.counters[reactor]
     }
 
-    /// What each reactor counts of it.
+    /// Counters, indexed by reactor.
     pub(crate) fn all_counters(&self) -> &[Arc<IoCounters>] {
         &self.counters
     }
@@ -206,7 +206,7 @@ impl SubsystemShared {
         self.clock.now().duration_since(self.started)
     }
 
-    /// Does something to the subsystem and carries out what it asks for.
+    /// Runs `job` under the lock and executes the actions that it requests.
     fn with<T>(&self, job: impl FnOnce(&mut State, Duration, &mut Vec<Action>) -> T) -> T {
         let mut state = self.lock();
         let mut actions = Vec::new();
@@ -217,13 +217,13 @@ impl SubsystemShared {
         result
     }
 
-    /// Makes a change ask again whether it may begin.
+    /// Makes a waiting change ask again whether it may begin.
     pub(crate) fn wake(&self, waiter: Waiter) {
         let work = waiter.work;
         self.reactors[waiter.reactor].send(Message::OlderEnded { work });
     }
 
-    /// How much all hosts together, each of them, and single ones may take from now on.
+    /// Sets the rate limits for all hosts together, for each host, and for single hosts.
     pub(crate) fn set_limits(&self, config: &cairn_config::Subsystem) {
         self.limiter.set(&config.limits);
         let mut state = self.lock();
@@ -235,19 +235,19 @@ impl SubsystemShared {
         }
     }
 
-    /// Sets which listeners lead here, for connects to come; all do if not given.
+    /// Sets the listeners that lead to the subsystem, for later Connects; `None` means all.
     pub(crate) fn set_listeners(&self, listeners: Option<&[SocketAddr]>) {
         self.lock().listeners = listeners.map(Box::from);
     }
 
-    /// From now on reports have a queue that was connected.
+    /// Adds a connected queue to the reports.
     pub(crate) fn show(&self, cntlid: u16, qid: u16, queue: Arc<QueueShared>) {
         if let Some(controller) = self.lock().controllers.get_mut(&cntlid) {
             controller.shown.insert(qid, queue);
         }
     }
 
-    /// How it is now.
+    /// Returns a snapshot of the subsystem.
     pub(crate) fn view(&self) -> SubsystemView {
         let state = self.lock();
         let view = |(&cntlid, controller): (&u16, &Controller)| ControllerView {
@@ -269,12 +269,12 @@ impl SubsystemShared {
         }
     }
 
-    /// Its namespaces now.
+    /// Current namespaces.
     pub(crate) fn namespaces(&self) -> Arc<NamespaceTable> {
         Arc::clone(&self.lock().namespaces)
     }
 
-    /// What hosts that came by this listener do.
+    /// Returns the activity of hosts connected through this listener.
     pub(crate) fn activity_by(&self, listener: u64) -> Activity {
         let state = self.lock();
         let mut activity = Activity::default();
@@ -288,14 +288,14 @@ impl SubsystemShared {
         activity
     }
 
-    /// HOSTNQN of the host at that address that has this controller.
+    /// Returns the HOSTNQN of this controller if its host has that address.
     pub(crate) fn host_of(&self, cntlid: u16, peer: IpAddr) -> Option<Nqn> {
         let state = self.lock();
         let controller = &state.controllers.get(&cntlid)?.shared;
         (controller.peer == peer).then_some(controller.host)
     }
 
-    /// A queue that was connected is gone, and none of its commands is left.
+    /// Removes a closed queue without commands.
     pub(crate) fn disconnected(&self, cntlid: u16, qid: u16) {
         self.with_controller(cntlid, |state, now, actions| {
             state
@@ -308,9 +308,9 @@ impl SubsystemShared {
             if let Some(queue) = controller.shown.remove(&qid) {
                 controller.past.add(&queue.counters);
             }
-            // The entry stays until its last queue is gone: the others are still to
-            // receive a message to disconnect. It goes under the same lock, before another
-            // controller can have its CNTLID.
+            // The entry stays until its last queue has ended: the other queues have yet to receive
+            // a message to disconnect. It is removed under the same lock, before another controller
+            // can get its CNTLID.
             if controller.queues.is_empty()
                 && let Some(gone) = state.controllers.remove(&cntlid)
             {
@@ -321,7 +321,7 @@ impl SubsystemShared {
         });
     }
 
-    /// Carries out an admin command.
+    /// Executes an admin command.
     pub(crate) fn execute(
         &self,
         cntlid: u16,
@@ -346,14 +346,14 @@ impl SubsystemShared {
         })
     }
 
-    /// Refuses an admin command, and logs that for the host.
+    /// Refuses an admin command and records that in the error log.
     pub(crate) fn refuse(&self, cntlid: u16, cid: u16, refusal: Refusal) -> Completion {
         let mut state = self.lock();
         state.log_failures(cntlid);
         state.subsystem.refuse(cntlid, cid, refusal)
     }
 
-    /// The answer to [`Message::Abort`].
+    /// Handles the answer to [`Message::Abort`].
     pub(crate) fn abort_done(&self, cntlid: u16, abort_cid: u16, aborted: bool) {
         self.with(|state, _, actions| {
             state
@@ -362,24 +362,24 @@ impl SubsystemShared {
         });
     }
 
-    /// The answer to [`ControlMessage::FlushAll`].
+    /// Handles the answer to [`ControlMessage::FlushAll`].
     pub(crate) fn flushed(&self, cntlid: u16, intact: bool) {
         self.with_controller(cntlid, |state, now, actions| {
             state.subsystem.flushed(cntlid, intact, now, actions);
         });
     }
 
-    /// What an administrator changes.
+    /// Executes a change by an administrator.
     pub(crate) fn administer(&self, change: impl FnOnce(&mut Subsystem, &mut Vec<Action>)) {
         self.with(|state, _, actions| change(&mut state.subsystem, actions));
     }
 
-    /// Whether SMART says that a disk has lost data.
+    /// True if the SMART log reports lost data.
     pub(crate) fn shows_losses(&self) -> bool {
         self.lock().subsystem.health().critical_warning != 0
     }
 
-    /// Has SMART say whether a disk has lost data. Hosts that asked for it receive a change.
+    /// Updates the SMART log's report of lost data. Hosts that enabled the event receive it.
     pub(crate) fn show_losses(&self) {
         self.with(|state, _, actions| {
             let mut entries = state.namespaces.namespaces.iter();
@@ -398,7 +398,7 @@ impl SubsystemShared {
         });
     }
 
-    /// Ends all associations, and takes no new ones.
+    /// Ends all associations and refuses new ones.
     pub(crate) fn remove(&self) {
         self.with(|state, _, actions| {
             state.removed = true;
@@ -406,7 +406,7 @@ impl SubsystemShared {
         });
     }
 
-    /// The queues on a reactor: (CNTLID, QID, queue pair).
+    /// Returns the queues on a reactor, as (CNTLID, QID, queue pair).
     pub(crate) fn queues_on(&self, reactor: usize) -> Vec<(u16, u16, QpairId)> {
         let state = self.lock();
         let controllers = state.controllers.iter();
@@ -420,15 +420,15 @@ impl SubsystemShared {
             .collect()
     }
 
-    /// Ends an association that had a queue on a reactor that panicked. What is left of it
-    /// there is reported by [`Self::disconnected`], as ever.
+    /// Ends an association that had a queue on a reactor that panicked. [`Self::disconnected`]
+    /// later reports the end of that queue.
     pub(crate) fn lose(&self, cntlid: u16) {
         self.administer(|subsystem, actions| subsystem.terminate_faulty(cntlid, actions));
     }
 
-    /// Sets the namespaces that I/O goes to. The protocol's own list is changed
-    /// by [`Self::administer`]: after this for new ones, before it for old ones,
-    /// so that no host receives a namespace whose I/O would fail.
+    /// Sets the namespaces used by I/O. The protocol's own list is changed by [`Self::administer`],
+    /// after this call for new namespaces and before it for old ones, so that no host gets a
+    /// namespace whose I/O would fail.
     pub(crate) fn set_namespaces(&self, table: NamespaceTable) {
         let table = Arc::new(table);
         for (reactor, counters) in self.reactors.iter().zip(&self.counters) {

@@ -1,4 +1,4 @@
-//! A subsystem at one moment, for reports of it.
+//! Snapshot of a subsystem for reports.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use super::QueueShared;
 use crate::metrics::{HostTotals, QueueCounters};
 use crate::namespace::NamespaceTable;
 
-/// A subsystem.
+/// Snapshot of a subsystem.
 #[derive(Debug)]
 pub(crate) struct SubsystemView {
-    /// Its namespaces.
+    /// Namespaces.
     pub(crate) namespaces: Arc<NamespaceTable>,
-    /// Its controllers, by ascending CNTLID.
+    /// Controllers by ascending CNTLID.
     pub(crate) controllers: Vec<ControllerView>,
 }
 
-/// A controller.
+/// Snapshot of a controller.
 #[derive(Debug)]
 pub(crate) struct ControllerView {
     /// CNTLID.
@@ -24,14 +24,14 @@ pub(crate) struct ControllerView {
     pub(crate) host_nqn: String,
     /// HOSTID.
     pub(crate) hostid: [u8; 16],
-    /// What queues did that are gone.
+    /// Totals of closed queues.
     pub(crate) past: HostTotals,
-    /// Its queues, by ascending QID.
+    /// Queues by ascending QID.
     pub(crate) queues: Vec<(u16, Arc<QueueShared>)>,
 }
 
 impl ControllerView {
-    /// What all of its queues did.
+    /// Returns the totals of present and closed queues.
     pub(crate) fn totals(&self) -> HostTotals {
         let mut totals = self.past.clone();
         for (_, queue) in &self.queues {
@@ -41,19 +41,19 @@ impl ControllerView {
     }
 }
 
-/// What hosts that came by one listener do.
+/// Activity of hosts connected through one listener.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Activity {
-    /// Their controllers.
+    /// Number of controllers.
     pub(crate) associations: usize,
-    /// I/O commands accepted and not answered.
+    /// I/O commands in progress.
     pub(crate) outstanding: u64,
-    /// I/O commands answered.
+    /// Completed I/O commands.
     pub(crate) answered: u64,
 }
 
 impl Activity {
-    /// Adds what an I/O queue does.
+    /// Adds the activity of an I/O queue.
     pub(super) fn add_queue(&mut self, queue: &QueueCounters) {
         let succeeded = queue.classes.iter().map(|class| class.ios.get());
         let failed = queue.errors.each().map(|(_, count)| count);

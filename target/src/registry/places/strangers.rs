@@ -1,4 +1,5 @@
-//! The connections of strangers that wait, by network and address, so that who has most is found without a look at each.
+//! Waiting connections of strangers, indexed by network and payer, so that the largest holder is
+//! found without a scan.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,12 +12,12 @@ use super::{PlaceId, network_of};
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
     networks: BTreeMap<IpAddr, Network>,
-    /// How many each network has, its oldest, and which it is.
+    /// (number of connections, oldest connection, network).
     by_size: BTreeSet<(u32, Reverse<PlaceId>, IpAddr)>,
     count: u32,
 }
 
-/// The payers of a network. None is without a connection.
+/// Connections of a network by payer. Every payer has at least one.
 #[derive(Debug, Default)]
 struct Network {
     payers: BTreeMap<Payer, BTreeSet<PlaceId>>,
@@ -33,7 +34,7 @@ impl Network {
         Some((self.count(), Reverse(*oldest)))
     }
 
-    /// The oldest connection of the payer that has most, which counts one more for the new one.
+    /// Returns the oldest connection of the payer with most; the new connection counts as one.
     fn victim(&self, new: IpAddr) -> Option<PlaceId> {
         let new = Payer::stranger(new);
         let held = |(payer, ids): (&Payer, &BTreeSet<PlaceId>)| {
@@ -46,18 +47,18 @@ impl Network {
 }
 
 impl Strangers {
-    /// All of them.
+    /// Number of connections.
     pub(super) fn count(&self) -> u32 {
         self.count
     }
 
-    /// Those of the network of this address.
+    /// Number of connections in the network of this address.
     pub(super) fn of_network(&self, address: IpAddr) -> u32 {
         let network = self.networks.get(&network_of(address));
         network.map_or(0, Network::count)
     }
 
-    /// How many networks have any.
+    /// Number of networks.
     #[cfg(test)]
     pub(super) fn networks(&self) -> usize {
         self.networks.len()
@@ -86,16 +87,16 @@ impl Strangers {
         self.count -= 1;
     }
 
-    /// The oldest connection of those that this address pays with, if they have so many.
+    /// Returns the oldest connection of the payer of this address if the payer has reached `limit`.
     pub(super) fn victim_of_payer(&self, new: IpAddr, limit: u32) -> Option<PlaceId> {
         let network = self.networks.get(&network_of(new))?;
         let own = network.payers.get(&Payer::stranger(new))?;
         own.first().copied().filter(|_| own.len() >= limit as usize)
     }
 
-    /// The connection that makes room for a new one of this address: the oldest one of the payer that has most, of
-    /// the network that has most. The new one counts, so an address that asks again and again loses its own.
-    /// `within`: of that network alone.
+    /// Returns the connection to displace for a new one of this address: the oldest of the largest
+    /// payer in the largest network. The new one counts, so an address that keeps connecting loses
+    /// its own. `within`: only in its own network.
     pub(super) fn victim_for(&self, new: IpAddr, within: bool) -> Option<PlaceId> {
         let own = self.networks.get(&network_of(new));
         let network = if within {

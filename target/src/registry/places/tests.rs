@@ -1,11 +1,11 @@
-//! Places, by address and network.
+//! Tests of the places by address and network.
 
 use super::*;
 
 struct Door {
     state: State,
     now: Instant,
-    /// The places that were taken, by address.
+    /// Taken places by address.
     taken: Vec<(IpAddr, PlaceId)>,
     evicted: Vec<PlaceId>,
 }
@@ -37,7 +37,7 @@ impl Door {
         Ok(id)
     }
 
-    /// Takes and confirms as many as there are.
+    /// Takes and confirms places until the limit.
     fn fill(&mut self, address: &str) -> (u32, Full) {
         for taken in 0..=KNOWN_MAX {
             match self.take(address) {
@@ -51,7 +51,7 @@ impl Door {
         panic!("an address has a limit");
     }
 
-    /// The oldest place of an address.
+    /// Removes and returns the oldest place of an address.
     fn oldest(&mut self, address: &str) -> (IpAddr, PlaceId) {
         let host = address.parse::<IpAddr>().unwrap().to_canonical();
         let at = self.taken.iter().position(|(other, _)| *other == host);
@@ -63,14 +63,14 @@ impl Door {
         self.state.give_back(id, host, false, self.now);
     }
 
-    /// Returns the host and its place.
+    /// Returns the address and its place.
     fn associate(&mut self, address: &str) -> (IpAddr, PlaceId) {
         let (host, id) = self.oldest(address);
         self.state.associate(id, host, self.now);
         (host, id)
     }
 
-    /// Is associated for that long.
+    /// Has an association for this time.
     fn visit(&mut self, address: &str, time: Duration) {
         self.take(address).unwrap();
         let (host, id) = self.associate(address);
@@ -79,7 +79,7 @@ impl Door {
     }
 }
 
-/// An address of a /24 network of its own.
+/// Returns an address in the /24 network of this number.
 fn of_network(number: u32) -> IpAddr {
     in_network(number, 1)
 }
@@ -104,8 +104,8 @@ fn an_address_has_a_limit_and_networks_take_places_from_themselves() {
     assert_eq!(door.state.strangers.count(), NETWORK_MAX);
 }
 
-/// What strangers of many networks hold keeps no new host out, and what they ask for
-/// next does not take its place before it has had the time to use it.
+/// Strangers of many networks do not exclude a new host: their further connections do not displace
+/// its place before it can be used.
 #[test]
 fn strangers_of_many_networks_keep_no_new_host_out() {
     const NETWORKS: u32 = 600;
@@ -120,7 +120,7 @@ fn strangers_of_many_networks_keep_no_new_host_out() {
         let asked = door.evicted.len();
         for number in 0..STRANGERS_MAX - 1 {
             let number = match number {
-                // One that has no place of its own to lose, while the host's is the latest.
+                // An address without a place to lose; the host's place is the latest.
                 0 => NETWORKS + round,
                 _ => (number * 7 + round) % NETWORKS,
             };
@@ -141,7 +141,7 @@ fn strangers_of_many_networks_keep_no_new_host_out() {
     );
 }
 
-/// Those who ask again lose their own places, not those of others.
+/// Payers that connect again lose their own places.
 #[test]
 fn who_asks_again_loses_its_own_place() {
     let mut door = Door::new();
@@ -165,7 +165,7 @@ fn a_stranger_takes_anothers_place_where_queue_pairs_are_short() {
     assert_eq!(door.evicted, [first]);
 }
 
-/// A Connect that comes as its place is taken makes a host.
+/// A Connect that arrives when its place is displaced still makes a known host.
 #[test]
 fn a_place_that_was_taken_may_be_used_or_given_back() {
     let mut door = Door::new();
@@ -246,7 +246,7 @@ fn who_comes_and_goes_pushes_out_no_host_that_stayed() {
     assert!(!knows(of(0)) && knows(of(2 * FORMER_MAX - 1)));
 }
 
-/// The index finds whom a look at each connection would find.
+/// The index returns the same victim as a full scan.
 #[test]
 fn who_has_most_loses_the_oldest() {
     let mut door = Door::new();
@@ -301,8 +301,8 @@ fn who_has_most_loses_the_oldest() {
     assert!(door.evicted.len() > 50, "{}", door.evicted.len());
 }
 
-/// Requests in a host's name that no peer confirms take places from one another, and refuse the host none.
-/// Those that it confirmed are its own: beyond the limit it waits.
+/// Forged requests of an address displace each other and do not cause refusals. Confirmed
+/// connections are its own: the limit applies to them.
 #[test]
 fn an_address_that_strangers_claim_is_not_refused() {
     for is_known in [false, true] {
@@ -327,8 +327,8 @@ fn an_address_that_strangers_claim_is_not_refused() {
     }
 }
 
-/// A stranger who has all addresses of an IPv6 /64 refuses none of the network, and takes no place of a host
-/// there.
+/// A stranger with all addresses of an IPv6 /64 causes no refusals in the network and displaces no
+/// known host there.
 #[test]
 fn strangers_of_an_ipv6_network_refuse_nobody_there() {
     let mut door = Door::new();

@@ -1,4 +1,4 @@
-//! What the protocol asks of the target, carried out.
+//! Execution of actions requested by the protocol.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,7 @@ impl SubsystemShared {
             ..
         } = action
         {
-            // Also if the controller is gone: it is of the namespace.
+            // Also after the end of the controller: protection belongs to the namespace.
             self.set_protection(state, nsid, protection, change);
         }
         let (Action::Complete { cntlid, .. }
@@ -48,7 +48,7 @@ impl SubsystemShared {
             }
             Action::Terminate { reason, .. } => {
                 let ending = explain(reason);
-                // The admin queue last.
+                // The admin queue is closed last.
                 for (_, queue) in controller.queues.iter().rev() {
                     self.send(Some(queue), |qpair| Message::Disconnect { qpair, ending });
                 }
@@ -79,7 +79,7 @@ impl SubsystemShared {
                 shared.write_cache.store(enabled, Ordering::Relaxed);
                 shared.cache_changes.fetch_add(1, Ordering::Relaxed);
             }
-            // It needs no controller.
+            // Done above: it needs no controller.
             Action::SetProtection { .. } => {}
             Action::SetSeen { .. } => {
                 if let Some(of_protocol) = state.subsystem.controller(cntlid) {
@@ -96,7 +96,7 @@ impl SubsystemShared {
         protection: WriteProtectionState,
         change: u64,
     ) {
-        // One that is being removed fails its writes, and who waits for it is answered then.
+        // A namespace being removed fails its writes; the waiting command completes at that time.
         if let Some(entry) = state.namespaces.get(nsid) {
             let was_protected = entry.namespace.is_protected();
             let is_protected = protection != WriteProtectionState::NONE;
@@ -111,8 +111,8 @@ impl SubsystemShared {
         }
     }
 
-    /// Parks a command that switches a controller's write cache off: it completes when all writes that were answered
-    /// are durable, and those under way will be.
+    /// Parks a command that disables a controller's write cache. It completes once all acknowledged
+    /// writes are durable, and those in progress will be before they complete.
     pub(super) fn park_write_through(
         &self,
         state: &State,
@@ -129,7 +129,7 @@ impl SubsystemShared {
             return Outcome::Complete(completion);
         };
         let controller = Arc::clone(&controller.shared);
-        // The number that it has once the action is carried out.
+        // Value of the counter after the action.
         let change = controller.cache_changes.load(Ordering::Relaxed) + 1;
         self.report_control(ControlMessage::WriteThrough(WriteThrough {
             subsystem: self.id,
@@ -140,7 +140,8 @@ impl SubsystemShared {
         Outcome::Parked
     }
 
-    /// The answer to [`ControlMessage::WriteThrough`]. A controller that was reset meanwhile waits for none.
+    /// Handles the answer to [`ControlMessage::WriteThrough`], unless the controller was reset
+    /// meanwhile.
     pub(crate) fn write_through_done(&self, wish: &WriteThrough, intact: bool) {
         let state = self.lock();
         let Some(controller) = state.controllers.get(&wish.controller.cntlid) else {
@@ -157,7 +158,7 @@ impl SubsystemShared {
         }
     }
 
-    /// The answer to [`ControlMessage::Protect`].
+    /// Handles the answer to [`ControlMessage::Protect`].
     pub(crate) fn protection_done(&self, nsid: u32, change: u64, intact: bool) {
         self.with(|state, _, actions| {
             let subsystem = &mut state.subsystem;
@@ -176,7 +177,7 @@ impl SubsystemShared {
     }
 
     pub(super) fn report_control(&self, message: ControlMessage) {
-        // A control plane that has ended closes all queues by itself.
+        // No receiver: the control plane has ended and closes all queues.
         let _ = self.control.send(message);
     }
 }

@@ -1,4 +1,4 @@
-//! ANA states by way of each listener: the listener's, with what the subsystem sets in place of them.
+//! ANA states over each listener: the listener's states with the subsystem's overrides.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,9 +11,9 @@ use super::{State, SubsystemShared};
 use crate::ana::ListenerShared;
 
 impl State {
-    /// The states that hosts get which come by this listener.
+    /// Returns the states for hosts connected through this listener.
     pub(super) fn ana_by(&self, listener: &ListenerShared) -> AnaStates {
-        // Whatever the configuration says, its hosts are to go on by other paths.
+        // Whatever the configuration, hosts of a removed listener must use other paths.
         if listener.is_removed() {
             return AnaStates::all(AnaState::INACCESSIBLE);
         }
@@ -24,13 +24,13 @@ impl State {
 }
 
 impl SubsystemShared {
-    /// Sets the states that are not the listeners', for connects to come; for hosts that are
-    /// connected, [`Self::update_ana`] follows.
+    /// Sets the overrides of the listeners' states for later Connects. [`Self::update_ana`] follows
+    /// for connected hosts.
     pub(crate) fn set_ana(&self, ana: &BTreeMap<SocketAddr, AnaOverride>) {
         self.lock().ana.clone_from(ana);
     }
 
-    /// Has hosts that came by this listener get the states that are in force now. Those whose states
+    /// Applies the current states to hosts connected through this listener. Hosts whose states
     /// change receive an event.
     pub(crate) fn update_ana(&self, listener: &ListenerShared) {
         self.with(|state, _, actions| {

@@ -1,4 +1,4 @@
-//! Connects: a claim that changes nothing, and once its host has proven its name, or need not, a queue.
+//! Connects: first a claim that changes nothing, then, after authentication if required, a queue.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,20 +19,20 @@ use crate::ana::ListenerShared;
 use crate::metrics::HostTotals;
 use crate::registry::{Arming, ControllerShared, Message, QueueAddress};
 
-/// The connection that a Connect came on.
+/// Connection of a Connect command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin<'a> {
-    /// The queue pair.
+    /// Location of the queue pair.
     pub(crate) address: QueueAddress,
-    /// The private data of its connection request.
+    /// Private data of the connection request.
     pub(crate) cm: &'a RequestData,
-    /// Where the host connected to.
+    /// Local address of the connection.
     pub(crate) local: IpAddr,
-    /// Where it connected from.
+    /// Address of the host.
     pub(crate) peer: IpAddr,
-    /// Whose controllers count against the host's limits.
+    /// Payer for the controllers, which the host's limits count.
     pub(crate) payer: Payer,
-    /// By which listener.
+    /// Listener of the connection.
     pub(crate) listener: &'a Arc<ListenerShared>,
 }
 
@@ -57,30 +57,29 @@ impl Origin<'_> {
     }
 }
 
-/// A queue that a Connect has made, and its controller.
+/// Queue created by a Connect, with its controller.
 pub(crate) type Joined = (Connected, Arc<ControllerShared>);
 
-/// What a Connect that is in order comes to.
+/// Result of a valid Connect.
 pub(crate) enum Entry {
-    /// A queue.
+    /// Queue.
     Joined(Joined),
-    /// A claim, which [`SubsystemShared::join`] makes a queue once this exchange has ended well.
+    /// Claim, which [`SubsystemShared::join`] turns into a queue after a successful exchange.
     Claimed(Box<Claim>, Box<Authentication>),
 }
 
 impl State {
-    /// Whether a connection may lead here.
+    /// Checks that a connection may lead to this subsystem.
     fn check_listener(&self, origin: &Origin<'_>) -> Result<(), Refusal> {
         if self.removed {
             return Err(ConnectRequest::unknown_subsystem());
         }
-        // Under the lock: the end of the listener, or a change of its states, comes before
-        // this, or finds the controller.
+        // Under the lock: the end of the listener, or a change of its states, either precedes this
+        // check or finds the controller.
         if origin.listener.is_removed() {
             return Err(Refusal::transient(Status::CONNECT_CONTROLLER_BUSY));
         }
-        // At a listener that does not lead here the host must not learn that there is such a
-        // subsystem elsewhere.
+        // A host at another listener must not learn that the subsystem exists.
         match self.is_behind(origin.listener.address) {
             true => Ok(()),
             false => Err(ConnectRequest::unknown_subsystem()),
@@ -89,8 +88,8 @@ impl State {
 }
 
 impl SubsystemShared {
-    /// Connects a queue, which from now on receives what concerns it. If the host must authenticate, the
-    /// subsystem and its controllers stay as they are.
+    /// Connects a queue, which then receives messages. If the host must authenticate first, the
+    /// subsystem and its controllers stay unchanged.
     pub(crate) fn connect(
         &self,
         request: &ConnectRequest,
@@ -174,8 +173,8 @@ impl SubsystemShared {
         Ok((connected, shared))
     }
 
-    /// The I/O queues of older associations of a host that begins a new one, and what waits for
-    /// them to enter their changes.
+    /// Returns the I/O queues of older associations of a host that begins a new one, and the
+    /// [`Arming`] that waits for them.
     fn elders(
         &self,
         state: &State,
@@ -198,7 +197,7 @@ impl SubsystemShared {
         (Some(Arc::new(arming)), elders)
     }
 
-    /// Has queues enter their changes.
+    /// Makes the queues enter their changes.
     fn order(&self, queues: &[QueueAddress], arming: &Option<Arc<Arming>>) {
         for (queue, arming) in queues.iter().zip(arming.iter().cycle()) {
             let arming = Arc::clone(arming);

@@ -1,9 +1,8 @@
-//! How long associations live: the keep alive timers of the protocol, and what reactors see of
-//! them.
+//! Lifetime of associations: the protocol's keep alive timers and the leases visible to reactors.
 //!
-//! An association whose time is over does not come back. What restarts its timer, a command or
-//! the end of a queue, does so at a time that was looked at before, and only if the association's
-//! time was not over then. So a command that waited through a pause of the process renews nothing.
+//! An expired association does not revive. A command or the end of a queue restarts the timer with
+//! a time taken before, and only if the association had not expired at that time. A command that
+//! waited through a pause of the process therefore renews nothing.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,20 +13,20 @@ use super::{Controller, State, SubsystemShared};
 use crate::ending::Ending;
 use crate::registry::ControlMessage;
 
-/// Why queues are closed whose association's time is over.
+/// Reason for closing the queues of an expired association.
 pub(crate) const KEEP_ALIVE_EXPIRED: Ending =
     Ending::Fault("keep alive expired: the host was silent for too long");
 
 impl SubsystemShared {
-    /// As [`Self::with`], for what may change when the controller's time is over. What comes
-    /// when it is over already changes that no more.
+    /// Same as [`Self::with`], for jobs that may restart the controller's timer. An expired
+    /// association ends before the job, which can then no longer restart it.
     pub(super) fn with_controller<T>(
         &self,
         cntlid: u16,
         job: impl FnOnce(&mut State, Duration, &mut Vec<Action>) -> T,
     ) -> T {
         self.with(|state, now, actions| {
-            // Its end goes before what the job asks for.
+            // Actions of the expiry precede those of the job.
             self.end_if_over(state, cntlid, now);
             let result = job(state, now, actions);
             self.renew_lease(state, cntlid);
@@ -35,7 +34,7 @@ impl SubsystemShared {
         })
     }
 
-    /// Ends an association whose time is over: what comes now would restart its timer.
+    /// Ends an expired association before the current event could restart its timer.
     pub(super) fn end_if_over(&self, state: &mut State, cntlid: u16, now: Duration) {
         let Some(own) = state.controllers.get(&cntlid) else {
             return;
@@ -48,8 +47,8 @@ impl SubsystemShared {
         }
     }
 
-    /// Shows reactors what a controller's lease is now, and has the control plane look
-    /// earlier if it ends before that would.
+    /// Publishes a controller's lease to the reactors, and makes the control plane check earlier if
+    /// the lease ends before its next check.
     pub(super) fn renew_lease(&self, state: &mut State, cntlid: u16) {
         let Some(controller) = state.subsystem.controller(cntlid) else {
             return;
@@ -70,7 +69,7 @@ impl SubsystemShared {
         }
     }
 
-    /// Looks at the keep alive timers; returns when to look again.
+    /// Checks the keep alive timers and returns the time of the next check.
     pub(crate) fn poll(&self) -> Option<Instant> {
         let next = self.with(|state, now, actions| {
             let State {

@@ -1,4 +1,4 @@
-//! What strangers can change of a subsystem whose hosts have keys: nothing.
+//! Unauthenticated hosts cannot change a subsystem whose hosts have keys.
 
 use std::net::Ipv4Addr;
 
@@ -19,7 +19,7 @@ use crate::registry::HostKeys;
 
 const SUBNQN: &str = "nqn.2026-01.org.example:disks";
 const HOSTNQN: &str = "nqn.2026-01.org.example:host";
-/// Enabled, with the sizes of entries that NVMe has.
+/// Enabled, with the entry sizes that NVMe defines.
 const CC: u64 = 0x0046_0061;
 
 fn subsystem(hosts: HostAccess) -> SubsystemShared {
@@ -74,7 +74,7 @@ fn request(cntlid: u16, qid: u16) -> ConnectRequest {
     }
 }
 
-/// Has `job` see a connection from this address.
+/// Calls `job` with a connection from this address.
 fn from<T>(address: u8, qid: u16, job: impl FnOnce(&Origin<'_>) -> T) -> T {
     let peer = Ipv4Addr::new(192, 0, 2, address).into();
     let listener = Arc::new(ListenerShared {
@@ -108,7 +108,7 @@ fn claim(shared: &SubsystemShared, address: u8, request: &ConnectRequest) -> Cla
     }
 }
 
-/// All that others see, and all that hosts have.
+/// Returns all state visible to hosts.
 fn state(shared: &SubsystemShared) -> String {
     let state = shared.lock();
     let mut controllers: Vec<String> = state
@@ -143,7 +143,7 @@ fn nobody_who_has_proven_nothing_changes_a_subsystem() {
         claims.push(claim(&shared, address, &request(cntlid, qid)));
     }
     assert_eq!(state(&shared), before);
-    // The host has all of its queues and controllers.
+    // The host can create all of its queues and controllers.
     for qid in 1..9 {
         let own = claim(&shared, 1, &request(cntlid, qid));
         from(1, qid, |origin| shared.join(&own, origin)).unwrap();
@@ -154,7 +154,7 @@ fn nobody_who_has_proven_nothing_changes_a_subsystem() {
     }
 }
 
-/// The listener's end and a change of the list count for hosts that are authenticating, too.
+/// Removal of the listener or of the host also affects hosts that are authenticating.
 #[test]
 fn a_host_that_was_removed_while_it_authenticated_does_not_get_in() {
     let shared = subsystem(HostAccess::only([HOSTNQN.parse().unwrap()]));
