@@ -1,32 +1,30 @@
-//! The few structures of fio that an engine meets, as releases 3.33 to 3.42 lay them out on
-//! 64-bit Linux, and the check that one of these loads us.
+//! ABI of fio's engine interface for releases 3.33 to 3.42 on 64-bit Linux.
 //!
-//! fio has no stable interface for engines: their offsets change from release to
-//! release. Its own version number of the interface has served several layouts.
-//! So nothing is touched unless fio says that it is a release known here. What is known was
-//! printed by `layout.c` from the headers of each.
+//! fio has no stable interface for engines: offsets change between releases, and one interface
+//! version has had several layouts. Therefore no structure is accessed unless the loading fio is a
+//! known release. `layout.c` printed the known layouts from the headers of each release.
 //!
-//! Why `unsafe` here: fio's memory is reached through raw pointers. A caller of
-//! an accessor has the pointer from fio, for the duration of fio's call.
+//! Why `unsafe` here: fio's memory is accessed through raw pointers. The caller of an accessor has
+//! the pointer from fio, and it is valid for the duration of fio's call.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};
 use std::sync::OnceLock;
 
-/// What differs between the releases, as far as an engine meets it.
+/// Release-dependent properties of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
-    /// `FIO_IOOPS_VERSION`.
+    /// `FIO_IOOPS_VERSION` of the release.
     interface: c_int,
     /// `FIO_NO_OFFLOAD`: a job's I/O stays on the job's thread.
     no_offload: c_int,
-    /// Whether `struct ioengine_ops` has `cancel`.
+    /// True if `struct ioengine_ops` has `cancel`.
     has_cancel: bool,
-    /// Where [`Transfer`] begins in `struct io_u`.
+    /// Offset of [`Transfer`] in `struct io_u`.
     transfer: usize,
 }
 
-/// The releases, by what fio says of itself.
+/// Supported releases by version string.
 const RELEASES: [(&str, Layout); 10] = [
     ("fio-3.33", layout(31, 1 << 15, true, 72)),
     ("fio-3.34", layout(32, 1 << 15, true, 72)),
@@ -49,29 +47,29 @@ const fn layout(interface: c_int, no_offload: c_int, has_cancel: bool, transfer:
     }
 }
 
-/// That of the fio which has loaded us.
+/// Layout of the loading fio.
 static LAYOUT: OnceLock<Layout> = OnceLock::new();
 
-/// `FIO_RAWIO`: offsets and lengths are multiples of blocks.
+/// `FIO_RAWIO`: offsets and lengths must be multiples of blocks.
 const RAWIO: c_int = 1 << 1;
-/// `FIO_DISKLESSIO`: there is no file to make.
+/// `FIO_DISKLESSIO`: fio must not create a file.
 const DISKLESSIO: c_int = 1 << 2;
-/// `FIO_NOEXTEND`: nor to extend.
+/// `FIO_NOEXTEND`: fio must not extend a file.
 const NOEXTEND: c_int = 1 << 3;
-/// `FIO_NODISKUTIL`: nor a disk of this machine to watch.
+/// `FIO_NODISKUTIL`: fio must not collect disk utilization.
 const NODISKUTIL: c_int = 1 << 4;
 
-/// What became of an I/O that was queued (`enum fio_q_status`).
+/// Status of a queued I/O (`enum fio_q_status`).
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Queued {
-    /// It is over.
+    /// The I/O is complete.
     Completed = 0,
-    /// It will be given by `getevents`.
+    /// The I/O will be returned by `getevents`.
     Underway = 1,
 }
 
-/// What an I/O does (`enum fio_ddir`).
+/// Type of an I/O (`enum fio_ddir`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Read,
@@ -81,13 +79,13 @@ pub(crate) enum Direction {
     Sync,
 }
 
-/// `struct thread_data`: one job. Nothing in it is touched.
+/// `struct thread_data`: one job. Never accessed.
 #[repr(C)]
 pub(crate) struct ThreadData {
     _opaque: [u8; 0],
 }
 
-/// The head of `struct fio_file`.
+/// First members of `struct fio_file`.
 #[repr(C)]
 pub(crate) struct File {
     _hash_list: [*mut c_void; 2],
@@ -104,7 +102,7 @@ pub(crate) struct File {
 /// `FIO_TYPE_BLOCK`.
 const TYPE_BLOCK: c_int = 2;
 
-/// The head of `struct io_u`.
+/// First members of `struct io_u`.
 #[repr(C)]
 pub(crate) struct IoUnit {
     _start_time: [i64; 2],
@@ -114,7 +112,7 @@ pub(crate) struct IoUnit {
     ddir: c_int,
 }
 
-/// A later part of `struct io_u`, whose place depends on the release.
+/// Members of `struct io_u` at a release-dependent offset.
 #[repr(C)]
 struct Transfer {
     offset: u64,
@@ -130,7 +128,7 @@ struct Transfer {
 }
 
 const _: () = {
-    // As large as in the release where it is largest.
+    // Size in the release with the largest structure.
     assert!(size_of::<EngineOps>() == 296);
     assert!(offset_of!(File, file_name) == 40 && offset_of!(File, real_file_size) == 48);
     assert!(offset_of!(IoUnit, ddir) == 44);
@@ -141,11 +139,11 @@ type OnFile = unsafe extern "C" fn(*mut ThreadData, *mut File) -> c_int;
 type OnUnit<R> = unsafe extern "C" fn(*mut ThreadData, *mut IoUnit) -> R;
 type GetEvents =
     unsafe extern "C" fn(*mut ThreadData, c_uint, c_uint, *const libc::timespec) -> c_int;
-/// What this engine has nothing to say to.
+/// Callback that this engine does not provide.
 type Unused = *mut c_void;
 
-/// `struct ioengine_ops` of any release: its head, which all have alike, and the rest, which
-/// is null where this engine has nothing to say.
+/// `struct ioengine_ops` of any release: common members, and the rest as words, which are null for
+/// unused callbacks.
 #[repr(C)]
 pub(crate) struct EngineOps {
     list: [*mut c_void; 2],
@@ -164,7 +162,7 @@ pub(crate) struct EngineOps {
     rest: [*mut c_void; 24],
 }
 
-/// The functions that an engine has for fio.
+/// Callbacks of the engine.
 pub(crate) struct Calls {
     pub(crate) init: OnJob<c_int>,
     pub(crate) queue: OnUnit<Queued>,
@@ -179,10 +177,10 @@ pub(crate) struct Calls {
 }
 
 impl EngineOps {
-    /// An engine of this name, as the fio that has loaded us takes it.
+    /// Creates the engine description for the loading fio.
     ///
     /// # Errors
-    /// That fio is no release known here: what to do.
+    /// The fio release is unknown; names the remedy.
     pub(crate) fn for_this_fio(name: &'static CStr, calls: &Calls) -> Result<Self, String> {
         let layout = layout_of(this_fio())?;
         let layout = LAYOUT.get_or_init(|| layout);
@@ -195,13 +193,13 @@ impl EngineOps {
             cleanup, open_file, ..
         } = calls;
         let mut rest = [NULL; 24];
-        // They begin with `errdetails`, and `cancel` if there is that.
+        // The rest starts with `errdetails`, preceded in some releases by `cancel`.
         let at = usize::from(layout.has_cancel);
         rest[at + 1] = *cleanup as *mut c_void;
         rest[at + 2] = *open_file as *mut c_void;
         // close_file.
         rest[at + 3] = *open_file as *mut c_void;
-        // invalidate: there is no cache of this machine's to drop.
+        // invalidate: there is no local cache to drop.
         rest[at + 4] = *open_file as *mut c_void;
         rest[at + 6] = calls.get_file_size as *mut c_void;
         rest[at + 12] = calls.io_u_free as *mut c_void;
@@ -224,15 +222,15 @@ impl EngineOps {
     }
 }
 
-/// What the program that has loaded us says of itself, if it is a fio.
+/// Version string of the loading program, if it is fio.
 fn this_fio() -> Option<&'static CStr> {
-    // SAFETY: looking up a symbol in the running program.
+    // SAFETY: looks up a symbol in the running program.
     let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"fio_version_string".as_ptr()) };
-    // SAFETY: fio's own version, a string constant.
+    // SAFETY: the symbol is fio's own version, a string constant.
     (!symbol.is_null()).then(|| unsafe { CStr::from_ptr(symbol.cast()) })
 }
 
-/// The layout of a release.
+/// Layout of a release.
 fn layout_of(version: Option<&CStr>) -> Result<Layout, String> {
     let (first, last) = (RELEASES[0].0, RELEASES[RELEASES.len() - 1].0);
     let Some(version) = version.map(CStr::to_string_lossy) else {
@@ -252,12 +250,12 @@ fn layout_of(version: Option<&CStr>) -> Result<Layout, String> {
 }
 
 impl File {
-    /// `filename`, as the job has it.
+    /// `filename` of the job.
     ///
     /// # Safety
     /// `file` comes from fio, for the duration of its call.
     pub(crate) unsafe fn name<'a>(file: *const Self) -> Option<&'a str> {
-        // SAFETY: a live file; its name is a string or absent.
+        // SAFETY: a live file; its name is a string or null.
         let name = unsafe { (*file).file_name };
         if name.is_null() {
             return None;
@@ -266,12 +264,12 @@ impl File {
         unsafe { CStr::from_ptr(name) }.to_str().ok()
     }
 
-    /// Reports to fio that it is a block device of so many bytes.
+    /// Reports the file to fio as a block device of `bytes` bytes.
     ///
     /// # Safety
     /// As for [`Self::name`].
     pub(crate) unsafe fn set_size(file: *mut Self, bytes: u64) {
-        // SAFETY: a live file, which fio's caller does not share.
+        // SAFETY: a live file, which the calling fio thread does not share.
         unsafe {
             (*file).filetype = TYPE_BLOCK;
             (*file).real_file_size = bytes;
@@ -279,19 +277,19 @@ impl File {
     }
 }
 
-/// What an I/O asks for.
+/// Parameters of an I/O.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) direction: Direction,
-    /// Bytes from the beginning of the namespace.
+    /// Offset in the namespace in bytes.
     pub(crate) offset: u64,
-    /// The data, and how much of it.
+    /// Data buffer and its length in bytes.
     pub(crate) data: *mut u8,
     pub(crate) length: u64,
 }
 
 impl IoUnit {
-    /// What it asks for; `None` for what fio should not ask an engine.
+    /// Parameters of the I/O; `None` for a type that engines do not handle.
     ///
     /// # Safety
     /// `unit` comes from fio, and has not completed.
@@ -313,19 +311,19 @@ impl IoUnit {
         })
     }
 
-    /// Its outcome: 0, or an errno.
+    /// Sets the result: 0 or an errno.
     ///
     /// # Safety
     /// As for [`Self::request`].
     pub(crate) unsafe fn set_outcome(unit: *mut Self, errno: c_int) {
-        // SAFETY: a live unit, which fio's caller does not share.
+        // SAFETY: a live unit, which the calling fio thread does not share.
         let transfer = unsafe { &mut *Self::transfer(unit) };
         transfer.error = errno as c_uint;
-        // An I/O that failed has moved nothing that counts.
+        // A failed I/O counts as no bytes transferred.
         transfer.resid = if errno == 0 { 0 } else { transfer.xfer_buflen };
     }
 
-    /// Its later part.
+    /// Release-dependent part of the unit.
     ///
     /// # Safety
     /// As for [`Self::request`].
@@ -366,7 +364,7 @@ mod tests {
     }
     extern "C" fn io_u_free(_: *mut ThreadData, _: *mut IoUnit) {}
 
-    /// What `layout.c` printed, release by release.
+    /// Layouts printed by `layout.c`, by release.
     fn printed() -> impl Iterator<Item = (&'static str, Vec<usize>)> {
         let rows = include_str!("../layouts.txt").lines();
         let rows = rows.filter(|row| !row.starts_with('#'));
@@ -425,7 +423,7 @@ mod tests {
             assert_eq!(filled[1..], expected[1..], "{release}");
             let words = (0..size_of::<EngineOps>() / 8).map(|at| word(at * 8));
             let set = words.filter(|word| !word.is_null()).count();
-            // One word has version and flags.
+            // Version and flags share one word.
             assert_eq!(set, expected.len() + 1, "{release}: nothing else is there");
             let at = |field: usize| layout.transfer + field;
             let transfer = [

@@ -1,7 +1,7 @@
-//! Which namespace a job is about: its `filename`.
+//! Parser of a job's `filename`, which selects a namespace.
 //!
-//! The keys are those that SPDK's engine has taught people; fio takes a colon for
-//! the end of a name, so those within one are written `\:`.
+//! The keys are those of SPDK's engine. fio ends a name at a colon, so colons within a value are
+//! written `\:`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -13,13 +13,13 @@ use cairn_rdma::PKey;
 use clap::ValueEnum;
 use nvme_proto::wire::Nqn;
 
-/// The port of NVMe over RDMA, registered with IANA.
+/// IANA port of NVMe over RDMA.
 const PORT: u16 = 4420;
 
-/// What such a name looks like, for errors.
+/// Example of a name, for errors.
 const EXAMPLE: &str = "--filename='traddr=192.0.2.1 subnqn=nqn.2026-01.org.example\\:disk ns=1'";
 
-/// One namespace of one subsystem, and the way there.
+/// Namespace with its connection parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Filename {
     remote: SocketAddr,
@@ -34,10 +34,10 @@ pub(crate) struct Filename {
 }
 
 impl Filename {
-    /// Understands `key=value` pairs, separated by spaces.
+    /// Parses `key=value` pairs, separated by spaces.
     ///
     /// # Errors
-    /// What is wrong with it, and an example.
+    /// Description of the error, and an example.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         Self::understand(text)
             .map_err(|error| format!("filename \"{text}\": {error}; for example {EXAMPLE}"))
@@ -56,7 +56,7 @@ impl Filename {
             match key {
                 "trtype" if value.eq_ignore_ascii_case("rdma") => {}
                 "trtype" => return Err(format!("trtype {value} is not spoken here, only rdma")),
-                "adrfam" => {} // the address shows it
+                "adrfam" => {} // the address determines the family
                 "traddr" => address = Some(parsed::<IpAddr>(key, value)?),
                 "trsvcid" => port = parsed(key, value)?,
                 "subnqn" => subnqn = Some(nqn(key, value)?),
@@ -68,7 +68,7 @@ impl Filename {
                 "hostnqn" => hostnqn = Some(nqn(key, value)?),
                 "hostid" => hostid = Some(value.to_owned()),
                 "hostaddr" => hostaddr = Some(parsed(key, value)?),
-                // -1: without limit, as in nvme-cli.
+                // -1 is unlimited, as in nvme-cli.
                 "ctrl_loss_tmo" => {
                     let seconds = parsed::<i64>(key, value)?;
                     let limit = u64::try_from(seconds).ok();
@@ -102,10 +102,10 @@ impl Filename {
         })
     }
 
-    /// Whom to connect to, with queues for `depth` commands at a time.
+    /// Connection options, with queues for `depth` commands.
     ///
     /// # Errors
-    /// This host has no name.
+    /// This host has no NQN.
     pub(crate) fn options(&self, depth: u16) -> Result<HostOptions, String> {
         let host = identity::of_this_host(self.hostnqn, self.hostid.as_deref())?;
         Ok(HostOptions {

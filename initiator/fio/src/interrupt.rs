@@ -1,10 +1,10 @@
-//! Signals that end fio, as seen by the jobs.
+//! Detection of signals that end fio.
 //!
-//! fio asks a job's engine for events until every I/O has ended, and does not report a signal to it.
-//! So this module puts a handler before fio's own, which notes the signal and calls that one.
+//! fio waits for a job's engine until every I/O has ended, and does not notify it of signals.
+//! Therefore this module installs handlers that record the signal and then call fio's own.
 //!
-//! Why `unsafe` here: signal handlers. Ours stores a flag and calls fio's, both of which are
-//! allowed in a handler.
+//! Why `unsafe` here: signal handlers. Ours stores a flag and calls fio's, which is allowed in a
+//! handler.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -12,23 +12,24 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use libc::{c_int, c_void, sigaction, siginfo_t};
 
-/// Signals by which fio is ended.
+/// Signals that end fio.
 const SIGNALS: [c_int; 2] = [libc::SIGINT, libc::SIGTERM];
 
 static IS_DUE: AtomicBool = AtomicBool::new(false);
-/// fio's own handlers, by the place in [`SIGNALS`].
+/// fio's own handlers, by index in [`SIGNALS`].
 static BEFORE: OnceLock<[Option<Handler>; SIGNALS.len()]> = OnceLock::new();
 
 type WithInfo = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 
-/// A handler, in one of the two forms that the kernel knows.
+/// Handler in one of the two forms of sigaction(2).
 #[derive(Clone, Copy)]
 enum Handler {
     Plain(extern "C" fn(c_int)),
     WithInfo(WithInfo),
 }
 
-/// Begins to watch, once. A signal without a handler of fio's is left alone: it ends the process.
+/// Installs the handlers once. A signal without a handler of fio is left alone: it ends the
+/// process.
 pub(crate) fn watch() {
     let before = BEFORE.get_or_init(|| SIGNALS.map(before));
     for (signal, before) in SIGNALS.iter().zip(before) {
@@ -38,14 +39,14 @@ pub(crate) fn watch() {
     }
 }
 
-/// Whether a signal has ended fio.
+/// True if a signal has ended fio.
 pub(crate) fn is_due() -> bool {
     IS_DUE.load(Relaxed)
 }
 
 fn current(signal: c_int) -> sigaction {
     let mut current = MaybeUninit::<sigaction>::zeroed();
-    // SAFETY: a place for the answer; all zeroes are a valid `sigaction`.
+    // SAFETY: a place for the result; all zeroes are a valid `sigaction`.
     unsafe {
         sigaction(signal, std::ptr::null(), current.as_mut_ptr());
         current.assume_init()
@@ -68,7 +69,7 @@ fn before(signal: c_int) -> Option<Handler> {
     })
 }
 
-/// Puts ours first, if it is not there yet.
+/// Installs our handler, unless installed already.
 fn install(signal: c_int) {
     let mut action = current(signal);
     let ours: WithInfo = handle;
@@ -77,7 +78,7 @@ fn install(signal: c_int) {
     }
     action.sa_sigaction = ours as usize;
     action.sa_flags |= libc::SA_SIGINFO;
-    // SAFETY: a handler of the form that the flags say.
+    // SAFETY: a handler of the form that the flags declare.
     unsafe { sigaction(signal, &raw const action, std::ptr::null_mut()) };
 }
 

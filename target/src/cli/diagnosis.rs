@@ -1,5 +1,4 @@
-//! `doctor`: what the target is going to do with the fabric, so that it can be
-//! examined for that.
+//! `doctor`: checks that the fabric meets the needs of a target.
 
 use std::path::{Path, PathBuf};
 
@@ -14,8 +13,7 @@ use super::probe;
 use crate::ending::CALLER;
 use crate::placement;
 
-/// Bytes of a submission queue entry, and of the memory that a receive takes
-/// beside it.
+/// Bytes of a submission queue entry, and of the response memory of a receive.
 const SQE_BYTES: u64 = 64;
 const RESPONSE_BYTES: u64 = 16;
 
@@ -28,7 +26,8 @@ pub(super) struct Doctor {
     pub(super) args: DoctorArgs,
 }
 
-/// Examines the fabric, and with a configuration also what else `serve` needs: the exit code.
+/// Checks the fabric and, with a configuration, everything else that `serve` requires. Returns the
+/// exit code.
 pub(super) fn run(doctor: &Doctor) -> u8 {
     let config = match doctor.config.as_deref().map(read).transpose() {
         Ok(config) => config,
@@ -47,10 +46,10 @@ fn read(file: &Path) -> Result<Config, ConfigError> {
     Config::from_file(file, &Flags::default())
 }
 
-/// What a target of that configuration, or of none, needs of the fabric.
+/// Fabric requirements of a configuration, or of the defaults.
 fn intent(config: Option<&Config>) -> Intent {
     let Some(config) = config else {
-        // Where it listens does not matter for its defaults.
+        // The address does not matter for the defaults.
         let anywhere = Flags {
             listen: vec!["127.0.0.1".to_owned()],
             export: vec!["null:1MiB".to_owned()],
@@ -80,7 +79,7 @@ fn intent(config: Option<&Config>) -> Intent {
     }
 }
 
-/// Every ToS that hosts may get: by rules, and by listeners.
+/// All ToS values that rules and listeners may set.
 fn choices(config: &Config) -> Vec<Choice> {
     let by_rules = config.marking.iter().filter_map(|rule| {
         Some(Choice {
@@ -99,7 +98,7 @@ fn choices(config: &Config) -> Vec<Choice> {
     by_rules.chain(by_listeners).collect()
 }
 
-/// The partitions of the listeners.
+/// Partitions of the listeners.
 fn partitions(config: &Config) -> Vec<Membership> {
     let of_listener = |listener: &Listener| Membership {
         pkey: listener.pkey,
@@ -110,7 +109,7 @@ fn partitions(config: &Config) -> Vec<Membership> {
     config.listeners.iter().map(of_listener).collect()
 }
 
-/// The memory of the data path with one device, as the guide has it.
+/// Memory of the data path with one device, as in the guide.
 pub(super) fn memory(target: &Target) -> Vec<(String, u64)> {
     let reactors = placement::count(&target.reactors) as u64;
     let receives = u64::from(target.receives);

@@ -11,7 +11,7 @@ use clap::Subcommand;
 use nvme_auth::{Hash, Secret};
 use zeroize::Zeroizing;
 
-/// Bytes of a file that may hold a secret: more than the longest secret has, with room for spaces.
+/// Maximum file size in bytes: the longest secret with room for spaces.
 const FILE_BYTES_MAX: usize = 1024;
 
 /// What the command line asks for.
@@ -40,7 +40,7 @@ pub(super) enum Key {
     },
 }
 
-/// The hash of `--hash`.
+/// Value of `--hash`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Transformation(Option<Hash>);
 
@@ -76,7 +76,7 @@ fn generate(hash: Option<Hash>, bytes: Option<usize>, output: Option<&Path>) -> 
         None if !matches!(bytes, 32 | 48 | 64) => {
             return Err(format!("a secret has 32, 48 or 64 bytes, not {bytes}"));
         }
-        // Linux before 6.7 takes as many bytes of the key as the secret has.
+        // Linux before 6.7 uses as many bytes of the key as the secret has.
         Some(hash) if bytes != usual => {
             return Err(format!(
                 "a secret for {hash} has {usual} bytes, not {bytes}: older Linux hosts make \
@@ -105,8 +105,8 @@ fn generate(hash: Option<Hash>, bytes: Option<usize>, output: Option<&Path>) -> 
     written.map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// The bytes of a file, or of standard input. They are wiped when they are dropped; a buffer that
-/// grows or that belongs to the library would keep a copy.
+/// Reads a file or standard input into memory that is wiped when dropped. Library buffers and
+/// growing buffers would leave copies.
 fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut file = if path == Path::new("-") {
         File::from(io::stdin().as_fd().try_clone_to_owned()?)

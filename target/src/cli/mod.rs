@@ -1,7 +1,7 @@
-//! The command line.
+//! Command line of cairn-target.
 //!
-//! What scripts and people paste goes to stdout: the `nvme` lines, then `ready`.
-//! Everything else goes to stderr.
+//! Output for scripts goes to stdout: the `nvme` commands, then `ready`. Everything else goes to
+//! stderr.
 
 mod announce;
 mod convert;
@@ -29,7 +29,7 @@ use crate::logging;
 use crate::steering::Source;
 use crate::top::{self, Top};
 
-/// The name that people type.
+/// Name of the program.
 const PROGRAM: &str = CALLER.target;
 
 #[derive(Debug, Parser)]
@@ -150,12 +150,12 @@ struct Serve {
 }
 
 impl Serve {
-    /// Where to write what is sent and received, and how many bytes.
+    /// Path of the capture file, and its limit in bytes.
     fn capture(&self) -> Option<(&Path, u64)> {
         Some((self.pcap.as_deref()?, self.pcap_limit))
     }
 
-    /// Where the configuration comes from: file and options.
+    /// Configuration source: file and options.
     fn source(&self) -> Source {
         let flags = Flags {
             listen: self.listen.clone(),
@@ -211,7 +211,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// What serve would say of a file, and what it would miss: the exit code.
+/// Checks a file like `serve`, and reports unavailable parts. Returns the exit code.
 fn check(file: &Path, offline: bool) -> u8 {
     let config = match Config::from_file(file, &Flags::default()) {
         Ok(config) => config,
@@ -230,7 +230,7 @@ fn check(file: &Path, offline: bool) -> u8 {
     report(&probe::probe(&config))
 }
 
-/// Shows what serve would miss, and returns the exit code.
+/// Prints the findings and returns the exit code.
 fn report(findings: &[probe::Finding]) -> u8 {
     for probe::Finding { severity, text } in findings {
         eprintln!("{severity}: {text}");
@@ -239,7 +239,7 @@ fn report(findings: &[probe::Finding]) -> u8 {
     codes.max().unwrap_or(0)
 }
 
-/// A closed stdout is no error: its reader has enough.
+/// Prints a line. A closed stdout is no error.
 fn print_line(line: &str) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());

@@ -1,15 +1,15 @@
-//! Notifies the service manager (sd_notify(3)) if it named its socket in `NOTIFY_SOCKET`.
+//! Notifications to the service manager (sd_notify(3)), if `NOTIFY_SOCKET` is set.
 
 use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-/// Ready to serve, also after a reload; and what is served, for `systemctl status`.
+/// Reports the start or the end of a reload, with the status for `systemctl status`.
 pub(super) fn ready(status: &str) {
     send(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// Reading the configuration anew; [`ready`] ends it.
+/// Reports the start of a reload; [`ready`] reports its end.
 pub(super) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => send(&[NotifyState::Reloading, now]),
@@ -17,7 +17,7 @@ pub(super) fn reloading() {
     }
 }
 
-/// How often [`alive`] is due, if the service manager requires it (`WatchdogSec`).
+/// Interval between calls of [`alive`], if the service manager requires them (`WatchdogSec`).
 pub(super) fn watchdog() -> Option<Duration> {
     let own = std::env::var("WATCHDOG_PID").ok();
     if own.is_some_and(|pid| pid != std::process::id().to_string()) {
@@ -27,17 +27,17 @@ pub(super) fn watchdog() -> Option<Duration> {
     (limit_us > 0).then(|| Duration::from_micros(limit_us) / 3)
 }
 
-/// Reactors and control plane make progress.
+/// Reports that reactors and control plane make progress.
 pub(super) fn alive() {
     send(&[NotifyState::Watchdog]);
 }
 
-/// What is served now.
+/// Reports the status line.
 pub(super) fn status(line: &str) {
     send(&[NotifyState::Status(line)]);
 }
 
-/// On the way out.
+/// Reports the shutdown.
 pub(super) fn stopping() {
     send(&[NotifyState::Stopping]);
 }

@@ -1,4 +1,4 @@
-//! The providers that this program has.
+//! RDMA providers of this program.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -10,8 +10,8 @@ use cairn_roce::phy::Network;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_verbs::VerbsProvider;
 
-/// All of them, best first, and once more the one whose counters we report.
-/// One that cannot work here says so when it is asked to.
+/// All providers, best first, and the soft provider separately for its counters. A provider that
+/// cannot work here fails when used.
 ///
 /// # Errors
 /// The capture file cannot be written.
@@ -40,8 +40,8 @@ pub(super) fn all(
     ))
 }
 
-/// RDMA devices. librdmacm opens only on a machine that has one, and the first may come at any time,
-/// so it is tried at each use until it has opened.
+/// Verbs provider, opened at the first successful use. librdmacm fails without an RDMA device, and
+/// a device may be added later.
 #[derive(Debug, Default)]
 struct Verbs(OnceLock<VerbsProvider>);
 

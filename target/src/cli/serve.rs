@@ -1,4 +1,4 @@
-//! `cairn-target serve`: from start to SIGTERM.
+//! `cairn-target serve`: runs a target until SIGTERM.
 
 use std::io;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::panics;
 use crate::server::{StartError, Starting, Target};
 use crate::steering::{self, Steering};
 
-/// For a healthy target to show that it makes progress, on a machine that is busy.
+/// Time for a healthy target on a busy machine to show progress.
 const ALIVE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Serves until a signal to stop.
+/// Runs a target until a signal ends it.
 pub(super) fn run(serve: &Serve) -> Result<(), String> {
     let mut source = serve.source();
     let (text, config) = source.read().map_err(|error| error.to_string())?;
@@ -33,7 +33,7 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|error| format!("no runtime: {error}"))?;
-    // Before anything can be asked of us: a signal that comes early is not lost.
+    // Install handlers first, so that no early signal is lost.
     let mut signals = runtime
         .block_on(async { Signals::new() })
         .map_err(|error| format!("signals: {error}"))?;
@@ -47,7 +47,8 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
             .map_err(|error| error.to_string())?,
     };
     let (steering, companion) = steering::companion(source, text, socket, log);
-    // A person waits for what options name; at boot what a file names may come later.
+    // With options, a user waits for the result. With a file, parts may become available after
+    // boot.
     let is_patient = serve.config.is_some();
     let begun = Target::begin_with(config.clone(), providers, is_patient, companion);
     let starting = begun.map_err(|error| format!("error: {error}"))?;
@@ -66,7 +67,7 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
     target.stop()
 }
 
-/// Waits until hosts can connect; `None` if a signal ends it before.
+/// Waits until hosts can connect; `None` if a signal ends the start.
 fn start(
     mut starting: Starting,
     runtime: &Runtime,
@@ -89,7 +90,7 @@ fn start(
     }
 }
 
-/// Reloads at each signal to reload, until the signal to stop.
+/// Reloads at each SIGHUP until a signal to stop.
 async fn follow(
     target: &Target,
     steering: &Steering,
@@ -97,7 +98,7 @@ async fn follow(
     mut outlook: watch::Receiver<Arc<Outlook>>,
 ) {
     let mut reloading: Option<oneshot::Receiver<Result<(), String>>> = None;
-    // Asked for while one is under way: the configuration is read when that has ended.
+    // Set if a reload was requested during another; the configuration is read when that ends.
     let mut again = false;
     let watchdog = notify::watchdog();
     let mut last_beat = tokio::time::Instant::now();
@@ -154,8 +155,7 @@ async fn follow(
     }
 }
 
-/// Says what the endpoints of RoCE in user space have counted, as far as it is not
-/// nothing.
+/// Logs the nonzero counters of the soft provider's endpoints.
 fn report_counters(soft: &Soft) {
     for (device, counters) in soft.counters() {
         let counted = counters.iter().filter(|(_, value)| *value > 0);
@@ -198,7 +198,7 @@ impl Signals {
         })
     }
 
-    /// Waits for an order to end.
+    /// Waits for a signal to stop.
     async fn stop(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -207,8 +207,8 @@ impl Signals {
     }
 }
 
-/// Disks and connections take a file each, and the limit that a shell sets is for programs that
-/// still use select(2).
+/// Raises the limit on open files: each disk and connection takes some, and shells set a low limit
+/// for select(2).
 pub(super) fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

@@ -1,10 +1,10 @@
-//! Answers of the control socket, as tables.
+//! Responses of the control socket as tables.
 
 use std::fmt::Write;
 
 use serde_json::Value;
 
-/// The elements of an array, one a line, by these keys.
+/// Table with a row for each element of an array.
 pub(super) fn table(rows: &Value, columns: &[(&str, &str)]) -> String {
     let rows: Vec<Vec<String>> = rows
         .as_array()
@@ -29,7 +29,7 @@ pub(super) fn table(rows: &Value, columns: &[(&str, &str)]) -> String {
     text.trim_end().to_owned()
 }
 
-/// The members of an object, one a line; those of `left_out` are not shown.
+/// Lines for the members of an object, without those in `left_out`.
 pub(super) fn members(object: &Value, left_out: &[&str]) -> String {
     let members: Vec<(&String, String)> = object
         .as_object()
@@ -45,7 +45,7 @@ pub(super) fn members(object: &Value, left_out: &[&str]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// What comes from elsewhere cannot steer a terminal.
+/// Text of a value, without control characters that could affect the terminal.
 fn cell(value: &Value) -> String {
     let text = match value {
         Value::Null => "-".to_owned(),

@@ -1,4 +1,4 @@
-//! Members of JSON objects, read so that nothing which is present is taken for absent.
+//! Typed access to members of JSON objects, without treating an invalid member as absent.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -8,9 +8,11 @@ use serde_json::Value;
 
 use super::Notes;
 
-/// Reader of the members of one JSON object. A member that is present and cannot be read is noted, and the object is then
-/// to be left out ([`are_readable`](Self::are_readable)); members without a reader are noted
-/// by [`note_unknown`](Self::note_unknown).
+/// Reader of the members of a JSON object.
+///
+/// A member that is present but invalid is noted, and the caller then leaves out the object
+/// ([`are_readable`](Self::are_readable)). [`note_unknown`](Self::note_unknown) notes members that
+/// were never read.
 pub(super) struct Fields<'v> {
     what: String,
     object: &'v Value,
@@ -20,7 +22,7 @@ pub(super) struct Fields<'v> {
 }
 
 impl<'v> Fields<'v> {
-    /// The members of `object`, which notes call `what`. Null and nothing are an object without members.
+    /// Reader of `object`, named `what` in notes. Null counts as an object without members.
     pub(super) fn of(what: impl Into<String>, object: &'v Value, notes: &Notes) -> Self {
         let fields = Self {
             what: what.into(),
@@ -39,13 +41,13 @@ impl<'v> Fields<'v> {
         &self.what
     }
 
-    /// Changes the name in notes, once it is known.
+    /// Changes the name used in notes.
     pub(super) fn named(mut self, what: impl Into<String>) -> Self {
         self.what = what.into();
         self
     }
 
-    /// Text, or a number that one target writes as such and another as text.
+    /// Text, or a number converted to text.
     pub(super) fn text(&self, key: &'static str) -> Option<String> {
         match self.get(key)? {
             Value::String(text) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
@@ -54,7 +56,7 @@ impl<'v> Fields<'v> {
         }
     }
 
-    /// A number, which may stand in quotation marks.
+    /// Number, possibly in quotation marks.
     pub(super) fn number(&self, key: &'static str) -> Option<u64> {
         let value = self.get(key)?;
         let number = match value {
@@ -66,14 +68,14 @@ impl<'v> Fields<'v> {
         number.or_else(|| self.unreadable(key, "a number", value))
     }
 
-    /// A number of 32 bits.
+    /// Number of 32 bits.
     pub(super) fn number_u32(&self, key: &'static str) -> Option<u32> {
         let number = self.number(key)?;
         let narrow = u32::try_from(number).ok();
         narrow.or_else(|| self.unreadable(key, "a number of 32 bits", &Value::from(number)))
     }
 
-    /// Yes or no, also as 1 or 0.
+    /// Boolean, or 1 or 0.
     pub(super) fn flag(&self, key: &'static str) -> Option<bool> {
         let value = self.get(key)?;
         match value {
@@ -86,14 +88,14 @@ impl<'v> Fields<'v> {
         }
     }
 
-    /// Text, absent if it is all zeroes.
+    /// Text; `None` if all zeroes.
     pub(super) fn identity(&self, key: &'static str) -> Option<String> {
         let text = self.text(key)?;
         let is_set = text.bytes().any(|byte| !matches!(byte, b'0' | b'-'));
         is_set.then_some(text)
     }
 
-    /// The elements of an array.
+    /// Elements of an array.
     pub(super) fn array(&self, key: &'static str) -> &'v [Value] {
         match self.get(key) {
             None => &[],
@@ -102,7 +104,7 @@ impl<'v> Fields<'v> {
         }
     }
 
-    /// The texts of an array.
+    /// Texts of an array.
     pub(super) fn texts(&self, key: &'static str) -> Vec<String> {
         let values = self.array(key).iter();
         let texts = values.filter_map(|value| match value {
@@ -112,18 +114,18 @@ impl<'v> Fields<'v> {
         texts.collect()
     }
 
-    /// The members of a member, which has the same name in notes.
+    /// Reader of a nested object, under the same name in notes.
     pub(super) fn object(&self, key: &'static str) -> Self {
         let value = self.get(key).unwrap_or(&Value::Null);
         Self::of(self.what.clone(), value, &self.notes)
     }
 
-    /// The JSON value of a member, null if it is absent.
+    /// JSON value of a member; null if absent.
     pub(super) fn value(&self, key: &'static str) -> &'v Value {
         self.get(key).unwrap_or(&Value::Null)
     }
 
-    /// Options of another program: every member, as text.
+    /// All members as text, for options of another program.
     pub(super) fn options(&self) -> BTreeMap<String, String> {
         let all = self.object.as_object().into_iter().flatten();
         let options = all.filter_map(|(key, value)| match value {
@@ -136,7 +138,7 @@ impl<'v> Fields<'v> {
         options.collect()
     }
 
-    /// How many members there are.
+    /// Number of members.
     pub(super) fn members(&self) -> usize {
         self.object.as_object().map_or(0, serde_json::Map::len)
     }
@@ -146,19 +148,19 @@ impl<'v> Fields<'v> {
         self.get(key).is_some()
     }
 
-    /// Marks members as asked for, whatever their values.
+    /// Marks members as read, regardless of their values.
     pub(super) fn ignore(&self, keys: &[&'static str]) {
         self.asked.borrow_mut().extend(keys);
     }
 
-    /// Notes the members that are set and have no reader.
+    /// Notes members that are set but were never read.
     pub(super) fn note_unknown(&self) {
         self.notes
             .unknown(&self.what, self.object, &self.asked.borrow());
     }
 
-    /// Whether all that was asked for could be read, here and in `parts`. Otherwise that the object is left
-    /// out is noted.
+    /// True if all members read here and in `parts` were valid; otherwise notes that the object is
+    /// left out.
     pub(super) fn are_readable(&self, parts: &[&Self]) -> bool {
         let mut all = parts.iter().copied().chain([self]);
         let is_readable = !all.any(|one| one.is_unreadable.get());
@@ -173,10 +175,10 @@ impl<'v> Fields<'v> {
         self.object.get(key).filter(|value| !value.is_null())
     }
 
-    /// `None`, noted.
+    /// Notes an invalid member and returns `None`.
     fn unreadable<T>(&self, key: &str, expected: impl Display, value: &Value) -> Option<T> {
         self.is_unreadable.set(true);
-        // A key of a host is not shown.
+        // A host key must not appear in notes.
         let value = cairn_config::without_secrets(&value.to_string()).into_owned();
         self.notes
             .add(format!("{}: {key} is not {expected}: {value}", self.what));

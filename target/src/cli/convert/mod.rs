@@ -1,6 +1,6 @@
-//! Configurations of other targets become one of Cairn's, and one of Cairn's becomes theirs.
+//! Conversion of configurations from and to other targets.
 //!
-//! What has no counterpart is left out and named, never guessed.
+//! Settings without counterpart are left out and named, never guessed.
 
 mod fields;
 mod nvmet;
@@ -51,15 +51,15 @@ pub(super) enum Export {
     },
 }
 
-/// What was made, and what was left out.
+/// Result of a conversion.
 struct Converted {
     text: String,
     notes: Vec<String>,
-    /// Whether something that restricted access is lost.
+    /// True if a restriction of access was lost.
     opens: bool,
 }
 
-/// The notes of a conversion; copies share them.
+/// Notes of a conversion, shared by clones.
 #[derive(Clone, Default)]
 struct Notes {
     all: Rc<RefCell<Vec<String>>>,
@@ -75,7 +75,7 @@ impl Notes {
         }
     }
 
-    /// Adds a note of a restriction that is lost: the conversion then ends with an error.
+    /// Adds a note about a lost restriction; the conversion then ends with an error.
     fn opens(&self, note: impl Into<String>) {
         self.add(note);
         self.opens.set(true);
@@ -89,11 +89,11 @@ impl Notes {
         }
     }
 
-    /// Settings of `table` that are set and not `known`.
+    /// Notes members of `table` that are set but not `known`.
     fn unknown(&self, what: &str, table: &Value, known: &[&str]) {
         let table = table.as_object().into_iter().flatten();
         let is_set = |value: &Value| match value {
-            // nvmet shows -1 for what it chooses itself, and an OUI with its zeroes.
+            // nvmet shows -1 for values that it chooses itself, and zeroes for an OUI.
             Value::String(text) => !matches!(text.as_str(), "" | "0" | "none" | "-1" | "0x000000"),
             Value::Number(number) => number.as_u64() != Some(0),
             Value::Bool(is_so) => *is_so,
@@ -108,14 +108,14 @@ impl Notes {
         }
     }
 
-    /// Those of `settings` that are set.
+    /// Notes the `settings` that are set.
     fn without_counterpart<const N: usize>(&self, what: &str, settings: [(&str, bool); N]) {
         for (key, _) in settings.iter().filter(|(_, is_set)| *is_set) {
             self.add(format!("{what}: {key} has no counterpart"));
         }
     }
 
-    /// What neither nvmet nor SPDK has of a listener.
+    /// Notes listener settings that both nvmet and SPDK lack.
     fn of_listener(&self, what: &str, listener: &Listener) {
         let settings = [
             ("roce", listener.roce.is_some()),
@@ -131,7 +131,7 @@ impl Notes {
         }
     }
 
-    /// What was made, or why something was left out.
+    /// Notes the error of an edit.
     fn made<T>(&self, made: Result<T, EditError>) {
         if let Err(error) = made {
             self.add(error.to_string());
@@ -146,7 +146,7 @@ pub(super) fn import(import: &Import) -> Result<(), String> {
     };
     report(&converted.notes);
     print_line(converted.text.trim_end());
-    // It is printed all the same: a person can repair it.
+    // Printed even if invalid, so that the user can fix it.
     let name = format!("made from {}", file.display());
     match Config::parse(&name, &converted.text, &Flags::default()) {
         Ok(_) => refuse_opened(&converted),
@@ -190,11 +190,11 @@ fn json(file: &Path) -> Result<Value, String> {
     Ok(value)
 }
 
-/// True for a device: by what the path leads to on this machine, and else by its name.
+/// True for a device: by the file type if the path exists here, otherwise by its name.
 fn is_device(path: &Path) -> bool {
     match std::fs::metadata(path).map(|there| there.file_type()) {
         Ok(kind) => kind.is_block_device() || kind.is_char_device(),
-        // Folders of /dev that hold files.
+        // Folders of /dev with files.
         Err(_) => {
             let files = ["/dev/shm", "/dev/mqueue", "/dev/hugepages"];
             path.starts_with("/dev") && !files.iter().any(|folder| path.starts_with(folder))

@@ -1,4 +1,4 @@
-//! The configuration that nvmetcli saved, as one of Cairn.
+//! Import of a configuration saved by nvmetcli.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::fields::Fields;
 use super::{Converted, Notes, is_device};
 
-/// `attr_qid_max` as Linux has it at first.
+/// Default of `attr_qid_max` in Linux.
 const QUEUES_OF_NVMET: u64 = 128;
 
 pub(super) fn import(saved: &Value) -> Result<Converted, String> {
@@ -33,14 +33,14 @@ pub(super) fn import(saved: &Value) -> Result<Converted, String> {
     Ok(notes.into_converted(draft.text()))
 }
 
-/// The keys of a host, which it has for all subsystems.
+/// Keys of a host, the same for all subsystems.
 struct HostKeys {
     host: String,
-    /// `None`: the host has keys, and they cannot be read.
+    /// Host key and controller key; `None` if they exist but cannot be read.
     keys: Option<(String, Option<String>)>,
 }
 
-/// Of nvmetcli's versions most save no keys, and some save them in a group.
+/// Most versions of nvmetcli save no keys, and some save them in a group.
 fn keys_of(notes: &Notes, host: &Value) -> Option<HostKeys> {
     let fields = Fields::of("a host", host, notes);
     let nqn = fields.text("nqn")?;
@@ -68,7 +68,7 @@ fn keys_of(notes: &Notes, host: &Value) -> Option<HostKeys> {
     })
 }
 
-/// Where a port listens, or another discovery service.
+/// Address of a port or of a discovery service.
 fn place(notes: &Notes, addr: &Fields<'_>) -> Option<(IpAddr, u16)> {
     let what = addr.what();
     let transport = addr.text("trtype").unwrap_or_default();
@@ -86,14 +86,14 @@ fn place(notes: &Notes, addr: &Fields<'_>) -> Option<(IpAddr, u16)> {
     Some((address?, port?))
 }
 
-/// A port that Cairn listens at.
+/// Port at which Cairn can listen.
 struct Port {
     at: SocketAddr,
-    /// NQNs of the subsystems that it leads to.
+    /// NQNs of its subsystems.
     subsystems: Vec<String>,
 }
 
-/// Adds the listener, if Cairn can listen there.
+/// Adds a port as listener, if Cairn can listen there.
 fn add_port(draft: &mut Draft, notes: &Notes, port: &Value) -> Option<Port> {
     let fields = Fields::of("a port", port, notes);
     let number = fields.number_u32("portid");
@@ -195,7 +195,7 @@ fn add_subsystem(
     {
         notes.add(format!("{}: qid_max has no counterpart", fields.what()));
     }
-    // The version of NVMe is each target's own.
+    // The NVMe version is a property of each target.
     attr.ignore(&["version", "firmware"]);
     attr.note_unknown();
     for drive in fields.array("passthru") {
@@ -223,7 +223,7 @@ fn add_subsystem(
     }
 }
 
-/// The hosts without those that have a key which cannot be read: they would connect without authentication.
+/// Removes hosts with an unreadable key: they would connect without authentication.
 fn admitted(notes: &Notes, mut hosts: Vec<String>, keys: &[HostKeys]) -> Vec<String> {
     hosts.retain(|host| {
         let of_host = keys.iter().find(|keys| keys.host == *host);

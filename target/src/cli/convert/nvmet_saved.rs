@@ -1,4 +1,4 @@
-//! A configuration, as nvmetcli saves one.
+//! Export of a configuration in the format of nvmetcli.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ pub(super) fn export(config: &Config) -> Converted {
     notes.into_converted(format!("{saved:#}"))
 }
 
-/// A host, with its keys if they are in the configuration itself: nvmet has the same for all subsystems.
+/// Host with its inline keys, if any. In nvmet, a host has the same keys in all subsystems.
 fn host(config: &Config, nqn: &str) -> Value {
     let mut host = json!({"nqn": nqn});
     let subsystems = config.subsystems.iter();
@@ -57,7 +57,7 @@ fn is_inline(keys: &Keys) -> bool {
     all.all(|key| matches!(key, KeySource::Inline(_)))
 }
 
-/// The largest NSID and port that nvmetcli restores.
+/// Maximum NSID and port number that nvmetcli restores.
 const NVMETCLI_MAX: u32 = 8192;
 
 fn addr(address: std::net::SocketAddr) -> Value {
@@ -78,7 +78,7 @@ fn port(notes: &Notes, config: &Config, listener: &Listener) -> Value {
             "{what}: nvmetcli restores no port_id above {NVMETCLI_MAX}: give it another"
         ));
     }
-    // nvmet makes the first group itself, and refuses states of groups that it does not have.
+    // nvmet creates the first group itself and refuses states of unknown groups.
     let used: BTreeSet<u32> = config
         .subsystems
         .iter()

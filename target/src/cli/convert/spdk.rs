@@ -1,4 +1,4 @@
-//! The configuration that SPDK's rpc.py saved, as one of Cairn.
+//! Import of a configuration saved by SPDK's rpc.py.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -14,35 +14,35 @@ use super::fields::Fields;
 use super::{Converted, Notes};
 use crate::steering::listed;
 
-/// What is made of the requests.
+/// State of an import.
 struct Import {
     draft: Draft,
     notes: Notes,
-    /// How images are opened, by the name of a cluster's connection.
+    /// Client settings by name of the cluster connection.
     clusters: HashMap<String, NewCeph>,
-    /// Disks by name, until they are namespaces.
+    /// Bdevs by name, until a namespace uses them.
     disks: HashMap<String, NewNamespace>,
-    /// The listeners, each once.
+    /// Distinct listeners.
     listeners: Vec<SocketAddr>,
-    /// Those of each subsystem, by NQN.
+    /// Listeners of each subsystem, by NQN.
     listeners_of: BTreeMap<String, Vec<SocketAddr>>,
-    /// The ANA states of subsystems, by listener and NQN.
+    /// ANA states of subsystems, by listener and NQN.
     states: BTreeMap<SocketAddr, BTreeMap<String, States>>,
 }
 
-/// The state that every ANA group has at first, at SPDK and here.
+/// Initial state of every ANA group, in SPDK and here.
 const BEST: &str = "optimized";
 
-/// ANA states of a subsystem by way of a listener.
+/// ANA states of a subsystem at a listener.
 #[derive(Default, PartialEq, Eq)]
 struct States {
-    /// That of the groups that have no other; [`BEST`] if not given.
+    /// State of all other groups; [`BEST`] if `None`.
     all: Option<String>,
     groups: BTreeMap<u32, String>,
 }
 
 impl States {
-    /// Without a group, or with 0, all of them get it.
+    /// Sets the state of a group; of all groups for 0 or `None`.
     fn set(&mut self, group: Option<u32>, state: String) {
         let Some(group) = group.filter(|group| *group != 0) else {
             self.groups.clear();
@@ -81,7 +81,7 @@ pub(super) fn import(saved: &Value) -> Result<Converted, String> {
     for part in parts {
         let part = Fields::of("a part of the configuration", part, &import.notes);
         for element in part.array("config") {
-            // A batch is an array.
+            // A batch of requests is an array.
             let requests = element
                 .as_array()
                 .map_or(std::slice::from_ref(element), Vec::as_slice);
@@ -102,7 +102,7 @@ fn nqn(params: &Fields<'_>) -> String {
     params.text("nqn").unwrap_or_default()
 }
 
-/// The export of an image: "rbd:POOL/IMAGE", or "rbd:POOL/NAMESPACE/IMAGE".
+/// Export of an image: "rbd:POOL/IMAGE" or "rbd:POOL/NAMESPACE/IMAGE".
 fn image(params: &Fields<'_>) -> Option<String> {
     let (pool, image) = (params.text("pool_name")?, params.text("rbd_name")?);
     Some(match params.text("namespace_name") {
@@ -142,7 +142,7 @@ impl Import {
                 }
             }
             "nvmf_set_config" => self.settings(&params),
-            // Cairn always has what they ask for.
+            // No-ops: Cairn always satisfies them.
             "bdev_wait_for_examine" | "framework_start_init" | "framework_wait_init" => {}
             "nvmf_create_transport" if is_rdma(&params) => {
                 if params.members() > 1 {
@@ -155,7 +155,7 @@ impl Import {
         }
     }
 
-    /// Settings of the target. Parameters of authentication go into `[target]`.
+    /// Imports target settings; authentication parameters go into `[target]`.
     fn settings(&mut self, params: &Fields<'_>) {
         let mut lists = [
             ("dhchap_digests", &DHCHAP_HASHES[..]),
@@ -168,7 +168,7 @@ impl Import {
                 self.notes.add(format!(
                     "nvmf_set_config: {message}: no host can authenticate"
                 ));
-                // The check of the whole refuses it, so that the restriction is not lost.
+                // The check refuses an empty list, so that the restriction is not lost.
                 Some(Vec::new())
             })
         });
@@ -209,7 +209,7 @@ impl Import {
         }
     }
 
-    /// How an image is opened: by a connection that was made for several, or by one of its own.
+    /// Client settings of an image: those of a shared connection, or its own.
     fn ceph(&self, params: &Fields<'_>) -> NewCeph {
         let shared = params.text("cluster_name");
         let shared = shared.and_then(|name| self.clusters.get(&name));
@@ -233,7 +233,7 @@ impl Import {
             "bdev_rbd_create" => image(&params),
             _ => params.text("filename"),
         };
-        // Files have the one, and images the other.
+        // Files have "readonly", images "read_only".
         let [readonly, read_only] = ["readonly", "read_only"].map(|key| params.flag(key));
         let ceph = self.ceph(&params);
         let uuid = params.identity("uuid");
@@ -260,7 +260,7 @@ impl Import {
             name: Some(name.clone()),
             export,
             uuid,
-            // What is behind an image has blocks of its own.
+            // An image has its own block size.
             block_size: block_size.filter(|_| method != "bdev_rbd_create"),
             read_only: readonly == Some(true) || read_only == Some(true),
             ceph,
@@ -298,7 +298,7 @@ impl Import {
         let name = nqn(&params);
         let params = params.named(format!("subsystem {name}"));
         let [first, last] = ["min_cntlid", "max_cntlid"].map(|key| params.number_u32(key));
-        // SPDK's default goes further than NVMe's range of dynamic controllers.
+        // SPDK's default exceeds NVMe's range of dynamic controllers.
         let range = first
             .zip(last)
             .map(|(first, last)| format!("{first}-{}", last.min(0xffef)));
@@ -319,7 +319,8 @@ impl Import {
         }
     }
 
-    /// Adds a host with its keys, or not at all: without a key it would connect unauthenticated.
+    /// Adds a host with its keys. A host whose key is lost is not added, because it would connect
+    /// without authentication.
     fn host(&mut self, params: Fields<'_>) {
         let host = params.text("host").unwrap_or_default();
         let what = format!("host {host}");
@@ -361,7 +362,7 @@ impl Import {
         }
     }
 
-    /// A file of a key has the same form here and there: the text of the secret.
+    /// Key files have the same format in both targets: the secret as text.
     fn key(&mut self, params: Fields<'_>) {
         let (name, path) = (params.text("name"), params.text("path"));
         let (Some(name), Some(path)) = (name, path) else {
@@ -430,7 +431,7 @@ impl Import {
         }
         let new = NewListener::at(address, port);
         let at = SocketAddr::new(address, port);
-        // The same one may lead to several subsystems, and each leads to discovery.
+        // A listener may lead to several subsystems, and always leads to discovery.
         if !self.listeners.contains(&at) {
             let made = self.draft.add_listener(&new);
             self.notes.made(made);
@@ -448,7 +449,7 @@ impl Import {
         }
     }
 
-    /// States that all subsystems of a listener have become the listener's.
+    /// Turns states shared by all subsystems of a listener into states of the listener.
     fn set_states(&mut self) {
         for (at, of_listener) in &self.states {
             let all = self.listeners_of.iter().filter(|(_, own)| own.contains(at));
@@ -471,7 +472,8 @@ impl Import {
         }
     }
 
-    /// A subsystem with all listeners names none: one that is added leads to it, too.
+    /// Writes the listener lists. A subsystem with all listeners gets none, so that later listeners
+    /// also lead to it.
     fn set_listeners(&mut self) {
         for (nqn, own) in &self.listeners_of {
             if own.len() < self.listeners.len() {

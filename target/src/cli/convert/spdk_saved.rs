@@ -1,7 +1,8 @@
-//! A configuration as requests that make it at a target of SPDK, in the form in which its rpc.py saves one.
+//! Export of a configuration as requests for SPDK, in the format of its rpc.py.
 //!
-//! A copy of the configuration is made to fit first: what SPDK does not have leaves it and is named, and what SPDK
-//! requires a name for gets one. Then it is written as the control socket writes the one in force.
+//! First a copy of the configuration is adapted: settings that SPDK lacks are removed and noted,
+//! and required names are added. The copy is then written like the configuration in force by the
+//! control socket.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 use super::{Converted, Notes, is_device};
 use crate::steering::saved::{keyring, limits, nvmf, request};
 
-/// SPDK rounds limits up to whole thousands of commands, and to MiB.
+/// SPDK rounds limits up to multiples of 1000 commands and to MiB.
 const IOS_UNIT: u64 = 1000;
 const BYTES_UNIT: u64 = 1 << 20;
 
@@ -37,7 +38,7 @@ pub(super) fn export(config: &Config) -> Converted {
     notes.into_converted(format!("{saved:#}"))
 }
 
-/// What of it SPDK has.
+/// Configuration reduced to settings that SPDK has.
 fn fitted(notes: &Notes, config: &Config) -> Config {
     let mut config = config.clone();
     for (part, is_set) in [
@@ -126,7 +127,7 @@ fn look_at_subsystem(notes: &Notes, subsystem: &Subsystem, dhchap: &DhchapPolicy
     }
 }
 
-/// The other targets let a host without a key connect.
+/// Notes `require_key`: other targets admit hosts without a key.
 pub(super) fn note_required_key(notes: &Notes, subsystem: &Subsystem) {
     let keys = &subsystem.authentication;
     let mut hosts = subsystem.allowed_hosts.hosts.iter();
@@ -141,7 +142,7 @@ pub(super) fn note_required_key(notes: &Notes, subsystem: &Subsystem) {
     }
 }
 
-/// Keys of SPDK are files with a name in the keyring, one for each host.
+/// Replaces keys by keyring entries: SPDK's keys are named files, one for each host.
 fn fit_keys(notes: &Notes, subsystem: &mut Subsystem, keyring: &mut Vec<NamedKey>) {
     let nqn = subsystem.nqn;
     let left_out = |who: &str, why: &str| {
@@ -171,7 +172,7 @@ fn fit_keys(notes: &Notes, subsystem: &mut Subsystem, keyring: &mut Vec<NamedKey
     }
 }
 
-/// `false`: one is in no file.
+/// Replaces key files by keyring entries; returns false if a key is in no file.
 fn name_keys(keys: &mut Keys, keyring: &mut Vec<NamedKey>) -> bool {
     let mut all = std::iter::once(&mut keys.host).chain(&mut keys.controller);
     all.all(|source| {
@@ -185,7 +186,7 @@ fn name_keys(keys: &mut Keys, keyring: &mut Vec<NamedKey>) -> bool {
     })
 }
 
-/// The key of the keyring with this path, which is added if there is none.
+/// Keyring entry with this path, added if necessary.
 fn in_keyring(keyring: &mut Vec<NamedKey>, path: PathBuf) -> NamedKey {
     let known = keyring
         .iter()
@@ -204,7 +205,7 @@ fn in_keyring(keyring: &mut Vec<NamedKey>, path: PathBuf) -> NamedKey {
     key
 }
 
-/// `false`: it is left out.
+/// Adapts a namespace; returns false if it must be left out.
 fn fit_namespace(notes: &Notes, what: &str, namespace: &mut Namespace) -> bool {
     if let Some(why) = why_left_out(namespace) {
         notes.add(format!("{what} is left out: {why}"));
@@ -227,7 +228,7 @@ fn fit_namespace(notes: &Notes, what: &str, namespace: &mut Namespace) -> bool {
         ));
     }
     match &namespace.backing {
-        // SPDK finds the block size of a device by itself.
+        // SPDK detects the block size of a device itself.
         Backing::Disk(path) if namespace.block_size.is_none() && !is_device(path) => {
             namespace.block_size = Some(BlockSize::B512);
             notes.add(format!(
@@ -261,23 +262,23 @@ fn why_left_out(namespace: &Namespace) -> Option<&'static str> {
     }
 }
 
-/// The character device of a drive.
+/// True for the character device of an NVMe drive.
 fn is_generic(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     is_device(path) && name.is_some_and(|name| name.starts_with("ng"))
 }
 
-/// Names of disks, each of which is given once.
+/// Bdev names in use.
 struct Names(HashSet<String>);
 
 impl Names {
-    /// Those that namespaces have.
+    /// Names of the configured namespaces.
     fn of(config: &Config) -> Self {
         let all = config.subsystems.iter().flat_map(|one| &one.namespaces);
         Self(all.filter_map(|one| one.name.clone()).collect())
     }
 
-    /// Gives a disk a name that has none.
+    /// Names a namespace that has no name.
     fn give(&mut self, namespace: &mut Namespace) {
         if namespace.name.is_some() {
             return;
@@ -294,7 +295,7 @@ impl Names {
     }
 }
 
-/// The request that makes a disk, and what it needs before.
+/// Requests that create a bdev, preceded by those that it requires.
 fn disk(namespace: &Namespace) -> Vec<Value> {
     let name = &namespace.name;
     let bytes_of_block = namespace.block_size.map(BlockSize::bytes);
@@ -337,7 +338,7 @@ fn disk(namespace: &Namespace) -> Vec<Value> {
         .collect()
 }
 
-/// A connection to Ceph of its own, of an image that needs more than a user.
+/// Parameters of a separate Ceph connection, for an image with more settings than a user.
 fn cluster(image: &ImageSpec, name: &str) -> Option<Value> {
     if image.conf.is_none() && image.keyring.is_none() && image.options.is_empty() {
         return None;

@@ -1,5 +1,4 @@
-//! Whether the audit log could be written. Nothing is opened or made: a file that is not there
-//! yet is the target's to make.
+//! Checks whether the audit log can be written, without opening or creating files.
 
 use std::fs::Metadata;
 use std::io;
@@ -12,7 +11,7 @@ use rustix::fs::{Access, AtFlags, CWD};
 use super::user;
 use crate::audit::JOURNAL;
 
-/// What stands in the way, each with its remedy.
+/// Problems of the destinations, each with its remedy.
 pub(super) fn problems(audit: &Audit) -> Vec<String> {
     let file = audit.file.as_deref().and_then(|path| file(path).err());
     let journal = audit.journal.then(|| socket(Path::new(JOURNAL)).err());
@@ -54,7 +53,7 @@ fn socket(path: &Path) -> Result<(), String> {
     }
 }
 
-/// What is there; `None`: nothing.
+/// Metadata of a path; `None` if nothing exists there.
 fn kind(path: &Path) -> Result<Option<Metadata>, String> {
     match path.symlink_metadata() {
         Ok(found) => Ok(Some(found)),

@@ -1,5 +1,7 @@
-//! Disks and memory of namespaces, opened as `serve` opens them but for reading, and all at a time: a disk that
-//! is exported twice, by whatever names, is found as `serve` finds it.
+//! Checks disks and memory of namespaces.
+//!
+//! Opens disks like `serve`, but read-only, and keeps all open, so that a disk exported twice under
+//! different names is detected.
 
 use std::collections::HashSet;
 use std::io;
@@ -12,24 +14,24 @@ use rustix::fs::{Access, AtFlags, CWD};
 
 use crate::server::{Identity, tell_apart, try_backend};
 
-/// Why a namespace would be missing.
+/// Reason why a namespace would be missing.
 pub(super) struct Problem {
     pub(super) text: String,
-    /// Whether another process may be the reason: that may be the target itself, which runs.
+    /// True if another process may be the cause, which may be a running target.
     pub(super) by_another: bool,
 }
 
 /// Device and inode of a file; device number of a device.
 type Place = (u64, u64);
 
-/// A disk that has opened.
+/// Opened disk.
 struct Opened<'a> {
     nqn: &'a Nqn,
     config: &'a Namespace,
     disk: Backend,
 }
 
-/// Namespaces that `serve` would lack.
+/// Problems of namespaces that `serve` would lack.
 pub(super) fn problems(config: &Config) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut opened: Vec<Opened<'_>> = Vec::new();
@@ -72,8 +74,8 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
 }
 
 impl Opened<'_> {
-    /// Its UUID is the configured one, or stands for the place of its disk: the disk's own may have to be written
-    /// to it first.
+    /// Identity with the configured UUID, or one derived from the disk's place. The actual UUID may
+    /// not be stored on the disk yet.
     fn identity(&self, index: usize) -> Identity<'_> {
         let place = self.disk.place();
         let derived = match place {
@@ -109,7 +111,7 @@ fn open(namespace: &Namespace) -> Result<Option<Backend>, String> {
     try_backend(namespace).map_err(|error| error.to_string())
 }
 
-/// Whether this user may open the file as `serve` would: a disk that is tried is opened for reading alone.
+/// Checks whether this user may open the file like `serve`; the check itself opens disks read-only.
 fn may_open(path: &Path, read_only: bool) -> Result<(), String> {
     let shown = path.display();
     let user = super::user();
@@ -125,12 +127,12 @@ fn may_open(path: &Path, read_only: bool) -> Result<(), String> {
         Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => Err(format!(
             "no permission to open {shown}: let {user} read and write it, or export it read-only"
         )),
-        // All else is an error of the open.
+        // The open reports all other errors.
         _ => Ok(()),
     }
 }
 
-/// More memory in namespaces than the machine has.
+/// Reports if memory namespaces exceed the machine's memory.
 fn memory(config: &Config) -> Option<Problem> {
     let namespaces = config.subsystems.iter().flat_map(|one| &one.namespaces);
     let sizes = namespaces.filter_map(|one| match one.backing {

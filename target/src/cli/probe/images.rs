@@ -1,5 +1,4 @@
-//! Images of Ceph clusters: whether they can be opened. A cluster answers when it likes, so each has a deadline,
-//! and so have all together.
+//! Checks whether Ceph images can be opened, with a deadline for each and for all together.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -8,12 +7,12 @@ use std::time::{Duration, Instant};
 use cairn_config::{Backing, Config, ImageSpec, Namespace};
 use cairn_disk::{Backend, Claim};
 
-/// How long a cluster may take.
+/// Deadlines of the check.
 #[derive(Clone, Copy)]
 pub(super) struct Patience {
-    /// To open one image. A client of Ceph waits for 8 seconds for a monitor.
+    /// Time to open one image. A Ceph client waits 8 seconds for a monitor.
     each: Duration,
-    /// To open all.
+    /// Time to open all images.
     all: Duration,
 }
 
@@ -26,7 +25,7 @@ impl Default for Patience {
     }
 }
 
-/// Opens an image as a reader, which takes no lock of it: a target that runs keeps it.
+/// Opens an image as a reader, without its lock, which a running target may hold.
 pub(super) fn open(image: &ImageSpec, namespace: &Namespace) -> Result<(), String> {
     let claim = Claim {
         read_only: true,
@@ -37,8 +36,8 @@ pub(super) fn open(image: &ImageSpec, namespace: &Namespace) -> Result<(), Strin
     opened.map(drop).map_err(|error| error.to_string())
 }
 
-/// What `open` reports of each image, one after the other on a thread of its own. If that does not return, the
-/// thread is left behind.
+/// Problems reported by `open` for each image. Runs on a separate thread, which is abandoned if a
+/// call hangs.
 pub(super) fn problems(
     config: &Config,
     open: impl Fn(&ImageSpec, &Namespace) -> Result<(), String> + Send + 'static,

@@ -1,6 +1,8 @@
-//! The preparation of `serve`, run without effect: log, control socket, cores, keys, disks, addresses, ports,
-//! memory. Each part calls the code that `serve` calls, as far as that changes nothing. No disk is opened for
-//! writing but drives past the block layer, which are asked what they are. Images of Ceph are opened to be read.
+//! Checks the preparation of `serve` without side effects: log, control socket, cores, keys, disks,
+//! addresses, ports, memory.
+//!
+//! Each part calls the code of `serve` where that changes nothing. Disks are opened read-only,
+//! except NVMe character devices, which are identified. Ceph images are opened as a reader.
 
 mod audit;
 mod disks;
@@ -26,24 +28,26 @@ use crate::{logging, placement, steering};
 /// UDP port of RoCE v2 (InfiniBand annex A17).
 const ROCE_PORT: u16 = 4791;
 
-/// For a target at the control socket to answer.
+/// Timeout for a running target to answer at the control socket.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Something that `serve` would miss.
+/// Problem that `serve` would have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
     pub(super) text: String,
 }
 
-/// Words of errors of a thing that another process has. That may be the target that runs.
+/// Phrases of errors about objects in use by another process, which may be the running target.
 const IN_USE: [&str; 2] = [PORT_IN_USE, "is already exported"];
 
-/// Those of ports and block devices.
+/// Phrase of errors about ports and block devices in use.
 const PORT_IN_USE: &str = "is in use";
 
-/// Prepares as `serve` does, without effect. `serve` does not start after an error. After a warning it starts without
-/// the part, and uses it when it is there. A part that the target that runs may hold itself is a note.
+/// Checks everything that `serve` prepares.
+///
+/// An error prevents the start. After a warning, `serve` starts without the part and uses it once
+/// available. A note is about a part that the running target may hold itself.
 pub(super) fn probe(config: &Config) -> Vec<Finding> {
     let mut config = config.clone();
     Pools::default().expand(&mut config, false);
@@ -69,7 +73,7 @@ pub(super) fn probe(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// The control socket, which `serve` would lack or not start without.
+/// Problem of the control socket.
 fn socket(control: &Control) -> Option<Finding> {
     let (error, is_fatal) = steering::check_socket(control).err()?;
     if matches!(error, BindError::InUse(_)) && runs(control) {
@@ -89,7 +93,7 @@ fn socket(control: &Control) -> Option<Finding> {
     })
 }
 
-/// Cores to which no reactor could be pinned.
+/// Problem of cores to which no reactor can be pinned.
 fn cores(config: &Config) -> Option<Finding> {
     let missing = placement::missing_cores(&config.target.reactors);
     (!missing.is_empty()).then(|| Finding {
@@ -101,7 +105,7 @@ fn cores(config: &Config) -> Option<Finding> {
     })
 }
 
-/// What directories would show, and what not.
+/// Files of pool directories that would be exported, and those that would not.
 fn directories(config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     let finding = |severity, text| Finding { severity, text };
@@ -129,7 +133,7 @@ fn directories(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// The keys that `serve` could not read, or not use.
+/// Keys that `serve` cannot read or use.
 fn keys(config: &Config) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for (nqn, error) in key_errors(config) {
@@ -183,12 +187,12 @@ fn parts(config: &Config) -> Vec<Finding> {
     missing.into_iter().map(finding).collect()
 }
 
-/// Whether a target answers at the control socket.
+/// True if a target answers at the control socket.
 fn runs(control: &Control) -> bool {
     steering::path_of(control).is_some_and(|path| Client::connect(&path, PATIENCE).is_ok())
 }
 
-/// The user of this process: `check` sees what that user may do.
+/// User of this process, whose permissions apply to the check.
 fn user() -> String {
     format!("user {}", geteuid())
 }
@@ -215,7 +219,7 @@ fn address(listener: &Listener) -> Option<String> {
     refused.or_else(|| rdma_port(listener))
 }
 
-/// The port at RDMA devices, which is none of the sockets'.
+/// Problem of the port at RDMA devices, which is separate from socket ports.
 fn rdma_port(listener: &Listener) -> Option<String> {
     if listener.provider == Provider::Soft {
         return None;
@@ -235,7 +239,7 @@ fn explain_rdma_port(
             "listener {at}: the port {PORT_IN_USE} at an RDMA device: `rdma resource show cm_id` shows by which \
              program"
         )),
-        // Without a device, `auto` listens in user space.
+        // With `auto` and no device, the soft provider listens.
         Err(error) if provider == Provider::Verbs => Some(format!("listener {at}: {error}")),
         _ => None,
     }
@@ -254,7 +258,8 @@ fn tcp_port(at: SocketAddr) -> Result<(), String> {
         })
 }
 
-/// RDMA devices reach memory that is locked. RoCE in user space makes do without.
+/// Problem of the locked memory limit. RDMA devices access locked memory; the soft provider needs
+/// none.
 fn memory(config: &Config) -> Option<String> {
     let mut listeners = config.listeners.iter();
     let limit = getrlimit(Resource::Memlock).current?;
@@ -370,7 +375,7 @@ mod tests {
         let mut of_image = found.iter().filter(|one| one.text.starts_with(name));
         let image = of_image.next().unwrap();
         assert_eq!(image.severity, Severity::Warning);
-        // Where the library is not installed, that comes first.
+        // Without the library, its installation is the first remedy.
         let remedies = [
             "install Ceph's client libraries",
             "copy it from the cluster",
@@ -422,7 +427,8 @@ mod tests {
         }
     }
 
-    /// One finding for `text`, in a folder with a disk image of 1 MiB; FOLDER stands for the folder.
+    /// The only finding for `text`, in a folder with a disk image of 1 MiB. FOLDER stands for the
+    /// folder.
     fn only(text: &str) -> Finding {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
@@ -552,7 +558,7 @@ mod tests {
              [[subsystem.namespace]]\nnsid = 7\nexport = \"dir:{}\"\n",
             pool.display()
         );
-        // A file that has just been made is none as yet.
+        // A file that was just created is not exported yet.
         std::thread::sleep(Duration::from_millis(2500));
         let found = found(&text);
         let of = |part: &str| {
@@ -583,7 +589,7 @@ mod tests {
         for name in ["hidden", "half.part", "lost+found"] {
             assert_eq!(of(name), (None, None));
         }
-        // Nothing was written.
+        // The check has written nothing.
         assert!(!pool.join(".cairn-nsids").exists());
         drop(writer);
     }

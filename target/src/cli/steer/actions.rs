@@ -1,4 +1,4 @@
-//! What commands do with each kind of thing.
+//! Command-line actions for each kind of object.
 
 use std::net::{IpAddr, SocketAddr};
 

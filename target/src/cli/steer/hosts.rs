@@ -1,4 +1,4 @@
-//! What commands about hosts and referrals ask for.
+//! Requests of the commands for hosts and referrals.
 
 use serde_json::json;
 
@@ -99,7 +99,8 @@ fn of_group(action: &GroupAction) -> Asked<'_> {
     }
 }
 
-/// A name stays one. So does a key itself, which the target refuses without showing it.
+/// Absolute path of a key file. Names and inline keys stay unchanged; the target refuses an inline
+/// key without showing it.
 fn key_file(key: &str) -> String {
     let is_name = ["key:", "credential:", "DHHC-"];
     if is_name.iter().any(|start| key.starts_with(start)) {

@@ -1,4 +1,4 @@
-//! Commands that steer a running target, by its control socket.
+//! Commands for a running target, sent through its control socket.
 
 mod actions;
 mod hosts;
@@ -19,7 +19,7 @@ use actions::{
 };
 use hosts::{HOSTS, of_host, of_referral};
 
-/// For a disk that is slow to open, and a control plane with much to do.
+/// Timeout of a request, for slow disks and a busy control plane.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Commands that need a running target.
@@ -125,19 +125,19 @@ fn parameters(text: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(text).map_err(|error| format!("not a JSON object: {error}"))
 }
 
-/// How an answer looks as a table.
+/// Presentation of a response.
 enum Look {
-    /// Rows of these columns.
+    /// Table with these columns.
     Rows(&'static [(&'static str, &'static str)]),
     Status,
-    /// What of it takes effect at the next start, if anything does.
+    /// Settings that take effect at the next start, if any.
     Waiting,
-    /// What hosts of a subsystem are like.
+    /// Hosts of a subsystem.
     Hosts,
     Config,
-    /// Text as it is.
+    /// Unchanged text.
     Text,
-    /// It says what was done, in a word or nothing.
+    /// Confirmation, usually empty.
     Done,
     Json,
 }
@@ -201,7 +201,7 @@ const CONNECTIONS: Look = Look::Rows(&[
     ("OUTSTANDING", "outstanding"),
 ]);
 
-/// A request, and how its answer looks.
+/// Request, and presentation of its response.
 struct Asked<'a> {
     at: &'a At,
     method: &'a str,
@@ -219,7 +219,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// What is not given is left out.
+    /// Request for a change; null parameters are removed.
     fn deed(at: &'a At, method: &'a str, mut params: Value) -> Self {
         if let Some(params) = params.as_object_mut() {
             params.retain(|_, value| !value.is_null());
@@ -233,7 +233,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Sends what a command asks for, and shows what came back.
+/// Sends the request of a command and prints the response.
 pub(super) fn run(steer: &Steer) -> Result<(), String> {
     let asked = asked(steer);
     let path = asked.at.socket.clone().or_else(cairn_control::default_path);
@@ -400,7 +400,7 @@ fn of_subsystem(action: &SubsystemAction) -> Asked<'_> {
     }
 }
 
-/// A list that was given.
+/// The list, or `None` if empty.
 fn if_any<T>(list: &[T]) -> Option<&[T]> {
     (!list.is_empty()).then_some(list)
 }
@@ -536,7 +536,7 @@ fn of_limit(action: &LimitAction) -> Asked<'_> {
     }
 }
 
-/// A path is relative to where the command is given, not to the target's folder.
+/// Resolves a path against the current directory, which differs from the target's.
 fn absolute(export: &str) -> String {
     if ["mem:", "null:", "rbd:"]
         .iter()
