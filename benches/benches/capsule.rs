@@ -1,4 +1,4 @@
-//! What it costs to understand a command capsule.
+//! Cost of parsing a command capsule.
 
 use std::hint::black_box;
 
@@ -26,7 +26,7 @@ fn limits() -> IoLimits {
     }
 }
 
-/// The capsule of a command of 4 KiB.
+/// Capsule of a 4 KiB command.
 fn capsule(mut sqe: Sqe, dptr: SglDescriptor) -> Vec<u8> {
     sqe.flags = Sqe::FLAGS_SGL;
     sqe.dptr = dptr;

@@ -1,5 +1,4 @@
-//! One command's way through host, loopback fabric and target, to a null disk
-//! and back: everything but the network and the medium.
+//! Cost of one command through host, loopback fabric and target with a null disk.
 
 use cairn_initiator::{Buffer, Data, Host, Ticket, command};
 use cairn_tests::harness::TestTarget;
@@ -9,7 +8,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 const BLOCKS: u32 = 8;
 const BYTES: u32 = BLOCKS * 512;
 
-/// One at a time: how long a command takes.
+/// Latency of single commands.
 fn one_at_a_time(c: &mut Criterion) {
     let target = TestTarget::with_namespaces(&["null:1GiB block_size = 512"]);
     let mut host = target.connect("bench");
@@ -35,7 +34,7 @@ fn one_at_a_time(c: &mut Criterion) {
     target.stop();
 }
 
-/// A full queue: how many commands a reactor gets through.
+/// Throughput of a reactor with a full queue.
 fn full_queue(c: &mut Criterion) {
     const DEPTH: usize = 64;
     let target = TestTarget::with_namespaces(&["null:1GiB block_size = 512"]);

@@ -1,2 +1,2 @@
-//! Micro-benchmarks (`cargo bench -p cairn-benches`), and in `src/bin` the programs that
-//! `cargo xtask bench` runs beside target and host.
+//! Micro-benchmarks (`cargo bench -p cairn-benches`), and in `src/bin` the programs used by `cargo
+//! xtask bench`.

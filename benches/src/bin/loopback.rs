@@ -1,5 +1,6 @@
-//! Target and host in one process, over the loopback provider: everything but a
-//! network. Prints the report of `cairn-initiator bench --output-format=json`.
+//! Benchmark of target and host in one process with the loopback provider, without a network.
+//!
+//! Prints the report of `cairn-initiator bench --output-format=json`.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use nvme_proto::wire::Nqn;
 const SUBSYSTEM: &str = "nqn.2026-01.org.example:bench";
 const HOST: &str = "nqn.2026-01.org.example:bench-host";
 
-/// On another device of the loopback than the target.
+/// Address on a loopback device other than the target's.
 const HOST_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
 /// Measures the target's logic and the host's, without a network.
@@ -62,7 +63,7 @@ fn config(args: &Args) -> Result<Config> {
     Config::parse("the configuration", &text, &Flags::default()).map_err(anyhow::Error::msg)
 }
 
-/// How jobs reach the one namespace.
+/// Paths of jobs to the namespace.
 fn lanes(provider: &dyn Provider, target: &Target) -> Result<NvmeLanes> {
     let nqn = |name| Nqn::parse(name).expect("these names are right");
     let options = HostOptions {
@@ -83,7 +84,7 @@ fn lanes(provider: &dyn Provider, target: &Target) -> Result<NvmeLanes> {
     Ok(lanes)
 }
 
-/// Runs a job to its end; gives the report.
+/// Runs a job and returns its report.
 fn measure(lanes: &NvmeLanes, keys: &[String]) -> Result<String> {
     let mut job = Job::new("bench");
     for key in keys {
@@ -103,7 +104,7 @@ fn measure(lanes: &NvmeLanes, keys: &[String]) -> Result<String> {
     Ok(report::json(&result))
 }
 
-/// Watches nothing.
+/// Discards progress reports.
 struct NoAudience;
 
 impl Audience for NoAudience {

@@ -1,5 +1,4 @@
-//! Throughput at a fixed number of outstanding commands, by the number of queue
-//! pairs that they are spread over.
+//! Throughput at a fixed number of outstanding commands, by number of queue pairs.
 
 use std::time::{Duration, Instant};
 
@@ -11,22 +10,22 @@ use crate::hosts::{self, Wish};
 use crate::report::{DepthRow, Report};
 use crate::served::{Core, NAMESPACE_BYTES, Program, Served, Usage, on_core};
 
-/// Bytes of each command: a block of the namespace.
+/// Bytes of each command: one block of the namespace.
 const BYTES: u32 = 4096;
 const BLOCKS: u64 = NAMESPACE_BYTES / BYTES as u64;
 
-/// How much is asked for.
+/// Parameters of the load.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
-    /// Commands outstanding.
+    /// Number of outstanding commands.
     pub(crate) depth: u16,
-    /// Controllers that have the queue pairs.
+    /// Number of controllers that share the queue pairs.
     pub(crate) hosts: u16,
-    /// How long to count, after a quarter of it that does not count.
+    /// Measured time, after a warm-up of a quarter of it.
     pub(crate) seconds: Duration,
 }
 
-/// Random reads of 4 KiB for each number of queue pairs.
+/// Measures random 4 KiB reads for each number of queue pairs.
 pub(crate) fn measure(
     program: &Program,
     load: &Load,
@@ -71,14 +70,14 @@ fn run(served: &Served, load: &Load, hosts: u16, queue_pairs: u16) -> Result<Dep
     Ok(row)
 }
 
-/// Packets that hosts have sent and received, as far as their endpoints have reported.
+/// Packets sent and received by the hosts, as reported by their endpoints.
 fn packets(soft: &Soft) -> u64 {
     let counters = soft.counters();
     let each = counters.iter().map(|(_, c)| c.sent_pkts + c.rcvd_pkts);
     each.sum()
 }
 
-/// Commands that are kept outstanding, each next one on the next queue.
+/// Outstanding commands; each new one goes to the next queue.
 struct Commands {
     hosts: Vec<Host>,
     buffers: Vec<Buffer>,
@@ -106,7 +105,7 @@ impl Commands {
         })
     }
 
-    /// Runs that long, and until all are answered; how many were.
+    /// Runs for `length` plus the time to complete all commands; returns their number.
     fn run(&mut self, length: Duration) -> Result<u64> {
         let end = Instant::now() + length;
         let mut done = 0;

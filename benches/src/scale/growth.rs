@@ -1,4 +1,4 @@
-//! What queue pairs and controllers cost while they are idle, and how fast they come.
+//! Memory of idle queue pairs and controllers, and connection rate.
 
 use std::time::{Duration, Instant};
 
@@ -9,16 +9,16 @@ use crate::hosts::{self, Wish};
 use crate::report::{Growth, Report};
 use crate::served::{Core, Program, Served, on_core};
 
-/// Queue pairs that are to connect, admin queues among them.
+/// Queue pairs to connect, including admin queues.
 const QUEUE_PAIRS: u16 = 1000;
-/// Hosts that they belong to.
+/// Hosts that share the queue pairs.
 const HOSTS: u16 = 8;
-/// Controllers with an admin queue alone.
+/// Controllers without I/O queues.
 const CONTROLLERS: u16 = 60;
-/// What an idle process needs to have put away what it needed for a moment.
+/// Time for an idle process to release temporary memory.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// Memory and time of a thousand queue pairs, and memory of controllers.
+/// Measures memory and connection time of a thousand queue pairs, and memory of controllers.
 pub(crate) fn measure(program: &Program, report: &mut Report) -> Result<()> {
     let wish = |io_queues| Wish {
         io_queues,
@@ -27,7 +27,7 @@ pub(crate) fn measure(program: &Program, report: &mut Report) -> Result<()> {
     };
     let soft = Soft::default();
     let served = Served::start(program, "")?;
-    // What the first one brings with it is counted with the target.
+    // Fixed costs of the first connection count for the target.
     let first = hosts::connect(&soft, 1, wish(1))?;
     std::thread::sleep(SETTLE);
     let before = served.memory()?;

@@ -1,4 +1,4 @@
-//! The hosts of a target: all in this process, each with an endpoint of its own.
+//! Hosts of the measured target, all in this process, each with a separate endpoint.
 
 use cairn_initiator::{Host, HostOptions, Recovery};
 use cairn_roce::Soft;
@@ -8,16 +8,16 @@ use anyhow::{Context, Result};
 
 use crate::served::{NQN, Served};
 
-/// How a host connects.
+/// Connection parameters of a host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wish {
     pub(crate) io_queues: u16,
-    /// Commands that each queue holds.
+    /// Depth of each I/O queue.
     pub(crate) depth: u16,
     pub(crate) kato_ms: u32,
 }
 
-/// Connects hosts, each as a host of its own name.
+/// Connects `count` hosts with different NQNs.
 pub(crate) fn connect(soft: &Soft, count: u16, wish: Wish) -> Result<Vec<Host>> {
     (0..count).map(|number| one(soft, number, wish)).collect()
 }
@@ -41,7 +41,6 @@ fn one(soft: &Soft, number: u16, wish: Wish) -> Result<Host> {
     Host::connect(soft, options).with_context(|| format!("host {number}"))
 }
 
-/// Disconnects.
 pub(crate) fn disconnect(hosts: Vec<Host>) -> Result<()> {
     for host in hosts {
         host.disconnect()?;

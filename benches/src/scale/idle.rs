@@ -1,4 +1,4 @@
-//! A target at rest.
+//! Measurements of an idle target.
 
 use std::time::{Duration, Instant};
 
@@ -10,18 +10,18 @@ use crate::hosts::{self, Wish};
 use crate::report::{Idle, Report, Start};
 use crate::served::{Program, Served};
 
-/// I/O queues of each host at rest.
+/// I/O queues of each idle host.
 const IO_QUEUES: u16 = 4;
-/// Their keep alive timeout: Linux's own.
+/// KATO of idle hosts, the default of Linux.
 const KATO_MS: u32 = 5000;
-/// How long it is to be quiet before the first command.
+/// Idle time before each first command.
 const QUIET: Duration = Duration::from_millis(250);
-/// First commands.
+/// Number of first commands.
 const TRIES: usize = 16;
-/// Starts, of which the quickest is reported.
+/// Number of starts; the fastest is reported.
 const STARTS: usize = 5;
 
-/// From start to listening, and memory by then.
+/// Measures the time from start to listening, and the memory at that point.
 pub(crate) fn start(program: &Program, report: &mut Report) -> Result<()> {
     let mut best: Option<Start> = None;
     for _ in 0..STARTS {
@@ -52,7 +52,7 @@ pub(crate) fn start(program: &Program, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Hosts that do nothing but stay alive; then one that does something.
+/// Measures idle hosts, then the first command after idling.
 pub(crate) fn measure(
     program: &Program,
     count: u16,
@@ -67,7 +67,7 @@ pub(crate) fn measure(
         kato_ms: KATO_MS,
     };
     let mut hosts = hosts::connect(&soft, count, wish)?;
-    // Several keep alives of each host.
+    // Long enough for several Keep Alives of each host.
     let length = (seconds * 4).max(Duration::from_millis(u64::from(KATO_MS)));
     keep_alive(&mut hosts, Duration::from_secs(1));
     let before = served.usage()?;
@@ -87,7 +87,7 @@ pub(crate) fn measure(
     hosts::disconnect(hosts)
 }
 
-/// Does for hosts what they need to stay connected.
+/// Keeps the connections of these hosts alive for `length`.
 fn keep_alive(hosts: &mut [Host], length: Duration) {
     let end = Instant::now() + length;
     while Instant::now() < end {
@@ -98,7 +98,7 @@ fn keep_alive(hosts: &mut [Host], length: Duration) {
     }
 }
 
-/// The median time of a command of the first host, after that much quiet.
+/// Median time of a command of the first host, each after an idle time.
 fn commands(hosts: &mut [Host], quiet: Duration) -> Result<Duration> {
     let buffer = hosts[0].buffer(4096)?;
     let mut times = Vec::with_capacity(TRIES);

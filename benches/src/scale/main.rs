@@ -1,8 +1,8 @@
-//! What a target costs as it grows, and at rest: both ends are ours, over RoCE in
-//! user space on the loopback interface.
+//! Cost of a target by number of queue pairs and hosts, and while idle.
 //!
-//! It starts `cairn-target` as a process of its own, is all of its hosts itself, and
-//! prints a table; JSON, too. `cargo xtask bench scale` builds and runs it.
+//! The program starts `cairn-target` as a child process and runs all hosts itself, with RoCE in
+//! user space on the loopback interface. It prints a table and, on request, JSON. `cargo xtask
+//! bench scale` builds and runs it.
 
 mod depth;
 mod growth;
@@ -52,7 +52,7 @@ struct Cli {
     json: Option<PathBuf>,
 }
 
-/// What there is to measure.
+/// Measurement to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
     /// From start to listening, and memory by then

@@ -1,11 +1,10 @@
-//! What was measured, for people and for programs.
+//! Results as a table and as JSON.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use serde_json::json;
 
-/// All that was measured.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) start: Option<Start>,
@@ -14,34 +13,34 @@ pub(crate) struct Report {
     pub(crate) idle: Option<Idle>,
 }
 
-/// A target that no host has connected to.
+/// Target before any host has connected.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Start {
     pub(crate) listening_in: Duration,
-    /// Bytes.
+    /// Resident memory in bytes.
     pub(crate) memory: u64,
-    /// Bytes, once a host has connected.
+    /// Resident memory after a host has connected, in bytes.
     pub(crate) memory_connected: u64,
-    /// Bytes that rings and devices have pinned; they are part of `memory`.
+    /// Memory pinned by rings and devices in bytes, part of `memory`.
     pub(crate) pinned: u64,
 }
 
-/// Throughput over so many queue pairs.
+/// Throughput for one number of queue pairs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DepthRow {
     pub(crate) queue_pairs: u16,
     pub(crate) hosts: u16,
     pub(crate) depth: u16,
     pub(crate) iops: f64,
-    /// Packets a command, both ways.
+    /// Packets for each command, both directions.
     pub(crate) packets: f64,
-    /// Processor time of a command at the target, polling included.
+    /// Processor time of the target for each command, including polling.
     pub(crate) target_cpu_us: f64,
-    /// The same of all hosts.
+    /// Processor time of all hosts for each command.
     pub(crate) host_cpu_us: f64,
 }
 
-/// What one more costs.
+/// Cost of each further queue pair and controller.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Growth {
     pub(crate) queue_pairs: u16,
@@ -50,14 +49,14 @@ pub(crate) struct Growth {
     pub(crate) bytes_per_controller: u64,
 }
 
-/// Hosts that are connected and ask for nothing.
+/// Connected, idle hosts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Idle {
     pub(crate) hosts: u16,
     pub(crate) io_queues: u16,
     pub(crate) kato_ms: u32,
     pub(crate) cores: f64,
-    /// Wake-ups a second.
+    /// Wake-ups per second.
     pub(crate) wake_ups: f64,
     pub(crate) first_command: Duration,
     pub(crate) busy_command: Duration,
@@ -106,7 +105,7 @@ impl Report {
 
     pub(crate) fn table(&self) -> String {
         let mut text = String::new();
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = self.write(&mut text);
         text
     }

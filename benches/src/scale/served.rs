@@ -1,4 +1,4 @@
-//! A target as a process, seen from outside.
+//! Target process under measurement.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The subsystem that it exports.
+/// NQN of the exported subsystem.
 pub(crate) const NQN: &str = "nqn.2026-01.org.example:scale";
-/// Bytes of its one namespace, which is memory.
+/// Size of the single namespace in bytes, which is in memory.
 pub(crate) const NAMESPACE_BYTES: u64 = 4 << 20;
-/// Its address: the loopback network is large, and no other test has this.
+/// Listening address, which no other test of the loopback network uses.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 71, 0, 1);
 const PORT: u16 = 4420;
 
-/// The target's program.
+/// Executable of the target.
 #[derive(Debug)]
 pub(crate) struct Program(PathBuf);
 
 impl Program {
-    /// This one, or the one beside us.
+    /// Uses `path`, or the target next to this executable.
     pub(crate) fn new(path: Option<PathBuf>) -> Result<Self> {
         let path = match path {
             Some(path) => path,
@@ -39,26 +39,25 @@ impl Program {
     }
 }
 
-/// A running target.
 #[derive(Debug)]
 pub(crate) struct Served {
     child: Child,
     config: tempfile::NamedTempFile,
-    /// From its start until it listened.
+    /// Time from start to listening.
     pub(crate) started_in: Duration,
 }
 
-/// What a process has used.
+/// Resource usage of a process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
     /// Processor time of all threads.
     pub(crate) cpu: Duration,
-    /// Times that a thread has gone to sleep.
+    /// Number of voluntary context switches of all threads.
     pub(crate) sleeps: u64,
 }
 
 impl Served {
-    /// Starts one with one reactor, and `more` lines in `[target]`, on the last core.
+    /// Starts a target with one reactor and `more` lines in `[target]`, on the last core.
     pub(crate) fn start(program: &Program, more: &str) -> Result<Self> {
         let mut config = tempfile::NamedTempFile::new()?;
         write!(
@@ -98,17 +97,17 @@ impl Served {
         ))
     }
 
-    /// Where it listens.
+    /// Listening address.
     pub(crate) fn remote() -> SocketAddr {
         SocketAddr::new(ADDRESS.into(), PORT)
     }
 
-    /// Bytes of memory that it occupies, what it has pinned among them.
+    /// Resident memory in bytes, including pinned memory.
     pub(crate) fn memory(&self) -> Result<u64> {
         self.status("VmRSS:").map(|kib| kib * 1024)
     }
 
-    /// Bytes of memory that are pinned for devices and rings.
+    /// Memory pinned for devices and rings, in bytes.
     pub(crate) fn pinned(&self) -> Result<u64> {
         self.status("VmPin:").map(|kib| kib * 1024)
     }
@@ -118,14 +117,14 @@ impl Served {
         number(&fs::read_to_string(path)?, key)
     }
 
-    /// What it has used so far.
+    /// Usage of the target so far.
     pub(crate) fn usage(&self) -> Result<Usage> {
         Usage::of(self.child.id())
     }
 }
 
 impl Usage {
-    /// What a process has used so far.
+    /// Usage of a process so far.
     pub(crate) fn of(process: u32) -> Result<Self> {
         let mut usage = Self {
             cpu: Duration::ZERO,
@@ -133,7 +132,7 @@ impl Usage {
         };
         for thread in fs::read_dir(format!("/proc/{process}/task"))? {
             let folder = thread?.path();
-            // Nanoseconds on a core come first (the kernel's sched-stats.rst).
+            // The first number is nanoseconds on a core (the kernel's sched-stats.rst).
             let stat = fs::read_to_string(folder.join("schedstat"))?;
             let on_core = stat.split_ascii_whitespace().next();
             let nanos = on_core.and_then(|text| text.parse().ok());
@@ -147,7 +146,7 @@ impl Usage {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // It keeps nothing that an end like this could harm.
+        // The target has no state that this would damage.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -160,14 +159,14 @@ fn number(text: &str, key: &str) -> Result<u64> {
         .with_context(|| format!("no number behind {key}"))
 }
 
-/// One of the cores that we may use.
+/// First or last core available to this process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Core {
     First,
     Last,
 }
 
-/// Does something that stays on one core, as do the processes that it starts.
+/// Runs `work` on one core, together with the processes that it starts.
 pub(crate) fn on_core<T, E>(core: Core, work: impl FnOnce() -> Result<T, E>) -> Result<T>
 where
     E: Into<anyhow::Error>,

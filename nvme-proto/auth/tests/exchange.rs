@@ -1,4 +1,4 @@
-//! A host and a controller authenticate to each other, and to those who lie.
+//! Authentication between a host and a controller, with and without attacks.
 
 use cairn_sim::Random as Seeded;
 use nvme_auth::controller::Authentication;
@@ -16,7 +16,7 @@ fn names() -> Names {
     }
 }
 
-/// The bytes of `vectors.py`.
+/// Byte sequence of `vectors.py`.
 fn counter(seed: u8) -> impl FnMut(&mut [u8]) {
     let mut state = seed;
     move |bytes| {
@@ -27,7 +27,7 @@ fn counter(seed: u8) -> impl FnMut(&mut [u8]) {
     }
 }
 
-/// A secret of the bytes from `first` on.
+/// Secret of consecutive bytes from `first` on.
 fn secret(first: u8, length: usize, transformation: Option<Hash>) -> Secret {
     Secret::generate(length, transformation, &mut |bytes| {
         for (byte, value) in bytes.iter_mut().zip(first..) {
@@ -43,7 +43,7 @@ fn secrets(length: usize, transformation: Option<Hash>) -> Secrets {
     }
 }
 
-/// What the two ends said after AUTH_Negotiate, and what came of it.
+/// Messages after AUTH_Negotiate, and the results of both ends.
 struct Exchange {
     messages: Vec<Vec<u8>>,
     host: Result<Authenticated, Failure>,
@@ -101,8 +101,8 @@ fn only(hash: Hash, group: Group) -> Policy {
     }
 }
 
-/// Every hash with every group, both directions, with and without a transformation: the
-/// messages that Python computed.
+/// Every hash with every group, in both directions, with and without a transformation, gives the
+/// messages computed by Python.
 #[test]
 fn messages_are_those_computed_apart() {
     for line in include_str!("vectors.txt").lines() {
@@ -204,7 +204,7 @@ fn wrong_secrets_are_found_by_the_end_that_asks() {
     }
 }
 
-/// A secret with a transformation is that of one name.
+/// A secret with a transformation works for one NQN only.
 #[test]
 fn another_name_makes_another_key() {
     let policy = only(Hash::Sha256, Group::Null);
@@ -224,7 +224,7 @@ fn another_name_makes_another_key() {
     assert_eq!(failure.reason, Reason::AuthenticationFailed);
 }
 
-/// A reply that was right once is wrong for another challenge.
+/// A reply to one challenge fails for another challenge.
 #[test]
 fn replies_cannot_be_replayed() {
     let policy = only(Hash::Sha256, Group::Null);
@@ -244,12 +244,11 @@ fn replies_cannot_be_replayed() {
     assert_eq!(controller.outcome(), Some(Err(failed)));
 }
 
-/// A host that returns the controller's own challenge, and has it answered, learns nothing that
-/// it could reply.
+/// An attacker who reflects the controller's own challenge cannot obtain a valid reply.
 #[test]
 fn a_reflected_challenge_is_no_reply() {
     let policy = only(Hash::Sha256, Group::Null);
-    // The worst case: one secret for both directions.
+    // Worst case: one secret for both directions.
     let same = Secrets {
         host: secret(0, 32, None),
         controller: Some(secret(0, 32, None)),
@@ -271,7 +270,7 @@ fn a_reflected_challenge_is_no_reply() {
     assert_eq!(exchange.controller, Some(Err(Reason::AuthenticationFailed)));
 }
 
-/// Whatever is changed on the way, nothing panics, and no end believes what is not so.
+/// Modified messages cause no panic, and no end succeeds wrongly.
 #[test]
 fn no_changed_message_succeeds() {
     let policy = || only(Hash::Sha384, Group::Ffdhe2048);
@@ -301,13 +300,13 @@ fn no_changed_message_succeeds() {
             },
         );
         let succeeded = exchange.host.is_ok() && matches!(exchange.controller, Some(Ok(_)));
-        // A reserved field, or an identifier behind the list, may be anything.
+        // Reserved fields, and identifiers after the list, may have any value.
         let is_of_no_account = target != 2 && exchange.messages.len() == 5;
         assert!(!is_changed || !succeeded || is_of_no_account, "seed {seed}");
     }
 }
 
-/// Commands in any order, with any data.
+/// Commands in any order with any data cause no panic.
 #[test]
 fn no_order_of_commands_panics() {
     for seed in 0..2000 {

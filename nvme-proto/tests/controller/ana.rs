@@ -1,4 +1,4 @@
-//! Asymmetric namespace access: log page 0Ch, its event, and what Identify says.
+//! Asymmetric namespace access: log page 0Ch, its event, and Identify data.
 
 use nvme_proto::ana::AnaStates;
 use nvme_proto::controller::Action;
@@ -14,7 +14,7 @@ use crate::rig::{self, Connect, Rig, SUBNQN, log, namespace, read, set_features,
 
 const ANA_LOG: u8 = 0x0c;
 
-/// A group as the log shows it: group, state, NSIDs.
+/// Group in the log: ANAGRPID, state, NSIDs.
 type Shown = (u32, AnaState, Vec<u32>);
 
 fn groups_only(mut sqe: Sqe) -> Sqe {
@@ -23,7 +23,7 @@ fn groups_only(mut sqe: Sqe) -> Sqe {
     sqe
 }
 
-/// (CHGCNT, groups) of the log, and CHGCNT of each group.
+/// CHGCNT and groups of the log, and CHGCNT of each group.
 fn ana(rig: &mut Rig, sqe: Sqe) -> (u64, Vec<Shown>, Vec<u64>) {
     let (_, data) = rig.succeed(sqe);
     let header: AnaLogHeader = read(&data);
@@ -48,7 +48,7 @@ fn shown(rig: &mut Rig) -> Vec<Shown> {
     ana(rig, log(ANA_LOG, 1024)).1
 }
 
-/// Namespaces 1 and 3 in group 1, namespace 2 in group 5; the host has enabled ANA events.
+/// Namespaces 1 and 3 in group 1, namespace 2 in group 5; ANA events are enabled.
 fn rig() -> Rig {
     let mut subsystem = Subsystem::new(rig::settings());
     for (nsid, anagrpid) in [(1, 1), (2, 5), (3, 1)] {
@@ -75,7 +75,7 @@ fn set(rig: &mut Rig, port: u64, group: u32, state: AnaState) {
         .set_ana_states(port, &states, &mut rig.actions);
 }
 
-/// The events that were reported.
+/// Events reported so far.
 fn events(rig: &mut Rig) -> Vec<AsyncEvent> {
     rig.take_actions()
         .into_iter()

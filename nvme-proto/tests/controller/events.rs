@@ -1,4 +1,4 @@
-//! Asynchronous events: which host receives which one, once.
+//! Asynchronous events: recipients, and delivery exactly once.
 
 use nvme_proto::controller::{Action, Completion};
 use nvme_proto::subsystem::Health;
@@ -16,7 +16,7 @@ impl Rig {
             .unwrap();
     }
 
-    /// The events that completed requests, by CID.
+    /// CIDs of completed requests with their events.
     fn events(&mut self) -> Vec<(u16, AsyncEvent)> {
         let event = |action| match action {
             Action::Complete {

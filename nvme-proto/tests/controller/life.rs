@@ -206,8 +206,7 @@ fn any_command_keeps_the_association_alive() {
     let mut rig = Rig::ready();
     for round in 0..6 {
         let begin = rig.now;
-        // Traffic on I/O queues in even rounds, admin commands in odd ones, of
-        // which the controller may think what it will.
+        // Even rounds have traffic on I/O queues, odd rounds admin commands, valid or not.
         let on_io_queues = match round {
             1 | 5 => {
                 rig.identify(Cns::CONTROLLER, 0);
@@ -224,7 +223,7 @@ fn any_command_keeps_the_association_alive() {
             .poll(rig.now, |_| on_io_queues, &mut rig.actions);
         assert_eq!(rig.take_actions(), [], "round {round}");
     }
-    // Not longer than KATO after the last.
+    // The association lasts no longer than KATO after the last command.
     rig.now += Duration::from_millis(1);
     rig.subsystem
         .poll(rig.now, |_| Duration::ZERO, &mut rig.actions);

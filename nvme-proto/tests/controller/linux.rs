@@ -1,5 +1,6 @@
-//! What the Linux host (drivers/nvme/host) requires of a target, each item as
-//! it checks it. A violation there is a failed connect or a warning.
+//! Requirements of the Linux host (drivers/nvme/host) on a target, checked as Linux checks them.
+//!
+//! A violation causes a failed connect or a warning in Linux.
 
 use nvme_proto::controller::Action;
 use nvme_proto::wire::fabrics::{PropertyGetCommand, PropertySize};
@@ -24,12 +25,12 @@ fn linux_requires_ready_within_the_timeout_of_cap_and_crto() {
     let get = |size, ofst| PropertyGetCommand::new(0, size, ofst).into();
     let cap = Cap(rig.complete(get(PropertySize::Eight, offset::CAP)).result);
     assert_eq!(cap.mpsmin(), 0, "nvme_enable_ctrl: pages of 4 KiB");
-    // It takes the longer of the two, in units of 500 ms.
+    // Linux uses the longer of both times, in units of 500 ms.
     assert!(cap.crwms());
     let crto = Crto(rig.complete(get(PropertySize::Four, offset::CRTO)).result as u32);
     assert_eq!(crto.crwmt(), u16::from(cap.to()));
     assert_eq!(rig.csts() & 1, 1);
-    // With CSS_IOCS there it sets CC.CSS to 110b, as the rig did.
+    // With CSS_IOCS, Linux sets CC.CSS to 110b, as the fixture does.
     assert_ne!(cap.css() & Cap::CSS_IOCS, 0);
     assert_eq!(cap.mqes(), 127);
 }
@@ -95,7 +96,7 @@ fn linux_requires_a_sane_ana_log_where_cmic_promises_one() {
     assert!(0 < mnan && mnan <= nn, "Invalid MNAN value");
     assert!(id.anatt > 0);
     assert!(id.anagrpmax.get() >= 1 && id.nanagrpid.get() >= 1);
-    // nvme_mpath_init_identify: the whole log has to fit MDTS.
+    // nvme_mpath_init_identify: the whole log must fit MDTS.
     let length = 16 + 32 * id.nanagrpid.get() as usize + 4 * mnan as usize;
     assert!(length <= 4096 << id.mdts);
     let log = rig.log(0x0c, length);
@@ -113,7 +114,7 @@ fn linux_requires_a_sane_ana_log_where_cmic_promises_one() {
 #[test]
 fn linux_requires_queues_to_be_granted() {
     let mut rig = Rig::ready();
-    // nvme_set_queue_count takes the lesser of what it asked for and both halves, plus one.
+    // nvme_set_queue_count uses the minimum of the requested number and both halves plus one.
     assert_eq!(rig.succeed(set_features(0x07, 0x0003_0003)).0, 0x0003_0003);
     for qid in 1..=4 {
         assert_eq!(rig.connect_io(qid).unwrap().cntlid, rig.cntlid);
@@ -141,7 +142,7 @@ fn linux_requires_namespaces_to_be_listed_and_described() {
     assert_eq!(list.iter().collect::<Vec<_>>(), [2]);
     let descriptors = rig.identify(Cns::NAMESPACE_DESCRIPTORS, 2);
     let descriptors: Vec<_> = namespace_descriptors(&descriptors).collect();
-    // With CC.CSS 110b a namespace without CSI is refused.
+    // With CC.CSS 110b, Linux rejects a namespace without CSI.
     assert_eq!(
         descriptors,
         [

@@ -1,4 +1,4 @@
-//! Get Log Page: what each page says, and windows onto them.
+//! Get Log Page: contents of each page, and parts of pages.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use nvme_proto::wire::{Status, U32};
 
 use crate::rig::*;
 
-/// Supported pages, each with its present length.
+/// Supported pages with their present lengths.
 const PAGES: [(u8, u64); 9] = [
     (0x00, 1024),
     (0x01, 4096),
@@ -56,7 +56,7 @@ fn the_supported_pages_are_those_that_can_be_read() {
 #[test]
 fn any_window_onto_a_page_shows_the_same_bytes() {
     let mut rig = Rig::ready();
-    // Something to see in the error log.
+    // Creates entries of the error log.
     for _ in 0..3 {
         rig.fail(identify(Cns(0x7f), 0));
     }
@@ -344,7 +344,7 @@ fn more_changes_than_the_list_can_name_are_one_entry() {
     let page = rig.log(0x04, 4096);
     assert_eq!(page[..4], [0xff; 4]);
     assert_eq!(page[4..], [0; 4092]);
-    // Read, and thus known: the next ones have names again.
+    // After the list was read, further changes are listed by NSID again.
     add(&mut rig, 10_240..=10_240);
     assert_eq!(rig.log(0x04, 4096)[..8], [0, 40, 0, 0, 0, 0, 0, 0]);
 }

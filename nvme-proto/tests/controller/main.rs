@@ -1,4 +1,4 @@
-//! The controller as hosts see it: commands in, completions and actions out.
+//! Tests of controllers through their host interface: commands in, completions and actions out.
 
 mod admin;
 mod ana;

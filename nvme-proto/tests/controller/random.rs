@@ -1,4 +1,4 @@
-//! Hosts that send anything at all.
+//! Hosts with arbitrary commands.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,7 @@ use proptest::prelude::*;
 
 use crate::rig::*;
 
-/// Random bytes, but with an opcode and flags that get past the first check more
-/// often than not, and small numbers where large ones are all alike.
+/// Random SQEs, biased to valid opcodes and flags and to small numbers.
 fn any_sqe() -> impl Strategy<Value = Sqe> {
     let opcode = prop_oneof![
         4 => prop::sample::select(&[0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x7f][..]),
@@ -45,7 +44,7 @@ fn any_sqe() -> impl Strategy<Value = Sqe> {
         )
 }
 
-/// What happens around a controller.
+/// Event around a controller.
 #[derive(Clone, Debug)]
 enum Event {
     Command(Sqe),
@@ -55,7 +54,7 @@ enum Event {
     AnswerActions,
     Time(u64),
     Resize(u64),
-    /// Whether the host sees namespace 1.
+    /// Sets whether the host sees namespace 1.
     Show(bool),
 }
 
@@ -78,7 +77,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Keeps account of the commands that wait.
+/// Fixture with the CIDs of outstanding commands.
 struct Account {
     rig: Rig,
     parked: BTreeSet<u16>,
@@ -130,7 +129,7 @@ impl Account {
         }
     }
 
-    /// Answers what was asked until nothing more is, as a target does.
+    /// Carries out actions as a target does, until none is left.
     fn answer(&mut self) {
         let rig = &mut self.rig;
         while !rig.actions.is_empty() {
@@ -164,7 +163,7 @@ impl Account {
         }
     }
 
-    /// A reset forgets requests, so that afterwards fewer may wait than were parked.
+    /// Resets the controller, which discards outstanding requests.
     fn settle(&mut self) {
         self.answer();
         self.rig.set_cc(0);

@@ -1,5 +1,6 @@
-//! A host and a target around a subsystem: commands go in as SQEs, and what
-//! comes out is kept for the test to look at.
+//! Test fixture: a host and a target around a subsystem.
+//!
+//! Commands go in as SQEs; completions and actions are recorded for the test.
 
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use nvme_proto::wire::{AdminOpcode, FromBytes, FromZeros, Nqn, Sqe, Status, U16,
 pub(crate) const SUBNQN: &str = "nqn.2026-01.org.example:disks";
 pub(crate) const HOSTNQN: &str = "nqn.2026-01.org.example:host";
 
-/// CC of a Linux host: disabled, enabled, and enabled with a normal shutdown.
+/// Values of CC written by Linux: disabled, enabled, and enabled with shutdown.
 pub(crate) const CC_DISABLED: u64 = 0x0046_0060;
 pub(crate) const CC_ENABLED: u64 = 0x0046_0061;
 pub(crate) const CC_SHUT_DOWN: u64 = 0x0046_4061;
@@ -67,7 +68,7 @@ pub(crate) fn namespace(nsid: u32) -> Namespace {
     }
 }
 
-/// A Connect command and its data, each field open to a test's mischief.
+/// Connect command with data, whose fields tests may change.
 #[derive(Clone)]
 pub(crate) struct Connect {
     pub command: ConnectCommand,
@@ -122,7 +123,7 @@ impl Connect {
     }
 }
 
-/// One host's association with a subsystem.
+/// Association of one host with a subsystem.
 pub(crate) struct Rig {
     pub subsystem: Subsystem,
     pub now: Duration,
@@ -133,7 +134,7 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Connected, not yet enabled.
+    /// Creates an association that is connected but not enabled.
     pub(crate) fn connected(mut subsystem: Subsystem, kato_ms: u32) -> Self {
         let subnqn = subsystem.settings().nqn;
         let now = Duration::from_secs(1000);
@@ -149,7 +150,7 @@ impl Rig {
         }
     }
 
-    /// Connected and enabled, with namespaces 1 and 2.
+    /// Creates an enabled association with namespaces 1 and 2.
     pub(crate) fn ready() -> Self {
         let mut subsystem = Subsystem::new(settings());
         for nsid in [1, 2] {
@@ -177,7 +178,7 @@ impl Rig {
         self.complete(get.into()).result as u32
     }
 
-    /// Sends a command with these bytes, as a target would; the data that came back.
+    /// Sends a command with these data as a target would, and returns the data for the host.
     pub(crate) fn send(&mut self, mut sqe: Sqe, data_in: &[u8]) -> (Outcome, Vec<u8>) {
         self.last_cid += 1;
         sqe.cid.set(self.last_cid);
@@ -199,7 +200,7 @@ impl Rig {
             Transfer::ToHost { length } => (0, length as usize),
             Transfer::FromHost { length } => (length as usize, 0),
         };
-        // What was there before must not shine through.
+        // Detects bytes that the command leaves unwritten.
         let mut data_out = vec![0xee; to_host];
         let exchange = Exchange {
             now: self.now,
@@ -217,7 +218,7 @@ impl Rig {
         completion(self.send(sqe, &[0; 512]).0)
     }
 
-    /// A command that succeeds: DW0 and the data.
+    /// Sends a command that must succeed; returns DW0 and the data.
     pub(crate) fn succeed(&mut self, sqe: Sqe) -> (u32, Vec<u8>) {
         let (outcome, data) = self.send(sqe, &[0; 512]);
         let completion = completion(outcome);
@@ -225,7 +226,7 @@ impl Rig {
         (completion.result as u32, data)
     }
 
-    /// A command that fails: its status code.
+    /// Sends a command that must fail; returns its status code.
     pub(crate) fn fail(&mut self, sqe: Sqe) -> Status {
         let completion = self.complete(sqe);
         assert!(!completion.status.is_success(), "{sqe:?}");
@@ -258,7 +259,6 @@ impl Rig {
         core::mem::take(&mut self.actions)
     }
 
-    /// Connects an I/O queue of this controller.
     pub(crate) fn connect_io(&mut self, qid: u16) -> Result<Connected, Refusal> {
         Connect::io(self.cntlid, qid).send(&mut self.subsystem, self.now)
     }
@@ -269,7 +269,7 @@ impl Rig {
             .queue_disconnected(cntlid, qid, now, &mut self.actions);
     }
 
-    /// The target answers [`Action::FlushAll`].
+    /// Completes [`Action::FlushAll`].
     pub(crate) fn flushed(&mut self, intact: bool) {
         let (cntlid, now) = (self.cntlid, self.now);
         self.subsystem
@@ -302,7 +302,7 @@ pub(crate) fn identify(cns: Cns, nsid: u32) -> Sqe {
     sqe
 }
 
-/// Get Log Page from the start, without RAE.
+/// Get Log Page from offset 0, without RAE.
 pub(crate) fn log(lid: u8, length: usize) -> Sqe {
     let numd = length as u32 / 4 - 1;
     let mut sqe = sqe(AdminOpcode::GET_LOG_PAGE);
@@ -338,7 +338,7 @@ pub(crate) fn set_features(fid: u8, cdw11: u32) -> Sqe {
     sqe
 }
 
-/// What a structure says, from the data of a command.
+/// Reads a structure from the data of a command.
 pub(crate) fn read<T: FromBytes>(data: &[u8]) -> T {
     T::read_from_prefix(data).ok().unwrap().0
 }

@@ -1,5 +1,7 @@
-//! From packets to capsules: as much of RoCE v2 and the IB connection
-//! manager as these two files need. It trusts them; it is no parser for a network.
+//! Extraction of capsules from captured packets.
+//!
+//! Only the parts of RoCE v2 and of the IB connection manager found in the two files are parsed,
+//! without validation.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -9,23 +11,23 @@ use cairn_sim::pcap;
 use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::{Cqe, FromBytes, Sgl, Sqe};
 
-/// A message on a queue: a command from the host, or a response to it.
+/// Message on a queue: a command capsule or a response capsule.
 pub(crate) struct Capsule {
-    /// Number of its first packet in the file, from 1.
+    /// Number of the first packet in the file, from 1.
     pub frame: usize,
-    /// Which connection, by order of the CM requests: CIDs repeat between them.
+    /// Index of the connection in order of CM requests: CIDs repeat between connections.
     pub connection: usize,
-    /// NVMe queue identifier, as the CM request said.
+    /// NVMe queue identifier from the CM request.
     pub qid: u16,
-    /// The message.
+    /// Payload of the message.
     pub capsule: Vec<u8>,
-    /// How much of it the first packet had.
+    /// Payload bytes in the first packet.
     pub first_packet_bytes: usize,
-    /// The key that the SEND invalidated.
+    /// Key invalidated by the SEND.
     pub invalidated: Option<u32>,
 }
 
-/// Everything of one file.
+/// Contents of one capture file.
 #[derive(Default)]
 pub(crate) struct Session {
     name: &'static str,
@@ -33,13 +35,13 @@ pub(crate) struct Session {
     pub requests: Vec<(usize, Vec<u8>)>,
     /// Private data of CM replies, with frame numbers.
     pub replies: Vec<(usize, Vec<u8>)>,
-    /// Commands, by first frame.
+    /// Commands, ordered by first frame.
     pub commands: Vec<Capsule>,
-    /// Responses, by first frame.
+    /// Responses, ordered by first frame.
     pub completions: Vec<Capsule>,
-    /// RDMA WRITEs of the target, by key and address.
+    /// Data of the target's RDMA WRITEs, by key and address.
     written: HashMap<(u32, u64), Vec<u8>>,
-    /// RDMA READs of the target, by key and address.
+    /// Data of the target's RDMA READs, by key and address.
     read: HashMap<(u32, u64), Vec<u8>>,
     connections: Vec<Connection>,
 }
@@ -54,7 +56,7 @@ struct Connection {
     from_target: Flow,
 }
 
-/// The messages on their way in one direction of a connection.
+/// Incomplete messages of one direction of a connection.
 #[derive(Default)]
 struct Flow {
     send: Option<(usize, usize, Vec<u8>)>,
@@ -67,7 +69,7 @@ struct Packet<'a> {
     source: Ipv4Addr,
     opcode: u8,
     dest_qpn: u32,
-    /// After the BTH, without padding and ICRC.
+    /// Bytes after the BTH, without padding and ICRC.
     rest: &'a [u8],
 }
 
@@ -88,7 +90,7 @@ impl Session {
         session
     }
 
-    /// The text's lines of this kind, without frame number and time, blanks squeezed.
+    /// Lines of this kind from the decoded text, without frame number, time and extra blanks.
     pub(crate) fn decoded_lines(&self, kind: &str) -> Vec<String> {
         let text = std::fs::read_to_string(path(self.name, "decoded.txt")).unwrap();
         let words = |line: &str| {
@@ -103,12 +105,12 @@ impl Session {
             .collect()
     }
 
-    /// What the target read from the host at this address.
+    /// Data read by the target at this host address.
     pub(crate) fn read_by_target(&self, rkey: u32, address: u64) -> &[u8] {
         &self.read[&(rkey, address)]
     }
 
-    /// Every admin command that the target sent data for, with the data.
+    /// Admin commands whose data were sent by the target, with the data.
     pub(crate) fn payloads(&self) -> impl Iterator<Item = (&Sqe, &[u8])> {
         self.commands
             .iter()
@@ -122,7 +124,7 @@ impl Session {
             })
     }
 
-    /// The command that this completed: the last before it on its queue with its CID.
+    /// Command of this response: the last earlier one with the same CID on the same connection.
     pub(crate) fn command_of(&self, completion: &Capsule) -> &Capsule {
         let cid = Cqe::ref_from_bytes(&completion.capsule).unwrap().cid;
         let matches = |command: &&Capsule| {
@@ -145,7 +147,7 @@ impl Session {
         }
     }
 
-    /// A management datagram: 8 bytes of DETH, 24 of header, then the CM message.
+    /// Parses a management datagram: 8 bytes of DETH, a 24-byte header, and the CM message.
     fn take_mad(&mut self, packet: &Packet<'_>) {
         const REQ: u16 = 0x10;
         const REP: u16 = 0x13;
@@ -233,7 +235,7 @@ impl Session {
 }
 
 impl Flow {
-    /// SEND first, middle, last, only; last and only with invalidate.
+    /// Handles SEND first, middle, last and only, and the last two with invalidate.
     fn send(&mut self, packet: &Packet<'_>) -> Option<(usize, usize, Vec<u8>, Option<u32>)> {
         let invalidates = matches!(packet.opcode, 0x16 | 0x17);
         let (ieth, data) = packet.rest.split_at(if invalidates { 4 } else { 0 });
@@ -252,7 +254,7 @@ impl Flow {
         Some((frame, first, message, invalidates.then(|| be32(ieth))))
     }
 
-    /// RDMA WRITE first, middle, last, only.
+    /// Handles RDMA WRITE first, middle, last and only.
     fn write(&mut self, packet: &Packet<'_>) -> Option<((u32, u64), Vec<u8>)> {
         let starts = matches!(packet.opcode, 0x06 | 0x0a);
         if starts {
@@ -271,7 +273,7 @@ impl Flow {
         }
     }
 
-    /// RDMA READ response first, middle, last, only, to the request of this flow.
+    /// Handles RDMA READ response first, middle, last and only.
     fn read_response(&mut self, packet: &Packet<'_>) -> Option<((u32, u64), Vec<u8>)> {
         let data = &packet.rest[if packet.opcode == 0x0e { 0 } else { 4 }..];
         self.read
@@ -292,7 +294,7 @@ fn path(name: &str, extension: &str) -> PathBuf {
     captures.join(format!("{name}.{extension}"))
 }
 
-/// Ethernet, IPv4, UDP to port 4791, BTH; anything else is not ours.
+/// Parses Ethernet, IPv4, UDP to port 4791 and BTH; `None` for other packets.
 fn roce_packet(number: usize, frame: &[u8]) -> Option<Packet<'_>> {
     const ICRC_BYTES: usize = 4;
 
@@ -316,7 +318,7 @@ fn roce_packet(number: usize, frame: &[u8]) -> Option<Packet<'_>> {
     })
 }
 
-/// Key and address of an RDMA extended transport header.
+/// Key and address in an RDMA extended transport header.
 fn reth(bytes: &[u8]) -> (u32, u64) {
     (
         be32(&bytes[8..]),

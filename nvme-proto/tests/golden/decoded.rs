@@ -1,4 +1,4 @@
-//! Commands and responses as lines of the decoded text, made from parsed fields.
+//! Parsed commands and responses, formatted like the decoded text.
 
 use nvme_proto::wire::fabrics::{ConnectCommand, PropertyGetCommand, PropertySetCommand};
 use nvme_proto::wire::feature::SetFeaturesCdw10;

@@ -1,6 +1,7 @@
-//! Our host, in the place of the Linux hosts that were captured: it sends what
-//! they sent, in that order, and takes what they were answered. They sent more in
-//! between, to look at logs; it may leave that out, but adds nothing.
+//! Replay of captured Linux hosts by this crate's host.
+//!
+//! The host must send the commands of the capture in order and receives the captured answers. It
+//! may omit commands that only read logs, but adds none.
 
 use std::time::Duration;
 
@@ -18,10 +19,10 @@ use crate::replay::data;
 
 const NOW: Duration = Duration::ZERO;
 
-/// The association of a captured host, by the connection of its admin queue.
+/// Association of a captured host, identified by the connection of its admin queue.
 struct Replay<'a> {
     session: &'a Session,
-    /// Connections by QID, and how far each was replayed.
+    /// For each QID: connection number, and number of replayed commands.
     connections: Vec<(usize, usize)>,
     host: Association,
     reports: Vec<Report>,
@@ -117,7 +118,7 @@ fn sqe(command: &Capsule) -> &Sqe {
     Sqe::split_capsule(&command.capsule).unwrap().0
 }
 
-/// The command without what its driver fills in.
+/// Copy of the command without fields set by a driver.
 fn alike(sqe: &Sqe) -> Sqe {
     let mut sqe = *sqe;
     sqe.cid.set(0);
@@ -147,7 +148,7 @@ fn our_host_goes_the_way_that_linux_went() {
             assert_eq!(replay.reports, [Report::Live { tries: 0 }]);
             replay.host.shutdown(NOW);
             replay.settle();
-            // CSTS is read until it says so, as often as it took then.
+            // CSTS is read as often as in the capture, until shutdown is complete.
             while let Some(at) = replay.host.deadline() {
                 replay.host.tick(at);
                 replay.settle();

@@ -1,10 +1,8 @@
-//! What a Linux host and a Linux target said to each other, parsed and
-//! re-emitted.
+//! Captured sessions of a Linux host and a Linux target, parsed and re-encoded.
 //!
-//! `tests/captures` holds two sessions (discover, connect, some I/O,
-//! disconnect) of kernel 6.12, as packets and as text that another decoder made
-//! of them. The text is the other opinion: a type whose fields were in the wrong
-//! place would still come out as it went in, but would not print like that.
+//! `tests/captures` holds two sessions of kernel 6.12 (discover, connect, some I/O, disconnect), as
+//! packets and as text from an independent decoder. The text detects fields in the wrong place,
+//! which re-encoding alone does not.
 
 mod capture;
 mod decoded;
@@ -23,7 +21,7 @@ use nvme_proto::wire::{
     AdminOpcode, Cqe, FabricsType, FromBytes, IntoBytes, Nqn, Sgl, SglDescriptor, Sqe, Status,
 };
 
-/// Each session with how many commands, responses and connections it has.
+/// Sessions with their numbers of commands, responses and connections.
 const SESSIONS: [(&str, usize, usize, usize); 2] = [
     ("nvme-rdma-session-mtu1500", 73, 71, 4),
     ("nvme-rdma-session-mtu4200", 72, 70, 4),
@@ -123,7 +121,7 @@ fn fabrics_commands_are_emitted_as_they_were_read() {
 fn completions_are_emitted_as_they_were_read() {
     for completion in sessions().flat_map(|session| session.completions) {
         let read = Cqe::read_from_bytes(&completion.capsule).unwrap();
-        // A Linux target fills in the SQID, which is reserved over Fabrics.
+        // A Linux target sets SQID, which is reserved over Fabrics.
         assert_eq!(
             read.sqid.get(),
             completion.qid,
@@ -244,7 +242,7 @@ fn connect_data() {
     assert_eq!(connects, 8);
 }
 
-/// Every I/O command of the Linux host passes our checks, but the one that was meant to fail.
+/// Every I/O command of the Linux host is accepted, except the one that must fail.
 #[test]
 fn io_commands_of_a_linux_host_are_accepted() {
     let limits = IoLimits {

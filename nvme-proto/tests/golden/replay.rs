@@ -1,5 +1,6 @@
-//! The commands that Linux hosts sent, answered by our controller instead: each
-//! is to end as it did then, but where the two targets differ on purpose.
+//! Captured commands of Linux hosts, answered by this crate's controllers.
+//!
+//! Each answer must equal the captured one, except for intended differences between the targets.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,12 +26,12 @@ use nvme_proto::wire::{AdminOpcode, Cqe, FabricsType, FromBytes, Nqn, NvmOpcode,
 
 use crate::capture::{Capsule, Session};
 
-/// The target that the hosts met, with our controllers in it.
+/// Replacement of the captured target by this crate's controllers.
 struct Target<'a> {
     session: &'a Session,
     discovery: Subsystem,
     disks: Subsystem,
-    /// For each connection: whether it is to discovery, and its CNTLID.
+    /// For each connection: whether it leads to discovery, and its CNTLID.
     queues: HashMap<usize, (bool, u16)>,
     now: Duration,
     smart: SmartCounters,
@@ -147,7 +148,7 @@ impl<'a> Target<'a> {
         connected.completion
     }
 
-    /// Our controller decides only whether the command is valid; a disk does the rest.
+    /// Validates an I/O command; a disk would execute it.
     fn io(&self, sqe: &Sqe, in_capsule_bytes: usize) -> Completion {
         let view = self
             .disks
@@ -166,9 +167,10 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Does what the controller asks for, until it asks for nothing more. The hosts
-/// disconnected their I/O queues before they shut down; the replay has no
-/// disconnects, and so the controller asks for them.
+/// Carries out actions until none is left.
+///
+/// The captured hosts disconnected their I/O queues before shutdown. The replay contains no
+/// disconnects, so the controller requests them.
 fn carry_out(mut actions: Vec<Action>, subsystem: &mut Subsystem, now: Duration) {
     while let Some(action) = actions.pop() {
         match action {
@@ -205,7 +207,7 @@ fn namespace(nsid: u32) -> Namespace {
     }
 }
 
-/// The data of a Connect: from the capsule, or as the target read it.
+/// Data of a Connect, from the capsule or from the target's RDMA READ.
 pub(crate) fn data<'a>(session: &'a Session, command: &'a Capsule) -> &'a ConnectData {
     let (sqe, in_capsule) = Sqe::split_capsule(&command.capsule).unwrap();
     let bytes = match ConnectRequest::locate(sqe, in_capsule.len() as u32).unwrap() {
@@ -216,7 +218,7 @@ pub(crate) fn data<'a>(session: &'a Session, command: &'a Capsule) -> &'a Connec
     ConnectData::ref_from_bytes(bytes).unwrap()
 }
 
-/// What the two targets may answer differently, and why.
+/// Intended difference between both targets for this command, with the reason.
 fn differs_on_purpose(sqe: &Sqe, qid: u16) -> Option<&'static str> {
     if qid != 0 && !sqe.is_fabrics() {
         return match NvmOpcode(sqe.opc) {
@@ -295,8 +297,7 @@ fn a_linux_session_goes_as_it_went_with_another_target() {
     }
 }
 
-/// What was left out above, looked at by its meaning: CSTS is ready after
-/// enabling, and says the shutdown is complete after that.
+/// Checks answers excluded above: CSTS is ready after enabling, and reports a complete shutdown.
 fn linux_saw_ready_and_shut_down(session: &Session) {
     let mut target = Target::new(session);
     let mut last_cc = HashMap::new();

@@ -1,4 +1,4 @@
-//! Up, alive, and down again.
+//! Bring-up, live operation, and shutdown.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use nvme_proto::wire::{AdminOpcode, FabricsType, Sqe};
 
 use crate::rig::{Rig, namespace, settings, subsystem_with};
 
-/// What a command is, in a word.
+/// Short name of a command.
 fn word((qid, sqe): &(u16, Sqe)) -> String {
     if sqe.is_fabrics() {
         let set = PropertySetCommand::from(*sqe);
@@ -98,10 +98,10 @@ fn queues_are_as_large_as_both_sides_allow() {
 fn a_quiet_host_keeps_alive_and_a_busy_one_need_not() {
     let mut rig = Rig::live(settings());
     words(&mut rig);
-    // TBKAS: every quarter of KATO.
+    // TBKAS: a Keep Alive every quarter of KATO.
     rig.pass(Duration::from_millis(5000));
     assert_eq!(words(&mut rig), ["Keep Alive"; 4]);
-    // Traffic takes the place of the next.
+    // Traffic replaces the next Keep Alive.
     rig.host.note_traffic();
     rig.pass(Duration::from_millis(2500));
     assert_eq!(words(&mut rig), ["Keep Alive"]);
@@ -150,7 +150,7 @@ fn a_shutdown_is_orderly() {
     assert_eq!(rig.take_reports(), [Report::Gone(None)]);
     assert_eq!(rig.state(), State::Gone);
     assert_eq!(rig.target.controllers().count(), 0);
-    // Nothing wakes the dead.
+    // Calls after the end have no effect.
     rig.host.reset(rig.now);
     rig.host.shutdown(rig.now);
     rig.pass(Duration::from_secs(1000));
@@ -177,7 +177,7 @@ fn a_queue_that_is_not_needed_may_go() {
     rig.host.release_queue(2);
     rig.settle();
     assert_eq!(rig.state(), State::Live);
-    // The admin queue is not one of those.
+    // The admin queue cannot be released.
     rig.host.release_queue(0);
     rig.settle();
     assert_eq!(rig.state(), State::Live);

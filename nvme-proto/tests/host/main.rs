@@ -1,5 +1,5 @@
-//! The host as its driver sees it: back to back with our own controller on one
-//! fake clock, and alone with controllers that answer anything.
+//! Tests of the host through its driver interface: against this crate's controller on one fake
+//! clock, and against controllers with arbitrary answers.
 
 mod life;
 mod random;

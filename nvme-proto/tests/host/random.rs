@@ -1,4 +1,4 @@
-//! Controllers that answer anything, networks that do anything.
+//! Controllers with arbitrary answers, and networks with arbitrary faults.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,10 +14,9 @@ use crate::rig::settings;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// The oldest unanswered command gets an answer with this status and result,
-    /// and data of this kind.
+    /// Answer to the oldest outstanding command with this status, result and kind of data.
     Answer(u16, u64, u8),
-    /// An answer to something that was perhaps never asked.
+    /// Answer to a step that may never have been sent.
     Stray(u32),
     Connected(u16),
     Lost(u16),
@@ -30,7 +29,7 @@ enum Event {
     TimedOut(u16, bool),
     DeviceRemoved,
     Reauthenticate,
-    /// The driver says what is next in an authentication, which was perhaps never asked.
+    /// Authentication step of the driver, possibly without a request.
     Authenticate(u8),
 }
 
@@ -55,7 +54,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Identify data that are good, nearly good, or random.
+/// Identify data that are valid, almost valid, or random.
 fn identity(kind: u8, cntlid: u16) -> IdentifyController {
     let mut identity = IdentifyController::new_zeroed();
     if kind == 255 {
@@ -76,7 +75,7 @@ fn identity(kind: u8, cntlid: u16) -> IdentifyController {
     identity
 }
 
-/// A driver that makes random choices and checks each action that it is given.
+/// Driver with random events, which checks each action of the association.
 struct Driver {
     host: Association,
     now: Duration,
@@ -141,7 +140,7 @@ impl Driver {
             Event::Lost(qid) => self.host.queue_lost(qid, now),
             Event::Closed(qid) => {
                 self.open.remove(&qid);
-                // Every command of a closed admin queue is gone with it.
+                // Commands of a closed admin queue end with it.
                 if qid == 0 {
                     self.unanswered.clear();
                 }
@@ -180,7 +179,7 @@ impl Driver {
         self.obey();
     }
 
-    /// From every state, a disconnect leads to the end.
+    /// Checks that a disconnect ends the association from every state.
     fn finish(mut self) {
         self.happen(&Event::Disconnect);
         while let Some(&qid) = self.open.first() {

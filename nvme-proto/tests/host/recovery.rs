@@ -1,4 +1,4 @@
-//! Losses, and what comes after them.
+//! Loss of a controller, and recovery.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn tries_go_on_until_ctrl_loss_tmo() {
     assert_eq!(rig.state(), State::Gone);
 }
 
-/// Also while a try waits for an answer, which it may do for longer.
+/// A controller counts as gone after `ctrl_loss_tmo`, even while an attempt is in progress.
 #[test]
 fn a_controller_counts_as_gone_when_ctrl_loss_tmo_is_over() {
     for (tmo, tries_fail) in [(35, true), (30, true), (25, false), (11, false)] {
@@ -82,7 +82,7 @@ fn a_network_that_comes_back_in_time_is_enough() {
     rig.pass(10 * SECOND);
     let reports = rig.take_reports();
     assert_eq!(reports.last(), Some(&Report::Live { tries: 10 }));
-    // The count starts anew.
+    // The number of attempts restarts.
     rig.cut(0);
     assert_eq!(rig.state(), State::Reconnecting { tries: 0 });
 }
@@ -152,7 +152,7 @@ fn a_mute_controller_is_noticed_by_its_keep_alive() {
     let what = "the answer to a Keep Alive";
     let cause = Cause::TooSlow { what };
     assert_eq!(rig.take_reports(), [Report::Lost(cause)]);
-    // While it stays mute, each try takes as long as patience lasts.
+    // Without answers, each attempt lasts for the step timeout.
     rig.pass(20 * SECOND);
     let what = "Connect";
     let cause = Cause::TooSlow { what };
@@ -165,7 +165,7 @@ fn a_mute_controller_is_noticed_by_its_keep_alive() {
 #[test]
 fn a_command_that_hangs_is_aborted_and_then_the_controller_is_lost() {
     let mut rig = Rig::live(settings());
-    // Each is aborted once, and no more at a time than the controller takes.
+    // Each command is aborted once, within the controller's limit of Aborts.
     rig.mute = true;
     let now = rig.now;
     let sent = (0..10).filter(|&cid| rig.host.command_timed_out(1, cid, false, now));
@@ -203,7 +203,7 @@ fn a_reset_that_fails_is_a_loss() {
 
 #[test]
 fn a_shutdown_that_fails_ends_all_the_same() {
-    // No timer at the other end that would end it sooner.
+    // Without KATO, no timer of the target ends the association earlier.
     let mut rig = Rig::live(Settings {
         kato_ms: 0,
         ..settings()
@@ -226,7 +226,7 @@ fn a_shutdown_whose_flush_failed_is_no_success() {
     rig.flush_fails = true;
     rig.host.shutdown(rig.now);
     rig.settle();
-    // SHST reads "complete", with CSTS.CFS beside it.
+    // SHST reports completion together with CSTS.CFS.
     assert_eq!(rig.take_reports(), [Report::Gone(Some(Cause::Fatal))]);
 }
 

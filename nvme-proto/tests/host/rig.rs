@@ -1,4 +1,4 @@
-//! An association, and a subsystem at its other end.
+//! Test fixture: an association connected to a subsystem.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -80,18 +80,18 @@ fn nqn(name: &str) -> Nqn {
     name.parse().unwrap()
 }
 
-/// Host and target on one clock, with a network between that can fail.
+/// Host and target on one clock, connected by a network with fault injection.
 pub(crate) struct Rig {
     pub(crate) host: Association,
     pub(crate) target: Subsystem,
     pub(crate) now: Duration,
-    /// No connection comes about.
+    /// Connections fail.
     pub(crate) unreachable: bool,
-    /// Commands arrive, answers do not.
+    /// Commands arrive, but no answer returns.
     pub(crate) mute: bool,
-    /// The target's disks cannot make their caches durable.
+    /// The target's disks fail to flush their caches.
     pub(crate) flush_fails: bool,
-    /// What the host sent: queue and command.
+    /// Queue and command of everything sent by the host.
     pub(crate) sent: Vec<(u16, Sqe)>,
     /// CM requests of the host.
     pub(crate) requests: Vec<RequestData>,
@@ -125,7 +125,7 @@ impl Rig {
         }
     }
 
-    /// One whose controller is live.
+    /// Creates a fixture with a live controller.
     pub(crate) fn live(settings: Settings) -> Self {
         let mut rig = Self::new(settings);
         rig.host.begin(rig.now);
@@ -134,7 +134,7 @@ impl Rig {
         rig
     }
 
-    /// Everything that follows without time going by.
+    /// Processes all actions without advancing the clock.
     pub(crate) fn settle(&mut self) {
         while let Some(action) = self.host.next_action() {
             match action {
@@ -157,7 +157,7 @@ impl Rig {
         }
     }
 
-    /// Lets time go by, and wakes what has a deadline.
+    /// Advances the clock and processes all deadlines on the way.
     pub(crate) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         loop {
@@ -176,7 +176,7 @@ impl Rig {
     }
 
     pub(crate) fn wake(&mut self) {
-        // A target that receives nothing would end the association first.
+        // A target without input would end the association first.
         if !self.mute {
             let mut actions = Vec::new();
             self.target.poll(self.now, |_| Duration::ZERO, &mut actions);
@@ -186,7 +186,7 @@ impl Rig {
         self.settle();
     }
 
-    /// The network drops this connection.
+    /// Drops a connection.
     pub(crate) fn cut(&mut self, qid: u16) {
         self.host.queue_lost(qid, self.now);
         self.settle();
@@ -200,7 +200,7 @@ impl Rig {
         self.host.state()
     }
 
-    /// Changes the subsystem, and gives the host the events that follow.
+    /// Changes the subsystem and delivers the resulting events to the host.
     pub(crate) fn change(&mut self, what: impl FnOnce(&mut Subsystem, &mut Vec<TargetAction>)) {
         let mut actions = Vec::new();
         what(&mut self.target, &mut actions);
@@ -238,7 +238,7 @@ impl Rig {
         let (completion, data) = if is_connect {
             (self.connect(command.qid, &sqe, &command.payload), vec![])
         } else {
-            // Before, for it may be parked and ended in one go.
+            // Recorded first, because the command may be parked and completed in one call.
             self.parked.insert(cid, command.duty);
             match self.execute(&sqe) {
                 (Outcome::Complete(completion), data) => {
