@@ -1,11 +1,11 @@
-//! What is kept from one clone to the next, and the tools in it.
+//! Cache shared by all clones, and the tools in it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// What is kept from one clone to the next: in `$CAIRN_CACHE`, or the user's cache folder.
+/// Cache folder: `$CAIRN_CACHE`, or `cairn` in the user's cache folder.
 pub(crate) fn folder() -> Result<PathBuf> {
     let user_cache = || {
         std::env::var_os("XDG_CACHE_HOME")
@@ -19,22 +19,24 @@ pub(crate) fn folder() -> Result<PathBuf> {
         .context("no place for tools and the VM lab: set CAIRN_CACHE or HOME")
 }
 
-/// A program of others that our chores use.
+/// External program used by a subcommand.
 pub(crate) struct Tool {
-    /// Its package's, and its own.
+    /// Name of the package and of the program.
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
-    /// Those of its dependencies in which it spends its time. The others are built without optimisation: a tool works
-    /// for some seconds, and would be built for minutes more.
+    /// Dependencies that are compiled with optimization.
+    ///
+    /// Tools run for seconds, so optimizing the other dependencies would cost more time than it
+    /// saves.
     pub(crate) busy: &'static [&'static str],
 }
 
-/// A tool that people have installed for themselves, of whatever version.
+/// Tool installed by the user, in any version.
 pub(crate) fn installed_tool(tool: &Tool) -> Option<PathBuf> {
     succeeds(Command::new(tool.name).arg("--version")).then(|| tool.name.into())
 }
 
-/// A tool of ours, built the first time that it is asked for.
+/// Tool in the cache, built on first use.
 pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
     let Tool {
         name,
@@ -63,7 +65,7 @@ pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
                 .map(|package| format!("--config=profile.dev.package.{package}.opt-level=2")),
         )
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
-        // Not the workspace: its settings are not the tool's.
+        // Outside the workspace, whose settings do not apply to the tool.
         .current_dir(Path::new("/"))
         .status()
         .context("cannot run cargo install")?;
@@ -75,7 +77,7 @@ pub(crate) fn cached_tool(tool: &Tool) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Whether a command succeeds, of whose output nothing is shown.
+/// True if the command succeeds. Its output is discarded.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())
@@ -85,7 +87,7 @@ pub(crate) fn succeeds(command: &mut Command) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// FNV-1a over the parts of what something is made from: stable across compilers, which std's hashers are not.
+/// FNV-1a over the parts of a recipe. Unlike std's hashers, it is stable across compilers.
 pub(crate) fn fingerprint(recipe: &[&str]) -> u64 {
     let bytes = recipe.iter().flat_map(|part| part.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

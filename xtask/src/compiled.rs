@@ -1,8 +1,9 @@
-//! `cargo xtask compiled`: what was compiled of other people's crates, from one clone to the next.
+//! `cargo xtask compiled`: cache of compiled dependencies across clones.
 //!
-//! CI begins with an empty clone, and without this it compiles the same dependencies each time, for eight tool chains and
-//! sets of flags. What is ours is left out, so a run compiles and checks all of it. Cargo judges each file as if it had
-//! made it there: one of another compiler, other flags or other features is made anew.
+//! CI starts with an empty clone, and would otherwise compile the dependencies for eight
+//! combinations of tool chains and flags. Packages of the workspace are excluded, so each run
+//! compiles and checks them. Cargo validates each file as its own: files from another compiler,
+//! flags or features are rebuilt.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,7 +17,7 @@ use crate::cache::{fingerprint, folder};
 use crate::vm::process;
 use crate::vm::tree::Tree;
 
-/// Where the crates and their versions, profiles and flags are: others compile to something else.
+/// Files with crates, versions, profiles and flags, which determine the compiled output.
 const RECIPE: [&str; 5] = [
     ".cargo/config.toml",
     "Cargo.lock",
@@ -25,17 +26,19 @@ const RECIPE: [&str; 5] = [
     "fuzz/Cargo.toml",
 ];
 
-/// In it are cargo's notes of one folder that it compiles to.
+/// Folder with cargo's fingerprints.
 const NOTES: &str = ".fingerprint";
 
-/// What cargo compiles to, and its notes last: if taking it ends halfway, cargo finds no note of a file that is not whole.
-/// The programs themselves are next to these folders.
+/// Folders of compiled output, with fingerprints last.
+///
+/// If extraction stops halfway, cargo finds no fingerprint of an incomplete file. The programs are
+/// next to these folders.
 const FOLDERS: [&str; 3] = ["build", "deps", NOTES];
 
-/// How many folders deep cargo's output has those.
+/// Maximum depth of these folders in cargo's output.
 const DEPTH: usize = 4;
 
-/// What the command line asks for.
+/// Command-line arguments.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     action: Action,
@@ -49,7 +52,6 @@ enum Action {
     Keep,
 }
 
-/// Does the one or the other.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let tree = Tree::locate()?;
     let archive = archive(&tree)?;
@@ -62,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The file for crates of these versions and these compilers.
+/// Archive for these crate versions and compilers.
 fn archive(tree: &Tree) -> Result<PathBuf> {
     let mut recipe = Vec::new();
     for file in RECIPE {
@@ -72,9 +74,9 @@ fn archive(tree: &Tree) -> Result<PathBuf> {
     recipe.push(process::output(Command::new("rustc").arg("-vV"))?);
     let mut nightly = Command::new("rustup");
     nightly.args(["run", "nightly", "rustc", "-vV"]);
-    // Without it nothing of it is compiled.
+    // Without nightly Rust, none of its output exists.
     recipe.push(process::output(&mut nightly).unwrap_or_default());
-    // Cargo compiles a crate anew if its sources are elsewhere.
+    // Cargo rebuilds a crate whose sources have moved.
     let home = ["CARGO_HOME", "HOME"].map(|name| std::env::var(name).unwrap_or_default());
     recipe.extend(home);
     let recipe: Vec<&str> = recipe.iter().map(String::as_str).collect();
@@ -94,13 +96,15 @@ fn take(archive: &Path, output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Under another name until it is whole. What was kept before goes. It prints nothing: the last line of CI is the tests' sum.
+/// Writes the archive under a temporary name, then replaces earlier ones.
+///
+/// Prints nothing, because the last line of CI is the total of the tests.
 fn keep(archive: &Path, tree: &Tree) -> Result<()> {
     let dir = archive.parent().context("the archive is in a folder")?;
     fs::create_dir_all(dir)?;
     let partial = tempfile::NamedTempFile::new_in(dir)?;
     let mut tar = Command::new("tar");
-    // This format keeps times as they are, to the nanosecond: cargo compares them.
+    // The format stores times in nanoseconds, which cargo compares.
     tar.args(["--format=posix", "-C"])
         .arg(tree.build())
         .arg("-cf");
@@ -128,7 +132,7 @@ fn keep(archive: &Path, tree: &Tree) -> Result<()> {
     Ok(())
 }
 
-/// Names of our packages and of what is compiled of them, as they are in the names of files.
+/// Names of workspace packages and targets, as used in file names.
 fn own_names(workspace: &Path) -> Result<HashSet<String>> {
     let mut names = HashSet::new();
     for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
@@ -148,7 +152,7 @@ fn own_names(workspace: &Path) -> Result<HashSet<String>> {
     Ok(names)
 }
 
-/// Files and folders that are others', relative to cargo's output.
+/// Files and folders of dependencies, relative to cargo's output.
 fn others(output: &Path, own: &HashSet<String>) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let places = places(output, DEPTH);
@@ -169,7 +173,7 @@ fn others(output: &Path, own: &HashSet<String>) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// The folders that cargo compiles to.
+/// Folders that contain cargo's output of one profile.
 fn places(folder: &Path, depth: usize) -> Vec<PathBuf> {
     if folder.join(NOTES).exists() {
         return vec![folder.to_owned()];
@@ -184,12 +188,13 @@ fn places(folder: &Path, depth: usize) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The crate in a name such as `libserde_json-0123456789abcdef.rlib`, or the package in `serde-json-0123456789abcdef`.
+/// Crate in a name such as `libserde_json-0123456789abcdef.rlib`, or package in
+/// `serde-json-0123456789abcdef`.
 fn crate_of(file: &str) -> Option<String> {
     let stem = file.split('.').next()?;
     let (name, hash) = stem.rsplit_once('-')?;
     let is_hash = hash.len() == 16 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
-    // Libraries alone have an ending.
+    // Only libraries have an extension.
     let library = file.ends_with("lib") || file.ends_with(".rmeta") || file.ends_with(".so");
     let name = if library {
         name.strip_prefix("lib").unwrap_or(name)

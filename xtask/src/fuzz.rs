@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz`: libFuzzer looks for bytes that break a parser or a state machine.
+//! `cargo xtask fuzz`: libFuzzer runs on parsers and state machines.
 //!
-//! The programs are in `fuzz/`, and what they look at is in `tests/fuzzed`, which stable Rust tests
-//! as well. They need nightly Rust and cargo-fuzz: without them this is a skip.
+//! The programs are in `fuzz/`, and their targets in `tests/fuzzed`, which stable Rust tests as
+//! well. Nightly Rust and cargo-fuzz are required; otherwise the run is skipped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,20 +13,20 @@ use crate::cache::{Tool, cached_tool};
 use crate::nightly;
 use crate::test::step::Step;
 
-/// The cargo-fuzz that is installed where there is none.
+/// Version of cargo-fuzz to install if missing.
 const CARGO_FUZZ: Tool = Tool {
     name: "cargo-fuzz",
     version: "0.13.2",
     busy: &[],
 };
 
-/// Programs that are built, and inputs that were found, from one run to the next.
+/// Output folder for programs and found inputs, kept between runs.
 const OUTPUT: &str = "build/fuzz";
 
-/// Where the programs are.
+/// Folder of the programs.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz");
 
-/// What the command line asks for.
+/// Command-line arguments.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only this one: the name of a file in fuzz/fuzz_targets
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     compile_fast: bool,
 }
 
-/// Runs each target; one that fails does not keep the others from running.
+/// Runs each target, also after a failure.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let targets = targets()?;
     let targets: Vec<String> = match &args.target {
@@ -48,11 +48,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Some(one) => bail!("there is no target {one}: there are {}", targets.join(", ")),
     };
     let Some(cargo_fuzz) = tool() else {
-        // The same words that nextest has for a test that it leaves out.
+        // Format of nextest for a skipped test.
         println!("SKIP [        ] fuzz: nightly Rust or cargo-fuzz cannot be installed here");
         return Ok(ExitCode::SUCCESS);
     };
-    // A proxy of rustup: it gives the tool the nightly cargo that it calls.
+    // rustup selects the nightly cargo that the tool calls.
     let build = format!(
         "run nightly {} build --fuzz-dir {SOURCES} --target-dir {OUTPUT}",
         cargo_fuzz.display()
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// By the names of their files, sorted.
+/// File names of the targets, sorted.
 fn targets() -> Result<Vec<String>> {
     let folder = Path::new(SOURCES).join("fuzz_targets");
     let files = fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
@@ -89,8 +89,7 @@ fn targets() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Runs one. The inputs that it finds stay out of the repository: its corpus is what people
-/// have put there.
+/// Runs one target. Found inputs stay outside the repository, whose corpus is curated.
 fn fuzz(target: &str, seconds: u64) -> Result<bool> {
     let found = format!("{OUTPUT}/found/{target}");
     let broken = format!("{OUTPUT}/broken");
@@ -113,7 +112,7 @@ fn fuzz(target: &str, seconds: u64) -> Result<bool> {
     Ok(success)
 }
 
-/// cargo-fuzz, if there is nightly Rust for it.
+/// Path of cargo-fuzz, if nightly Rust is available.
 fn tool() -> Option<PathBuf> {
     if !nightly::is_there() {
         return None;

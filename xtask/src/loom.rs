@@ -1,8 +1,8 @@
-//! `cargo xtask loom`: the places where threads meet, in every order in which they can.
+//! `cargo xtask loom`: model checking of thread interleavings.
 //!
-//! The crate is compiled with `--cfg cairn_loom`, which exchanges its locks, atomics and wake-ups
-//! for loom's; its code is the same otherwise. loom runs each model once for each order, and finds
-//! a wake-up that is lost as a deadlock.
+//! The crate is compiled with `--cfg cairn_loom`, which replaces its locks, atomics and wake-ups by
+//! loom's. loom runs each model once for each interleaving, and reports a lost wake-up as a
+//! deadlock.
 
 use std::process::ExitCode;
 
@@ -10,12 +10,12 @@ use anyhow::Result;
 
 use crate::test::step::Step;
 
-/// Runs the models, which are unit tests in modules of that name.
+/// Runs the models, which are unit tests in modules named `loom_models`.
 pub(crate) fn run() -> Result<ExitCode> {
     let models = "test -p cairn-rdma --lib --locked --target-dir build/loom -- loom_models";
     let outcome = Step::cargo("loom", models)
         .with_env("RUSTFLAGS", "--cfg cairn_loom")
-        // It tries thousands of orders.
+        // Optimized, because thousands of interleavings are tried.
         .with_env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
         .run("")?;
     Ok(if outcome.success {

@@ -1,4 +1,4 @@
-//! The project's chores. `cargo xtask --help` lists them.
+//! Development tasks. `cargo xtask --help` lists them.
 
 mod bench;
 mod bindings;

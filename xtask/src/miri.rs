@@ -1,9 +1,8 @@
-//! `cargo xtask miri`: tests of what is unsafe, or reads a peer's bytes, in an interpreter that
-//! finds what the language leaves undefined: a reference that dangles, bytes that are not there,
-//! two threads that meet without being atomic.
+//! `cargo xtask miri`: tests under Miri, an interpreter that detects undefined behaviour.
 //!
-//! It is some hundred times slower than the processor and knows few system calls, so each crate
-//! has a list of what runs. It needs nightly Rust and its Miri: without them this is a skip.
+//! The tests cover unsafe code and parsers of peer input. Miri is some hundred times slower than
+//! the processor and supports few system calls, so each crate has a list of tests. Nightly Rust
+//! with Miri is required; otherwise the run is skipped.
 
 use std::process::ExitCode;
 
@@ -12,18 +11,18 @@ use anyhow::Result;
 use crate::nightly;
 use crate::test::step::Step;
 
-/// What is built, from one run to the next.
+/// Output folder, kept between runs.
 const OUTPUT: &str = "build/miri";
 
-/// Properties are tried on so few cases: the same tests try hundreds without Miri.
+/// Cases of each property test; without Miri, hundreds are tried.
 const CASES: &str = "2";
 
-/// What runs of a crate.
+/// Tests of one crate.
 struct Part {
     package: &'static str,
-    /// Which of its test programs.
+    /// Test programs.
     programs: &'static str,
-    /// The beginnings of names of tests, and `--skip` with those that take too long.
+    /// Name prefixes of tests, and `--skip` for tests that take too long.
     tests: &'static str,
 }
 
@@ -31,7 +30,7 @@ const PARTS: [Part; 3] = [
     Part {
         package: "cairn-rdma",
         programs: "--lib",
-        // The rest waits, asks the kernel or starts processes.
+        // Other tests wait, use system calls or start processes.
         tests: "address:: entropy:: loopback:: memory:: partition:: work::",
     },
     Part {
@@ -44,16 +43,16 @@ const PARTS: [Part; 3] = [
     Part {
         package: "nvme-proto",
         programs: "--lib",
-        // Every length at every place, every code, and choices by the thousand.
+        // Every length at every place, every code, and thousands of choices.
         tests: "--skip any_window_shows --skip field_keeps_every_bit \
                 --skip the_choice_is_always",
     },
 ];
 
-/// Runs each part; one that fails does not keep the others from running.
+/// Runs each part, also after a failure.
 pub(crate) fn run() -> Result<ExitCode> {
     if !nightly::has_components(&["miri", "rust-src"]) {
-        // The same words that nextest has for a test that it leaves out.
+        // Format of nextest for a skipped test.
         println!("SKIP [        ] miri: nightly Rust or Miri cannot be installed here");
         return Ok(ExitCode::SUCCESS);
     }
@@ -78,7 +77,7 @@ fn examine(part: &Part) -> Result<bool> {
     );
     let outcome = Step::program("miri", "rustup", &arguments)
         .with_env("PROPTEST_CASES", CASES)
-        // Recorded inputs are files, and entropy is the system's.
+        // Recorded inputs are files, and random numbers come from the system.
         .with_env("MIRIFLAGS", "-Zmiri-disable-isolation")
         .run("")?;
     Ok(outcome.success)

@@ -1,4 +1,6 @@
-//! `cargo xtask msrv`: libraries, programs and examples compile with the oldest Rust that Cargo.toml promises.
+//! `cargo xtask msrv`: check with the oldest Rust promised in Cargo.toml.
+//!
+//! Libraries, programs and examples are checked.
 
 use std::process::{Command, ExitCode};
 
@@ -7,14 +9,15 @@ use anyhow::{Context, Result};
 use crate::cache::succeeds;
 use crate::test::step::Step;
 
-/// Cargo's output of that compiler, so that today's stays as it is.
+/// Separate output folder, to keep the default compiler's output.
 const OUTPUT: &str = "build/msrv";
 
-/// Installs that Rust if it is missing, and checks the workspace with it. Tests are for developers, who have the newest.
+/// Installs the promised Rust if missing and checks the workspace. Tests are excluded: developers
+/// use the newest Rust.
 pub(crate) fn run() -> Result<ExitCode> {
     let version = promised()?;
     if !has(&version) && !install(&version) {
-        // The same words that nextest has for a test that it leaves out.
+        // Format of nextest for a skipped test.
         println!("SKIP [        ] msrv: rustup cannot install Rust {version} here");
         return Ok(ExitCode::SUCCESS);
     }
@@ -29,7 +32,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     })
 }
 
-/// `rust-version` of the workspace, with a patch level, as rustup names its tool chains.
+/// `rust-version` of the workspace with a patch level, as rustup names tool chains.
 fn promised() -> Result<String> {
     let version = env!("CARGO_PKG_RUST_VERSION");
     match version.split('.').count() {

@@ -1,21 +1,22 @@
-//! Nightly Rust, by rustup, for the chores that need what stable Rust does not have.
+//! Nightly Rust, installed by rustup, for tasks that stable Rust does not support.
 
 use std::process::Command;
 
 use crate::cache::succeeds;
 
-/// Whether there is nightly Rust. Installs it if it can.
+/// True if nightly Rust is available. Installs it if possible.
 pub(crate) fn is_there() -> bool {
     has("rustc")
         || (install(["toolchain", "install", "nightly", "--profile", "minimal"]) && has("rustc"))
 }
 
-/// Whether nightly Rust has these components, of which each brings a program or a folder of
-/// sources. Installs what is missing if it can.
+/// True if nightly Rust has these components, each a program or a folder of sources.
+///
+/// Installs missing components if possible.
 pub(crate) fn has_components(components: &[&str]) -> bool {
     is_there()
         && components.iter().all(|component| {
-            // One that is there already is a success, without asking the server.
+            // Succeeds for an installed component without contacting the server.
             install(["component", "add", "--toolchain", "nightly", component])
         })
 }

@@ -1,8 +1,9 @@
-//! Packages: a .deb, an .rpm, a tar.gz and an OCI image archive, of one tree of files.
+//! Packages: .deb, .rpm, tar.gz and OCI image archive, built from one file tree.
 //!
-//! cargo-deb and cargo-generate-rpm write theirs, and `tar` the archives, with one order, owner and time, so that the
-//! same sources and tools give the same bytes. binutils take the debug symbols apart. What is not there is reported:
-//! without cargo-generate-rpm there is no .rpm, and without Debian 11's glibc the packages require this machine's.
+//! cargo-deb and cargo-generate-rpm write the first two, `tar` the archives. Order, owner and time
+//! of files are fixed, so the same sources and tools give the same bytes. binutils split off debug
+//! symbols. Missing tools are reported: without cargo-generate-rpm there is no .rpm, and without
+//! Debian 11's glibc the packages require the glibc of this machine.
 
 mod assets;
 mod deb;
@@ -20,10 +21,10 @@ use anyhow::{Context, Result, ensure};
 
 use stage::Staged;
 
-/// How `tar` compresses: without a time.
+/// Compression program of `tar`, without a timestamp.
 const GZIP: &str = "--use-compress-program=gzip -n";
 
-/// What is packaged, and where it goes.
+/// Command-line arguments.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Take the programs from this folder, instead of a release build
@@ -51,14 +52,14 @@ pub(crate) struct Args {
     pub(crate) version_suffix: String,
 }
 
-/// What all packages say of themselves.
+/// Metadata common to all packages.
 struct About {
     version: String,
-    /// As Debian calls the machine.
+    /// Debian name of the architecture.
     architecture: &'static str,
-    /// Seconds since 1970 of the last commit.
+    /// Time of the last commit in seconds since 1970.
     time: String,
-    /// The oldest glibc that has what the programs use.
+    /// Oldest glibc that the programs support.
     glibc: String,
 }
 
@@ -109,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The tree as an archive, in a folder with the version in its name.
+/// Archive of the tree in a folder whose name contains the version.
 fn tarball(tree: &Path, about: &About, out: &Path) -> Result<PathBuf> {
     let name = format!("cairn-{}-{}", about.version, about.architecture);
     let file = out.join(format!("{name}.tar.gz"));
@@ -118,7 +119,7 @@ fn tarball(tree: &Path, about: &About, out: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// Writes an archive of a tree; what goes in is left to the caller.
+/// `tar` command that creates an archive; the caller adds the members.
 fn tar(tree: &Path, file: &Path, about: &About) -> Command {
     let mut tar = Command::new("tar");
     tar.arg("--create")
@@ -138,7 +139,7 @@ fn do_it(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// What a command prints, without the last newline.
+/// Output of a command without the last newline.
 fn said(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("{command:?}"))?;
     ensure!(output.status.success(), "{command:?}: {}", output.status);

@@ -1,8 +1,7 @@
-//! `cargo xtask sanitize`: programs of ours with the checks of a sanitizer compiled in.
+//! `cargo xtask sanitize`: tests with a sanitizer compiled in.
 //!
-//! ThreadSanitizer watches the threads of a target for accesses that nothing keeps apart, and
-//! AddressSanitizer what is `unsafe` for accesses beyond what was allocated. Both need nightly
-//! Rust: without it this is a skip.
+//! ThreadSanitizer detects data races between the threads of a target, AddressSanitizer
+//! out-of-bounds accesses in `unsafe` code. Nightly Rust is required; otherwise the run is skipped.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -13,16 +12,16 @@ use crate::cache::succeeds;
 use crate::nightly;
 use crate::test::step::Step;
 
-/// Sanitizers need a platform that is named, or they would be compiled into procedural macros.
+/// Explicit platform: without one, procedural macros would be sanitized too.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
-/// Where fio's engine is when it is built for AddressSanitizer.
+/// Path of fio's engine when built for AddressSanitizer.
 const ENGINE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../build/sanitize/address/x86_64-unknown-linux-gnu/debug/libcairn_fio.so"
 );
 
-/// Packages of ours that the development profile optimises.
+/// Workspace packages that the development profile optimizes.
 const OPTIMISED: [&str; 6] = [
     "nvme-proto",
     "cairn-disk",
@@ -32,7 +31,7 @@ const OPTIMISED: [&str; 6] = [
     "cairn-rdma",
 ];
 
-/// What the command line asks for.
+/// Command-line arguments.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// For what to look
@@ -47,7 +46,7 @@ enum Sanitizer {
     Address,
 }
 
-/// Builds and runs what the sanitizer is to look at.
+/// Builds and runs the tests of a sanitizer.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let components: &[&str] = match args.sanitizer {
         Sanitizer::Thread => &["rust-src"],
@@ -55,13 +54,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     let name = args.sanitizer.name();
     if !nightly::has_components(components) {
-        // The same words that nextest has for a test that it leaves out.
+        // Format of nextest for a skipped test.
         println!("SKIP [        ] sanitize {name}: nightly Rust cannot be installed here");
         return Ok(ExitCode::SUCCESS);
     }
     let clean = match args.sanitizer {
         Sanitizer::Thread => threads()?,
-        // Both, whatever comes of the first.
+        // Runs the second even if the first fails.
         Sanitizer::Address => addresses()? & engine()?,
     };
     if clean {
@@ -79,7 +78,7 @@ impl Sanitizer {
         }
     }
 
-    /// Nightly cargo with the sanitizer for what it compiles.
+    /// Nightly cargo with the sanitizer enabled for compiled code.
     fn cargo(self, arguments: &str) -> Step {
         let name = self.name();
         let arguments = format!(
@@ -88,17 +87,17 @@ impl Sanitizer {
         );
         Step::program("sanitize", "rustup", &arguments)
             .with_env("RUSTFLAGS", &format!("-Zsanitizer={name}"))
-            // Enough for the lines of a report, and half the time to compile.
+            // Sufficient for the line numbers of a report, in half the compile time.
             .with_env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
             .with_env("CARGO_INCREMENTAL", "0")
     }
 }
 
-/// The standard library is compiled anew: the sanitizer cannot see that the locks and channels
-/// of the one that comes with Rust keep anything apart.
+/// Tests threads. The standard library is recompiled, because the sanitizer cannot see
+/// synchronization in the precompiled one.
 fn threads() -> Result<bool> {
     let tests = "test -Zbuild-std -p cairn-threads --lib";
-    // What is optimised elsewhere is run once here, and compiled for it.
+    // The tests run once, so optimization would cost more time than it saves.
     let quickly =
         OPTIMISED.map(|package| format!("--config=profile.dev.package.{package}.opt-level=0"));
     let step = Sanitizer::Thread
@@ -107,14 +106,13 @@ fn threads() -> Result<bool> {
     Ok(step.run("")?.success)
 }
 
-/// What needs no device.
+/// Tests memory regions and verbs that need no device.
 fn addresses() -> Result<bool> {
     let tests = "test -p cairn-rdma -p cairn-verbs --lib";
     Ok(Sanitizer::Address.cargo(tests).run("")?.success)
 }
 
-/// The engine alone is built for the sanitizer, and its tests have fio load it. fio is not, so
-/// that the sanitizer's own library must be there before it.
+/// Tests the engine, loaded by fio. fio is not sanitized, so the runtime library is preloaded.
 fn engine() -> Result<bool> {
     let Some(library) = preloaded() else {
         println!("SKIP [        ] sanitize address: gcc has no libasan here, or fio is missing");
@@ -126,8 +124,8 @@ fn engine() -> Result<bool> {
     if !built.success {
         return Ok(false);
     }
-    // The whole workspace, whose ordinary tests have compiled the same. The last of these tests
-    // has no fio, but loads the engine itself.
+    // The whole workspace, whose ordinary tests share the compiled output. The excluded test loads
+    // the engine without fio.
     let tests = Step::cargo(
         "sanitize",
         "test --workspace --test jobs --locked -- --skip a_program_that_is_no_such_fio",
@@ -135,13 +133,13 @@ fn engine() -> Result<bool> {
     let outcome = tests
         .with_env("CAIRN_FIO_ENGINE", ENGINE)
         .with_env("CAIRN_FIO_PRELOAD", &library)
-        // fio frees little at its end.
+        // fio does not free all memory at exit.
         .with_env("ASAN_OPTIONS", "detect_leaks=0")
         .run("")?;
     Ok(outcome.success)
 }
 
-/// gcc's runtime library of the sanitizer: Rust's is part of programs alone.
+/// gcc's runtime library of the sanitizer; Rust links its own only into programs.
 fn preloaded() -> Option<String> {
     if !succeeds(Command::new("fio").arg("--version")) {
         return None;
@@ -153,6 +151,6 @@ fn preloaded() -> Option<String> {
         .ok()?
         .trim()
         .to_owned();
-    // gcc answers with the bare name if there is none.
+    // gcc prints the bare name if the library is missing.
     Path::new(&path).is_absolute().then_some(path)
 }

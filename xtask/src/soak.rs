@@ -1,7 +1,7 @@
-//! `cargo xtask soak`: rounds of chance, for as long as there is time.
+//! `cargo xtask soak`: random fault injection for a given time.
 //!
-//! The rounds themselves are in `tests/tests/soak`; this runs them, the test that counts
-//! connects, and the simulation with more seeds than a run of all tests has time for.
+//! The rounds are in `tests/tests/soak`. This task runs them, the test of many connects, and the
+//! simulation with more seeds than an ordinary test run.
 
 use std::process::ExitCode;
 
@@ -10,14 +10,14 @@ use anyhow::{Result, bail};
 use crate::stops;
 use crate::test::step::Step;
 
-/// Seeds of each test of the simulation.
+/// Seeds of each simulation test.
 const SIMULATED: &str = "10000";
-/// Connects, of which there are more than controller ids.
+/// Number of connects, which exceeds the number of controller IDs.
 const CONNECTS: &str = "70000";
-/// Seconds for rounds that only their number ends.
+/// Time limit in seconds for runs limited by number of rounds.
 const A_YEAR: u64 = 365 * 24 * 60 * 60;
 
-/// What the command line asks for.
+/// Command-line arguments.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Hours in which rounds begin
@@ -43,7 +43,7 @@ pub(crate) struct Args {
     short: bool,
 }
 
-/// Runs it all; a failure does not keep the rest from running.
+/// Runs all steps, also after a failure.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let seconds = (args.hours * 60 + args.minutes) * 60 + args.seconds;
     let seconds = match (seconds, args.rounds) {
@@ -64,7 +64,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn steps(args: &Args, seconds: u64) -> Result<Vec<Step>> {
-    // Of the workspace, not of its package: dependencies then have the features that other tests have built them with.
+    // Built for the workspace instead of a package, so that dependencies have the features of other
+    // tests.
     let soak = |name, test: &str| {
         let arguments = format!(
             "test --workspace --test soak --locked -- --ignored --exact --nocapture {test}"

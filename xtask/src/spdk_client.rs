@@ -1,4 +1,4 @@
-//! SPDK's own client, rpc.py and spdkcli, of a fixed version: from the registry of Python packages into our cache.
+//! SPDK's own client (rpc.py and spdkcli) in a fixed version, from the Python package registry.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::cache;
 
-/// Files of the registry, which pip checks: each with its name, version and SHA-256. The first is SPDK's, and its
-/// spdkcli imports the others.
+/// Registry files with name, version and SHA-256, which pip checks. SPDK's spdkcli imports the
+/// other packages.
 const WHEELS: [(&str, &str, &str); 3] = [
     (
         "spdk",
@@ -28,23 +28,24 @@ const WHEELS: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Where Python finds the client in a folder with SPDK's package.
+/// Path of the client in a folder with SPDK's package.
 pub(crate) const CLIENT: &str = "spdk/rpc/client.py";
 
-/// Programs that fetching needs, and the packages that have them.
+/// Programs required for the download, with their packages.
 pub(crate) const PROGRAMS: [(&str, &str); 2] = [("python3", "python3"), ("pip3", "python3-pip")];
 
-/// Seconds that pip waits for the registry.
+/// Timeout of pip in seconds.
 const TIMEOUT_S: &str = "20";
 
-/// `cargo xtask spdk-client`: prints the folder, for `PYTHONPATH`.
+/// `cargo xtask spdk-client`: prints the folder for `PYTHONPATH`.
 pub(crate) fn run() -> Result<ExitCode> {
     println!("{}", fetch()?.display());
     Ok(ExitCode::SUCCESS)
 }
 
-/// The folder for `PYTHONPATH`, which is fetched the first time that it is asked for. The error is one line, which says
-/// what to install.
+/// Returns the folder for `PYTHONPATH`, downloading it on first use.
+///
+/// The error is one line that says which packages to install.
 pub(crate) fn fetch() -> Result<PathBuf> {
     let folder = cache::folder()?.join(format!("tools/spdk-client-{}", versions()));
     if folder.join(CLIENT).is_file() {
@@ -58,7 +59,7 @@ pub(crate) fn fetch() -> Result<PathBuf> {
     fs::create_dir_all(parent)
         .with_context(|| format!("cannot make the folder {}", parent.display()))?;
     eprintln!("fetching SPDK's client into {}", folder.display());
-    // Whole or not at all, also if two runs fetch at once.
+    // Renamed when complete, so that parallel downloads do not conflict.
     let temporary = tempfile::tempdir_in(parent).context("cannot make a folder in the cache")?;
     let unpacked = temporary.path().join("unpacked");
     download(temporary.path())?;
@@ -74,19 +75,19 @@ pub(crate) fn fetch() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Of all files: the folder is another one when any of them is.
+/// Versions of all files, which name the folder.
 fn versions() -> String {
     WHEELS.map(|(_, version, _)| version).join("-")
 }
 
-/// Requirements as pip reads them.
+/// Requirements in pip's format.
 fn requirements() -> String {
     let lines =
         WHEELS.map(|(name, version, sha256)| format!("{name}=={version} --hash=sha256:{sha256}\n"));
     lines.concat()
 }
 
-/// Whether what fetches it is installed.
+/// True if python3 with pip is installed.
 pub(crate) fn has_pip() -> bool {
     cache::succeeds(Command::new("python3").args(["-m", "pip", "--version"]))
 }
@@ -116,7 +117,7 @@ fn download(into: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The line of pip's output that says most: its last error.
+/// Last error line in pip's output.
 fn error_of(said: &str) -> &str {
     let mut errors = said.lines().rev().filter(|line| line.starts_with("ERROR"));
     errors.next().unwrap_or("pip does not say why")

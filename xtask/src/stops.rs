@@ -1,12 +1,12 @@
 //! `cargo xtask stops`: tests under SIGSTOP and SIGCONT.
 //!
-//! A test that passes only on an unhurried machine is a fault of the test, or hides one of the program.
-//! Here each test's process is stopped for 60 ms and continued for 20 ms until it ends, so every wait,
-//! clock reading and pair of threads in it meets a stop sooner or later. cargo and nextest start each test
-//! through this program as its runner ([`run_stopped`]).
+//! A test that passes only on a fast machine is faulty, or hides a fault of the program. Each
+//! test's process is stopped for 60 ms and continued for 20 ms until it ends, so stops hit every
+//! wait, clock reading and pair of threads. cargo and nextest start tests through this program as
+//! their runner ([`run_stopped`]).
 //!
-//! `cargo xtask soak --stops` uses the same runner on a whole tree of processes: any of them is stopped at
-//! random, for a few milliseconds or for longer than keep alive allows.
+//! `cargo xtask soak --stops` applies the runner to a process tree: it stops random processes for
+//! some milliseconds or for longer than the keep alive timeout.
 
 use std::ffi::OsString;
 use std::fs;
@@ -19,14 +19,14 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::test::step::Step;
 
-/// Stop and run times of a test's process. The stop is longer than the 50 ms that a reactor takes for a gap.
+/// Stop and run times of a test's process. A reactor treats a gap of more than 50 ms as a stop.
 const STOPPED: Duration = Duration::from_millis(60);
 const RUNNING: Duration = Duration::from_millis(20);
 
-/// Longest of most random stops, and of those few that may outlast a KATO of a second.
+/// Maximum of short stops, and of the rare long ones, which exceed a KATO of one second.
 const SHORT_STOP_MS: u64 = 250;
 const LONG_STOP_MS: u64 = 3000;
-/// Long stops among 256.
+/// Number of long stops among 256.
 const LONG_STOPS: u8 = 8;
 
 #[derive(clap::Args)]
@@ -48,7 +48,6 @@ pub(crate) struct RunnerArgs {
     command: Vec<OsString>,
 }
 
-/// Runs the end-to-end tests under stops.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for _ in 0..args.times {
         let mut command = "nextest run --profile stops --workspace --test end_to_end --locked \
@@ -66,9 +65,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The step, with this program as the runner of its tests.
+/// Adds this program to the step as the runner of its tests.
 pub(crate) fn with_runner(step: Step, options: &str) -> Result<Step> {
-    // Variable by which cargo and nextest take a runner for programs of this machine.
+    // Variable with the runner that cargo and nextest use on this platform.
     let variable = format!(
         "CARGO_TARGET_{}_UNKNOWN_LINUX_GNU_RUNNER",
         std::env::consts::ARCH.to_uppercase()
@@ -78,7 +77,7 @@ pub(crate) fn with_runner(step: Step, options: &str) -> Result<Step> {
     Ok(step.with_env(&variable, &runner))
 }
 
-/// Runs a test's program under stops, and returns its exit code.
+/// Runs a test's program under stops and returns its exit code.
 pub(crate) fn run_stopped(args: &RunnerArgs) -> Result<ExitCode> {
     let (program, arguments) = args.command.split_first().expect("clap requires one");
     let mut child = Command::new(program)
@@ -109,7 +108,7 @@ fn stop_steadily(child: &mut Child) -> Result<ExitStatus> {
     }
 }
 
-/// Stops one process of the child's tree at a time.
+/// Stops one random process of the child's tree at a time.
 fn stop_at_random(child: &mut Child) -> Result<ExitStatus> {
     let mut random = fastrand::Rng::new();
     loop {
@@ -129,7 +128,7 @@ fn stop_at_random(child: &mut Child) -> Result<ExitStatus> {
     }
 }
 
-/// Stops a process for a time. A process that has ended meanwhile needs no stop.
+/// Stops a process for `time`. Processes that have ended are ignored.
 fn stop(pid: Pid, time: Duration) {
     if kill_process(pid, Signal::STOP).is_ok() {
         thread::sleep(time);
@@ -137,7 +136,7 @@ fn stop(pid: Pid, time: Duration) {
     }
 }
 
-/// Adds the descendants of the processes in `tree`, whose parents come first.
+/// Adds all descendants of the processes in `tree`, parents first.
 fn add_descendants(tree: &mut Vec<Pid>) {
     let mut at = 0;
     while let Some(&parent) = tree.get(at) {

@@ -1,8 +1,7 @@
-//! `cargo xtask test`: what must hold before a change is good.
+//! `cargo xtask test`: checks required for every change.
 //!
-//! Each step is a program that answers by its exit code. A step that fails does not keep the
-//! next ones from running: one run shows everything that is wrong. The virtual machine's
-//! scenarios and the other steps run side by side.
+//! Each step is a program with an exit code. Steps run even after a failure, so one run shows all
+//! errors. Scenarios of the virtual machine run in parallel with the other steps.
 
 mod failures;
 mod lane;
@@ -27,7 +26,7 @@ pub(crate) use tools::check_dependencies;
 use crate::times::Times;
 use crate::vm::tree::Tree;
 
-/// What the command line asks for.
+/// Command-line arguments.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// No virtual machine, no packages, none of the long tests: a few minutes
@@ -55,7 +54,7 @@ impl Args {
     }
 }
 
-/// Runs every step, and sums up.
+/// Runs all steps and prints a summary.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let started = Instant::now();
     let extent = args.extent();
@@ -78,8 +77,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// What each step came to, what failed, and the sum on a line of its own, last. A step that counts nothing counts as one.
-/// Tests that recorded a skip have passed as far as their programs know.
+/// Prints the result of each step, the failures, and a last line with the totals.
+///
+/// A step without test counts counts as one test. Tests that recorded a skip are subtracted from
+/// the passed ones.
 fn print_table(done: &[Done], recorded_skips: u32, took: Duration) {
     let mut sum = Tally::default();
     println!("\n      step            seconds   tests");

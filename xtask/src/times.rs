@@ -1,16 +1,16 @@
-//! How long steps and scenarios took the last time, so that a run can say how long it will take.
+//! Durations of earlier steps and scenarios, for estimates of the remaining time.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What is assumed of a step that has not run here yet.
+/// Assumed duration of a step that has not run yet, in seconds.
 const UNKNOWN_S: f32 = 60.0;
 
-/// On a machine with two cores, from a fresh clone.
+/// Durations on a machine with two cores and a fresh clone.
 const FRESH_S: [(&str, f32); 2] = [("tests", 540.0), ("real kernel", 600.0)];
 
-/// Seconds by name, kept in cargo's output folder.
+/// Durations in seconds by name, stored in cargo's output folder.
 pub(crate) struct Times {
     path: PathBuf,
     known: BTreeMap<String, f32>,
@@ -23,7 +23,7 @@ fn read(path: &Path) -> BTreeMap<String, f32> {
 }
 
 impl Times {
-    /// Reads what earlier runs have left in this file. Without it, everything is unknown.
+    /// Reads the durations of earlier runs. All are unknown if the file is missing.
     pub(crate) fn open(path: PathBuf) -> Self {
         Self {
             known: read(&path),
@@ -32,7 +32,7 @@ impl Times {
         }
     }
 
-    /// What this is expected to take.
+    /// Expected duration.
     pub(crate) fn of(&self, name: &str) -> Duration {
         let fresh = || FRESH_S.iter().find(|(step, _)| *step == name);
         let seconds = self.measured.get(name).or(self.known.get(name)).copied();
@@ -40,13 +40,13 @@ impl Times {
         Duration::from_secs_f32(seconds.unwrap_or(UNKNOWN_S).max(0.0))
     }
 
-    /// What it took.
+    /// Stores a measured duration.
     pub(crate) fn set(&mut self, name: &str, took: Duration) {
         self.measured.insert(name.to_owned(), took.as_secs_f32());
     }
 
-    /// Keeps it for the next run, beside what another program has kept meanwhile. A failure
-    /// costs that run its forecast and nothing else.
+    /// Merges the durations into the file, which another process may have changed. Errors are
+    /// ignored.
     pub(crate) fn save(&self) {
         let mut kept = read(&self.path);
         kept.extend(self.measured.clone());
@@ -56,7 +56,7 @@ impl Times {
     }
 }
 
-/// "about 7 min left".
+/// Formats the remaining time, for example "about 7 min left".
 pub(crate) fn left(left: Duration) -> String {
     match left.as_secs() {
         0..60 => "less than a minute left".to_owned(),

@@ -1,16 +1,16 @@
-//! What failed, read from a step's output: said once more at the end, where it is looked for.
+//! Failures collected from a step's output, to be repeated at the end of the run.
 
-/// Lines of one step that are repeated.
+/// Maximum of repeated lines for each step.
 const LINES_MAX: usize = 20;
 
-/// What failed, in the order of the output.
+/// Failure lines in order of output.
 #[derive(Default)]
 pub(super) struct Failures {
     lines: Vec<String>,
 }
 
 impl Failures {
-    /// Keeps the line if it names a failure.
+    /// Stores the line if it reports a failure.
     pub(super) fn read(&mut self, line: &str) {
         let line = line.trim();
         if is_failure(line) && !self.lines.iter().any(|known| known == line) {
@@ -18,7 +18,7 @@ impl Failures {
         }
     }
 
-    /// For people, one a line.
+    /// Prints the failures of a step, one per line.
     pub(super) fn print(&self, step: &str) {
         for line in self.lines.iter().take(LINES_MAX) {
             println!("{step}: {line}");
@@ -29,8 +29,10 @@ impl Failures {
     }
 }
 
-/// A failed test of nextest (`FAIL [   0.1s] ...`, `TIMEOUT [...`) or of cargo test, a failed
-/// assertion of a scenario (`FAILED: ...`), its row in the table, or an error of a compiler.
+/// True for a line that reports a failure.
+///
+/// These are failed tests of nextest (`FAIL [   0.1s] ...`, `TIMEOUT [...`) or cargo test, failed
+/// assertions of a scenario (`FAILED: ...`) and its row in the table, and compiler errors.
 fn is_failure(line: &str) -> bool {
     let test = ["FAIL [", "TIMEOUT [", "SIGABRT [", "SIGSEGV ["];
     let other = ["FAIL  ", "FAILED: ", "error: ", "error["];

@@ -1,4 +1,4 @@
-//! Lanes: steps that run one after the other, beside the steps of other lanes.
+//! Lanes: sequences of steps that run in parallel with other lanes.
 
 use std::sync::Mutex;
 use std::thread;
@@ -9,28 +9,28 @@ use anyhow::Result;
 use super::step::{Outcome, Step};
 use crate::times::{self, Times};
 
-/// Steps in their order.
+/// Sequence of steps.
 pub(super) struct Lane {
-    /// What its lines of output begin with, if there are several lanes.
+    /// Prefix of output lines if several lanes run.
     pub(super) name: &'static str,
     pub(super) steps: Vec<Step>,
 }
 
-/// A step that has run.
+/// Completed step.
 pub(super) struct Done {
     pub(super) name: &'static str,
     pub(super) outcome: Outcome,
     pub(super) took: Duration,
 }
 
-/// Runs the lanes side by side. The steps that have run are in the order of the lanes.
+/// Runs lanes in parallel. The results are in lane order.
 pub(super) fn run_all(lanes: Vec<Lane>, times: &Times) -> Result<Vec<Done>> {
     let lanes: Vec<Lane> = lanes
         .into_iter()
         .filter(|lane| !lane.steps.is_empty())
         .collect();
     let side_by_side = lanes.len() > 1;
-    // When each lane is expected to end.
+    // Expected end of each lane.
     let now = Instant::now();
     let ends: Vec<Instant> = lanes
         .iter()
@@ -68,7 +68,7 @@ fn expected<'a>(steps: impl IntoIterator<Item = &'a Step>, times: &Times) -> Dur
     steps.into_iter().map(|step| times.of(step.name)).sum()
 }
 
-/// Notes what a lane still needs, and returns what all lanes still need.
+/// Records the remaining time of a lane, and returns the longest remaining time of all lanes.
 fn time_left(ends: &Mutex<Vec<Instant>>, lane: usize, lane_left: Duration) -> Duration {
     let now = Instant::now();
     let mut ends = ends.lock().expect("a lane does not panic");

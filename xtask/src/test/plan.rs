@@ -1,4 +1,4 @@
-//! Which steps there are, and which of them a run has.
+//! Steps of a test run.
 
 use anyhow::{Context, Result};
 
@@ -7,37 +7,37 @@ use super::skips::Skips;
 use super::step::Step;
 use super::tools::Tools;
 
-/// Set for tests that need tshark, which is installed: a missing tshark is a failure then.
+/// Variable that turns a missing tshark into a failure, set after installation.
 const TSHARK_VARIABLE: &str = "CAIRN_TSHARK";
-/// The same of fio.
+/// Variable that turns a missing fio into a failure.
 const FIO_VARIABLE: &str = "CAIRN_FIO";
-/// The same of disks under fault, which only root can mount.
+/// Variable that turns missing FUSE mounts into a failure; only root can mount faulty disks.
 const FUSE_VARIABLE: &str = "CAIRN_FUSE";
 
-/// The folder of SPDK's client, for the tests that run it.
+/// Variable with the folder of SPDK's client.
 const SPDK_VARIABLE: &str = "SPDK_PYTHON";
 
-/// What a quick run leaves out: tests that take more than some seconds each.
+/// Filter of a quick run, without tests that take more than a few seconds.
 const LONG_TESTS: &str = "not (binary(simulation) and package(cairn-tests)) \
      and not binary(faults) and not binary(multipath) and not binary(namespaces) \
      and not binary(scale) and not binary(jobs) and not binary(quick)";
 
-/// The tests that run a Ceph: end to end, and the backends' suite and librbd by themselves. The packages
-/// are those of the step "tests", so that nothing is built anew.
+/// Tests that run Ceph: end to end, the backend suite, and librbd.
+///
+/// The packages are those of the step "tests", so nothing is rebuilt.
 const CEPH_TESTS: &str = "(package(cairn-tests) & binary(ceph)) | (package(cairn-rbd) & binary(images)) \
      | (package(cairn-disk) & test(an_image_of_ceph))";
 
-/// How much of it all.
+/// Extent of a test run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// Without packages, in a few minutes.
+    /// No packages; a few minutes.
     Quick,
-    /// Every unit, property, simulation and end-to-end test, and the scenarios that hold the
-    /// main promises.
+    /// Every unit, property, simulation and end-to-end test, and scenarios of main promises.
     Main,
-    /// What [`Main`](Self::Main) leaves out.
+    /// Steps omitted by [`Main`](Self::Main).
     Rest,
-    /// Both.
+    /// Steps of `Main` and `Rest`.
     All,
 }
 
@@ -51,7 +51,7 @@ impl Extent {
     }
 }
 
-/// The lanes of a run.
+/// Lanes of a run.
 pub(super) fn lanes(extent: Extent, tools: &Tools, skips: &Skips, vm: bool) -> Result<Vec<Lane>> {
     let mut steps = Vec::new();
     if extent == Extent::Quick {
@@ -65,7 +65,7 @@ pub(super) fn lanes(extent: Extent, tools: &Tools, skips: &Skips, vm: bool) -> R
     }
     let mut scenarios = Vec::new();
     if vm && extent != Extent::Quick {
-        // Not by way of cargo, which would wait for the other lane's builds.
+        // Runs without cargo, whose lock would wait for builds of the other lane.
         let arguments = match extent {
             Extent::Main => "vm --keep-going --beside --main",
             Extent::Rest => "vm --keep-going --beside --others",
@@ -90,7 +90,7 @@ fn quick_steps(tools: &Tools, skips: &Skips) -> Vec<Step> {
         Step::cargo("tests, quick", "nextest run --workspace --locked").with_arguments([
             "--filterset",
             LONG_TESTS,
-            // Tests that a filter leaves out are not worth a line each.
+            // Omits a line for each test excluded by the filter.
             "--status-level",
             "slow",
         ])
@@ -130,20 +130,20 @@ fn main_steps(tools: &Tools, skips: &Skips) -> Vec<Step> {
     ]
 }
 
-/// One more than there are cores: many tests wait for timers most of their time.
+/// One thread more than cores, because many tests wait for timers.
 fn test_threads() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from) + 1
 }
 
 fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
-    // These are counted for many minutes: by hand.
+    // The longest counts take many minutes and are run manually.
     let without_the_longest = if tools.nextest {
         ["--filterset", "not test(over_soft_roce_attackers)"]
     } else {
         ["--skip", "over_soft_roce_attackers"]
     };
-    // Of the workspace, not of a package: dependencies then have the features that the step
-    // "tests" has built them with, and are not built anew.
+    // Built for the workspace instead of a package, so that dependencies have the features of the
+    // step "tests" and are not rebuilt.
     let (soft, costs, packages) = if tools.nextest {
         (
             "nextest run --workspace --test end_to_end --test bad_peer_loopback \
@@ -161,7 +161,8 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         )
     };
     Ok(vec![
-        // First what builds in a folder of its own: the other lane takes its programs from cargo's usual one meanwhile.
+        // Steps with separate output folders come first: the other lane uses cargo's default folder
+        // meanwhile.
         own_chore("dependencies", "dependencies")?,
         own_chore("msrv", "msrv")?,
         Step::cargo(
@@ -174,16 +175,16 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         Step::cargo("costs", costs).with_arguments(without_the_longest),
         skips.note(spdk_tests(tools)),
         skips.note(Step::cargo("packages", packages)),
-        // A few rounds of what `cargo xtask soak` does for hours.
+        // A few rounds of `cargo xtask soak`.
         own_chore("soak, short", "soak --short --seconds 40")?
             .with_env(FUSE_VARIABLE, fuse_demand()),
-        // Half a minute for each target. With all optimisations it compiles for minutes more.
+        // 30 seconds for each target. Full optimization would add minutes of compile time.
         own_chore("fuzz", "fuzz --compile-fast")?,
         own_chore("loom", "loom")?,
         own_chore("miri", "miri")?,
         skips.note(own_chore("sanitize, addr.", "sanitize address")?),
         own_chore("sanitize, thr.", "sanitize thread")?,
-        // The measuring works, whatever it measures: it checks its results itself.
+        // Tests the benchmark itself, which checks its own results.
         own_chore(
             "benchmark",
             "bench --debug --out build/bench/smoke --rw randread,mixed --depth 4 --repeat 1 \
@@ -224,18 +225,18 @@ fn spdk_tests(tools: &Tools) -> Step {
     };
     match &tools.spdk_client {
         Some(folder) => step.with_env(SPDK_VARIABLE, &folder.to_string_lossy()),
-        // Each of them records a skip.
+        // Each of these tests records a skip.
         None => step,
     }
 }
 
-/// Another of this program's chores.
+/// Step that runs another subcommand of this program.
 fn own_chore(name: &'static str, arguments: &str) -> Result<Step> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     Ok(Step::program(name, program, arguments))
 }
 
-/// What [`FUSE_VARIABLE`] is set to: required where it is available.
+/// Value of [`FUSE_VARIABLE`]: required if FUSE is available.
 fn fuse_demand() -> &'static str {
     let root = rustix::process::geteuid().is_root();
     if root && std::path::Path::new("/dev/fuse").exists() {

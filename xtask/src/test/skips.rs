@@ -1,4 +1,4 @@
-//! Skips: tests that did not run. Each is shown, and must be one of those that may be skipped.
+//! Skipped tests. Each one is reported, and must be listed as allowed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use super::plan::Extent;
 use super::step::Step;
 use crate::vm::tree::Tree;
 
-/// The file's path is handed to tests by this variable: see `tests/skips`.
+/// Variable with the path of the skip file; see `tests/skips`.
 const FILE_VARIABLE: &str = "CAIRN_SKIPS";
 
-/// Skips that may be: a part of the test's name or of its record, and why.
+/// Allowed skips: part of the test's name or record, and the reason.
 const ALLOWED: [(&str, &str); 27] = [
     (
         "cairn-tests::ceph",
@@ -23,12 +23,12 @@ const ALLOWED: [(&str, &str); 27] = [
         "packages_run_where_they_say",
         "`cargo xtask test --all` runs it",
     ),
-    // As cargo test names it.
+    // Name in the output of cargo test.
     (
         "a real Ceph",
         "`cargo xtask test` runs them in a step of their own, and installs Ceph",
     ),
-    // What is missing, and the packages that have it.
+    // Missing programs with their packages.
     (
         "ceph-mon ceph-osd ceph-common",
         "machines without Ceph, which `cargo xtask test` installs where it can",
@@ -57,7 +57,7 @@ const ALLOWED: [(&str, &str); 27] = [
         "drives_past_the_block_layer",
         "`cargo xtask vm passthrough` runs it, on drives that it may erase",
     ),
-    // As cargo test names it.
+    // Name in the output of cargo test.
     (
         "erases the drives",
         "`cargo xtask vm passthrough` runs it, on drives that it may erase",
@@ -70,7 +70,7 @@ const ALLOWED: [(&str, &str); 27] = [
         "soak rounds",
         "`cargo xtask soak` runs them, and `test --all` a few",
     ),
-    // As cargo test names it.
+    // Name in the output of cargo test.
     (
         "rounds, it takes as long as it is given",
         "`cargo xtask soak` runs them, and `test --all` a few",
@@ -107,7 +107,7 @@ const ALLOWED: [(&str, &str); 27] = [
         "sanitize address: gcc has no libasan",
         "machines without fio, or without gcc's sanitizers",
     ),
-    // As cargo test names it.
+    // Name in the output of cargo test.
     (", Miri ", "only `cargo xtask miri` leaves it out"),
     (
         "dependencies: the advisories of RustSec",
@@ -127,33 +127,33 @@ const ALLOWED: [(&str, &str); 27] = [
     ),
 ];
 
-/// What was skipped.
+/// Skips of a run.
 pub(super) struct Skipped {
-    /// Tests that recorded a skip, and ended as if they had passed.
+    /// Tests that recorded a skip and then passed.
     pub(super) recorded: u32,
-    /// Skips that must not be.
+    /// Skips that are not allowed.
     pub(super) unknown: u32,
 }
 
-/// Where tests record what they skip.
+/// File in which tests record skips.
 pub(super) struct Skips {
     path: PathBuf,
 }
 
 impl Skips {
-    /// Begins with none.
+    /// Creates an empty skip file.
     pub(super) fn collect() -> Result<Self> {
         let path = Tree::locate()?.skips()?;
         fs::write(&path, "").with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Self { path })
     }
 
-    /// Has the tests of this step record theirs.
+    /// Passes the path of the skip file to a step.
     pub(super) fn note(&self, step: Step) -> Step {
         step.with_env(FILE_VARIABLE, &self.path.to_string_lossy())
     }
 
-    /// Prints all skips with the reason why they may be, and counts.
+    /// Prints all skips with their reasons, and counts them.
     pub(super) fn report(&self, done: &[Done], extent: Extent) -> Result<Skipped> {
         let notes = fs::read_to_string(&self.path)
             .with_context(|| format!("cannot read {}", self.path.display()))?;
@@ -185,8 +185,8 @@ impl Skips {
     }
 }
 
-/// The test that a line says was skipped: `SKIP [   ] BINARY TEST` of nextest, and
-/// `test NAME ... ignored, REASON` of cargo test.
+/// Name of a skipped test in a line: `SKIP [   ] BINARY TEST` of nextest, and `test NAME ...
+/// ignored, REASON` of cargo test.
 pub(super) fn of_line(line: &str) -> Option<String> {
     let line = line.trim();
     if let Some(rest) = line.strip_prefix("SKIP [") {
@@ -208,13 +208,13 @@ mod tests {
 
     use super::*;
 
-    /// The marked test's name: of the first function after the attribute.
+    /// Name of the marked test: the first function after the attribute.
     fn name_of(after: &str) -> &str {
         let function = after.split("fn ").nth(1).unwrap();
         function.split('(').next().unwrap()
     }
 
-    /// A test that is marked so is found missing only at the end of a run that takes minutes.
+    /// Every ignored test is listed as allowed, which a test run would detect only after minutes.
     #[test]
     fn each_ignored_test_may_be_skipped() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -1,4 +1,4 @@
-//! One step: a program whose output is shown as it comes, and read along.
+//! Step of a run: a program whose output is shown and parsed while it runs.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, IsTerminal, pipe, stdout};
@@ -10,33 +10,33 @@ use super::failures::Failures;
 use super::skips;
 use super::tally::{Tally, without_escapes};
 
-/// Where steps run, from wherever they were asked for.
+/// Working directory of steps, independent of the caller's.
 pub(super) const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// A program to run.
+/// Program to run.
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     command: Command,
 }
 
-/// What came of a step.
+/// Result of a step.
 pub(crate) struct Outcome {
     pub(crate) success: bool,
-    /// The tests that it said it had run.
+    /// Number of tests, from the step's output.
     pub(super) tally: Tally,
-    /// Those that it said it had not.
+    /// Names of skipped tests, from the step's output.
     pub(super) skipped: Vec<String>,
-    /// What it said had failed.
+    /// Failure lines of the step's output.
     pub(super) failures: Failures,
 }
 
 impl Step {
-    /// Cargo with these arguments, which hold no spaces.
+    /// Cargo with these space-separated arguments.
     pub(crate) fn cargo(name: &'static str, arguments: &str) -> Self {
         Self::program(name, cargo(), arguments)
     }
 
-    /// A program with these arguments, which hold no spaces.
+    /// Program with these space-separated arguments.
     pub(crate) fn program(name: &'static str, program: impl AsRef<OsStr>, arguments: &str) -> Self {
         let mut command = Command::new(program);
         command
@@ -48,7 +48,7 @@ impl Step {
         Self { name, command }
     }
 
-    /// With arguments that hold spaces.
+    /// Adds arguments that may contain spaces.
     pub(crate) fn with_arguments<const N: usize>(mut self, arguments: [&str; N]) -> Self {
         self.command.args(arguments);
         self
@@ -59,7 +59,7 @@ impl Step {
         self
     }
 
-    /// As one would type it.
+    /// Command line in shell syntax.
     pub(crate) fn command_line(&self) -> String {
         let environment = self.command.get_envs().filter_map(|(name, value)| {
             Some(format!("{}={:?}", name.to_str()?, value?.to_str()?))
@@ -76,7 +76,7 @@ impl Step {
             .join(" ")
     }
 
-    /// Runs it to its end. Each line that it prints is shown after the prefix.
+    /// Runs the step to completion. Each output line is shown after `prefix`.
     pub(crate) fn run(mut self, prefix: &str) -> Result<Outcome> {
         let (reader, writer) = pipe().context("cannot make a pipe")?;
         self.command
@@ -87,7 +87,7 @@ impl Step {
             .command
             .spawn()
             .with_context(|| format!("cannot run {}", self.command_line()))?;
-        // It holds the pipe's writing end, too, and reading ends only when no process does.
+        // The command holds the pipe's write end, which must be closed for reading to end.
         drop(self.command);
         let mut tally = Tally::default();
         let mut skipped = Vec::new();
@@ -96,7 +96,7 @@ impl Step {
             let line = line.context("cannot read what the step prints")?;
             let line = String::from_utf8_lossy(&line);
             println!("{prefix}{line}");
-            // What a failed test of nextest has printed is indented, its closing line too.
+            // Nextest indents the output of a failed test, including its summary line.
             if !line.starts_with("    test result:") {
                 tally = tally + Tally::of_line(&line);
             }
@@ -114,7 +114,7 @@ impl Step {
 }
 
 impl Outcome {
-    /// The step's part of the sum. It failed even if none of its tests did.
+    /// Counts for the total. A failed step counts as a failure even if no test failed.
     pub(super) fn counted(&self) -> Tally {
         let counted = self.tally.passed + self.tally.failed > 0;
         match (self.success, self.tally) {
@@ -125,7 +125,7 @@ impl Outcome {
     }
 }
 
-/// The cargo that runs us.
+/// Cargo executable that started this program.
 pub(super) fn cargo() -> std::ffi::OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }

@@ -1,9 +1,9 @@
-//! Counting tests by the closing lines of those who run them.
+//! Test counts from the summary lines of test runners.
 
 use std::fmt;
 use std::ops::Add;
 
-/// Tests that passed, tests that failed, and tests that did not run.
+/// Numbers of passed, failed and skipped tests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) passed: u32,
@@ -12,9 +12,10 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// What a line adds: nothing, unless it is the closing line of cargo test
-    /// (`test result: ok. 7 passed; 0 failed; ...`), of nextest (`Summary [ 1.2s] 7 tests run: 7
-    /// passed, 0 skipped`), or of our own (`7 passed, 0 failed`).
+    /// Counts in a line, zero unless it is a summary line.
+    ///
+    /// Summary lines are `test result: ok. 7 passed; 0 failed; ...` of cargo test, `Summary [ 1.2s]
+    /// 7 tests run: 7 passed, 0 skipped` of nextest, and `7 passed, 0 failed` of this program.
     pub(super) fn of_line(line: &str) -> Self {
         let line = without_escapes(line);
         let line = line.trim();
@@ -43,13 +44,13 @@ impl Tally {
         }
     }
 
-    /// Whether no test was counted.
+    /// True if no test was counted.
     pub(super) fn is_empty(self) -> bool {
         self == Self::default()
     }
 }
 
-/// A line as it reads, without the colours.
+/// Removes colour escapes from a line.
 pub(super) fn without_escapes(line: &str) -> String {
     let mut parts = line.split("\x1b[");
     let mut plain = parts.next().unwrap_or("").to_owned();

@@ -1,5 +1,7 @@
-//! The tools that the steps need. What is missing is installed: the components of Rust's own
-//! tool chain, packages, and cargo-deny and SPDK's client into a cache of ours.
+//! Tools required by the steps, and their installation.
+//!
+//! Components of the Rust tool chain and packages are installed on the system; cargo-deny and
+//! SPDK's client go into a cache folder.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -12,30 +14,30 @@ use crate::cache::{Tool, cached_tool, succeeds};
 use crate::spdk_client;
 use crate::vm::host;
 
-/// The cargo-deny whose findings are the judge, so that a new one does not
-/// fail yesterday's commit.
+/// Fixed version of cargo-deny, so that a new release does not fail earlier commits.
 const CARGO_DENY: Tool = Tool {
     name: "cargo-deny",
     version: "0.20.2",
     busy: &[],
 };
 
-/// Packages of the tests, each with a program of its name: tshark reads captures, fio loads our
+/// Packages for tests, each with a program of the same name: tshark reads captures, fio loads the
 /// engine.
 const PACKAGES_OF_TESTS: [&str; 2] = ["tshark", "fio"];
-/// The same of longer runs: valgrind counts instructions, rpm and runc use the packages that we make.
+/// Packages for longer runs: valgrind counts instructions, rpm and runc test the built packages.
 const PACKAGES_OF_REST: [&str; 3] = ["valgrind", "rpm", "runc"];
 
-/// What there is.
+/// Available tools.
 pub(super) struct Tools {
-    /// Whether cargo-nextest is installed. `cargo test` does as well, only slower.
+    /// Whether cargo-nextest is installed. `cargo test` is the slower alternative.
     pub(super) nextest: bool,
-    /// The folder of SPDK's own client, if it is available.
+    /// Folder of SPDK's own client, if available.
     pub(super) spdk_client: Option<PathBuf>,
 }
 
-/// Finds what a run needs, and installs what is missing. All packages come now: two lanes that
-/// install at once would get in each other's way.
+/// Finds required tools and installs missing ones.
+///
+/// All packages are installed here, because two lanes cannot install at the same time.
 pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     require_component("fmt", "rustfmt")?;
     if extent.has_rest() {
@@ -52,16 +54,16 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     if extent != Extent::Quick
         && let Err(error) = host::require_programs(&host::CEPH)
     {
-        // Its tests record a skip each.
+        // Tests of Ceph record a skip each.
         eprintln!("without Ceph, whose tests will be skipped: {error:#}");
     }
     if extent.has_rest() && !spdk_client::has_pip() {
-        // Where apt cannot install it, the error below says what is missing.
+        // If apt fails, the error below names the missing programs.
         let _ = host::require_programs(&spdk_client::PROGRAMS);
     }
     let spdk_client = extent.has_rest().then(spdk_client::fetch);
     if let Some(Err(error)) = &spdk_client {
-        // The same.
+        // Tests with SPDK's client record a skip each.
         eprintln!("without SPDK's client, whose tests will be skipped: {error:#}");
     }
     Ok(Tools {
@@ -85,8 +87,9 @@ fn require_component(subcommand: &str, component: &str) -> Result<()> {
     Ok(())
 }
 
-/// `cargo xtask dependencies`: licences, sources and duplicates of the crates that we use; also
-/// known faults of theirs, where the database of RustSec is within reach.
+/// `cargo xtask dependencies`: checks licences, sources, duplicates and known vulnerabilities.
+///
+/// Vulnerabilities require access to the RustSec database.
 pub(crate) fn check_dependencies() -> Result<ExitCode> {
     let deny = cached_tool(&CARGO_DENY)?;
     let has_advisories = succeeds(
@@ -97,7 +100,7 @@ pub(crate) fn check_dependencies() -> Result<ExitCode> {
     let arguments = if has_advisories {
         "--locked --workspace check bans licenses sources advisories"
     } else {
-        // The same words that nextest has for a test that it leaves out.
+        // Format of nextest for a skipped test.
         println!("SKIP [        ] dependencies: the advisories of RustSec cannot be fetched here");
         "--locked --workspace check bans licenses sources"
     };

@@ -1,8 +1,8 @@
-//! A machine that has booted, kept in a file: scenarios that require nothing of their machine begin there.
+//! Saved state of a booted machine, from which scenarios with the default machine start.
 //!
-//! Emulated, a boot takes ten seconds of a processor, and reading its result one. The machine is kept
-//! before it has opened anything of this machine's: QEMU keeps none that has mounted a folder, and none of
-//! its disks has been read but for its size.
+//! An emulated boot takes ten seconds of processor time, restoring a state one second. The machine
+//! is saved before it opens any file of this machine: QEMU cannot save a machine with mounted
+//! shares. Only the sizes of its disks have been read.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -19,28 +19,28 @@ use super::process;
 use super::scenario::Options;
 use super::tree::create_dir;
 
-/// The machine, in the layer's folder.
+/// State file in the layer's folder.
 pub(crate) const STATE: &str = "state";
-/// Names the file for the shell that QEMU runs, so that no path has to be quoted.
+/// Variable with the file's path for QEMU's shell, which avoids quoting.
 const STATE_VARIABLE: &str = "CAIRN_STATE";
-/// What `init.sh` says when it has come so far, on a line of its own.
+/// Line printed by `init.sh` when the machine is ready to be saved.
 const HELD: &str = "cairn: booted";
-/// What `init.sh` leaves in the scenario's folder when it goes on.
+/// File created by `init.sh` in the scenario's folder when it continues.
 const AWAKE: &str = "awake";
 
-/// Lines of the console that explain a failure.
+/// Console lines to show after a failure.
 const CONSOLE_LINES: usize = 20;
 
-/// How long a boot may take on a busy machine, and the writing of 120 MB.
+/// Maximum time of a boot on a busy machine, and of writing 120 MB.
 const BOOT_MAX: Duration = Duration::from_secs(180);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// QEMU's version, which must be the same to read what it wrote.
+/// QEMU version; only the version that wrote a state can read it.
 pub(crate) fn version() -> Result<String> {
     process::output(process::command("qemu-system-x86_64").arg("--version"))
 }
 
-/// Fills the layer: one file.
+/// Fills the layer with the state file.
 pub(crate) fn build(files: &Files, dir: &Path) -> Result<()> {
     let none = dir.join("empty");
     create_dir(&none)?;
@@ -85,7 +85,7 @@ fn wait_for_boot(child: &mut Child, console: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes the machine to its file. The monitor takes a command when the one before it has ended.
+/// Saves the machine. The monitor executes a command after the previous one has ended.
 fn keep(child: &mut Child) -> Result<()> {
     let mut monitor = child.stdin.take().context("qemu was started with a pipe")?;
     write!(
@@ -100,14 +100,15 @@ fn keep(child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// The machine begins with this state instead of a boot.
+/// Configures QEMU to start from this state.
 pub(crate) fn begin_with(qemu: &mut Command, state: &Path) {
     qemu.args(["-incoming", &format!("exec:cat \"${STATE_VARIABLE}\"")])
         .env(STATE_VARIABLE, state)
         .stdin(Stdio::piped());
 }
 
-/// Has the machine go on. What reaches its console before its state is read is lost, so this repeats until the machine does.
+/// Resumes the machine. Console input is lost until the state is loaded, so this sends newlines
+/// until the machine runs.
 pub(crate) fn release(mut console: ChildStdin, out_dir: &Path) {
     let awake = out_dir.join(AWAKE);
     thread::spawn(move || {

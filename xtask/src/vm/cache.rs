@@ -1,8 +1,8 @@
-//! The lab's layers, built once and kept.
+//! Cached layers of the lab.
 //!
 //! A layer is a folder named by the hash of its recipe. It is built under a temporary name and
-//! renamed when complete, so whatever bears a layer's name is whole, and two builds at a time do
-//! no harm.
+//! renamed when complete. A folder with a layer's name is thus always complete, and parallel builds
+//! do not conflict.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,23 +14,22 @@ use super::process::Log;
 use super::tree::create_dir;
 use crate::cache::{fingerprint, folder};
 
-/// A layer that no run has used for so long goes when its successor comes.
+/// Age after the last use at which a new layer replaces this one.
 const KEEP_UNUSED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// The folder that holds the layers.
+/// Folder with all layers.
 pub(crate) struct Cache {
     dir: PathBuf,
 }
 
 impl Cache {
-    /// In the cache.
     pub(crate) fn open() -> Result<Self> {
         let dir = folder()?.join("vm");
         create_dir(&dir)?;
         Ok(Self { dir })
     }
 
-    /// The folder of a layer; `build` fills it the first time that its recipe is asked for.
+    /// Returns the folder of a layer, which `build` fills if the recipe is new.
     pub(crate) fn layer(
         &self,
         name: &str,
@@ -41,7 +40,7 @@ impl Cache {
             .dir
             .join(format!("{name}-{:016x}", fingerprint(recipe)));
         if dir.exists() {
-            // Its time of change is the time of its last use.
+            // The modification time records the last use.
             let _ = fs::File::open(&dir).and_then(|dir| dir.set_modified(SystemTime::now()));
             return Ok(dir);
         }
@@ -66,7 +65,7 @@ impl Cache {
         Ok(dir)
     }
 
-    /// Removes layers of this name that were not used for long. A failure does no harm.
+    /// Removes layers of this name that were not used recently. Errors are ignored.
     fn remove_unused(&self, name: &str) {
         let Ok(layers) = fs::read_dir(&self.dir) else {
             return;
@@ -84,7 +83,7 @@ impl Cache {
     }
 }
 
-/// Whether a layer has been used lately, or is not to be judged by its time.
+/// True if the layer was used recently or its time is unknown.
 fn in_use(layer: &fs::DirEntry) -> bool {
     let used = layer
         .metadata()

@@ -1,4 +1,4 @@
-//! The machine at hand: its distribution, its package sources, and the tools that the lab needs.
+//! This machine: distribution, package sources, and tools for the lab.
 
 use std::fs;
 use std::path::Path;
@@ -8,8 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::process;
 
-/// The lab's tools and the packages that bring them. The last two serve builds by an ordinary
-/// user only.
+/// Tools of the lab with their packages. Only builds by an ordinary user need the last two.
 const TOOLS: [(&str, &str); 9] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("mmdebstrap", "mmdebstrap"),
@@ -23,25 +22,25 @@ const TOOLS: [(&str, &str); 9] = [
 ];
 const TOOLS_OF_ROOT: usize = 7;
 
-/// The programs of a small Ceph, and the packages that have them.
+/// Programs of a small Ceph cluster with their packages.
 pub(crate) const CEPH: [(&str, &str); 3] = [
     ("ceph-mon", "ceph-mon"),
     ("ceph-osd", "ceph-osd"),
     ("rbd", "ceph-common"),
 ];
 
-/// A Debian or Ubuntu machine.
+/// Machine with Debian or Ubuntu.
 pub(crate) struct Host {
-    /// `debian`, `ubuntu`, or a relative of theirs.
+    /// `ID` in os-release: `debian`, `ubuntu`, or a derivative.
     id: String,
-    /// The release's codename. The guest has the same, so its libc is the one that our programs
-    /// were linked with.
+    /// Codename of the release. The guest uses the same release, and thus the libc that the
+    /// programs were linked with.
     pub(crate) suite: String,
     root: bool,
 }
 
 impl Host {
-    /// Reads what the machine is, and installs what it lacks.
+    /// Detects the distribution and installs missing tools.
     pub(crate) fn prepare() -> Result<Self> {
         let host = Self::detect()?;
         host.install_missing_tools()?;
@@ -78,7 +77,7 @@ impl Host {
         self.install(&missing)
     }
 
-    /// The packages of tools that the lab lacks.
+    /// Packages of missing tools.
     fn missing_tools(&self) -> Vec<&'static str> {
         let needed = if self.root {
             &TOOLS[..TOOLS_OF_ROOT]
@@ -92,7 +91,7 @@ impl Host {
             .collect()
     }
 
-    /// Installs packages if that is allowed, and else says how.
+    /// Installs packages as root; otherwise fails with the command to run.
     fn install(&self, missing: &[&str]) -> Result<()> {
         let packages = missing.join(" ");
         if !self.root {
@@ -117,8 +116,7 @@ impl Host {
         Ok(())
     }
 
-    /// Without lists no package can be found; only root may fetch them. A source that cannot be
-    /// reached is a warning of apt's, and no reason to stop.
+    /// Updates the package lists, as root. apt only warns about unreachable sources.
     pub(crate) fn refresh_package_lists(&self) -> Result<()> {
         if self.root {
             let mut apt = process::command("apt-get");
@@ -130,7 +128,7 @@ impl Host {
         Ok(())
     }
 
-    /// Kernel packages that bring the modules of the lab, best first.
+    /// Kernel packages with the modules for the lab, the best first.
     pub(crate) fn kernel_packages(&self) -> &'static [&'static str] {
         match self.id.as_str() {
             "ubuntu" => &["linux-image-generic"],
@@ -138,8 +136,9 @@ impl Host {
         }
     }
 
-    /// This machine's own package sources for its own release, as lines of a sources.list, so
-    /// that the guest comes from the mirror that this machine can reach.
+    /// Package sources of this machine for its release, as lines of a sources.list.
+    ///
+    /// The guest is installed from the mirrors of this machine, which are reachable.
     pub(crate) fn package_sources(&self) -> Result<Vec<String>> {
         let mut apt = process::command("apt-get");
         apt.args([
@@ -165,7 +164,7 @@ impl Host {
         Ok(lines)
     }
 
-    /// A command as root, or as close to it as file ownership needs.
+    /// Command that runs as root, or with fakeroot to preserve file ownership.
     pub(crate) fn rooted(&self, program: &str) -> Command {
         if self.root {
             return process::command(program);
@@ -176,8 +175,8 @@ impl Host {
     }
 }
 
-/// Installs what is missing of these programs, whose packages have the same names, and of the
-/// lab's tools if they are needed.
+/// Installs missing programs, whose packages have the same names, and optionally missing tools of
+/// the lab.
 pub(crate) fn require(programs: &[&str], lab: bool) -> Result<()> {
     let mut missing: Vec<&str> = programs
         .iter()
@@ -197,7 +196,7 @@ pub(crate) fn require(programs: &[&str], lab: bool) -> Result<()> {
     host.install(&missing)
 }
 
-/// Installs the packages of those programs that are missing.
+/// Installs the packages of missing programs.
 pub(crate) fn require_programs(programs: &[(&str, &'static str)]) -> Result<()> {
     let missing = programs.iter().filter(|(program, _)| !on_path(program));
     let packages: Vec<&str> = missing.map(|&(_, package)| package).collect();

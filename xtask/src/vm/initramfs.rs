@@ -1,4 +1,4 @@
-//! The first file system of the guest: busybox, the modules that reach the real root, a script.
+//! Initramfs of the guest: busybox, modules for the root file system, and a script.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,12 +10,12 @@ use super::kernel;
 use super::process::{self, Log};
 use super::tree::create_dir;
 
-/// The compressed archive, in the layer's folder.
+/// Compressed archive in the layer's folder.
 pub(crate) const IMAGE: &str = "initramfs.gz";
-/// What the kernel runs first.
+/// Script executed first by the kernel.
 pub(crate) const INIT: &str = include_str!("init.sh");
 
-/// Modules for the disk, its file system, and the shared folders. Their dependencies come along.
+/// Modules for the disk, its file system and shared folders; dependencies are added.
 const MODULES: [&str; 9] = [
     "virtio_pci",
     "virtio_blk",
@@ -24,12 +24,12 @@ const MODULES: [&str; 9] = [
     "ext4",
     "9pnet_virtio",
     "9p",
-    // The clock that went on, and the word that this is another machine: for one whose memory came from a file.
+    // For a machine restored from a file: the clock, and the notice of a new machine.
     "rtc-cmos",
     "vmgenid",
 ];
 
-/// Fills the layer: one archive.
+/// Fills the layer with the archive.
 pub(crate) fn build(kernel_dir: &Path, dir: &Path, log: &Log) -> Result<()> {
     let tree = dir.join("tree");
     for folder in ["bin", "dev", "proc", "sys", "root", "modules"] {
@@ -46,7 +46,7 @@ pub(crate) fn build(kernel_dir: &Path, dir: &Path, log: &Log) -> Result<()> {
     Ok(())
 }
 
-/// Unpacked rather than installed: on the host it would displace an ordinary busybox.
+/// Extracts busybox without installing it, which would replace an ordinary busybox.
 fn copy_busybox(dir: &Path, tree: &Path, log: &Log) -> Result<()> {
     let unpacked = dir.join("busybox");
     kernel::download_and_unpack(&["busybox-static".to_owned()], &unpacked, log)?;
@@ -60,7 +60,7 @@ fn copy_busybox(dir: &Path, tree: &Path, log: &Log) -> Result<()> {
     Ok(())
 }
 
-/// Copies each module once, and their names in loading order into `modules/order`.
+/// Copies each module once, and writes their loading order to `modules/order`.
 fn copy_modules(kernel_dir: &Path, tree: &Path) -> Result<()> {
     let version = kernel::version(kernel_dir)?;
     let mut order: Vec<String> = Vec::new();

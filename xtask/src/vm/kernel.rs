@@ -1,4 +1,4 @@
-//! The distribution's kernel and its modules: downloaded and unpacked, never installed.
+//! Kernel of the distribution with its modules: downloaded and unpacked, not installed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,14 +10,14 @@ use super::host::Host;
 use super::process::{self, Log};
 use super::tree::create_dir;
 
-/// The kernel, in the layer's folder.
+/// Kernel image in the layer's folder.
 pub(crate) const VMLINUZ: &str = "vmlinuz";
-/// The folder that holds `lib/modules/VERSION`.
+/// Folder that contains `lib/modules/VERSION`.
 const TREE: &str = "tree";
-/// The kernel's version, as `uname -r` would print it.
+/// File with the kernel version, as printed by `uname -r`.
 const VERSION: &str = "version";
 
-/// Modules for hardware that no guest of ours has; they are most of the bulk.
+/// Modules for hardware that guests lack; they make up most of the size.
 const BULKY: [&str; 20] = [
     "sound",
     "drivers/accel",
@@ -41,7 +41,7 @@ const BULKY: [&str; 20] = [
     "drivers/usb",
 ];
 
-/// Fills the layer: the kernel, its version, and a tree with its modules.
+/// Fills the layer: kernel, version, and a tree with the modules.
 pub(crate) fn build(host: &Host, dir: &Path, log: &Log) -> Result<()> {
     host.refresh_package_lists()?;
     let unpacked = dir.join("unpacked");
@@ -81,12 +81,12 @@ pub(crate) fn build(host: &Host, dir: &Path, log: &Log) -> Result<()> {
     )
 }
 
-/// The version in a kernel layer.
+/// Version of the kernel in a layer.
 pub(crate) fn version(kernel_dir: &Path) -> Result<String> {
     fs::read_to_string(kernel_dir.join(VERSION)).context("the kernel layer has no version")
 }
 
-/// The folder in a kernel layer that has `lib/modules` in it.
+/// Folder in a kernel layer that contains `lib/modules`.
 pub(crate) fn tree(kernel_dir: &Path) -> PathBuf {
     kernel_dir.join(TREE)
 }
@@ -107,8 +107,9 @@ pub(crate) fn download_and_unpack(packages: &[String], into: &Path, log: &Log) -
     Ok(())
 }
 
-/// The packages with the kernel and its modules that the distribution's newest one consists of.
-/// The names that people install (linux-image-amd64) only point to them.
+/// Packages of the distribution's newest kernel and its modules.
+///
+/// The packages that users install (linux-image-amd64) only depend on them.
 fn kernel_packages(host: &Host) -> Result<Vec<String>> {
     let names = host.kernel_packages();
     let mut open: Vec<String> = names
@@ -127,7 +128,7 @@ fn kernel_packages(host: &Host) -> Result<Vec<String>> {
     Ok(found.into_iter().collect())
 }
 
-/// The parts of a kernel among a package's dependencies.
+/// Kernel packages among the dependencies of a package.
 fn depends(package: &str) -> Result<Vec<String>> {
     let listed = process::output(process::command("apt-cache").args(["depends", package]))?;
     let names = listed
@@ -148,7 +149,7 @@ fn is_kernel_part(package: &str) -> bool {
         })
 }
 
-/// `lib/modules`, wherever the packages put it.
+/// `lib/modules` in the unpacked packages.
 fn modules_dir(unpacked: &Path) -> Result<PathBuf> {
     let places = ["lib/modules", "usr/lib/modules"].map(|place| unpacked.join(place));
     places

@@ -1,4 +1,4 @@
-//! The lab: kernel, guest root and initramfs, ready to boot.
+//! Files for booting the guest: kernel, root file system and initramfs.
 
 use std::path::PathBuf;
 
@@ -8,26 +8,28 @@ use super::cache::Cache;
 use super::host::Host;
 use super::{booted, initramfs, kernel, root};
 
-/// What QEMU begins with.
+/// Inputs of QEMU.
 pub(crate) struct Lab {
     pub(crate) files: Files,
-    /// A machine of them that has booted, if it was asked for.
+    /// Saved state of a booted machine, if requested.
     pub(crate) booted: Option<PathBuf>,
 }
 
-/// The files that QEMU boots.
+/// Files that QEMU boots.
 pub(crate) struct Files {
-    /// The distribution's kernel.
+    /// Kernel of the distribution.
     pub(crate) kernel: PathBuf,
-    /// Finds and mounts the root, then hands over to it.
+    /// Initramfs that mounts the root file system.
     pub(crate) initramfs: PathBuf,
-    /// The guest's root file system; never written to.
+    /// Root file system of the guest, used read-only.
     pub(crate) root_image: PathBuf,
 }
 
 impl Lab {
-    /// Takes the layers from the cache; builds those whose recipe is new. A layer's recipe is the
-    /// source file that builds it, the release it is built for, and the layer it stands on.
+    /// Returns layers from the cache, and builds those with a new recipe.
+    ///
+    /// The recipe of a layer consists of the source file that builds it, the release, and the layer
+    /// below.
     pub(crate) fn prepare(with_booted: bool) -> Result<Self> {
         let host = Host::prepare()?;
         let cache = Cache::open()?;

@@ -1,8 +1,8 @@
-//! A network that the guest shares with programs of this machine, and with no others.
+//! Private network shared by the guest and programs on this machine.
 //!
-//! It is a network namespace with a tap in it, whose other end is the guest's card. QEMU and the
-//! programs beside it live in that namespace, and in a process namespace whose first process ends
-//! when this one does: nothing of it outlives a run, whatever ends it.
+//! A network namespace contains a tap, which is connected to the guest's network card. QEMU and the
+//! other programs run in this namespace, and in a process namespace whose first process ends with
+//! this one. Nothing remains after a run, however it ends.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,14 +12,13 @@ use anyhow::{Result, bail};
 use super::process;
 use super::tree::Tree;
 
-/// The tap's name.
 const TAP: &str = "tap0";
 
-/// How to enter a namespace of one's own: as root, and as an ordinary user who is root in there.
+/// Options for entering a new namespace: as root, or as a user who becomes root inside.
 const WAYS: [&[&str]; 2] = [&[], &["--user", "--map-root-user"]];
 const NAMESPACES: [&str; 5] = ["--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
-/// QEMU's arguments for a card at the tap.
+/// QEMU arguments for a network card connected to the tap.
 pub(crate) fn card() -> [String; 4] {
     let netdev = format!("tap,id=lan,ifname={TAP},script=no,downscript=no");
     [
@@ -30,7 +29,7 @@ pub(crate) fn card() -> [String; 4] {
     ]
 }
 
-/// The same command in the namespace, with the script of that name in `tests/vm/beside` beside it.
+/// Runs the command in the namespace, together with the script `beside` of `tests/vm/beside`.
 pub(crate) fn enclose(
     qemu: &Command,
     tree: &Tree,
@@ -51,7 +50,7 @@ pub(crate) fn enclose(
     Ok(enclosed)
 }
 
-/// Whether this machine lets us have such a network, and if not, what it takes.
+/// Returns the options for entering a namespace, or an error with the required privileges.
 pub(crate) fn way_in() -> Result<&'static [&'static str]> {
     let mut errors = String::new();
     for way in WAYS {

@@ -1,4 +1,4 @@
-//! The machine: QEMU's command line for what a scenario requires.
+//! QEMU command line for the machine of a scenario.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,34 +10,38 @@ use super::lab::Files;
 use super::process;
 use super::scenario::{NvmeNamespace, Options};
 
-/// A scenario's second disk; it does not outlive the machine.
+/// Image of a scenario's second disk, deleted with the machine.
 const DISK_IMAGE: &str = "disk.raw";
 
 /// Size of each namespace of an NVMe drive.
 const NVME_SIZE: &str = "8M";
 
-/// Pages of 4 KiB that it moves in a command, as a power of two: two commands for 256 KiB.
+/// MDTS: log2 of the 4 KiB pages in a transfer. A transfer of 256 KiB takes two commands.
 const NVME_MDTS: &str = "5";
 
-/// Arguments for speed and repeatability; a panic ends the machine at once. An
-/// emulated timer may come too late for the check of timers on a busy machine.
+/// Kernel arguments for speed and repeatability.
+///
+/// A panic ends the machine. On a busy machine an emulated timer may be too late for the timer
+/// check.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off nokaslr audit=0 \
      apparmor=0 random.trust_cpu=on cryptomgr.notests net.ifnames=0 no_timer_check";
 
-/// Folders of the machine at hand that the guest sees.
+/// Folders of this machine that are shared with the guest.
 pub(crate) struct Shares<'a> {
     pub(crate) tests: &'a Path,
     pub(crate) programs: &'a Path,
-    /// The one that it may write to.
+    /// Writable folder.
     pub(crate) out: &'a Path,
 }
 
-/// The machine. Nehalem, because rxe's ICRC is 2-3 times slower where PCLMUL is emulated; without
-/// CMPXCHG16B, whose emulation now and then leaves nonsense in the flags, so that the kernel's
-/// allocator double-faults; no KVM, because many machines have a /dev/kvm that opens and then
-/// hangs.
+/// Command line of the machine.
 ///
-/// `more` is for its kernel's command line, which passes what it does not know to process 1, as environment.
+/// The processor is a Nehalem, because rxe's ICRC is 2 to 3 times slower with emulated PCLMUL. It
+/// has no CMPXCHG16B: the emulation sometimes corrupts the flags, and the kernel's allocator
+/// double-faults. KVM is not used, because /dev/kvm opens but hangs on many machines.
+///
+/// `more` is appended to the kernel command line. Unknown words become the environment of process
+/// 1.
 pub(crate) fn command(
     files: &Files,
     options: &Options,
@@ -50,7 +54,7 @@ pub(crate) fn command(
         qemu.arg("-no-reboot");
     }
     if options.counted {
-        // Time goes by instructions, 2 ns each, however long their emulation takes.
+        // The clock advances by 2 ns for each instruction, however long its emulation takes.
         qemu.args(["-accel", "tcg,thread=single", "-smp", "1"]);
         qemu.args(["-icount", "shift=1,sleep=off"]);
     } else {
@@ -63,7 +67,7 @@ pub(crate) fn command(
         .arg("-initrd")
         .arg(&files.initramfs);
     qemu.args(["-append", &format!("{KERNEL_ARGUMENTS} {more}")]);
-    // By it a kernel whose memory came from a file learns that, and draws other random numbers.
+    // Informs a kernel restored from a file, which then reseeds its random numbers.
     qemu.args(["-device", "vmgenid,guid=auto"]);
 
     add_disk(&mut qemu, "root", &files.root_image, "snapshot=on", 512);
@@ -86,7 +90,7 @@ pub(crate) fn command(
     Ok(qemu)
 }
 
-/// Removes the disks that such a machine had.
+/// Removes the disk images of a machine with these options.
 pub(crate) fn remove_disks(options: &Options, out: &Path) {
     if options.disk.is_some() {
         let _ = fs::remove_file(out.join(DISK_IMAGE));
@@ -108,7 +112,7 @@ fn add_disk(qemu: &mut Command, id: &str, image: &Path, options: &str, physical:
     ]);
 }
 
-/// An NVMe drive with these namespaces.
+/// Adds an NVMe drive with these namespaces.
 fn add_nvme(qemu: &mut Command, namespaces: &[NvmeNamespace], out_dir: &Path) -> Result<()> {
     if namespaces.is_empty() {
         return Ok(());
@@ -137,7 +141,7 @@ fn add_nvme(qemu: &mut Command, namespaces: &[NvmeNamespace], out_dir: &Path) ->
                 "if=none,format=raw,id=nvme{nsid},file={image},cache=unsafe,discard=unmap{drive}"
             ),
         ]);
-        // A UUID, as drives have, that is the same in each boot.
+        // A UUID as in real drives, constant across boots.
         let uuid = format!("00000000-0000-4000-8000-00000000000{nsid}");
         qemu.args([
             "-device",
@@ -165,7 +169,7 @@ fn add_share(qemu: &mut Command, tag: &str, dir: &Path, access: &str) {
     ]);
 }
 
-/// QEMU reads a comma as the end of a value, and two as one.
+/// Escapes commas, which separate values in QEMU options.
 pub(crate) fn escape_commas(path: &Path) -> String {
     path.to_string_lossy().replace(',', ",,")
 }

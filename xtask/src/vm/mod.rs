@@ -1,11 +1,11 @@
-//! `cargo xtask vm`: a real Linux kernel as the judge of cairn-target.
+//! `cargo xtask vm`: tests of cairn-target with a real Linux kernel.
 //!
-//! The machine at hand needs neither RDMA nor KVM: QEMU emulates a CPU, and in it runs the
-//! distribution's own kernel with rdma_rxe, nvme-rdma, nvme-cli and fio. Everything slow (kernel,
-//! guest root, initramfs) is built once and cached; see `docs/vm-lab.md`.
+//! QEMU emulates a processor that runs the distribution's kernel with rdma_rxe, nvme-rdma, nvme-cli
+//! and fio. Neither RDMA hardware nor KVM is needed. Kernel, root file system and initramfs are
+//! built once and cached; see `docs/vm-lab.md`.
 //!
-//! A scenario is a shell script in `tests/vm/scenarios`. Each one gets a machine of its own, which has just
-//! booted, and answers by its exit code.
+//! A scenario is a shell script in `tests/vm/scenarios`. Each scenario runs in a freshly booted
+//! machine and reports its result by exit code.
 
 mod booted;
 pub(crate) mod cache;
@@ -40,13 +40,13 @@ use tree::Tree;
 
 use crate::times::Times;
 
-/// What a guest leaves in a scenario's folder once it has come up.
+/// File that a guest creates in the scenario's folder after booting.
 const BEGUN: &str = "begun";
 
-/// Boots that a scenario's machine is given to come up.
+/// Maximum number of boots for a scenario.
 const BOOTS_MAX: u32 = 3;
 
-/// What the command line asks for.
+/// Command-line arguments.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The scenarios to run (all of them if none is named)
@@ -104,7 +104,7 @@ impl Args {
     }
 }
 
-/// Runs the chosen scenarios, one machine each, and sums up.
+/// Runs the chosen scenarios, one machine each, and prints a summary.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let tree = Tree::locate()?;
     let mut known = Scenario::load_all(&tree.scenarios())?;
@@ -148,11 +148,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// How far a run is.
+/// Progress of a run.
 struct Progress {
     report: Report,
     times: Times,
-    /// What the others are expected to take, one after the other.
+    /// Expected time of the remaining scenarios, run sequentially.
     left: Duration,
 }
 
@@ -179,7 +179,7 @@ impl Progress {
     }
 }
 
-/// Builds the lab, which mostly waits for packages and the disk, while the compiler builds our
+/// Builds the lab, which mostly waits for packages and disk, while the compiler builds the
 /// programs.
 fn prepare(args: &Args, tree: &Tree, scenarios: &[&Scenario], with_booted: bool) -> Result<Lab> {
     thread::scope(|scope| {
@@ -200,7 +200,7 @@ fn prepare(args: &Args, tree: &Tree, scenarios: &[&Scenario], with_booted: bool)
     })
 }
 
-/// Boots a machine for one scenario and reads the answer it left.
+/// Runs the machine of one scenario and returns its verdict.
 fn judge(
     args: &Args,
     tree: &Tree,
@@ -236,8 +236,10 @@ fn judge(
     Ok(verdict)
 }
 
-/// Runs the machine; once more if it dies before it comes to its scenario. On a busy host an
-/// emulated kernel now and then trips over its own boot, which says nothing about the target.
+/// Runs the machine, and boots again if it dies before the scenario starts.
+///
+/// On a busy machine, an emulated kernel sometimes fails to boot. This is not a fault of the
+/// target.
 fn boot_until_begun(tree: &Tree, lab: &Lab, boot: &Boot<'_>, console: Console) -> Result<End> {
     for attempt in 1.. {
         let booted = lab.booted.as_deref();
@@ -255,7 +257,7 @@ fn boot_until_begun(tree: &Tree, lab: &Lab, boot: &Boot<'_>, console: Console) -
     unreachable!("the loop ends at BOOTS_MAX")
 }
 
-/// The machine a scenario would get, with a person at its console.
+/// Opens a console in the machine of a scenario.
 fn open_shell(args: &Args, tree: &Tree, known: &[Scenario]) -> Result<ExitCode> {
     let plain = Scenario::plain();
     let scenario = match args.names.first() {

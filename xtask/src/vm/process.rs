@@ -1,4 +1,4 @@
-//! Running other programs: quietly when all is well, with their own words when not.
+//! Execution of other programs, whose output is shown only on failure.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -6,17 +6,17 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// Lines of a log that are shown when the program behind it has failed.
+/// Lines of a log to show after a failure.
 const TAIL_LINES: usize = 20;
 
-/// A command that finds the system's tools: an ordinary user's PATH often lacks the sbin folders.
+/// Command whose PATH includes the sbin folders, which an ordinary user's PATH often lacks.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.env("PATH", search_path());
     command
 }
 
-/// Where programs are looked for.
+/// Search path for programs.
 pub(crate) fn search_path() -> String {
     format!(
         "{}:/usr/sbin:/sbin",
@@ -24,19 +24,18 @@ pub(crate) fn search_path() -> String {
     )
 }
 
-/// A file that takes the output of the programs which build the lab.
+/// Log file for the output of programs that build the lab.
 pub(crate) struct Log {
     path: PathBuf,
 }
 
 impl Log {
-    /// Starts an empty log.
     pub(crate) fn create(path: PathBuf) -> Result<Self> {
         File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(Self { path })
     }
 
-    /// Runs a command to its end; a failure quotes the end of what it said.
+    /// Runs a command to completion. An error quotes the end of its output.
     pub(crate) fn run(&self, command: &mut Command) -> Result<()> {
         let out = OpenOptions::new().append(true).open(&self.path)?;
         let status = command
@@ -56,7 +55,7 @@ impl Log {
     }
 }
 
-/// What a command printed, if it succeeded.
+/// Runs a command and returns its output, if it succeeded.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command
         .output()
@@ -73,7 +72,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The last lines of a text file, indented; empty if there is no such file.
+/// Last lines of a text file, indented; empty if the file does not exist.
 pub(crate) fn tail(path: &Path, lines: usize) -> Result<String> {
     let Ok(bytes) = std::fs::read(path) else {
         return Ok(String::new());

@@ -1,4 +1,4 @@
-//! One boot of the machine, from power on to power off, within bounds.
+//! One run of the virtual machine, from power on to power off, with a time limit.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -16,35 +16,34 @@ use super::scenario::{Network, Options, Variable};
 use super::tree::Tree;
 use super::{booted, lan};
 
-/// The guest's console, in a scenario's folder.
+/// Console log of the guest in a scenario's folder.
 pub(crate) const CONSOLE_LOG: &str = "console.log";
 
-/// What QEMU itself has to say, in a scenario's folder.
+/// Output of QEMU in a scenario's folder.
 pub(crate) const QEMU_LOG: &str = "qemu.log";
 
-/// Environment for the scenario, in its folder.
+/// Environment of the scenario, in its folder.
 const SETTINGS: &str = "settings";
 
-/// What a guest may take beyond its scenario's time, to boot and to collect logs, before its
-/// power is cut.
+/// Time for booting and collecting logs in addition to the scenario's time limit.
 const GRACE_S: u64 = 60;
 
-/// What to boot for.
+/// Parameters of a run.
 pub(crate) struct Boot<'a> {
-    /// A script's name; a shell at the console if empty.
+    /// Name of the script; empty for a shell at the console.
     pub(crate) scenario: &'a str,
-    /// The machine it requires.
+    /// Required machine.
     pub(crate) options: &'a Options,
-    /// Its other settings.
+    /// Settings of the scenario.
     pub(crate) variables: &'a [Variable],
-    /// The scenario's time, counted in the guest.
+    /// Time limit of the scenario, measured in the guest.
     pub(crate) timeout_s: u64,
-    /// What the guest sees as `/cairn/out`.
+    /// Folder shared with the guest as `/cairn/out`.
     pub(crate) out_dir: PathBuf,
 }
 
 impl Boot<'_> {
-    /// Writes what process 1 reads into its environment, for a shell: `NAME='VALUE'`.
+    /// Writes the environment of process 1 as shell assignments: `NAME='VALUE'`.
     fn leave_settings(&self) -> Result<()> {
         let mut settings = format!(
             "CAIRN_SCENARIO='{}'\nCAIRN_TIMEOUT_S='{}'\n",
@@ -60,27 +59,27 @@ impl Boot<'_> {
     }
 }
 
-/// Who watches.
+/// Destination of the guest's console.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Console {
-    /// The log alone.
+    /// Log file only.
     Quiet,
-    /// The log, and the terminal as it happens.
+    /// Log file and terminal.
     Live,
-    /// A person who types.
+    /// Interactive terminal.
     Terminal,
 }
 
-/// How the machine stopped.
+/// Reason for the end of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// By itself, be it shut down or in a panic.
+    /// The guest shut down or panicked.
     PoweredOff,
-    /// By us, out of patience.
+    /// The time limit was reached.
     TimedOut,
 }
 
-/// Runs the machine to its end. It begins with `booted`, if there is one, instead of a boot.
+/// Runs the machine to its end, from the saved state `booted` or from power on.
 pub(crate) fn run(
     lab: &Lab,
     tree: &Tree,
@@ -150,7 +149,7 @@ fn watch_by_log(qemu: &mut Command, boot: &Boot<'_>, console: Console) -> Result
     Ok(end)
 }
 
-/// Copies the console until the machine closes it or patience ends.
+/// Copies the console to its destination until the machine ends or the time limit is reached.
 fn follow_console(
     qemu: &mut Child,
     log: &Path,
@@ -163,7 +162,7 @@ fn follow_console(
     thread::spawn(move || {
         let mut bytes = [0; 4096];
         while let Ok(length @ 1..) = from.read(&mut bytes) {
-            // The log keeps what a terminal would show, less the carriage returns.
+            // The log omits carriage returns.
             let text: Vec<u8> = bytes[..length]
                 .iter()
                 .copied()

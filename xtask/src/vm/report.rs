@@ -1,4 +1,4 @@
-//! What people read: a line as a scenario starts, the reason when it fails, the table at the end.
+//! Output for users: a line at the start of a scenario, failures, and the final table.
 
 use std::fs;
 use std::path::Path;
@@ -10,25 +10,25 @@ use super::process;
 use super::qemu::{CONSOLE_LOG, Console, End, QEMU_LOG};
 use crate::times;
 
-/// The guest's answer, in a scenario's folder.
+/// Exit code of the scenario, a file in its folder.
 const EXIT_CODE: &str = "exit-code";
-/// What the guest's `timeout` answers for a scenario that it had to end.
+/// Exit code of `timeout` for a scenario that reached its time limit.
 const EXIT_TIMEOUT: &str = "124";
-/// Console lines that explain a failure.
+/// Console lines to show after a failure.
 const TAIL_LINES: usize = 40;
 
-/// The outcome of a scenario.
+/// Result of a scenario.
 pub(crate) enum Verdict {
-    /// Everything it asserts held.
+    /// All assertions held.
     Pass,
-    /// Why not.
+    /// Reason of the failure.
     Fail(String),
-    /// It did not run, because one before it failed.
+    /// Not run, because an earlier scenario failed.
     Skipped,
 }
 
 impl Verdict {
-    /// Reads the answer that the guest left. A guest that left none has crashed or hung.
+    /// Reads the exit code stored by the guest. Without one, the guest crashed or hung.
     pub(crate) fn from_machine(end: End, out_dir: &Path) -> Result<Self> {
         let answer = fs::read_to_string(out_dir.join(EXIT_CODE)).unwrap_or_default();
         Ok(match (answer.trim(), end) {
@@ -41,7 +41,7 @@ impl Verdict {
     }
 }
 
-/// Says what runs now.
+/// Prints the start of a scenario.
 pub(crate) fn announce(name: &str, summary: &str, left: Duration, console: Console) {
     println!("== {name} ({}): {summary}", times::left(left));
     if console == Console::Live {
@@ -49,7 +49,7 @@ pub(crate) fn announce(name: &str, summary: &str, left: Duration, console: Conso
     }
 }
 
-/// Says why a scenario failed; the console's end goes along unless it was on the screen already.
+/// Prints the reason of a failure, and the end of the console unless it was shown live.
 pub(crate) fn explain(
     name: &str,
     verdict: &Verdict,
@@ -70,26 +70,25 @@ pub(crate) fn explain(
     Ok(())
 }
 
-/// The scenarios so far, with their verdicts.
+/// Results of the scenarios so far.
 #[derive(Default)]
 pub(crate) struct Report {
     rows: Vec<(String, Verdict, Duration)>,
 }
 
 impl Report {
-    /// Adds a scenario's outcome.
     pub(crate) fn add(&mut self, name: &str, verdict: Verdict, took: Duration) {
         self.rows.push((name.to_owned(), verdict, took));
     }
 
-    /// Whether any scenario has failed.
+    /// True if any scenario failed.
     pub(crate) fn failed(&self) -> bool {
         self.rows
             .iter()
             .any(|(_, verdict, _)| matches!(verdict, Verdict::Fail(_)))
     }
 
-    /// Prints the table, and the sum on a line of its own.
+    /// Prints the table, and a last line with the totals.
     pub(crate) fn print(&self) {
         let (mut passed, mut failed, mut skipped) = (0, 0, 0);
         println!();

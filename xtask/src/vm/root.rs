@@ -1,4 +1,4 @@
-//! The guest's root file system: the host's own release, with the tools of storage people.
+//! Root file system of the guest: the distribution of this machine, with storage tools.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +9,10 @@ use super::host::Host;
 use super::kernel;
 use super::process::{self, Log};
 
-/// The file system, in the layer's folder.
+/// Image file in the layer's folder.
 pub(crate) const IMAGE: &str = "root.ext4";
 
-/// What the scenarios call.
+/// Packages used by scenarios.
 const PACKAGES: [&str; 27] = [
     "dmsetup",
     "e2fsprogs",
@@ -43,10 +43,10 @@ const PACKAGES: [&str; 27] = [
     "xfsprogs",
 ];
 
-/// Room in the guest for what scenarios write. The image is sparse: unused room costs nothing.
+/// Size of the image, with room for files of scenarios. The image is sparse.
 const IMAGE_SIZE: &str = "6G";
 
-/// Fills the layer: one ext4 image with the release, the packages, and the kernel's modules.
+/// Fills the layer: one ext4 image with the distribution, the packages and the kernel modules.
 pub(crate) fn build(host: &Host, kernel_dir: &Path, dir: &Path, log: &Log) -> Result<()> {
     host.refresh_package_lists()?;
     let archive = dir.join("root.tar");
@@ -59,7 +59,7 @@ pub(crate) fn build(host: &Host, kernel_dir: &Path, dir: &Path, log: &Log) -> Re
         .args(host.package_sources()?);
     log.run(&mut mmdebstrap)?;
 
-    // One shell, because under fakeroot the owners live only as long as it does.
+    // A single shell, because fakeroot keeps file owners only while it runs.
     let tree = dir.join("tree");
     let script = "set -e
         mkdir \"$1\"

@@ -1,4 +1,4 @@
-//! Scenarios: shell scripts whose header says what they show and what machine they require.
+//! Scenarios: shell scripts whose header states purpose and required machine.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,41 +7,41 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// A script in `tests/vm/scenarios`.
+/// Script in `tests/vm/scenarios`.
 pub(crate) struct Scenario {
-    /// The script's name without `.sh`.
+    /// Name of the script without `.sh`.
     pub(crate) name: String,
-    /// The first comment line of the script.
+    /// First comment line of the script.
     pub(crate) summary: String,
-    /// The machine it requires.
+    /// Required machine.
     pub(crate) options: Options,
-    /// Our programs that it runs.
+    /// Programs of this workspace used by the scenario.
     programs: Vec<Program>,
-    /// Whether it installs our packages, which it finds in its folder.
+    /// Whether the scenario installs packages of this workspace from its folder.
     pub(crate) packages: bool,
-    /// Whether it runs SPDK's own client.
+    /// Whether the scenario runs SPDK's own client.
     pub(crate) spdk_client: bool,
-    /// Whether people are meant to watch it.
+    /// Whether the console is shown on the terminal.
     pub(crate) live: bool,
-    /// Whether it runs only when it is named: it measures, and has nothing to pass or fail.
+    /// Whether the scenario runs only by name: it measures, without pass or fail.
     by_name: bool,
-    /// Whether it holds one of the main promises, which every run of the tests judges.
+    /// Whether the scenario covers a main promise, and runs with every test run.
     main: bool,
 }
 
-/// A program of this workspace.
+/// Program built from this workspace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Program {
-    /// A package's binary.
+    /// Binary of a package.
     Binary(String),
-    /// A package's example.
+    /// Example of a package.
     Example(String),
-    /// The tests of a package's library.
+    /// Unit tests of a package's library.
     Tests(String),
 }
 
 impl Program {
-    /// Its name in the guest.
+    /// Name of the program in the guest.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Binary(name) | Self::Example(name) => name.clone(),
@@ -50,16 +50,16 @@ impl Program {
     }
 }
 
-/// A namespace of the guest's NVMe drive.
+/// Namespace of the guest's NVMe drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NvmeNamespace {
-    /// Of blocks of so many bytes.
+    /// Block size in bytes.
     Blocks(u32),
-    /// Whose blocks have metadata.
+    /// Blocks with metadata.
     Metadata,
-    /// Of zones.
+    /// Zoned namespace.
     Zoned,
-    /// Whose writes fail.
+    /// Read-only namespace.
     ReadOnly,
 }
 
@@ -76,7 +76,7 @@ impl NvmeNamespace {
     }
 }
 
-/// A setting of a scenario, as an environment variable.
+/// Setting of a scenario, passed as an environment variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {
     name: String,
@@ -84,7 +84,7 @@ pub(crate) struct Variable {
 }
 
 impl Variable {
-    /// `NAME=VALUE`. Guests read it as a shell does, which limits both.
+    /// Parses `NAME=VALUE`. Guests read it with a shell, which restricts both parts.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let (name, value) = text
             .split_once('=')
@@ -112,29 +112,29 @@ impl fmt::Display for Variable {
     }
 }
 
-/// What a scenario may ask of its machine.
+/// Machine requirements of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// Memory, as QEMU spells sizes.
+    /// Memory size in QEMU syntax.
     pub(crate) mem: String,
     /// Size of an empty second disk, `/dev/vdb`.
     pub(crate) disk: Option<String>,
-    /// Bytes of its physical blocks; its logical blocks have 512.
+    /// Physical block size of the second disk in bytes; its logical blocks have 512 bytes.
     pub(crate) disk_physical: u32,
-    /// The namespaces of an NVMe drive, by NSID from 1 on; without any there is no drive.
+    /// Namespaces of an NVMe drive, from NSID 1 on; the drive is omitted if empty.
     pub(crate) nvme: Vec<NvmeNamespace>,
-    /// Whom it can reach.
+    /// Network of the machine.
     pub(crate) network: Network,
-    /// How long the scenario may take.
+    /// Time limit of the scenario in seconds.
     pub(crate) timeout_s: u64,
-    /// Whether systemd is its process 1, and it may start again.
+    /// Whether systemd is process 1, and the machine may reboot.
     pub(crate) systemd: bool,
-    /// Whether its time goes by instructions, on one processor.
+    /// Whether the clock counts instructions, on one processor.
     pub(crate) counted: bool,
 }
 
 impl Options {
-    /// Nothing is asked for.
+    /// Default machine.
     pub(crate) fn plain() -> Self {
         Self {
             mem: "2G".to_owned(),
@@ -148,7 +148,7 @@ impl Options {
         }
     }
 
-    /// Whether nothing is asked for that a plain machine does not have.
+    /// True if the default machine is sufficient; the time limit is ignored.
     pub(crate) fn are_plain(&self) -> bool {
         let timeout_s = self.timeout_s;
         *self
@@ -159,14 +159,14 @@ impl Options {
     }
 }
 
-/// The machine's network card.
+/// Network card of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
-    /// There is none.
+    /// No network card.
     None,
-    /// One whose other end is a tap in a network namespace of the machine at hand.
+    /// Card connected to a tap in a network namespace of this machine.
     Tap {
-        /// The script in `tests/vm/beside` that runs there: the scenario's namesake.
+        /// Script in `tests/vm/beside` that runs in the namespace, with the scenario's name.
         beside: String,
     },
 }
@@ -193,7 +193,7 @@ impl Scenario {
         Ok(all)
     }
 
-    /// No script at all: the machine that a bare `--shell` gets.
+    /// Scenario without a script, for a bare `--shell`.
     pub(crate) fn plain() -> Self {
         Self::parse(String::new(), "# A plain machine").expect("a header without options is valid")
     }
@@ -266,19 +266,19 @@ impl Scenario {
     }
 }
 
-/// Which scenarios run if none is named.
+/// Scenarios to run without names on the command line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// All that judge.
+    /// All scenarios except those that only measure.
     All,
-    /// Those that hold the main promises.
+    /// Scenarios that cover main promises.
     Main,
-    /// All but those.
+    /// All scenarios of `All` except those of `Main`.
     Others,
 }
 
-/// The scenarios of these names, in the order given; if no name is given, this share of all that
-/// judge.
+/// Returns the named scenarios in the given order, or this share of all scenarios if no name is
+/// given.
 pub(crate) fn choose<'a>(
     known: &'a [Scenario],
     names: &[String],
@@ -311,17 +311,17 @@ pub(crate) fn choose<'a>(
         .collect())
 }
 
-/// How the programs in the virtual machine are built.
+/// Build profile of the programs in the virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
-    /// As the tests are: nothing is compiled twice.
+    /// Profile of the tests, so that nothing is compiled twice.
     Dev,
-    /// With all of the optimizer, for what measures.
+    /// Full optimization, for measurements.
     Release,
 }
 
 impl Profile {
-    /// What these scenarios require.
+    /// Profile required by these scenarios.
     pub(crate) fn of(scenarios: &[&Scenario]) -> Self {
         if scenarios.iter().any(|s| s.by_name) {
             Self::Release
@@ -330,8 +330,10 @@ impl Profile {
         }
     }
 
-    /// Cargo's arguments. A test is among what is built in profile `dev`, because cargo then
-    /// chooses the tests' features for the dependencies, and finds them compiled.
+    /// Cargo arguments.
+    ///
+    /// With profile `dev`, a test is among the targets: cargo then selects the dependency features
+    /// of the tests, and reuses compiled dependencies.
     pub(crate) fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Dev => &["--profile", "dev", "--test", "words"],
@@ -339,7 +341,7 @@ impl Profile {
         }
     }
 
-    /// The folder in which cargo leaves the programs.
+    /// Folder with cargo's programs.
     pub(crate) fn folder(self) -> &'static str {
         match self {
             Self::Dev => "debug",
@@ -348,7 +350,7 @@ impl Profile {
     }
 }
 
-/// Our programs that any of these scenarios runs.
+/// Programs used by any of these scenarios.
 pub(crate) fn programs<'a>(scenarios: &[&'a Scenario]) -> BTreeSet<&'a Program> {
     scenarios.iter().flat_map(|s| &s.programs).collect()
 }

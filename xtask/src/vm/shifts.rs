@@ -1,4 +1,4 @@
-//! Scenarios one after the other; and, if that was asked for, another beside them while a processor has nothing to do.
+//! Scheduling of scenarios: one after the other, or two in parallel while a processor is idle.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -10,13 +10,13 @@ use anyhow::{Context, Result};
 
 use super::scenario::Scenario;
 
-/// How long processors are watched before another machine begins.
+/// Time over which idle processors are measured before a second machine starts.
 const WATCHED: Duration = Duration::from_secs(5);
 
-/// How much of one processor must have been idle meanwhile.
+/// Required idle time, as a fraction of one processor.
 const IDLE_LEAST: f64 = 0.7;
 
-/// Those that have not begun.
+/// Scenarios that have not started.
 struct Waiting<'a>(Mutex<VecDeque<&'a Scenario>>);
 
 impl<'a> Waiting<'a> {
@@ -32,7 +32,7 @@ impl<'a> Waiting<'a> {
         self.lock().pop_front()
     }
 
-    /// Has none begin any more.
+    /// Removes all scenarios, so that none starts any more.
     fn clear(&self) {
         self.lock().clear();
     }
@@ -42,7 +42,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-/// Runs these, each by `run`. `beside`: one more at a time, while a processor has nothing to do.
+/// Runs scenarios with `run`. With `beside`, a second one runs while a processor is idle.
 pub(crate) fn run(
     scenarios: &[&Scenario],
     beside: bool,
@@ -67,7 +67,7 @@ pub(crate) fn run(
     })
 }
 
-/// Waits until a processor has nothing to do: false if nothing is left to begin by then.
+/// Waits for an idle processor. Returns false if no scenario is waiting by then.
 fn wait_for_idle(waiting: &Waiting<'_>) -> Result<bool> {
     while !waiting.is_empty() {
         let before = Ticks::now()?;
@@ -79,7 +79,7 @@ fn wait_for_idle(waiting: &Waiting<'_>) -> Result<bool> {
     Ok(false)
 }
 
-/// The time of all processors, in ticks (proc(5), /proc/stat).
+/// Time of all processors in ticks (proc(5), /proc/stat).
 struct Ticks {
     idle: u64,
     all: u64,
@@ -94,7 +94,8 @@ impl Ticks {
 
     fn of(stat: &str) -> Option<Self> {
         let line = stat.lines().next()?.strip_prefix("cpu ")?;
-        // user, nice, system, idle, iowait, irq, softirq, steal; those of guests are in the first two.
+        // user, nice, system, idle, iowait, irq, softirq, steal; guest times are part of the first
+        // two.
         let ticks = line.split_whitespace().take(8);
         let ticks: Vec<u64> = ticks.map_while(|word| word.parse().ok()).collect();
         let of_one = |line: &&str| {
@@ -108,7 +109,7 @@ impl Ticks {
         })
     }
 
-    /// How many processors had nothing to do since then, on average.
+    /// Average number of idle processors since `before`.
     fn idle_since(&self, before: &Self) -> f64 {
         let idle = self.idle.saturating_sub(before.idle) as f64;
         let all = self.all.saturating_sub(before.all).max(1) as f64;

@@ -1,4 +1,4 @@
-//! SPDK's target, for the guest: from a build tree, with the libraries that the guest may lack.
+//! SPDK target for the guest, from a build tree, with libraries that the guest may lack.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::scenario::Scenario;
 use super::tree::create_dir;
 use crate::spdk_client::{self, CLIENT};
 
-/// How to get a tree that fits.
+/// Instructions for building a suitable tree.
 const HOW_TO_BUILD: &str = "\
 The guest's processor is a Nehalem, so SPDK has to be built for x86-64-v2:
 
@@ -20,7 +20,7 @@ The guest's processor is a Nehalem, so SPDK has to be built for x86-64-v2:
   ./configure --with-rdma --target-arch=x86-64-v2 --disable-tests --disable-unit-tests --disable-examples
   make -j";
 
-/// What the guest has, of its own release: libc, and rdma-core, which has to fit the guest's kernel.
+/// Libraries taken from the guest: libc, and rdma-core, which must match the guest's kernel.
 const OF_THE_GUEST: [&str; 7] = [
     "ld-linux",
     "libc.",
@@ -31,7 +31,7 @@ const OF_THE_GUEST: [&str; 7] = [
     "linux-vdso",
 ];
 
-/// Puts it beside our programs.
+/// Copies the SPDK target and its libraries to the shared programs.
 pub(super) fn stage(build_tree: &Path, programs: &Path) -> Result<()> {
     let target = build_tree.join("build/bin/nvmf_tgt");
     ensure!(
@@ -56,7 +56,7 @@ pub(super) fn stage(build_tree: &Path, programs: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The folder of SPDK's Python package: the given one, or ours if a scenario runs it and it is available.
+/// Folder of SPDK's Python package: the given one, or the cached one if a scenario needs it.
 pub(super) fn client(given: Option<&Path>, scenarios: &[&Scenario]) -> Option<PathBuf> {
     if let Some(folder) = given {
         return Some(folder.to_path_buf());
@@ -65,7 +65,7 @@ pub(super) fn client(given: Option<&Path>, scenarios: &[&Scenario]) -> Option<Pa
     match spdk_client::fetch() {
         Ok(folder) => Some(folder),
         Err(error) => {
-            // The same words that nextest has for a test that it leaves out.
+            // Format of nextest for a skipped test.
             println!(
                 "SKIP [        ] vm {}: SPDK's client, in whose place recorded requests are sent: {error:#}",
                 scenario.name
@@ -75,7 +75,7 @@ pub(super) fn client(given: Option<&Path>, scenarios: &[&Scenario]) -> Option<Pa
     }
 }
 
-/// Puts SPDK's Python package beside our programs, or takes away that of a former run.
+/// Copies SPDK's Python package to the shared programs, or removes that of an earlier run.
 pub(super) fn stage_client(package: Option<&Path>, programs: &Path) -> Result<()> {
     let folder = programs.join("spdk-client");
     if folder.exists() {
@@ -100,7 +100,7 @@ pub(super) fn stage_client(package: Option<&Path>, programs: &Path) -> Result<()
     .map(drop)
 }
 
-/// The file of a line of ldd, if the guest is to get it.
+/// Library file in a line of ldd output, if the guest needs a copy.
 fn library(line: &str) -> Option<&str> {
     let (name, rest) = line.trim().split_once(" => ")?;
     let own = OF_THE_GUEST.iter().any(|prefix| name.starts_with(prefix));

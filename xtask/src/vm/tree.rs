@@ -1,4 +1,4 @@
-//! Where things are in the source tree and in cargo's output folder.
+//! Paths in the source tree and in cargo's output folder.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,14 +11,14 @@ use super::process;
 use super::scenario::{Profile, Program};
 use crate::package;
 
-/// The workspace, and the folders of it that a guest sees.
+/// Workspace, with the folders shared with a guest.
 pub(crate) struct Tree {
     workspace: PathBuf,
     build: PathBuf,
 }
 
 impl Tree {
-    /// Finds the workspace from where cargo says that xtask lives.
+    /// Locates the workspace from cargo's path of the xtask package.
     pub(crate) fn locate() -> Result<Self> {
         let xtask = std::env::var_os("CARGO_MANIFEST_DIR")
             .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
@@ -35,7 +35,7 @@ impl Tree {
         &self.workspace
     }
 
-    /// Cargo's output folder.
+    /// Output folder of cargo.
     pub(crate) fn build(&self) -> &Path {
         &self.build
     }
@@ -45,24 +45,24 @@ impl Tree {
         self.workspace.join("tests/vm")
     }
 
-    /// One script per scenario.
+    /// Folder with one script for each scenario.
     pub(crate) fn scenarios(&self) -> PathBuf {
         self.vm_tests().join("scenarios")
     }
 
-    /// Our programs, shared with the guest read-only.
+    /// Programs of this workspace, shared with the guest read-only.
     pub(crate) fn programs(&self) -> PathBuf {
         self.build.join("vm/.programs")
     }
 
-    /// The folder in which cargo leaves programs of this profile.
+    /// Folder with cargo's programs of this profile.
     fn built(&self, profile: Profile) -> PathBuf {
         self.build.join(profile.folder())
     }
 
-    /// Makes two packages of the programs that were built, the second one newer than the first.
+    /// Creates two versions of the packages from built programs, the second newer than the first.
     pub(crate) fn make_packages(&self, profile: Profile, out: &Path) -> Result<()> {
-        // Packages name the sources' files from here.
+        // Packages use paths relative to the workspace.
         std::env::set_current_dir(&self.workspace).context("cannot enter the workspace")?;
         for (folder, version_suffix) in [("first", ""), ("second", "+second")] {
             package::run(&package::Args {
@@ -77,19 +77,19 @@ impl Tree {
         Ok(())
     }
 
-    /// How long steps and scenarios took the last time.
+    /// File with the durations of earlier steps and scenarios.
     pub(crate) fn times(&self) -> PathBuf {
         self.build.join("xtask-times.json")
     }
 
-    /// Where tests record what they skip.
+    /// File in which tests record skips.
     pub(crate) fn skips(&self) -> Result<PathBuf> {
         create_dir(&self.build)?;
         let build = fs::canonicalize(&self.build).context("cannot find cargo's output folder")?;
         Ok(build.join("xtask-skips.txt"))
     }
 
-    /// An empty folder for what a scenario leaves behind, shared with the guest read-write.
+    /// Creates an empty output folder for a scenario, shared with the guest read-write.
     pub(crate) fn fresh_out_dir(&self, scenario: &str) -> Result<PathBuf> {
         let dir = self.build.join("vm").join(scenario);
         if dir.exists() {
@@ -99,14 +99,14 @@ impl Tree {
         Ok(dir)
     }
 
-    /// Builds our programs by this profile and puts them where the guest finds them.
+    /// Builds programs with this profile and copies them to the shared folder.
     pub(crate) fn stage_programs(
         &self,
         programs: &BTreeSet<&Program>,
         profile: Profile,
         no_build: bool,
     ) -> Result<()> {
-        // Begin empty: a program of an earlier run is not this source tree's.
+        // Programs of an earlier run may belong to other sources.
         let _ = fs::remove_dir_all(self.programs());
         create_dir(&self.programs())?;
         if programs.is_empty() {
@@ -118,8 +118,9 @@ impl Tree {
         self.stage_others(&others, profile, no_build)
     }
 
-    /// The tests of libraries, whose names cargo chooses anew for each build. All are built, because
-    /// dependencies then have the features that they have in other builds of the workspace.
+    /// Builds unit tests of libraries, whose file names change with each build.
+    ///
+    /// The whole workspace is built, so that dependencies have the features of other builds.
     fn stage_tests(&self, tests: &BTreeSet<&Program>) -> Result<()> {
         if tests.is_empty() {
             return Ok(());
@@ -179,14 +180,14 @@ impl Tree {
     }
 }
 
-/// Cargo in the workspace.
+/// Cargo command in the workspace.
 fn cargo(workspace: &Path) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     cargo.current_dir(workspace);
     cargo
 }
 
-/// The tests that cargo reports to have built of a package's library.
+/// Test executable of a package's library, from cargo's messages.
 fn test_program(messages: &str, package: &str) -> Option<String> {
     let library = package.replace('-', "_");
     messages.lines().find_map(|message| {
@@ -199,7 +200,7 @@ fn test_program(messages: &str, package: &str) -> Option<String> {
     })
 }
 
-/// Like `mkdir -p`, with the path in the error.
+/// Creates a folder and its parents; the error contains the path.
 pub(crate) fn create_dir(dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot make the folder {}", dir.display()))
 }
