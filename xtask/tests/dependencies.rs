@@ -1,8 +1,8 @@
-//! What a user of a library compiles.
+//! Dependencies of library users.
 
 use std::process::Command;
 
-/// Crates that belong to programs: command lines, reports and signals.
+/// Crates for programs only: command lines, reports and signals.
 const OF_PROGRAMS: [&str; 5] = [
     "clap",
     "hdrhistogram",
@@ -11,7 +11,7 @@ const OF_PROGRAMS: [&str; 5] = [
     "tokio",
 ];
 
-/// The names of all crates that a package is built from.
+/// Names of all crates that a package is built from.
 fn crates_of(package: &str) -> Vec<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--locked", "--edges", "normal", "--prefix", "none"])
@@ -63,7 +63,7 @@ fn the_protocol_stands_alone() {
     }
 }
 
-/// A command for a namespace names its disk, unless a program asks for the feature "raw".
+/// Commands name a block device instead of raw NSIDs unless a program enables the feature "raw".
 #[test]
 fn no_program_sends_bare_commands() {
     for program in ["cairn-initiator-cli", "cairn-fio", "cairn-bench"] {

@@ -1,4 +1,4 @@
-//! What the README promises is there.
+//! References of the README and of the documents exist.
 
 use std::path::Path;
 

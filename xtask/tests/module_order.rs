@@ -1,5 +1,6 @@
-//! Modules use each other in one direction: in each crate there is an order in which each
-//! module uses only those before it. docs/architecture.md shows the order, and this test
+//! Module dependencies in each crate are acyclic.
+//!
+//! docs/architecture.md lists an order in which each module uses only earlier ones; this test
 //! compares it with the sources.
 
 mod common;
@@ -9,12 +10,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const ARCHITECTURE: &str = include_str!("../../docs/architecture.md");
-/// The table's heading.
+/// Heading of the table.
 const SECTION: &str = "## The order of modules";
 
-/// Pairs that use each other, with the reason why they may.
+/// Pairs that use each other, with the reason.
 const EXCEPTIONS: [(&str, &str, &str); 2] = [
-    // A job is set key by key, and each key knows its part of the job.
+    // A job is set by keys, and each key sets part of a job.
     ("initiator/bench/src", "job", "keys"),
     // The trait `Device` opens endpoints, and an endpoint keeps its device open.
     ("rdma/verbs/src", "device", "endpoint"),
@@ -24,7 +25,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Crates and the order of their modules, as the page has them.
+/// Crates with the module order in the page.
 fn documented() -> Vec<(String, Vec<String>)> {
     let (_, section) = ARCHITECTURE.split_once(SECTION).expect("the section");
     let section = section.split("\n## ").next().unwrap();
@@ -39,7 +40,7 @@ fn documented() -> Vec<(String, Vec<String>)> {
         .collect()
 }
 
-/// The source without comments and without its module of tests.
+/// Source without comments and without its test module.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let lines = text.lines().map(|line| line.split("//").next().unwrap());
@@ -51,12 +52,12 @@ fn word(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// The names that follow `crate::`, a group's included.
+/// Names after `crate::`, including groups.
 fn names_after_crate(code: &str) -> BTreeSet<String> {
     names_after(code, "crate::")
 }
 
-/// The names that `super::` of a file in `depth` folders reaches at the crate's root.
+/// Names at the crate root that `super::` reaches from a file at this depth.
 fn names_after_super(code: &str, depth: usize, is_root_of_folder: bool) -> BTreeSet<String> {
     let ups = if is_root_of_folder { depth } else { depth + 1 };
     let mut names = names_after(code, &format!("use {}", "super::".repeat(ups)));
@@ -64,7 +65,7 @@ fn names_after_super(code: &str, depth: usize, is_root_of_folder: bool) -> BTree
     names
 }
 
-/// The names that follow a path, a group's included.
+/// Names after a path, including groups.
 fn names_after(code: &str, path: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for rest in code.split(path).skip(1) {
@@ -91,7 +92,7 @@ fn names_after(code: &str, path: &str) -> BTreeSet<String> {
     names
 }
 
-/// Which module of the crate uses which others.
+/// Dependencies of each module within the crate.
 fn uses(folder: &Path) -> BTreeMap<String, BTreeSet<String>> {
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let is_test = |file: &Path| file.file_stem().is_some_and(|stem| stem == "tests");

@@ -1,13 +1,13 @@
 //! nvme-proto, nvme-auth and cairn-roce-proto need neither `std` nor an operating system.
 //!
-//! No target without `std` need be installed for this: see `no-std-proof`.
+//! The test needs no installed target without `std`; see `no-std-proof`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What `core` and `alloc` ask of their surroundings whatever is compiled:
-/// functions on memory, and the unwinder, which panic = "abort" never calls.
+/// Symbols that `core` and `alloc` always require: memory functions, and the unwinder, which panic
+/// = "abort" never calls.
 const ALLOWED: [&str; 8] = [
     "memcpy",
     "memmove",
@@ -54,11 +54,11 @@ fn links_without_std_and_calls_nothing_outside() {
     );
 }
 
-/// Builds the static library; that it compiles shows that `std` is not in it.
+/// Builds the static library. Compilation succeeds only without `std`.
 fn build_proof() -> PathBuf {
     let ours = Path::new(env!("CARGO_MANIFEST_DIR"));
     let proof = ours.join("no-std-proof");
-    // The versions that the workspace has are here already, so the build needs no network.
+    // The locked versions are already downloaded, so the build needs no network.
     std::fs::copy(ours.join("../Cargo.lock"), proof.join("Cargo.lock")).expect("a lock file");
     let target_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-std-proof");
     let output = Command::new(env!("CARGO"))
@@ -83,7 +83,7 @@ struct Symbol {
     defined: bool,
 }
 
-/// The symbol tables of an archive. `nm` would read the bitcode in it instead.
+/// Symbol tables of an archive. `nm` would read the embedded bitcode instead.
 fn symbols(archive: &Path) -> Vec<Symbol> {
     let output = Command::new("readelf")
         .args(["--symbols", "--wide"])
@@ -101,7 +101,7 @@ fn symbols(archive: &Path) -> Vec<Symbol> {
         .collect()
 }
 
-/// Number, value, size, type, binding, visibility, section, name.
+/// Parses number, value, size, type, binding, visibility, section and name.
 fn symbol(line: &str) -> Option<Symbol> {
     let mut words = line.split_whitespace();
     words.next()?.strip_suffix(':')?.parse::<u32>().ok()?;

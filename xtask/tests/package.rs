@@ -1,5 +1,5 @@
-//! The packages install, run, and go without a trace. The programs are of a debug build: what
-//! packages have does not depend on that.
+//! Packages install, run, and are removed completely. The programs are a debug build, which does
+//! not affect the packaging.
 
 #[path = "common/packages.rs"]
 mod packages;
@@ -10,10 +10,10 @@ use std::process::Command;
 
 use packages::{files, has, named, run, text, unpack_image, workspace};
 
-/// The packages, in a folder.
+/// Builds the packages into a folder.
 fn make(out: &Path) {
-    // A test is among them, so that cargo chooses the tests' features for the dependencies and
-    // finds them compiled.
+    // A test is among the targets, so that cargo selects the dependency features of the tests and
+    // reuses compiled dependencies.
     let build = [
         "build",
         "-q",
@@ -68,7 +68,7 @@ fn packages_have_what_they_promise_and_go_without_a_trace() {
     installs(&main, &folder.path().join("root"));
 }
 
-/// The image's program runs in its layer.
+/// Checks that the image's program runs in its layer.
 fn image_runs(image: &Path, folder: &Path) {
     let (root, program) = unpack_image(image, &folder.join("image"));
     let mut chroot = Command::new("chroot");
@@ -93,7 +93,7 @@ fn image_runs(image: &Path, folder: &Path) {
     }
 }
 
-/// Into a clean root, and out of it.
+/// Installs the package in a clean root and removes it.
 fn installs(deb: &Path, root: &Path) {
     if !has("mmdebstrap") {
         return cairn_skips::skip("packages: mmdebstrap is not there");
@@ -108,7 +108,7 @@ fn installs(deb: &Path, root: &Path) {
     fs::copy(deb, root.join("cairn.deb")).unwrap();
     let chroot = |args: &[&str]| run(Command::new("chroot").arg(root).args(args));
     let apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--yes"];
-    // What it requires is in the root: apt fetches nothing.
+    // Required packages are in the root: apt downloads nothing.
     chroot(&[&apt[..], &["--no-download", "install", "/cairn.deb"]].concat());
     fs::remove_file(root.join("cairn.deb")).unwrap();
     for program in ["cairn-target", "cairn-initiator"] {
@@ -129,7 +129,7 @@ fn installs(deb: &Path, root: &Path) {
     fs::write(&config, "# Mine.\n").unwrap();
     let installed = fs::read_to_string(root.join("etc/passwd")).unwrap();
     assert!(installed.contains("\ncairn:"), "{installed}");
-    // As systemd makes it for the unit, with an audit log.
+    // As created by systemd for the unit, with an audit log.
     let logs = root.join("var/log/cairn");
     fs::create_dir(&logs).unwrap();
     fs::write(logs.join("audit.log"), "{}\n").unwrap();
@@ -159,7 +159,7 @@ fn a_purge_removes_each_folder_that_the_unit_has_systemd_make_but_keeps_its_data
         for name in values.flat_map(str::split_whitespace) {
             let folder = format!("{above}/{name}");
             let is_removed = removed.split_whitespace().any(|word| word == folder);
-            // The administrator's data may be there: the folder goes if it is empty.
+            // The folder may contain the administrator's data, so it is removed only if empty.
             let is_state = key == "StateDirectory=";
             assert_eq!(is_removed, !is_state, "{key}{name}: {folder}");
             let is_emptied = script.contains(&format!("rmdir {folder}"));
@@ -180,7 +180,7 @@ fn the_unit_allows_the_system_calls_of_the_program() {
         .filter(|calls| !calls.starts_with(['~', '@']))
         .flat_map(str::split_whitespace)
         .collect();
-    // Of @resources and @privileged, which the unit takes away.
+    // Calls of @resources and @privileged, which the unit excludes.
     for call in ["setpriority", "sched_setaffinity", "prlimit64", "fchown"] {
         assert!(allowed.contains(&call), "{call} is not among {allowed:?}");
     }
@@ -193,12 +193,13 @@ fn the_unit_is_rated_safe() {
     }
     let unit = workspace().join("packaging/cairn-target.service");
     let mut analyze = Command::new("systemd-analyze");
-    // A threshold is in tenths.
+    // The threshold is in tenths.
     analyze.args(["security", "--offline=true", "--threshold=20", "--no-pager"]);
     run(analyze.arg(unit));
 }
 
-/// A clean root of Debian's stable release, or of this machine's by its own mirrors; whether there is one.
+/// Creates a clean root of Debian stable, or of this machine's release from its mirrors. Returns
+/// false if neither is possible.
 fn debian_root(root: &Path) -> bool {
     let make = |release: &str, sources: &[PathBuf]| {
         let mut mmdebstrap = Command::new("mmdebstrap");

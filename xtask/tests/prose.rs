@@ -25,7 +25,7 @@ const FILES_MAX: usize = 795;
 /// Most words of comments and pages. The goal is 150,000.
 const WORDS_MAX: usize = 276_000;
 
-/// A text of one paragraph or list item.
+/// Paragraph or list item.
 struct Block {
     line: usize,
     text: String,
@@ -34,7 +34,7 @@ struct Block {
 struct Shape {
     name: &'static str,
     pattern: Regex,
-    /// Texts before or from the match on that make the match harmless.
+    /// Contexts that make the match harmless.
     exceptions: &'static [Exception],
 }
 
@@ -101,7 +101,7 @@ static LIST_ITEM: LazyLock<Regex> =
 static COMMENTED_CODE: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^(TODO|cargo|fn |let |use |assert|#\[)").unwrap());
 
-/// Name of the first shape that the sentence has. `is_rust`: fragments that need the code before them count.
+/// Name of the first shape in the sentence. `is_rust` also counts fragments that depend on code.
 fn shape_of(sentence: &str, is_rust: bool) -> Option<&'static str> {
     let has_shape = |shape: &Shape| {
         shape.pattern.find_iter(sentence).any(|found| {
@@ -126,7 +126,7 @@ fn shape_of(sentence: &str, is_rust: bool) -> Option<&'static str> {
         .or(is_orphan.then_some("fragment without its noun"))
 }
 
-/// Sentences end with a mark, white space, and a capital letter or markup after that.
+/// Splits at punctuation followed by white space and a capital letter or markup.
 fn sentences(text: &str) -> Vec<&str> {
     let mut all = Vec::new();
     let mut begin = 0;

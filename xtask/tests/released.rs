@@ -1,5 +1,5 @@
-//! Packages as they are released run where they say: with Debian 11's glibc, in a container, and
-//! with what another package manager unpacks. They are built once for all of that.
+//! Released packages run on supported systems: with Debian 11's glibc, in a container, and after
+//! unpacking by rpm. They are built once for all tests.
 
 #[path = "common/packages.rs"]
 mod packages;
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use packages::{files, has, named, run, text, unpack_image, workspace};
 
-/// The oldest glibc that the programs may require: Debian 11's.
+/// Oldest glibc that the programs may require, from Debian 11.
 const OLDEST_GLIBC: [u32; 2] = [2, 31];
 
 #[test]
@@ -38,7 +38,7 @@ fn packages_run_where_they_say() {
     image_serves(&named(&out, "", ".oci.tar"), &tree, folder.path());
 }
 
-/// The archive's programs, in a root that has that release's libraries and nothing else.
+/// Runs the archive's programs in a root with only that release's libraries.
 fn runs_on_debian_11(said: &str, archive: &Path, folder: &Path) {
     let line = said
         .lines()
@@ -72,7 +72,7 @@ fn runs_on_debian_11(said: &str, archive: &Path, folder: &Path) {
     }
 }
 
-/// What rpm unpacks is what is in the other packages, and its scripts are those of the sources.
+/// Checks that the rpm has the files of the other packages and the scripts of the sources.
 fn rpm_has_the_same_files(package: &Path, tree: &Path, folder: &Path) {
     if !has("rpm") {
         return cairn_skips::skip("packages: rpm is not there");
@@ -100,7 +100,7 @@ fn rpm_has_the_same_files(package: &Path, tree: &Path, folder: &Path) {
     }
 }
 
-/// A container that is ended with the test.
+/// Container that is stopped on drop.
 struct Container(Child);
 
 impl Drop for Container {
@@ -118,7 +118,7 @@ fn name_of_container() -> String {
     format!("cairn-{}", std::process::id())
 }
 
-/// The image under runc, with a read-only root, serves a host outside of it.
+/// Checks that the image under runc, with a read-only root, serves a host outside.
 fn image_serves(image: &Path, tree: &Path, folder: &Path) {
     if !has("runc") {
         return cairn_skips::skip("packages: runc is not there");
@@ -127,7 +127,7 @@ fn image_serves(image: &Path, tree: &Path, folder: &Path) {
     let (root, entrypoint) = unpack_image(image, &bundle);
     fs::rename(root, bundle.join("rootfs")).unwrap();
     run(Command::new("runc").arg("spec").current_dir(&bundle));
-    // An address that tests of one machine do not share: of this process.
+    // Address derived from the process, so that parallel tests differ.
     let id = std::process::id();
     let address = |last: u32| format!("127.{}.{}.{last}", 64 + id / 256 % 64, id % 256);
     let (target, host) = (address(1), address(2));
@@ -147,7 +147,7 @@ fn image_serves(image: &Path, tree: &Path, folder: &Path) {
     let mut config: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     config["process"]["args"] = arguments.into();
     config["process"]["terminal"] = false.into();
-    // The network of the machine: a target serves others.
+    // The container uses the network of the machine to serve other hosts.
     let namespaces = config["linux"]["namespaces"].as_array_mut().unwrap();
     namespaces.retain(|namespace| namespace["type"] != "network");
     fs::write(&path, config.to_string()).unwrap();

@@ -1,4 +1,4 @@
-//! A build for release names its commit.
+//! Release builds contain their commit.
 
 #[path = "../../target/build.rs"]
 #[expect(dead_code, reason = "cargo runs the rest")]

@@ -1,22 +1,23 @@
-//! docs/walk.md walks through the rooms of the I/O path. Its files and functions exist, and
-//! each walk goes forward: it never comes back to an earlier file.
+//! References of docs/walk.md to files and functions exist.
+//!
+//! Each walk along the I/O path goes forward: it never returns to an earlier file.
 
 use std::fs;
 use std::path::Path;
 
 const WALK: &str = include_str!("../../docs/walk.md");
 
-/// The rooms in the order in which a command passes.
+/// Files in the order of a command's path.
 const ROOMS: [&str; 8] = [
     "mod", "receive", "plan", "buffers", "fetch", "disk", "respond", "sent",
 ];
 
-/// The words in backticks.
+/// Words in backticks.
 fn code_words(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// A file and the functions that a step of a section names.
+/// File and functions of each step in a section.
 fn steps(section: &str) -> Vec<(&'static str, Vec<&'static str>)> {
     let (_, text) = WALK.split_once(section).expect("the section");
     let text = text.split("\n## ").next().unwrap();
@@ -59,7 +60,7 @@ fn each_walk_goes_forward_and_its_functions_exist() {
 #[test]
 fn every_name_on_the_page_exists() {
     let (mut files, mut names) = (Vec::new(), Vec::new());
-    // Pictures are between fences.
+    // Diagrams are between fences.
     for text in WALK.split("```").step_by(2) {
         for word in code_words(text) {
             match word.ends_with(".rs") || word.contains('/') {

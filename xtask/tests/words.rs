@@ -1,13 +1,14 @@
-//! Words that plain English does not need, kept out of the pages, help texts, log lines, errors
-//! and comments. CONTRIBUTING.md has the rules; the glossary of docs/architecture.md has the words
-//! to use. What stands in backticks or double quotes is a name or a quotation, and is not read.
+//! Words to avoid in pages, help texts, log lines, errors and comments.
+//!
+//! CONTRIBUTING.md has the rules, and docs/architecture.md a glossary of preferred words. Text in
+//! backticks or double quotes is a name or quotation and is ignored.
 
 mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What not to write, and what to write instead.
+/// Words to avoid, each with alternatives.
 const WORDS: [(&str, &str); 27] = [
     ("whoever", "name the actor: a host, an attacker, a program"),
     ("nobody", "no host, no program, nothing"),
@@ -42,7 +43,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The words in this text, whole and in any case.
+/// Words to avoid in this text, matched as whole words in any case.
 fn found(text: &str) -> Vec<(&'static str, &'static str)> {
     let text = text.to_lowercase();
     let boundary = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric() && c != '_');
@@ -57,7 +58,7 @@ fn found(text: &str) -> Vec<(&'static str, &'static str)> {
         .collect()
 }
 
-/// The page without what stands in backticks or fences: names of programs, files and tests.
+/// Lines of a page without backticks and fences.
 fn prose(page: &str) -> Vec<(usize, String)> {
     let mut fenced = false;
     let mut lines = Vec::new();
@@ -72,7 +73,7 @@ fn prose(page: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// What programs print: string literals, and the doc comments that clap shows as help.
+/// Text printed by programs: string literals, and doc comments used as help by clap.
 fn printed(source: &str) -> Vec<(usize, String)> {
     let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let has_help = source.contains("clap::");
@@ -85,7 +86,7 @@ fn printed(source: &str) -> Vec<(usize, String)> {
                 lines.push((at + 1, help.to_owned()));
             }
         } else if !trimmed.starts_with("//") {
-            // A literal goes on in the next line behind a backslash.
+            // A backslash at the end continues the literal on the next line.
             let begins = usize::from(!is_open);
             let inside: Vec<&str> = line.split('"').skip(begins).step_by(2).collect();
             let quotes = line.matches('"').count();
@@ -96,11 +97,11 @@ fn printed(source: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// The comments, those behind code included, without what is quoted in them.
+/// Comments, including those after code, without quoted text.
 fn comments(source: &str) -> Vec<(usize, String)> {
     let comment = |line: &str| {
         let ends = line.match_indices("//").map(|(at, _)| at);
-        // An even number of quotes before it: it is in no literal.
+        // A comment starts after an even number of quotes, outside literals.
         let outside = |at: &usize| line[..*at].matches('"').count().is_multiple_of(2);
         let text = line[ends.into_iter().find(outside)?..].to_owned();
         let unquoted: Vec<&str> = text.split(['`', '"']).step_by(2).collect();
@@ -112,7 +113,7 @@ fn comments(source: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// The pages under a folder. Decisions are as they were written.
+/// Pages below a folder, except decisions, which are never edited.
 fn pages(folder: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -132,7 +133,7 @@ fn check(files: &[PathBuf], lines: impl Fn(&str) -> Vec<(usize, String)>) {
         let text = fs::read_to_string(file).unwrap();
         let name = file.strip_prefix(root()).unwrap().display().to_string();
         for (at, line) in lines(&text) {
-            // A key of systemd's units.
+            // Key of systemd units.
             let line = line.replace("Wants=", "");
             for (word, instead) in found(&line) {
                 wrong.push(format!("{name}:{at}: \"{word}\": {instead}"));

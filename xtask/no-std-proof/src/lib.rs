@@ -1,11 +1,11 @@
-//! Proof that the crates of protocols have no I/O: a static library of them, their
-//! dependencies, `core` and `alloc`, and of nothing else.
+//! Proof that the protocol crates have no I/O: a static library of these crates, their
+//! dependencies, `core` and `alloc`.
 //!
-//! It would not compile if any of them pulled in `std`, which brings its own
-//! panic handler. And what the archive leaves undefined is all that it could
-//! ever ask of an operating system: `tests/no_io.rs` builds it and looks.
+//! The library does not compile if a crate uses `std`, which has its own panic handler. Undefined
+//! symbols of the archive are all possible calls to an operating system; `tests/no_io.rs` checks
+//! them.
 //!
-//! Its unsafe code is the allocator, which must be one, and always refuses.
+//! The only unsafe code is the required allocator, which always fails.
 
 #![no_std]
 
@@ -18,7 +18,7 @@ pub use nvme_proto;
 
 struct NoMemory;
 
-// SAFETY: a null pointer is an allocator's way to refuse; nothing it has not given comes back.
+// SAFETY: a null pointer reports failure, and no allocation exists that could be freed.
 unsafe impl GlobalAlloc for NoMemory {
     unsafe fn alloc(&self, _: Layout) -> *mut u8 {
         core::ptr::null_mut()

@@ -1,5 +1,7 @@
-//! `cargo xtask bench against DIR`: this build and another one of Cairn, in turns on this machine. Each has a target
-//! and a host of its own, so that the whole of both is compared: whether a row is slower than it was.
+//! `cargo xtask bench against DIR`: comparison of this build with another build of Cairn.
+//!
+//! Both alternate on this machine. Each has a target and a host of its build, so the whole I/O path
+//! is compared.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -14,16 +16,16 @@ use super::{in_turns, name, now, programs, progress};
 use crate::results::Better::Higher;
 use crate::results::{Machine, Metric, Results, bars, terminal};
 
-/// What the table is called.
+/// Name of the table.
 const GROUP: &str = "this build and the other";
 
-/// The metric that counts.
+/// Main metric.
 const RATIO: &str = "of the other";
 
-/// Commands outstanding on many queue pairs.
+/// Outstanding commands on many queue pairs.
 const SPREAD_DEPTH: &str = "128";
 
-/// What the command line asks for.
+/// Command-line arguments.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// The folder build/release of another tree: with cairn-target, cairn-initiator and cairn-scale
@@ -43,23 +45,23 @@ pub(super) struct Args {
     no_build: bool,
 }
 
-/// One sample of a row: I/Os a second.
+/// Sample of a row: name, and I/Os per second.
 type Rate = (String, f64);
 
-/// What `cairn-scale` writes, as far as it counts here.
+/// Part of the JSON output of `cairn-scale`.
 #[derive(Deserialize)]
 struct Scaled {
     depth: Vec<Spread>,
 }
 
-/// The same commands on a number of queue pairs.
+/// Rate for a number of queue pairs.
 #[derive(Deserialize)]
 struct Spread {
     queue_pairs: u16,
     iops: f64,
 }
 
-/// Measures both.
+/// Measures both builds.
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
     for (_, _, program) in programs::OF_ALL_ENDS {
         ensure!(
@@ -99,7 +101,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// All rows by both, round by round.
+/// Measures all rows with both builds in rounds.
 fn measure(rounds: u32, this: &Stage, other: &Stage) -> Result<Results> {
     let machine = Machine::here(Path::new(programs::WORKSPACE));
     let mut results = Results::begin(this.name(), machine);
@@ -142,7 +144,7 @@ fn metrics(ours: f64, theirs: f64) -> Vec<Metric> {
     ]
 }
 
-/// 4 KiB random reads on many queue pairs.
+/// Measures 4 KiB random reads on many queue pairs.
 fn many_queue_pairs(stage: &Stage) -> Result<Vec<Rate>> {
     let file = stage.folder.join("scale.json");
     let mut scale = Command::new(stage.programs.join("cairn-scale"));

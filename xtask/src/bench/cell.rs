@@ -1,36 +1,34 @@
-//! One thing to measure: who talks to what, and what they do.
+//! Cell of the matrix: providers, backend and workload of a measurement.
 
 use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Result, bail, ensure};
 
-/// Commands that a queue of 128 entries holds: one entry stays empty (NVMe Base
-/// 2.0, 3.3.1.2.1).
+/// Commands that fit in a queue of 128 entries; one entry stays empty (NVMe Base 2.0, 3.3.1.2.1).
 const DEPTH_MAX: u32 = 127;
 
-/// Most queue pairs: each is a thread of the host.
+/// Maximum of queue pairs, each with a thread of the host.
 const QUEUE_PAIRS_MAX: u32 = 64;
 
-/// One cell of the matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cell {
     pub(super) provider: Provider,
     pub(super) backend: Backend,
     pub(super) workload: Workload,
     pub(super) size: Size,
-    /// Commands outstanding on each queue pair.
+    /// Outstanding commands on each queue pair.
     pub(super) depth: Depth,
     pub(super) queue_pairs: QueuePairs,
 }
 
 impl Cell {
-    /// Cells that share a table.
+    /// Name of the cell's table.
     pub(super) fn group(&self) -> String {
         format!("{} {}", self.provider, self.backend)
     }
 
-    /// Within its group.
+    /// Name of the cell's row.
     pub(super) fn name(&self) -> String {
         let name = format!("{} {} {}", self.workload, self.size, self.depth);
         match self.queue_pairs.0 {
@@ -39,7 +37,7 @@ impl Cell {
         }
     }
 
-    /// Its parts, by which `--only` picks.
+    /// Words by which `--only` selects the cell.
     pub(super) fn words(&self) -> [String; 6] {
         [
             self.provider.to_string(),
@@ -52,7 +50,7 @@ impl Cell {
     }
 }
 
-/// A choice of few words.
+/// Declares an enum that is parsed and printed as words.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident, $what:literal: $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)*) => {
         $(#[$doc])*
@@ -79,38 +77,38 @@ macro_rules! words {
 }
 
 words! {
-    /// What carries the data.
+    /// Transport of the data.
     Provider, "provider":
-    /// RoCE in user space, two processes, over the loopback interface.
+    /// RoCE in user space over the loopback interface, with two processes.
     Soft = "soft",
-    /// Both ends in one process: no network, no packets.
+    /// Loopback provider in one process, without network and packets.
     Loopback = "loopback",
-    /// An RDMA device, two processes.
+    /// RDMA device, with two processes.
     Verbs = "verbs",
 }
 
 words! {
-    /// What the target exports.
+    /// Disk exported by the target.
     Backend, "backend":
-    /// Nothing: reads give zeroes.
+    /// Null disk: reads return zeroes.
     Null = "null",
-    /// Memory.
+    /// Memory disk.
     Mem = "mem",
-    /// A file, by io_uring and past the page cache.
+    /// File, accessed by io_uring and direct I/O.
     File = "file",
 }
 
 words! {
-    /// What the host does.
+    /// Workload of the host.
     Workload, "workload":
     RandRead = "randread",
     RandWrite = "randwrite",
-    /// Seven reads for each three writes.
+    /// Seven reads for every three writes.
     Mixed = "mixed",
 }
 
 impl Workload {
-    /// In fio's words.
+    /// Workload as fio keys.
     pub(super) fn keys(self) -> &'static [&'static str] {
         match self {
             Self::RandRead => &["rw=randread"],
@@ -119,7 +117,7 @@ impl Workload {
         }
     }
 
-    /// Whether it changes what is on the disk.
+    /// True if the workload writes to the disk.
     pub(super) fn writes(self) -> bool {
         self != Self::RandRead
     }
@@ -160,7 +158,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// A number in some range, with a word for its name.
+/// Declares a number within a range, printed with a word.
 macro_rules! counts {
     ($(#[$doc:meta])* $name:ident, $word:literal, $what:literal, $max:expr) => {
         $(#[$doc])*
@@ -192,7 +190,7 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Commands at a time.
+    /// Outstanding commands on each queue pair.
     Depth, "qd", "queue depth", DEPTH_MAX
 }
 

@@ -1,5 +1,7 @@
-//! `cargo xtask bench ceph`: the backend for images of a Ceph cluster beside fio's rbd engine, in turns on
-//! one image. The cluster is one monitor and one OSD on this machine, which both share.
+//! `cargo xtask bench ceph`: comparison of the Ceph image backend with fio's rbd engine.
+//!
+//! Both programs alternate on one image. The cluster has one monitor and one OSD on this machine,
+//! which share its processors with the programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,18 +19,18 @@ use crate::results::{Machine, Mark, Metric, Results, terminal};
 use crate::vm::host;
 use crate::vm::tree::create_dir;
 
-/// What the table is called.
+/// Name of the table.
 const GROUP: &str = "Ceph image";
 
-/// The metric that counts, and what it is to reach.
+/// Main metric, and its goal.
 const RATIO: &str = "of fio";
 const REACH: f64 = 0.9;
 
-/// The image, and its size.
+/// Name and size of the image.
 const IMAGE: &str = "bench";
 const IMAGE_MIB: u32 = 512;
 
-/// What the command line asks for.
+/// Command-line arguments.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// Rounds: each program measures each row once in each
@@ -51,7 +53,7 @@ pub(super) struct Args {
     no_build: bool,
 }
 
-/// What both programs do.
+/// Workload for both programs.
 #[derive(Debug, Clone, Copy)]
 struct Row {
     workload: Workload,
@@ -90,10 +92,10 @@ impl Row {
     }
 }
 
-/// The cluster, and what runs on its image.
+/// Cluster, and the programs that use its image.
 struct Stage {
     cluster: Cluster,
-    /// The cluster's configuration, with the settings of the target's client.
+    /// Configuration of the cluster, with client settings of the target.
     conf: PathBuf,
     programs: PathBuf,
     seconds: u32,
@@ -120,7 +122,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     };
     let folder = programs::results().join(&run);
     create_dir(&folder)?;
-    // Not in the results: sockets have short paths.
+    // Outside the results folder, because socket paths must be short.
     let scratch = Scratch::new()?;
     let stage = Stage::new(&scratch.0, programs, args.seconds)?;
     let results = measure(args, &rows, &stage, &run)?;
@@ -130,7 +132,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// fio, with its engine for images.
+/// Checks that fio has its rbd engine.
 fn require_fio() -> Result<()> {
     let engines = Command::new("fio").arg("--enghelp").output();
     let engines = engines.context("fio is not installed: apt install fio")?;
@@ -141,7 +143,7 @@ fn require_fio() -> Result<()> {
     bail!("this fio has no rbd engine: Debian's has one");
 }
 
-/// All rows by both programs, round by round. The one that begins changes from round to round.
+/// Measures all rows with both programs in rounds. The starting program alternates.
 fn measure(args: &Args, rows: &[Row], stage: &Stage, run: &str) -> Result<Results> {
     let machine = Machine::here(Path::new(programs::WORKSPACE));
     let mut results = Results::begin(run, machine);
@@ -177,7 +179,7 @@ fn measure(args: &Args, rows: &[Row], stage: &Stage, run: &str) -> Result<Result
     Ok(results)
 }
 
-/// What a program reported, and the processor time that it took.
+/// Report of a program, and its processor time.
 struct Sample {
     report: Report,
     cpu: Duration,
@@ -192,9 +194,9 @@ impl Sample {
     }
 }
 
-/// Of all children that have ended.
+/// Processor time of all children that have ended.
 fn cpu_of_children() -> Result<Duration> {
-    /// What the kernel counts in, whatever its own timer does.
+    /// Unit of these counters, independent of the kernel's timer.
     const TICK: Duration = Duration::from_millis(10);
     let stat = fs::read_to_string("/proc/self/stat").context("cannot read /proc/self/stat")?;
     // proc_pid_stat(5): the name is field 2, in parentheses; cutime and cstime are 16 and 17.
@@ -211,7 +213,7 @@ fn cpu_of_children() -> Result<Duration> {
     Ok(TICK * ticks.iter().sum())
 }
 
-/// One sample of each.
+/// Metrics of one sample from each program.
 fn metrics(ours: &Sample, fio: &Sample) -> Vec<Metric> {
     let iops = |sample: &Sample| sample.report.iops;
     let us = |ns: f64| ns / 1e3;
@@ -237,7 +239,7 @@ impl Stage {
         cluster.image(IMAGE, &format!("{IMAGE_MIB}M"))?;
         let conf = folder.join("client.conf");
         let text = fs::read_to_string(cluster.conf())?;
-        // fio sets none of it. A cache would acknowledge what no OSD has.
+        // fio sets neither option. A cache would acknowledge writes that no OSD has received.
         let client = "[client]\nrbd cache = false\nrbd disable zero copy writes = true\n";
         fs::write(&conf, format!("{text}{client}"))?;
         let stage = Self {
@@ -250,7 +252,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Writes all of the image: reads of what was never written reach no disk.
+    /// Writes the whole image, since reads of unwritten objects access no disk.
     fn fill(&self) -> Result<()> {
         let mut fio = self.fio_on_image("write", 1024, 8);
         fio.arg(format!("--size={IMAGE_MIB}m"));
@@ -293,7 +295,7 @@ impl Stage {
     }
 }
 
-/// A folder that is removed in the end.
+/// Temporary folder, removed on drop.
 struct Scratch(PathBuf);
 
 impl Scratch {

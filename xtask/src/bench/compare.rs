@@ -1,4 +1,4 @@
-//! `cargo xtask bench compare`: did it get better?
+//! `cargo xtask bench compare`: comparison of two runs.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use super::programs;
 use crate::results::{Comparison, Results};
 
-/// Which two runs.
+/// Command-line arguments.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// A run's name in build/bench, its folder, or its results.json
@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// By path, or by name.
+/// Loads results by path, or by name of the run.
 fn load(run: &Path) -> Result<Results> {
     let named = programs::results().join(run);
     Results::load(if !run.exists() && named.exists() {

@@ -1,11 +1,11 @@
-//! What the target's RoCE endpoints have counted: its last words say it.
+//! Counters of the target's RoCE endpoints, logged when the target ends.
 
 /// Names and values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Counters(Vec<(String, u64)>);
 
 impl Counters {
-    /// From a target's log, of all its devices together.
+    /// Sums the counters of all devices in a target's log.
     pub(super) fn of_log(log: &str) -> Self {
         let lines = log
             .lines()
@@ -24,18 +24,18 @@ impl Counters {
         Self(counters)
     }
 
-    /// The counter of that name. What is nothing is not said.
+    /// Value of a counter. The log omits counters that are 0.
     pub(super) fn get(&self, name: &str) -> u64 {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map_or(0, |(_, value)| *value)
     }
 
-    /// Whether there is any: RDMA devices count by themselves.
+    /// True without counters, as for RDMA devices.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Without what another run has counted.
+    /// Subtracts the counters of another run.
     pub(super) fn without(&self, other: &Self) -> Self {
         let rest = self.0.iter();
         let rest = rest.map(|(name, value)| (name.clone(), value.saturating_sub(other.get(name))));

@@ -1,4 +1,4 @@
-//! Processor time of a process that goes on running.
+//! Processor time of a running process.
 
 use std::fs;
 use std::io;
@@ -6,17 +6,17 @@ use std::iter::Sum;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// Of all threads of a process together.
+/// Processor time of all threads of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct CpuTime {
-    /// They ran.
+    /// Time on a processor.
     pub(super) on_cpu: Duration,
-    /// They could have run, but others did: the machine was not theirs alone.
+    /// Time runnable but waiting for a processor, which shows other load on the machine.
     pub(super) waited: Duration,
 }
 
 impl CpuTime {
-    /// Of the threads that the process has now.
+    /// Sum over the present threads of a process.
     pub(super) fn of_process(pid: u32) -> Self {
         let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
             return Self::default();
@@ -28,8 +28,9 @@ impl CpuTime {
         tasks.filter_map(of_task).sum()
     }
 
-    /// The first two of the three numbers (Documentation/scheduler/sched-stats.rst): time spent on
-    /// the processor and waiting for one, in nanoseconds.
+    /// Parses time on the processor and time waiting, in nanoseconds.
+    ///
+    /// These are the first two of three numbers (Documentation/scheduler/sched-stats.rst).
     fn parse(schedstat: &str) -> Option<Self> {
         let mut numbers = schedstat.split_whitespace();
         let mut next = || Some(Duration::from_nanos(numbers.next()?.parse().ok()?));
@@ -54,7 +55,7 @@ impl Add for CpuTime {
 impl Sub for CpuTime {
     type Output = Self;
 
-    /// Since an earlier time; a thread that has ended meanwhile took its own with it.
+    /// Difference to an earlier time. Threads that ended in between are not counted.
     fn sub(self, earlier: Self) -> Self {
         Self {
             on_cpu: self.on_cpu.saturating_sub(earlier.on_cpu),

@@ -1,5 +1,5 @@
-//! The target's way to a disk, without a network, beside fio's io_uring engine on
-//! the same disk: what the backend itself costs.
+//! Benchmark of the disk backend without a network, compared with fio's io_uring engine on the same
+//! disk.
 
 use std::process::Command;
 
@@ -12,13 +12,13 @@ use super::report::Report;
 use crate::results::Better::{Higher, Lower};
 use crate::results::Metric;
 
-/// What tables call it.
+/// Name of the table.
 pub(super) const GROUP: &str = "disk";
 
 /// Bytes of each operation.
 const BYTES: u32 = 4096;
 
-/// One row: both programs do the same.
+/// Row of the table: a workload for both programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DiskRow {
     pub(super) workload: Workload,
@@ -26,7 +26,7 @@ pub(super) struct DiskRow {
 }
 
 impl DiskRow {
-    /// Reads and writes at the depths that count.
+    /// Reads and writes at three depths.
     pub(super) fn all() -> Vec<Self> {
         let workloads = [Workload::RandRead, Workload::RandWrite];
         let row = |workload| [1, 32, 128].map(|depth| Self { workload, depth });
@@ -37,7 +37,7 @@ impl DiskRow {
         format!("{} 4k qd{}", self.workload, self.depth)
     }
 
-    /// Measures both, one right after the other.
+    /// Measures both programs, one right after the other.
     pub(super) fn measure(self, stage: &Stage) -> Result<Vec<Metric>> {
         let ours = programs::report(&mut stage.ours(self))?;
         let fio = programs::report(&mut stage.fio(self))?;

@@ -1,6 +1,6 @@
-//! The two ends of a measurement: a target and a host, each a process of its own
-//! on a core of its own. Both are started for each sample, so that no sample
-//! inherits another's memory, queues or luck.
+//! Target and host of a measurement, each a process pinned to a core.
+//!
+//! Both are started anew for each sample, so samples are independent.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -24,35 +24,36 @@ use super::report::Report;
 use super::sample::Sample;
 use crate::vm::tree::create_dir;
 
-/// How long a target may take to listen.
+/// Maximum time for a target to start listening.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of the disks that are no file.
+/// Size of disks that are not files.
 const DISK: &str = "256MiB";
 
-/// Where the two ends are, and what they are.
+/// Environment of measurements.
 pub(super) struct Stage {
-    /// The folder with cairn-target and cairn-initiator.
+    /// Folder with cairn-target and cairn-initiator.
     pub(super) programs: PathBuf,
-    /// For configurations, logs and the exported file.
+    /// Folder for configurations, logs and the exported file.
     pub(super) folder: PathBuf,
-    /// Of the target, and of the host.
+    /// Addresses of target and host.
     pub(super) addresses: (IpAddr, IpAddr),
-    /// Of a second host beside it.
+    /// Address of a second host.
     pub(super) neighbour: IpAddr,
-    /// Of the target's reactor, and of the host.
+    /// Cores of the target's reactor and of the host.
     pub(super) cores: (usize, usize),
     pub(super) seconds: f64,
-    /// The disk of the rows that go without a network, instead of a file here.
+    /// Disk for rows without a network, instead of a file in `folder`.
     pub(super) own_disk: Option<PathBuf>,
-    /// What a target counts while its memory disk is filled: no part of a sample.
+    /// Counters of a target while its memory disk is filled, excluded from samples.
     pub(super) filling: Counters,
 }
 
 impl Stage {
-    /// On this machine, in a folder that is made. `device`: the address of an RDMA device;
-    /// otherwise addresses of the loopback interface that no other run has, because
-    /// user-space RoCE has one UDP port for each.
+    /// Creates the environment in a new folder.
+    ///
+    /// `device` is the address of an RDMA device. Without it, loopback addresses unique to this run
+    /// are used, because user-space RoCE has one UDP port for each address.
     pub(super) fn new(
         programs: PathBuf,
         folder: &Path,
@@ -60,7 +61,7 @@ impl Stage {
         seconds: f64,
     ) -> Result<Self> {
         create_dir(folder)?;
-        // It goes into the target's configuration.
+        // The path appears in the target's configuration.
         let folder = folder.canonicalize()?;
         let [.., high, low] = std::process::id().to_be_bytes();
         let own = |last| IpAddr::V4(Ipv4Addr::new(127, high, low, last));
@@ -77,14 +78,13 @@ impl Stage {
         })
     }
 
-    /// What the run is called.
+    /// Name of the run.
     pub(super) fn name(&self) -> String {
         let name = self.folder.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
     }
 
-    /// Makes the file that is read and written, and learns what filling a memory
-    /// disk counts.
+    /// Creates the exported file, and measures the counters of filling a memory disk.
     pub(super) fn prepare(&mut self, items: &[Item]) -> Result<()> {
         let needs_file = |item: &Item| match item {
             Item::Cell(cell) => cell.backend == Backend::File,
@@ -105,14 +105,14 @@ impl Stage {
         Ok(())
     }
 
-    /// Removes what only the run itself needed.
+    /// Removes files that are not results.
     pub(super) fn clear(&self) {
         for file in ["disk.img", "target.toml", "target.log"] {
             let _ = fs::remove_file(self.folder.join(file));
         }
     }
 
-    /// Measures a cell once.
+    /// Measures one sample of a cell.
     pub(super) fn measure(&self, cell: &Cell) -> Result<Sample> {
         if cell.provider == Provider::Loopback {
             return self.measure_in_one_process(cell);
@@ -120,7 +120,7 @@ impl Stage {
         self.watched(cell, |_| Ok(()))
     }
 
-    /// Measures a cell of two processes once, while `watch` looks at the target's.
+    /// Measures one sample of a cell with two processes, while `watch` observes the target.
     pub(super) fn watched(
         &self,
         cell: &Cell,
@@ -152,7 +152,7 @@ impl Stage {
         })
     }
 
-    /// Measures a cell once, while another host on the same core does what `neighbour` says.
+    /// Measures one sample of a cell while another host on the same core runs `neighbour`.
     pub(super) fn with_neighbour(&self, cell: &Cell, neighbour: &Cell) -> Result<Report> {
         let target = Target::start(self, cell)?;
         self.fill(cell)?;
@@ -166,7 +166,8 @@ impl Stage {
         Ok(report)
     }
 
-    /// Both ends in one process, which is on the host's core; the reactor goes to its own.
+    /// Runs both ends in one process on the host's core; the reactor pins itself to the target's
+    /// core.
     fn measure_in_one_process(&self, cell: &Cell) -> Result<Sample> {
         let program = self.programs.join("cairn-bench-loopback");
         let mut command = programs::pinned(self.cores.1, program);
@@ -182,14 +183,14 @@ impl Stage {
         })
     }
 
-    /// The job, as the host's options.
+    /// Job as options of the host.
     fn job(&self, cell: &Cell, seconds: f64) -> impl Iterator<Item = String> {
         let keys = self.keys(cell, seconds).into_iter();
         let destroys = cell.workload.writes().then(|| "--destroy-data".to_owned());
         keys.map(|key| format!("--{key}")).chain(destroys)
     }
 
-    /// The job, in fio's keys.
+    /// Job as fio keys.
     fn keys(&self, cell: &Cell, seconds: f64) -> Vec<String> {
         let own = [
             format!("bs={}", cell.size.0),
@@ -204,20 +205,21 @@ impl Stage {
             .collect()
     }
 
-    /// Writes all of a memory disk. Its pages are there then: reads do not all
-    /// find the one page of zeroes, and writes do not wait for new ones.
+    /// Writes the whole memory disk.
+    ///
+    /// Otherwise all reads would hit one page of zeroes, and writes would wait for page allocation.
     fn fill(&self, cell: &Cell) -> Result<()> {
         let keys = ["--rw=write", "--destroy-data", "--bs=1m", "--iodepth=4"];
         self.run_host(cell, keys.map(str::to_owned).into_iter())
             .map(drop)
     }
 
-    /// Runs the host to its end, and gives its report.
+    /// Runs the host to completion and returns its report.
     fn run_host(&self, cell: &Cell, keys: impl Iterator<Item = String>) -> Result<Report> {
         programs::report(self.host(cell, self.addresses.1).args(keys))
     }
 
-    /// A host at an address, without its job.
+    /// Host command with this address, without a job.
     fn host(&self, cell: &Cell, address: IpAddr) -> Command {
         let mut command = programs::pinned(self.cores.1, self.programs.join("cairn-initiator"));
         command
@@ -229,17 +231,17 @@ impl Stage {
         command
     }
 
-    /// The file that a `file` backend exports: written, so that reads have a disk to read.
+    /// File exported by a `file` backend, filled so that reads access the disk.
     fn disk_image(&self) -> PathBuf {
         self.folder.join("disk.img")
     }
 
-    /// What the rows without a network read and write.
+    /// Disk for rows without a network.
     pub(super) fn disk(&self) -> PathBuf {
         self.own_disk.clone().unwrap_or_else(|| self.disk_image())
     }
 
-    /// As the target's `export` has it.
+    /// Value of `export` in the target's configuration.
     fn export(&self, cell: &Cell) -> String {
         match cell.backend {
             Backend::Null => format!("null:{DISK}"),
@@ -261,22 +263,21 @@ impl Stage {
     }
 }
 
-/// A running target. Killed if it is dropped.
+/// Running target, killed on drop.
 struct Target {
     child: Child,
     log: PathBuf,
 }
 
 impl Target {
-    /// Starts it, and waits until hosts may come.
+    /// Starts a target and waits until it accepts hosts.
     fn start(stage: &Stage, cell: &Cell) -> Result<Self> {
         let configuration = stage.folder.join("target.toml");
         fs::write(&configuration, stage.configuration(cell))
             .with_context(|| format!("cannot write {}", configuration.display()))?;
         let log = stage.folder.join("target.log");
         let errors = fs::File::create(&log)?;
-        // Not pinned as a process: its reactor pins itself, and whatever else it
-        // does must not take that core.
+        // Not pinned: the reactor pins itself, and other threads must not use its core.
         let mut child = Command::new(stage.programs.join("cairn-target"))
             .args(["serve", "--config"])
             .arg(&configuration)
@@ -293,7 +294,7 @@ impl Target {
 
     fn wait_until_ready(&self, stdout: impl std::io::Read + Send + 'static) -> Result<()> {
         let (sender, ready) = channel();
-        // Reads to the end, so that the target never finds its stdout full.
+        // Reads all output, so that the target never blocks on stdout.
         thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if line == "ready" {
@@ -313,7 +314,7 @@ impl Target {
         }
     }
 
-    /// Ends it in order, and gives its log.
+    /// Stops the target in order and returns its log.
     fn stop(mut self) -> Result<String> {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::TERM).context("cannot stop cairn-target")?;
@@ -333,13 +334,13 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // It has ended already, if all went well.
+        // Normally the target has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Whether there is what a provider needs.
+/// Checks that the hardware required by a provider is present.
 pub(super) fn check_device(provider: Provider, sysfs: &Path) -> Result<()> {
     let has_device = || {
         let entries = fs::read_dir(sysfs.join("class/infiniband"));

@@ -1,22 +1,22 @@
-//! Whatever a run can measure: cells of the matrix, and what stands beside them.
+//! Items of a run: cells of the matrix, and additional measurements.
 
 use super::cell::Cell;
 use super::disk::{self, DiskRow};
 use super::link;
 
-/// What is measured in one go.
+/// Unit of measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Item {
     /// Target and host.
     Cell(Cell),
-    /// The way to a disk, without a network.
+    /// Disk without a network.
     Disk(DiskRow),
-    /// The network, without a disk.
+    /// Network without a disk.
     Link,
 }
 
 impl Item {
-    /// The table that it is in.
+    /// Name of the item's table.
     pub(super) fn group(&self) -> String {
         match self {
             Self::Cell(cell) => cell.group(),
@@ -25,7 +25,7 @@ impl Item {
         }
     }
 
-    /// Its row; of the link, all of them.
+    /// Name of the item's row; `all` for the link, which has several rows.
     pub(super) fn name(&self) -> String {
         match self {
             Self::Cell(cell) => cell.name(),
@@ -34,12 +34,12 @@ impl Item {
         }
     }
 
-    /// Group and row.
+    /// Table and row.
     pub(super) fn label(&self) -> String {
         format!("{}: {}", self.group(), self.name())
     }
 
-    /// Its parts, by which `--only` picks.
+    /// Words by which `--only` selects the item.
     pub(super) fn words(&self) -> Vec<String> {
         match self {
             Self::Cell(cell) => cell.words().into(),
@@ -51,7 +51,7 @@ impl Item {
         }
     }
 
-    /// The cell, if it is one.
+    /// Cell of the item, if any.
     pub(super) fn cell(&self) -> Option<&Cell> {
         match self {
             Self::Cell(cell) => Some(cell),

@@ -1,4 +1,4 @@
-//! The raw link, without storage: is it the disk or the wire?
+//! Raw link without storage, to separate network and disk costs.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -8,14 +8,14 @@ use anyhow::{Context, Result, ensure};
 use crate::results::Better::{Higher, Lower};
 use crate::results::Metric;
 
-/// What tables call it.
+/// Name of the table.
 pub(super) const GROUP: &str = "raw link";
 
-/// Measures all of it: rows and their figures.
+/// Measures all rows; returns their names and metrics.
 pub(super) fn measure(programs: &Path, seconds: f64) -> Result<Vec<(String, Vec<Metric>)>> {
     let program = programs.join("examples/loopback_speed");
     let output = std::process::Command::new(&program)
-        // It measures thirteen things.
+        // The program measures thirteen rows.
         .arg(format!("{:.2}", seconds / 4.0))
         .stdin(Stdio::null())
         .output()
@@ -32,8 +32,10 @@ pub(super) fn measure(programs: &Path, seconds: f64) -> Result<Vec<(String, Vec<
     Ok(rows)
 }
 
-/// `READ 4096 B x 32   345678   1.42   92.6`: per second, GB/s, microseconds each. `UDP`: bare sockets, a capsule's length
-/// there and 4 KiB back.
+/// Parses a row.
+///
+/// `READ 4096 B x 32   345678   1.42   92.6` has the rate per second, GB/s, and microseconds for
+/// each operation. `UDP` rows use plain sockets: the length of a capsule one way and 4 KiB back.
 fn row(line: &str) -> Option<(String, Vec<Metric>)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [

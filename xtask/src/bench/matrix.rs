@@ -1,4 +1,4 @@
-//! What a run measures.
+//! Selection of the items of a run.
 
 use std::str::FromStr;
 
@@ -10,7 +10,7 @@ use super::cell::{Backend, Cell, Depth, Provider, QueuePairs, Size};
 use super::disk::DiskRow;
 use super::item::Item;
 
-/// What of the command line chooses the cells.
+/// Command-line arguments that select cells.
 #[derive(Debug, Default, Args)]
 pub(super) struct Choice {
     /// The most important rows alone, and shorter: well under a minute
@@ -40,8 +40,9 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// All of it, in the order in which the rows appear. A command line that names dimensions
-    /// gets the cells of their product, and nothing else.
+    /// Items in the order of the table rows.
+    ///
+    /// If the command line sets dimensions, these are the cells of their product only.
     pub(super) fn items(&self) -> Result<Vec<Item>> {
         let dimensions = [
             &self.depth,
@@ -66,7 +67,7 @@ impl Choice {
         self.filter(&items)
     }
 
-    /// The product of the dimensions that are given, with one value for each other.
+    /// Product of the given dimensions, with one default value for each other dimension.
     fn block(&self) -> Result<Block> {
         Ok(Block {
             providers: values(&self.provider, &[Provider::Soft])?,
@@ -92,7 +93,7 @@ impl Choice {
     }
 }
 
-/// All words that rows have, each once.
+/// Distinct words of all rows.
 fn vocabulary(items: &[Item]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for word in items.iter().flat_map(Item::words) {
@@ -121,7 +122,7 @@ where
     Ok(values)
 }
 
-/// Cells that are a product of dimensions.
+/// Cells defined by a product of dimensions.
 struct Block {
     providers: Vec<Provider>,
     backends: Vec<Backend>,
@@ -132,7 +133,7 @@ struct Block {
 }
 
 impl Block {
-    /// Over user-space RoCE, with one queue pair.
+    /// Block over user-space RoCE with one queue pair.
     fn soft(backend: Backend, workloads: &[Workload], kib: &[u32], depths: &[u32]) -> Self {
         Self {
             providers: vec![Provider::Soft],
@@ -168,7 +169,7 @@ impl Block {
     }
 }
 
-/// Enough to see what a change did.
+/// Cells that show the effect of a change.
 fn quick() -> Vec<Block> {
     vec![
         Block::soft(Backend::Mem, &[RandRead], &[4], &[1, 32, 127]),
@@ -179,7 +180,7 @@ fn quick() -> Vec<Block> {
     ]
 }
 
-/// What the results' page shows.
+/// Cells on the results page.
 fn usual() -> Vec<Block> {
     let no_network = Block {
         providers: vec![Provider::Loopback],

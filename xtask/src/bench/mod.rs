@@ -1,8 +1,7 @@
-//! `cargo xtask bench`: what target and host do on this machine, in figures.
+//! `cargo xtask bench`: performance of target and host on this machine.
 //!
-//! Each cell of a matrix is measured several times, in turns: all cells once,
-//! then all again, so that a machine that gets slower for a while does not harm
-//! one cell alone. docs/performance.md says how to read what comes out.
+//! Each cell of a matrix is measured several times in rounds over all cells, so that a temporary
+//! slowdown of the machine affects all cells alike. docs/performance.md explains the results.
 
 mod against;
 mod beside;
@@ -37,10 +36,10 @@ use ends::Stage;
 use item::Item;
 use matrix::Choice;
 
-/// What others reached.
+/// Published results of other programs.
 const MARKS: &str = include_str!("../../../benches/marks.json");
 
-/// What the command line asks for.
+/// Command-line arguments.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
@@ -93,7 +92,7 @@ enum Other {
     Flame(flame::Args),
 }
 
-/// Runs the chore.
+/// Runs the subcommand.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match &args.other {
         Some(Other::Against(against)) => against::run(against),
@@ -136,7 +135,7 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// All of it, in turns.
+    /// Measures all items in rounds.
     fn measure(&self, items: &[Item], stage: &Stage) -> Result<Results> {
         let machine = Machine::here(Path::new(programs::WORKSPACE));
         let mut results = Results::begin(stage.name(), machine);
@@ -203,7 +202,7 @@ impl Args {
     }
 }
 
-/// One sample of an item: its rows, and their figures.
+/// Measures one sample of an item; returns its rows and metrics.
 fn sample(item: &Item, stage: &Stage) -> Result<Vec<(String, Vec<Metric>)>> {
     Ok(match item {
         Item::Cell(cell) => vec![(item.name(), stage.measure(cell)?.metrics())],
@@ -214,14 +213,14 @@ fn sample(item: &Item, stage: &Stage) -> Result<Vec<(String, Vec<Metric>)>> {
     })
 }
 
-/// What is measured and the time that is left, on a terminal; nothing elsewhere.
+/// Progress bar with the current item and the remaining time; hidden without a terminal.
 fn progress(samples: u64) -> ProgressBar {
     let template = "[{bar:30}] {pos}/{len}, {eta} left  {wide_msg}";
     let style = ProgressStyle::with_template(template).expect("the template is well-formed");
     ProgressBar::new(samples).with_style(style.progress_chars("=> "))
 }
 
-/// Reads the results back: every item is there, with every sample.
+/// Reads the results back and checks that every item has every sample.
 fn check_complete(folder: &Path, items: &[Item], repeat: u32) -> Result<()> {
     let results = Results::load(folder)?;
     for item in items {
@@ -245,7 +244,7 @@ fn check_complete(folder: &Path, items: &[Item], repeat: u32) -> Result<()> {
     Ok(())
 }
 
-/// One sample of each; who begins changes from round to round.
+/// Takes one sample of each; the starting one alternates by round.
 fn in_turns<A, B>(
     round: u32,
     ours: impl FnOnce() -> Result<A>,
@@ -260,7 +259,7 @@ fn in_turns<A, B>(
     }
 }
 
-/// The time, as a folder's name.
+/// Current time as a folder name.
 fn now() -> Result<String> {
     let output = std::process::Command::new("date")
         .args(["-u", "+%Y-%m-%dT%H%M%SZ"])
@@ -269,7 +268,7 @@ fn now() -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// A name that stays in its folder.
+/// Validates a name, which must not leave its folder.
 fn name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.+".contains(c);
     if text.is_empty() || text.starts_with('.') || !text.chars().all(fits) {

@@ -1,4 +1,4 @@
-//! A second host that keeps a target busy while the first one is measured.
+//! Second host that keeps a target busy while the first one is measured.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
@@ -7,22 +7,22 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-/// What it has to begin, before the first host does.
+/// Start-up time of the second host before the first one starts.
 const HEAD_START: Duration = Duration::from_secs(2);
 
-/// What the first host may need beside the time of its job: it starts and connects meanwhile.
+/// Start-up time of the first host in addition to its job, in seconds.
 const START_OF_THE_FIRST_S: f64 = 4.0;
 
-/// Seconds for which it runs, so that it is there for all of a job of `seconds`.
+/// Running time in seconds that covers a job of `seconds`.
 pub(super) fn covering(seconds: f64) -> f64 {
     HEAD_START.as_secs_f64() + seconds + START_OF_THE_FIRST_S
 }
 
-/// It runs. Killed if it is dropped.
+/// Running second host, killed on drop.
 pub(super) struct Neighbour(Child);
 
 impl Neighbour {
-    /// Starts it, and gives it time to begin.
+    /// Starts the host and waits for its start-up time.
     pub(super) fn start(command: &mut Command) -> Result<Self> {
         let child = command
             .stdin(Stdio::null())
@@ -34,7 +34,7 @@ impl Neighbour {
         Ok(Self(child))
     }
 
-    /// Checks that it was there all the time, waits for its end, and gives what it said.
+    /// Checks that the host is still running, waits for its end, and returns its output.
     pub(super) fn outlasted(mut self) -> Result<String> {
         let ended = self.0.try_wait()?;
         let mut said = String::new();
@@ -58,7 +58,7 @@ impl Neighbour {
 
 impl Drop for Neighbour {
     fn drop(&mut self) {
-        // It has ended already, if all went well.
+        // Normally the host has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

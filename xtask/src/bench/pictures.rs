@@ -1,4 +1,4 @@
-//! The plots of a run.
+//! Plots of a run.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::item::Item;
 use crate::results::{Curve, Metric, Point, Results, bars, curves};
 
-/// Draws, for each group, its rows as bars, and what grows with the depth as curves.
+/// Draws the rows of each group as bars, and values by depth as curves.
 pub(super) fn draw(results: &Results, items: &[Item], folder: &Path) -> Result<()> {
     for group in results.groups() {
         let file = |what: &str| folder.join(format!("{}-{what}.svg", group.replace(' ', "-")));
@@ -34,7 +34,7 @@ pub(super) fn draw(results: &Results, items: &[Item], folder: &Path) -> Result<(
     Ok(())
 }
 
-/// A curve for each workload and size that was measured at several depths.
+/// Curves by depth, for each workload and size that was measured at several depths.
 fn by_depth(results: &Results, items: &[Item], group: &str) -> Vec<Curve> {
     let mut curves: Vec<Curve> = Vec::new();
     let cells = items.iter().filter_map(Item::cell);

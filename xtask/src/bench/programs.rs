@@ -1,4 +1,4 @@
-//! The programs that are measured, and the files around them.
+//! Measured programs, and their files.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,13 +12,13 @@ use super::cell::Provider;
 use super::item::Item;
 use super::report::Report;
 
-/// Where cargo runs.
+/// Working directory of cargo.
 pub(super) const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// Bytes of the file that is exported.
+/// Size of the exported file in MiB.
 const IMAGE_MIB: usize = 256;
 
-/// A program: its package, cargo's word for what it is, and its name.
+/// Program: package, cargo option for its type, and name.
 pub(super) type Program = (&'static str, &'static str, &'static str);
 
 const TARGET: Program = ("cairn-target", "--bin", "cairn-target");
@@ -29,16 +29,16 @@ const LINK: Program = ("cairn-roce", "--example", "loopback_speed");
 
 const SCALE: Program = ("cairn-benches", "--bin", "cairn-scale");
 
-/// What uses a disk without a network.
+/// Programs for measurements of a disk without a network.
 pub(super) const OF_DISKS: &[Program] = &[DISK];
 
-/// What measures a target as it grows, with the target.
+/// Programs for measurements of a growing target.
 pub(super) const OF_SCALE: &[Program] = &[TARGET, SCALE];
 
-/// Target and hosts, of few queue pairs and of many.
+/// Target and hosts, for few and for many queue pairs.
 pub(super) const OF_ALL_ENDS: &[Program] = &[TARGET, HOST, SCALE];
 
-/// The programs that an item needs.
+/// Programs required by an item.
 fn of_item(item: &Item) -> &'static [Program] {
     match item {
         Item::Cell(cell) if cell.provider == Provider::Loopback => &[ONE_PROCESS],
@@ -48,7 +48,7 @@ fn of_item(item: &Item) -> &'static [Program] {
     }
 }
 
-/// Builds what the items need; returns the folder that it is in.
+/// Builds the programs of these items and returns their folder.
 pub(super) fn build(items: &[Item], debug: bool, no_build: bool) -> Result<PathBuf> {
     let mut programs: Vec<Program> = Vec::new();
     for program in items.iter().flat_map(of_item) {
@@ -59,7 +59,7 @@ pub(super) fn build(items: &[Item], debug: bool, no_build: bool) -> Result<PathB
     build_all(&programs, debug, no_build)
 }
 
-/// Builds programs; returns the folder that they are in.
+/// Builds programs and returns their folder.
 pub(super) fn build_all(programs: &[Program], debug: bool, no_build: bool) -> Result<PathBuf> {
     if !no_build {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
@@ -86,14 +86,14 @@ pub(super) fn build_all(programs: &[Program], debug: bool, no_build: bool) -> Re
     Ok(folder)
 }
 
-/// A program on a core.
+/// Command for a program pinned to a core.
 pub(super) fn pinned(core: usize, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", &core.to_string()]).arg(program);
     command
 }
 
-/// Runs a program to its end and reads the report that it prints.
+/// Runs a program to completion and parses its report.
 pub(super) fn report(command: &mut Command) -> Result<Report> {
     let output = command
         .stdin(Stdio::null())
@@ -109,18 +109,18 @@ pub(super) fn report(command: &mut Command) -> Result<Report> {
     Report::read(&text).with_context(|| format!("the report of {command:?}:\n{text}"))
 }
 
-/// Whether fio can be run.
+/// True if fio is installed.
 pub(super) fn has_fio() -> bool {
     let version = Command::new("fio").arg("--version").output();
     version.is_ok_and(|output| output.status.success())
 }
 
-/// Where runs leave their results.
+/// Folder for results.
 pub(super) fn results() -> PathBuf {
     output().join("bench")
 }
 
-/// Cargo's output folder.
+/// Output folder of cargo.
 fn output() -> PathBuf {
     let workspace = Path::new(WORKSPACE);
     let workspace = workspace.canonicalize().unwrap_or(workspace.to_owned());
@@ -128,11 +128,11 @@ fn output() -> PathBuf {
     workspace.join(folder)
 }
 
-/// Writes the file that is exported. All of it: reads of holes are no reads.
+/// Writes the whole exported file, since reads of holes access no disk.
 pub(super) fn write_image(path: &Path) -> Result<()> {
     let write = || {
         let mut file = File::create(path)?;
-        // Nothing that a disk could compress or leave out.
+        // Random data, which a disk cannot compress or deduplicate.
         let mut random = fastrand::Rng::with_seed(0);
         let mut piece = vec![0; 1 << 20];
         for _ in 0..IMAGE_MIB {

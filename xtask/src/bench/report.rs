@@ -1,21 +1,21 @@
-//! What those who do I/O report: fio's JSON, which all of them write.
+//! Reports in fio's JSON format, as written by all load generators.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// What a job did.
+/// Results of a job.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) ios: f64,
     pub(super) iops: f64,
     pub(super) bytes_per_s: f64,
     pub(super) percentiles: Percentiles,
-    /// The longest that a command took.
+    /// Longest completion latency in nanoseconds.
     pub(super) slowest_ns: f64,
     pub(super) runtime: Duration,
-    /// Of its threads.
+    /// Processor time of the job's threads.
     pub(super) cpu: Duration,
 }
 
@@ -62,7 +62,7 @@ struct Latencies {
 }
 
 impl Report {
-    /// Reads it, of a single job or group.
+    /// Parses the report of a single job or group.
     pub(super) fn read(json: &str) -> Result<Self> {
         let document: Document = serde_json::from_str(json)?;
         let job = document.jobs.into_iter().next().context("no job")?;
@@ -71,7 +71,7 @@ impl Report {
         ensure!(ios > 0.0, "nothing was done");
         ensure!(job.job_runtime > 0.0, "no time has passed");
         let runtime = Duration::from_secs_f64(job.job_runtime / 1e3);
-        // Of mixed jobs, the reads': they are the most.
+        // For mixed jobs, the percentiles of the more frequent reads.
         let percentiles = job.read.clat_ns.percentile.or(job.write.clat_ns.percentile);
         Ok(Self {
             ios,
@@ -89,7 +89,7 @@ impl Report {
 pub(super) mod tests {
     use super::*;
 
-    /// A job of a second: 70 % reads.
+    /// Job of one second with 70 % reads.
     pub(crate) const REPORT: &str = r#"{"jobs": [{"error": 0, "job_runtime": 1000,
         "usr_cpu": 50.0, "sys_cpu": 25.0,
         "read": {"total_ios": 700, "iops": 700.0, "bw_bytes": 2867200, "clat_ns": {"max": 50000,

@@ -1,4 +1,4 @@
-//! One sample of a cell, as figures: what the two ends said of one run.
+//! Sample of a cell: reports of both ends as metrics.
 
 use std::time::Duration;
 
@@ -8,23 +8,22 @@ use super::report::Report;
 use crate::results::Better::{Higher, Lower};
 use crate::results::Metric;
 
-/// Counters of the target that have a column, and its head.
+/// Counters of the target in the table, with their column heads.
 const COUNTERS: [(&str, &str); 2] = [("sent_pkts", "sent"), ("rcvd_pkts", "received")];
 
-/// What was measured once.
+/// One sample.
 #[derive(Debug)]
 pub(super) struct Sample {
-    /// The host's.
+    /// Report of the host.
     pub(super) report: Report,
-    /// What the target's threads had of the processor, where it is a process of
-    /// its own.
+    /// Processor time of the target's threads, if the target is a separate process.
     pub(super) target: Option<CpuTime>,
-    /// What the target's endpoints counted.
+    /// Counters of the target's endpoints.
     pub(super) counters: Counters,
 }
 
 impl Sample {
-    /// As figures.
+    /// Sample as metrics.
     pub(super) fn metrics(&self) -> Vec<Metric> {
         let report = &self.report;
         let mut metrics = report.metrics();
@@ -50,7 +49,7 @@ impl Sample {
 }
 
 impl Report {
-    /// What any job has.
+    /// Metrics of any job.
     fn metrics(&self) -> Vec<Metric> {
         vec![
             Metric::once("IOPS", "1/s", Higher, self.iops),

@@ -1,7 +1,7 @@
-//! `cargo xtask bench scale`: a target as it grows, and at rest.
+//! `cargo xtask bench scale`: cost of a growing and of an idle target.
 //!
-//! One program measures it all, `cairn-scale`: it is every host there is, and starts
-//! the target itself. What it prints is the table; the figures go into a file, too.
+//! The program `cairn-scale` starts the target, runs all hosts, prints the table, and writes the
+//! figures to a file.
 
 use std::process::{Command, ExitCode};
 
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use super::programs;
 use crate::vm::tree::create_dir;
 
-/// What the command line asks for.
+/// Command-line arguments.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// Measure programs without optimisation: to try out the measuring
@@ -24,7 +24,7 @@ pub(super) struct Args {
     options: Vec<String>,
 }
 
-/// Builds the programs, and runs the one that measures.
+/// Builds the programs and runs `cairn-scale`.
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let programs = programs::build_all(programs::OF_SCALE, args.debug, args.no_build)?;
     let folder = programs::results();

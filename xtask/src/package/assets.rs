@@ -1,16 +1,16 @@
-//! The files of a package, as the tools that make packages take them.
+//! File lists of packages in the formats of the packaging tools.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-/// The files of a tree, in one order.
+/// Files of a tree, sorted.
 pub(super) struct Assets(Vec<Asset>);
 
 struct Asset {
     from: PathBuf,
-    /// Below the root.
+    /// Path relative to the root.
     to: PathBuf,
 }
 
@@ -21,7 +21,7 @@ impl Assets {
         Ok(Self(assets))
     }
 
-    /// For cargo-deb, each on a line of TOML.
+    /// File list for cargo-deb, one line of TOML for each file.
     pub(super) fn of_deb(&self) -> String {
         let line = |asset: &Asset| {
             let (from, to) = (asset.from.display(), asset.to.display());
@@ -30,7 +30,7 @@ impl Assets {
         self.0.iter().map(line).collect()
     }
 
-    /// For cargo-generate-rpm.
+    /// File list for cargo-generate-rpm.
     pub(super) fn of_rpm(&self) -> String {
         let line = |asset: &Asset| {
             let (from, to, mode) = (asset.from.display(), asset.to.display(), asset.mode());

@@ -1,4 +1,4 @@
-//! Debian packages, by cargo-deb.
+//! Debian packages, built with cargo-deb.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,17 +13,17 @@ use crate::cache::{Tool, cached_tool, installed_tool};
 const TOOL: Tool = Tool {
     name: "cargo-deb",
     version: "3.8.0",
-    // It sums up what it packs; `xz` compresses.
+    // Crate for checksums; `xz` compresses.
     busy: &["md-5"],
 };
 
-/// One of the packages.
+/// Metadata of a package.
 pub(super) struct Package {
     name: &'static str,
     depends: &'static str,
     recommends: &'static str,
     description: &'static str,
-    /// The folder with what runs when it is installed and removed.
+    /// Folder with maintainer scripts.
     scripts: Option<&'static str>,
 }
 
@@ -75,7 +75,7 @@ pub(super) fn write(tree: &Path, package: &Package, about: &About, out: &Path) -
     Ok(file)
 }
 
-/// A manifest of its own: the workspace has none that is of all programs.
+/// A separate manifest, because no manifest of the workspace covers all programs.
 fn manifest(tree: &Path, package: &Package, about: &About) -> Result<String> {
     let depends = package.depends.replace("GLIBC", &about.glibc);
     let depends = depends.replace("VERSION", &about.version);

@@ -1,5 +1,6 @@
-//! The glibc that the programs are linked with: that of the oldest release that is to run them. A
-//! program runs with the glibc that it was linked with, and with any later one.
+//! Linking with the glibc of the oldest supported release.
+//!
+//! A program runs with the glibc of its build and with any later one.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,21 +12,21 @@ use anyhow::{Context, Result, ensure};
 use super::do_it;
 use crate::cache;
 
-/// The release, Debian 11, and where it is.
+/// Oldest supported release, Debian 11, and its mirror.
 const RELEASE: &str = "bullseye";
 const MIRROR: &str = "http://deb.debian.org/debian";
 
-/// Its packages that have libraries to link with, and those to run with.
+/// Packages of that release with development and runtime libraries.
 const PACKAGES: &str = "libc6-dev,libgcc-s1";
 
-/// Where Debian has libraries, below `/lib` and `/usr/lib`.
+/// Debian's library folder below `/lib` and `/usr/lib`.
 const TRIPLET: &str = if cfg!(target_arch = "aarch64") {
     "aarch64-linux-gnu"
 } else {
     "x86_64-linux-gnu"
 };
 
-/// Libraries that the linker looks for, and the names that programs know them by.
+/// Library names for the linker, and the names recorded in programs.
 const LIBRARIES: [(&str, &str); 5] = [
     ("libpthread.so", "libpthread.so.0"),
     ("libdl.so", "libdl.so.2"),
@@ -34,33 +35,36 @@ const LIBRARIES: [(&str, &str); 5] = [
     ("libm.so", "libm.so.6"),
 ];
 
-/// Builds the programs, linked with that glibc, or with this machine's where it is not available. The
-/// folder that they are in.
+/// Builds the programs and returns their folder.
+///
+/// They are linked with that glibc, or with the glibc of this machine if it is not available.
 pub(super) fn build(profile: &str) -> Result<PathBuf> {
     let old = root().and_then(|root| link_folder(&root));
     match &old {
         Ok(folder) => println!("linked with the glibc in {}", folder.display()),
         Err(error) => println!("linked with this machine's glibc: {error:#}"),
     }
-    // What is the same as in any other build is built once, and programs of other builds stay.
+    // Dependencies are shared with other builds, and programs of other builds are preserved.
     let built = std::env::current_dir()?.join("build");
     let programs = built.join("package-programs");
-    // Without packages' names: they would choose other features of dependencies, and each its own.
+    // Package names would select different features of dependencies for each package.
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--locked", "--profile", profile]);
     cargo.args(["--bin", "cairn-target", "--bin", "cairn-initiator", "--lib"]);
     cargo.env("CARGO_BUILD_BUILD_DIR", &built);
     cargo.env("CARGO_TARGET_DIR", &programs);
     if let Ok(folder) = &old {
-        // Flags for the linker would have all dependencies built anew, and this the workspace alone.
+        // Linker flags would rebuild all dependencies; the wrapper affects only the workspace.
         cargo.env("RUSTC_WORKSPACE_WRAPPER", compiler(&programs, folder)?);
     }
     do_it(&mut cargo)?;
     Ok(programs.join(if profile == "dev" { "debug" } else { profile }))
 }
 
-/// A compiler that has programs and libraries for fio linked with the files in `libraries`. Programs that
-/// cargo runs while it builds are for this machine.
+/// Creates a compiler wrapper that links programs and the fio library with the files in
+/// `libraries`.
+///
+/// Build scripts are excluded, because they run on this machine.
 fn compiler(folder: &Path, libraries: &Path) -> Result<PathBuf> {
     let libraries = libraries.display();
     let script = format!(
@@ -74,7 +78,7 @@ fn compiler(folder: &Path, libraries: &Path) -> Result<PathBuf> {
     );
     fs::create_dir_all(folder)?;
     let path = folder.join("compile-for-old-glibc");
-    // What runs it meanwhile keeps the file that it has open.
+    // Renamed, so that a running process keeps the old file.
     let new = path.with_extension(format!("new-{}", std::process::id()));
     fs::write(&new, script)?;
     fs::set_permissions(&new, fs::Permissions::from_mode(0o755))?;
@@ -82,7 +86,7 @@ fn compiler(folder: &Path, libraries: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A root folder with the release's libraries, in which programs run.
+/// Root folder with the release's libraries, in which programs can run.
 fn root() -> Result<PathBuf> {
     let root = cache::folder()?.join(format!("glibc-{RELEASE}"));
     if root.is_dir() {
@@ -90,7 +94,7 @@ fn root() -> Result<PathBuf> {
     }
     let new = root.with_extension(format!("new-{}", std::process::id()));
     let made = extract(&new).and_then(|()| match fs::rename(&new, &root) {
-        // Another build was first.
+        // A parallel build finished first.
         Err(_) if root.is_dir() => Ok(()),
         renamed => Ok(renamed?),
     });
@@ -120,8 +124,7 @@ fn extract(to: &Path) -> Result<()> {
     unpacked
 }
 
-/// A folder for the linker, which has its files without their folders: links in that root lead to
-/// paths of this machine.
+/// Folder with copies of the linker's files, because links in the root refer to absolute paths.
 fn link_folder(root: &Path) -> Result<PathBuf> {
     let folder = root.join("link");
     if folder.is_dir() {
@@ -148,7 +151,7 @@ fn link_folder(root: &Path) -> Result<PathBuf> {
     let script = format!("GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( {loader} ) )\n");
     fs::write(new.join("libc.so"), script)?;
     if fs::rename(&new, &folder).is_err() {
-        // Another build was first.
+        // A parallel build finished first.
         fs::remove_dir_all(&new)?;
     }
     Ok(folder)

@@ -1,6 +1,7 @@
-//! An image as OCI's layout has it, in one archive: the programs, the libraries that they are
-//! linked with, and the other packages' manual, completions, examples and licences. `podman load`
-//! and `skopeo copy oci-archive:` take it.
+//! OCI image archive with the programs, their libraries, manuals, completions, examples and
+//! licences.
+//!
+//! `podman load` and `skopeo copy oci-archive:` accept it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +14,6 @@ use serde_json::{Value, json};
 use super::stage::{PROGRAMS, Staged};
 use super::{About, do_it, said, tar};
 
-/// Writes the archive.
 pub(super) fn write(staged: &Staged, about: &About, out: &Path) -> Result<PathBuf> {
     let (root, layout) = (out.join("tree/image"), out.join("oci"));
     fill(&staged.main, &root)?;
@@ -63,7 +63,7 @@ pub(super) fn write(staged: &Staged, about: &About, out: &Path) -> Result<PathBu
     Ok(file)
 }
 
-/// Puts a blob where its digest says.
+/// Stores a blob under its digest.
 fn add(blobs: &Path, bytes: &[u8]) -> Result<Value> {
     let new = blobs.join("new");
     fs::write(&new, bytes)?;
@@ -73,7 +73,7 @@ fn add(blobs: &Path, bytes: &[u8]) -> Result<Value> {
     Ok(json!({"digest": format!("sha256:{sum}"), "size": bytes.len()}))
 }
 
-/// The programs, the libraries that `ldd` names, and what is for people: manual, completions, examples, licences.
+/// Copies programs, libraries listed by `ldd`, manuals, completions, examples and licences.
 fn fill(tree: &Path, root: &Path) -> Result<()> {
     for name in PROGRAMS {
         let program = tree.join("usr/bin").join(name);

@@ -1,4 +1,4 @@
-//! The licences of all that the programs are made from.
+//! Licences of the programs and their dependencies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::said;
 
-/// Ours, and those of all dependencies, each text once.
+/// Licences of Cairn and of all dependencies, each text once.
 pub(super) fn all() -> Result<String> {
     let mut text = String::from("Cairn is licensed under MIT or Apache-2.0, at your choice.\n\n");
     text += &ours();
@@ -31,7 +31,7 @@ pub(super) fn all() -> Result<String> {
     Ok(text)
 }
 
-/// Of the engine, which fio loads.
+/// Licence of the fio engine.
 pub(super) fn engine() -> String {
     "The engine is licensed under GPL-2.0-or-later or MIT, at your choice; fio, which loads it, is \
      GPL-2.0. /usr/share/doc/cairn/copyright has the licences of what it contains.\n"
@@ -44,7 +44,7 @@ fn ours() -> String {
         .join("\n")
 }
 
-/// Name and version, licence and folder of each crate that is linked into the programs.
+/// Name and version, licence and folder of each linked crate.
 fn dependencies() -> Result<Vec<(String, String, PathBuf)>> {
     let metadata =
         said(Command::new("cargo").args(["metadata", "--format-version=1", "--locked"]))?;
@@ -68,7 +68,7 @@ fn dependencies() -> Result<Vec<(String, String, PathBuf)>> {
         let node = nodes.get(&id).context("cargo metadata lists each crate")?;
         for dependency in list(&node["deps"]) {
             let kinds = list(&dependency["dep_kinds"]);
-            // What is linked has no kind; the others build and test.
+            // Linked dependencies have no kind; others are for builds and tests.
             if kinds.iter().any(|kind| kind["kind"].is_null()) {
                 todo.push(text(&dependency["pkg"]));
             }

@@ -1,4 +1,4 @@
-//! An RPM package, by cargo-generate-rpm.
+//! RPM package, built with cargo-generate-rpm.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use crate::cache::{Tool, cached_tool, installed_tool};
 const TOOL: Tool = Tool {
     name: "cargo-generate-rpm",
     version: "0.21.1",
-    // It compresses, and sums up what it has compressed.
+    // Crates for compression and checksums.
     busy: &["zstd-sys", "rpm", "sha1", "sha2", "sha3", "keccak", "md-5"],
 };
 
-/// Writes the package of a tree; `None` without the tool, which `install` brings.
+/// Writes the package of a tree. Returns `None` if the tool is missing and `install` is false.
 pub(super) fn write(
     tree: &Path,
     about: &About,
@@ -30,7 +30,7 @@ pub(super) fn write(
         None => return Ok(None),
     };
     let assets = Assets::of(tree)?.of_rpm();
-    // A manifest of its own: the workspace has none that is of all programs.
+    // A separate manifest, because no manifest of the workspace covers all programs.
     let manifest = format!(
         "[package]\nname = \"cairn\"\nversion = \"{}\"\nlicense = \"MIT OR Apache-2.0\"\n\
          description = \"NVMe over Fabrics target and host on RDMA and user-space RoCE\"\n\

@@ -1,9 +1,8 @@
-//! An SVG in the making, with colours for light and for dark pages.
+//! SVG builder with colours for light and dark pages.
 
 use std::fmt::Write;
 
-/// The classes that a shape or a text may have. The media query changes the colours, so that one
-/// file serves both modes.
+/// Classes of shapes and texts. A media query changes the colours, so one file serves both modes.
 const STYLE: &str = "\
 text{font:14px system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#1f2328}
 .bold{font-weight:600}.small{font-size:12px}.dim{fill:#59636e}.on{fill:#fff}
@@ -24,13 +23,13 @@ text{fill:#e6edf3}.dim{fill:#9198a1}
 }
 ";
 
-/// A picture; coordinates grow to the right and down.
+/// SVG under construction; coordinates grow to the right and down.
 pub(super) struct Canvas {
     svg: String,
 }
 
 impl Canvas {
-    /// An empty page. The description is for readers who cannot see it.
+    /// Creates an empty page. The description is for screen readers.
     pub(super) fn new(width: u32, height: u32, title: &str, description: &str) -> Self {
         let mut svg = String::new();
         let _ = write!(
@@ -48,7 +47,7 @@ impl Canvas {
         Self { svg }
     }
 
-    /// A box with round corners.
+    /// Adds a box with round corners.
     pub(super) fn rect(&mut self, class: &str, (x, y): (f64, f64), (width, height): (f64, f64)) {
         let _ = writeln!(
             self.svg,
@@ -57,7 +56,7 @@ impl Canvas {
         );
     }
 
-    /// A bar of a diagram.
+    /// Adds a bar of a diagram.
     pub(super) fn bar(&mut self, class: &str, (x, y): (f64, f64), (width, height): (f64, f64)) {
         let _ = writeln!(
             self.svg,
@@ -66,7 +65,7 @@ impl Canvas {
         );
     }
 
-    /// A line of text; `y` is its base.
+    /// Adds a line of text with base line `y`.
     pub(super) fn text(&mut self, class: &str, (x, y): (f64, f64), text: &str) {
         let text = escape(text);
         let _ = writeln!(
@@ -82,7 +81,7 @@ impl Canvas {
         );
     }
 
-    /// A line with a tip at its end.
+    /// Adds a line with an arrow tip at its end.
     pub(super) fn arrow(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
         let _ = writeln!(
             self.svg,
@@ -91,7 +90,7 @@ impl Canvas {
         );
     }
 
-    /// A line with a tip at each end.
+    /// Adds a line with arrow tips at both ends.
     pub(super) fn arrows(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
         let _ = writeln!(
             self.svg,

@@ -1,13 +1,13 @@
-//! The crates, and which uses which.
+//! Picture of the crates and their dependencies.
 
 use super::canvas::Canvas;
 
-/// A crate in the picture: package, folder, what it does, column and row.
+/// Crate in the picture: package, folder, purpose, column and row.
 struct Node {
     package: &'static str,
     folder: &'static str,
     what: &'static str,
-    /// In halves of a box.
+    /// In units of half a box.
     column: u32,
     row: u32,
 }
@@ -27,7 +27,7 @@ const fn node(
     }
 }
 
-/// A user stands in a row above what it uses.
+/// A crate is in a row above its dependencies.
 const NODES: [Node; 16] = [
     node(
         "cairn-initiator-cli",
@@ -67,8 +67,7 @@ const NODES: [Node; 16] = [
     node("nvme-proto", "nvme-proto", "NVMe without I/O", (0, 5)),
 ];
 
-/// User and used. What a crate reaches by way of another it may use directly, too: those arrows
-/// are left out.
+/// Dependent crate and dependency. Direct dependencies that are also indirect are omitted.
 const EDGES: [(&str, &str); 21] = [
     ("cairn-initiator-cli", "cairn-bench"),
     ("cairn-bench", "cairn-initiator"),
@@ -93,7 +92,7 @@ const EDGES: [(&str, &str); 21] = [
     ("cairn-rbd", "cairn-rdma"),
 ];
 
-/// Arrows that would run behind a box go straight down at this x instead.
+/// Arrows that would cross a box, with the x coordinate of their vertical part.
 const BENDS: [(&str, &str, f64); 2] = [
     ("cairn-initiator", "nvme-proto", 463.0),
     ("cairn-target", "nvme-auth", 1159.0),
@@ -125,7 +124,7 @@ pub(super) fn draw() -> String {
         let (Some(user), Some(used)) = (find(user), find(used)) else {
             continue;
         };
-        // A line leaves towards the side of the box that it goes to.
+        // A line starts on the side towards its end.
         let lean = f64::from(used.column) - f64::from(user.column);
         let from = (
             user.x() + WIDTH / 2.0 + lean.clamp(-4.0, 4.0) * 18.0,
@@ -167,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// Crates above the picture: nothing uses them.
+    /// Crates without dependents, omitted from the picture.
     const ABOVE: [&str; 9] = [
         "cairn-sim",
         "cairn-benches",
@@ -182,7 +181,7 @@ mod tests {
 
     type Uses = BTreeMap<String, BTreeSet<String>>;
 
-    /// What each crate of the workspace uses of the workspace, by cargo.
+    /// Dependencies between crates of the workspace, from cargo.
     fn uses() -> Uses {
         let output = Command::new(env!("CARGO"))
             .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
@@ -207,7 +206,7 @@ mod tests {
             .collect()
     }
 
-    /// All that can be reached from a crate.
+    /// Direct and indirect dependencies of a crate.
     fn reached(uses: &Uses, from: &str) -> BTreeSet<String> {
         let mut all = uses[from].clone();
         for used in &uses[from] {

@@ -1,14 +1,14 @@
-//! Today's figures beside other programs'.
+//! Chart of current results compared with other programs.
 
 use super::canvas::Canvas;
 use crate::results::{Results, Row};
 
-/// A group of rows, all beside the same program.
+/// Group of rows compared with one program.
 struct Panel {
     group: &'static str,
     title: &'static str,
     below: &'static str,
-    /// The metric that is the ratio.
+    /// Name of the ratio metric.
     ratio: &'static str,
 }
 
@@ -40,14 +40,14 @@ const PANELS: [Panel; 4] = [
 ];
 
 const WIDTH: u32 = 960;
-/// Where bars begin, and how wide a ratio of 1 is.
+/// Left end of the bars, and width of a ratio of 1.
 const LEFT: f64 = 200.0;
 const ONE: f64 = 300.0;
-/// Whiskers end here.
+/// Maximum ratio for range marks.
 const MOST: f64 = 1.65;
 const ROW: f64 = 24.0;
 
-/// A ratio with its range, and the figure itself.
+/// Ratio with its range, and the absolute figure.
 struct Bar {
     low: f64,
     middle: f64,
@@ -101,7 +101,7 @@ pub(super) fn draw(results: &Results) -> String {
     canvas.finish()
 }
 
-/// Draws from `top` down, and returns where the next one begins.
+/// Draws a panel from `top` down and returns its lower end.
 fn draw_panel(canvas: &mut Canvas, panel: &Panel, results: &Results, top: f64) -> f64 {
     canvas.text("bold", (20.0, top + 16.0), panel.title);
     canvas.text("small dim", (20.0, top + 34.0), panel.below);

@@ -1,8 +1,8 @@
-//! What a target is made of.
+//! Picture of a target's components.
 
 use super::canvas::Canvas;
 
-/// What a reactor owns.
+/// Resources owned by a reactor.
 const REACTOR: [&str; 4] = [
     "queue pairs, one shared receive queue",
     "requests and their permits",

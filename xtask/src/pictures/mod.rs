@@ -1,4 +1,4 @@
-//! `cargo xtask pictures`: the pictures of the documents, as SVG.
+//! `cargo xtask pictures`: SVG pictures for the documents.
 
 mod canvas;
 mod crates;
@@ -13,12 +13,12 @@ use anyhow::{Context, Result};
 
 use crate::results::Results;
 
-/// Where the figures are that a picture shows.
+/// File with the figures of a picture.
 const RESULTS: &str = "docs/performance/results.json";
-/// Where the pictures are.
+/// Folder of the pictures.
 const FOLDER: &str = "docs/pictures";
 
-/// Draws each picture, by the name of its file.
+/// Draws each picture; returns file names and contents.
 fn draw(workspace: &Path) -> Result<Vec<(&'static str, String)>> {
     let results = Results::load(&workspace.join(RESULTS))?;
     Ok(vec![

@@ -1,4 +1,4 @@
-//! One READ and one WRITE, step by step. The numbers are those of the rooms in docs/walk.md.
+//! Sequence diagrams of a READ and a WRITE. Step numbers refer to docs/walk.md.
 
 use super::canvas::Canvas;
 
@@ -18,9 +18,9 @@ const GAP: f64 = 250.0;
 const TOP: f64 = 96.0;
 const STEP: f64 = 40.0;
 
-/// What happens next.
+/// Step of a diagram.
 enum Step {
-    /// A message from one lane to another.
+    /// Message from one lane to another.
     Move(usize, usize, &'static str),
     /// Work in a lane.
     Work(usize, &'static str),
@@ -104,7 +104,7 @@ fn draw(title: &str, description: &str, steps: &[Step]) -> String {
     canvas.finish()
 }
 
-/// The middle of a lane.
+/// Centre of a lane.
 fn x(lane: usize) -> f64 {
     LEFT + GAP * lane as f64
 }

@@ -1,28 +1,26 @@
-//! Two runs beside each other, and whether their difference means anything.
+//! Comparison of two runs, with the statistical significance of differences.
 //!
-//! A ratio comes with the interval in which it lies with 95 %: the bootstrap's,
-//! of the medians. Its distribution needs no dice. Drawn with replacement from n
-//! sorted samples, an odd number n of times, the median is at most the k-th
-//! sample when more than half of the draws are among the first k: a binomial
-//! sum. Two runs of one program differ by more than their repetitions, so the
-//! interval is widened by a floor of noise on top.
+//! Each ratio of medians has a 95 % bootstrap interval, computed exactly instead of by random
+//! resampling. For an odd number n of draws with replacement from n sorted samples, the median is
+//! at most the k-th sample if more than half of the draws are among the first k: a binomial sum.
+//! Two runs of one program differ by more than their samples, so a noise floor widens the interval.
 
 use super::figure::number;
 use super::table::Grid;
 use super::{Better, Metric, Results};
 
-/// How much of the ratio's distribution lies outside the interval, on each side.
+/// Probability outside the interval on each side.
 const TAIL: f64 = 0.025;
 
-/// What of one run became of another.
+/// Differences between two runs.
 #[derive(Debug)]
 pub(crate) struct Comparison {
     pub(crate) changes: Vec<Change>,
-    /// Rows that only one of them has.
+    /// Rows that exist in one run only.
     pub(crate) unmatched: Vec<String>,
 }
 
-/// One figure, before and after.
+/// Metric before and after.
 #[derive(Debug)]
 pub(crate) struct Change {
     group: String,
@@ -30,14 +28,14 @@ pub(crate) struct Change {
     metric: String,
     before: f64,
     after: f64,
-    /// After by before, of the medians.
+    /// Ratio of the medians, after divided by before.
     pub(crate) ratio: f64,
-    /// Where it lies with 95 %, noise between runs included.
+    /// 95 % interval of the ratio, including noise between runs.
     pub(crate) bounds: (f64, f64),
     pub(crate) verdict: Verdict,
 }
 
-/// What a change is.
+/// Significance of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Better,
@@ -46,8 +44,9 @@ pub(crate) enum Verdict {
 }
 
 impl Comparison {
-    /// Compares each row's first figure, or all figures; `noise` is the fraction by
-    /// which two runs of the same may differ.
+    /// Compares the first metric of each row, or all metrics.
+    ///
+    /// `noise` is the fraction by which two runs of one program may differ.
     pub(crate) fn new(before: &Results, after: &Results, all: bool, noise: f64) -> Self {
         let mut changes = Vec::new();
         let mut unmatched = Vec::new();
@@ -70,12 +69,12 @@ impl Comparison {
         Self { changes, unmatched }
     }
 
-    /// Whether something is worse.
+    /// True if any metric is worse.
     pub(crate) fn is_worse(&self) -> bool {
         self.changes.iter().any(|c| c.verdict == Verdict::Worse)
     }
 
-    /// For a terminal.
+    /// Comparison as text for a terminal.
     pub(crate) fn table(&self) -> String {
         let head = ["", "figure", "before", "after", "ratio", "95 %", ""];
         let mut grid = vec![head.map(str::to_owned).to_vec()];
@@ -126,12 +125,12 @@ impl Change {
     }
 }
 
-/// Two figures that are both nothing are the same.
+/// Ratio; two zeroes have the ratio 1.
 fn quotient(after: f64, before: f64) -> f64 {
     if after == before { 1.0 } else { after / before }
 }
 
-/// Where the ratio of the medians lies.
+/// Interval of the ratio of medians.
 fn interval(before: &Metric, after: &Metric) -> (f64, f64) {
     let mut ratios = Vec::new();
     for (old, old_chance) in medians(before) {
@@ -143,7 +142,7 @@ fn interval(before: &Metric, after: &Metric) -> (f64, f64) {
     (past_tail(ratios.iter()), past_tail(ratios.iter().rev()))
 }
 
-/// The first ratio that is not in the tail of the distribution.
+/// First ratio outside the tail of the distribution.
 fn past_tail<'a>(mut ratios: impl Iterator<Item = &'a (f64, f64)>) -> f64 {
     let mut sum = 0.0;
     let found = ratios.find(|(_, chance)| {
@@ -153,11 +152,11 @@ fn past_tail<'a>(mut ratios: impl Iterator<Item = &'a (f64, f64)>) -> f64 {
     found.expect("chances add up to one").0
 }
 
-/// Each sample, and the chance that it is the median of a resample.
+/// Samples, each with the probability of being the median of a resample.
 fn medians(metric: &Metric) -> Vec<(f64, f64)> {
     let sorted = metric.sorted();
     let n = sorted.len();
-    // An even number has no middle: one draw less has.
+    // An even number of draws has no middle, so one draw less is used.
     let draws = if n.is_multiple_of(2) { n - 1 } else { n };
     let mut below = 0.0;
     let of_sample = |(at, sample): (usize, f64)| {
@@ -169,7 +168,7 @@ fn medians(metric: &Metric) -> Vec<(f64, f64)> {
     sorted.into_iter().enumerate().map(of_sample).collect()
 }
 
-/// The chance of at least `least` successes in `draws`.
+/// Probability of at least `least` successes in `draws`.
 fn at_least(least: usize, draws: usize, chance: f64) -> f64 {
     let mut ways = 1.0;
     let mut sum = 0.0;
@@ -240,7 +239,7 @@ mod tests {
             let chances = medians(&metric);
             let sum: f64 = chances.iter().map(|(_, chance)| chance).sum();
             assert!((sum - 1.0).abs() < 1e-9, "{chances:?}");
-            // Symmetric: the median of what is in order both ways.
+            // Symmetric for samples in either order.
             let (first, last) = (chances[0].1, chances[chances.len() - 1].1);
             assert!((first - last).abs() < 1e-9, "{chances:?}");
         }

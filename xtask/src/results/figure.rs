@@ -1,31 +1,31 @@
-//! One figure, and what its repetitions say of it.
+//! Metric with its samples.
 
 use serde::{Deserialize, Serialize};
 
-/// Which way is progress.
+/// Direction of improvement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Better {
-    /// Rates.
+    /// Higher values are better: rates.
     Higher,
-    /// Times and costs.
+    /// Lower values are better: times and costs.
     Lower,
 }
 
-/// A figure that was measured, perhaps several times.
+/// Measured quantity with one or more samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Metric {
-    /// The column's head: `IOPS`, `p99`, ...
+    /// Name in the column head: `IOPS`, `p99`, ...
     pub(crate) name: String,
-    /// `1/s`, `us`, ...; empty for plain numbers.
+    /// Unit: `1/s`, `us`, ...; empty for plain numbers.
     pub(crate) unit: String,
     pub(crate) better: Better,
-    /// In the order in which they were measured; never empty.
+    /// Samples in order of measurement; never empty.
     pub(crate) samples: Vec<f64>,
 }
 
 impl Metric {
-    /// Measured once.
+    /// Creates a metric with one sample.
     pub(crate) fn once(name: &str, unit: &str, better: Better, sample: f64) -> Self {
         Self {
             name: name.to_owned(),
@@ -35,7 +35,7 @@ impl Metric {
         }
     }
 
-    /// The head of its column.
+    /// Column head.
     pub(crate) fn head(&self) -> String {
         match self.unit.as_str() {
             "" => self.name.clone(),
@@ -43,7 +43,7 @@ impl Metric {
         }
     }
 
-    /// The sample in the middle; the lower of the two, of an even number.
+    /// Median sample; the lower one of two for an even number.
     pub(crate) fn median(&self) -> f64 {
         let sorted = self.sorted();
         sorted[(sorted.len() - 1) / 2]
@@ -64,8 +64,7 @@ impl Metric {
     }
 }
 
-/// A number as people read it: whole with groups of three digits, or with three
-/// significant digits where it is small.
+/// Formats a number: whole with groups of three digits, or three significant digits if small.
 pub(super) fn number(value: f64) -> String {
     let size = value.abs();
     if size < 1000.0 {

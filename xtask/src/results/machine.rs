@@ -1,4 +1,4 @@
-//! The machine that figures come from.
+//! Machine of a measurement.
 
 use std::fs;
 use std::path::Path;
@@ -6,23 +6,23 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-/// What of a machine figures depend on.
+/// Properties of a machine that affect results.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Machine {
     pub(crate) cpu: String,
     pub(crate) cores: usize,
     pub(crate) memory_mib: u64,
     pub(crate) kernel: String,
-    /// Of the source tree; with a `+` if it has changes beyond that.
+    /// Commit of the source tree; a `+` marks uncommitted changes.
     pub(crate) commit: String,
-    /// Runnable processes, averaged over a minute, when the run began.
+    /// Load average over one minute at the start of the run.
     pub(crate) load_before: f64,
-    /// And when it ended.
+    /// Load average over one minute at the end of the run.
     pub(crate) load_after: f64,
 }
 
 impl Machine {
-    /// This one, and the source tree at `workspace`.
+    /// Reads the properties of this machine, and the commit of the source tree at `workspace`.
     pub(crate) fn here(workspace: &Path) -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let load = load();
@@ -39,12 +39,12 @@ impl Machine {
         }
     }
 
-    /// The run ends now.
+    /// Records the load at the end of the run.
     pub(crate) fn ended(&mut self) {
         self.load_after = load();
     }
 
-    /// One line.
+    /// Summary in one line.
     pub(crate) fn summary(&self) -> String {
         format!(
             "{} cores of {}, {} MiB, Linux {}; commit {}; load {:.2} before, {:.2} after",
@@ -59,7 +59,7 @@ impl Machine {
     }
 }
 
-/// The value of the first `name : value` line.
+/// Value of the first `name : value` line.
 fn field(text: &str, name: &str) -> Option<String> {
     let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
     let (_, value) = pairs.find(|(key, _)| key.trim() == name)?;

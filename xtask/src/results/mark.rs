@@ -1,22 +1,22 @@
-//! Marks: what others reached, written down, for our figures to be held against.
+//! Reference values: published results or goals, for comparison with measured ones.
 
 use serde::{Deserialize, Serialize};
 
 use super::figure::number;
 use super::{Metric, Results};
 
-/// A range that another program reached in the same thing.
+/// Reference range for a metric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Mark {
-    /// The figure it is for.
+    /// Name of the metric.
     pub(crate) metric: String,
     pub(crate) low: f64,
     pub(crate) high: f64,
-    /// Whose, and where.
+    /// Origin of the values.
     pub(crate) source: String,
 }
 
-/// A data file of marks.
+/// Data file with reference values.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Marks(Vec<Entry>);
 
@@ -29,18 +29,17 @@ struct Entry {
 }
 
 impl Marks {
-    /// Reads the data file.
     pub(crate) fn parse(json: &str) -> serde_json::Result<Self> {
         serde_json::from_str(json)
     }
 
-    /// How many there are.
+    /// Number of entries.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Gives each row the mark that it has here.
+    /// Sets the reference value of each row in the file.
     pub(crate) fn put_on(&self, results: &mut Results) {
         for row in &mut results.rows {
             let entry = self
@@ -53,7 +52,7 @@ impl Marks {
 }
 
 impl Mark {
-    /// The mark itself.
+    /// Range as text.
     pub(super) fn range(&self) -> String {
         if self.low == self.high {
             number(self.low)
@@ -62,7 +61,7 @@ impl Mark {
         }
     }
 
-    /// A figure as a multiple of the mark: of its upper end, and of its lower.
+    /// Median divided by the upper and the lower end of the range.
     pub(super) fn ratio(&self, metric: &Metric) -> String {
         let median = metric.median();
         let (low, high) = (median / self.high, median / self.low);

@@ -1,9 +1,8 @@
-//! What a measurement leaves behind: rows of figures, each figure with all of its
-//! repetitions, and the machine that they come from.
+//! Results of a benchmark: rows of metrics with all samples, and the machine.
 //!
-//! A benchmark makes a [`Results`], and gets JSON, tables, plots and
-//! comparisons from it. A [`Row`] says what was done, a [`Metric`] one figure of
-//! it; rows of one group have a table of their own.
+//! A benchmark fills a [`Results`], which is saved as JSON, tables and plots, and compared with
+//! other runs. A [`Row`] describes a workload, a [`Metric`] one quantity. Rows of a group share a
+//! table.
 
 mod comparison;
 mod figure;
@@ -26,45 +25,45 @@ pub(crate) use mark::{Mark, Marks};
 pub(crate) use plot::{Curve, Point, bars, curves};
 pub(crate) use table::{markdown, terminal};
 
-/// Of the JSON document. Counts up when its fields change their meaning.
+/// Version of the JSON document, incremented when fields change their meaning.
 const FORMAT: u32 = 1;
 
-/// Where the document is, in a folder of results.
+/// File name of the document in a folder of results.
 const DOCUMENT: &str = "results.json";
 
-/// One run of a benchmark.
+/// Run of a benchmark.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Results {
     /// Version of this document.
     format: u32,
-    /// What the run is called.
+    /// Name of the run.
     pub(crate) name: String,
-    /// When it began, in seconds since 1970.
+    /// Start time in seconds since 1970.
     pub(crate) began_s: u64,
-    /// Where.
+    /// Machine of the run.
     pub(crate) machine: Machine,
-    /// What a reader must know of how it was measured.
+    /// Method of measurement, for readers.
     pub(crate) notes: Vec<String>,
-    /// What was measured.
+    /// Measured rows.
     pub(crate) rows: Vec<Row>,
 }
 
-/// One thing that was measured.
+/// Measured workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
-    /// Rows that can be read together.
+    /// Group of comparable rows.
     pub(crate) group: String,
-    /// What was done. Group and name together are found again in another run.
+    /// Name of the workload. Group and name identify the row in other runs.
     pub(crate) name: String,
-    /// Its figures; the first is the one that matters.
+    /// Metrics; the first is the main one.
     pub(crate) metrics: Vec<Metric>,
-    /// What it is held against.
+    /// Reference value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mark: Option<Mark>,
 }
 
 impl Results {
-    /// Nothing measured yet.
+    /// Creates empty results.
     pub(crate) fn begin(name: impl Into<String>, machine: Machine) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         Self {
@@ -77,7 +76,7 @@ impl Results {
         }
     }
 
-    /// The groups, in the order in which they appear.
+    /// Groups in order of appearance.
     pub(crate) fn groups(&self) -> Vec<&str> {
         let mut groups: Vec<&str> = Vec::new();
         for row in &self.rows {
@@ -88,18 +87,18 @@ impl Results {
         groups
     }
 
-    /// The rows of a group.
+    /// Rows of a group.
     pub(crate) fn group<'a>(&'a self, group: &'a str) -> impl Iterator<Item = &'a Row> {
         self.rows.iter().filter(move |row| row.group == group)
     }
 
-    /// The row of that group and name.
+    /// Row by group and name.
     pub(crate) fn row(&self, group: &str, name: &str) -> Option<&Row> {
         let mut rows = self.rows.iter();
         rows.find(|row| row.group == group && row.name == name)
     }
 
-    /// Adds what was measured once: to the row that is there, or as a new one.
+    /// Adds samples to an existing row or a new one.
     pub(crate) fn record(&mut self, group: &str, name: &str, sample: Vec<Metric>) {
         let known = self
             .rows
@@ -116,7 +115,7 @@ impl Results {
         }
     }
 
-    /// Reads a document, or that of a folder.
+    /// Reads a document, or the document in a folder.
     pub(crate) fn load(path: &Path) -> Result<Self> {
         let file = if path.is_dir() {
             path.join(DOCUMENT)
@@ -155,7 +154,7 @@ impl Results {
 }
 
 impl Row {
-    /// Its figure of that name.
+    /// Metric by name.
     pub(crate) fn metric(&self, name: &str) -> Option<&Metric> {
         self.metrics.iter().find(|metric| metric.name == name)
     }
@@ -174,7 +173,7 @@ impl Row {
 mod tests {
     use super::*;
 
-    /// Results with one row, whose one figure has these samples.
+    /// Results with one row and one metric with these samples.
     pub(super) fn one_row(better: Better, samples: &[f64]) -> Results {
         let mut results = Results::begin("test", Machine::default());
         for sample in samples {

@@ -1,4 +1,4 @@
-//! Results as pictures, in SVG.
+//! Results as SVG plots.
 
 use std::ops::Range;
 use std::path::Path;
@@ -12,13 +12,13 @@ const SIZE: (u32, u32) = (800, 480);
 const FONT: (&str, u32) = ("sans-serif", 14);
 const TITLE: (&str, u32) = ("sans-serif", 18);
 
-/// A line of a plot: one thing, as something else grows.
+/// Curve of a plot.
 pub(crate) struct Curve {
     pub(crate) name: String,
     pub(crate) points: Vec<Point>,
 }
 
-/// A figure at some `x`: its median, and its range.
+/// Median and range at some `x`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Point {
     pub(crate) x: f64,
@@ -38,7 +38,7 @@ impl Point {
     }
 }
 
-/// Curves over a logarithmic axis, each point with its range.
+/// Draws curves over a logarithmic x axis, each point with its range.
 pub(crate) fn curves(
     path: &Path,
     title: &str,
@@ -87,7 +87,7 @@ pub(crate) fn curves(
     })
 }
 
-/// A bar for each name, with its range.
+/// Draws a bar with its range for each name.
 pub(crate) fn bars(path: &Path, title: &str, unit: &str, rows: &[(String, &Metric)]) -> Result<()> {
     let top = range(rows.iter().map(|(_, metric)| metric.max())).end;
     let height = 90 + 26 * rows.len() as u32;
@@ -148,7 +148,7 @@ fn draw_sized(
     drawn.map_err(|error| anyhow!("cannot draw {}: {error}", path.display()))
 }
 
-/// From the least to the greatest.
+/// Range from the smallest to the largest value.
 fn range(values: impl Iterator<Item = f64>) -> Range<f64> {
     values.fold(f64::INFINITY..f64::MIN_POSITIVE, |range, value| {
         range.start.min(value)..range.end.max(value)

@@ -1,9 +1,9 @@
-//! Results as tables: for a terminal, and in Markdown.
+//! Results as tables for a terminal and in Markdown.
 
 use super::figure::number;
 use super::{Results, Row};
 
-/// The tables of all groups, aligned with spaces.
+/// Tables of all groups, aligned with spaces.
 pub(crate) fn terminal(results: &Results) -> String {
     let mut text = String::new();
     for group in results.groups() {
@@ -13,7 +13,7 @@ pub(crate) fn terminal(results: &Results) -> String {
     text
 }
 
-/// A page: what was measured where, and the tables of all groups.
+/// Markdown page with machine, notes and tables of all groups.
 pub(crate) fn markdown(results: &Results) -> String {
     let mut text = format!("# {}\n\n{}\n", results.name, results.machine.summary());
     for note in &results.notes {
@@ -29,7 +29,7 @@ pub(crate) fn markdown(results: &Results) -> String {
     text
 }
 
-/// Whose the marks are, each once.
+/// Distinct sources of the reference values.
 fn sources(results: &Results) -> Vec<&str> {
     let mut sources: Vec<&str> = Vec::new();
     for mark in results.rows.iter().filter_map(|row| row.mark.as_ref()) {
@@ -40,7 +40,7 @@ fn sources(results: &Results) -> Vec<&str> {
     sources
 }
 
-/// The texts of a table, its head first.
+/// Cells of a table, with the head in the first row.
 pub(super) struct Grid(pub(super) Vec<Vec<String>>);
 
 impl Grid {
@@ -79,7 +79,7 @@ impl Grid {
         Self(grid)
     }
 
-    /// Columns as wide as they must be; the first to the left, the others to the right.
+    /// Formats columns with minimum width; the first is left-aligned, the others right-aligned.
     pub(super) fn aligned(&self) -> String {
         let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {

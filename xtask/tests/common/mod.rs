@@ -1,9 +1,9 @@
-//! The project's own sources.
+//! Source files of the project.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// All Rust files under a folder, without cargo's output and what is hidden.
+/// Rust files below a folder, without cargo's output and hidden files.
 pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     collect(folder, &mut files);

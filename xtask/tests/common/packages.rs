@@ -1,4 +1,4 @@
-//! What tests of packages have in common.
+//! Helpers for package tests.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,7 +27,7 @@ pub(crate) fn has(tool: &str) -> bool {
     found.is_ok_and(|output| output.status.success())
 }
 
-/// The file whose name begins and ends so.
+/// File whose name contains `start` and ends with `end`.
 pub(crate) fn named(out: &Path, start: &str, end: &str) -> PathBuf {
     let mut all = fs::read_dir(out)
         .unwrap()
@@ -39,7 +39,7 @@ pub(crate) fn named(out: &Path, start: &str, end: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("no {start}*{end}"))
 }
 
-/// All files of a root, but for what a package manager keeps of its own.
+/// Files below a root, without data of the package manager.
 pub(crate) fn files(root: &Path) -> BTreeSet<String> {
     let find = "find . -path ./proc -prune -o -path ./sys -prune -o -path ./dev -prune -o \
                 -path ./var/lib/dpkg -prune -o -path ./var/lib/apt -prune -o -path ./var/log -prune -o -path './etc/*-' -prune \
@@ -48,7 +48,7 @@ pub(crate) fn files(root: &Path) -> BTreeSet<String> {
     text(&found).lines().map(str::to_owned).collect()
 }
 
-/// Unpacks an image, which has the layout of OCI. The root that its layer makes, and its program.
+/// Unpacks an OCI image; returns the root folder of its layer and its program.
 pub(crate) fn unpack_image(image: &Path, folder: &Path) -> (PathBuf, String) {
     let layout = folder.join("layout");
     fs::create_dir_all(&layout).unwrap();

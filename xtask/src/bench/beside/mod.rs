@@ -1,6 +1,7 @@
-//! `cargo xtask bench beside`: Cairn over user-space RoCE and SPDK over NVMe/TCP, in turns on this
-//! machine. Each is a target on one core and a host on the other, with a memory disk: what a machine
-//! without an RDMA device has to choose from.
+//! `cargo xtask bench beside`: comparison of Cairn over user-space RoCE with SPDK over NVMe/TCP.
+//!
+//! Both are options for a machine without an RDMA device. They alternate on this machine, each with
+//! a target on one core, a host on the other, and a memory disk.
 
 mod reader;
 mod spdk;
@@ -20,13 +21,13 @@ use crate::results::Better::{Higher, Lower};
 use crate::results::{Machine, Mark, Metric, Results, bars, terminal};
 use spdk::{Job, Spdk};
 
-/// What the table is called.
+/// Name of the table.
 const GROUP: &str = "beside SPDK NVMe/TCP";
 
-/// The metric that counts.
+/// Main metric.
 const RATIO: &str = "of SPDK";
 
-/// What the command line asks for.
+/// Command-line arguments.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// An SPDK build tree, with build/bin/nvmf_tgt and build/bin/spdk_nvme_perf
@@ -49,7 +50,7 @@ pub(super) struct Args {
     no_build: bool,
 }
 
-/// One row: what both do, and how much of SPDK's rate Cairn is to reach.
+/// Workload for both programs, and the goal as a fraction of SPDK's rate.
 struct Row {
     cell: Cell,
     reach: f64,
@@ -89,12 +90,12 @@ const ROWS: [Row; 8] = [
     Row::new(RandWrite, 128, 8, 1.0),
 ];
 
-/// What the rows measure.
+/// Cells of all rows.
 pub(super) fn cells() -> impl Iterator<Item = Cell> {
     ROWS.iter().map(|row| row.cell)
 }
 
-/// Measures, and says how to get an SPDK where none is given.
+/// Runs the comparison, or prints instructions if no build tree is given.
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let Some(folder) = &args.spdk else {
         println!("{}", spdk::HOW_TO_BUILD);
@@ -131,7 +132,7 @@ impl Args {
     }
 }
 
-/// All rows by both programs, round by round.
+/// Measures all rows with both programs in rounds.
 fn measure(args: &Args, rows: &[&Row], stage: &Stage, spdk: &Spdk) -> Result<Results> {
     let machine = Machine::here(std::path::Path::new(programs::WORKSPACE));
     let mut results = Results::begin(stage.name(), machine);
@@ -179,7 +180,7 @@ fn measure(args: &Args, rows: &[&Row], stage: &Stage, spdk: &Spdk) -> Result<Res
     Ok(results)
 }
 
-/// One sample of each.
+/// Metrics of one sample from each program.
 fn metrics(ours: &Report, theirs: &spdk::Sample) -> Vec<Metric> {
     let us = |ns: f64| ns / 1e3;
     vec![
@@ -197,7 +198,7 @@ fn metrics(ours: &Report, theirs: &spdk::Sample) -> Vec<Metric> {
     ]
 }
 
-/// Gives each row what it is to reach.
+/// Sets the goal of each row.
 fn put_marks(results: &mut Results) {
     for row in results.rows.iter_mut().filter(|row| row.group == GROUP) {
         let known = ROWS.iter().find(|known| known.cell.name() == row.name);
@@ -210,7 +211,7 @@ fn put_marks(results: &mut Results) {
     }
 }
 
-/// The ratios as bars, with the least and the most.
+/// Draws the ratios as bars with their ranges.
 fn draw(results: &Results, stage: &Stage) -> Result<()> {
     let rows = results.group(GROUP);
     let ratios: Vec<(String, &Metric)> = rows

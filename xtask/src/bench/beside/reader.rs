@@ -1,4 +1,4 @@
-//! A reader of small blocks, alone and beside a writer of large ones on the same target.
+//! Latency of a 4 KiB reader, with and without a writer of large blocks on the same target.
 
 use anyhow::{Context, Result};
 
@@ -12,16 +12,16 @@ use crate::results::{Mark, Metric, Results};
 
 const GROUP: &str = "4k random reads at depth 1, beside 128k random writes at depth 32";
 
-/// The metric that counts: the reader's p99 beside the writer, as a multiple of that alone.
+/// Main metric: the reader's p99 with the writer, divided by its p99 without.
 const TIMES: &str = "p99, of that alone";
 
-/// The most that it is to be.
+/// Goal: maximum of the main metric.
 const MARK: f64 = 3.0;
 
 const READER: Row = Row::new(RandRead, 4, 1, MARK);
 const WRITER: Row = Row::new(RandWrite, 128, 32, MARK);
 
-/// What a reader had.
+/// Measured rates and latencies of a reader.
 struct Seen {
     iops: f64,
     p99_us: f64,
@@ -29,7 +29,7 @@ struct Seen {
     max_us: f64,
 }
 
-/// One sample of both programs, alone and beside the writer.
+/// Takes one sample of both programs, without and with the writer.
 pub(super) fn measure(
     stage: &Stage,
     spdk: &Spdk,
@@ -56,7 +56,7 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Gives Cairn's row its mark.
+/// Sets the goal of Cairn's row.
 pub(super) fn put_mark(results: &mut Results) {
     for row in &mut results.rows {
         if row.group == GROUP && row.name == "Cairn" {

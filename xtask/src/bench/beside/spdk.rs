@@ -1,4 +1,4 @@
-//! SPDK's NVMe/TCP target and its own benchmark, as they are in a build tree.
+//! SPDK's NVMe/TCP target and benchmark, from a build tree.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use serde_json::json;
 use super::super::neighbour::Neighbour;
 use super::super::programs;
 
-/// The answer to a call without a build tree.
+/// Message for a call without a build tree.
 pub(super) const HOW_TO_BUILD: &str = "\
 Give the build tree of an SPDK by --spdk DIR. To build one beside this repository:
 
@@ -28,25 +28,25 @@ It takes about ten minutes and 3 GB. No huge pages and no device are needed.";
 const NQN: &str = "nqn.2026-01.org.example:spdk";
 const PORT: u16 = 4420;
 const DISK_MIB: u32 = 256;
-/// Of each of its two processes.
+/// Memory of each of the two processes in MiB.
 const MEMORY_MIB: u32 = 1024;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A build tree.
+/// Build tree of SPDK.
 pub(super) struct Spdk {
     folder: PathBuf,
 }
 
-/// What its benchmark is to do.
+/// Job of the benchmark.
 pub(super) struct Job {
-    /// As its `-w` has it.
+    /// Value of `-w`.
     pub(super) rw: String,
     pub(super) bytes: u32,
     pub(super) depth: u32,
     pub(super) seconds: u32,
 }
 
-/// What its benchmark says.
+/// Results of the benchmark.
 #[derive(Debug, PartialEq)]
 pub(super) struct Sample {
     pub(super) iops: f64,
@@ -57,7 +57,7 @@ pub(super) struct Sample {
 }
 
 impl Spdk {
-    /// Checks that both programs are there.
+    /// Checks that both programs exist.
     pub(super) fn find(folder: &Path) -> Result<Self> {
         for program in ["nvmf_tgt", "spdk_nvme_perf"] {
             let path = folder.join("build/bin").join(program);
@@ -71,13 +71,13 @@ impl Spdk {
         Ok(Self { folder })
     }
 
-    /// As its sources name it.
+    /// Version in the source tree.
     pub(super) fn version(&self) -> String {
         let text = fs::read_to_string(self.folder.join("VERSION"));
         text.map_or("unknown version".to_owned(), |text| text.trim().to_owned())
     }
 
-    /// One sample, by a target of its own: a target of SPDK takes its core also without a host.
+    /// Takes one sample with a new target, because an idle SPDK target also occupies its core.
     pub(super) fn measure(
         &self,
         job: &Job,
@@ -90,7 +90,7 @@ impl Spdk {
         Sample::read(&said).with_context(|| format!("the output of spdk_nvme_perf:\n{said}"))
     }
 
-    /// One sample beside another host on the same core.
+    /// Takes one sample while another host runs on the same core.
     pub(super) fn with_neighbour(
         &self,
         job: &Job,
@@ -106,10 +106,10 @@ impl Spdk {
         Sample::read(&said).with_context(|| format!("the output of spdk_nvme_perf:\n{said}"))
     }
 
-    /// A target whose disk was written.
+    /// Starts a target and fills its disk.
     fn serve(&self, target_core: usize, host_core: usize, folder: &Path) -> Result<Target> {
         let target = self.start(target_core, folder)?;
-        // Pages of a disk that was never written may all be one.
+        // An unwritten disk may map all blocks to one page.
         let fill = Job {
             rw: "write".to_owned(),
             bytes: 1 << 20,
@@ -154,7 +154,7 @@ impl Spdk {
         Ok(Target { child })
     }
 
-    /// Its benchmark, on a core.
+    /// Benchmark command, pinned to a core.
     fn perf(&self, job: &Job, core: usize) -> Command {
         let mut command = programs::pinned(core, self.program("spdk_nvme_perf"));
         command
@@ -176,7 +176,7 @@ impl Spdk {
     }
 }
 
-/// Runs its benchmark to the end, and gives what it said.
+/// Runs the benchmark to completion and returns its output.
 fn run(perf: &mut Command) -> Result<String> {
     let output = perf.stdin(Stdio::null()).output();
     let output = output.context("cannot run spdk_nvme_perf")?;
@@ -189,7 +189,7 @@ fn run(perf: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// What its target is to serve, in its own words.
+/// Configuration of the target in SPDK's JSON format.
 fn configured() -> serde_json::Value {
     let disk =
         json!({"name": "Malloc0", "block_size": 4096, "num_blocks": u64::from(DISK_MIB) << 8});
@@ -208,7 +208,7 @@ fn configured() -> serde_json::Value {
 }
 
 impl Sample {
-    /// Reads the line of the total, and the percentiles after it.
+    /// Parses the line of totals and the percentiles after it.
     fn read(text: &str) -> Result<Self> {
         let total = text.lines().find_map(|line| {
             let (head, figures) = line.split_once(':')?;
@@ -238,7 +238,7 @@ impl Sample {
     }
 }
 
-/// Its running target. Killed if it is dropped.
+/// Running target, killed on drop.
 struct Target {
     child: Child,
 }
@@ -254,7 +254,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // It has ended already, if all went well.
+        // Normally the target has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,5 +1,5 @@
-//! `cargo xtask bench flame`: where the target's reactor spends its time, as a
-//! flame graph: user space and kernel, from perf's samples.
+//! `cargo xtask bench flame`: flame graph of the target's reactor in user space and kernel, from
+//! samples of perf.
 
 mod picture;
 mod stacks;
@@ -17,16 +17,16 @@ use super::programs;
 use picture::Picture;
 use stacks::Tree;
 
-/// Samples a second of processor time: no divisor of what the kernel does at 1000 Hz.
+/// Samples per second of processor time, not a divisor of the kernel's 1000 Hz timers.
 const RATE_HZ: u32 = 997;
 
-/// Bytes of stack that go into each sample: as deep as a reactor's round gets.
+/// Bytes of stack in each sample, enough for the deepest calls of a reactor.
 const STACK_BYTES: u32 = 16_384;
 
-/// The target's threads that are of interest.
+/// Name of the sampled threads.
 const THREADS: &str = "reactor";
 
-/// What to look at.
+/// Command-line arguments.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// What the host does: randread, randwrite, mixed
@@ -52,7 +52,7 @@ pub(super) struct Args {
     output: Option<PathBuf>,
 }
 
-/// Records, and draws.
+/// Records samples and draws the graph.
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let perf = Command::new("perf").arg("--version").output();
     ensure!(
@@ -103,7 +103,7 @@ impl Args {
     }
 }
 
-/// Has perf look at a process, most of the time that it works.
+/// Records samples of a process for most of the run.
 fn record(pid: u32, seconds: f64, data: &Path) -> Result<()> {
     let status = Command::new("perf")
         .args(["record", "--quiet", "-e", "cpu-clock"])
@@ -121,7 +121,7 @@ fn record(pid: u32, seconds: f64, data: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The samples as a tree.
+/// Reads the samples into a tree.
 fn read(data: &Path) -> Result<Tree> {
     let output = Command::new("perf")
         .args(["script", "--no-inline", "-F", "comm,ip,sym", "-i"])

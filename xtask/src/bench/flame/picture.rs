@@ -1,5 +1,4 @@
-//! The flame graph itself: each frame a box as wide as its share of the samples,
-//! above the one that called it.
+//! Flame graph: each frame is a box above its caller, as wide as its share of the samples.
 
 use std::fmt::Write;
 
@@ -8,14 +7,14 @@ use super::stacks::{Frame, Tree};
 const WIDTH: f64 = 1200.0;
 const ROW: f64 = 17.0;
 const MARGIN: f64 = 10.0;
-/// Above the boxes: the title.
+/// Height of the title.
 const HEAD: f64 = 34.0;
-/// Of a letter, about.
+/// Approximate width of a letter.
 const LETTER: f64 = 6.6;
-/// What is narrower is left out.
+/// Minimum width of a box; narrower ones are omitted.
 const NARROWEST: f64 = 0.6;
 
-/// Boxes, not yet drawn.
+/// Layout of the boxes.
 pub(super) struct Picture<'a> {
     boxes: Vec<Square<'a>>,
     depth: usize,
@@ -30,7 +29,7 @@ struct Square<'a> {
 }
 
 impl<'a> Picture<'a> {
-    /// Lays the boxes out.
+    /// Computes the layout.
     pub(super) fn of(tree: &'a Tree) -> Self {
         let mut picture = Self {
             boxes: Vec::new(),
@@ -53,7 +52,7 @@ impl<'a> Picture<'a> {
             width,
             level,
         });
-        // By name, so that two pictures can be compared by eye.
+        // Sorted by name, so that two graphs can be compared by eye.
         let mut called: Vec<&Frame> = frame.called.iter().collect();
         called.sort_by(|a, b| a.name.cmp(&b.name));
         let mut x = x;
@@ -63,7 +62,7 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// As SVG; a box says all about itself when pointed at.
+    /// Graph as SVG. Each box shows its details in a tooltip.
     pub(super) fn svg(&self, title: &str) -> String {
         let height = HEAD + (self.depth + 1) as f64 * ROW + MARGIN;
         let mut svg = format!(
@@ -92,7 +91,7 @@ impl<'a> Picture<'a> {
         let name = escaped(&frame.name);
         let kernel = if frame.is_kernel { ", kernel" } else { "" };
         let box_height = ROW - 1.0;
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             svg,
             "<g><title>{name}{kernel}: {percent:.1} %, {} samples</title>\
@@ -105,7 +104,7 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// The name's end, which is the telling part, as far as there is room.
+/// End of the name, which is its most specific part, within the available width.
 fn label(frame: &Frame, x: f64, y: f64, width: f64) -> String {
     let room = ((width - 6.0) / LETTER).max(0.0) as usize;
     if room < 4 {
@@ -126,7 +125,7 @@ fn label(frame: &Frame, x: f64, y: f64, width: f64) -> String {
     )
 }
 
-/// Warm for us, cool for the kernel; the same function always has the same shade.
+/// Warm colours for user space, cool ones for the kernel. A function has a constant shade.
 fn colour(frame: &Frame) -> String {
     let hash = frame.name.bytes().fold(7_u32, |hash, byte| {
         hash.wrapping_mul(31).wrapping_add(byte.into())

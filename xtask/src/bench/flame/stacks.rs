@@ -1,24 +1,26 @@
-//! Stacks that perf saw, folded into a tree: what was called by what, and how often.
+//! Stack samples of perf, folded into a call tree.
 
-/// The tree. The root is the thread.
+/// Call tree of a thread.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     pub(super) root: Frame,
 }
 
-/// A function, in the place from which it was called.
+/// Function with its call path.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) name: String,
     pub(super) is_kernel: bool,
-    /// Samples in it, and in what it called.
+    /// Samples in the function and its callees.
     pub(super) samples: u64,
     pub(super) called: Vec<Frame>,
 }
 
 impl Tree {
-    /// From what `perf script -F comm,ip,sym` prints: for each sample the thread's
-    /// name, then a line for each frame, the innermost first, then an empty line.
+    /// Parses the output of `perf script -F comm,ip,sym`.
+    ///
+    /// Each sample is the thread's name, one line for each frame from the innermost, and an empty
+    /// line.
     pub(super) fn of_script(text: &str, thread: &str) -> Self {
         let mut tree = Self::default();
         thread.clone_into(&mut tree.root.name);
@@ -32,7 +34,7 @@ impl Tree {
                 continue;
             }
             frames.reverse();
-            // How a thread begins is of no interest.
+            // Frames of thread start-up are omitted.
             let start = frames.iter().rposition(|(name, _)| is_start(name));
             tree.add(&frames[start.map_or(0, |at| at + 1)..]);
         }
@@ -61,7 +63,7 @@ impl Tree {
         }
     }
 
-    /// The functions in which most samples were themselves, a line each.
+    /// Functions with most samples of their own, one per line.
     pub(super) fn hottest(&self, count: usize) -> String {
         let mut own: Vec<(&str, u64)> = Vec::new();
         let mut left = vec![&self.root];
@@ -83,7 +85,7 @@ impl Tree {
     }
 }
 
-/// `ffffffff81677d8b name`: the function, and whether it is the kernel's.
+/// Parses `ffffffff81677d8b name` into the function, and whether it belongs to the kernel.
 fn frame(line: &str) -> Option<(String, bool)> {
     let (address, name) = line.trim().split_once(' ')?;
     let address = u64::from_str_radix(address, 16).ok()?;
@@ -91,7 +93,7 @@ fn frame(line: &str) -> Option<(String, bool)> {
     (!name.is_empty()).then(|| (name.to_owned(), address >> 63 == 1))
 }
 
-/// What stands below the first function of ours.
+/// True for frames below the thread's main function.
 fn is_start(name: &str) -> bool {
     [
         "__rust_begin_short_backtrace",
