@@ -1,4 +1,4 @@
-//! The admin commands that a host uses to look around. All of them block.
+//! Blocking admin commands that read a controller's properties, structures and logs.
 
 use nvme_proto::wire::fabrics::{PropertyGetCommand, PropertySetCommand, PropertySize};
 use nvme_proto::wire::feature::{Feature, Select};
@@ -34,8 +34,8 @@ impl Host {
         Ok(self.run_admin(get.into(), Data::None)?.cqe.result())
     }
 
-    /// Writes a property of 4 bytes. Of CC, the host keeps its own count: to shut
-    /// down or reset, there are methods.
+    /// Writes a property of 4 bytes. The host tracks CC itself: use its methods to shut down or
+    /// reset.
     ///
     /// # Errors
     /// As for [`run`](Self::run).
@@ -44,7 +44,7 @@ impl Host {
         self.run_admin(set.into(), Data::None).map(|_| ())
     }
 
-    /// Identify, as one of the 4096-byte structures.
+    /// Runs Identify for one of the 4096-byte structures.
     ///
     /// # Errors
     /// As for [`run`](Self::run).
@@ -59,7 +59,7 @@ impl Host {
         ))
     }
 
-    /// Identify, as bytes.
+    /// Runs Identify and returns the bytes.
     ///
     /// # Errors
     /// As for [`run`](Self::run).
@@ -70,7 +70,7 @@ impl Host {
         Ok(scratch.bytes(0, IDENTIFY_BYTES))
     }
 
-    /// The NSIDs of all active namespaces, in order.
+    /// Lists the NSIDs of all active namespaces in order.
     ///
     /// # Errors
     /// As for [`run`](Self::run).
@@ -87,7 +87,7 @@ impl Host {
         }
     }
 
-    /// Identify Namespace.
+    /// Runs Identify Namespace.
     ///
     /// # Errors
     /// As for [`run`](Self::run).
@@ -95,7 +95,7 @@ impl Host {
         self.identify(Cns::NAMESPACE, nsid)
     }
 
-    /// `length` bytes of a log page, in as many commands as that takes.
+    /// Reads `length` bytes of a log page, with several commands if necessary.
     ///
     /// # Errors
     /// As for [`run`](Self::run).
@@ -112,7 +112,7 @@ impl Host {
         self.log_page_of(NSID_ALL, page, offset, length, retain)
     }
 
-    /// The same of a page that differs by namespace.
+    /// Reads a log page like [`log_page`](Self::log_page), for one namespace.
     ///
     /// # Errors
     /// As for [`run`](Self::run).
@@ -137,7 +137,7 @@ impl Host {
         Ok(reading.into_bytes())
     }
 
-    /// A feature's value, for features that fit the completion.
+    /// Reads a feature whose value fits in the completion.
     ///
     /// # Errors
     /// As for [`run`](Self::run).
@@ -146,7 +146,7 @@ impl Host {
         Ok(self.run_admin(sqe, Data::None)?.cqe.dw0.get())
     }
 
-    /// Sets a feature whose value fits CDW11; returns the completion's DW0.
+    /// Sets a feature whose value fits in CDW11; returns DW0 of the completion.
     ///
     /// # Errors
     /// As for [`run`](Self::run).
@@ -155,13 +155,13 @@ impl Host {
         Ok(self.run_admin(sqe, Data::None)?.cqe.dw0.get())
     }
 
-    /// Asks for a command to be aborted. Says whether it was; the command
-    /// itself is answered in either case.
+    /// Requests the abort of a command; returns whether it was aborted. The command itself
+    /// completes in either case.
     ///
     /// # Errors
     /// As for [`run`](Self::run).
     pub fn abort(&mut self, command: Ticket) -> Result<bool, HostError> {
-        /// DW0 of the completion: set if the command was *not* aborted (Base, 5.1.1).
+        /// Bit of DW0 in the completion, set if the command was *not* aborted (Base, 5.1.1).
         const NOT_ABORTED: u32 = 1;
         let sqe = command::abort(command.qid(), command.cid());
         let dw0 = self.run_admin(sqe, Data::None)?.cqe.dw0.get();

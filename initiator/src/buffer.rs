@@ -1,28 +1,27 @@
-//! Memory that a controller may reach, and how a command names it.
+//! Registered memory, and its use as data of a command.
 
 use std::io;
 use std::sync::Arc;
 
 use cairn_rdma::{Access, Device, FabricError, Mapping, Region};
 
-/// A registered stretch of memory. Clones are the same memory.
+/// Registered memory; clones share it.
 ///
-/// A command that is outstanding holds its buffer: dropping the last clone of
-/// one's own never pulls memory from under the controller.
+/// A command in flight holds its buffer, so dropping the caller's last clone does not unmap memory
+/// that the controller may access.
 #[derive(Debug, Clone)]
 pub struct Buffer(Arc<Region>);
 
 impl Buffer {
-    /// Maps and registers at least `length` bytes that controllers may read
-    /// and write.
+    /// Maps and registers at least `length` bytes that controllers may read and write.
     ///
     /// # Errors
-    /// There is no such memory, or it cannot be locked.
+    /// The memory cannot be allocated or locked.
     pub fn new(device: &dyn Device, length: usize) -> Result<Self, FabricError> {
         Self::with_access(device, length, for_data())
     }
 
-    /// As [`new`](Self::new), with other rights.
+    /// Maps and registers memory like [`new`](Self::new), with other access rights.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -34,7 +33,7 @@ impl Buffer {
         Self::of_mapping(device, &map(length)?, access)
     }
 
-    /// Registers memory that may be registered elsewhere, too.
+    /// Registers memory that may also be registered elsewhere.
     pub(crate) fn of_mapping(
         device: &dyn Device,
         mapping: &Arc<Mapping>,
@@ -45,25 +44,25 @@ impl Buffer {
         )))
     }
 
-    /// Memory that was registered otherwise, for controllers to read and write.
+    /// Buffer of memory registered by the caller, readable and writable by controllers.
     #[must_use]
     pub fn of(region: Arc<Region>) -> Self {
         Self(region)
     }
 
-    /// Bytes: what was asked for, rounded up to whole pages.
+    /// Size in bytes, rounded up to whole pages.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.mapping().len()
     }
 
-    /// Never: no mapping is empty.
+    /// Always false: no mapping is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.mapping().is_empty()
     }
 
-    /// Copies bytes in.
+    /// Copies bytes into the buffer.
     ///
     /// # Panics
     /// If they do not fit.
@@ -71,10 +70,10 @@ impl Buffer {
         self.0.mapping().write(offset, bytes);
     }
 
-    /// Copies bytes out.
+    /// Copies bytes out of the buffer.
     ///
     /// # Panics
-    /// If there are not as many.
+    /// If the range exceeds the buffer.
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         self.0.mapping().read(offset, out);
     }
@@ -82,7 +81,7 @@ impl Buffer {
     /// Copies bytes out into a vector.
     ///
     /// # Panics
-    /// If there are not as many.
+    /// If the range exceeds the buffer.
     #[must_use]
     pub fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
         let mut out = vec![0; length];
@@ -90,19 +89,19 @@ impl Buffer {
         out
     }
 
-    /// The registration: its keys and address.
+    /// Registration with keys and address.
     #[must_use]
     pub fn region(&self) -> &Arc<Region> {
         &self.0
     }
 }
 
-/// Rights that data needs: controllers read it and write it.
+/// Access rights for data that controllers read and write.
 pub(crate) fn for_data() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE
 }
 
-/// Memory of at least so many bytes, in whole pages.
+/// Maps at least `length` bytes, in whole pages.
 pub(crate) fn map(length: usize) -> Result<Arc<Mapping>, FabricError> {
     let mapping = Mapping::anonymous(length).map_err(|source: io::Error| FabricError::Os {
         call: "mmap",
@@ -111,36 +110,35 @@ pub(crate) fn map(length: usize) -> Result<Arc<Mapping>, FabricError> {
     Ok(Arc::new(mapping))
 }
 
-/// Where a command's data is.
+/// Location of a command's data.
 #[derive(Debug, Clone, Copy)]
 pub enum Data<'a> {
-    /// The command has none.
+    /// The command has no data.
     None,
-    /// In registered memory, which the controller reaches by RDMA.
+    /// Registered memory, which the controller accesses by RDMA.
     Keyed {
-        /// The memory.
+        /// Buffer with the data.
         buffer: &'a Buffer,
-        /// Where in it.
+        /// Offset in the buffer.
         offset: usize,
-        /// How much of it, in bytes.
+        /// Length in bytes.
         length: u32,
-        /// Whether the controller takes the buffer's key out of use with
-        /// its response. The buffer is good for one command then, and the
-        /// adapter must be one whose keys can be invalidated.
+        /// True if the controller invalidates the buffer's key with its response. The buffer then
+        /// serves for one command, and the device must support invalidation.
         invalidate: bool,
     },
-    /// Copied into the capsule, behind the SQE. For data to the controller.
+    /// Data for the controller, copied into the capsule after the SQE.
     InCapsule(&'a [u8]),
 }
 
 impl<'a> Data<'a> {
-    /// The first `length` bytes of `buffer`.
+    /// First `length` bytes of `buffer`.
     #[must_use]
     pub fn start_of(buffer: &'a Buffer, length: u32) -> Self {
         Self::part_of(buffer, 0, length)
     }
 
-    /// `length` bytes of `buffer`, from `offset` on.
+    /// `length` bytes of `buffer` from `offset`.
     #[must_use]
     pub fn part_of(buffer: &'a Buffer, offset: usize, length: u32) -> Self {
         Self::Keyed {
@@ -151,7 +149,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The first `length` bytes of `buffer`, whose key ends with the command.
+    /// First `length` bytes of `buffer`, whose key the controller invalidates.
     #[must_use]
     pub fn once(buffer: &'a Buffer, length: u32) -> Self {
         Self::Keyed {

@@ -1,15 +1,15 @@
-//! Submission queue entries, ready but for their CID and data pointer.
+//! Constructors of submission queue entries without CID and data pointer.
 
 use nvme_proto::wire::feature::{GetFeaturesCdw10, Select, SetFeaturesCdw10};
 use nvme_proto::wire::identify::{CSI_NVM, Cns, IdentifyCdw10, IdentifyCdw11};
 use nvme_proto::wire::log::{GetLogCdw10, GetLogCdw11, LogPage};
 use nvme_proto::wire::{AdminOpcode, FromZeros, NvmOpcode, Sqe, U32};
 
-/// FUA, in CDW12 of Read, Write and Write Zeroes (NVM, 3.2.4).
+/// FUA in CDW12 of Read, Write and Write Zeroes (NVM, 3.2.4).
 const FUA: u32 = 1 << 30;
-/// DEAC, in CDW12 of Write Zeroes: the blocks may be deallocated.
+/// DEAC in CDW12 of Write Zeroes: the blocks may be deallocated.
 const DEALLOCATE: u32 = 1 << 25;
-/// AD, in CDW11 of Dataset Management: the blocks are to be deallocated.
+/// AD in CDW11 of Dataset Management: deallocates the blocks.
 const ATTRIBUTE_DEALLOCATE: u32 = 1 << 2;
 
 /// Identify.
@@ -21,8 +21,7 @@ pub fn identify(cns: Cns, nsid: u32) -> Sqe {
     sqe
 }
 
-/// Get Log Page: `length` bytes from `offset` on, `length` a multiple of 4.
-/// With `retain` the page's event stays unarmed.
+/// Get Log Page: `length` bytes from `offset`. With `retain`, the page's event is not re-armed.
 ///
 /// # Panics
 /// If `length` is 0 or not a multiple of 4.
@@ -85,31 +84,31 @@ pub fn async_event_request() -> Sqe {
     plain(AdminOpcode::ASYNC_EVENT_REQUEST.0, 0)
 }
 
-/// Read `blocks` logical blocks from `slba` on.
+/// Read of `blocks` logical blocks from `slba`.
 #[must_use]
 pub fn read(nsid: u32, slba: u64, blocks: u32) -> Sqe {
     blocks_command(NvmOpcode::READ, nsid, slba, blocks)
 }
 
-/// Write.
+/// Write of `blocks` logical blocks from `slba`.
 #[must_use]
 pub fn write(nsid: u32, slba: u64, blocks: u32) -> Sqe {
     blocks_command(NvmOpcode::WRITE, nsid, slba, blocks)
 }
 
-/// Compare with what is stored.
+/// Compare with the stored blocks.
 #[must_use]
 pub fn compare(nsid: u32, slba: u64, blocks: u32) -> Sqe {
     blocks_command(NvmOpcode::COMPARE, nsid, slba, blocks)
 }
 
-/// Verify: read, but transfer nothing.
+/// Verify: reads without a transfer.
 #[must_use]
 pub fn verify(nsid: u32, slba: u64, blocks: u32) -> Sqe {
     blocks_command(NvmOpcode::VERIFY, nsid, slba, blocks)
 }
 
-/// Write Zeroes, which may deallocate the blocks if so said.
+/// Write Zeroes; with `deallocate`, the controller may deallocate the blocks.
 #[must_use]
 pub fn write_zeroes(nsid: u32, slba: u64, blocks: u32, deallocate: bool) -> Sqe {
     let mut sqe = blocks_command(NvmOpcode::WRITE_ZEROES, nsid, slba, blocks);
@@ -125,7 +124,7 @@ pub fn flush(nsid: u32) -> Sqe {
     plain(NvmOpcode::FLUSH.0, nsid)
 }
 
-/// Dataset Management that deallocates; its data are `ranges` ranges of 16 bytes.
+/// Dataset Management with deallocation; its data are `ranges` ranges of 16 bytes.
 ///
 /// # Panics
 /// Unless there are 1 to 256 ranges.
@@ -141,15 +140,15 @@ pub fn deallocate(nsid: u32, ranges: u32) -> Sqe {
     sqe
 }
 
-/// The same command with Force Unit Access: it ends when the data are on the
-/// medium. For Read, Write, Compare and Write Zeroes.
+/// Adds Force Unit Access to Read, Write, Compare or Write Zeroes: the command ends once the data
+/// are on the medium.
 #[must_use]
 pub fn with_fua(mut sqe: Sqe) -> Sqe {
     sqe.cdw12 = U32::new(sqe.cdw12.get() | FUA);
     sqe
 }
 
-/// A command of this opcode and nothing else.
+/// Command with only an opcode and an NSID.
 #[must_use]
 pub fn plain(opcode: u8, nsid: u32) -> Sqe {
     let mut sqe = Sqe::new_zeroed();
@@ -183,7 +182,7 @@ mod tests {
         assert_eq!(deallocate(1, 256).cdw10.get(), 255);
     }
 
-    /// The Get Log Page that a Linux host sends for the discovery log's first 3072 bytes.
+    /// The Get Log Page with which Linux reads the first 3072 bytes of the discovery log.
     #[test]
     fn a_log_page_is_asked_for_in_dwords() {
         let sqe = get_log_page(LogPage::DISCOVERY, 0, 0, 3072, false);

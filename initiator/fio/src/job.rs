@@ -1,8 +1,8 @@
-//! One job of fio: a controller of its own, and the I/Os that are under way on it.
+//! One job of fio: a controller, and the I/Os in flight on it.
 //!
-//! Why `unsafe` here: fio's I/O units and the data they carry are reached through
-//! pointers from fio. A unit belongs to the engine from `queue` until it is given
-//! back by `event`; its data is fio's buffer, which lives until the units do not.
+//! Why `unsafe` here: fio's I/O units and data are accessed through pointers from fio. The engine
+//! owns a unit from `queue` until `event` returns it. Its data is in a buffer of fio that outlives
+//! the unit.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -20,51 +20,53 @@ use crate::abi::{Direction, IoUnit, Queued, Request};
 use crate::filename::Filename;
 use crate::interrupt;
 
-/// The I/O queue of each controller.
+/// ID of the I/O queue of each controller.
 const QID: u16 = 1;
-/// Commands at a time; targets may allow fewer.
+/// Requested queue depth; targets may allow less.
 const DEPTH: u16 = 1023;
-/// How long what was queued may wait for what is queued next.
+/// Maximum delay of a queued I/O while more may be queued.
 const GATHER: Duration = Duration::from_micros(20);
-/// How long to poll for an event before sleeping.
+/// Busy-poll time for events before sleeping.
 const SPIN: Duration = Duration::from_micros(100);
-/// How long to sleep at most: Keep Alives need their turn.
+/// Maximum sleep, so that Keep Alives are sent.
 const NAP: Duration = Duration::from_millis(100);
-/// Time that commands have to end after a signal has ended fio.
+/// Time for commands to end after a signal has ended fio.
 const LAST_CALL: Duration = Duration::from_secs(2);
 /// Bytes of a DSM range (NVM Command Set 1.0, 3.2.3.1).
 const RANGE_BYTES: usize = 16;
 
-/// A namespace, and what a job has under way there.
+/// Namespace with the I/Os of a job.
 pub(crate) struct Job {
     host: Host,
-    // After the host: it holds the way there.
+    // After the host, which uses it.
     provided: Provided,
     namespace: Namespace,
-    /// When things were last moved along.
+    /// Time of the last poll.
     polled_at: Instant,
-    /// By CID.
+    /// Units of commands in flight, by CID.
     underway: Vec<*mut IoUnit>,
-    /// I/Os for which the queue has no room, oldest first. fio's own queue may be deeper, and fio
-    /// fills the buffer of an I/O that it has to queue again with other data.
+    /// I/Os that wait for room in the queue, oldest first.
+    ///
+    /// fio's own queue may be deeper. Such an I/O cannot be returned as busy, because fio would
+    /// refill its buffer with other data before queueing it again.
     backlog: VecDeque<*mut IoUnit>,
-    /// Over, and not yet given to fio.
+    /// Ended I/Os not yet reported to fio.
     over: Vec<*mut IoUnit>,
-    /// What was reported to fio, for it to fetch.
+    /// I/Os reported to fio and not yet fetched.
     given: Vec<*mut IoUnit>,
-    /// fio's buffers, by address.
+    /// Registered buffers of fio, by address.
     buffers: HashMap<usize, Buffer>,
-    /// An I/O was too long, and the user knows.
+    /// True after an error about too long an I/O was printed.
     has_complained: bool,
-    /// When a signal was seen to end fio.
+    /// Time at which a signal to fio was detected.
     interrupted_at: Option<Instant>,
 }
 
 impl Job {
-    /// Connects. If the namespace is `known`, to its disk or to none.
+    /// Connects, and requires the disk of a `known` namespace.
     ///
     /// # Errors
-    /// Why that is not possible.
+    /// Reason why the connection failed.
     pub(crate) fn start(filename: &Filename, known: Option<&Namespace>) -> Result<Self, String> {
         interrupt::watch();
         let options = filename.options(DEPTH)?;
@@ -92,27 +94,27 @@ impl Job {
         })
     }
 
-    /// The namespace.
+    /// Namespace of the job.
     pub(crate) fn namespace(&self) -> &Namespace {
         &self.namespace
     }
 
-    /// Ends the association in order.
+    /// Shuts the controller down.
     pub(crate) fn stop(self) {
-        // It is the end in any case, and fio takes no error here.
+        // The job ends in any case, and fio takes no error here.
         if let Err(error) = self.host.shutdown() {
             eprintln!("cairn: {error}");
         }
         drop(self.provided);
     }
 
-    /// Sends an I/O, or keeps it until the queue has room.
+    /// Submits an I/O, or keeps it until the queue has room.
     ///
     /// # Safety
     /// `unit` comes from fio's `queue`.
     pub(crate) unsafe fn queue(&mut self, unit: *mut IoUnit) -> Queued {
         let begun = match self.backlog.is_empty() {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             true => unsafe { self.begin(unit) },
             false => Err(Refused::Full),
         };
@@ -126,12 +128,12 @@ impl Job {
         }
     }
 
-    /// Sends an I/O, if the queue has room.
+    /// Submits an I/O if the queue has room.
     ///
     /// # Safety
     /// `unit` comes from fio's `queue`, and has not ended.
     unsafe fn begin(&mut self, unit: *mut IoUnit) -> Result<(), Refused> {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let request = unsafe { IoUnit::request(unit) };
         let request = request.ok_or(Refused::Errno(libc::EOPNOTSUPP))?;
         let ticket = self.submit(&request)?;
@@ -139,9 +141,9 @@ impl Job {
         Ok(())
     }
 
-    /// Moves things along: what was queued leaves, at the latest [`GATHER`] after
-    /// what left before. fio commits each I/O by itself; those that it queues in a
-    /// row, before it asks for events, leave together.
+    /// Polls if the last poll is at least [`GATHER`] ago.
+    ///
+    /// fio commits each I/O separately. The delay lets I/Os queued in a row be sent together.
     pub(crate) fn commit(&mut self) {
         let now = Instant::now();
         if now - self.polled_at >= GATHER {
@@ -151,11 +153,11 @@ impl Job {
         }
     }
 
-    /// Waits until at least `min` I/Os are over, or `patience` is, and says how many
-    /// there are, `max` at most. [`Self::event`] gives them.
+    /// Waits until at least `min` I/Os have ended or `patience` is over; returns the number of
+    /// ended ones, at most `max`. [`Self::event`] returns them.
     ///
     /// # Errors
-    /// The controller is gone for good.
+    /// The controller is lost permanently.
     pub(crate) fn wait(
         &mut self,
         min: usize,
@@ -186,8 +188,8 @@ impl Job {
         }
     }
 
-    /// Ends the connection some time after a signal has ended fio, which waits for all I/Os: those
-    /// without an answer fail.
+    /// Disconnects some time after a signal has ended fio. fio waits for all I/Os, so those without
+    /// a response must fail.
     fn heed_signals(&mut self, now: Instant) {
         if !interrupt::is_due() {
             return;
@@ -198,19 +200,19 @@ impl Job {
         }
     }
 
-    /// One of those that [`Self::wait`] counted.
+    /// I/O at an index below the count returned by [`Self::wait`].
     pub(crate) fn event(&self, index: usize) -> *mut IoUnit {
         self.given[index]
     }
 
-    /// fio is about to free its buffers: nothing may reach them any more.
+    /// Called before fio frees its buffers: ends all access to them.
     pub(crate) fn forget_buffers(&mut self) {
         if self.buffers.is_empty() {
             return;
         }
         self.backlog.clear();
         if self.underway.iter().any(|unit| !unit.is_null()) {
-            // fio gave up on them. Without connections nothing moves their data.
+            // fio abandoned these I/Os. Without connections, nothing accesses their data.
             Controller::disconnect(&mut self.host);
             while !self.host.is_closed(QID) {
                 self.host.poll();
@@ -231,8 +233,8 @@ impl Job {
                 self.send(self.namespace.deallocate(1), Data::InCapsule(&range))
             }
             Direction::Write if self.host.prefers_capsule(QID, request.length as usize) => {
-                // SAFETY: fio's buffer of this write, which it does not touch until
-                // the write is over.
+                // SAFETY: fio's buffer of this write, which it does not modify until the write has
+                // ended.
                 let data =
                     unsafe { std::slice::from_raw_parts(request.data, request.length as usize) };
                 let write = self.namespace.write(slba, blocks);
@@ -259,7 +261,7 @@ impl Job {
             })
     }
 
-    /// The blocks that a request covers, if a command can.
+    /// Blocks of a request, if one command can cover it.
     fn range(&mut self, request: &Request) -> Result<(u64, u32), Refused> {
         let block_bytes = u64::from(self.namespace.block_bytes);
         let (offset, length) = (request.offset, request.length);
@@ -281,7 +283,7 @@ impl Job {
         Err(Refused::Errno(libc::EINVAL))
     }
 
-    /// fio's buffer, registered. Each is registered the first time it is used.
+    /// Registered buffer of fio; registers it at the first use.
     fn buffer(&mut self, request: &Request) -> Result<Buffer, Refused> {
         let (address, length) = (request.data as usize, request.length as usize);
         if let Some(buffer) = self.buffers.get(&address)
@@ -289,8 +291,8 @@ impl Job {
         {
             return Ok(buffer.clone());
         }
-        // SAFETY: fio's buffer lives until it frees its units, before which
-        // `forget_buffers` is called; until an I/O is over, fio leaves it alone.
+        // SAFETY: fio's buffer lives until fio frees its units, before which it calls
+        // `forget_buffers`; until an I/O ends, fio does not access the buffer.
         let mapping = unsafe { Mapping::borrowed(request.data, length) };
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         let region = self.host.device().register(Arc::new(mapping), access);
@@ -303,7 +305,7 @@ impl Job {
         Ok(buffer)
     }
 
-    /// Takes what has been answered.
+    /// Processes responses, and submits I/Os that waited.
     fn collect(&mut self) {
         while let Some((ticket, result)) = self.host.reap(QID) {
             let place = &mut self.underway[usize::from(ticket.cid())];
@@ -315,7 +317,7 @@ impl Job {
             self.end_later(unit, errno);
         }
         while let Some(&unit) = self.backlog.front() {
-            // SAFETY: it is ours, and has not ended.
+            // SAFETY: the engine owns the unit, and it has not ended.
             match unsafe { self.begin(unit) } {
                 Ok(()) => {}
                 Err(Refused::Full) => return,
@@ -325,16 +327,16 @@ impl Job {
         }
     }
 
-    /// Ends an I/O, for fio to fetch.
+    /// Ends an I/O for a later fetch by fio.
     fn end_later(&mut self, unit: *mut IoUnit, errno: libc::c_int) {
-        // SAFETY: it is ours until fio fetches it.
+        // SAFETY: the engine owns the unit until fio fetches it.
         unsafe { IoUnit::set_outcome(unit, errno) };
         self.over.push(unit);
     }
 }
 
-/// The device that leads there. All jobs that use the same share it: user-space
-/// RoCE has one UDP port.
+/// Device for the target. Jobs with equal parameters share it, because the soft provider uses one
+/// UDP port.
 fn provided(filename: &Filename, options: &HostOptions) -> Result<Provided, String> {
     type Known = Vec<((RdmaOptions, SocketAddr, Option<IpAddr>), Provided)>;
     static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
@@ -348,13 +350,13 @@ fn provided(filename: &Filename, options: &HostOptions) -> Result<Provided, Stri
     Ok(provided)
 }
 
-/// Why an I/O was not sent.
+/// Reason why an I/O was not submitted.
 enum Refused {
     Full,
     Errno(libc::c_int),
 }
 
-/// Whether fio can count the bytes of a namespace: the target may say anything.
+/// Refuses a size that fio cannot represent: the target may report any.
 fn check_size(namespace: &Namespace) -> Result<(), String> {
     if namespace.bytes() > i64::MAX as u128 {
         return Err(format!(
@@ -365,14 +367,14 @@ fn check_size(namespace: &Namespace) -> Result<(), String> {
     Ok(())
 }
 
-/// Ends an I/O that was never sent.
+/// Ends an I/O that was not submitted.
 fn end(unit: *mut IoUnit, errno: libc::c_int) -> Queued {
-    // SAFETY: fio has just given it to us.
+    // SAFETY: fio has just passed the unit.
     unsafe { IoUnit::set_outcome(unit, errno) };
     Queued::Completed
 }
 
-/// A range of blocks to deallocate.
+/// DSM range of blocks to deallocate.
 fn dsm_range(slba: u64, blocks: u32) -> [u8; RANGE_BYTES] {
     let mut range = [0; RANGE_BYTES];
     range[4..8].copy_from_slice(&blocks.to_le_bytes());
@@ -380,7 +382,7 @@ fn dsm_range(slba: u64, blocks: u32) -> [u8; RANGE_BYTES] {
     range
 }
 
-/// A status as the user of a block device sees it on Linux.
+/// Errno that Linux block devices report for a status.
 fn errno(status: Status) -> libc::c_int {
     match status.code() {
         Status::SUCCESS => 0,

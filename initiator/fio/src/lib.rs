@@ -1,5 +1,5 @@
-//! An external ioengine for fio: its jobs run against a namespace over NVMe/RDMA,
-//! from user space, by an RDMA adapter or by Cairn's own RoCE.
+//! External ioengine for fio: runs fio's jobs against a namespace over NVMe/RDMA from user space,
+//! through an RDMA device or Cairn's soft provider.
 //!
 //! ```text
 //! fio --ioengine=external:libcairn_fio.so --thread \
@@ -7,13 +7,12 @@
 //!     --name=job --rw=randread --bs=4k --iodepth=32 --runtime=10 --time_based
 //! ```
 //!
-//! Each job (`numjobs`) is a thread of fio's with a controller and an I/O queue of
-//! its own. Data moves between the target and fio's own buffers, with no copy but
-//! that of small writes into their capsules.
+//! Each job (`numjobs`) is a thread of fio with its own controller and I/O queue. Data moves
+//! directly between the target and fio's buffers; only small writes are copied into capsules.
 //!
-//! Why `unsafe` here: these are functions that fio calls. What fio promises is said
-//! where it is used: pointers are live for the duration of a call, and all calls
-//! about a job come from the job's thread.
+//! Why `unsafe` here: fio calls these functions. Its guarantees are stated where they are used:
+//! pointers are valid for the duration of a call, and all calls about a job come from the job's
+//! thread.
 
 mod abi;
 mod filename;
@@ -33,31 +32,30 @@ use filename::Filename;
 use job::Job;
 
 thread_local! {
-    /// The job that this thread of fio's runs.
+    /// Job of this thread.
     static JOB: RefCell<Option<Job>> = const { RefCell::new(None) };
 }
 
-/// The namespace of each job, by the address of fio's own structure: fio asks for
-/// sizes, on its main thread, before it starts the jobs.
+/// Namespaces of the jobs, by address of fio's job structure. fio requests sizes on its main thread
+/// before it starts the jobs.
 static PLANS: Mutex<BTreeMap<usize, Plan>> = Mutex::new(BTreeMap::new());
 
-/// What a job is going to be about.
+/// Namespace of a future job.
 #[derive(Clone)]
 struct Plan {
     filename: Filename,
     namespace: Namespace,
 }
 
-/// fio writes into it: lists and handles.
+/// Engine description; fio writes lists and handles into it.
 struct Ops(UnsafeCell<EngineOps>);
 
-// SAFETY: fio loads engines on its main thread, before it starts jobs; after that
-// it only reads.
+// SAFETY: fio loads engines on its main thread, before it starts jobs; after that it only reads.
 unsafe impl Sync for Ops {}
-// SAFETY: as above; what it points to is this library's.
+// SAFETY: as above; its pointers refer to this library.
 unsafe impl Send for Ops {}
 
-/// Made once: fio may ask for each job, and has it in a list.
+/// Created once: fio may request it for each job and keeps it in a list.
 static OPS: OnceLock<Ops> = OnceLock::new();
 
 const CALLS: Calls = Calls {
@@ -72,17 +70,16 @@ const CALLS: Calls = Calls {
     io_u_free,
 };
 
-/// Gives fio the engine. A fio that we do not know gets none, and says that it has
-/// no engine, after we have said why.
+/// Returns the engine to fio. For an unknown fio, prints the reason and returns none.
 ///
 /// # Safety
-/// For fio: `ops` is where it expects the answer.
+/// For fio: `ops` is where it expects the result.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn get_ioengine(ops: *mut *mut std::ffi::c_void) {
     match EngineOps::for_this_fio(c"cairn", &CALLS) {
         Ok(own) => {
             let own = OPS.get_or_init(|| Ops(UnsafeCell::new(own)));
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { *ops = own.0.get().cast() };
         }
         Err(error) => complain(&error),
@@ -93,7 +90,7 @@ fn complain(error: &str) {
     eprintln!("cairn: {error}");
 }
 
-/// Called for each job before its thread is there.
+/// Called for each job before its thread starts.
 unsafe extern "C" fn get_file_size(td: *mut ThreadData, file: *mut File) -> c_int {
     // SAFETY: fio's file, for this call.
     let name = unsafe { File::name(file) }.unwrap_or_default();
@@ -110,7 +107,7 @@ unsafe extern "C" fn get_file_size(td: *mut ThreadData, file: *mut File) -> c_in
     }
 }
 
-/// Notes which namespace a job is about, and says how large that is.
+/// Records the namespace of a job and returns its size in bytes.
 fn plan(td: usize, name: &str) -> Result<u64, String> {
     let filename = Filename::parse(name)?;
     let mut plans = PLANS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -152,8 +149,7 @@ unsafe extern "C" fn init(td: *mut ThreadData) -> c_int {
 }
 
 fn start(td: usize) -> Result<Job, String> {
-    // A fio that makes processes of its jobs would have each bind the same UDP port.
-    // SAFETY: plain system calls.
+    // With processes as jobs, each would bind the same UDP port. SAFETY: plain system calls.
     if unsafe { libc::gettid() == libc::getpid() } {
         return Err("jobs must be threads: add --thread, or thread=1 to the job file".to_owned());
     }
@@ -164,18 +160,18 @@ fn start(td: usize) -> Result<Job, String> {
     Job::start(&plan.filename, Some(&plan.namespace))
 }
 
-/// Nothing: the connection is there from the job's first moment to its last.
+/// No-op: the connection lasts as long as the job.
 unsafe extern "C" fn open_file(_: *mut ThreadData, _: *mut File) -> c_int {
     0
 }
 
-/// Calls with this thread's job, if it runs.
+/// Calls a function with this thread's job, if there is one.
 fn with_job<R>(call: impl FnOnce(&mut Job) -> R) -> Option<R> {
     JOB.with_borrow_mut(|job| job.as_mut().map(call))
 }
 
 unsafe extern "C" fn queue(_: *mut ThreadData, unit: *mut IoUnit) -> Queued {
-    // SAFETY: fio's unit, which is the engine's from now on.
+    // SAFETY: fio's unit, owned by the engine from now on.
     let queued = with_job(|job| unsafe { job.queue(unit) });
     queued.unwrap_or_else(|| {
         // SAFETY: as above.
@@ -195,7 +191,7 @@ unsafe extern "C" fn getevents(
     max: c_uint,
     patience: *const libc::timespec,
 ) -> c_int {
-    // SAFETY: fio's time, or none.
+    // SAFETY: fio's timeout, or null.
     let patience = unsafe { patience.as_ref() }
         .map(|time| Duration::new(time.tv_sec as u64, time.tv_nsec as u32));
     match with_job(|job| job.wait(min as usize, max as usize, patience)) {
@@ -212,7 +208,7 @@ unsafe extern "C" fn event(_: *mut ThreadData, index: c_int) -> *mut IoUnit {
     with_job(|job| job.event(index as usize)).unwrap_or(std::ptr::null_mut())
 }
 
-/// The first of many: the buffers go next.
+/// First of many calls; releases all buffers.
 unsafe extern "C" fn io_u_free(_: *mut ThreadData, _: *mut IoUnit) {
     with_job(Job::forget_buffers);
 }

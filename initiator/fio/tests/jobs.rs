@@ -1,5 +1,4 @@
-//! fio runs jobs by the engine, against a target of this process, over user-space
-//! RoCE.
+//! fio runs jobs with the engine against a target in this process, over the soft provider.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -11,18 +10,18 @@ use cairn_rdma::Clock;
 use cairn_roce::Soft;
 use cairn_tests::harness::{NQN, Scratch, TestTarget, own_loopback_address, subsystem};
 
-/// Set by `cargo xtask test`, which has installed fio: then a missing one is a failure.
+/// Set by `cargo xtask test`, which installs fio: then a missing fio is a failure.
 const REQUIRED: &str = "CAIRN_FIO";
-/// The path of an engine that was built otherwise, as `cargo xtask sanitize` does.
+/// Path of a prebuilt engine, as from `cargo xtask sanitize`.
 const ENGINE: &str = "CAIRN_FIO_ENGINE";
-/// A library that such an engine needs fio to have loaded before it.
+/// Library to preload for such an engine.
 const PRELOAD: &str = "CAIRN_FIO_PRELOAD";
-/// The path of another fio than the system's.
+/// Path of an fio other than the system's.
 const PROGRAM: &str = "CAIRN_FIO_PROGRAM";
-/// What `layout.c` printed of each release that the engine is made for.
+/// Output of `layout.c` for each supported release.
 const LAYOUTS: &str = include_str!("../layouts.txt");
 
-/// Whether there is the fio to run these with. Says so if not.
+/// True if a supported fio is available; prints the reason if not.
 fn can_run() -> bool {
     let found = program().arg("--version").output();
     let Ok(found) = found else {
@@ -40,22 +39,22 @@ fn can_run() -> bool {
     false
 }
 
-/// The engine, built as its users build it, unless there is one.
+/// Path of the engine; builds it like users do, unless one is given.
 fn engine() -> &'static PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         if let Some(path) = std::env::var_os(ENGINE) {
             return path.into();
         }
-        // Beside this program, in the profile's folder.
+        // Next to this program, in the profile's folder.
         let program = std::env::current_exe().expect("this program has a path");
         let folder = program
             .ancestors()
             .nth(2)
             .expect("it is in build/PROFILE/deps");
         let mut build = Command::new(env!("CARGO"));
-        // All libraries, and a test: cargo then chooses the features that the tests have, finds
-        // the dependencies compiled, and adds the engine alone.
+        // All libraries and a test: then cargo selects the features of the tests, reuses the
+        // compiled dependencies, and adds only the engine.
         build.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         build.args(["build", "--quiet", "--locked", "--lib", "--test", "words"]);
         if !cfg!(debug_assertions) {
@@ -69,18 +68,18 @@ fn engine() -> &'static PathBuf {
     })
 }
 
-/// A target with a disk of 64 MiB in memory, and what fio calls that disk.
+/// Target with a memory disk of 64 MiB, and its fio filename.
 fn target() -> (TestTarget, String) {
     target_with("")
 }
 
-/// The same, with more lines of that namespace.
+/// Same target with more settings of the namespace.
 fn target_with(lines: &str) -> (TestTarget, String) {
     let export = format!("mem:64MiB block_size = 512\n{lines}");
     serve(&subsystem(NQN, &[&export]))
 }
 
-/// A target with this configuration, and what fio calls its namespace 1.
+/// Target with this configuration, and the fio filename of its namespace 1.
 fn serve(toml: &str) -> (TestTarget, String) {
     let target = TestTarget::start_on_soft(Soft::default(), toml);
     let remote = target.remote();
@@ -95,7 +94,7 @@ fn serve(toml: &str) -> (TestTarget, String) {
     (target, name)
 }
 
-/// fio, which can load the engine.
+/// fio command that can load the engine.
 fn program() -> Command {
     let path = std::env::var_os(PROGRAM).unwrap_or_else(|| "fio".into());
     let mut fio = Command::new(path);
@@ -122,7 +121,7 @@ fn command(folder: &Path, filename: &str, words: &str) -> Command {
     fio
 }
 
-/// What fio printed, if all went well.
+/// JSON output of a successful fio.
 fn report(output: &Output) -> serde_json::Value {
     let (text, errors) = (
         String::from_utf8_lossy(&output.stdout),
@@ -152,7 +151,8 @@ fn what_is_written_is_verified() {
     target.stop();
 }
 
-/// What does not fit the queue waits in the engine: an I/O that fio queues again gets other data.
+/// I/Os beyond the queue depth wait in the engine, because fio would refill the buffer of a
+/// requeued I/O.
 #[test]
 fn a_job_deeper_than_the_queue_verifies() {
     if !can_run() {
@@ -171,7 +171,7 @@ fn a_job_deeper_than_the_queue_verifies() {
     target.stop();
 }
 
-/// Ends with the first signal, though the disk answers nothing.
+/// The first signal ends the job although the disk does not respond.
 #[test]
 fn a_signal_ends_a_job_without_answers() {
     if !can_run() {
@@ -198,7 +198,7 @@ fn a_signal_ends_a_job_without_answers() {
             .unwrap()
             .success()
     );
-    // The engine's time limit of a command is 30 s.
+    // Less than the engine's command timeout of 30 s.
     let end = Instant::now() + Duration::from_secs(25);
     let ended = loop {
         match fio.try_wait().unwrap() {
@@ -276,7 +276,7 @@ fn a_limit_is_what_fio_measures() {
             assert!(share < 1.05, "{limits}: {share} of it");
             share
         };
-        // A machine that does something else for a tenth of a second has less, not more.
+        // A busy machine only lowers the measured value.
         assert!(
             (0..10).any(|_| measure() > 0.95),
             "{limits}: never all of it"
@@ -367,10 +367,10 @@ fn a_program_that_is_no_such_fio_gets_no_engine() {
     type GetEngine = unsafe extern "C" fn(*mut *mut std::ffi::c_void);
     // SAFETY: the library's initializers are those of any Rust library.
     let library = unsafe { libloading::Library::new(engine()) }.expect("the engine loads");
-    // SAFETY: that is what the function is.
+    // SAFETY: the function has this type.
     let get = unsafe { library.get::<GetEngine>(b"get_ioengine") }.expect("fio's entry");
     let mut ops = std::ptr::null_mut();
-    // SAFETY: a place for the answer.
+    // SAFETY: a place for the result.
     unsafe { get(&raw mut ops) };
     assert!(ops.is_null(), "this program is not fio");
 }

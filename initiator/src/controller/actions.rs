@@ -1,4 +1,4 @@
-//! The actions that the association requests.
+//! Execution of the actions that the association requests.
 
 use cairn_rdma::{ConnectOptions, QpOptions};
 use nvme_proto::host::{Action, Cause, Notice, OwnCommand, Payload, QueueSpec, Report, State};
@@ -10,12 +10,12 @@ use crate::error::{HostError, Loss};
 use crate::event::Event;
 use crate::queue::{Link, Owner, Queue};
 
-/// Waits for receives at the controller never end: it owes us one for each
-/// command that a queue's size allows.
+/// Infinite RNR retries: the controller posts a receive for each command of a queue, so a receive
+/// always follows.
 const RNR_RETRY_FOR_EVER: u8 = 7;
 
 impl Controller {
-    /// Does it. Says whether there was anything.
+    /// Executes pending actions; returns whether there were any.
     pub(super) fn act(&mut self) -> bool {
         let mut acted = false;
         loop {
@@ -56,7 +56,7 @@ impl Controller {
             pkey: self.options.pkey,
             qp: QpOptions {
                 send_work: Queue::send_work(spec.depth),
-                // The controller reads and writes our memory, never we its.
+                // The controller accesses our memory by RDMA, never the reverse.
                 initiator_depth: 0,
                 rnr_retry_count: RNR_RETRY_FOR_EVER,
                 traffic_class: marking.traffic_class,
@@ -81,8 +81,8 @@ impl Controller {
                     usize::from(spec.qid) == self.queues.len(),
                     "queues are made in the order of their QIDs"
                 );
-                // Without memory for it, the connection has nowhere to be noted,
-                // and goes with the endpoint.
+                // Without memory for the queue, the connection cannot be recorded; it ends with the
+                // endpoint.
                 let queue = Queue::new(&*self.device, spec, qp).inspect_err(|_| {
                     self.routes[slot] = None;
                     self.endpoint.disconnect(qp);
@@ -102,7 +102,7 @@ impl Controller {
         } = command;
         let queue = &mut self.queues[usize::from(qid)];
         if !matches!(queue.link, Link::Up(_)) {
-            // Its loss is being reported.
+            // The loss of the queue is being reported.
             return;
         }
         let data = match &payload {
@@ -175,7 +175,7 @@ impl Controller {
             }
             Report::Reauthenticated => Event::Reauthenticated,
             Report::NotReauthenticated(cause) => {
-                // Nothing is lost by it.
+                // The controller is not lost.
                 let loss = self.loss.clone();
                 let error = self.caused_by(cause);
                 self.loss = loss;
@@ -185,7 +185,7 @@ impl Controller {
         self.events.push(event);
     }
 
-    /// The error of an end: after a shutdown that the controller did not confirm, that.
+    /// Error for the end of a controller, which names a shutdown that was not confirmed.
     fn of_shutdown(&self, error: Option<HostError>) -> Option<HostError> {
         let error = match self.shutdown {
             None => return error,
@@ -195,7 +195,7 @@ impl Controller {
         Some(HostError::NotShutDown(Box::new(error)))
     }
 
-    /// Sends what waited for a connection, or for the guard.
+    /// Sends commands that waited for a connection or for the guard.
     pub(super) fn send_parked(&mut self) {
         for qid in 1..self.queues.len() as u16 {
             while let Some(cid) = self.next_parked(qid) {
@@ -205,7 +205,7 @@ impl Controller {
                 self.send(qid, cid);
             }
         }
-        // Queues that the controller grants no longer.
+        // Queues beyond the number granted by the controller.
         let granted = usize::from(self.association.io_queues());
         for queue in self.queues.iter_mut().skip(1 + granted) {
             queue.end_parked(&Loss::Closed, |_| true);
@@ -218,7 +218,7 @@ impl Controller {
         }
     }
 
-    /// What commands end with names the first cause and the last one.
+    /// Sets the error of later commands to the first cause and the latest one.
     fn note_failed_try(&mut self, error: &HostError) {
         if let Some(first) = &self.first_loss {
             self.loss = Loss::NotBack {
@@ -228,17 +228,17 @@ impl Controller {
         }
     }
 
-    /// The error of the end.
+    /// Error for the end of a controller.
     fn ended_by(&mut self, cause: Cause) -> HostError {
         match self.loss {
-            // The last try's cause was reported, and the fabric has reported no other since.
+            // The cause of the last attempt was reported, and the fabric has reported no other
+            // since.
             Loss::NotBack { .. } if self.trouble.is_none() => self.lost_for_good(),
             _ => self.caused_by(cause),
         }
     }
 
-    /// The cause with what the fabric said of it. From now on it is what our
-    /// commands end with.
+    /// Error for a cause, with the fabric's reason. Later commands end with the same cause.
     fn caused_by(&mut self, cause: Cause) -> HostError {
         self.loss = Loss::GivenUp(cause);
         let timeout = self.options.timeout;
@@ -248,7 +248,7 @@ impl Controller {
                 let known = match &trouble {
                     Some(HostError::Lost { loss, .. }) => Some(loss),
                     Some(_) => None,
-                    // It was reported with the loss.
+                    // Reported with the loss.
                     None => self.first_loss.as_ref(),
                 };
                 if let Some(loss) = known {
@@ -282,7 +282,7 @@ impl Controller {
         }
     }
 
-    /// The error of a queue whose connection ended while it authenticated.
+    /// Error of a queue whose connection ended during authentication.
     fn cut_off(&self, qid: u16, trouble: Option<HostError>) -> HostError {
         let remote = self.options.remote;
         if let Some(why) = self.dialogue.refusal() {
@@ -300,7 +300,7 @@ impl Controller {
         }
     }
 
-    /// Whether commands of a queue that closes may be sent again, as far as is known.
+    /// True if, as far as known, commands of a closing queue may be sent again.
     pub(super) fn keeps_commands(&self) -> bool {
         self.options.requeue
             && !self.association.fails_fast()

@@ -1,5 +1,4 @@
-//! DH-HMAC-CHAP on a queue that is being connected, or again on one that is live: nvme-auth's
-//! messages, one after another.
+//! DH-HMAC-CHAP on a new or live queue: the sequence of nvme-auth messages.
 
 use nvme_auth::host::{Failure, Negotiating, Replied};
 use nvme_auth::message::MESSAGE_BYTES_MAX;
@@ -12,13 +11,12 @@ pub(super) const NO_SECRET: &str = "the subsystem requires it, and this host has
                          the target has for this host (--dhchap-secret)";
 const NO_RANDOM: &str = "the operating system has no random numbers";
 
-/// One queue's authentication at a time: queues are connected one by one, and authenticate again one
-/// by one.
+/// Authentication of one queue at a time; queues connect and reauthenticate in sequence.
 #[derive(Debug, Default)]
 pub(super) struct Dialogue {
-    /// T_ID of the last one; each has another.
+    /// T_ID of the last authentication; each has a different one.
     transaction: u16,
-    /// SEQNUM of the last challenge; each has another, and none has 0.
+    /// SEQNUM of the last challenge; each has a different one, never 0.
     seqnum: u32,
     state: State,
 }
@@ -36,13 +34,12 @@ enum State {
 }
 
 impl Dialogue {
-    /// A queue begins: what another one had begun is over.
+    /// Starts the authentication of a queue; discards any previous one.
     pub(super) fn begin(&mut self) {
         self.state = State::Begun;
     }
 
-    /// Why this host refuses the controller, if it does. That the controller leaves follows from
-    /// it.
+    /// Reason why this host refuses the controller, if it does. The controller then disconnects.
     pub(super) fn refusal(&self) -> Option<&'static str> {
         match self.state {
             State::Failing(why) => Some(why),
@@ -50,7 +47,7 @@ impl Dialogue {
         }
     }
 
-    /// How far it is, and what to check if the connection ends now: that may be the controller's
+    /// Current step, and advice in case the connection ends now, which may be the controller's
     /// refusal.
     pub(super) fn moment(&self) -> &'static str {
         match self.state {
@@ -69,7 +66,7 @@ impl Dialogue {
         }
     }
 
-    /// The next step, after the last one brought `answer`.
+    /// Next step after the last one returned `answer`.
     pub(super) fn next(&mut self, options: &HostOptions, answer: &[u8]) -> Step {
         let receive = Step::Receive(MESSAGE_BYTES_MAX as u32);
         match std::mem::take(&mut self.state) {
@@ -129,7 +126,7 @@ impl Dialogue {
         }
     }
 
-    /// The controller receives the reason, unless it gave it.
+    /// Ends with a failure; sends the reason unless the controller gave it.
     fn failed(&mut self, failure: Failure) -> Step {
         let why = explain(failure.reason, failure.message.is_none());
         match failure.message {
@@ -142,7 +139,7 @@ impl Dialogue {
     }
 }
 
-/// What is wrong, and what to do about it.
+/// Description of a failure, with a remedy.
 fn explain(reason: Reason, by_controller: bool) -> &'static str {
     match (reason, by_controller) {
         (Reason::AuthenticationFailed, true) => {

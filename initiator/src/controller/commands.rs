@@ -1,4 +1,4 @@
-//! The commands of a controller's users, from submission to answer.
+//! Commands of the controller's users, from submission to response.
 
 use nvme_proto::host::{Cause, State};
 use nvme_proto::wire::Sqe;
@@ -9,25 +9,25 @@ use crate::error::{HostError, Loss};
 use crate::namespace::{Command, To};
 use crate::queue::{Link, Owner, Response, Ticket};
 
-/// Cause of the end of commands that their owner gave up.
+/// Cause for commands that their owner gave up.
 const TOO_SLOW: Cause = Cause::TooSlow {
     what: "the answer to a command",
 };
 
 impl Controller {
-    /// Sends a command on queue `qid`: CID, PSDT and data pointer are filled in.
+    /// Submits a command on queue `qid`; fills in CID, PSDT and data pointer.
     ///
-    /// While the controller is lost, a command that may wait for it does, if
-    /// [`HostOptions::requeue`](crate::HostOptions::requeue) says so. One that is back gets a write, and writes of the
-    /// same blocks, again only after [`HostOptions::write_hold`](crate::HostOptions::write_hold), and commands for a disk
-    /// that was opened only when it is known to be that disk.
+    /// If [`HostOptions::requeue`](crate::HostOptions::requeue) allows it, commands wait while the
+    /// controller is lost. After it is back, a lost write and writes of its blocks wait for
+    /// [`HostOptions::write_hold`](crate::HostOptions::write_hold). Commands for an opened disk
+    /// wait until the disk is identified again.
     ///
     /// # Errors
-    /// The queue does not exist, is full or is lost, or the namespace is another disk than
-    /// the command is for, or was not opened.
+    /// The queue does not exist, is full or is lost, or the namespace is another disk than the
+    /// command is for, or was not opened.
     ///
     /// # Panics
-    /// If the data lie outside their buffer or do not fit a capsule.
+    /// If the data lie outside their buffer or do not fit in a capsule.
     pub fn submit(
         &mut self,
         qid: u16,
@@ -45,7 +45,7 @@ impl Controller {
         Ok(ticket)
     }
 
-    /// As [`submit`](Self::submit), for callers that know that the namespace is the right disk.
+    /// Submits a command like [`submit`](Self::submit), for callers that have checked the disk.
     pub(crate) fn submit_unchecked(
         &mut self,
         qid: u16,
@@ -74,9 +74,10 @@ impl Controller {
         Ok(ticket)
     }
 
-    /// The answer to a command, once it is there. It voids the ticket. Every
-    /// command gets one answer: a response, or [`HostError::Lost`] as soon as
-    /// nothing can touch its buffers any more.
+    /// Takes the result of a command, if available, and voids the ticket.
+    ///
+    /// Every command gets one result: a response, or [`HostError::Lost`] once nothing can access
+    /// its buffers.
     ///
     /// # Panics
     /// If the ticket is void.
@@ -85,15 +86,16 @@ impl Controller {
         Some(answer.map_err(|loss| self.lost_by(ticket.qid(), loss)))
     }
 
-    /// The oldest answer on queue `qid` that was not taken, and whose it is.
+    /// Takes the oldest result on queue `qid`, with its ticket.
     pub fn reap(&mut self, qid: u16) -> Option<(Ticket, Result<Response, HostError>)> {
         let (ticket, answer) = self.queues.get_mut(usize::from(qid))?.take_oldest()?;
         Some((ticket, answer.map_err(|loss| self.lost_by(qid, loss))))
     }
 
-    /// Drops the answer of a command. A command that waits is never sent. If the controller has
-    /// it, it may reach for the data until it answers, and the buffer stays registered;
-    /// [`give_up`](Self::give_up) ends that.
+    /// Discards the result of a command. A waiting command is never sent.
+    ///
+    /// If the controller has the command, it may access the data until it responds, and the buffer
+    /// stays registered; [`give_up`](Self::give_up) ends that.
     ///
     /// # Panics
     /// If the ticket is void.
@@ -101,9 +103,11 @@ impl Controller {
         self.queues[usize::from(ticket.qid())].forget(ticket);
     }
 
-    /// Ends a command that takes too long for its owner. If it waits, it is taken out and ends in
-    /// [`HostError::Lost`] at once. If the controller has it, the controller counts as lost, and
-    /// the command ends when its connection is closed; it is not sent again.
+    /// Ends a command that takes too long for its owner.
+    ///
+    /// A waiting command is removed and ends in [`HostError::Lost`] at once. If the controller has
+    /// the command, the controller counts as lost; the command ends when its connection is closed
+    /// and is not sent again.
     ///
     /// # Panics
     /// If the ticket is void.
@@ -115,7 +119,7 @@ impl Controller {
         }
     }
 
-    /// Whether commands may wait for a controller that takes none now.
+    /// True if commands may wait for a controller that currently accepts none.
     fn commands_may_wait(&self) -> bool {
         let back_soon = matches!(self.state, State::Resetting | State::Reconnecting { .. });
         self.options.requeue && back_soon && !self.association.fails_fast()

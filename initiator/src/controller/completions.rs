@@ -1,4 +1,4 @@
-//! Completions, and events of connections.
+//! Handling of completions and connection events.
 
 use std::net::SocketAddr;
 
@@ -11,11 +11,11 @@ use super::{Controller, RECEIVE_ID, RESPONSE_BYTES};
 use crate::error::{HostError, Loss};
 use crate::queue::{Ended, Link, Response};
 
-/// Completions taken from the endpoint at a time.
+/// Completions per poll of the endpoint.
 const BATCH: usize = 32;
 
 impl Controller {
-    /// Takes what has completed. Says whether anything had.
+    /// Handles completions; returns whether there were any.
     pub(super) fn poll_completions(&mut self) -> bool {
         let mut progress = false;
         let mut batch = [Completion::EMPTY; BATCH];
@@ -35,7 +35,7 @@ impl Controller {
         }
     }
 
-    /// Takes the events of connections. Says whether there were any.
+    /// Handles connection events; returns whether there were any.
     pub(super) fn poll_events(&mut self) -> bool {
         let mut events = std::mem::take(&mut self.endpoint_events);
         self.endpoint.poll_events(&mut events);
@@ -68,8 +68,8 @@ impl Controller {
             let start = slot as usize * RESPONSE_BYTES;
             self.responses.read(start, &mut capsule[..length]);
         }
-        // The slot is free as soon as it is copied out, before the command is:
-        // there is a receive for each command that can be outstanding.
+        // The receive is reposted once copied, before the command is free: there is a receive for
+        // each command in flight.
         let reposted = self.post_response_slot(slot);
         let Some(qid) = self.queue_of(completion.qp) else {
             return;
@@ -107,7 +107,7 @@ impl Controller {
             let mut data = [0; IDENTIFY_BYTES];
             self.scratch.read(0, &mut data);
             self.association.completed(duty, cqe, &data, now);
-            // Before the events: a target that refuses to authenticate disconnects next.
+            // Before the events: a target that refuses authentication disconnects next.
             if self.association.is_authenticating() {
                 self.act();
             }
@@ -134,7 +134,7 @@ impl Controller {
                 });
             }
             Event::Disconnected { qp, reason } => {
-                // The answer that says why may have come after completions were taken last.
+                // The response with the reason may have arrived since the last poll of completions.
                 if self.association.is_authenticating() {
                     self.poll_completions();
                 }
@@ -191,7 +191,7 @@ impl Controller {
         self.association.queue_closed(qid, self.time());
     }
 
-    /// Nothing completes any more, and no memory is reached.
+    /// Handles removal of the device: nothing completes, and no memory is accessed.
     fn device_removed(&mut self) {
         let loss = Loss::Disconnected(DisconnectReason::DeviceRemoved);
         for queue in &mut self.queues {
@@ -207,14 +207,14 @@ impl Controller {
         self.association.device_removed(self.time());
     }
 
-    /// Which queue a connection is.
+    /// Queue of a connection.
     fn queue_of(&self, qp: QpId) -> Option<u16> {
         let (known, qid) = self.routes.get(qp.slot()).copied().flatten()?;
         (known == qp).then_some(qid)
     }
 }
 
-/// What the target said, or, where it said nothing, what its machine did.
+/// Error of a rejected connection: from the target, or otherwise from its machine.
 fn refusal(data: &PrivateData, reason: u16, remote: SocketAddr, qid: u16) -> HostError {
     match RejectData::parse(data.as_slice()) {
         Ok(reject) if reject.sts.get() != 0 => HostError::Rejected {

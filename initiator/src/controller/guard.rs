@@ -1,16 +1,15 @@
-//! What must not reach a controller that is back: I/O for a namespace that is another
-//! disk by now, and writes over such as its lost association may still carry out.
+//! Protection of disks after a controller is back: holds I/O for a namespace until it is
+//! identified, and writes while a lost write may still take effect.
 //!
-//! A namespace that was opened is identified again whenever the controller is back or
-//! reports a change. Until that is answered its commands wait; if it is another disk they
-//! fail, until the caller opens it anew. A disk without identifiers cannot be known again, so it
-//! counts as another one. After a change the list of changed namespaces (log page 04h) is read
-//! first: that arms the event for the next one.
+//! An opened namespace is identified again whenever the controller is back or reports a change. Its
+//! commands wait meanwhile. If it is another disk, they fail until the caller opens it anew. A disk
+//! without identifiers cannot be recognized, so it counts as another one. After a change, the list
+//! of changed namespaces (log page 04h) is read first, which re-arms the event.
 //!
 //! A write whose connection was lost is in doubt for a while
-//! ([`multipath`](nvme_proto::host::multipath#a-write-in-doubt)): the rule, and the time,
-//! are those of several paths, since the target behind an address may be another one
-//! after a loss, and the first one only paused.
+//! ([`multipath`](nvme_proto::host::multipath#a-write-in-doubt)). The rule and the time are those
+//! of several paths: after a loss, another target may be behind the address, while the first was
+//! only paused.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -23,21 +22,21 @@ use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe, Status};
 use crate::command;
 use crate::namespace::{Disk, DiskIdentity, Namespace};
 
-/// Lost writes that are kept one by one; beyond them, all blocks count as in doubt.
+/// Maximum lost writes tracked separately; beyond that, all blocks count as in doubt.
 const DOUBTS_MAX: usize = 256;
 
-/// A namespace that was opened.
+/// Opened namespace.
 #[derive(Debug)]
 struct Opened {
     nsid: u32,
     disk: Disk,
-    /// It is to be identified again.
+    /// True if it must be identified again.
     in_question: bool,
-    /// It is another disk, or there is none.
+    /// True if it is another disk or missing.
     replaced: bool,
 }
 
-/// What is asked, in this order; the list of changes is not about a namespace.
+/// Steps of identification in order; `Changes` does not concern one namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Changes,
@@ -47,51 +46,51 @@ enum Step {
 
 #[derive(Debug)]
 struct Question {
-    /// 0 for the list of changes.
+    /// NSID, or 0 for the list of changes.
     nsid: u32,
     step: Step,
-    /// It is with the controller.
+    /// True once sent to the controller.
     sent: bool,
-    /// The caller opened the namespace anew meanwhile: the answer is of no interest.
+    /// True if the caller reopened the namespace meanwhile: the response is ignored.
     void: bool,
     identity: DiskIdentity,
 }
 
-/// What an answer has brought.
+/// Result of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Found {
-    /// Nothing yet.
+    /// No result yet.
     Nothing,
-    /// The disk that it was.
+    /// The namespace is the same disk.
     Same,
-    /// Another disk, or none.
+    /// The namespace is another disk or missing.
     Replaced {
-        /// NSID.
+        /// NSID of the namespace.
         nsid: u32,
     },
 }
 
-/// How an I/O command stands to the disk that it is for.
+/// Relation of a namespace to the disk of an I/O command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// The namespace is that disk, as far as is known.
+    /// The namespace is that disk, as far as known.
     Known,
-    /// It is another disk, or none.
+    /// The namespace is another disk or missing.
     Replaced,
-    /// It was not opened.
+    /// The namespace was not opened.
     Unknown,
 }
 
-/// NSIDs that the controller has reported as changed, for the caller.
+/// NSIDs reported by the controller as changed, for the caller.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     nsids: BTreeSet<u32>,
-    /// There were too many to name.
+    /// True if there were too many to list.
     all: bool,
 }
 
 impl Changes {
-    /// Adds those of a log page 04h.
+    /// Adds the NSIDs of a log page 04h.
     pub(crate) fn add(&mut self, page: &[u8; IDENTIFY_BYTES]) {
         let list = NamespaceList::read_from_bytes(page).expect("4096 bytes");
         self.nsids.extend(list.iter());
@@ -101,28 +100,28 @@ impl Changes {
         }
     }
 
-    /// `None`: too many to name.
+    /// NSIDs, or `None` if there were too many to list.
     pub(crate) fn into_list(self) -> Option<Vec<u32>> {
         (!self.all).then(|| self.nsids.into_iter().collect())
     }
 }
 
-/// What is held back of a controller's commands.
+/// State that decides which commands are held.
 #[derive(Debug)]
 pub(super) struct Guard {
     opened: Vec<Opened>,
     question: Option<Question>,
     doubts: Doubts,
-    /// Those of queues that were let go for a reset. If that succeeds, the controller has
-    /// ended their commands.
+    /// Doubts of queues released for a reset. If the reset succeeds, the controller has ended their
+    /// commands.
     of_reset: Doubts,
-    /// Whether the controller was lost since it was last live.
+    /// True if the controller was lost since it was last live.
     lost: bool,
-    /// How often namespaces may have changed.
+    /// Number of times that namespaces may have changed.
     pub(super) changes: u64,
-    /// The list of changes is to be read.
+    /// True if the list of changes must be read.
     arms: bool,
-    /// What it had, until the caller asks.
+    /// Listed changes that the caller has not taken.
     changed: Changes,
 }
 
@@ -140,7 +139,7 @@ impl Guard {
         }
     }
 
-    /// The caller knows this namespace now, whatever it was before.
+    /// Records an opened namespace in its current state.
     pub(super) fn open(&mut self, namespace: &Namespace) {
         self.opened.retain(|own| own.nsid != namespace.nsid);
         self.opened.push(Opened {
@@ -156,20 +155,20 @@ impl Guard {
         }
     }
 
-    /// The controller reports that namespaces have changed.
+    /// Handles the controller's report of changed namespaces.
     pub(super) fn changed(&mut self) {
         self.arms = !self.opened.is_empty();
         self.doubt_namespaces();
     }
 
-    /// The changes that were reported and not taken; `None` while there is an answer to wait for.
+    /// Takes the listed changes; `None` while a response is pending.
     pub(super) fn take_changes(&mut self) -> Option<Changes> {
         let asks = |question: &Question| question.step == Step::Changes;
         let waits = self.arms || self.question.as_ref().is_some_and(asks);
         (!waits).then(|| std::mem::take(&mut self.changed))
     }
 
-    /// All that was opened may have changed.
+    /// Marks all opened namespaces for identification.
     fn doubt_namespaces(&mut self) {
         self.changes += 1;
         for own in &mut self.opened {
@@ -177,13 +176,13 @@ impl Guard {
         }
     }
 
-    /// The controller is lost.
+    /// Handles the loss of the controller.
     pub(super) fn lost(&mut self) {
         self.lost = true;
         self.doubts.take(&mut self.of_reset);
     }
 
-    /// It takes commands, for the first time or again.
+    /// Handles the controller becoming live.
     pub(super) fn live(&mut self) {
         if !std::mem::take(&mut self.lost) {
             self.of_reset.expire(Duration::MAX);
@@ -193,7 +192,7 @@ impl Guard {
         self.doubt_namespaces();
     }
 
-    /// The connection of a command that was sent and not answered is closed.
+    /// Records a lost command: its connection closed before the response.
     pub(super) fn unanswered(&mut self, sqe: &Sqe, is_reset: bool, until: Duration) {
         let doubts = if is_reset {
             &mut self.of_reset
@@ -203,19 +202,19 @@ impl Guard {
         doubts.add(sqe, until);
     }
 
-    /// Forgets doubts that are over; whether there were any.
+    /// Removes expired doubts; returns whether any were due.
     pub(super) fn expire(&mut self, now: Duration) -> bool {
         let due = self.doubts.deadline().is_some_and(|at| at <= now);
         self.doubts.expire(now);
         due
     }
 
-    /// When to [`expire`](Self::expire) something.
+    /// Time of the next [`expire`](Self::expire).
     pub(super) fn deadline(&self) -> Option<Duration> {
         self.doubts.deadline()
     }
 
-    /// Whether an I/O command has to wait.
+    /// True if an I/O command must wait.
     pub(super) fn holds(&self, sqe: &Sqe) -> bool {
         if !self.doubts.is_empty() && self.doubts.hold(sqe) {
             return true;
@@ -225,7 +224,7 @@ impl Guard {
         opened.any(|own| own.nsid == nsid && self.is_in_question(own))
     }
 
-    /// Whether a namespace is the disk that a command is for. `None`: whatever was opened.
+    /// Relation of a namespace to the disk of a command; `None` for any opened disk.
     pub(super) fn standing(&self, nsid: u32, disk: Option<&Disk>) -> Standing {
         match self.opened.iter().find(|own| own.nsid == nsid) {
             None => Standing::Unknown,
@@ -241,7 +240,7 @@ impl Guard {
         own.in_question || asked.is_some_and(|question| question.nsid == own.nsid && !question.void)
     }
 
-    /// What to ask the controller.
+    /// Next command for the controller.
     pub(super) fn next_question(&mut self) -> Option<Sqe> {
         if self.question.is_none() && std::mem::take(&mut self.arms) {
             self.question = Some(Question {
@@ -275,27 +274,27 @@ impl Guard {
         Some(command::identify(cns, question.nsid))
     }
 
-    /// That is with the controller.
+    /// Marks the command as sent.
     pub(super) fn asked(&mut self) {
         if let Some(question) = &mut self.question {
             question.sent = true;
         }
     }
 
-    /// The controller has answered it.
+    /// Handles the response.
     pub(super) fn answered(&mut self, status: Status, data: &[u8; IDENTIFY_BYTES]) -> Found {
         let Some(mut question) = self.question.take().filter(|question| !question.void) else {
             return Found::Nothing;
         };
         if question.step == Step::Changes {
-            // A controller without the page has no event to arm either.
+            // A controller without the page has no event to arm.
             if status.is_success() {
                 self.changed.add(data);
             }
             return Found::Nothing;
         }
         if question.step == Step::Descriptors {
-            // Controllers before NVMe 1.3 have no descriptors; that is no failure.
+            // Controllers before NVMe 1.3 have no descriptors; this is no failure.
             if status.is_success() {
                 question.identity = DiskIdentity::of_descriptors(data);
             }

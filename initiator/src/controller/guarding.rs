@@ -1,4 +1,4 @@
-//! What a controller does to keep its guard.
+//! Operation of the guard by a controller.
 
 use std::time::Duration;
 
@@ -15,18 +15,19 @@ use crate::namespace::{Command, Namespace, To};
 use crate::queue::{Link, Owner, Response, Ticket};
 
 impl Controller {
-    /// How often namespaces may have changed.
+    /// Number of times that namespaces may have changed.
     pub(crate) fn changes(&self) -> u64 {
         self.guard.changes
     }
 
-    /// Has I/O for this namespace's NSID go to this disk alone, as
-    /// [`Host::open_namespace`](crate::Host::open_namespace) does: whenever the controller
-    /// is back or reports a change the namespace is identified again, and once it is
-    /// another disk, commands end in [`HostError::Replaced`] until this is called anew.
+    /// Restricts I/O for this NSID to this disk, as
+    /// [`Host::open_namespace`](crate::Host::open_namespace) does.
+    ///
+    /// The namespace is identified again whenever the controller is back or reports a change. Once
+    /// it is another disk, commands end in [`HostError::Replaced`] until this is called again.
     ///
     /// # Errors
-    /// There is no memory for what the controller will say of it.
+    /// No memory for the controller's responses.
     pub fn expect_disk(&mut self, namespace: &Namespace) -> Result<(), HostError> {
         if self.answers.is_none() {
             self.answers = Some(Buffer::new(&*self.device, IDENTIFY_BYTES)?);
@@ -35,8 +36,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Takes the namespaces that the controller has reported as changed; `None` while their list
-    /// is being read.
+    /// Takes the namespaces reported as changed; `None` while their list is being read.
     pub(crate) fn take_changes(&mut self) -> Option<Changes> {
         if self.state != State::Live {
             return Some(Changes::default());
@@ -44,7 +44,7 @@ impl Controller {
         self.guard.take_changes()
     }
 
-    /// Whether an I/O command may go to its namespace.
+    /// Checks whether an I/O command may go to its namespace.
     ///
     /// # Errors
     /// The namespace is another disk than the command is for, or is not known.
@@ -66,13 +66,13 @@ impl Controller {
         }
     }
 
-    /// Whether a command waits though the controller takes commands: for the end of a
-    /// doubt, or until it is known who its namespace is.
+    /// True if a command waits although the controller is live: for the end of a doubt, or for
+    /// identification.
     pub(crate) fn is_held(&self, ticket: Ticket) -> bool {
         self.is_live() && self.queues[usize::from(ticket.qid())].is_parked(ticket)
     }
 
-    /// Until when a target whose connection closes now may carry out its commands.
+    /// Time until which a target may execute commands of a connection that closes now.
     pub(super) fn in_doubt_until(&self) -> Duration {
         let by_rule = || {
             let identity = self.association.identity();
@@ -81,12 +81,12 @@ impl Controller {
         self.time() + self.options.write_hold.unwrap_or_else(by_rule)
     }
 
-    /// A command of a queue that waits and need not.
+    /// Command of a queue that no longer needs to wait.
     pub(super) fn next_parked(&self, qid: u16) -> Option<u16> {
         self.queues[usize::from(qid)].parked(self.time(), |sqe| !self.guard.holds(sqe))
     }
 
-    /// A command failed that may succeed later: it is sent after the pause that the status names.
+    /// Schedules a failed command again after the pause for its status.
     pub(super) fn send_again(&mut self, qid: u16, cid: u16, status: Status) {
         let identity = self.association.identity();
         let pause = identity.map_or(Duration::ZERO, |identity| requeue::pause(status, identity));
@@ -95,7 +95,7 @@ impl Controller {
         self.retry_at = Some(self.retry_at.map_or(moment, |other| other.min(moment)));
     }
 
-    /// Whether the pause of a command is over.
+    /// True if the pause of a command has ended.
     fn retries_are_due(&mut self) -> bool {
         let now = self.time();
         if self.retry_at.is_none_or(|at| at > now) {
@@ -106,8 +106,8 @@ impl Controller {
         true
     }
 
-    /// Asks who namespaces are, and sends what need not wait any longer. Says whether
-    /// there was anything.
+    /// Identifies namespaces and sends commands that no longer wait; returns whether there were
+    /// any.
     pub(super) fn keep_guard(&mut self) -> bool {
         let expired = self.guard.expire(self.time()) | self.retries_are_due();
         if self.state != State::Live {
@@ -127,7 +127,7 @@ impl Controller {
             return expired;
         };
         let data = Data::start_of(answers, IDENTIFY_BYTES as u32);
-        // A queue that is full is asked at the next poll.
+        // If the queue is full, the next poll tries again.
         let Ok(ticket) = admin.prepare(sqe, data, Owner::Guard) else {
             return expired;
         };
@@ -136,7 +136,7 @@ impl Controller {
         true
     }
 
-    /// The controller has said who a namespace is, or a part of that.
+    /// Handles the response to an identification command.
     pub(super) fn namespace_answered(&mut self, response: &Response) {
         let answers = self.answers.as_ref();
         let answers = answers.expect("it was asked for by one that was opened");

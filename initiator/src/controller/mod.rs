@@ -1,4 +1,4 @@
-//! A controller, driven by polling and by nothing else.
+//! Controller of a host, driven only by polling.
 
 mod actions;
 mod authentication;
@@ -29,64 +29,63 @@ use crate::queue::{Link, Queue};
 use authentication::{Dialogue, NO_SECRET};
 use guard::Guard;
 
-/// Bytes of a receive for a response capsule: a CQE, and a cache line to itself.
+/// Size of a receive for a response capsule: a CQE, padded to a cache line.
 const RESPONSE_BYTES: usize = 64;
-/// Marks the work ids of receives; the rest is the slot.
+/// Marks work IDs of receives; the remaining bits are the slot.
 const RECEIVE_ID: u64 = 1 << 63;
-/// A command's age is counted so many times in its timeout.
+/// Age checks of a command per timeout.
 const SWEEPS: u8 = 4;
 
-/// One controller of a subsystem, and everything it takes to talk to it.
+/// Controller of a subsystem with its queues.
 ///
-/// Nothing here blocks, sleeps or looks at a clock: [`poll`](Self::poll) takes
-/// the time. Between two polls the fabric's memory is all that changes.
+/// Methods do not block, sleep or read a clock: the time is a parameter of [`poll`](Self::poll).
+/// Between polls, only memory accessed by the fabric changes.
 pub struct Controller {
-    // Dropped before the memory that its queue pairs may still reach.
+    // Dropped before the memory that its queue pairs may access.
     endpoint: Box<dyn Endpoint>,
     device: Arc<dyn Device>,
     options: HostOptions,
     association: Association,
     queues: Vec<Queue>,
-    /// Which queue a connection is, by the connection's slot.
+    /// Queue of each connection, by slot of the connection.
     routes: Vec<Option<(QpId, u16)>>,
     responses: Buffer,
-    /// Data of the association's own commands, of which one at a time has any.
+    /// Data of the association's own commands, of which only one at a time has data.
     scratch: Buffer,
-    /// The association's state at the end of the last poll.
+    /// State of the association at the end of the last poll.
     state: State,
     events: Events,
-    /// What the fabric said last of why there is no connection.
+    /// Latest reason of the fabric for a missing connection.
     trouble: Option<HostError>,
-    /// What queues end with that we let go.
+    /// Result of commands on queues that are released.
     loss: Loss,
-    /// Why the controller was lost, until it is back.
+    /// Cause of the loss of the controller, until it is back.
     first_loss: Option<Loss>,
-    /// Whether a shutdown was asked for while there were writes that it had to make
-    /// durable, and whether the controller was lost then already.
+    /// State of a shutdown that had to make writes durable.
     shutdown: Option<Shutdown>,
-    /// When the association began.
+    /// Start of the association.
     origin: Instant,
-    /// When we were polled last.
+    /// Time of the last poll.
     now: Instant,
-    /// When the ages of commands are counted next.
+    /// Next age check of commands.
     sweep_at: Instant,
     endpoint_events: Vec<cairn_rdma::Event>,
-    /// The authentication of the queue that is at it.
+    /// Authentication in progress.
     dialogue: Dialogue,
-    /// What is held back of its commands.
+    /// Guard of opened disks.
     guard: Guard,
-    /// What namespaces say of who they are, if any was opened.
+    /// Buffer for identification data, if a namespace was opened.
     answers: Option<Buffer>,
-    /// When the first of the commands is due that failed and are sent again.
+    /// Earliest retry of failed commands.
     retry_at: Option<Duration>,
 }
 
-/// What became of a shutdown so far.
+/// State of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shutdown {
-    /// The controller has it.
+    /// Sent to the controller.
     Asked,
-    /// The controller was lost before.
+    /// Requested after the controller was lost.
     TooLate,
 }
 
@@ -104,13 +103,13 @@ impl std::fmt::Debug for Controller {
 }
 
 impl Controller {
-    /// Begins to connect. [`Event::Live`] or [`Event::Gone`] follows from polling.
+    /// Starts to connect. [`Event::Live`] or [`Event::Gone`] follows from polling.
     ///
-    /// The association has a protection domain of its own: buffers are registered with
-    /// [`Controller::device`], not with `device`.
+    /// The association has its own protection domain: register buffers with [`Controller::device`],
+    /// not with `device`.
     ///
     /// # Errors
-    /// There is no memory for its queues.
+    /// No memory for its queues.
     pub fn begin(
         device: &Arc<dyn Device>,
         options: HostOptions,
@@ -124,7 +123,7 @@ impl Controller {
         let sends = Queue::send_work(ADMIN_ENTRIES) + io_sends;
         let endpoint = Arc::clone(&device).open(&EndpointOptions {
             receives: entries,
-            // Of sends, all fail with their connection.
+            // Sends complete only on failure, all with their connection.
             completions: entries + sends,
             queue_pairs: 1 + options.io_queues,
         })?;
@@ -163,8 +162,7 @@ impl Controller {
         Ok(controller)
     }
 
-    /// Moves everything along that can be moved without waiting. Says whether
-    /// anything was.
+    /// Makes all progress possible without waiting; returns whether there was any.
     pub fn poll(&mut self, now: Instant) -> bool {
         self.now = now;
         let progress = self.poll_completions() | self.poll_events();
@@ -176,8 +174,8 @@ impl Controller {
         self.keep_guard() || acted || progress
     }
 
-    /// When to poll though nothing comes: the association's, the commands' and the
-    /// fabric's timers. `None`: no need.
+    /// Time of the next necessary poll for timers of association, commands and fabric; `None` for
+    /// no need.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let own = self.association.deadline().map(|at| self.origin + at);
@@ -191,37 +189,38 @@ impl Controller {
             .min()
     }
 
-    /// How it is doing.
+    /// Current state.
     #[must_use]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// Whether it takes commands now.
+    /// True if the controller accepts commands.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.state == State::Live
     }
 
-    /// The oldest event that was not taken.
+    /// Takes the oldest event.
     pub fn take_event(&mut self) -> Option<Event> {
         self.events.pop()
     }
 
-    /// Resets the controller and brings it up again. Commands that are outstanding
-    /// are sent again or lost, as [`HostOptions::requeue`] says.
+    /// Resets the controller and reconnects. Commands in flight are sent again or lost, depending
+    /// on [`HostOptions::requeue`].
     pub fn reset(&mut self) {
         self.association.reset(self.time());
         self.act();
     }
 
-    /// Begins to authenticate again on each queue, with these secrets or with those of before; later
-    /// connections take them, too. The host has to have had secrets when it began: its queues
-    /// have an entry more for this. [`Event::Reauthenticated`] or [`Event::NotReauthenticated`]
-    /// follows from polling. Commands go on meanwhile. The controller is lost if an end cannot prove
-    /// who it is.
+    /// Starts to authenticate each queue again, with new or existing secrets.
     ///
-    /// A controller that is not live has the secrets when it is connected again. An exchange of a
+    /// Later connections use the new secrets too. The host must have had secrets when it connected:
+    /// its queues then have an additional entry. [`Event::Reauthenticated`] or
+    /// [`Event::NotReauthenticated`] follows from polling. Commands continue meanwhile. The
+    /// controller is lost if either end fails to prove its identity.
+    ///
+    /// If the controller is not live, the secrets apply at its next connection. An exchange with a
     /// large Diffie-Hellman group takes some milliseconds of a poll.
     ///
     /// # Errors
@@ -243,10 +242,9 @@ impl Controller {
         Ok(())
     }
 
-    /// Shuts the controller down in order, then ends all connections.
-    /// [`Event::Gone`] follows.
+    /// Shuts the controller down, then ends all connections. [`Event::Gone`] follows.
     ///
-    /// Unless the controller confirms it, that event has [`HostError::NotShutDown`].
+    /// The event has [`HostError::NotShutDown`] unless the controller confirms the shutdown.
     pub fn shutdown(&mut self) {
         self.shutdown = self.shutdown.or(match self.state {
             State::Live => Some(Shutdown::Asked),
@@ -263,8 +261,7 @@ impl Controller {
         self.act();
     }
 
-    /// Lets go of one I/O queue, as a host does that has too many. Its commands
-    /// are lost.
+    /// Closes one I/O queue, as a host with too many queues does. Its commands are lost.
     ///
     /// # Errors
     /// There is no such queue, or it is the admin queue.
@@ -278,7 +275,7 @@ impl Controller {
         Ok(())
     }
 
-    /// CNTLID: which controller this is.
+    /// CNTLID of the controller.
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.association.cntlid()
@@ -296,7 +293,7 @@ impl Controller {
         self.association.vs()
     }
 
-    /// Identify Controller, as read when the controller was enabled last.
+    /// Identify Controller, as read when the controller was last enabled.
     ///
     /// # Panics
     /// Before it was live for the first time.
@@ -306,8 +303,7 @@ impl Controller {
         identity.expect("only a controller that was live is known")
     }
 
-    /// The longest data that one command may have, in bytes: what MDTS says and a
-    /// keyed descriptor can name.
+    /// Maximum data length of a command in bytes, limited by MDTS and by keyed descriptors.
     ///
     /// # Panics
     /// Before it was live for the first time.
@@ -323,19 +319,19 @@ impl Controller {
         }
     }
 
-    /// I/O queues that the association has; their QIDs are 1 up to this.
+    /// Number of I/O queues; their QIDs start at 1.
     #[must_use]
     pub fn io_queues(&self) -> u16 {
         self.association.io_queues()
     }
 
-    /// Commands that queue `qid` holds.
+    /// Capacity of queue `qid` in commands.
     #[must_use]
     pub fn depth(&self, qid: u16) -> u16 {
         self.queues.get(usize::from(qid)).map_or(0, Queue::depth)
     }
 
-    /// Data that fits into a capsule of queue `qid`, in bytes.
+    /// Maximum in-capsule data of queue `qid` in bytes.
     #[must_use]
     pub fn in_capsule_max(&self, qid: u16) -> usize {
         self.queues
@@ -343,10 +339,11 @@ impl Controller {
             .map_or(0, Queue::in_capsule_max)
     }
 
-    /// Whether so many bytes of data for the controller are best sent in the capsule of the next
-    /// command on queue `qid`. If not, they are best left in a registered [`Buffer`]: they do
-    /// not fit, or so many commands are outstanding that what they have in common is
-    /// cheaper without data in between.
+    /// True if data for the controller of this size is best sent in the capsule of the next command
+    /// on queue `qid`.
+    ///
+    /// Otherwise use a registered [`Buffer`]: the data does not fit, or with many commands in
+    /// flight their batching is cheaper without data between them.
     #[must_use]
     pub fn prefers_capsule(&mut self, qid: u16, bytes: usize) -> bool {
         let Some(queue) = self.queues.get_mut(usize::from(qid)) else {
@@ -359,7 +356,7 @@ impl Controller {
         queue.prefers_capsule(bytes, trains)
     }
 
-    /// Commands without an answer on queue `qid`, the association's own included.
+    /// Number of commands in flight on queue `qid`, including the association's own.
     #[must_use]
     pub fn outstanding(&self, qid: u16) -> usize {
         self.queues
@@ -367,7 +364,7 @@ impl Controller {
             .map_or(0, Queue::outstanding)
     }
 
-    /// Whether queue `qid` has a connection.
+    /// True if queue `qid` has a connection.
     #[must_use]
     pub fn is_up(&self, qid: u16) -> bool {
         self.queues
@@ -375,7 +372,7 @@ impl Controller {
             .is_some_and(|queue| matches!(queue.link, Link::Up(_)))
     }
 
-    /// Whether queue `qid` has none any more: nothing reaches its commands' memory.
+    /// True if queue `qid` has no connection, so nothing accesses its commands' memory.
     #[must_use]
     pub fn is_closed(&self, qid: u16) -> bool {
         self.queues
@@ -383,19 +380,18 @@ impl Controller {
             .is_none_or(|queue| matches!(queue.link, Link::Down(_)))
     }
 
-    /// The adapter that [`Buffer`]s for this controller are registered with.
+    /// Device with which to register [`Buffer`]s for this controller.
     #[must_use]
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }
 
-    /// The fabric's side of it: what to wait on while there is nothing to do.
+    /// Endpoint to wait on while there is nothing to do.
     pub fn endpoint(&mut self) -> &mut dyn Endpoint {
         &mut *self.endpoint
     }
 
-    /// What the packets of queue `qid` carry, if it has a connection and the fabric
-    /// reports it.
+    /// Marking of the packets of queue `qid`, if connected and reported by the fabric.
     pub fn marked(&mut self, qid: u16) -> Option<Marked> {
         match self.queues.get(usize::from(qid))?.link {
             Link::Up(qp) => self.endpoint.marked(qp),
@@ -403,13 +399,13 @@ impl Controller {
         }
     }
 
-    /// How it was connected.
+    /// Connection options.
     #[must_use]
     pub fn options(&self) -> &HostOptions {
         &self.options
     }
 
-    /// Memory that the controller may read and write.
+    /// Allocates memory that the controller may read and write.
     ///
     /// # Errors
     /// The system has no such memory, or cannot lock it.
@@ -417,8 +413,8 @@ impl Controller {
         Ok(Buffer::new(&*self.device, length)?)
     }
 
-    /// Posts a capsule that is prepared, on a queue that is up. Says whether it
-    /// still is; if not, the slot waits for its connection's end like all others.
+    /// Posts a prepared capsule; returns whether the queue is still up. If not, the command ends
+    /// with the connection.
     fn send(&mut self, qid: u16, cid: u16) -> bool {
         let queue = &mut self.queues[usize::from(qid)];
         let Link::Up(qp) = queue.link else {
@@ -433,7 +429,7 @@ impl Controller {
         false
     }
 
-    /// A queue's connection is of no more use.
+    /// Marks a queue's connection as broken.
     fn broken(&mut self, qid: u16, loss: Loss) {
         let remote = self.options.remote;
         let queue = &mut self.queues[usize::from(qid)];
@@ -447,7 +443,7 @@ impl Controller {
                 queue.link = Link::Broken(*qp, loss);
                 self.association.queue_lost(qid, self.time());
             }
-            // The first event was a consequence: this is the cause.
+            // The earlier event was a consequence of this one, which is the cause.
             Link::Broken(_, known) if known.is_consequence() && loss.is_cause() => {
                 if let Some(HostError::Lost { loss: current, .. }) = &mut self.trouble
                     && current == known
@@ -460,7 +456,7 @@ impl Controller {
         }
     }
 
-    /// The error of a command for which queue `qid` has no connection.
+    /// Error of a command for which queue `qid` has no connection.
     fn lost(&self, qid: u16) -> HostError {
         let loss = match (&self.loss, &self.queues[usize::from(qid)].link) {
             (loss @ Loss::NotBack { .. }, _) => loss,
@@ -470,7 +466,7 @@ impl Controller {
         self.lost_by(qid, loss.clone())
     }
 
-    /// The error of a controller that will not come back.
+    /// Error of a controller that is lost permanently.
     pub(crate) fn lost_for_good(&self) -> HostError {
         self.lost_by(0, self.loss.clone())
     }
@@ -483,7 +479,7 @@ impl Controller {
         }
     }
 
-    /// The time as the association counts it.
+    /// Time since the start of the association.
     fn time(&self) -> Duration {
         self.now.saturating_duration_since(self.origin)
     }
@@ -501,7 +497,7 @@ impl Controller {
         }])
     }
 
-    /// Looks for commands that take too long: aborts them, then gives up.
+    /// Checks the ages of commands: aborts late ones, then gives up.
     fn sweep(&mut self) {
         self.sweep_at = self.now + self.options.command_timeout / SWEEPS.into();
         let now = self.time();

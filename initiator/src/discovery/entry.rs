@@ -1,25 +1,25 @@
-//! What an entry of the discovery log leads to.
+//! Usable routes in entries of the discovery log.
 
 use std::net::{IpAddr, SocketAddr};
 
 use nvme_proto::wire::Nqn;
 use nvme_proto::wire::log::{DiscoveryEntry, SubsystemType, TransportType};
 
-/// A way to a subsystem that this host could take: RDMA, at an IP address.
+/// Route to a subsystem that this host can use: RDMA at an IP address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// SUBTYPE: what it leads to.
+    /// SUBTYPE of the entry.
     pub kind: SubsystemType,
-    /// SUBNQN.
+    /// SUBNQN of the subsystem.
     pub subnqn: Nqn,
-    /// TRADDR and TRSVCID.
+    /// Address and port (TRADDR and TRSVCID).
     pub address: SocketAddr,
-    /// PORTID.
+    /// PORTID of the port.
     pub portid: u16,
 }
 
 impl Route {
-    /// The way that an entry describes, if it is one for this host.
+    /// Parses an entry; `None` if this host cannot use it.
     #[must_use]
     pub fn parse(entry: &DiscoveryEntry) -> Option<Self> {
         if TransportType(entry.trtype) != TransportType::RDMA {
@@ -36,7 +36,7 @@ impl Route {
     }
 }
 
-/// ASCII padded with spaces; some targets pad with zeroes.
+/// Text of an ASCII field padded with spaces; some targets pad with zeroes.
 fn text(field: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(field).ok()?;
     Some(text.trim_end_matches(['\0', ' ']))

@@ -1,4 +1,4 @@
-//! Which subsystems there are, and how to reach them.
+//! Discovery of subsystems and of routes to them.
 
 mod entry;
 mod referral;
@@ -20,32 +20,32 @@ use referral::Itinerary;
 pub use entry::Route;
 pub use referral::{SERVICES_MAX, Service};
 
-/// Entries that this host is ready to hold. A target that claims more is refused.
+/// Maximum entries of a log. A target that claims more is refused.
 const ENTRIES_MAX: u64 = 4096;
-/// How often the log may change while it is read.
+/// Attempts to read a log that changes meanwhile.
 const ATTEMPTS: u32 = 8;
 
-/// KATO of a discovery connection that stays, in milliseconds, as in Linux.
+/// KATO of a persistent discovery connection in milliseconds, as in Linux.
 const PERSISTENT_KATO_MS: u32 = 120_000;
 
-/// The discovery log page, read as one.
+/// Consistent copy of the discovery log page.
 #[derive(Debug, Clone)]
 pub struct DiscoveryLog {
-    /// GENCTR: changes whenever the log does.
+    /// GENCTR, which changes with the log.
     pub genctr: u64,
-    /// The entries.
+    /// Entries of the log.
     pub entries: Vec<DiscoveryEntry>,
 }
 
-/// A discovery controller that stays connected: it reports when its log changes.
+/// Persistent discovery controller, which reports changes of its log.
 #[derive(Debug)]
 pub struct Discovery {
     host: Host,
 }
 
 impl Discovery {
-    /// Connects to the discovery service at `options.remote`. To stay connected takes a
-    /// KATO, which is 120 s if the options have none. Blocks.
+    /// Connects to the discovery service at `options.remote`. Uses a KATO of 120 s if the options
+    /// have none. Blocks.
     ///
     /// # Errors
     /// As for [`Host::connect`].
@@ -57,7 +57,7 @@ impl Discovery {
         Self::connect_with(provider, options, Nqn::discovery(), kato_ms)
     }
 
-    /// The log, as it is now. Blocks. From then on a change is reported again.
+    /// Reads the current log and re-arms the report of changes. Blocks.
     ///
     /// # Errors
     /// As for [`Host::run`], or the log keeps changing, or is absurd.
@@ -65,11 +65,11 @@ impl Discovery {
         self.host.discovery_log()
     }
 
-    /// Blocks until the log has changed or the connection was lost and came back,
-    /// or the timeout is over. Returns whether the log may have changed.
+    /// Blocks until the log has changed, the connection was lost and is back, or the timeout is
+    /// over. Returns true if the log may have changed.
     ///
     /// # Errors
-    /// The controller is gone for good.
+    /// The controller is lost permanently.
     pub fn wait_for_change(&mut self, patience: Duration) -> Result<bool, HostError> {
         self.host.set_timeout(patience);
         let result = self
@@ -113,8 +113,8 @@ impl Discovery {
     }
 }
 
-/// Asks the discovery controller at `options.remote`, and disconnects. It
-/// ignores subsystem, queues and keep alive of the options.
+/// Reads the log of the discovery controller at `options.remote`. Ignores subsystem, queues and
+/// keep alive of the options.
 ///
 /// # Errors
 /// As for [`Host::connect`] and [`Host::run`].
@@ -133,22 +133,21 @@ fn discover_at(
     Ok(log)
 }
 
-/// The logs of a discovery service, and of all that it refers to.
+/// Logs of a discovery service and of its referrals.
 #[derive(Debug)]
 pub struct Discovered {
-    /// The logs, in the order in which they were read.
+    /// Logs in the order of reading.
     pub logs: Vec<(Service, DiscoveryLog)>,
-    /// Services that could not be asked, and why. The first is never here.
+    /// Services that failed, with their errors. Never includes the first.
     pub failures: Vec<(Service, HostError)>,
-    /// Referrals that were not followed, for there were more than
-    /// [`SERVICES_MAX`] services.
+    /// Number of referrals not followed because of the limit of [`SERVICES_MAX`].
     pub left_out: usize,
 }
 
-/// As [`discover`], and follows referrals: each service is asked once.
+/// Reads logs like [`discover`] and follows referrals; contacts each service once.
 ///
 /// # Errors
-/// The first service cannot be asked.
+/// The first service failed.
 pub fn discover_all(
     provider: &dyn Provider,
     options: &HostOptions,
@@ -181,7 +180,7 @@ pub fn discover_all(
 }
 
 impl Host {
-    /// The discovery log of a discovery controller. Blocks. Re-arms its event.
+    /// Reads the discovery log and re-arms its event. Blocks.
     ///
     /// # Errors
     /// As for [`run`](Self::run), or the log keeps changing, or is absurd.
@@ -194,7 +193,7 @@ impl Host {
                 return Err(HostError::Unsupported(why));
             }
             let entries = self.discovery_entries(numrec as usize)?;
-            // Entries of two generations do not make a log (Base, 5.16.1.23).
+            // Entries of two generations are no consistent log (Base, 5.16.1.23).
             if self.discovery_header(false)?.genctr == header.genctr {
                 let genctr = header.genctr.get();
                 return Ok(DiscoveryLog { genctr, entries });

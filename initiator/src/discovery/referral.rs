@@ -1,5 +1,4 @@
-//! Following referrals: discovery services that name further ones, and maybe each
-//! other.
+//! Referrals between discovery services, which may be circular.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -10,25 +9,24 @@ use nvme_proto::wire::log::SubsystemType;
 use super::DiscoveryLog;
 use super::entry::Route;
 
-/// Discovery services that are asked at most, the first included.
+/// Maximum discovery services to contact, including the first.
 pub const SERVICES_MAX: usize = 32;
 
-/// A discovery service.
+/// Discovery service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Service {
-    /// Where.
+    /// Address of the service.
     pub address: SocketAddr,
-    /// Its SUBNQN: the well-known one, or one of its own.
+    /// SUBNQN: the well-known one or a unique one.
     pub subnqn: Nqn,
 }
 
-/// Which services to ask, and which were asked. Each is asked once, however often
-/// it is referred to.
+/// Queue of services to contact, each only once.
 #[derive(Debug)]
 pub(super) struct Itinerary {
     known: Vec<Service>,
     ahead: VecDeque<Service>,
-    /// Services that were left out for their number.
+    /// Number of services beyond the limit.
     pub(super) left_out: usize,
 }
 
@@ -41,15 +39,15 @@ impl Itinerary {
         }
     }
 
-    /// The next to ask.
+    /// Next service to contact.
     pub(super) fn next(&mut self) -> Option<Service> {
         self.ahead.pop_front()
     }
 
-    /// Takes up the referrals of a log.
+    /// Adds the referrals of a log.
     pub(super) fn learn(&mut self, log: &DiscoveryLog) {
         let referrals = log.routes().filter(|route| {
-            // A service that names itself, at all of its addresses, is no referral.
+            // Entries for the service itself are no referrals.
             route.kind == SubsystemType::DISCOVERY_REFERRAL
         });
         for route in referrals {
@@ -71,7 +69,7 @@ impl Itinerary {
 }
 
 impl DiscoveryLog {
-    /// The ways in it that this host could take.
+    /// Routes in the log that this host can use.
     pub fn routes(&self) -> impl Iterator<Item = Route> {
         self.entries.iter().filter_map(Route::parse)
     }
@@ -89,7 +87,7 @@ mod tests {
         }
     }
 
-    /// A log that refers to these ports.
+    /// Log with referrals to these ports.
     fn log(ports: impl IntoIterator<Item = u16>) -> DiscoveryLog {
         let to = |port| {
             let service = service(port);
@@ -109,7 +107,7 @@ mod tests {
         while let Some(next) = itinerary.next() {
             let port = next.address.port();
             asked.push(port);
-            // Each refers to all others.
+            // Each service refers to all others.
             itinerary.learn(&log([1, 2, 3, port]));
         }
         assert_eq!(asked, [1, 2, 3]);

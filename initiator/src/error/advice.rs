@@ -1,4 +1,4 @@
-//! What to do about it: the end of an error's text, where there is something to say.
+//! Remedies at the end of error messages.
 
 use std::net::SocketAddr;
 
@@ -11,14 +11,14 @@ use nvme_proto::wire::fabrics::ConnectInvalidParameter as Parameter;
 
 use super::Loss;
 
-/// The command line that is built on this library, and Cairn's own target: advice names them.
+/// Program names used in remedies.
 const CALLER: Caller = Caller {
     end: End::Host,
     host: "cairn-initiator",
     target: "cairn-target",
 };
 
-/// For a command that was completed with an error: a leading colon, and the advice.
+/// Remedy for a failed command, with a leading colon; "" if there is none.
 pub(super) fn on_status(command: &str, status: Status, result: u64) -> &'static str {
     if command != "Connect" {
         return "";
@@ -54,28 +54,28 @@ pub(super) fn on_status(command: &str, status: Status, result: u64) -> &'static 
     }
 }
 
-/// For a connection that the target rejected.
+/// Message for a connection rejected by the target.
 pub(super) fn on_reject(status: RejectStatus, remote: SocketAddr) -> String {
     trouble::of_nvme_reject(status.0).line(CALLER, remote.ip())
 }
 
-/// For a connection that the target's machine rejected.
+/// Message for a connection rejected by the target's machine.
 pub(super) fn on_refusal(reason: u16, remote: SocketAddr) -> String {
     trouble::of_reject(reason).line(CALLER, remote.ip())
 }
 
-/// For a connection without an answer: the provider's words, and the next step.
+/// Message for a connection without a response: the provider's reason and the next step.
 pub(super) fn on_silence(reason: &str, remote: SocketAddr) -> String {
     let next = trouble::NO_ANSWER.next.command(CALLER, remote.ip());
     format!("{reason}; next: {next}")
 }
 
-/// For a queue that was there.
+/// Message for the loss of a queue.
 pub(super) fn on_loss(loss: &Loss, remote: SocketAddr) -> String {
     let trouble = match loss {
         Loss::Disconnected(reason) => of_disconnect(*reason),
         Loss::Transport(status) => trouble::of_completion(status.code()),
-        // The last try's error has its own advice.
+        // The error of the last attempt has its own remedy.
         Loss::Protocol(_)
         | Loss::GivenUp(_)
         | Loss::Closed
@@ -85,7 +85,7 @@ pub(super) fn on_loss(loss: &Loss, remote: SocketAddr) -> String {
     trouble.line(CALLER, remote.ip())
 }
 
-/// For a queue that was lost while it authenticated.
+/// Message for the loss of a queue during authentication.
 pub(super) fn on_cut_off(qid: u16, moment: &str, loss: &Loss, remote: SocketAddr) -> String {
     match loss {
         Loss::Disconnected(DisconnectReason::Peer) => {
@@ -98,7 +98,7 @@ pub(super) fn on_cut_off(qid: u16, moment: &str, loss: &Loss, remote: SocketAddr
     }
 }
 
-/// Why a connection ended.
+/// Description of a disconnect reason.
 pub(super) fn of_disconnect(reason: DisconnectReason) -> &'static Trouble {
     match reason {
         DisconnectReason::Peer => &trouble::PEER_LEFT,
