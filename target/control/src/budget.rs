@@ -1,13 +1,13 @@
-//! Memory that the requests and answers of one user may hold at a time.
+//! Memory limit for the requests and responses of one user.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Bytes that all connections of one user may hold together. A lone request may hold more.
+/// Bytes that all connections of one user may hold together. A single request may exceed it.
 pub const USER_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of requests and answers that are held. It is shared by the connections of a user.
+/// Bytes of requests and responses held by all connections of one user.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     used: Mutex<usize>,
@@ -15,8 +15,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Waits until the bytes fit beside those that others hold. A caller must not hold a reservation
-    /// already: two that wait for each other would wait for ever.
+    /// Waits until `bytes` fit into the budget, or until nothing else is reserved. The caller must
+    /// not hold a reservation: two such callers would deadlock.
     pub(crate) async fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
         loop {
             let freed = self.freed.notified();
@@ -39,7 +39,7 @@ impl Budget {
     }
 }
 
-/// Bytes that are held until this is dropped.
+/// Reserved bytes, returned to the budget on drop.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     budget: Arc<Budget>,
@@ -47,7 +47,7 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Changes the bytes to those that are held in fact, without waiting.
+    /// Changes the reservation to the actual size. Never waits, and may exceed the limit.
     pub(crate) fn set(&mut self, bytes: usize) {
         let mut used = self.budget.lock();
         *used = *used - self.bytes + bytes;
@@ -81,7 +81,7 @@ mod tests {
         let Poll::Ready(mut first) = poll(std::pin::pin!(budget.reserve(1 << 20))) else {
             panic!("nothing else is held");
         };
-        // The answer was larger than expected.
+        // A response larger than estimated.
         first.set(USER_BYTES_MAX);
         let mut second = std::pin::pin!(budget.reserve(1));
         assert!(poll(second.as_mut()).is_pending());

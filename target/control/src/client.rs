@@ -1,4 +1,4 @@
-//! A client that waits for each response.
+//! A blocking client of the control socket.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,32 +10,32 @@ use serde_json::{Value, json};
 use crate::frame::Frames;
 use crate::message::Error;
 
-/// Why a call came to nothing.
+/// Reason for a failed call.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// No target is there.
+    /// The socket cannot be opened.
     #[error(
         "cannot reach a target at {path}: {source}: is one running, and may this user open its \
          control socket? --socket names another one"
     )]
     Unreachable {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// Why.
+        /// System error.
         source: io::Error,
     },
-    /// The connection broke.
+    /// The connection failed.
     #[error("the connection to the target broke: {0}: look into its log")]
     Broken(#[from] io::Error),
-    /// What came back is no response.
+    /// The received data is not a JSON-RPC response.
     #[error("what came back is no response of a target: is this its control socket?")]
     NoResponse,
-    /// The target refuses.
+    /// The target returned an error.
     #[error("{0}")]
     Refused(Error),
 }
 
-/// A connection to a control socket.
+/// Connection to a control socket.
 #[derive(Debug)]
 pub struct Client {
     stream: UnixStream,
@@ -44,10 +44,10 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to the socket at `path`. `patience` is the timeout of each read and write.
     ///
     /// # Errors
-    /// Nothing listens there, or this user may not open it.
+    /// [`CallError::Unreachable`] if nothing listens there or the user lacks permission.
     pub fn connect(path: &Path, patience: Duration) -> Result<Self, CallError> {
         let connected = UnixStream::connect(path).and_then(|stream| {
             stream.set_read_timeout(Some(patience))?;
@@ -65,7 +65,7 @@ impl Client {
         })
     }
 
-    /// Sends a request, and returns its result.
+    /// Sends a request and waits for its result.
     ///
     /// # Errors
     /// See [`CallError`].

@@ -1,25 +1,25 @@
-//! Where one JSON value ends and the next begins.
+//! Splits a byte stream into JSON values.
 
-/// Bytes of one request, a batch included.
+/// Maximum size of a request or batch, in bytes.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// Why no more values can be read from a stream.
+/// Reason why a stream cannot be read further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Something else than an object or an array.
+    /// The next value is neither an object nor an array.
     #[error("a request is a JSON object, or an array of them")]
     NotAValue,
-    /// More bytes than a request may have.
+    /// The value exceeds [`REQUEST_BYTES_MAX`].
     #[error("a request has at most {REQUEST_BYTES_MAX} bytes")]
     TooLong,
 }
 
-/// Cuts a stream of bytes into objects and arrays. It counts brackets and knows strings; what is
-/// in between is left to the parser. Each byte is looked at once.
+/// Splits a byte stream into JSON objects and arrays. Only brackets and strings are recognized; the
+/// parser checks the rest. Each byte is examined once.
 #[derive(Debug, Default)]
 pub struct Frames {
     bytes: Vec<u8>,
-    /// Bytes that were looked at.
+    /// Number of bytes already examined.
     seen: usize,
     depth: usize,
     in_string: bool,
@@ -27,26 +27,26 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Adds what came in.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Whether a value has begun and not ended.
+    /// True if a value has begun and is incomplete.
     #[must_use]
     pub fn is_within(&self) -> bool {
         !self.bytes.is_empty()
     }
 
-    /// The next whole value, if it is there.
+    /// Returns the next complete value, if any.
     ///
     /// # Errors
-    /// The stream cannot be read on.
+    /// See [`FrameError`]. The stream is unusable afterwards.
     pub fn take(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
         self.next_within(REQUEST_BYTES_MAX)
     }
 
-    /// As [`take`](Self::take), from a peer that is trusted.
+    /// Like [`take`](Self::take) without a size limit, for a trusted peer.
     pub(crate) fn next_of_any_length(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
         self.next_within(usize::MAX)
     }

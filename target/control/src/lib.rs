@@ -1,8 +1,8 @@
-//! JSON-RPC 2.0 over a Unix socket: the protocol part of the target's control socket.
+//! JSON-RPC 2.0 over a Unix socket: protocol of the target's control socket.
 //!
-//! Values follow each other without a length, as SPDK's clients send them, or one a line. A
-//! client is an adversary: the size of a request, the number of connections and every wait
-//! have a bound, and one client's requests do not wait for another client.
+//! Values follow each other without a length prefix, as SPDK's clients send them, or one per line.
+//! Clients are untrusted: request size, number of connections and every wait are bounded, and no
+//! client waits for the requests of another.
 
 mod budget;
 mod frame;

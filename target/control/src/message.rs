@@ -1,80 +1,81 @@
-//! Requests and responses (JSON-RPC 2.0).
+//! JSON-RPC 2.0 requests and responses.
 
 use serde_json::{Map, Value, json};
 
-/// Requests of one batch.
+/// Maximum number of requests in a batch.
 const BATCH_MAX: usize = 1024;
 
-/// Why a request failed, as the client reads it.
+/// Error returned to the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
-    /// One of JSON-RPC's own, or a negated errno.
+    /// JSON-RPC error code, or a negated errno.
     pub code: i64,
-    /// What failed, and the remedy.
+    /// Cause and remedy.
     pub message: String,
 }
 
 impl Error {
-    /// The text is no JSON.
+    /// Not valid JSON.
     pub const PARSE: i64 = -32700;
-    /// It is JSON and no request.
+    /// Valid JSON, but not a request.
     pub const INVALID_REQUEST: i64 = -32600;
-    /// There is no such method.
+    /// Unknown method.
     pub const METHOD_NOT_FOUND: i64 = -32601;
-    /// The parameters do not fit.
+    /// Invalid parameters.
     pub const INVALID_PARAMS: i64 = -32602;
-    /// A fault of the target.
+    /// Internal error of the target.
     pub const INTERNAL: i64 = -32603;
 
-    /// An error with a code of JSON-RPC.
+    /// Returns an error with a JSON-RPC code.
     pub fn new(code: i64, message: impl Into<String>) -> Self {
         let message = message.into();
         Self { code, message }
     }
 
-    /// The parameters do not fit.
+    /// Returns an [`INVALID_PARAMS`](Self::INVALID_PARAMS) error.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(Self::INVALID_PARAMS, message)
     }
 
-    /// An error of the system, by its number.
+    /// Returns a system error; its code is the negated errno.
     pub fn errno(errno: rustix::io::Errno, message: impl Into<String>) -> Self {
         Self::new(-i64::from(errno.raw_os_error()), message)
     }
 
-    /// There is no such method; SPDK's clients compare the text.
+    /// Returns a [`METHOD_NOT_FOUND`](Self::METHOD_NOT_FOUND) error with the text that SPDK's
+    /// clients compare.
     #[must_use]
     pub fn no_method() -> Self {
         Self::new(Self::METHOD_NOT_FOUND, "Method not found")
     }
 }
 
-/// A request.
+/// JSON-RPC request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// What to do.
+    /// Method name.
     pub method: String,
-    /// Its parameters; empty if none were sent.
+    /// Named parameters; empty if none were sent.
     pub params: Map<String, Value>,
 }
 
-/// One element of what was sent.
+/// One element of a batch, or a single request.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// `None` for a notification, which is not answered.
+    /// `None` for a notification, which gets no response.
     pub(crate) id: Option<Value>,
     pub(crate) request: Result<Request, Error>,
 }
 
-/// What was sent: one call, or a batch, which is answered by an array.
+/// One call, or a batch, whose responses form an array.
 #[derive(Debug)]
 pub(crate) struct Calls {
     pub(crate) is_batch: bool,
     pub(crate) calls: Vec<Call>,
 }
 
-/// Reads what [`Frames`](crate::Frames) has cut out.
+/// Parses a value returned by [`Frames`](crate::Frames).
 pub(crate) fn parse(bytes: &[u8]) -> Result<Calls, Error> {
     let value: Value = serde_json::from_slice(bytes)
         .map_err(|error| Error::new(Error::PARSE, format!("Parse error: {error}")))?;
@@ -98,7 +99,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Calls, Error> {
     }
 }
 
-/// Whether this is one request or a batch.
+/// True if the bytes parse as a request or batch.
 #[cfg(feature = "fuzzing")]
 #[must_use]
 pub fn parses(bytes: &[u8]) -> bool {
@@ -142,7 +143,6 @@ fn call(value: Value) -> Call {
     Call { id, request }
 }
 
-/// The response to the request with that id.
 pub(crate) fn response(id: &Value, result: Result<Value, Error>) -> Value {
     match result {
         Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),

@@ -1,4 +1,4 @@
-//! The socket's place in the file system.
+//! Path, lock and permissions of the control socket.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io;
@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, FlockOperation, Gid, accessat, chown, flock, statfs};
 use rustix::io::Errno;
 
-/// Where the target listens, and its commands connect, unless a path is given: in the folder
-/// that a service manager made for it ($RUNTIME_DIRECTORY), in /run for root, in the user's own
-/// folder ($XDG_RUNTIME_DIR) otherwise.
+/// Default path of the control socket: in `$RUNTIME_DIRECTORY` if the service manager set it, in
+/// `/run` for root, otherwise in `$XDG_RUNTIME_DIR`.
 #[must_use]
 pub fn default_path() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("RUNTIME_DIRECTORY").map(PathBuf::from)
@@ -27,44 +26,44 @@ pub fn default_path() -> Option<PathBuf> {
     own.is_absolute().then(|| own.join("cairn/target.sock"))
 }
 
-/// Why there is no socket.
+/// Reason why the socket cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Another process has it.
+    /// Another process listens at the path.
     #[error(
         "another target listens on {0}: give this one a path of its own, by --control or \
          [control] socket"
     )]
     InUse(PathBuf),
-    /// There is no such group.
+    /// Unknown group.
     #[error("[control] group: there is no group \"{0}\": create it, or name another")]
     NoGroup(String),
-    /// Something that is not a socket.
+    /// The path exists and is not a socket.
     #[error("{0} is there and is no socket: remove it, or give the control socket another path")]
     NoSocket(PathBuf),
-    /// The system refuses.
+    /// System error.
     #[error(
         "cannot make the control socket {path}: {source}: make its folder writable for this \
          user, or give it another path, by --control or [control] socket"
     )]
     System {
-        /// Where.
+        /// Path of the socket.
         path: PathBuf,
-        /// Why.
+        /// System error.
         source: io::Error,
     },
 }
 
-/// A socket that listens. Dropped, its file goes.
+/// Listening socket. Its file is removed on drop.
 #[derive(Debug)]
 pub struct Bound {
     path: PathBuf,
     listener: UnixListener,
-    /// Locked while this process has the path.
+    /// File lock that reserves the path for this process.
     _lock: File,
 }
 
-/// A place for a socket, which has been checked and in which nothing has been made.
+/// Checked path and group of a socket to be created.
 #[derive(Debug)]
 pub struct Plan {
     path: PathBuf,
@@ -72,10 +71,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Checks whether a socket can be made at `path`, and whether there is the group `group`.
+    /// Checks that a socket can be created at `path` and that `group` exists. Creates nothing.
     ///
     /// # Errors
-    /// Those of [`Bound::bind`].
+    /// As [`Bound::bind`].
     pub fn new(path: &Path, group: Option<&str>) -> Result<Self, BindError> {
         let gid = group
             .map(|name| group_id(name).ok_or_else(|| BindError::NoGroup(name.to_owned())))
@@ -96,7 +95,7 @@ impl Plan {
         }
     }
 
-    /// Whether another process listens there.
+    /// Checks that no other process listens at the path.
     ///
     /// # Errors
     /// [`BindError::InUse`].
@@ -110,7 +109,7 @@ impl Plan {
         }
     }
 
-    /// Listens there, with mode 0660.
+    /// Creates the socket with mode 0660 and listens on it.
     ///
     /// # Errors
     /// See [`BindError`].
@@ -144,9 +143,9 @@ impl Plan {
     }
 }
 
-/// Whether a file can be made in the folder of `path`, or that folder in the nearest one that is there.
+/// Checks that a file can be created in the folder of `path`, or in its nearest existing ancestor.
 fn check_folder(path: &Path) -> io::Result<()> {
-    /// File systems in which nothing can be made, whatever the mode of a folder says (linux/magic.h).
+    /// File systems in which no file can be created, whatever the folder's mode (`linux/magic.h`).
     const MAGICS: [u64; 3] = [0x9fa0, 0x6265_6572, 0x6367_7270];
     let mut ancestors = path.ancestors().skip(1);
     let there = ancestors.find(|folder| folder.as_os_str().is_empty() || folder.exists());
@@ -168,8 +167,8 @@ fn check_folder(path: &Path) -> io::Result<()> {
 }
 
 impl Bound {
-    /// Listens at `path`, with mode 0660. What a process that is gone has left there is
-    /// replaced; a client sees the socket with its owner and mode, or not at all.
+    /// Listens at `path` with mode 0660, and replaces the socket of a process that has ended. Owner
+    /// and mode are set before the socket becomes visible to clients.
     ///
     /// # Errors
     /// See [`BindError`].
@@ -177,16 +176,16 @@ impl Bound {
         Plan::new(path, group)?.bind()
     }
 
-    /// Where.
+    /// Path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A listener for [`serve`](crate::serve).
+    /// Returns a listener for [`serve`](crate::serve).
     ///
     /// # Errors
-    /// Too many files are open.
+    /// No file descriptor is left.
     pub fn listener(&self) -> io::Result<UnixListener> {
         self.listener.try_clone()
     }
@@ -194,13 +193,13 @@ impl Bound {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        // It may be gone already.
+        // The file may already have been removed.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// A file beside the socket, which stays: without it, two processes could both find that the
-/// socket's former owner is gone.
+/// Locks a file next to the socket. The file is never removed: otherwise two processes could both
+/// conclude that the socket's owner has ended.
 fn lock(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .write(true)
@@ -213,7 +212,7 @@ fn lock(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Under another name until owner and mode are right.
+/// Creates the socket in a private folder, sets owner and mode, then renames it to `path`.
 fn listen(path: &Path, gid: Option<Gid>) -> io::Result<UnixListener> {
     let folder = beside(path, ".new");
     let _ = std::fs::remove_file(folder.join("socket"));
@@ -241,7 +240,7 @@ fn is_socket(metadata: &std::fs::Metadata) -> bool {
     metadata.file_type().is_socket()
 }
 
-/// By number, or by name in /etc/group.
+/// Looks up a group by number, or by name in `/etc/group`.
 fn group_id(name: &str) -> Option<Gid> {
     if let Ok(number) = name.parse() {
         return Some(Gid::from_raw(number));

@@ -1,4 +1,4 @@
-//! Serves clients, each for itself.
+//! Server of the control socket. Each connection has a separate task.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -16,38 +16,39 @@ use crate::budget::Budget;
 use crate::frame::Frames;
 use crate::message::{self, Call, Error, Request};
 
-/// Clients at a time.
+/// Maximum number of connections.
 pub const CONNECTIONS_MAX: usize = 512;
-/// Connections of one user that is neither root nor the target's own.
+/// Maximum number of connections of one user other than root and the target's user.
 pub const CONNECTIONS_OF_USER_MAX: usize = 256;
-/// Connections that only root and the target's own user can have, whatever others do.
+/// Connections reserved for root and the target's user.
 pub const CONNECTIONS_RESERVED: usize = 64;
 
-/// Bytes reserved for an answer before its size is known.
+/// Bytes reserved for a response before its size is known.
 const ANSWER_BYTES: usize = 1 << 20;
-/// Bytes reserved for the answer of a method whose answers are small.
+/// Bytes reserved for the response of a method with small results.
 const SMALL_ANSWER_BYTES: usize = 4 << 10;
-/// Memory of a parsed request for each byte of its text: `[0,0,0]` has a value in two bytes.
+/// Estimated memory of a parsed request per byte of text: each value of `[0,0,0]` takes two bytes
+/// of text.
 const PARSED_FACTOR: usize = 16;
 
-/// Bytes read at a time.
+/// Read buffer size of a connection, in bytes.
 const READ_BYTES: usize = 16 << 10;
 
-/// Who is at the other end, as the kernel says (SO_PEERCRED).
+/// Process at the other end of a connection, from `SO_PEERCRED`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// User.
+    /// User ID.
     pub uid: u32,
-    /// Process, if it is known.
+    /// Process ID, if known.
     pub pid: Option<i32>,
 }
 
-/// How long a client may take.
+/// Timeouts of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// For the rest of a request that has begun, and to read a response.
+    /// Limit for the remainder of a started request, and for sending a response.
     pub request: Duration,
-    /// Between requests.
+    /// Limit between requests.
     pub idle: Duration,
 }
 
@@ -60,24 +61,24 @@ impl Default for Patience {
     }
 }
 
-/// Carries out requests.
+/// Executes requests.
 pub trait Handler: Send + Sync + 'static {
-    /// Carries out one.
+    /// Executes a request.
     fn call(
         &self,
         peer: Peer,
         request: Request,
     ) -> impl Future<Output = Result<Value, Error>> + Send;
 
-    /// True if the answers of this method are small. It may then take its time without holding memory
-    /// that other requests of the user wait for.
+    /// True if the method's results are small. Such a method may run long without holding memory
+    /// needed by other requests of the user.
     fn is_small(&self, method: &str) -> bool {
         let _ = method;
         false
     }
 
-    /// Runs a client's conversation. A panic in it must end that client alone, if the
-    /// program goes on after panics: the connection closes when this returns.
+    /// Runs the task of one connection. If panics do not abort the process, an implementation must
+    /// stop them here: the connection closes when this returns.
     fn confine(
         &self,
         conversation: impl Future<Output = ()> + Send,
@@ -86,10 +87,10 @@ pub trait Handler: Send + Sync + 'static {
     }
 }
 
-/// Serves until it is dropped.
+/// Accepts and serves connections until the future is dropped.
 ///
 /// # Errors
-/// The runtime cannot take the socket.
+/// The runtime rejects the socket.
 pub async fn serve<H: Handler>(
     listener: StdListener,
     handler: Arc<H>,
@@ -97,12 +98,12 @@ pub async fn serve<H: Handler>(
 ) -> io::Result<()> {
     let listener = UnixListener::from_std(listener)?;
     let users = Arc::new(Users::default());
-    // Dropped with this future, it ends its tasks.
+    // Aborts its tasks when this future is dropped.
     let mut clients = tokio::task::JoinSet::new();
     loop {
         while clients.try_join_next().is_some() {}
         let Ok((stream, _)) = listener.accept().await else {
-            // Too many files are open: others may close some.
+            // No descriptor is left: wait until some are closed.
             sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -130,7 +131,7 @@ pub async fn serve<H: Handler>(
     }
 }
 
-/// Says why, as far as the socket takes it at once.
+/// Sends the reason if the socket buffer has room. Never blocks.
 fn refuse(stream: &UnixStream) {
     let error = Error::errno(
         rustix::io::Errno::AGAIN,
@@ -139,11 +140,11 @@ fn refuse(stream: &UnixStream) {
     let _ = stream.try_write(line(&message::response(&Value::Null, Err(error))).as_bytes());
 }
 
-/// Users with connections, by uid.
+/// Users with open connections, by UID.
 #[derive(Default)]
 struct Users(Mutex<HashMap<u32, User>>);
 
-/// Connections of one user, and the memory that these hold.
+/// Open connections of one user and their memory budget.
 #[derive(Default)]
 struct User {
     connections: usize,
@@ -175,7 +176,7 @@ impl Users {
     }
 }
 
-/// One connection's place among them.
+/// Admission of one connection, released on drop.
 struct Seat {
     budget: Arc<Budget>,
     users: Arc<Users>,
@@ -203,7 +204,7 @@ impl Client {
     async fn serve<H: Handler>(mut self, handler: &H) {
         let mut frames = Frames::default();
         let mut bytes = vec![0; READ_BYTES];
-        // Until when the next request, or the rest of one, has to come.
+        // Deadline for the next request, or for the rest of a started one.
         let mut deadline = Instant::now() + self.patience.idle;
         loop {
             match frames.take() {
@@ -217,7 +218,7 @@ impl Client {
                 Ok(None) => {}
                 Err(error) => {
                     let error = Error::new(Error::PARSE, format!("Parse error: {error}"));
-                    // What follows cannot be understood.
+                    // The start of the next value is unknown: close.
                     let _ = self
                         .send(&message::response(&Value::Null, Err(error)))
                         .await;
@@ -235,8 +236,8 @@ impl Client {
         }
     }
 
-    /// Carries out the requests of a frame, and sends each answer before it carries out the next one, so
-    /// that a connection never holds more than one.
+    /// Executes the requests of a frame one by one. Each response is sent before the next request
+    /// runs, so that a connection holds at most one response.
     async fn answer<H: Handler>(&mut self, handler: &H, frame: &[u8]) -> io::Result<()> {
         let parsed_bytes = frame.len() * PARSED_FACTOR;
         let budget = &self.seat.budget;
@@ -288,7 +289,7 @@ impl Client {
 
     async fn send_text(&mut self, text: &str) -> io::Result<()> {
         let sent = self.stream.write_all(text.as_bytes());
-        // To a client that does not read: closed.
+        // A client that does not read is disconnected.
         timeout(self.patience.request, sent).await?
     }
 }
@@ -307,7 +308,7 @@ mod tests {
 
     #[test]
     fn users_of_the_group_leave_root_a_place() {
-        // A user that is neither root nor this process's.
+        // Users other than root and the owner of this process.
         let own = rustix::process::geteuid().as_raw();
         let members = [own + 1, own + 2, own + 3];
         let users = Arc::new(Users::default());
@@ -325,7 +326,7 @@ mod tests {
         assert!(users.admit(members[2]).is_some());
     }
 
-    /// Answers with a mebibyte.
+    /// Handler with 1 MiB responses.
     #[derive(Default)]
     struct Large(AtomicUsize);
 
@@ -360,7 +361,7 @@ mod tests {
             .unwrap();
         let mut first = [0];
         client.read_exact(&mut first).unwrap();
-        // One answer may be under way, and part of one in the socket.
+        // One response may be in preparation, and part of another in the socket buffer.
         let carried_out = handler.0.load(Ordering::SeqCst);
         assert!(carried_out <= 3, "{carried_out} before one is read");
         let mut text = first.to_vec();

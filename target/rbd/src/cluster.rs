@@ -1,6 +1,6 @@
-//! A client of a cluster, and one of its pools.
+//! Connection to a Ceph cluster and to one of its pools.
 //!
-//! Each image has a client of its own: a cluster that blocklists one so stops no other image.
+//! Each image has a separate client, so that blocklisting a client affects only one image.
 
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
@@ -10,35 +10,37 @@ use crate::error::{OpenError, check, words};
 use crate::spec::Spec;
 use crate::sys::{self, Functions};
 
-/// Seconds for a monitor to answer. Less than what opens an image waits for it.
+/// Timeout for a reply of a monitor, in seconds. Must be shorter than the timeout of the caller
+/// that opens an image.
 const CONNECT_TIMEOUT_S: &str = "8";
 
-/// What the client is set to, and whether it must be.
+/// Client options set by the target: name, value, and whether failing to set the option is an
+/// error.
 const OPTIONS: [(&str, &str, bool); 6] = [
-    // A cache acknowledges writes that no OSD has.
+    // A cache would acknowledge writes before any OSD has them.
     ("rbd_cache", "false", true),
-    // An operation that timed out may still happen later.
+    // An operation that timed out may still be executed later.
     ("rados_osd_op_timeout", "0", true),
-    // librbd copies what it writes. Without the copy a write that fails, such as one of a client
-    // that is blocklisted, never calls back (seen with 16.2.15).
+    // librbd copies the data of a write. Without the copy, a failed write, for example of a
+    // blocklisted client, never calls back (seen with 16.2.15).
     ("rbd_disable_zero_copy_writes", "true", false),
-    // A call that begins an operation never waits for the cluster.
+    // Calls that start an operation do not wait for the cluster.
     ("rbd_non_blocking_aio", "true", false),
     ("client_mount_timeout", CONNECT_TIMEOUT_S, false),
-    // How soon it sees that an OSD is back.
+    // Interval, in seconds, at which a recovered OSD is detected.
     ("objecter_tick_interval", "0.5", false),
 ];
 
-/// Whether the target sets this option of the client itself, or has a key of its own for it.
+/// True if the target sets this client option itself, or has a configuration key for it.
 #[must_use]
 pub fn is_reserved(option: &str) -> bool {
-    // Options have the same names with spaces and dashes.
+    // Ceph accepts spaces and dashes for underscores.
     let name = option.trim().replace([' ', '-'], "_");
     let of_keys = ["key", "keyfile", "keyring"].contains(&name.as_str());
     of_keys || OPTIONS.iter().any(|(option, ..)| *option == name)
 }
 
-/// A connected client and an open pool. Closing them blocks as long as the cluster takes.
+/// Connected client and open pool. Dropping it blocks until the cluster has closed both.
 pub(crate) struct Cluster {
     functions: &'static Functions,
     cluster: sys::Cluster,
@@ -49,7 +51,7 @@ pub(crate) struct Cluster {
 unsafe impl Send for Cluster {}
 
 impl Cluster {
-    /// Connects. Blocks as long as the monitors take.
+    /// Connects. Blocks until the monitors reply or the timeout expires.
     pub(crate) fn connect(functions: &'static Functions, spec: &Spec) -> Result<Self, OpenError> {
         let mut this = Self {
             functions,
@@ -70,7 +72,7 @@ impl Cluster {
         Ok(this)
     }
 
-    /// That of no cluster.
+    /// Unconnected client.
     #[cfg(test)]
     pub(crate) fn none(functions: &'static Functions) -> Self {
         Self {
@@ -155,27 +157,26 @@ impl Cluster {
         // SAFETY: the pool is open, and the namespace is a C string.
         unsafe {
             (functions.rados_ioctx_set_namespace)(self.pool, namespace.as_ptr());
-            // A write to a full pool fails with ENOSPC, or would wait until there is room.
+            // Writes to a full pool fail with `ENOSPC` instead of waiting for space.
             (functions.rados_set_pool_full_try)(self.pool);
         }
         Ok(())
     }
 
-    /// The pool.
     pub(crate) fn pool(&self) -> sys::Pool {
         self.pool
     }
 
-    /// Waits until no callback of a watch runs any more.
+    /// Waits until all running watch callbacks have returned.
     pub(crate) fn flush_watches(&self) {
         // SAFETY: the client is connected.
         unsafe { (self.functions.rados_watch_flush)(self.cluster) };
     }
 
-    /// The cluster's own name, and the pool's number there.
+    /// Returns the fsid of the cluster and the number of the pool.
     pub(crate) fn place(&self) -> Result<(String, i64), OpenError> {
         let mut fsid = [0_u8; 64];
-        // SAFETY: the client is connected, and the buffer is as long as is said.
+        // SAFETY: the client is connected, and the length is that of the buffer.
         let returned = unsafe {
             (self.functions.rados_cluster_fsid)(self.cluster, fsid.as_mut_ptr().cast(), fsid.len())
         };
@@ -189,7 +190,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // SAFETY: each is closed once, the pool first, and nothing else uses them any more.
+        // SAFETY: each is closed once, the pool first, and has no other users.
         unsafe {
             if !self.pool.is_null() {
                 (self.functions.rados_ioctx_destroy)(self.pool);
@@ -226,7 +227,6 @@ fn explain_connect(spec: &Spec, user: &str, errno: i32) -> OpenError {
     })
 }
 
-/// The text for C.
 pub(crate) fn c_string(text: &str) -> Result<CString, OpenError> {
     CString::new(text).map_err(|_| OpenError::new(format!("{text:?} has a NUL in it")))
 }

@@ -1,6 +1,6 @@
-//! What can go wrong with an image, and what to do about it.
+//! Errors of image operations.
 
-/// An image could not be opened. Says what was wrong and what to do.
+/// Reason why an image cannot be opened, with the remedy.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct OpenError {
@@ -13,12 +13,12 @@ impl OpenError {
     }
 }
 
-/// A function of C returned this: its error, if it is one.
+/// Converts the return value of a C function into a result with an errno.
 pub(crate) fn check(returned: i32) -> Result<(), i32> {
     if returned < 0 { Err(-returned) } else { Ok(()) }
 }
 
-/// The system's words for an errno.
+/// Returns the system's text for an errno.
 pub(crate) fn words(errno: i32) -> std::io::Error {
     std::io::Error::from_raw_os_error(errno)
 }

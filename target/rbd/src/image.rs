@@ -1,4 +1,4 @@
-//! An image that is open.
+//! Open RBD image.
 
 use std::fmt;
 use std::ptr::null_mut;
@@ -13,19 +13,20 @@ use crate::open::{OnChange, Open, State, refused, size_of_image};
 use crate::spec::{Access, Layout, Spec};
 use crate::sys::{self, Functions};
 
-/// What operations hold: while there is one, the image stays open.
+/// Reference to an open image. Each operation holds one: the image stays open until all are
+/// dropped.
 pub(crate) struct Handle {
     pub(crate) functions: &'static Functions,
     pub(crate) image: sys::Image,
     name: String,
-    /// Whether an open of the same image waits for its close already.
+    /// True once the close is announced, so that an open of the same image waits for it.
     is_noted: AtomicBool,
     state: Arc<State>,
     notes: Sender<Note>,
 }
 
 impl Handle {
-    /// An open of the same image waits for its close from now on.
+    /// Announces the close: an open of the same image waits for it from now on.
     fn note_close(&self) {
         if !self.is_noted.swap(true, Ordering::Relaxed) {
             keeper::note_close(&self.name);
@@ -41,14 +42,14 @@ unsafe impl Sync for Handle {}
 impl Drop for Handle {
     fn drop(&mut self) {
         self.note_close();
-        // Its keeper closes it, for as long as that takes.
+        // The keeper closes the image on its own thread, which may block.
         let _ = self.notes.send(Note::Close);
     }
 }
 
-/// An image that is open. When the last user of it is gone, a thread of its own closes it.
+/// Open RBD image. After the last reference is dropped, its keeper thread closes it.
 pub struct Image {
-    /// That of the client that there is now. Held for the time of a look at it.
+    /// Handle of the current client. Locked only while it is read or replaced.
     current: RwLock<Arc<Handle>>,
     spec: Spec,
     access: Access,
@@ -63,7 +64,7 @@ impl fmt::Debug for Image {
     }
 }
 
-/// An image that was opened, and what was found out then.
+/// Opened image and the facts read while opening it.
 struct Opened {
     handle: Arc<Handle>,
     identity: String,
@@ -71,11 +72,11 @@ struct Opened {
 }
 
 impl Image {
-    /// Opens an image. Blocks as long as the cluster takes. `on_change` is called, on a thread
-    /// of its own, when its size is another or it cannot be used any more.
+    /// Opens an image. Blocks until the cluster replies. `on_change` is called on the keeper's
+    /// thread when the size changes or the image becomes unusable.
     ///
     /// # Errors
-    /// It cannot be opened, or another client has it; says what to do.
+    /// The image cannot be opened, or another client uses it; the error gives the remedy.
     pub fn open(
         spec: &Spec,
         access: Access,
@@ -92,11 +93,12 @@ impl Image {
         })
     }
 
-    /// Opens it by another client, which takes the place of one that the cluster has shut out. What
-    /// the old one has under way ends by itself. Blocks as long as the cluster takes.
+    /// Opens the image again with a new client, after the cluster blocklisted the old one. Pending
+    /// operations of the old client end on their own. Blocks until the cluster replies.
     ///
     /// # Errors
-    /// As those of [`Self::open`]; or another image has the name now. Then nothing changes.
+    /// As [`Self::open`], or if the name now refers to another image. The old client then stays in
+    /// place.
     pub fn open_again(&self) -> Result<(), OpenError> {
         let opened = open(&self.spec, self.access, &self.on_change)?;
         if opened.identity != self.identity {
@@ -113,46 +115,46 @@ impl Image {
         Ok(())
     }
 
-    /// Nothing opens operations of it any more: it is closed once those under way have ended, and
-    /// an open of the same image waits for that.
+    /// Announces that no new operations will be started. The image closes after the pending ones,
+    /// and an open of the same image waits for the close.
     pub fn let_go(&self) {
         self.current().note_close();
     }
 
-    /// The image, as the client has it that there is now.
+    /// Returns the handle of the current client.
     #[inline]
     pub(crate) fn current(&self) -> RwLockReadGuard<'_, Arc<Handle>> {
-        // No change of it panics.
+        // No writer panics while it holds this lock.
         self.current.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `rbd:POOL/IMAGE`, as an export names it.
+    /// Returns the name in the form `rbd:POOL/IMAGE`.
     #[must_use]
     pub fn name(&self) -> String {
         self.spec.to_string()
     }
 
-    /// Its identity, which no other image of any cluster has.
+    /// Returns the identity, which is unique across images and clusters.
     #[must_use]
     pub fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// How it is laid out.
+    /// Returns the layout of the image over objects.
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Its bytes, as far as is known: no call of the library.
+    /// Returns the last known size in bytes. Does not call the library.
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.current().state.bytes.load(Ordering::Relaxed)
     }
 
-    /// Why it cannot be used any more, if so: the cluster has blocklisted its client, or it was
-    /// removed. An errno.
+    /// Returns the errno that made the image unusable: its client was blocklisted, or the image was
+    /// removed. `None` if it is usable.
     #[must_use]
     #[inline]
     pub fn failure(&self) -> Option<i32> {
@@ -162,7 +164,7 @@ impl Image {
         }
     }
 
-    /// Its bytes, as [`Self::bytes`], if it can be used.
+    /// Returns [`Self::bytes`] if the image is usable.
     ///
     /// # Errors
     /// As [`Self::failure`].
@@ -175,10 +177,10 @@ impl Image {
         }
     }
 
-    /// Its bytes, as the cluster says. Blocks.
+    /// Reads the size in bytes from the cluster. Blocks.
     ///
     /// # Errors
-    /// The cluster's, an errno.
+    /// An errno from the cluster.
     pub fn measure(&self) -> Result<u64, i32> {
         let handle = Arc::clone(&self.current());
         let bytes = size_of_image(handle.functions, handle.image)?;
@@ -186,10 +188,10 @@ impl Image {
         Ok(bytes)
     }
 
-    /// Waits until all writes that were begun are on the OSDs. Blocks.
+    /// Waits until all started writes are on the OSDs. Blocks.
     ///
     /// # Errors
-    /// The cluster's, an errno.
+    /// An errno from the cluster.
     pub fn flush(&self) -> Result<(), i32> {
         let handle = Arc::clone(&self.current());
         // SAFETY: the image is open for as long as the handle lives.

@@ -1,6 +1,5 @@
-//! The keeper of an image: a thread that makes the calls to the library that may block once the
-//! image is open. It looks at the image when the library says that it changed, notices when its
-//! client was shut out, and closes it in the end.
+//! Keeper thread of an open image. It makes the library calls that may block: reads the size after
+//! a change, detects that the client was blocklisted, and closes the image.
 
 use std::ffi::{CString, c_int, c_void};
 use std::sync::atomic::Ordering;
@@ -14,23 +13,23 @@ use crate::cluster::c_string;
 use crate::error::{OpenError, check, words};
 use crate::open::{OnChange, Open, State, size_of_image};
 
-/// How long an open waits for the close of the same image.
+/// Maximum time that an open waits for the close of the same image.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// How long to wait before a watch is tried again.
+/// Delay before a broken watch is set again.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
-/// What a keeper is sent.
+/// Message to a keeper.
 pub(crate) enum Note {
-    /// The image is not what it was: another size, or a snapshot.
+    /// The image changed: its size, or its snapshots.
     Changed,
-    /// The watch on its header broke, with this errno.
+    /// The watch on the header object broke, with this errno.
     WatchLost(i32),
-    /// Nothing uses it any more.
+    /// No user of the image is left.
     Close,
 }
 
-/// Images that are being closed. A panic leaves them whole: each change is one step.
+/// Names of images being closed. Remains consistent after a panic: each change is one step.
 static CLOSING: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static CLOSED: Condvar = Condvar::new();
 
@@ -38,13 +37,13 @@ fn closing() -> MutexGuard<'static, Vec<String>> {
     CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// No namespace has an image of this name any more: its keeper closes it when its last operation
-/// has ended.
+/// Records that no namespace uses the image any more. Its keeper closes it after the last
+/// operation.
 pub(crate) fn note_close(name: &str) {
     closing().push(name.to_owned());
 }
 
-/// Waits until nothing of this name is being closed: its last writes may still be under way.
+/// Waits until the close of this image has ended: its last writes may still be in progress.
 pub(crate) fn wait_for_close(name: &str) -> Result<(), OpenError> {
     let is_closing = |names: &mut Vec<String>| names.iter().any(|closing| closing == name);
     let waited = CLOSED.wait_timeout_while(closing(), CLOSE_TIMEOUT, is_closing);
@@ -57,15 +56,15 @@ pub(crate) fn wait_for_close(name: &str) -> Result<(), OpenError> {
     )))
 }
 
-/// Waits until each image that nothing uses any more is closed; `false` if that takes longer.
+/// Waits until all unused images are closed. Returns `false` on timeout.
 pub(crate) fn wait_for_closes(longest: Duration) -> bool {
     let are_closing = |names: &mut Vec<String>| !names.is_empty();
     let waited = CLOSED.wait_timeout_while(closing(), longest, are_closing);
     !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
 }
 
-/// Gives an open image its keeper. `watched`: the object that shows whether its client is shut
-/// out.
+/// Starts the keeper of an open image. `watched` is the header object, whose watch reveals that the
+/// client was blocklisted.
 pub(crate) fn start(
     open: Open,
     name: String,
@@ -105,7 +104,7 @@ pub(crate) fn start(
     Ok(sender)
 }
 
-/// What the library's callbacks are given. They only send notes, and answer notifications.
+/// Argument of the library's callbacks, which only send notes and acknowledge notifications.
 struct Watch {
     notes: Sender<Note>,
     header: Option<CString>,
@@ -118,12 +117,12 @@ unsafe impl Send for Watch {}
 
 struct Keeper {
     open: Open,
-    /// Where it stays: callbacks have its address until the watches are taken back.
+    /// Boxed: callbacks hold its address until the watches are removed.
     watch: Box<Watch>,
     name: String,
     state: Arc<State>,
     on_change: OnChange,
-    /// The update watch, and that on the header.
+    /// Handle of the update watch, and cookie of the watch on the header object.
     updates: Option<u64>,
     header: Option<u64>,
 }
@@ -132,7 +131,7 @@ impl Keeper {
     fn run(mut self, notes: &Receiver<Note>) {
         let work = || while self.is_open_after(notes) {};
         if confine_part(Part::Image, work).is_none() {
-            // Nothing notices any more when the cluster shuts this client out.
+            // No other code detects that the cluster blocklists this client.
             self.state.failure.store(libc::EIO, Ordering::Relaxed);
             confine_part(Part::Image, || (self.on_change)());
             while !matches!(notes.recv(), Ok(Note::Close) | Err(_)) {}
@@ -145,7 +144,7 @@ impl Keeper {
         CLOSED.notify_all();
     }
 
-    /// Handles a note; `false` after the last one.
+    /// Handles a note. Returns `false` after the last one.
     fn is_open_after(&mut self, notes: &Receiver<Note>) -> bool {
         match notes.recv() {
             Ok(Note::Changed) => self.look(),
@@ -155,7 +154,7 @@ impl Keeper {
         true
     }
 
-    /// Finds out its size, which is said if it is another.
+    /// Reads the size, and reports a change.
     fn look(&self) {
         match size_of_image(self.open.functions, self.open.image) {
             Ok(bytes) => {
@@ -177,7 +176,7 @@ impl Keeper {
 
     fn watch_updates(&mut self) -> Result<(), OpenError> {
         let mut handle = 0;
-        // SAFETY: the image is open. The argument stays where it is until `unwatch`.
+        // SAFETY: the image is open. The argument stays in place until `unwatch`.
         let watched = unsafe {
             (self.open.functions.rbd_update_watch)(
                 self.open.image,
@@ -198,8 +197,8 @@ impl Keeper {
             return Ok(());
         };
         let mut cookie = 0;
-        // SAFETY: the pool is open, and the name is a C string. The argument stays where it is
-        // until `unwatch`.
+        // SAFETY: the pool is open, and the name is a C string. The argument stays in place until
+        // `unwatch`.
         let watched = unsafe {
             (self.open.functions.rados_watch3)(
                 self.open.cluster.pool(),
@@ -216,7 +215,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// The watch broke: either the connection did, or the cluster refuses this client.
+    /// Sets the header watch again: either the connection broke, or the cluster rejects this
+    /// client.
     fn watch_again(&mut self, errno: i32) {
         let Some(cookie) = self.header.take() else {
             return;
@@ -258,7 +258,7 @@ impl Keeper {
         (self.on_change)();
     }
 
-    /// Takes the watches back, and waits for callbacks that run.
+    /// Removes both watches, and waits for running callbacks.
     fn unwatch(&mut self) {
         if let Some(handle) = self.updates.take() {
             // SAFETY: the watch was set with this image, which is open.
@@ -278,12 +278,12 @@ impl Drop for Keeper {
     }
 }
 
-/// What the argument points to.
+/// Returns the watch behind a callback argument.
 ///
 /// # Safety
-/// It is that of a keeper whose watch has not been taken back.
+/// The argument must be that of a keeper whose watch has not been removed.
 unsafe fn watch_of<'a>(argument: *mut c_void) -> &'a Watch {
-    // SAFETY: the caller's promise; a keeper's watch stays where it is.
+    // SAFETY: the caller's promise; a keeper's watch is never moved.
     unsafe { &*argument.cast::<Watch>() }
 }
 
@@ -298,7 +298,7 @@ extern "C" fn watch_lost(argument: *mut c_void, _cookie: u64, error: c_int) {
     let _ = watch.notes.send(Note::WatchLost(-error));
 }
 
-/// A notification, which is librbd's own: it is answered, or who sent it would wait.
+/// Acknowledges a notification. librbd sends it, and its sender waits for the acknowledgement.
 extern "C" fn notified(
     argument: *mut c_void,
     notification: u64,
@@ -332,7 +332,7 @@ mod tests {
     use crate::cluster::Cluster;
     use crate::sys::{Functions, Image, UpdateCallback};
 
-    /// Closes and watches of the library below.
+    /// Number of images closed, and current watch, of the fake library below.
     static CLOSED_IMAGES: AtomicU32 = AtomicU32::new(0);
     static WATCHER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -342,7 +342,7 @@ mod tests {
         _: UpdateCallback,
         argument: *mut c_void,
     ) -> c_int {
-        // SAFETY: the caller lends it.
+        // SAFETY: the caller lends the pointer.
         unsafe { *handle = 7 };
         WATCHER.store(argument, Ordering::Relaxed);
         0
@@ -355,7 +355,7 @@ mod tests {
     }
 
     unsafe extern "C" fn size(_: Image, bytes: *mut u64) -> c_int {
-        // SAFETY: the caller lends it.
+        // SAFETY: the caller lends the pointer.
         unsafe { *bytes = 1 << 20 };
         0
     }
@@ -369,7 +369,7 @@ mod tests {
         0
     }
 
-    /// All commands of the image fail from then on, and it is closed when nothing uses it.
+    /// All commands then fail, and the image is closed after its last user has gone.
     #[test]
     fn a_keeper_that_panics_fails_its_image_and_closes_it() {
         let functions: &'static Functions = Box::leak(Box::new(Functions {
@@ -394,7 +394,7 @@ mod tests {
         assert_eq!(state.failure.load(Ordering::Relaxed), 0);
 
         updated(WATCHER.load(Ordering::Relaxed));
-        // It panics as it says that it failed, too.
+        // The keeper panics a second time in `on_change`.
         let deadline = Instant::now() + Duration::from_secs(30);
         while panics() < before + 2 {
             assert!(Instant::now() < deadline, "it has not panicked");

@@ -1,15 +1,15 @@
 //! Images of a Ceph cluster (RBD), over librbd and librados.
 //!
-//! Both libraries are opened at run time, as libibverbs is: nothing of Ceph is needed to build.
-//! An [`Image`] is opened on a thread that may block, and is shared by all threads. Each thread
-//! that does I/O has a [`Queue`]: it takes work for any image, and what ends on a thread of
-//! librbd comes back to it by a list, and by an eventfd while it sleeps.
+//! Both libraries are loaded at run time: the build needs nothing of Ceph. An [`Image`] is opened
+//! on a thread that may block, and is shared by all threads. Each I/O thread has a [`Queue`], which
+//! accepts work for any image. Completions arrive on threads of librbd and are passed to the queue
+//! by a list, and by an eventfd while its thread sleeps.
 //!
-//! The library's cache is off: what a write acknowledges, all replicas have.
+//! The library's cache is off: an acknowledged write is on all replicas.
 //!
-//! Why `unsafe` here: librbd is C. It reads and writes the memory of an operation behind the
-//! compiler's back, on its own threads, until it calls back. So each operation holds its
-//! memory ([`Memory`]) and its image until then, whatever becomes of the queue that asked.
+//! Why `unsafe` here: librbd is C code. It accesses the memory of an operation on its own threads
+//! until it calls back. Each operation therefore holds its memory ([`Memory`]) and its image until
+//! then, even if its queue is dropped.
 
 mod cluster;
 mod error;
@@ -28,18 +28,18 @@ pub use image::Image;
 pub use queue::{Memory, Queue, Work};
 pub use spec::{Access, Layout, Spec};
 
-/// Whether the libraries are there.
+/// Checks that the Ceph libraries can be loaded.
 ///
 /// # Errors
-/// They are not; says which package brings them.
+/// A library is missing; the error names the package that contains it.
 pub fn available() -> Result<(), OpenError> {
     sys::functions().map(drop)
 }
 
-/// Waits until each image that nothing uses any more is closed, for at most so long. A process that ends
-/// before leaves the image's lock in the cluster until that has not seen its client for 30 seconds.
+/// Waits until all unused images are closed, for at most `longest`. Returns whether all are closed.
 ///
-/// Returns whether all are closed.
+/// If the process ends earlier, the image's lock stays in the cluster until the cluster has missed
+/// its client for 30 seconds.
 #[must_use]
 pub fn wait_for_closes(longest: Duration) -> bool {
     keeper::wait_for_closes(longest)

@@ -1,4 +1,4 @@
-//! The image itself, as the library has it: how it is opened, and what it says of itself.
+//! Opening of an image, and queries of its properties.
 
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ const FEATURE_EXCLUSIVE_LOCK: u64 = 1 << 2;
 /// `RBD_FEATURE_JOURNALING`.
 const FEATURE_JOURNALING: u64 = 1 << 6;
 
-/// Called when the size of an image is another, or it cannot be used any more.
+/// Called when the size of an image changes or the image becomes unusable.
 pub(crate) type OnChange = Arc<dyn Fn() + Send + Sync>;
 
-/// What is known of an image now.
+/// Current state of an image.
 #[derive(Default)]
 pub(crate) struct State {
-    /// Its bytes.
+    /// Size in bytes.
     pub(crate) bytes: AtomicU64,
-    /// Why it cannot be used any more: an errno, or 0.
+    /// Errno that made the image unusable, or 0.
     pub(crate) failure: AtomicI32,
 }
 
-/// The image itself and the client it was opened by, which are closed together.
+/// Open image and its client, which are closed together.
 pub(crate) struct Open {
     pub(crate) functions: &'static Functions,
     pub(crate) image: sys::Image,
@@ -39,13 +39,13 @@ unsafe impl Send for Open {}
 impl Drop for Open {
     fn drop(&mut self) {
         if !self.image.is_null() {
-            // SAFETY: it is open, and nothing else uses it any more. Its client closes after it.
+            // SAFETY: the image is open and has no other users. Its client closes afterwards.
             unsafe { (self.functions.rbd_close)(self.image) };
         }
     }
 }
 
-/// Its bytes. Blocks.
+/// Returns the size in bytes. Blocks.
 pub(crate) fn size_of_image(functions: &Functions, image: sys::Image) -> Result<u64, i32> {
     let mut bytes = 0;
     // SAFETY: the caller has the image open; the size is written before it is read.
@@ -53,10 +53,10 @@ pub(crate) fn size_of_image(functions: &Functions, image: sys::Image) -> Result<
     Ok(bytes)
 }
 
-/// Which image it is.
+/// Identity of an image.
 pub(crate) struct Identity {
     pub(crate) text: String,
-    /// The object that watchers of the image watch.
+    /// Header object, on which clients of the image set their watches.
     pub(crate) header: String,
 }
 
@@ -100,7 +100,7 @@ impl Open {
     }
 
     pub(crate) fn facts(&self) -> Result<(ImageInfo, Layout), i32> {
-        // SAFETY: all zeroes are a value of it: numbers.
+        // SAFETY: the structure contains only numbers, for which zeroes are valid.
         let mut info: ImageInfo = unsafe { std::mem::zeroed() };
         let (mut unit, mut count) = (0, 0);
         // SAFETY: the image is open, and each result is of the type that the function writes.
@@ -126,7 +126,7 @@ impl Open {
     pub(crate) fn identity(&self, spec: &Spec) -> Result<Identity, OpenError> {
         let (fsid, pool) = self.cluster.place()?;
         let mut id = [0_u8; 128];
-        // SAFETY: the image is open, and the buffer is as long as is said.
+        // SAFETY: the image is open, and the length is that of the buffer.
         let got =
             unsafe { (self.functions.rbd_get_id)(self.image, id.as_mut_ptr().cast(), id.len()) };
         check(got).map_err(|errno| {
@@ -145,7 +145,7 @@ impl Open {
         })
     }
 
-    /// Keeps other clients from writing, unless they may.
+    /// Acquires the exclusive lock against other writers, unless the image is shared.
     pub(crate) fn claim(&self, name: &str, shared: bool) -> Result<(), OpenError> {
         let mut features = 0;
         // SAFETY: the image is open; the features are written before they are read.

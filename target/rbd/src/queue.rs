@@ -1,4 +1,4 @@
-//! Operations on images, and how their ends come back to the thread that asked.
+//! Operations on images, and delivery of their completions to the submitting thread.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -13,7 +13,7 @@ use cairn_rdma::wake::Wake;
 use crate::image::{Handle, Image};
 use crate::sys::{self, Completion};
 
-/// A stretch of memory, which stays mapped for as long as this lives.
+/// Range of mapped memory. Keeps the mapping alive.
 #[derive(Debug, Clone)]
 pub struct Memory {
     mapping: Arc<Mapping>,
@@ -22,10 +22,10 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// `length` bytes of `mapping`, from `at` on.
+    /// Returns the range of `length` bytes at offset `at` of `mapping`.
     ///
     /// # Panics
-    /// If it does not have them.
+    /// If the range exceeds the mapping.
     #[must_use]
     pub fn new(mapping: Arc<Mapping>, at: usize, length: usize) -> Self {
         let end = at.checked_add(length);
@@ -45,44 +45,44 @@ impl Memory {
     }
 }
 
-/// What to do with an image. Offsets are bytes.
+/// Operation on an image. Offsets and lengths are in bytes.
 #[derive(Debug, Clone)]
 pub enum Work {
-    /// Image to memory.
+    /// Reads from the image into memory.
     Read {
-        /// Where in the image.
+        /// Offset in the image.
         offset: u64,
-        /// Where to.
+        /// Destination.
         memory: Memory,
     },
-    /// Memory to image. Done when all replicas have it.
+    /// Writes memory to the image. Completes when all replicas have the data.
     Write {
-        /// Where in the image.
+        /// Offset in the image.
         offset: u64,
-        /// Where from.
+        /// Source.
         memory: Memory,
     },
-    /// Makes a range read as zeroes.
+    /// Zeroes a range.
     WriteZeroes {
-        /// Where in the image.
+        /// Offset in the image.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: usize,
-        /// Whether its space stays allocated.
+        /// Whether the space stays allocated.
         allocated: bool,
     },
-    /// Gives whole pieces of a range back; what is smaller stays as it is.
+    /// Deallocates the whole discard units of a range; partial units keep their data.
     Discard {
-        /// Where in the image.
+        /// Offset in the image.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
-    /// Waits for all writes that were begun before.
+    /// Waits for all writes started earlier.
     Flush,
 }
 
-/// An operation that the library has. The library knows it by its address.
+/// Pending operation. Its address is the callback argument.
 struct Operation {
     shared: Arc<Shared>,
     tag: u64,
@@ -90,26 +90,26 @@ struct Operation {
     memory: Option<Memory>,
 }
 
-/// An operation that has ended: bytes, or an errno.
+/// Completed operation, with a byte count or an errno.
 struct Ended {
     operation: Box<Operation>,
     result: Result<u32, i32>,
 }
 
-/// What a queue shares with the library's threads.
+/// State shared with the library's threads.
 struct Shared {
     ended: Mutex<VecDeque<Ended>>,
-    /// How many there are.
+    /// Length of `ended`, readable without the lock.
     count: AtomicUsize,
-    /// Whether to wake by the eventfd.
+    /// Whether the queue's thread sleeps and must be woken by the eventfd.
     asleep: AtomicBool,
-    /// Whether the image is closed: what ends is dropped.
+    /// Whether the queue was dropped: further completions are discarded.
     closed: AtomicBool,
     wake: Wake,
 }
 
 impl Shared {
-    /// A panic leaves it whole: each change is one step.
+    /// Remains consistent after a panic: each change is one step.
     fn ended(&self) -> MutexGuard<'_, VecDeque<Ended>> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -128,13 +128,13 @@ impl Shared {
     }
 }
 
-/// The operations of one thread.
+/// Operations submitted by a thread.
 pub struct Queue {
     shared: Arc<Shared>,
-    /// Operations to use again: an I/O allocates none.
+    /// Boxes to reuse, so that submitting does not allocate.
     #[expect(clippy::vec_box, reason = "the library knows each by its address")]
     free: Vec<Box<Operation>>,
-    /// Operations whose end was not popped.
+    /// Number of operations not yet popped.
     out: u32,
 }
 
@@ -145,7 +145,7 @@ impl fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// One without operations; `None` without a descriptor to wake its thread by.
+    /// Returns an empty queue, or `None` if no eventfd can be created.
     #[must_use]
     pub fn new() -> Option<Self> {
         let shared = Shared {
@@ -162,7 +162,7 @@ impl Queue {
         })
     }
 
-    /// Begins an operation, which [`Self::pop`] returns when it has ended. Never waits.
+    /// Starts an operation. [`Self::pop`] returns the completion. Never blocks.
     pub fn submit(&mut self, image: &Image, tag: u64, work: &Work) {
         self.out += 1;
         let mut operation = self.free.pop().unwrap_or_else(|| {
@@ -186,7 +186,7 @@ impl Queue {
         }
     }
 
-    /// The end of an operation: its tag, and bytes or an errno.
+    /// Returns the next completion: its tag, and a byte count or an errno.
     #[inline]
     pub fn pop(&mut self) -> Option<(u64, Result<u32, i32>)> {
         if self.shared.count.load(Ordering::Relaxed) == 0 {
@@ -206,13 +206,13 @@ impl Queue {
         Some((tag, result))
     }
 
-    /// Operations whose end was not popped.
+    /// Number of operations not yet returned by [`Self::pop`].
     #[must_use]
     pub fn out(&self) -> u32 {
         self.out
     }
 
-    /// The thread is about to sleep on [`Self::wake_fd`]; `false` if something has ended.
+    /// Prepares to sleep on [`Self::wake_fd`]. Returns `false` if a completion is available.
     #[must_use]
     pub fn prepare_sleep(&self) -> bool {
         self.shared.asleep.store(true, Ordering::SeqCst);
@@ -223,13 +223,13 @@ impl Queue {
         quiet
     }
 
-    /// Readable when something has ended since [`Self::prepare_sleep`].
+    /// Descriptor that becomes readable on a completion after [`Self::prepare_sleep`].
     #[must_use]
     pub fn wake_fd(&self) -> RawFd {
         self.shared.wake.fd()
     }
 
-    /// After it was readable.
+    /// Resets [`Self::wake_fd`] after it was readable.
     pub fn clear(&self) {
         self.shared.wake.clear();
     }
@@ -237,7 +237,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // Operations refer to what they end in: none may stay there.
+        // Completed operations hold a reference to this list: left in it, they would form a cycle.
         let mut ended = self.shared.ended();
         self.shared.closed.store(true, Ordering::Relaxed);
         let left = std::mem::take(&mut *ended);
@@ -246,7 +246,7 @@ impl Drop for Queue {
     }
 }
 
-/// Hands an operation to the library. On failure it comes back, with an errno.
+/// Passes an operation to the library. On failure, returns it with an errno.
 fn begin(
     operation: Box<Operation>,
     image: &Handle,
@@ -255,17 +255,17 @@ fn begin(
     let functions = image.functions;
     let argument = Box::into_raw(operation);
     let mut completion: Completion = std::ptr::null_mut();
-    // SAFETY: the completion is written before it is read. The argument is an operation until
-    // the callback, which alone takes it back.
+    // SAFETY: the completion is written before it is read. The argument stays a valid operation
+    // until the callback, which takes it back.
     let made =
         unsafe { (functions.rbd_aio_create_completion)(argument.cast(), ended, &mut completion) };
     if made < 0 {
-        // SAFETY: without a completion there is no callback: it is still ours.
+        // SAFETY: without a completion there is no callback: the operation is still ours.
         return Err((unsafe { Box::from_raw(argument) }, -made));
     }
     let it = image.image;
-    // SAFETY: the image and the memory stay until the callback: the operation holds both. The
-    // memory was checked to be as long as is said, and no reference to it exists.
+    // SAFETY: the operation keeps the image and the memory until the callback. The memory has the
+    // given length, and no reference to it exists.
     let begun = unsafe {
         match work {
             Work::Read { offset, memory } => {
@@ -291,16 +291,16 @@ fn begin(
     if begun >= 0 {
         return Ok(());
     }
-    // SAFETY: what could not begin does not call back: both are still ours.
+    // SAFETY: an operation that failed to start has no callback: both are still ours.
     unsafe {
         (functions.rbd_aio_release)(completion);
         Err((Box::from_raw(argument), -begun))
     }
 }
 
-/// An operation has ended, on a thread of the library.
+/// Completion callback, on a thread of the library.
 extern "C" fn ended(completion: Completion, argument: *mut c_void) {
-    // SAFETY: it was made from a box for this one callback.
+    // SAFETY: the argument was made from a box for this one callback.
     let operation = unsafe { Box::from_raw(argument.cast::<Operation>()) };
     let image = operation.image.as_ref().expect("it is on its way");
     // SAFETY: the library called back with it, and it is not used after this.

@@ -1,26 +1,27 @@
-//! Which image is opened, and how.
+//! Identification of an image, and its access mode.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Which image, and the user who opens it.
+/// Image to open, and the Ceph user that opens it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Spec {
-    /// Pool.
+    /// Pool name.
     pub pool: String,
-    /// Namespace of the pool, if not the one without a name.
+    /// Namespace of the pool, unless it is the default one.
     pub namespace: Option<String>,
-    /// Image.
+    /// Image name.
     pub image: String,
-    /// Snapshot of it: then it can only be read.
+    /// Snapshot name. An image with a snapshot is read-only.
     pub snapshot: Option<String>,
-    /// The cluster's configuration, if not in its usual place.
+    /// Path of the cluster's configuration, unless the default.
     pub conf: Option<PathBuf>,
-    /// The user's name without `client.`; `admin` if none is given.
+    /// User name without `client.`; `None` for `admin`.
     pub user: Option<String>,
-    /// The file with the user's key, if it is not where the configuration says.
+    /// Path of the user's keyring, unless given by the configuration.
     pub keyring: Option<PathBuf>,
-    /// Options of the client, each with its value: none for which [`is_reserved`](crate::is_reserved) holds.
+    /// Client options as names and values. [`is_reserved`](crate::is_reserved) must be false for
+    /// each name.
     pub options: Vec<(String, String)>,
 }
 
@@ -38,22 +39,22 @@ impl fmt::Display for Spec {
     }
 }
 
-/// How an image is used.
+/// Access mode of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access {
-    /// It is only read.
+    /// Open for reading only.
     pub read_only: bool,
-    /// Others may write to it, too: its exclusive lock is not kept from them.
+    /// Allow other writers: the exclusive lock is not acquired.
     pub shared: bool,
 }
 
-/// How an image is laid out over objects.
+/// Layout of an image over objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// Bytes of an object.
+    /// Object size in bytes.
     pub object_bytes: u64,
-    /// Bytes of a stripe's unit: the object's where it has no stripes.
+    /// Stripe unit in bytes: the object size if the image is not striped.
     pub stripe_bytes: u64,
-    /// Objects that a stripe goes over.
+    /// Number of objects per stripe.
     pub stripe_objects: u64,
 }

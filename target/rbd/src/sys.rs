@@ -1,8 +1,8 @@
-//! The C side: the functions of librados and librbd that are used here, found at run time.
+//! Functions of librados and librbd, loaded at run time.
 //!
-//! Why `unsafe` here: a library runs code when it loads, and nothing but its headers says what
-//! types its functions have. The types below are those of librados.h and librbd.h, which both
-//! libraries keep: their sonames name the versions.
+//! Why `unsafe` here: a library runs code when it loads, and only its headers define the types of
+//! its functions. The types below are those of `librados.h` and `librbd.h`. Both libraries keep
+//! them for the versions in their sonames.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -46,16 +46,16 @@ pub(crate) const LOCK_EXCLUSIVE: c_int = 0;
 /// `RBD_WRITE_ZEROES_FLAG_THICK_PROVISION`.
 pub(crate) const ZEROES_THICK: c_int = 1;
 
-/// Makes the table of functions: fields with their types, and how they are found.
+/// Generates the function table and its lookup.
 macro_rules! table {
     ($($library:ident { $($name:ident: fn($($argument:ty),*) -> $result:ty;)* })*) => {
-        /// The functions.
+        /// Function table of librados and librbd.
         pub(crate) struct Functions {
             $($(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> $result,)*)*
         }
 
         impl Functions {
-            /// Those of a library of which nothing may be called.
+            /// Table whose functions all panic when called.
             #[cfg(test)]
             pub(crate) fn none() -> Self {
                 Self {
@@ -68,7 +68,7 @@ macro_rules! table {
                 }
             }
 
-            /// Finds all of them.
+            /// Looks up the functions by name.
             fn find($($library: &'static Library),*) -> Result<Self, libloading::Error> {
                 // SAFETY: the types are those of the libraries' headers.
                 unsafe {
@@ -124,12 +124,12 @@ table! {
     }
 }
 
-/// What both libraries are called, and what brings them.
+/// Sonames of the libraries.
 const RADOS: &str = "librados.so.2";
 const RBD: &str = "librbd.so.1";
 
-/// The functions, of libraries that stay loaded once they are. While they are not there, each
-/// call looks again.
+/// Returns the function table. Loaded libraries are never unloaded; a failed load is tried again by
+/// the next call.
 pub(crate) fn functions() -> Result<&'static Functions, OpenError> {
     static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
     if let Some(functions) = FUNCTIONS.get() {
@@ -151,11 +151,11 @@ fn load(name: &'static str) -> Result<&'static Library, OpenError> {
              librados2 on Debian and Ubuntu, librbd1 on Fedora and RHEL)"
         ))
     })?;
-    // Never unloaded: their threads may run for as long as the process.
+    // Never unloaded: the library's threads may run until the process ends.
     Ok(Box::leak(Box::new(library)))
 }
 
-/// A text that C has written, up to its NUL.
+/// Converts a NUL-terminated C text.
 pub(crate) fn text(bytes: &[u8]) -> String {
     let text = CStr::from_bytes_until_nul(bytes).unwrap_or_default();
     text.to_string_lossy().into_owned()

@@ -1,4 +1,4 @@
-//! Images of a real Ceph.
+//! Tests with images of a real Ceph cluster.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -61,7 +61,7 @@ impl Rig {
         Memory::new(Arc::clone(&self.memory), at, PIECE)
     }
 
-    /// The end of the operation under way.
+    /// Returns the result of the pending operation.
     fn end(&mut self) -> Result<u32, i32> {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
@@ -105,7 +105,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// An option that Ceph does not know, and one with a bad value, are errors; another one is taken.
+/// Unknown options and invalid values are errors; a valid option is applied.
 fn options_reach_the_client(rig: &Rig) {
     let open = |option: &str, value: &str| {
         let mut spec = rig.spec("none");
@@ -148,7 +148,7 @@ fn an_image_from_its_making_to_its_removal() {
     assert_eq!(rig.run(&image, &Work::Flush), Ok(0));
     image.flush().unwrap();
 
-    // A discard leaves what is smaller than its granularity, and zeroes always are zeroes.
+    // A discard keeps ranges below its granularity; a zeroing never does.
     let zeroes = |offset, allocated| Work::WriteZeroes {
         offset,
         length: PIECE,
@@ -164,7 +164,7 @@ fn an_image_from_its_making_to_its_removal() {
     assert_eq!(rig.run(&image, &Work::Discard { offset, length }), Ok(0));
     assert_eq!(rig.read(&image, 0), [0; PIECE]);
 
-    // Another client is kept away from its writer, and reads its snapshot.
+    // A second client cannot write to the image, but can read its snapshot.
     let second = rig.open("disk", WRITER).unwrap_err().to_string();
     assert!(second.contains("in use by another client"), "{second}");
     assert_eq!(rig.write(&image, 8 << 20, 0x77), Ok(0));
@@ -176,7 +176,7 @@ fn an_image_from_its_making_to_its_removal() {
     assert_ne!(then.identity(), image.identity());
     let identity = image.identity().to_owned();
 
-    // What is written survives its closing, and the lock goes with it.
+    // Written data survives a close, which also releases the lock.
     drop((image, then));
     let image = rig.open("disk", WRITER).unwrap();
     assert_eq!(image.identity(), identity);
@@ -199,7 +199,7 @@ fn an_image_that_changes_says_so() {
     wait_until("the new size is seen", || image.bytes() == 96 << 20);
     wait_until("and said", || changes.load(Ordering::Relaxed) == 1);
 
-    // The OSD is killed: what is under way waits, and ends when it is back.
+    // Without its OSD, a pending operation waits, and completes after the OSD restarts.
     rig.cluster.kill_osd().unwrap();
     let memory = rig.piece(0);
     rig.memory.fill(0, PIECE, 0x11);
@@ -211,7 +211,7 @@ fn an_image_that_changes_says_so() {
     assert_eq!(rig.end(), Ok(0));
     assert_eq!(rig.read(&image, 0), [0x11; PIECE]);
 
-    // The cluster shuts the client out: it is seen without any I/O.
+    // A blocklisted client is detected without I/O.
     let list = rig.cluster.rbd(&["status", "disk"]).unwrap();
     let (_, address) = list.split_once("watcher=").expect("a watcher");
     let address = address.split_whitespace().next().unwrap();
@@ -221,7 +221,7 @@ fn an_image_that_changes_says_so() {
     wait_until("that is seen", || image.failure() == Some(libc::ESHUTDOWN));
     assert_eq!(rig.write(&image, 0, 1), Err(libc::ESHUTDOWN));
 
-    // It comes back by another client, under the same names, and the old one is closed.
+    // A new client reopens the image under the same names, and the old one is closed.
     image.open_again().unwrap();
     assert_eq!(image.failure(), None);
     assert_eq!(rig.write(&image, 0, 2), Ok(0));
