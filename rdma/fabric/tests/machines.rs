@@ -138,7 +138,7 @@ fn half_of_a_machine_is_shown_and_the_other_half_explained() {
             .to_string()
             .contains("\"many\" is not the number expected")
     );
-    // Every rule handles it.
+    // Every rule handles a half-readable machine.
     assert_found(
         &findings(&recorded("half-readable")),
         "unreadable",

@@ -27,7 +27,7 @@ struct Fault {
     found: &'static [&'static str],
     /// Path that the evidence must name.
     evidence: &'static str,
-    /// Command that fixes the fault.
+    /// Command that must be suggested as the fix.
     fix: &'static str,
 }
 

@@ -1,8 +1,8 @@
-//! The raw link, without storage: two threads of this process, each with an
-//! endpoint of its own, over the loopback interface.
+//! Speed of RoCE without storage: two threads of this process, each with an endpoint, over the
+//! loopback interface.
 //!
-//! `cargo run --release -p cairn-roce --example loopback_speed [SECONDS]`: so long
-//! each line measures.
+//! `cargo run --release -p cairn-roce --example loopback_speed [SECONDS]`: SECONDS is the duration
+//! of each measurement.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn open(device: &Arc<dyn Device>) -> (Box<dyn Endpoint>, Region) {
     )
 }
 
-/// Runs work of one kind, `depth` at a time, and says how fast that was.
+/// Runs work of one kind, `depth` requests at a time, and returns its rate.
 fn measure(
     end: &mut dyn Endpoint,
     qp: QpId,
@@ -81,8 +81,8 @@ fn measure(
     (rate, rate * length as f64 / 1e9)
 }
 
-/// Without RoCE: a datagram as long as a capsule, and one as long as a block that answers it, between two threads
-/// that poll their sockets. How often a second.
+/// Measures plain UDP for comparison: a datagram of a capsule's length, answered by one of a
+/// block's length, between two threads that poll their sockets. Returns exchanges per second.
 fn there_and_back(time: Duration) -> std::io::Result<f64> {
     const CAPSULE: usize = 92;
     const BLOCK: usize = 4200;

@@ -1,14 +1,11 @@
-//! Registered memory, as packets reach it: every access names a key, and every
-//! access is checked.
+//! Registered memory for packets: every access names a key and is checked.
 //!
-//! A region has a local key, for work requests of this end, and, only if peers were
-//! given a right to it, a remote key. The two stand in tables of their own: a local
-//! key says where its region stands and means nothing on the wire; a remote key is
-//! random in all of its bits. So a packet cannot name, read, write or invalidate
-//! memory that was registered for this end alone.
+//! A region has a local key, for work requests of this end, and a remote key only if peers have
+//! access. The two have separate tables: a local key encodes the region's index and is never sent;
+//! a remote key is random in all bits. A packet therefore cannot name, read, write or invalidate
+//! memory registered only for this end.
 //!
-//! One [`Regions`] is a protection domain: its keys are good for the queue pairs of
-//! its readers, and for no others.
+//! Each [`Regions`] is a protection domain: its keys are valid only for queue pairs of its readers.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,64 +15,65 @@ use cairn_roce_proto::qp::memory::{Memory, Refused};
 
 use cairn_rdma::entropy::Entropy;
 
-/// Regions that a protection domain holds at a time.
+/// Maximum number of regions of a protection domain.
 pub const MAX_REGIONS: usize = 8 << 10;
 
-/// Bits of a local key that say where its region stands; the others count, so that
-/// a new region does not soon get the key of an old one.
+/// Bits of a local key that encode the region's index. The other bits count, so that a key is not
+/// reused soon.
 const INDEX_BITS: u32 = MAX_REGIONS.trailing_zeros();
 
-/// Entries that the table of remote keys begins with.
+/// Initial size of the table of remote keys.
 const FIRST_ENTRIES: usize = 16;
 
-/// A registered region.
+/// Registered region.
 #[derive(Debug)]
 struct Region {
     lkey: u32,
-    /// If peers may reach it.
+    /// Remote key, if peers have access.
     rkey: Option<u32>,
     mapping: Arc<Mapping>,
     access: Access,
-    /// Until it is dropped.
+    /// True until the region is deregistered.
     live: AtomicBool,
-    /// Until its remote key is invalidated or it is dropped.
+    /// True until the remote key is invalidated or the region is deregistered.
     open: AtomicBool,
 }
 
-/// The keys of a region.
+/// Keys of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keys {
-    /// For this end's work requests.
+    /// Local key, for this end's work requests.
     pub lkey: u32,
-    /// For peers, if they were given a right.
+    /// Remote key, if peers have access.
     pub rkey: Option<u32>,
 }
 
 /// Regions by their keys.
 #[derive(Debug, Clone, Default)]
 struct Table {
-    /// By the low bits of local keys.
+    /// Regions by the low bits of local keys.
     local: Vec<Option<Arc<Region>>>,
-    /// By the low bits of remote keys. As many as a power of two, and never more than
-    /// half full, so that a key whose place is free is soon drawn.
+    /// Regions by the low bits of remote keys. The size is a power of two, and at most half of the
+    /// entries are used, so that a random key with a free entry is found soon.
     remote: Vec<Option<Arc<Region>>>,
-    /// Regions that have a remote key.
+    /// Number of regions with a remote key.
     remotes: usize,
-    /// Regions so far.
+    /// Number of registrations so far.
     registered: u32,
 }
 
-/// A protection domain's regions, for those who register.
+/// Regions of a protection domain, for registration.
 #[derive(Debug)]
 pub struct Regions {
-    /// Counts the tables, so that readers see with one load that theirs is old.
+    /// Version of the table: readers detect a stale copy with one load.
     version: AtomicU64,
     table: Mutex<Arc<Table>>,
     entropy: Entropy,
 }
 
-/// A reader's view of a domain's regions. A key that is taken out of use is
-/// refused at once; a new one is known after [`View::refresh`].
+/// View of a domain's regions for a reader.
+///
+/// An invalidated key is refused at once; a new key is found after [`View::refresh`].
 #[derive(Debug)]
 pub struct View {
     regions: Arc<Regions>,
@@ -90,11 +88,11 @@ impl Default for Regions {
 }
 
 impl Regions {
-    /// No regions; `entropy` makes their remote keys.
+    /// Creates an empty domain; `entropy` generates the remote keys.
     #[must_use]
     pub fn new(entropy: Entropy) -> Self {
         let table = Table {
-            // A key of one domain is not, by accident, one of another.
+            // Avoids that equal keys of different domains are common.
             registered: entropy.draw() as u32,
             ..Table::default()
         };
@@ -107,16 +105,16 @@ impl Regions {
 }
 
 impl Regions {
-    /// The table, which says what memory peers reach. It is whole after any panic: a change is
-    /// made to a copy, which then takes its place in one step.
+    /// Locks the table. Consistent after any panic: a change is made to a copy, which then replaces
+    /// the table in one step.
     fn table(&self) -> MutexGuard<'_, Arc<Table>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers the whole of `mapping` and returns its keys.
+    /// Registers all of `mapping` and returns its keys.
     ///
     /// # Errors
-    /// There are [`MAX_REGIONS`] already.
+    /// [`MAX_REGIONS`] are registered.
     pub fn register(&self, mapping: Arc<Mapping>, access: Access) -> Result<Keys, FabricError> {
         let mut table = self.table();
         let mut next = Table::clone(&table);
@@ -144,7 +142,7 @@ impl Regions {
         Ok(Keys { lkey, rkey })
     }
 
-    /// Takes the keys of a region out of use, and forgets it.
+    /// Invalidates the keys of a region and removes it.
     pub fn deregister(&self, lkey: u32) {
         let mut table = self.table();
         let mut next = Table::clone(&table);
@@ -164,7 +162,7 @@ impl Regions {
         }
     }
 
-    /// A view for one reader.
+    /// Returns a view for a reader.
     #[must_use]
     pub fn reader(self: &Arc<Self>) -> View {
         View {
@@ -176,7 +174,7 @@ impl Regions {
 }
 
 impl Table {
-    /// A local key whose place is free. `None`: there is none.
+    /// Allocates a local key. `None` if all indexes are used.
     fn local_key(&mut self) -> Option<u32> {
         let free = self.local.iter().position(Option::is_none);
         let index = free.unwrap_or(self.local.len());
@@ -190,13 +188,13 @@ impl Table {
         Some(self.registered << INDEX_BITS | index as u32)
     }
 
-    /// A remote key whose place is free.
+    /// Allocates a remote key with a free entry.
     fn remote_key(&mut self, entropy: &Entropy) -> u32 {
         if 2 * (self.remotes + 1) > self.remote.len() {
             let entries = FIRST_ENTRIES.max(2 * self.remote.len());
             let old = std::mem::replace(&mut self.remote, vec![None; entries]);
             for region in old.into_iter().flatten() {
-                // Keys that have places apart keep them apart by one bit more.
+                // Keys with different entries stay different with one more bit.
                 let rkey = region.rkey.expect("it stands here by its remote key");
                 let at = self.remote_index(rkey);
                 self.remote[at] = Some(region);
@@ -220,8 +218,8 @@ const fn index_of(lkey: u32) -> usize {
 }
 
 impl Region {
-    /// The mapping and offset of `length` bytes at `addr`, if they are all in here and
-    /// may be accessed so.
+    /// Returns the mapping and the offset of `length` bytes at `addr`, if they lie in the region
+    /// and the access is permitted.
     fn locate(&self, addr: u64, length: u64, access: Access) -> Result<(&Mapping, usize), Refused> {
         let fine = self.access.contains(access) && self.mapping.contains(addr, length);
         if !fine {
@@ -232,7 +230,7 @@ impl Region {
 }
 
 impl View {
-    /// Adopts regions that were registered since. It costs one load if there are none.
+    /// Adopts regions registered since the last call. Costs one load if there are none.
     pub fn refresh(&mut self) {
         if self.regions.version.load(Ordering::Acquire) != self.version {
             *self = self.regions.reader();
@@ -256,7 +254,7 @@ impl View {
     }
 }
 
-// Other threads may look for what `write` and `scatter` copied after [`Mapping::fence`].
+// Other threads may read data copied by `write` and `scatter` only after [`Mapping::fence`].
 impl Memory for View {
     fn knows(&self, rkey: u32) -> bool {
         self.remote(rkey).is_ok()
@@ -358,7 +356,7 @@ impl Memory for View {
     }
 }
 
-/// The stretches of a list from an offset on.
+/// Iterator over the ranges of a list, starting at an offset.
 struct Pieces<'a> {
     sges: std::slice::Iter<'a, Sge>,
     skip: u64,
@@ -487,7 +485,7 @@ mod tests {
             rkeys().filter(|&rkey| memory.knows(rkey)).count(),
             MAX_REGIONS
         );
-        // Random in every bit: none is the same in all, or in most, of them.
+        // Every bit is random, so each is set in about half of the keys.
         for bit in 0..32 {
             let set = rkeys().filter(|rkey| rkey >> bit & 1 == 1).count();
             assert!(

@@ -125,7 +125,7 @@ pub(crate) struct CmEvent {
     /// In a request or response: READs that the peer sends to us. The kernel has already swapped
     /// the message's two fields.
     pub(crate) responder_resources: u8,
-    /// In a request or response: READs that the peer answers.
+    /// In a request or response: maximum outstanding READs that the peer answers.
     pub(crate) initiator_depth: u8,
 }
 

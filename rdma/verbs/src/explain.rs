@@ -1,4 +1,4 @@
-//! OS errors into errors that say what to do.
+//! Conversion of OS errors into errors with remedies.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -8,7 +8,7 @@ use cairn_rdma::error::permission;
 
 use crate::library::LibraryError;
 
-/// The provider's name, as users know it.
+/// Name of the provider on the command line.
 pub(crate) const PROVIDER: &str = "verbs";
 
 impl From<LibraryError> for FabricError {
@@ -20,7 +20,7 @@ impl From<LibraryError> for FabricError {
     }
 }
 
-/// A library call failed: `error` is what `errno` said.
+/// Converts an error of a library call.
 pub(crate) fn os(call: &'static str, error: io::Error) -> FabricError {
     FabricError::Os {
         call,
@@ -28,11 +28,11 @@ pub(crate) fn os(call: &'static str, error: io::Error) -> FabricError {
     }
 }
 
-/// What keeps device nodes from root.
+/// Remedy if root cannot open device nodes.
 const FOR_ROOT: &str = "give the container its device nodes (--device /dev/infiniband), or the \
                         service a DeviceAllow= for them";
 
-/// librdmacm could not reach its kernel side.
+/// Explains that librdmacm cannot reach the kernel.
 pub(crate) fn event_channel(error: &io::Error) -> FabricError {
     let reason = match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
@@ -53,7 +53,7 @@ pub(crate) fn event_channel(error: &io::Error) -> FabricError {
     }
 }
 
-/// A device's own node could not be opened.
+/// Explains that a device node cannot be opened.
 pub(crate) fn open_device(name: &str, error: &io::Error) -> FabricError {
     let reason = match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => format!(
@@ -72,12 +72,12 @@ pub(crate) fn open_device(name: &str, error: &io::Error) -> FabricError {
     }
 }
 
-/// Binding a connection identifier to a local address failed.
+/// Explains that a connection identifier cannot be bound to a local address.
 pub(crate) fn bind(address: SocketAddr, error: io::Error) -> FabricError {
     match error.raw_os_error() {
         Some(libc::EADDRINUSE) => FabricError::AddressInUse { address },
         Some(libc::ENODEV) => no_device(address.ip()),
-        // The kernel says the same if another listener has the port at all addresses.
+        // The kernel returns the same error if another listener has the port on all addresses.
         Some(libc::EADDRNOTAVAIL) if UdpSocket::bind((address.ip(), 0)).is_ok() => {
             FabricError::AddressInUse { address }
         }
@@ -91,7 +91,7 @@ pub(crate) fn bind(address: SocketAddr, error: io::Error) -> FabricError {
     }
 }
 
-/// The address is ours, but not on an RDMA device.
+/// Explains that the address is local, but not on an RDMA device.
 pub(crate) fn no_device(address: IpAddr) -> FabricError {
     FabricError::NoDevice {
         address,
@@ -102,7 +102,7 @@ pub(crate) fn no_device(address: IpAddr) -> FabricError {
     }
 }
 
-/// There is no way to a peer.
+/// Explains that there is no route to a peer.
 pub(crate) fn no_route(remote: SocketAddr, error: io::Error) -> FabricError {
     match error.raw_os_error() {
         Some(libc::ENODEV | libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ETIMEDOUT) => {
@@ -124,7 +124,7 @@ pub(crate) fn no_route(remote: SocketAddr, error: io::Error) -> FabricError {
     }
 }
 
-/// `ibv_reg_mr` refused `length` bytes.
+/// Explains that `ibv_reg_mr` refused `length` bytes.
 pub(crate) fn register(
     device: &str,
     length: u64,
@@ -151,7 +151,7 @@ pub(crate) fn register(
     FabricError::Memory { reason }
 }
 
-/// The soft memlock limit of this process. `None`: there is none.
+/// Returns the soft memlock limit of this process. `None` if unlimited.
 pub(crate) fn memlock_limit() -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -162,7 +162,7 @@ pub(crate) fn memlock_limit() -> Option<u64> {
     (!failed && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// Bytes, in the largest binary unit that leaves at least one of it.
+/// Formats a size in the largest binary unit not larger than it.
 fn size(bytes: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match UNITS.iter().find(|(unit, _)| bytes >= *unit) {

@@ -1,21 +1,20 @@
-//! The fabric over RDMA adapters, by libibverbs and librdmacm.
+//! RDMA provider for adapters, based on libibverbs and librdmacm.
 //!
-//! Both libraries are opened at run time: a program that has this provider
-//! starts where they are missing, and says what to install when it is asked to
-//! use them. See [`Library::open`].
+//! Both libraries are loaded at run time. A program with this provider starts without them, and
+//! reports what to install when the provider is used. See [`Library::open`].
 //!
 //! From the outside in:
 //!
-//! * [`VerbsProvider`] knows the devices that are open, and listens;
-//! * a device (`device`) is opened once, with one protection domain, so that
-//!   memory is registered once for all reactors. Its `watcher` thread reads
-//!   the device's asynchronous events and mails them to the endpoints;
-//! * an endpoint (`endpoint`) has one completion queue, one shared receive
-//!   queue and one channel for connection events, all on its own thread;
-//! * `cm` and `objects` own librdmacm's and libibverbs' objects, and `sys` is C.
+//! * [`VerbsProvider`] tracks open devices, and listens.
+//! * A device (`device`) is opened once, with one protection domain, so that memory is registered
+//!   once for all reactors. Its `watcher` thread reads the device's asynchronous events and sends
+//!   them to the endpoints.
+//! * An endpoint (`endpoint`) has one completion queue, one shared receive queue and one channel
+//!   for connection events, all on its thread.
+//! * `cm` and `objects` own the objects of librdmacm and libibverbs; `sys` contains the C
+//!   declarations.
 //!
-//! `unsafe` stands in those last three, in `chain` (C's structures) and in the
-//! few lines that make system calls.
+//! `unsafe` is confined to these three, to `chain` (C's structures) and to a few system calls.
 
 mod address;
 mod chain;

@@ -1,20 +1,20 @@
-//! Opening librdmacm, and through it libibverbs, at run time.
+//! Loading of librdmacm, and through it libibverbs, at run time.
 
 use std::sync::OnceLock;
 
 use crate::sys::Symbols;
 
-/// The name the dynamic linker knows; it depends on libibverbs.so.1, whose
-/// symbols the same handle resolves.
+/// Name for the dynamic linker. The library depends on libibverbs.so.1, whose symbols the same
+/// handle resolves.
 const RDMACM_SONAME: &str = "librdmacm.so.1";
 
-/// rdma-core's two libraries, opened once and never closed: device drivers
-/// leave threads and `atexit` handlers behind that must not lose their code.
+/// Libraries of rdma-core, loaded once and never unloaded: device drivers leave threads and
+/// `atexit` handlers behind that need their code.
 pub struct Library {
     symbols: Symbols,
 }
 
-/// Why the libraries cannot be used.
+/// Reason why the libraries cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot open {RDMACM_SONAME} ({reason}): install rdma-core's libraries \
@@ -29,10 +29,10 @@ pub struct LibraryError {
 static LIBRARY: OnceLock<Library> = OnceLock::new();
 
 impl Library {
-    /// Opens the libraries, or returns the ones opened before.
+    /// Loads the libraries, or returns those loaded before.
     ///
     /// # Errors
-    /// When they are not installed, or lack a function that rdma-core 28 has.
+    /// The libraries are not installed, or lack a function of rdma-core 28.
     pub fn open() -> Result<&'static Library, LibraryError> {
         Self::open_named(RDMACM_SONAME)
     }
@@ -41,16 +41,15 @@ impl Library {
         if let Some(library) = LIBRARY.get() {
             return Ok(library);
         }
-        // SAFETY: the named library's initialisers are rdma-core's, which are
-        // made to be loaded into any process; bindings.rs declares the
-        // functions as rdma-core's headers do.
+        // SAFETY: the library's initialisers are rdma-core's, which may be loaded into any process;
+        // bindings.rs declares the functions as in rdma-core's headers.
         let symbols = unsafe { Symbols::new(soname) }.map_err(|error| LibraryError {
             reason: error.to_string(),
         })?;
         Ok(LIBRARY.get_or_init(|| Library { symbols }))
     }
 
-    /// The functions.
+    /// Table of functions.
     pub(crate) fn symbols(&self) -> &Symbols {
         &self.symbols
     }
@@ -69,7 +68,7 @@ mod tests {
     #[test]
     fn a_missing_library_is_an_error_that_says_what_to_install() {
         let Err(error) = Library::open_named("librdmacm-that-is-not-there.so.1") else {
-            // Another test has opened the real one: nothing is missing then.
+            // Another test has loaded the real library.
             assert!(LIBRARY.get().is_some());
             return;
         };

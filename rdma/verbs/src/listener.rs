@@ -1,4 +1,4 @@
-//! A listening address, and the thread that waits there.
+//! Listening address, with the thread that serves it.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -24,11 +24,11 @@ use crate::sys;
 use cairn_rdma::panics::{Part, confine_part};
 use cairn_rdma::wake::{Wake, wait_readable};
 
-/// How soon, and then at most how often, a lost address is tried again.
+/// First and longest interval between attempts to restore a lost address.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LAST: Duration = Duration::from_secs(5);
 
-/// A listening address. Dropping it ends the thread.
+/// Listening address. Dropping it ends the thread.
 pub(crate) struct VerbsListener {
     address: SocketAddr,
     stop: Arc<Wake>,
@@ -60,7 +60,7 @@ impl VerbsListener {
             sink,
         };
         let first = state.listen()?;
-        // Port 0 became a port of its own, which listening again must find.
+        // Listening again must use the port chosen for port 0.
         state.address.set_port(first.0.local_addr().port());
         let address = state.address;
         let stopped = Arc::clone(&stop);
@@ -86,7 +86,7 @@ impl Drop for VerbsListener {
     fn drop(&mut self) {
         self.stop.wake();
         if let Some(thread) = self.thread.take() {
-            // Its panics are confined.
+            // The thread confines its panics.
             let _ = thread.join();
         }
     }
@@ -103,21 +103,21 @@ fn listen(channel: &Arc<Channel>, address: SocketAddr, backlog: u32) -> Result<I
     Ok(id)
 }
 
-/// What the thread works with.
+/// State of the thread.
 struct ListenerThread {
     devices: Arc<Devices>,
     channel: Arc<Channel>,
     address: SocketAddr,
     backlog: u32,
     pkey: PKey,
-    /// Requests that were handed on and are not answered yet.
+    /// Requests passed on and not answered yet.
     waiting: Arc<AtomicU32>,
-    /// A peer must not fill the log.
+    /// Rate limit of log lines caused by peers.
     peer_limit: RefCell<PeerLimit>,
     sink: Sink,
 }
 
-/// A listening identifier, and its device if the address is of one device.
+/// Listening identifier, and its device if the address belongs to one device.
 type Listening = (Id, Option<Arc<VerbsDevice>>);
 
 impl ListenerThread {
@@ -131,7 +131,7 @@ impl ListenerThread {
         Ok((id, device))
     }
 
-    /// The thread. After a panic it listens anew: the identifier may be half changed.
+    /// Runs the thread. After a panic it listens anew, because the identifier may be inconsistent.
     fn serve(&self, first: Listening, stop: &Wake) {
         let mut listening = Some(first);
         let mut retry = RETRY_FIRST;
@@ -152,7 +152,7 @@ impl ListenerThread {
         }
     }
 
-    /// Waits, and handles what happens. Returns whether it is over.
+    /// Waits for events and handles them. Returns true when the listener is dropped.
     fn turn(&self, listening: &mut Option<Listening>, retry: &mut Duration, stop: &Wake) -> bool {
         let timeout = listening.is_none().then_some(*retry);
         let [stopped, _] = wait_readable([stop.fd(), self.channel.fd()], timeout);
@@ -183,14 +183,14 @@ impl ListenerThread {
         false
     }
 
-    /// Handles an event. Returns why the address is lost, if it is.
+    /// Handles an event. Returns the reason if the address is lost.
     fn take(&self, mut event: CmEvent) -> Option<String> {
         if let Some(id) = event.request.take() {
             self.request(id, &event);
             return None;
         }
         if event.tag != LISTENING {
-            // A request that waits to be answered has ended: answering it will fail.
+            // A waiting request has ended; answering it will fail.
             return None;
         }
         match event.kind {
@@ -219,7 +219,7 @@ impl ListenerThread {
             pkey_index: None,
             waiting: Arc::clone(&self.waiting),
         };
-        // The handle lowers the count again when it is answered or dropped.
+        // The handle decrements the count when it is answered or dropped.
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.backlog {
             self.log_refused(
                 peer,
@@ -232,7 +232,7 @@ impl ListenerThread {
             return;
         }
         let device = self.devices.of(handle.id()).and_then(|device| {
-            // An address of all devices: each has a table of its own.
+            // An unspecified address covers all devices, each with its P_Key table.
             handle.pkey_index = device.pkey_index(handle.id(), self.pkey)?;
             Ok(device)
         });
@@ -247,8 +247,8 @@ impl ListenerThread {
             local,
             peer,
             private_data: event.private_data,
-            // The kernel has swapped the REQ's fields, so that they read as
-            // what is asked of us; these names are from the peer's side.
+            // The kernel has swapped the REQ's fields to our point of view; these names are from
+            // the peer's.
             peer_responder_resources: event.initiator_depth,
             peer_initiator_depth: event.responder_resources,
             device,

@@ -1,11 +1,10 @@
-//! libibverbs' objects, each owned by one Rust value.
+//! Objects of libibverbs, each owned by one Rust value.
 //!
-//! Unsafe because libibverbs deals in pointers, and destroys an object only
-//! when nothing is left that hangs on it. What makes it sound: every value
-//! holds its parents by reference count, so that objects go in the order that
-//! libibverbs asks for, and no raw pointer leaves this module but for
-//! comparing. Calls on a [`Context`] or [`ProtectionDomain`] may come from any
-//! thread; queues belong to one thread, so they are not `Send`.
+//! Why `unsafe` here: libibverbs uses pointers, and destroys an object only after all objects that
+//! depend on it. Every value holds its parents by reference count, so objects are destroyed in the
+//! required order, and raw pointers leave this module only for comparison. Calls on a [`Context`]
+//! or [`ProtectionDomain`] may come from any thread; queues belong to one thread, so they are not
+//! `Send`.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -23,30 +22,30 @@ use crate::explain;
 use crate::library::Library;
 use crate::sys::{self, inline};
 
-/// An opened device.
+/// Open device.
 pub(crate) struct Context {
     library: &'static Library,
     raw: *mut sys::ibv_context,
 }
 
-// SAFETY: libibverbs' control calls lock what they share.
+// SAFETY: libibverbs' control calls lock their shared state.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// An event of a device, by value: `ibv_async_event` without its pointers.
+/// Event of a device: `ibv_async_event` without its pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AsyncEvent {
-    /// Of one queue pair, by its number.
+    /// Event of a queue pair, by its number.
     QueuePair(sys::ibv_event_type, u32),
-    /// Of one port.
+    /// Event of a port.
     Port(sys::ibv_event_type, i32),
-    /// Of the device or of a queue.
+    /// Event of the device or of a queue.
     Other(sys::ibv_event_type),
 }
 
 impl Context {
-    /// Opens the device that a connection identifier is on.
+    /// Opens the device of a connection identifier.
     pub(crate) fn open(
         library: &'static Library,
         device: &DeviceHandle<'_>,
@@ -64,11 +63,11 @@ impl Context {
         Ok(context)
     }
 
-    /// What the device can do.
+    /// Queries the attributes of the device.
     pub(crate) fn query(&self) -> Result<sys::ibv_device_attr, FabricError> {
         // SAFETY: all-zero bytes are a valid ibv_device_attr.
         let mut attributes = unsafe { std::mem::zeroed() };
-        // SAFETY: a live context, and room for the answer.
+        // SAFETY: a live context, and space for the result.
         let code = unsafe {
             self.library
                 .symbols()
@@ -78,38 +77,38 @@ impl Context {
         Ok(attributes)
     }
 
-    /// The table of P_Keys of a port, which has at most `length`.
+    /// Reads a port's table of P_Keys, of at most `length` entries.
     pub(crate) fn pkeys(&self, port: u8, length: u16) -> Vec<u16> {
         let symbols = self.library.symbols();
         let at = |index: u16| {
             let mut key = 0;
-            // SAFETY: a live context, and room for the answer.
+            // SAFETY: a live context, and space for the result.
             let code =
                 unsafe { symbols.ibv_query_pkey(self.raw, port, index.into(), &raw mut key) };
-            // A device may have promised more than this port has.
+            // The device's limit may exceed the table of this port.
             (code == 0).then_some(u16::from_be(key))
         };
         (0..length).map_while(at).collect()
     }
 
-    /// Interrupt lines that completion queues can be spread over.
+    /// Number of interrupt vectors for completion queues.
     pub(crate) fn completion_vectors(&self) -> u32 {
         // SAFETY: a live context; the field never changes.
         unsafe { (*self.raw).num_comp_vectors }.max(1) as u32
     }
 
-    /// Readable when [`next_event`](Self::next_event) has something.
+    /// Descriptor that is readable when [`next_event`](Self::next_event) has an event.
     pub(crate) fn async_fd(&self) -> RawFd {
         // SAFETY: a live context; the field never changes.
         unsafe { (*self.raw).async_fd }
     }
 
-    /// Takes one event, if one waits.
+    /// Takes a pending event.
     pub(crate) fn next_event(&self) -> io::Result<Option<AsyncEvent>> {
         let symbols = self.library.symbols();
         // SAFETY: all-zero bytes are a valid ibv_async_event.
         let mut raw: sys::ibv_async_event = unsafe { std::mem::zeroed() };
-        // SAFETY: a live context, and room for one event.
+        // SAFETY: a live context, and space for one event.
         if unsafe { symbols.ibv_get_async_event(self.raw, &mut raw) } != 0 {
             let error = io::Error::last_os_error();
             return match error.kind() {
@@ -117,8 +116,8 @@ impl Context {
                 _ => Err(error),
             };
         }
-        // SAFETY: the event type says which member is set; an object cannot be
-        // destroyed before its events are acknowledged, which is below.
+        // SAFETY: the event type determines the member in use; an object cannot be destroyed before
+        // its events are acknowledged, which is below.
         let event = unsafe {
             match raw.event_type {
                 sys::IBV_EVENT_QP_FATAL
@@ -145,12 +144,12 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: whatever was made of the context held it, and is gone.
+        // SAFETY: all objects created from the context held it, and are destroyed.
         unsafe { self.library.symbols().ibv_close_device(self.raw) };
     }
 }
 
-/// What memory and queues must share to work together.
+/// Protection domain: scope in which memory and queues work together.
 pub(crate) struct ProtectionDomain {
     raw: *mut sys::ibv_pd,
     context: Arc<Context>,
@@ -183,19 +182,19 @@ impl ProtectionDomain {
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
-        // SAFETY: whatever was made of the domain held it, and is gone.
+        // SAFETY: all objects created from the domain held it, and are destroyed.
         unsafe { self.symbols().ibv_dealloc_pd(self.raw) };
     }
 }
 
-/// Pinned memory that the device reaches by two keys.
+/// Pinned memory, with a local and a remote key.
 pub(crate) struct MemoryRegion {
     raw: *mut sys::ibv_mr,
     domain: Arc<ProtectionDomain>,
     _mapping: Arc<Mapping>,
 }
 
-// SAFETY: a region is only read (its keys) until it is deregistered, once.
+// SAFETY: a region is only read (its keys) until its single deregistration.
 unsafe impl Send for MemoryRegion {}
 // SAFETY: as above.
 unsafe impl Sync for MemoryRegion {}
@@ -216,9 +215,8 @@ impl MemoryRegion {
                 flags |= flag;
             }
         }
-        // SAFETY: the whole mapping is there, and `_mapping` keeps it so until
-        // the region has gone. No reference to its bytes exists but under the
-        // promises of `Mapping::slice`.
+        // SAFETY: the whole mapping is allocated, and `_mapping` keeps it until the region is
+        // deregistered. References to its bytes exist only under the promises of `Mapping::slice`.
         let raw = unsafe {
             domain.symbols().ibv_reg_mr(
                 domain.raw,
@@ -255,17 +253,17 @@ impl Drop for MemoryRegion {
     }
 }
 
-/// A completion queue with a channel of its own to wake a sleeper by.
+/// Completion queue with a channel for wake-ups.
 pub(crate) struct CompletionQueue {
     raw: *mut sys::ibv_cq,
     channel: *mut sys::ibv_comp_channel,
     domain: Arc<ProtectionDomain>,
-    /// Channel events taken and not yet acknowledged: that takes a lock, so it
-    /// is done in batches.
+    /// Channel events taken and not yet acknowledged. Acknowledging takes a lock, so it is done in
+    /// batches.
     unacknowledged: Cell<u32>,
 }
 
-/// Acknowledge after so many channel events.
+/// Number of channel events acknowledged together.
 const ACKNOWLEDGE_BATCH: u32 = 256;
 
 impl CompletionQueue {
@@ -299,20 +297,20 @@ impl CompletionQueue {
         Ok(queue)
     }
 
-    /// Readable when the queue was armed and something completed since.
+    /// Descriptor that is readable after a completion since the queue was armed.
     pub(crate) fn fd(&self) -> RawFd {
         // SAFETY: a live channel; its descriptor never changes.
         unsafe { (*self.channel).fd }
     }
 
-    /// Moves completions into `out`; says how many.
+    /// Moves completions into `out` and returns their number.
     pub(crate) fn poll(&self, out: &mut [sys::ibv_wc]) -> io::Result<usize> {
-        // SAFETY: a live queue, polled by its one thread.
+        // SAFETY: a live queue, polled by only one thread.
         let polled = unsafe { inline::poll_cq(self.raw, out) };
         usize::try_from(polled).map_err(|_| io::Error::from_raw_os_error(libc::EIO))
     }
 
-    /// Asks for a wake-up at the next completion.
+    /// Requests a wake-up at the next completion.
     pub(crate) fn request_notify(&self) -> Result<(), FabricError> {
         // SAFETY: a live queue.
         errno("ibv_req_notify_cq", unsafe {
@@ -320,12 +318,12 @@ impl CompletionQueue {
         })
     }
 
-    /// Takes the wake-ups that have come, so that the descriptor is quiet again.
+    /// Takes pending wake-ups, so that the descriptor is not readable any more.
     pub(crate) fn clear_wakeups(&self) {
         let symbols = self.domain.symbols();
         let mut cq = ptr::null_mut();
         let mut context = ptr::null_mut();
-        // SAFETY: a live, non-blocking channel, and room for two pointers.
+        // SAFETY: a live, non-blocking channel, and space for two pointers.
         while unsafe { symbols.ibv_get_cq_event(self.channel, &mut cq, &mut context) } == 0 {
             self.unacknowledged.set(self.unacknowledged.get() + 1);
         }
@@ -335,7 +333,7 @@ impl CompletionQueue {
     }
 
     fn acknowledge(&self) {
-        // SAFETY: a live queue, and exactly the events that were taken.
+        // SAFETY: a live queue, and exactly the number of events taken.
         unsafe {
             self.domain
                 .symbols()
@@ -349,17 +347,17 @@ impl Drop for CompletionQueue {
     fn drop(&mut self) {
         let symbols = self.domain.symbols();
         if !self.raw.is_null() {
-            // Destroying waits for every event to be acknowledged.
+            // Destroying waits until every event is acknowledged.
             self.acknowledge();
-            // SAFETY: queue pairs held the queue, and are gone.
+            // SAFETY: queue pairs held the queue, and are destroyed.
             unsafe { symbols.ibv_destroy_cq(self.raw) };
         }
-        // SAFETY: its one queue is gone.
+        // SAFETY: the only queue of the channel is destroyed.
         unsafe { symbols.ibv_destroy_comp_channel(self.channel) };
     }
 }
 
-/// Receives that all queue pairs of an endpoint draw from.
+/// Receive queue shared by all queue pairs of an endpoint.
 pub(crate) struct SharedReceiveQueue {
     raw: *mut sys::ibv_srq,
     domain: Arc<ProtectionDomain>,
@@ -383,11 +381,11 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// Posts a chain. On failure, how many of it were taken all the same.
+    /// Posts a chain. On failure, returns the number of receives accepted.
     pub(crate) fn post(&self, chain: &mut ReceiveChain) -> Result<(), usize> {
         let mut bad = ptr::null_mut();
-        // SAFETY: a live queue and a linked chain; what its SGEs may reach is
-        // checked by the device against its registered regions.
+        // SAFETY: a live queue and a linked chain; the device checks the SGEs against its
+        // registered regions.
         match unsafe { inline::post_srq_recv(self.raw, chain.head(), &mut bad) } {
             0 => Ok(()),
             _ => Err(chain.position(bad)),
@@ -397,12 +395,12 @@ impl SharedReceiveQueue {
 
 impl Drop for SharedReceiveQueue {
     fn drop(&mut self) {
-        // SAFETY: queue pairs held the queue, and are gone.
+        // SAFETY: queue pairs held the queue, and are destroyed.
         unsafe { self.domain.symbols().ibv_destroy_srq(self.raw) };
     }
 }
 
-/// A reliable-connected queue pair.
+/// Queue pair of a reliable connection.
 pub(crate) struct QueuePair {
     raw: *mut sys::ibv_qp,
     max_inline: u32,
@@ -412,8 +410,8 @@ pub(crate) struct QueuePair {
 }
 
 impl QueuePair {
-    /// Makes a queue pair in the RESET state. `inline` bytes are asked for, and
-    /// given up where the device has no such thing.
+    /// Creates a queue pair in the RESET state. Requests `inline` bytes of inline data, and 0 if
+    /// the device refuses them.
     pub(crate) fn new(
         domain: &Arc<ProtectionDomain>,
         completions: &Rc<CompletionQueue>,
@@ -454,13 +452,13 @@ impl QueuePair {
         })
     }
 
-    /// The number that peers and completions know it by.
+    /// Number of the queue pair for peers and in completions.
     pub(crate) fn number(&self) -> u32 {
         // SAFETY: a live queue pair; its number never changes.
         unsafe { (*self.raw).qp_num }
     }
 
-    /// Bytes that a work request may carry itself.
+    /// Maximum inline data of a work request, in bytes.
     pub(crate) fn max_inline(&self) -> u32 {
         self.max_inline
     }
@@ -470,7 +468,7 @@ impl QueuePair {
         attributes: &mut sys::ibv_qp_attr,
         mask: sys::ibv_qp_attr_mask,
     ) -> Result<(), FabricError> {
-        // SAFETY: a live queue pair and whole attributes.
+        // SAFETY: a live queue pair and complete attributes.
         let code = unsafe {
             self.domain
                 .symbols()
@@ -479,12 +477,12 @@ impl QueuePair {
         errno("ibv_modify_qp", code)
     }
 
-    /// What its packets carry, as the kernel has it.
+    /// Returns the marking of packets, as set in the kernel.
     pub(crate) fn marked(&self) -> Result<Marked, FabricError> {
         // SAFETY: all-zero bytes are valid attributes.
         let (mut attributes, mut initial): (sys::ibv_qp_attr, sys::ibv_qp_init_attr) =
             unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-        // SAFETY: a live queue pair, and room for both answers.
+        // SAFETY: a live queue pair, and space for both results.
         let code = unsafe {
             self.domain.symbols().ibv_query_qp(
                 self.raw,
@@ -501,7 +499,7 @@ impl QueuePair {
         })
     }
 
-    /// Stops the queue pair: what is outstanding completes as flushed.
+    /// Stops the queue pair: outstanding work completes as flushed.
     pub(crate) fn fail(&mut self) -> Result<(), FabricError> {
         // SAFETY: all-zero bytes are a valid ibv_qp_attr.
         let mut attributes: sys::ibv_qp_attr = unsafe { std::mem::zeroed() };
@@ -509,15 +507,14 @@ impl QueuePair {
         self.modify(&mut attributes, sys::IBV_QP_STATE)
     }
 
-    /// Posts a chain. On failure, how many of it were taken all the same, and why.
+    /// Posts a chain. On failure, returns the number of requests accepted, and the error.
     ///
     /// # Safety
     /// The bytes of inline work are readable.
     pub(crate) unsafe fn post(&mut self, chain: &mut SendChain) -> Result<(), (usize, io::Error)> {
         let mut bad = ptr::null_mut();
-        // SAFETY: a live queue pair and a linked chain; the device checks what
-        // SGEs may reach against its registered regions, and the caller has
-        // done so for inline work.
+        // SAFETY: a live queue pair and a linked chain; the device checks the SGEs against its
+        // registered regions, and the caller has checked inline work.
         match unsafe { inline::post_send(self.raw, chain.head(), &mut bad) } {
             0 => Ok(()),
             code => Err((
@@ -542,7 +539,7 @@ fn some<T>(call: &'static str, raw: *mut T) -> Result<*mut T, FabricError> {
     Ok(raw)
 }
 
-/// Verbs return the error number itself, or -1 with errno set.
+/// Converts the result of a verb, which is an error number, or -1 with errno set.
 fn errno(call: &'static str, code: c_int) -> Result<(), FabricError> {
     match code {
         0 => Ok(()),

@@ -1,12 +1,12 @@
-//! A port's table of P_Keys: the partitions that an adapter is in.
+//! P_Key table of a port: the partitions of an adapter.
 //!
-//! A queue pair names its P_Key by the place in this table (IBTA 10.9.2), so that a
-//! program can be in no partition that the adapter is not in. Connection management
-//! is not asked: over RoCE, rdma_cm's requests are of the default partition always.
+//! A queue pair selects its P_Key by the index in this table (IBTA 10.9.2), so a program can only
+//! use the adapter's partitions. Connection management is not checked: over RoCE, rdma_cm's
+//! requests always use the default partition.
 
 use cairn_rdma::{FabricError, PKey};
 
-/// The P_Keys of one port, in their order; a place without one has 0.
+/// P_Keys of one port, by index; 0 for an empty entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PKeyTable {
     pub(crate) device: String,
@@ -14,8 +14,8 @@ pub(crate) struct PKeyTable {
 }
 
 impl PKeyTable {
-    /// Where a P_Key stands. Another kind of membership in the same partition is not
-    /// it: a limited member does not receive what a full one does.
+    /// Returns the index of a P_Key. The other kind of membership in the same partition does not
+    /// match: a limited member does not receive everything that a full member does.
     pub(crate) fn index_of(&self, pkey: PKey) -> Result<u16, FabricError> {
         let place = self.keys.iter().position(|&key| key == pkey.bits());
         let index = place.and_then(|index| u16::try_from(index).ok());

@@ -1,7 +1,7 @@
-//! What a port says of itself, without a connection: for diagnostics.
+//! Attributes of a port without a connection, for diagnostics.
 //!
-//! `unsafe` stands here because libibverbs is C. The list of devices and the context live
-//! until they are given back at the end.
+//! Why `unsafe` here: libibverbs is a C library. The device list and the context live until they
+//! are released at the end.
 
 use std::ffi::CStr;
 use std::io;
@@ -9,25 +9,25 @@ use std::io;
 use crate::library::Library;
 use crate::sys::{ibv_context, ibv_device};
 
-/// `struct ibv_port_attr` begins with `state`, `max_mtu` and `active_mtu`, C enumerations all;
-/// the whole has 52 bytes. Room to spare, in whole words.
+/// Buffer for `struct ibv_port_attr`, in words. The structure begins with `state`, `max_mtu` and
+/// `active_mtu`, all C enumerations, and has 52 bytes.
 const PORT_ATTR_WORDS: usize = 64;
 const MAX_MTU: usize = 1;
 const ACTIVE_MTU: usize = 2;
 
-/// A port's MTU, in bytes of payload: what `ibv_devinfo` shows as active_mtu and max_mtu.
+/// MTU of a port, in bytes of payload: active_mtu and max_mtu of `ibv_devinfo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortMtu {
-    /// That it uses.
+    /// MTU in use.
     pub active: u32,
-    /// That it could use.
+    /// Largest supported MTU.
     pub max: u32,
 }
 
-/// The MTU of a port of the device with that name.
+/// Returns the MTU of a port of the named device.
 ///
 /// # Errors
-/// The libraries are not installed, or do not show the device or its port.
+/// The libraries are not installed, or do not list the device or its port.
 pub fn port_mtu(device: &str, port: u8) -> io::Result<PortMtu> {
     let library = Library::open().map_err(io::Error::other)?;
     let symbols = library.symbols();
@@ -38,8 +38,8 @@ pub fn port_mtu(device: &str, port: u8) -> io::Result<PortMtu> {
         return Err(io::Error::last_os_error());
     }
     let found = (0..usize::try_from(count).unwrap_or(0)).find_map(|at| {
-        // SAFETY: the list has `count` devices; a device's name is a C string that lives as
-        // long as the list.
+        // SAFETY: the list has `count` devices; a device's name is a C string with the life of the
+        // list.
         unsafe {
             let entry = *list.add(at);
             let name = CStr::from_ptr((symbols.ibv_get_device_name)(entry));
@@ -50,20 +50,20 @@ pub fn port_mtu(device: &str, port: u8) -> io::Result<PortMtu> {
         Some(entry) => query(library, entry, port),
         None => Err(io::Error::other("libibverbs does not show the device")),
     };
-    // SAFETY: the list came from ibv_get_device_list; nothing of it is used again.
+    // SAFETY: the list came from ibv_get_device_list and is not used again.
     unsafe { (symbols.ibv_free_device_list)(list) };
     answer
 }
 
 fn query(library: &Library, device: *mut ibv_device, port: u8) -> io::Result<PortMtu> {
     let symbols = library.symbols();
-    // SAFETY: the device is one of the list, which is still there.
+    // SAFETY: the device belongs to the list, which is still allocated.
     let context: *mut ibv_context = unsafe { (symbols.ibv_open_device)(device) };
     if context.is_null() {
         return Err(io::Error::last_os_error());
     }
     let mut attributes = [0_u32; PORT_ATTR_WORDS];
-    // SAFETY: the context is open; the structure that is filled is shorter than the array.
+    // SAFETY: the context is open; the structure filled in is shorter than the array.
     let failed = unsafe { (symbols.ibv_query_port)(context, port, attributes.as_mut_ptr().cast()) };
     // SAFETY: the context is open, and not used again.
     unsafe { (symbols.ibv_close_device)(context) };
@@ -76,7 +76,7 @@ fn query(library: &Library, device: *mut ibv_device, port: u8) -> io::Result<Por
     })
 }
 
-/// `enum ibv_mtu`: 1 is 256 bytes, 5 is 4096.
+/// Converts `enum ibv_mtu`: 1 is 256 bytes, 5 is 4096.
 fn bytes(mtu: u32) -> io::Result<u32> {
     match mtu {
         1..=5 => Ok(128 << mtu),

@@ -1,4 +1,4 @@
-//! The provider: devices by address.
+//! Provider: listeners, and devices by address.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -15,11 +15,11 @@ use crate::listener::VerbsListener;
 use crate::sys;
 use cairn_rdma::wake::wait_readable;
 
-/// How long finding a device for a peer may take: a neighbour that does not
-/// answer costs the kernel three ARP requests of a second each.
+/// Timeout of finding a device for a peer: an unresponsive neighbour costs the kernel three ARP
+/// requests of a second each.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// The fabric over RDMA adapters and the kernel's software ones.
+/// RDMA provider for adapters and the kernel's software devices.
 pub struct VerbsProvider {
     devices: Arc<Devices>,
 }
@@ -31,10 +31,10 @@ impl fmt::Debug for VerbsProvider {
 }
 
 impl VerbsProvider {
-    /// Opens the libraries, and checks that the kernel's side is there.
+    /// Loads the libraries, and checks that the kernel modules are loaded.
     ///
     /// # Errors
-    /// What is missing on this machine, and how to get it.
+    /// Missing component on this machine, and how to install it.
     pub fn new() -> Result<Self, FabricError> {
         let library = Library::open()?;
         Channel::new(library)?;
@@ -43,8 +43,8 @@ impl VerbsProvider {
         })
     }
 
-    /// Whether a listener could have this address: binds it, and gives it back at once. No host can connect
-    /// meanwhile.
+    /// Checks that a listener could use this address, by binding and releasing it. No host can
+    /// connect meanwhile.
     ///
     /// # Errors
     /// As those of [`listen`](Provider::listen).
@@ -78,7 +78,7 @@ impl Provider for VerbsProvider {
     }
 }
 
-/// Asks rdma_cm for a way to `remote`, and waits for the answer.
+/// Resolves a route to `remote` with rdma_cm, and waits for the result.
 fn resolve(
     library: &'static Library,
     remote: SocketAddr,

@@ -1,12 +1,11 @@
-//! The shared receive queue's book: which receives the device holds.
+//! Bookkeeping of the receives posted to the shared receive queue.
 //!
-//! Receives complete in any order, so each has a slot of its own. The work is
-//! kept: a receive that comes back on behalf of a queue pair that is no more
-//! is posted again without anyone noticing.
+//! Receives complete in any order, so each has a slot. The work is kept, so that a receive
+//! completed for a destroyed queue pair can be posted again.
 
 use cairn_rdma::RecvWork;
 
-/// The receives that are posted.
+/// Posted receives by slot.
 pub(crate) struct ReceiveSlots {
     works: Box<[Option<RecvWork>]>,
     free: Vec<u32>,
@@ -20,19 +19,19 @@ impl ReceiveSlots {
         }
     }
 
-    /// Receives that could still be posted.
+    /// Number of free slots.
     pub(crate) fn room(&self) -> usize {
         self.free.len()
     }
 
-    /// Notes a receive that is about to be posted; returns its slot.
+    /// Records a receive that is about to be posted; returns its slot.
     pub(crate) fn insert(&mut self, work: &RecvWork) -> u32 {
         let slot = self.free.pop().expect("the caller asked for room");
         self.works[slot as usize] = Some(*work);
         slot
     }
 
-    /// The receive in `slot` is the caller's again. `None`: none was there.
+    /// Returns the receive in `slot` to the caller and frees the slot. `None` if the slot is empty.
     pub(crate) fn take(&mut self, slot: u32) -> Option<RecvWork> {
         let work = self.works.get_mut(slot as usize)?.take()?;
         self.free.push(slot);

@@ -1,8 +1,8 @@
-//! Which addresses the device's local keys cover.
+//! Address ranges covered by the device's local keys.
 //!
-//! The device checks every work request against its keys. But the bytes of an
-//! inline SEND are copied by this CPU, which would follow any address. So
-//! endpoints look here before they send inline.
+//! The device checks every work request against its keys. But this CPU copies the bytes of an
+//! inline SEND, without a check of the address. Endpoints therefore check inline work in this
+//! table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use cairn_rdma::{Mapping, SgeList};
 
 type Entry = (u32, Arc<Mapping>);
 
-/// The regions of one device.
+/// Regions of one device.
 #[derive(Default)]
 pub(crate) struct RegionTable {
     shared: Arc<Shared>,
@@ -19,7 +19,7 @@ pub(crate) struct RegionTable {
 
 #[derive(Default)]
 struct Shared {
-    /// Changes whenever the list does.
+    /// Incremented whenever the list changes.
     version: AtomicU64,
     regions: Mutex<Vec<Entry>>,
 }
@@ -36,7 +36,7 @@ impl Shared {
 }
 
 impl RegionTable {
-    /// Lists a region until the result is dropped.
+    /// Lists a region until the returned value is dropped.
     pub(crate) fn list(&self, lkey: u32, mapping: &Arc<Mapping>) -> Listed {
         self.shared
             .change(|regions| regions.push((lkey, Arc::clone(mapping))));
@@ -46,7 +46,7 @@ impl RegionTable {
         }
     }
 
-    /// A copy to look at without a lock.
+    /// Returns a copy that can be read without a lock.
     pub(crate) fn view(&self) -> RegionView {
         RegionView {
             shared: Arc::clone(&self.shared),
@@ -56,7 +56,7 @@ impl RegionTable {
     }
 }
 
-/// An entry of the table.
+/// Entry of the table.
 pub(crate) struct Listed {
     shared: Arc<Shared>,
     lkey: u32,
@@ -69,8 +69,8 @@ impl Drop for Listed {
     }
 }
 
-/// One endpoint's copy of the table. It keeps the mappings that it knows of
-/// alive, so what it has said yes to stays readable.
+/// Copy of the table for one endpoint. Keeps the listed mappings alive, so ranges found in it stay
+/// readable.
 pub(crate) struct RegionView {
     shared: Arc<Shared>,
     version: u64,
@@ -78,11 +78,11 @@ pub(crate) struct RegionView {
 }
 
 impl RegionView {
-    /// Whether all of the stretches lie in the regions of their keys.
+    /// True if all ranges lie in the regions of their keys.
     pub(crate) fn covers(&mut self, sges: &SgeList) -> bool {
         let version = self.shared.version.load(Ordering::Acquire);
         if version != self.version {
-            // Only after a registration came or went.
+            // Only after a change of the registrations.
             self.regions.clone_from(&self.shared.lock());
             self.version = version;
         }

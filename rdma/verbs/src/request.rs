@@ -1,4 +1,4 @@
-//! A connection request, between the listener that receives it and the endpoint that answers it.
+//! Connection request, passed from the listener that receives it to the endpoint that answers it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use cairn_rdma::{ConnHandle, Marking, peer_detail};
 
 use crate::cm::Id;
 
-/// A connection request that waits for its answer.
+/// Connection request that waits for its answer.
 #[derive(Debug)]
 pub(crate) struct VerbsRequest {
-    /// There until it is answered.
+    /// Identifier; `None` once the request is answered.
     pub(crate) id: Option<Id>,
-    /// Where the listener's membership stands in the table of the port.
+    /// Index of the listener's membership in the port's P_Key table.
     pub(crate) pkey_index: Option<u16>,
-    /// The listener's count of requests without an answer.
+    /// Listener's count of unanswered requests.
     pub(crate) waiting: Arc<AtomicU32>,
 }
 
@@ -24,7 +24,7 @@ impl VerbsRequest {
         self.id.as_ref().expect("the request is not answered yet")
     }
 
-    /// The identifier, and the place of its P_Key, for an endpoint that will answer.
+    /// Takes the identifier and the P_Key index, for the endpoint that answers.
     pub(crate) fn claim(mut self) -> (Id, Option<u16>) {
         let id = self.id.take().expect("a request is answered once");
         (id, self.pkey_index)
@@ -32,7 +32,7 @@ impl VerbsRequest {
 }
 
 impl ConnHandle for VerbsRequest {
-    /// The kernel sends them, in the class that the request asked for.
+    /// Does nothing: the kernel sends refusals in the class of the request.
     fn mark(&mut self, _: Marking) {}
 
     fn reject(mut self: Box<Self>, private_data: &[u8]) {
@@ -55,7 +55,7 @@ impl Drop for VerbsRequest {
     }
 }
 
-/// Sends a REJ. It fails only where the peer has given up by itself.
+/// Sends a REJ. Fails only if the peer has given up.
 pub(crate) fn refuse(id: &mut Id, private_data: &[u8]) {
     if let Err(error) = id.reject(private_data) {
         peer_detail!(peer = %id.peer_addr(), %error, "rdma_reject");

@@ -1,22 +1,21 @@
-//! What is outstanding on one send queue, in order.
+//! Ring of the outstanding work of one send queue.
 //!
-//! A send queue completes in order, and a signaled completion also ends the
-//! unsignaled work before it. So a ring is all the book-keeping
-//! there is, and its sequence number all that the device needs to carry.
+//! A send queue completes in order, and a signaled completion also ends the unsignaled work before
+//! it. The ring is therefore the only bookkeeping, and the device only returns a sequence number.
 
 use cairn_rdma::{CompletionKind, Operation, SendWork};
 
-/// One queue pair's outstanding work.
+/// Outstanding work of one queue pair.
 pub(crate) struct SendRing {
     entries: Box<[SendEntry]>,
     limit: u32,
-    /// The oldest outstanding.
+    /// Sequence number of the oldest outstanding work.
     head: u32,
-    /// The next to post.
+    /// Sequence number of the next work.
     tail: u32,
 }
 
-/// What a completion needs to know of the work it ends.
+/// Fields of a work request needed for its completion.
 #[derive(Clone, Copy)]
 pub(crate) struct SendEntry {
     pub(crate) id: u64,
@@ -49,7 +48,7 @@ impl SendRing {
         }
     }
 
-    /// Work that could still be posted.
+    /// Number of work requests that can still be posted.
     pub(crate) fn room(&self) -> u32 {
         self.limit - self.outstanding()
     }
@@ -58,7 +57,7 @@ impl SendRing {
         self.tail.wrapping_sub(self.head)
     }
 
-    /// Notes work that is about to be posted; returns its sequence number.
+    /// Records work that is about to be posted; returns its sequence number.
     pub(crate) fn push(&mut self, work: &SendWork) -> u32 {
         assert!(self.room() > 0, "the caller asked for room");
         let sequence = self.tail;
@@ -67,14 +66,14 @@ impl SendRing {
         sequence
     }
 
-    /// Forgets the last `count` entries, which were not posted after all.
+    /// Removes the last `count` entries, which were not posted.
     pub(crate) fn unpush(&mut self, count: u32) {
         assert!(count <= self.outstanding());
         self.tail = self.tail.wrapping_sub(count);
     }
 
-    /// Ends the work with that sequence number, and all before it. `None`: the
-    /// number is of no outstanding work.
+    /// Ends the work with a sequence number, and all earlier work. `None` if the number is not
+    /// outstanding.
     pub(crate) fn complete(&mut self, sequence: u32) -> Option<SendEntry> {
         if sequence.wrapping_sub(self.head) >= self.outstanding() {
             return None;
@@ -83,7 +82,7 @@ impl SendRing {
         Some(*self.entry(sequence))
     }
 
-    /// The sequence number that the next work would have.
+    /// Sequence number of the next work.
     pub(crate) fn next(&self) -> u32 {
         self.tail
     }

@@ -1,12 +1,10 @@
-//! The thread that listens to a device on everyone's behalf.
+//! Thread that reads a device's asynchronous events for all endpoints.
 //!
-//! A device has one stream of asynchronous events, and many endpoints on many
-//! threads that care. The watcher reads the stream and hands each endpoint a
-//! copy through a mailbox; events are rare, so the lock costs nothing.
+//! A device has a single stream of events, and many endpoints on several threads. The watcher sends
+//! each endpoint a copy through a mailbox; events are rare, so the lock costs nothing.
 //!
-//! It also holds a connection identifier bound to the device, for one event
-//! only: rdma_cm reports a device's removal by way of identifiers, and a
-//! device may have no connection at the time.
+//! It also holds a connection identifier bound to the device, for one event only: rdma_cm reports a
+//! device's removal through identifiers, and a device may have no connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,21 +21,21 @@ use crate::sys;
 use cairn_rdma::panics::{Part, confine_part};
 use cairn_rdma::wake::{Wake, wait_readable};
 
-/// What an endpoint learns from the watcher.
+/// Event sent to an endpoint by the watcher.
 #[derive(Debug, Clone)]
 pub(crate) enum DeviceEvent {
-    /// The device goes away.
+    /// The device is being removed.
     Removed,
-    /// Something happened to a queue pair: to one of this endpoint's, perhaps.
+    /// Event of a queue pair, possibly one of this endpoint.
     QueuePair(sys::ibv_event_type, u32),
-    /// For the log.
+    /// Message for the log.
     Notice(String),
 }
 
-/// Where an endpoint's events wait.
+/// Mailbox of an endpoint.
 pub(crate) type Mailbox = cairn_rdma::mailbox::Mailbox<DeviceEvent>;
 
-/// The endpoints of a device.
+/// Endpoints of a device.
 pub(crate) struct Subscribers {
     device: String,
     removed: AtomicBool,
@@ -53,13 +51,13 @@ impl Subscribers {
         }
     }
 
-    /// A mailbox for one more endpoint.
+    /// Creates the mailbox of an endpoint.
     pub(crate) fn subscribe(&self) -> Result<Arc<Mailbox>, FabricError> {
         let mailbox = Arc::new(Mailbox::new()?);
         let mut mailboxes = lock(&self.mailboxes);
         mailboxes.retain(|old| old.strong_count() > 0);
         mailboxes.push(Arc::downgrade(&mailbox));
-        // Looked at under the lock under which all are notified.
+        // Checked under the lock that is held while all are notified.
         if self.is_removed() {
             mailbox.put(DeviceEvent::Removed);
         }
@@ -70,7 +68,7 @@ impl Subscribers {
         self.removed.load(Ordering::Acquire)
     }
 
-    /// Reports to every endpoint, once, that the device goes away.
+    /// Reports, once, to every endpoint that the device is being removed.
     pub(crate) fn device_removed(&self) {
         let mailboxes = lock(&self.mailboxes);
         if !self.removed.swap(true, Ordering::AcqRel) {
@@ -106,7 +104,7 @@ impl Subscribers {
                 )));
                 self.device_removed();
             }
-            // GIDs, keys and managers change all the time: nothing to do.
+            // GIDs, keys and subnet managers change often: nothing to do.
             AsyncEvent::Other(kind) => cairn_rdma::peer_detail!(device, kind, "device event"),
         }
     }
@@ -119,11 +117,11 @@ fn notify(mailboxes: &[Weak<Mailbox>], events: &DeviceEvent) {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whole after any panic: a change is one push, or takes all.
+    // Consistent after any panic: each change is one push, or takes everything.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread. Dropping this ends it.
+/// Watcher thread. Dropping this value ends it.
 pub(crate) struct Watcher {
     stop: Arc<Wake>,
     thread: Option<JoinHandle<()>>,
@@ -139,7 +137,7 @@ impl Watcher {
         let stop = Arc::new(Wake::new()?);
         let channel = Channel::new(library)?;
         let mut sentinel = Id::new(&channel, 0)?;
-        // Port 0: any that is free.
+        // Port 0: any free port.
         sentinel.bind(SocketAddr::new(address, 0))?;
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
@@ -160,14 +158,14 @@ impl Drop for Watcher {
     fn drop(&mut self) {
         self.stop.wake();
         if let Some(thread) = self.thread.take() {
-            // Its panics are confined.
+            // The thread confines its panics.
             let _ = thread.join();
         }
     }
 }
 
-/// Reports the device as removed if `watch` panics: nothing watches it any more. Once its
-/// endpoints have released it, the next connection opens it anew.
+/// Reports the device as removed if `watch` panics, because nothing watches it any more. Once its
+/// endpoints have released it, the next connection opens it again.
 fn removed_by_panic(subscribers: &Subscribers, watch: impl FnOnce()) {
     if confine_part(Part::Device, watch).is_none() {
         confine_part(Part::Device, || subscribers.device_removed());
@@ -192,7 +190,7 @@ fn watch(
                 Ok(Some(event)) => subscribers.async_event(event),
                 Ok(None) => break,
                 Err(_) => {
-                    // EIO: the kernel has taken the device from us.
+                    // EIO: the kernel has removed the device.
                     subscribers.device_removed();
                     break;
                 }
@@ -205,7 +203,7 @@ fn watch(
             }
         }
         if subscribers.is_removed() {
-            // The kernel lets the device go only when its identifiers are gone.
+            // The kernel removes the device only when its identifiers are destroyed.
             drop(sentinel);
             // No more events follow; all owners release the device.
             wait_readable([stop.fd()], None);

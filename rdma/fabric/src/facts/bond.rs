@@ -34,7 +34,7 @@ pub struct Obstacle {
     pub what: String,
     /// Source and value that show it.
     pub evidence: (String, String),
-    /// Command that removes the obstacle.
+    /// Command that fixes the condition.
     pub fix: String,
 }
 

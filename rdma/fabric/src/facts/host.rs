@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::numbers;
 use crate::source::{Known, Node, Source, Unknown, unless_absent};
 
-/// Modules that matter for RoCE.
+/// Kernel modules that matter here.
 const MODULES: [&str; 18] = [
     "bnxt_re",
     "hns_roce_hw_v2",
@@ -36,7 +36,7 @@ const CAP_IPC_LOCK: u32 = 14;
 pub struct Host {
     /// Release of the kernel.
     pub kernel: Known<String>,
-    /// Loaded modules, of those that matter for RoCE.
+    /// Loaded modules among those in `MODULES`.
     pub modules: Known<Vec<String>>,
     /// Limit of locked memory.
     pub memlock: Known<Memlock>,
@@ -77,7 +77,7 @@ pub struct User {
     pub gids: Vec<u32>,
 }
 
-/// Device node with its permissions.
+/// Device node with its owner and mode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceNode {
     /// Path.

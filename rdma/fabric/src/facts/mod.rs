@@ -46,7 +46,7 @@ pub struct Fabric {
     pub devices: Known<Vec<Device>>,
     /// Netdevs of the devices, and those above them.
     pub netdevs: Known<Vec<Netdev>>,
-    /// Addresses on all netdevs.
+    /// IP addresses on any netdev.
     pub addresses: Known<Vec<Address>>,
     /// Limits, permissions and modules.
     pub host: Host,

@@ -20,7 +20,7 @@ pub struct ForcedClass {
 /// Rule such as "tclass=16,src_ip=1.1.1.2,dst_ip=1.1.1.0/24".
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ForcedRule {
-    /// Class that the rule sets.
+    /// Class set by the rule.
     pub class: Tos,
     /// Source address of the queue pairs; `None` means any.
     pub source: Option<IpAddr>,

@@ -10,7 +10,7 @@ pub const ROCE_PORT: u16 = 4791;
 /// Socket on RoCE's port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct UdpHolder {
-    /// Table that lists the socket.
+    /// Path of the table that lists the socket.
     pub path: String,
     /// Line of the table.
     pub line: String,

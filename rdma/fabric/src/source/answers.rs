@@ -21,8 +21,8 @@ pub struct Pause {
 pub struct Dcb {
     /// Priorities with priority flow control (IEEE 802.1Qbb).
     pub pfc: Vec<u8>,
-    /// Map from DSCP to priority. The NIC trusts the DSCP if there are entries, and the PCP if
-    /// there are none.
+    /// Map from DSCP to priority. The NIC trusts the DSCP if the map has entries, and otherwise the
+    /// PCP.
     pub dscp: BTreeMap<u8, u8>,
 }
 
@@ -48,7 +48,7 @@ pub struct Driver {
     pub firmware: String,
 }
 
-/// Address of this machine.
+/// Local IP address of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
     /// Netdev with the address.

@@ -12,7 +12,7 @@ pub enum Reason {
     Absent,
     /// Permission denied.
     Denied,
-    /// Any other reason, in words.
+    /// Any other reason, as text.
     Other(String),
 }
 

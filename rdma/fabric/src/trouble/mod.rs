@@ -1,9 +1,8 @@
-//! Errors of a fabric that explain themselves: for each status that a work request can
-//! complete with, each reason that a connection can be refused for and each way that
-//! one can end, what it means, what it comes from mostly, and what to type next.
+//! Explanations of RDMA errors: completion statuses, reject reasons and connection ends.
 //!
-//! Target, host and doctor share these tables; who has an error looks it up by its
-//! number and logs [`Trouble::line`]: one line, whatever went wrong.
+//! Each entry has the meaning, the usual causes and the next command. Target, host and doctor share
+//! these tables. A program looks up an error by its number and logs [`Trouble::line`], a single
+//! line.
 
 mod completion;
 mod connection;
@@ -22,25 +21,25 @@ pub use reject::CM_REJECTS;
 
 use crate::caller::{Caller, End};
 
-/// An error, and what there is to say about it.
+/// Error with its explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trouble {
-    /// Its number in its own table.
+    /// Number in the table of the error.
     pub code: u16,
-    /// Its name, as other programs and documents have it.
+    /// Name, as in other programs and documents.
     pub name: &'static str,
-    /// What happened.
+    /// Meaning.
     pub what: &'static str,
-    /// What that comes from, the likeliest first.
+    /// Causes, the likeliest first.
     pub causes: &'static [&'static str],
-    /// What to type.
+    /// Next command.
     pub next: Next,
 }
 
-/// The command to run next.
+/// Command to run next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Examine the way to the other end.
+    /// Examine the path to the other end.
     Path,
     /// Examine this machine.
     Here,
@@ -48,22 +47,22 @@ pub enum Next {
     KernelLog,
     /// Watch the counters.
     Counters,
-    /// Read what the other end says of it.
+    /// Read the log of the other end.
     OtherLog,
-    /// It is a bug: write down what is needed to find it.
+    /// A bug: collect the data for a report.
     Report,
-    /// Something of its own for each end, with PROGRAM for the caller and TARGET for the
-    /// target's program.
+    /// Specific command for each end, with PROGRAM for the caller and TARGET for the target's
+    /// program.
     Own {
-        /// At the host.
+        /// Command at the host.
         host: &'static str,
-        /// At the target.
+        /// Command at the target.
         target: &'static str,
     },
 }
 
 impl Next {
-    /// The command, for the caller's end of a connection to `peer`.
+    /// Returns the command for the caller's end of a connection to `peer`.
     #[must_use]
     pub fn command(self, caller: Caller, peer: impl fmt::Display) -> String {
         let (program, target) = (caller.program(), caller.target);
@@ -88,7 +87,7 @@ impl Next {
 }
 
 impl Trouble {
-    /// All that there is to say, for a log: what, the causes in their order, the command.
+    /// Returns the explanation for a log line: meaning, causes in order, next command.
     #[must_use]
     pub fn line(&self, caller: Caller, peer: IpAddr) -> String {
         format!(
@@ -105,7 +104,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// Causes in their order, as part of a line.
+/// Causes in order, as part of a line.
 struct Causes(&'static [&'static str]);
 
 impl fmt::Display for Causes {
@@ -118,19 +117,20 @@ impl fmt::Display for Causes {
     }
 }
 
-/// What a work request's status means: `ibv_wc_status`, which RoCE in user space has, too.
+/// Explains the status of a work request: `ibv_wc_status`, also used by user-space RoCE.
 #[must_use]
 pub fn of_completion(status: u32) -> &'static Trouble {
     of(&COMPLETIONS, status).unwrap_or(&completion::UNKNOWN)
 }
 
-/// Why a connection manager refuses (IBTA 12.6.7.2).
+/// Explains a reject reason of a connection manager (IBTA 12.6.7.2).
 #[must_use]
 pub fn of_reject(reason: u16) -> &'static Trouble {
     of(&CM_REJECTS, reason.into()).unwrap_or(&reject::UNKNOWN)
 }
 
-/// Why a target of NVMe over RDMA refuses: STS of its private data (RDMA, figure 8).
+/// Explains the status in a refusal of an NVMe over RDMA target: STS of its private data (RDMA,
+/// figure 8).
 #[must_use]
 pub fn of_nvme_reject(status: u16) -> &'static Trouble {
     of(&NVME_REJECTS, status.into()).unwrap_or(&nvme::UNKNOWN)
@@ -140,7 +140,7 @@ fn of(table: &'static [Trouble], code: u32) -> Option<&'static Trouble> {
     table.iter().find(|known| u32::from(known.code) == code)
 }
 
-/// The tables by their titles.
+/// Returns the tables with their titles.
 #[must_use]
 pub fn tables() -> [(&'static str, &'static [Trouble]); 4] {
     [
@@ -151,7 +151,7 @@ pub fn tables() -> [(&'static str, &'static [Trouble]); 4] {
     ]
 }
 
-/// What goes by this name, or part of a name, or number.
+/// Finds entries by number, name, or part of a name or meaning.
 #[cfg(feature = "cli")]
 pub(crate) fn search(word: &str) -> Vec<(&'static str, &'static Trouble)> {
     let matches = |trouble: &Trouble| match word.parse::<u16>() {
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn each_status_reason_and_ending_has_an_entry_of_its_own() {
-        // ibv_wc_status has no gaps up to its last; the CM's reasons leave 34 out.
+        // ibv_wc_status has no gaps; the CM's reasons lack 34.
         for status in 0..=23 {
             assert_eq!(u32::from(of_completion(status).code), status);
         }

@@ -8,7 +8,7 @@ macro_rules! opcodes {
         pub enum Opcode { $($(#[$doc])* $name = $value,)* }
 
         impl Opcode {
-            /// Opcodes supported by this endpoint.
+            /// Every opcode supported here.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
             /// Returns the opcode of a code, if supported.

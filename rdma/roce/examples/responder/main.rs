@@ -1,6 +1,6 @@
-//! A responder for the tools that people try an RDMA network with: rdma-core's
-//! `rping` and perftest's `ib_send_bw`, `ib_write_bw` and `ib_read_bw`, run with
-//! `-R`, over a kernel's RoCE or hardware. This end has no RDMA device.
+//! Responder for common RDMA test tools: rdma-core's `rping` and perftest's `ib_send_bw`,
+//! `ib_write_bw` and `ib_read_bw`, run with `-R`, over a kernel's RoCE or hardware. This end has no
+//! RDMA device.
 //!
 //! ```text
 //! cargo run --release -p cairn-roce --example responder -- 192.0.2.1
@@ -9,8 +9,8 @@
 //! ib_write_bw -R -F 192.0.2.1
 //! ```
 //!
-//! It listens on the ports that those tools take by themselves, says what
-//! happens, one line each, and serves every peer until it is killed.
+//! It listens on the default ports of these tools, prints one line for each event, and serves every
+//! peer until it is killed.
 
 mod perftest;
 mod rping;
@@ -35,7 +35,7 @@ use station::Station;
 const RPING_PORT: u16 = 7174;
 const PERFTEST_PORT: u16 = 18515;
 
-/// How long a request for a connection may go unseen while nothing else happens.
+/// Interval at which requests are checked if nothing else happens.
 const REQUESTS_SEEN_EVERY: Duration = Duration::from_millis(20);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     responder.serve(&requests)
 }
 
-/// What is said on one connection.
+/// Protocol of a connection.
 #[derive(Debug)]
 enum Conversation {
     Rping(Rping),
@@ -80,7 +80,7 @@ enum Conversation {
     Traffic(Traffic),
 }
 
-/// A connection, and where its peer is.
+/// Connection with its peer's address.
 #[derive(Debug)]
 struct Connection {
     peer: IpAddr,
@@ -118,8 +118,8 @@ impl Responder {
         }
     }
 
-    /// Accepts every request. By its port it is rping or perftest; and of a perftest
-    /// client the first connection is its control channel, the others its traffic.
+    /// Accepts every request. The port selects rping or perftest; the first connection of a
+    /// perftest client is its control channel, later ones carry traffic.
     fn answer(&mut self, request: ConnRequest) {
         let peer = request.peer.ip();
         let controlled = self.conversations.values().any(|known| {
@@ -148,7 +148,7 @@ impl Responder {
             _ => None,
         };
         let Some(connection) = self.conversations.get_mut(&qp) else {
-            return Ok(()); // flushed, after the disconnect
+            return Ok(()); // flushed after the disconnect
         };
         if !completion.status.is_success() {
             println!("{}: {:?}", connection.peer, completion.status);

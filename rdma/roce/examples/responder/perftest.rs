@@ -1,28 +1,26 @@
-//! The server's half of perftest's bandwidth tests, with `-R`.
+//! Server side of perftest's bandwidth tests with `-R`.
 //!
-//! A client opens one connection to talk and then, to the same port, those that
-//! carry its traffic. On the first, client and server speak in turn, the client
-//! always first, each time in messages of one length: versions, settings, the
-//! path MTU, "I am here", results at the end. A server that agrees to its
-//! client's settings sends each message back. One kind has content: where the other side's
-//! memory is. It has 56 bytes, a C structure with big endian fields.
+//! A client opens a control connection and then, to the same port, those that carry its traffic. On
+//! the control connection, client and server alternate, the client first, each time in messages of
+//! equal length: versions, settings, the path MTU, readiness, results at the end. A server that
+//! agrees to its client's settings echoes each message. One kind has content: the location of the
+//! other side's memory. It has 56 bytes, a C structure with big-endian fields.
 //!
-//! A server has nothing to do in a test by WRITE or READ. In a test by SEND it
-//! provides receives.
+//! A server is passive in a test of WRITE or READ. In a test of SEND it provides receives.
 
 use cairn_rdma::RemoteBuffer;
 
 use crate::station::Step;
 
-/// Of the message that names a queue pair and memory: LID, outstanding READs,
-/// queue pair number, PSN, key (4 bytes each), 4 bytes of nothing, address (8),
-/// GID (16), SRQ number, GID index (4 each).
+/// Length of the message that names a queue pair and memory: LID, outstanding READs, queue pair
+/// number, PSN, key (4 bytes each), 4 unused bytes, address (8), GID (16), SRQ number, GID index (4
+/// each).
 const DESTINATION_BYTES: usize = 56;
 const DESTINATION_QPN: usize = 8;
 const DESTINATION_RKEY: usize = 16;
 const DESTINATION_ADDR: usize = 24;
 
-/// The connection on which client and server talk.
+/// Control connection between client and server.
 #[derive(Debug)]
 pub(crate) struct Control {
     window: RemoteBuffer,
@@ -31,9 +29,9 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Clients may read and write the `window`. `number` is shown to people as that
-    /// of a queue pair, and nothing hangs on it: the connection manager has
-    /// exchanged the real ones.
+    /// Creates the state of a control connection. Clients may read and write the `window`. `number`
+    /// is only displayed as a queue pair number: the connection manager has exchanged the real
+    /// ones.
     pub(crate) fn new(window: RemoteBuffer, number: u32) -> Self {
         Self {
             window,
@@ -42,7 +40,7 @@ impl Control {
         }
     }
 
-    /// The client said something.
+    /// Handles a message of the client.
     pub(crate) fn receive(&mut self, mut message: Vec<u8>) -> Step {
         self.messages += 1;
         if message.len() == DESTINATION_BYTES {
@@ -61,7 +59,7 @@ impl Control {
     }
 }
 
-/// A connection that is measured.
+/// Connection that is measured.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     messages: u64,
@@ -69,7 +67,7 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// A SEND has landed.
+    /// Counts a received SEND.
     pub(crate) fn receive(&mut self, message: &[u8]) -> Step {
         self.messages += 1;
         self.bytes += message.len() as u64;

@@ -1,30 +1,29 @@
-//! The server's half of `rping`.
+//! Server side of `rping`.
 //!
-//! A ping is four messages of 16 bytes and two transfers, all on one connection:
-//! the client says where its data is, and the server READs it and says so; the
-//! client says where the echo goes, and the server WRITEs it and says so.
-//! What the client says is big endian: address (8 bytes), key (4), length (4).
-//! What the server says back has the same size, and no content that matters.
+//! A ping is four messages of 16 bytes and two transfers, all on one connection: the client names
+//! its data, and the server READs the data and confirms; the client names the destination of the
+//! echo, and the server WRITEs the echo and confirms. The client's messages are big-endian: address
+//! (8 bytes), key (4), length (4). The server's messages have equal size, and no relevant content.
 
 use cairn_rdma::{CompletionKind, RemoteBuffer};
 
 use crate::station::Step;
 
-/// Of an advertisement, and of the answer to one.
+/// Length of each message, in bytes.
 const MESSAGE_BYTES: usize = 16;
 
-/// Whose turn it is.
+/// Next step of a ping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
-    /// The client's, to say where its data is.
+    /// The client names its data.
     Source,
-    /// Ours: the data is on its way here.
+    /// The server reads the data.
     Fetching,
-    /// The client's, to say where the echo goes.
+    /// The client names the destination of the echo.
     Sink,
 }
 
-/// One connection of a client.
+/// Connection of a client.
 #[derive(Debug)]
 pub(crate) struct Rping {
     turn: Turn,
@@ -35,7 +34,7 @@ pub(crate) struct Rping {
 }
 
 impl Rping {
-    /// Before the first ping. No ping may be longer than `length_max`.
+    /// Creates the state before the first ping. Pings longer than `length_max` are refused.
     pub(crate) fn new(length_max: u32) -> Self {
         Self {
             turn: Turn::Source,
@@ -46,7 +45,7 @@ impl Rping {
         }
     }
 
-    /// The client said something.
+    /// Handles a message of the client.
     pub(crate) fn receive(&mut self, message: &[u8]) -> Result<Step, String> {
         let (buffer, length) = advertised(message)
             .ok_or_else(|| format!("an rping says {MESSAGE_BYTES} bytes, not {}", message.len()))?;
@@ -64,7 +63,7 @@ impl Rping {
                 self.turn = Turn::Source;
                 self.pings += 1;
                 self.bytes += u64::from(self.length);
-                // The answer follows the echo on the same wire: no need to wait between them.
+                // The answer follows the echo in order, so there is no need to wait between them.
                 Ok(Step::WriteAndSay {
                     buffer,
                     length: self.length.min(length),
@@ -74,7 +73,7 @@ impl Rping {
         }
     }
 
-    /// Work of ours is done.
+    /// Handles the completion of our work.
     pub(crate) fn completed(&mut self, kind: CompletionKind) -> Result<Step, String> {
         if kind != CompletionKind::Read {
             return Ok(Step::Wait);

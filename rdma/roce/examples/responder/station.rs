@@ -1,7 +1,7 @@
-//! What the conversations stand on: one endpoint, its receives, and memory.
+//! Endpoint, receives and memory used by all connections.
 //!
-//! Two regions. Peers can reach the window alone, which has no secrets in it;
-//! what they say and what is said to them lies in the other one.
+//! Two regions: peers can access only the window, which contains no secrets; messages are in the
+//! private region.
 
 use std::sync::Arc;
 
@@ -10,35 +10,34 @@ use cairn_rdma::{
     Mapping, Operation, PostError, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge,
 };
 
-/// Messages that may arrive before the first of them is looked at, and their
-/// longest length: `ib_send_bw` sends 64 KiB by default.
+/// Maximum unprocessed messages, and their maximum length: `ib_send_bw` sends 64 KiB by default.
 const RECEIVES: usize = 128;
 const RECEIVE_BYTES: usize = 128 << 10;
 
-/// Connections at a time.
+/// Maximum number of connections.
 const CONNECTIONS: usize = 64;
 
-/// Of each connection: data in transit, and after it what is being said.
+/// Scratch memory of each connection: data in transit, followed by the message being sent.
 const DATA_BYTES: usize = 64 << 10;
 const SAID_BYTES: usize = 4 << 10;
 const SCRATCH_BYTES: usize = DATA_BYTES + SAID_BYTES;
 
-/// What peers may read and write.
+/// Size of the region that peers may read and write.
 const WINDOW_BYTES: usize = 16 << 20;
 
-/// RDMA READs of a peer that may be under way.
+/// Maximum outstanding RDMA READs of a peer.
 const READS: u8 = 128;
 
-/// What a conversation does next.
+/// Next step of a protocol.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Nothing, until the peer says more.
+    /// Wait for the peer.
     Wait,
-    /// A message to the peer.
+    /// Send a message to the peer.
     Say(Vec<u8>),
-    /// The peer's bytes, to here.
+    /// Read the peer's bytes.
     Read { buffer: RemoteBuffer, length: u32 },
-    /// Those bytes back to the peer, and after them a message.
+    /// Write these bytes back to the peer, followed by a message.
     WriteAndSay {
         buffer: RemoteBuffer,
         length: u32,
@@ -46,7 +45,7 @@ pub(crate) enum Step {
     },
 }
 
-/// One endpoint and its memory.
+/// Endpoint with its memory.
 pub(crate) struct Station {
     endpoint: Box<dyn Endpoint>,
     private: Region,
@@ -85,7 +84,7 @@ impl Station {
         &mut *self.endpoint
     }
 
-    /// What peers may read and write.
+    /// Memory that peers may read and write.
     pub(crate) fn window(&self) -> RemoteBuffer {
         RemoteBuffer {
             addr: self.window.mapping().addr(),
@@ -93,7 +92,7 @@ impl Station {
         }
     }
 
-    /// The most data that [`Step::Read`] has room for.
+    /// Maximum data of [`Step::Read`], in bytes.
     pub(crate) const fn data_bytes() -> u32 {
         DATA_BYTES as u32
     }
@@ -117,7 +116,7 @@ impl Station {
         self.endpoint.poll_events(events);
     }
 
-    /// Copies a message that has landed, and lets the next one land there.
+    /// Copies a received message, and posts its receive again.
     pub(crate) fn take_message(&mut self, completion: &Completion) -> Result<Vec<u8>, PostError> {
         let slot = completion.id as usize;
         let mut message = vec![0; completion.byte_len as usize];
@@ -130,7 +129,7 @@ impl Station {
         Ok(message)
     }
 
-    /// Does the next step of a conversation.
+    /// Executes a step of a protocol.
     pub(crate) fn take(&mut self, qp: QpId, step: Step) -> Result<(), PostError> {
         let work = |op, sge: Sge| SendWork {
             id: 0,
@@ -175,7 +174,8 @@ impl Station {
         self.endpoint.post_receives(&[work])
     }
 
-    /// Puts a message where it is sent from. Who talks in turns has one at a time.
+    /// Copies a message into the connection's send buffer. Each connection sends one message at a
+    /// time.
     fn write_down(&self, qp: QpId, message: &[u8]) -> Sge {
         let message = &message[..message.len().min(SAID_BYTES)];
         let at = scratch(qp) + DATA_BYTES;
@@ -196,7 +196,7 @@ impl Station {
     }
 }
 
-/// Where a connection's scratch memory begins.
+/// Offset of a connection's scratch memory.
 fn scratch(qp: QpId) -> usize {
     RECEIVES * RECEIVE_BYTES + qp.slot() * SCRATCH_BYTES
 }

@@ -1,15 +1,14 @@
-//! Packets that are about to leave, put together into super-packets.
+//! Batch of outgoing packets, combined into super-packets.
 //!
-//! A trip through the network stack costs far more than a packet: what goes to one
-//! place and is of one size travels together ("segmentation offload", udp(7)). All
-//! packets of a super-packet have one size, but that the last may be shorter. The
-//! segments' IPv4 identifications then count from 0, which the ICRC covers.
+//! A pass through the network stack costs far more than a packet, so packets of equal size to one
+//! destination travel together ("segmentation offload", udp(7)). All packets of a super-packet have
+//! one size; the last may be shorter. The IPv4 identifications of the segments count from 0, which
+//! the ICRC covers.
 //!
-//! So packets are grouped by flow and size, whichever queue pairs they belong to:
-//! data of many queue pairs, then the responses of all of them. A queue pair's own
-//! packets keep their order: none goes into a group before its predecessor's
-//! ([`Place`]). A group's packets need not be neighbours in memory: it is a list of
-//! pieces.
+//! Packets are grouped by flow and size, whatever their queue pairs: data of many queue pairs, then
+//! the responses of all of them. The packets of a queue pair stay in order: none joins a group
+//! before its predecessor's ([`Place`]). The packets of a group need not be adjacent in memory: a
+//! group is a list of pieces.
 
 use std::net::SocketAddr;
 
@@ -18,61 +17,60 @@ use super::send::Flow;
 use cairn_roce_proto::wire::icrc::{self, Identity, Route};
 use cairn_roce_proto::wire::packet::ICRC_LEN;
 
-/// Room for packets.
+/// Size of the packet buffer, in bytes.
 const BYTES: usize = 256 << 10;
-/// The longest packet: the largest MTU, and all headers.
+/// Maximum packet length in bytes: the largest MTU and all headers.
 pub const PACKET: usize = 4096 + 64;
-/// Super-packets in a batch.
+/// Maximum super-packets in a batch.
 pub(super) const GROUPS: usize = 64;
-/// Pieces of all super-packets.
+/// Maximum pieces of all super-packets.
 pub(super) const PIECES: usize = 1024;
-/// Packets in a super-packet (`UDP_MAX_SEGMENTS` of older kernels).
+/// Maximum packets in a super-packet (`UDP_MAX_SEGMENTS` of older kernels).
 const MAX_SEGMENTS: u16 = 64;
-/// Bytes in a super-packet: what fits an IP packet, for either version.
+/// Maximum bytes in a super-packet: the limit of an IP packet, for either version.
 const MAX_BYTES: usize = 65_000;
-/// Bytes that wait no longer once they are whole super-packets: so the receiver
-/// works on them while the next are made, and they are still in the cache.
+/// Bytes after which complete super-packets leave, so that the receiver works on them in parallel,
+/// and while they are still in the cache.
 const ENOUGH: usize = 60_000;
-/// What the first packet of a WRITE has more than the next (RETH).
+/// Bytes by which the first packet of a WRITE is longer than the next (RETH).
 const FIRST_HAS_MORE: usize = 16;
-/// Packets that one may become on its way here: itself, a copy, and one that was
-/// held back before it.
+/// Maximum packets that one call may add: the packet, a copy, and a delayed predecessor.
 const SPARE: usize = 3;
 
-/// Where a queue pair's last packet went: its next one may not go before it.
+/// Position of a queue pair's last packet; the next one must not precede it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Place {
     batch: u64,
     group: usize,
 }
 
-/// Who else has packets for this batch.
+/// Whether other queue pairs have packets for this batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
     /// No other queue pair sends: a group may end with this packet.
     Alone,
-    /// Other queue pairs, whose packets may be of the sizes that this one's were.
+    /// Other queue pairs may have packets of equal sizes.
     Others,
 }
 
-/// Packets of one flow and size, and perhaps a shorter one at the end.
+/// Packets of one flow and size, with possibly a shorter one at the end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Group {
     pub(super) flow: Flow,
-    /// Bytes of each packet but the last.
+    /// Length of each packet but the last, in bytes.
     pub(super) segment: usize,
-    /// Bytes of all.
+    /// Total length in bytes.
     pub(super) length: usize,
     pub(super) count: u16,
-    /// The last packet was shorter: nothing may follow.
+    /// True if the last packet was shorter, so that nothing may follow.
     closed: bool,
-    /// What the ICRC covers of its headers.
+    /// Header fields covered by the ICRC.
     route: Route,
     first: usize,
     last: usize,
 }
 
-/// Packets of a group that are neighbours.
+/// Adjacent packets of a group.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     start: usize,
@@ -80,12 +78,12 @@ struct Piece {
     next: Option<usize>,
 }
 
-/// Packets, in the order in which they leave.
+/// Packets in sending order.
 #[derive(Debug)]
 pub(super) struct Batch {
     number: u64,
     bytes: Box<[u8]>,
-    /// Where what waits begins, and where it ends.
+    /// Start and end of the waiting packets in `bytes`.
     since: usize,
     used: usize,
     groups: Vec<Group>,
@@ -95,7 +93,7 @@ pub(super) struct Batch {
 impl Batch {
     pub(super) fn new() -> Self {
         Self {
-            // No queue pair has been in any.
+            // Differs from the batch number of a queue pair that has not sent.
             number: 1,
             bytes: vec![0; BYTES].into(),
             since: 0,
@@ -105,7 +103,7 @@ impl Batch {
         }
     }
 
-    /// Whether there may be no room for one more packet, and what becomes of it.
+    /// True if there may be no space for the packets of one more call.
     pub(super) fn is_full(&self) -> bool {
         self.used + SPARE * PACKET > BYTES
             || self.groups.len() + SPARE > GROUPS
@@ -116,7 +114,7 @@ impl Batch {
         self.groups.is_empty()
     }
 
-    /// Room for the next packet.
+    /// Buffer for the next packet.
     pub(super) fn room(&mut self) -> &mut [u8] {
         &mut self.bytes[self.used..self.used + PACKET]
     }
@@ -127,8 +125,9 @@ impl Batch {
     }
 
     /// Makes a packet of the first `length` bytes of [`Self::room`], with its ICRC.
-    /// Without sharing to join it stays by itself. Returns whether it is behind another one in a
-    /// super-packet.
+    ///
+    /// If `joins` is `None`, the packet gets a group for itself. Returns true if it follows another
+    /// one in a super-packet.
     pub(super) fn add(
         &mut self,
         flow: &Flow,
@@ -154,9 +153,9 @@ impl Batch {
         is_joined
     }
 
-    /// Whether what waits should leave before this packet is added. What is shorter
-    /// than the last goes along: it ends something, as responses do behind their
-    /// data, and is not worth a call of its own.
+    /// True if the waiting packets should leave before this packet is added. A packet shorter than
+    /// the last is added: it ends a message, as responses do after their data, and is not worth a
+    /// call.
     pub(super) fn is_due(
         &self,
         flow: &Flow,
@@ -170,7 +169,7 @@ impl Batch {
         enough && self.find(flow, sealed, place, joins).is_none()
     }
 
-    /// A group that takes a packet of `sealed` bytes.
+    /// Returns a group that accepts a packet of `sealed` bytes.
     fn find(
         &self,
         flow: &Flow,
@@ -195,8 +194,8 @@ impl Batch {
         let found = found.map(|at| from + at);
         found.or_else(|| {
             let last = self.groups.last()?;
-            // Others may have packets as long as the last one, unless that is what
-            // a message of several packets begins with.
+            // Other queue pairs may have packets of the last one's length, unless only the first
+            // packet of a message has it.
             let shorter = last.segment.checked_sub(sealed)?;
             let ends = sharing == Sharing::Alone || shorter == FIRST_HAS_MORE;
             (ends && open(last)).then_some(self.groups.len() - 1)
@@ -249,14 +248,14 @@ impl Batch {
         &self.groups
     }
 
-    /// The bytes of a group, piece by piece. No packet is in two.
+    /// Returns the bytes of a group by piece. No packet is split.
     pub(super) fn pieces(&self, group: &Group) -> impl Iterator<Item = &[u8]> {
         let first = Some(&self.pieces[group.first]);
         let pieces = std::iter::successors(first, |piece| piece.next.map(|at| &self.pieces[at]));
         pieces.map(|piece| &self.bytes[piece.start..][..piece.length])
     }
 
-    /// What there is, packet by packet, each with its place in its super-packet.
+    /// Returns the packets, each with its group and its index in the super-packet.
     pub(super) fn packets(&self) -> impl Iterator<Item = (&Group, u16, &[u8])> {
         self.groups.iter().flat_map(|group| {
             let pieces = self.pieces(group);
@@ -267,7 +266,7 @@ impl Batch {
         })
     }
 
-    /// What there was has left. A packet that is being made stays where it is.
+    /// Removes the packets that have left. A packet under construction stays in place.
     pub(super) fn clear(&mut self) {
         self.number += 1;
         self.since = self.used;
@@ -275,7 +274,7 @@ impl Batch {
         self.pieces.clear();
     }
 
-    /// Begins at the front again, if nothing waits.
+    /// Restarts at the front of the buffer, if nothing waits.
     pub(super) fn rewind(&mut self) {
         if self.is_empty() {
             self.since = 0;
@@ -302,7 +301,7 @@ mod tests {
         }
     }
 
-    /// A queue pair that fills its packets with its name.
+    /// Queue pair whose packets are filled with its name.
     struct Sends {
         name: u8,
         flow: Flow,
@@ -327,7 +326,7 @@ mod tests {
         }
     }
 
-    /// Name and length of each packet, by group.
+    /// Returns name and length of each packet, by group.
     fn seen(batch: &Batch) -> Vec<Vec<(u8, usize)>> {
         let mut groups = vec![Vec::new(); batch.groups().len()];
         let mut at = 0;
@@ -383,7 +382,7 @@ mod tests {
         let (mut one, mut other) = (Sends::new(1, 7), Sends::new(2, 7));
         one.send(&mut batch, 100, Sharing::Others);
         one.send(&mut batch, 28, Sharing::Others);
-        // A group of this size is there, before its predecessor's.
+        // A group of this size exists, but before the predecessor's.
         one.send(&mut batch, 100, Sharing::Others);
         other.send(&mut batch, 100, Sharing::Others);
         let expected = [vec![(1, 100), (2, 100)], vec![(1, 28)], vec![(1, 100)]];

@@ -1,12 +1,12 @@
-//! What an endpoint sends and receives, as a pcapng file with nanoseconds.
+//! Capture of an endpoint's packets in a pcapng file with nanosecond timestamps.
 //!
-//! A UDP socket shows no headers below the BTH, so those in the file are made up
-//! from what is known: addresses and ports are right, MAC addresses are not, and
-//! of received packets neither is the IPv4 identification. Of RoCE v1 neither
-//! the flow label nor a VLAN tag is shown: the kernel writes and strips tags.
+//! A UDP socket reports no headers below the BTH, so the file contains reconstructed ones:
+//! addresses and ports are right, MAC addresses are not, nor is the IPv4 identification of received
+//! packets. For RoCE v1 neither the flow label nor a VLAN tag is shown, because the kernel writes
+//! and strips tags.
 //!
-//! Packets that came in are written once their ICRC has been found right, so that
-//! the file shows what was acted on and a flood of others does not fill it.
+//! Received packets are written once their ICRC has been verified, so that invalid packets cannot
+//! fill the file.
 
 use std::fmt;
 use std::fs::{File, OpenOptions, Permissions};
@@ -30,20 +30,20 @@ use cairn_roce_proto::wire::ipv4::{self, Ipv4, PROTOCOL_UDP};
 use cairn_roce_proto::wire::ipv6::Ipv6;
 use cairn_roce_proto::wire::udp::{ROCE_PORT, Udp};
 
-/// Headers below the BTH: Ethernet, IPv6, UDP.
+/// Length of the headers below the BTH: Ethernet, IPv6, UDP.
 const HEADERS: usize = 14 + 40 + 8;
-/// Locally administered; they differ in their last byte.
+/// Locally administered addresses; they differ in the last byte.
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// A capture file.
+/// Capture file.
 pub struct Capture {
     file: Mutex<Sink>,
-    /// The file has its size, and takes no more.
+    /// True once the file has reached its limit.
     is_full: AtomicBool,
 }
 
-/// The file, and how much more it takes.
+/// File, and the number of bytes still allowed.
 struct Sink {
     file: BufWriter<File>,
     left_bytes: u64,
@@ -55,7 +55,7 @@ impl fmt::Debug for Capture {
     }
 }
 
-/// The two ends of a packet.
+/// Ends of a packet.
 struct Ends {
     version: Version,
     source: IpAddr,
@@ -66,12 +66,13 @@ struct Ends {
 }
 
 impl Capture {
-    /// Begins a file of at most `limit_bytes`, which only its owner can read. What is
-    /// there is replaced, if it is a file of the user's own: a capture shows data, and
-    /// its path may be in a folder where others can put links.
+    /// Creates a file of at most `limit_bytes`, readable only by its owner.
+    ///
+    /// An existing file is replaced only if it belongs to this user: a capture contains data, and
+    /// its path may be in a folder where other users can create links.
     ///
     /// # Errors
-    /// The file cannot be written, or is not ours.
+    /// The file cannot be written, or belongs to another user.
     pub fn create(path: &Path, limit_bytes: u64) -> io::Result<Self> {
         let mut file = BufWriter::with_capacity(1 << 20, own_file(path)?);
         // Section header: byte order, version 1.0, length unknown.
@@ -99,7 +100,7 @@ impl Capture {
         })
     }
 
-    /// Writes a packet that has come.
+    /// Writes a received packet.
     pub fn received(&self, received: &Received<'_>) {
         let headers = received.headers;
         let ends = Ends {
@@ -114,7 +115,7 @@ impl Capture {
         self.write(&ends, macs, received.index, received.bytes);
     }
 
-    /// Writes a packet that is about to leave, and what number it will have.
+    /// Writes a packet that is about to leave, with its IPv4 identification.
     pub fn sent(&self, version: Version, flow: &Flow, id: u16, packet: &[u8]) {
         let ends = Ends {
             version,
@@ -127,10 +128,10 @@ impl Capture {
         self.write(&ends, (OUR_MAC, PEER_MAC), id, packet);
     }
 
-    /// Puts everything so far into the file.
+    /// Writes buffered packets to the file.
     pub fn flush(&self) {
         let mut sink = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        // A full disk must not stop the traffic that is being watched.
+        // A full disk must not stop the traffic.
         let _ = sink.file.flush();
     }
 
@@ -140,7 +141,7 @@ impl Capture {
             return;
         }
         if packet.len() > PACKET {
-            return; // not a packet that any peer of ours would send
+            return; // longer than any packet of our peers
         }
         let length = frame(ends, macs, id, packet).emit(&mut bytes);
         let now = SystemTime::now()
@@ -157,7 +158,7 @@ impl Capture {
         block.resize(block.len().next_multiple_of(4), 0);
         let mut sink = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(left) = sink.left_bytes.checked_sub(block.len() as u64 + 12) else {
-            // As in `flush`.
+            // Errors are ignored as in `flush`.
             let _ = sink.file.flush();
             if !self.is_full.swap(true, Ordering::Relaxed) {
                 // Cause: the limit, once for a file.
@@ -166,7 +167,7 @@ impl Capture {
             return;
         };
         sink.left_bytes = left;
-        // As in `flush`. An enhanced packet block.
+        // Errors are ignored as in `flush`. An enhanced packet block.
         let _ = write_block(&mut sink.file, 6, &block);
     }
 }
@@ -177,11 +178,11 @@ impl Drop for Capture {
     }
 }
 
-/// Opens a file to write it anew.
+/// Opens and truncates a file of this user.
 fn own_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600);
-    // Not to wait for a pipe's reader, either.
+    // O_NONBLOCK: an open of a pipe must not wait for its reader.
     let file = options
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)
@@ -190,7 +191,7 @@ fn own_file(path: &Path) -> io::Result<File> {
             _ => error,
         })?;
     let found = file.metadata()?;
-    // SAFETY: it takes nothing and cannot fail.
+    // SAFETY: takes no arguments and cannot fail.
     let user = unsafe { libc::geteuid() };
     if !found.is_file() || found.uid() != user || found.nlink() != 1 {
         return Err(io::Error::other(
@@ -251,7 +252,7 @@ fn frame<'a>(ends: &Ends, macs: ([u8; 6], [u8; 6]), id: u16, packet: &'a [u8]) -
     }
 }
 
-/// A pcapng block: type, length, body, length.
+/// Writes a pcapng block: type, length, body, length.
 fn write_block(out: &mut impl Write, kind: u32, body: &[u8]) -> io::Result<()> {
     let length = (body.len() as u32 + 12).to_le_bytes();
     out.write_all(&kind.to_le_bytes())?;
@@ -292,7 +293,7 @@ mod tests {
         let error = Capture::create(&link, 1 << 20).unwrap_err();
         assert!(error.to_string().contains("symbolic link"), "{error}");
         assert_eq!(fs::read(&target).unwrap(), b"precious");
-        // Nor is a hard link to what others may have.
+        // A hard link to a file of another user is refused, too.
         let hard = folder.path().join("hard");
         fs::hard_link(&target, &hard).unwrap();
         Capture::create(&hard, 1 << 20).unwrap_err();

@@ -1,4 +1,4 @@
-//! Why an address cannot be used, and the remedy.
+//! Reasons why an address cannot be used, with remedies.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use super::Network;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 
 impl Network {
-    /// What an error of [`Network::first_inlet`] or [`Network::next_inlet`] means.
+    /// Explains an error of [`Network::first_inlet`] or [`Network::next_inlet`].
     #[must_use]
     pub fn explain(&self, address: IpAddr, error: io::Error) -> FabricError {
         match (self, error.kind()) {
@@ -98,7 +98,7 @@ mod tests {
             text.contains("UDP port 4791 of 127.83.12.7 is taken"),
             "{text}"
         );
-        // Both remedies: stop what uses it, or take another address or RoCE version.
+        // Both remedies: stop the user of the port, or take another address or RoCE version.
         assert!(
             text.contains("stop it") || text.contains("unload it"),
             "{text}"

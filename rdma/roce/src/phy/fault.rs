@@ -1,5 +1,5 @@
-//! A bad network on purpose: packets that have arrived are lost, repeated, reordered or
-//! damaged, by a seed. It wraps an inlet, which has no code for it.
+//! Fault injection: received packets are lost, duplicated, reordered or corrupted, determined by a
+//! seed. Wraps an inlet, which contains no code for it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,22 +9,22 @@ use std::sync::{Mutex, PoisonError};
 use super::receive::Receiver;
 use super::{Inlet, Version};
 
-/// How bad, in packets of a thousand.
+/// Fault rates, in packets per thousand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FaultOptions {
-    /// Lost.
+    /// Packets lost.
     pub loss_per_mille: u16,
-    /// Delivered twice.
+    /// Packets delivered twice.
     pub duplication_per_mille: u16,
-    /// With one bit flipped.
+    /// Packets with one bit flipped.
     pub corruption_per_mille: u16,
-    /// Delivered after their successor.
+    /// Packets delivered after their successor.
     pub reordering_per_mille: u16,
-    /// What the faults follow from.
+    /// Seed of the faults.
     pub seed: u64,
 }
 
-/// A packet that has arrived.
+/// Received packet.
 #[derive(Debug, Clone)]
 pub(super) struct Arrival {
     pub(super) version: Version,
@@ -34,7 +34,7 @@ pub(super) struct Arrival {
     pub(super) bytes: Vec<u8>,
 }
 
-/// An inlet behind faults.
+/// Inlet with fault injection.
 #[derive(Debug)]
 pub struct BadInlet {
     inlet: Inlet,
@@ -46,14 +46,14 @@ struct State {
     options: FaultOptions,
     random: fastrand::Rng,
     receiver: Receiver,
-    /// What the faults have let through.
+    /// Packets that passed the faults.
     arrived: VecDeque<Arrival>,
-    /// What waits for its successor.
+    /// Packet delayed until its successor arrives.
     held: Option<Arrival>,
 }
 
 impl BadInlet {
-    /// Around `inlet`, the one of this turn at its address.
+    /// Wraps `inlet`, the one number `turn` at its address.
     #[must_use]
     pub fn new(inlet: Inlet, options: FaultOptions, turn: u32) -> Self {
         let seed = options.seed ^ u64::from(turn) << 32;
@@ -69,13 +69,13 @@ impl BadInlet {
         }
     }
 
-    /// The inlet without the faults.
+    /// Wrapped inlet.
     #[must_use]
     pub fn inlet(&self) -> &Inlet {
         &self.inlet
     }
 
-    /// The next packets, at most `count`.
+    /// Takes the next packets, at most `count`.
     pub(super) fn take(&self, count: usize) -> io::Result<Vec<Arrival>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.arrived.is_empty() {

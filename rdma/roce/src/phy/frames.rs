@@ -1,7 +1,7 @@
-//! RoCE v1 packets out: a GRH before each, and perhaps a tag; one frame a packet.
+//! Sending of RoCE v1 packets: each is an Ethernet frame with a GRH and an optional tag.
 //!
-//! Why `unsafe` here: `sendmmsg` takes pointers. They are made afresh for each
-//! call, from fields that a [`Frames`] owns and packets that are borrowed.
+//! Why `unsafe` here: `sendmmsg` takes pointers. They are created anew for each call, from fields
+//! owned by a [`Frames`] and from borrowed packets.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -19,12 +19,12 @@ use cairn_roce_proto::wire::Header;
 use cairn_roce_proto::wire::ethernet::{ETHERTYPE_ROCE, ETHERTYPE_VLAN, Tag, Vlan};
 use cairn_roce_proto::wire::grh::{self, Grh, NEXT_HEADER_BTH, gid_of};
 
-/// Frames in a call.
+/// Maximum frames of a call.
 const BATCH: usize = 64;
-/// What stands in a tagged frame between the type 0x8100 and the BTH.
+/// Length of the headers in a tagged frame between the type 0x8100 and the BTH.
 const HEADERS: usize = Tag::LEN + grh::LEN;
 
-/// A sender's frames, on the interface that its flows leave by.
+/// Frames of a sender, on the interface used by its flows.
 pub struct Frames {
     vlan: Option<u16>,
     neighbours: Option<Neighbours>,
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Frames {
 }
 
 impl Frames {
-    /// No frames yet; all will have a tag with this VID, if one is given.
+    /// Creates a frame sender. With `vlan`, all frames have a tag with this VID.
     #[must_use]
     pub fn new(vlan: Option<u16>) -> Self {
         Self {
@@ -50,18 +50,19 @@ impl Frames {
         }
     }
 
-    /// Sends some of these packets, from the first on, by one socket. Returns how
-    /// many are settled, and how many of those were lost: their peer's MAC address
-    /// is not known yet.
+    /// Sends some of these packets, from the first on, through one socket.
+    ///
+    /// Returns the number of packets handled, and how many of those were lost because their peer's
+    /// MAC address is not known yet.
     ///
     /// # Errors
-    /// The socket's: the first packet is the one that it concerns.
+    /// An error of the socket, about the first packet.
     pub fn send<'a>(
         &mut self,
         fd: RawFd,
         packets: impl Iterator<Item = (&'a Flow, &'a [u8])>,
     ) -> io::Result<(usize, u64)> {
-        // SAFETY: all zeros (null pointers and lengths of 0) is a value of both.
+        // SAFETY: all zeros (null pointers and lengths of 0) is a valid value of both types.
         let (mut vectors, mut headers): ([[iovec; 2]; BATCH], [mmsghdr; BATCH]) =
             unsafe { (zeroed(), zeroed()) };
         let now = Instant::now();
@@ -90,8 +91,8 @@ impl Frames {
         if count == 0 {
             return Ok((1, 1));
         }
-        // SAFETY: each header points at live buffers of the lengths it says, and
-        // sending only reads them.
+        // SAFETY: each header points at live buffers of the stated lengths, which sending only
+        // reads.
         let sent = unsafe {
             let flags = libc::MSG_DONTWAIT;
             libc::sendmmsg(fd, headers.as_mut_ptr(), count as u32, flags)
@@ -99,11 +100,11 @@ impl Frames {
         Ok((check(sent)? as usize, 0))
     }
 
-    /// Where a flow's frames go, if that is known by now.
+    /// Returns the link address of a flow's destination, if known.
     fn link_to(&mut self, flow: &Flow, now: Instant) -> io::Result<Option<sockaddr_ll>> {
         let neighbours = match &mut self.neighbours {
             Some(neighbours) => neighbours,
-            // All flows of a sender begin at its device's address.
+            // All flows of a sender start at its device's address.
             none => none.insert(Neighbours::new(Interface::of(flow.local)?)?),
         };
         let index = neighbours.interface().index;
@@ -116,7 +117,7 @@ impl Frames {
     }
 }
 
-/// A tag, which counts only in a tagged frame, and a GRH.
+/// Writes a GRH, preceded by a tag that is used only in tagged frames.
 fn write_headers(vlan: Option<u16>, flow: &Flow, length: usize) -> [u8; HEADERS] {
     let tag = Tag {
         vlan: Vlan {

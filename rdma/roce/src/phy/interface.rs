@@ -1,7 +1,7 @@
-//! The network interface behind an address.
+//! Network interface of an address.
 //!
-//! Why `unsafe` here: `getifaddrs` returns a linked list of C structures, and an
-//! interface's MTU comes by ioctl.
+//! Why `unsafe` here: `getifaddrs` returns a linked list of C structures, and an ioctl returns an
+//! interface's MTU.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -12,25 +12,25 @@ use std::time::{Duration, Instant};
 
 use super::socket::{check, from_storage};
 
-/// What an interface's MTU must exceed a path MTU by: all of RoCE's headers
-/// (rdma_rxe reckons with the same number, and both ends must agree).
+/// Headers of RoCE, in bytes: an interface's MTU must exceed a path MTU by this much. Both ends
+/// must agree, so the number is that of rdma_rxe.
 const OVERHEAD: u32 = 80;
 
-/// A network interface: a VLAN's as well as a port's.
+/// Network interface, of a port or a VLAN.
 #[derive(Debug, Clone)]
 pub struct Interface {
     name: CString,
-    /// The kernel's number for it.
+    /// Interface index.
     pub index: u32,
-    /// Nothing that is sent there leaves the machine.
+    /// True for the loopback interface.
     pub is_loopback: bool,
 }
 
-/// The path MTU, as a code (1 is 256, 5 is 4096), that fits the interface which
-/// has this address.
+/// Returns the path MTU, as a code (1 is 256, 5 is 4096), that fits the interface with this
+/// address.
 ///
 /// # Errors
-/// No interface has it.
+/// No interface has the address.
 pub fn path_mtu_code(address: IpAddr) -> io::Result<u8> {
     let room = Interface::of(address)?.mtu()?.saturating_sub(OVERHEAD);
     Ok((1..=5)
@@ -39,20 +39,20 @@ pub fn path_mtu_code(address: IpAddr) -> io::Result<u8> {
         .unwrap_or(1))
 }
 
-/// Path MTUs, each looked up once a second at most: to ask the kernel takes longer than all else
-/// that a connection request needs.
+/// Cache of path MTUs. A lookup in the kernel takes longer than the rest of a connection request,
+/// so each address is looked up at most once a second.
 #[derive(Debug, Default)]
 pub struct PathMtus {
     known: Vec<(IpAddr, Instant, u8)>,
 }
 
 impl PathMtus {
-    /// How long one counts.
+    /// Validity of an entry.
     const AGE: Duration = Duration::from_secs(1);
-    /// How many are kept.
+    /// Maximum number of entries.
     const MOST: usize = 64;
 
-    /// That of an address now, by `look_up` if it is not known.
+    /// Returns the path MTU code of an address, from `look_up` if it is not cached.
     pub fn of(
         &mut self,
         address: IpAddr,
@@ -73,19 +73,19 @@ impl PathMtus {
     }
 }
 
-/// Bytes of payload that a path MTU code stands for (IBTA 12.6.5.7).
+/// Payload of a path MTU code, in bytes (IBTA 12.6.5.7).
 #[must_use]
 pub const fn mtu_of_code(code: u8) -> u32 {
     128 << code
 }
 
 impl Interface {
-    /// The one that has this address.
+    /// Returns the interface with this address.
     ///
     /// # Errors
-    /// None has it.
+    /// No interface has the address.
     pub fn of(address: IpAddr) -> io::Result<Self> {
-        // Every 127.x.y.z is the loopback interface's, of which only one is listed.
+        // Every 127.x.y.z belongs to the loopback interface, which lists only one address.
         let wanted = match address {
             IpAddr::V4(v4) if v4.is_loopback() => Ipv4Addr::LOCALHOST.into(),
             other => other,
@@ -96,12 +96,12 @@ impl Interface {
 
     fn find(wanted: IpAddr) -> io::Result<Option<Self>> {
         let mut list = std::ptr::null_mut();
-        // SAFETY: the list is written to `list`, and freed below.
+        // SAFETY: the list is returned in `list`, and freed below.
         check(unsafe { libc::getifaddrs(&raw mut list) })?;
         let mut found = None;
         let mut next = list;
-        // SAFETY: the list and the strings and addresses it points at live until it
-        // is freed. An address is read as what its family says: IP addresses only.
+        // SAFETY: the list and the data it points to live until it is freed. An address is read by
+        // its family: IP addresses only.
         unsafe {
             while let Some(entry) = next.as_ref() {
                 next = entry.ifa_next;
@@ -140,7 +140,7 @@ impl Interface {
         {
             *to = *from as libc::c_char;
         }
-        // SAFETY: the request is complete, and the answer to it is an MTU.
+        // SAFETY: the request is complete, and its result is an MTU.
         let mtu = unsafe {
             check(libc::ioctl(
                 any.as_raw_fd(),

@@ -1,4 +1,4 @@
-//! How packets leave the process and come in.
+//! Sending and receiving of packets.
 
 pub mod batch;
 pub mod capture;
@@ -29,25 +29,25 @@ use packet::PacketSocket;
 use socket::{FlowKey, Socket};
 use wire::{Tap, Wire};
 
-/// What endpoints send to and receive from.
+/// Network used by endpoints.
 #[derive(Debug, Clone, Default)]
 pub enum Network {
-    /// The system's, by UDP sockets: RoCE v2.
+    /// System network through UDP sockets: RoCE v2.
     #[default]
     System,
-    /// The system's, by packet sockets: RoCE v1.
+    /// System network through packet sockets: RoCE v1.
     Ethernet {
-        /// The VID of the tag to write and to require, on an interface that is no
-        /// VLAN's. On one that is, the kernel writes the tag.
+        /// VID of the tag to write and to require, on an interface that is not a VLAN's. On a VLAN
+        /// interface the kernel writes the tag.
         vlan: Option<u16>,
     },
-    /// A wire in memory.
+    /// Network in memory.
     Wire(Wire),
-    /// One of the above, from which packets arrive late, twice, damaged, or never: for tests.
+    /// Another network with fault injection, for tests.
     Bad(Box<Network>, FaultOptions),
 }
 
-/// What lies below a packet's BTH.
+/// RoCE version of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// Ethernet and a GRH (IBTA annex A16).
@@ -57,7 +57,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// What the ICRC covers of a packet's headers; v1 has no port.
+    /// Returns the header fields covered by the ICRC; v1 ignores the port.
     #[must_use]
     pub fn route(self, source: SocketAddr, destination: IpAddr) -> Route {
         let (source, source_port) = (source.ip().to_canonical(), source.port());
@@ -76,31 +76,32 @@ impl Version {
     }
 }
 
-/// Where a device's connection management, or one of its endpoints, receives.
+/// Receiving end of a device's connection management, or of an endpoint.
 #[derive(Debug)]
 pub enum Inlet {
-    /// A UDP socket.
+    /// UDP socket.
     Socket(Socket),
-    /// A packet socket.
+    /// Packet socket.
     Packets(PacketSocket),
-    /// A tap of a wire in memory.
+    /// Connection to a network in memory.
     Tap(Tap),
-    /// One of the above, behind faults.
+    /// Another inlet with fault injection.
     Bad(Box<BadInlet>),
 }
 
 impl Network {
-    /// The first inlet of an address, to which others may be added later; the
-    /// `qpn_low_bits` low bits of a queue pair number do not select one.
+    /// Opens the first inlet of an address, to which others may be added later.
+    ///
+    /// The `qpn_low_bits` low bits of a queue pair number do not select an inlet.
     ///
     /// # Errors
-    /// The address is not ours, or another process uses its port.
+    /// The address is not local, or another process uses its port.
     pub fn first_inlet(&self, address: IpAddr, qpn_low_bits: u32) -> io::Result<Inlet> {
         match self {
             Self::System => {
                 let socket = Socket::bind_receiver(SocketAddr::new(address, ROCE_PORT), false)?;
                 socket.share()?;
-                // Connection management's own (IBTA 3.9.5).
+                // Queue pair of connection management (IBTA 3.9.5).
                 socket.admit(&[GSI_QPN], &[])?;
                 Ok(Inlet::Socket(socket))
             }
@@ -117,8 +118,8 @@ impl Network {
         }
     }
 
-    /// A further inlet: the one whose turn of joining was `turn` gets the packets
-    /// to queue pairs whose numbers begin with `turn`, in all but the low bits.
+    /// Opens a further inlet: number `turn` at the address gets the packets for queue pairs whose
+    /// numbers, without the low bits, equal `turn`.
     ///
     /// # Errors
     /// The system refuses.
@@ -141,7 +142,7 @@ impl Network {
         }
     }
 
-    /// The network without its faults.
+    /// Returns the network without fault injection.
     #[must_use]
     pub fn good(&self) -> &Self {
         match self {
@@ -150,10 +151,10 @@ impl Network {
         }
     }
 
-    /// The path MTU, as a code (1 is 256, 5 is 4096), that fits where `address` is.
+    /// Returns the path MTU, as a code (1 is 256, 5 is 4096), that fits the interface of `address`.
     ///
     /// # Errors
-    /// No interface has it.
+    /// No interface has the address.
     pub fn path_mtu_code(&self, address: IpAddr) -> io::Result<u8> {
         match self.good() {
             Self::Wire(wire) => Ok(wire.path_mtu()),
@@ -161,7 +162,7 @@ impl Network {
         }
     }
 
-    /// What is on it.
+    /// Returns the RoCE version with its tag.
     #[must_use]
     pub fn roce(&self) -> Roce {
         match self.good() {
@@ -170,7 +171,8 @@ impl Network {
         }
     }
 
-    /// This network, if that is on it; the system's otherwise, with the same faults.
+    /// Returns this network if it has that RoCE version; otherwise the system's, with the same
+    /// faults.
     #[must_use]
     pub fn with(&self, roce: Roce) -> Self {
         match (self, roce) {
@@ -181,7 +183,7 @@ impl Network {
         }
     }
 
-    /// The RoCE version of this network.
+    /// Returns the RoCE version of this network.
     #[must_use]
     pub fn version(&self) -> Version {
         match self.roce() {
@@ -190,7 +192,7 @@ impl Network {
         }
     }
 
-    /// Whether its owner calls it, and no thread serves it.
+    /// True if its owner drives it, without a thread.
     #[must_use]
     pub fn is_moved_by_hand(&self) -> bool {
         matches!(self.good(), Self::Wire(_))
@@ -198,7 +200,7 @@ impl Network {
 }
 
 impl Inlet {
-    /// The descriptor that is readable when something has arrived, if there is one.
+    /// Descriptor that is readable when packets have arrived, if the network has descriptors.
     #[must_use]
     pub fn fd(&self) -> Option<RawFd> {
         match self {
@@ -209,8 +211,10 @@ impl Inlet {
         }
     }
 
-    /// Has the kernel drop packets for other queue pairs than these, which are in order, but for
-    /// packets of these flows. Returns whether the network has such filters.
+    /// Makes the kernel drop packets for queue pairs not in `numbers`, which is sorted, except
+    /// packets of `flows`.
+    ///
+    /// Returns whether the network has such filters.
     ///
     /// # Errors
     /// The system refuses.
@@ -223,22 +227,22 @@ impl Inlet {
         }
     }
 
-    /// Has the kernel deliver these flows at the sockets of these turns, and all other packets by
-    /// their queue pair numbers, for all sockets of the address.
+    /// Makes the kernel deliver these flows at the sockets with these numbers, and other packets by
+    /// queue pair number, for all sockets of the address.
     ///
     /// # Errors
     /// The system refuses.
     pub fn steer(&self, flows: &[(FlowKey, u32)], qpn_low_bits: u32) -> io::Result<()> {
         match self {
             Self::Socket(socket) => socket.spread(flows, qpn_low_bits),
-            // Frames are not joined.
+            // The kernel does not join frames.
             Self::Packets(_) | Self::Tap(_) => Ok(()),
             Self::Bad(bad) => bad.inlet().steer(flows, qpn_low_bits),
         }
     }
 
-    /// Gives what is sent from here this traffic class, and the priority that goes
-    /// with it. (On a wire in memory each packet has its own.)
+    /// Sets the traffic class and the matching priority of packets sent from here. No effect in
+    /// memory, where each packet has a class.
     ///
     /// # Errors
     /// The system refuses.

@@ -1,9 +1,8 @@
-//! The MAC address of an IP address. RoCE v1 frames have no IP header, but
-//! their GIDs are IP addresses (annex A16.3, as Linux fills it), so the kernel's
-//! neighbour table has them.
+//! MAC addresses of peers, for RoCE v1.
 //!
-//! Nothing here waits. For an unknown address the kernel sends a query on the link, and
-//! the frame is lost, as frames may be: it is sent again.
+//! RoCE v1 frames have no IP header, but their GIDs are IP addresses (annex A16.3, as in Linux), so
+//! the kernel's neighbour table contains them. Nothing here waits: for an unknown address the
+//! kernel sends a query, and the frame is lost and retransmitted.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,27 +13,26 @@ use cairn_rdma::netlink::{Message, Netlink, attribute, attributes, find, u16_at}
 
 use super::interface::Interface;
 
-/// An Ethernet address.
+/// Ethernet address.
 pub type Mac = [u8; 6];
 
-/// How long an answer of the kernel is used: a peer may move.
+/// Time for which an answer of the kernel is cached: a peer may move.
 const CACHED_FOR: Duration = Duration::from_secs(5);
-/// Neighbours that are kept. Peers can fill this table with requests.
+/// Maximum number of cached neighbours: peers can fill the cache with requests.
 const MAX_KNOWN: usize = 4096;
-/// A port without a listener (RFC 863, "discard"): what goes there only has
-/// the kernel ask for the MAC address.
+/// Port without a listener (RFC 863, "discard"): a datagram to it only makes the kernel resolve the
+/// MAC address.
 const DISCARD_PORT: u16 = 9;
 
 /// `NDA_DST` and `NDA_LLADDR` (linux/neighbour.h).
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
-/// The states of an entry with a usable address: reachable, stale,
-/// delay, probe, noarp, permanent.
+/// States of an entry with a usable address: reachable, stale, delay, probe, noarp, permanent.
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
-/// Bytes of a neighbour message's fixed part (struct ndmsg).
+/// Length of a neighbour message's fixed part (struct ndmsg), in bytes.
 const NDMSG_LEN: usize = 12;
 
-/// The neighbours on one interface.
+/// Neighbours on one interface.
 #[derive(Debug)]
 pub struct Neighbours {
     interface: Interface,
@@ -43,10 +41,10 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// Of this interface.
+    /// Creates an empty cache for an interface.
     ///
     /// # Errors
-    /// The system has no netlink for us.
+    /// The system refuses a netlink socket.
     pub fn new(interface: Interface) -> io::Result<Self> {
         Ok(Self {
             interface,
@@ -55,13 +53,13 @@ impl Neighbours {
         })
     }
 
-    /// The interface.
+    /// Interface of the neighbours.
     #[must_use]
     pub fn interface(&self) -> &Interface {
         &self.interface
     }
 
-    /// The MAC address of a peer, if it is known by now.
+    /// Returns the MAC address of a peer, if known.
     pub fn mac_of(&mut self, address: IpAddr, now: Instant) -> Option<Mac> {
         if self.interface.is_loopback {
             return Some([0; 6]);
@@ -77,10 +75,10 @@ impl Neighbours {
         }
         let found = self.query_kernel(address);
         if found.is_none() {
-            // Frames sent by packet sockets do not keep the kernel's entry alive.
+            // Frames sent by packet sockets do not refresh the kernel's entry.
             solicit(address);
         }
-        // Gone from the kernel's table does not mean gone from the link.
+        // A peer may be reachable although the kernel has removed its entry.
         let mac = found.or(before.map(|(mac, _)| mac))?;
         if self.known.len() == MAX_KNOWN && before.is_none() {
             self.known.clear();
@@ -89,29 +87,29 @@ impl Neighbours {
         Some(mac)
     }
 
-    /// What the kernel's neighbour table says (rtnetlink(7), RTM_GETNEIGH).
+    /// Reads the kernel's neighbour table (rtnetlink(7), RTM_GETNEIGH).
     fn query_kernel(&mut self, address: IpAddr) -> Option<Mac> {
         let body = request(address, self.interface.index);
-        // An address without an entry is an error, too.
+        // A missing entry is an error, too.
         let answer = self.netlink.request(libc::RTM_GETNEIGH, 0, &body).ok()?;
         parse_answer(answer.first()?)
     }
 }
 
-/// Has the kernel resolve this address, without waiting for it.
+/// Makes the kernel resolve an address, without waiting.
 pub fn solicit(address: IpAddr) {
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    // If this fails the peer stays unknown, and connecting fails with that reason.
+    // On failure the peer stays unknown, and connecting fails with that reason.
     if let Ok(socket) = UdpSocket::bind((any, 0)) {
         let _ = socket.send_to(&[], (address, DISCARD_PORT));
     }
 }
 
-/// The MAC address that a link-local GID is made from (annex A16.3.1: EUI-64, as
-/// RFC 4291, appendix A). Others, such as those of RFC 7217, have none in them.
+/// Returns the MAC address from which a link-local GID is derived (annex A16.3.1: EUI-64, as RFC
+/// 4291, appendix A). Others, such as those of RFC 7217, contain none.
 fn mac_of_link_local(address: IpAddr) -> Option<Mac> {
     let IpAddr::V6(v6) = address else { return None };
     let [.., a, b, c, 0xff, 0xfe, d, e, f] = v6.octets() else {
@@ -134,7 +132,7 @@ fn request(address: IpAddr, index: u32) -> Vec<u8> {
     body
 }
 
-/// The MAC address in an answer, if it is one that can be used.
+/// Parses the MAC address in an answer, if usable.
 fn parse_answer(answer: &Message) -> Option<Mac> {
     let state = u16_at(&answer.body, 8)?;
     if answer.kind != libc::RTM_NEWNEIGH || state & NUD_VALID == 0 {

@@ -1,24 +1,24 @@
-//! Peers to which packets leave one by one, because super-packets do not reach them.
+//! Detection of peers that super-packets do not reach; packets to them leave separately.
 //!
-//! The system refuses to cut super-packets on some paths: without checksum offload, for one
-//! (udp(7)). A card that cuts them itself may keep the IPv4 identification constant, where the
-//! ICRC of each packet is made for a number that counts: then the peer drops all packets but the
-//! first, and their loss is the sender's only sign. Both are properties of a path, which may change
-//! soon. So a peer is tried again after a while.
+//! The system refuses to split super-packets on some paths, such as those without checksum offload
+//! (udp(7)). An adapter that splits them may keep the IPv4 identification constant, although the
+//! ICRC of each packet is made for a counting one. The peer then drops all packets but the first,
+//! and loss is the only sign at the sender. Both are properties of a path, which may change, so
+//! super-packets are tried again after a while.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use cairn_roce_proto::qp::Joined;
 
-/// How long packets to a peer leave one by one.
+/// Time for which packets to a peer leave separately.
 const PAUSE: Duration = Duration::from_secs(60);
-/// Losses of joined packets, none of which arrived between, that count as the path's fault.
+/// Consecutive losses of joined packets that disable joining.
 const LOSSES_MAX: u32 = 8;
-/// Capacity of the table of peers. Beyond it the oldest is tried again.
+/// Maximum number of listed peers; the oldest is removed first.
 const PEERS_MAX: usize = 64;
 
-/// Peers that offload does not work for, or did not of late.
+/// Peers for which segmentation offload fails, or failed recently.
 #[derive(Debug)]
 pub(super) struct Offload {
     is_on: bool,
@@ -29,12 +29,12 @@ pub(super) struct Offload {
 struct Peer {
     address: IpAddr,
     losses: u32,
-    /// Until when its packets leave one by one.
+    /// Time until which packets leave separately.
     until: Option<Instant>,
 }
 
 impl Offload {
-    /// For all peers, or for none.
+    /// Creates the state; with `is_on` false, packets are never joined.
     pub(super) fn new(is_on: bool) -> Self {
         Self {
             is_on,
@@ -42,7 +42,7 @@ impl Offload {
         }
     }
 
-    /// Whether packets to a peer may be joined.
+    /// True if packets to a peer may be joined.
     pub(super) fn is_for(&mut self, address: IpAddr) -> bool {
         if self.peers.is_empty() {
             return self.is_on;
@@ -58,15 +58,15 @@ impl Offload {
         self.is_on && until.is_none()
     }
 
-    /// The system has refused a super-packet for a peer. Returns whether its packets leave one by
-    /// one from now on.
+    /// Notes that the system refused a super-packet for a peer. Returns true if joining is disabled
+    /// from now on.
     pub(super) fn refuse(&mut self, address: IpAddr) -> bool {
         let until = Some(Instant::now() + PAUSE);
         std::mem::replace(&mut self.peer(address).until, until).is_none()
     }
 
-    /// A joined packet has arrived at a peer, or not. Returns whether its packets leave one by one
-    /// from now on.
+    /// Notes whether a joined packet arrived at a peer. Returns true if joining is disabled from
+    /// now on.
     pub(super) fn judge(&mut self, address: IpAddr, fate: Joined) -> bool {
         // IPv6 has no identification.
         if address.is_ipv6() {
@@ -141,7 +141,7 @@ mod tests {
         }
         assert!(offload.judge(address(1), Joined::Lost));
         assert!(!offload.is_for(address(1)) && offload.is_for(address(2)));
-        // Joined packets that were under way say nothing new.
+        // Joined packets still under way change nothing.
         assert!(!offload.judge(address(1), Joined::Lost));
         assert!(!offload.judge(address(1), Joined::Arrived));
         assert!(!offload.is_for(address(1)));

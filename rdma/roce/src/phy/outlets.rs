@@ -1,26 +1,23 @@
-//! The sockets that an endpoint's queue pairs send from.
+//! Sockets from which an endpoint's queue pairs send.
 //!
-//! RoCE v2's flow label is the UDP source port (annex A17.3), by which routers spread
-//! flows over their paths, and adapters over their queues. Only a socket of its own
-//! gives a flow a port of its own: there is no control message for it. But packets of
-//! one flow travel together at the price of one ([`super::batch`]), whichever queue
-//! pairs they belong to. So the queue pairs towards one endpoint of a peer share a
-//! flow. One thread at each end handles it; traffic spreads over paths by hosts and
-//! reactors.
+//! The flow label of RoCE v2 is the UDP source port (annex A17.3), by which routers spread flows
+//! over paths, and adapters over queues. A separate source port needs a separate socket: no control
+//! message sets it. But packets of one flow travel together at the price of one ([`super::batch`]),
+//! whatever their queue pairs. Queue pairs to the same endpoint of a peer therefore share a flow,
+//! which one thread at each end handles; traffic spreads over paths by hosts and reactors.
 //!
-//! The peer's kernel gives a super-packet to one endpoint, by the first packet's queue
-//! pair. So a flow leads to one endpoint of a peer; flows to other peers may have the
-//! same port.
+//! The peer's kernel delivers a super-packet to the endpoint of the first packet's queue pair. A
+//! flow therefore leads to one endpoint of a peer; flows to other peers may use the same port.
 //!
-//! A flow has one traffic class, too. A VLAN's interface chooses the PCP by the socket's
-//! priority, and Linux chooses another priority for a message that names its class (`service_level` in `socket.rs`).
+//! A flow has one traffic class, too. A VLAN's interface chooses the PCP by the socket's priority,
+//! and Linux changes the priority for a message that names its class (`service_level` in
+//! `socket.rs`).
 //!
-//! Sockets are opened while connecting, and kept for the next queue pair. Where
-//! there can be no more of them, queue pairs share those of another class, and
-//! their messages name the class: better a wrong PCP than no connection.
+//! Sockets are opened while connecting, and kept for later queue pairs. If no more can be opened,
+//! queue pairs share those of another class, and their messages name the class: a wrong PCP is
+//! better than no connection.
 //!
-//! In RoCE v1 the flow label stands in the GRH. What takes a socket there is
-//! the priority.
+//! In RoCE v1 the GRH contains the flow label, and sockets differ only by priority.
 
 use std::collections::HashMap;
 use std::io;
@@ -32,28 +29,28 @@ use super::packet::PacketSocket;
 use super::socket::{Socket, service_level};
 use cairn_rdma::entropy::Entropy;
 
-/// Sockets that an endpoint's queue pairs send from.
+/// Maximum number of sockets of an endpoint.
 const MAX_SOCKETS: usize = 256;
-/// Source ports begin here, as rdma_rxe's and most adapters' do.
+/// First source port, as for rdma_rxe and most adapters.
 const FIRST_PORT: u16 = 0xc000;
-/// Ports that are tried before an endpoint shares those that it has.
+/// Ports tried before an endpoint shares sockets.
 const TRIES: u32 = 100;
 
-/// Where a queue pair sends from.
+/// Sending socket and flow of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outlet {
-    /// The socket; -1 on a wire in memory.
+    /// Socket; -1 for a network in memory.
     pub fd: RawFd,
-    /// The flow label: the UDP source port, where there is UDP.
+    /// Flow label: the UDP source port in RoCE v2.
     pub flow: u16,
-    /// Whether the socket is of the traffic class that was asked for.
+    /// True if the socket has the requested traffic class.
     pub is_of_class: bool,
-    /// Which of the ports it is, and for whom.
+    /// Index of the port, and destination.
     place: Option<(usize, Destination)>,
 }
 
 impl Outlet {
-    /// For a queue pair that does not send yet.
+    /// Placeholder for a queue pair that does not send yet.
     pub const UNDECIDED: Self = Self {
         fd: -1,
         flow: 0,
@@ -62,38 +59,38 @@ impl Outlet {
     };
 }
 
-/// The destination of a flow: an endpoint of a peer.
+/// Destination of a flow: an endpoint of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Destination {
-    /// The peer's address.
+    /// Address of the peer.
     pub remote: IpAddr,
-    /// Which of the peer's endpoints: the top bits of its queue pairs' numbers.
+    /// Endpoint of the peer: the top bits of its queue pair numbers.
     pub endpoint: u32,
 }
 
-/// An endpoint's sockets.
+/// Sockets of an endpoint.
 #[derive(Debug)]
 pub struct Outlets {
     network: Network,
     address: IpAddr,
     entropy: Entropy,
     ports: Vec<Port>,
-    /// The queue pairs of each port and peer.
+    /// Flows by port index and peer address.
     uses: HashMap<(usize, IpAddr), Use>,
-    /// By service level.
+    /// Packet sockets by service level.
     levels: Vec<(u8, PacketSocket)>,
 }
 
 #[derive(Debug)]
 struct Port {
-    /// None on a wire in memory.
+    /// Socket; `None` for a network in memory.
     socket: Option<Socket>,
     number: u16,
-    /// The traffic class of its packets.
+    /// Traffic class of the packets.
     class: u8,
 }
 
-/// The flow from one port to one peer.
+/// Flow from one port to one peer.
 #[derive(Debug)]
 struct Use {
     endpoint: u32,
@@ -101,7 +98,7 @@ struct Use {
 }
 
 impl Outlets {
-    /// None yet.
+    /// Creates an empty set of sockets.
     #[must_use]
     pub fn new(network: Network, address: IpAddr, entropy: Entropy) -> Self {
         Self {
@@ -114,10 +111,10 @@ impl Outlets {
         }
     }
 
-    /// An outlet for a queue pair whose packets go there and have this traffic class.
+    /// Returns an outlet for a queue pair with this destination and traffic class.
     ///
     /// # Errors
-    /// The system has no socket, and there is none that could be shared.
+    /// The system refuses a socket, and no socket can be shared.
     pub fn take(&mut self, destination: Destination, traffic_class: u8) -> io::Result<Outlet> {
         if matches!(self.network.good(), Network::Ethernet { .. }) {
             return Ok(Outlet {
@@ -142,10 +139,10 @@ impl Outlets {
         })
     }
 
-    /// The outlet of a queue pair whose packets have another traffic class from now on.
+    /// Returns an outlet with another traffic class for a queue pair.
     ///
     /// # Errors
-    /// As [`Outlets::take`]; then it keeps what it has.
+    /// As [`Outlets::take`]; then the queue pair keeps its outlet.
     pub fn retake(&mut self, outlet: Outlet, traffic_class: u8) -> io::Result<Outlet> {
         match outlet.place {
             None => Ok(Outlet {
@@ -160,7 +157,7 @@ impl Outlets {
         }
     }
 
-    /// A queue pair needs its outlet no more.
+    /// Releases the outlet of a queue pair.
     pub fn give_back(&mut self, outlet: Outlet) {
         let Some((place, destination)) = outlet.place else {
             return;
@@ -173,7 +170,7 @@ impl Outlets {
         }
     }
 
-    /// The port of the flow that is to have one queue pair more.
+    /// Returns the port for one more queue pair; opens or shares one if necessary.
     fn choose(&mut self, destination: Destination, class: u8) -> io::Result<usize> {
         let of_class = |port: &Port| port.class == class;
         let place = self.leading(destination, of_class);
@@ -191,7 +188,7 @@ impl Outlets {
         })
     }
 
-    /// A port that leads there.
+    /// Returns a port whose flow leads to the destination.
     fn leading(&self, destination: Destination, of: impl Fn(&Port) -> bool) -> Option<usize> {
         let leads = |place: usize| {
             let flow = self.uses.get(&(place, destination.remote));
@@ -202,7 +199,7 @@ impl Outlets {
         found.map(|(place, _)| place)
     }
 
-    /// One of the ports that lead to none of this peer's endpoints.
+    /// Returns a port without a flow to this peer.
     fn unused(&self, destination: Destination, of: impl Fn(&Port) -> bool) -> Option<usize> {
         let mut ports = self.ports.iter().enumerate();
         let found = ports.find(|&(place, port)| {
@@ -211,7 +208,7 @@ impl Outlets {
         found.map(|(place, _)| place)
     }
 
-    /// A port that leads nowhere.
+    /// Returns a port without flows.
     fn idle(&self) -> Option<usize> {
         (0..self.ports.len()).find(|place| self.uses.keys().all(|(used, _)| used != place))
     }
@@ -228,7 +225,7 @@ impl Outlets {
             }
             match Socket::bind_sender(SocketAddr::new(self.address, number)) {
                 Ok(socket) => break (Some(socket), number),
-                // Another socket has that port.
+                // Another socket has the port.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries < TRIES => {
                     tries += 1;
                 }
@@ -343,7 +340,7 @@ mod tests {
         let after = outlets.retake(before, 96).unwrap();
         assert_ne!(after.flow, before.flow);
         assert!(after.is_of_class);
-        // No queue pair uses the port any more, so it is of any class.
+        // No queue pair uses the port any more, so it can change its class.
         let next = outlets.take(destination(2, 1), 32).unwrap();
         assert_eq!((next.flow, next.is_of_class), (before.flow, true));
         assert_eq!(outlets.ports.len(), 2);

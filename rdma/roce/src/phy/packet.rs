@@ -1,20 +1,18 @@
-//! Packet sockets, for RoCE v1: Ethernet frames of type 0x8915 that begin with
-//! a GRH (IBTA annex A16).
+//! Packet sockets for RoCE v1: Ethernet frames of type 0x8915 that begin with a GRH (IBTA annex
+//! A16).
 //!
-//! A socket is bound to the interface that has the address. The kernel writes
-//! and strips the Ethernet header, and, where that interface is a VLAN's, the
-//! 802.1Q tag: its VID is the VLAN's, its PCP what the VLAN's `egress-qos-map`
-//! makes of the socket's priority. So an address on a VLAN's interface
-//! chooses the VLAN, as for the kernel's own RoCE, without code here.
+//! A socket is bound to the interface of the address. The kernel writes and strips the Ethernet
+//! header and, on a VLAN's interface, the 802.1Q tag: the VID is the VLAN's, the PCP follows from
+//! the socket's priority and the VLAN's `egress-qos-map`. An address on a VLAN's interface thus
+//! selects the VLAN, as for the kernel's RoCE.
 //!
-//! On an interface that is no VLAN interface a tag can be configured: with VID 0, which carries
-//! only the priority (802.1Q, 9.6), or with another VID, where the kernel
-//! has no VLANs. It is written in front of the GRH. On receipt the kernel takes
-//! tags off before it looks for sockets of this frame type, and forgets them; so
-//! such a socket takes all types, and has its filter choose.
+//! On other interfaces a tag can be configured: with VID 0, which carries only the priority
+//! (802.1Q, 9.6), or with another VID, if the kernel has no VLANs. The tag is written before the
+//! GRH. On receipt the kernel strips tags before it looks for sockets of this frame type, and
+//! forgets them; such a socket therefore receives all types, and its filter selects.
 //!
-//! Why `unsafe` here: packet sockets have no safe wrapper in the crates we use.
-//! Each call passes pointers to live values of the type that it takes.
+//! Why `unsafe` here: our dependencies have no safe wrapper of packet sockets. Each call passes
+//! pointers to live values of the required type.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -34,8 +32,8 @@ use super::socket::{
 use cairn_roce_proto::wire::ethernet::ETHERTYPE_ROCE;
 use cairn_roce_proto::wire::grh::{self, NEXT_HEADER_BTH, gid_of};
 
-/// Offsets of what a filter can ask the kernel about a frame (linux/filter.h:
-/// SKF_AD_OFF, and _PROTOCOL, _PKTTYPE, _IFINDEX, _VLAN_TAG, _VLAN_TAG_PRESENT).
+/// Offsets by which a filter reads metadata of a frame (linux/filter.h: SKF_AD_OFF, and _PROTOCOL,
+/// _PKTTYPE, _IFINDEX, _VLAN_TAG, _VLAN_TAG_PRESENT).
 const ABOUT: u32 = -0x1000_i32 as u32;
 const ABOUT_TYPE: u32 = ABOUT;
 const ABOUT_KIND: u32 = ABOUT + 4;
@@ -44,33 +42,33 @@ const ABOUT_TAG: u32 = ABOUT + 44;
 const ABOUT_TAG_PRESENT: u32 = ABOUT + 48;
 /// Frames of all types (linux/if_ether.h: ETH_P_ALL).
 const ALL_TYPES: u16 = 3;
-/// Not those that this machine sends (linux/if_packet.h).
+/// Option that excludes frames sent by this machine (linux/if_packet.h).
 const PACKET_IGNORE_OUTGOING: c_int = 23;
-/// Where the GRH has its next header and its destination GID.
+/// Offsets of the next header and the destination GID in a GRH.
 const GRH_NEXT_HEADER: u32 = 6;
 const GRH_DESTINATION: u32 = 24;
-/// Where a packet has the word that ends in the destination queue pair number.
+/// Offset of the word that ends in the destination queue pair number.
 const DEST_QPN: u32 = grh::LEN as u32 + 4;
 
-/// A packet socket of one interface.
+/// Packet socket of one interface.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
-    /// What its filter asks of a packet before it asks for whom it is.
+    /// Start of the filter: all tests except those of the queue pair numbers.
     tests: Vec<libc::sock_filter>,
-    /// Keeps the address ours, on a device's first socket.
+    /// Claim on the address, held by a device's first socket.
     _claim: Option<UnixDatagram>,
 }
 
 impl PacketSocket {
-    /// Binds a socket that receives what is meant for `address`, bears a tag with
-    /// this VID if one is given, and is for queue pairs whose numbers begin with
-    /// `turn`, in all but the `qpn_low_bits` low bits. The first, of turn 0, claims
-    /// the address.
+    /// Binds a socket that receives packets for `address`, with a tag of this VID if given, for
+    /// queue pairs whose numbers, without the `qpn_low_bits` low bits, equal `turn`.
+    ///
+    /// The first socket, number 0, claims the address.
     ///
     /// # Errors
-    /// The address is not ours, another process has claimed it, or the process
-    /// lacks `CAP_NET_RAW`.
+    /// The address is not local, another process has claimed it, or the process lacks
+    /// `CAP_NET_RAW`.
     pub fn bind_receiver(
         address: IpAddr,
         vlan: Option<u16>,
@@ -89,7 +87,7 @@ impl PacketSocket {
         let tests = program(tests);
         attach(fd.as_raw_fd(), libc::SO_ATTACH_FILTER, &and_pass(&tests))?;
         grow_receive_buffer(fd.as_raw_fd())?;
-        // It sends, too: connection management has one socket for both.
+        // Connection management also sends through this socket.
         grow_send_buffer(fd.as_raw_fd())?;
         let mut frame_type = ETHERTYPE_ROCE;
         if vlan.is_some() {
@@ -108,13 +106,13 @@ impl PacketSocket {
         })
     }
 
-    /// A socket that only sends, with the priority of this traffic class: what qdiscs
-    /// and a VLAN's `egress-qos-map` go by.
+    /// Opens a socket that only sends, with the priority of this traffic class, used by qdiscs and
+    /// a VLAN's `egress-qos-map`.
     ///
     /// # Errors
     /// The process lacks `CAP_NET_RAW`.
     pub fn sender(traffic_class: u8) -> io::Result<Self> {
-        // Without a protocol it receives nothing.
+        // Without a protocol the socket receives nothing.
         let fd = open()?;
         attach(fd.as_raw_fd(), libc::SO_ATTACH_FILTER, &NOTHING)?;
         grow_send_buffer(fd.as_raw_fd())?;
@@ -127,8 +125,7 @@ impl PacketSocket {
         Ok(this)
     }
 
-    /// Lets packets for these queue pairs pass alone, of those that it received before. The numbers
-    /// are in order.
+    /// Restricts received packets to these queue pairs; `numbers` is sorted.
     ///
     /// # Errors
     /// The system refuses.
@@ -137,8 +134,7 @@ impl PacketSocket {
         exchange(self.raw(), &narrow, &and_pass(&self.tests))
     }
 
-    /// Gives what it sends the priority of this traffic class. The class itself
-    /// stands in the GRH.
+    /// Sets the priority of this traffic class. The GRH contains the class.
     ///
     /// # Errors
     /// The system refuses.
@@ -146,30 +142,30 @@ impl PacketSocket {
         set_priority(self.raw(), traffic_class)
     }
 
-    /// The descriptor.
+    /// Descriptor.
     #[must_use]
     pub fn raw(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 }
 
-/// A socket that is not bound yet, and receives nothing.
+/// Opens a socket that is not bound and receives nothing.
 fn open() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers are passed.
     let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
-    // SAFETY: a descriptor that was just made has no other owner.
+    // SAFETY: the new descriptor has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Packet sockets share frames. What must not be shared is claimed by a name in
-/// the network namespace's list of abstract Unix sockets.
+/// Claims an address exclusively, by a name in the network namespace's list of abstract Unix
+/// sockets: packet sockets do not exclude each other.
 fn claim(address: IpAddr) -> io::Result<UnixDatagram> {
     let name = format!("cairn-roce-v1-{address}");
     UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(name)?)
 }
 
-/// Where frames go: to this MAC address, by this interface, and of what type.
+/// Creates the link address of a destination: MAC address, interface and frame type.
 pub(super) fn link_address(index: u32, mac: Mac, frame_type: u16) -> sockaddr_ll {
     // SAFETY: all zeros is a value of this plain structure.
     let mut address: sockaddr_ll = unsafe { zeroed() };
@@ -181,7 +177,7 @@ pub(super) fn link_address(index: u32, mac: Mac, frame_type: u16) -> sockaddr_ll
     address
 }
 
-/// What a filter computes, and what must come out.
+/// Filter statements that compute a value, and the required value.
 type Test = (Vec<libc::sock_filter>, u32);
 
 fn load(size: u32, at: u32) -> libc::sock_filter {
@@ -192,8 +188,8 @@ fn compute(what: u32, k: u32) -> libc::sock_filter {
     statement(libc::BPF_ALU | what | libc::BPF_K, k)
 }
 
-/// The frame is for this machine and came by this interface: not by one of its
-/// VLANs, whose frames it sees too. Its tag, if there must be one, has this VID.
+/// Tests that the frame is for this machine and arrived on this interface, not on one of its VLANs,
+/// whose frames it receives too. A required tag must have this VID.
 fn frame_tests(interface: &Interface, vlan: Option<u16>) -> Vec<Test> {
     let about = |what| vec![load(libc::BPF_W, what)];
     let mut tests = vec![
@@ -209,7 +205,7 @@ fn frame_tests(interface: &Interface, vlan: Option<u16>) -> Vec<Test> {
     tests
 }
 
-/// The packet is for this address and one of these queue pairs.
+/// Tests that the packet is for this address and one of these queue pairs.
 fn packet_tests(address: IpAddr, turn: u32, qpn_low_bits: u32) -> Vec<Test> {
     let next_header = vec![load(libc::BPF_B, GRH_NEXT_HEADER)];
     let mut tests = vec![(next_header, u32::from(NEXT_HEADER_BTH))];
@@ -228,7 +224,7 @@ fn packet_tests(address: IpAddr, turn: u32, qpn_low_bits: u32) -> Vec<Test> {
     tests
 }
 
-/// The beginning of a filter that lets pass what passes all tests.
+/// Filter that passes a packet if all tests succeed, without its last statement.
 fn program(tests: Vec<Test>) -> Vec<libc::sock_filter> {
     let mut program = Vec::new();
     for (value, wanted) in tests {

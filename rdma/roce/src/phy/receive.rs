@@ -1,7 +1,7 @@
-//! Packets in, by batches.
+//! Batched receiving of packets.
 //!
-//! Why `unsafe` here: `recvmmsg` fills buffers through pointers. The pointers in
-//! a [`Receiver`] are made afresh for each call, from fields that it owns.
+//! Why `unsafe` here: `recvmmsg` fills buffers through pointers. The pointers in a [`Receiver`] are
+//! created anew for each call, from fields that it owns.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -18,66 +18,65 @@ use super::{Inlet, Version};
 use cairn_roce_proto::wire::grh::{self, Grh, address_of};
 use cairn_roce_proto::wire::icrc::Route;
 
-/// Datagrams, or super-packets of one flow, that one call takes.
+/// Maximum datagrams, or super-packets of one flow, received by one call.
 pub const BATCH: usize = 16;
-/// The largest datagram, and the largest that GRO makes.
+/// Size of the largest datagram, also with GRO, in bytes.
 const BUFFER: usize = 65_536;
-/// About how many bytes a call takes. They are worked on while they are in the
-/// cache, and their sender gets acknowledgements before the next are taken.
+/// Approximate bytes received by one call: they are processed while in the cache, and acknowledged
+/// before more are received.
 pub const ENOUGH: usize = 128 << 10;
-/// ECN's "congestion experienced" (RFC 3168, 5).
+/// ECN codepoint "congestion experienced" (RFC 3168, 5).
 const ECN_CE: u8 = 3;
 
-/// Room for the control messages that a socket was asked to give, aligned as
-/// they must be.
+/// Buffer for the requested control messages, with their alignment.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; 128]);
 
-/// Buffers for one endpoint's packets.
+/// Receive buffers of an endpoint.
 pub struct Receiver {
     bytes: Box<[u8]>,
     names: Box<[sockaddr_storage]>,
     controls: Box<[Control]>,
     infos: [Info; BATCH],
-    /// Datagrams that the next call asks for.
+    /// Number of datagrams requested by the next call.
     asked: usize,
-    /// The last call brought as many as it asked for.
+    /// True if the last call filled all requested buffers.
     filled: bool,
 }
 
-/// What came along with a datagram.
+/// Metadata of a datagram.
 #[derive(Debug, Clone, Copy)]
 struct Info {
     source: Option<SocketAddr>,
     local: Option<IpAddr>,
     segment: usize,
     traffic_class: u8,
-    /// Bytes before the first packet, and of all packets.
+    /// Offset of the first packet, and length of all packets, in bytes.
     header: usize,
     length: usize,
     version: Version,
-    /// All of it, for its packets; none before the addresses are known.
+    /// Headers for its packets; `None` until the addresses are known.
     headers: Option<Headers>,
 }
 
-/// What is known of the headers below the BTH, of all packets of a datagram.
+/// Header fields below the BTH, shared by all packets of a datagram.
 #[derive(Debug, Clone, Copy)]
 pub struct Headers {
-    /// What was written there.
+    /// RoCE version.
     pub version: Version,
-    /// Source address, and v2's port.
+    /// Source address, and source port of v2.
     pub source: SocketAddr,
     /// Destination address.
     pub local: IpAddr,
-    /// Its type of service, or traffic class.
+    /// Type of service, or traffic class.
     pub traffic_class: u8,
-    /// What the ICRC covers of it.
+    /// Fields covered by the ICRC.
     pub route: Route,
 }
 
 impl Headers {
-    /// A router has marked it. Marks are for IP (annex A17.9).
+    /// True if a router marked the packet. Only IP has marks (annex A17.9).
     #[must_use]
     pub fn is_congested(&self) -> bool {
         self.version == Version::V2 && self.traffic_class & ECN_CE == ECN_CE
@@ -85,7 +84,7 @@ impl Headers {
 }
 
 impl Info {
-    /// Of a packet whose headers are unknown.
+    /// Metadata of a packet with unknown headers.
     const UNKNOWN: Self = Self {
         source: None,
         local: None,
@@ -97,7 +96,7 @@ impl Info {
         headers: None,
     };
 
-    /// With its headers as its packets show them.
+    /// Fills in the headers from the addresses.
     fn complete(self) -> Self {
         let addresses = self.source.zip(self.local);
         let headers = addresses.map(|(source, local)| Headers {
@@ -111,14 +110,14 @@ impl Info {
     }
 }
 
-/// A packet, with what a socket reports of its headers.
+/// Received packet with its headers.
 #[derive(Debug, Clone, Copy)]
 pub struct Received<'a> {
-    /// What was below its BTH.
+    /// Headers below the BTH.
     pub headers: &'a Headers,
-    /// Its place in the super-packet it came in: perhaps its identification.
+    /// Index in its super-packet, usually equal to the IPv4 identification.
     pub index: u16,
-    /// BTH to ICRC.
+    /// Bytes from the BTH to the ICRC.
     pub bytes: &'a [u8],
 }
 
@@ -135,7 +134,7 @@ impl Default for Receiver {
 }
 
 impl Receiver {
-    /// Empty buffers.
+    /// Creates empty buffers.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -149,11 +148,10 @@ impl Receiver {
         }
     }
 
-    /// Takes what has arrived, or a part; returns how many datagrams that was. Each
-    /// may be several packets.
+    /// Receives datagrams and returns their number. Each may contain several packets.
     ///
     /// # Errors
-    /// The socket's. Nothing there is not an error.
+    /// An error of the socket; an empty socket is not an error.
     pub fn receive(&mut self, inlet: &Inlet) -> io::Result<usize> {
         let asked = self.asked;
         let count = match inlet {
@@ -171,7 +169,7 @@ impl Receiver {
         Ok(count)
     }
 
-    /// Whether there may be more than [`Receiver::receive`] took.
+    /// True if more datagrams may be pending.
     #[must_use]
     pub fn has_more(&self) -> bool {
         self.filled
@@ -237,7 +235,7 @@ impl Receiver {
         fd: RawFd,
         read_headers: impl Fn(&msghdr, &sockaddr_storage, &[u8]) -> Info,
     ) -> io::Result<usize> {
-        // SAFETY: all zeros (null pointers and lengths of 0) is a value of both.
+        // SAFETY: all zeros (null pointers and lengths of 0) is a valid value of both types.
         let (mut vectors, mut headers): ([iovec; BATCH], [mmsghdr; BATCH]) =
             unsafe { (zeroed(), zeroed()) };
         let buffers = self.bytes.chunks_exact_mut(BUFFER);
@@ -254,8 +252,8 @@ impl Receiver {
             header.msg_control = self.controls[index].0.as_mut_ptr().cast();
             header.msg_controllen = size_of::<Control>();
         }
-        // SAFETY: each header points at buffers of the lengths it says, all of
-        // them live for this call and not borrowed by anything else.
+        // SAFETY: each header points at buffers of the stated lengths, all live for this call and
+        // not borrowed elsewhere.
         let result = unsafe {
             libc::recvmmsg(
                 fd,
@@ -279,7 +277,7 @@ impl Receiver {
         Ok(count)
     }
 
-    /// The packets of one of the datagrams that [`Receiver::receive`] took.
+    /// Returns the packets of a datagram of the last [`Receiver::receive`].
     pub fn packets(&self, datagram: usize) -> impl Iterator<Item = Received<'_>> {
         let info = &self.infos[datagram];
         let bytes = &self.bytes[datagram * BUFFER + info.header..][..info.length];
@@ -295,7 +293,7 @@ impl Receiver {
     }
 }
 
-/// A frame is one packet. What is longer than its GRH says has been padded.
+/// Reads the headers of a frame, which is one packet. Bytes beyond the GRH's length are padding.
 fn read_grh(bytes: &[u8]) -> Info {
     let Some((grh, packet)) = Grh::parse(bytes) else {
         return Info::UNKNOWN;
@@ -314,9 +312,8 @@ fn read_grh(bytes: &[u8]) -> Info {
 
 fn read_control(header: &msghdr) -> Info {
     let mut info = Info::UNKNOWN;
-    // SAFETY: the kernel has filled in control messages within the buffer that
-    // the header points at, and the macros stay within it. Payloads are read
-    // unaligned, as the types that these messages carry.
+    // SAFETY: the kernel has written control messages within the buffer of the header, and the
+    // macros stay within it. Payloads are read unaligned, with the types of these messages.
     unsafe {
         let mut message: *const cmsghdr = libc::CMSG_FIRSTHDR(header);
         while !message.is_null() {

@@ -1,7 +1,7 @@
-//! Packets out, by batches ([`super::batch`]).
+//! Batched sending of packets ([`super::batch`]).
 //!
-//! Why `unsafe` here: `sendmmsg` takes pointers. They are made afresh for each
-//! call, from fields that a [`Sender`] owns.
+//! Why `unsafe` here: `sendmmsg` takes pointers. They are created anew for each call, from fields
+//! that a [`Sender`] owns.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of, zeroed};
@@ -22,34 +22,35 @@ use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::qp::Joined;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 
-/// The bits of a traffic class that are ECN's (RFC 3168, 5).
+/// ECN bits of a traffic class (RFC 3168, 5).
 pub const ECN: u8 = 3;
 
-/// Milliseconds that a flush waits at most for the adapter.
+/// Maximum wait of a flush for the adapter, in milliseconds.
 const MAX_WAITS: u32 = 5;
 
-/// Where a connection's packets go, and how.
+/// Addresses and marking of a connection's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
-    /// The socket, whose port is the source port; -1 on a wire in memory.
+    /// Socket, whose port is the source port; -1 for a network in memory.
     pub fd: RawFd,
-    /// Its port, or v1's flow label.
+    /// Source port, or flow label of v1.
     pub source_port: u16,
-    /// Our address.
+    /// Local address.
     pub local: IpAddr,
-    /// The peer's address.
+    /// Peer's address.
     pub remote: IpAddr,
     /// Type of service, or traffic class.
     pub traffic_class: u8,
-    /// Whether the socket is of this class itself; else each message names it, and
-    /// Linux chooses the priority.
+    /// True if the socket has this class; otherwise each message names the class, and Linux chooses
+    /// the priority.
     pub is_of_class: bool,
     /// Time to live, or hop limit.
     pub hop_limit: u8,
 }
 
 impl Flow {
-    /// The same flow for a packet without ECN, which names its class itself: the socket's has ECN.
+    /// Returns the flow for a packet without ECN. It names its class, because the socket's class
+    /// has ECN.
     #[must_use]
     pub fn not_ecn_capable(&self) -> Self {
         Self {
@@ -64,7 +65,7 @@ impl Flow {
 #[derive(Clone, Copy)]
 struct Control([u8; 128]);
 
-/// What a sender's flows have in common.
+/// Kind of socket used by all flows of a sender.
 #[derive(Debug)]
 enum Exit {
     Udp,
@@ -72,20 +73,20 @@ enum Exit {
     Wire(Wire),
 }
 
-/// What became of batches.
+/// Statistics of sent batches.
 #[derive(Debug, Default)]
 struct Tally {
     /// System calls.
     calls: u64,
-    /// Datagrams that the system took.
+    /// Datagrams accepted by the system.
     datagrams: u64,
-    /// Packets that it did not.
+    /// Packets refused by the system.
     dropped: u64,
-    /// Peers whose packets leave one by one from then on.
+    /// Peers for which joining was disabled.
     unjoined: u64,
 }
 
-/// One endpoint's packets that are about to leave.
+/// Sender of an endpoint's packets.
 pub struct Sender {
     batch: Batch,
     controls: Box<[Control; GROUPS]>,
@@ -108,8 +109,8 @@ impl std::fmt::Debug for Sender {
 }
 
 impl Sender {
-    /// An empty batch; `capture` sees what leaves. With `offload` packets leave in super-packets,
-    /// where there are such.
+    /// Creates an empty sender. `capture` records sent packets; with `offload`, packets leave in
+    /// super-packets if supported.
     #[must_use]
     pub fn new(network: &Network, capture: Option<Arc<Capture>>, offload: bool) -> Self {
         let exit = match network.good() {
@@ -123,7 +124,7 @@ impl Sender {
             controls: Box::new([Control([0; 128]); GROUPS]),
             // SAFETY: all zeros is a value of this plain structure.
             names: Box::new([unsafe { zeroed() }; GROUPS]),
-            // There is none for Ethernet frames of our own.
+            // Frames built here cannot be super-packets.
             offload: Offload::new(offload && !matches!(exit, Exit::Frames(_))),
             exit,
             version: network.version(),
@@ -132,7 +133,7 @@ impl Sender {
         }
     }
 
-    /// Adds to the counters what has happened since the last call.
+    /// Adds the statistics since the last call to the counters.
     pub fn report(&mut self, counters: &mut Counters) {
         let Tally {
             calls,
@@ -146,7 +147,7 @@ impl Sender {
         counters.send_offload_err += unjoined;
     }
 
-    /// Room for the next packet. [`Sender::commit`] makes it one.
+    /// Returns the buffer for the next packet, to be completed by [`Sender::commit`].
     pub fn packet(&mut self) -> &mut [u8] {
         self.batch.rewind();
         if self.batch.is_full() {
@@ -155,20 +156,21 @@ impl Sender {
         self.batch.room()
     }
 
-    /// The opcode of the packet in [`Sender::packet`].
+    /// Opcode of the packet in [`Sender::packet`].
     #[must_use]
     pub fn opcode(&self) -> u8 {
         self.batch.opcode()
     }
 
-    /// A packet that left joined has arrived at a peer, or not.
+    /// Notes whether a joined packet arrived at a peer.
     pub fn judge(&mut self, remote: IpAddr, fate: Joined) {
         self.tally.unjoined += u64::from(self.offload.judge(remote, fate));
     }
 
-    /// Seals the first `length` bytes of [`Sender::packet`] and queues them, behind
-    /// what its queue pair sent last, in this `sharing`. Returns whether it leaves behind another
-    /// one in a super-packet.
+    /// Seals the first `length` bytes of [`Sender::packet`] and queues them after the last packet
+    /// of the queue pair.
+    ///
+    /// Returns true if the packet follows another one in a super-packet.
     pub fn commit(
         &mut self,
         flow: &Flow,
@@ -183,13 +185,13 @@ impl Sender {
         self.batch.add(flow, self.version, length, place, joins)
     }
 
-    /// Whether anything waits.
+    /// True if no packet waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.batch.is_empty()
     }
 
-    /// Sends everything. What the system does not take is lost, as on any wire.
+    /// Sends all packets. Those refused by the system are lost.
     pub fn flush(&mut self) {
         self.leave();
         self.batch.rewind();
@@ -255,8 +257,8 @@ impl Sender {
                 }
                 Err(error) => {
                     let group = &self.batch.groups()[from];
-                    // Of a path without checksum offload, for one (udp(7)): packet by packet
-                    // for a while.
+                    // For example on a path without checksum offload (udp(7)): packets leave
+                    // separately for a while.
                     let refused = matches!(
                         error.raw_os_error(),
                         Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP)
@@ -302,7 +304,7 @@ impl Sender {
             let remote = SocketAddr::new(group.flow.remote, ROCE_PORT);
             let (name, length) = to_storage(remote);
             self.names[index] = name;
-            // SAFETY: all zeros (null pointers and lengths of 0) is a value of it.
+            // SAFETY: all zeros (null pointers and lengths of 0) is a valid value of the type.
             let mut header: msghdr = unsafe { zeroed() };
             header.msg_name = (&raw mut self.names[index]).cast();
             header.msg_namelen = length;
@@ -314,9 +316,8 @@ impl Sender {
                 msg_len: 0,
             });
         }
-        // SAFETY: the first `to - from` headers were written, and each points at
-        // live buffers, and at vectors that were written, of the lengths it says;
-        // the system only reads the buffers.
+        // SAFETY: the first `to - from` headers were written, and each points at live buffers, and
+        // at written vectors, of the stated lengths; the system only reads the buffers.
         let sent = unsafe {
             let count = (to - from) as u32;
             libc::sendmmsg(fd, headers.as_mut_ptr().cast(), count, libc::MSG_DONTWAIT)
@@ -325,20 +326,19 @@ impl Sender {
     }
 }
 
-/// Waits a moment for the adapter to take more: that slows a sender down to the
-/// speed of its link.
+/// Waits briefly until the adapter accepts more, which limits a sender to the speed of its link.
 fn wait_writable(fd: RawFd) {
     let mut polled = libc::pollfd {
         fd,
         events: libc::POLLOUT,
         revents: 0,
     };
-    // SAFETY: one live structure, and that number.
+    // SAFETY: one live structure, and a count of one.
     unsafe { libc::poll(&raw mut polled, 1, 1) };
 }
 
-/// The control messages of a group: source address, class unless it is the socket's,
-/// hop limit, and how to cut it up.
+/// Writes the control messages of a group: source address, class unless it is the socket's, hop
+/// limit, and segment size.
 fn write_control(group: &Group, header: &mut msghdr, control: &mut Control) {
     let flow = &group.flow;
     header.msg_control = control.0.as_mut_ptr().cast();
@@ -401,8 +401,8 @@ impl ControlWriter<'_> {
             self.used + space <= size_of::<Control>(),
             "there is room for all four"
         );
-        // SAFETY: the message lies within the control buffer, by the line above,
-        // and begins at a multiple of the alignment that it needs.
+        // SAFETY: the message lies within the control buffer, by the assertion above, and its start
+        // is aligned.
         unsafe {
             let message: *mut cmsghdr = self.header.msg_control.byte_add(self.used).cast();
             (*message).cmsg_level = level;

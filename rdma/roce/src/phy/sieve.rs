@@ -1,22 +1,22 @@
-//! Filters in the kernel that let packets pass by their destination queue pair number: what is for
-//! none of ours ends before anybody is woken, or reads it.
+//! Kernel filters by destination queue pair number: packets for other queue pairs are dropped
+//! before a wake-up or read.
 //!
-//! A filter is a tree by halves, with a list at each leaf. A thousand numbers so take some
-//! twenty comparisons, and fit three times into what a filter may be long.
+//! A filter is a binary tree with a list at each leaf. A thousand numbers need about twenty
+//! comparisons, and a third of the maximum filter length.
 
 use std::io;
 use std::os::fd::RawFd;
 
 use super::socket::{NOTHING, attach, statement};
 
-/// Numbers that are compared one by one.
+/// Maximum numbers of a leaf, compared one by one.
 const LEAF: usize = 16;
 
-/// Puts a filter in the place of a socket's last one. Where the kernel has no memory for both at
-/// once, or for the narrow one at all, the wide one comes first, or stays.
+/// Replaces a socket's filter. If the kernel lacks memory for both at once, or for the narrow one,
+/// the wide one is installed first, or stays.
 ///
 /// # Errors
-/// The system takes neither.
+/// The system refuses both.
 pub(super) fn exchange(
     fd: RawFd,
     narrow: &[libc::sock_filter],
@@ -24,14 +24,14 @@ pub(super) fn exchange(
 ) -> io::Result<()> {
     if attach(fd, libc::SO_ATTACH_FILTER, narrow).is_err() {
         attach(fd, libc::SO_ATTACH_FILTER, wide)?;
-        // The wide one passes all that the narrow one does.
+        // The wide filter passes everything that the narrow one does.
         let _ = attach(fd, libc::SO_ATTACH_FILTER, narrow);
     }
     Ok(())
 }
 
-/// The end of a filter: passes packets for these queue pairs, of which the word at `at` has the
-/// number in its low 24 bits. The numbers are in order.
+/// End of a filter that passes packets for these queue pairs, whose number is in the low 24 bits of
+/// the word at `at`. `numbers` is sorted.
 pub(super) fn by_number(at: u32, numbers: &[u32]) -> Vec<libc::sock_filter> {
     debug_assert!(numbers.is_sorted());
     let mut program = vec![
@@ -48,7 +48,7 @@ fn tree(numbers: &[u32]) -> Vec<libc::sock_filter> {
     }
     let (low, high) = numbers.split_at(numbers.len() / 2);
     let left = tree(low);
-    // A comparison jumps over 255 statements at most, and this one over any number of them.
+    // A conditional jump covers at most 255 statements, an unconditional one any number.
     let over = statement(libc::BPF_JMP | libc::BPF_JA, left.len() as u32);
     let mut program = vec![compare(libc::BPF_JGE, high[0], 0, 1), over];
     program.extend(left);
@@ -67,10 +67,10 @@ fn leaf(numbers: &[u32]) -> Vec<libc::sock_filter> {
     program
 }
 
-/// Passes a packet.
+/// Statement that passes a packet.
 pub(super) const PASS: libc::sock_filter = statement(libc::BPF_RET | libc::BPF_K, u32::MAX);
 
-/// Goes on behind so many statements, if it is so and if not.
+/// Creates a comparison that skips `if_so` statements if it holds, and `if_not` otherwise.
 pub(super) fn compare(what: u32, k: u32, if_so: u8, if_not: u8) -> libc::sock_filter {
     libc::sock_filter {
         jt: if_so,
@@ -86,7 +86,7 @@ mod tests {
     use super::super::socket::Socket;
     use super::*;
 
-    /// The queue pair numbers of what arrives, of packets for these.
+    /// Sends packets for the queue pairs `sent` and returns the numbers of those received.
     fn pass(receiver: &Socket, sender: &UdpSocket, sent: &[u32]) -> Vec<u32> {
         let to = receiver.local_addr().unwrap();
         let mut passed = Vec::new();
@@ -96,7 +96,7 @@ mod tests {
             sender.send_to(&packet, to).unwrap();
             let mut bytes = [0_u8; 64];
             let (room, length) = (bytes.as_mut_ptr().cast(), bytes.len());
-            // SAFETY: there is room for `length` bytes.
+            // SAFETY: the buffer has `length` bytes.
             let received = unsafe { libc::recv(receiver.raw(), room, length, 0) };
             if received > 0 {
                 assert_eq!((received, bytes[..16].to_vec()), (16, packet.to_vec()));
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_filter_of_all_queue_pairs_fits() {
         let numbers: Vec<u32> = (0..1200).collect();
-        // What the kernel takes (linux/bpf_common.h: BPF_MAXINSNS).
+        // Limit of the kernel (linux/bpf_common.h: BPF_MAXINSNS).
         assert!(by_number(12, &numbers).len() < 4096 / 2);
     }
 }

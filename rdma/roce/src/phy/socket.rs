@@ -1,9 +1,8 @@
-//! UDP sockets, as RoCE needs them.
+//! UDP sockets for RoCE.
 //!
-//! Why `unsafe` here: batches with control messages (`recvmmsg`, `sendmmsg`),
-//! segmentation offload and reuseport filters have no safe wrapper in the crates
-//! we use. Every call passes pointers to live values of the type that the option
-//! takes, and their size.
+//! Why `unsafe` here: our dependencies have no safe wrapper of batches with control messages
+//! (`recvmmsg`, `sendmmsg`), segmentation offload and reuseport filters. Every call passes pointers
+//! to live values of the option's type, with their size.
 
 use std::io;
 use std::mem::{size_of, size_of_val, zeroed};
@@ -14,17 +13,17 @@ use libc::{c_int, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 
 use super::sieve::{PASS, by_number, compare, exchange};
 
-/// Receive buffer that is asked for; the system may give less.
+/// Requested receive buffer, in bytes; the system may grant less.
 pub(crate) const RECEIVE_BUFFER: c_int = 8 << 20;
 const SEND_BUFFER: c_int = 4 << 20;
-/// Where a datagram has the word that ends in the destination queue pair number: filters of a
-/// socket see its UDP header, too.
+/// Offset of the word that ends in the destination queue pair number; a socket's filter also
+/// receives the UDP header.
 const DEST_QPN: u32 = 8 + 4;
 
 /// Offset of the network header in a filter's loads (linux/filter.h: SKF_NET_OFF).
 const NETWORK: u32 = -0x10_0000_i32 as u32;
 
-/// The source of a UDP flow.
+/// Source of a UDP flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowKey {
     /// Source address.
@@ -34,14 +33,14 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// Statements of a filter that return `value` for packets of the flow, and else go on. IP
-    /// options and extension headers, which RoCE has none of, hide the port: then they go on.
+    /// Filter statements that return `value` for packets of the flow, and continue otherwise. They
+    /// also continue if IP options or extension headers, which RoCE does not use, hide the port.
     fn returns(&self, value: u32) -> Vec<libc::sock_filter> {
         let words = |octets: &[u8]| -> Vec<u32> {
             let words = octets.as_chunks::<4>().0.iter();
             words.map(|word| u32::from_be_bytes(*word)).collect()
         };
-        // Where the source address is in the header, and how long that is.
+        // Offset of the source address in the header, and length of the header.
         let (at, length, address) = match self.address {
             IpAddr::V4(v4) => (12, 20, words(&v4.octets())),
             IpAddr::V6(v6) => (8, 40, words(&v6.octets())),
@@ -52,7 +51,7 @@ impl FlowKey {
         tests.insert(0, port);
         let mut program = Vec::new();
         for (left, (size, at, wanted)) in (1..=tests.len()).rev().zip(tests) {
-            // Behind the comparison: two statements for each test that follows, and the return.
+            // Skips two statements for each later test, and the return.
             let over = 2 * (left - 1) + 1;
             program.push(statement(libc::BPF_LD | size | libc::BPF_ABS, NETWORK + at));
             program.push(compare(libc::BPF_JEQ, wanted, 0, over as u8));
@@ -62,8 +61,8 @@ impl FlowKey {
     }
 }
 
-/// A non-blocking UDP socket, bound and never connected: then IPv4's
-/// identification is 0 with the don't-fragment flag, which the ICRC needs.
+/// Non-blocking UDP socket, bound and never connected: the IPv4 identification is then 0 with the
+/// don't-fragment flag, as the ICRC requires.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
@@ -74,7 +73,7 @@ impl Socket {
     /// Binds a socket that receives RoCE.
     ///
     /// # Errors
-    /// The address is not ours, or in use.
+    /// The address is not local, or in use.
     pub fn bind_receiver(address: SocketAddr, share: bool) -> io::Result<Self> {
         let this = Self::open(address)?;
         if share {
@@ -87,8 +86,8 @@ impl Socket {
         } else {
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &1)?;
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, &1)?;
-            // Adapters and rdma_rxe send the checksum 0 over IPv6, too (annex A17.3: the ICRC
-            // protects the packet). Without this the system drops what they send.
+            // Adapters and rdma_rxe send checksum 0 over IPv6, too (annex A17.3: the ICRC protects
+            // the packet). Without this option the system drops such packets.
             this.set(libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, &1)?;
         }
         grow_receive_buffer(this.raw())?;
@@ -96,7 +95,7 @@ impl Socket {
         Ok(this)
     }
 
-    /// Binds a socket that only sends: its port is a flow's source port.
+    /// Binds a socket that only sends; its port is a flow's source port.
     ///
     /// # Errors
     /// The port is in use.
@@ -117,11 +116,11 @@ impl Socket {
         let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         // SAFETY: no pointers are passed.
         let fd = check(unsafe { libc::socket(family, kind, 0) })?;
-        // SAFETY: a descriptor that was just made has no other owner.
+        // SAFETY: the new descriptor has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let this = Self { fd, is_ipv4 };
-        // Never to fragment, by the interface's MTU: what ICMP says of the path, anyone
-        // may have sent. (With this an IPv4 packet has identification 0, too.)
+        // Never fragment, and use only the interface's MTU: any machine can send ICMP messages
+        // about the path. (With this option the identification of an IPv4 packet is 0, too.)
         if is_ipv4 {
             let level = libc::IP_PMTUDISC_PROBE;
             this.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &level)?;
@@ -141,8 +140,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Lets further sockets bind to the same address. After a bind that was
-    /// exclusive: so another process can never join by accident.
+    /// Lets further sockets bind to the same address. Called after an exclusive bind, so that no
+    /// other process joins by accident.
     ///
     /// # Errors
     /// The system refuses.
@@ -150,9 +149,10 @@ impl Socket {
         self.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, &1)
     }
 
-    /// Spreads packets over the sockets that share this one's address: the one
-    /// whose turn of joining was `n` gets the queue pairs whose numbers begin
-    /// with `n`, in all but the `low_bits` low bits, and the `flows` of that turn.
+    /// Distributes packets over the sockets that share this address.
+    ///
+    /// Socket number `n`, in order of binding, gets the queue pairs whose numbers, without the
+    /// `low_bits` low bits, equal `n`, and the `flows` assigned to it.
     ///
     /// # Errors
     /// The system refuses.
@@ -161,8 +161,8 @@ impl Socket {
         for (flow, turn) in flows {
             program.extend(flow.returns(*turn));
         }
-        // The filter sees the payload: the BTH, whose second word is
-        // FECN, BECN and reserved bits, then DestQP.
+        // The filter gets the payload: the BTH, whose second word is FECN, BECN and reserved bits,
+        // then DestQP.
         program.extend([
             statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 4),
             statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0x00ff_ffff),
@@ -172,7 +172,7 @@ impl Socket {
         attach(self.raw(), libc::SO_ATTACH_REUSEPORT_CBPF, &program)
     }
 
-    /// Lets packets for these queue pairs and of these flows pass alone. The numbers are in order.
+    /// Restricts received packets to these queue pairs and flows; `numbers` is sorted.
     ///
     /// # Errors
     /// The system refuses.
@@ -182,7 +182,7 @@ impl Socket {
         exchange(self.raw(), &narrow, &[PASS])
     }
 
-    /// Gives its packets this traffic class, and the priority that goes with it.
+    /// Sets the traffic class of sent packets, and the matching priority.
     ///
     /// # Errors
     /// The system refuses.
@@ -193,7 +193,7 @@ impl Socket {
         } else {
             self.set(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &class)?;
         }
-        // After the class, for Linux has just set a priority of its own choice.
+        // After the class, because setting the class changes the priority in Linux.
         set_priority(self.raw(), traffic_class)
     }
 
@@ -201,13 +201,13 @@ impl Socket {
         set(self.raw(), level, option, value)
     }
 
-    /// The descriptor.
+    /// Descriptor.
     #[must_use]
     pub fn raw(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 
-    /// Where it is bound.
+    /// Local address.
     ///
     /// # Errors
     /// The system refuses.
@@ -216,37 +216,36 @@ impl Socket {
         let mut storage: sockaddr_storage = unsafe { zeroed() };
         let mut length = size_of_val(&storage) as socklen_t;
         let address = (&raw mut storage).cast();
-        // SAFETY: there is room for `length` bytes at `address`.
+        // SAFETY: `address` has space for `length` bytes.
         check(unsafe { libc::getsockname(self.raw(), address, &raw mut length) })?;
         from_storage(&storage).ok_or_else(|| io::Error::other("not an IP socket"))
     }
 }
 
-/// The service level of a traffic class. It is the priority of packets, by which a
-/// VLAN's `egress-qos-map` chooses the PCP.
+/// Service level of a traffic class: the priority of packets, by which a VLAN's `egress-qos-map`
+/// chooses the PCP.
 ///
-/// Linux has another rule for its sockets, by which ToS 96 is priority 0 (ip(7),
-/// `rt_tos2priority`): it heeds bits that DSCP has long taken, and not the upper
-/// three.
+/// Linux uses another rule for its sockets, by which ToS 96 is priority 0 (ip(7),
+/// `rt_tos2priority`): it evaluates bits that now belong to DSCP, and not the upper three.
 pub(super) const fn service_level(traffic_class: u8) -> u8 {
     traffic_class >> 5
 }
 
-/// The highest priority that takes no privileges (socket(7), `SO_PRIORITY`).
+/// Highest priority available without privileges (socket(7), `SO_PRIORITY`).
 const HIGHEST_UNPRIVILEGED: c_int = 6;
 
-/// Gives a socket's packets the priority of their traffic class, or, without the
-/// privileges that 7 takes, the next one.
+/// Sets the priority of a socket's packets by their traffic class; without the privileges for 7,
+/// the next lower one.
 pub(super) fn set_priority(fd: RawFd, traffic_class: u8) -> io::Result<()> {
     let level = c_int::from(service_level(traffic_class));
     let set_to = |priority: c_int| set(fd, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority);
     set_to(level).or_else(|_| set_to(level.min(HIGHEST_UNPRIVILEGED)))
 }
 
-/// A filter that lets no packet pass.
+/// Filter that passes no packet.
 pub(super) const NOTHING: [libc::sock_filter; 1] = [statement(libc::BPF_RET, 0)];
 
-/// A filter's statement that does not jump.
+/// Creates a filter statement that does not jump.
 pub(super) const fn statement(code: u32, k: u32) -> libc::sock_filter {
     libc::sock_filter {
         code: code as u16,
@@ -256,7 +255,7 @@ pub(super) const fn statement(code: u32, k: u32) -> libc::sock_filter {
     }
 }
 
-/// Has a filter look at what a socket receives.
+/// Attaches a filter to a socket.
 pub(super) fn attach(fd: RawFd, option: c_int, program: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: program.len() as u16,
@@ -268,19 +267,19 @@ pub(super) fn attach(fd: RawFd, option: c_int, program: &[libc::sock_filter]) ->
 pub(super) fn set<T>(fd: RawFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
     let length = size_of::<T>() as socklen_t;
     let value = std::ptr::from_ref(value).cast();
-    // SAFETY: `value` points at `length` bytes of the option's own type.
+    // SAFETY: `value` points at `length` bytes of the option's type.
     check(unsafe { libc::setsockopt(fd, level, option, value, length) })?;
     Ok(())
 }
 
-/// Beyond the system's limit only with privileges; else up to it.
+/// Enlarges the receive buffer, with privileges beyond the system's limit, otherwise up to it.
 pub(super) fn grow_receive_buffer(fd: RawFd) -> io::Result<()> {
     let size = &RECEIVE_BUFFER;
     set(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, size)
         .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, size))
 }
 
-/// As [`grow_receive_buffer`].
+/// Enlarges the send buffer like [`grow_receive_buffer`].
 pub(super) fn grow_send_buffer(fd: RawFd) -> io::Result<()> {
     let size = &SEND_BUFFER;
     set(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, size)
@@ -295,9 +294,9 @@ pub(super) fn check(result: c_int) -> io::Result<c_int> {
     }
 }
 
-/// An address as the system takes it.
+/// Converts an address to the system's format.
 pub(super) fn to_storage(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
-    // SAFETY: all zeros is a value of this plain structure.
+    // SAFETY: all zeros is a valid value of this plain structure.
     let mut storage: sockaddr_storage = unsafe { zeroed() };
     let length = match address {
         SocketAddr::V4(v4) => {
@@ -331,11 +330,11 @@ pub(super) fn to_storage(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
     (storage, length as socklen_t)
 }
 
-/// An address as the system gave it.
+/// Converts an address from the system's format.
 pub(super) fn from_storage(storage: &sockaddr_storage) -> Option<SocketAddr> {
     let storage = std::ptr::from_ref(storage);
-    // SAFETY: the storage is initialised, large enough and aligned for either
-    // kind, and both are plain data.
+    // SAFETY: the storage is initialised, large enough and aligned for either family, and both are
+    // plain data.
     unsafe {
         match c_int::from((*storage).ss_family) {
             libc::AF_INET => {
@@ -355,7 +354,7 @@ pub(super) fn from_storage(storage: &sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// The local address from which the system would reach `remote`.
+/// Returns the local address from which the system reaches `remote`.
 ///
 /// # Errors
 /// There is no route.
@@ -379,7 +378,7 @@ mod tests {
     fn option(socket: &Socket, level: c_int, option: c_int) -> c_int {
         let (mut value, mut length) = (0 as c_int, size_of::<c_int>() as socklen_t);
         let into = (&raw mut value).cast();
-        // SAFETY: there is room for `length` bytes, and both outlive the call.
+        // SAFETY: `into` has space for `length` bytes, and both outlive the call.
         let done = unsafe { libc::getsockopt(socket.raw(), level, option, into, &raw mut length) };
         check(done).unwrap();
         value
@@ -397,7 +396,7 @@ mod tests {
         ];
         for (address, level, of_class) in cases {
             let socket = Socket::bind_sender(SocketAddr::new(address, 0)).unwrap();
-            // ECN's bits are part of it: 98 is ToS 96, ECN-capable.
+            // The class includes the ECN bits: 98 is ToS 96, ECN-capable.
             for (class, priority) in [(98, 3), (0, 0), (104, 3), (184, 5), (32, 1)] {
                 socket.set_class(class).unwrap();
                 let is = option(&socket, level, of_class);
@@ -428,7 +427,7 @@ mod tests {
 
         let mut bytes = [0u8; 8];
         let (room, length) = (bytes.as_mut_ptr().cast(), bytes.len());
-        // SAFETY: there is room for `length` bytes.
+        // SAFETY: the buffer has `length` bytes.
         let received = unsafe { libc::recv(receiver.raw(), room, length, 0) };
         assert_eq!(received, 4, "{}", io::Error::last_os_error());
     }

@@ -1,7 +1,7 @@
-//! A wire in memory, for endpoints that must not use the system's network.
+//! Network in memory, for endpoints isolated from the system's network.
 //!
-//! What is sent stays on the wire until its owner takes it, and arrives when the
-//! owner says so: late, twice, damaged, or never. So a simulation decides what the network does.
+//! Sent packets stay in the network until its owner takes them, and arrive when the owner delivers
+//! them, so a simulation controls delay, duplication, corruption and loss.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cairn_roce_proto::wire::{Bth, Header};
 
-/// A packet on its way.
+/// Packet in transit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// Source address and UDP port.
@@ -19,13 +19,13 @@ pub struct Frame {
     pub destination: IpAddr,
     /// Type of service, or traffic class.
     pub traffic_class: u8,
-    /// IPv4's identification.
+    /// IPv4 identification.
     pub id: u16,
-    /// BTH to ICRC.
+    /// Bytes from the BTH to the ICRC.
     pub bytes: Vec<u8>,
 }
 
-/// The wire. Clones are the same.
+/// Network in memory. Clones share the state.
 #[derive(Debug, Clone)]
 pub struct Wire {
     path_mtu: u8,
@@ -35,20 +35,18 @@ pub struct Wire {
 #[derive(Debug, Default)]
 struct State {
     sent: VecDeque<Frame>,
-    /// By address: the bits of a queue pair number that select its socket, and
-    /// what has arrived at each.
+    /// Sockets of each address.
     sockets: BTreeMap<IpAddr, Sockets>,
 }
 
-/// What a device has, as [`spread`](super::socket::Socket::spread)
-/// has it.
+/// Sockets of a device, which distribute packets as in [`spread`](super::socket::Socket::spread).
 #[derive(Debug)]
 struct Sockets {
     qpn_low_bits: u32,
     arrived: Vec<VecDeque<Frame>>,
 }
 
-/// One socket's hold on a wire.
+/// Socket of the network.
 #[derive(Debug)]
 pub struct Tap {
     wire: Wire,
@@ -57,7 +55,7 @@ pub struct Tap {
 }
 
 impl Wire {
-    /// A wire with this path MTU, as a code (1 is 256, 5 is 4096).
+    /// Creates a network with this path MTU, as a code (1 is 256, 5 is 4096).
     #[must_use]
     pub fn new(path_mtu: u8) -> Self {
         Self {
@@ -70,13 +68,13 @@ impl Wire {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The path MTU, as a code.
+    /// Path MTU, as a code.
     #[must_use]
     pub fn path_mtu(&self) -> u8 {
         self.path_mtu
     }
 
-    /// Takes the oldest packet that was sent.
+    /// Takes the oldest sent packet.
     #[must_use]
     pub fn take_sent(&self) -> Option<Frame> {
         self.lock().sent.pop_front()
@@ -88,7 +86,7 @@ impl Wire {
         let Some(sockets) = state.sockets.get_mut(&frame.destination) else {
             return;
         };
-        // As the filter on reuseport sockets does it.
+        // As the filter of reuseport sockets.
         let Some((bth, _)) = Bth::parse(&frame.bytes) else {
             return;
         };
@@ -98,11 +96,12 @@ impl Wire {
         }
     }
 
-    /// Joins the sockets of an address; the first one says by which bits of a
-    /// queue pair number its packets are spread over all that follow.
+    /// Adds a socket to an address; the first one determines the bits of a queue pair number that
+    /// select a socket.
     ///
     /// # Errors
-    /// It is to be the first one of an address, and the address has one.
+    /// The socket is the first of an address that has one, or a further one of an address that has
+    /// none.
     pub(crate) fn join(
         &self,
         address: IpAddr,
@@ -131,7 +130,7 @@ impl Wire {
 }
 
 impl Tap {
-    /// The oldest packet that has arrived.
+    /// Takes the oldest received packet.
     pub(super) fn receive(&self) -> Option<Frame> {
         let mut state = self.wire.lock();
         let sockets = state.sockets.get_mut(&self.address)?;
@@ -141,7 +140,7 @@ impl Tap {
 
 impl Drop for Tap {
     fn drop(&mut self) {
-        // A device's first socket outlives the others: with it the address is free.
+        // A device's first socket outlives the others and releases the address.
         if self.turn == 0 {
             self.wire.lock().sockets.remove(&self.address);
         }

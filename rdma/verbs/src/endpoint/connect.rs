@@ -1,4 +1,4 @@
-//! How queue pairs begin, and events of the connection manager.
+//! Establishment of connections, and events of the connection manager.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use super::VerbsEndpoint;
 use super::qp::{Attempt, Phase, Qp, from_tag, tag};
 use super::transition::{self, Depths, Start};
 
-/// Bytes that a SEND may bring along with its work request: a capsule without
-/// data, or a response, needs no trip of the device to our memory.
+/// Maximum inline data of a SEND, in bytes. A capsule without data, or a response, then needs no
+/// DMA read of our memory.
 const INLINE: u32 = 64;
 
-/// A busy reactor looks for events this often: each look costs a system call.
+/// Interval at which a busy reactor reads events; each read costs a system call.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl VerbsEndpoint {
-    /// Accepts a peer's request with a queue pair that is ready for its traffic.
+    /// Accepts a peer's request with a queue pair that is ready for traffic.
     pub(super) fn accept_request(
         &mut self,
         request: ConnRequest,
@@ -93,7 +93,7 @@ impl VerbsEndpoint {
         Ok((id, pair))
     }
 
-    /// Begins to connect.
+    /// Starts to connect.
     pub(super) fn begin_connect(
         &mut self,
         options: &ConnectOptions,
@@ -122,7 +122,7 @@ impl VerbsEndpoint {
         Ok(id)
     }
 
-    /// The id of the next queue pair, if there may be one with these options.
+    /// Returns the id of the next queue pair, if the limits permit one with these options.
     fn vacancy(&mut self, options: &QpOptions) -> Result<QpId, FabricError> {
         if self.removed {
             return Err(FabricError::Gone("RDMA device"));
@@ -150,7 +150,7 @@ impl VerbsEndpoint {
         )
     }
 
-    /// Gathers the events: the device's, the connections', and our own.
+    /// Collects events of the device and the connections, and expired deadlines.
     pub(super) fn look_for_events(&mut self) {
         while let Some(event) = self.mailbox.take() {
             self.handle_device_event(event);
@@ -176,7 +176,7 @@ impl VerbsEndpoint {
             DeviceEvent::Notice(message) => self.push_event(Event::Notice { message }),
             DeviceEvent::QueuePair(kind, number) => {
                 let Some(id) = self.table.by_number(number) else {
-                    return; // Another endpoint's.
+                    return; // Another endpoint's queue pair.
                 };
                 match kind {
                     sys::IBV_EVENT_QP_LAST_WQE_REACHED => self.receives_end(id),
@@ -190,7 +190,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// The peer's first message has overtaken its RTU, or the RTU was lost.
+    /// Handles a message that arrived before the peer's RTU, or instead of it.
     fn traffic_seen(&mut self, id: QpId) {
         if let Some(qp) = self.table.get_mut(id)
             && matches!(qp.phase, Phase::Accepted)
@@ -240,7 +240,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Takes one step of connecting; if it fails, the connect does.
+    /// Executes one step of connecting; on failure, the connection attempt fails.
     fn step(&mut self, id: QpId, step: impl FnOnce(&mut Self, QpId) -> Result<(), FabricError>) {
         let connecting = self.table.get(id).map(|qp| &qp.phase);
         if !matches!(connecting, Some(Phase::Connecting(_))) {
@@ -286,7 +286,7 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// The peer accepts: its REP says what it can do, and our RTU completes the connection.
+    /// Handles the peer's REP, which contains its limits, and completes the connection with an RTU.
     fn finish_connect(&mut self, id: QpId, event: &CmEvent) -> Result<(), FabricError> {
         let limits = self.limits;
         let (cm, pair, attempt) = self.connecting(id)?;
@@ -315,9 +315,8 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// Linux takes the hop limit of a user's RoCE packets from the route, not
-    /// from us (`ib_resolve_unicast_gid_dmac`). A log line says so if another one
-    /// was asked for.
+    /// Logs if the hop limit in effect differs from the requested one. Linux takes the hop limit of
+    /// user-space RoCE packets from the route (`ib_resolve_unicast_gid_dmac`).
     fn check_hop_limit(&mut self, id: QpId, options: &QpOptions) {
         let Some(qp) = self.table.get(id) else { return };
         let (Some(wanted), Some(pair)) = (options.hop_limit, &qp.pair) else {
@@ -337,7 +336,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// The peer refuses, or it leaves before it has our RTU: it sends a REJ then, too.
+    /// Handles a REJ. The peer also sends one if it disconnects before it has our RTU.
     fn rejected(&mut self, id: QpId, event: &CmEvent) {
         match self.table.get(id).map(|qp| &qp.phase) {
             Some(Phase::Connecting(_) | Phase::Accepted) => {}
@@ -375,7 +374,7 @@ impl VerbsEndpoint {
         self.give_up(id);
     }
 
-    /// A connection was not established, and the peer has been notified.
+    /// Closes a connection that was not established, after the peer has been notified.
     fn give_up(&mut self, id: QpId) {
         if let Some(qp) = self.table.get_mut(id) {
             qp.down = true;
@@ -383,7 +382,7 @@ impl VerbsEndpoint {
         self.begin_close(id);
     }
 
-    /// A queue pair that is connecting: its identifier, its own self, and the plan.
+    /// Returns the parts of a connecting queue pair: identifier, queue pair, and options.
     fn connecting(
         &mut self,
         id: QpId,

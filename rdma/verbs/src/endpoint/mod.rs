@@ -1,10 +1,9 @@
-//! One reactor's presence on a device.
+//! Endpoint: the queues of one reactor on a device.
 //!
-//! The data path is [`VerbsEndpoint::post`], [`VerbsEndpoint::post_receives`]
-//! and [`VerbsEndpoint::poll`]: they touch memory that was allocated when the
-//! endpoint or the queue pair was made, and the queues that the driver has
-//! mapped into this process. Everything else is set-up and tear-down, in
-//! [`connect`] and [`close`].
+//! The data path is [`VerbsEndpoint::post`], [`VerbsEndpoint::post_receives`] and
+//! [`VerbsEndpoint::poll`]. These access memory allocated with the endpoint or the queue pair, and
+//! the queues mapped into this process by the driver. Set-up and tear-down are in [`connect`] and
+//! [`close`].
 
 mod close;
 mod connect;
@@ -38,14 +37,14 @@ use qp::Phase;
 use table::QpTable;
 use work_id::WorkId;
 
-/// Receives that go to the device by one call.
+/// Maximum receives posted by one call.
 const RECEIVE_BATCH: usize = 64;
 
-/// Queue pairs, their queues, and their events. Fields go in this order: queue
-/// pairs and identifiers before the queues and the channel they use.
+/// Queue pairs with their queues and events. The fields are dropped in this order: queue pairs and
+/// identifiers before the queues and the channel they use.
 pub(crate) struct VerbsEndpoint {
     table: QpTable,
-    /// Queue pairs that are connecting or closing: those with a deadline.
+    /// Queue pairs with a deadline, because they connect or close.
     settling: Vec<QpId>,
     completions: Rc<CompletionQueue>,
     receives: Rc<SharedReceiveQueue>,
@@ -56,9 +55,9 @@ pub(crate) struct VerbsEndpoint {
     regions: RegionView,
     channel: Arc<Channel>,
     mailbox: Arc<Mailbox>,
-    /// Events that were found while looking for something else.
+    /// Events not yet polled.
     events: VecDeque<Event>,
-    /// When to look for connection events without having been woken.
+    /// Time of the next read of connection events without a wake-up.
     next_look: Instant,
     removed: bool,
     wait_fds: [RawFd; 3],
@@ -69,7 +68,7 @@ pub(crate) struct VerbsEndpoint {
 }
 
 impl VerbsEndpoint {
-    /// On a device, seen as `as_device`, in a protection domain.
+    /// Opens an endpoint on a device, seen as `as_device`, in a protection domain.
     pub(crate) fn open(
         device: Arc<VerbsDevice>,
         as_device: Arc<dyn Device>,
@@ -104,9 +103,8 @@ impl VerbsEndpoint {
         })
     }
 
-    /// Posts receives for which there are slots. Of a batch that the device
-    /// refuses, what it took all the same completes one day; the rest is as if
-    /// it had never been posted.
+    /// Posts receives for which there are slots. If the device refuses a batch, the receives it
+    /// accepted complete later; the others count as never posted.
     fn post_batch(&mut self, batch: &[RecvWork]) -> Result<(), PostError> {
         let mut slots = [0; RECEIVE_BATCH];
         self.receive_chain.clear();
@@ -168,8 +166,8 @@ impl Endpoint for VerbsEndpoint {
         self.table.get_mut(id)?.pair.as_ref()?.marked().ok()
     }
 
-    /// The address vector of a queue pair that is ready to send can only be changed
-    /// while its send queue is drained (IBTA 10.3.1, SQD), which adapters do not offer.
+    /// Returns false: the address vector of a queue pair that is ready to send can only be changed
+    /// while its send queue is drained (IBTA 10.3.1, SQD), which adapters do not support.
     fn set_marking(&mut self, _: QpId, _: Marking) -> bool {
         false
     }
@@ -192,7 +190,7 @@ impl Endpoint for VerbsEndpoint {
             let wr_id = WorkId::send(id, sequence);
             self.send_chain.push(work, wr_id.raw(), inline);
         }
-        // SAFETY: work is marked inline only where `regions` covers its bytes.
+        // SAFETY: work is marked inline only if `regions` covers its bytes.
         let Err((taken, error)) = (unsafe { qp.post(&mut self.send_chain) }) else {
             return Ok(());
         };
@@ -204,8 +202,7 @@ impl Endpoint for VerbsEndpoint {
                 _ => PostError::Broken,
             });
         }
-        // The caller was promised all or nothing, and nothing is no longer
-        // possible: so all, and the rest of it has failed.
+        // Part of the chain is posted, so all-or-nothing requires all: the rest has failed.
         self.staged.flush(id, refused);
         self.break_down(id);
         Ok(())
@@ -220,7 +217,8 @@ impl Endpoint for VerbsEndpoint {
         out.extend(self.events.drain(..));
     }
 
-    /// The kernel manages connections. Their events wait in the endpoint's own channel.
+    /// Makes the next poll read events: the kernel manages connections, and its events wait in the
+    /// endpoint's channel.
     fn drain_connections(&mut self) {
         self.next_look = Instant::now();
     }
@@ -233,11 +231,11 @@ impl Endpoint for VerbsEndpoint {
         if self.removed {
             return Err(FabricError::Gone("RDMA device"));
         }
-        // Whatever wakes us, the events are looked at first.
+        // After any wake-up, events are read first.
         self.next_look = Instant::now();
         self.completions.clear_wakeups();
         self.completions.request_notify()?;
-        // What completed before the request raises no event.
+        // Completions before the request raise no event.
         self.stage();
         self.settle();
         Ok(!self.staged.is_empty() || !self.events.is_empty() || !self.mailbox.is_empty())

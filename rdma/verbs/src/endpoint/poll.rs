@@ -1,4 +1,4 @@
-//! From the device's completions to ours.
+//! Conversion of the device's completions.
 
 use std::collections::VecDeque;
 
@@ -10,17 +10,17 @@ use crate::sys::{self, inline};
 use super::VerbsEndpoint;
 use super::work_id::{Owner, WorkId, same_generation};
 
-/// Completions taken from the device by one call.
+/// Maximum completions taken from the device by one call.
 const BATCH: usize = 32;
 
-/// Completions that have left the device's queue, and not yet been given out.
+/// Completions taken from the device's queue and not yet returned.
 pub(super) struct Staged {
     batch: Box<[sys::ibv_wc; BATCH]>,
     next: usize,
     end: usize,
-    /// Work that never reached the device, or never came back.
+    /// Completions of work that never reached the device, or never came back.
     flushed: VecDeque<Completion>,
-    /// How often all there was had been given out.
+    /// Number of times that all completions had been returned.
     rounds: u64,
 }
 
@@ -41,24 +41,24 @@ impl Staged {
         self.next == self.end && self.flushed.is_empty()
     }
 
-    /// Whether work that we ended ourselves still waits to be given out.
+    /// True if work completed by this end is still to be returned.
     pub(super) fn has_flushed(&self) -> bool {
         !self.flushed.is_empty()
     }
 
-    /// Rounds of polling that are over.
+    /// Number of completed rounds of polling.
     pub(super) fn rounds(&self) -> u64 {
         self.rounds
     }
 
-    /// The round after which whatever is in the device's queue now has been
-    /// given out: the next one to begin.
+    /// Round after which all completions now in the device's queue have been returned: the next one
+    /// to begin.
     pub(super) fn next_full_round(&self) -> u64 {
         let under_way = u64::from(self.next != self.end);
         self.rounds + under_way + 1
     }
 
-    /// Ends work by our own word.
+    /// Completes work as flushed without the device.
     pub(super) fn flush(&mut self, qp: QpId, works: &[SendWork]) {
         for work in works {
             self.flush_entry(qp, SendEntry::of(work));
@@ -90,12 +90,12 @@ impl Staged {
 }
 
 impl VerbsEndpoint {
-    /// Gives out completions, as many as `out` has room for.
+    /// Returns up to `out.len()` completions.
     pub(super) fn take_completions(&mut self, out: &mut [Completion]) -> usize {
         let mut count = 0;
         while count < out.len() {
             let Some(wc) = self.staged.take() else {
-                // A short batch was all there is; see on the next call.
+                // A short batch emptied the queue; look again on the next call.
                 let drained = count > 0 && self.staged.end < BATCH;
                 if drained || !self.stage() {
                     break;
@@ -117,8 +117,8 @@ impl VerbsEndpoint {
         count
     }
 
-    /// Takes a batch from the device, if the last one has been given out.
-    /// Returns whether there is one.
+    /// Takes a batch from the device, if the last one has been returned. Returns true if there are
+    /// completions.
     pub(super) fn stage(&mut self) -> bool {
         if self.staged.next != self.staged.end {
             return true;
@@ -140,7 +140,7 @@ impl VerbsEndpoint {
         count > 0
     }
 
-    /// None: the completion belongs to a queue pair that is gone.
+    /// Converts a completion. Returns `None` if its queue pair is gone.
     fn translate(&mut self, wc: &sys::ibv_wc) -> Option<Completion> {
         let status = WorkStatus::of_code(wc.status);
         let completion = match WorkId::from_raw(wc.wr_id).owner() {
@@ -180,8 +180,8 @@ impl VerbsEndpoint {
     fn received(&mut self, slot: u32, wc: &sys::ibv_wc, status: WorkStatus) -> Option<Completion> {
         let work = self.slots.take(slot)?;
         let Some(qp) = self.table.by_number(wc.qp_num) else {
-            // Of a queue pair that is no more: others can use the receive. If
-            // the device does not take it, it takes nothing any more.
+            // The queue pair is gone, so others can use the receive. If the device refuses it, the
+            // device is broken.
             let _ = self.post_batch(&[work]);
             return None;
         };
@@ -196,7 +196,7 @@ impl VerbsEndpoint {
         })
     }
 
-    /// A queue pair has failed: reports it once, unless it is being closed.
+    /// Reports a failed queue pair once, unless it is being closed.
     pub(super) fn break_down(&mut self, id: QpId) {
         self.end_connection(id, cairn_rdma::DisconnectReason::Transport);
     }

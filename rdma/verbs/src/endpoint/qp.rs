@@ -1,4 +1,4 @@
-//! One queue pair and its connection.
+//! State of a queue pair and its connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,33 +11,33 @@ use crate::cm::Id;
 use crate::objects::QueuePair;
 use crate::send_ring::SendRing;
 
-/// A queue pair and its connection.
+/// Queue pair with its connection.
 pub(super) struct Qp {
-    /// None until a connecting end has resolved its device. Dropped before the identifier.
+    /// `None` until a connecting end has resolved its device. Dropped before the identifier.
     pub(super) pair: Option<QueuePair>,
     pub(super) cm: Id,
     pub(super) ring: SendRing,
     pub(super) phase: Phase,
-    /// Whether `Disconnected` was reported.
+    /// True if `Disconnected` was reported.
     pub(super) down: bool,
-    /// Once the device takes no more receives for this queue pair: the round of
-    /// polling after which those it took have all been seen.
+    /// Set when the device takes no more receives for this queue pair: the round of polling after
+    /// which all its receives have been returned.
     pub(super) receives_end: Option<u64>,
 }
 
-/// The state of a queue pair.
+/// State of a queue pair.
 pub(super) enum Phase {
     /// Our request is under way.
     Connecting(Box<Attempt>),
-    /// We accepted; the peer has not confirmed it.
+    /// We accepted; the peer has not confirmed yet.
     Accepted,
     /// Both ends are connected.
     Established,
-    /// We closed it: outstanding work drains until the deadline at most.
+    /// We closed the connection: outstanding work drains until the deadline at most.
     Closing { deadline: Instant },
 }
 
-/// A connection that we request.
+/// Parameters of a connection attempt.
 pub(super) struct Attempt {
     pub(super) remote: SocketAddr,
     pub(super) pkey: PKey,
@@ -68,7 +68,7 @@ impl Qp {
         }
     }
 
-    /// Whether the device would take the bytes of `work` along with the request.
+    /// True if the device accepts the bytes of `work` as inline data.
     pub(super) fn may_inline(&self, work: &SendWork) -> bool {
         let send = matches!(
             work.op,
@@ -78,20 +78,20 @@ impl Qp {
         send && work.sges.total_len() <= limit.into()
     }
 
-    /// Posts a chain. On failure, how many of it were taken all the same, and why.
+    /// Posts a chain. On failure, returns the number of requests accepted, and the error.
     ///
     /// # Safety
     /// As for [`QueuePair::post`].
     pub(super) unsafe fn post(&mut self, chain: &mut SendChain) -> Result<(), (usize, io::Error)> {
         match &mut self.pair {
-            // SAFETY: the caller vouches for inline work.
+            // SAFETY: the caller guarantees the bytes of inline work.
             Some(pair) => unsafe { pair.post(chain) },
             None => Err((0, io::Error::from_raw_os_error(libc::EINVAL))),
         }
     }
 }
 
-/// An identifier's tag for a queue pair, and back.
+/// Converts a queue pair id to the tag of its identifier, and back.
 pub(super) fn tag(id: QpId) -> u64 {
     u64::from(id.generation()) << 16 | id.slot() as u64
 }

@@ -1,4 +1,4 @@
-//! The queue pairs of an endpoint: by id, and by the device's number.
+//! Queue pairs of an endpoint, by id and by the device's number.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,11 +7,11 @@ use cairn_rdma::QpId;
 
 use super::qp::Qp;
 
-/// A fixed number of slots.
+/// Table with a fixed number of slots.
 pub(super) struct QpTable {
     slots: Vec<Slot>,
     free: Vec<u16>,
-    /// The device's numbers, which come with each receive.
+    /// Slots by the device's queue pair number, which each receive contains.
     numbers: HashMap<u32, u16, BuildHasherDefault<NumberHasher>>,
 }
 
@@ -37,13 +37,13 @@ impl QpTable {
         self.slots.len()
     }
 
-    /// The id that the next queue pair will have, if there is room for one.
+    /// Returns the id of the next queue pair, if a slot is free.
     pub(super) fn vacant(&self) -> Option<QpId> {
         let slot = *self.free.last()?;
         Some(QpId::new(slot, self.slots[usize::from(slot)].generation))
     }
 
-    /// Fills the slot that [`vacant`](Self::vacant) named.
+    /// Fills the slot returned by [`vacant`](Self::vacant).
     pub(super) fn insert(&mut self, id: QpId, qp: Qp) {
         assert_eq!(self.vacant(), Some(id), "the slot was vacant just now");
         self.free.pop();
@@ -53,14 +53,14 @@ impl QpTable {
         self.slots[id.slot()].qp = Some(qp);
     }
 
-    /// Makes a queue pair known by its number, once it has one.
+    /// Registers the device's number of a queue pair.
     pub(super) fn number(&mut self, id: QpId) {
         if let Some(pair) = self.get(id).and_then(|qp| qp.pair.as_ref()) {
             self.numbers.insert(pair.number(), id.slot() as u16);
         }
     }
 
-    /// Empties a slot. Its next queue pair will have another id.
+    /// Empties a slot. The next queue pair in the slot gets another id.
     pub(super) fn remove(&mut self, id: QpId) -> Option<Qp> {
         self.get(id)?;
         let slot = &mut self.slots[id.slot()];
@@ -87,21 +87,21 @@ impl QpTable {
             .filter(|_| slot.generation == id.generation())
     }
 
-    /// The queue pair in a slot.
+    /// Returns the queue pair in a slot.
     pub(super) fn at(&self, slot: u16) -> Option<QpId> {
         let entry = self.slots.get(usize::from(slot))?;
         entry.qp.as_ref()?;
         Some(QpId::new(slot, entry.generation))
     }
 
-    /// The queue pair that the device calls `number`.
+    /// Returns the queue pair with the device's number `number`.
     pub(super) fn by_number(&self, number: u32) -> Option<QpId> {
         self.at(*self.numbers.get(&number)?)
     }
 }
 
-/// Spreads queue pair numbers, which devices give out in order and peers do
-/// not choose, by one multiplication.
+/// Hashes queue pair numbers by one multiplication. Devices allocate them in sequence, and peers
+/// cannot choose them.
 #[derive(Default)]
 pub(super) struct NumberHasher(u64);
 
@@ -117,8 +117,8 @@ impl Hasher for NumberHasher {
     }
 
     fn write_u32(&mut self, number: u32) {
-        // 2^64 divided by the golden ratio (Knuth, The Art of Computer
-        // Programming, 6.4), its high bits folded in where the map looks.
+        // 2^64 divided by the golden ratio (Knuth, The Art of Computer Programming, 6.4), with the
+        // high bits folded into the bits used by the map.
         let product = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = product ^ (product >> 32);
     }

@@ -1,9 +1,8 @@
-//! Queue pair state transitions.
+//! State transitions of queue pairs.
 //!
-//! The connection manager knows the path and the peer, and says what it requires
-//! of each transition. Our own choices replace parts of that: the traffic
-//! class and hop limit of our packets, their partition, how many RDMA READs may
-//! be outstanding, and timeouts and retries.
+//! The connection manager supplies the attributes required for each transition, from the path and
+//! the peer. Our options replace some of them: traffic class, hop limit, partition, outstanding
+//! RDMA READs, timeouts and retries.
 
 use cairn_rdma::{FabricError, QpOptions};
 
@@ -11,30 +10,30 @@ use crate::cm::Id;
 use crate::objects::QueuePair;
 use crate::sys;
 
-/// RDMA READs under way at a time, after both ends and the device were asked.
+/// Maximum outstanding RDMA READs, within the limits of both ends and the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Depths {
-    /// Ours.
+    /// READs sent by this end.
     pub(super) initiator: u8,
-    /// The peer's.
+    /// READs sent by the peer.
     pub(super) responder: u8,
 }
 
-/// What a queue pair begins with.
+/// Initial parameters of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) depths: Depths,
-    /// Where its P_Key stands in the port's table. `None`: as rdma_cm sets it.
+    /// Index of the P_Key in the port's table. `None`: chosen by rdma_cm.
     pub(super) pkey_index: Option<u16>,
 }
 
-/// Takes a fresh queue pair to INIT.
+/// Moves a new queue pair to INIT.
 pub(super) fn to_init(pair: &mut QueuePair, cm: &mut Id, start: Start) -> Result<(), FabricError> {
     let (mut attributes, mask) = cm.qp_attributes(sys::IBV_QPS_INIT)?;
     if let Some(index) = start.pkey_index {
         attributes.pkey_index = index;
     }
-    // What a peer may really touch, each region says for itself.
+    // Each region restricts remote access further.
     attributes.qp_access_flags = sys::IBV_ACCESS_REMOTE_WRITE;
     if start.depths.responder > 0 {
         attributes.qp_access_flags |= sys::IBV_ACCESS_REMOTE_READ;
@@ -43,7 +42,7 @@ pub(super) fn to_init(pair: &mut QueuePair, cm: &mut Id, start: Start) -> Result
     pair.modify(&mut attributes, mask | ours)
 }
 
-/// Takes it through RTR to RTS, when the peer is known.
+/// Moves the queue pair through RTR to RTS, once the peer is known.
 pub(super) fn to_ready(
     pair: &mut QueuePair,
     cm: &mut Id,

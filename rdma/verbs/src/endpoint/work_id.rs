@@ -1,7 +1,7 @@
-//! What the device carries for us with each work request, and gives back.
+//! Identifiers passed to the device with each work request, and returned in its completion.
 //!
-//! No pointers: a receive is known by its slot, send work by its queue pair's
-//! slot and generation and by its place in that queue pair's ring.
+//! No pointers: a receive is identified by its slot, send work by its queue pair's slot and
+//! generation and by its sequence number in that queue pair's ring.
 //!
 //! ```text
 //! receive  1 ........................... slot:32
@@ -12,19 +12,19 @@ use cairn_rdma::QpId;
 
 const RECEIVE: u64 = 1 << 63;
 
-/// Generations are counted modulo this here.
+/// Modulus of the generation counter in a `wr_id`.
 const GENERATIONS: u16 = 1 << 15;
 
-/// A `wr_id`.
+/// Value of `wr_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WorkId(u64);
 
-/// Whose work it was.
+/// Owner of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// The receive in that slot.
+    /// Receive in that slot.
     Receive(u32),
-    /// Send work of the queue pair in `slot`, if it is still the one.
+    /// Send work of the queue pair in `slot`, if the generation matches.
     Send {
         slot: u16,
         generation: u16,
@@ -62,7 +62,7 @@ impl WorkId {
     }
 }
 
-/// Whether a work request of `generation` can be of `qp`.
+/// True if a work request of `generation` can belong to `qp`.
 pub(super) fn same_generation(qp: QpId, generation: u16) -> bool {
     qp.generation() % GENERATIONS == generation
 }

@@ -1,8 +1,8 @@
-//! The verbs that rdma-core defines as `static inline`: each calls through the
-//! operations table that the device's user-space driver put into `ibv_context`.
+//! Verbs that rdma-core defines as `static inline`: calls through the operations table that the
+//! device's user-space driver puts into `ibv_context`.
 //!
-//! A driver fills every entry of that table (libibverbs installs a refusing
-//! dummy for what the driver lacks), so an empty entry is a broken library.
+//! libibverbs fills every entry of the table, with a refusing dummy for operations that a driver
+//! lacks, so an empty entry means a broken library.
 
 use std::ffi::c_int;
 
@@ -10,12 +10,13 @@ use super::{IBV_WC_WITH_INV, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, 
 
 const MISSING: &str = "libibverbs fills its context's operations table";
 
-/// Moves up to `wcs.len()` completions out of `cq`. Negative: the CQ is broken.
+/// Moves up to `wcs.len()` completions out of `cq` and returns their number. A negative number
+/// means that the CQ is broken.
 ///
 /// # Safety
 /// `cq` is a live CQ, and no other thread polls it.
 pub(crate) unsafe fn poll_cq(cq: *mut ibv_cq, wcs: &mut [ibv_wc]) -> c_int {
-    // SAFETY: the caller vouches for `cq`; the driver writes at most `wcs.len()` entries.
+    // SAFETY: the caller guarantees `cq`; the driver writes at most `wcs.len()` entries.
     unsafe {
         let poll = (*(*cq).context).ops.poll_cq.expect(MISSING);
         poll(
@@ -26,36 +27,36 @@ pub(crate) unsafe fn poll_cq(cq: *mut ibv_cq, wcs: &mut [ibv_wc]) -> c_int {
     }
 }
 
-/// The key that an incoming SEND took out of use, if it did.
+/// Returns the remote key that an incoming SEND invalidated, if any.
 pub(crate) fn invalidated_rkey(wc: &ibv_wc) -> Option<u32> {
     // SAFETY: both members of the union are plain numbers.
     let rkey = unsafe { wc.__bindgen_anon_1.invalidated_rkey };
     (wc.wc_flags & IBV_WC_WITH_INV != 0).then_some(rkey)
 }
 
-/// Asks for one event on the CQ's completion channel at the next completion.
+/// Requests one event on the CQ's completion channel at the next completion.
 ///
 /// # Safety
 /// `cq` is a live CQ.
 pub(crate) unsafe fn req_notify_cq(cq: *mut ibv_cq) -> c_int {
-    // SAFETY: the caller vouches for `cq`.
+    // SAFETY: the caller guarantees `cq`.
     unsafe {
         let notify = (*(*cq).context).ops.req_notify_cq.expect(MISSING);
         notify(cq, 0)
     }
 }
 
-/// Posts a chain of send work requests; `bad` is the first that was refused.
+/// Posts a chain of send work requests; sets `bad` to the first one refused.
 ///
 /// # Safety
-/// `qp` is live, `wr` heads a chain whose links and SGE arrays are valid for
-/// the call, and what the SGEs name stays registered until the completions.
+/// `qp` is live, `wr` is the head of a chain whose links and SGE arrays are valid for the call, and
+/// the memory named by the SGEs stays registered until the completions.
 pub(crate) unsafe fn post_send(
     qp: *mut ibv_qp,
     wr: *mut ibv_send_wr,
     bad: &mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: the caller vouches for `qp` and the chain.
+    // SAFETY: the caller guarantees `qp` and the chain.
     unsafe {
         let post = (*(*qp).context).ops.post_send.expect(MISSING);
         post(qp, wr, bad)
@@ -71,7 +72,7 @@ pub(crate) unsafe fn post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad: &mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller vouches for `srq` and the chain.
+    // SAFETY: the caller guarantees `srq` and the chain.
     unsafe {
         let post = (*(*srq).context).ops.post_srq_recv.expect(MISSING);
         post(srq, wr, bad)

@@ -1,9 +1,8 @@
-//! The C side: rdma-core's types, and its functions found at run time.
+//! C declarations: types of rdma-core, and its functions resolved at run time.
 //!
-//! Unsafe because it is C. `bindings.rs` is generated (`cargo xtask bindings`)
-//! and holds the types and a table of function pointers; [`inline`] holds the
-//! data path, which rdma-core's headers define as `static inline` and no
-//! library exports.
+//! Why `unsafe` here: C interfaces. `bindings.rs` is generated (`cargo xtask bindings`) and
+//! contains the types and a table of function pointers; [`inline`] contains the data path, which
+//! rdma-core's headers define as `static inline` and no library exports.
 
 #[allow(
     missing_docs,
@@ -21,8 +20,8 @@ pub(crate) mod inline;
 
 pub(crate) use bindings::*;
 
-// What rdma-core's ABI fixes on 64-bit machines; bindings.rs asserts every
-// field's offset, these say which structures cross to C by value or in arrays.
+// Sizes fixed by rdma-core's ABI on 64-bit machines, for structures that cross to C by value or in
+// arrays; bindings.rs asserts the offset of every field.
 #[cfg(target_pointer_width = "64")]
 const _: () = {
     assert!(size_of::<rdma_cm_id>() == 416);

@@ -1,4 +1,4 @@
-//! Source that reads this machine.
+//! Source for the local machine.
 
 mod dcb;
 mod ethtool;
