@@ -1,19 +1,19 @@
-//! The names of all metrics, as docs/metrics.md explains them.
+//! Names of all metrics; docs/metrics.md explains them.
 
 use metrics::Unit;
 
-/// What kind of metric it is.
+/// Type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It only grows.
+    /// Monotonic.
     Counter,
-    /// It comes and goes.
+    /// May rise and fall.
     Gauge,
-    /// Times, in buckets.
+    /// Times in buckets.
     Histogram,
 }
 
-/// A metric: all series of one name.
+/// Metric: all series of one name.
 #[derive(Debug)]
 pub(crate) struct Family {
     pub(crate) name: &'static str,
@@ -31,7 +31,7 @@ macro_rules! families {
             help: $help,
         };)+
 
-        /// All of them.
+        /// Families of the metrics page.
         pub(crate) const ALL: &[Family] = &[$($id,)+];
     };
 }
@@ -189,7 +189,7 @@ mod tests {
 
     const PAGE: &str = include_str!("../../../docs/metrics.md");
 
-    /// Names and types that the page's tables have.
+    /// Returns the names and types in the page's tables.
     fn documented() -> Vec<(&'static str, &'static str)> {
         let rows = PAGE.lines().filter(|line| line.starts_with("| `"));
         let cells = rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());

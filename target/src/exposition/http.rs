@@ -1,11 +1,11 @@
-//! The port that Prometheus reads: `/metrics` by HTTP/1.1, spoken by hyper.
+//! HTTP/1.1 server of the metrics port, for Prometheus and probes, on hyper.
 //!
-//! Anyone who can reach the port may be an adversary. hyper parses the request; this file
-//! limits what a client costs: connections, bytes of a request, the time until the request
-//! is there and the answer is read, and one request a connection. The server has a thread
-//! of its own: a client that sends requests without end delays other clients of this port,
-//! and no host. One connection above the limit closes the oldest: a client that sends its
-//! request at once has its answer by then, so slow clients keep no others out.
+//! Any client that reaches the port may be hostile. hyper parses requests; this module limits the
+//! cost of a client: connections, size of a request, time for a request and for reading the
+//! response, one request per connection. The server has its own thread, so a flood delays only
+//! other clients of this port and no host. A connection above the limit closes the oldest one. A
+//! client that sends its request at once has its response before that, so slow clients do not
+//! exclude others.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -32,37 +32,37 @@ use super::Observed;
 use super::page::{Buckets, Format, Page};
 use crate::panics::{Part, confine_future};
 
-/// Connections at a time; one more ends the oldest.
+/// Largest number of connections; one more closes the oldest.
 const CONNECTIONS_MAX: usize = 64;
-/// Bytes of a request, headers included. hyper takes no fewer.
+/// Size limit of a request with its headers, the smallest that hyper supports.
 const REQUEST_MAX_BYTES: usize = 8 << 10;
-/// For a request to arrive.
+/// Time for a request to arrive.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// For an answer to be read.
+/// Time for a response to be read.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// After a failed accept (no more descriptors, mostly).
+/// Pause after a failed accept, usually caused by a lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// For each reactor to make a round.
+/// Time for each reactor to make a round.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Prometheus's text format.
+/// Content type of Prometheus's text format.
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// OpenMetrics.
+/// Content type of OpenMetrics.
 const OPEN_FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// A server that listens until it is dropped.
+/// Metrics server that listens until it is dropped.
 #[derive(Debug)]
 pub(crate) struct MetricsServer {
     address: SocketAddr,
-    /// Dropped, it has the thread end.
+    /// The thread ends when this is dropped.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl MetricsServer {
-    /// Listens at `address`, and reports what `observed` has.
+    /// Listens at `address` and serves the metrics of `observed`.
     pub(crate) fn start(address: SocketAddr, observed: Arc<Observed>) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -94,7 +94,7 @@ impl MetricsServer {
         })
     }
 
-    /// Where it listens.
+    /// Address of the listening socket.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -104,7 +104,7 @@ impl Drop for MetricsServer {
     fn drop(&mut self) {
         self.stop.take();
         if let Some(thread) = self.thread.take() {
-            // It ends without a panic, or has said why.
+            // The thread has ended normally, or has logged its panic.
             let _ = thread.join();
         }
     }
@@ -130,7 +130,7 @@ async fn serve(listener: TcpListener, observed: Arc<Observed>) {
     }
 }
 
-/// One request and its answer.
+/// Serves a single request.
 async fn converse(stream: TcpStream, observed: Arc<Observed>) {
     let service = service_fn(|request: Request<Incoming>| {
         let answer = || answer(&request, &observed);
@@ -148,8 +148,8 @@ async fn converse(stream: TcpStream, observed: Arc<Observed>) {
         .max_buf_size(REQUEST_MAX_BYTES)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    // hyper itself answers what it cannot parse; all that is left is to count it. A client
-    // that does not read its answer loses the connection.
+    // hyper responds to requests that it cannot parse; they are only counted here. A client that
+    // does not read its response is disconnected.
     if let Ok(Err(error)) = timeout(REQUEST_TIMEOUT + ANSWER_TIMEOUT, connection).await {
         if error.is_parse_too_large() {
             let code = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
@@ -162,7 +162,7 @@ async fn converse(stream: TcpStream, observed: Arc<Observed>) {
 
 type Answer = Response<Full<Bytes>>;
 
-/// The answer to a request. hyper leaves out the content where the method is HEAD.
+/// Returns the response to a request. hyper omits the body for HEAD.
 fn answer<B>(request: &Request<B>, observed: &Observed) -> Answer {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let text = "this port answers GET and HEAD\n";
@@ -193,7 +193,7 @@ fn answer<B>(request: &Request<B>, observed: &Observed) -> Answer {
     }
 }
 
-/// Whether hosts can connect, and what is served.
+/// Responds with the readiness for hosts and the served configuration.
 fn ready_to_serve(observed: &Observed) -> Answer {
     let outlook = Arc::clone(&observed.outlook.borrow());
     let code = if outlook.addresses.is_empty() {
@@ -204,7 +204,7 @@ fn ready_to_serve(observed: &Observed) -> Answer {
     with(code, PLAIN, format!("{outlook}\n").into())
 }
 
-/// OpenMetrics for a client that names it, as Prometheus does before the text format.
+/// Returns OpenMetrics for clients that accept it, as Prometheus does, otherwise the text format.
 fn wanted(headers: &HeaderMap) -> Format {
     let accepted = headers.get_all(ACCEPT).iter();
     let accepted = accepted.filter_map(|value| value.to_str().ok());
@@ -267,7 +267,7 @@ mod tests {
             }
             wanted(&headers)
         };
-        // As Prometheus sends it.
+        // Header sent by Prometheus.
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
         assert_eq!(wanted(Some(prometheus)), Format::OpenMetrics);
         assert_eq!(

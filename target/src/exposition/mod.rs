@@ -1,10 +1,10 @@
-//! What a metrics page shows: reads what the target has and counts, when a recorder asks.
+//! Metrics page, assembled from the target's state and counters on request.
 //!
-//! [`Observed`] goes through the registry and the reactors' counters, and reports to a
-//! recorder of the `metrics` façade: [`page`] is the one whose text Prometheus
-//! reads, [`http`] serves it. What is gone is not reported any more.
+//! [`Observed`] reads the registry and the reactors' counters and reports to a recorder of the
+//! `metrics` façade. The recorder [`page`] writes the text for Prometheus, and [`http`] serves it.
+//! Former objects are not reported.
 //!
-//! docs/metrics.md has all names; they stand in [`families`].
+//! docs/metrics.md explains all names, which are in [`families`].
 
 mod families;
 mod http;
@@ -34,35 +34,35 @@ use crate::registry::{Mailbox, Registry};
 pub(crate) use http::MetricsServer;
 use reporter::Reporter;
 
-/// How often to look whether reactors have made a round.
+/// Interval of checks whether reactors have made a round.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// What the metrics are read from. Reading changes none of it.
+/// Read-only sources of the metrics.
 #[derive(Debug)]
 pub(crate) struct Observed {
     registry: Arc<Registry>,
     reactors: Vec<Arc<ReactorCounters>>,
     providers: Vec<Arc<dyn Provider>>,
-    /// Connection requests that the control plane rejected, by STS.
+    /// Connection requests rejected by the control plane, by STS.
     rejected: CodeCounts<16>,
-    /// Answers of the server, by their HTTP status; it alone writes them.
+    /// Responses of the metrics server by HTTP status, written only by its thread.
     pub(super) answers: CodeCounts<16>,
     pub(super) panics: Arc<Panics>,
-    /// What is served and what is missing.
+    /// Served and missing parts of the configuration.
     pub(super) outlook: watch::Receiver<Arc<Outlook>>,
     mailboxes: Arc<[Mailbox]>,
-    /// When the configuration was last read again, and whether it was taken on.
+    /// Time of the last reload, and whether it succeeded.
     reload: Mutex<Option<(SystemTime, bool)>>,
     audit: Audit,
 }
 
 impl Observed {
-    /// What each reactor counts.
+    /// Counters by reactor.
     pub(crate) fn reactors(&self) -> &[Arc<ReactorCounters>] {
         &self.reactors
     }
 
-    /// What these are and do.
+    /// Creates the sources of the metrics.
     pub(crate) fn new(
         registry: &Arc<Registry>,
         reactors: Vec<Arc<ReactorCounters>>,
@@ -86,17 +86,18 @@ impl Observed {
         }
     }
 
-    /// The configuration was read again.
+    /// Records a reload of the configuration.
     pub(crate) fn reloaded(&self, succeeded: bool) {
         *self.last_reload() = Some((SystemTime::now(), succeeded));
     }
 
     fn last_reload(&self) -> MutexGuard<'_, Option<(SystemTime, bool)>> {
-        // Whole whatever panics: each change is one assignment.
+        // Consistent after a panic: each change is one assignment.
         self.reload.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether each reactor makes a round within this time. It wakes those that sleep.
+    /// True if each reactor makes a round within `patience`. Wakes sleeping reactors and blocks the
+    /// caller.
     pub(crate) fn is_alive(&self, patience: Duration) -> bool {
         let rounds = || self.reactors.iter().map(|reactor| reactor.rounds.get());
         let before: Vec<u64> = rounds().collect();
@@ -115,12 +116,12 @@ impl Observed {
         }
     }
 
-    /// The control plane rejected a connection request.
+    /// Counts a connection request rejected by the control plane.
     pub(crate) fn rejected(&self, status: RejectStatus) {
         self.rejected.add(status.0);
     }
 
-    /// Reports everything to a recorder, as it is now.
+    /// Reports the current values of all metrics to a recorder.
     pub(crate) fn report(&self, recorder: &dyn Recorder) {
         self.report_with(recorder, &Live::machine());
     }

@@ -1,4 +1,4 @@
-//! Subsystems, namespaces, hosts, queues.
+//! Metrics of subsystems, namespaces, hosts and queues.
 
 use nvme_proto::wire::Status;
 use nvme_proto::wire::cm::RejectStatus;
@@ -32,7 +32,7 @@ fn report_subsystem(reporter: &Reporter<'_>, subsystem: &SubsystemShared) {
     }
 }
 
-/// What SMART counts, and keeps when namespaces go.
+/// Reports the SMART counters, which outlive namespaces.
 fn report_smart(reporter: &Reporter<'_>, subsystem: &SubsystemShared) {
     let nqn = ("subsystem", subsystem.nqn());
     let mut sums = [0; 5];
@@ -231,7 +231,7 @@ fn report_refusals(reporter: &Reporter<'_>, observed: &Observed) {
     }
 }
 
-/// A status as the specification names it.
+/// Returns the name of a status in the specification.
 fn status_name(code: Option<u16>) -> String {
     code.map_or_else(other, |code| {
         let status = Status::from_bits(code);
@@ -241,7 +241,7 @@ fn status_name(code: Option<u16>) -> String {
     })
 }
 
-/// What was not counted by itself.
+/// Label for codes not counted separately.
 fn other() -> String {
     "other".to_owned()
 }

@@ -1,6 +1,5 @@
-//! The page that Prometheus reads: a recorder of the `metrics` façade that is made
-//! for one request, filled, and written out: in the exposition format, version 0.0.4, or as
-//! OpenMetrics 1.0.0.
+//! Metrics page in the text format of Prometheus, version 0.0.4, or as OpenMetrics 1.0.0. The page
+//! is a recorder of the `metrics` façade, created and filled for one request.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -14,19 +13,18 @@ use metrics::{
 
 use crate::metrics::histogram::bounds_ns;
 
-/// The bounds of a page's buckets, unless more are wanted: powers of two from this
-/// one of a nanosecond
+/// Exponent of the first coarse bucket bound, in nanoseconds.
 const COARSE_FIRST: u32 = 10;
-/// to this one.
+/// Exponent of the last coarse bucket bound, in nanoseconds.
 const COARSE_LAST: u32 = 32;
 
-/// How fine the buckets are.
+/// Resolution of the buckets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Buckets {
     /// Powers of two.
     #[default]
     Coarse,
-    /// All that there are.
+    /// Buckets of the internal histograms.
     Fine,
 }
 
@@ -42,23 +40,23 @@ impl Buckets {
     }
 }
 
-/// What the page is written as.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// The exposition format of Prometheus.
+    /// Text format of Prometheus.
     Text,
-    /// A counter's family has no `_total`, and the page has an end.
+    /// OpenMetrics: counter families have no `_total`, and the page has an end mark.
     OpenMetrics,
 }
 
-/// A page that is being filled.
+/// Page being filled.
 #[derive(Debug)]
 pub(crate) struct Page {
     bounds: Arc<[f64]>,
     families: Mutex<BTreeMap<String, Family>>,
 }
 
-/// All series of one name.
+/// Series of a metric.
 #[derive(Debug, Default)]
 struct Family {
     help: String,
@@ -72,7 +70,6 @@ enum Value {
     Histogram(Arc<Samples>),
 }
 
-/// A gauge of this page.
 #[derive(Debug, Default)]
 struct Number(Mutex<f64>);
 
@@ -90,11 +87,10 @@ impl GaugeFn for Number {
     }
 }
 
-/// A histogram of this page.
 #[derive(Debug)]
 struct Samples {
     bounds: Arc<[f64]>,
-    /// By bucket, and the sum.
+    /// Counts by bucket, and the sum.
     counted: Mutex<(Vec<u64>, f64)>,
 }
 
@@ -125,7 +121,6 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Page {
-    /// An empty one.
     pub(crate) fn new(buckets: Buckets) -> Self {
         Self {
             bounds: buckets.bounds(),
@@ -145,7 +140,7 @@ impl Page {
         help.clone_into(&mut family.help);
     }
 
-    /// The text.
+    /// Writes the page as text.
     pub(crate) fn write(self, format: Format) -> String {
         let mut text = String::new();
         let families = self.families.into_inner();
@@ -219,8 +214,8 @@ impl Family {
         Ok(())
     }
 
-    /// The façade's counters are whole numbers, so seconds come as gauges; the name
-    /// says what they are.
+    /// Returns the type. Counters of seconds are gauges here, because the façade's counters are
+    /// integers; their name reveals the type.
     fn kind(&self, name: &str) -> &'static str {
         match self.series.first() {
             Some((_, Value::Histogram(_))) => "histogram",
@@ -247,13 +242,13 @@ impl Samples {
     }
 }
 
-/// Whole nanoseconds, without the noise of binary fractions.
+/// Formats a bound in whole nanoseconds, without binary rounding errors.
 fn seconds(bound: f64) -> String {
     let text = format!("{bound:.9}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Labels in braces, and the bound of a bucket.
+/// Labels in braces, with an optional bucket bound.
 struct Labels<'a>(&'a [Label], Option<&'a str>);
 
 impl fmt::Display for Labels<'_> {
@@ -272,7 +267,7 @@ impl fmt::Display for Labels<'_> {
     }
 }
 
-/// Text with what would end it escaped; quotes, too, where they would.
+/// Text with backslashes and line ends escaped, and quotes if the flag is set.
 struct Escaped<'a>(&'a str, bool);
 
 impl fmt::Display for Escaped<'_> {

@@ -1,4 +1,4 @@
-//! This process, as the kernel sees it (proc(5)).
+//! Metrics of the process, from proc(5).
 
 use std::fs;
 
@@ -34,19 +34,19 @@ pub(super) fn report(reporter: &Reporter<'_>) {
             reporter.gauge(family, &[], value * unit);
         }
     }
-    // What is locked, and what devices and io_uring have pinned.
+    // Locked memory, and memory pinned by devices and io_uring.
     if let (Some(locked), Some(pinned)) = (number(&status, "VmLck"), number(&status, "VmPin")) {
         let bytes = (locked + pinned) * 1024;
         reporter.gauge(&families::PROCESS_LOCKED, &[], bytes);
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        // The directory itself is open while it is read.
+        // The count includes the descriptor of this directory.
         let open = (open.count() as u64).saturating_sub(1);
         reporter.gauge(&families::PROCESS_FDS, &[], open);
     }
 }
 
-/// "Name:   1234 kB"
+/// Parses a line of the form "Name:   1234 kB".
 fn number(status: &str, field: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| {
         let rest = line.strip_prefix(field)?;
@@ -55,20 +55,19 @@ fn number(status: &str, field: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Times of a process.
 #[derive(Debug, PartialEq, Eq)]
 struct ProcessTimes {
-    /// In user space and in the kernel.
+    /// User and system time.
     cpu_ns: u64,
-    /// Since the machine started.
+    /// Start time since boot.
     start_ns: u64,
 }
 
-/// Of /proc/PID/stat: fields 14, 15 and 22, the first after the name being 3.
+/// Parses fields 14, 15 and 22 of /proc/PID/stat; the first field after the name is 3.
 fn times(stat: &str) -> Option<ProcessTimes> {
-    /// USER_HZ, which is 100 wherever Linux runs on x86-64.
+    /// USER_HZ, which is 100 on Linux for x86-64.
     const TICK_NS: u64 = 10_000_000;
-    // The name may have spaces and parentheses.
+    // The name may contain spaces and parentheses.
     let (_, fields) = stat.rsplit_once(')')?;
     let field =
         |number: usize| -> Option<u64> { fields.split_whitespace().nth(number - 3)?.parse().ok() };
@@ -78,7 +77,7 @@ fn times(stat: &str) -> Option<ProcessTimes> {
     })
 }
 
-/// When the machine started, since 1970.
+/// Boot time, in seconds since 1970.
 fn boot_seconds() -> Option<u64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
     let line = stat.lines().find_map(|line| line.strip_prefix("btime "))?;

@@ -1,5 +1,4 @@
-//! RDMA devices: what reactors saw of them, what the system knows of them, and what
-//! those in user space count themselves.
+//! Metrics of RDMA devices: from the reactors, from the system, and from user-space providers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,11 +11,11 @@ use super::reporter::Reporter;
 use crate::exposition::families;
 use crate::metrics::reactor::{DeviceCounters, QpEvent, WORK_ERRORS};
 
-/// Octets in the unit that port_rcv_data and port_xmit_data count (IBTA 16.1.3.5).
+/// Octets per unit of port_rcv_data and port_xmit_data (IBTA 16.1.3.5).
 const DATA_UNIT: u64 = 4;
 
-/// How the two directions are called: by us, by the system for packets and data, and by
-/// devices in user space for packets and bytes.
+/// Label of each direction, and the names of its counters: packets and data in the system, packets
+/// and bytes in user-space devices.
 const DIRECTIONS: [(&str, [&str; 4]); 2] = [
     (
         "receive",
@@ -61,7 +60,7 @@ pub(super) fn report(reporter: &Reporter<'_>, observed: &Observed, machine: &dyn
     }
 }
 
-/// What reactors saw.
+/// Reports the events counted by reactors.
 fn report_seen(reporter: &Reporter<'_>, device: &str, seen: &[Arc<DeviceCounters>]) {
     let device = ("device", device);
     for (event, name) in QpEvent::ALL {
@@ -78,7 +77,7 @@ fn report_seen(reporter: &Reporter<'_>, device: &str, seen: &[Arc<DeviceCounters
     }
 }
 
-/// What the system knows of a device; of those in user space, that they are there.
+/// Reports the system's data about a device. For user-space devices, only their presence.
 fn report_system(reporter: &Reporter<'_>, device: &str, provider: &str, machine: &dyn Source) {
     let telemetry = Telemetry::read(machine, device);
     let driver = telemetry.as_ref().and_then(|known| known.driver.get());
@@ -129,7 +128,7 @@ fn report_port(reporter: &Reporter<'_>, device: &str, port: &PortTelemetry) {
     let own = port.hw_counters.get().unwrap_or(&none);
     for (direction, [packets, data, own_packets, _]) in DIRECTIONS {
         let labels = [device, number, ("direction", direction)];
-        // rdma_rxe counts packets among its own.
+        // rdma_rxe has packet counters among its hardware counters.
         let packets = counters.get(packets).or_else(|| own.get(own_packets));
         if let Some(&packets) = packets {
             reporter.count(&families::PORT_PACKETS, &labels, packets);
@@ -141,7 +140,7 @@ fn report_port(reporter: &Reporter<'_>, device: &str, port: &PortTelemetry) {
     }
 }
 
-/// What a device in user space counts: it has one port.
+/// Reports the counters of a user-space device, which has one port.
 fn report_counted(reporter: &Reporter<'_>, counted: &cairn_rdma::DeviceCounters) {
     let (device, port) = (("device", counted.device.as_str()), ("port", "1"));
     for &(name, value) in &counted.counters {
@@ -171,7 +170,7 @@ mod tests {
     use crate::exposition::page::{Buckets, Format, Page};
     use crate::metrics::reactor::ReactorCounters;
 
-    /// A recorded machine, and what is different about it here.
+    /// Opens a recorded machine and applies changes.
     fn recorded(name: &str, changes: &str) -> Recording {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rdma/fabric/tests/recordings");
         let mut machine = Recording::open(&folder.join(format!("{name}.txt"))).unwrap();
@@ -179,7 +178,7 @@ mod tests {
         machine
     }
 
-    /// What is reported of a device that a reactor uses, or used, on a machine.
+    /// Returns the report of a device that a reactor uses or used.
     fn reported(device: &str, open: bool, machine: &Recording) -> String {
         let reactor = Arc::new(ReactorCounters::default());
         let counters = reactor.device(device, "verbs");
@@ -263,7 +262,7 @@ mod tests {
         let text = reported("mlx5_0", true, &recorded("half-readable", ""));
         assert!(text.contains("cairn_rdma_port_counter_total"));
         assert!(!text.contains("cairn_rdma_hw_counter_total"));
-        // In user space there is nothing to read.
+        // User-space devices have no system data.
         let text = reported("soft-192.0.2.1", true, &recorded("no-device", ""));
         let info = "cairn_rdma_device_info{device=\"soft-192.0.2.1\",provider=\"verbs\",\
                     driver=\"\",firmware=\"\"} 1";

@@ -1,4 +1,4 @@
-//! Reactors.
+//! Metrics of reactors.
 
 use super::Observed;
 use super::reporter::Reporter;

@@ -1,23 +1,23 @@
-//! Reports to a recorder.
+//! Adapter from the target's values to a recorder.
 
 use metrics::{Key, Label, Level, Metadata, Recorder};
 
 use crate::exposition::families::{self, Family, Kind};
 use crate::metrics::histogram::Times;
 
-/// What the façade requires about its caller.
+/// Metadata of the caller, required by the façade.
 const METADATA: Metadata<'_> = Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
 
 /// Labels of a series.
 pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
 
-/// Reports to one recorder.
+/// Adapter to a recorder.
 pub(super) struct Reporter<'a> {
     recorder: &'a dyn Recorder,
 }
 
 impl<'a> Reporter<'a> {
-    /// Introduces all metrics to a recorder.
+    /// Describes all metrics to a recorder.
     pub(super) fn new(recorder: &'a dyn Recorder) -> Self {
         for family in families::ALL {
             let (name, unit) = (family.name.into(), Some(family.unit));
@@ -31,7 +31,7 @@ impl<'a> Reporter<'a> {
         Self { recorder }
     }
 
-    /// A whole number that only grows.
+    /// Reports a counter.
     pub(super) fn count(&self, family: &Family, labels: Labels<'_>, value: u64) {
         debug_assert_eq!(family.kind, Kind::Counter, "{}", family.name);
         let counter = self
@@ -40,8 +40,7 @@ impl<'a> Reporter<'a> {
         counter.absolute(value);
     }
 
-    /// Time that only grows. The façade's counters are whole numbers, so it goes as
-    /// a gauge.
+    /// Reports a counter of time, as a gauge because the façade's counters are integers.
     pub(super) fn count_ns(&self, family: &Family, labels: Labels<'_>, ns: u64) {
         debug_assert_eq!(family.kind, Kind::Counter, "{}", family.name);
         let gauge = self
@@ -50,7 +49,7 @@ impl<'a> Reporter<'a> {
         gauge.set(ns as f64 * 1e-9);
     }
 
-    /// A number.
+    /// Reports a gauge.
     pub(super) fn gauge(&self, family: &Family, labels: Labels<'_>, value: u64) {
         debug_assert_eq!(family.kind, Kind::Gauge, "{}", family.name);
         let gauge = self
@@ -59,7 +58,7 @@ impl<'a> Reporter<'a> {
         gauge.set(value as f64);
     }
 
-    /// A time.
+    /// Reports a gauge of time.
     pub(super) fn gauge_ns(&self, family: &Family, labels: Labels<'_>, ns: u64) {
         debug_assert_eq!(family.kind, Kind::Gauge, "{}", family.name);
         let gauge = self
@@ -68,12 +67,12 @@ impl<'a> Reporter<'a> {
         gauge.set(ns as f64 * 1e-9);
     }
 
-    /// That something is there.
+    /// Reports an information series with the value 1.
     pub(super) fn info(&self, family: &Family, labels: Labels<'_>) {
         self.gauge(family, labels, 1);
     }
 
-    /// Times, if there are any.
+    /// Reports a histogram unless it is empty.
     pub(super) fn times(&self, family: &Family, labels: Labels<'_>, times: &Times) {
         debug_assert_eq!(family.kind, Kind::Histogram, "{}", family.name);
         if !times.is_empty() {

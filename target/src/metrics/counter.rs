@@ -1,14 +1,14 @@
-//! Numbers that one thread writes and others read: a load, an addition and a store
-//! of the writer's own cache line. No lock, and no read-modify-write.
+//! Numbers written by one thread and read by others. An update is a load, an addition and a store
+//! in the writer's own cache line, without a lock or read-modify-write.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A number that only grows.
+/// Monotonic counter.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds, on the writing thread.
+    /// Adds to the counter. Only the writing thread calls it.
     #[inline]
     pub(crate) fn add(&self, amount: u64) {
         self.0.store(
@@ -17,31 +17,31 @@ impl Counter {
         );
     }
 
-    /// As it is now.
+    /// Current value.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A number that comes and goes.
+/// Number that may rise and fall.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge(AtomicU64);
 
 impl Gauge {
-    /// Sets it, on the writing thread.
+    /// Sets the value. Only the writing thread calls it.
     #[inline]
     pub(crate) fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// As it is now.
+    /// Current value.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Counts by a code of 16 bits, of which few occur: what does not find a place is
-/// counted together. Not for every I/O.
+/// Counters by 16-bit code, for a few distinct codes; further codes share a counter. Too slow for
+/// every I/O command.
 #[derive(Debug)]
 pub(crate) struct CodeCounts<const PLACES: usize> {
     places: [Place; PLACES],
@@ -50,7 +50,7 @@ pub(crate) struct CodeCounts<const PLACES: usize> {
 
 #[derive(Debug, Default)]
 struct Place {
-    /// The code, plus 1; 0 is no code's.
+    /// Code plus 1; 0 means unused.
     code: AtomicU32,
     count: Counter,
 }
@@ -65,7 +65,7 @@ impl<const PLACES: usize> Default for CodeCounts<PLACES> {
 }
 
 impl<const PLACES: usize> CodeCounts<PLACES> {
-    /// Counts one, on the writing thread.
+    /// Counts a code. Only the writing thread calls it.
     pub(crate) fn add(&self, code: u16) {
         let tag = u32::from(code) + 1;
         for place in &self.places {
@@ -80,7 +80,8 @@ impl<const PLACES: usize> CodeCounts<PLACES> {
         self.others.add(1);
     }
 
-    /// The codes that occurred, and how often; `None` is all that had no place.
+    /// Returns the counted codes with their counts; `None` stands for codes without a counter of
+    /// their own.
     pub(crate) fn each(&self) -> impl Iterator<Item = (Option<u16>, u64)> {
         let known = self.places.iter().filter_map(|place| {
             let code = place.code.load(Ordering::Relaxed).checked_sub(1)?;

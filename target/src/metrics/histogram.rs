@@ -1,38 +1,37 @@
-//! How long things took.
+//! Histograms of times.
 //!
-//! Buckets are a quarter of a power of two wide: a quantile is known to a fifth,
-//! whatever its size, in 0.8 KiB. One thread records, others read, as with
-//! [`Counter`].
+//! A bucket is a quarter of a power of two wide, so any quantile is accurate to a fifth, in 0.8
+//! KiB. One thread records and others read, as with [`Counter`].
 
 use super::counter::Counter;
 
-/// The first bucket ends at this power of two of a nanosecond: 256 ns. What a
-/// reactor sees in one round took no time at all.
+/// Exponent of the first bucket's upper bound: 256 ns. Events in one round of a reactor take no
+/// time.
 const FIRST: u32 = 8;
-/// The last one but for what is longer ends at this: 8.6 s.
+/// Exponent of the largest bound: 8.6 s.
 const LAST: u32 = 33;
-/// Each power of two has as many buckets, as a power of two.
+/// Buckets per power of two, as an exponent of two.
 const SHARE_BITS: u32 = 2;
-/// The first, those between, and what is longer.
+/// First bucket, those between the bounds, and the last one.
 const BUCKETS: usize = 1 + (((LAST - FIRST) as usize) << SHARE_BITS) + 1;
-/// The bucket of what is longer than any bound.
+/// Index of the bucket for times beyond all bounds.
 const LONGER: usize = BUCKETS - 1;
 
-/// Times, and how often they occurred.
+/// Histogram of times.
 #[derive(Debug)]
 pub(crate) struct Histogram {
     counts: [Counter; BUCKETS],
     sum_ns: Counter,
 }
 
-/// The same at one moment; can be added up.
+/// Snapshot of a [`Histogram`]; snapshots can be added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Times {
     counts: [u64; BUCKETS],
     sum_ns: u64,
 }
 
-/// A time, and the bucket it belongs to: for counting it in several histograms.
+/// Time with its bucket, to be counted in several histograms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Time {
     ns: u64,
@@ -40,7 +39,6 @@ pub(crate) struct Time {
 }
 
 impl Time {
-    /// So many nanoseconds.
     #[inline]
     pub(crate) fn of_ns(ns: u64) -> Self {
         Self {
@@ -49,15 +47,13 @@ impl Time {
         }
     }
 
-    /// In nanoseconds.
     #[inline]
     pub(crate) fn ns(self) -> u64 {
         self.ns
     }
 }
 
-/// The bucket of a time: the bounds belong to the bucket below them, as
-/// Prometheus has it.
+/// Returns the bucket of a time. Bounds are inclusive upper bounds, as in Prometheus.
 #[inline]
 fn bucket_of(ns: u64) -> usize {
     if ns <= 1 << FIRST {
@@ -65,13 +61,13 @@ fn bucket_of(ns: u64) -> usize {
     }
     let below = ns - 1;
     let power = below.ilog2();
-    // Its upper bits: a one, and which share of the power of two it is.
+    // Leading one and the next bits: the part of the power of two.
     let upper = (below >> (power - SHARE_BITS)) as usize;
     let before = ((power - FIRST) as usize) << SHARE_BITS;
     (1 + before + upper - (1 << SHARE_BITS)).min(LONGER)
 }
 
-/// The upper bound of a bucket; the last has none.
+/// Upper bound of a bucket other than the last.
 const fn bound_ns(bucket: usize) -> u64 {
     if bucket == 0 {
         return 1 << FIRST;
@@ -82,7 +78,7 @@ const fn bound_ns(bucket: usize) -> u64 {
     (1 << power) + ((share + 1) << (power - SHARE_BITS))
 }
 
-/// All upper bounds, in order.
+/// Returns all upper bounds in ascending order.
 pub(crate) fn bounds_ns() -> impl Iterator<Item = u64> {
     (0..LONGER).map(bound_ns)
 }
@@ -97,20 +93,20 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts one, on the writing thread.
+    /// Records a time. Only the writing thread calls it.
     #[inline]
     pub(crate) fn record(&self, time: Time) {
         self.counts[time.bucket].add(1);
         self.sum_ns.add(time.ns);
     }
 
-    /// Counts one that took no time, on the writing thread.
+    /// Records a time of 0. Only the writing thread calls it.
     #[inline]
     pub(crate) fn record_none(&self) {
         self.counts[0].add(1);
     }
 
-    /// As it is now.
+    /// Returns a snapshot.
     pub(crate) fn read(&self) -> Times {
         Times {
             counts: std::array::from_fn(|bucket| self.counts[bucket].get()),
@@ -129,7 +125,6 @@ impl Default for Times {
 }
 
 impl Times {
-    /// Adds another's.
     pub(crate) fn add(&mut self, other: &Self) {
         for (own, other) in self.counts.iter_mut().zip(&other.counts) {
             *own += other;
@@ -137,18 +132,18 @@ impl Times {
         self.sum_ns += other.sum_ns;
     }
 
-    /// All times together.
+    /// Sum of all times, in nanoseconds.
     pub(crate) fn sum_ns(&self) -> u64 {
         self.sum_ns
     }
 
-    /// Whether nothing was recorded.
+    /// True if nothing was recorded.
     pub(crate) fn is_empty(&self) -> bool {
         self.counts.iter().all(|&count| count == 0)
     }
 
-    /// Records them: each in its bucket, and so that they add up to
-    /// the sum that was recorded. All of a bucket go as one value.
+    /// Records the snapshot in `recorder`: each count in its bucket, with the exact sum. The counts
+    /// of a bucket share one value.
     pub(crate) fn record_in(&self, recorder: &metrics::Histogram) {
         let place = self.place();
         for (bucket, &count) in self.counts.iter().enumerate() {
@@ -162,8 +157,8 @@ impl Times {
         }
     }
 
-    /// Where in their buckets the times are, on the average: from 0, the lower
-    /// bound, to 1, the upper.
+    /// Average relative position of the times in their buckets, from 0 (lower bound) to 1 (upper
+    /// bound).
     fn place(&self) -> f64 {
         let bounded = || self.counts[..LONGER].iter().zip(0..);
         let total = |of: fn(usize) -> f64| -> f64 {
@@ -177,8 +172,8 @@ impl Times {
         if width == 0.0 {
             return 0.0;
         }
-        // What was recorded while this was read may not be in both; and what is
-        // longer has no place of its own.
+        // Counts and sum may differ by times recorded during the read, and times beyond all bounds
+        // have no position.
         (above / width).clamp(0.0, 1.0)
     }
 
@@ -210,7 +205,7 @@ mod tests {
 
     use metrics::HistogramFn;
 
-    /// What a recorder receives.
+    /// Values passed to a recorder.
     #[derive(Default)]
     struct Received(Mutex<Vec<(f64, usize)>>);
 

@@ -1,4 +1,4 @@
-//! What is counted of I/O commands: for each namespace, and for each queue.
+//! Counters of I/O commands, by namespace and by queue.
 
 use nvme_proto::io::OperationKind;
 use nvme_proto::wire::Status;
@@ -6,12 +6,12 @@ use nvme_proto::wire::Status;
 use super::counter::{CodeCounts, Counter, Gauge};
 use super::histogram::{Histogram, Time, Times};
 
-/// Statuses that are counted by themselves for one namespace.
+/// Statuses counted separately per namespace.
 const NAMESPACE_STATUSES: usize = 32;
-/// Statuses that are counted by themselves for one queue.
+/// Statuses counted separately per queue.
 const QUEUE_STATUSES: usize = 16;
 
-/// What a command does, by name.
+/// Kind of I/O command, for labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
     Read,
@@ -36,7 +36,7 @@ impl Op {
         (Self::DatasetManagement, "dataset_management"),
     ];
 
-    /// That of a command.
+    /// Returns the kind of a command.
     #[inline]
     pub(crate) fn of(kind: OperationKind) -> Self {
         match kind {
@@ -51,12 +51,12 @@ impl Op {
         }
     }
 
-    /// Whether its bytes can be counted: those of Dataset Management are ranges.
+    /// True if bytes are counted; a Dataset Management command transfers only ranges.
     pub(crate) fn has_bytes(self) -> bool {
         !matches!(self, Self::Flush | Self::DatasetManagement)
     }
 
-    /// The coarser division.
+    /// Returns the class of the kind.
     #[inline]
     pub(crate) fn class(self) -> Class {
         match self {
@@ -67,7 +67,7 @@ impl Op {
     }
 }
 
-/// What a command does, roughly.
+/// Coarse kind of I/O command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     Read,
@@ -83,15 +83,15 @@ impl Class {
     ];
 }
 
-/// Stages of a command, in their order.
+/// Names of the stages of a command, in order.
 pub(crate) const PARTS: [&str; 4] = ["buffer", "data_in", "backend", "data_out"];
-/// That of fetching the host's data.
+/// Index of the stage that fetches the host's data.
 const DATA_IN: usize = 1;
 
-/// The label of all parts together.
+/// Label for the whole time of a command.
 pub(crate) const WHOLE: &str = "whole";
 
-/// When a command reached each stage, in nanoseconds of its reactor.
+/// Times at which a command reached each stage, in nanoseconds of its reactor.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StageTimes {
     seen_ns: u64,
@@ -101,7 +101,7 @@ pub(crate) struct StageTimes {
 }
 
 impl StageTimes {
-    /// Its capsule is seen.
+    /// Starts with the arrival of the capsule.
     #[inline]
     pub(crate) fn seen(now_ns: u64) -> Self {
         Self {
@@ -110,52 +110,52 @@ impl StageTimes {
         }
     }
 
-    /// It has its place and its buffers.
+    /// Records that the command has its buffers.
     #[inline]
     pub(crate) fn held(&mut self, now_ns: u64) {
         self.held_ns = now_ns;
         self.here_ns = now_ns;
     }
 
-    /// The host's data is fetched.
+    /// Records that the host's data has been fetched.
     #[inline]
     pub(crate) fn fetched(&mut self, now_ns: u64) {
         self.here_ns = now_ns;
     }
 
-    /// When its capsule was seen.
+    /// Time of the capsule's arrival.
     pub(crate) fn seen_ns(&self) -> u64 {
         self.seen_ns
     }
 
-    /// How long ago its capsule was seen.
+    /// Time since the capsule's arrival.
     pub(crate) fn seen_for_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.seen_ns)
     }
 
-    /// How long ago all that its disk needs of it was here.
+    /// Time since the command and its data were ready for the disk.
     pub(crate) fn here_for_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.here_ns)
     }
 
-    /// The disk is done.
+    /// Records that the disk has completed.
     #[inline]
     pub(crate) fn done(&mut self, now_ns: u64) {
         self.done_ns = now_ns;
     }
 
-    /// How long ago the disk was done.
+    /// Time since the disk completed.
     pub(crate) fn done_for_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.done_ns)
     }
 
-    /// The response is acknowledged: how long all of it took.
+    /// Returns the total time of a command whose response is acknowledged.
     #[inline]
     pub(crate) fn whole(&self, now_ns: u64) -> Time {
         Time::of_ns(now_ns - self.seen_ns)
     }
 
-    /// The response is acknowledged: how long the parts took.
+    /// Returns the times of the stages of a command whose response is acknowledged.
     #[inline]
     fn parts_ns(&self, now_ns: u64) -> [u64; 4] {
         [
@@ -167,7 +167,7 @@ impl StageTimes {
     }
 }
 
-/// Commands and bytes.
+/// Numbers of commands and bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) ios: Counter,
@@ -182,51 +182,51 @@ impl Tally {
     }
 }
 
-/// How long the commands of a class took, by part.
+/// Times of the commands of a class, by stage.
 #[derive(Debug, Default)]
 pub(crate) struct Stages {
     pub(crate) parts: [Histogram; 4],
     pub(crate) whole: Histogram,
 }
 
-/// What one reactor did for one namespace. Aligned so that no two reactors
-/// write to one cache line (or to a pair that is fetched together).
+/// Counters of one reactor for one namespace. Aligned so that no two reactors write to the same
+/// cache line or to adjacent lines fetched together.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct NamespaceCounters {
-    /// Commands that succeeded, by [`Op`].
+    /// Successful commands, by [`Op`].
     pub(crate) ops: [Tally; 8],
-    /// How long they took, by [`Class`].
+    /// Times of successful commands, by [`Class`].
     pub(crate) stages: [Stages; 3],
     pub(crate) in_progress: Gauge,
-    /// How long the disk has had the oldest command that it has.
+    /// Age of the oldest command at the disk.
     pub(crate) oldest_ns: Gauge,
     pub(crate) errors: CodeCounts<NAMESPACE_STATUSES>,
-    /// Commands that waited until limits allowed them, and for how long in all.
+    /// Commands delayed by limits, and the total delay.
     pub(crate) limit_waits: Counter,
     pub(crate) limit_wait_ns: Counter,
 }
 
 impl NamespaceCounters {
-    /// A command succeeded.
+    /// Counts a successful command.
     #[inline]
     pub(crate) fn succeeded(&self, op: Op, bytes: u64) {
         self.ops[op as usize].add(bytes);
     }
 
-    /// A command failed.
+    /// Counts a failed command.
     pub(crate) fn failed(&self, status: Status) {
         self.errors.add(status.code().bits());
     }
 
-    /// Commands that were answered, whatever with.
+    /// Number of completed commands with any status.
     pub(crate) fn completed(&self) -> u64 {
         let succeeded = self.ops.iter().map(|op| op.ios.get());
         let failed = self.errors.each().map(|(_, count)| count);
         succeeded.chain(failed).sum()
     }
 
-    /// A command has succeeded now, and took this long.
+    /// Records the times of a successful command that ends now.
     #[inline]
     pub(crate) fn went(
         &self,
@@ -241,7 +241,7 @@ impl NamespaceCounters {
             if part == DATA_IN && !fetched {
                 continue;
             }
-            // What takes more than one round is mostly one part; the others are nothing.
+            // Most of a long time is usually in one stage; the other stages take no time.
             match ns {
                 0 => times.record_none(),
                 ns if ns == whole.ns() => times.record(whole),
@@ -252,57 +252,57 @@ impl NamespaceCounters {
     }
 }
 
-/// What a queue did. Its reactor alone writes it.
+/// Counters of a queue, written only by its reactor.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct QueueCounters {
-    /// Commands accepted and not answered.
+    /// Commands in progress.
     pub(crate) depth: Gauge,
-    /// Commands that succeeded, by [`Class`].
+    /// Successful commands, by [`Class`].
     pub(crate) classes: [Tally; 3],
-    /// How long they took, by [`Class`].
+    /// Times of successful commands, by [`Class`].
     pub(crate) times: [Histogram; 3],
     pub(crate) errors: CodeCounts<QUEUE_STATUSES>,
     /// Commands that waited for their host's share of the buffers.
     pub(crate) share_waits: Counter,
-    /// Commands that waited for buffers.
+    /// Commands that waited for free buffers.
     pub(crate) pool_waits: Counter,
-    /// Commands that waited until limits allowed them, and for how long in all.
+    /// Commands delayed by limits, and the total delay.
     pub(crate) limit_waits: Counter,
     pub(crate) limit_wait_ns: Counter,
 }
 
 impl QueueCounters {
-    /// A command succeeded.
+    /// Counts a successful command.
     #[inline]
     pub(crate) fn succeeded(&self, class: Class, bytes: u64) {
         self.classes[class as usize].add(bytes);
     }
 
-    /// A command of the admin queue succeeded.
+    /// Counts a successful admin command.
     pub(crate) fn succeeded_admin(&self) {
         self.succeeded(Class::Other, 0);
     }
 
-    /// A command failed.
+    /// Counts a failed command.
     pub(crate) fn failed(&self, status: Status) {
         self.errors.add(status.code().bits());
     }
 
-    /// A command has succeeded, and took this long.
+    /// Records the time of a successful command.
     #[inline]
     pub(crate) fn went(&self, class: Class, whole: Time) {
         self.times[class as usize].record(whole);
     }
 }
 
-/// What the queues of a controller did, those that are gone included.
+/// Totals of a controller's queues, including closed ones.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostTotals {
     /// (commands, bytes), by [`Class`].
     pub(crate) classes: [(u64, u64); 3],
     pub(crate) times: [Times; 3],
-    /// By status; `None` is all that were not counted by themselves.
+    /// By status; `None` stands for statuses not counted separately.
     pub(crate) errors: std::collections::BTreeMap<Option<u16>, u64>,
     pub(crate) share_waits: u64,
     pub(crate) pool_waits: u64,
@@ -311,7 +311,7 @@ pub(crate) struct HostTotals {
 }
 
 impl HostTotals {
-    /// Adds what a queue did.
+    /// Adds the counters of a queue.
     pub(crate) fn add(&mut self, queue: &QueueCounters) {
         for (own, tally) in self.classes.iter_mut().zip(&queue.classes) {
             own.0 += tally.ios.get();

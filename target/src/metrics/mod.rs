@@ -1,9 +1,9 @@
-//! What is counted of what the target does.
+//! Counters of the target's work.
 //!
-//! Reactors count into memory of their own ([`counter`], [`histogram`]): of I/O
-//! commands ([`io`]), of themselves and their devices ([`reactor`]). Nothing else
-//! writes there, so counting takes neither lock nor read-modify-write, and time is
-//! what the reactor's round began with. [`exposition`](crate::exposition) shows it.
+//! Reactors write counters in their own memory ([`counter`], [`histogram`]): for I/O commands
+//! ([`io`]), and for themselves and their devices ([`reactor`]). No other thread writes there, so
+//! counting needs neither locks nor read-modify-write. Times have the resolution of a reactor's
+//! round. [`exposition`](crate::exposition) publishes the counters.
 
 pub(crate) mod counter;
 pub(crate) mod histogram;

@@ -1,4 +1,4 @@
-//! What is counted of reactors, and of each device they use.
+//! Counters of reactors and of their devices.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,17 +6,17 @@ use cairn_rdma::{DisconnectReason, Event, WorkStatus};
 
 use super::counter::{CodeCounts, Counter, Gauge};
 
-/// Why a connection was refused.
+/// Number of reasons for refusals counted separately.
 const REASONS: usize = 16;
 
-/// What a reactor does with its time.
+/// Activity of a reactor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doing {
-    /// A round in which there was work.
+    /// Round with work.
     Work,
-    /// A round in which there was none.
+    /// Round without work.
     Poll,
-    /// It sleeps.
+    /// Sleep.
     Sleep,
 }
 
@@ -28,18 +28,18 @@ impl Doing {
     ];
 }
 
-/// What one reactor did. It alone writes it.
+/// Counters of a reactor, written only by that reactor.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct ReactorCounters {
-    /// Nanoseconds, by [`Doing`]. Of a sleep when it is over.
+    /// Nanoseconds by [`Doing`]; a sleep counts when it ends.
     pub(crate) time_ns: [Counter; 3],
     pub(crate) rounds: Counter,
     pub(crate) sleeps: Counter,
     pub(crate) capsules: Counter,
-    /// Times that it panicked.
+    /// Number of panics.
     pub(crate) panics: Counter,
-    /// Commands that disks still have of reactors that panicked in its place.
+    /// Commands at disks left by predecessors that panicked.
     pub(crate) orphans: Gauge,
     pub(crate) queue_pairs: Gauge,
     pub(crate) requests: Gauge,
@@ -48,29 +48,29 @@ pub(crate) struct ReactorCounters {
     pub(crate) buffer_used_bytes: Gauge,
     /// Commands that waited for their host's share of the buffers.
     pub(crate) share_waits: Counter,
-    /// Commands that waited until limits allowed them.
+    /// Commands delayed by limits.
     pub(crate) limit_waits: Counter,
-    /// Commands that waited for buffers.
+    /// Commands that waited for free buffers.
     pub(crate) pool_waits: Counter,
-    /// Commands that waited for another READ of their queue pair to end.
+    /// Commands that waited for another READ of their queue pair.
     pub(crate) read_waits: Counter,
-    /// Responses that waited for other work of their queue pair to end.
+    /// Responses that waited for other work of their queue pair.
     pub(crate) send_waits: Counter,
-    /// Commands that waited for a place in the request table.
+    /// Commands that waited for a request.
     pub(crate) request_waits: Counter,
-    /// Connection requests that were rejected, by STS.
+    /// Rejected connection requests, by STS.
     pub(crate) rejected: CodeCounts<REASONS>,
-    /// Connect commands that were refused, by status.
+    /// Refused Connect commands, by status.
     pub(crate) refused: CodeCounts<REASONS>,
     pub(crate) ended_orderly: Counter,
     pub(crate) ended_by_fault: Counter,
-    /// One for each device that it uses or used, by name. Looked at when a device
-    /// comes, and when metrics are asked for. A panic leaves it whole: a change is one push.
+    /// Counters by device, including former ones. Locked when a device is opened and when metrics
+    /// are read. Consistent after a panic: each change is one push.
     devices: Mutex<Vec<Arc<DeviceCounters>>>,
 }
 
 impl ReactorCounters {
-    /// What it counts of a device of this name.
+    /// Returns the counters of the device with this name.
     pub(crate) fn device(&self, name: &str, provider: &'static str) -> Arc<DeviceCounters> {
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = devices.iter().find(|known| known.name == name) {
@@ -87,21 +87,21 @@ impl ReactorCounters {
         new
     }
 
-    /// One before it that panicked may have left something there.
+    /// Resets gauges that a predecessor may have left.
     pub(crate) fn forget_former(&self) {
         for gauge in [&self.buffer_used_bytes, &self.requests, &self.queue_pairs] {
             gauge.set(0);
         }
     }
 
-    /// Those of all devices.
+    /// Returns the counters of all devices.
     pub(crate) fn devices(&self) -> Vec<Arc<DeviceCounters>> {
         let devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         devices.clone()
     }
 }
 
-/// What happens to queue pairs.
+/// Events of queue pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QpEvent {
     Accepted,
@@ -149,7 +149,7 @@ impl QpEvent {
     }
 }
 
-/// Names of [`WorkStatus`], as verbs has them; the last is any other.
+/// Names of [`WorkStatus`] as in verbs; the last stands for any other.
 pub(crate) const WORK_ERRORS: [&str; 12] = [
     "LOC_LEN_ERR",
     "LOC_QP_OP_ERR",
@@ -165,22 +165,22 @@ pub(crate) const WORK_ERRORS: [&str; 12] = [
     "GENERAL_ERR",
 ];
 
-/// What one reactor saw of one device.
+/// Counters of one device on one reactor.
 #[derive(Debug)]
 pub(crate) struct DeviceCounters {
     pub(crate) name: String,
-    /// What speaks RDMA there.
+    /// Name of the RDMA provider.
     pub(crate) provider: &'static str,
-    /// Whether it is in use: 1 or 0.
+    /// 1 while the device is in use, otherwise 0.
     pub(crate) open: Gauge,
     /// By [`QpEvent`].
     pub(crate) events: [Counter; QpEvent::ALL.len()],
-    /// Work that failed, by its place in [`WORK_ERRORS`].
+    /// Failed work, by index in [`WORK_ERRORS`].
     pub(crate) errors: [Counter; WORK_ERRORS.len()],
 }
 
 impl DeviceCounters {
-    /// A connection was accepted.
+    /// Counts an accepted connection.
     pub(crate) fn accepted(&self) {
         self.events[QpEvent::Accepted as usize].add(1);
     }
@@ -192,7 +192,7 @@ impl DeviceCounters {
         }
     }
 
-    /// Work ended with an error.
+    /// Counts work that ended with an error.
     pub(crate) fn work_failed(&self, status: WorkStatus) {
         let place = match status {
             WorkStatus::Success => return,

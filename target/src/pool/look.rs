@@ -1,7 +1,8 @@
-//! One look at a directory: which files are disks, which NSID each has, and why others are left out.
+//! Scan of a directory: the files that are disks, their NSIDs, and the reasons why others are left
+//! out.
 //!
-//! A file is shown once it is whole: nothing writes it, it has not changed for a moment, and its
-//! size is one of whole blocks. What was shown before stays in any case.
+//! A new file becomes a namespace once it is complete: no program writes it, it has not changed for
+//! a moment, and its size is a multiple of the block size. Existing namespaces stay in any case.
 
 use std::collections::HashSet;
 use std::io;
@@ -15,36 +16,36 @@ use super::scan::{Found, Listing, scan};
 use super::table::{self, Choice, Table};
 use super::writers::is_written;
 
-/// A file that has not changed for so many seconds is whole.
+/// Time without a change after which a file is complete, in seconds.
 const SETTLED_S: i64 = 2;
 
-/// What is remembered between two looks.
+/// State kept between two scans.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// The directory's table, and what it would be if it could be written.
+    /// Table on disk, and the table that could not be written over it.
     unwritten: Option<(Table, Table)>,
-    /// What was seen last.
+    /// Result of the last scan.
     last: Look,
-    /// What the log has said.
+    /// Messages already logged.
     said: HashSet<String>,
 }
 
-/// What was seen.
+/// Result of a scan.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Look {
     pub(super) files: Vec<Shown>,
     pub(super) left_out: Vec<LeftOut>,
-    /// Names for which no NSID is left.
+    /// Names without a free NSID.
     pub(super) surplus: Vec<String>,
-    /// Why it cannot be looked at.
+    /// Error message if the scan failed.
     pub(super) problem: Option<String>,
-    /// A file may be whole soon.
+    /// True if a file may soon be complete.
     pub(super) waits: bool,
-    /// It has not ended in time.
+    /// True if the scan has not ended in time.
     pub(super) is_late: bool,
 }
 
-/// A file that is a disk.
+/// File to export as a namespace.
 #[derive(Debug, Clone)]
 pub(super) struct Shown {
     pub(super) nsid: u32,
@@ -63,23 +64,23 @@ impl Look {
     }
 }
 
-/// A name for people: with escapes for what cannot be printed.
+/// Escapes unprintable characters of a name.
 pub(super) fn escaped(name: &str) -> String {
     name.escape_debug().to_string()
 }
 
-/// Whether a file is a disk.
+/// Suitability of a file as a disk.
 enum State {
     Whole,
-    /// It has just changed.
+    /// Changed recently.
     Soon,
-    /// The kernel reports when its writer closes it.
+    /// Open for writing; the kernel reports when its writer closes it.
     Written,
     Wrong(String),
 }
 
 impl Memory {
-    /// Looks at the directory. `keep`: writes down new NSIDs.
+    /// Scans the directory. `keep`: stores new NSIDs.
     pub(super) fn look(&mut self, pool: &Pool, keep: bool) -> Look {
         let folder = &pool.folder;
         let looked = scan(folder).map_err(|error| (is_gone(&error), explain_scan(folder, &error)));
@@ -89,7 +90,7 @@ impl Memory {
             Ok(self.take(pool, listing, table, keep))
         });
         let look = looked.unwrap_or_else(|(is_gone, problem)| {
-            // Open files go on working when their directory cannot be read for a while.
+            // Open files still work while their directory is temporarily unreadable.
             let before = if is_gone {
                 Look::default()
             } else {
@@ -150,7 +151,7 @@ impl Memory {
         look
     }
 
-    /// Those that are disks.
+    /// Returns the files that are disks.
     fn choose<'f>(
         &mut self,
         pool: &Pool,
@@ -162,7 +163,7 @@ impl Memory {
         let mut files = Vec::new();
         let mut inodes = HashSet::new();
         let named = table.names();
-        // Of several names of one file the one that it had before.
+        // Of several names of one file, the former one is kept.
         let (first, rest): (Vec<&Found>, Vec<&Found>) = all
             .iter()
             .partition(|file| named.contains(file.name.as_str()));
@@ -200,7 +201,7 @@ impl Memory {
         look.left_out.push(LeftOut { name, reason });
     }
 
-    /// Once for each thing, as far as it can be remembered.
+    /// Logs a message once, within a bounded memory.
     fn say(&mut self, what: &str) {
         const SAID_MAX: usize = 1024;
         if self.said.len() < SAID_MAX && self.said.insert(what.to_owned()) {
@@ -210,7 +211,7 @@ impl Memory {
     }
 }
 
-/// What a file is. One that was shown before stays, with whole blocks of it.
+/// Determines the state of a file. An existing namespace stays while it has at least one block.
 fn state(pool: &Pool, file: &Found, table: &Table) -> State {
     let block = u64::from(pool.like.block_size.map_or(512, BlockSize::bytes));
     let empty = || State::Wrong("it is empty: `truncate -s 1G FILE`".to_owned());

@@ -1,8 +1,8 @@
-//! Directories of files as namespaces: `export = "dir:/srv/cairn"`.
+//! Directories whose files are namespaces: `export = "dir:/srv/cairn"`.
 //!
-//! A directory becomes namespaces each time the configuration is read, and when it has changed.
-//! All else goes the way of a reload. A thread of its own looks at each directory: one whose file
-//! system hangs is late, and shows what it showed before.
+//! A directory is expanded to namespaces each time the configuration is read and when the directory
+//! changes. All further steps are those of a reload. A separate thread scans each directory; if its
+//! file system hangs, the former result stays in use.
 
 mod look;
 mod scan;
@@ -22,13 +22,13 @@ use tokio::sync::Notify;
 use crate::panics::{Part, confine_part};
 use look::{Look, Memory, Shown};
 
-/// How long a look may take.
+/// Time limit of a scan.
 pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Names in one line of the log.
+/// Largest number of names in a log line.
 const NAMED_MAX: usize = 8;
 
-/// What is remembered of directories between two looks.
+/// State of the directories between two scans.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pools(Arc<Shared>);
 
@@ -38,17 +38,17 @@ struct Shared {
     changed: Notify,
 }
 
-/// One directory.
+/// State of a directory.
 #[derive(Debug, Default)]
 struct Slot {
     memory: Memory,
-    /// A thread that has not returned.
+    /// Thread of an unfinished scan.
     away: Option<Away>,
-    /// What was seen last.
+    /// Result of the last scan.
     last: Look,
-    /// Which files are namespaces now.
+    /// Files that are namespaces now, by NSID.
     in_force: HashMap<u32, FileId>,
-    /// A file waits for the NSID of another one.
+    /// True if a file waits for the NSID of another file.
     waits: bool,
 }
 
@@ -59,7 +59,7 @@ struct Away {
 }
 
 impl Pools {
-    /// Adds the files of all directories to the namespaces. `keep`: writes down which NSIDs they have.
+    /// Adds the files of all directories to the namespaces. `keep`: stores the assigned NSIDs.
     pub(crate) fn expand(&self, config: &mut Config, keep: bool) {
         let mut slots = self.0.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let all = config.subsystems.iter().flat_map(|one| &one.pools);
@@ -80,7 +80,7 @@ impl Pools {
         }
     }
 
-    /// This configuration is in force.
+    /// Records the configuration that is now in force.
     pub(crate) fn note_in_force(&self, config: &Config) {
         let mut slots = self.0.slots.lock().unwrap_or_else(PoisonError::into_inner);
         for subsystem in &config.subsystems {
@@ -96,24 +96,24 @@ impl Pools {
         }
     }
 
-    /// Another configuration is in force, or a directory answers again.
+    /// Notifies [`Self::changed`] that the configuration has changed or a directory responds again.
     pub(crate) fn note_changed(&self) {
         self.0.changed.notify_one();
     }
 
-    /// Waits for that.
+    /// Waits for [`Self::note_changed`] or a late scan.
     pub(crate) async fn changed(&self) {
         self.0.changed.notified().await;
     }
 
-    /// Whether a file may be whole soon.
+    /// True if a file may soon become a namespace.
     pub(crate) fn waits(&self) -> bool {
         let slots = self.0.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.values().any(|slot| slot.last.waits || slot.waits)
     }
 }
 
-/// How many files may be opened as disks beside what else is configured.
+/// Returns the number of files that may be opened in addition to the configured disks.
 fn room(config: &Config) -> usize {
     let all = config.subsystems.iter().flat_map(|one| &one.namespaces);
     let disks = all.filter(|one| matches!(one.backing, Backing::Disk(_)));
@@ -121,13 +121,13 @@ fn room(config: &Config) -> usize {
 }
 
 impl Slot {
-    /// Sends a thread, unless one is still away.
+    /// Starts a scan unless one is still running.
     fn begin(&mut self, pool: &Pool, keep: bool, shared: &Arc<Shared>) {
         if let Some(away) = &self.away {
             match away.back.try_recv() {
                 Err(TryRecvError::Empty) => return,
                 Err(TryRecvError::Disconnected) => {}
-                // What it saw is old.
+                // The result is outdated.
                 Ok((memory, _)) => self.memory = memory,
             }
         }
@@ -146,7 +146,7 @@ impl Slot {
         }
     }
 
-    /// Waits for the thread, as long as it may take.
+    /// Waits for the scan, up to its time limit.
     fn end(&mut self) {
         let Some(away) = self.away.take() else {
             return;
@@ -166,20 +166,20 @@ impl Slot {
         }
     }
 
-    /// What of it are namespaces; the rest is written into the pool.
+    /// Returns the namespaces of the directory, and stores problems and omitted files in the pool.
     fn fit(&mut self, pool: &mut Pool, room: &mut usize) -> Vec<Namespace> {
         let look = &self.last;
         let in_range = look
             .files
             .iter()
             .filter(|one| pool.nsids.contains(&one.nsid));
-        // A namespace goes before another one takes its NSID.
+        // An NSID is reused only after its namespace has been removed.
         let (free, taken): (Vec<&Shown>, Vec<&Shown>) = in_range.partition(|one| {
             let now = self.in_force.get(&one.nsid);
             now.is_none_or(|id| *id == one.file.id)
         });
         self.waits = !taken.is_empty();
-        // Nothing leaves because another file comes.
+        // New files displace no existing namespace.
         let (mut fitting, new): (Vec<&Shown>, Vec<&Shown>) = free
             .into_iter()
             .partition(|one| self.in_force.contains_key(&one.nsid));
@@ -213,7 +213,7 @@ impl Slot {
     }
 }
 
-/// Looks, on a thread of its own.
+/// Body of the scanning thread.
 fn run(
     mut memory: Memory,
     pool: &Pool,
@@ -222,7 +222,7 @@ fn run(
     out: &SyncSender<(Memory, Look)>,
     shared: &Shared,
 ) {
-    // Without a result the channel ends, which says that it panicked.
+    // After a panic, the channel closes without a result.
     let result = confine_part(Part::Open, move || {
         let look = memory.look(pool, keep);
         (memory, look)
@@ -235,7 +235,7 @@ fn run(
     }
 }
 
-/// One line for all files for which there is no room.
+/// Formats one line for all omitted files.
 fn explain_surplus(pool: &Pool, surplus: &[LeftOut]) -> Option<String> {
     let first = surplus.first()?;
     let named = surplus.iter().take(NAMED_MAX).map(|one| one.name.as_str());

@@ -1,4 +1,4 @@
-//! What is in a directory.
+//! Content of a directory.
 
 use std::fs;
 use std::io;
@@ -7,42 +7,42 @@ use std::path::Path;
 use cairn_config::FileId;
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 
-/// Names that are looked at: a directory with more of them is refused.
+/// Largest number of names in a directory; larger ones are refused.
 const NAMES_MAX: usize = 65_536;
 
-/// What file systems make in their root.
+/// Directory created by file systems in their root.
 const LOST_AND_FOUND: &str = "lost+found";
 
-/// How the names of files end that are still being written.
+/// Endings of names of files that are still being written.
 const UNFINISHED: [&str; 5] = [".tmp", ".part", ".partial", ".new", "~"];
 
-/// A regular file.
+/// Regular file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) name: String,
     pub(super) id: FileId,
     pub(super) birth: Birth,
     pub(super) bytes: u64,
-    /// When it last changed, in seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     pub(super) changed: i64,
 }
 
-/// When a file was made; a file system that does not say leaves its name.
+/// Creation time of a file. If unknown, the file is identified by its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Birth {
     At(i64, u32),
     Unknown,
 }
 
-/// What was found, by name.
+/// Files found, sorted by name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
     pub(super) files: Vec<Found>,
-    /// Names that are no namespaces, and why.
+    /// Names that cannot be namespaces, with the reason.
     pub(super) ignored: Vec<(String, &'static str)>,
 }
 
-/// Looks at each name. Links are not followed.
+/// Lists a directory. Symbolic links are not followed.
 pub(super) fn scan(folder: &Path) -> io::Result<Listing> {
     let mut listing = Listing::default();
     for (index, entry) in fs::read_dir(folder)?.enumerate() {
@@ -66,7 +66,7 @@ pub(super) fn scan(folder: &Path) -> io::Result<Listing> {
     Ok(listing)
 }
 
-/// Whether a log can show it as it is. Nothing of it ends a line, or turns the direction of what follows.
+/// True if the name can be logged unchanged: it neither ends a line nor changes the text direction.
 fn is_printable(name: &str) -> bool {
     !name.contains(char::is_control) && !name.escape_debug().to_string().contains("\\u{")
 }
@@ -76,7 +76,7 @@ fn look(folder: &Path, name: &str, listing: &mut Listing) -> io::Result<()> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let statx = match rustix::fs::statx(CWD, folder.join(name), flags, wanted) {
         Ok(statx) => statx,
-        // It went meanwhile.
+        // Removed meanwhile.
         Err(rustix::io::Errno::NOENT) => return Ok(()),
         Err(error) => return Err(error.into()),
     };

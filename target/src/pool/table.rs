@@ -1,8 +1,8 @@
-//! Which NSID each file of a directory has, kept beside the files.
+//! Table of NSIDs of a directory's files, stored in the directory.
 //!
-//! A file is its inode and when that was made, so that a rename changes nothing and a file in
-//! another's place is another one. The NSID of a file that has gone goes to another file only when
-//! no NSID is left that never had one, and then the one that has been free for longest.
+//! A file is identified by its inode and creation time: a rename keeps its NSID, and a file that
+//! replaces another one gets a new NSID. The NSID of a removed file is reused only if every other
+//! NSID has been used, and then the one free for the longest time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -18,29 +18,29 @@ use crate::durable;
 const NAME: &str = ".cairn-nsids";
 const HEADER: &str = "cairn-nsids 1";
 
-/// Bytes of a table: each of 65,536 names once, and what was there before.
+/// Size limit of a table, in bytes: each of 65,536 names once, and former ones.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// Which NSIDs new files get.
+/// Choice of NSIDs for new files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// The lowest that no file ever had.
+    /// Lowest NSID that no file has had.
     Next,
-    /// Those that follow from the files themselves, where nothing can be written: a file that comes
-    /// later changes no other's.
+    /// NSID derived from the file, where the table cannot be written: later files do not change the
+    /// NSIDs of others.
     Derived,
 }
 
-/// One NSID.
+/// Entry of an NSID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Row {
     file: Key,
-    /// 0: it is there. Otherwise greater, the later it went.
+    /// 0 while the file exists; otherwise greater for later removals.
     gone: u64,
     name: String,
 }
 
-/// Which file it is. The name, where the file system does not say when it was made.
+/// Identity of a file. Includes the name if the file system has no creation time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     inode: u64,
@@ -59,22 +59,22 @@ impl Key {
     }
 }
 
-/// All of them, by NSID, and the NSIDs by file.
+/// Table of all files, with an index by file.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Table {
     rows: BTreeMap<u32, Row>,
     nsids: HashMap<Key, u32>,
 }
 
-/// Where the table of a directory is.
+/// Returns the path of a directory's table.
 pub(super) fn place(folder: &Path) -> PathBuf {
     folder.join(NAME)
 }
 
 impl Table {
-    /// That of a directory; without one, an empty one.
+    /// Reads the table of a directory; empty if it does not exist.
     pub(super) fn read(folder: &Path) -> io::Result<Self> {
-        // Neither a link nor a pipe, which has no end.
+        // Neither follows links nor blocks on a pipe.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let opened = File::options()
             .read(true)
@@ -132,24 +132,24 @@ impl Table {
         text
     }
 
-    /// Puts it in the place of the former one, durably.
+    /// Replaces the stored table durably.
     pub(super) fn write(&self, folder: &Path) -> io::Result<()> {
         durable::replace(&place(folder), self.text().as_bytes(), 0o666)
     }
 
-    /// The names that files had when they were there last.
+    /// Returns the last known names of all files.
     pub(super) fn names(&self) -> HashSet<&str> {
         self.rows.values().map(|row| row.name.as_str()).collect()
     }
 
-    /// The NSID that a file has had in this range.
+    /// Returns the NSID of a file if it is in this range.
     pub(super) fn find(&self, file: &Found, nsids: &RangeInclusive<u32>) -> Option<u32> {
         let nsid = self.nsids.get(&Key::of(file)).copied();
         nsid.filter(|nsid| nsids.contains(nsid))
     }
 
-    /// Gives these files NSIDs: their former ones, or free ones. Returns the names of those for which
-    /// none is left.
+    /// Assigns NSIDs to the files, former ones if possible. Returns the names of files without a
+    /// free NSID.
     pub(super) fn assign(
         &mut self,
         files: &[&Found],
@@ -194,7 +194,7 @@ impl Table {
 
     fn give(&mut self, file: &Found, nsid: u32) {
         let key = Key::of(file);
-        // One that it had in another range.
+        // The former NSID was in another range.
         if let Some(former) = self.nsids.insert(key.clone(), nsid) {
             self.rows.remove(&former);
         }
@@ -208,7 +208,7 @@ impl Table {
         }
     }
 
-    /// Free NSIDs, in the order in which they are given away.
+    /// Returns the free NSIDs in the order of assignment.
     fn free(&self, nsids: &RangeInclusive<u32>) -> Vec<u32> {
         let unused = nsids.clone().filter(|nsid| !self.rows.contains_key(nsid));
         let gone = self.rows.range(nsids.clone());
@@ -220,8 +220,8 @@ impl Table {
     }
 }
 
-/// An NSID of the free ones for each of these files, as far as there are any: that which follows from
-/// the file, or the next one that is free.
+/// Returns a free NSID for each file while there are any: the one derived from the file, or the
+/// next free one.
 fn derived(files: &[&Found], free: &[u32], nsids: &RangeInclusive<u32>) -> Vec<u32> {
     let (first, last) = (*nsids.start(), *nsids.end());
     let mut free: BTreeSet<u32> = free.iter().copied().collect();
@@ -240,7 +240,7 @@ fn derived(files: &[&Found], free: &[u32], nsids: &RangeInclusive<u32>) -> Vec<u
     chosen.collect()
 }
 
-/// FNV-1a, which stays as it is.
+/// FNV-1a; stored NSIDs depend on it, so it must not change.
 fn hash(text: &str) -> u64 {
     let bytes = text.bytes();
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -273,7 +273,8 @@ mod tests {
             |table: &mut Table, files: &[&Found]| table.assign(files, &nsids, Choice::Next);
         assert!(assign(&mut table, &[&files[0], &files[1]]).is_empty());
         assert_eq!(nsid(&table, &files[1]), Some(6));
-        // 6 goes, then 5: a new file gets 7, the next one what has been free for longest.
+        // 6 is removed, then 5: a new file gets 7, the next one gets the NSID free for the longest
+        // time.
         assert!(assign(&mut table, &[&files[0]]).is_empty());
         assert!(assign(&mut table, &[&files[2]]).is_empty());
         assert_eq!(nsid(&table, &files[2]), Some(7));
@@ -295,7 +296,7 @@ mod tests {
         assert_eq!(table.find(&new, &nsids), Some(2));
         table.assign(&[&old, &new], &nsids, Choice::Next);
         assert_eq!(table.find(&old, &nsids), Some(1));
-        // The inode is used again, later.
+        // The inode is reused later.
         let again = Found {
             birth: Birth::At(8, 0),
             ..file("a", 1)
@@ -332,14 +333,14 @@ mod tests {
         let distinct: HashSet<&u32> = all.iter().collect();
         assert_eq!(distinct.len(), files.len());
         assert!(all.iter().all(|nsid| nsids.contains(nsid)));
-        // Later files are younger, and their order in the directory does not matter.
+        // Later files have later creation times, and their order in the directory is irrelevant.
         assert_eq!(derive(&files[..300]), all[..300]);
         let mut turned: Vec<Found> = files.clone();
         turned.reverse();
         let mut of_turned = derive(&turned);
         of_turned.reverse();
         assert_eq!(of_turned, all);
-        // In a full range, too.
+        // Also in a full range.
         let mut table = Table::default();
         let many: Vec<&Found> = files.iter().collect();
         assert_eq!(table.assign(&many, &(7..=9), Choice::Derived).len(), 397);

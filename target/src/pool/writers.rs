@@ -1,23 +1,24 @@
-//! Whether a program has a file open to write. The kernel says so when it refuses a lease.
+//! Detects programs that have a file open for writing: the kernel then refuses a lease.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// fcntl(2): which signal says that a lease ends (asm-generic/fcntl.h).
+/// fcntl(2) command for the signal of a broken lease (asm-generic/fcntl.h).
 const F_SETSIG: libc::c_int = 10;
 
-/// Whether a program of this machine may still write a file. `false` also where the kernel cannot
-/// say: a file system without leases, or a file of another user.
+/// True if a program of this machine may still write the file. Returns false if the kernel cannot
+/// report it: file systems without leases, files of other users.
 pub(super) fn is_written(path: &Path) -> bool {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let opened = File::options().read(true).custom_flags(flags).open(path);
     let Ok(file) = opened else {
         return false;
     };
-    // SAFETY: the descriptor is open, and these operations take a number. A program that opens the
-    // file meanwhile has the kernel send SIGURG, which is ignored, in the place of SIGIO, which ends a process.
+    // SAFETY: the descriptor is open, and these operations take a number. If a program opens the
+    // file meanwhile, the kernel sends SIGURG, which is ignored, instead of SIGIO, which ends a
+    // process.
     unsafe {
         if libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG) != 0 {
             return false;
@@ -43,7 +44,7 @@ mod tests {
         assert!(is_written(&path));
         drop(writer);
         assert!(!is_written(&path));
-        // Another program's first write waits for no lease of ours.
+        // The lease is released, so another program's open does not wait.
         File::options().write(true).open(&path).unwrap();
         assert!(!is_written(&folder.path().join("none")));
         drop(reader);

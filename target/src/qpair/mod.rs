@@ -1,4 +1,4 @@
-//! A queue pair: one queue of a controller, on one reactor, for life.
+//! Queue pair: one queue of a controller, on one reactor for its whole life.
 
 mod outbox;
 mod table;
@@ -22,134 +22,130 @@ use crate::marking::MarkingPolicy;
 use crate::registry::{ControllerShared, Place, QueueShared, SubsystemShared};
 use crate::request::List;
 
-/// From the connection request to a finished Connect command, or to the end of the host's
+/// Time from the connection request to a completed Connect command, or to the end of the host's
 /// authentication.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// From one step of a reauthentication to the next. All queues of a host may be at it at once, so
-/// the host has more time than for its Connect; the time that we compute does not count.
+/// Time between two steps of a reauthentication. All queues of a host may reauthenticate at once,
+/// so it exceeds the time for a Connect. The target's own computing time does not count.
 pub(crate) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// From posting work to its completion: a host that takes longer to read its
-/// responses has stopped reading. A completion ends a bounded number of them ([`Outbox::cover`]).
+/// Time from posting work to its completion: a host that needs longer no longer reads its
+/// responses. One completion ends a bounded number of them ([`Outbox::cover`]).
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where a queue pair is in its life.
+/// Life cycle of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Accepted; its Connect command must succeed by then.
+    /// Accepted; the Connect command must succeed before the deadline.
     Connecting {
-        /// When it is given up.
+        /// Time at which the connection is closed.
         deadline: Instant,
     },
-    /// A queue of a controller.
+    /// Queue of a controller.
     Live,
-    /// Disconnected by us or by the peer; work is still coming back.
+    /// Disconnected by either side; work is still completing.
     Closing {
-        /// Whether the log says why. If not, the connection's own event will.
+        /// True if the reason is logged. Otherwise the connection's own event gives it.
         explained: bool,
     },
-    /// The device has no more of it; requests may still be with a backend.
+    /// Ended in the device; requests may still be in progress at a backend.
     Closed,
 }
 
-/// What a connected queue is a queue of.
+/// Subsystem and controller of a connected queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Association {
-    /// The subsystem.
     pub(crate) subsystem: Arc<SubsystemShared>,
-    /// The controller.
     pub(crate) controller: Arc<ControllerShared>,
-    /// QID.
     pub(crate) qid: u16,
-    /// The queue, as others see it.
+    /// Public state of the queue.
     pub(crate) queue: Arc<QueueShared>,
 }
 
-/// A queue whose Connect succeeded and whose host has yet to authenticate. Its names are claims, and the
-/// subsystem has nothing of it.
+/// Queue whose Connect succeeded and whose host has yet to authenticate. Its names are unproven,
+/// and the subsystem has no state of it.
 #[derive(Debug)]
 pub(crate) struct Claimant {
-    /// The subsystem.
+    /// Subsystem named by the Connect.
     pub(crate) subsystem: Arc<SubsystemShared>,
-    /// The Connect.
+    /// Validated Connect.
     pub(crate) claim: Claim,
-    /// HOSTNQN as logs show it: escaped.
+    /// HOSTNQN, escaped for logs.
     pub(crate) host_nqn: String,
-    /// `None` while another thread has it.
+    /// Exchange; `None` while another thread computes a step.
     pub(crate) exchange: Option<Box<Authentication>>,
-    /// When that got it last.
+    /// Start of the last computation.
     pub(crate) computing_since: Instant,
 }
 
-/// Another authentication of a queue that is live.
+/// Reauthentication of a live queue.
 #[derive(Debug)]
 pub(crate) struct Renewal {
-    /// `None` while another thread has it.
+    /// Exchange; `None` while another thread computes a step.
     pub(crate) exchange: Option<Box<Authentication>>,
-    /// When the host's next step must have come.
+    /// Deadline of the host's next step.
     pub(crate) deadline: Instant,
 }
 
-/// A queue pair.
+/// Queue pair of a reactor.
 #[derive(Debug)]
 pub(crate) struct QueuePair {
-    /// What the endpoint calls it.
+    /// Id in the endpoint.
     pub(crate) qp: QpId,
-    /// Which of the reactor's devices it is on.
+    /// Index of the reactor's port.
     pub(crate) port: usize,
-    /// The host's end.
+    /// Address of the host.
     pub(crate) peer: SocketAddr,
-    /// Our end.
+    /// Local address.
     pub(crate) local: SocketAddr,
-    /// Where it came in.
+    /// Listener of the connection.
     pub(crate) listener: Arc<ListenerShared>,
-    /// The private data of its connection request.
+    /// Private data of the connection request.
     pub(crate) cm: RequestData,
-    /// What its packets carry, as far as its host is known.
+    /// Marking of the packets, as far as the host is known.
     pub(crate) marking: Marking,
-    /// What decides that.
+    /// Policy for the marking.
     pub(crate) policy: MarkingPolicy,
-    /// What counts it for its address until it is no more.
+    /// Place that counts the connection for its address until the queue pair ends.
     pub(crate) place: Place,
-    /// Where it is in its life.
     pub(crate) state: State,
-    /// Whether its one Connect command has come.
+    /// True if the only Connect command has arrived.
     pub(crate) connect_begun: bool,
-    /// Since Connect, until its host is authenticated, where that is required.
+    /// Set from Connect until the host has authenticated, if that is required.
     pub(crate) claimant: Option<Box<Claimant>>,
-    /// Since Connect, or since its host is authenticated.
+    /// Set from Connect, or from the end of authentication.
     pub(crate) association: Option<Association>,
-    /// While its host authenticates again.
+    /// Set while the host authenticates again.
     pub(crate) renewal: Option<Box<Renewal>>,
-    /// Its controller's share of the data buffers, since Connect.
+    /// Host's share of the data buffers, from Connect.
     pub(crate) share: Option<ShareId>,
     /// Entries of the submission queue, 1-based.
     pub(crate) entries: u16,
-    /// Commands accepted and not answered; parked ones do not count.
+    /// Commands in progress, without parked ones.
     pub(crate) outstanding: u32,
-    /// Requests that belong to it, answered ones on their way included.
+    /// Requests of the queue pair, including those with a response in transit.
     pub(crate) requests: u32,
-    /// SQHD, or `None` where the host does not require it.
+    /// SQHD, or `None` if the host disabled flow control.
     sqhd: Option<u16>,
-    /// Send-queue work requests that may still be posted.
+    /// Remaining send-queue work requests.
     pub(crate) send_credits: u32,
-    /// RDMA READs that may still be posted.
+    /// Remaining RDMA READs.
     pub(crate) read_credits: u32,
-    /// Requests that wait to READ.
+    /// Requests waiting for READ credits.
     pub(crate) awaiting_read: List,
-    /// Requests that wait to SEND.
+    /// Requests waiting for SEND credits.
     pub(crate) awaiting_send: List,
     /// Work of this round, not yet posted.
     pub(crate) outbox: Outbox,
-    /// Signaled work that has not come back.
+    /// Signaled work in progress.
     pub(crate) in_flight: u32,
-    /// Since when none of it came back.
+    /// Time of the last completion, or of the first post after an idle period.
     pub(crate) in_flight_since: Instant,
 }
 
 impl QueuePair {
-    /// One that was just accepted.
+    /// Creates the state of an accepted connection.
     pub(crate) fn new(accepted: Accepted, now: Instant) -> Self {
         Self {
             qp: accepted.qp,
@@ -184,33 +180,33 @@ impl QueuePair {
         }
     }
 
-    /// Connect succeeded.
+    /// Applies the parameters of a successful Connect.
     pub(crate) fn connected(&mut self, entries: u16, flow_control: bool) {
         self.entries = entries;
         self.sqhd = flow_control.then_some(0);
     }
 
-    /// It is a queue of an association from now on.
+    /// Joins the queue to its association.
     pub(crate) fn associated(&mut self, association: Association, share: ShareId) {
         self.association = Some(association);
         self.share = Some(share);
         self.state = State::Live;
     }
 
-    /// Whether it still takes commands and gives answers.
+    /// True if the queue pair accepts commands and sends responses.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.state, State::Connecting { .. } | State::Live)
     }
 
-    /// Whether the time of its association is over (KATO).
+    /// True if the association has expired (KATO).
     #[inline]
     pub(crate) fn is_over(&self, now_ns: u64) -> bool {
         let association = self.association.as_ref();
         association.is_some_and(|association| association.controller.is_over(now_ns))
     }
 
-    /// When the time of its association is over, unless the host sends something before.
+    /// End of the association's lease if the host sends nothing more, in nanoseconds.
     #[inline]
     pub(crate) fn lease_end_ns(&self) -> u64 {
         let association = self.association.as_ref();
@@ -219,21 +215,21 @@ impl QueuePair {
         })
     }
 
-    /// A command came in: it keeps the association alive, unless it comes too late for
-    /// that, and must not be executed.
+    /// Extends the association's lease for a command that has arrived. Returns false if the lease
+    /// has ended; the command must not be executed.
     #[inline]
     pub(crate) fn extend_lease(&self, now_ns: u64) -> bool {
         let association = self.association.as_ref();
         association.is_none_or(|association| association.controller.extend_lease(now_ns))
     }
 
-    /// A command was accepted.
+    /// Counts an accepted command.
     pub(crate) fn command_begins(&mut self) {
         self.outstanding += 1;
         self.show_depth();
     }
 
-    /// A command was answered, or parked.
+    /// Counts a command that is completed or parked.
     pub(crate) fn command_ends(&mut self) {
         self.outstanding -= 1;
         self.show_depth();
@@ -246,12 +242,12 @@ impl QueuePair {
         }
     }
 
-    /// QID: as the connection request said, with which its Connect agrees.
+    /// QID of the connection request; the Connect must agree.
     pub(crate) fn qid(&self) -> u16 {
         self.cm.qid.get()
     }
 
-    /// The host's NQN, for log lines: as the Connect said.
+    /// HOSTNQN for log lines, from the Connect.
     pub(crate) fn host_nqn(&self) -> &str {
         match (&self.association, &self.claimant) {
             (Some(association), _) => association.controller.host_nqn(),
@@ -260,19 +256,19 @@ impl QueuePair {
         }
     }
 
-    /// The subsystem's NQN, for log lines; known since Connect.
+    /// SUBNQN for log lines, known from the Connect on.
     pub(crate) fn subsystem_nqn(&self) -> &str {
         self.subsystem().map_or("?", |subsystem| subsystem.nqn())
     }
 
-    /// The subsystem that its Connect named.
+    /// Subsystem named by the Connect.
     pub(crate) fn subsystem(&self) -> Option<&Arc<SubsystemShared>> {
         let claimed = self.claimant.as_deref().map(|claimant| &claimant.subsystem);
         let own = self.association.as_ref().map(|own| &own.subsystem);
         own.or(claimed)
     }
 
-    /// SQHD of the next response: one more command is consumed.
+    /// Advances SQHD by one command and returns it for the response.
     #[inline]
     pub(crate) fn advance_sqhd(&mut self) -> u16 {
         match &mut self.sqhd {
@@ -288,7 +284,7 @@ impl QueuePair {
         }
     }
 
-    /// Counts signaled work out.
+    /// Counts posted signaled work.
     pub(crate) fn work_posted(&mut self, now: Instant) {
         if self.in_flight == 0 {
             self.in_flight_since = now;
@@ -296,38 +292,39 @@ impl QueuePair {
         self.in_flight += 1;
     }
 
-    /// Counts signaled work in.
+    /// Counts completed signaled work.
     pub(crate) fn work_returned(&mut self, now: Instant) {
         self.in_flight -= 1;
         self.in_flight_since = now;
     }
 
-    /// Whether there are credits for a READ.
+    /// True if a READ may be posted.
     #[inline]
     pub(crate) fn may_read(&self) -> bool {
         self.read_credits > 0 && self.send_credits > 0
     }
 
-    /// Whether requests wait for credits.
+    /// True if requests wait for credits.
     #[inline]
     pub(crate) fn has_waiting(&self) -> bool {
         !self.awaiting_send.is_empty() || !self.awaiting_read.is_empty()
     }
 
-    /// Whether it may become [`Self::overdue`] as it is.
+    /// True if the queue pair may become [`Self::overdue`] without further events.
     pub(crate) fn has_deadline(&self) -> bool {
         matches!(self.state, State::Connecting { .. })
             || self.in_flight > 0
             || self.renewal.is_some()
     }
 
-    /// Whether a host that authenticates has the next step.
+    /// True if the next authentication step is the host's.
     fn has_claimant_at_rest(&self) -> bool {
         let claimant = self.claimant.as_ref();
         claimant.is_some_and(|claimant| claimant.exchange.is_some())
     }
 
-    /// A step of its authentication is computed: the time that this took is given back to its host.
+    /// Stores the exchange after a computed step, and extends the host's deadline by the computing
+    /// time.
     pub(crate) fn computed(&mut self, exchange: Box<Authentication>, now: Instant) {
         let Some(claimant) = &mut self.claimant else {
             return;
@@ -343,10 +340,10 @@ impl QueuePair {
         renewal.is_some_and(|renewal| renewal.exchange.is_some() && now >= renewal.deadline)
     }
 
-    /// Why it must be closed by now, if it must.
+    /// Returns the reason to close the queue pair if a deadline has passed.
     pub(crate) fn overdue(&self, now: Instant) -> Option<&'static str> {
         match self.state {
-            // The host's time, not ours.
+            // Only the host's time counts, not the target's.
             State::Connecting { deadline } if now >= deadline && self.has_claimant_at_rest() => {
                 Some("the host did not authenticate in time")
             }
@@ -366,30 +363,30 @@ impl QueuePair {
     }
 }
 
-/// How a connection request was accepted.
+/// Accepted connection request.
 #[derive(Debug)]
 pub(crate) struct Accepted {
-    /// What the endpoint calls the queue pair.
+    /// Id in the endpoint.
     pub(crate) qp: QpId,
-    /// Which of the reactor's devices it is on.
+    /// Index of the reactor's port.
     pub(crate) port: usize,
-    /// The host's end.
+    /// Address of the host.
     pub(crate) peer: SocketAddr,
-    /// Our end.
+    /// Local address.
     pub(crate) local: SocketAddr,
-    /// The private data of the request.
+    /// Private data of the request.
     pub(crate) cm: RequestData,
-    /// What its packets carry.
+    /// Marking of the packets.
     pub(crate) marking: Marking,
-    /// What decides that once the host is known by name.
+    /// Policy for the marking once the HOSTNQN is known.
     pub(crate) policy: MarkingPolicy,
-    /// Send-queue work requests it has room for.
+    /// Capacity for send-queue work requests.
     pub(crate) send_work: u32,
-    /// RDMA READs outstanding at a time.
+    /// Largest number of outstanding RDMA READs.
     pub(crate) reads: u32,
-    /// Where it came in.
+    /// Listener of the request.
     pub(crate) listener: Arc<ListenerShared>,
-    /// Its place among those that wait for their Connect.
+    /// Place of the connection among those that wait for their Connect.
     pub(crate) place: Place,
 }
 
@@ -458,7 +455,7 @@ mod tests {
         qpair.state = State::Live;
         let deadline = Instant::now() + RENEWAL_TIMEOUT;
         let renewal = |exchange| Some(Box::new(Renewal { exchange, deadline }));
-        // Another thread computes a step.
+        // A step is being computed.
         qpair.renewal = renewal(None);
         assert!(qpair.has_deadline());
         assert_eq!(qpair.overdue(deadline), None);

@@ -1,66 +1,68 @@
-//! What a queue pair posts at the end of a round.
+//! Work that a queue pair posts at the end of a round.
 
 use cairn_rdma::{Operation, SendWork};
 
 use crate::request::RequestId;
 use crate::work_id::{WorkId, WorkKind};
 
-/// Work of this round, not yet posted, in trains: RDMA WRITEs first, then all else.
+/// Work of a round before it is posted, in trains: RDMA WRITEs first, then the rest.
 ///
-/// A response must follow its data, and no more than that: with the data of
-/// several commands together and their responses together, packets of one size
-/// are neighbours, which a network stack sends at the price of one. But no more
-/// than it takes at a time: the host works on one train while the next is made.
+/// A response only has to follow its own data. With the data of several commands together and their
+/// responses together, packets of equal size are adjacent, and a network stack sends them in one
+/// batch. A train is limited to one such batch, so that the host processes one train while the next
+/// is built.
 ///
-/// A long transfer fills such batches by itself. Its response goes right behind
-/// it, and those to what came before do not wait for it.
+/// A long transfer fills batches without others. Its response directly follows it and does not
+/// delay the earlier ones.
 ///
-/// Work of a send queue ends in order, so not each response is signaled: the last one of a post
-/// is, and its completion ends those before it, which are covered. One before it is, too, where
-/// the covered ones would otherwise keep many credits, or much memory, until the last has ended.
+/// Work of a send queue completes in order, so not every response is signaled. The last response of
+/// a post is signaled, and its completion also ends the covered responses before it. An earlier one
+/// is signaled too if covered responses would otherwise hold many credits or much memory until the
+/// last one completes.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    /// Trains that are complete.
+    /// Complete trains.
     trains: Vec<SendWork>,
-    /// Of the train that is being made.
+    /// WRITEs of the current train.
     writes: Vec<SendWork>,
     write_bytes: u64,
     others: Vec<SendWork>,
-    /// Of all of them.
+    /// Total number of work requests.
     count: usize,
-    /// The newest response, if it is not signaled.
+    /// Newest response, if it is not signaled.
     covered: Option<RequestId>,
-    /// Bytes of data that end with the next signaled response.
+    /// Bytes of data that complete with the next signaled response.
     covered_bytes: u64,
-    /// What a response counts for at least, whatever its data: credits end with it, too.
+    /// Smallest number of bytes counted for a response, because credits complete with it too.
     bytes_least: u64,
 }
 
 impl Outbox {
-    /// The most work that one post takes.
+    /// Largest number of work requests per post.
     pub(crate) const MAX: usize = 120;
 
-    /// WRITEs of a train, and what else there is in it.
+    /// Largest number of WRITEs in a train, and of other work.
     const TRAIN_MAX: usize = 32;
 
-    /// Bytes of a train's WRITEs: what one datagram holds.
+    /// Largest number of bytes of a train's WRITEs, which fit one datagram.
     const TRAIN_BYTES: u64 = 60 << 10;
 
-    /// Bytes of a transfer that is long: half of what the largest IP packet holds.
+    /// Size of a long transfer: half of the largest IP packet.
     const LONG: u64 = 32 << 10;
 
-    /// Bytes of data whose buffers end with one completion.
+    /// Bytes of data whose buffers complete with one signaled response.
     const COVERED_BYTES: u64 = 128 << 10;
 
-    /// One for a queue pair with so many send-queue work requests, of which one completion ends a
-    /// quarter at most, with two for each response: the next commands go on with the others.
+    /// Creates an outbox for a queue pair with `send_work` send-queue work requests. At two per
+    /// response, one completion ends at most a quarter of them, so that further commands can use
+    /// the rest.
     pub(crate) fn new(send_work: u32) -> Self {
         Self {
             covered: None,
             covered_bytes: 0,
             bytes_least: Self::COVERED_BYTES.div_ceil(u64::from(send_work / 8).max(1)),
             trains: Vec::with_capacity(Self::MAX),
-            // It takes the place of an empty `trains`.
+            // Takes the place of an empty `trains`.
             writes: Vec::with_capacity(Self::MAX),
             write_bytes: 0,
             others: Vec::with_capacity(Self::TRAIN_MAX),
@@ -73,14 +75,14 @@ impl Outbox {
         self.count == 0
     }
 
-    /// Whether it takes so much more before it is to be posted.
+    /// True if `count` more work requests fit before a post.
     #[inline]
     pub(crate) fn has_room(&self, count: usize) -> bool {
         self.count + count <= Self::MAX
     }
 
-    /// Adds an RDMA WRITE of so many bytes.
-    // These are inlined, so that the work request is made in place.
+    /// Adds an RDMA WRITE of `bytes` bytes.
+    // Inlined, so that the work request is built in place.
     #[inline(always)]
     pub(crate) fn push_write(&mut self, work: SendWork, bytes: u32) {
         let bytes = u64::from(bytes);
@@ -93,9 +95,9 @@ impl Outbox {
         push(&mut self.writes, work);
     }
 
-    /// The response of `request`, behind its data of so many bytes, is about to be added: the
-    /// response that ends with it, and whether it is signaled. If not, it is covered, and the
-    /// last one of a post will be signaled after all.
+    /// Accounts for the response of `request`, about to be added after its `bytes` of data. Returns
+    /// the response that completes with it, and whether it is signaled. Otherwise it is covered;
+    /// the last one of a post is signaled in any case.
     #[inline(always)]
     pub(crate) fn cover(&mut self, request: RequestId, bytes: u32) -> (Option<RequestId>, bool) {
         self.covered_bytes += u64::from(bytes).max(self.bytes_least);
@@ -119,8 +121,7 @@ impl Outbox {
         push(&mut self.others, work);
     }
 
-    /// All there is, in the order in which to post it. [`Self::give_back`] takes
-    /// the memory back.
+    /// Takes all work in the order in which to post it. [`Self::give_back`] returns the allocation.
     pub(crate) fn take(&mut self) -> Vec<SendWork> {
         self.end_train();
         self.count = 0;
@@ -150,8 +151,8 @@ impl Outbox {
     }
 }
 
-/// Adds to a train, which has room and never grows: so the work request is made in
-/// place, and not put aside for a call that would make room.
+/// Appends to a train without reallocation: the work request is built in place, because no call can
+/// grow the vector.
 #[inline(always)]
 fn push(train: &mut Vec<SendWork>, work: SendWork) {
     assert!(train.len() < train.capacity(), "a train has room");
@@ -165,7 +166,7 @@ fn is_response(work: &SendWork) -> bool {
     )
 }
 
-/// Has the completion of a response end those before it.
+/// Makes the completion of a response cover those before it.
 fn signal(response: &mut SendWork) {
     response.signaled = true;
     response.id = WorkId::decode(response.id).of_kind(WorkKind::Send).encode();
@@ -281,8 +282,8 @@ mod tests {
         assert_eq!(capacities, (Outbox::MAX, Outbox::TRAIN_MAX));
     }
 
-    /// Pushes a response behind so many bytes of data for each; returns whom each ends, by
-    /// their places, and which of the responses are signaled.
+    /// Adds a response after each of these lengths of data. Returns the response that each one
+    /// completes, by index, and which are signaled.
     fn chain(outbox: &mut Outbox, data: &[u32]) -> (Vec<Option<usize>>, Vec<bool>) {
         let mut table = RequestTable::new(data.len() as u32);
         let ids: Vec<RequestId> = data

@@ -1,4 +1,4 @@
-//! The queue pairs of a reactor.
+//! Queue pairs of a reactor.
 
 use super::QueuePair;
 use crate::ids::QpairId;
@@ -9,18 +9,18 @@ struct Entry {
     qpair: Option<QueuePair>,
 }
 
-/// The queue pairs of a reactor. They keep their place until their last request
-/// has ended, which may be after the device has forgotten them.
+/// Table of queue pairs. An entry stays until its last request has ended, possibly after the queue
+/// pair ended in the device.
 #[derive(Debug, Default)]
 pub(crate) struct Qpairs {
     entries: Vec<Entry>,
     free: Vec<u32>,
-    /// Of places that are new.
+    /// Generation of new entries.
     first_generation: u32,
 }
 
 impl Qpairs {
-    /// None as yet, and never one with an id that another table gave.
+    /// Creates an empty table whose ids never equal those of another table.
     pub(crate) fn after(other: &Self) -> Self {
         let generations = other.entries.iter().map(|entry| entry.generation + 1);
         Self {
@@ -29,7 +29,7 @@ impl Qpairs {
         }
     }
 
-    /// Adds one.
+    /// Adds a queue pair.
     pub(crate) fn add(&mut self, qpair: QueuePair) -> QpairId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(Entry {
@@ -46,10 +46,9 @@ impl Qpairs {
         }
     }
 
-    /// Takes one out.
+    /// Removes a queue pair.
     ///
-    /// # Panics
-    /// If it is not there.
+    /// # Panics If the table has no such queue pair.
     pub(crate) fn remove(&mut self, id: QpairId) -> QueuePair {
         let entry = &mut self.entries[id.index as usize];
         assert_eq!(entry.generation, id.generation, "{id:?} is gone");
@@ -58,7 +57,7 @@ impl Qpairs {
         entry.qpair.take().expect("a queue pair of this generation")
     }
 
-    /// One, if it is still there.
+    /// Returns a queue pair, `None` after its removal.
     #[inline]
     pub(crate) fn get(&self, id: QpairId) -> Option<&QueuePair> {
         let entry = self.entries.get(id.index as usize)?;
@@ -68,12 +67,12 @@ impl Qpairs {
             .filter(|_| entry.generation == id.generation)
     }
 
-    /// How many there are.
+    /// Number of queue pairs.
     pub(crate) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
-    /// All of them.
+    /// Returns the ids of all queue pairs.
     pub(crate) fn ids(&self) -> impl Iterator<Item = QpairId> + '_ {
         self.entries
             .iter()
@@ -86,7 +85,7 @@ impl Qpairs {
     }
 }
 
-/// By value: an id then stays in registers where none is gone.
+/// Argument by value, so that callers keep the id in registers.
 #[cold]
 fn is_gone(id: QpairId) -> ! {
     panic!("{id:?} is gone: a queue pair stays until its last request has ended");

@@ -27,7 +27,7 @@ use crate::namespace::NamespaceTable;
 pub(crate) struct QueueAddress {
     /// Reactor of the queue pair.
     pub(crate) reactor: usize,
-    /// Queue pair on that reactor.
+    /// Id of the queue pair on its reactor.
     pub(crate) qpair: QpairId,
 }
 

@@ -69,12 +69,12 @@ impl fmt::Display for Full {
     }
 }
 
-/// Connection displaced by another one.
+/// Connection that lost its place to a newer connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Evicted {
     /// Place of the connection.
     pub(crate) place: PlaceId,
-    /// Reactor that has the connection.
+    /// Reactor of the connection.
     pub(crate) reactor: usize,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Evicted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PlaceId(u64);
 
-/// Places of one target.
+/// Places of a target.
 #[derive(Debug)]
 pub(crate) struct Places {
     clock: Clock,
@@ -137,7 +137,7 @@ struct Host {
 }
 
 impl Places {
-    /// Creates the places, all free.
+    /// Creates an empty set of places.
     pub(crate) fn new(clock: Clock) -> Self {
         Self {
             clock,
@@ -279,7 +279,7 @@ impl State {
         Some(Evicted { place, reactor })
     }
 
-    /// Ends the wait of a connection. `None`: it was displaced before.
+    /// Ends the wait of a connection. Returns `None` if the connection was displaced before.
     fn end_waiting(&mut self, id: PlaceId) -> Option<Waiting> {
         let waiting = self.waiting.remove(&id)?;
         let host = self.host(waiting.host);

@@ -10,9 +10,9 @@ use super::{ControlMessage, ControllerShared};
 /// Commands affected by a change.
 #[derive(Debug)]
 pub(crate) enum Scope {
-    /// Commands for these namespaces, by [`crate::namespace::Namespace::id`].
+    /// Commands for the namespaces, by [`crate::namespace::Namespace::id`].
     Namespaces(Vec<u64>),
-    /// Commands of this controller.
+    /// Commands of a controller.
     Controller(Arc<ControllerShared>),
 }
 

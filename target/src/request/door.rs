@@ -1,35 +1,35 @@
-//! The way of a command into its disk: most go straight in, some one after another, some once the disk has fewer, and
-//! some after older ones.
+//! Restrictions on the start of block I/O: most operations start at once, others take turns, wait
+//! for the disk's limit, or wait for older changes.
 
 use cairn_disk::BlockOp;
 
-/// What takes turns.
+/// Kinds of operations that take turns at a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
     Flush,
     Allocation,
 }
 
-/// The way into a disk. It is known when the block I/O is planned, so that a command which goes straight in takes one
-/// look at each of its steps.
+/// Set of restrictions on an operation, determined when its block I/O is planned. An unrestricted
+/// operation costs one comparison per step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Door(u8);
 
 impl Door {
-    /// Straight in.
+    /// No restriction.
     pub(crate) const OPEN: Self = Self(0);
-    /// When the turn of its flushes comes.
+    /// Waits for a turn of flushes.
     const FLUSH: u8 = 1;
-    /// When the turn of its fallocates comes.
+    /// Waits for a turn of fallocates.
     const ALLOCATION: u8 = 2;
-    /// The disk has so many at a time.
+    /// Subject to the disk's limit, and not counted.
     const LIMITED: u8 = 4;
-    /// The disk has so many at a time, and this is one of them.
+    /// Subject to the disk's limit, and counted as in progress.
     const INSIDE: u8 = 8;
-    /// After older changes of the same blocks.
+    /// Waits for older changes of the same blocks.
     const ORDERED: u8 = 16;
 
-    /// That of an operation, where nothing limits how many a disk has at a time.
+    /// Returns the restrictions of an operation without a limit on its disk.
     #[inline(always)]
     pub(crate) fn of(op: BlockOp) -> Self {
         match op {
@@ -45,7 +45,7 @@ impl Door {
         }
     }
 
-    /// Whether it is straight in.
+    /// True without restrictions.
     #[inline(always)]
     pub(crate) fn is_open(self) -> bool {
         self == Self::OPEN
@@ -55,7 +55,8 @@ impl Door {
         self.0 & bit != 0
     }
 
-    /// The same, where something limits how many there are at a time. Those that take turns are few.
+    /// Adds the disk's limit, and marks the operation as not counted. Operations with turns are
+    /// exempt, because turns already limit them.
     pub(crate) fn limited(self) -> Self {
         match self.turn() {
             None => Self(self.0 & !Self::INSIDE | Self::LIMITED),
@@ -63,33 +64,33 @@ impl Door {
         }
     }
 
-    /// The same, for one that the disk has.
+    /// Marks the operation as counted by the disk's limit.
     pub(crate) fn inside(self) -> Self {
         Self(self.0 & !Self::LIMITED | Self::INSIDE)
     }
 
-    /// The same, for a change that is entered in its disk's order.
+    /// Adds the order of changes.
     pub(crate) fn ordered(self) -> Self {
         Self(self.0 | Self::ORDERED)
     }
 
-    /// Whether it waits until the disk has fewer.
+    /// True if the disk's limit applies.
     pub(crate) fn is_limited(self) -> bool {
         self.has(Self::LIMITED | Self::INSIDE)
     }
 
-    /// Whether it is one of so many that the disk has.
+    /// True if the operation is counted by the disk's limit.
     pub(crate) fn is_inside(self) -> bool {
         self.has(Self::INSIDE)
     }
 
-    /// Whether it is entered in its disk's order.
+    /// True if the change is entered in the order of its disk.
     #[inline(always)]
     pub(crate) fn is_ordered(self) -> bool {
         self.has(Self::ORDERED)
     }
 
-    /// The turn that it waits for.
+    /// Kind of turn that the operation needs.
     #[inline(always)]
     pub(crate) fn turn(self) -> Option<Turn> {
         if self.has(Self::FLUSH) {

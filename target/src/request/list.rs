@@ -1,9 +1,9 @@
-//! First come, first served: queues of requests that wait for something.
+//! FIFO queues of waiting requests.
 
 use super::{RequestId, RequestTable, Stage};
 
-/// A queue of requests, linked through the table. A request is in one at most:
-/// that of its stage.
+/// Queue of requests, linked through the request table. A request is in at most one queue, which
+/// corresponds to its stage.
 #[derive(Debug, Default)]
 pub(crate) struct List {
     head: Option<RequestId>,
@@ -11,13 +11,13 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// Whether no request waits.
+    /// True if no request waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.head.is_none()
     }
 
-    /// Who is next.
+    /// Returns the first request.
     #[inline]
     pub(crate) fn front(&self) -> Option<RequestId> {
         self.head
@@ -25,7 +25,7 @@ impl List {
 }
 
 impl RequestTable {
-    /// Has a running request wait in `list`, whose stage is `stage`.
+    /// Appends a running request to `list` and sets its stage.
     pub(crate) fn push_back(&mut self, list: &mut List, id: RequestId, stage: Stage) {
         self.set_stage(id, Stage::Running, stage);
         assert_eq!(self[id].next, None, "{id:?} is in a list already");
@@ -35,7 +35,7 @@ impl RequestTable {
         }
     }
 
-    /// Takes the first in `list`, which runs again.
+    /// Removes the first request of `list` and sets it running.
     pub(crate) fn pop_front(&mut self, list: &mut List) -> Option<RequestId> {
         let id = list.head?;
         list.head = self[id].next.take();
@@ -46,8 +46,8 @@ impl RequestTable {
         Some(id)
     }
 
-    /// Takes out of `list` all requests that `goes` says, in their order; each
-    /// runs again and is handed to `each`. For the control path: it walks all.
+    /// Removes the requests for which `goes` holds, in order, sets them running and passes them to
+    /// `each`. Visits the whole list, so only the control path calls it.
     pub(crate) fn take_out(
         &mut self,
         list: &mut List,

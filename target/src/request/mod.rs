@@ -1,8 +1,7 @@
-//! A command on its way through the target.
+//! Requests: commands in progress in a reactor.
 //!
-//! A request is taken when a capsule is accepted and freed when nothing of it
-//! is left: the response has arrived, the backend is done, the buffers are back.
-//! Its [`Stage`] says who has it meanwhile.
+//! A request is taken when a capsule is accepted. It is freed when its response has arrived, the
+//! backend has completed, and its buffers are returned. Its [`Stage`] names its owner in between.
 
 mod door;
 mod list;
@@ -24,129 +23,129 @@ use crate::metrics::StageTimes;
 use crate::order::Ticket;
 use crate::work_id::{WorkId, WorkKind};
 
-/// A place in the request table.
+/// Index in the request table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestId(u32);
 
 impl RequestId {
-    /// As an index: dense from 0.
+    /// Index, dense from 0.
     pub(crate) fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Who has a request.
+/// Owner of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// None: it is free.
+    /// Free.
     Free,
     /// The reactor, in the middle of a call.
     Running,
-    /// The line of those that limits do not allow yet.
+    /// Queue of commands that wait for rate limits.
     AwaitingLimit,
-    /// The queue for data buffers.
+    /// Queue for data buffers.
     AwaitingBuffer,
-    /// Its queue pair's queue for READs.
+    /// Queue pair's queue for READs.
     AwaitingRead,
-    /// The Connects and admin commands that the reactor executes next.
+    /// Connects and admin commands that the reactor executes next.
     AwaitingReactor,
-    /// The Connects that wait for older queues of their host to enter their changes.
+    /// Connects that wait until older queues of their host have entered their changes.
     AwaitingCensus,
-    /// The thread that computes what authentication takes.
+    /// Thread for the computation of authentication steps.
     AwaitingAuthentication,
-    /// The device: its RDMA READ is posted, or about to be.
+    /// Device: the RDMA READ is posted, or about to be.
     Reading,
-    /// The backend.
+    /// Backend.
     InBackend,
-    /// Its disk's queue for flushes or for fallocates, or another flush that stands for it.
+    /// Disk's queue for flushes or fallocates, or another flush that covers this one.
     AwaitingTurn,
-    /// The timer, after which the backend has it again.
+    /// Timer of the next retry in the backend.
     AwaitingRetry,
-    /// An older change of the same blocks, by another association of its host.
+    /// Older change of the same blocks, by another association of the host.
     AwaitingOlder,
-    /// Its queue pair's queue for SENDs.
+    /// Queue pair's queue for SENDs.
     AwaitingSend,
-    /// The device: its response is posted, or about to be.
+    /// Device: the response is posted, or about to be.
     Sending,
 }
 
-/// What a request is for.
+/// Kind of command of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Task {
-    /// Not known yet.
+    /// Unknown so far.
     Unparsed,
-    /// The Connect of its queue.
+    /// Connect of a queue.
     Connect,
-    /// A step of the authentication of its queue.
+    /// Authentication step of a new queue.
     Authenticate(AuthenticationRequest),
-    /// A step of another authentication of its queue, which is live.
+    /// Authentication step of a live queue.
     Reauthenticate(AuthenticationRequest),
-    /// A command of an admin queue.
+    /// Admin command.
     Admin(AdminCommand),
-    /// A command of an I/O queue.
+    /// I/O command.
     Io(OperationKind),
-    /// The late completion of a command that was parked.
+    /// Completion of a parked command.
     LateCompletion,
 }
 
-/// A command on its way.
+/// Command in progress.
 #[derive(Debug)]
 pub(crate) struct Request {
     generation: u16,
     stage: Stage,
-    /// Behind it in the list of its stage. Of one that is [`Stage::Sending`]: the request
-    /// that ends with it.
+    /// Next request in the queue of its stage. For [`Stage::Sending`]: request that completes with
+    /// this one.
     next: Option<RequestId>,
     permit: Option<Permit>,
-    /// The queue pair it came on.
+    /// Queue pair of the command.
     pub(crate) qpair: QpairId,
-    /// The command, copied out of its receive slot.
+    /// Command, copied from its receive slot.
     pub(crate) sqe: Sqe,
-    /// The receive slot whose in-capsule data is still needed.
+    /// Receive slot with in-capsule data that is still needed.
     pub(crate) receive: Option<u32>,
-    /// Bytes of in-capsule data that came.
+    /// Length of the in-capsule data, in bytes.
     pub(crate) in_capsule_bytes: u32,
-    /// What it is for.
     pub(crate) task: Task,
-    /// Where its data comes from or goes to.
+    /// Source or destination of the data.
     pub(crate) transfer: DataTransfer,
-    /// Bytes that it needs for its data, and for its scratch, before it goes on.
+    /// Bytes of (data, scratch) buffers needed before the command continues.
     pub(crate) buffer_bytes: (u32, u32),
-    /// Bytes of buffers that its host's share has promised it.
+    /// Bytes of buffers promised by the host's share.
     pub(crate) reserved: usize,
-    /// The bytes of the disk that the device reads by itself, if it can.
+    /// Memory of the disk that the device reads directly.
     pub(crate) window: Option<Sge>,
-    /// The buffer of its data.
+    /// Data buffer.
     pub(crate) data: Option<Buffer>,
-    /// A second buffer: what a Compare reads from the disk.
+    /// Second buffer, for the data that a Compare reads from the disk.
     pub(crate) scratch: Option<Buffer>,
-    /// The disk it works on, by its place among the reactor's.
+    /// Index of the disk in the reactor's table.
     pub(crate) disk: Option<u32>,
-    /// Bytes of the disk that it is about.
+    /// Bytes on disk that the command affects.
     pub(crate) disk_bytes: u64,
-    /// What the backend does for it: nothing, where the device moves the bytes.
+    /// Block I/O for the backend; `None` if the device moves the data.
     pub(crate) block: Option<BlockIo>,
-    /// Its way there, as planned with `block`, and not to be asked before.
+    /// Restrictions on the start of `block`; valid once `block` is planned.
     pub(crate) door: Door,
-    /// Its place in the order of its disk, while it has one. It leaves as the disk is done with it.
+    /// Ticket in the order of the disk, until the disk has completed the change.
     pub(crate) ordered: Option<Ticket>,
-    /// The reactor's epoch in which it was planned, or decided on again.
+    /// Epoch of the plan or of the last repeated decision.
     pub(crate) epoch: u32,
-    /// How many of several steps are done (ranges, namespaces).
+    /// Number of completed steps (ranges, namespaces).
     pub(crate) steps_done: u32,
-    /// The subsystem whose time it counts as busy.
+    /// Subsystem whose busy time runs for this command.
     pub(crate) subsystem: Option<u32>,
-    /// When it reached each stage.
+    /// Times of the stages.
     pub(crate) times: StageTimes,
-    /// How it ends.
+    /// Completion of the command.
     pub(crate) completion: Completion,
-    /// Send-queue work requests that its response takes.
+    /// Send-queue work requests used by the response.
     pub(crate) send_work: u8,
-    /// Whether the queue is to be closed once the response has arrived.
+    /// True if the queue is closed once the response has arrived.
     pub(crate) close_after: bool,
 }
 
-// Panics are functions with arguments by value: what they show then stays in registers.
+// Panics are separate functions with arguments by value, so that the callers keep them in
+// registers.
 
 #[cold]
 fn wrong_stage(stage: Stage, from: Stage, to: Stage) -> ! {
@@ -163,7 +162,7 @@ fn too_late(work: WorkId) -> ! {
     panic!("{work:?} came too late");
 }
 
-/// How a command looks that has not ended yet.
+/// Completion of a command that has not ended.
 const UNFINISHED: Completion = Completion {
     cid: 0,
     status: Status::INTERNAL_ERROR,
@@ -203,8 +202,8 @@ impl Request {
         }
     }
 
-    /// Takes on a command. What is held by reference or by count was let go of before
-    /// the request was freed ([`Request::release`]); all else is set here.
+    /// Initializes the request for a command. [`Request::release`] has checked that fields with
+    /// references or counts are empty; all others are set here.
     #[inline(always)]
     fn begin(&mut self, qpair: QpairId) {
         self.stage = Stage::Running;
@@ -224,21 +223,21 @@ impl Request {
         self.close_after = false;
     }
 
-    /// Plans what the backend does for it.
+    /// Sets the block I/O for the backend.
     #[inline(always)]
     pub(crate) fn plan(&mut self, block: BlockIo) {
         self.door = Door::of(block.op);
         self.block = Some(block);
     }
 
-    /// A name for work that is done for it.
+    /// Returns the id for a work request of this command.
     #[inline]
     pub(crate) fn work_id(&self, id: RequestId, kind: WorkKind) -> u64 {
         WorkId::new(id.0, kind, self.generation).encode()
     }
 
-    /// Where `length` bytes of its data lie in local memory: in its buffer in the
-    /// arena, for which the device has this key, or on the disk itself.
+    /// Returns `length` bytes of the data in local memory: the buffer in the arena, registered with
+    /// `arena_lkey`, or the disk's memory.
     #[inline]
     pub(crate) fn local_data(&self, arena: &Arena, arena_lkey: u32, length: u32) -> Sge {
         match &self.data {
@@ -257,18 +256,18 @@ impl Request {
         self.sqe.cid.get()
     }
 
-    /// Whether it has buffers, or a promise of some.
+    /// True if the request has buffers, or a promise of some.
     #[inline]
     pub(crate) fn holds_buffers(&self) -> bool {
         self.data.is_some() || self.scratch.is_some() || self.reserved > 0
     }
 
-    /// Who has it.
+    /// Owner of the request.
     pub(crate) fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// Hands it to someone, or takes it back (`Running`).
+    /// Passes the request to another owner or back to the reactor (`Running`).
     #[inline]
     pub(crate) fn set_stage(&mut self, from: Stage, to: Stage) {
         if self.stage != from {
@@ -277,22 +276,22 @@ impl Request {
         self.stage = to;
     }
 
-    /// Its response is about to be posted. The completion of its SEND ends the one of `before`,
-    /// too.
+    /// Marks the response as about to be posted. The completion of its SEND also completes that of
+    /// `before`.
     #[inline]
     pub(crate) fn sends(&mut self, before: Option<RequestId>) {
         self.set_stage(Stage::Running, Stage::Sending);
         self.next = before;
     }
 
-    /// Its response has left, or never will. The result is the request that ends with it.
+    /// Marks the response as sent or lost. Returns the request that completes with this one.
     #[inline]
     pub(crate) fn sent(&mut self) -> Option<RequestId> {
         self.set_stage(Stage::Sending, Stage::Running);
         self.next.take()
     }
 
-    /// It is known how it ends.
+    /// Sets the completion of the command.
     #[inline]
     pub(crate) fn end(&mut self, status: Status, result: u64, now_ns: u64) {
         self.completion = Completion {
@@ -303,13 +302,12 @@ impl Request {
         self.times.done(now_ns);
     }
 
-    /// Frees it: no room has it any more.
+    /// Frees the request.
     ///
-    /// # Panics
-    /// If something of it is left.
+    /// # Panics If the request still has a permit, a buffer, a share, a receive slot or a disk.
     #[inline(always)]
     pub(crate) fn release(&mut self, id: RequestId, free: &mut FreeList) {
-        // One look at all of it. What is left is found out only if something is.
+        // One check of all fields; the failing one is determined only in the cold path.
         if self.stage != Stage::Running || self.is_held() {
             self.refuse_release(id);
         }
@@ -322,7 +320,7 @@ impl Request {
         free.0.push(id);
     }
 
-    /// Whether something of it is left.
+    /// True if the request still has resources.
     #[inline(always)]
     fn is_held(&self) -> bool {
         self.permit.is_some()
@@ -343,20 +341,20 @@ impl Request {
         panic!("{id:?} has buffers, a share, a receive slot or a disk: {self:?}");
     }
 
-    /// The one end of the command.
+    /// Takes the permit to complete the command.
     pub(crate) fn take_permit(&mut self) -> Permit {
         self.permit.take().expect("a command ends once")
     }
 }
 
-/// The requests of a reactor: their number is the limit on commands in progress.
+/// Requests of a reactor; their number limits the commands in progress.
 #[derive(Debug)]
 pub(crate) struct RequestTable {
     requests: Vec<Request>,
     free: FreeList,
 }
 
-/// A request that was just taken. Its SQE is read straight into it, and then it begins.
+/// Request just taken. Its SQE is copied directly into it before it begins.
 #[must_use = "a request that was taken begins"]
 pub(crate) struct Taken<'a> {
     id: RequestId,
@@ -365,13 +363,13 @@ pub(crate) struct Taken<'a> {
 }
 
 impl<'a> Taken<'a> {
-    /// Where the SQE goes.
+    /// Destination of the SQE.
     #[inline(always)]
     pub(crate) fn sqe(&mut self) -> &mut Sqe {
         &mut self.request.sqe
     }
 
-    /// The command of this SQE, which came on this queue pair, begins.
+    /// Begins the command in the SQE, received on this queue pair.
     #[inline(always)]
     pub(crate) fn begin(self, qpair: QpairId) -> (RequestId, &'a mut Request, &'a mut FreeList) {
         self.request.begin(qpair);
@@ -379,42 +377,38 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// The requests of a table that are free.
+/// Free requests of a table.
 #[derive(Debug)]
 pub(crate) struct FreeList(Vec<RequestId>);
 
 impl RequestTable {
-    /// Room for `capacity` commands in progress.
+    /// Creates a table for `capacity` commands in progress.
     pub(crate) fn new(capacity: u32) -> Self {
         Self {
             requests: (0..capacity).map(|_| Request::free()).collect(),
-            // Backwards, so that the first is used first.
+            // In reverse, so that the first request is used first.
             free: FreeList((0..capacity).rev().map(RequestId).collect()),
         }
     }
 
-    /// Whether all are taken.
     pub(crate) fn is_full(&self) -> bool {
         self.free.0.is_empty()
     }
 
-    /// How many there are.
     pub(crate) fn capacity(&self) -> usize {
         self.requests.len()
     }
 
-    /// How many are free.
     #[inline]
     pub(crate) fn free(&self) -> usize {
         self.free.0.len()
     }
 
-    /// How many are taken.
     pub(crate) fn in_use(&self) -> usize {
         self.requests.len() - self.free.0.len()
     }
 
-    /// No command will be answered any more.
+    /// Drops all permits without a response, before the reactor's end.
     pub(crate) fn abandon_all(&mut self) {
         let permits = self.requests.iter_mut().filter_map(|it| it.permit.take());
         permits.for_each(Permit::abandoned);
@@ -422,8 +416,7 @@ impl RequestTable {
 
     /// Takes a request for a command.
     ///
-    /// # Panics
-    /// If all are taken: see [`Self::is_full`].
+    /// # Panics If no request is free: see [`Self::is_full`].
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Taken<'_> {
         let id = self.free.0.pop().expect("a request is free");
@@ -435,36 +428,34 @@ impl RequestTable {
         Taken { id, request, free }
     }
 
-    /// A request, and the list that it goes back to.
+    /// Returns a request and the list that it returns to.
     #[inline(always)]
     pub(crate) fn entry(&mut self, id: RequestId) -> (&mut Request, &mut FreeList) {
         (&mut self.requests[id.index()], &mut self.free)
     }
 
-    /// Hands a request to someone, or takes it back (`Running`).
+    /// Passes a request to another owner or back to the reactor (`Running`).
     #[inline]
     pub(crate) fn set_stage(&mut self, id: RequestId, from: Stage, to: Stage) {
         self[id].set_stage(from, to);
     }
 
-    /// A name for work that is done for a request.
+    /// Returns the id for a work request of a command.
     pub(crate) fn work_id(&self, id: RequestId, kind: WorkKind) -> u64 {
         self[id].work_id(id, kind)
     }
 
-    /// The request that a completion is about.
+    /// Returns the request of a completion.
     ///
-    /// # Panics
-    /// If the request has been freed since: it must not be while work is out.
+    /// # Panics If the request has been freed, which must not happen with work outstanding.
     #[inline]
     pub(crate) fn find(&mut self, work: WorkId) -> RequestId {
         self.find_mut(work).0
     }
 
-    /// The same, and the request itself.
+    /// Same as [`Self::find`], with access to the request.
     ///
-    /// # Panics
-    /// As [`Self::find`].
+    /// # Panics See [`Self::find`].
     #[inline]
     pub(crate) fn find_mut(&mut self, work: WorkId) -> (RequestId, &mut Request) {
         let id = RequestId(work.slot());
@@ -475,20 +466,20 @@ impl RequestTable {
         (id, request)
     }
 
-    /// The request that a completion is about, unless it was freed since.
+    /// Returns the request of a completion unless it has been freed.
     pub(crate) fn get(&self, work: WorkId) -> Option<RequestId> {
         let request = self.requests.get(work.slot() as usize)?;
         (request.generation == work.generation()).then_some(RequestId(work.slot()))
     }
 
-    /// The requests that someone has.
+    /// Returns the requests in use.
     pub(crate) fn taken(&self) -> impl Iterator<Item = RequestId> {
         let taken = |(_, request): &(usize, &Request)| request.stage != Stage::Free;
         let requests = self.requests.iter().enumerate().filter(taken);
         requests.map(|(index, _)| RequestId(index as u32))
     }
 
-    /// The requests of a queue pair that someone has.
+    /// Returns the requests in use by a queue pair.
     pub(crate) fn of_qpair(&self, qpair: QpairId) -> impl Iterator<Item = RequestId> {
         let of_qpair = move |(_, r): &(usize, &Request)| r.stage != Stage::Free && r.qpair == qpair;
         self.requests

@@ -1,7 +1,7 @@
-//! The promise that a command is answered exactly once.
+//! Permit that ensures exactly one response per command.
 
-/// Taken when a command is accepted, and used up by its one end. Dropped
-/// without one it panics: a command that vanishes hangs a host.
+/// Permit to complete a command, taken when the command is accepted and consumed by its completion.
+/// Dropping it panics, because a lost command would hang the host.
 #[derive(Debug)]
 #[must_use = "a command must be answered"]
 pub(crate) struct Permit {
@@ -9,27 +9,27 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    /// Takes on a command.
     pub(crate) fn new(cid: u16) -> Self {
         Self { cid }
     }
 
-    /// Its response was posted.
+    /// Consumes the permit of a command whose response is posted.
     pub(crate) fn answered(self) {
         std::mem::forget(self);
     }
 
-    /// The controller keeps its CID and has it answered later, by another request.
+    /// Consumes the permit of a parked command: the controller keeps the CID, and another request
+    /// completes it later.
     pub(crate) fn parked(self) {
         std::mem::forget(self);
     }
 
-    /// It waits in its capsule, and another request takes it on when it goes on.
+    /// Consumes the permit of a command that waits as a capsule: another request executes it later.
     pub(crate) fn deferred(self) {
         std::mem::forget(self);
     }
 
-    /// Its queue is gone, and no host waits for the answer.
+    /// Consumes the permit of a command whose queue is closed: no host waits for the response.
     pub(crate) fn abandoned(self) {
         std::mem::forget(self);
     }
