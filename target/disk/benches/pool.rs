@@ -1,15 +1,15 @@
-//! What a data buffer costs: taken and given back, alone and among many.
+//! Cost of allocating and freeing data buffers, one at a time and 128 together.
 
 use std::hint::black_box;
 
 use cairn_disk::{Buffer, Pool};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-/// A reactor's memory for data, and the largest transfer: the defaults.
+/// Default pool size of a reactor and default largest transfer, in bytes.
 const POOL_BYTES: usize = 16 << 20;
 const LARGEST: usize = 1 << 20;
 
-/// One at a time: from the largest stretch down to a page, and merged again.
+/// One buffer at a time: splits the largest free block and merges it again.
 fn one(c: &mut Criterion) {
     let mut group = c.benchmark_group("pool: one buffer");
     group.throughput(Throughput::Elements(1));
@@ -25,7 +25,7 @@ fn one(c: &mut Criterion) {
     group.finish();
 }
 
-/// A queue's worth: taken one after the other, given back in the same order.
+/// As many buffers as a queue has commands, freed in the order of allocation.
 fn many(c: &mut Criterion) {
     const DEPTH: usize = 128;
     let mut group = c.benchmark_group("pool: 128 buffers");

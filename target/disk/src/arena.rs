@@ -1,7 +1,7 @@
-//! The memory of a thread that does block I/O: `[head | data buffers | spare buffers]`.
+//! Memory of an I/O thread: `[head | data buffers | spare buffers]`.
 //!
-//! It is one mapping, so that it is registered once: with the ring, and with each RDMA device
-//! that reads and writes it. The head belongs to the caller; the target keeps responses there.
+//! One mapping, so that it is registered once with the ring and once with each RDMA device. The
+//! head belongs to the caller; the target stores responses there.
 
 use std::io;
 use std::sync::Arc;
@@ -11,36 +11,36 @@ use cairn_rdma::Mapping;
 use crate::pool::{Buffer, Pool, UNIT};
 use crate::ring::Span;
 
-/// Buffers of a page each that [`Arena::take_spare`] gives to work that must not wait for the
-/// pool.
+/// Number of spare buffers, one page each, for work that must not wait for the pool
+/// ([`Arena::take_spare`]).
 const SPARES: usize = 32;
 
-/// A head, and data buffers.
+/// Memory of an I/O thread: a head, a pool of data buffers, and spare buffers.
 #[derive(Debug)]
 pub struct Arena {
     mapping: Arc<Mapping>,
     pool: Pool,
-    /// Bytes of the pool; the spare buffers lie behind it.
+    /// Bytes of the pool, which precedes the spare buffers.
     data: usize,
-    /// Buffers of a page each that are not the pool's.
+    /// Free spare buffers.
     spare: Vec<Buffer>,
     data_offset: usize,
-    /// The fixed buffer of the ring that the mapping is.
+    /// Index of the mapping among the ring's fixed buffers.
     slot: u16,
 }
 
 impl Arena {
-    /// Memory for `head` bytes, and for `data` bytes of buffers up to `largest`. Both are
-    /// rounded up.
+    /// Allocates `head` bytes, and `data` bytes for buffers of up to `largest` bytes. Rounds both
+    /// sizes up.
     ///
     /// # Errors
-    /// The system has not so much memory.
+    /// The system has not enough memory.
     ///
     /// # Panics
-    /// If `largest` is no power of two of at least [`UNIT`].
+    /// If `largest` is not a power of two of at least [`UNIT`].
     pub fn new(head: usize, data: usize, largest: usize) -> io::Result<Self> {
-        // A compare holds two buffers at once, each as large as a transfer may
-        // be; and all of the area must be made of largest buffers.
+        // A compare holds two buffers of the largest transfer size, and the pool consists of whole
+        // largest buffers.
         let data = data.max(2 * largest).next_multiple_of(largest);
         let head = head.next_multiple_of(UNIT);
         let mapping = Arc::new(Mapping::anonymous(head + data + SPARES * UNIT)?);
@@ -55,38 +55,38 @@ impl Arena {
         })
     }
 
-    /// The memory, to register it.
+    /// Returns the mapping, for registration.
     #[inline]
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
 
-    /// Sets the fixed buffer that the mapping is in the ring ([`Ring::add_buffer`]).
+    /// Sets the index of the fixed buffer ([`Ring::add_buffer`]).
     ///
     /// [`Ring::add_buffer`]: crate::Ring::add_buffer
     pub fn set_slot(&mut self, slot: u16) {
         self.slot = slot;
     }
 
-    /// Bytes of all data buffers.
+    /// Size of the pool in bytes.
     #[inline]
     pub fn data_bytes(&self) -> usize {
         self.data
     }
 
-    /// Bytes of data buffers that are taken.
+    /// Bytes of allocated buffers, spare ones included.
     #[inline]
     pub fn taken_bytes(&self) -> usize {
         self.pool.taken_bytes() + (SPARES - self.spare.len()) * UNIT
     }
 
-    /// A buffer of a page that the pool does not have, if there is one left.
+    /// Takes a spare buffer of one page, if any is free.
     #[inline]
     pub fn take_spare(&mut self) -> Option<Buffer> {
         self.spare.pop()
     }
 
-    /// Takes a buffer back.
+    /// Frees a buffer of the pool or a spare one.
     #[inline]
     pub fn give(&mut self, buffer: Buffer) {
         if buffer.offset() < self.data {
@@ -96,13 +96,13 @@ impl Arena {
         }
     }
 
-    /// The data buffers.
+    /// Returns the pool of data buffers.
     #[inline]
     pub fn pool(&mut self) -> &mut Pool {
         &mut self.pool
     }
 
-    /// The first `length` bytes of a buffer.
+    /// Returns a span of the first `length` bytes of a buffer.
     ///
     /// # Panics
     /// If the buffer is shorter.
@@ -120,10 +120,10 @@ impl Arena {
         }
     }
 
-    /// Copies bytes to `offset` of the head; returns their address.
+    /// Copies bytes to `offset` of the head, and returns their address.
     ///
     /// # Panics
-    /// If they reach past the head.
+    /// If the bytes exceed the head.
     #[inline(always)]
     pub fn write_head(&self, offset: usize, bytes: &[u8]) -> u64 {
         let end = offset + bytes.len();
@@ -132,7 +132,7 @@ impl Arena {
         self.mapping.addr() + offset as u64
     }
 
-    /// Copies bytes into a buffer.
+    /// Copies bytes to the start of a buffer.
     ///
     /// # Panics
     /// If the buffer is shorter.

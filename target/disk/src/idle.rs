@@ -1,61 +1,59 @@
-//! When to stop polling and sleep.
+//! Decides how long a reactor polls without work before it sleeps.
 //!
-//! Sleeping costs a system call and a wake-up, polling costs the core. So after
-//! the last work a reactor polls on for a while, its window, and how long adapts
-//! to the gaps between one work and the next: twice the last gap, if that gap
-//! and the one before it were such that polling could have bridged them, so that
-//! a little irregularity does not end in sleep; and no time at all otherwise,
-//! because a host that is silent for longer does not mind a wake-up. (It takes two:
-//! a keep alive's answer is acknowledged soon, and then there is silence.) A gap
-//! grows by the time it takes to wake up, at the peer too, which may be asleep for
-//! the same reason: some 100 us on a processor of its own, several times that on
-//! an emulated one. So the largest gap to bridge must be well above it, or two
-//! sides that wait for each other would keep each other asleep for ever.
-//! The administrator sets the largest gap (`poll_idle`).
+//! Sleeping costs a system call and a wake-up; polling costs the core. After its last work a
+//! reactor polls for a window of adaptive length. If the last two gaps without work were both short
+//! enough to bridge, the window is twice the last gap, which tolerates some irregularity. Otherwise
+//! the window is zero: a host that is silent for longer is not sensitive to a wake-up. Two gaps are
+//! required because the response to a keep alive is acknowledged soon, and silence follows.
 //!
-//! Where there are more threads than cores, the next work may come from one that
-//! waits for the very core on which a reactor polls. So after a moment without
-//! work each poll offers the core to others first. Who takes it keeps it for some
-//! milliseconds, however soon there is work. A thread that sleeps gets the core back
-//! when its work comes. So a reactor that loses much of its core to others while it polls tries which of the two
-//! serves more commands, and does that for a while.
+//! A gap includes the wake-up time, also that of the peer, which may sleep for the same reason:
+//! about 100 us on a dedicated processor, several times that on an emulated one. The largest gap to
+//! bridge (`poll_idle`) must be well above the wake-up time. Otherwise two waiting peers would keep
+//! each other asleep.
+//!
+//! If there are more threads than cores, the next work may come from a thread that waits for the
+//! reactor's core. After [`CORE_KEPT`] without work, each poll therefore yields the core first. A
+//! thread that receives the core keeps it for some milliseconds, even if work arrives for the
+//! reactor, whereas a sleeping reactor regains its core when work arrives. A reactor that loses
+//! much of its core to other threads therefore tries both methods, and keeps the one that serves
+//! more commands for some time ([`Trial`]).
 
 use std::time::{Duration, Instant};
 
 use crate::trial::Trial;
 
-/// The smallest window after a gap worth polling for.
+/// Smallest polling window after a gap worth bridging.
 const WINDOW_MIN: Duration = Duration::from_micros(10);
 
-/// Without work for this long, a poll offers the core to others.
+/// Time without work after which a poll yields the core.
 const CORE_KEPT: Duration = Duration::from_micros(20);
 
-/// What to do after a round without work.
+/// Action after a polling round without work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pause {
-    /// Poll again at once.
+    /// Poll again immediately.
     Spin,
-    /// Poll again, after other threads have had the core.
+    /// Yield the core, then poll again.
     Yield,
-    /// Sleep until there is work.
+    /// Sleep until work arrives.
     Sleep,
 }
 
-/// How long to poll without work.
+/// Polling state of a reactor.
 #[derive(Debug)]
 pub struct Idle {
     largest: Duration,
     window: Duration,
     since: Option<Instant>,
-    /// Whether the last gap that ended in sleep was short enough to be bridged.
+    /// True if the last gap that ended in sleep was short enough to bridge.
     was_short: bool,
-    /// Commands that were served, ever.
+    /// Total number of commands served.
     served: u64,
     shared: Trial,
 }
 
 impl Idle {
-    /// Windows up to `largest`; 0 sleeps at once, always.
+    /// Limits the window to `largest`. With 0 the reactor always sleeps at once.
     pub fn new(largest: Duration) -> Self {
         Self {
             largest,
@@ -67,24 +65,24 @@ impl Idle {
         }
     }
 
-    /// There was work.
+    /// Records that the last round had work.
     #[inline]
     pub fn worked(&mut self) {
         self.since = None;
     }
 
-    /// So many commands came.
+    /// Adds to the number of commands served.
     #[inline]
     pub fn serves(&mut self, commands: u64) {
         self.served += commands;
     }
 
-    /// Others take the core while this thread polls ([`crate::Contention`]).
+    /// Reports that other threads use the core while this one polls ([`crate::Contention`]).
     pub fn core_is_shared(&mut self, now: Instant) {
         self.shared.begin(now, self.served);
     }
 
-    /// There was none in the round that began `now`: what to do after it.
+    /// Returns the action after a round without work that began at `now`.
     #[inline]
     pub fn pause(&mut self, now: Instant) -> Pause {
         let since = *self.since.get_or_insert(now);
@@ -99,9 +97,9 @@ impl Idle {
         }
     }
 
-    /// The same; if `threads`, all that is under way is with other threads of this machine
-    /// ([`crate::Ring::waits_for_threads`]). Then it sleeps after a moment, lest it take a core from
-    /// them.
+    /// Like [`Self::pause`], but sleeps instead of yielding if `threads` is true: all pending work
+    /// is then with other threads of this machine ([`crate::Ring::waits_for_threads`]), which may
+    /// need the core.
     #[inline]
     pub fn pause_for(&mut self, now: Instant, threads: bool) -> Pause {
         match self.pause(now) {
@@ -110,7 +108,7 @@ impl Idle {
         }
     }
 
-    /// It slept until now.
+    /// Records that the reactor slept until `now`.
     #[inline]
     pub fn slept(&mut self, now: Instant) {
         let gap = self.since.take().map(|since| now.duration_since(since));

@@ -1,4 +1,4 @@
-//! Commands for NVMe drives, as Linux takes them past its block layer (`linux/nvme_ioctl.h`).
+//! NVMe commands in the encoding of Linux's passthrough (`linux/nvme_ioctl.h`).
 
 /// `NVME_URING_CMD_IO`: `_IOWR('N', 0x80, struct nvme_uring_cmd)`.
 pub(crate) const URING_CMD_IO: u32 = 0xc048_4e80;
@@ -9,16 +9,16 @@ pub(crate) const ADMIN_CMD: libc::c_ulong = 0xc048_4e41;
 /// `NVME_IOCTL_ID`: `_IO('N', 0x40)`, which returns the NSID.
 pub(crate) const GET_NSID: libc::c_ulong = 0x4e40;
 
-/// Bytes of `struct nvme_uring_cmd`, and of `struct nvme_passthru_cmd`.
+/// Size of `struct nvme_uring_cmd` and of `struct nvme_passthru_cmd`.
 pub(crate) const COMMAND_BYTES: usize = 72;
 
-/// Bytes of a range of Dataset Management.
+/// Size of a Dataset Management range.
 pub(crate) const RANGE_BYTES: usize = 16;
 
-/// Most blocks of a command: NLB has 16 bits and is 0-based.
+/// Maximum number of blocks of a command: NLB has 16 bits and is 0-based.
 pub(crate) const BLOCKS_MAX: u32 = 1 << 16;
 
-/// A status of a drive as the number of an error: past all numbers of the system.
+/// Offset added to an NVMe status to form an error number: above all errnos.
 pub(crate) const STATUS: i32 = 1 << 16;
 
 /// Opcodes (NVM, figure 16; Base, figure 138).
@@ -32,45 +32,45 @@ const DATASET_MANAGEMENT: u8 = 0x09;
 const VERIFY: u8 = 0x0c;
 const IDENTIFY: u8 = 0x06;
 
-/// In dword 12: done only when on stable storage.
+/// Dword 12: force unit access.
 const FUA: u32 = 1 << 30;
 
-/// In dword 12: limited retry.
+/// Dword 12: limited retry.
 const LR: u32 = 1 << 31;
 
-/// In dword 12 of Write Zeroes: deallocate.
+/// Dword 12 of Write Zeroes: deallocate.
 const DEAC: u32 = 1 << 25;
 
-/// In dword 11 of Dataset Management: deallocate.
+/// Dword 11 of Dataset Management: deallocate.
 const DEALLOCATE: u32 = 1 << 2;
 
-/// Blocks of a namespace.
+/// Range of blocks of a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Blocks {
-    /// The first.
+    /// First block.
     pub(crate) first: u64,
-    /// How many: 1 up to [`BLOCKS_MAX`], or more in a range.
+    /// Number of blocks: 1 to [`BLOCKS_MAX`] in a command, possibly more in a range.
     pub(crate) count: u32,
 }
 
-/// What a host says of a command beside what it must do. NVMe drives receive it; other disks have no use for it.
+/// Optional hints of a host about a command. NVMe drives receive them; other disks ignore them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hints {
-    /// FUA of a command that does not write: what comes is on the medium.
+    /// FUA of a command that does not write: returned data must be on the medium.
     pub fua: bool,
-    /// LR: the drive should not try for long.
+    /// LR: the drive should limit its retries.
     pub limited_retry: bool,
-    /// DSM of a Read or a Write (NVM, figure 43): how often and how fast, in bits 7:0. IDR and IDW of what is said of
-    /// ranges (NVM, 3.2.3), in bits 1:0.
+    /// DSM of a Read or Write (NVM, figure 43): access frequency and latency, in bits 7:0. For
+    /// Dataset Management (NVM, 3.2.3): IDR and IDW, in bits 1:0.
     pub attributes: u8,
 }
 
-/// A command, without its data.
+/// NVMe command without its data pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Command {
     opcode: u8,
     nsid: u32,
-    /// Dwords 10 to 13; the others are 0.
+    /// Dwords 10 to 13. Dwords 14 and 15 are 0.
     dwords: [u32; 4],
 }
 
@@ -108,7 +108,7 @@ impl Command {
         Self::on_blocks(VERIFY, nsid, blocks, 0)
     }
 
-    /// With what the host said of it beside.
+    /// Adds the host's hints.
     pub(crate) fn with(mut self, hints: Hints) -> Self {
         let limited = if hints.limited_retry { LR } else { 0 };
         self.dwords[2] |= fua(hints.fua) | limited;
@@ -116,7 +116,7 @@ impl Command {
         self
     }
 
-    /// Its data is one range.
+    /// Dataset Management that deallocates one range, passed as data.
     pub(crate) fn deallocate(nsid: u32) -> Self {
         Self {
             opcode: DATASET_MANAGEMENT,
@@ -125,7 +125,7 @@ impl Command {
         }
     }
 
-    /// Its data are so many bytes of ranges, as the host sent them.
+    /// Dataset Management with hints only. Its data are `bytes` of ranges, as sent by the host.
     pub(crate) fn advise(nsid: u32, bytes: u32, hints: Hints) -> Self {
         let ranges = bytes / RANGE_BYTES as u32;
         Self {
@@ -135,7 +135,7 @@ impl Command {
         }
     }
 
-    /// Its data are the 4096 bytes that the drive returns.
+    /// Identify, which returns 4096 bytes of data.
     pub(crate) fn identify(nsid: u32, cns: u8) -> Self {
         Self {
             opcode: IDENTIFY,
@@ -154,7 +154,7 @@ impl Command {
         }
     }
 
-    /// `struct nvme_uring_cmd`, or `nvme_passthru_cmd`, with its data at that address.
+    /// Encodes a `struct nvme_uring_cmd` or `nvme_passthru_cmd` with data at `addr`.
     pub(crate) fn encode(&self, addr: u64, length: u32) -> [u8; COMMAND_BYTES] {
         let mut bytes = [0; COMMAND_BYTES];
         bytes[0] = self.opcode;
@@ -172,7 +172,7 @@ fn fua(durable: bool) -> u32 {
     if durable { FUA } else { 0 }
 }
 
-/// A range of Dataset Management, without attributes.
+/// Encodes a Dataset Management range without attributes.
 pub(crate) fn range(blocks: Blocks) -> [u8; RANGE_BYTES] {
     let mut bytes = [0; RANGE_BYTES];
     bytes[4..8].copy_from_slice(&blocks.count.to_le_bytes());
@@ -195,13 +195,14 @@ mod tests {
         attributes: 0x3a,
     };
 
-    /// At offset 52: cdw13.
+    /// cdw13 is at offset 52.
     fn with_attributes(mut bytes: [u8; COMMAND_BYTES]) -> [u8; COMMAND_BYTES] {
         bytes[52] = HINTS.attributes;
         bytes
     }
 
-    /// By the offsets of `struct nvme_uring_cmd`: opcode 0, nsid 4, addr 24, data_len 36, cdw10 40.
+    /// Expected bytes, from the offsets of `struct nvme_uring_cmd`: opcode 0, nsid 4, addr 24,
+    /// data_len 36, cdw10 40.
     fn golden(opcode: u8, nsid: u8, dwords: [[u8; 4]; 3]) -> [u8; COMMAND_BYTES] {
         let mut bytes = [0; COMMAND_BYTES];
         (bytes[0], bytes[4]) = (opcode, nsid);
@@ -211,7 +212,7 @@ mod tests {
         bytes
     }
 
-    /// The numbers of the kernel's header, computed as `_IOWR` does: direction, size, type, number.
+    /// Computes the numbers as `_IOWR` does: direction, size, type, number.
     #[test]
     fn requests_have_the_numbers_of_the_header() {
         let iowr =

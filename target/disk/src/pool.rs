@@ -1,24 +1,22 @@
 //! Data buffers: a buddy allocator over the arena's data area.
 //!
-//! Every buffer is one contiguous stretch, because an RDMA work request and a
-//! block I/O each name exactly one. Sizes are powers of two from a page to the
-//! largest transfer, so a free pair of neighbours always merges back: once all
-//! requests have ended, the largest buffer is available again.
+//! Each buffer is contiguous, because an RDMA work request and a block I/O each describe one range.
+//! Sizes are powers of two from a page to the largest transfer, so free neighbours always merge:
+//! after all requests have ended, the largest buffer is available again.
 //!
-//! Pages that come back stay apart at first, a few of them, and the next that need a page get
-//! these: small commands would split and merge the same stretch again and again. They merge
-//! before a buffer is refused.
+//! Up to [`LOOSE_MAX`] freed pages are kept unmerged for the next one-page allocations, so that
+//! small commands do not split and merge repeatedly. They are merged before an allocation fails.
 
-/// Bytes of the smallest buffer: a page, which suits any disk's direct I/O.
+/// Size of the smallest buffer: one page, which satisfies the direct I/O alignment of any disk.
 pub const UNIT: usize = 4096;
 
-/// Free pages that are kept apart.
+/// Maximum number of free pages kept unmerged.
 const LOOSE_MAX: usize = 32;
 
-/// No unit: the end of a free list.
+/// Null index: end of a free list.
 const NONE: u32 = u32::MAX;
 
-/// A buffer that was taken. Give it back with [`Pool::give`].
+/// Allocated buffer, freed by [`Pool::give`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a buffer that is not given back is lost"]
 pub struct Buffer {
@@ -27,35 +25,35 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// A page that belongs to no pool.
+    /// Returns a page outside any pool.
     pub(crate) fn at(offset: usize) -> Self {
         let unit = (offset / UNIT) as u32;
         Self { unit, order: 0 }
     }
 
-    /// From the start of the data area.
+    /// Offset from the start of the data area.
     #[inline]
     pub fn offset(&self) -> usize {
         self.unit as usize * UNIT
     }
 
-    /// Bytes; at least as many as were asked for.
+    /// Size in bytes; at least the requested size.
     #[inline]
     pub fn bytes(&self) -> usize {
         UNIT << self.order
     }
 }
 
-/// What a unit is the first of.
+/// State of the block that starts at a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// A free stretch of this order.
+    /// Free block, with its order.
     Free(u8),
-    /// A taken stretch of this order.
+    /// Allocated block, with its order.
     Taken(u8),
-    /// A free page that is kept apart.
+    /// Free page kept unmerged.
     Loose,
-    /// Nothing: it lies inside a stretch.
+    /// Not the start of a block.
     Inside,
 }
 
@@ -66,23 +64,23 @@ struct Unit {
     prev: u32,
 }
 
-/// The free and taken stretches of a data area.
+/// Free and allocated blocks of a data area.
 #[derive(Debug)]
 pub struct Pool {
     units: Vec<Unit>,
-    /// The first free stretch of each order.
+    /// Head of the free list of each order.
     free: Vec<u32>,
-    /// Free pages that are in none of these lists.
+    /// Free pages kept out of the free lists.
     loose: Vec<u32>,
     free_units: usize,
 }
 
 impl Pool {
-    /// A pool of `length` bytes, whose largest buffer has `largest`.
+    /// Returns a pool of `length` bytes with buffers of up to `largest` bytes.
     ///
     /// # Panics
-    /// If `largest` is no power of two of at least [`UNIT`], or `length` no
-    /// multiple of it.
+    /// If `largest` is not a power of two of at least [`UNIT`], or `length` not a positive multiple
+    /// of `largest`.
     pub fn new(length: usize, largest: usize) -> Self {
         assert!(
             largest.is_power_of_two() && largest >= UNIT,
@@ -104,35 +102,35 @@ impl Pool {
             loose: Vec::with_capacity(LOOSE_MAX),
             free_units: length / UNIT,
         };
-        // Backwards, so that the lowest addresses are used first.
+        // In reverse, so that the lowest addresses are used first.
         for first in (0..length).step_by(largest).rev() {
             pool.link((first / UNIT) as u32, orders - 1);
         }
         pool
     }
 
-    /// Bytes of the largest buffer.
+    /// Size of the largest buffer in bytes.
     #[inline]
     pub fn largest(&self) -> usize {
         UNIT << (self.free.len() - 1)
     }
 
-    /// Bytes that are taken.
+    /// Bytes of allocated buffers.
     #[inline]
     pub fn taken_bytes(&self) -> usize {
         (self.units.len() - self.free_units) * UNIT
     }
 
     #[cfg(test)]
-    /// Bytes that are free, though perhaps not in one piece.
+    /// Free bytes, possibly fragmented.
     pub(crate) fn free_bytes(&self) -> usize {
         self.free_units * UNIT
     }
 
-    /// A buffer of at least `length` bytes, if there is one now.
+    /// Allocates a buffer of at least `length` bytes. Returns `None` if none is free.
     ///
     /// # Panics
-    /// If `length` exceeds [`Self::largest`]: then there never will be one.
+    /// If `length` exceeds [`Self::largest`].
     #[inline]
     pub fn take(&mut self, length: usize) -> Option<Buffer> {
         assert!(length <= self.largest(), "no buffer of {length} bytes");
@@ -151,12 +149,12 @@ impl Pool {
         self.split_off(order)
     }
 
-    /// A buffer out of the smallest free stretch that holds it.
+    /// Allocates from the smallest free block that is large enough.
     fn split_off(&mut self, order: u8) -> Option<Buffer> {
         let found = (order..self.free.len() as u8).find(|&o| self.free[usize::from(o)] != NONE)?;
         let unit = self.free[usize::from(found)];
         self.unlink(unit, found);
-        // Split: keep the lower half, free the upper, until it fits.
+        // Split: keep the lower half and free the upper one, down to the required order.
         for half in (order..found).rev() {
             self.link(unit + (1 << half), half);
         }
@@ -165,8 +163,11 @@ impl Pool {
         Some(Buffer { unit, order })
     }
 
-    /// Takes a buffer back.
-    #[allow(clippy::needless_pass_by_value)] // the giver must not keep it
+    /// Frees a buffer.
+    ///
+    /// # Panics
+    /// If the buffer is not allocated in this pool.
+    #[allow(clippy::needless_pass_by_value)] // taken by value so that the caller cannot keep it
     #[inline]
     pub fn give(&mut self, buffer: Buffer) {
         let Buffer { unit, order } = buffer;
@@ -184,7 +185,7 @@ impl Pool {
         }
     }
 
-    /// Frees a stretch, as part of the largest that it makes with its neighbours.
+    /// Frees a block, and merges it with free neighbours.
     fn merge(&mut self, mut unit: u32, mut order: u8) {
         self.units[unit as usize].state = State::Inside;
         while usize::from(order) + 1 < self.free.len() {
@@ -232,13 +233,13 @@ impl Pool {
     }
 }
 
-/// Bytes of the buffer that `length` bytes get.
+/// Size of a buffer allocated for `length` bytes.
 #[inline]
 pub fn rounded(length: usize) -> usize {
     UNIT << order_of(length)
 }
 
-/// The smallest order whose buffers hold `length` bytes.
+/// Smallest order whose buffers hold `length` bytes.
 fn order_of(length: usize) -> u8 {
     length
         .div_ceil(UNIT)

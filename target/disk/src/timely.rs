@@ -1,32 +1,32 @@
-//! System calls that are made soon after a look at the clock, or not at all.
+//! System calls that are made shortly after the clock was read, or not at all.
 //!
-//! What looks at the clock and then calls the kernel may be stopped in between, for a minute:
-//! by SIGSTOP, by a debugger, by a suspended machine. Then it would do what was in time when it
-//! looked, and is stale now. Two means end that:
+//! A thread can be stopped between reading the clock and calling the kernel, for example by
+//! SIGSTOP, a debugger or a suspended machine, and would then act on a stale decision. Two
+//! mechanisms prevent this:
 //!
-//! - The processor's counter is read before the clock, and once more directly before the call.
-//!   If too much lies between, there is no call.
-//! - From that second look on, up to the instruction that enters the kernel, the thread is in a
-//!   restartable sequence (rseq(2), Linux 4.18): a thread that was kept from running there goes
-//!   on at another place, and there is no call either. glibc 2.35 registers each thread for
-//!   that; with an older one, or another C library, the first means is the only one, and some
-//!   ten nanoseconds remain.
+//! - The time stamp counter is read before the clock, and again directly before the call. If more
+//!   than `TICKS_MAX` ticks have passed, the call is not made.
+//! - From the second reading up to the `syscall` instruction, the thread is in a restartable
+//!   sequence (rseq(2), Linux 4.18). If it is preempted or interrupted there, the kernel resumes it
+//!   at the abort handler, and the call is not made. glibc 2.35 registers each thread for this.
+//!   With an older glibc or another C library only the first mechanism works, which leaves a window
+//!   of about ten nanoseconds.
 //!
-//! A hypervisor that pauses the machine in those nanoseconds is seen by neither. Processors other
-//! than x86-64 have none of this yet: the call is made.
+//! Neither mechanism detects a hypervisor that pauses the machine within that window. On processors
+//! other than x86-64 neither is implemented, and the call is always made.
 //!
-//! Why `unsafe` here: the sequence is assembly, and the system call is the caller's.
+//! Why `unsafe` here: the sequence is assembly, and the caller chooses the system call.
 
 use std::io;
 
-/// A system call's number and arguments.
+/// System call number and its arguments.
 pub(crate) type Call = [usize; 7];
 
-/// Ticks of the processor's counter that may lie between a look and its call: 1 to 4 ms.
+/// Maximum time stamp counter ticks between a reading of the clock and the call: 1 to 4 ms.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const TICKS_MAX: u64 = 1 << 22;
 
-/// When a look at the clock began.
+/// Time stamp taken before the clock is read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look {
     #[cfg_attr(not(all(target_arch = "x86_64", not(miri))), expect(dead_code))]
@@ -34,7 +34,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// Before the clock is read.
+    /// Takes a time stamp. Call this before reading the clock.
     #[inline(always)]
     pub(crate) fn begin() -> Self {
         Self {
@@ -42,7 +42,7 @@ impl Look {
         }
     }
 
-    /// One that is too old for any call.
+    /// Time stamp that is too old for any call.
     #[cfg(test)]
     pub(crate) fn long_ago() -> Self {
         Self {
@@ -51,8 +51,8 @@ impl Look {
     }
 }
 
-/// Makes the call, if this look is not too old and nothing has kept the thread from running
-/// since. `None`: there was no call, and the caller looks at the clock again.
+/// Makes the call if `look` is recent and the thread has not been interrupted. `None` means that
+/// the call was not made: the caller must read the clock again.
 ///
 /// # Safety
 /// As for the system call.
@@ -75,15 +75,15 @@ mod imp {
 
     use super::{Call, Look, TICKS_MAX};
 
-    /// What [`cairn_timely_call`] returns if there was no call. No system call returns it.
+    /// Return value of `cairn_timely_call` if the call was not made; system calls never return this value.
     const NOT_MADE: isize = isize::MIN;
 
-    /// Where `struct rseq` has the address of the sequence (linux/rseq.h).
+    /// Offset of the field `rseq_cs` in `struct rseq` (`linux/rseq.h`).
     const SEQUENCE_AT: usize = 8;
 
-    // The descriptor is `struct rseq_cs` of linux/rseq.h. The sequence is from 2 to 3; if the
-    // thread was kept from running in it, the kernel has it go on at 4, before which the
-    // signature must be that glibc registers with.
+    // The descriptor is a `struct rseq_cs` (`linux/rseq.h`). The sequence extends from label 2 to
+    // label 3. If it is interrupted, the kernel continues at label 4, which must be preceded by the
+    // signature that glibc registers.
     global_asm!(
         ".pushsection .data.rel.ro.cairn_timely, \"aw\", @progbits",
         ".balign 32",
@@ -96,8 +96,8 @@ mod imp {
         ".globl cairn_timely_call",
         ".hidden cairn_timely_call",
         ".type cairn_timely_call, @function",
-        // rdi: where the sequence's address goes; rsi: the call; rdx: ticks at the look;
-        // rcx: ticks that may lie between.
+        // rdi: address of `rseq_cs`; rsi: the call; rdx: ticks at the reading; rcx: maximum ticks
+        // since then.
         "cairn_timely_call:",
         "push rbx",
         "push r12",
@@ -164,25 +164,26 @@ mod imp {
     pub(super) unsafe fn call(look: Look, call: &Call) -> Option<isize> {
         let mut no_area = 0;
         let sequence = sequence_of_thread().unwrap_or(&raw mut no_area);
-        // SAFETY: the sequence's place is this thread's; the rest as the caller promises.
+        // SAFETY: `sequence` belongs to this thread; the rest as the caller promises.
         let result = unsafe { cairn_timely_call(sequence, call, look.ticks, TICKS_MAX) };
         (result != NOT_MADE).then_some(result)
     }
 
-    /// Where the kernel looks for the calling thread's sequence, if it does.
+    /// Returns the address of the thread's `rseq_cs` field, if rseq is registered.
     #[inline]
     fn sequence_of_thread() -> Option<*mut u64> {
         static AREA: LazyLock<Option<isize>> = LazyLock::new(area);
         let offset = (*AREA)?;
         let thread: usize;
-        // SAFETY: the first word that fs leads to is its own address (x86-64 TLS).
+        // SAFETY: the first word at fs holds its own address (x86-64 TLS).
         unsafe { asm!("mov {}, fs:0", out(reg) thread, options(nostack, readonly)) };
         Some(thread.wrapping_add_signed(offset).wrapping_add(SEQUENCE_AT) as *mut u64)
     }
 
-    /// How far from a thread's pointer glibc has its `struct rseq`, if it registers it.
+    /// Offset of glibc's `struct rseq` from the thread pointer, if glibc registers it.
     fn area() -> Option<isize> {
-        // SAFETY: both are glibc's, of these types, and constant once a program runs.
+        // SAFETY: both variables belong to glibc, have these types, and are constant once the
+        // program runs.
         unsafe {
             let size: u32 = *variable(c"__rseq_size")?;
             let offset: isize = *variable(c"__rseq_offset")?;
@@ -191,7 +192,7 @@ mod imp {
     }
 
     fn variable<T>(name: &CStr) -> Option<*const T> {
-        // SAFETY: looks a name up.
+        // SAFETY: only looks up a name.
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
         (!found.is_null()).then_some(found.cast_const().cast())
     }
@@ -235,7 +236,7 @@ mod tests {
 
     use super::*;
 
-    /// Adds 1 to an eventfd; whether it was called.
+    /// Adds 1 to an eventfd. Returns whether the call was made.
     fn add(fd: i32, look: Look) -> bool {
         let one = 1_u64;
         let write = [
@@ -247,7 +248,7 @@ mod tests {
             0,
             0,
         ];
-        // SAFETY: it reads eight bytes that are there.
+        // SAFETY: the call reads the eight bytes of `one`.
         unsafe { call(look, &write) }.map(Result::unwrap).is_some()
     }
 
@@ -261,7 +262,7 @@ mod tests {
         let fd = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         assert!(!add(fd.as_raw_fd(), Look::long_ago()));
         assert_eq!(sum(&fd), 0);
-        // One that is kept from running is not soon enough.
+        // A call that was interrupted is not made; try again.
         while !add(fd.as_raw_fd(), Look::begin()) {}
         assert_eq!(sum(&fd), 1);
     }
@@ -284,7 +285,7 @@ mod tests {
         CAUGHT.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Signals reach a thread anywhere, within the sequence, too.
+    /// Signals interrupt the thread at any place, including the sequence.
     #[test]
     fn what_was_interrupted_was_made_or_was_not() {
         let fd = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
@@ -306,12 +307,12 @@ mod tests {
                     {
                         std::hint::spin_loop();
                     }
-                    // The next one comes at another place.
+                    // Vary the place at which the next signal arrives.
                     pause = pause.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                     (0..pause >> 22).for_each(|_| std::hint::spin_loop());
                 }
             });
-            // Without glibc's registration none is given up for a signal.
+            // Without glibc's registration no call is abandoned because of a signal.
             let calls_min = if imp::is_guarded() { 0 } else { 300_000 };
             let not_made_min = if imp::is_guarded() { 1 } else { 0 };
             let deadline = Instant::now() + Duration::from_secs(300);

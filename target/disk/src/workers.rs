@@ -1,7 +1,7 @@
-//! Work that an io_uring cannot do: on threads, which wake the ring that waits for it.
+//! Worker threads for jobs that io_uring cannot execute. They wake the ring on completion.
 //!
-//! A worker that hangs keeps no other work waiting: each job has a worker at once, an idle one
-//! or a new one. What bounds them is that the ring begins a few jobs for each disk.
+//! A worker that hangs delays no other job: each job gets an idle worker or a new one at once. The
+//! number of workers is bounded because the ring starts only a few jobs per disk.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -11,41 +11,41 @@ use std::time::Duration;
 use cairn_rdma::panics::{Part, confine_part};
 use cairn_rdma::wake::Wake;
 
-/// How long an idle worker stays.
+/// Time after which an idle worker exits.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// How a job ends that panicked: what it has done before that is unknown. No system call of a job
-/// ends so.
+/// Error of a job that panicked: its effect on the disk is unknown. No system call of a job returns
+/// this errno.
 pub(crate) const FATE_UNKNOWN: i32 = libc::ENOTRECOVERABLE;
 
-/// What a job returns, as an operation of a ring does: bytes, or an errno.
+/// Result of a job: bytes or an errno, like that of a ring operation.
 pub(crate) type Ended = Result<u32, i32>;
 
-/// What became of a job that a worker took.
+/// Outcome of a job taken by a worker.
 #[derive(Debug)]
 pub(crate) enum Outcome<J> {
-    /// It has ended.
+    /// Completed.
     Ended(Ended),
-    /// It has begun, and another source reports its end.
+    /// Started; another source reports its completion.
     Begun,
-    /// It was not begun: its owner has to decide again first.
+    /// Not started: the owner must decide again.
     Undone(J),
 }
 
-/// Something to do.
+/// Job for a worker.
 pub(crate) trait Job: Send + Sized + 'static {
-    /// Does it.
+    /// Executes the job on the worker's thread. May block.
     fn run(self) -> Outcome<Self>;
 }
 
-/// The workers of one ring.
+/// Worker threads of a ring.
 #[derive(Debug)]
 pub(crate) struct Workers<J>(Arc<Shared<J>>);
 
 #[derive(Debug)]
 struct Shared<J> {
     state: Mutex<State<J>>,
-    /// There is a job, or no more will come.
+    /// Signalled when a job arrives or the ring is dropped.
     called: Condvar,
     wake: Wake,
 }
@@ -53,9 +53,9 @@ struct Shared<J> {
 struct State<J> {
     jobs: VecDeque<(u64, J)>,
     ended: VecDeque<(u64, Outcome<J>)>,
-    /// Workers that wait for a job.
+    /// Number of workers waiting for a job.
     idle: usize,
-    /// Jobs whose end was not popped.
+    /// Number of jobs whose outcome was not popped.
     out: u32,
     closed: bool,
 }
@@ -67,7 +67,7 @@ impl<J> std::fmt::Debug for State<J> {
 }
 
 impl<J: Job> Workers<J> {
-    /// None as yet; `None` without a descriptor to wake the ring by.
+    /// Starts without workers. Returns `None` if no eventfd can be created.
     pub(crate) fn new() -> Option<Self> {
         let wake = Wake::new().ok()?;
         Some(Self(Arc::new(Shared {
@@ -83,7 +83,7 @@ impl<J: Job> Workers<J> {
         })))
     }
 
-    /// Has a job done. Without a thread to do it, it ends with `EAGAIN`.
+    /// Queues a job. It completes with `EAGAIN` if no thread can be started.
     pub(crate) fn begin(&self, tag: u64, job: J) {
         let mut state = self.0.state();
         state.jobs.push_back((tag, job));
@@ -97,7 +97,7 @@ impl<J: Job> Workers<J> {
         let worker = std::thread::Builder::new().name("worker".into());
         if worker.spawn(move || shared.work()).is_err() {
             let mut state = self.0.state();
-            // A worker that has become idle may have it by now.
+            // A worker that became idle may have taken the job meanwhile.
             if let Some(at) = state.jobs.iter().position(|(other, _)| *other == tag) {
                 state.jobs.remove(at);
                 self.0
@@ -106,17 +106,17 @@ impl<J: Job> Workers<J> {
         }
     }
 
-    /// Readable when a job has ended.
+    /// Descriptor that becomes readable when a job ends.
     pub(crate) fn wake_fd(&self) -> RawFd {
         self.0.wake.fd()
     }
 
-    /// Before the last look at what has ended.
+    /// Resets [`Self::wake_fd`]. Call this before popping the last outcome.
     pub(crate) fn clear(&self) {
         self.0.wake.clear();
     }
 
-    /// What became of a job.
+    /// Returns the next outcome and its tag.
     pub(crate) fn pop(&self) -> Option<(u64, Outcome<J>)> {
         let mut state = self.0.state();
         let ended = state.ended.pop_front()?;
@@ -124,12 +124,12 @@ impl<J: Job> Workers<J> {
         Some(ended)
     }
 
-    /// Jobs whose end was not popped.
+    /// Number of jobs whose outcome was not popped.
     pub(crate) fn out(&self) -> u32 {
         self.0.state().out
     }
 
-    /// Ends the jobs that no worker has begun, with `ECANCELED`.
+    /// Completes all jobs not taken by a worker with `ECANCELED`.
     pub(crate) fn refuse_rest(&self) {
         let mut state = self.0.state();
         while let Some((tag, _)) = state.jobs.pop_front() {
@@ -147,7 +147,7 @@ impl<J> Drop for Workers<J> {
 }
 
 impl<J> Shared<J> {
-    /// A panic leaves it whole: each change is one step, and no job runs under the lock.
+    /// Consistent after a panic: each change is one step, and no job runs under the lock.
     fn state(&self) -> MutexGuard<'_, State<J>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -159,7 +159,7 @@ impl<J: Job> Shared<J> {
         self.wake.wake();
     }
 
-    /// A worker's life.
+    /// Main loop of a worker.
     fn work(&self) {
         let mut state = self.state();
         while !state.closed {

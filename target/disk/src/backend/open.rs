@@ -1,4 +1,4 @@
-//! How a disk is opened: refused with a reason, or locked and past the page cache.
+//! Opens and locks disks. Data bypasses the page cache if the file system allows it.
 
 use std::fs::File;
 use std::io;
@@ -16,26 +16,26 @@ use super::formers::Formers;
 use super::lock::{Lock, is_direct};
 use super::{Claim, OpenError, queue_limits};
 
-/// Block sizes that namespaces have here.
+/// Supported block sizes, in bytes.
 const BLOCK_SIZES: [u32; 2] = [512, 4096];
 
-/// How long an open tries a disk that is in use.
+/// Time for which an open retries while the disk is in use.
 const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Pause between two of these tries.
+/// Delay between retries.
 const IN_USE_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A disk that is open.
+/// Open disk.
 pub(super) struct Opened {
     pub(super) file: OpenFile,
     pub(super) is_device: bool,
-    /// Whether data goes past the page cache.
+    /// Whether data bypasses the page cache (`O_DIRECT`).
     pub(super) direct: bool,
 }
 
-/// Why a disk was not opened.
+/// Reason why a disk was not opened.
 pub(super) enum Refusal {
-    /// Something has it for itself alone.
+    /// The disk is locked or claimed by another user. The open may be tried again.
     InUse(OpenError),
     Other(OpenError),
 }
@@ -46,7 +46,8 @@ impl From<OpenError> for Refusal {
     }
 }
 
-/// Opens a disk, which may be one of `formers`. Blocks as long as the disk, or its server, takes.
+/// Opens a disk, which may already be open as one of `formers`. Blocks until the disk or its server
+/// replies.
 pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opened, OpenError> {
     let (is_device, place) = check_kind(path)?;
     open_when_left(path, place, || {
@@ -54,15 +55,16 @@ pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opene
     })
 }
 
-/// Opens a disk by `open`. If it is in use, and this target has just let it go, it waits until
-/// reactors have ended what they had of it. Then it tries for a moment: the kernel takes the io_uring
-/// of a process apart some time after its end, and keeps the lock or claim until then.
+/// Opens a disk with `open`. If the disk is in use and this target has just removed it, waits until
+/// the reactors have finished its operations. Then retries for [`IN_USE_PATIENCE`]: the kernel
+/// tears down the io_uring of a process some time after its end, and holds the lock or claim until
+/// then.
 pub(super) fn open_when_left<T>(
     path: &Path,
     place: Place,
     open: impl Fn() -> Result<T, Refusal>,
 ) -> Result<T, OpenError> {
-    // Before the first try: what goes during it must be found here or be gone.
+    // Read before the first try, so that a removal during that try is not missed.
     let is_leaving = closing::is_leaving(place);
     wait_for_close(path, place)?;
     let mut opened = open();
@@ -89,8 +91,8 @@ fn open_at(
     claim: Claim,
     formers: &Formers,
 ) -> Result<Opened, Refusal> {
-    // O_EXCL on a block device: refuse one that is mounted or part of another. It
-    // would refuse another target, too.
+    // On a block device, `O_EXCL` fails if the device is mounted, part of another device, or
+    // claimed by another target.
     let is_claimed = is_device && !claim.read_only && !claim.shared;
     if is_device && claim.shared && !claim.read_only && formers.claimed(place).is_none() {
         check_not_held(path).map_err(|error| refuse_open(path, &error))?;
@@ -110,7 +112,7 @@ fn open_at(
     }
     let (file, guard) = match (is_claimed, is_device) {
         (true, _) => (file, Guard::Claim),
-        // Devices are guarded by O_EXCL.
+        // Devices are protected by `O_EXCL`.
         (false, true) => (file, Guard::None),
         (false, false) => lock(path, file, place, claim, formers)?,
     };
@@ -121,16 +123,17 @@ fn open_at(
     })
 }
 
-/// Refuses a device that is mounted, or part of another: a file system or volume group knows nothing of the hosts
-/// that write, shared or not. Targets that share a device hold it for the moment of this look alone, which the
-/// caller's further tries outlast.
+/// Refuses a device that is mounted or part of another: its file system or volume group is unaware
+/// of writes by hosts, shared or not. Targets that share a device hold `O_EXCL` only during this
+/// check; the retries of the caller cover that time.
 fn check_not_held(path: &Path) -> io::Result<()> {
     let mut options = File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);
     options.open(path).map(drop)
 }
 
-/// Between the look at a directory and the open, a name can become another file's, or a link's.
+/// Checks that the opened file is the one found in the directory. Between the two steps, its name
+/// can be taken by another file or by a link.
 fn check_expected(path: &Path, file: &File, claim: Claim) -> Result<(), OpenError> {
     let Some(expected) = claim.expected else {
         return Ok(());
@@ -147,7 +150,7 @@ fn check_expected(path: &Path, file: &File, claim: Claim) -> Result<(), OpenErro
     )))
 }
 
-/// Waits until the disk is closed that was there before.
+/// Waits until the previous open of this disk is closed.
 pub(super) fn wait_for_close(path: &Path, place: Place) -> Result<(), OpenError> {
     if closing::wait_for(place) {
         return Ok(());
@@ -159,7 +162,7 @@ pub(super) fn wait_for_close(path: &Path, place: Place) -> Result<(), OpenError>
     )))
 }
 
-/// This target let it go, and a disk that hangs keeps it open.
+/// Error for a disk that this target removed, and whose pending operations keep it open.
 fn still_in_use(path: &Path) -> OpenError {
     OpenError::new(format!(
         "{} was removed before, and has not ended the commands that hosts sent it: look in the \
@@ -177,9 +180,10 @@ fn zoned(path: &Path) -> OpenError {
     ))
 }
 
-/// The page cache of one target does not see what another writes.
+/// Refuses a shared file behind the page cache: a target's page cache does not reflect writes of
+/// other targets.
 fn check_coherent(path: &Path, file: &File) -> Result<(), OpenError> {
-    // All there is of such a file is in the page cache.
+    // On tmpfs, files exist only in the page cache.
     const TMPFS_MAGIC: u32 = 0x0102_1994;
     let system = rustix::fs::fstatfs(file).map(|statfs| statfs.f_type as u32);
     if system == Ok(TMPFS_MAGIC) {
@@ -193,7 +197,8 @@ fn check_coherent(path: &Path, file: &File) -> Result<(), OpenError> {
     )))
 }
 
-/// Whether it is a block device, and where it is; anything but that and a regular file is refused.
+/// Returns whether the path is a block device, and its place. Accepts only block devices and
+/// regular files.
 fn check_kind(path: &Path) -> Result<(bool, Place), OpenError> {
     let shown = path.display();
     let metadata = std::fs::metadata(path).map_err(|error| {
@@ -230,7 +235,7 @@ fn check_kind(path: &Path) -> Result<(bool, Place), OpenError> {
     Ok((kind.is_block_device(), place))
 }
 
-/// Opens with O_DIRECT, or without where the file system refuses it.
+/// Opens with `O_DIRECT`, or without it if the file system rejects it.
 fn open_direct(path: &Path, claim: Claim, is_claimed: bool) -> io::Result<File> {
     let exclusive = if is_claimed { libc::O_EXCL } else { 0 };
     let open = |flags: i32| {
@@ -254,7 +259,7 @@ fn open_direct(path: &Path, claim: Claim, is_claimed: bool) -> io::Result<File> 
     }
 }
 
-/// What a user does about a permission that is missing: root has all that users can have.
+/// Returns the remedy for a missing permission. `otherwise` applies to users other than root.
 pub(super) fn permission(otherwise: &str) -> String {
     cairn_rdma::error::permission(
         otherwise,
@@ -263,7 +268,7 @@ pub(super) fn permission(otherwise: &str) -> String {
     )
 }
 
-/// As [`explain_open`], and whether the disk is in use.
+/// Like [`explain_open`], and classifies `EBUSY` as in use.
 pub(super) fn refuse_open(path: &Path, error: &io::Error) -> Refusal {
     let explained = explain_open(path, error);
     match error.raw_os_error() {
@@ -294,9 +299,9 @@ pub(super) fn explain_open(path: &Path, error: &io::Error) -> OpenError {
     })
 }
 
-/// Locks a file, and returns the one to work through: two writers of one file would destroy it,
-/// unless both say that they share it. The first has the lock until it is closed, or shares it
-/// with the next.
+/// Locks a file and returns the file to work with. Two writers would destroy the data, unless both
+/// declare the file as shared. The lock lasts until the file is closed, and can be passed on to a
+/// successor in `formers`.
 fn lock(
     path: &Path,
     file: File,
@@ -306,7 +311,7 @@ fn lock(
 ) -> Result<(File, Guard), Refusal> {
     let (lock, file) = match Lock::take(&file, claim) {
         Ok(lock) => (lock, file),
-        // Some network file systems have no locks; that is no reason to refuse.
+        // Some network file systems have no locks: serve the file without one.
         Err(error) if error != Errno::WOULDBLOCK => return Ok((file, Guard::None)),
         Err(_) => match formers.lock(place, &file, claim) {
             Some(Ok(shared)) => shared,
@@ -328,7 +333,7 @@ fn locked(path: &Path) -> OpenError {
     ))
 }
 
-/// What direct I/O on a file demands.
+/// Alignment required for direct I/O on a file, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Alignment {
     pub(super) offset: u32,
@@ -336,14 +341,14 @@ pub(super) struct Alignment {
 }
 
 impl Alignment {
-    /// What the page cache demands.
+    /// No alignment: through the page cache.
     pub(super) const NONE: Self = Self {
         offset: 1,
         memory: 1,
     };
 
     pub(super) fn of(file: &File, is_device: bool) -> Self {
-        // Linux 6.1 says it outright.
+        // Available since Linux 6.1.
         let statx = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
         if let Ok(statx) = statx
             && statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0
@@ -415,7 +420,7 @@ mod tests {
         assert!(open(&disk, Claim::default(), &none).is_ok());
     }
 
-    /// As while the kernel takes the io_uring of a killed process apart.
+    /// Simulates the kernel's teardown of the io_uring of a killed process.
     #[test]
     fn a_disk_that_is_in_use_for_a_moment_is_opened() {
         let folder = tempfile::tempdir().unwrap();
