@@ -10,6 +10,8 @@ use crate::config::{ALLOWED_ADDRESSES_MAX, LISTENERS_MAX, Listener, PORT_DEFAULT
 use crate::file::ListenerTable;
 use crate::place::Place;
 
+/// UDP port of RoCE v2.
+const ROCE_PORT: u16 = 4791;
 const BACKLOG_DEFAULT: i64 = 128;
 const BACKLOG_MAX: i64 = 4096;
 
@@ -42,23 +44,34 @@ pub(super) fn check(
             listener(check, &place.index(index), table, defaults, port_id)
         })
         .collect();
-    let addresses: Vec<Option<SocketAddr>> = listeners
-        .iter()
-        .map(|one| one.as_ref().map(Listener::socket_address))
-        .collect();
-    for (index, address) in addresses.iter().enumerate() {
-        let Some(address) = address else { continue };
-        let takes =
-            |other: &Option<SocketAddr>| other.is_some_and(|other| overlap(other, *address));
-        if let Some(first) = addresses[..index].iter().position(takes) {
-            let key = |index| place.index(index).key("address");
-            check
-                .repeated(
-                    &key(index),
-                    &key(first),
-                    format_args!("the address {address}"),
-                )
-                .help("remove one of them, or give it another port; 0.0.0.0 and :: include all");
+    let roce = defaults.roce;
+    for (index, listener) in listeners.iter().enumerate() {
+        let Some(listener) = listener else { continue };
+        let clash = |other: &Option<Listener>| clash(other.as_ref()?, listener, roce);
+        let mut earlier = listeners[..index].iter().map(clash).enumerate();
+        let Some((first, clash)) = earlier.find_map(|(first, clash)| Some((first, clash?))) else {
+            continue;
+        };
+        let key = |index| place.index(index).key("address");
+        let address = listener.socket_address();
+        match clash {
+            Clash::Port => {
+                let what = format_args!("the address {address}");
+                let repeated = check.repeated(&key(index), &key(first), what);
+                repeated.help(
+                    "remove one of them, or give it another port; 0.0.0.0 and :: include all",
+                );
+            }
+            Clash::RocePort => {
+                let first = check.excerpt(&key(first)).reference();
+                let message = format!(
+                    "{address} needs UDP port {ROCE_PORT} as the listener of {first} does: in user space 0.0.0.0 \
+                     and :: take it at every address, whatever the port of the listener"
+                );
+                check.wrong(&key(index), message).help(
+                    "listen at 0.0.0.0 or :: alone, which includes all addresses, or list the addresses one by one",
+                );
+            }
         }
     }
     one_tag_an_address(check, place, &listeners, defaults.roce);
@@ -102,12 +115,33 @@ fn one_tag_an_address(
     }
 }
 
-/// True if the two addresses conflict.
-fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
-    let same_address = one.ip() == other.ip()
-        || (one.is_ipv4() == other.is_ipv4()
-            && (one.ip().is_unspecified() || other.ip().is_unspecified()));
-    same_address && one.port() == other.port()
+/// Resource that two listeners cannot share.
+#[derive(Clone, Copy)]
+enum Clash {
+    /// Address and port of the listener.
+    Port,
+    /// UDP port of RoCE v2, which every listener in user space binds at its address, whatever its own port.
+    RocePort,
+}
+
+/// Returns the resource that both listeners need.
+fn clash(one: &Listener, other: &Listener, otherwise: Roce) -> Option<Clash> {
+    let has_wildcard = one.address.is_unspecified() || other.address.is_unspecified();
+    let is_same = one.address == other.address;
+    let overlaps = is_same || has_wildcard && one.address.is_ipv4() == other.address.is_ipv4();
+    let binds_udp = |listener: &Listener| {
+        let roce = listener.roce.unwrap_or(otherwise);
+        listener.provider == Provider::Soft && roce == Roce::V2
+    };
+    if !overlaps {
+        None
+    } else if one.port == other.port {
+        Some(Clash::Port)
+    } else if !is_same && binds_udp(one) && binds_udp(other) {
+        Some(Clash::RocePort)
+    } else {
+        None
+    }
 }
 
 fn listener(
