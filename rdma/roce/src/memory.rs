@@ -48,7 +48,7 @@ pub struct Keys {
     pub rkey: Option<u32>,
 }
 
-/// Regions by their keys.
+/// Lookup table from keys to regions.
 #[derive(Debug, Clone, Default)]
 struct Table {
     /// Regions by the low bits of local keys.
@@ -230,7 +230,7 @@ impl Region {
 }
 
 impl View {
-    /// Adopts regions registered since the last call. Costs one load if there are none.
+    /// Adopts regions registered since the last call. Costs one load if nothing has changed.
     pub fn refresh(&mut self) {
         if self.regions.version.load(Ordering::Acquire) != self.version {
             *self = self.regions.reader();

@@ -1,11 +1,11 @@
-//! The system's clock as the state machines read it.
+//! Conversion between the system's clock and the time of the state machines.
 
 use std::time::Instant as System;
 
 use cairn_rdma::Clock;
 use cairn_roce_proto::time::Instant;
 
-/// A clock that starts when it is made.
+/// Clock that starts at its creation.
 #[derive(Debug, Clone)]
 pub(crate) struct ProtoClock {
     clock: Clock,
@@ -13,24 +13,24 @@ pub(crate) struct ProtoClock {
 }
 
 impl ProtoClock {
-    /// By the provider's clock.
+    /// Creates a clock based on the provider's clock.
     pub(crate) fn new(clock: Clock) -> Self {
         let start = clock.now();
         Self { clock, start }
     }
 
-    /// The state machines' time.
+    /// Time of the state machines.
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         Instant::after(self.clock.now().saturating_duration_since(self.start))
     }
 
-    /// The system's time.
+    /// Time of the system.
     pub(crate) fn system(&self) -> System {
         self.clock.now()
     }
 
-    /// When that is for the system.
+    /// Converts to the system's time.
     pub(crate) fn to_system(&self, at: Instant) -> System {
         self.start + at.since_start()
     }

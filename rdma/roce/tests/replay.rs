@@ -1,5 +1,5 @@
-//! What a captured Linux host said to a captured Linux target, said to us: our
-//! acknowledgements are those of the capture, and the capsules land.
+//! Replays the packets of a captured Linux host to our queue pair: our acknowledgements equal those
+//! of the captured target, and the capsules arrive.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use cairn_sim::pcap;
 const MTU_1500: &[u8] = include_bytes!("../../../tests/captures/nvme-rdma-session-mtu1500.pcap");
 const MTU_4200: &[u8] = include_bytes!("../../../tests/captures/nvme-rdma-session-mtu4200.pcap");
 
-/// Bytes of a receive: a capsule with 4 KiB of data.
+/// Size of a receive: a capsule with 4 KiB of data.
 const CAPSULE: u32 = 64 + 4096;
 
 fn packets(file: &[u8]) -> Vec<Packet<'_>> {
@@ -30,7 +30,7 @@ fn packets(file: &[u8]) -> Vec<Packet<'_>> {
         .collect()
 }
 
-/// A connection of the capture.
+/// Connection in the capture.
 struct Connection {
     host_qpn: u32,
     target_qpn: u32,
@@ -61,8 +61,8 @@ fn connections(packets: &[Packet<'_>]) -> Vec<Connection> {
     connections
 }
 
-/// Plays the host's half of a connection to a queue pair of ours; returns the
-/// acknowledgements and the lengths of the messages.
+/// Plays the host's side of a connection to our queue pair; returns the acknowledgements and the
+/// total length of the messages.
 fn play(packets: &[Packet<'_>], connection: &Connection, mtu: u32) -> (Vec<Acknowledged>, usize) {
     let config = QpConfig {
         dest_qpn: connection.host_qpn,

@@ -28,7 +28,7 @@ use cairn_rdma::wake::{Wake, wait_readable};
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LAST: Duration = Duration::from_secs(5);
 
-/// Listening address. Dropping it ends the thread.
+/// Listening address. The thread ends when the value is dropped.
 pub(crate) struct VerbsListener {
     address: SocketAddr,
     stop: Arc<Wake>,
@@ -86,7 +86,7 @@ impl Drop for VerbsListener {
     fn drop(&mut self) {
         self.stop.wake();
         if let Some(thread) = self.thread.take() {
-            // The thread confines its panics.
+            // Panics are confined in the thread.
             let _ = thread.join();
         }
     }

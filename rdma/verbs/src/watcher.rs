@@ -121,7 +121,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Watcher thread. Dropping this value ends it.
+/// Watcher thread, which ends when the value is dropped.
 pub(crate) struct Watcher {
     stop: Arc<Wake>,
     thread: Option<JoinHandle<()>>,
@@ -158,7 +158,7 @@ impl Drop for Watcher {
     fn drop(&mut self) {
         self.stop.wake();
         if let Some(thread) = self.thread.take() {
-            // The thread confines its panics.
+            // Panics are confined in the thread.
             let _ = thread.join();
         }
     }

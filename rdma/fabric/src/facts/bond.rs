@@ -34,7 +34,7 @@ pub struct Obstacle {
     pub what: String,
     /// Source and value that show it.
     pub evidence: (String, String),
-    /// Command that fixes the condition.
+    /// Command to fix the condition.
     pub fix: String,
 }
 

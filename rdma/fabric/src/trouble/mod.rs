@@ -21,7 +21,7 @@ pub use reject::CM_REJECTS;
 
 use crate::caller::{Caller, End};
 
-/// Error with its explanation.
+/// Explained error of a fabric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trouble {
     /// Number in the table of the error.
@@ -41,7 +41,7 @@ pub struct Trouble {
 pub enum Next {
     /// Examine the path to the other end.
     Path,
-    /// Examine this machine.
+    /// Run the doctor on the local machine.
     Here,
     /// Read the kernel's log, and examine this machine.
     KernelLog,

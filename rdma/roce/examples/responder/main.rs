@@ -80,7 +80,7 @@ enum Conversation {
     Traffic(Traffic),
 }
 
-/// Connection with its peer's address.
+/// Connection, with the address of the peer.
 #[derive(Debug)]
 struct Connection {
     peer: IpAddr,

@@ -59,7 +59,7 @@ impl Control {
     }
 }
 
-/// Connection that is measured.
+/// Traffic connection of a test.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     messages: u64,

@@ -15,7 +15,7 @@ const MESSAGE_BYTES: usize = 16;
 /// Next step of a ping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
-    /// The client names its data.
+    /// The client names its data buffer next.
     Source,
     /// The server reads the data.
     Fetching,

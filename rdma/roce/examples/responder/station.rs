@@ -45,7 +45,7 @@ pub(crate) enum Step {
     },
 }
 
-/// Endpoint with its memory.
+/// Endpoint and memory shared by all connections.
 pub(crate) struct Station {
     endpoint: Box<dyn Endpoint>,
     private: Region,

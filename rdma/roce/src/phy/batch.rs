@@ -23,7 +23,7 @@ const BYTES: usize = 256 << 10;
 pub const PACKET: usize = 4096 + 64;
 /// Maximum super-packets in a batch.
 pub(super) const GROUPS: usize = 64;
-/// Maximum pieces of all super-packets.
+/// Maximum number of pieces in a batch.
 pub(super) const PIECES: usize = 1024;
 /// Maximum packets in a super-packet (`UDP_MAX_SEGMENTS` of older kernels).
 const MAX_SEGMENTS: u16 = 64;

@@ -16,9 +16,9 @@ pub struct FaultOptions {
     pub loss_per_mille: u16,
     /// Packets delivered twice.
     pub duplication_per_mille: u16,
-    /// Packets with one bit flipped.
+    /// Packets in which one bit is flipped.
     pub corruption_per_mille: u16,
-    /// Packets delivered after their successor.
+    /// Packets delivered late, after their successor.
     pub reordering_per_mille: u16,
     /// Seed of the faults.
     pub seed: u64,
@@ -46,7 +46,7 @@ struct State {
     options: FaultOptions,
     random: fastrand::Rng,
     receiver: Receiver,
-    /// Packets that passed the faults.
+    /// Packets that have passed the fault injection.
     arrived: VecDeque<Arrival>,
     /// Packet delayed until its successor arrives.
     held: Option<Arrival>,

@@ -32,7 +32,7 @@ const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 /// Length of a neighbour message's fixed part (struct ndmsg), in bytes.
 const NDMSG_LEN: usize = 12;
 
-/// Neighbours on one interface.
+/// Neighbours on a network interface.
 #[derive(Debug)]
 pub struct Neighbours {
     interface: Interface,

@@ -50,7 +50,7 @@ const GRH_DESTINATION: u32 = 24;
 /// Offset of the word that ends in the destination queue pair number.
 const DEST_QPN: u32 = grh::LEN as u32 + 4;
 
-/// Packet socket of one interface.
+/// Packet socket bound to an interface.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,

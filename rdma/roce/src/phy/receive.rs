@@ -110,7 +110,7 @@ impl Info {
     }
 }
 
-/// Received packet with its headers.
+/// Received packet and the headers reported for it.
 #[derive(Debug, Clone, Copy)]
 pub struct Received<'a> {
     /// Headers below the BTH.

@@ -191,7 +191,7 @@ impl Sender {
         self.batch.is_empty()
     }
 
-    /// Sends all packets. Those refused by the system are lost.
+    /// Sends the queued packets. Packets refused by the system are lost.
     pub fn flush(&mut self) {
         self.leave();
         self.batch.rewind();

@@ -242,7 +242,7 @@ pub(super) fn set_priority(fd: RawFd, traffic_class: u8) -> io::Result<()> {
     set_to(level).or_else(|_| set_to(level.min(HIGHEST_UNPRIVILEGED)))
 }
 
-/// Filter that passes no packet.
+/// Filter that drops every packet.
 pub(super) const NOTHING: [libc::sock_filter; 1] = [statement(libc::BPF_RET, 0)];
 
 /// Creates a filter statement that does not jump.

@@ -1,4 +1,4 @@
-//! One local address: its sockets, its memory, its connection manager.
+//! Device of one local address: sockets, memory and connection manager.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,10 +20,10 @@ use crate::phy::interface::PathMtus;
 use cairn_rdma::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
 
-/// Endpoints of a device at a time: the values of the top bits of a queue pair
-/// number, less the one of connection management.
+/// Maximum endpoints of a device: the values of the top bits of a queue pair number, less the one
+/// of connection management.
 const MAX_ENDPOINTS: usize = (1 << INDEX_BITS) - 1;
-/// Where the top bits of a queue pair number begin.
+/// Position of the top bits in a queue pair number.
 pub(super) const INDEX_SHIFT: u32 = 24 - INDEX_BITS;
 
 pub(super) struct SoftDevice {
@@ -33,10 +33,10 @@ pub(super) struct SoftDevice {
     pub(super) options: SoftOptions,
     regions: Arc<Regions>,
     pub(super) manager: Arc<ConnectionManager>,
-    /// Of the manager; a simulation's has none.
+    /// Thread of the connection manager; `None` in a simulation.
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// In the order in which they joined, without the first. They stay until the device
-    /// is dropped: the kernel selects them by their turn.
+    /// Inlets in the order of binding, without the first. They stay until the device is dropped,
+    /// because the kernel selects them by index.
     inlets: Mutex<Vec<Slot>>,
     counted: Mutex<Counted>,
     path_mtus: Mutex<PathMtus>,
@@ -44,27 +44,26 @@ pub(super) struct SoftDevice {
     pub(super) flows: Flows,
 }
 
-/// The counters of the endpoints, as last published.
+/// Counters of the endpoints, as last published.
 #[derive(Default)]
 struct Counted {
-    /// By turn.
+    /// Counters of open endpoints, by index.
     open: HashMap<u32, Counters>,
-    /// Of endpoints that are gone.
+    /// Sum of the counters of closed endpoints.
     past: Counters,
 }
 
-/// An inlet, which one endpoint after another uses.
+/// Inlet, used by one endpoint after another.
 struct Slot {
     inlet: Arc<Inlet>,
     taken: bool,
-    /// Those that queue pairs of its endpoints have had. While an endpoint uses the inlet, it
-    /// has these.
+    /// Queue pair numbers used so far. Moved to the endpoint while it uses the inlet.
     numbers: Numbers,
 }
 
-/// What an endpoint gets of its device.
+/// Resources that a device gives to an endpoint.
 pub(super) struct EndpointSlot {
-    /// The top bits of its queue pair numbers.
+    /// Top bits of the endpoint's queue pair numbers.
     pub(super) index: u32,
     pub(super) inlet: Arc<Inlet>,
     pub(super) numbers: Numbers,
@@ -76,7 +75,7 @@ impl fmt::Debug for SoftDevice {
     }
 }
 
-/// The name of a device, with its RoCE where that is not the provider's own.
+/// Returns the name of a device; includes the RoCE version if it differs from the provider's.
 fn name(address: IpAddr, roce: Roce, usual: Roce) -> String {
     match roce {
         _ if roce == usual => format!("soft-{address}"),
@@ -86,7 +85,7 @@ fn name(address: IpAddr, roce: Roce, usual: Roce) -> String {
     }
 }
 
-/// One of the loopback network's addresses.
+/// Returns a random address of the loopback network.
 pub(super) fn loopback_address(entropy: &Entropy) -> IpAddr {
     let [_, b, c, d] = (entropy.draw() as u32).to_be_bytes();
     Ipv4Addr::new(127, b, c, d.clamp(2, 254)).into()
@@ -130,19 +129,20 @@ impl SoftDevice {
         Ok(device)
     }
 
-    /// What is spoken on it.
+    /// RoCE version of the device.
     pub(super) fn roce(&self) -> Roce {
         self.options.network.roce()
     }
 
-    /// The path MTU, as a code, that fits where `address` is, as it was within the last second.
+    /// Returns the path MTU, as a code, that fits the interface of `address`; at most one second
+    /// old.
     pub(super) fn path_mtu_code(&self, address: IpAddr) -> io::Result<u8> {
         let now = self.options.clock.now();
         let look_up = || self.options.network.path_mtu_code(address);
         lock(&self.path_mtus).of(address, now, look_up)
     }
 
-    /// Has a thread manage the connections.
+    /// Starts the thread that manages connections.
     fn start(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<(), FabricError> {
         let manager = Arc::clone(&self.manager);
         let (shared, weak) = (Arc::clone(shared), Arc::downgrade(self));
@@ -157,7 +157,7 @@ impl SoftDevice {
         Ok(())
     }
 
-    /// An inlet for an endpoint.
+    /// Returns an inlet for an endpoint; opens one if necessary.
     pub(super) fn take_slot(&self) -> Result<EndpointSlot, FabricError> {
         let mut inlets = lock(&self.inlets);
         if let Some(index) = inlets.iter().position(|slot| !slot.taken) {
@@ -185,12 +185,12 @@ impl SoftDevice {
         Ok(inlets[index].take(index))
     }
 
-    /// An endpoint publishes its counters.
+    /// Stores the current counters of an endpoint.
     pub(super) fn publish(&self, index: u32, counters: &Counters) {
         lock(&self.counted).open.insert(index, *counters);
     }
 
-    /// What all endpoints and connection management have counted.
+    /// Returns the sum of the counters of all endpoints and of connection management.
     pub(super) fn counters(&self) -> Counters {
         let counted = lock(&self.counted);
         let mut sum = counted.past;
@@ -262,7 +262,7 @@ impl Device for SoftDevice {
     }
 }
 
-/// A device with regions of its own.
+/// Device with a separate set of regions.
 struct Domain {
     device: Arc<SoftDevice>,
     regions: Arc<Regions>,
@@ -304,7 +304,7 @@ fn register(
     mapping: Arc<Mapping>,
     access: Access,
 ) -> Result<Region, FabricError> {
-    // Nothing is pinned: it is the processor that copies.
+    // No memory is pinned, because the processor copies.
     let Keys { lkey, rkey } = regions.register(Arc::clone(&mapping), access)?;
     let registration = Registration {
         regions: Arc::clone(regions),
@@ -313,7 +313,7 @@ fn register(
     Ok(Region::new(mapping, lkey, rkey, Box::new(registration)))
 }
 
-/// Takes a region's keys out of use when it is dropped.
+/// Registration of a region; dropping it invalidates the keys.
 struct Registration {
     regions: Arc<Regions>,
     lkey: u32,

@@ -1,4 +1,4 @@
-//! One reactor's queue pairs, on a socket of its own.
+//! Endpoint: the queue pairs of one reactor, with a socket for receiving.
 
 mod connect;
 mod data_path;
@@ -34,10 +34,10 @@ use cairn_roce_proto::qp::work::{CompletionQueue, ReceiveQueue};
 use cairn_roce_proto::time::Instant;
 use cairn_roce_proto::wire::icrc::Checker;
 
-/// Rounds after which a busy endpoint publishes its counters; an idle one does before
-/// it sleeps.
+/// Rounds after which a busy endpoint publishes its counters; an idle one publishes them before it
+/// sleeps.
 const PUBLISH_EVERY: u32 = 4096;
-/// READs and atomics outstanding of a queue pair, either way.
+/// Maximum outstanding READs and atomics of a queue pair, in each direction.
 const MAX_DEPTH: u8 = 128;
 
 pub(super) struct SoftEndpoint {
@@ -45,7 +45,7 @@ pub(super) struct SoftEndpoint {
     as_device: Arc<dyn Device>,
     index: u32,
     inlet: Arc<Inlet>,
-    /// Where queue pairs send from.
+    /// Sockets from which queue pairs send.
     outlets: Outlets,
     wait_fds: Vec<RawFd>,
 
@@ -56,30 +56,31 @@ pub(super) struct SoftEndpoint {
     receives: ReceiveQueue,
     completions: CompletionQueue,
     events: VecDeque<Event>,
-    /// Connections that the peer has ended.
+    /// Connections ended by the peer.
     disconnected: Vec<QpId>,
     counters: Counters,
-    /// Calls of [`Self::progress`].
+    /// Number of calls of [`Self::progress`].
     rounds: u32,
 
-    /// Taken out while its packets are being handled.
+    /// Receive buffers; `None` while their packets are being handled.
     receiver: Option<Box<Receiver>>,
     checker: Checker,
     sender: Sender,
-    /// Packets that other receivers have handed over.
+    /// Packets handed over by other receivers.
     handed: Packets,
-    /// By turn: receivers that this one has handed packets to, and not woken.
+    /// Bit set, by index, of receivers that were handed packets and not yet woken.
     handed_to: u64,
     /// Flows that arrive here for several receivers.
     mixed: VecDeque<FlowKey>,
-    /// Slots of queue pairs that may have something to send.
+    /// Slots of queue pairs that may have packets to send.
     ready: VecDeque<u16>,
     timers: BinaryHeap<Reverse<(Instant, u16)>>,
     clock: ProtoClock,
 }
 
 impl SoftEndpoint {
-    /// On a device, seen as `as_device`, whose queue pairs reach these regions.
+    /// Opens an endpoint on a device, seen as `as_device`, whose queue pairs can access these
+    /// regions.
     pub(super) fn open(
         device: Arc<SoftDevice>,
         as_device: Arc<dyn Device>,
@@ -105,7 +106,7 @@ impl SoftEndpoint {
         let mut receiver = Box::new(Receiver::new());
         let admitted = admit(&inlet, &[], &[])?;
         device.relays.open(index, &wake);
-        // Packets for the socket's last owner.
+        // Discards packets for the socket's previous owner.
         while matches!(receiver.receive(&inlet), Ok(1..)) {}
         Ok(Self {
             wait_fds: inlet.fd().into_iter().chain([wake.fd()]).collect(),
@@ -141,7 +142,7 @@ impl SoftEndpoint {
     }
 }
 
-/// Has the kernel pass packets for these queue pairs and of these flows alone, if it can.
+/// Restricts received packets to these queue pairs and flows, if the network has filters.
 fn admit(inlet: &Inlet, numbers: &[u32], flows: &[FlowKey]) -> Result<bool, FabricError> {
     let admitted = inlet.admit(numbers, flows);
     admitted.map_err(|source| FabricError::Os {
@@ -162,7 +163,7 @@ impl Drop for SoftEndpoint {
     }
 }
 
-/// Splits an endpoint into a queue pair's context and the rest.
+/// Borrows the parts of an endpoint that form a queue pair's context.
 macro_rules! context {
     ($endpoint:ident, $qp:expr) => {
         Context {
@@ -268,12 +269,12 @@ impl Endpoint for SoftEndpoint {
 
     fn drain_connections(&mut self) {
         self.device.manager.drain();
-        // Ends become events only when the packets before them have been read.
+        // Connection ends become events only after the packets before them have been read.
         self.progress();
     }
 
     fn disconnect(&mut self, id: QpId) {
-        // The NAK of a peer's packet says why the connection ends, if it leaves before the DREQ.
+        // The NAK of a peer's packet contains the reason, if it leaves before the DREQ.
         let broken = self.slots.get(id).map(|entry| entry.phase) == Some(Phase::Broken);
         if broken {
             self.transmit(self.clock.now());
@@ -322,14 +323,14 @@ impl SoftEndpoint {
         let now = self.clock.now();
         self.memory.refresh();
         self.take_connection_events(now);
-        // What was posted since leaves first: a peer waits for it.
+        // Work posted since the last call leaves first, because a peer waits for it.
         self.transmit(now);
         self.receive(now);
         self.receive_handed(now);
         self.end_disconnected();
         self.run_timers(now);
-        // What has come may be answered at once by its owner: then the
-        // acknowledgement travels along, or behind, in the next round.
+        // The owner may answer the completions at once; the acknowledgement then travels with the
+        // answer in the next round.
         if self.completions.is_empty() {
             self.transmit(now);
         }
@@ -339,7 +340,7 @@ impl SoftEndpoint {
         }
     }
 
-    /// Removes a queue pair that its owner has closed, once none of its work is left.
+    /// Removes a queue pair closed by its owner, once all its completions are polled.
     fn close_if_drained(&mut self, id: QpId) {
         let closing = self.slots.get(id);
         let closing = closing.filter(|entry| entry.phase == Phase::Closing);
@@ -363,8 +364,8 @@ impl SoftEndpoint {
         }
     }
 
-    /// Takes the timers out of the heap that earlier ones have replaced: one of each
-    /// queue pair stays, and there is room for more without another allocation.
+    /// Removes replaced timers from the heap. At most one timer of each queue pair stays, which
+    /// leaves space without an allocation.
     fn forget_old_timers(&mut self) {
         let slots = &mut self.slots;
         self.timers.retain(|Reverse((at, slot))| {

@@ -1,4 +1,4 @@
-//! The state of listeners, and requests that wait for an answer.
+//! State of listeners, and requests that wait for an answer.
 
 use std::any::Any;
 use std::fmt;
@@ -19,15 +19,15 @@ use super::{Shared, lock};
 use cairn_roce_proto::cm::{ConnId, DEFAULT_HOP_LIMIT, Request};
 use cairn_roce_proto::wire::cm::RejReason;
 
-/// Where requests for an address go.
+/// Sink and options of a listener.
 pub(super) struct ListenerState {
     pub(super) sink: Sink,
     pub(super) backlog: u32,
-    /// It accepts requests of this partition, and its queue pairs have this membership.
+    /// Partition of accepted requests, and membership of their queue pairs.
     pub(super) pkey: PKey,
-    /// Requests that have not been answered.
+    /// Number of unanswered requests.
     pub(super) waiting: AtomicU32,
-    /// A peer must not fill the log.
+    /// Rate limit of log lines caused by peers.
     pub(super) peer_limit: Mutex<PeerLimit>,
 }
 
@@ -38,8 +38,8 @@ impl fmt::Debug for ListenerState {
 }
 
 impl ListenerState {
-    /// The REJ does not name this partition, since that would show an attacker how to
-    /// get in. Our own log does.
+    /// Logs a request of a wrong partition. The REJ does not name the partition, to give an
+    /// attacker no hint.
     fn log_partition(&self, request: &Request, now: Instant) {
         let (own, other) = (self.pkey, request.pkey);
         let payer = Payer::stranger(request.peer.ip());
@@ -62,7 +62,7 @@ impl ListenerState {
 
 pub(super) struct SoftListener {
     pub(super) shared: Arc<Shared>,
-    /// Kept open as long as there is a listener.
+    /// Keeps the device open while there is a listener.
     pub(super) device: Arc<SoftDevice>,
     pub(super) address: SocketAddr,
 }
@@ -85,7 +85,7 @@ impl Drop for SoftListener {
     }
 }
 
-/// A connection request of a peer, until it is answered.
+/// Connection request of a peer, until it is answered.
 pub(super) struct SoftRequest {
     pub(super) device: Arc<SoftDevice>,
     pub(super) id: ConnId,
@@ -137,7 +137,7 @@ impl Drop for SoftRequest {
     }
 }
 
-/// Hands a request to its listener, or refuses it.
+/// Passes a request to its listener, or refuses it.
 pub(super) fn deliver(
     shared: &Shared,
     device: &Arc<SoftDevice>,
@@ -153,8 +153,8 @@ pub(super) fn deliver(
         manager.reject(id, RejReason::UnsupportedRequest, &[], &[]);
         return listening.log_partition(&request, shared.options.clock.now());
     }
-    // A path on which our packets would not fit; the info says which would
-    // (IBTA 12.6.7.2, reason 26).
+    // Our packets would not fit the path; the info contains the largest MTU that fits (IBTA
+    // 12.6.7.2, reason 26).
     let fits = device.path_mtu_code(request.path.local).unwrap_or(1);
     if request.path_mtu > fits {
         manager.reject(id, RejReason::InvalidPathMtu, &[fits], &[]);
@@ -162,7 +162,7 @@ pub(super) fn deliver(
     }
     if listening.waiting.fetch_add(1, Ordering::Relaxed) >= listening.backlog {
         listening.waiting.fetch_sub(1, Ordering::Relaxed);
-        // Under a flood a refusal would turn away a host whose next request can succeed.
+        // Under a flood, a refusal would turn away a host whose next request can succeed.
         manager.ignore(id);
         return;
     }

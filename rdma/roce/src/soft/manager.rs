@@ -1,12 +1,12 @@
-//! Connection management for one device: the state machine of [`cairn_roce_proto::cm`], its
-//! socket, and its thread.
+//! Connection management of a device: the state machine of [`cairn_roce_proto::cm`], its socket,
+//! and its thread.
 //!
-//! The thread reads the socket and keeps the time. Endpoints call in from their
-//! own threads, under a lock: connecting and disconnecting is not the data path.
+//! The thread reads the socket and runs the timers. Endpoints call from their threads, under a
+//! lock, because connecting and disconnecting are not on the data path.
 //!
-//! A panic under that lock leaves state that may be half changed. The next thread that takes
-//! the lock throws the state away: all connections of the device end, and a new state machine
-//! serves the same socket. So listeners go on, and hosts connect again.
+//! A panic under the lock may leave inconsistent state. The next thread that takes the lock
+//! discards the state: all connections of the device end, and a new state machine serves the same
+//! socket. Listeners continue, and hosts connect again.
 
 use std::collections::HashMap;
 use std::io;
@@ -42,38 +42,38 @@ use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_roce_proto::wire::{Deth, Opcode, Packet};
 
-/// Datagrams that a socket's buffer holds at most: the kernel doubles the size that it is asked for,
-/// and counts no fewer bytes than these for the smallest datagram.
+/// Maximum datagrams in a socket's buffer. The kernel doubles the requested size, and counts at
+/// least 512 bytes for each datagram.
 const DATAGRAMS_MAX: usize = 2 * RECEIVE_BUFFER as usize / 512;
 
-/// The turn of the socket of connection management, whose queue pair numbers begin with zeros.
+/// Index of connection management's socket; its queue pair numbers start with zeros.
 const TURN: u32 = 0;
 
-/// What happened to a connection of an endpoint.
+/// Event of an endpoint's connection.
 #[derive(Debug)]
 pub(super) struct ConnectionEvent {
     pub(super) qp: QpId,
-    /// `None`: connection management panicked, and has lost the connection.
+    /// Event; `None` if connection management panicked and lost the connection.
     pub(super) event: Option<CmEvent>,
 }
 
-/// How a request is accepted.
+/// Parameters for accepting a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Acceptance<'a> {
     pub(super) terms: &'a QpTerms,
-    /// The marking of the answer and of all later packets.
+    /// Marking of the answer and of all later packets.
     pub(super) marked: Marked,
     pub(super) private_data: &'a [u8],
 }
 
-/// An endpoint's mailbox.
+/// Mailbox of an endpoint.
 #[derive(Debug, Clone)]
 pub(super) struct Inbox {
     pub(super) mailbox: Mailbox<ConnectionEvent>,
     pub(super) wake: Arc<Wake>,
 }
 
-/// A device's connection manager, which all of its endpoints share.
+/// Connection manager of a device, shared by its endpoints.
 #[derive(Debug)]
 pub(super) struct ConnectionManager {
     clock: ProtoClock,
@@ -88,23 +88,23 @@ pub(super) struct ConnectionManager {
 struct State {
     inner: Inner,
     receiver: Receiver,
-    /// Packets that endpoints have handed over.
+    /// Packets handed over by endpoints.
     handed: Packets,
 }
 
-/// What handles packets.
+/// State needed to handle packets.
 #[derive(Debug)]
 struct Inner {
     manager: Manager,
     inlet: Inlet,
     checker: Checker,
     owners: HashMap<ConnId, Owner>,
-    /// Requests that listeners have yet to get.
+    /// Requests not yet passed to listeners.
     requests: Vec<(ConnId, Box<Request>)>,
     sender: Sender,
     /// PSN of the next datagram; receivers ignore it.
     psn: u32,
-    /// The socket's traffic class, if the system has set it.
+    /// Current traffic class of the socket; `None` if it could not be set.
     class: Option<u8>,
     capture: Option<Arc<Capture>>,
     counters: Counters,
@@ -154,15 +154,15 @@ impl ConnectionManager {
         })
     }
 
-    /// The state, which all endpoints of the device share. After a panic in the middle of a
-    /// change it is a new one.
+    /// Locks the state shared by all endpoints of the device. After a panic in the middle of a
+    /// change, replaces the state.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();
-            // Made first: if this panics, the lock stays poisoned.
+            // Created first: if this panics, the lock stays poisoned.
             let manager = Manager::new(Identity::new(self.entropy.to_draw()));
             let receiver = Receiver::new();
-            // Its messages do not leave joined.
+            // Connection messages are never joined.
             let sender = Sender::new(&self.network, state.inner.capture.clone(), false);
             state.renew(manager, sender, receiver);
             self.state.clear_poison();
@@ -171,8 +171,7 @@ impl ConnectionManager {
         })
     }
 
-    /// Runs `call`, sends the messages that it queued, and has the thread check its
-    /// timers again.
+    /// Runs `call`, sends the messages that it queued, and makes the thread check its timers.
     fn with<T>(&self, call: impl FnOnce(&mut Inner, Instant) -> T) -> T {
         let mut state = self.state();
         let result = call(&mut state.inner, self.clock.now());
@@ -212,25 +211,25 @@ impl ConnectionManager {
         })
     }
 
-    /// Has a connection's messages carry this from now on.
+    /// Sets the marking of a connection's later messages.
     pub(super) fn mark(&self, id: ConnId, marked: Marked) {
         self.state().inner.manager.mark(id, marked);
     }
 
     pub(super) fn reject(&self, id: ConnId, reason: RejReason, info: &[u8], private_data: &[u8]) {
-        // A peer that has given up meanwhile needs no refusal.
+        // A peer that gave up needs no refusal.
         let _ = self.with(|inner, _| inner.manager.reject(id, reason, info, private_data));
     }
 
     pub(super) fn ignore(&self, id: ConnId) {
-        // As in `reject`.
+        // Errors are ignored as in `reject`.
         let _ = self.with(|inner, _| inner.manager.ignore(id));
     }
 
     pub(super) fn received_packet(&self, id: ConnId) {
         self.with(|inner, _| {
             inner.manager.received_packet(id);
-            // The queue pair needs no event: it made this call.
+            // The queue pair needs no event, because it made this call.
             while inner.manager.poll_event().is_some() {}
         });
     }
@@ -242,7 +241,7 @@ impl ConnectionManager {
         });
     }
 
-    /// A packet of a connection named a key that its peer was not given.
+    /// Penalizes the peer of a connection whose packet named a key not given to it.
     pub(super) fn penalize(&self, id: ConnId) {
         let now = self.clock.now();
         let held = self.state().inner.manager.penalize(now, id);
@@ -261,7 +260,7 @@ impl ConnectionManager {
         self.state().inner.manager.connections()
     }
 
-    /// What connection management has counted.
+    /// Returns the counters of connection management.
     pub(super) fn counters(&self) -> Counters {
         let inner = &self.state().inner;
         Counters {
@@ -271,8 +270,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Handles all messages that had arrived before the call, on the caller's thread; the thread may
-    /// have been stopped, or wait for a core. Requests still go to their listeners on the thread.
+    /// Handles all messages that arrived before the call, on the caller's thread, because the
+    /// manager's thread may be delayed. Requests are still passed to their listeners by the thread.
     pub(super) fn drain(&self) {
         let mut handled = 0;
         while handled < DATAGRAMS_MAX {
@@ -284,7 +283,7 @@ impl ConnectionManager {
             match received {
                 Ok(0) => break,
                 Ok(count) => handled += count,
-                // A socket reports an error once, and has datagrams behind it.
+                // A socket reports an error once, and may have datagrams behind it.
                 Err(_) => handled += 1,
             }
         }
@@ -298,7 +297,7 @@ impl ConnectionManager {
         self.wake.wake();
     }
 
-    /// The thread.
+    /// Runs the thread.
     pub(super) fn run(&self, shared: &Arc<Shared>, device: &Weak<SoftDevice>) {
         let inlet = self.state().inner.inlet.fd();
         let inlet = inlet.expect("a manager with a thread has a socket");
@@ -316,12 +315,12 @@ impl ConnectionManager {
         }
     }
 
-    /// Does all there is to do now.
+    /// Does all work that is due.
     pub(super) fn turn(&self, shared: &Arc<Shared>, device: &Weak<SoftDevice>) -> Rest {
         let (deadline, requests) = {
             let mut state = self.state();
             let now = self.clock.now();
-            // A socket that reports an error has none the next time.
+            // A socket reports an error only once.
             let _ = state.receive(now);
             state.inner.manager.handle_timeout(now);
             state.inner.dispatch();
@@ -346,15 +345,15 @@ impl ConnectionManager {
 /// Whether the thread may sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// There may be more to do.
+    /// More work may be due.
     None,
-    /// Until something happens or this time, if any, comes.
+    /// Sleep until an event, or this time if given.
     Until(Option<System>),
 }
 
 impl State {
-    /// Throws away all that a panic may have left half changed. The socket is the kernel's;
-    /// the owners and the counters are whole, since each change of them is one step.
+    /// Replaces all state that a panic may have left inconsistent. The socket belongs to the
+    /// kernel; owners and counters are consistent, because each change is one step.
     fn renew(&mut self, manager: Manager, sender: Sender, receiver: Receiver) {
         let Self {
             inner,
@@ -372,8 +371,8 @@ impl State {
         }
     }
 
-    /// Handles the packets that endpoints have handed over, and a batch of datagrams; returns how
-    /// many of these there were.
+    /// Handles packets handed over by endpoints, and a batch of datagrams; returns the number of
+    /// datagrams.
     fn receive(&mut self, now: Instant) -> io::Result<usize> {
         let Self {
             inner,
@@ -398,9 +397,8 @@ impl State {
 }
 
 impl Inner {
-    /// A packet for QP1, if it is one (IBTA 9.8.3, 13.5.3). Connection management is
-    /// in the default partition, as with rdma_cm: the REQ names the partition of the
-    /// connection.
+    /// Handles a packet for QP1 (IBTA 9.8.3, 13.5.3); ignores others. Connection management is in
+    /// the default partition, as with rdma_cm: the REQ names the partition of the connection.
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let headers = received.headers;
         let opened = self
@@ -440,7 +438,7 @@ impl Inner {
         }
     }
 
-    /// Hands events to the endpoints, and keeps requests for the listeners.
+    /// Passes events to the endpoints, and keeps requests for the listeners.
     fn dispatch(&mut self) {
         while let Some(event) = self.manager.poll_event() {
             let id = match &event {
@@ -480,7 +478,7 @@ impl Inner {
     fn transmit(&mut self) {
         let fd = self.inlet.fd().unwrap_or(-1);
         while let Some(Transmit { path, marked, mad }) = self.manager.poll_transmit() {
-            // No receiver looks for congestion marks on these.
+            // Receivers ignore congestion marks on these messages.
             let traffic_class = marked.traffic_class & !ECN;
             let flow = Flow {
                 fd,
@@ -507,8 +505,8 @@ impl Inner {
         self.sender.report(&mut self.counters);
     }
 
-    /// Sets the socket's traffic class, if it can, after the messages of another class
-    /// have left.
+    /// Sets the socket's traffic class, after sending the queued messages of another class. Returns
+    /// true if the socket has a known class.
     fn set_class(&mut self, traffic_class: u8) -> bool {
         if self.class != Some(traffic_class) {
             self.sender.flush();

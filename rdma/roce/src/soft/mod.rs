@@ -1,11 +1,9 @@
-//! The provider `soft`: RoCE v2 over UDP sockets, for any machine, and RoCE v1
-//! over packet sockets, for those that still need it.
+//! Provider `soft`: RoCE v2 over UDP sockets, and RoCE v1 over packet sockets.
 //!
-//! Each local IP address is a device, or two where both versions are spoken, and has UDP port 4791, or the frames of
-//! RoCE v1, to itself: one socket for connection management, served by a thread
-//! that sleeps unless there is something to manage, and one for each endpoint,
-//! which the endpoint's own thread reads. The kernel hands each packet to the
-//! right one by the top bits of its queue pair number.
+//! Each local IP address is a device, or two if both versions are in use, and exclusively uses UDP
+//! port 4791, or the frames of RoCE v1. Connection management has one socket, served by a thread
+//! that sleeps when idle; each endpoint has another socket, read by the endpoint's thread. The
+//! kernel selects the socket by the top bits of a packet's queue pair number.
 
 mod device;
 mod endpoint;
@@ -36,24 +34,24 @@ use device::SoftDevice;
 use listener::{ListenerState, SoftListener};
 use manager::Rest;
 
-/// Ports chosen for a listener that asked for port 0.
+/// Ports for listeners that request port 0.
 const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
 
 /// Options of a provider.
 #[derive(Debug, Clone)]
 pub struct SoftOptions {
-    /// Write what is sent and received to a file.
+    /// Capture file for sent and received packets.
     pub capture: Option<Arc<Capture>>,
-    /// Congestion notifications slow senders down.
+    /// True if congestion notifications reduce the rate.
     pub congestion_control: bool,
-    /// Packets of one flow leave in super-packets, which the system or the card cuts.
+    /// True if packets of one flow leave in super-packets, split by the system or the adapter.
     pub segmentation_offload: bool,
-    /// The network to use. On a wire in memory the provider starts no thread: the
-    /// wire's owner calls [`Soft::step`].
+    /// Network to use. On a network in memory the provider starts no thread: the network's owner
+    /// calls [`Soft::step`].
     pub network: Network,
-    /// Its clock.
+    /// Clock.
     pub clock: Clock,
-    /// The source of numbers that peers must not predict.
+    /// Source of numbers that peers must not predict.
     pub entropy: Entropy,
 }
 
@@ -71,7 +69,7 @@ impl Default for SoftOptions {
 }
 
 impl SoftOptions {
-    /// A sender of an endpoint.
+    /// Creates the sender of an endpoint.
     fn sender(&self) -> Sender {
         Sender::new(
             &self.network,
@@ -81,13 +79,13 @@ impl SoftOptions {
     }
 }
 
-/// The provider. Clones are the same.
+/// Provider of user-space RoCE. Clones share the state.
 #[derive(Debug, Clone)]
 pub struct Soft {
     shared: Arc<Shared>,
 }
 
-/// What every handle of one provider holds.
+/// State shared by all handles of a provider.
 #[derive(Debug)]
 struct Shared {
     options: SoftOptions,
@@ -97,8 +95,8 @@ struct Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these locks guard is whole after any panic: each change is one step (an insertion,
-    // a flag, a sum). Connection management is not: it is made anew.
+    // Consistent after any panic: each change is one step (an insertion, a flag, a sum). Connection
+    // management is the exception and replaces its state.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -109,7 +107,7 @@ impl Default for Soft {
 }
 
 impl Soft {
-    /// A provider. It opens devices on demand.
+    /// Creates a provider. Devices are opened on demand.
     #[must_use]
     pub fn new(options: SoftOptions) -> Self {
         Self {
@@ -124,7 +122,7 @@ impl Soft {
 }
 
 impl Soft {
-    /// The devices that are open, by name, and what their endpoints have counted.
+    /// Returns the names of the open devices with their counters.
     #[must_use]
     pub fn counters(&self) -> Vec<(String, Counters)> {
         let devices: Vec<_> = lock(&self.shared.devices)
@@ -135,7 +133,7 @@ impl Soft {
         devices.into_iter().map(counted).collect()
     }
 
-    /// Connections of all open devices, those that begin or end included.
+    /// Number of connections of all open devices, including those that begin or end.
     #[must_use]
     pub fn connections(&self) -> usize {
         let devices: Vec<_> = lock(&self.shared.devices)
@@ -148,8 +146,8 @@ impl Soft {
             .sum()
     }
 
-    /// Does the connection management that is due, where no thread does it, and
-    /// returns when to call again if nothing happens before.
+    /// Runs the connection management that is due, on networks without a thread. Returns the time
+    /// of the next call, if nothing happens before.
     #[must_use]
     pub fn step(&self) -> Option<Instant> {
         let devices: Vec<_> = lock(&self.shared.devices).values().cloned().collect();
@@ -167,7 +165,7 @@ impl Soft {
 }
 
 impl Shared {
-    /// The device of `address`, opened if need be.
+    /// Returns the device of `address`; opens it if necessary.
     fn device_at(
         self: &Arc<Self>,
         address: IpAddr,
@@ -190,7 +188,7 @@ impl Shared {
             .is_some_and(|device| device.strong_count() > 0)
     }
 
-    /// The listener at `address`, or at its port on all addresses.
+    /// Returns the listener at `address`, or at its port on all addresses.
     fn listener_at(&self, address: SocketAddr, roce: Roce) -> Option<Arc<ListenerState>> {
         let listeners = lock(&self.listeners);
         let any: IpAddr = match address {
@@ -263,7 +261,7 @@ impl Provider for Soft {
         if let Some(local) = local {
             return Ok(self.shared.device_at(local, roce)?);
         }
-        // A peer in this process: both ends on its device.
+        // A peer in this process: both ends use its device.
         if self.shared.has_device(remote.ip(), roce) {
             return Ok(self.shared.device_at(remote.ip(), roce)?);
         }
@@ -274,8 +272,8 @@ impl Provider for Soft {
             call: "looking up the route",
             source,
         })?;
-        // A peer in another process of this machine has its address's port to
-        // itself: take one of the loopback network's other addresses.
+        // A peer in another process of this machine exclusively uses the port of its address, so
+        // another address of the loopback network is needed.
         let same_machine = local == remote.ip() || local.is_loopback();
         if !same_machine || local.is_ipv6() {
             return Ok(self.shared.device_at(local, roce)?);

@@ -1,14 +1,13 @@
-//! Packets that arrive at the socket of one endpoint, or of connection management, and are for
-//! another one of the device.
+//! Relays for packets that arrive at the socket of one endpoint, or of connection management, and
+//! belong to another one.
 //!
-//! The kernel joins packets of one UDP flow (GRO), and chooses the socket of all of them by the
-//! first packet's queue pair. Cairn's own flows lead to one endpoint each, but an adapter may send
-//! from one port for all of its queue pairs, or from one of 2^14 that it chooses by a hash. A
-//! receiver hands over packets for others. Each relay has room for a bounded number of packets;
-//! beyond it they are lost, as at a full socket.
+//! The kernel joins packets of one UDP flow (GRO), and selects the socket by the first packet's
+//! queue pair. Cairn's flows lead to one endpoint each, but an adapter may send from one port for
+//! all its queue pairs, or from one of 2^14 chosen by a hash. A receiver hands such packets over.
+//! Each relay has a limit; packets beyond it are lost, as at a full socket.
 //!
-//! A queue pair's packets must not overtake each other by way of two sockets. So from its first
-//! packet that is handed over, a flow arrives at one socket only: see [`Flows`].
+//! Packets of a queue pair must not overtake each other through two sockets. From the first
+//! handed-over packet on, a flow therefore arrives at only one socket: see [`Flows`].
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,13 +24,13 @@ use crate::phy::Inlet;
 use crate::phy::receive::{Headers, Received};
 use crate::phy::socket::FlowKey;
 
-/// Bytes and packets that wait at a relay.
+/// Maximum bytes and packets waiting at a relay.
 const BYTES_MAX: usize = 1 << 20;
 const PACKETS_MAX: usize = 4096;
-/// Flows of a device that have a socket of their own choice. Beyond them the oldest loses it.
+/// Maximum flows of a device directed to a chosen socket; the oldest is replaced.
 pub(super) const FLOWS_MAX: usize = 32;
 
-/// Packets in the order in which they arrived.
+/// Packets in order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
     bytes: Vec<u8>,
@@ -62,33 +61,33 @@ impl Packets {
     }
 }
 
-/// The relays of a device, by the top bits of queue pair numbers. The first is connection
-/// management's.
+/// Relays of a device, by the top bits of queue pair numbers. The first belongs to connection
+/// management.
 #[derive(Debug)]
 pub(super) struct Relays([Relay; 1 << INDEX_BITS]);
 
 #[derive(Debug, Default)]
 struct Relay {
     queue: Mutex<Queue>,
-    /// Whether the queue has packets; set and cleared under its lock.
+    /// True if the queue has packets; set and cleared under its lock.
     has_packets: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     packets: Packets,
-    /// Wakes the receiver, if there is one.
+    /// Wake-up of the receiver, if there is one.
     wake: Option<Arc<Wake>>,
 }
 
-/// The fate of a packet that its receiver has no queue pair for.
+/// Result of handing over a packet without a queue pair at its receiver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Handed {
-    /// The receiver of this turn has it, and is to be woken.
+    /// The receiver with this index has the packet, and must be woken.
     To(u32),
-    /// Lost: the queue has no room.
+    /// The queue is full, and the packet is lost.
     Dropped,
-    /// No other receiver of the device takes it.
+    /// No other receiver of the device takes the packet.
     NotOurs,
 }
 
@@ -104,7 +103,7 @@ impl Relays {
         lock(&self.0[turn as usize].queue).wake = Some(Arc::clone(wake));
     }
 
-    /// Closes the relay of a receiver: no receiver takes packets for this turn any more.
+    /// Closes the relay of a receiver: packets for it are no longer accepted.
     pub(super) fn close(&self, turn: u32) {
         let relay = &self.0[turn as usize];
         let mut queue = lock(&relay.queue);
@@ -112,7 +111,7 @@ impl Relays {
         *queue = Queue::default();
     }
 
-    /// Hands a packet that arrived at the receiver of turn `from` to the one that it is for.
+    /// Hands a packet that arrived at receiver `from` over to its receiver.
     pub(super) fn hand_over(&self, from: u32, received: &Received<'_>) -> Handed {
         let Some((bth, _)) = Bth::parse(received.bytes) else {
             return Handed::NotOurs;
@@ -137,7 +136,7 @@ impl Relays {
         Handed::To(turn)
     }
 
-    /// Wakes the receiver of a turn.
+    /// Wakes a receiver.
     pub(super) fn wake(&self, turn: u32) {
         let wake = lock(&self.0[turn as usize].queue).wake.clone();
         if let Some(wake) = wake {
@@ -145,12 +144,12 @@ impl Relays {
         }
     }
 
-    /// Whether packets wait for the receiver of a turn.
+    /// True if packets wait for a receiver.
     pub(super) fn has_packets(&self, turn: u32) -> bool {
         self.0[turn as usize].has_packets.load(Ordering::Acquire)
     }
 
-    /// Exchanges the packets that wait for the receiver of a turn for `packets`, which are empty.
+    /// Swaps the packets that wait for a receiver with `packets`, which must be empty.
     pub(super) fn take(&self, turn: u32, packets: &mut Packets) {
         let relay = &self.0[turn as usize];
         let mut queue = lock(&relay.queue);
@@ -159,17 +158,17 @@ impl Relays {
     }
 }
 
-/// Flows whose packets are for several receivers, each with the turn of the socket where all of
-/// them arrive. There the receiver sees them in the order of the wire, and so do those that it
-/// hands them to.
+/// Flows with packets for several receivers, each with the index of the socket where the flow
+/// arrives. That receiver gets the packets in the order of the wire, and hands them over in this
+/// order.
 #[derive(Debug, Default)]
 pub(super) struct Flows(Mutex<VecDeque<(FlowKey, u32)>>);
 
 impl Flows {
-    /// Has the kernel deliver a flow at the socket of `turn` from now on, unless it has one.
-    /// Returns whether the kernel does so.
+    /// Directs a flow to the socket `turn`, unless the flow has one. Returns true if the kernel
+    /// does so.
     pub(super) fn adopt(&self, flow: FlowKey, turn: u32, inlet: &Inlet) -> bool {
-        // Peers' connection management has this port: its packets are seldom, and of all peers.
+        // Port of the peers' connection management, whose packets are rare.
         if flow.port == ROCE_PORT {
             return false;
         }
@@ -184,7 +183,7 @@ impl Flows {
         steer(inlet, flows.make_contiguous())
     }
 
-    /// A socket has joined, and has the kernel deliver by queue pair numbers alone.
+    /// Restores the kernel's steering after a socket has joined and replaced it.
     pub(super) fn renew(&self, inlet: &Inlet) {
         let mut flows = lock(&self.0);
         if !flows.is_empty() {
@@ -192,7 +191,7 @@ impl Flows {
         }
     }
 
-    /// The receiver of a turn is gone: its flows arrive where their queue pairs are.
+    /// Releases the flows of a closed receiver: their packets arrive by queue pair numbers again.
     pub(super) fn release(&self, turn: u32, inlet: &Inlet) {
         let mut flows = lock(&self.0);
         let before = flows.len();
@@ -203,7 +202,8 @@ impl Flows {
     }
 }
 
-/// Without the kernel's help packets are handed over all the same, if perhaps out of order.
+/// Updates the kernel's steering. If that fails, packets are still handed over, but possibly out of
+/// order.
 fn steer(inlet: &Inlet, flows: &[(FlowKey, u32)]) -> bool {
     inlet.steer(flows, INDEX_SHIFT).is_ok()
 }
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// A packet for queue pair 5 of this turn.
+    /// Returns a packet for queue pair 5 of receiver `turn`.
     fn packet(turn: u32, psn: u32) -> Vec<u8> {
         let mut bytes = vec![0; 64];
         let packet = Packet::new(Opcode::SendOnly, turn << INDEX_SHIFT | 5, psn);

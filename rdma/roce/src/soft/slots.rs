@@ -1,9 +1,8 @@
-//! An endpoint's queue pairs, and how their numbers are made.
+//! Queue pairs of an endpoint, and allocation of their numbers.
 //!
-//! A queue pair number is 24 bits: the endpoint's turn, by which the kernel
-//! chooses its socket, and 18 random bits, so that an attacker cannot guess it from
-//! its own. The low 10 of these are not another queue pair's at the time: by them the
-//! slot is found.
+//! A queue pair number has 24 bits: the endpoint's index, by which the kernel selects its socket,
+//! and 18 random bits, so that an attacker cannot guess it from another number. The low 10 bits are
+//! unique among the current queue pairs, and index the table of slots.
 
 use std::collections::VecDeque;
 
@@ -22,23 +21,25 @@ pub(super) const INDEX_BITS: u32 = 6;
 pub(super) const SLOT_BITS: u32 = 10;
 pub(super) const SLOTS: usize = 1 << SLOT_BITS;
 const GENERATION_BITS: u32 = 24 - INDEX_BITS - SLOT_BITS;
-/// Numbers of an endpoint.
+/// Number of queue pair numbers of an endpoint.
 const NUMBERS: usize = SLOTS << GENERATION_BITS;
-/// In the table of slots by number: none, and none yet.
+/// Values in the table of slots by number: no slot, and number drawn but not in use.
 const NO_SLOT: u16 = u16::MAX;
 const PROMISED: u16 = u16::MAX - 1;
-/// Numbers that are drawn at a time, where the kernel has to know all of them: its filter is new
-/// once in so many connections.
+/// Numbers drawn at once if the kernel filters by number: the filter changes once for that many
+/// connections.
 const DRAWN: usize = 64;
-/// Numbers of queue pairs that ended last. Their peers' last packets may come together with others'.
+/// Maximum recently ended queue pairs whose numbers stay in the filter, because their peers' last
+/// packets may be joined with others.
 const ENDED: usize = 64;
 
-/// The numbers that the queue pairs of a turn have had. A peer must not take a new one
-/// for one that was here before (IBTA 12.9.8.3.1, "stale"), whichever endpoint had it:
-/// so none comes again before half of them have been had.
+/// Queue pair numbers used so far by the endpoints of one index.
+///
+/// A peer must not mistake a new queue pair for an old one (IBTA 12.9.8.3.1, "stale"), whichever
+/// endpoint had it. A number is therefore not reused before half of them have been used.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
-    /// A bit for each.
+    /// Bit set of used numbers.
     had: Vec<u64>,
     count: usize,
 }
@@ -59,7 +60,7 @@ impl Numbers {
     }
 }
 
-/// Where a queue pair stands.
+/// State of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Our REQ waits for an answer.
@@ -67,9 +68,9 @@ pub(super) enum Phase {
     /// Our REP waits for the RTU or a packet.
     Accepted,
     Established,
-    /// It has ended: the owner has the event, or gets it next.
+    /// The connection has ended; the owner has the event, or gets it next.
     Broken,
-    /// The owner has closed it.
+    /// The owner has closed the connection.
     Closing,
 }
 
@@ -79,24 +80,24 @@ pub(super) struct Entry {
     pub(super) conn: Option<ConnId>,
     pub(super) qpn: u32,
     pub(super) options: QpOptions,
-    /// Our end, as our messages describe it.
+    /// Local queue pair parameters, as sent in our messages.
     pub(super) terms: QpTerms,
     pub(super) flow: Flow,
-    /// Whose socket the flow has, once the peer's end is known.
+    /// Outlet of the flow, once the peer's queue pair is known.
     pub(super) outlet: Option<Outlet>,
-    /// Where its last packet went.
+    /// Position of the last packet sent.
     pub(super) place: Place,
-    /// Once the peer's end is known.
+    /// Queue pair, once the peer's queue pair is known.
     pub(super) qp: Option<Qp>,
-    /// It is in the list of those with something to send.
+    /// True if the queue pair is in the list of those with packets to send.
     pub(super) queued: bool,
-    /// The earliest timer that stands in the heap for it.
+    /// Earliest timer of the queue pair in the heap.
     pub(super) timer_at: Option<Instant>,
-    /// Our REQ, to send it again with a smaller path MTU.
+    /// Our REQ, for repetition with a smaller path MTU.
     pub(super) connect_request: Option<Box<Connect>>,
-    /// Our membership.
+    /// Local partition membership.
     pub(super) pkey: PKey,
-    /// What both ends agree on, as codes.
+    /// Agreed path MTU and ACK timeout, as codes.
     pub(super) path_mtu: u8,
     pub(super) ack_timeout: u8,
 }
@@ -107,30 +108,30 @@ pub(super) struct Slots {
     entropy: Entropy,
     numbers: Numbers,
     limit: usize,
-    /// Numbers of the next queue pairs.
+    /// Numbers drawn for the next queue pairs.
     drawn: Vec<u32>,
-    /// How many are drawn at a time.
+    /// Count of numbers drawn at once.
     draw: usize,
-    /// Numbers of the last that ended.
+    /// Numbers of the queue pairs that ended last.
     ended: VecDeque<u32>,
-    /// Where to look for a vacancy first.
+    /// Slot from which the search for a free one starts.
     turn: usize,
     slots: Vec<Slot>,
-    /// By the low bits of a queue pair number.
+    /// Slots by the low bits of a queue pair number.
     by_number: Vec<u16>,
 }
 
 #[derive(Debug)]
 struct Slot {
     generation: u16,
-    /// The owner has not taken the event yet that its last queue pair is closed.
+    /// True until the owner has polled the `Closed` event of the slot's last queue pair.
     unheard: bool,
     entry: Option<Entry>,
 }
 
 impl Slots {
-    /// For the endpoint whose turn is `index`. If numbers must be `admitted`, many are drawn at a
-    /// time.
+    /// Creates the slots of endpoint `index`. If numbers must be `admitted` by a filter, many are
+    /// drawn at once.
     pub(super) fn new(
         index: u32,
         limit: u16,
@@ -157,16 +158,16 @@ impl Slots {
         }
     }
 
-    /// A free slot: the id and the number of the next queue pair there. `admit` gets all numbers
-    /// that packets may be for, in order, when there are new ones.
+    /// Returns a free slot, with the id and number of its next queue pair. If new numbers are
+    /// drawn, `admit` gets all numbers that packets may name, sorted.
     ///
     /// # Errors
-    /// All slots are taken, or that of `admit`.
+    /// No slot is free, or the error of `admit`.
     pub(super) fn vacancy(
         &mut self,
         admit: impl FnOnce(&[u32]) -> Result<(), FabricError>,
     ) -> Result<(QpId, u32), FabricError> {
-        // In turn, so that it is long before an id comes again.
+        // Round robin, so that an id is not reused soon.
         let order = (self.turn..self.limit).chain(0..self.turn);
         let is_free = |&at: &usize| self.slots[at].entry.is_none() && !self.slots[at].unheard;
         let free = { order }.find(is_free);
@@ -196,14 +197,15 @@ impl Slots {
         }
     }
 
-    /// The next of them. Its place is free until it is inserted.
+    /// Takes the next drawn number. The entry of the number is free until the queue pair is
+    /// inserted.
     fn take_drawn(&mut self) -> Option<u32> {
         let number = self.drawn.pop()?;
         self.by_number[number as usize & (SLOTS - 1)] = NO_SLOT;
         Some(number)
     }
 
-    /// All that packets may be for, in order.
+    /// Returns all numbers that packets may name, sorted.
     pub(super) fn all_numbers(&self) -> Vec<u32> {
         let entries = self.slots.iter().filter_map(|slot| slot.entry.as_ref());
         let mut all: Vec<u32> = entries.map(|entry| entry.qpn).collect();
@@ -212,7 +214,7 @@ impl Slots {
         all
     }
 
-    /// One that no queue pair has, nor has had for long.
+    /// Draws a number that no queue pair has, or had recently.
     fn draw_number(&mut self) -> u32 {
         let places = || (0..SLOTS).filter(|&low| self.by_number[low] == NO_SLOT);
         let (drawn, free) = (self.entropy.draw() as usize, places().count());
@@ -242,7 +244,7 @@ impl Slots {
             .filter(|_| slot.generation == id.generation())
     }
 
-    /// The queue pair with this number on the wire.
+    /// Returns the queue pair with this number on the wire.
     pub(super) fn by_qpn(&mut self, qpn: u32) -> Option<(QpId, &mut Entry)> {
         let at = self.by_number[qpn as usize & (SLOTS - 1)];
         let slot = self.slots.get_mut(usize::from(at))?;
@@ -250,7 +252,7 @@ impl Slots {
         Some((QpId::new(at, slot.generation), entry))
     }
 
-    /// The queue pair in a slot.
+    /// Returns the queue pair in a slot.
     pub(super) fn by_slot(&mut self, at: u16) -> Option<(QpId, &mut Entry)> {
         let slot = self.slots.get_mut(usize::from(at))?;
         let id = QpId::new(at, slot.generation);
@@ -270,12 +272,12 @@ impl Slots {
         slot.generation = slot.generation.wrapping_add(1);
     }
 
-    /// The owner has the event that a queue pair is closed: its slot is free.
+    /// Frees a slot whose `Closed` event the owner has polled.
     pub(super) fn closed_is_reported(&mut self, id: QpId) {
         self.slots[id.slot()].unheard = false;
     }
 
-    /// The numbers that its queue pairs have had, for the next endpoint of this turn.
+    /// Takes the used numbers, for the next endpoint with this index.
     pub(super) fn take_numbers(&mut self) -> Numbers {
         std::mem::take(&mut self.numbers)
     }
@@ -299,7 +301,7 @@ mod tests {
     #[test]
     fn numbers_name_the_endpoint_and_nothing_else() {
         let mut seen = HashSet::new();
-        // Random bits that were set in any and in all.
+        // Random bits set in any number, and in all numbers.
         let (mut any, mut all) = (0, u32::MAX);
         for _ in 0..64 {
             let (id, qpn) = slots(3, 1024, Numbers::default())

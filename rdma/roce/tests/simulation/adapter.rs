@@ -1,10 +1,10 @@
-//! One queue pair, whose peer is an adapter that the test plays, or a stranger in its name.
+//! Tests of one queue pair against an adapter, or a stranger in its name, played by the test.
 
 use super::*;
 use cairn_roce_proto::qp::Joined;
 use cairn_roce_proto::wire::Deth;
 
-/// A packet that leaves, as an adapter looks at it.
+/// Fields of a sent packet that an adapter evaluates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     opcode: Opcode,
@@ -13,7 +13,7 @@ struct Seen {
     payload: usize,
 }
 
-/// Everything that leaves now.
+/// Returns all packets that leave now.
 fn leaving(end: &mut End, now: Instant) -> Vec<Seen> {
     let mut out = [0; 4096 + 64];
     let mut seen = Vec::new();
@@ -70,7 +70,7 @@ fn notification() -> Packet<'static> {
     packet
 }
 
-/// A peer whose switch marks all that comes for a while.
+/// Plays a peer whose switch marks all packets for a while.
 fn congest(end: &mut End, now: &mut Instant) {
     for _ in 0..50 {
         *now += Duration::from_micros(50);
@@ -79,8 +79,8 @@ fn congest(end: &mut End, now: &mut Instant) {
     assert!(end.counters.rp_cnp_handled > 20, "{:?}", end.counters);
 }
 
-/// A stranger that does not see the REP knows no PSN: whatever it sends instead, the peer is not
-/// taken for ready. The request that is due stands for the RTU (IBTA 12.9.7.1).
+/// A stranger without the REP does not know the PSN, so none of its packets makes the peer count as
+/// ready. Only the request in sequence replaces the RTU (IBTA 12.9.7.1).
 #[test]
 fn only_the_request_that_is_due_stands_for_the_rtu() {
     let now = Instant::START;
@@ -107,8 +107,8 @@ fn only_the_request_that_is_due_stands_for_the_rtu() {
     assert!(!end.qp.is_held());
 }
 
-/// A request that comes twice, in the same round as one that shows a gap: the NAK leaves, for no
-/// other follows before the missing packet.
+/// A duplicate request in the same round as one that reveals a gap: the NAK still leaves, because
+/// no other follows before the missing packet.
 #[test]
 fn a_copy_of_a_request_takes_no_nak_back() {
     let now = Instant::START;
@@ -136,7 +136,7 @@ fn a_copy_of_a_request_takes_no_nak_back() {
     }
 }
 
-/// A packet that comes in the same round as the one that overtook it: no NAK asks for it again.
+/// A packet that arrives in the same round as its successor: no NAK is sent.
 #[test]
 fn a_packet_that_was_only_late_is_not_asked_for() {
     let now = Instant::START;
@@ -154,7 +154,8 @@ fn a_packet_that_was_only_late_is_not_asked_for() {
     assert_eq!(syndromes, [(first, Some(Syndrome::Ack))]);
 }
 
-/// A mark on a notification is not notified of: two queue pairs would keep that up for ever.
+/// A mark on a notification causes no notification, or two queue pairs would exchange them without
+/// end.
 #[test]
 fn a_notification_is_answered_by_nothing() {
     let now = Instant::START;
@@ -190,7 +191,7 @@ fn a_datagram_breaks_no_connection() {
     assert_eq!(completion.status, WorkStatus::Success);
 }
 
-/// A host's write data are READ responses: they slow down as WRITEs do.
+/// The data of a host's writes are READ responses, which slow down like WRITEs.
 #[test]
 fn notifications_slow_read_responses() {
     let mut now = Instant::START;
@@ -227,7 +228,7 @@ fn notifications_slow_read_responses() {
     }
 }
 
-/// A READ takes as much of the rate as it returns.
+/// A READ request uses as much of the rate as its response.
 #[test]
 fn notifications_slow_requests_for_reads() {
     let mut now = Instant::START;
@@ -258,8 +259,8 @@ fn notifications_slow_requests_for_reads() {
     assert!(end.qp.poll_timeout().is_some());
 }
 
-/// ACK timeout code 0 is none at all (IBTA 9.7.6.1.3): a silent peer is sent the same again, at
-/// intervals that have a bound, and never counts as gone.
+/// ACK timeout code 0 means none (IBTA 9.7.6.1.3): packets to a silent peer are repeated at bounded
+/// intervals, and the peer never counts as gone.
 #[test]
 fn an_infinite_ack_timeout_has_no_end() {
     let start = Instant::START;
@@ -281,7 +282,7 @@ fn an_infinite_ack_timeout_has_no_end() {
     assert!(sent > 800, "{sent} in an hour");
 }
 
-/// Three SENDs of an end that are under way.
+/// Creates an end with three SENDs under way.
 fn three_under_way(config: &QpConfig, now: Instant) -> End {
     let mut end = End::new(config, now);
     for id in 0..3 {
@@ -306,8 +307,7 @@ const FATAL: [NakCode; 3] = [
     NakCode::RemoteOperational,
 ];
 
-/// A stranger's NAK, for any packet under way, again and again: the peer's acknowledgements refute
-/// it.
+/// A stranger repeats a NAK for a packet under way: the peer's acknowledgements refute it.
 #[test]
 fn a_forged_nak_ends_no_queue_pair() {
     let config = configs(&mut Random::new(1))[0];
@@ -320,7 +320,7 @@ fn a_forged_nak_ends_no_queue_pair() {
                 deliver(&mut end, &nak(psn(place), code), now);
                 leaving(&mut end, now)
             });
-            // The packets leave once more, and not for each NAK.
+            // The packets are sent once more, not once for each NAK.
             let again: Vec<Seen> = again.flatten().collect();
             assert_eq!(again.len(), 3, "{code:?}: {again:?}");
             now += Duration::from_millis(1);
@@ -336,8 +336,8 @@ fn a_forged_nak_ends_no_queue_pair() {
     }
 }
 
-/// An adapter that has refused a packet is silent from then on; Cairn refuses it again, or ends the
-/// connection. The work fails soon, with the status that the NAK named.
+/// An adapter that has refused a packet is silent afterwards; Cairn refuses it again, or ends the
+/// connection. The work fails soon, with the status of the NAK.
 #[test]
 fn a_nak_of_the_peer_is_believed() {
     let config = configs(&mut Random::new(1))[0];
@@ -372,9 +372,9 @@ fn a_nak_of_the_peer_is_believed() {
     }
 }
 
-/// A card that cuts super-packets and leaves their identification as it is: of each, the adapter
-/// takes the first packet. The queue pair reports that the others were lost, and what arrives after
-/// a time without super-packets is no evidence.
+/// An adapter splits super-packets without changing the identification, so the peer accepts only
+/// the first packet of each. The queue pair reports the loss of the others, and later packets
+/// without super-packets are no evidence.
 #[test]
 fn the_fate_of_joined_packets_is_reported() {
     let now = Instant::START;
@@ -429,18 +429,18 @@ fn the_fate_of_joined_packets_is_reported() {
     }
 }
 
-/// What a peer says when it is asked whether it is there.
+/// Answer of a probed peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Says {
     Nothing,
-    /// An adapter's answer to a SEND that it has seen.
+    /// An adapter's answer to a SEND that it has received before.
     Acknowledges,
-    /// Its next request, of which the probe knows nothing.
+    /// The peer's next request, independent of the probe.
     Requests,
 }
 
-/// A queue pair that a stranger's message calls gone, after work and before any: it asks, and
-/// breaks only if nothing comes back.
+/// A stranger's message denies a queue pair, after work and before any. The queue pair probes the
+/// peer, and breaks only without an answer.
 #[test]
 fn a_questioned_peer_answers_or_is_gone() {
     let config = configs(&mut Random::new(1))[0];

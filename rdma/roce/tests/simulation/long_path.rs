@@ -1,16 +1,16 @@
-//! A path of 100 ms there and back that loses one packet of a thousand.
+//! Path with a round trip of 100 ms that loses one packet of a thousand.
 
 use super::*;
 
-/// There and back.
+/// Round trip of the path.
 const ROUND_TRIP: Duration = Duration::from_millis(100);
-/// Work requests at a time, of five packets each.
+/// Outstanding work requests, of five packets each.
 const OUTSTANDING: u64 = 256;
 const LENGTH: u64 = 5 * 4096;
-/// For how long.
+/// Duration of the simulation.
 const MINUTES: u64 = 2;
 
-/// Packets that arrive in each round trip, of one work request after the other.
+/// Returns the packets that arrive in each round trip.
 fn moved(operation: fn(RemoteBuffer) -> Operation, loss: u64, seed: u64) -> f64 {
     let start = Instant::START;
     let mut now = start;
@@ -68,8 +68,8 @@ fn moved(operation: fn(RemoteBuffer) -> Operation, loss: u64, seed: u64) -> f64 
     packets * ROUND_TRIP.as_secs_f64() / now.duration_since(start).as_secs_f64()
 }
 
-/// A TCP that halves its window has 1.22 / sqrt(loss) packets in each round trip (Mathis et al., ACM
-/// CCR 1997): 39.
+/// For comparison, a TCP that halves its window has 1.22 / sqrt(loss) packets in each round trip
+/// (Mathis et al., ACM CCR 1997): 39.
 #[test]
 fn a_path_that_is_long_and_loses_is_used() {
     let directions: [fn(RemoteBuffer) -> Operation; 2] = [Operation::Write, Operation::Read];

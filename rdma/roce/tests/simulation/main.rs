@@ -1,4 +1,4 @@
-//! Two queue pairs over a bad network: whatever it does costs time, never data.
+//! Simulation of two queue pairs over an unreliable network: faults cost time, never data.
 //!
 //! A failing seed prints the command that replays it.
 
@@ -29,19 +29,19 @@ use cairn_sim::Random;
 use cairn_sim::network::{Datagram, Network, Weather};
 use cairn_sim::seeds::for_each_seed;
 
-/// Bytes of the longest message.
+/// Maximum message length, in bytes.
 const MAX_LEN: u64 = 20_000;
-/// Receives, and work requests, at a time.
+/// Maximum receives, and maximum work requests, at one time.
 const SLOTS: u64 = 8;
-/// Operations that each end carries out.
+/// Operations of each end.
 const OPERATIONS: u64 = 30;
-/// Where things stand in an end's memory.
+/// Layout of an end's memory.
 const RECEIVES: u64 = 0;
 const LOCAL: u64 = SLOTS * MAX_LEN;
 const REMOTE: u64 = LOCAL + SLOTS * MAX_LEN;
 const SIZE: u64 = REMOTE + SLOTS * MAX_LEN;
 
-/// One end.
+/// End of the connection, with its resources.
 struct End {
     qp: Qp,
     mapping: Arc<Mapping>,
@@ -51,18 +51,18 @@ struct End {
     receives: ReceiveQueue,
     completions: CompletionQueue,
     counters: Counters,
-    /// Operations begun and ended.
+    /// Number of operations begun and ended.
     begun: u64,
     ended: u64,
     expected: VecDeque<Expected>,
-    /// Messages that the peer has sent, in order.
+    /// Messages sent by the peer, in order.
     messages: VecDeque<Vec<u8>>,
     receive_slots: Vec<u64>,
-    /// WRITEs that have completed: the slot at the peer, and what must be there.
+    /// Completed WRITEs: slot at the peer, and expected content.
     written: Vec<(u64, Vec<u8>)>,
 }
 
-/// What an operation must have done when it completes.
+/// Expected effect of an operation on completion.
 #[derive(Debug)]
 struct Expected {
     id: u64,
@@ -120,7 +120,7 @@ impl End {
         }
     }
 
-    /// A SEND of a hundred bytes.
+    /// Creates a SEND of a hundred bytes.
     fn send(&self, id: u64, signaled: bool) -> SendWork {
         SendWork {
             id,
@@ -154,7 +154,7 @@ impl End {
         assert!(self.receives.post(&[work]));
     }
 
-    /// Looks at everything that has completed.
+    /// Checks all completions.
     fn drain(&mut self) {
         while let Some(completion) = self.completions.pop() {
             assert_eq!(completion.status, WorkStatus::Success, "{completion:?}");
@@ -166,7 +166,7 @@ impl End {
                 self.receive_slots.push(completion.id);
                 continue;
             }
-            // It speaks for unsignaled work before it.
+            // A completion also ends the unsignaled work before it.
             let expected = loop {
                 let expected = self.expected.pop_front().expect("a completion too many");
                 if expected.signaled {
@@ -182,7 +182,7 @@ impl End {
         }
     }
 
-    /// An operation has ended well.
+    /// Checks the effect of a completed operation.
     fn end(&mut self, expected: Expected) {
         self.ended += 1;
         if expected.kind == CompletionKind::Write {
@@ -238,7 +238,7 @@ fn begin(ends: &mut [End; 2], from: usize, random: &mut Random) {
             Operation::Read(ends[to].remote(there))
         }
     };
-    // Who signals nothing would never learn that there is room again.
+    // Without signaled work, free space would never be noticed.
     expected.signaled = expected.fetch || id % 4 == 1 || random.chance(500);
     let work = SendWork {
         id,
@@ -298,7 +298,7 @@ fn route(from: usize) -> Route {
     }
 }
 
-/// Sends all that an end has to send.
+/// Sends all packets of an end.
 fn transmit(
     ends: &mut [End; 2],
     from: usize,
@@ -332,7 +332,7 @@ fn exchange(seed: u64) {
         for from in 0..2 {
             while ends[from].begun < OPERATIONS
                 && ends[from].expected.len() < SLOTS as usize
-                // Its memory must be free again, at both ends.
+                // The memory must be free again at both ends.
                 && random.chance(700)
             {
                 begin(&mut ends, from, &mut random);
@@ -342,13 +342,13 @@ fn exchange(seed: u64) {
             }
             transmit(&mut ends, from, now, &mut network);
         }
-        // The next thing that happens, or a little later.
+        // Advances to the next timer or arrival, or a little further.
         let timers = ends.iter().filter_map(|end| end.qp.poll_timeout());
         let next = timers.chain(network.next_arrival()).min();
         let idle = now + Duration::from_micros(100);
         now = next.unwrap_or(idle).clamp(now, idle);
         while let Some(Datagram { to, bytes }) = network.receive(now) {
-            // Damaged packets end here.
+            // Damaged packets are dropped.
             let identity = Identity::of_segment(0);
             let Some(transport) = icrc::open(&route(1 - to), identity, &bytes) else {
                 continue;
@@ -378,7 +378,7 @@ fn exchange(seed: u64) {
     }
 }
 
-/// The command that runs these tests.
+/// Command for running these tests.
 const COMMAND: &str = "cargo test -p cairn-roce --test simulation";
 
 #[test]

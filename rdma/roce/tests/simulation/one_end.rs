@@ -1,8 +1,9 @@
-//! One queue pair, whose peer the test plays: silent, late, of another partition, hostile.
+//! Tests of one queue pair against a peer played by the test: silent, late, of another partition,
+//! hostile.
 
 use super::*;
 
-/// A peer that falls silent is noticed, within the retry budget and no sooner.
+/// A silent peer is detected, within the retry budget and no sooner.
 #[test]
 fn silence_is_noticed() {
     let start = Instant::START;
@@ -36,8 +37,8 @@ fn silence_is_noticed() {
     assert_eq!(statuses.collect::<Vec<_>>(), expected);
 }
 
-/// Work whose end is not waited for is not acknowledged one by one, and when all
-/// falls silent it takes one packet to find out that it has arrived.
+/// Unsignaled work is not acknowledged one by one. After all traffic stops, one packet suffices to
+/// find out that the work has arrived.
 #[test]
 fn unsignaled_work_asks_seldom_and_in_the_end() {
     let mut now = Instant::START;
@@ -75,8 +76,8 @@ fn unsignaled_work_asks_seldom_and_in_the_end() {
     assert_eq!(end.counters.local_ack_timeout_err, 0);
 }
 
-/// A peer that was quick, and now answers later than the usual timeout, is waited for
-/// as soon as that is known.
+/// A peer that was quick and now answers later than the usual timeout is given more time once that
+/// is measured.
 #[test]
 fn a_late_peer_is_not_sent_everything_twice() {
     let mut now = Instant::START;
@@ -103,7 +104,7 @@ fn a_late_peer_is_not_sent_everything_twice() {
     assert!(late <= 2, "{late} of 10 were sent twice");
 }
 
-/// Each packet that leaves has the queue pair's partition. One that arrives with another is
+/// Each sent packet has the queue pair's partition. Received packets of another partition are
 /// dropped and counted (IBTA 10.9.3).
 #[test]
 fn packets_are_of_the_queue_pairs_partition() {
@@ -157,8 +158,8 @@ fn packets_are_of_the_queue_pairs_partition() {
     }
 }
 
-/// A peer repeats a READ in vain, since its data are on their way already, and then
-/// invalidates the key: what it repeated must not cost it the connection.
+/// A peer repeats a READ whose data are already under way, and then invalidates the key. The
+/// repeated READ must not end the connection.
 #[test]
 fn a_read_repeated_before_its_key_is_invalidated() {
     let now = Instant::START;
@@ -177,7 +178,7 @@ fn a_read_repeated_before_its_key_is_invalidated() {
     send.bth.ack_req = true;
     let mut out = [0; 4096 + 64];
     let mut answers = Vec::new();
-    // What comes at once is answered at once.
+    // Packets of one array are answered together.
     for packets in [&[read][..], &[read, send]] {
         for packet in packets {
             end.with(|qp, cx| qp.handle_packet(packet, false, now, cx));
@@ -196,8 +197,8 @@ fn a_read_repeated_before_its_key_is_invalidated() {
     assert_eq!(answers, expected);
 }
 
-/// What was registered for this end alone, no packet can name: neither its local key,
-/// nor any guess, takes it out of use.
+/// Packets cannot invalidate memory registered only for this end: neither by its local key nor by a
+/// guess.
 #[test]
 fn a_peer_cannot_invalidate_what_it_was_not_given() {
     let now = Instant::START;
@@ -226,9 +227,9 @@ fn a_peer_cannot_invalidate_what_it_was_not_given() {
     }
 }
 
-/// A READ that comes again is answered again, and so is a later part of it. What was
-/// never asked for, by an old PSN, is not answered, whatever its key: or who guesses
-/// keys would be shown which are right, at no cost.
+/// A repeated READ is answered again, and so is a later part of it. A READ that was never made,
+/// with an old PSN, is not answered even with a valid key; otherwise an attacker could test keys at
+/// no cost.
 #[test]
 fn only_reads_that_were_made_are_repeated() {
     let now = Instant::START;
@@ -289,7 +290,7 @@ fn only_reads_that_were_made_are_repeated() {
         assert_eq!(answers_to(psn, reth), 0, "{psn} {reth:?}");
     }
 
-    // Beyond what a peer may have outstanding, the oldest is forgotten.
+    // READs beyond the peer's maximum outstanding are forgotten, oldest first.
     let depth = u32::from(config.responder_resources);
     for later in 0..depth {
         assert_eq!(answers_to(3 + later, part(0, 50)), 50);
@@ -298,8 +299,7 @@ fn only_reads_that_were_made_are_repeated() {
     assert_eq!(answers_to(3, part(0, 50)), 50);
 }
 
-/// A peer's atomic is carried out once, however often it comes, and each copy gets the
-/// same answer.
+/// A repeated atomic is executed once, and each copy gets the same answer.
 #[test]
 fn a_repeated_atomic_is_carried_out_once() {
     let now = Instant::START;
@@ -362,8 +362,7 @@ fn immediate_data_takes_a_receive() {
     }
 }
 
-/// Well-formed packets of any content, in any order, from a peer that is out to
-/// do harm.
+/// Well-formed packets of arbitrary content and order, from a hostile peer.
 #[test]
 fn hostile_packets_harm_no_queue_pair() {
     for_each_seed(COMMAND, 300, |seed| {
@@ -409,7 +408,7 @@ fn hostile_packets_harm_no_queue_pair() {
             let psn = (near + random.below(8) as u32).wrapping_sub(3);
             bytes[9..12].copy_from_slice(&psn.to_be_bytes()[1..]);
             if random.chance(500) && opcode.has_reth() {
-                // A right key, for once.
+                // A valid key in some packets.
                 bytes[12..20].copy_from_slice(&end.mapping.addr().to_be_bytes());
                 bytes[20..24].copy_from_slice(&end.rkey.to_be_bytes());
                 bytes[24..26].fill(0);

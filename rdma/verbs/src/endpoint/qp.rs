@@ -11,7 +11,7 @@ use crate::cm::Id;
 use crate::objects::QueuePair;
 use crate::send_ring::SendRing;
 
-/// Queue pair with its connection.
+/// Queue pair, with its connection identifier and outstanding work.
 pub(super) struct Qp {
     /// `None` until a connecting end has resolved its device. Dropped before the identifier.
     pub(super) pair: Option<QueuePair>,
@@ -31,7 +31,7 @@ pub(super) enum Phase {
     Connecting(Box<Attempt>),
     /// We accepted; the peer has not confirmed yet.
     Accepted,
-    /// Both ends are connected.
+    /// The connection is established at both ends.
     Established,
     /// We closed the connection: outstanding work drains until the deadline at most.
     Closing { deadline: Instant },

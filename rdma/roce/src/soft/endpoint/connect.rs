@@ -1,4 +1,4 @@
-//! Connections of an endpoint: connect, accept, and their events.
+//! Connections of an endpoint: connecting, accepting, and events.
 
 use cairn_roce_proto::time::Instant;
 use std::net::{IpAddr, SocketAddr};
@@ -25,16 +25,15 @@ use cairn_roce_proto::wire::aeth::ack_timeout_of_code;
 use cairn_roce_proto::wire::cm::{RejReason, padded};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 
-/// The ACK timeout that our REQs ask for, and acceptable finite ones of peers, as codes:
-/// 67 ms, 0.54 s (Linux's own), 4.3 s.
+/// ACK timeout requested by our REQs, and range of finite timeouts accepted from peers, as codes:
+/// 67 ms, then 0.54 s (the default of Linux is within) to 4.3 s.
 const ACK_TIMEOUT: u8 = 17;
 const ACK_TIMEOUTS: (u8, u8) = (14, 20);
-/// The RNR retry count in our messages: retry for ever. The peer's retry count ends a
-/// connection, not ours.
+/// RNR retry count in our messages: no limit. Our own retry count ends connections.
 const RNR_RETRY_FOR_EVER: u8 = 7;
-/// ECN's "capable transport" (RFC 3168, 5): routers may mark instead of drop.
+/// ECN codepoint "capable transport" (RFC 3168, 5): routers may mark instead of drop.
 const ECN_CAPABLE: u8 = 2;
-/// Source ports in requests of active ends. They have no meaning on the wire.
+/// First source port in requests of active ends. These ports have no meaning on the wire.
 const ACTIVE_PORTS: u16 = 0xc000;
 
 impl SoftEndpoint {
@@ -45,7 +44,7 @@ impl SoftEndpoint {
         private_data: &[u8],
     ) -> Result<QpId, FabricError> {
         let handle = request.handle.into_any().downcast::<SoftRequest>();
-        // If it is dropped without an answer, it refuses.
+        // Dropping the handle without an answer refuses the request.
         let mut handle = handle.expect("a request goes to an endpoint of its own provider");
         assert_eq!(
             handle.device.id(),
@@ -112,7 +111,7 @@ impl SoftEndpoint {
         let terms = self.terms(qpn, &options.qp);
         let path = Path { local, remote };
         let marked = marked(&options.qp, 0);
-        // The source port is chosen once the peer has named its endpoint.
+        // The source port is chosen once the peer's endpoint is known.
         let flow = flow(Outlet::UNDECIDED, path, marked);
         let connect_request = Connect {
             path,
@@ -182,7 +181,7 @@ impl SoftEndpoint {
         }
     }
 
-    /// The socket for the packets to a queue pair.
+    /// Returns an outlet for packets to a queue pair of a peer.
     fn outlet(&mut self, remote: IpAddr, qpn: u32, class: u8) -> Result<Outlet, FabricError> {
         let endpoint = qpn >> INDEX_SHIFT;
         let taken = self.outlets.take(Destination { remote, endpoint }, class);
@@ -192,7 +191,7 @@ impl SoftEndpoint {
         })
     }
 
-    /// Makes the queue pair, now that both ends are known.
+    /// Creates the queue pair, once both ends are known.
     fn begin(&mut self, id: QpId, theirs: &QpTerms, now: Instant) {
         let entry = self.slots.get(id).expect("callers have looked it up");
         let options = &entry.options;
@@ -212,7 +211,7 @@ impl SoftEndpoint {
         };
         let mut qp = Qp::new(&config, now);
         let network = &self.device.options.network;
-        // Without ECN in its packets no router can have marked them.
+        // Routers cannot have marked packets without ECN.
         if !self.device.options.congestion_control || network.version() == Version::V1 {
             qp.ignore_congestion();
         }
@@ -285,13 +284,13 @@ impl SoftEndpoint {
                 }
                 (CmEvent::Disconnected { .. }, _) => self.disconnected.push(id),
                 (CmEvent::Questioned { .. }, Phase::Established) => self.question(id, now),
-                // The owner has closed it, or has the event already.
+                // The owner has closed the connection, or has its event already.
                 _ => {}
             }
         }
     }
 
-    /// Asks a queue pair's peer whether it is there.
+    /// Starts to probe a queue pair's peer.
     fn question(&mut self, id: QpId, now: Instant) {
         let entry = self.slots.get(id);
         if let Some(qp) = entry.and_then(|entry| entry.qp.as_mut()) {
@@ -300,7 +299,7 @@ impl SoftEndpoint {
         }
     }
 
-    /// Connection management has lost the queue pair's connection.
+    /// Reports that connection management has lost the queue pair's connection.
     fn connection_lost(&mut self, id: QpId) {
         let Some(entry) = self.slots.get(id) else {
             return;
@@ -319,13 +318,13 @@ impl SoftEndpoint {
         }
     }
 
-    /// Ends the connections whose peers have sent a DREQ. Only now: what they sent
-    /// before that, acknowledgements of our last work among it, has been read.
+    /// Ends the connections whose peers sent a DREQ, after reading the packets sent before it, such
+    /// as acknowledgements of our last work.
     pub(super) fn end_disconnected(&mut self) {
         while let Some(id) = self.disconnected.pop() {
             let up = |phase| matches!(phase, Phase::Accepted | Phase::Established);
             let Some(entry) = self.slots.get(id).filter(|entry| up(entry.phase)) else {
-                continue; // the owner has closed it, or has the event already
+                continue; // the owner has closed the connection, or has its event already
             };
             entry.phase = Phase::Broken;
             entry.conn = None;
@@ -338,7 +337,7 @@ impl SoftEndpoint {
         }
     }
 
-    /// The peer has accepted.
+    /// Handles the peer's acceptance.
     fn accepted(&mut self, id: QpId, theirs: &QpTerms, private_data: &[u8], now: Instant) {
         let entry = self.slots.get(id).expect("callers have looked it up");
         let flow = entry.flow;
@@ -371,7 +370,7 @@ impl SoftEndpoint {
         self.close(id);
     }
 
-    /// What the flow of a queue pair carries, but for ECN's bits.
+    /// Returns the marking of a queue pair's flow, without the ECN bits.
     pub(super) fn flow_marked(&mut self, id: QpId) -> Option<Marked> {
         let flow = self.slots.get(id)?.flow;
         Some(Marked {
@@ -380,7 +379,7 @@ impl SoftEndpoint {
         })
     }
 
-    /// Changes it, and the marking of the connection's messages.
+    /// Changes the marking of a queue pair's flow and of its connection's messages.
     pub(super) fn set_flow_marking(&mut self, id: QpId, marking: Marking) -> bool {
         let Some(now) = self.flow_marked(id) else {
             return false;
@@ -420,7 +419,7 @@ impl SoftEndpoint {
         self.make_ready(id);
     }
 
-    /// Ends a connection that was never established.
+    /// Closes a connection that was never established.
     fn close(&mut self, id: QpId) {
         let entry = self.slots.get(id).expect("callers have looked it up");
         entry.phase = Phase::Closing;
@@ -431,7 +430,8 @@ impl SoftEndpoint {
         self.close_if_drained(id);
     }
 
-    /// Sends the request again, with a path MTU that the peer supports.
+    /// Repeats the request with a path MTU supported by the peer. Returns false if that is
+    /// impossible.
     fn retry_with_smaller_mtu(&mut self, id: QpId, path_mtu: u8) -> bool {
         let entry = self.slots.get(id).expect("callers have looked it up");
         let smaller = (1..entry.path_mtu).contains(&path_mtu);
@@ -449,7 +449,7 @@ impl SoftEndpoint {
     }
 }
 
-/// The ACK timeout, as a code, of a connection whose peer asks for this one. 0 is infinite.
+/// Returns the ACK timeout, as a code, for a peer that requests `asked`; 0 is infinite.
 fn accepted_timeout(asked: u8) -> u8 {
     match asked {
         0 => 0,
@@ -457,7 +457,7 @@ fn accepted_timeout(asked: u8) -> u8 {
     }
 }
 
-/// What a queue pair's packets are to carry; `asked` is the class to mirror.
+/// Returns the marking of a queue pair's packets; `asked` is the class to copy by default.
 fn marked(options: &QpOptions, asked: u8) -> Marked {
     Marked {
         traffic_class: options.traffic_class.unwrap_or(asked),
@@ -465,7 +465,7 @@ fn marked(options: &QpOptions, asked: u8) -> Marked {
     }
 }
 
-/// The traffic class of a queue pair's packets, ECN's bits included.
+/// Returns the traffic class of a queue pair's packets, including the ECN bits.
 fn class_of(marked: Marked) -> u8 {
     marked.traffic_class & !ECN | ECN_CAPABLE
 }

@@ -1,4 +1,4 @@
-//! The data path: packets in, timers, packets out.
+//! Data path: received packets, timers, sent packets.
 
 use cairn_roce_proto::time::Instant;
 use std::cmp::Reverse;
@@ -13,11 +13,10 @@ use crate::phy::receive::{ENOUGH, Received};
 use crate::phy::socket::FlowKey;
 use cairn_roce_proto::wire::{Bth, Header, Opcode, Packet};
 
-/// Packets of a queue pair that leave before the next queue pair sends. Of the largest
-/// packets a datagram takes 15: four of these, or two and the responses to them, and
-/// none that is cut off.
+/// Maximum packets of a queue pair sent before those of the next one. A datagram has 15 of the
+/// largest packets, so this is four complete datagrams, or two and the responses.
 const BURST: usize = 60;
-/// Batches that are taken from the socket before answers go out.
+/// Maximum batches received before answers are sent.
 const BATCHES: usize = 4;
 
 impl SoftEndpoint {
@@ -25,8 +24,7 @@ impl SoftEndpoint {
         let mut receiver = self.receiver.take().expect("it is put back below");
         let before = self.counters.rcvd_bytes;
         for _ in 0..BATCHES {
-            // A socket that reports an error (of an ICMP message) has none the
-            // next time.
+            // A socket reports an error (from ICMP) only once.
             let count = receiver.receive(&self.inlet).unwrap_or(0);
             self.counters.rcv_calls += 1;
             if count == 0 {
@@ -34,14 +32,14 @@ impl SoftEndpoint {
                 break;
             }
             self.counters.rcvd_datagrams += count as u64;
-            // The connection event that let the peer send these packets comes first.
+            // The connection event that allowed the peer to send these packets must come first.
             self.take_connection_events(now);
             for datagram in 0..count {
                 for received in receiver.packets(datagram) {
                     self.handle(&received, now);
                 }
             }
-            // Long transfers are acknowledged while the rest is on its way.
+            // Long transfers are acknowledged while the rest is under way.
             let is_enough = self.counters.rcvd_bytes - before >= ENOUGH as u64 / 2;
             if is_enough || !receiver.has_more() {
                 break;
@@ -56,8 +54,8 @@ impl SoftEndpoint {
             self.counters.rx_malformed += 1;
             return;
         };
-        // A connection's packets come from its peer's address to ours (annex
-        // A17.9.2). Anything else changes nothing but this counter.
+        // A connection's packets come from its peer's address to ours (annex A17.9.2). Others
+        // change only this counter.
         let headers = received.headers;
         let found = self.slots.by_qpn(bth.dest_qpn);
         let known = found.filter(|(_, entry)| {
@@ -104,13 +102,13 @@ impl SoftEndpoint {
         if sends && !std::mem::replace(&mut entry.queued, true) {
             self.ready.push_back(id.slot() as u16);
         }
-        // Its turn of sending does so otherwise.
+        // Otherwise done when the queue pair sends.
         if broken || !sends {
             self.after_activity(id);
         }
     }
 
-    /// Hands a packet that no queue pair here takes to the receiver that it is for.
+    /// Hands a packet over to the receiver of its queue pair, if that is not here.
     fn hand_over(&mut self, received: &Received<'_>) {
         let to = match self.device.relays.hand_over(self.index, received) {
             Handed::To(turn) => turn,
@@ -139,12 +137,12 @@ impl SoftEndpoint {
             }
             self.mixed.push_back(flow);
             let numbers = self.slots.all_numbers();
-            // The wide filter, which stays if the system refuses this one, passes all of it.
+            // The wide filter, which stays if the system refuses this one, passes the flow as well.
             let _ = admit(&self.inlet, &numbers, self.mixed.make_contiguous());
         }
     }
 
-    /// Handles the packets that other receivers have handed over.
+    /// Handles packets handed over by other receivers.
     pub(super) fn receive_handed(&mut self, now: Instant) {
         while self.handed_to != 0 {
             let turn = self.handed_to.trailing_zeros();
@@ -174,7 +172,7 @@ impl SoftEndpoint {
                 continue;
             };
             if entry.timer_at != Some(at) {
-                continue; // an earlier one has taken its place
+                continue; // replaced by an earlier timer
             }
             entry.timer_at = None;
             let Some(qp) = &mut entry.qp else { continue };
@@ -211,7 +209,7 @@ impl SoftEndpoint {
                 cx.counters.sent_bytes += length as u64;
                 let (place, opcode) = (&mut entry.place, self.sender.opcode());
                 let is_joined = if opcode == Opcode::Cnp.code() {
-                    // Routers must not mark what reports their marks (annex A17.9.3).
+                    // Routers must not mark notifications of marks (annex A17.9.3).
                     let flow = entry.flow.not_ecn_capable();
                     self.sender.commit(&flow, length, place, Sharing::Alone)
                 } else {
@@ -233,7 +231,7 @@ impl SoftEndpoint {
         self.sender.report(&mut self.counters);
     }
 
-    /// After each change of a queue pair.
+    /// Updates timers and events after each change of a queue pair.
     pub(super) fn after_activity(&mut self, id: QpId) {
         let Some(entry) = self.slots.get(id) else {
             return;
@@ -253,7 +251,7 @@ impl SoftEndpoint {
             self.events
                 .push_back(Event::Disconnected { qp: id, reason });
         }
-        // The heap has its next timer, or an earlier one.
+        // The heap already contains the queue pair's next timer, or an earlier one.
         if let Some(at) = qp.poll_timeout()
             && entry.timer_at.is_none_or(|earlier| at < earlier)
         {
