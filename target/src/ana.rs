@@ -51,7 +51,6 @@ impl AnaShared {
         AnaState(self.0[anagrpid as usize - 1].load(Ordering::Relaxed))
     }
 
-    /// Returns the states of all groups.
     pub(crate) fn load(&self) -> AnaStates {
         let mut states = AnaStates::default();
         for anagrpid in 1..=ANA_GROUPS_MAX {
@@ -60,7 +59,6 @@ impl AnaShared {
         states
     }
 
-    /// Sets the states of all groups.
     pub(crate) fn store(&self, states: &AnaStates) {
         for (anagrpid, state) in (1..).zip(&self.0) {
             state.store(states.get(anagrpid).0, Ordering::Relaxed);

@@ -63,7 +63,6 @@ impl ReceiveSlots {
         })
     }
 
-    /// Returns the mapping, for registration with a device.
     pub(crate) fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
@@ -73,12 +72,10 @@ impl ReceiveSlots {
         self.slot = slot;
     }
 
-    /// Index of the mapping among the ring's fixed buffers.
     pub(crate) fn slot(&self) -> u16 {
         self.slot
     }
 
-    /// Number of slots.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }

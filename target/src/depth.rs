@@ -32,7 +32,6 @@ impl Depth {
         self.most.store(most.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// True if a limit is set.
     #[inline(always)]
     pub(crate) fn is_limited(&self) -> bool {
         self.most.load(Ordering::Relaxed) != 0

@@ -129,7 +129,6 @@ impl Limiter {
         self.weight.load(Ordering::Relaxed).max(1)
     }
 
-    /// True if a limit is set.
     pub(crate) fn is_limited(&self) -> bool {
         self.limited.load(Ordering::Relaxed)
     }
@@ -143,7 +142,6 @@ pub(crate) struct Bill {
 }
 
 impl Bill {
-    /// Cost of a single command.
     pub(crate) fn new(bytes_read: u64, bytes_written: u64) -> Self {
         let bytes = bytes_read + bytes_written;
         Self {

@@ -15,11 +15,8 @@ use cairn_rdma::marking::{Marked, Marking, Rules};
 #[derive(Debug, Clone)]
 pub(crate) struct MarkingPolicy {
     pub(crate) rules: Arc<Rules>,
-    /// Marking configured for the listener.
     pub(crate) listener: Marking,
-    /// Local address.
     pub(crate) local: IpAddr,
-    /// Address of the host.
     pub(crate) peer: IpAddr,
     /// Priorities in VLAN tags; `None` if packets are untagged.
     pub(crate) priorities: Option<Priorities>,

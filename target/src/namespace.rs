@@ -22,13 +22,10 @@ use crate::regions::Regions;
 pub(crate) struct Namespace {
     /// Unique identifier in the process, also among namespaces with the same NSID.
     pub(crate) id: u64,
-    /// NSID.
     pub(crate) nsid: u32,
-    /// Storage of the blocks.
     pub(crate) backend: Backend,
     /// Name of the storage: a path or a kind.
     pub(crate) backing: String,
-    /// UUID of the disk.
     pub(crate) uuid: Uuid,
     /// True if the UUID comes from the configuration instead of the disk.
     pub(crate) is_named: bool,
@@ -39,7 +36,6 @@ pub(crate) struct Namespace {
     pub(crate) depth: Depth,
     /// Order of changes by hosts with several associations.
     pub(crate) order: Arc<DiskOrder>,
-    /// Counters by reactor.
     counters: Box<[Arc<NamespaceCounters>]>,
     anagrpid: AtomicU32,
     /// True if only some hosts of the subsystem may use the namespace.
@@ -122,22 +118,18 @@ impl Namespace {
         }
     }
 
-    /// Counters of a reactor.
     pub(crate) fn counters(&self, reactor: usize) -> &Arc<NamespaceCounters> {
         &self.counters[reactor]
     }
 
-    /// Counters, indexed by reactor.
     pub(crate) fn all_counters(&self) -> &[Arc<NamespaceCounters>] {
         &self.counters
     }
 
-    /// ANA group (ANAGRPID).
     pub(crate) fn anagrpid(&self) -> u32 {
         self.anagrpid.load(Ordering::Relaxed)
     }
 
-    /// Moves the namespace to an ANA group.
     pub(crate) fn set_anagrpid(&self, anagrpid: u32) {
         self.anagrpid.store(anagrpid, Ordering::Relaxed);
     }
@@ -170,13 +162,11 @@ impl Namespace {
         WriteProtectionState(self.protection.load(Ordering::Relaxed))
     }
 
-    /// True if write protection is active.
     #[inline(always)]
     pub(crate) fn is_protected(&self) -> bool {
         self.protected.load(Ordering::Relaxed)
     }
 
-    /// Returns the present table entry.
     pub(crate) fn entry(self: &Arc<Self>) -> Entry {
         Entry {
             namespace: Arc::clone(self),
@@ -242,7 +232,6 @@ pub(crate) struct NamespaceTable {
 }
 
 impl NamespaceTable {
-    /// Returns the entry of an NSID.
     pub(crate) fn get(&self, nsid: u32) -> Option<&Entry> {
         let namespaces = &self.namespaces;
         let found = namespaces.binary_search_by_key(&nsid, |entry| entry.namespace.nsid);
@@ -270,7 +259,6 @@ impl NamespaceTable {
 /// Namespace with its size at the time of the table.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    /// The namespace.
     pub(crate) namespace: Arc<Namespace>,
     /// Properties needed to parse commands.
     pub(crate) view: NamespaceView,

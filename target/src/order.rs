@@ -55,7 +55,6 @@ pub(crate) struct Ticket(NonZeroU64);
 /// Result of [`DiskOrder::arrive`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// The change may begin.
     Go,
     /// The change waits for an older one. Its reactor is notified when to try again.
     Wait,

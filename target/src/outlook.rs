@@ -18,7 +18,6 @@ pub(crate) enum Thing {
     Directory(Place),
     /// Address of a listener, or its device.
     Listener(SocketAddr),
-    /// Address of the metrics port.
     Metrics(SocketAddr),
     /// Kind of an audit log destination.
     Audit(&'static str),

@@ -40,7 +40,6 @@ pub(crate) fn missing_cores(reactors: &Reactors) -> Vec<usize> {
     cores.filter(|core| !allowed.contains(core)).collect()
 }
 
-/// Number of reactors.
 pub(crate) fn count(reactors: &Reactors) -> usize {
     match reactors {
         Reactors::Cores(cores) => cores.len(),

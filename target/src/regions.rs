@@ -50,7 +50,6 @@ impl Regions {
         Ok(region)
     }
 
-    /// Drops the region of a removed device.
     pub(crate) fn forget(&self, device: u64) {
         self.lock().remove(&device);
     }

@@ -1,6 +1,5 @@
 //! Version and commit of the target.
 
-/// Version of the package.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Commit of the build, with a "+" if files differed from it; "unknown" in development builds.

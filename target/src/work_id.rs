@@ -66,7 +66,6 @@ impl WorkId {
         Self::new(slot, WorkKind::Receive, 0)
     }
 
-    /// Returns the id for a work request.
     #[inline]
     pub(crate) fn encode(self) -> u64 {
         self.0

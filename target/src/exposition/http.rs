@@ -94,7 +94,6 @@ impl MetricsServer {
         })
     }
 
-    /// Address of the listening socket.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -130,7 +129,6 @@ async fn serve(listener: TcpListener, observed: Arc<Observed>) {
     }
 }
 
-/// Serves a single request.
 async fn converse(stream: TcpStream, observed: Arc<Observed>) {
     let service = service_fn(|request: Request<Incoming>| {
         let answer = || answer(&request, &observed);

@@ -57,12 +57,10 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    /// Counters by reactor.
     pub(crate) fn reactors(&self) -> &[Arc<ReactorCounters>] {
         &self.reactors
     }
 
-    /// Creates the sources of the metrics.
     pub(crate) fn new(
         registry: &Arc<Registry>,
         reactors: Vec<Arc<ReactorCounters>>,
@@ -86,7 +84,6 @@ impl Observed {
         }
     }
 
-    /// Records a reload of the configuration.
     pub(crate) fn reloaded(&self, succeeded: bool) {
         *self.last_reload() = Some((SystemTime::now(), succeeded));
     }

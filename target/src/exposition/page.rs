@@ -140,7 +140,6 @@ impl Page {
         help.clone_into(&mut family.help);
     }
 
-    /// Writes the page as text.
     pub(crate) fn write(self, format: Format) -> String {
         let mut text = String::new();
         let families = self.families.into_inner();

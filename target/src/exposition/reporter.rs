@@ -8,7 +8,6 @@ use crate::metrics::histogram::Times;
 /// Metadata of the caller, required by the façade.
 const METADATA: Metadata<'_> = Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
 
-/// Labels of a series.
 pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
 
 /// Adapter to a recorder.
@@ -31,7 +30,6 @@ impl<'a> Reporter<'a> {
         Self { recorder }
     }
 
-    /// Reports a counter.
     pub(super) fn count(&self, family: &Family, labels: Labels<'_>, value: u64) {
         debug_assert_eq!(family.kind, Kind::Counter, "{}", family.name);
         let counter = self
@@ -49,7 +47,6 @@ impl<'a> Reporter<'a> {
         gauge.set(ns as f64 * 1e-9);
     }
 
-    /// Reports a gauge.
     pub(super) fn gauge(&self, family: &Family, labels: Labels<'_>, value: u64) {
         debug_assert_eq!(family.kind, Kind::Gauge, "{}", family.name);
         let gauge = self
@@ -58,7 +55,6 @@ impl<'a> Reporter<'a> {
         gauge.set(value as f64);
     }
 
-    /// Reports a gauge of time.
     pub(super) fn gauge_ns(&self, family: &Family, labels: Labels<'_>, ns: u64) {
         debug_assert_eq!(family.kind, Kind::Gauge, "{}", family.name);
         let gauge = self

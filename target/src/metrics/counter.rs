@@ -17,7 +17,6 @@ impl Counter {
         );
     }
 
-    /// Current value.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -34,7 +33,6 @@ impl Gauge {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Current value.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

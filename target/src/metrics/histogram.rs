@@ -106,7 +106,6 @@ impl Histogram {
         self.counts[0].add(1);
     }
 
-    /// Returns a snapshot.
     pub(crate) fn read(&self) -> Times {
         Times {
             counts: std::array::from_fn(|bucket| self.counts[bucket].get()),
@@ -137,7 +136,6 @@ impl Times {
         self.sum_ns
     }
 
-    /// True if nothing was recorded.
     pub(crate) fn is_empty(&self) -> bool {
         self.counts.iter().all(|&count| count == 0)
     }

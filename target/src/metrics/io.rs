@@ -36,7 +36,6 @@ impl Op {
         (Self::DatasetManagement, "dataset_management"),
     ];
 
-    /// Returns the kind of a command.
     #[inline]
     pub(crate) fn of(kind: OperationKind) -> Self {
         match kind {
@@ -56,7 +55,6 @@ impl Op {
         !matches!(self, Self::Flush | Self::DatasetManagement)
     }
 
-    /// Returns the class of the kind.
     #[inline]
     pub(crate) fn class(self) -> Class {
         match self {
@@ -167,7 +165,6 @@ impl StageTimes {
     }
 }
 
-/// Numbers of commands and bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) ios: Counter,
@@ -208,13 +205,11 @@ pub(crate) struct NamespaceCounters {
 }
 
 impl NamespaceCounters {
-    /// Counts a successful command.
     #[inline]
     pub(crate) fn succeeded(&self, op: Op, bytes: u64) {
         self.ops[op as usize].add(bytes);
     }
 
-    /// Counts a failed command.
     pub(crate) fn failed(&self, status: Status) {
         self.errors.add(status.code().bits());
     }
@@ -273,23 +268,19 @@ pub(crate) struct QueueCounters {
 }
 
 impl QueueCounters {
-    /// Counts a successful command.
     #[inline]
     pub(crate) fn succeeded(&self, class: Class, bytes: u64) {
         self.classes[class as usize].add(bytes);
     }
 
-    /// Counts a successful admin command.
     pub(crate) fn succeeded_admin(&self) {
         self.succeeded(Class::Other, 0);
     }
 
-    /// Counts a failed command.
     pub(crate) fn failed(&self, status: Status) {
         self.errors.add(status.code().bits());
     }
 
-    /// Records the time of a successful command.
     #[inline]
     pub(crate) fn went(&self, class: Class, whole: Time) {
         self.times[class as usize].record(whole);
@@ -311,7 +302,6 @@ pub(crate) struct HostTotals {
 }
 
 impl HostTotals {
-    /// Adds the counters of a queue.
     pub(crate) fn add(&mut self, queue: &QueueCounters) {
         for (own, tally) in self.classes.iter_mut().zip(&queue.classes) {
             own.0 += tally.ios.get();

@@ -16,7 +16,6 @@ pub(crate) enum Doing {
     Work,
     /// Round without work.
     Poll,
-    /// Sleep.
     Sleep,
 }
 
@@ -37,7 +36,6 @@ pub(crate) struct ReactorCounters {
     pub(crate) rounds: Counter,
     pub(crate) sleeps: Counter,
     pub(crate) capsules: Counter,
-    /// Number of panics.
     pub(crate) panics: Counter,
     /// Commands at disks left by predecessors that panicked.
     pub(crate) orphans: Gauge,
@@ -70,7 +68,6 @@ pub(crate) struct ReactorCounters {
 }
 
 impl ReactorCounters {
-    /// Returns the counters of the device with this name.
     pub(crate) fn device(&self, name: &str, provider: &'static str) -> Arc<DeviceCounters> {
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = devices.iter().find(|known| known.name == name) {
@@ -94,7 +91,6 @@ impl ReactorCounters {
         }
     }
 
-    /// Returns the counters of all devices.
     pub(crate) fn devices(&self) -> Vec<Arc<DeviceCounters>> {
         let devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         devices.clone()
@@ -180,19 +176,16 @@ pub(crate) struct DeviceCounters {
 }
 
 impl DeviceCounters {
-    /// Counts an accepted connection.
     pub(crate) fn accepted(&self) {
         self.events[QpEvent::Accepted as usize].add(1);
     }
 
-    /// Counts an event of the device.
     pub(crate) fn count_event(&self, event: &Event) {
         if let Some(event) = QpEvent::of(event) {
             self.events[event as usize].add(1);
         }
     }
 
-    /// Counts work that ended with an error.
     pub(crate) fn work_failed(&self, status: WorkStatus) {
         let place = match status {
             WorkStatus::Success => return,

@@ -38,13 +38,11 @@ struct Shared {
     changed: Notify,
 }
 
-/// State of a directory.
 #[derive(Debug, Default)]
 struct Slot {
     memory: Memory,
     /// Thread of an unfinished scan.
     away: Option<Away>,
-    /// Result of the last scan.
     last: Look,
     /// Files that are namespaces now, by NSID.
     in_force: HashMap<u32, FileId>,

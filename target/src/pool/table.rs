@@ -66,7 +66,6 @@ pub(super) struct Table {
     nsids: HashMap<Key, u32>,
 }
 
-/// Returns the path of a directory's table.
 pub(super) fn place(folder: &Path) -> PathBuf {
     folder.join(NAME)
 }

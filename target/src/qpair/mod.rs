@@ -39,10 +39,8 @@ pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) enum State {
     /// Accepted; the Connect command must succeed before the deadline.
     Connecting {
-        /// Time at which the connection is closed.
         deadline: Instant,
     },
-    /// Queue of a controller.
     Live,
     /// Disconnected by either side; work is still completing.
     Closing {
@@ -69,7 +67,6 @@ pub(crate) struct Association {
 pub(crate) struct Claimant {
     /// Subsystem named by the Connect.
     pub(crate) subsystem: Arc<SubsystemShared>,
-    /// Validated Connect.
     pub(crate) claim: Claim,
     /// HOSTNQN, escaped for logs.
     pub(crate) host_nqn: String,
@@ -88,24 +85,19 @@ pub(crate) struct Renewal {
     pub(crate) deadline: Instant,
 }
 
-/// Queue pair of a reactor.
 #[derive(Debug)]
 pub(crate) struct QueuePair {
     /// Id in the endpoint.
     pub(crate) qp: QpId,
     /// Index of the reactor's port.
     pub(crate) port: usize,
-    /// Address of the host.
     pub(crate) peer: SocketAddr,
-    /// Local address.
     pub(crate) local: SocketAddr,
-    /// Listener of the connection.
     pub(crate) listener: Arc<ListenerShared>,
     /// Private data of the connection request.
     pub(crate) cm: RequestData,
     /// Marking of the packets, as far as the host is known.
     pub(crate) marking: Marking,
-    /// Policy for the marking.
     pub(crate) policy: MarkingPolicy,
     /// Place that counts the connection for its address until the queue pair ends.
     pub(crate) place: Place,
@@ -132,9 +124,7 @@ pub(crate) struct QueuePair {
     pub(crate) send_credits: u32,
     /// Remaining RDMA READs.
     pub(crate) read_credits: u32,
-    /// Requests waiting for READ credits.
     pub(crate) awaiting_read: List,
-    /// Requests waiting for SEND credits.
     pub(crate) awaiting_send: List,
     /// Work of this round, not yet posted.
     pub(crate) outbox: Outbox,
@@ -145,7 +135,6 @@ pub(crate) struct QueuePair {
 }
 
 impl QueuePair {
-    /// Creates the state of an accepted connection.
     pub(crate) fn new(accepted: Accepted, now: Instant) -> Self {
         Self {
             qp: accepted.qp,
@@ -186,7 +175,6 @@ impl QueuePair {
         self.sqhd = flow_control.then_some(0);
     }
 
-    /// Joins the queue to its association.
     pub(crate) fn associated(&mut self, association: Association, share: ShareId) {
         self.association = Some(association);
         self.share = Some(share);
@@ -223,7 +211,6 @@ impl QueuePair {
         association.is_none_or(|association| association.controller.extend_lease(now_ns))
     }
 
-    /// Counts an accepted command.
     pub(crate) fn command_begins(&mut self) {
         self.outstanding += 1;
         self.show_depth();
@@ -298,13 +285,11 @@ impl QueuePair {
         self.in_flight_since = now;
     }
 
-    /// True if a READ may be posted.
     #[inline]
     pub(crate) fn may_read(&self) -> bool {
         self.read_credits > 0 && self.send_credits > 0
     }
 
-    /// True if requests wait for credits.
     #[inline]
     pub(crate) fn has_waiting(&self) -> bool {
         !self.awaiting_send.is_empty() || !self.awaiting_read.is_empty()
@@ -370,21 +355,15 @@ pub(crate) struct Accepted {
     pub(crate) qp: QpId,
     /// Index of the reactor's port.
     pub(crate) port: usize,
-    /// Address of the host.
     pub(crate) peer: SocketAddr,
-    /// Local address.
     pub(crate) local: SocketAddr,
-    /// Private data of the request.
     pub(crate) cm: RequestData,
-    /// Marking of the packets.
     pub(crate) marking: Marking,
-    /// Policy for the marking once the HOSTNQN is known.
     pub(crate) policy: MarkingPolicy,
     /// Capacity for send-queue work requests.
     pub(crate) send_work: u32,
     /// Largest number of outstanding RDMA READs.
     pub(crate) reads: u32,
-    /// Listener of the request.
     pub(crate) listener: Arc<ListenerShared>,
     /// Place of the connection among those that wait for their Connect.
     pub(crate) place: Place,

@@ -27,7 +27,6 @@ pub(crate) struct Outbox {
     writes: Vec<SendWork>,
     write_bytes: u64,
     others: Vec<SendWork>,
-    /// Total number of work requests.
     count: usize,
     /// Newest response, if it is not signaled.
     covered: Option<RequestId>,

@@ -29,7 +29,6 @@ impl Qpairs {
         }
     }
 
-    /// Adds a queue pair.
     pub(crate) fn add(&mut self, qpair: QueuePair) -> QpairId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(Entry {
@@ -57,7 +56,6 @@ impl Qpairs {
         entry.qpair.take().expect("a queue pair of this generation")
     }
 
-    /// Returns a queue pair, `None` after its removal.
     #[inline]
     pub(crate) fn get(&self, id: QpairId) -> Option<&QueuePair> {
         let entry = self.entries.get(id.index as usize)?;
@@ -67,12 +65,10 @@ impl Qpairs {
             .filter(|_| entry.generation == id.generation)
     }
 
-    /// Number of queue pairs.
     pub(crate) fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
-    /// Returns the ids of all queue pairs.
     pub(crate) fn ids(&self) -> impl Iterator<Item = QpairId> + '_ {
         self.entries
             .iter()

@@ -6,10 +6,8 @@ use std::time::Instant;
 
 use crate::registry::SubsystemShared;
 
-/// Abort command that waits for a disk.
 #[derive(Debug)]
 pub(super) struct Abort {
-    /// Tag of the command to abort.
     pub(super) tag: u64,
     pub(super) subsystem: Arc<SubsystemShared>,
     pub(super) cntlid: u16,
@@ -18,14 +16,12 @@ pub(super) struct Abort {
 }
 
 impl Abort {
-    /// Completes the Abort.
     pub(super) fn answer(&self, aborted: bool) {
         self.subsystem
             .abort_done(self.cntlid, self.abort_cid, aborted);
     }
 }
 
-/// Aborts that wait for a disk.
 #[derive(Debug, Default)]
 pub(super) struct Aborts {
     /// At most ACL per controller.

@@ -100,7 +100,6 @@ pub(super) struct Accounts {
     waiting: usize,
     /// Time of the next check of the queued work.
     next_ns: u64,
-    /// Number of the current round.
     round: u64,
     /// Commands other than I/O among the current completions of a device.
     arrived: u64,

@@ -87,7 +87,6 @@ impl Reactor {
     }
 }
 
-/// Returns the next queued work that may proceed.
 fn next(queues: &mut Queues, io: &Io, now: &Now) -> Option<Waiting> {
     let mut accounts = std::mem::take(&mut queues.accounts);
     let next = accounts.next(now.ns, |capsule| {

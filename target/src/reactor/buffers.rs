@@ -44,7 +44,6 @@ pub(super) fn acquire(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
     stopped(queues, io, now, id, stop);
 }
 
-/// Continues a command that has its buffers.
 fn go_on(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let stop = fetch::pass(queues.command(id), io, now);
     fetch::stopped(queues, io, now, id, stop);

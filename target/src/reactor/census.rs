@@ -55,7 +55,6 @@ impl Reactor {
         !ports.is_empty()
     }
 
-    /// Reads all completions of a device.
     pub(super) fn drain_port(&mut self, port: usize) {
         for _ in 0..POLLS_MAX {
             if !self.poll_port(port) && !self.has_more(port) {

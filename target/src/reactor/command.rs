@@ -74,7 +74,6 @@ impl Command<'_> {
         share.filter(|_| !matches!(self.request.task, Task::Connect | Task::Authenticate(_)))
     }
 
-    /// Returns the buffers.
     #[inline(always)]
     pub(super) fn release_buffers(&mut self, io: &mut Io) {
         if self.request.holds_buffers() {
@@ -92,7 +91,6 @@ impl Command<'_> {
         }
     }
 
-    /// Adds an RDMA READ to the outbox.
     pub(super) fn push_read(&mut self, work: SendWork) {
         self.make_room(1);
         self.request.set_stage(Stage::Running, Stage::Reading);

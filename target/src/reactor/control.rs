@@ -16,7 +16,6 @@ use crate::registry::{ControlMessage, Inbox, QueueAddress, Registry};
 
 /// State shared with the control plane.
 pub(super) struct Control {
-    /// Index of the reactor.
     pub(super) index: usize,
     pub(super) sizes: Sizes,
     pub(super) registry: Arc<Registry>,
@@ -27,7 +26,6 @@ pub(super) struct Control {
     pub(super) next_connections: Option<Instant>,
     /// Channel for messages to the control plane.
     pub(super) plane: UnboundedSender<ControlMessage>,
-    /// Audit log for connects and refusals.
     pub(super) audit: Audit,
     /// Queues that are to enter their changes, because their hosts began later associations.
     pub(super) censuses: Vec<Census>,
@@ -69,7 +67,6 @@ impl Control {
         }
     }
 
-    /// Returns the address for messages to a queue pair.
     pub(super) fn address(&self, qpair: QpairId) -> QueueAddress {
         QueueAddress {
             reactor: self.index,

@@ -69,7 +69,6 @@ pub(super) fn count_end(
     }
 }
 
-/// Counts a successful I/O command.
 #[inline(always)]
 fn count_success(request: &Request, op: Op, association: &Association, disks: &Disks) {
     let bytes = request.disk_bytes;

@@ -97,7 +97,6 @@ pub(super) fn begin(
 enum Handed {
     /// In progress at the backend, or waiting for its turn.
     UnderWay,
-    /// Completed by the backend.
     Done(Result<(), Errno>),
     /// Refused by a decision made after planning; no disk has received the request.
     Refused(Status),

@@ -60,7 +60,6 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Storage of the blocks.
     pub(crate) fn backend(&self) -> &Backend {
         &self.namespace.backend
     }
@@ -102,14 +101,12 @@ impl Disk {
         Some(line?.after(unreported))
     }
 
-    /// Counts a request that begins to use the disk.
     #[inline]
     pub(crate) fn enter(&mut self) {
         self.users += 1;
         self.show_users();
     }
 
-    /// Number of requests in progress at the disk.
     pub(super) fn users(&self) -> u32 {
         self.users
     }
@@ -134,7 +131,6 @@ impl Disk {
 /// Entry of an NSID in a subsystem's table.
 #[derive(Debug, Clone, Copy, Default)]
 enum Slot {
-    /// No namespace.
     #[default]
     Empty,
     /// Namespace open to every host of the subsystem: the common case, without a further check.
@@ -193,7 +189,6 @@ impl Table {
 /// Namespaces of a reactor.
 #[derive(Debug)]
 pub(crate) struct Disks {
-    /// Index of the reactor.
     reactor: usize,
     disks: Vec<Option<Disk>>,
     /// Indexed by subsystem id.
@@ -206,7 +201,6 @@ pub(crate) struct Disks {
 }
 
 impl Disks {
-    /// Creates an empty table.
     pub(crate) fn new(reactor: usize) -> Self {
         Self {
             reactor,
@@ -217,12 +211,10 @@ impl Disks {
         }
     }
 
-    /// Index of the reactor.
     pub(super) fn reactor(&self) -> usize {
         self.reactor
     }
 
-    /// Current epoch.
     #[inline(always)]
     pub(super) fn epoch(&self) -> u32 {
         self.epoch
@@ -418,7 +410,6 @@ impl Disks {
             .next()
     }
 
-    /// Counts a request that begins to use a disk.
     #[inline]
     pub(crate) fn enter(&mut self, disk: u32) {
         self[disk].enter();

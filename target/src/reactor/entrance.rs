@@ -15,7 +15,6 @@ const BYTES_MIN: u64 = 4096;
 /// Units per byte of cost, so that large weights can divide small commands.
 const PARTS: u64 = 64;
 
-/// Host of a command.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Guest {
     pub(super) share: Option<ShareId>,
@@ -48,7 +47,6 @@ pub(super) struct Entrance {
 }
 
 impl Entrance {
-    /// Creates an entrance without commands.
     pub(super) fn new(reactor: usize, depth: &Depth) -> Self {
         // A predecessor that panicked may have left counts.
         depth.tell(reactor, 0, 0);

@@ -20,17 +20,14 @@ pub(super) struct Io {
     pub(super) disks: Disks,
     /// Shares of the hosts in the data buffers.
     pub(super) shares: Shares,
-    /// Requests that wait for rate limits.
     pub(super) limited: Limited,
     /// Requests within their shares that wait for free data buffers.
     pub(super) awaiting_buffer: List,
     /// Time since which no free buffer is large enough for the first of `awaiting_buffer`.
     pub(super) buffers_short: Option<Instant>,
-    /// Block I/O that waits for a retry.
     pub(super) retries: Retries,
     /// Changes that wait for older ones of the same blocks.
     pub(super) older: Older,
-    /// Aborts of commands in progress at a disk.
     pub(super) aborts: Aborts,
 }
 
@@ -44,7 +41,6 @@ impl Io {
         self.arena.span(buffer, request.buffer_bytes.0)
     }
 
-    /// Returns the second buffer of a request.
     pub(super) fn scratch_span(&self, request: &Request) -> Span {
         let buffer = request
             .scratch
@@ -66,7 +62,6 @@ impl Io {
         }
     }
 
-    /// Ends the use of the disk by a request.
     #[inline]
     pub(super) fn leave_disk(&mut self, request: &mut Request) {
         if let Some(disk) = request.disk.take() {

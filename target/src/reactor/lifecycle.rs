@@ -506,7 +506,6 @@ impl Reactor {
         }
     }
 
-    /// Closes queues with expired deadlines.
     pub(super) fn check_deadlines(&mut self) {
         let overdue: Vec<(QpairId, &'static str)> = self
             .queues

@@ -25,7 +25,6 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Returns the first queued command.
     pub(super) fn front(&self) -> Option<RequestId> {
         self.waiting.front()
     }
@@ -71,7 +70,6 @@ impl Limited {
         self.next_ns = self.next_ns.min(ns);
     }
 
-    /// True if no command waits.
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -141,7 +139,6 @@ impl Limited {
         &self.lines
     }
 
-    /// Number of queues.
     pub(super) fn len(&self) -> usize {
         self.lines.len()
     }

@@ -19,7 +19,6 @@ pub(super) struct Capsule {
     pub(super) sqe: Sqe,
     /// Length of the in-capsule data, in bytes.
     pub(super) data_bytes: u32,
-    /// Time of arrival.
     pub(super) seen_ns: u64,
 }
 
@@ -69,7 +68,6 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// True if no capsule waits.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.lines.is_empty()
@@ -81,12 +79,10 @@ impl Lines {
         self.of_qpair.has(qpair.index as usize)
     }
 
-    /// Number of waiting capsules.
     pub(super) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Number of queues.
     pub(super) fn count(&self) -> usize {
         self.lines.len()
     }
@@ -95,7 +91,6 @@ impl Lines {
         &self.lines[index]
     }
 
-    /// Returns the queue of a queue pair and namespace.
     pub(super) fn find(&self, qpair: QpairId, nsid: u32) -> Option<&Line> {
         if !self.has_of(qpair) {
             return None;
@@ -125,7 +120,6 @@ impl Lines {
         None
     }
 
-    /// Returns the capsules of a queue.
     pub(super) fn capsules_mut(&mut self, index: usize) -> impl Iterator<Item = &mut Capsule> {
         self.lines[index].capsules.iter_mut()
     }

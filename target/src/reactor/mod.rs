@@ -535,7 +535,6 @@ impl Reactor {
         Some(deadline)
     }
 
-    /// Sleeps until work arrives or the deadline passes.
     fn sleep(&mut self, deadline: Option<Instant>) {
         self.time.doing = Doing::Sleep;
         self.queues.counters.sleeps.add(1);
@@ -578,7 +577,6 @@ impl Reactor {
         self.queues.requests.abandon_all();
     }
 
-    /// Adds the resources in use to `sum`.
     pub(crate) fn add_to(&self, sum: &mut Usage) {
         sum.queue_pairs += self.queues.qpairs.len();
         sum.requests += self.queues.requests.in_use();

@@ -21,7 +21,6 @@ use crate::request::{Request, RequestId, Task};
 /// Largest buffer for a Verify, in bytes.
 const VERIFY_BYTES: u32 = 64 << 10;
 
-/// Plans an I/O command and continues it.
 #[inline(always)]
 pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     let queue = &*command.queue;

@@ -28,7 +28,6 @@ pub(crate) struct Port {
     receives: Box<[RecvWork]>,
     /// Keeps the memory of the receives registered.
     _slots_region: Region,
-    /// Counters of the device.
     counters: Arc<DeviceCounters>,
     /// Number of receive slots that are not posted.
     slots_out: u32,
@@ -145,7 +144,6 @@ impl Port {
         self.slots_out += 1;
     }
 
-    /// Number of receive slots that are not posted.
     pub(crate) fn slots_out(&self) -> usize {
         self.slots_out as usize
     }
@@ -155,7 +153,6 @@ impl Port {
         (self.slots.count() - self.slots_out) as usize + self.reposts.len()
     }
 
-    /// Posts the receives of this round.
     pub(crate) fn flush_receives(&mut self) -> Result<(), PostError> {
         if self.reposts.is_empty() {
             return Ok(());
@@ -169,12 +166,10 @@ impl Port {
         }
     }
 
-    /// Polls for completions.
     pub(crate) fn poll(&mut self, out: &mut [Completion]) -> usize {
         self.endpoint.poll(out)
     }
 
-    /// Adds a queue pair.
     pub(crate) fn add_qpair(&mut self, qp: QpId, qpair: QpairId) {
         assert!(self.qpair(qp).is_none(), "{qp:?} is in use");
         self.qpairs[qp.slot()].push((qp, qpair));

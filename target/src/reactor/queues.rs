@@ -69,7 +69,6 @@ pub(super) enum Wait {
     Limit,
     /// Share of the host in the data buffers.
     Share,
-    /// Free data buffers.
     Pool,
     /// End of another READ of the queue pair.
     Read,
@@ -134,7 +133,6 @@ impl Queues {
         }
     }
 
-    /// Returns the command of a completion.
     #[inline(always)]
     pub(super) fn command_of(&mut self, work: WorkId) -> Command<'_> {
         let id = self.requests.find(work);
@@ -154,7 +152,6 @@ impl Queues {
         port.slots().span(slot, slice.offset, slice.length)
     }
 
-    /// Returns the association of an I/O command.
     pub(super) fn association(&self, id: RequestId) -> &Association {
         let association = self.qpairs[self.requests[id].qpair].association.as_ref();
         association.expect("an I/O queue is connected")
@@ -193,7 +190,6 @@ impl Queues {
         }
     }
 
-    /// Posts the outbox of a queue pair.
     fn flush_outbox(&mut self, qpair: QpairId) {
         if self.qpairs.get(qpair).is_none() {
             return;

@@ -159,7 +159,6 @@ pub(super) fn serve_late(queues: &mut Queues, io: &mut Io, now: &Now) {
     }
 }
 
-/// Completes a parked command.
 fn complete_late(
     queues: &mut Queues,
     io: &mut Io,

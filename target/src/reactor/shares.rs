@@ -48,10 +48,8 @@ impl Stock {
     }
 }
 
-/// Share of a host.
 #[derive(Debug)]
 struct Share {
-    /// NQN of the host.
     host: String,
     /// Queue pairs of the host on this reactor; their controllers may have ended.
     queues: Vec<QpairId>,
@@ -75,7 +73,6 @@ struct Line {
 #[derive(Debug)]
 pub(super) struct Shares {
     shares: Vec<Option<Share>>,
-    /// Data buffers, in bytes.
     total: usize,
     /// Promised bytes. They exceed the total while a holder of nothing waits for its first buffer.
     promised: usize,
@@ -145,7 +142,6 @@ impl Shares {
         self.shares.iter().flatten().count()
     }
 
-    /// Returns the queue pairs of a host.
     pub(super) fn queues(&self, id: ShareId) -> &[QpairId] {
         let share = self.shares[id].as_ref();
         &share.expect("a share is there while its queues are").queues

@@ -63,18 +63,13 @@ impl ReactorHandle {
 
 /// Parameters of a new reactor.
 pub(crate) struct Start {
-    /// Index of the reactor.
     pub(crate) index: usize,
     /// Core to pin the thread to.
     pub(crate) core: Option<usize>,
     pub(crate) sizes: Sizes,
-    /// Subsystems of the target.
     pub(crate) registry: Arc<Registry>,
-    /// Mailbox of the reactor.
     pub(crate) inbox: Inbox,
-    /// Channel to the control plane.
     pub(crate) control: UnboundedSender<ControlMessage>,
-    /// Audit log for connects and refusals.
     pub(crate) audit: Audit,
     pub(crate) clock: Clock,
     /// Origin of all times in nanoseconds, common to all reactors.

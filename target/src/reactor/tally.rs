@@ -7,7 +7,6 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Increments a counter.
     pub(super) fn add(&mut self, number: usize) {
         if self.counts.len() <= number {
             self.counts.resize(number + 1, 0);
@@ -15,12 +14,10 @@ impl Tally {
         self.counts[number] += 1;
     }
 
-    /// Decrements a counter.
     pub(super) fn take(&mut self, number: usize) {
         self.counts[number] -= 1;
     }
 
-    /// True if the counter is not 0.
     #[inline]
     pub(super) fn has(&self, number: usize) -> bool {
         self.counts.get(number).is_some_and(|&count| count > 0)

@@ -98,7 +98,6 @@ fn try_pay(
     Ok(cost_ns)
 }
 
-/// True if a limit applies to the command.
 fn has_limit(queues: &Queues, io: &Io, id: RequestId) -> bool {
     let disk = queues.requests[id].disk;
     let disk = &io.disks[disk.expect("a command with a limit has a disk")];

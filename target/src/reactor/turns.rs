@@ -43,7 +43,6 @@ impl Turns {
         waits
     }
 
-    /// Counts a started operation.
     pub(super) fn begins(&mut self, turn: Turn) {
         match turn {
             Turn::Flush => self.flushing = true,
@@ -51,7 +50,6 @@ impl Turns {
         }
     }
 
-    /// Counts an ended operation.
     pub(super) fn ends(&mut self, turn: Turn) {
         match turn {
             Turn::Flush => self.flushing = false,

@@ -39,7 +39,6 @@ impl Arming {
         }
     }
 
-    /// True if all queues have entered their changes.
     pub(crate) fn is_done(&self) -> bool {
         self.left.load(Ordering::Acquire) == 0
     }

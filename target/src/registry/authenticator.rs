@@ -37,9 +37,7 @@ pub(crate) enum Step {
 /// Computed step.
 #[derive(Debug)]
 pub(crate) struct Computed {
-    /// Queue of the step.
     pub(crate) qpair: QpairId,
-    /// Authentication exchange of the queue.
     pub(crate) exchange: Box<Authentication>,
     /// Data for the host's buffer, possibly empty; `None` if the step cannot be computed.
     pub(crate) answer: Option<Vec<u8>>,
@@ -68,12 +66,10 @@ impl HostKeys {
         Some(Authentication::new(names, secrets.clone(), policy))
     }
 
-    /// True if the host has a key.
     fn has(&self, host: &Nqn) -> bool {
         self.others.is_some() || self.hosts.contains_key(host)
     }
 
-    /// True if no host has a key.
     pub(crate) fn is_empty(&self) -> bool {
         self.others.is_none() && self.hosts.is_empty()
     }

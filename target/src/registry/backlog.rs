@@ -42,7 +42,6 @@ impl Backlog {
         self.show(&waiting);
     }
 
-    /// Returns the next connection.
     pub(super) fn take(&self) -> Option<Box<Admitted>> {
         if self.is_empty() {
             return None;
@@ -54,7 +53,6 @@ impl Backlog {
         next
     }
 
-    /// Removes the connection with this place.
     pub(super) fn take_out(&self, place: PlaceId) -> Option<Box<Admitted>> {
         let mut waiting = self.lock();
         let Waiting {
@@ -69,7 +67,6 @@ impl Backlog {
         found
     }
 
-    /// True if no connection waits.
     pub(super) fn is_empty(&self) -> bool {
         !self.any.load(Ordering::Acquire)
     }

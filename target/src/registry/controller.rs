@@ -53,7 +53,6 @@ pub(crate) struct ControllerShared {
     pub(super) host: Nqn,
     /// HOSTNQN, escaped for display.
     pub(super) host_nqn: String,
-    /// Address of the host.
     pub(super) peer: IpAddr,
     /// Time of the last command on any queue, in nanoseconds since the target started, plus up to
     /// [`LAST_COMMAND_AHEAD`].
@@ -72,7 +71,6 @@ pub(crate) struct ControllerShared {
     pub(super) seen: Seen,
     /// Rate limits of the host, common to all of its controllers.
     pub(crate) limiter: Arc<Limiter>,
-    /// HOSTID.
     pub(super) hostid: [u8; 16],
     /// Sender of the controller's changes in a [`crate::order::DiskOrder`].
     sender: Sender,
@@ -83,7 +81,6 @@ pub(crate) struct ControllerShared {
 }
 
 impl ControllerShared {
-    /// Creates the state of a new controller.
     pub(super) fn new(
         of_protocol: &Controller,
         request: &ConnectRequest,
@@ -116,17 +113,14 @@ impl ControllerShared {
         }
     }
 
-    /// CNTLID.
     pub(crate) fn cntlid(&self) -> u16 {
         self.cntlid
     }
 
-    /// HOSTNQN.
     pub(crate) fn host(&self) -> Nqn {
         self.host
     }
 
-    /// HOSTID.
     pub(crate) fn hostid(&self) -> &[u8; 16] {
         &self.hostid
     }
@@ -143,7 +137,6 @@ impl ControllerShared {
         self.seen.contains(nsid)
     }
 
-    /// Returns the controller's state for an ANA group.
     pub(crate) fn ana_state(&self, anagrpid: u32) -> AnaState {
         self.ana.get(anagrpid)
     }
@@ -186,7 +179,6 @@ impl ControllerShared {
         Duration::from_nanos(self.last_command_ns.load(Ordering::Relaxed))
     }
 
-    /// Sender of the controller's changes.
     pub(crate) fn sender(&self) -> Sender {
         self.sender
     }
@@ -201,7 +193,6 @@ impl ControllerShared {
         self.failures.record(failure);
     }
 
-    /// True if writes may complete from a volatile cache.
     pub(crate) fn write_cache(&self) -> bool {
         self.write_cache.load(Ordering::Relaxed)
     }

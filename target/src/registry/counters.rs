@@ -27,7 +27,6 @@ pub(crate) struct IoCounters {
 }
 
 impl IoCounters {
-    /// Counts a successful command.
     #[inline]
     pub(crate) fn succeeded(&self, op: Op, bytes: u64) {
         match op {

@@ -25,26 +25,21 @@ use crate::namespace::NamespaceTable;
 /// Location of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QueueAddress {
-    /// Reactor of the queue pair.
     pub(crate) reactor: usize,
-    /// Id of the queue pair on its reactor.
     pub(crate) qpair: QpairId,
 }
 
 /// Connection request that passed all checks.
 #[derive(Debug)]
 pub(crate) struct Admitted {
-    /// Connection request.
     pub(crate) request: ConnRequest,
     /// Private data of the request.
     pub(crate) cm: RequestData,
     /// Private data of the reply.
     pub(crate) reply: ReplyData,
-    /// Marking of the target's packets.
     pub(crate) marking: Marking,
     /// Policy for the marking once the HOSTNQN is known.
     pub(crate) policy: MarkingPolicy,
-    /// Listener of the request.
     pub(crate) listener: Arc<ListenerShared>,
     /// Place of the connection among those that wait for their Connect.
     pub(crate) place: Place,
@@ -55,44 +50,35 @@ pub(crate) struct Admitted {
 pub(crate) enum Message {
     /// Replace the namespaces of a subsystem.
     Namespaces {
-        /// Id of the subsystem.
         subsystem: u32,
         /// The reactor's counters of the subsystem.
         counters: Arc<IoCounters>,
-        /// New namespaces.
         table: Arc<NamespaceTable>,
     },
     /// Complete a parked command.
     Complete {
         /// Admin queue of the command.
         qpair: QpairId,
-        /// Completion of the command.
         completion: Completion,
     },
     /// Close a queue pair.
     Disconnect {
-        /// Queue pair to close.
         qpair: QpairId,
-        /// Reason.
         ending: Ending,
     },
     /// Close the queue pair that has this place, unless its Connect has arrived.
     Displace {
-        /// Place of the queue pair.
         place: PlaceId,
     },
     /// Abort a command if still possible, and report the result to the subsystem.
     Abort {
-        /// Queue of the command.
         qpair: QpairId,
-        /// CID of the command.
         cid: u16,
         /// CID of the Abort command.
         abort_cid: u16,
     },
     /// Enter the changes of a queue, because its host begins a later association.
     Order {
-        /// Queue to enter.
         qpair: QpairId,
         /// Recipient of the report.
         arming: Arc<Arming>,
@@ -106,7 +92,6 @@ pub(crate) enum Message {
     },
     /// Answer once no disk has a command from before this change of a decision.
     Settle {
-        /// Change to answer.
         settling: Arc<Settling>,
     },
     /// Result of an authentication step.
@@ -122,12 +107,10 @@ pub(crate) enum Message {
 pub(crate) struct Load {
     /// Admin queues, which cause little work.
     pub(crate) admin: usize,
-    /// I/O queues.
     pub(crate) io: usize,
 }
 
 impl Load {
-    /// Number of queue pairs.
     pub(crate) fn queue_pairs(self) -> usize {
         self.admin + self.io
     }
@@ -247,12 +230,10 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Returns the next message.
     pub(crate) fn try_recv(&self) -> Option<Message> {
         self.messages.take()
     }
 
-    /// Returns the next connection.
     pub(crate) fn take_connection(&self) -> Option<Box<Admitted>> {
         let admitted = self.backlog.take()?;
         let received = self.received.of(admitted.cm.qid.get());

@@ -42,16 +42,13 @@ pub(crate) enum ControlMessage {
     TimersChanged,
     /// Make all completed writes durable, then report to the subsystem.
     FlushAll {
-        /// Id of the subsystem.
         subsystem: u32,
         /// Controller that waits for the flush.
         cntlid: u16,
-        /// Namespaces to flush.
         namespaces: Arc<NamespaceTable>,
     },
     /// A flush has ended.
     Flushed {
-        /// Flushed namespaces.
         namespaces: Arc<NamespaceTable>,
         /// True if all writes are durable.
         intact: bool,
@@ -59,11 +56,9 @@ pub(crate) enum ControlMessage {
     /// A host changed the write protection of a namespace: report to the subsystem once earlier
     /// writes are durable and the state is stored.
     Protect {
-        /// Id of the subsystem.
         subsystem: u32,
         /// Namespace, which already applies the new state.
         namespace: Arc<Namespace>,
-        /// New state.
         state: WriteProtectionState,
         /// True if the namespace was protected before.
         was_protected: bool,
@@ -80,7 +75,6 @@ pub(crate) enum ControlMessage {
     DiskChanged,
     /// A device was removed; its memory regions must be dropped.
     DeviceRemoved {
-        /// Id of the device.
         device: u64,
     },
     /// A reactor has closed its last queue pair after [`Message::Drain`].
@@ -91,9 +85,7 @@ pub(crate) enum ControlMessage {
 /// durable before they complete; the command completes once the earlier ones are durable too.
 #[derive(Debug)]
 pub(crate) struct WriteThrough {
-    /// Id of the subsystem.
     pub(crate) subsystem: u32,
-    /// Controller of the cache.
     pub(crate) controller: Arc<ControllerShared>,
     /// Number of the change among those of the controller's write cache.
     pub(crate) change: u64,
@@ -117,7 +109,6 @@ impl Registry {
         &self.orders
     }
 
-    /// Returns the subsystem with this NQN.
     pub(crate) fn find(&self, nqn: &Nqn) -> Option<Arc<SubsystemShared>> {
         let discovery = Nqn::discovery();
         let is_discovery = self.discovery_nqn.get() == Some(nqn);
@@ -129,7 +120,6 @@ impl Registry {
         subsystems.get(nqn).cloned()
     }
 
-    /// Returns the subsystems of the target.
     pub(crate) fn all(&self) -> Vec<Arc<SubsystemShared>> {
         let mut all = Vec::new();
         self.append_to(&mut all);

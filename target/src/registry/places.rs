@@ -72,9 +72,7 @@ impl fmt::Display for Full {
 /// Connection that lost its place to a newer connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Evicted {
-    /// Place of the connection.
     pub(crate) place: PlaceId,
-    /// Reactor of the connection.
     pub(crate) reactor: usize,
 }
 
@@ -137,7 +135,6 @@ struct Host {
 }
 
 impl Places {
-    /// Creates an empty set of places.
     pub(crate) fn new(clock: Clock) -> Self {
         Self {
             clock,
@@ -173,13 +170,11 @@ impl Places {
 }
 
 impl Place {
-    /// True if the address is known.
     pub(crate) fn is_known(&self) -> bool {
         let state = self.places.lock();
         state.hosts.get(&self.host).is_some_and(|own| own.is_known)
     }
 
-    /// Number of the place.
     pub(crate) fn id(&self) -> PlaceId {
         self.id
     }

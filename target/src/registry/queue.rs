@@ -11,13 +11,9 @@ use crate::metrics::QueueCounters;
 /// Properties and counters of a connected queue pair.
 #[derive(Debug)]
 pub(crate) struct QueueShared {
-    /// Address of the host.
     pub(crate) peer: SocketAddr,
-    /// Local address.
     pub(crate) local: SocketAddr,
-    /// Reactor of the queue.
     pub(crate) reactor: usize,
-    /// Name of the device.
     pub(crate) device: String,
     /// Name of the RDMA provider.
     pub(crate) provider: &'static str,
@@ -25,7 +21,6 @@ pub(crate) struct QueueShared {
     pub(crate) pkey: PKey,
     /// Entries of the submission queue, 1-based.
     pub(crate) entries: u16,
-    /// Marking of the queue's packets.
     pub(crate) marked: Shown,
     /// Authentication at the Connect, if the host had to authenticate.
     pub(crate) authenticated: Option<Authenticated>,

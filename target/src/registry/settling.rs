@@ -20,7 +20,6 @@ pub(crate) enum Scope {
 /// the control plane.
 #[derive(Debug)]
 pub(crate) struct Settling {
-    /// Affected commands.
     pub(crate) scope: Scope,
     id: u64,
     unanswered: AtomicUsize,

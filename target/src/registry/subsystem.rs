@@ -178,7 +178,6 @@ impl SubsystemShared {
         &self.nqn
     }
 
-    /// True for the discovery subsystem.
     pub(crate) fn is_discovery(&self) -> bool {
         self.is_discovery
     }
@@ -188,12 +187,10 @@ impl SubsystemShared {
         &self.io_limits
     }
 
-    /// Counters of a reactor.
     pub(crate) fn counters(&self, reactor: usize) -> &IoCounters {
         &self.counters[reactor]
     }
 
-    /// Counters, indexed by reactor.
     pub(crate) fn all_counters(&self) -> &[Arc<IoCounters>] {
         &self.counters
     }
@@ -247,7 +244,6 @@ impl SubsystemShared {
         }
     }
 
-    /// Returns a snapshot of the subsystem.
     pub(crate) fn view(&self) -> SubsystemView {
         let state = self.lock();
         let view = |(&cntlid, controller): (&u16, &Controller)| ControllerView {
@@ -269,7 +265,6 @@ impl SubsystemShared {
         }
     }
 
-    /// Current namespaces.
     pub(crate) fn namespaces(&self) -> Arc<NamespaceTable> {
         Arc::clone(&self.lock().namespaces)
     }
@@ -321,7 +316,6 @@ impl SubsystemShared {
         });
     }
 
-    /// Executes an admin command.
     pub(crate) fn execute(
         &self,
         cntlid: u16,

@@ -9,7 +9,6 @@ use crate::namespace::NamespaceTable;
 /// Snapshot of a subsystem.
 #[derive(Debug)]
 pub(crate) struct SubsystemView {
-    /// Namespaces.
     pub(crate) namespaces: Arc<NamespaceTable>,
     /// Controllers by ascending CNTLID.
     pub(crate) controllers: Vec<ControllerView>,
@@ -18,11 +17,9 @@ pub(crate) struct SubsystemView {
 /// Snapshot of a controller.
 #[derive(Debug)]
 pub(crate) struct ControllerView {
-    /// CNTLID.
     pub(crate) cntlid: u16,
     /// HOSTNQN, escaped.
     pub(crate) host_nqn: String,
-    /// HOSTID.
     pub(crate) hostid: [u8; 16],
     /// Totals of closed queues.
     pub(crate) past: HostTotals,

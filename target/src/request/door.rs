@@ -16,7 +16,6 @@ pub(crate) enum Turn {
 pub(crate) struct Door(u8);
 
 impl Door {
-    /// No restriction.
     pub(crate) const OPEN: Self = Self(0);
     /// Waits for a turn of flushes.
     const FLUSH: u8 = 1;
@@ -45,7 +44,6 @@ impl Door {
         }
     }
 
-    /// True without restrictions.
     #[inline(always)]
     pub(crate) fn is_open(self) -> bool {
         self == Self::OPEN

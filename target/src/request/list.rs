@@ -11,13 +11,11 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// True if no request waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.head.is_none()
     }
 
-    /// Returns the first request.
     #[inline]
     pub(crate) fn front(&self) -> Option<RequestId> {
         self.head

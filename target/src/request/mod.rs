@@ -37,7 +37,6 @@ impl RequestId {
 /// Owner of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Free.
     Free,
     /// The reactor, in the middle of a call.
     Running,
@@ -55,7 +54,6 @@ pub(crate) enum Stage {
     AwaitingAuthentication,
     /// Device: the RDMA READ is posted, or about to be.
     Reading,
-    /// Backend.
     InBackend,
     /// Disk's queue for flushes or fallocates, or another flush that covers this one.
     AwaitingTurn,
@@ -80,9 +78,7 @@ pub(crate) enum Task {
     Authenticate(AuthenticationRequest),
     /// Authentication step of a live queue.
     Reauthenticate(AuthenticationRequest),
-    /// Admin command.
     Admin(AdminCommand),
-    /// I/O command.
     Io(OperationKind),
     /// Completion of a parked command.
     LateCompletion,
@@ -97,7 +93,6 @@ pub(crate) struct Request {
     /// this one.
     next: Option<RequestId>,
     permit: Option<Permit>,
-    /// Queue pair of the command.
     pub(crate) qpair: QpairId,
     /// Command, copied from its receive slot.
     pub(crate) sqe: Sqe,
@@ -114,7 +109,6 @@ pub(crate) struct Request {
     pub(crate) reserved: usize,
     /// Memory of the disk that the device reads directly.
     pub(crate) window: Option<Sge>,
-    /// Data buffer.
     pub(crate) data: Option<Buffer>,
     /// Second buffer, for the data that a Compare reads from the disk.
     pub(crate) scratch: Option<Buffer>,
@@ -134,9 +128,7 @@ pub(crate) struct Request {
     pub(crate) steps_done: u32,
     /// Subsystem whose busy time runs for this command.
     pub(crate) subsystem: Option<u32>,
-    /// Times of the stages.
     pub(crate) times: StageTimes,
-    /// Completion of the command.
     pub(crate) completion: Completion,
     /// Send-queue work requests used by the response.
     pub(crate) send_work: u8,
@@ -250,7 +242,6 @@ impl Request {
         }
     }
 
-    /// CID.
     #[inline]
     pub(crate) fn cid(&self) -> u16 {
         self.sqe.cid.get()
@@ -262,7 +253,6 @@ impl Request {
         self.data.is_some() || self.scratch.is_some() || self.reserved > 0
     }
 
-    /// Owner of the request.
     pub(crate) fn stage(&self) -> Stage {
         self.stage
     }
@@ -363,7 +353,6 @@ pub(crate) struct Taken<'a> {
 }
 
 impl<'a> Taken<'a> {
-    /// Destination of the SQE.
     #[inline(always)]
     pub(crate) fn sqe(&mut self) -> &mut Sqe {
         &mut self.request.sqe
@@ -377,7 +366,6 @@ impl<'a> Taken<'a> {
     }
 }
 
-/// Free requests of a table.
 #[derive(Debug)]
 pub(crate) struct FreeList(Vec<RequestId>);
 
@@ -472,14 +460,12 @@ impl RequestTable {
         (request.generation == work.generation()).then_some(RequestId(work.slot()))
     }
 
-    /// Returns the requests in use.
     pub(crate) fn taken(&self) -> impl Iterator<Item = RequestId> {
         let taken = |(_, request): &(usize, &Request)| request.stage != Stage::Free;
         let requests = self.requests.iter().enumerate().filter(taken);
         requests.map(|(index, _)| RequestId(index as u32))
     }
 
-    /// Returns the requests in use by a queue pair.
     pub(crate) fn of_qpair(&self, qpair: QpairId) -> impl Iterator<Item = RequestId> {
         let of_qpair = move |(_, r): &(usize, &Request)| r.stage != Stage::Free && r.qpair == qpair;
         self.requests

@@ -47,7 +47,6 @@ impl Network {
 }
 
 impl Strangers {
-    /// Number of connections.
     pub(super) fn count(&self) -> u32 {
         self.count
     }
@@ -58,7 +57,6 @@ impl Strangers {
         network.map_or(0, Network::count)
     }
 
-    /// Number of networks.
     #[cfg(test)]
     pub(super) fn networks(&self) -> usize {
         self.networks.len()

@@ -22,17 +22,14 @@ use crate::registry::{Arming, ControllerShared, Message, QueueAddress};
 /// Connection of a Connect command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin<'a> {
-    /// Location of the queue pair.
     pub(crate) address: QueueAddress,
     /// Private data of the connection request.
     pub(crate) cm: &'a RequestData,
     /// Local address of the connection.
     pub(crate) local: IpAddr,
-    /// Address of the host.
     pub(crate) peer: IpAddr,
     /// Payer for the controllers, which the host's limits count.
     pub(crate) payer: Payer,
-    /// Listener of the connection.
     pub(crate) listener: &'a Arc<ListenerShared>,
 }
 
@@ -62,7 +59,6 @@ pub(crate) type Joined = (Connected, Arc<ControllerShared>);
 
 /// Result of a valid Connect.
 pub(crate) enum Entry {
-    /// Queue.
     Joined(Joined),
     /// Claim, which [`SubsystemShared::join`] turns into a queue after a successful exchange.
     Claimed(Box<Claim>, Box<Authentication>),
