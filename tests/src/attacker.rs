@@ -1,5 +1,7 @@
-//! Attackers that other hosts of a target must not notice. Each does in a turn what its kind can do,
-//! and never waits: programs that move a target along by hand give it its turns.
+//! Attackers whose load must not affect other hosts of a target.
+//!
+//! Each attacker works in turns and never blocks, so single-threaded test programs can interleave
+//! it with a target.
 
 use std::fs::Permissions;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -23,30 +25,31 @@ use crate::harness::{NQN, Scratch, host_nqn, nqn, subsystem};
 
 /// UDP port of RoCE v2.
 const ROCE_PORT: u16 = 4791;
-/// Connections of [`Attack::Silent`] at a time.
+/// Concurrent connections of [`Attack::Silent`].
 const SILENT: u16 = 600;
-/// Controllers of the other kinds at a time.
+/// Concurrent controllers of the other attacks.
 const CONTROLLERS: usize = 4;
-/// Connections that [`Attack::Silent`] asks for in a turn.
+/// Connection requests of [`Attack::Silent`] in a turn.
 const REQUESTS: usize = 4;
-/// Datagrams of a turn.
+/// Datagrams in a turn.
 const DATAGRAMS: usize = 4;
-/// Opcode of a packet of one SEND, and the numbers of the first reactor's queue pairs over RoCE in
-/// user space: these bits are any, which guesses take in no order.
+/// Opcode of a SEND packet, and the queue pair numbers of the first reactor over user-space RoCE.
+///
+/// `NUMBER_BITS` low bits of the number are arbitrary; guesses step through them in mixed order.
 const SEND_ONLY: u8 = Opcode::SendOnly as u8;
 const FIRST_REACTOR: u32 = 1 << NUMBER_BITS;
 const NUMBER_BITS: u32 = 18;
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Commands outstanding of [`Attack::Io`].
+/// Outstanding commands of [`Attack::Io`].
 const IO_DEPTH: u16 = 512;
-/// Bytes of each of them.
+/// Bytes of each command of [`Attack::Io`].
 const IO_BYTES: u32 = 64 << 10;
-/// What a turn leaves to the target's other threads where the attack needs them.
+/// Time for the target's other threads in a turn, for attacks that involve them.
 const COMPUTED: Duration = Duration::from_micros(100);
-/// Patience with anything; simulated.
+/// Timeout of all operations, in simulated time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What an attacker does, turn by turn.
+/// Type of attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Attack {
     /// A stranger opens connections, sends nothing on them, and opens others for those that end
@@ -65,13 +68,13 @@ pub enum Attack {
     Io,
 }
 
-/// The subsystem whose key the liar does not have.
+/// Subsystem whose key the attacker does not have.
 const VAULT: &str = "nqn.2026-01.org.example:vault";
 
-/// A file with that key.
+/// Creates a file with the key of that subsystem.
 ///
 /// # Panics
-/// If it cannot be written.
+/// If the file cannot be written.
 #[must_use]
 pub fn key_file() -> Scratch {
     let file = Scratch::new("liar.key", 0);
@@ -82,7 +85,8 @@ pub fn key_file() -> Scratch {
     file
 }
 
-/// The glutton's limit at the subsystem before, and a subsystem with a key.
+/// Configuration: limits of the attacking host for the preceding subsystem, and a subsystem with a
+/// key.
 #[must_use]
 pub fn tables(key: &Scratch, limits: &str) -> String {
     let (glutton, key) = (host_nqn("glutton"), key.path().display());
@@ -93,7 +97,7 @@ pub fn tables(key: &Scratch, limits: &str) -> String {
     )
 }
 
-/// Who attacks.
+/// Attacker on one address.
 pub struct Attacker {
     attack: Attack,
     device: Arc<dyn Device>,
@@ -103,9 +107,9 @@ pub struct Attacker {
     silent: Option<Box<dyn Endpoint>>,
     datagrams: Option<UdpSocket>,
     events: Vec<Event>,
-    /// What it began: connections, commands, datagrams.
+    /// Number of started operations: connections, commands, datagrams.
     pub begun: u64,
-    /// What was answered, refused or ended of that.
+    /// Number of operations that were answered, rejected or ended.
     pub ended: u64,
 }
 
@@ -116,10 +120,10 @@ impl std::fmt::Debug for Attacker {
 }
 
 impl Attacker {
-    /// One of this kind at an address.
+    /// Creates an attacker at an address.
     ///
     /// # Panics
-    /// If it cannot begin.
+    /// If the device or socket cannot be opened.
     #[must_use]
     pub fn new(attack: Attack, provider: &dyn Provider, remote: SocketAddr, local: IpAddr) -> Self {
         let device = provider
@@ -149,8 +153,9 @@ impl Attacker {
         }
     }
 
-    /// Whether the target has felt it: something was answered, or is on its way if this kind
-    /// does not wait for answers.
+    /// True if the target has processed part of the attack.
+    ///
+    /// For attacks without answers, one started operation is sufficient.
     #[must_use]
     pub fn is_under_way(&self) -> bool {
         match self.attack {
@@ -159,7 +164,7 @@ impl Attacker {
         }
     }
 
-    /// Does what it can at this moment.
+    /// Performs one turn without blocking.
     pub fn turn(&mut self, now: Instant) {
         match self.attack {
             Attack::Silent => self.open_connections(),
@@ -167,7 +172,7 @@ impl Attacker {
             Attack::WrongName | Attack::Reconnect => self.connect(now),
             Attack::WrongKey => {
                 self.connect(now);
-                // The thread that computes what an authentication takes has no simulated clock.
+                // The target's thread for authentication has no simulated clock.
                 std::thread::sleep(COMPUTED);
             }
             Attack::Admin => self.fill(now, 0, IDENTIFY_BYTES as u32),
@@ -186,7 +191,7 @@ impl Attacker {
         };
         let request = RequestData::new(0, 32, 31, 0);
         for _ in 0..REQUESTS {
-            // With all of its own queue pairs in use it waits for one.
+            // Fails while all queue pairs are in use.
             let begun = endpoint.connect(&options, request.as_bytes()).is_ok();
             self.begun += u64::from(begun);
         }
@@ -209,11 +214,11 @@ impl Attacker {
             let guess =
                 FIRST_REACTOR | (self.begun.wrapping_mul(STEP) >> (64 - NUMBER_BITS)) as u32;
             let mut datagram = [0xa5; 64];
-            // Opcode, flags, partition, and the number.
+            // Opcode, flags, partition key, and queue pair number.
             let [_, number @ ..] = guess.to_be_bytes();
             datagram[..5].copy_from_slice(&[SEND_ONLY, 0, 0xff, 0xff, 0]);
             datagram[5..8].copy_from_slice(&number);
-            // One that the kernel drops was sent all the same.
+            // Datagrams dropped by the kernel count as sent.
             let _ = socket.send_to(&datagram, (self.remote.ip(), ROCE_PORT));
             self.begun += 1;
         }

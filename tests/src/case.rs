@@ -1,24 +1,24 @@
-//! A named case of a suite, and the report of a run.
+//! Named test cases of a suite, and reports of a run.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// How a case ended, if it did not fail.
+/// Outcome of a case that did not fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It did what it must.
+    /// All assertions held.
     Passed,
-    /// This provider or machine cannot show it, for the reason given.
+    /// The case cannot run with this provider or machine, for this reason.
     Skipped(String),
 }
 
-/// One thing that must hold, by name.
+/// Named test case.
 pub struct Case<C> {
-    /// Lower case with underscores; what is typed on a command line.
+    /// Name for the command line: lower case with underscores.
     pub name: &'static str,
-    /// One sentence: what must happen.
+    /// Required behaviour in one sentence.
     pub about: &'static str,
-    /// Runs it.
+    /// Runs the case.
     pub run: fn(&C) -> anyhow::Result<Outcome>,
 }
 
@@ -28,14 +28,14 @@ impl<C> fmt::Debug for Case<C> {
     }
 }
 
-/// Prints the names and what each demands.
+/// Prints the names and requirements of cases.
 pub fn list<'a, C: 'a>(cases: impl IntoIterator<Item = &'a Case<C>>) {
     for case in cases {
         println!("{:<40} {}", case.name, case.about);
     }
 }
 
-/// The cases whose names are `wanted`, in the suite's order; all if none are.
+/// Cases with the given names in suite order; all cases if no name is given.
 ///
 /// # Errors
 /// A name is unknown.
@@ -52,8 +52,7 @@ pub fn select<'a, C>(all: &'a [Case<C>], wanted: &[String]) -> anyhow::Result<Ve
         .collect())
 }
 
-/// Has each case run in turn, with a line of output for each, and says whether
-/// none failed.
+/// Runs each case and prints one line for it. Returns true if no case failed.
 pub fn run_all<C>(cases: &[&Case<C>], run: impl Fn(&Case<C>) -> anyhow::Result<Outcome>) -> bool {
     let mut failed = 0;
     for case in cases {
@@ -76,8 +75,9 @@ fn print_line(name: &str, took: Duration, result: &anyhow::Result<Outcome>) {
     }
 }
 
-/// Makes a module's functions into its part of a suite: `cases()` lists them.
-/// They take the suite's `Setting` and return `Result<()>`.
+/// Defines `cases()`, which lists the functions of a module as cases.
+///
+/// The functions take the suite's `Setting` and return `Result<()>`.
 macro_rules! suite {
     ($($name:ident: $about:literal,)*) => {
         pub(super) fn cases() -> Vec<$crate::case::Case<super::Setting>> {

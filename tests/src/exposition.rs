@@ -1,5 +1,4 @@
-//! What Prometheus makes of a page of metrics (exposition format, version 0.0.4):
-//! a reader of its own, which takes nothing that Prometheus would not.
+//! Strict parser of Prometheus metrics (exposition format, version 0.0.4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -10,19 +9,19 @@ use anyhow::{Context, Result, bail, ensure};
 /// Labels of a sample.
 pub type Labels = BTreeMap<String, String>;
 
-/// A page that was read.
+/// Parsed page of metrics.
 #[derive(Debug, Default)]
 pub struct Exposition {
-    /// Types, by the name of the metric.
+    /// Types by metric name.
     types: BTreeMap<String, String>,
     samples: Vec<(String, Labels, f64)>,
 }
 
 impl Exposition {
-    /// Asks for a page, and reads it.
+    /// Requests a page and parses it.
     ///
     /// # Panics
-    /// If there is none, or Prometheus would not take it.
+    /// If the request fails or the page is invalid.
     #[must_use]
     pub fn scrape(address: SocketAddr) -> Self {
         let (head, body) = get(address, "/metrics");
@@ -30,10 +29,10 @@ impl Exposition {
         Self::parse(&body).unwrap_or_else(|error| panic!("{error:#}\n{body}"))
     }
 
-    /// Reads a page.
+    /// Parses a page.
     ///
     /// # Errors
-    /// The line that Prometheus would not take.
+    /// The first invalid line.
     pub fn parse(text: &str) -> Result<Self> {
         ensure!(
             text.is_empty() || text.ends_with('\n'),
@@ -101,7 +100,7 @@ impl Exposition {
         Ok(())
     }
 
-    /// (bound, count) of a histogram, as they come.
+    /// Bounds and counts of a histogram, in page order.
     fn buckets(&self, name: &str, of: &Labels) -> Vec<(f64, f64)> {
         let name = format!("{name}_bucket");
         let buckets = self.samples.iter().filter(|(own, ..)| *own == name);
@@ -113,8 +112,7 @@ impl Exposition {
         bounds.collect()
     }
 
-    /// The sum of all samples of a name that have these labels, whatever others
-    /// they have; `None` if there are none.
+    /// Sum of the samples of a metric that have these labels, among others; `None` without samples.
     #[must_use]
     pub fn get(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let has = |own: &Labels| {
@@ -128,10 +126,10 @@ impl Exposition {
             .reduce(|sum, value| sum + value)
     }
 
-    /// The same as a whole number; 0 if there are none.
+    /// Sum as a whole number; 0 without samples.
     ///
     /// # Panics
-    /// If it is no whole number.
+    /// If the sum is negative or has a fraction.
     #[must_use]
     pub fn count(&self, name: &str, labels: &[(&str, &str)]) -> u64 {
         let value = self.get(name, labels).unwrap_or(0.0);
@@ -139,7 +137,7 @@ impl Exposition {
         value as u64
     }
 
-    /// The values that a label has, in all samples.
+    /// Distinct values of a label in all samples.
     #[must_use]
     pub fn values(&self, label: &str) -> BTreeSet<&str> {
         let samples = self.samples.iter();
@@ -148,20 +146,20 @@ impl Exposition {
             .collect()
     }
 
-    /// The labels of each sample, beside the sample's name.
+    /// Metric name and labels of each sample.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &Labels)> {
         let samples = self.samples.iter();
         samples.map(|(name, labels, _)| (name.as_str(), labels))
     }
 
-    /// The names of all metrics, and their types.
+    /// Types of all metrics by name.
     #[must_use]
     pub fn types(&self) -> &BTreeMap<String, String> {
         &self.types
     }
 }
 
-/// `a="1",b="x\"y"`
+/// Parses labels such as `a="1",b="x\"y"`.
 fn labels(mut rest: &str) -> Result<Labels> {
     let mut labels = Labels::new();
     while !rest.is_empty() {
@@ -180,7 +178,7 @@ fn labels(mut rest: &str) -> Result<Labels> {
     Ok(labels)
 }
 
-/// Up to the closing quote, and what follows it.
+/// Splits text at the closing quote, and removes escapes from the first part.
 fn quoted(text: &str) -> Result<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();
@@ -198,19 +196,19 @@ fn quoted(text: &str) -> Result<(String, &str)> {
     bail!("no closing quote")
 }
 
-/// Asks for a path: the head of the answer, and its content.
+/// Requests a path; returns head and body of the answer.
 ///
 /// # Panics
-/// If there is no answer.
+/// If the request fails.
 #[must_use]
 pub fn get(address: SocketAddr, path: &str) -> (String, String) {
     ask(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
 }
 
-/// Sends these bytes, and reads the answer: its head, and its content.
+/// Sends a raw request; returns head and body of the answer.
 ///
 /// # Panics
-/// If there is no answer.
+/// If the request fails.
 #[must_use]
 pub fn ask(address: SocketAddr, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).expect("a listener");

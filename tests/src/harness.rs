@@ -1,5 +1,4 @@
-//! A target in this process, and hosts that reach it over the loopback, or over
-//! user-space RoCE.
+//! Target in this process, with hosts over the loopback provider or user-space RoCE.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -19,33 +18,33 @@ use nvme_proto::wire::Nqn;
 
 use crate::exposition::Exposition;
 
-/// Set to "soft", it has every [`TestTarget`] listen by user-space RoCE on the
-/// loopback interface instead of the in-process loopback.
+/// Variable with the value "soft" for user-space RoCE on the loopback interface.
+///
+/// By default every [`TestTarget`] uses the in-process loopback.
 pub const PROVIDER_VARIABLE: &str = "CAIRN_TEST_PROVIDER";
 
-/// Where every host on the in-process loopback is: on another device than the
-/// target.
+/// Address of hosts on the in-process loopback, on another device than the target.
 const HOSTS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
-/// The subsystem of [`TestTarget::with_namespaces`].
+/// Subsystem of [`TestTarget::with_namespaces`].
 pub const NQN: &str = "nqn.2026-01.org.example:disks";
 
-/// The configuration's lines for [`TestTarget::scrape`].
+/// Configuration for [`TestTarget::scrape`].
 pub const METRICS: &str = "[metrics]\nlisten = \"127.0.0.1:0\"\n";
 
-/// A running target with one listener.
+/// Running target with one listener.
 #[derive(Debug)]
 pub struct TestTarget {
-    // Before the network, which it uses until it has stopped.
+    // Declared before the network, which it uses until it has stopped.
     target: Target,
     network: Network,
 }
 
-/// What a test's target and hosts talk over. Each test has one of its own.
+/// Network between target and hosts of one test.
 #[derive(Debug)]
 enum Network {
     Loopback(Arc<Loopback>),
-    /// And the target's address, which a reload must not change.
+    /// With the target's address, which a reload must not change.
     Soft(Arc<Soft>, Ipv4Addr),
 }
 
@@ -65,7 +64,7 @@ impl Network {
         }
     }
 
-    /// Where hosts connect from.
+    /// Address of hosts.
     fn hosts(&self) -> Option<IpAddr> {
         match self {
             Self::Loopback(_) => Some(HOSTS),
@@ -73,7 +72,7 @@ impl Network {
         }
     }
 
-    /// The configuration's lines of a listener.
+    /// Configuration of a listener.
     fn listener(&self) -> String {
         let address = match self {
             Self::Loopback(_) => Ipv4Addr::new(192, 0, 2, 1),
@@ -83,8 +82,7 @@ impl Network {
     }
 }
 
-/// An address of the loopback interface that no other test uses, and with it a
-/// UDP port for RoCE.
+/// Returns a loopback address, and thus a UDP port for RoCE, that no other test uses.
 #[must_use]
 pub fn own_loopback_address() -> Ipv4Addr {
     static NEXT: AtomicU8 = AtomicU8::new(2);
@@ -96,34 +94,34 @@ impl TestTarget {
     /// Starts a target with this configuration and a listener.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the target does not start.
     #[must_use]
     pub fn start(toml: &str) -> Self {
         Self::start_as(toml, "")
     }
 
-    /// The same, and more lines of the listener.
+    /// Starts a target with this configuration and more lines for its listener.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the target does not start.
     #[must_use]
     pub fn start_as(toml: &str, listener: &str) -> Self {
         Self::start_on(Network::chosen(), toml, listener)
     }
 
-    /// As [`start`](Self::start), over user-space RoCE whatever was chosen for the other tests.
+    /// Starts a target over user-space RoCE, whatever [`PROVIDER_VARIABLE`] selects.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the target does not start.
     #[must_use]
     pub fn start_on_soft(soft: Soft, toml: &str) -> Self {
         Self::start_on_soft_as(soft, toml, "")
     }
 
-    /// The same, and more lines of the listener.
+    /// Starts a target over user-space RoCE with more lines for its listener.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the target does not start.
     #[must_use]
     pub fn start_on_soft_as(soft: Soft, toml: &str, listener: &str) -> Self {
         let network = Network::Soft(Arc::new(soft), own_loopback_address());
@@ -139,8 +137,7 @@ impl TestTarget {
         }
     }
 
-    /// A target with one subsystem, [`NQN`], open to every host, and these
-    /// exports as its namespaces 1, 2, ...
+    /// Starts a target with the subsystem [`NQN`], open to every host, and namespaces 1, 2, ...
     #[must_use]
     pub fn with_namespaces(exports: &[&str]) -> Self {
         Self::start(&subsystem(NQN, exports))
@@ -149,35 +146,35 @@ impl TestTarget {
     /// Changes the configuration.
     ///
     /// # Panics
-    /// If the target refuses it.
+    /// If the target rejects the configuration.
     pub fn reload(&self, toml: &str) {
         self.reload_as(toml, "");
     }
 
-    /// The same, and more lines of the listener.
+    /// Changes the configuration, with more lines for the listener.
     ///
     /// # Panics
-    /// If the target refuses it.
+    /// If the target rejects the configuration.
     pub fn reload_as(&self, toml: &str, listener: &str) {
         self.try_reload_as(toml, listener)
             .unwrap_or_else(|error| panic!("the target does not reload: {error}"));
     }
 
-    /// Changes the configuration, if the target takes it.
+    /// Changes the configuration, if the target accepts it.
     ///
     /// # Errors
-    /// Why the old one stays.
+    /// The reason for which the old configuration remains.
     pub fn try_reload_as(&self, toml: &str, listener: &str) -> Result<(), ReloadError> {
         self.target.reload(config(toml, &self.network, listener))
     }
 
-    /// Changes the configuration while `host` is polled, as a program of its own would go on meanwhile.
+    /// Changes the configuration while `host` is polled, like a host in another process.
     ///
     /// # Errors
-    /// The target refuses the configuration, or a disk keeps commands from before it.
+    /// The target rejects the configuration, or a disk does not complete earlier commands.
     ///
     /// # Panics
-    /// The thread that changes it panics.
+    /// If the thread that changes the configuration panics.
     pub fn try_reload_beside(&self, host: &mut Host, toml: &str) -> Result<(), ReloadError> {
         std::thread::scope(|scope| {
             let reload = scope.spawn(|| self.try_reload_as(toml, ""));
@@ -189,14 +186,13 @@ impl TestTarget {
         })
     }
 
-    /// The network that the target listens on.
+    /// Network of the target.
     #[must_use]
     pub fn provider(&self) -> Arc<dyn Provider> {
         self.network.provider()
     }
 
-    /// The in-process loopback, if that is the network: its devices can be
-    /// pulled out.
+    /// In-process loopback, if selected. Its devices can be removed.
     #[must_use]
     pub fn loopback(&self) -> Option<&Loopback> {
         match &self.network {
@@ -205,33 +201,34 @@ impl TestTarget {
         }
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     #[must_use]
     pub fn remote(&self) -> SocketAddr {
         self.target.addresses()[0]
     }
 
-    /// Where it serves metrics.
+    /// Address of the metrics server.
     ///
     /// # Panics
-    /// If its configuration has no `[metrics]`.
+    /// If the configuration has no `[metrics]`.
     #[must_use]
     pub fn metrics_address(&self) -> SocketAddr {
         let address = self.target.metrics_address();
         address.expect("the target serves metrics")
     }
 
-    /// Its metrics as they are now.
+    /// Current metrics.
     ///
     /// # Panics
-    /// If its configuration has no `[metrics]`, or Prometheus would not take them.
+    /// If the configuration has no `[metrics]`, or the page is invalid.
     #[must_use]
     pub fn scrape(&self) -> Exposition {
         Exposition::scrape(self.metrics_address())
     }
 
-    /// How the host `name` connects to [`NQN`]. Once it is lost it stays so, lest a
-    /// test does not notice.
+    /// Options for the host `name` to connect to [`NQN`], without reconnection.
+    ///
+    /// A lost host stays lost, so that the test detects the loss.
     #[must_use]
     pub fn options(&self, name: &str) -> HostOptions {
         let patience = Duration::from_secs(20);
@@ -244,59 +241,58 @@ impl TestTarget {
         }
     }
 
-    /// A host of this name, with one I/O queue.
+    /// Connects a host with this name and one I/O queue.
     ///
     /// # Panics
-    /// If it cannot connect.
+    /// If the host cannot connect.
     #[must_use]
     pub fn connect(&self, name: &str) -> Host {
         self.try_connect(self.options(name))
             .unwrap_or_else(|error| panic!("{name} cannot connect: {error}"))
     }
 
-    /// A host, if it may.
+    /// Connects a host.
     ///
     /// # Errors
-    /// It cannot connect.
+    /// The host cannot connect.
     pub fn try_connect(&self, options: HostOptions) -> Result<Host, HostError> {
         Host::connect(&*self.provider(), options)
     }
 
-    /// Stops it.
+    /// Stops the target.
     ///
     /// # Panics
-    /// If something does not end as it should.
+    /// If the target does not stop in order.
     pub fn stop(self) {
         self.try_stop()
             .unwrap_or_else(|error| panic!("the target does not stop: {error}"));
     }
 
-    /// Stops it.
+    /// Stops the target.
     ///
     /// # Errors
-    /// What did not end as it should.
+    /// Description of everything that did not stop in order.
     pub fn try_stop(self) -> Result<(), String> {
         self.target.stop()
     }
 }
 
-/// A file of so many bytes, all zero, that goes away with its owner.
+/// Temporary file of zero bytes, removed on drop.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Makes it, in the place for temporary files. Within a process no two have
-    /// one name.
+    /// Creates the file in the folder for temporary files. Names are unique within a process.
     ///
     /// # Panics
-    /// If it cannot be made.
+    /// If the file cannot be created.
     #[must_use]
     pub fn new(name: &str, length: u64) -> Self {
         Self::in_folder(&std::env::temp_dir(), name, length)
     }
 
-    /// As [`new`](Self::new), but where the system has a file system in memory,
-    /// there: for tests that are about everything but the disk.
+    /// Creates the file in a memory file system, if available, for tests that do not depend on a
+    /// disk.
     ///
     /// # Panics
     /// As [`new`](Self::new).
@@ -310,7 +306,7 @@ impl Scratch {
         }
     }
 
-    /// As [`new`](Self::new), and every block is written: later writes allocate nothing.
+    /// Creates the file with every block written, so that later writes allocate nothing.
     ///
     /// # Panics
     /// As [`new`](Self::new).
@@ -334,13 +330,13 @@ impl Scratch {
         Self(path)
     }
 
-    /// Where it is.
+    /// Path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// It as an export, for [`namespace`].
+    /// Export for [`namespace`].
     #[must_use]
     pub fn export(&self, block_size: u32) -> String {
         format!("{} block_size = {block_size}", self.0.display())
@@ -353,7 +349,7 @@ impl Drop for Scratch {
     }
 }
 
-/// The lines of a subsystem that is open to every host.
+/// Configuration of a subsystem that is open to every host.
 #[must_use]
 pub fn subsystem(nqn: &str, exports: &[&str]) -> String {
     let mut toml = format!("[[subsystem]]\nnqn = \"{nqn}\"\nallow_any_host = true\n");
@@ -363,24 +359,25 @@ pub fn subsystem(nqn: &str, exports: &[&str]) -> String {
     toml
 }
 
-/// The lines of a namespace, as a part of the subsystem before. An export may
-/// bring more lines, as in `"mem:1MiB block_size = 4096"`.
+/// Configuration of a namespace of the preceding subsystem.
+///
+/// An export may contain more keys, as in `"mem:1MiB block_size = 4096"`.
 #[must_use]
 pub fn namespace(nsid: u32, export: &str) -> String {
     let (export, more) = export.split_once(' ').unwrap_or((export, ""));
     format!("[[subsystem.namespace]]\nnsid = {nsid}\nexport = \"{export}\"\n{more}\n")
 }
 
-/// A host's name.
+/// HOSTNQN of a test host.
 #[must_use]
 pub fn host_nqn(name: &str) -> Nqn {
     nqn(&format!("nqn.2026-01.org.example:host-{name}"))
 }
 
-/// A name that is known to be right.
+/// Parses a valid NQN.
 ///
 /// # Panics
-/// If it is not.
+/// If the NQN is invalid.
 #[must_use]
 pub fn nqn(name: &str) -> Nqn {
     Nqn::parse(name).unwrap_or_else(|error| panic!("{name} is no NQN: {error:?}"))
@@ -395,8 +392,7 @@ fn host_id(name: &str) -> [u8; 16] {
 }
 
 fn config(toml: &str, network: &Network, listener: &str) -> Config {
-    // One reactor is enough unless a test is about several, and keeps a run of
-    // all tests on a small machine quick.
+    // One reactor by default, which keeps tests fast on small machines.
     let target = if toml.contains("[target]") {
         ""
     } else {

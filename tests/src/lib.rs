@@ -1,21 +1,17 @@
-//! Suites that judge the rest of the house, and the programs that carry them
-//! into the virtual machine.
+//! Test suites, fixtures, and programs that run the suites in the virtual machine.
 //!
-//! * [`attacker`]: strangers, liars and gluttons that attack a target turn by turn.
-//! * [`fabric`]: what any provider of the fabric model must do, as a list of
-//!   named cases written against the traits of `cairn-rdma` alone.
-//! * [`bad_peer`]: what any target must do when a host misbehaves, as a list of
-//!   named cases that speak to it in raw capsules.
-//! * [`exposition`]: metrics as Prometheus reads them.
-//! * [`faulty_disk`]: a disk whose operations are held, failed, delayed, cut short.
-//! * [`harness`]: a target in this process, for the tests in `tests/`.
-//! * [`logged`]: what this process logs, to be read back.
-//! * [`process`]: targets in processes of their own.
-//! * [`victim`]: a target by user-space RoCE that tests attack.
+//! * [`attacker`]: attackers on a target that work in turns.
+//! * [`fabric`]: conformance suite for providers, based only on the traits of `cairn-rdma`.
+//! * [`bad_peer`]: suite for targets with misbehaving hosts that send raw capsules.
+//! * [`exposition`]: parser of Prometheus metrics.
+//! * [`faulty_disk`]: disk with fault injection.
+//! * [`harness`]: target in this process, for the tests in `tests/`.
+//! * [`logged`]: log of this process in memory.
+//! * [`process`]: targets in child processes.
+//! * [`victim`]: target over user-space RoCE for attack tests.
 //!
-//! A suite is a list of cases in the library, so that the same case runs as a
-//! test over the in-process loopback and as a program on a machine with
-//! RDMA devices.
+//! A suite is a list of cases in the library. The cases run as tests over the in-process loopback,
+//! and as a program on a machine with RDMA devices.
 
 pub mod attacker;
 pub mod bad_peer;

@@ -1,5 +1,4 @@
-//! I/O by several paths, at depth, whose every block is checked, and which must not
-//! see an error.
+//! Verified I/O over several paths, which must not see an error.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +9,14 @@ use cairn_sim::Random;
 
 /// Bytes of a command's data.
 const BYTES: usize = 8192;
-/// Commands outstanding.
+/// Number of outstanding commands.
 const DEPTH: usize = 16;
-/// Places on the disk, each as large as a command.
+/// Number of places on the disk, each as large as a command.
 const PLACES: u64 = 256;
-/// How long a stretch of load may take: until then something has gone wrong.
+/// Timeout of a run.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a command does.
+/// Operation of a command.
 #[derive(Debug, Clone, Copy)]
 enum Job {
     Write { place: u64, seed: u64 },
@@ -32,27 +31,27 @@ impl Job {
     }
 }
 
-/// Random reads and writes, and what the disk must contain.
+/// Random reads and writes, with the expected contents of the disk.
 #[derive(Debug)]
 pub struct Load {
-    /// The disk.
+    /// Disk under load.
     pub disk: Multipath,
-    /// By the part of a job; a command on its way has its buffer.
+    /// Buffers by slot, `None` while a command uses the buffer.
     buffers: Vec<Option<PathBuffer>>,
     random: Random,
-    /// The seed of what is in each place; 0 for zeroes.
+    /// Seed of the contents of each place; 0 for zeroes.
     contents: Vec<u64>,
-    /// By slot of the ticket.
+    /// Outstanding commands by slot.
     jobs: Vec<Option<(PathTicket, Job)>>,
-    /// Commands that were answered.
+    /// Number of answered commands.
     pub done: u64,
 }
 
 impl Load {
-    /// On a disk that reads as zeroes.
+    /// Creates a load on a disk that reads as zeroes.
     ///
     /// # Panics
-    /// If there is no memory for it.
+    /// If memory cannot be allocated.
     #[must_use]
     pub fn new(disk: Multipath) -> Self {
         Self {
@@ -65,16 +64,15 @@ impl Load {
         }
     }
 
-    /// From here on, what is done follows from this seed.
+    /// Restarts the random sequence with this seed.
     pub fn reseed(&mut self, seed: u64) {
         self.random = Random::new(seed);
     }
 
-    /// Goes on until `enough`, for as many commands as it takes.
+    /// Runs until `enough` returns true.
     ///
     /// # Panics
-    /// If a command fails, a block has other contents than it must have, or it takes
-    /// longer than a minute.
+    /// If a command fails, a block has wrong contents, or the run takes longer than a minute.
     pub fn run_until(&mut self, what: &str, mut enough: impl FnMut(&mut Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !enough(self) {
@@ -83,21 +81,19 @@ impl Load {
         }
     }
 
-    /// Goes on for so many commands.
+    /// Runs this number of commands.
     ///
     /// # Panics
-    /// If a command fails, a block has other contents than it must have, or it takes
-    /// longer than a minute.
+    /// If a command fails, a block has wrong contents, or the run takes longer than a minute.
     pub fn run(&mut self, commands: u64) {
         let end = self.done + commands;
         self.run_until("commands", |load| load.done >= end);
     }
 
-    /// Waits for all that is outstanding.
+    /// Waits for all outstanding commands.
     ///
     /// # Panics
-    /// If a command fails, a block has other contents than it must have, or it takes
-    /// longer than a minute.
+    /// If a command fails, a block has wrong contents, or the run takes longer than a minute.
     pub fn drain(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         while self.disk.outstanding() > 0 {
@@ -105,22 +101,20 @@ impl Load {
         }
     }
 
-    /// Reads everything, and ends.
+    /// Verifies all contents and returns the disk.
     ///
     /// # Panics
-    /// If a command fails, a block has other contents than it must have, or it takes
-    /// longer than a minute.
+    /// If a command fails, a block has wrong contents, or the run takes longer than a minute.
     #[must_use]
     pub fn finish(mut self) -> Multipath {
         self.verify();
         self.disk
     }
 
-    /// Waits for all that is outstanding, and reads everything.
+    /// Waits for all outstanding commands and verifies all contents.
     ///
     /// # Panics
-    /// If a command fails, a block has other contents than it must have, or it takes
-    /// longer than a minute.
+    /// If a command fails, a block has wrong contents, or the run takes longer than a minute.
     pub fn verify(&mut self) {
         self.drain();
         for place in 0..PLACES {
@@ -129,11 +123,10 @@ impl Load {
         }
     }
 
-    /// Writes every place anew.
+    /// Writes every place again.
     ///
     /// # Panics
-    /// If a command fails, a block has other contents than it must have, or it takes
-    /// longer than a minute.
+    /// If a command fails, a block has wrong contents, or the run takes longer than a minute.
     pub fn rewrite_all(&mut self) {
         self.drain();
         for place in 0..PLACES {
@@ -147,7 +140,7 @@ impl Load {
         while self.disk.outstanding() < DEPTH {
             let place = self.random.below(PLACES);
             let jobs = self.jobs.iter().flatten();
-            // Two at a time in one place would leave open what is there after them.
+            // Two concurrent commands on one place would make its contents ambiguous.
             if jobs.into_iter().any(|(_, job)| job.place() == place) {
                 continue;
             }
@@ -166,7 +159,7 @@ impl Load {
         let block_bytes = self.disk.namespace().unwrap().block_bytes;
         let blocks = BYTES as u32 / block_bytes;
         let slba = job.place() * u64::from(blocks);
-        // A free slot's part of the buffer.
+        // Buffer of a free slot.
         let part = self.jobs.iter().position(Option::is_none).unwrap();
         let mut buffer = self.buffers[part].take().unwrap();
         let sqe = match job {

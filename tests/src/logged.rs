@@ -1,11 +1,11 @@
-//! What this process logs, to be read back.
+//! Log of this process in memory.
 
 use std::io::{self, Write};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// All lines so far. What is in a line shows which test it belongs to.
+/// All log lines so far. Tests recognize their lines by the contents.
 static LINES: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Copy)]
@@ -31,7 +31,7 @@ impl MakeWriter<'_> for Tap {
     }
 }
 
-/// Begins to keep the lines. More calls change nothing.
+/// Starts to store log lines. Later calls have no effect.
 ///
 /// # Panics
 /// If the process has another subscriber.
@@ -45,7 +45,7 @@ pub fn listen() {
     });
 }
 
-/// The lines with all of these parts.
+/// Log lines that contain all of these parts.
 #[must_use]
 pub fn lines(parts: &[&str]) -> Vec<String> {
     let bytes = LINES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! One end: an endpoint with memory, and everything it has said so far.
+//! Endpoint with memory, and its pending completions and events.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -9,27 +9,26 @@ use cairn_rdma::{
     RecvWork, Region, RemoteBuffer, SendWork, Sge, SgeList,
 };
 
-/// Receives that a node can have posted.
+/// Maximum of posted receives of a node.
 pub(crate) const RECEIVES: u32 = 256;
 /// Bytes of each receive.
 pub(crate) const SLOT: usize = 8 * 1024;
-/// Queue pairs that a node can hold.
+/// Maximum of queue pairs of a node.
 pub(crate) const QUEUE_PAIRS: u16 = 64;
-/// Where, in a node's memory, the bytes start that no receive owns.
+/// Offset of the memory that is not used by receives.
 pub(crate) const DATA: usize = RECEIVES as usize * SLOT;
-/// How many such bytes there are.
+/// Bytes of the memory that is not used by receives.
 pub(crate) const DATA_LEN: usize = 2 * 1024 * 1024;
 
-/// Marks the ids of receives: the rest is the slot.
+/// Flag in the IDs of receives; the other bits are the slot.
 const RECEIVE_ID: u64 = 1 << 63;
 
-/// The id of the receive in `slot`.
+/// ID of the receive in `slot`.
 pub(crate) const fn receive_id(slot: u32) -> u64 {
     RECEIVE_ID | slot as u64
 }
 
-/// An endpoint, a registered mapping, and what has been polled but not yet
-/// asked for.
+/// Endpoint with a registered mapping, and polled results.
 pub(crate) struct Node {
     pub(crate) endpoint: Box<dyn Endpoint>,
     pub(crate) region: Region,
@@ -39,12 +38,12 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// A node with roomy queues and all rights on its memory.
+    /// Opens a node with large queues and all access rights on its memory.
     pub(crate) fn open(device: &Arc<dyn Device>) -> Result<Self> {
         Self::open_with(device, QUEUE_PAIRS)
     }
 
-    /// A node for a given number of queue pairs.
+    /// Opens a node for this number of queue pairs.
     pub(crate) fn open_with(device: &Arc<dyn Device>, queue_pairs: u16) -> Result<Self> {
         let mapping = Arc::new(Mapping::anonymous(DATA + DATA_LEN)?);
         let region = device
@@ -69,10 +68,10 @@ impl Node {
         })
     }
 
-    /// Polls everything there is. Returns whether there was anything.
+    /// Polls all completions and events. Returns true if there were any.
     ///
     /// # Errors
-    /// Something was said of a queue pair after its `Closed`.
+    /// A completion or event for a queue pair arrived after its `Closed`.
     pub(crate) fn pump(&mut self) -> Result<bool> {
         let mut progress = false;
         let mut out = [Completion::EMPTY; 16];
@@ -111,13 +110,13 @@ impl Node {
         Ok(())
     }
 
-    /// The oldest completion with this id.
+    /// Removes the oldest completion with this ID.
     pub(crate) fn take_completion(&mut self, id: u64) -> Option<Completion> {
         let at = self.completions.iter().position(|c| c.id == id)?;
         self.completions.remove(at)
     }
 
-    /// The oldest completion of a receive.
+    /// Removes the oldest completion of a receive.
     pub(crate) fn take_receive(&mut self) -> Option<Completion> {
         let at = self
             .completions
@@ -126,33 +125,33 @@ impl Node {
         self.completions.remove(at)
     }
 
-    /// Forgets the completions of everything but receives.
+    /// Discards all completions except those of receives.
     pub(crate) fn forget_sends(&mut self) {
         self.completions.retain(|c| c.id & RECEIVE_ID != 0);
     }
 
-    /// The oldest completion of anything.
+    /// Removes the oldest completion.
     pub(crate) fn take_any(&mut self) -> Option<Completion> {
         self.completions.pop_front()
     }
 
-    /// Completions that were not requested.
+    /// Number of polled completions that were not removed.
     pub(crate) fn waiting_completions(&self) -> usize {
         self.completions.len()
     }
 
-    /// The oldest event for which `wanted` holds.
+    /// Removes the oldest event for which `wanted` is true.
     pub(crate) fn take_event(&mut self, wanted: impl Fn(&Event) -> bool) -> Option<Event> {
         let at = self.events.iter().position(wanted)?;
         self.events.remove(at)
     }
 
-    /// Whether `Closed` has come for this queue pair.
+    /// True if `Closed` has arrived for this queue pair.
     pub(crate) fn is_closed(&self, qp: QpId) -> bool {
         self.closed.contains(&qp)
     }
 
-    /// Posts the receives of these slots, a whole slot each.
+    /// Posts one receive for each of these slots.
     pub(crate) fn post_receives(&mut self, slots: std::ops::Range<u32>) -> Result<()> {
         let works: Vec<_> = slots
             .map(|slot| RecvWork {
@@ -163,13 +162,13 @@ impl Node {
         Ok(self.endpoint.post_receives(&works)?)
     }
 
-    /// The bytes that landed in the slot of a receive's completion.
+    /// Received bytes of a completed receive.
     pub(crate) fn received(&self, completion: &Completion) -> Vec<u8> {
         let slot = slot_of(completion.id) as usize;
         self.bytes(slot * SLOT, completion.byte_len as usize)
     }
 
-    /// A stretch of this node's memory, for its own adapter.
+    /// Local scatter-gather entry of this node's memory.
     pub(crate) fn sge(&self, offset: usize, length: usize) -> Sge {
         Sge {
             addr: self.region.mapping().addr() + offset as u64,
@@ -178,12 +177,12 @@ impl Node {
         }
     }
 
-    /// The key of this node's memory, for its peer.
+    /// Remote key of this node's memory.
     pub(crate) fn rkey(&self) -> u32 {
         self.region.rkey().expect("a node's memory has all rights")
     }
 
-    /// A place in this node's memory, for its peer.
+    /// Remote address in this node's memory.
     pub(crate) fn remote(&self, offset: usize) -> RemoteBuffer {
         RemoteBuffer {
             addr: self.region.mapping().addr() + offset as u64,
@@ -191,19 +190,19 @@ impl Node {
         }
     }
 
-    /// Puts bytes into this node's memory.
+    /// Writes to this node's memory.
     pub(crate) fn fill(&self, offset: usize, bytes: &[u8]) {
         self.region.mapping().write(offset, bytes);
     }
 
-    /// Copies bytes out of this node's memory.
+    /// Copies from this node's memory.
     pub(crate) fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
         let mut out = vec![0; length];
         self.region.mapping().read(offset, &mut out);
         out
     }
 
-    /// Posts one signaled work on `length` bytes of memory at `offset`.
+    /// Posts one signaled work request on `length` bytes at `offset`.
     pub(crate) fn post_one(
         &mut self,
         qp: QpId,
@@ -220,7 +219,6 @@ impl Node {
     }
 }
 
-/// A signaled work request.
 pub(crate) fn signaled(id: u64, op: Operation, sges: SgeList) -> SendWork {
     SendWork {
         id,
@@ -230,7 +228,6 @@ pub(crate) fn signaled(id: u64, op: Operation, sges: SgeList) -> SendWork {
     }
 }
 
-/// An unsignaled work request.
 pub(crate) fn unsignaled(id: u64, op: Operation, sges: SgeList) -> SendWork {
     SendWork {
         signaled: false,
@@ -238,12 +235,12 @@ pub(crate) fn unsignaled(id: u64, op: Operation, sges: SgeList) -> SendWork {
     }
 }
 
-/// The slot of a receive, by its id.
+/// Slot of a receive with this ID.
 pub(crate) fn slot_of(receive_id: u64) -> u32 {
     (receive_id & !RECEIVE_ID) as u32
 }
 
-/// The queue pair an event is about.
+/// Queue pair of an event.
 pub(crate) fn qp_of(event: &Event) -> Option<QpId> {
     match event {
         Event::Established { qp, .. }

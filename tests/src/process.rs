@@ -1,4 +1,4 @@
-//! Targets and other programs as processes of their own, which can be stopped and killed.
+//! Targets and other programs in child processes, which can be stopped and killed.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
@@ -15,13 +15,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::exposition::Exposition;
 use crate::harness::{NQN, host_nqn, nqn, own_loopback_address};
 
-/// Until when a target must have started.
+/// Maximum start time of a target.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A program of this package, beside the test that runs.
+/// Path of a program of this package, next to the running test.
 ///
 /// # Panics
-/// If the test has no place.
+/// If the path of the test is unknown.
 #[must_use]
 pub fn program(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
@@ -35,18 +35,18 @@ pub fn program(name: &str) -> PathBuf {
 /// Sends a signal.
 ///
 /// # Panics
-/// If the process is gone.
+/// If the process has ended.
 pub fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_child(child);
     kill_process(pid, signal).expect("the process is there until it is waited for");
 }
 
-/// A cairn-target by user-space RoCE, and its configuration file.
+/// cairn-target over user-space RoCE in a child process, with its configuration file.
 #[derive(Debug)]
 pub struct TargetProcess {
     address: Ipv4Addr,
     port_id: u16,
-    /// The CNTLIDs that it gives, if not all.
+    /// Range of CNTLIDs; `None` for all.
     controller_ids: Option<(u16, u16)>,
     namespaces: String,
     config: PathBuf,
@@ -54,21 +54,23 @@ pub struct TargetProcess {
 }
 
 impl TargetProcess {
-    /// The `port_id`th of several targets of the subsystem [`NQN`]; `namespaces` are lines as
-    /// [`namespace`](crate::harness::namespace) makes them.
+    /// Starts target number `port_id` of several targets of the subsystem [`NQN`].
+    ///
+    /// `namespaces` are configuration lines as returned by
+    /// [`namespace`](crate::harness::namespace).
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the target does not start.
     #[must_use]
     pub fn start(port_id: u16, namespaces: &str) -> Self {
         let controller_ids = (100 * port_id, 100 * port_id + 99);
         Self::start_as(port_id, Some(controller_ids), namespaces)
     }
 
-    /// The only target of its subsystem, with all CNTLIDs that there are by default.
+    /// Starts the only target of its subsystem, with the default range of CNTLIDs.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the target does not start.
     #[must_use]
     pub fn start_alone(namespaces: &str) -> Self {
         Self::start_as(1, None, namespaces)
@@ -110,10 +112,10 @@ impl TargetProcess {
         std::fs::write(&self.config, toml).expect("there is a place for temporary files");
     }
 
-    /// Starts it again after its end; returns when hosts can connect.
+    /// Starts the target again after its end; returns when hosts can connect.
     ///
     /// # Panics
-    /// If it runs, or does not start.
+    /// If the target is running or does not start.
     pub fn restart(&mut self) {
         assert!(self.child.is_none(), "it runs");
         let mut child = Command::new(program("cairn-target-process"))
@@ -124,7 +126,7 @@ impl TargetProcess {
             .expect("cairn-target-process is beside the test");
         let stdout = BufReader::new(child.stdout.take().expect("its output is a pipe"));
         let (said, ready) = mpsc::channel();
-        // Reads on to the end, lest the target waits for it.
+        // Reads all output, so that the target never blocks.
         thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
                 let _ = said.send(line);
@@ -142,52 +144,52 @@ impl TargetProcess {
         }
     }
 
-    /// Has it read other namespaces, by SIGHUP.
+    /// Replaces the namespaces in the configuration and sends SIGHUP.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If the target is not running.
     pub fn reload(&mut self, namespaces: &str) {
         namespaces.clone_into(&mut self.namespaces);
         self.write_config();
         self.reload_unchanged();
     }
 
-    /// SIGHUP.
+    /// Sends SIGHUP.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If the target is not running.
     pub fn reload_unchanged(&self) {
         signal(self.child(), Signal::HUP);
     }
 
-    /// SIGKILL, and waits for its end.
+    /// Sends SIGKILL and waits for the end.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If the target is not running.
     pub fn kill(&mut self) {
         let mut child = self.child.take().expect("it runs");
         child.kill().expect("it was not waited for");
         child.wait().expect("it was not waited for");
     }
 
-    /// SIGSTOP: from now on it does nothing.
+    /// Sends SIGSTOP.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If the target is not running.
     pub fn pause(&self) {
         signal(self.child(), Signal::STOP);
     }
 
-    /// Whether all of its threads have stopped, but for those that wait in the kernel.
+    /// True if all threads have stopped, except those blocked in the kernel.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If the target is not running.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid()));
         threads.expect("it runs").flatten().all(|thread| {
             let stat = std::fs::read_to_string(thread.path().join("stat"));
-            // The state stands behind the name, which may have parentheses itself.
+            // The state follows the name, which may contain parentheses.
             let stat = stat.unwrap_or_default();
             let state = stat
                 .rsplit(") ")
@@ -197,18 +199,18 @@ impl TargetProcess {
         })
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If the target is not running.
     pub fn go_on(&self) {
         signal(self.child(), Signal::CONT);
     }
 
-    /// SIGTERM; returns how it ended, or `None` if it has not by then.
+    /// Sends SIGTERM; returns the exit status, or `None` after the timeout.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If the target is not running.
     pub fn terminate(&mut self, patience: Duration) -> Option<ExitStatus> {
         signal(self.child(), Signal::TERM);
         let deadline = Instant::now() + patience;
@@ -223,10 +225,10 @@ impl TargetProcess {
         None
     }
 
-    /// Whether it has not ended by itself.
+    /// True unless the target has ended by itself.
     ///
     /// # Panics
-    /// If it was ended before.
+    /// If the target was ended before.
     pub fn runs(&mut self) -> bool {
         let child = self.child.as_mut().expect("it was started");
         child.try_wait().expect("it was not waited for").is_none()
@@ -236,25 +238,25 @@ impl TargetProcess {
         self.child.as_ref().expect("it runs")
     }
 
-    /// Its process id.
+    /// Process ID.
     ///
     /// # Panics
-    /// If it does not run.
+    /// If the target is not running.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child().id()
     }
 
-    /// Its metrics as they are now.
+    /// Current metrics.
     ///
     /// # Panics
-    /// If it does not run, or does not answer.
+    /// If the target is not running or does not answer.
     #[must_use]
     pub fn scrape(&self) -> Exposition {
         Exposition::scrape(SocketAddr::from((self.address, 9464)))
     }
 
-    /// How the host `name` connects to it: it notices a loss soon, and tries again.
+    /// Options of the host `name`, which detects a loss early and reconnects.
     #[must_use]
     pub fn options(&self, name: &str) -> HostOptions {
         let remote = SocketAddr::from((self.address, 4420));
@@ -278,7 +280,7 @@ impl Drop for TargetProcess {
             return;
         };
         let _ = child.kill();
-        // A process whose disk hangs ends when the disk does, which may be dropped after us.
+        // A process with a hanging disk ends only with the disk, which may be dropped later.
         let deadline = Instant::now() + Duration::from_secs(2);
         while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! The providers that the test programs can name on a command line.
+//! Providers selectable on the command line of test programs.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use cairn_roce::Soft;
 use cairn_verbs::VerbsProvider;
 use clap::ValueEnum;
 
-/// Which provider to use.
+/// Provider to use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ProviderName {
     /// Inside this process.
@@ -21,10 +21,10 @@ pub enum ProviderName {
 }
 
 impl ProviderName {
-    /// Opens it.
+    /// Opens the provider.
     ///
     /// # Errors
-    /// It cannot work on this machine.
+    /// The provider is not available on this machine.
     pub fn open(self) -> Result<Arc<dyn Provider>> {
         match self {
             Self::Loopback => Ok(Arc::new(Loopback::new())),

@@ -1,5 +1,7 @@
-//! A network on which a target panics: its reactors as they answer a read of a certain
-//! length, its control plane as it handles a connection request or a request for metrics.
+//! Provider that makes a target panic at selected operations.
+//!
+//! Reactors panic when they answer a read of a certain length or a Connect. The control plane
+//! panics when it handles a connection request or a request for metrics.
 
 use std::any::Any;
 use std::fmt;
@@ -16,20 +18,20 @@ use cairn_rdma::{
     SendWork, Sink, Trains,
 };
 
-/// What its panics say.
+/// Message of the panics.
 pub const MESSAGE: &str = "an invariant is broken on purpose";
 
-/// For the target; hosts use the network inside.
+/// Provider for the target; hosts use the wrapped network directly.
 #[derive(Debug, Clone)]
 pub struct Saboteur {
     network: Arc<dyn Provider>,
     fuse: Arc<Fuse>,
 }
 
-/// When to panic, and how many times more.
+/// Number of panics still to come, by operation.
 #[derive(Debug)]
 struct Fuse {
-    /// The bytes of an RDMA WRITE that must not be posted.
+    /// Bytes of the RDMA WRITE that panics.
     length: u64,
     reads: AtomicUsize,
     requests: AtomicUsize,
@@ -37,10 +39,10 @@ struct Fuse {
     connects: AtomicUsize,
 }
 
-/// Panics, so many times more.
+/// Panics if `times` is not 0, and decrements it.
 ///
 /// # Panics
-/// It does.
+/// As long as `times` is not 0.
 pub fn blow(times: &AtomicUsize) {
     let order = Ordering::Relaxed;
     let less = |times: usize| times.checked_sub(1);
@@ -59,7 +61,7 @@ impl Fuse {
 }
 
 impl Saboteur {
-    /// The network, whose targets panic at a read of `length` bytes: not yet.
+    /// Wraps a network. Reads of `length` bytes panic after [`arm`](Self::arm).
     #[must_use]
     pub fn new(network: Arc<dyn Provider>, length: u64) -> Self {
         let fuse = Arc::new(Fuse {
@@ -72,22 +74,22 @@ impl Saboteur {
         Self { network, fuse }
     }
 
-    /// From now on so many of these reads end their reactor.
+    /// Makes the next `times` reads end their reactors.
     pub fn arm(&self, times: usize) {
         self.fuse.reads.store(times, Ordering::Relaxed);
     }
 
-    /// The next connection request panics.
+    /// Makes the next connection request panic.
     pub fn arm_request(&self) {
         self.fuse.requests.store(1, Ordering::Relaxed);
     }
 
-    /// The next Connect command ends its reactor, in the middle.
+    /// Makes the next Connect command end its reactor during execution.
     pub fn arm_connect(&self) {
         self.fuse.connects.store(1, Ordering::Relaxed);
     }
 
-    /// The next request for metrics panics.
+    /// Makes the next request for metrics panic.
     pub fn arm_metrics(&self) {
         self.fuse.pages.store(1, Ordering::Relaxed);
     }
@@ -137,7 +139,7 @@ impl Provider for Saboteur {
     }
 }
 
-/// A connection request that panics as it is handled.
+/// Connection request whose handling panics.
 #[derive(Debug)]
 struct TrappedHandle {
     handle: Box<dyn ConnHandle>,
@@ -163,7 +165,7 @@ impl ConnHandle for TrappedHandle {
     }
 }
 
-/// A device whose endpoints panic.
+/// Device whose endpoints panic.
 struct Trapped {
     device: Arc<dyn Device>,
     fuse: Arc<Fuse>,

@@ -1,4 +1,4 @@
-//! A stranger: a UDP socket, and datagrams of RoCE as it likes them.
+//! Peer without a connection: sends arbitrary RoCE datagrams from a UDP socket.
 
 use std::mem::zeroed;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -16,34 +16,34 @@ use cairn_roce_proto::wire::{Deth, Opcode, Packet, Syndrome};
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::RequestData;
 
-/// How long it waits for an answer that must come.
+/// Timeout of an answer that must arrive.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long it waits for an answer that need not come.
+/// Waiting time for an answer that may be missing.
 const SOON: Duration = Duration::from_millis(100);
 
 /// `IP_MTU_DISCOVER`: no fragments, and identification 0 (ip(7)).
 const PROBE: i32 = libc::IP_PMTUDISC_DO;
 
-/// A packet for one of a stranger's queue pairs.
+/// Packet received for one of the queue pairs.
 #[derive(Debug, Clone, Copy)]
 pub struct Heard {
-    /// Its opcode.
+    /// Opcode of the packet.
     pub opcode: Opcode,
-    /// The stranger's queue pair.
+    /// Queue pair number of the destination.
     pub qpn: u32,
-    /// PSN.
+    /// Packet sequence number.
     pub psn: u32,
-    /// Of an acknowledgement.
+    /// Syndrome of an acknowledgement.
     pub syndrome: Option<Syndrome>,
-    /// Type of service.
+    /// IP type of service.
     pub tos: u8,
 }
 
-/// A UDP socket and a connection manager, and no queue pairs.
+/// UDP socket and connection manager, without queue pairs.
 #[derive(Debug)]
 pub struct Stranger {
     socket: UdpSocket,
-    /// Sends, where it has another source port than the one that receives.
+    /// Socket for sending, if its port differs from the receiving one.
     outgoing: Option<UdpSocket>,
     path: Path,
     manager: Manager,
@@ -53,8 +53,7 @@ pub struct Stranger {
 }
 
 impl Stranger {
-    /// At this address of the loopback interface, with the port of RoCE or, for 0, with
-    /// another one.
+    /// Opens a socket at this loopback address, with the RoCE port, or another port for 0.
     ///
     /// # Panics
     /// If the address and port cannot be used.
@@ -80,7 +79,7 @@ impl Stranger {
         }
     }
 
-    /// Sends from this port from now on, for all of its queue pairs, and receives at its old one.
+    /// Sends from this port for all queue pairs; the receiving port is unchanged.
     ///
     /// # Panics
     /// If the port cannot be used.
@@ -90,7 +89,7 @@ impl Stranger {
         self.outgoing = Some(socket);
     }
 
-    /// Gives what it sends this type of service.
+    /// Sets the IP type of service of sent packets.
     pub fn mark(&self, tos: u8) {
         set(self.sender(), libc::IPPROTO_IP, libc::IP_TOS, tos.into());
     }
@@ -107,10 +106,10 @@ impl Stranger {
         }
     }
 
-    /// Sends packets of one length as the kernel joins those of one flow: they arrive together.
+    /// Sends packets of equal length as one joined buffer, as the kernel's receive offload does.
     ///
     /// # Panics
-    /// If the system refuses them.
+    /// If the system rejects them.
     pub fn send_joined(&self, packets: &[Packet<'_>]) {
         let mut bytes = Vec::new();
         for (packet, index) in packets.iter().zip(0..) {
@@ -127,10 +126,10 @@ impl Stranger {
         set(self.sender(), libc::SOL_UDP, libc::UDP_SEGMENT, 0);
     }
 
-    /// The next packet for one of its queue pairs, and its type of service, if one comes.
+    /// Waits for the next packet for one of the queue pairs.
     ///
     /// # Panics
-    /// If it is damaged.
+    /// If the packet is damaged.
     pub fn hear(&mut self, wait: Duration) -> Option<Heard> {
         let deadline = Instant::now() + wait;
         loop {
@@ -160,12 +159,12 @@ impl Stranger {
         }
     }
 
-    /// Asks for a connection, as a host does for its admin queue.
+    /// Sends the connection request of an admin queue.
     pub fn ask(&mut self, qpn: u32) -> ConnId {
         self.ask_with(qpn, &RequestData::new(0, 32, 31, 0))
     }
 
-    /// Asks for a connection with this as NVMe's part of the request.
+    /// Sends a connection request with this private data.
     pub fn ask_with(&mut self, qpn: u32, data: &RequestData) -> ConnId {
         let mut private_data = [0; 56];
         private_data[..32].copy_from_slice(data.as_bytes());
@@ -196,24 +195,24 @@ impl Stranger {
         id
     }
 
-    /// The time, as its connection manager counts it.
+    /// Current time of the connection manager.
     fn now(&self) -> ProtoInstant {
         ProtoInstant::after(self.start.elapsed())
     }
 
-    /// Sends the messages of its connection manager.
+    /// Sends pending messages of the connection manager.
     pub fn say(&mut self) {
         while let Some(message) = self.manager.poll_transmit() {
             self.send_mad(&message.mad, |_| {});
         }
     }
 
-    /// Drops the messages of its connection manager.
+    /// Drops pending messages of the connection manager.
     pub fn say_nothing(&mut self) {
         while self.manager.poll_transmit().is_some() {}
     }
 
-    /// Sends a datagram to the target's QP1, after `change`.
+    /// Sends a management datagram to the target's QP1, modified by `change`.
     pub fn send_mad(&mut self, mad: &[u8], change: impl Fn(&mut Packet<'_>)) {
         self.psn += 1;
         let mut packet = Packet::new(Opcode::UdSendOnly, GSI_QPN, self.psn);
@@ -229,7 +228,7 @@ impl Stranger {
     /// Sends a packet.
     ///
     /// # Panics
-    /// If the system refuses it.
+    /// If the system rejects it.
     pub fn send(&self, packet: &Packet<'_>) {
         let mut bytes = [0; 512];
         let length = packet.emit(&mut bytes);
@@ -238,7 +237,7 @@ impl Stranger {
         self.sender().send_to(&bytes[..length], to).unwrap();
     }
 
-    /// As [`Self::receive`], for a while: the target may say nothing.
+    /// Receives an answer within a short time; `None` if the target does not answer.
     ///
     /// # Panics
     /// As [`Self::receive`].
@@ -250,11 +249,12 @@ impl Stranger {
         came.then(|| self.receive())
     }
 
-    /// Reads the target's next answer. [`Self::say`] sends what a good peer would say
-    /// to it, [`Self::say_nothing`] does not.
+    /// Receives the target's next answer.
+    ///
+    /// [`Self::say`] sends the regular reaction to it, [`Self::say_nothing`] drops that.
     ///
     /// # Panics
-    /// If none comes, or it comes from elsewhere or is not whole.
+    /// If no answer arrives, or it is invalid or from another address.
     pub fn receive(&mut self) -> CmEvent {
         loop {
             if let Some(event) = self.manager.poll_event() {
@@ -288,7 +288,7 @@ fn set(socket: &UdpSocket, level: i32, option: i32, value: i32) {
 /// Length, source port and type of service of the next datagram.
 fn receive_with_tos(socket: &UdpSocket, bytes: &mut [u8]) -> Option<(usize, u16, u8)> {
     let mut control = [0_u64; 16];
-    // SAFETY: all zeros is a value of these plain structures.
+    // SAFETY: all zeroes is a valid value of these plain structures.
     let (mut name, mut header): (libc::sockaddr_in, libc::msghdr) = unsafe { (zeroed(), zeroed()) };
     let mut vector = libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
@@ -300,11 +300,11 @@ fn receive_with_tos(socket: &UdpSocket, bytes: &mut [u8]) -> Option<(usize, u16,
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr().cast();
     header.msg_controllen = size_of_val(&control);
-    // SAFETY: the header points at live buffers of the lengths it says.
+    // SAFETY: the header points to live buffers with the given lengths.
     let length = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, 0) };
     let length = usize::try_from(length).ok()?;
-    // SAFETY: the kernel has filled in control messages within the buffer, and the macros stay
-    // within it; the type of service is a byte.
+    // SAFETY: the kernel filled in control messages within the buffer, and the macros stay within
+    // it; the type of service is a byte.
     let tos = unsafe {
         let message = libc::CMSG_FIRSTHDR(&raw const header);
         assert!(!message.is_null() && (*message).cmsg_type == libc::IP_TOS);

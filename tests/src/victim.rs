@@ -1,4 +1,4 @@
-//! A target by user-space RoCE that tests attack, on the loopback interface.
+//! Target over user-space RoCE on the loopback interface, for attack tests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use cairn_target::Target;
 
 use crate::harness::{NQN, host_nqn, nqn, own_loopback_address, subsystem};
 
-/// Bounds every wait.
+/// Timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A target, and the provider that it listens by.
+/// Target with its provider.
 pub struct Victim {
-    /// The target.
+    /// Target.
     pub target: Target,
-    /// Its provider.
+    /// Provider of the target.
     pub soft: Soft,
 }
 
 impl Victim {
-    /// Starts it on an address of its own.
+    /// Starts a target on an unused address.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the target does not start.
     #[must_use]
     pub fn start() -> Self {
         Self::start_with(1)
     }
 
-    /// Starts it with so many reactors.
+    /// Starts a target with this number of reactors.
     ///
     /// # Panics
-    /// If it does not start.
+    /// If the target does not start.
     #[must_use]
     pub fn start_with(reactors: usize) -> Self {
         let address = own_loopback_address();
@@ -51,25 +51,25 @@ impl Victim {
         Self { target, soft }
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.target.addresses()[0]
     }
 
-    /// What its endpoint has counted.
+    /// Counters of the target's endpoint.
     ///
     /// # Panics
-    /// If it has no endpoint.
+    /// If the target has no endpoint.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.soft.counters()[0].1
     }
 
-    /// A host from an address of its own connects, and has its I/O done.
+    /// Checks that a host from another address can connect and do I/O.
     ///
     /// # Panics
-    /// If it does not.
+    /// If connecting or I/O fails.
     pub fn serves_others(&self) {
         let options = HostOptions {
             timeout: PATIENCE,

@@ -1,5 +1,6 @@
-//! A cluster for a script: it runs in the folder that is named until its input ends. Each line that comes
-//! in is an order, `kill-osd` or `start-osd`, and each one that goes out says that it was carried out.
+//! Ceph cluster for scripts, in the given folder, until the end of standard input.
+//!
+//! Input lines are commands, `kill-osd` or `start-osd`. Each output line confirms a command.
 
 use std::io::{self, BufRead as _};
 use std::path::PathBuf;

@@ -1,18 +1,18 @@
-//! A daemon of Ceph, in the foreground of its own process.
+//! Ceph daemon in a foreground child process.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A daemon, which is killed when this is dropped.
+/// Daemon, killed on drop.
 pub(crate) struct Daemon {
     name: String,
     child: Child,
 }
 
 impl Daemon {
-    /// Starts a program with the folder's configuration. What it prints is in `NAME.out` there.
+    /// Starts a program with the folder's configuration. Its output goes to `NAME.out` there.
     pub(crate) fn start(
         folder: &Path,
         name: &str,
@@ -39,7 +39,7 @@ impl Daemon {
         })
     }
 
-    /// Fails if it has ended.
+    /// Fails if the daemon has ended.
     pub(crate) fn check(&mut self) -> io::Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -50,7 +50,7 @@ impl Daemon {
         }
     }
 
-    /// As `kill -9` does.
+    /// Kills the daemon with SIGKILL.
     pub(crate) fn kill(mut self) -> io::Result<()> {
         self.child.kill()?;
         self.child.wait().map(drop)

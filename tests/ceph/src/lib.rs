@@ -1,8 +1,8 @@
-//! A real Ceph on this machine: one monitor and one OSD in a folder, on loopback only.
+//! Ceph cluster on this machine: one monitor and one OSD in a folder, on loopback only.
 //!
-//! It needs Debian's `ceph-mon`, `ceph-osd` and `ceph-common`, no systemd and no root. Nothing of
-//! it outlives the [`Cluster`], but for the folder, which is the caller's. The settings make it
-//! quick: from nothing to an image that can be written takes two or three seconds.
+//! Debian's `ceph-mon`, `ceph-osd` and `ceph-common` are required, but neither systemd nor root.
+//! All processes end with the [`Cluster`]; the folder belongs to the caller. The settings are
+//! chosen for a fast start: two or three seconds to a writable image.
 
 mod daemon;
 mod settings;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use daemon::Daemon;
 
-/// The programs that it is made of, and the packages that they are in.
+/// Required programs.
 const PROGRAMS: [&str; 6] = [
     "ceph-mon",
     "ceph-osd",
@@ -27,19 +27,19 @@ const PROGRAMS: [&str; 6] = [
     "monmaptool",
 ];
 
-/// What installs them on Debian and Ubuntu.
+/// Command that installs the programs on Debian and Ubuntu.
 pub const INSTALL: &str = "apt-get install --no-install-recommends ceph-mon ceph-osd ceph-common";
 
-/// For a daemon to be ready, or a command of an administrator to end.
+/// Timeout of a daemon's start and of an administrative command.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often to look whether a daemon is ready.
+/// Polling interval for a daemon's start.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The pool that images are in.
+/// Pool of the images.
 pub const POOL: &str = "rbd";
 
-/// A cluster that runs.
+/// Running cluster.
 pub struct Cluster {
     folder: PathBuf,
     monitor: Option<Daemon>,
@@ -52,7 +52,7 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// Why it cannot run here, if so: the first program that is missing.
+/// Error message with the first missing program, if any.
 #[must_use]
 pub fn missing() -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -63,16 +63,16 @@ pub fn missing() -> Option<String> {
 }
 
 impl Cluster {
-    /// Makes a cluster in an empty folder and starts it, with a pool for images.
+    /// Creates and starts a cluster in an empty folder, with a pool for images.
     ///
     /// # Errors
-    /// A program is missing, or does not do its part in time.
+    /// A program is missing, or does not start in time.
     pub fn start(folder: &Path) -> io::Result<Self> {
         if let Some(missing) = missing() {
             return Err(io::Error::other(missing));
         }
         let folder = folder.canonicalize()?;
-        // The daemons' sockets are in it.
+        // The folder contains the daemons' sockets, whose paths are limited.
         if folder.as_os_str().len() > 80 {
             let shown = folder.display();
             return Err(io::Error::other(format!("{shown} is too long a path")));
@@ -93,40 +93,40 @@ impl Cluster {
         Ok(this)
     }
 
-    /// The configuration that clients need, and nothing else.
+    /// Configuration file, sufficient for clients.
     #[must_use]
     pub fn conf(&self) -> PathBuf {
         self.folder.join("ceph.conf")
     }
 
-    /// Makes an image: `size` as rbd takes it, such as 64M.
+    /// Creates an image; `size` has rbd's format, such as 64M.
     ///
     /// # Errors
-    /// rbd's.
+    /// The command fails.
     pub fn image(&self, name: &str, size: &str) -> io::Result<()> {
         self.rbd(&["create", "--size", size, name]).map(drop)
     }
 
-    /// Runs `rbd` with these arguments; what it prints.
+    /// Runs `rbd` with these arguments; returns its output.
     ///
     /// # Errors
-    /// It fails, or has not ended in time.
+    /// The command fails, or does not end in time.
     pub fn rbd(&self, arguments: &[&str]) -> io::Result<String> {
         self.run("rbd", arguments)
     }
 
-    /// Runs `ceph` with these arguments; what it prints.
+    /// Runs `ceph` with these arguments; returns its output.
     ///
     /// # Errors
-    /// It fails, or has not ended in time.
+    /// The command fails, or does not end in time.
     pub fn ceph(&self, arguments: &[&str]) -> io::Result<String> {
         self.run("ceph", arguments)
     }
 
-    /// Kills the OSD, as `kill -9` does.
+    /// Kills the OSD with SIGKILL.
     ///
     /// # Errors
-    /// The system's.
+    /// The process cannot be killed.
     pub fn kill_osd(&mut self) -> io::Result<()> {
         self.osd.take().map_or(Ok(()), Daemon::kill)
     }
@@ -134,16 +134,16 @@ impl Cluster {
     /// Starts the OSD again, and waits until it serves.
     ///
     /// # Errors
-    /// It does not start in time.
+    /// The OSD does not start in time.
     pub fn start_osd(&mut self) -> io::Result<()> {
         self.launch_osd()?;
         self.wait_for_osd()
     }
 
-    /// Kills the only monitor, as `kill -9` does: then there is no quorum.
+    /// Kills the only monitor with SIGKILL, so that no quorum exists.
     ///
     /// # Errors
-    /// The system's.
+    /// The process cannot be killed.
     pub fn kill_monitor(&mut self) -> io::Result<()> {
         self.monitor.take().map_or(Ok(()), Daemon::kill)
     }
@@ -151,7 +151,7 @@ impl Cluster {
     /// Starts the monitor, and waits until it leads.
     ///
     /// # Errors
-    /// It does not start in time.
+    /// The monitor does not start in time.
     pub fn start_monitor(&mut self) -> io::Result<()> {
         self.monitor = Some(Daemon::start(
             &self.folder,
@@ -172,7 +172,7 @@ impl Cluster {
         self.wait_for("osd.0", "status", r#""state": "active""#)
     }
 
-    /// Until a daemon's admin socket answers a command with this.
+    /// Waits until a daemon's admin socket answers `command` with text that contains `answer`.
     fn wait_for(&mut self, daemon: &str, command: &str, answer: &str) -> io::Result<()> {
         let deadline = Instant::now() + TIMEOUT;
         let socket = self.folder.join(format!("{daemon}.asok"));
@@ -198,7 +198,7 @@ impl Cluster {
     }
 
     fn command(&self, program: &str) -> Command {
-        // `timeout` ends what hangs: a client waits for ever for an OSD.
+        // `timeout` ends commands that hang: a client waits for ever for an OSD.
         let mut command = Command::new("timeout");
         command.arg(TIMEOUT.as_secs().to_string()).arg(program);
         command.env("CEPH_CONF", self.conf()).env("CEPH_ARGS", "");
@@ -214,12 +214,12 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // Nothing of it is kept: no reason to be gentle.
+        // No data need to be preserved, so SIGKILL is sufficient.
         let _ = self.kill_osd();
     }
 }
 
-/// Runs a command; what it prints.
+/// Runs a command; returns its output.
 fn succeed(command: &mut Command) -> io::Result<String> {
     let Output {
         status,
@@ -236,7 +236,7 @@ fn succeed(command: &mut Command) -> io::Result<String> {
     )))
 }
 
-/// A text of the kernel's, without its newline.
+/// Text of a proc file without its newline.
 fn proc_text(path: &str) -> io::Result<String> {
     Ok(fs::read_to_string(path)?.trim().to_owned())
 }

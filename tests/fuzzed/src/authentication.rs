@@ -1,4 +1,4 @@
-//! DH-HMAC-CHAP at both ends, with messages of any bytes and with right ones that are changed.
+//! DH-HMAC-CHAP at both ends, with arbitrary and with modified messages.
 
 use nvme_auth::controller::Authentication;
 use nvme_auth::host::Negotiating;
@@ -9,7 +9,7 @@ use crate::input::Input;
 
 const TRANSACTION: u16 = 7;
 
-/// The groups that cost little: the others differ from the second in the prime alone.
+/// The cheapest groups; the others differ from the second one only in their prime.
 fn policy() -> Policy {
     Policy {
         hashes: Hash::ALL.to_vec(),
@@ -47,7 +47,7 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-/// A host that sends anything, in any order.
+/// Controller with a host that sends arbitrary messages in any order.
 fn controller(input: &mut Input<'_>) {
     let mut end = Authentication::new(names(), secrets(1), policy());
     for seqnum in 1..8 {
@@ -63,11 +63,11 @@ fn controller(input: &mut Input<'_>) {
             assert!(answer.is_ok_and(|message| message.len() <= room) || room < 16);
         }
     }
-    // It has none of the secrets.
+    // The host has none of the secrets.
     assert!(!matches!(end.outcome(), Some(Ok(_))));
 }
 
-/// An exchange of two ends, of which a byte changes on its way, or none.
+/// Exchange between two ends with at most one modified byte.
 fn both(input: &mut Input<'_>) {
     let seed = 1 + 2 * (input.byte() & 1);
     let (at, turn, flip) = (input.short(), input.byte() % 4, input.byte());

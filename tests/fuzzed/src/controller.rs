@@ -1,4 +1,4 @@
-//! A controller that a host sends any commands to.
+//! Controller with a host that sends arbitrary commands.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::input::Input;
 const SUBNQN: &str = "nqn.2026-01.org.example:disks";
 const HOSTNQN: &str = "nqn.2026-01.org.example:host";
 
-/// CC of a Linux host: disabled, and enabled.
+/// Values of CC written by Linux: disabled and enabled.
 const CC: [u64; 2] = [0x0046_0060, 0x0046_0061];
 
 const OPCODES: [AdminOpcode; 8] = [
@@ -34,7 +34,7 @@ const OPCODES: [AdminOpcode; 8] = [
     AdminOpcode(0x7f),
 ];
 
-/// Steps of one input: each costs a command, and more of them find nothing new.
+/// Maximum of steps in one input; more steps find nothing new.
 const STEPS_MAX: usize = 64;
 
 struct Rig {
@@ -98,7 +98,7 @@ impl Rig {
             0..4 => {
                 let mut sqe = Sqe::read_from_bytes(&input.array::<64>()).expect("64 bytes");
                 let opcode = OPCODES.get(usize::from(sqe.opc) % (OPCODES.len() + 1));
-                // One of them stays as it came.
+                // One variant leaves the SQE unchanged.
                 if let Some(opcode) = opcode {
                     sqe.opc = opcode.0;
                     sqe.flags = Sqe::FLAGS_SGL;
@@ -113,7 +113,7 @@ impl Rig {
             5 => {
                 let subnqn = self.subsystem.settings().nqn;
                 let qid = u16::from(input.byte() % 5);
-                // Refused, if it is there or the controller is not enabled.
+                // Fails if the queue exists or the controller is not enabled.
                 let _ = connect(
                     &mut self.subsystem,
                     subnqn,
@@ -180,7 +180,7 @@ impl Rig {
             .queue_disconnected(cntlid, qid, now, &mut self.actions);
     }
 
-    /// Answers what is asked until nothing more is, as a target does.
+    /// Carries out actions as a target does, until none is left.
     fn answer(&mut self) {
         while !self.actions.is_empty() {
             for action in std::mem::take(&mut self.actions) {

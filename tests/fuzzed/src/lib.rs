@@ -1,9 +1,10 @@
-//! What parsers and state machines do with any bytes. `fuzz/` has libFuzzer find the bytes, and
-//! the tests of this crate feed the same functions with random ones and with the corpora of
-//! `fuzz/corpus`.
+//! Fuzz targets for parsers and state machines.
 //!
-//! Each function panics if what it looks at breaks a promise: it must not panic itself, read past
-//! its input, end a command twice, or write other bytes than it has read.
+//! `fuzz/` runs them with libFuzzer. The tests of this crate run them with random bytes and with
+//! the corpora of `fuzz/corpus`.
+//!
+//! Each function panics if the tested code violates a promise: it must not panic itself, read
+//! beyond its input, complete a command twice, or write other bytes than it has read.
 
 mod authentication;
 mod controller;
@@ -13,7 +14,7 @@ mod packets;
 mod queue_pair;
 mod text;
 
-/// Looks at one input.
+/// Function that runs one input.
 pub type Target = fn(&[u8]);
 
 /// All targets by name. `fuzz/fuzz_targets` has a program for each.
@@ -29,10 +30,10 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("queue_pair", queue_pair::run),
 ];
 
-/// Looks at one input of the target with this name.
+/// Runs one input of the target with this name.
 ///
 /// # Panics
-/// If there is no such target, or the input breaks a promise.
+/// If the name is unknown, or the input violates a promise.
 pub fn run(name: &str, bytes: &[u8]) {
     let target = TARGETS.iter().find(|(own, _)| *own == name);
     let (_, target) = target.expect("the target is one of TARGETS");

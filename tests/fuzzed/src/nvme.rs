@@ -1,4 +1,4 @@
-//! NVMe's structures: the first byte chooses one, the rest is its bytes.
+//! NVMe structures. The first byte selects the structure, the others are its bytes.
 
 use nvme_proto::controller::{AdminCommand, AuthenticationRequest, ConnectRequest, connect};
 use nvme_proto::host::multipath::AnaLog;
@@ -14,7 +14,7 @@ use nvme_proto::wire::log::{
 };
 use nvme_proto::wire::{Cqe, FromBytes, IntoBytes, Nqn, Sqe};
 
-/// Reads a structure from the front, and writes it as it came.
+/// Checks that a structure re-encodes to the same bytes.
 macro_rules! same_bytes {
     ($bytes:expr, $($name:ty),+) => {$(
         if let Ok((value, _)) = <$name>::read_from_prefix($bytes) {
@@ -56,7 +56,7 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-/// A capsule, as a target reads it on an admin queue and on an I/O queue.
+/// Parses a capsule as a target does on an admin and on an I/O queue.
 fn command(bytes: &[u8]) {
     let Some((sqe, data)) = Sqe::split_capsule(bytes) else {
         assert!(bytes.len() < size_of::<Sqe>());
@@ -100,7 +100,7 @@ fn connecting(bytes: &[u8]) {
     if let Ok((data, _)) = ConnectData::read_from_prefix(rest)
         && let Ok(request) = ConnectRequest::parse(&sqe, &data)
     {
-        // What follows a name's end is of no meaning.
+        // Bytes after the end of a name are ignored.
         assert!(data.hostnqn.starts_with(request.hostnqn.raw().as_bytes()));
         assert!(data.subnqn.starts_with(request.subnqn.raw().as_bytes()));
     }
@@ -118,7 +118,7 @@ fn ana_log(bytes: &[u8]) {
     let _ = log.state_of(1);
 }
 
-/// The private data of a connection request.
+/// Private data of connection requests, replies and rejects.
 fn requests(bytes: &[u8]) {
     same_bytes!(bytes, RequestData, ReplyData, RejectData);
     if let Ok(request) = RequestData::parse(bytes) {

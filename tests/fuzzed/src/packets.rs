@@ -1,4 +1,4 @@
-//! RoCE's packets and connection management.
+//! RoCE packets and connection management.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use cairn_roce_proto::wire::{Header, Packet};
 
 use crate::input::Input;
 
-/// Bytes that a packet gains when it is written again: its pad.
+/// Bytes that a re-encoded packet may gain by padding.
 const ROOM: usize = 64;
 
-/// A packet, a frame and a message of connection management.
+/// Parses a packet, a frame and a connection management message.
 pub(crate) fn run(bytes: &[u8]) {
     if let Ok(packet) = Packet::parse(bytes) {
         let mut again = vec![0; bytes.len() + ROOM];
@@ -47,7 +47,7 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-/// Requests and answers of one input.
+/// Maximum of requests and answers in one input.
 const STEPS_MAX: usize = 200;
 
 fn path(peer: u8) -> Path {
@@ -67,8 +67,7 @@ fn terms(qpn: u32) -> QpTerms {
     }
 }
 
-/// A manager and peers that send anything: messages of any bytes, and answers to what it sent
-/// with any of their bytes changed.
+/// Connection manager with peers that send arbitrary messages and modified copies of its own ones.
 pub(crate) fn connections(bytes: &[u8]) {
     let mut numbers = 0;
     let mut manager = Manager::new(Identity::new(Box::new(move || {
@@ -96,7 +95,7 @@ pub(crate) fn connections(bytes: &[u8]) {
                 mad.resize(MAD_LEN, 0);
                 manager.handle_mad(now, path(attribute), 0, &mad);
             }
-            // What it said, back to it, with changes: so its numbers are known.
+            // Its own message with modifications, so that connection numbers are valid.
             3 | 4 => {
                 let (which, attribute) = (usize::from(input.byte()), input.byte());
                 let changes = input.array::<4>();
@@ -130,7 +129,7 @@ pub(crate) fn connections(bytes: &[u8]) {
     assert!(manager.connections() <= known.len());
 }
 
-/// Takes what it says, and accepts or refuses who asks.
+/// Takes events and messages, and accepts or rejects requests.
 fn take(
     manager: &mut Manager,
     now: Instant,
@@ -141,7 +140,7 @@ fn take(
     while let Some(event) = manager.poll_event() {
         if let CmEvent::Request { id, .. } = event {
             known.push(id);
-            // It may be gone by now.
+            // The connection may have ended.
             let _ = if step.is_multiple_of(3) {
                 manager.reject(id, RejReason::Consumer, &[], &[1])
             } else {

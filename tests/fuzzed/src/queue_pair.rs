@@ -1,4 +1,4 @@
-//! A queue pair whose peer sends any packets.
+//! Queue pair with a peer that sends arbitrary packets.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -17,19 +17,19 @@ use cairn_roce_proto::wire::{Aeth, Opcode, Packet, Reth};
 use crate::input::Input;
 
 const ID: QpId = QpId::new(0, 1);
-/// The key of the only region, which begins at [`BASE`].
+/// Key of the only region, which starts at [`BASE`].
 const KEY: u32 = 0x100;
 const BASE: u64 = 0x10_0000;
 const BYTES: usize = 16 << 10;
-/// What a packet that arrives may carry, and a packet that leaves takes.
+/// Maximum size of a received packet, and buffer size of a sent packet.
 const FRAME_BYTES: usize = 2048;
 const SEND_WORK: u32 = 16;
 const RECEIVES: usize = 8;
 const STEPS_MAX: usize = 200;
-/// Packets that it may send for one that comes: answers to READs are the most.
+/// Maximum of packets sent for one received packet; answers to READs need most.
 const SENDS_MAX: usize = 4096;
 
-/// One region of memory.
+/// Region of memory.
 #[derive(Debug)]
 struct Region(RefCell<Vec<u8>>);
 
@@ -43,7 +43,7 @@ impl Region {
         Ok(offset as usize..end as usize)
     }
 
-    /// The place of bytes in a list of stretches.
+    /// Calls `take` for each range of bytes in a scatter-gather list.
     fn each(
         sges: &[Sge],
         offset: u64,
@@ -120,7 +120,7 @@ impl Memory for Region {
     }
 }
 
-/// The queue pair, what it is lent, and the work that has not ended.
+/// Queue pair with its environment and outstanding work.
 struct Rig {
     qp: Qp,
     memory: Region,
@@ -146,7 +146,7 @@ pub(crate) fn run(bytes: &[u8]) {
     }
     rig.with(|qp, _, cx| qp.flush(cx));
     rig.take_completions();
-    // Every SEND, WRITE and READ has ended, and none twice.
+    // Every SEND, WRITE and READ completed exactly once.
     assert!(rig.sends.is_empty(), "{:?}", rig.sends);
 }
 
@@ -220,7 +220,7 @@ impl Rig {
         }
     }
 
-    /// A packet that is nearly right: its PSN and its key are close to what is expected.
+    /// Sends an almost valid packet: PSN and key are close to the expected ones.
     fn likely_packet(&mut self, input: &mut Input<'_>) {
         let opcode = Opcode::ALL[usize::from(input.byte()) % Opcode::ALL.len()];
         let psn = 0x00ff_ffe8 + u32::from(input.byte() % 64);
@@ -243,7 +243,7 @@ impl Rig {
         }
         let mut bytes = [0; FRAME_BYTES];
         let headers = packet.emit(&mut bytes);
-        // Also the other headers, where it has any.
+        // Overwrites other headers, too, if the packet has any.
         let length = usize::from(input.short() % 300);
         let rest = input.bytes(length);
         bytes[headers..headers + rest.len()].copy_from_slice(rest);
@@ -303,7 +303,7 @@ impl Rig {
     }
 }
 
-/// A stretch of the region, or next to it.
+/// Range within the region or next to it.
 fn bytes_of(input: &mut Input<'_>) -> Sge {
     Sge {
         addr: BASE + u64::from(input.short()),

@@ -1,11 +1,10 @@
-//! What people and their programs write: configurations, and requests of the control socket.
+//! Texts written by users and programs: configurations, and requests of the control socket.
 
 use cairn_config::{Config, Draft, Flags, parse_size};
 use cairn_control::{Frames, parses};
 use cairn_rdma::marking::Rules;
 
-/// A configuration: right, or wrong with reasons that show. What is right stays so when it is
-/// edited.
+/// Parses a configuration, whose errors must be printable. A valid one stays valid after edits.
 pub(crate) fn configuration(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -22,7 +21,7 @@ pub(crate) fn configuration(bytes: &[u8]) {
     }
 }
 
-/// A stream of requests: the same in one piece and in pieces.
+/// Parses a stream of requests, with equal results in one piece and in several.
 pub(crate) fn control(bytes: &[u8]) {
     let Some((size, bytes)) = bytes.split_first() else {
         return;
@@ -36,7 +35,7 @@ pub(crate) fn control(bytes: &[u8]) {
     }
 }
 
-/// The values of a stream, and whether it can be read to its end.
+/// Values of a stream, and whether it ends without an error.
 fn frames(pieces: &[&[u8]]) -> (Vec<Vec<u8>>, bool) {
     let mut frames = Frames::default();
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Each target on random bytes, and on the inputs that are kept.
+//! Each fuzz target with random bytes and with stored inputs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
 }
 
-/// The inputs of a target, by their file names.
+/// Inputs of a target, sorted by file name.
 fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = folder().join("corpus").join(target);
     let entries =
@@ -54,7 +54,7 @@ fn the_inputs_that_are_kept_break_nothing() {
     }
 }
 
-/// Few cases each: libFuzzer looks for more.
+/// Random bytes cause no failure; few cases each, since libFuzzer tries more.
 #[test]
 fn random_bytes_break_nothing() {
     let config = ProptestConfig {
@@ -72,7 +72,7 @@ fn random_bytes_break_nothing() {
     }
 }
 
-/// Inputs that are kept, with some of their bytes changed.
+/// Stored inputs with some modified bytes cause no failure.
 #[test]
 fn changed_inputs_break_nothing() {
     for (name, target) in TARGETS {

@@ -1,9 +1,9 @@
-//! What simulations and tests of recorded traffic share, for each crate's tests.
+//! Helpers for simulations and tests of recorded traffic.
 //!
-//! * [`Random`]: random numbers that a seed repeats;
-//! * [`network`]: a network that loses, repeats, delays, reorders and damages packets;
-//! * [`seeds`]: a test for many seeds, or for the one that failed;
-//! * [`pcap`]: the frames of a capture.
+//! * [`Random`]: random numbers determined by a seed;
+//! * [`network`]: network with losses, duplication, delays, reordering and corruption;
+//! * [`seeds`]: execution of a test with many seeds, or with the failed one;
+//! * [`pcap`]: frames of a capture file.
 
 pub mod network;
 pub mod pcap;

@@ -1,5 +1,4 @@
-//! A network on a simulated clock that loses, repeats, delays, reorders and damages packets,
-//! all by one seed.
+//! Simulated network that loses, duplicates, delays, reorders and corrupts packets by a seed.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -8,27 +7,27 @@ use std::time::Duration;
 
 use crate::Random;
 
-/// How bad the network is, each in packets of a thousand.
+/// Fault rates of the network, each in packets per thousand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weather {
-    /// Lost.
+    /// Lost packets.
     pub loss: u64,
-    /// Delivered twice.
+    /// Packets delivered twice.
     pub duplication: u64,
-    /// Delivered with one bit flipped, or lost if the network's checksum finds that.
+    /// Packets with one bit flipped, which are lost if the network's checksum detects that.
     pub corruption: u64,
-    /// Delivered after packets that were sent later.
+    /// Packets delivered after later ones.
     pub reordering: u64,
-    /// Marked as congested.
+    /// Packets marked with congestion.
     pub congestion: u64,
-    /// The time that each packet takes.
+    /// Minimum delivery time.
     pub latency: Duration,
-    /// The time that some packets take beyond that, at most.
+    /// Maximum additional delivery time.
     pub jitter: Duration,
 }
 
 impl Weather {
-    /// Nothing is lost, and everything is in order.
+    /// No faults.
     pub const FAIR: Self = Self {
         loss: 0,
         duplication: 0,
@@ -39,7 +38,7 @@ impl Weather {
         jitter: Duration::ZERO,
     };
 
-    /// Up to 10 % of loss, and some of everything else.
+    /// Random faults of all types, with a loss of up to 10 %.
     pub fn foul(random: &mut Random) -> Self {
         let mut up_to = |most: u64| match random.below(10) {
             0..3 => 0,
@@ -56,67 +55,68 @@ impl Weather {
         }
     }
 
-    /// Whether it is bad enough to use up the retries of a connection once in
-    /// thousands of runs: eight times in a row a packet or its answer is lost.
+    /// True if faults may exhaust the retries of a connection once in thousands of runs.
+    ///
+    /// This requires the loss of eight consecutive packets or answers.
     #[must_use]
     pub fn may_break_connections(&self) -> bool {
         self.loss + self.corruption > 30
     }
 }
 
-/// What happens to a packet.
+/// Fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It arrives.
+    /// Delivered.
     Arrives,
-    /// It arrives after packets that were sent later.
+    /// Delivered after later packets.
     Late,
-    /// It arrives twice.
+    /// Delivered twice.
     Twice,
-    /// It arrives damaged, or does not for that reason.
+    /// Delivered corrupted, or lost because of corruption.
     Damaged,
-    /// It does not arrive.
+    /// Not delivered.
     Lost,
-    /// The network has no way to its destination.
+    /// No path to the destination.
     Cut,
 }
 
-/// What the network carries.
+/// Packet type of the network.
 pub trait Packet: Clone {
-    /// Names an end.
+    /// Identity of an end.
     type End: Ord + Clone;
 
     /// Source and destination.
     fn ends(&self) -> (Self::End, Self::End);
 
-    /// Its length in bytes.
+    /// Length in bytes.
     fn length(&self) -> usize;
 
-    /// Flips a bit. False: a checksum below finds that, and the packet is lost.
+    /// Flips a bit. Returns false if a lower checksum detects that, and the packet is lost.
     fn flip(&mut self, bit: usize) -> bool;
 
-    /// Marks it as having met congestion.
+    /// Marks the packet with congestion.
     fn mark_congested(&mut self) {}
 }
 
-/// Packets under way, on a clock of type `T`.
+/// Packets in transit, on a clock of type `T`.
 #[derive(Debug)]
 pub struct Network<T, P: Packet> {
-    /// How bad it is now.
+    /// Current fault rates.
     pub weather: Weather,
-    /// Ends that no packet reaches or leaves.
+    /// Ends without connectivity.
     pub cut_off: Vec<P::End>,
     random: Random,
-    /// Arrivals, each with a number that keeps equals in order.
+    /// Arrival times, each with a number that preserves order.
     arrivals: BinaryHeap<Reverse<(T, u64)>>,
     packets: BTreeMap<u64, P>,
     count: u64,
-    /// When the last packet to each end arrives that is in order.
+    /// Arrival time of the last in-order packet to each end.
     last: BTreeMap<P::End, T>,
 }
 
 impl<T: Copy + Ord + Add<Duration, Output = T>, P: Packet> Network<T, P> {
-    /// An empty network.
+    /// Creates an empty network.
     #[must_use]
     pub fn new(weather: Weather, random: Random) -> Self {
         Self {
@@ -130,7 +130,7 @@ impl<T: Copy + Ord + Add<Duration, Output = T>, P: Packet> Network<T, P> {
         }
     }
 
-    /// Takes a packet, and returns what will happen to it.
+    /// Sends a packet and returns its fate.
     pub fn send(&mut self, now: T, mut packet: P) -> Fate {
         let weather = self.weather;
         let (source, destination) = packet.ends();
@@ -168,7 +168,7 @@ impl<T: Copy + Ord + Add<Duration, Output = T>, P: Packet> Network<T, P> {
         if late {
             at = at + weather.latency;
         } else {
-            // What was sent first arrives first.
+            // Packets arrive in sending order.
             at = at.max(*last);
             *last = at;
         }
@@ -177,13 +177,13 @@ impl<T: Copy + Ord + Add<Duration, Output = T>, P: Packet> Network<T, P> {
         self.packets.insert(self.count, packet);
     }
 
-    /// When the next packet arrives.
+    /// Arrival time of the next packet.
     #[must_use]
     pub fn next_arrival(&self) -> Option<T> {
         self.arrivals.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// A packet that has arrived by `now`.
+    /// Removes a packet that has arrived by `now`.
     pub fn receive(&mut self, now: T) -> Option<P> {
         self.next_arrival().filter(|at| *at <= now)?;
         let Reverse((_, number)) = self.arrivals.pop()?;
@@ -191,12 +191,12 @@ impl<T: Copy + Ord + Add<Duration, Output = T>, P: Packet> Network<T, P> {
     }
 }
 
-/// Bytes on their way from one of two ends to the other.
+/// Bytes in transit between two ends.
 #[derive(Debug, Clone)]
 pub struct Datagram {
-    /// The end that they go to: 0 or 1.
+    /// Destination: 0 or 1.
     pub to: usize,
-    /// The bytes.
+    /// Contents.
     pub bytes: Vec<u8>,
 }
 

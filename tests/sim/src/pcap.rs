@@ -1,21 +1,21 @@
-//! The frames of a capture: classic pcap as tcpdump writes it, and pcapng as `--pcap` does.
+//! Frames of a capture file: classic pcap as written by tcpdump, and pcapng as written by `--pcap`.
 //!
-//! For files that the tests made or keep; docs/decisions says why no library reads them.
+//! Only for files created or stored by tests; docs/decisions explains why no library is used.
 
-/// Classic pcap, little-endian, microseconds.
+/// Magic of classic pcap, little-endian, with microseconds.
 const PCAP: [u8; 4] = [0xd4, 0xc3, 0xb2, 0xa1];
-/// The block that opens a pcapng file.
+/// Type of the first block of a pcapng file.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
-/// pcapng's block of one packet.
+/// Type of a pcapng block with one packet.
 const ENHANCED_PACKET: u32 = 6;
-/// Block type and length, and what follows before the frame: interface, time, lengths.
+/// Bytes of block type and length, and of the fields before the frame: interface, time, lengths.
 const BLOCK_HEADER: usize = 8;
 const PACKET_HEADER: usize = 20;
 
-/// The frames of a file, in its order.
+/// Frames of a file, in order.
 ///
 /// # Panics
-/// If the file is neither, or is cut off within a frame.
+/// If the file has another format or is truncated within a frame.
 #[must_use]
 pub fn frames(file: &[u8]) -> Vec<&[u8]> {
     match file.first_chunk::<4>() {

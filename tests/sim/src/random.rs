@@ -1,22 +1,22 @@
-//! Random numbers that a seed repeats.
+//! Random numbers determined by a seed.
 
-/// A generator for tests: the same numbers for the same seed.
+/// Random generator for tests, determined by a seed.
 #[derive(Debug, Clone)]
 pub struct Random(fastrand::Rng);
 
 impl Random {
-    /// The sequence that belongs to `seed`.
+    /// Creates the generator for `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(fastrand::Rng::with_seed(seed))
     }
 
-    /// The next 64 bits.
+    /// Next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0.u64(..)
     }
 
-    /// A number below `bound`.
+    /// Number below `bound`.
     ///
     /// # Panics
     /// If `bound` is 0.
@@ -24,17 +24,17 @@ impl Random {
         self.0.u64(..bound)
     }
 
-    /// True `per_mille` times in a thousand.
+    /// True with a probability of `per_mille` in a thousand.
     pub fn chance(&mut self, per_mille: u64) -> bool {
         self.below(1000) < per_mille
     }
 
-    /// Fills `out`.
+    /// Fills `out` with random bytes.
     pub fn fill(&mut self, out: &mut [u8]) {
         self.0.fill(out);
     }
 
-    /// `length` bytes.
+    /// Returns `length` random bytes.
     pub fn bytes(&mut self, length: usize) -> Vec<u8> {
         let mut out = vec![0; length];
         self.fill(&mut out);

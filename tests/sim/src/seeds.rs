@@ -1,4 +1,4 @@
-//! Many seeds, or one.
+//! Execution of a test with many seeds, or with one.
 
 use std::panic::RefUnwindSafe;
 
@@ -8,18 +8,17 @@ fn number(variable: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{variable}={value} is no number")))
 }
 
-/// Whether one seed is to be replayed, and described as it runs.
+/// True if `CAIRN_SEED` selects one seed, whose run should print details.
 #[must_use]
 pub fn is_replay() -> bool {
     number("CAIRN_SEED").is_some()
 }
 
-/// Runs `case` for many seeds, or for `CAIRN_SEED` alone. How many: `CAIRN_SEEDS`, or
-/// `default`.
+/// Runs `case` for `CAIRN_SEED`, or for `CAIRN_SEEDS` seeds, `default` if unset.
 ///
 /// # Panics
-/// At the first seed that fails; the message has the command that replays it. `command` is the
-/// one that runs the test.
+/// At the first seed that fails. The message contains the command that repeats it; `command` is the
+/// command of the test.
 pub fn for_each_seed(command: &str, default: u64, case: impl Fn(u64) + RefUnwindSafe) {
     let seeds = match number("CAIRN_SEED") {
         Some(seed) => seed..seed + 1,

@@ -1,22 +1,22 @@
-//! A test that cannot run on this machine is skipped, and a skip is not a pass.
+//! Records of skipped tests.
 //!
-//! Rust's test harness has no such outcome, so the test records it here: on standard error, and
-//! in a file if the environment names one. `cargo xtask test` names one, counts what is in it,
-//! and fails if a skip is not on its list of skips that may be.
+//! Rust's test harness cannot report a test as skipped at run time. Tests that cannot run on this
+//! machine record that here: on standard error, and in a file if the environment names one. `cargo
+//! xtask test` names one, counts its lines, and fails for a skip that is not allowed.
 
 use std::fmt::Display;
 use std::io::Write as _;
 use std::panic::Location;
 
-/// The environment variable with the path of the file that collects skips.
+/// Environment variable with the path of the skip file.
 pub const FILE_VARIABLE: &str = "CAIRN_SKIPS";
 
-/// Records that the calling test, or a part of it, is skipped, and why.
+/// Records that the calling test, or a part of it, is skipped.
 ///
-/// The record is one line: the source file, a tab, the test's thread, a tab, the reason.
+/// The record is one line: source file, tab, thread name of the test, tab, reason.
 ///
 /// # Panics
-/// If the file that the environment names cannot be written: a skip must not be lost.
+/// If the skip file cannot be written, so that no skip is lost.
 #[track_caller]
 pub fn skip(reason: impl Display) {
     let place = Location::caller().file();
@@ -27,7 +27,7 @@ pub fn skip(reason: impl Display) {
     let Some(path) = std::env::var_os(FILE_VARIABLE) else {
         return;
     };
-    // One write in append mode: other tests do the same at once.
+    // A single write in append mode, because other tests write at the same time.
     let line = format!("{place}\t{test}\t{reason}\n");
     std::fs::File::options()
         .create(true)

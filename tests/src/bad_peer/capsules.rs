@@ -1,4 +1,4 @@
-//! Capsules of the wrong length, and capsules of noise.
+//! Capsules of invalid length, and random capsules.
 
 use std::collections::HashSet;
 
@@ -37,7 +37,7 @@ fn short_capsule(setting: &Setting) -> Result<()> {
                 .with_context(|| format!("a capsule of {length} bytes"))?;
         }
     }
-    // Before Connect too.
+    // Also before Connect.
     let mut peer = Peer::open(setting)?;
     let qp = peer.dial_queue(0, ENTRIES)?;
     peer.say(qp, &[0x7f; 63])?;
@@ -45,8 +45,7 @@ fn short_capsule(setting: &Setting) -> Result<()> {
 }
 
 fn oversized_capsule(setting: &Setting) -> Result<()> {
-    // IOCCSZ allows 4 KiB of data unless it is configured otherwise, and never
-    // more than 16 KiB; a peer's slot ends at 8 KiB.
+    // IOCCSZ allows 4 KiB of data by default and 16 KiB at most; a peer's slot has 8 KiB.
     for on_admin in [false, true] {
         let (mut peer, admin, io) = Peer::with_io_queue(setting)?;
         let qp = if on_admin { admin } else { io };
@@ -62,13 +61,13 @@ fn oversized_capsule(setting: &Setting) -> Result<()> {
 
 fn duplicate_cid(setting: &Setting) -> Result<()> {
     let (mut peer, admin) = Peer::with_controller(setting)?;
-    // An event request stays outstanding, and its CID with it.
+    // An event request stays outstanding and occupies its CID.
     let waiting = plain(&mut peer, command::async_event_request());
     peer.say(admin, waiting.as_bytes())?;
     let mut second = plain(&mut peer, command::keep_alive());
     second.cid = waiting.cid;
     peer.say(admin, second.as_bytes())?;
-    // How far a controller looks for conflicts is its own affair (Base, figure 94).
+    // The detection of conflicts is optional for a controller (Base, figure 94).
     match peer.receive(admin)? {
         Answer::Closed => Ok(()),
         Answer::Response(cqe) => {
@@ -93,7 +92,7 @@ fn every_opcode(setting: &Setting) -> Result<()> {
             let sqe = plain(&mut peer, command::plain(opcode, setting.nsid));
             peer.expect(qp, sqe, Status::INVALID_OPCODE)
                 .with_context(|| format!("opcode {opcode:#04x}"))?;
-            // As hosts probe: with a PRP where there is no such thing.
+            // Hosts probe for commands with a PRP.
             let mut sqe = plain(&mut peer, command::plain(opcode, setting.nsid));
             sqe.flags = 0;
             peer.expect(qp, sqe, Status::INVALID_OPCODE)
@@ -119,8 +118,7 @@ fn reserved_flags(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Batches of noise; behind each a Flush or a Keep Alive, which says that the
-/// target is through.
+/// Sends batches of random capsules, each followed by a Flush or Keep Alive that shows its end.
 fn random_capsules(setting: &Setting) -> Result<()> {
     const BATCH: u32 = 16;
     let mut noise = Noise(Random::new(setting.seed));
@@ -141,7 +139,7 @@ fn random_capsules(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether the peer may go on with its queues.
+/// Sends one batch. Returns true if the queues remain usable.
 fn one_batch(
     peer: &mut Peer,
     qp: QpId,
@@ -183,12 +181,12 @@ fn one_batch(
             }
         }
     }
-    // An event request that stays, or a controller that was reset or shut down,
-    // would color the batches to come.
+    // An outstanding event request, or a controller after reset or shutdown, would affect later
+    // batches.
     Ok(unanswered.is_empty() && is_ready(peer, qp, on_admin)?)
 }
 
-/// Whether an ordinary command still works.
+/// True if an ordinary command succeeds.
 fn is_ready(peer: &mut Peer, qp: QpId, on_admin: bool) -> Result<bool> {
     if on_admin {
         return Ok(false);
@@ -202,14 +200,14 @@ fn is_ready(peer: &mut Peer, qp: QpId, on_admin: bool) -> Result<bool> {
     }
 }
 
-/// Makes capsules that are wrong in one place, or in all.
+/// Generator of capsules that are invalid in one field or in all.
 struct Noise(Random);
 
 impl Noise {
     fn capsule(&mut self, peer: &Peer, cid: u16, on_admin: bool) -> Vec<u8> {
         let mut bytes = self.0.bytes(SQE_BYTES);
         if self.0.below(4) > 0 {
-            // Mostly zeros: far more of those get past the first check.
+            // Mostly zeroes, which pass the first checks more often.
             let keep = self.0.below(SQE_BYTES as u64) as usize;
             for (index, byte) in bytes.iter_mut().enumerate() {
                 if index != keep {
@@ -225,7 +223,7 @@ impl Noise {
         if self.0.below(8) > 0 {
             sqe.opc = self.opcode(on_admin);
         }
-        // Other namespaces may be in use: only this one, or none there can be.
+        // Other namespaces may be in use, so the NSID is this one or invalid.
         let in_use = (1..=NAMESPACES_MAX).contains(&sqe.nsid.get());
         if !sqe.is_fabrics() && (in_use || self.0.below(2) > 0) {
             sqe.nsid = U32::new(peer.nsid);
@@ -256,7 +254,7 @@ impl Noise {
     }
 }
 
-/// A command without data, ready to be sent.
+/// Prepares a command without data.
 pub(super) fn plain(peer: &mut Peer, mut sqe: Sqe) -> Sqe {
     sqe.flags = Sqe::FLAGS_SGL;
     sqe.cid = U16::new(peer.new_cid());
@@ -264,7 +262,7 @@ pub(super) fn plain(peer: &mut Peer, mut sqe: Sqe) -> Sqe {
     sqe
 }
 
-/// Admin opcodes that a target may know, Fabrics included.
+/// Admin opcodes that a target may support, including Fabrics.
 fn known_admin() -> Vec<u8> {
     let codes = [
         AdminOpcode::GET_LOG_PAGE,
@@ -279,7 +277,7 @@ fn known_admin() -> Vec<u8> {
     codes.map(|code| code.0).to_vec()
 }
 
-/// I/O opcodes that a target may know, Fabrics included.
+/// I/O opcodes that a target may support, including Fabrics.
 fn known_io() -> Vec<u8> {
     let codes = [
         NvmOpcode::FLUSH,

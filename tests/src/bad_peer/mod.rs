@@ -1,9 +1,8 @@
-//! What any target must do when a host misbehaves.
+//! Suite for targets with misbehaving hosts.
 //!
-//! Each case opens its own connections and speaks in raw capsules. While it
-//! does, a well-behaved bystander has an association with the same subsystem:
-//! its I/O must work before and after, and so must that of a host that connects later. The cases
-//! write to the namespace: point them at an unused one.
+//! Each case opens connections and sends raw capsules. A regular bystander host is associated with
+//! the same subsystem. Its I/O must work before and after the case, as must that of a host that
+//! connects later. The cases write to the namespace, which must be unused.
 
 mod capsules;
 mod connecting;
@@ -30,33 +29,31 @@ use nvme_proto::wire::Nqn;
 use crate::case::{Case, Outcome};
 use cairn_sim::Random;
 
-/// The logical block size of the namespace that the suite writes to.
+/// Logical block size of the namespace, in bytes.
 const BLOCK_BYTES: u32 = 512;
 
-/// The target to be bothered.
+/// Target under test.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// How to reach it.
+    /// Provider for connections to the target.
     pub provider: Arc<dyn Provider>,
-    /// Where it listens.
+    /// Address of the target.
     pub remote: SocketAddr,
-    /// Its subsystem.
+    /// NQN of the subsystem.
     pub subnqn: Nqn,
-    /// A namespace there that is writable, has blocks of 512 bytes, 64 MiB of
-    /// them, and holds nothing that anybody needs.
+    /// NSID of an unused, writable namespace of 64 MiB with blocks of 512 bytes.
     pub nsid: u32,
-    /// How long the target may take for anything, its own deadlines included.
+    /// Timeout of each operation, including the target's own deadlines.
     pub patience: Duration,
-    /// What random capsules are made from.
+    /// Seed of random capsules.
     pub seed: u64,
-    /// How many random capsules there are.
+    /// Number of random capsules.
     pub random_capsules: u32,
-    /// Connections that bad peers have asked for: a target may say a line about
-    /// each of them, and no more.
+    /// Number of connection requests of bad peers. A target may log one line for each.
     pub dials: Arc<AtomicU64>,
 }
 
-/// The whole suite.
+/// All cases of the suite.
 #[must_use]
 pub fn cases() -> Vec<Case<Setting>> {
     let mut all = connecting::cases();
@@ -67,10 +64,10 @@ pub fn cases() -> Vec<Case<Setting>> {
     all
 }
 
-/// Runs a case with a bystander who must not notice.
+/// Runs a case together with a bystander.
 ///
 /// # Errors
-/// The case fails, or the bystander notices.
+/// The case fails, or the bystander is affected.
 pub fn run(case: &Case<Setting>, setting: &Setting) -> Result<Outcome> {
     let mut bystander = Bystander::connect(setting, "bystander").context("before the case")?;
     bystander.check_io(1).context("before the case")?;
@@ -85,7 +82,7 @@ pub fn run(case: &Case<Setting>, setting: &Setting) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A host that does everything right.
+/// Regular host.
 struct Bystander {
     host: Host,
     nsid: u32,
@@ -95,7 +92,7 @@ impl Bystander {
     fn connect(setting: &Setting, name: &str) -> Result<Self> {
         let options = HostOptions {
             timeout: setting.patience,
-            // One that comes back by itself would hide that it was lost.
+            // Reconnection would hide a loss.
             recovery: Recovery::NONE,
             ..HostOptions::new(setting.remote, setting.subnqn, host_nqn(name))
         };
@@ -133,7 +130,7 @@ impl Bystander {
         Ok(())
     }
 
-    /// Has its commands fail that take longer than this.
+    /// Sets the timeout of commands.
     fn limit_patience(&mut self, patience: Duration) {
         self.host.set_timeout(patience);
     }
@@ -143,7 +140,7 @@ impl Bystander {
     }
 }
 
-/// A host's name in this suite.
+/// HOSTNQN in this suite.
 fn host_nqn(name: &str) -> Nqn {
     Nqn::parse(&format!("nqn.2026-01.org.example:{name}")).expect("a valid NQN")
 }

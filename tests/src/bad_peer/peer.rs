@@ -1,4 +1,4 @@
-//! A host that follows no rules: it sends the bytes that a test gives it.
+//! Host that sends arbitrary capsules for tests.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -18,50 +18,50 @@ use nvme_proto::wire::{Cqe, FromBytes, FromZeros, IntoBytes, SglDescriptor, Sqe,
 use super::{Setting, host_nqn};
 use crate::node::{DATA, Node, SLOT, qp_of, signaled, slot_of};
 
-/// Entries of the queues that this suite makes, unless a case says otherwise.
+/// Default number of queue entries in this suite.
 pub(super) const ENTRIES: u16 = 32;
-/// Capsules that can be on their way at a time.
+/// Maximum of capsules being sent at a time.
 const CAPSULES: usize = 128;
-/// Where a peer's memory for data starts, behind its capsules.
+/// Offset of a peer's data buffer, after its capsules.
 pub(super) const BUFFER: usize = DATA + CAPSULES * SLOT;
-/// How much there is.
+/// Bytes of the data buffer.
 pub(super) const BUFFER_LEN: u32 = 1024 * 1024;
 
-/// What a peer receives on a queue.
+/// Message or event on a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// A response.
+    /// Response capsule.
     Response(Cqe),
     /// The target closed the connection.
     Closed,
 }
 
-/// How a connection request was refused.
+/// Failure of a connection request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// By the target, with a reason.
+    /// Rejected by the target with a reason.
     Status(RejectStatus),
-    /// Without one.
+    /// Failed without a reason.
     Silent,
 }
 
-/// An endpoint that pretends to be a host.
+/// Endpoint that acts as a host.
 pub(super) struct Peer {
     pub(super) node: Node,
     setting: Setting,
-    /// The namespace that may be written to.
+    /// NSID of the namespace that may be written.
     pub(super) nsid: u32,
-    /// The controller, once there is one.
+    /// CNTLID, once connected.
     pub(super) cntlid: u16,
     next_capsule: usize,
     next_cid: u16,
-    /// Whether a receive is posted again once it was used.
+    /// Whether used receives are posted again.
     replenish: bool,
     responses: VecDeque<(QpId, Cqe)>,
 }
 
 impl Peer {
-    /// A peer that reads its answers.
+    /// Creates a peer that receives responses.
     pub(super) fn open(setting: &Setting) -> Result<Self> {
         let mut peer = Self::open_deaf(setting)?;
         peer.node.post_receives(0..crate::node::RECEIVES)?;
@@ -69,7 +69,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// A peer without a single receive.
+    /// Creates a peer without receives.
     pub(super) fn open_deaf(setting: &Setting) -> Result<Self> {
         let device = setting.provider.device_for(setting.remote, None)?;
         Ok(Self {
@@ -84,19 +84,18 @@ impl Peer {
         })
     }
 
-    /// Whom it talks to.
     pub(super) fn setting(&self) -> &Setting {
         &self.setting
     }
 
-    /// Has one without receives read from now on.
+    /// Starts to receive responses on a peer created without receives.
     pub(super) fn read_again(&mut self) -> Result<()> {
         self.node.post_receives(0..crate::node::RECEIVES)?;
         self.replenish = true;
         Ok(())
     }
 
-    /// A peer with an enabled controller, and its admin queue.
+    /// Creates a peer with an enabled controller; returns its admin queue.
     pub(super) fn with_controller(setting: &Setting) -> Result<(Self, QpId)> {
         let mut peer = Self::open(setting)?;
         let admin = peer.connect_queue(0, ENTRIES)?;
@@ -104,14 +103,14 @@ impl Peer {
         Ok((peer, admin))
     }
 
-    /// A peer with an enabled controller, its admin queue, and I/O queue 1.
+    /// Creates a peer with an enabled controller; returns its admin queue and I/O queue 1.
     pub(super) fn with_io_queue(setting: &Setting) -> Result<(Self, QpId, QpId)> {
         let (mut peer, admin) = Self::with_controller(setting)?;
         let io = peer.connect_queue(1, ENTRIES)?;
         Ok((peer, admin, io))
     }
 
-    /// Asks for a connection with this private data.
+    /// Requests a connection with this private data.
     pub(super) fn dial(
         &mut self,
         private_data: &[u8],
@@ -142,7 +141,7 @@ impl Peer {
         }
     }
 
-    /// Makes a connection for queue `qid`, which the target must accept.
+    /// Establishes the connection of queue `qid`, which the target must accept.
     pub(super) fn dial_queue(&mut self, qid: u16, entries: u16) -> Result<QpId> {
         let cntlid = if qid == 0 { 0 } else { self.cntlid };
         let request = RequestData::new(qid, entries, entries - 1, cntlid);
@@ -152,7 +151,7 @@ impl Peer {
         }
     }
 
-    /// Makes queue `qid`, Connect included; both must succeed.
+    /// Connects queue `qid`, including the Connect command; both must succeed.
     pub(super) fn connect_queue(&mut self, qid: u16, entries: u16) -> Result<QpId> {
         let qp = self.dial_queue(qid, entries)?;
         let connect = self.connect_command(qid, entries - 1);
@@ -167,7 +166,7 @@ impl Peer {
         Ok(qp)
     }
 
-    /// A Connect command as it should be.
+    /// Valid Connect command.
     pub(super) fn connect_command(&mut self, qid: u16, sqsize: u16) -> ConnectCommand {
         let cid = self.new_cid();
         let mut connect = ConnectCommand::from(Sqe::fabrics(cid, ConnectCommand::FCTYPE));
@@ -176,7 +175,7 @@ impl Peer {
         connect
     }
 
-    /// Connect data as they should be.
+    /// Valid Connect data.
     pub(super) fn connect_data(&self) -> ConnectData {
         let mut data = ConnectData::new_zeroed();
         data.hostid = *b"a bad peer's id!";
@@ -186,7 +185,7 @@ impl Peer {
         data
     }
 
-    /// Sends a Connect whose data the target has to fetch; returns the answer.
+    /// Sends a Connect whose data the target fetches by RDMA; returns the response.
     pub(super) fn run_connect(
         &mut self,
         qp: QpId,
@@ -224,13 +223,13 @@ impl Peer {
         }
     }
 
-    /// A CID that was not used lately.
+    /// Returns the next CID.
     pub(super) fn new_cid(&mut self) -> u16 {
         self.next_cid = self.next_cid.wrapping_add(1);
         self.next_cid
     }
 
-    /// A keyed descriptor of the first bytes of this peer's buffer.
+    /// Keyed descriptor for the first bytes of the data buffer.
     pub(super) fn keyed(&self, length: u32) -> SglDescriptor {
         let RemoteBuffer { addr, rkey } = self.node.remote(BUFFER);
         SglDescriptor::keyed(addr, length, rkey, false)
@@ -241,10 +240,9 @@ impl Peer {
         self.say_all(qp, &[capsule])
     }
 
-    /// Sends capsules, all in one chain.
+    /// Sends capsules in one chain.
     ///
-    /// Capsule memory is used in turns: who says more than [`CAPSULES`] at a
-    /// time overwrites his own words.
+    /// Capsule memory is a ring of [`CAPSULES`] slots; a longer sequence overwrites the first ones.
     pub(super) fn say_all(&mut self, qp: QpId, capsules: &[&[u8]]) -> Result<()> {
         assert!(capsules.len() <= CAPSULES, "too much at a time");
         let mut chain = Vec::with_capacity(capsules.len());
@@ -261,12 +259,12 @@ impl Peer {
             .context("sending a capsule")
     }
 
-    /// Sends an SQE and returns the answer, which must come.
+    /// Sends an SQE and returns the response, which must arrive.
     pub(super) fn run(&mut self, qp: QpId, sqe: Sqe) -> Result<Cqe> {
         self.run_capsule(qp, sqe.as_bytes())
     }
 
-    /// Sends a capsule and returns the answer to its CID, which must come.
+    /// Sends a capsule and returns the response to its CID, which must arrive.
     pub(super) fn run_capsule(&mut self, qp: QpId, capsule: &[u8]) -> Result<Cqe> {
         let (sqe, _) = Sqe::split_capsule(capsule).context("a capsule without an SQE")?;
         let cid = sqe.cid.get();
@@ -280,12 +278,12 @@ impl Peer {
         }
     }
 
-    /// Sends an SQE whose answer must have this status.
+    /// Sends an SQE and checks the status of its response.
     pub(super) fn expect(&mut self, qp: QpId, sqe: Sqe, status: Status) -> Result<Cqe> {
         self.expect_capsule(qp, sqe.as_bytes(), status)
     }
 
-    /// Sends a capsule whose answer must have this status.
+    /// Sends a capsule and checks the status of its response.
     pub(super) fn expect_capsule(
         &mut self,
         qp: QpId,
@@ -301,14 +299,14 @@ impl Peer {
         Ok(cqe)
     }
 
-    /// The next answer on a queue.
+    /// Waits for the next response or close on a queue.
     pub(super) fn receive(&mut self, qp: QpId) -> Result<Answer> {
         self.wait("a response, or the end of the queue", |peer| {
             peer.try_receive(qp)
         })
     }
 
-    /// Waits until the target closes a queue; what it says before is ignored.
+    /// Waits until the target closes a queue, ignoring responses.
     pub(super) fn expect_closed(&mut self, qp: QpId) -> Result<()> {
         self.wait("the end of the queue", |peer| {
             while let Some(answer) = peer.try_receive(qp) {
@@ -320,7 +318,7 @@ impl Peer {
         })
     }
 
-    /// Lets go of a queue.
+    /// Disconnects a queue and waits for its close.
     pub(super) fn hang_up(&mut self, qp: QpId) -> Result<()> {
         self.node.endpoint.disconnect(qp);
         self.wait("the end of the queue", |peer| {
@@ -328,7 +326,7 @@ impl Peer {
         })
     }
 
-    /// Polls until `ready` gives something.
+    /// Polls until `ready` returns a value.
     pub(super) fn wait<T>(
         &mut self,
         what: &str,
@@ -340,7 +338,7 @@ impl Peer {
             let progress = self.node.pump()?;
             self.listen()?;
             if let Some(value) = ready(self) {
-                // Sends the acknowledgements that are due: a case may not poll for a while.
+                // Sends due acknowledgements, since a case may not poll for some time.
                 self.node.endpoint.arm()?;
                 return Ok(value);
             }
@@ -351,7 +349,7 @@ impl Peer {
         }
     }
 
-    /// Takes what has landed, and posts the receives again.
+    /// Stores received responses and posts receives again.
     fn listen(&mut self) -> Result<()> {
         self.node.forget_sends();
         while let Some(landed) = self.node.take_receive() {
@@ -385,7 +383,7 @@ impl Peer {
     }
 }
 
-/// A queue pair as a good host makes it.
+/// Queue pair options of a regular host.
 pub(super) fn host_qp() -> QpOptions {
     QpOptions {
         send_work: 256,

@@ -1,4 +1,4 @@
-//! A host that authenticates again on queues that are live: well, badly, or halfway.
+//! Reauthentication of live queues: valid, invalid, and incomplete.
 
 use anyhow::{Result, bail, ensure};
 use cairn_initiator::command;
@@ -16,23 +16,23 @@ use super::{Setting, host_nqn};
 const SEND: FabricsType = FabricsType::AUTHENTICATION_SEND;
 const RECEIVE: FabricsType = FabricsType::AUTHENTICATION_RECEIVE;
 
-/// What breaks the order of an authentication.
+/// Violation of the message order in an authentication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disorder {
     /// The last message comes first.
     SuccessFirst,
-    /// The reply is of another transaction.
+    /// The reply has another transaction ID.
     OtherTransaction,
-    /// The answer is taken before anything was said.
+    /// Authentication Receive comes first.
     Receive,
-    /// The authentication begins anew before it has ended.
+    /// A second AUTH_Negotiate comes before the end.
     NegotiateTwice,
-    /// The message is none.
+    /// The message is invalid.
     Nonsense,
 }
 
 impl Disorder {
-    /// All of them.
+    /// All violations.
     pub const ALL: [Self; 5] = [
         Self::SuccessFirst,
         Self::OtherTransaction,
@@ -42,13 +42,13 @@ impl Disorder {
     ];
 }
 
-/// An association with an admin queue and one I/O queue.
+/// Association with an admin queue and one I/O queue.
 pub struct Renewing {
     peer: Peer,
-    /// By QID.
+    /// Queue pairs by QID.
     queues: [QpId; 2],
     transaction: u16,
-    /// Whether both take commands.
+    /// Whether both queues accept commands.
     is_live: bool,
 }
 
@@ -59,10 +59,10 @@ impl std::fmt::Debug for Renewing {
 }
 
 impl Renewing {
-    /// Connects, and authenticates both queues if there is a secret.
+    /// Connects both queues, and authenticates them if there is a secret.
     ///
     /// # Errors
-    /// The target refuses.
+    /// The target rejects the host.
     pub fn new(setting: &Setting, secret: Option<&Secret>) -> Result<Self> {
         let mut peer = Peer::open(setting)?;
         let admin = peer.connect_queue(0, ENTRIES)?;
@@ -90,10 +90,10 @@ impl Renewing {
         self.peer.cntlid
     }
 
-    /// Connects one more I/O queue and authenticates it, and takes it for queue 1 from then on.
+    /// Connects and authenticates another I/O queue, which replaces queue 1 in this object.
     ///
     /// # Errors
-    /// The target refuses.
+    /// The target rejects the queue.
     pub fn add_queue(&mut self, qid: u16, secret: &Secret) -> Result<()> {
         self.queues[1] = self.peer.connect_queue(qid, ENTRIES)?;
         let is_live = std::mem::replace(&mut self.is_live, false);
@@ -102,29 +102,32 @@ impl Renewing {
         self.check()
     }
 
-    /// Authenticates a queue, which must succeed; once both are live, with a command of each in between.
+    /// Authenticates a queue, which must succeed.
+    ///
+    /// On live queues, one command of each is sent in between.
     ///
     /// # Errors
-    /// It does not.
+    /// The authentication fails.
     pub fn authenticate(&mut self, qid: usize, secret: &Secret) -> Result<()> {
         let answer = self.reply(qid, secret)?;
         ensure!(answer.starts_with(&SUCCESS), "not accepted: {answer:x?}");
         Ok(())
     }
 
-    /// The same with a wrong secret, which must end the queue; with the admin queue the other one.
+    /// Authenticates with a wrong secret, which must end the queue; with the admin queue, both
+    /// queues.
     ///
     /// # Errors
-    /// It does not.
+    /// The queue does not end.
     pub fn expect_refused(mut self, qid: usize, secret: &Secret) -> Result<()> {
         let answer = self.reply(qid, secret)?;
         self.expect_end(qid, &answer)
     }
 
-    /// Breaks the order of messages, which must end the queue with a reason.
+    /// Violates the message order, which must end the queue with a reason.
     ///
     /// # Errors
-    /// It does not.
+    /// The queue does not end, or gives no reason.
     pub fn break_order(mut self, qid: usize, how: Disorder) -> Result<()> {
         let negotiate = self.negotiating(&some_secret()).message();
         match how {
@@ -151,18 +154,18 @@ impl Renewing {
         self.expect_end(qid, &answer)
     }
 
-    /// Begins, takes the challenge, and stops there.
+    /// Starts an authentication, and stops after the challenge.
     ///
     /// # Errors
-    /// The target gives no challenge.
+    /// The target sends no challenge.
     pub fn begin(&mut self, qid: usize) -> Result<()> {
         self.replied(qid, &some_secret()).map(drop)
     }
 
-    /// Begins, which the target must refuse as a command that it does not have; both queues live.
+    /// Starts an authentication that the target must reject as unsupported; both queues stay live.
     ///
     /// # Errors
-    /// It does not.
+    /// The target behaves differently.
     pub fn expect_not_offered(&mut self, qid: usize) -> Result<()> {
         let sqe = Sqe::fabrics(self.peer.new_cid(), SEND);
         self.peer
@@ -170,10 +173,10 @@ impl Renewing {
         self.check()
     }
 
-    /// A command of each queue, which must succeed.
+    /// Sends a command on each queue, which must succeed.
     ///
     /// # Errors
-    /// It does not.
+    /// A command fails.
     pub fn check(&mut self) -> Result<()> {
         let [admin, io] = self.queues;
         let keep_alive = plain(&mut self.peer, command::keep_alive());
@@ -183,7 +186,7 @@ impl Renewing {
         self.peer.expect(io, flush, Status::SUCCESS).map(drop)
     }
 
-    /// AUTH_Failure1, and then the end of the queue, of both for the admin queue.
+    /// Expects AUTH_Failure1 and the end of the queue; for the admin queue, of both queues.
     fn expect_end(&mut self, qid: usize, answer: &[u8]) -> Result<()> {
         ensure!(
             answer.starts_with(&FAILURE),
@@ -219,7 +222,7 @@ impl Renewing {
         }
     }
 
-    /// The answer to a reply.
+    /// Sends a reply and returns the target's answer.
     fn reply(&mut self, qid: usize, secret: &Secret) -> Result<Vec<u8>> {
         let replied = self.replied(qid, secret)?;
         if self.is_live {

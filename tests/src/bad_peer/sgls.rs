@@ -1,4 +1,4 @@
-//! Data pointers that are wrong.
+//! Invalid data pointers.
 
 use anyhow::{Context, Result, ensure};
 use cairn_initiator::command;
@@ -26,7 +26,7 @@ suite! {
     too_large: "a transfer beyond MDTS fails with Invalid Field",
 }
 
-/// A peer on a namespace whose blocks it knows.
+/// Peer with an I/O queue, and the size of its namespace.
 struct Bench {
     peer: Peer,
     admin: QpId,
@@ -52,7 +52,7 @@ impl Bench {
         })
     }
 
-    /// Sends an I/O command with this data pointer; it must end like this.
+    /// Sends an I/O command with this data pointer and checks its status.
     fn expect(&mut self, sqe: Sqe, dptr: SglDescriptor, status: Status) -> Result<()> {
         let mut sqe = ready(&mut self.peer, sqe);
         sqe.dptr = dptr;
@@ -130,8 +130,8 @@ fn data_without_use(setting: &Setting) -> Result<()> {
 fn bad_sgl_types(setting: &Setting) -> Result<()> {
     let mut bench = Bench::open(setting)?;
     let good = bench.peer.keyed(BLOCK_BYTES);
-    // The last byte holds type and subtype: all but an offset into the capsule,
-    // a keyed block, and the same with invalidation.
+    // The last byte holds type and subtype. Valid are an offset into the capsule, and a keyed block
+    // with or without invalidation.
     for identifier in 0..=u8::MAX {
         if matches!(identifier, 0x01 | 0x40 | 0x4f) {
             continue;
@@ -253,7 +253,7 @@ fn lba_out_of_range(setting: &Setting) -> Result<()> {
 fn too_large(setting: &Setting) -> Result<()> {
     let mut bench = Bench::open(setting)?;
     let blocks = 0x1_0000;
-    // As much as a keyed descriptor can say, which is more than any MDTS here.
+    // Maximum length of a keyed descriptor, which exceeds any MDTS here.
     let dptr = bench.peer.keyed(0x00ff_ffff);
     for sqe in [
         command::read(setting.nsid, 0, blocks),
@@ -264,7 +264,7 @@ fn too_large(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// The command with PSDT and a fresh CID.
+/// Sets PSDT and a new CID.
 fn ready(peer: &mut Peer, mut sqe: Sqe) -> Sqe {
     sqe.flags = Sqe::FLAGS_SGL;
     sqe.cid = U16::new(peer.new_cid());

@@ -1,4 +1,4 @@
-//! Peers that may connect, and have no secret to authenticate with.
+//! Peers that may connect but have no secret for authentication.
 
 use anyhow::{Result, bail, ensure};
 use cairn_initiator::Secrets;
@@ -15,16 +15,17 @@ use nvme_proto::wire::{AdminOpcode, FabricsType, SglDescriptor, Sqe, Status};
 use super::peer::{BUFFER, ENTRIES, Peer};
 use super::{Setting, host_nqn};
 
-/// AUTH_Failure1 begins so, DH-HMAC-CHAP_Challenge so, and DH-HMAC-CHAP_Success1 so.
+/// First bytes of AUTH_Failure1, DH-HMAC-CHAP_Challenge and DH-HMAC-CHAP_Success1.
 pub(super) const FAILURE: [u8; 2] = [0x00, 0xf1];
 const CHALLENGE: [u8; 2] = [0x01, 0x01];
 pub(super) const SUCCESS: [u8; 2] = [0x01, 0x03];
 
-/// A connected queue must refuse every command until its host has authenticated, and close when
-/// that fails.
+/// Checks a connected, unauthenticated queue.
+///
+/// The queue must fail every command until its host has authenticated, and close if that fails.
 ///
 /// # Errors
-/// It does not.
+/// The target behaves differently.
 pub fn knock(setting: &Setting) -> Result<()> {
     let mut peer = Peer::open(setting)?;
     let admin = peer.connect_queue(0, ENTRIES)?;
@@ -40,7 +41,7 @@ pub fn knock(setting: &Setting) -> Result<()> {
     connect.dptr = SglDescriptor::none();
     let again = Status::COMMAND_SEQUENCE_ERROR;
     peer.expect(admin, connect, again)?;
-    // No I/O queue either: its controller is not enabled.
+    // An I/O queue fails as well, since its controller is not enabled.
     let mut other = Peer::open(setting)?;
     let io = other.dial_queue(1, ENTRIES)?;
     let connect = other.connect_command(1, ENTRIES - 1);
@@ -50,7 +51,7 @@ pub fn knock(setting: &Setting) -> Result<()> {
         !refused.status().is_success(),
         "an I/O queue without a host"
     );
-    // What makes no sense fails, and that ends the connection.
+    // An invalid message fails and ends the connection.
     exchange(
         &mut peer,
         admin,
@@ -65,10 +66,10 @@ pub fn knock(setting: &Setting) -> Result<()> {
     peer.expect_closed(admin)
 }
 
-/// A reply that another connection has sent must be refused, although its sender had the secret.
+/// Checks that a reply recorded on another connection fails, although its sender had the secret.
 ///
 /// # Errors
-/// It is accepted, or the first one was not.
+/// The replayed reply is accepted, or the recorded one was not.
 pub fn replay(setting: &Setting, secret: &Secret) -> Result<()> {
     let mut recorded: Option<(Vec<u8>, Vec<u8>)> = None;
     loop {
@@ -110,9 +111,9 @@ pub fn replay(setting: &Setting, secret: &Secret) -> Result<()> {
     }
 }
 
-/// A peer that has its challenge, and does not answer.
+/// Peer that received a challenge and does not answer.
 pub struct HalfDone {
-    /// Its connection lives as long.
+    /// Keeps the connection open.
     _peer: Peer,
 }
 
@@ -123,10 +124,10 @@ impl std::fmt::Debug for HalfDone {
 }
 
 impl HalfDone {
-    /// Goes as far as that.
+    /// Connects and receives a challenge.
     ///
     /// # Errors
-    /// The target gives no challenge.
+    /// The target sends no challenge.
     pub fn new(setting: &Setting) -> Result<Self> {
         let mut peer = Peer::open(setting)?;
         let admin = peer.connect_queue(0, ENTRIES)?;
@@ -151,9 +152,9 @@ impl HalfDone {
     }
 }
 
-/// Peers that claim queues of another's controller by its names, and prove nothing.
+/// Unauthenticated peers that claim queues of another host's controller by its NQN.
 pub struct Impostors {
-    /// Their connections live as long.
+    /// Keeps the connections open.
     _peers: Vec<Peer>,
 }
 
@@ -164,10 +165,10 @@ impl std::fmt::Debug for Impostors {
 }
 
 impl Impostors {
-    /// Each of a few peers claims all of these queues; QID 0 is a new controller under the same name.
+    /// Connects peers that each claim all of these queues; QID 0 claims a new controller.
     ///
     /// # Errors
-    /// The target refuses the claim before it is proven, or takes it for more than that.
+    /// The target rejects a claim before authentication, or grants it.
     pub fn new(setting: &Setting, cntlid: u16, qids: &[u16]) -> Result<Self> {
         let mut peers = Vec::new();
         for _ in 0..2 {
@@ -185,7 +186,7 @@ impl Impostors {
     }
 }
 
-/// One command of an authentication; returns what the peer's buffer has after it.
+/// Exchanges one authentication command; returns the contents of the peer's buffer.
 pub(super) fn exchange(
     peer: &mut Peer,
     admin: QpId,

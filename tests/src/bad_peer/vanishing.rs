@@ -1,4 +1,4 @@
-//! Hosts that leave in the middle of things.
+//! Hosts that disconnect during operations.
 
 use anyhow::Result;
 use cairn_initiator::command;
@@ -53,7 +53,7 @@ fn reset_in_flight(setting: &Setting) -> Result<()> {
     peer.run(admin, reset.into())?;
     peer.expect_closed(io)?;
     peer.wait_ready(admin, false)?;
-    // The admin queue outlives the reset, and the controller comes back.
+    // The admin queue survives the reset, and the controller can be enabled again.
     peer.enable(admin)?;
     peer.connect_queue(1, ENTRIES)?;
     Ok(())
@@ -70,7 +70,7 @@ fn come_and_go(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// As many reads and writes as the queue holds.
+/// Fills the queue with reads and writes.
 fn fill_queue(peer: &mut Peer, io: cairn_rdma::QpId) -> Result<()> {
     let nsid = peer.nsid;
     let capsules: Vec<Sqe> = (0..u64::from(ENTRIES - 1))

@@ -1,5 +1,4 @@
-//! `cairn-attacker`: one of the attackers in a process of its own, for a target in another one:
-//! over RDMA adapters, and in the virtual machine.
+//! `cairn-attacker`: an attacker in a separate process, for RDMA adapters and the virtual machine.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -11,8 +10,10 @@ use cairn_tests::attacker::{Attack, Attacker};
 use cairn_tests::provider::ProviderName;
 use clap::Parser;
 
-/// The pause after each turn. An attacker that never sleeps has a processor to itself, and a machine
-/// with one processor shows how the kernel shares it, not what the target does.
+/// Pause after each turn.
+///
+/// Without it the attacker would occupy a processor. A machine with one processor would then show
+/// the kernel's scheduling instead of the target's behaviour.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Attacks a target for some time.

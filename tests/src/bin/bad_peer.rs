@@ -1,4 +1,4 @@
-//! `cairn-bad-peer`: misbehaves towards a target, and checks that it copes.
+//! `cairn-bad-peer`: runs the suite of misbehaving hosts against a target.
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;

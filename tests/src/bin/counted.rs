@@ -1,10 +1,9 @@
-//! A target that reads or writes for a host, in one thread and in a fixed order of steps, so
-//! that callgrind counts the same on any machine: what `tests/costs` runs.
+//! Target and host in one thread with a fixed order of steps, for reproducible counts of callgrind.
 //!
-//! Host and target take turns: the host keeps `--depth` commands under way, and
-//! each side goes on once the other has nothing left to do. Neither sleeps, and the
-//! clock goes by turns. Over the loopback provider all is repeated exactly; over
-//! user-space RoCE the packets go by real sockets of the loopback interface.
+//! `tests/costs` runs this program. The host keeps `--depth` commands outstanding. Host and target
+//! alternate: each side runs until it has no more work. Neither sleeps, and the clock advances by
+//! turns. Over the loopback provider every run is identical. Over user-space RoCE packets use real
+//! sockets of the loopback interface.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -24,18 +23,19 @@ use clap::{Parser, ValueEnum};
 /// Bytes of a block.
 const BLOCK: u32 = 512;
 
-/// What a turn takes at least, and for each command: about what it does on a machine
-/// of today. It decides how often the reactor looks at what comes seldom.
+/// Simulated time of a turn, and for each command, similar to a current machine.
+///
+/// The time determines how often the reactor checks rare events.
 const TURN: Duration = Duration::from_micros(10);
 const TURN_OF_COMMAND: Duration = Duration::from_micros(2);
 
-/// Turns without an answer, after which there never will be one.
+/// Turns without an answer after which the run has failed.
 const TURNS_MAX: u32 = 10_000;
 
-/// What a glutton of I/O may take.
+/// Limits of the attacking host in an I/O attack.
 const GLUTTON_LIMITS: &str = "iops = 400, total = \"16MiB\"";
 
-/// Turns in which both sides come to rest.
+/// Turns until both sides are idle.
 const RESTING: u32 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -88,10 +88,10 @@ struct Args {
     attack: Option<Attack>,
 }
 
-/// Both ends, and what they have in common.
+/// Both ends and their environment.
 struct World {
     clock: Clock,
-    /// Over which no thread runs for us, if it is the one in this process.
+    /// User-space RoCE without threads of its own, if selected.
     soft: Option<Soft>,
     loopback: Option<Loopback>,
     target: SteppedTarget,
@@ -100,14 +100,14 @@ struct World {
     /// Other associations of the host.
     _others: Vec<Controller>,
     buffer: Buffer,
-    /// What a write sends in its capsule.
+    /// In-capsule data of a write.
     capsule: Vec<u8>,
     job: Job,
     bytes: u32,
     depth: u32,
     queues: u16,
     outstanding: u32,
-    /// The queue that the next command goes to.
+    /// QID of the next command.
     turn: u16,
 }
 
@@ -145,30 +145,31 @@ fn main() {
         "completions {}",
         posted.completions - posted_before.completions
     );
-    // The end of the association is no part of the count.
+    // The end of the association is not counted.
     std::process::exit(0);
 }
 
-/// Callgrind writes down what it has counted, and begins anew, when this is called.
+/// Breakpoint at which callgrind writes and resets its counts.
 #[inline(never)]
 fn milestone(name: &str) {
     black_box(name);
 }
 
-/// The target's turn: what is counted of it happens in here.
+/// Turn of the target. Counts of the target are those in this function.
 #[inline(never)]
 fn target_turn(target: &mut SteppedTarget) {
     target.round();
 }
 
-/// The turn of the target's control plane, which has a thread of its own in a process.
+/// Turn of the control plane, which is a separate thread in a real target.
 #[inline(never)]
 fn control_turn(target: &mut SteppedTarget) {
     target.attend();
 }
 
-/// The host's turn: takes what has ended, and begins up to `more` commands, as many
-/// as the depth has room for. Returns both numbers.
+/// Turn of the host: takes completions and submits up to `more` commands within the depth.
+///
+/// Returns the numbers of completed and submitted commands.
 #[inline(never)]
 fn host_turn(world: &mut World, now: Instant, more: u32) -> (u32, u32) {
     let host = &mut world.host;
@@ -273,8 +274,7 @@ impl World {
         world
     }
 
-    /// Keeps the queue full until `count` commands are over; then no side has
-    /// anything left to do.
+    /// Keeps the queue full until `count` commands are complete and both sides are idle.
     fn serve(&mut self, count: u32) {
         let (mut left, mut over, mut turns) = (count, 0, 0);
         let time = TURN.max(TURN_OF_COMMAND * self.depth);
@@ -293,7 +293,7 @@ impl World {
         }
     }
 
-    /// Lets both sides come to rest, which is when they report their counts.
+    /// Runs both sides until they are idle and report their counts.
     fn rest(&mut self) {
         for _ in 0..RESTING {
             self.pass(Duration::from_millis(1));
@@ -307,7 +307,7 @@ impl World {
         self.clock.advance_to(self.clock.now() + time);
     }
 
-    /// What the target has posted and polled, over the loopback provider.
+    /// Work posted and polled by the target over the loopback provider.
     fn posted(&self) -> Posted {
         let at = self.target.addresses()[0].ip();
         self.loopback
@@ -316,7 +316,7 @@ impl World {
             .unwrap_or_default()
     }
 
-    /// Packets that all endpoints have sent and received: the target's, and the host's.
+    /// Packets sent and received by all endpoints of target and host.
     fn packets(&mut self) -> (u64, u64) {
         self.rest();
         let counters = self.soft.iter().flat_map(Soft::counters);
@@ -342,7 +342,7 @@ fn start_target(
     address: Ipv4Addr,
     args: &Args,
 ) -> SteppedTarget {
-    // The file is read when the target starts.
+    // The file must exist until the target has started.
     let key = args.attack.map(|_| attacker::key_file());
     let tables = key
         .as_ref()

@@ -1,5 +1,4 @@
-//! `cairn-fabric-conformance`: holds a provider to the fabric model, on a
-//! machine that has it.
+//! `cairn-fabric-conformance`: runs the conformance suite of the fabric model on a provider.
 
 use std::net::IpAddr;
 use std::process::ExitCode;

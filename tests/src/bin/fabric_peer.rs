@@ -1,8 +1,7 @@
-//! `cairn-fabric-peer`: one end of a connection, in a process of its own, for
-//! what needs two processes or a look at the wire: a peer that is killed, a
-//! device that is unplugged, the headers of real packets.
+//! `cairn-fabric-peer`: one end of a connection in a separate process.
 //!
-//! It says what happens, one line each, for scripts to wait for.
+//! Used for tests that kill a peer, unplug a device, or inspect packet headers. Each event is
+//! printed as one line for scripts.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -169,7 +168,7 @@ fn answer(
     }
 }
 
-/// Opens an endpoint on the request's device where there is none yet.
+/// Accepts a request, opening an endpoint on its device if necessary.
 fn accept(end: &mut Option<End>, request: ConnRequest, options: &QpOptions) -> Result<()> {
     let open = match end {
         Some(open) => open,
@@ -210,7 +209,7 @@ fn ask(end: &mut End, qp: QpId, count: u32, hold: bool) -> Result<ExitCode> {
     }
 }
 
-/// An endpoint with its memory: receive slots, and one message to send.
+/// Endpoint with memory for receive slots and one message to send.
 struct End {
     endpoint: Box<dyn Endpoint>,
     region: Region,
@@ -246,7 +245,7 @@ impl End {
         Ok(())
     }
 
-    /// Messages that have landed; their receives are posted again.
+    /// Returns received messages and posts their receives again.
     fn receives(&mut self) -> Vec<Completion> {
         let mut out = [Completion::EMPTY; 16];
         let count = self.endpoint.poll(&mut out);
@@ -266,7 +265,7 @@ impl End {
         landed
     }
 
-    /// Takes the events, and prints them.
+    /// Returns events after printing them.
     fn events(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         self.endpoint.poll_events(&mut events);

@@ -1,7 +1,6 @@
-//! `cairn-multipath-load`: verified I/O to namespace 1 of a subsystem by several
-//! paths, for scripts that take the paths away and give them back.
+//! `cairn-multipath-load`: verified I/O over several paths, for scripts that interrupt the paths.
 //!
-//! It says what becomes of the paths, and each second which of them had commands.
+//! The program prints path events, and every second the paths with commands.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -1,5 +1,6 @@
-//! A target by user-space RoCE whose reactors panic at each read of so many bytes:
-//! `cairn-sabotaged-target BYTES ADDRESS`. Prints where it listens.
+//! Target over user-space RoCE whose reactors panic at each read of a given length.
+//!
+//! Usage: `cairn-sabotaged-target BYTES ADDRESS`. Prints the listening address.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +30,6 @@ fn main() {
     saboteur.arm(usize::MAX);
     let target = Target::start(config, vec![Arc::new(saboteur)]).unwrap();
     println!("{}", target.addresses()[0]);
-    // It ends by itself, or is killed.
+    // The target ends by itself or is killed.
     std::thread::sleep(Duration::from_secs(120));
 }

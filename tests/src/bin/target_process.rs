@@ -1,4 +1,4 @@
-//! cairn-target, where tests find it: as a process of its own, which can be killed.
+//! cairn-target as a program of this package, for tests that run it in a child process.
 
 fn main() -> std::process::ExitCode {
     cairn_target::cli::main()

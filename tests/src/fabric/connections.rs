@@ -1,4 +1,4 @@
-//! Connections come, are refused, and go.
+//! Establishing, rejecting and closing connections.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -41,13 +41,13 @@ suite! {
     acceptor_leaves_at_once: "an acceptor that leaves at once refuses or disconnects, never both",
 }
 
-/// A REQ's consumer data: 92 bytes less the RDMA-CM header (IBTA A11.6).
+/// Private data of a REQ: 92 bytes minus the RDMA-CM header (IBTA A11.6).
 const REQ_DATA: usize = 56;
-/// A REP's (IBTA 12.6.8).
+/// Private data of a REP (IBTA 12.6.8).
 const REP_DATA: usize = 196;
-/// A REJ's (IBTA 12.6.7).
+/// Private data of a REJ (IBTA 12.6.7).
 const REJ_DATA: usize = 148;
-/// The reason of a consumer's reject (IBTA 12.6.7.2).
+/// Reason of a reject by the consumer (IBTA 12.6.7.2).
 const REJ_CONSUMER: u16 = 28;
 
 fn private_data_both_ways(setting: &Setting) -> Result<()> {
@@ -169,7 +169,7 @@ fn other_partitions_are_refused(setting: &Setting) -> Result<()> {
     let mut pair = Pair::open(setting)?;
     match super::pair::Door::open_in(setting, pkey(0x8001)?) {
         Ok(door) => pair.door = door,
-        // An adapter that is in no partition but the default one says so.
+        // An adapter that is only in the default partition reports that.
         Err(error) => match error.downcast()? {
             FabricError::NoPartition { pkey, .. } => {
                 ensure!(pkey.bits() == 0x8001, "it names {pkey}");
@@ -271,7 +271,7 @@ fn disconnect_twice_is_harmless(setting: &Setting) -> Result<()> {
     pair.close_target(link.target)?;
     pair.settle()?;
 
-    // The same endpoints go on to serve another connection.
+    // The endpoints can establish another connection.
     let next = pair.link(&QpOptions::default())?;
     pair.host.endpoint.disconnect(link.host);
     pair.target.post_receives(0..1)?;
@@ -280,8 +280,8 @@ fn disconnect_twice_is_harmless(setting: &Setting) -> Result<()> {
 }
 
 fn silent_work_holds_up_no_other(setting: &Setting) -> Result<()> {
-    // What a device may take to say that nothing comes any more. A machine may be as
-    // slow, but hardly each time.
+    // Time for a device to confirm the end of a connection. A slow machine may exceed it in some
+    // rounds, but not in all.
     const DEADLINE: Duration = Duration::from_secs(1);
     let mut pair = Pair::open(setting)?;
     let mut quickest = Duration::MAX;
@@ -310,7 +310,7 @@ fn host_gives_up_early(setting: &Setting) -> Result<()> {
     let request = pair.request()?;
     pair.close_host(host)?;
 
-    // The target may learn of it by the accept's error or by an event.
+    // The target receives an error from accept or an event.
     if let Ok(target) = pair
         .target
         .endpoint
@@ -393,7 +393,7 @@ fn ids_are_not_reused(setting: &Setting) -> Result<()> {
 
 fn slots_wait_for_closed(setting: &Setting) -> Result<()> {
     let (mut pair, old) = Pair::connected(setting)?;
-    // Out of the pair, so that nothing but this function polls it.
+    // Moved out of the pair, so that nothing else polls it.
     let mut host = Node::open(&Arc::clone(pair.host.endpoint.device()))?;
     std::mem::swap(&mut host, &mut pair.host);
     host.endpoint.disconnect(old.host);
@@ -520,7 +520,7 @@ fn accept_on_another_thread(setting: &Setting) -> Result<()> {
 
 fn acceptor_leaves_at_once(setting: &Setting) -> Result<()> {
     let mut pair = Pair::open(setting)?;
-    // A target may be silent to an address that is not proven.
+    // A target may ignore requests from an unproven address.
     let link = pair.link(&QpOptions::default())?;
     pair.close(link)?;
     for _ in 0..8 {
@@ -528,7 +528,7 @@ fn acceptor_leaves_at_once(setting: &Setting) -> Result<()> {
         let request = pair.request()?;
         let target = &mut pair.target.endpoint;
         let accepted = target.accept(request, &QpOptions::default(), &[])?;
-        // Its REP is on its way, and no RTU has come.
+        // The REP has been sent, and no RTU has arrived.
         target.disconnect(accepted);
         let event = pair.host_event(host)?;
         if matches!(event, Event::Established { .. }) {
@@ -548,7 +548,7 @@ fn acceptor_leaves_at_once(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Waits for a refusal and for the `Closed` that follows it.
+/// Waits for a rejection and the `Closed` after it.
 fn refused(pair: &mut Pair, host: cairn_rdma::QpId) -> Result<()> {
     let event = pair.host_event(host)?;
     ensure!(
@@ -567,7 +567,7 @@ fn closes_by_itself(pair: &mut Pair, host: cairn_rdma::QpId) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that no padding looks like.
+/// Non-zero bytes, unlike padding.
 fn pattern(length: usize, step: u8) -> Vec<u8> {
     (0..length)
         .map(|index| (index as u8).wrapping_mul(step) | 1)

@@ -1,4 +1,4 @@
-//! What a bad key, a long message or a disconnect does to outstanding work.
+//! Effect of invalid keys, long messages and disconnects on outstanding work.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ fn out_of_range(setting: &Setting) -> Result<()> {
         there.addr -= 1;
         access_is_refused(&mut pair, link, there, 64, read)?;
 
-        // The sum of address and length must not wrap around.
+        // Address plus length must not wrap around.
         let (mut pair, link) = Pair::connected(setting)?;
         there.addr = u64::MAX - 31;
         access_is_refused(&mut pair, link, there, 64, read)?;
@@ -76,7 +76,7 @@ fn dropped_region(setting: &Setting) -> Result<()> {
     let (mut pair, link) = Pair::connected(setting)?;
     let region = extra_region(&pair, Access::REMOTE_READ | Access::REMOTE_WRITE)?;
     let there = whole(&region);
-    // The memory stays: it is the key that must not work any more.
+    // The memory remains; only its key becomes invalid.
     let mapping = Arc::clone(region.mapping());
     pair.host
         .post_one(link.host, 1, Operation::Write(there), DATA, 64)?;
@@ -102,7 +102,7 @@ fn foreign_lkey(setting: &Setting) -> Result<()> {
     ensure!(
         matches!(
             done.status,
-            // rdma_rxe breaks the queue pair first and then flushes the culprit too.
+            // rdma_rxe breaks the queue pair first and then also flushes the failed work.
             WorkStatus::LocalProtection | WorkStatus::LocalQpOperation | WorkStatus::Flushed
         ),
         "{done:?}"
@@ -226,8 +226,7 @@ fn receives_outlive_connections(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// RDMA to `there` fails with a remote access error and breaks both ends,
-/// though nothing is written.
+/// RDMA to `there` fails with a remote access error and breaks both ends without writing.
 fn access_is_refused(
     pair: &mut Pair,
     link: Link,
@@ -250,7 +249,7 @@ fn access_is_refused(
     both_are_broken(pair, link)
 }
 
-/// When the connection ends, both ends refuse new work and close.
+/// After the connection has ended, both ends reject new work and close.
 fn both_are_broken(pair: &mut Pair, link: Link) -> Result<()> {
     pair.host_disconnected(link.host)?;
     let work = signaled(99, Operation::Send, pair.host.sge(DATA, 1).into());
@@ -264,7 +263,7 @@ fn both_are_broken(pair: &mut Pair, link: Link) -> Result<()> {
     pair.close_target(link.target)
 }
 
-/// Sends for which there are no receives, every other one unsignaled.
+/// Posts SENDs without matching receives; every second one is unsignaled.
 fn post_stuck_work(pair: &mut Pair, link: Link) -> Result<()> {
     let chain: Vec<SendWork> = (0..STUCK)
         .map(|id| SendWork {
@@ -276,7 +275,7 @@ fn post_stuck_work(pair: &mut Pair, link: Link) -> Result<()> {
     pair.settle()
 }
 
-/// Each of the stuck works completes once, without success.
+/// Each stuck SEND completes once with an error.
 fn stuck_work_is_flushed(pair: &mut Pair) -> Result<()> {
     for id in 0..STUCK {
         let done = pair.wait("flushed work", |pair| pair.host.take_any())?;
@@ -297,14 +296,13 @@ fn patient() -> QpOptions {
     }
 }
 
-/// One more region at the target.
+/// Registers another region at the target.
 fn extra_region(pair: &Pair, access: Access) -> Result<Region> {
     let mapping = Arc::new(Mapping::anonymous(4096)?);
     Ok(pair.target.endpoint.device().register(mapping, access)?)
 }
 
-/// All of it. Where peers have no right there is no remote key: then by the local one,
-/// which is all that a peer could try.
+/// The whole region, by its local key if peers have no access rights.
 fn whole(region: &Region) -> RemoteBuffer {
     RemoteBuffer {
         addr: region.mapping().addr(),

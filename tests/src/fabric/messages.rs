@@ -1,4 +1,4 @@
-//! SENDs land in receives: whole, in order, and counted.
+//! SENDs arrive in receives: complete, in order, and counted.
 
 use anyhow::{Result, ensure};
 use cairn_rdma::{
@@ -76,7 +76,7 @@ fn two_stretches(setting: &Setting) -> Result<()> {
     let (mut pair, link) = Pair::connected(setting)?;
     let bytes = Random::new(2).bytes(64 + 4096);
     for (front, back, seam) in [(64, 4096, 64), (64, 4096, 1000), (4096, 64, 16)] {
-        // Received in two stretches that lie apart, cut elsewhere than sent.
+        // Two separate buffers, split at another offset than the sent message.
         pair.target.fill(DATA, &[0; 16 * 1024]);
         let sges = SgeList::two(
             pair.target.sge(DATA + 8192, seam),
@@ -170,7 +170,7 @@ fn unsignaled_sends(setting: &Setting) -> Result<()> {
         ..QpOptions::default()
     };
     let (mut pair, link) = Pair::connected_with(setting, &options)?;
-    // Ten times the depth: places that silence does not free would run out.
+    // Ten times the depth: unsignaled work that is never freed would exhaust the queue.
     for round in 0..10 {
         pair.target.post_receives(0..16)?;
         let chain: Vec<_> = (0..16)
@@ -202,7 +202,7 @@ fn full_send_queue(setting: &Setting) -> Result<()> {
         ..QpOptions::default()
     };
     let (mut pair, link) = Pair::connected_with(setting, &options)?;
-    // Nothing can complete: there is no receive yet.
+    // Nothing completes without a receive.
     let chain: Vec<_> = (0..5)
         .map(|index| numbered_send(&pair, index, true))
         .collect();
@@ -243,7 +243,7 @@ fn full_receive_queue(setting: &Setting) -> Result<()> {
     let result = pair.target.endpoint.post_receives(&[one_more]);
     ensure!(result == Err(PostError::Full), "one more gave {result:?}");
 
-    // Each that is consumed makes room for one.
+    // Each consumed receive frees one entry.
     let link = pair.link(&QpOptions::default())?;
     for _ in 0..3 {
         pair.check_works(link)?;
@@ -291,14 +291,14 @@ fn rnr_retries_run_out(setting: &Setting) -> Result<()> {
     close_broken(&mut pair, link)
 }
 
-/// The host's queue pair broke: both ends close.
+/// Closes both ends after the host's queue pair failed.
 fn close_broken(pair: &mut Pair, link: Link) -> Result<()> {
     pair.close_host(link.host)?;
     pair.target_disconnected(link.target)?;
     pair.close_target(link.target)
 }
 
-/// A SEND of its own number.
+/// SEND with its index as data.
 fn numbered_send(pair: &Pair, index: u32, is_signaled: bool) -> SendWork {
     let offset = DATA + index as usize * 64;
     pair.host.fill(offset, &index.to_le_bytes());

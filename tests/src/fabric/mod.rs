@@ -1,8 +1,8 @@
-//! What any provider of the fabric model must do.
+//! Conformance suite for providers of the fabric model.
 //!
-//! Each case opens its own listener, endpoints and memory, talks to itself over
-//! the given address, and waits for everything with a deadline: a provider
-//! that loses a completion fails a case, it does not hang the run.
+//! Each case opens its own listener, endpoints and memory, and connects to itself at the given
+//! address. All waits have deadlines, so a lost completion fails the case instead of blocking the
+//! run.
 
 mod connections;
 mod failures;
@@ -18,16 +18,16 @@ use cairn_rdma::Provider;
 
 use crate::case::Case;
 
-/// Where the suite runs.
+/// Environment of the suite.
 #[derive(Debug, Clone)]
 pub struct Setting {
-    /// The provider under test.
+    /// Provider under test.
     pub provider: Arc<dyn Provider>,
-    /// An address of one of its devices. Both ends of every connection are here.
+    /// Address of a device of the provider, used for both ends of every connection.
     pub ip: IpAddr,
 }
 
-/// The whole suite, in the order in which to read and run it.
+/// All cases in execution order.
 #[must_use]
 pub fn cases() -> Vec<Case<Setting>> {
     let mut all = connections::cases();

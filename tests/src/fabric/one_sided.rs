@@ -1,4 +1,4 @@
-//! RDMA WRITE and READ, and their order against SENDs.
+//! RDMA WRITE and READ, and their order with SENDs.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ suite! {
     both_ways_at_once: "READs, WRITEs and SENDs of both ends at once stay apart",
 }
 
-/// The suite, with the one case that not every provider can show.
+/// Cases of this module, including one that some providers skip.
 pub(super) fn all_cases() -> Vec<Case<Setting>> {
     let mut all = cases();
     all.push(Case {
@@ -208,8 +208,7 @@ fn more_reads_than_depth(setting: &Setting) -> Result<()> {
     pair.close(link)
 }
 
-/// Each end, over and over: READs 8 KiB of the peer, WRITEs 8 KiB to it, sends
-/// it a message. The peer's memory is cut in three so that nothing overlaps.
+/// Both ends repeatedly READ and WRITE 8 KiB and send a message, in separate memory areas.
 fn both_ways_at_once(setting: &Setting) -> Result<()> {
     const LENGTH: usize = 8192;
     const SOURCE: usize = DATA;
@@ -385,7 +384,7 @@ fn keys_are_of_one_domain(setting: &Setting) -> Result<Outcome> {
         link = pair.link(&QpOptions::default())?;
     }
 
-    // In its own domain it is as good as ever.
+    // The key remains valid in its own domain.
     let mut node = Node::open(&other)?;
     std::mem::swap(&mut pair.host, &mut node);
     let link = pair.link(&QpOptions::default())?;

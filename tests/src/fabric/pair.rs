@@ -1,5 +1,4 @@
-//! Two nodes and the connection between them: a host that connects and a
-//! target that accepts, both driven by the calling thread.
+//! Connected host and target nodes, driven by the calling thread.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -15,24 +14,24 @@ use crossbeam_channel::Receiver;
 use super::Setting;
 use crate::node::Node;
 
-/// How long anything may take. Generous: the suite also runs under emulation.
+/// Timeout of all operations, long enough for emulated machines.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-/// How long to watch for something that must not happen.
+/// Observation time for events that must not occur.
 pub(super) const QUIET: Duration = Duration::from_millis(30);
 
-/// A listener and its events.
+/// Listener and its events.
 pub(super) struct Door {
     listener: Box<dyn Listener>,
     events: Receiver<ListenerEvent>,
 }
 
 impl Door {
-    /// Listens on a port of the provider's choice.
+    /// Listens on a port chosen by the provider.
     pub(super) fn open(setting: &Setting) -> Result<Self> {
         Self::open_in(setting, PKey::DEFAULT)
     }
 
-    /// The same, for members of a partition.
+    /// Listens in a partition.
     pub(super) fn open_in(setting: &Setting, pkey: PKey) -> Result<Self> {
         let (sender, events) = crossbeam_channel::unbounded();
         let options = ListenOptions {
@@ -42,7 +41,7 @@ impl Door {
             roce: None,
         };
         let sink = Box::new(move |event| {
-            // The door may have been dropped: then no receiver is left.
+            // No receiver exists once this object is dropped.
             let _ = sender.send(event);
         });
         let listener = setting.provider.listen(&options, sink)?;
@@ -53,12 +52,12 @@ impl Door {
         Ok(Self { listener, events })
     }
 
-    /// Where to connect to.
+    /// Address of the listener.
     pub(super) fn address(&self) -> SocketAddr {
         self.listener.local_addr()
     }
 
-    /// The next request that has come in.
+    /// Next connection request that has arrived.
     pub(super) fn try_request(&self) -> Option<ConnRequest> {
         self.events.try_iter().find_map(|event| match event {
             ListenerEvent::Request(request) => Some(*request),
@@ -67,14 +66,14 @@ impl Door {
     }
 }
 
-/// Two nodes on the device that owns the setting's address.
+/// Two nodes on the device with the setting's address.
 pub(super) struct Pair {
     pub(super) host: Node,
     pub(super) target: Node,
     pub(super) door: Door,
 }
 
-/// The two ids of one connection.
+/// Queue pair IDs of both ends of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Link {
     pub(super) host: QpId,
@@ -82,7 +81,7 @@ pub(super) struct Link {
 }
 
 impl Pair {
-    /// A listener and two nodes, not connected.
+    /// Creates a listener and two unconnected nodes.
     pub(super) fn open(setting: &Setting) -> Result<Self> {
         let door = Door::open(setting)?;
         let device = setting.provider.device_for(door.address(), None)?;
@@ -93,19 +92,19 @@ impl Pair {
         })
     }
 
-    /// As [`open`](Self::open), with one connection.
+    /// Creates a pair with one connection.
     pub(super) fn connected(setting: &Setting) -> Result<(Self, Link)> {
         Self::connected_with(setting, &QpOptions::default())
     }
 
-    /// As [`connected`](Self::connected), with options for both ends.
+    /// Creates a pair with one connection with these options for both ends.
     pub(super) fn connected_with(setting: &Setting, options: &QpOptions) -> Result<(Self, Link)> {
         let mut pair = Self::open(setting)?;
         let link = pair.link(options)?;
         Ok((pair, link))
     }
 
-    /// Makes one more connection.
+    /// Establishes another connection.
     pub(super) fn link(&mut self, options: &QpOptions) -> Result<Link> {
         let host = self.begin_connect(options, &[])?;
         let request = self.request()?;
@@ -119,18 +118,18 @@ impl Pair {
         Ok(link)
     }
 
-    /// Has the host ask for a connection.
+    /// Starts a connection request of the host.
     pub(super) fn begin_connect(&mut self, qp: &QpOptions, private_data: &[u8]) -> Result<QpId> {
         let options = connect_options(self.door.address(), qp);
         Ok(self.host.endpoint.connect(&options, private_data)?)
     }
 
-    /// The request that reaches the listener.
+    /// Waits for the connection request at the listener.
     pub(super) fn request(&mut self) -> Result<ConnRequest> {
         self.wait("a connection request", |pair| pair.door.try_request())
     }
 
-    /// Waits until both ends say Established; returns the REP's private data.
+    /// Waits until both ends report Established; returns the private data of the REP.
     pub(super) fn established(&mut self, link: Link) -> Result<PrivateData> {
         let event = self.host_event(link.host)?;
         let Event::Established { private_data, .. } = event else {
@@ -144,45 +143,45 @@ impl Pair {
         Ok(private_data)
     }
 
-    /// The next event of one of the host's queue pairs.
+    /// Waits for the next event of a queue pair of the host.
     pub(super) fn host_event(&mut self, qp: QpId) -> Result<Event> {
         self.wait("an event at the host", |pair| {
             pair.host.take_event(about(qp))
         })
     }
 
-    /// The next event of one of the target's queue pairs.
+    /// Waits for the next event of a queue pair of the target.
     pub(super) fn target_event(&mut self, qp: QpId) -> Result<Event> {
         self.wait("an event at the target", |pair| {
             pair.target.take_event(about(qp))
         })
     }
 
-    /// The completion with this id, at the host.
+    /// Waits for the completion with this ID at the host.
     pub(super) fn host_completion(&mut self, id: u64) -> Result<Completion> {
         self.wait(&format!("completion {id:#x} at the host"), |pair| {
             pair.host.take_completion(id)
         })
     }
 
-    /// The completion with this id, at the target.
+    /// Waits for the completion with this ID at the target.
     pub(super) fn target_completion(&mut self, id: u64) -> Result<Completion> {
         self.wait(&format!("completion {id:#x} at the target"), |pair| {
             pair.target.take_completion(id)
         })
     }
 
-    /// The next message that lands at the target.
+    /// Waits for the next message at the target.
     pub(super) fn target_receive(&mut self) -> Result<Completion> {
         self.wait("a message at the target", |pair| pair.target.take_receive())
     }
 
-    /// The next message that lands at the host.
+    /// Waits for the next message at the host.
     pub(super) fn host_receive(&mut self) -> Result<Completion> {
         self.wait("a message at the host", |pair| pair.host.take_receive())
     }
 
-    /// Ends the host's half and waits for its `Closed`.
+    /// Disconnects the host's queue pair and waits for `Closed`.
     pub(super) fn close_host(&mut self, qp: QpId) -> Result<()> {
         self.host.endpoint.disconnect(qp);
         self.wait("Closed at the host", |pair| {
@@ -190,7 +189,7 @@ impl Pair {
         })
     }
 
-    /// Ends the target's half and waits for its `Closed`.
+    /// Disconnects the target's queue pair and waits for `Closed`.
     pub(super) fn close_target(&mut self, qp: QpId) -> Result<()> {
         self.target.endpoint.disconnect(qp);
         self.wait("Closed at the target", |pair| {
@@ -198,25 +197,25 @@ impl Pair {
         })
     }
 
-    /// Ends a connection from the host and waits until both ends are closed.
+    /// Disconnects from the host and waits until both ends are closed.
     pub(super) fn close(&mut self, link: Link) -> Result<()> {
         self.close_host(link.host)?;
         self.target_disconnected(link.target)?;
         self.close_target(link.target)
     }
 
-    /// Waits for the host's `Disconnected`.
+    /// Waits for `Disconnected` at the host.
     pub(super) fn host_disconnected(&mut self, qp: QpId) -> Result<DisconnectReason> {
         disconnect_reason(&self.host_event(qp)?)
     }
 
-    /// Waits for the target's `Disconnected`.
+    /// Waits for `Disconnected` at the target.
     pub(super) fn target_disconnected(&mut self, qp: QpId) -> Result<DisconnectReason> {
         disconnect_reason(&self.target_event(qp)?)
     }
 
-    /// Sends a small message from host to target and checks that it arrives.
-    /// Uses one receive, which the caller has posted.
+    /// Checks that a small message from host to target arrives. Uses one receive posted by the
+    /// caller.
     pub(super) fn check_works(&mut self, link: Link) -> Result<()> {
         const PING_ID: u64 = 0x7069_6e67;
         let offset = crate::node::DATA + crate::node::DATA_LEN - 64;
@@ -234,7 +233,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Drives both nodes until `ready` gives something.
+    /// Drives both nodes until `ready` returns a value.
     pub(super) fn wait<T>(
         &mut self,
         what: &str,
@@ -250,7 +249,7 @@ impl Pair {
         }
     }
 
-    /// Drives both nodes for a while.
+    /// Drives both nodes for a short time.
     pub(super) fn settle(&mut self) -> Result<()> {
         let mut patience = Patience::new(QUIET);
         while patience.step(self.pump()?) {}
@@ -264,8 +263,7 @@ impl Pair {
     }
 }
 
-/// A deadline for a polling loop that leaves the processor to others when
-/// there is nothing to do.
+/// Deadline of a polling loop, which yields the processor while idle.
 pub(super) struct Patience {
     deadline: Instant,
     idle_rounds: u32,
@@ -279,7 +277,7 @@ impl Patience {
         }
     }
 
-    /// Called once a round; false when the time is up.
+    /// Called once for each round. Returns false after the deadline.
     pub(super) fn step(&mut self, progress: bool) -> bool {
         self.idle_rounds = if progress { 0 } else { self.idle_rounds + 1 };
         match self.idle_rounds {
@@ -291,7 +289,7 @@ impl Patience {
     }
 }
 
-/// How the suite connects.
+/// Connect options of the suite.
 pub(super) fn connect_options(remote: SocketAddr, qp: &QpOptions) -> ConnectOptions {
     ConnectOptions {
         remote,
@@ -302,7 +300,7 @@ pub(super) fn connect_options(remote: SocketAddr, qp: &QpOptions) -> ConnectOpti
     }
 }
 
-/// Picks the events of one queue pair.
+/// Selects the events of one queue pair.
 pub(super) fn about(qp: QpId) -> impl Fn(&Event) -> bool {
     move |event| crate::node::qp_of(event) == Some(qp)
 }

@@ -1,7 +1,6 @@
-//! Sleeping until there is something to do.
+//! Sleeping in poll(2) until there is work.
 //!
-//! The peer lives on its own thread here, so that nothing but the endpoint's
-//! descriptors can wake the sleeper.
+//! The peer runs on another thread, so that only the endpoint's descriptors can wake the sleeper.
 
 use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
@@ -65,8 +64,8 @@ fn arm_says_when_something_is_there(setting: &Setting) -> Result<()> {
     let mut bed = Bed::make(setting)?;
     bed.node.post_receives(0..1)?;
     bed.order(Order::Send)?;
-    // A provider in user space notices it only while it is called, so its coming
-    // cannot be waited for in any other way.
+    // A user-space provider notices the message only when called, so the test must call it
+    // repeatedly.
     let mut patience = Patience::new(PATIENCE);
     while !bed.node.endpoint.arm()? {
         ensure!(patience.step(false), "arm hides a message that has landed");
@@ -95,13 +94,13 @@ fn idle_endpoint_sleeps(setting: &Setting) -> Result<()> {
     bed.finish()
 }
 
-/// What the peer is asked to do.
+/// Command for the peer thread.
 enum Order {
     Send,
     Leave,
 }
 
-/// A sleeper, connected to a peer on another thread.
+/// Sleeper connected to a peer on another thread.
 struct Bed {
     node: Node,
     qp: QpId,
@@ -150,7 +149,7 @@ impl Bed {
             .map_err(|_| anyhow!("the peer's thread has ended"))
     }
 
-    /// Sleeps in poll(2), and only there, until `ready` gives something.
+    /// Sleeps only in poll(2) until `ready` returns a value.
     fn sleep_until<T>(
         &mut self,
         what: &str,
@@ -167,7 +166,7 @@ impl Bed {
         }
     }
 
-    /// Ends the connection, and takes what the peer reports.
+    /// Closes the connection and returns the result of the peer thread.
     fn finish(mut self) -> Result<()> {
         let qp = self.qp;
         self.node.endpoint.disconnect(qp);
@@ -179,7 +178,7 @@ impl Bed {
     }
 }
 
-/// The other thread's end: polls, never sleeps in a descriptor.
+/// Peer thread, which polls without sleeping.
 struct Peer {
     node: Node,
     to_do: Receiver<Order>,
@@ -198,7 +197,8 @@ impl Peer {
                 Some(Event::Disconnected { .. }) => self.node.endpoint.disconnect(qp),
                 _ => {}
             }
-            // The other end may know of the connection before this one does, and nothing can be posted before.
+            // The other end may report the connection first, and posting fails before this end
+            // does.
             let order = is_established.then(|| self.to_do.try_recv().ok()).flatten();
             match order {
                 Some(Order::Send) => self.node.post_one(qp, 1, Operation::Send, DATA, 64)?,

@@ -1,60 +1,62 @@
-//! What a disk does to which of its operations.
+//! Faults and rules of a disk.
 
 use std::ops::Range;
 use std::time::Duration;
 
-/// What a caller's reads and writes do to the caller.
+/// Effect of a pending read or write on its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nature {
-    /// They are under way while the caller goes on, as on a disk with a queue.
+    /// The caller continues, as with a disk that has a queue.
     Disk,
-    /// Each occupies a thread, in an io_uring a worker of the kernel, until it is done, as on a
-    /// frozen file system. A write that is held keeps fsync waiting for the file's lock.
+    /// Each operation blocks a thread (in an io_uring, a kernel worker), as on a frozen file
+    /// system.
+    ///
+    /// A held write blocks fsync, which needs the file's lock.
     FileSystem,
 }
 
-/// An operation that can be disturbed.
+/// Operation that rules can match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// open(2).
     Open,
-    /// A read, by any call.
+    /// Read by any system call.
     Read,
-    /// A write, by any call.
+    /// Write by any system call.
     Write,
-    /// fsync(2), fdatasync(2), and the end of a write with `RWF_DSYNC`.
+    /// fsync(2), fdatasync(2), and completion of a write with `RWF_DSYNC`.
     Sync,
-    /// fallocate(2): zeroing, or giving back.
+    /// fallocate(2): zeroing or deallocation.
     Allocate,
-    /// A look at the size.
+    /// Query of the size.
     Look,
     /// close(2).
     Close,
 }
 
 impl Op {
-    /// How many there are.
+    /// Number of operations.
     pub(super) const COUNT: usize = 7;
 }
 
-/// What happens to an operation instead of what should.
+/// Fault that replaces the normal execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It waits until it is let go, whatever its caller does: a caller that is killed waits,
-    /// too, as with a disk in trouble.
+    /// Waits until released. Signals do not interrupt the caller, as with a failing disk.
     Hold,
-    /// It waits until it is let go, or until its caller gets a signal, and then fails by EINTR.
+    /// Waits until released. A signal to the caller interrupts it with EINTR.
     HoldUntilInterrupted,
-    /// It fails with this errno, and nothing is done.
+    /// Fails with this errno without effect.
     Fail(i32),
-    /// So many bytes of it are done, and the caller gets that count. Of a write to a
-    /// [`Disk`](Nature::Disk) the kernel makes EIO.
+    /// Executes this many bytes and returns that count.
+    ///
+    /// The kernel turns a short write to a [`Disk`](Nature::Disk) into EIO.
     Short(u32),
-    /// It is done after this time.
+    /// Executes after this delay.
     Delay(Duration),
 }
 
-/// A fault, and the operations it is for.
+/// Fault with the operations that it applies to.
 #[derive(Debug, Clone)]
 pub struct Rule {
     op: Op,
@@ -65,7 +67,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Each operation of this kind, from now on.
+    /// Rule for every operation of this type.
     #[must_use]
     pub fn new(op: Op, fault: Fault) -> Self {
         Self {
@@ -77,25 +79,25 @@ impl Rule {
         }
     }
 
-    /// Only operations that touch these bytes. Opens and fsyncs touch all.
+    /// Restricts the rule to operations on these bytes. Opens and fsyncs match any range.
     #[must_use]
     pub fn within(self, bytes: Range<u64>) -> Self {
         Self { bytes, ..self }
     }
 
-    /// The first so many are spared.
+    /// Skips the first `spared` matching operations.
     #[must_use]
     pub fn after(self, spared: u64) -> Self {
         Self { spared, ..self }
     }
 
-    /// It happens so often, then no more.
+    /// Limits the number of faults.
     #[must_use]
     pub fn times(self, times: u64) -> Self {
         Self { times, ..self }
     }
 
-    /// What happens to this operation; counts it.
+    /// Returns the fault for an operation and counts it.
     pub(super) fn judge(&mut self, op: Op, bytes: &Range<u64>) -> Option<Fault> {
         let touches = self.bytes.start < bytes.end && bytes.start < self.bytes.end;
         if op != self.op || !touches || self.times == 0 {

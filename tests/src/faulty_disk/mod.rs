@@ -1,12 +1,13 @@
-//! A disk with faults that a test chooses: holds them, fails them, delays
-//! them, cuts them short. To other programs it is a regular file.
+//! Disk with fault injection: holds, fails, delays or truncates operations.
+//!
+//! Other programs see a regular file.
 //!
 //! ```no_run
 //! use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};
 //! use cairn_tests::harness::TestTarget;
 //!
 //! let Some(disk) = FaultyDisk::mount("slow", 1 << 20) else {
-//!     return; // It said why.
+//!     return; // The reason was printed.
 //! };
 //! let target = TestTarget::with_namespaces(&[&disk.export(4096)]);
 //! disk.begin(Rule::new(Op::Write, Fault::Hold).within(0..4096).times(1));
@@ -16,17 +17,16 @@
 //! # drop(target);
 //! ```
 //!
-//! It is a FUSE file system of one file, served by two threads of this process. Its
-//! contents are memory. It is always open for direct I/O, so nothing is cached, and the
-//! kernel passes each call on as it comes. How a held read or write burdens its caller is
-//! the disk's [`Nature`]. An fsync always occupies a thread, and writes wait for it: FUSE
-//! holds the file's lock meanwhile.
+//! The disk is a FUSE file system with one file in memory, served by two threads of this process.
+//! All access is direct I/O, so the kernel forwards each call without caching. [`Nature`] selects
+//! whether a held read or write blocks its caller. An fsync always blocks a thread, and blocks
+//! writes: FUSE holds the file's lock meanwhile.
 //!
-//! Mounting requires root. Without it [`FaultyDisk::mount`] prints the reason and returns
-//! `None`, and the test ends; with [`VARIABLE`] set it panics instead.
+//! Mounting requires root. Otherwise [`FaultyDisk::mount`] prints the reason and returns `None`,
+//! and the test ends; with [`VARIABLE`] set it panics instead.
 //!
-//! Release or fail what the disk holds before the target stops: the target waits for its
-//! I/O, and the disk is dropped after the target if it was declared before.
+//! Release or fail held operations before the target stops, because the target waits for its I/O.
+//! Declare the disk before the target, so that it is dropped after it.
 
 mod faults;
 mod mounting;
@@ -47,18 +47,19 @@ pub use faults::{Fault, Nature, Op, Rule};
 use mounting::{mount_on, unmount};
 use server::Server;
 
-/// Set to "required", a disk that cannot be mounted fails its test.
+/// Variable with the value "required" if a failed mount must fail the test.
 pub const VARIABLE: &str = "CAIRN_FUSE";
 
-/// How long a test waits for an operation to reach the disk.
+/// Maximum time for an operation to reach the disk.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Unmounts the disk when its standard input has been silent for some seconds. This process
-/// cannot always do so: the kernel does not end a process while the disk holds I/O of its
-/// io_uring, and closes its files, /dev/fuse among them, only after that I/O.
+/// Shell script of the caretaker, which unmounts the disk when its input is silent for 20 s.
+///
+/// This process cannot always unmount. If the disk holds I/O of an io_uring, the kernel closes the
+/// files of an exiting process, including /dev/fuse, only after that I/O.
 const CARETAKER: &str = "while read -r -t 20; do :; done; umount -c -i -f -l \"$0\"; rm -f \"$0\"";
 
-/// A folder that answers nothing, mounted on another one. Dropped, it is gone, and what waits for it fails.
+/// Folder without responses, mounted on another folder. Dropping it fails waiting operations.
 #[derive(Debug)]
 pub struct HangingFolder {
     place: PathBuf,
@@ -66,7 +67,7 @@ pub struct HangingFolder {
 }
 
 impl HangingFolder {
-    /// Mounted here; `None` where it cannot be, which is recorded as a skip.
+    /// Mounts the folder at `place`. Returns `None` if impossible, which is recorded as a skip.
     ///
     /// # Panics
     /// If it cannot be mounted and [`VARIABLE`] is "required".
@@ -108,10 +109,10 @@ fn or_skip<T>(mounted: io::Result<T>) -> Option<T> {
     }
 }
 
-/// A disk under fault. Dropped, it fails what it holds, and vanishes.
+/// Disk with fault injection. Dropping it fails held operations and unmounts it.
 #[derive(Debug)]
 pub struct FaultyDisk {
-    // Where it is mounted: on a file.
+    // Mount point, a file.
     place: Scratch,
     server: Arc<Server>,
     threads: Vec<JoinHandle<()>>,
@@ -119,8 +120,8 @@ pub struct FaultyDisk {
 }
 
 impl FaultyDisk {
-    /// A disk of so many bytes, all zero; `None` where it cannot be mounted, which is
-    /// recorded as a skip.
+    /// Mounts a disk of `length` zero bytes. Returns `None` if impossible, which is recorded as a
+    /// skip.
     ///
     /// # Panics
     /// If it cannot be mounted and [`VARIABLE`] is "required".
@@ -129,7 +130,7 @@ impl FaultyDisk {
         Self::mount_as(Nature::Disk, name, length)
     }
 
-    /// The same, of this nature.
+    /// Mounts a disk of this nature.
     ///
     /// # Panics
     /// As [`mount`](Self::mount).
@@ -148,7 +149,7 @@ impl FaultyDisk {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // What ends a test that hangs ends its whole process group.
+            // A test runner kills the process group of a test that hangs.
             .process_group(0)
             .spawn()?;
         let sign = caretaker.stdin.take().expect("its input is a pipe");
@@ -157,7 +158,7 @@ impl FaultyDisk {
             thread("disk", &server, |server| server.serve())?,
             thread("disk's time", &server, move |server| server.keep_time(sign))?,
         ];
-        // The kernel takes the file for empty until it has asked.
+        // The kernel assumes an empty file until it requests the size.
         std::fs::metadata(place.path())?;
         Ok(Self {
             place,
@@ -167,61 +168,60 @@ impl FaultyDisk {
         })
     }
 
-    /// Where it is.
+    /// Path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.place.path()
     }
 
-    /// It as an export, for [`namespace`](crate::harness::namespace).
+    /// Export for [`namespace`](crate::harness::namespace).
     #[must_use]
     pub fn export(&self, block_size: u32) -> String {
         self.place.export(block_size)
     }
 
-    /// From now on this rule holds, after those that hold already: the first that
-    /// matches decides.
+    /// Appends a rule. The first matching rule applies.
     pub fn begin(&self, rule: Rule) {
         self.server.state().rules.push(rule);
     }
 
-    /// No rule holds any more. What waits goes on waiting.
+    /// Removes all rules. Waiting operations continue to wait.
     pub fn end_faults(&self) {
         self.server.state().rules.clear();
     }
 
-    /// Carries out what waits, in the order in which it came. The rules stay.
+    /// Executes waiting operations in order of arrival. Rules remain.
     pub fn release(&self) {
         self.server.release(None);
     }
 
-    /// Fails what waits. The rules stay.
+    /// Fails waiting operations. Rules remain.
     pub fn fail_waiting(&self, errno: i32) {
         self.server.release(Some(errno));
     }
 
-    /// No rules, and nothing waits.
+    /// Removes all rules and executes waiting operations.
     pub fn heal(&self) {
         self.end_faults();
         self.release();
     }
 
-    /// How many operations of a kind wait now.
+    /// Number of waiting operations of a type.
     #[must_use]
     pub fn waiting(&self, op: Op) -> usize {
         self.server.state().waiting(op)
     }
 
-    /// How many operations of a kind were carried out.
+    /// Number of executed operations of a type.
     #[must_use]
     pub fn done(&self, op: Op) -> u64 {
         self.server.state().done(op)
     }
 
-    /// Blocks until so many operations of a kind wait.
+    /// Blocks until `count` operations of a type are waiting.
     ///
     /// # Panics
-    /// If that takes longer than half a minute.
+    /// If this takes longer than 30 s.
     pub fn wait_until_waiting(&self, op: Op, count: usize) {
         let wait = |state: &server::State| state.waiting(op) >= count;
         assert!(
@@ -231,13 +231,13 @@ impl FaultyDisk {
         );
     }
 
-    /// What it contains there.
+    /// Copy of the contents.
     #[must_use]
     pub fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
         self.server.state().contents[offset..offset + length].to_vec()
     }
 
-    /// Makes it longer, by zeroes, or cuts it short.
+    /// Extends the disk with zeroes, or truncates it.
     pub fn set_length(&self, length: usize) {
         self.server.state().contents.resize(length, 0);
     }
@@ -245,11 +245,11 @@ impl FaultyDisk {
 
 impl Drop for FaultyDisk {
     fn drop(&mut self) {
-        // What is held fails first: unmounting may wait for it.
+        // Unmounting may wait for held operations.
         self.end_faults();
         self.fail_waiting(libc::EIO);
         unmount(self.place.path());
-        // Before the threads end, and with them its input: it would unmount the next disk here.
+        // Stopped before the threads, whose end would make it unmount the next disk at this path.
         let _ = self.caretaker.kill();
         let _ = self.caretaker.wait();
         self.server.close();

@@ -1,4 +1,4 @@
-//! mount(2) and umount2(2), which the standard library lacks: the reason for unsafe code here.
+//! mount(2) and umount2(2), which the standard library lacks and which require unsafe code.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -9,11 +9,11 @@ use std::path::Path;
 
 use super::wire;
 
-/// What a file system shows at its place: a mode in octal digits.
+/// Mode of the mounted root in octal: a file or a folder.
 pub(super) const FILE: &str = "100600";
 pub(super) const FOLDER: &str = "40700";
 
-/// Shows the file system behind `device` at `place`, a file or a folder as `mode` says.
+/// Mounts the file system of `device` at `place`, with root of mode `mode`.
 pub(super) fn mount_on(place: &Path, device: &File, mode: &str) -> io::Result<()> {
     let options = format!(
         "fd={},rootmode={mode},user_id=0,group_id=0,allow_other,max_read={}",
@@ -22,7 +22,7 @@ pub(super) fn mount_on(place: &Path, device: &File, mode: &str) -> io::Result<()
     );
     let options = CString::new(options).expect("options have no NUL");
     let place = CString::new(place.as_os_str().as_bytes()).expect("paths have no NUL");
-    // SAFETY: all pointers are to strings that end in NUL and outlive the call.
+    // SAFETY: all pointers are to NUL-terminated strings that outlive the call.
     let result = unsafe {
         libc::mount(
             c"cairn-faulty-disk".as_ptr(),
@@ -39,10 +39,10 @@ pub(super) fn mount_on(place: &Path, device: &File, mode: &str) -> io::Result<()
     }
 }
 
-/// Takes it away at once, even while others use it.
+/// Unmounts at once, even while in use.
 pub(super) fn unmount(place: &Path) {
     let place = CString::new(place.as_os_str().as_bytes()).expect("paths have no NUL");
-    // SAFETY: the pointer is to a string that ends in NUL and outlives the call.
+    // SAFETY: the pointer is to a NUL-terminated string that outlives the call.
     let result = unsafe { libc::umount2(place.as_ptr(), libc::MNT_FORCE | libc::MNT_DETACH) };
     if result != 0 {
         let error = io::Error::last_os_error();

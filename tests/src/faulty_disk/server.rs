@@ -1,4 +1,4 @@
-//! The file system's side of the mount: takes requests, disturbs them, carries them out.
+//! FUSE server of the disk: receives requests, injects faults, executes operations.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use super::faults::{Fault, Nature, Op, Rule};
 use super::wire::{self, Call, Request};
 
-/// How often the one who cleans up after us is shown that we live.
+/// Interval of liveness messages to the caretaker process.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// A disk's contents, its rules, and what waits.
+/// Contents, rules and waiting requests of a disk.
 #[derive(Debug)]
 pub(super) struct Server {
-    /// /dev/fuse, mounted.
+    /// Mounted /dev/fuse.
     device: File,
     nature: Nature,
     state: Mutex<State>,
@@ -31,12 +31,12 @@ pub(super) struct State {
     closing: bool,
 }
 
-/// A request that is held or delayed.
+/// Held or delayed request.
 #[derive(Debug)]
 struct Waiting {
     op: Op,
     request: Request,
-    /// When it is to be done, if time does it.
+    /// Execution time of a delayed request.
     due: Option<Instant>,
     interruptible: bool,
 }
@@ -69,7 +69,7 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Blocks until something holds, or patience ends; says whether it held.
+    /// Blocks until `holds` is true or the timeout expires. Returns the last value of `holds`.
     pub(super) fn wait(&self, patience: Duration, holds: impl Fn(&State) -> bool) -> bool {
         let waited = self
             .changed
@@ -78,7 +78,7 @@ impl Server {
         holds(&state)
     }
 
-    /// Carries out what waits, in the order in which it came, or fails it.
+    /// Executes waiting requests in order of arrival, or fails them with `failure`.
     pub(super) fn release(&self, failure: Option<i32>) {
         let mut state = self.state();
         for waiting in std::mem::take(&mut state.waiting) {
@@ -90,19 +90,19 @@ impl Server {
         self.changed.notify_all();
     }
 
-    /// Ends the thread that keeps time. The other ends with the mount.
+    /// Stops the timer thread. The server thread ends with the mount.
     pub(super) fn close(&self) {
         self.state().closing = true;
         self.changed.notify_all();
     }
 
-    /// A thread's life: takes requests until the file system is unmounted.
+    /// Main loop of the server thread, until the file system is unmounted.
     pub(super) fn serve(&self) {
         let mut bytes = vec![0; wire::REQUEST_MAX];
         loop {
             match (&self.device).read(&mut bytes) {
                 Ok(length) => self.take(Request::parse(&bytes[..length])),
-                // An operation was cut short before we read it.
+                // The request was interrupted before it was read.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
                 // ENODEV: unmounted.
@@ -111,7 +111,7 @@ impl Server {
         }
     }
 
-    /// The other thread's life: carries out what was delayed, and shows that we live.
+    /// Main loop of the timer thread: executes delayed requests and sends liveness messages.
     pub(super) fn keep_time(&self, mut sign: impl Write) {
         let mut state = self.state();
         let mut shown = None;
@@ -168,7 +168,7 @@ impl Server {
         }
     }
 
-    /// Does it, or `most` bytes of it, and answers.
+    /// Executes a request, limited to `most` bytes, and responds.
     fn carry_out(&self, state: &mut State, request: &Request, most: usize) {
         let id = request.id;
         let answer = match &request.call {
@@ -227,13 +227,13 @@ impl Server {
         self.send(&answer);
     }
 
-    /// The kernel may have lost interest, in one request or in the whole mount.
+    /// Sends a response. Errors are ignored: the request or the mount may have ended.
     fn send(&self, answer: &[u8]) {
         let _ = (&self.device).write(answer);
     }
 }
 
-/// What can be disturbed, and the bytes that it touches.
+/// Operation and byte range of a request that rules can match.
 fn disturbable(call: &Call) -> Option<(Op, Range<u64>)> {
     Some(match *call {
         Call::Open => (Op::Open, 0..u64::MAX),

@@ -1,17 +1,16 @@
-//! The part of the FUSE protocol (linux/fuse.h) that a single file needs: requests from
-//! bytes, answers to bytes.
+//! Encoding of the part of the FUSE protocol (linux/fuse.h) needed for a single file.
 
-/// The largest write that we let the kernel send.
+/// Maximum write size requested from the kernel, in bytes.
 pub(super) const WRITE_MAX: usize = 1 << 20;
-/// Bytes that any request fits in.
+/// Buffer size for any request, in bytes.
 pub(super) const REQUEST_MAX: usize = WRITE_MAX + 4096;
-/// The file is the root of its file system.
+/// Inode of the file, which is the root of its file system.
 const ROOT_INODE: u64 = 1;
 
 const IN_HEADER: usize = 40;
 const OUT_HEADER: usize = 16;
 
-/// What the kernel asks for.
+/// Operation requested by the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Call {
     Init,
@@ -35,29 +34,29 @@ pub(super) enum Call {
         offset: u64,
         length: u64,
     },
-    /// The caller of another request, by its id, got a signal.
+    /// The caller of the request with this ID received a signal.
     Interrupt {
         id: u64,
     },
-    /// Of one descriptor.
+    /// Close of one descriptor.
     Close,
-    /// Done by saying so: the last close, and the like.
+    /// Needs only a success response, for example the last close.
     Nothing,
-    /// Requires no answer.
+    /// Needs no response.
     Forget,
     Unknown,
 }
 
-/// One request.
+/// Request of the kernel.
 #[derive(Debug)]
 pub(super) struct Request {
-    /// For the answer.
+    /// ID for the response.
     pub(super) id: u64,
     pub(super) call: Call,
 }
 
 impl Request {
-    /// Reads what came from the kernel, which we trust.
+    /// Parses a request without validation, since the kernel is trusted.
     pub(super) fn parse(bytes: &[u8]) -> Self {
         let id = u64_at(bytes, 8);
         let body = &bytes[IN_HEADER..];
@@ -101,14 +100,14 @@ impl Request {
     }
 }
 
-/// An answer: a header, and what belongs to it.
+/// Successful response with a body.
 pub(super) fn answer(id: u64, body: &[u8]) -> Vec<u8> {
     let mut bytes = header(OUT_HEADER + body.len(), 0, id);
     bytes.extend_from_slice(body);
     bytes
 }
 
-/// An answer that is an error.
+/// Error response.
 pub(super) fn error(id: u64, errno: i32) -> Vec<u8> {
     header(OUT_HEADER, -errno, id)
 }
@@ -120,8 +119,10 @@ fn header(length: usize, error: i32, id: u64) -> Vec<u8> {
     bytes
 }
 
-/// `fuse_init_out` of protocol 7.31. Where direct I/O is asynchronous, the kernel's caller goes on
-/// while it is under way, and the file's lock is free.
+/// `fuse_init_out` of protocol 7.31.
+///
+/// With asynchronous direct I/O, the kernel neither blocks the caller nor holds the file's lock
+/// during an operation.
 pub(super) fn init_body(asynchronous: bool) -> Vec<u8> {
     const ASYNC_READ: u32 = 1 << 0;
     const BIG_WRITES: u32 = 1 << 5;
@@ -137,7 +138,7 @@ pub(super) fn init_body(asynchronous: bool) -> Vec<u8> {
     body
 }
 
-/// `fuse_attr_out`: valid for no time, so that the kernel always asks again.
+/// `fuse_attr_out` without validity time, so that the kernel requests attributes each time.
 pub(super) fn attributes_body(length: u64) -> Vec<u8> {
     let mut body = vec![0; 16];
     for value in [ROOT_INODE, length, length.div_ceil(512), 0, 0, 0] {
@@ -148,12 +149,12 @@ pub(super) fn attributes_body(length: u64) -> Vec<u8> {
     body
 }
 
-/// `fuse_statfs_out` of a file system that says nothing of itself.
+/// `fuse_statfs_out` with all fields 0.
 pub(super) fn statistics_body() -> [u8; 80] {
     [0; 80]
 }
 
-/// `fuse_open_out`: no page cache, and writes side by side.
+/// `fuse_open_out`: no page cache, parallel writes.
 pub(super) fn open_body() -> Vec<u8> {
     const DIRECT_IO: u32 = 1 << 0;
     const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;

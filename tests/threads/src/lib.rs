@@ -15,7 +15,7 @@ use cairn_tests::harness::{METRICS, NQN, TestTarget, subsystem};
 /// Blocks of a command, and their bytes.
 const BLOCKS: u32 = 16;
 const BYTES: usize = 16 * 512;
-/// Stretches that each queue writes, and reads again.
+/// Number of areas that each queue writes and reads.
 const STRETCHES: u64 = 40;
 
 fn disks(exports: &[&str]) -> String {
@@ -25,7 +25,7 @@ fn disks(exports: &[&str]) -> String {
     )
 }
 
-/// Ends the loops of the other threads, also when a thread panics.
+/// Stops the other threads when dropped, also after a panic.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -34,8 +34,7 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Writes and reads by both queues, which are on different reactors, in turns: what one has
-/// written the other reads.
+/// Writes and reads alternately on two queues of different reactors; each reads the other's writes.
 fn write_and_read(target: &TestTarget, seed: u64) {
     let options = HostOptions {
         io_queues: 2,
@@ -61,7 +60,7 @@ fn write_and_read(target: &TestTarget, seed: u64) {
     host.shutdown().unwrap();
 }
 
-/// Connects, leaves commands unanswered, and is gone.
+/// Connects repeatedly, and disconnects with outstanding commands.
 fn come_and_go(target: &TestTarget, done: &AtomicBool) {
     while !done.load(Ordering::Relaxed) {
         let mut host = target.connect("passer-by");
@@ -74,7 +73,7 @@ fn come_and_go(target: &TestTarget, done: &AtomicBool) {
     }
 }
 
-/// Adds a disk and takes it away, and reads the metrics.
+/// Adds and removes a disk, and reads the metrics.
 fn change_and_look(target: &TestTarget, done: &AtomicBool) {
     let mut controllers = 0;
     while !done.load(Ordering::Relaxed) {
