@@ -64,10 +64,12 @@ pub(crate) enum Message {
     /// Close a queue pair.
     Disconnect {
         qpair: QpairId,
+        /// Logged reason.
         ending: Ending,
     },
     /// Close the queue pair that has this place, unless its Connect has arrived.
     Displace {
+        /// Place of the queue pair to close.
         place: PlaceId,
     },
     /// Abort a command if still possible, and report the result to the subsystem.
@@ -92,6 +94,7 @@ pub(crate) enum Message {
     },
     /// Answer once no disk has a command from before this change of a decision.
     Settle {
+        /// Change that the reactor must answer.
         settling: Arc<Settling>,
     },
     /// Result of an authentication step.

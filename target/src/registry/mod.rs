@@ -75,6 +75,7 @@ pub(crate) enum ControlMessage {
     DiskChanged,
     /// A device was removed; its memory regions must be dropped.
     DeviceRemoved {
+        /// Id of the device.
         device: u64,
     },
     /// A reactor has closed its last queue pair after [`Message::Drain`].
