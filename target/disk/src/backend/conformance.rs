@@ -1,4 +1,4 @@
-//! One suite that every backend passes.
+//! Conformance suite of the backends.
 //!
 //! A test drives a [`Rig`]: a ring, a buffer and one backend.
 
@@ -28,7 +28,7 @@ const BUFFER_BYTES: u32 = 1 << 20;
 
 const WRITE: BlockOp = BlockOp::Write { durable: false };
 
-/// A backend with all that a reactor would bring.
+/// Backend under test, with the ring and buffer that a reactor would provide.
 struct Rig {
     ring: Ring,
     buffer: Arc<Mapping>,
@@ -60,7 +60,7 @@ impl Rig {
         }
     }
 
-    /// Runs several operations at a time; results in the order given.
+    /// Runs several operations concurrently. Returns their results in the given order.
     fn run_all(&mut self, operations: &mut [BlockIo]) -> Vec<Result<(), Errno>> {
         let mut ended = HashMap::new();
         for (tag, io) in operations.iter_mut().enumerate() {
@@ -107,7 +107,7 @@ impl Rig {
         self.buffer.write(0, bytes);
         let span = self.span(bytes.len() as u32);
         assert_eq!(self.run(op, offset, bytes.len() as u64, Some(span)), Ok(()));
-        // What is read back must come from the disk.
+        // Overwrite the buffer, so that a read back must come from the disk.
         self.buffer.fill(0, bytes.len(), 0x5a);
     }
 
@@ -123,14 +123,14 @@ impl Rig {
     }
 }
 
-/// Bytes that show where they belong.
+/// Byte pattern that depends on the position.
 fn pattern(seed: u8, length: usize) -> Vec<u8> {
     (0..length)
         .map(|i| (i / 512) as u8 ^ (i as u8).wrapping_mul(31) ^ seed)
         .collect()
 }
 
-/// What any disk that keeps its bytes must do.
+/// Tests that any persistent disk must pass.
 fn keeps_what_was_written(backend: Backend) {
     let mut rig = Rig::new(backend);
     let block = rig.backend.geometry().block_bytes as usize;
@@ -159,14 +159,14 @@ fn keeps_what_was_written(backend: Backend) {
     }
     assert_eq!(rig.run(BlockOp::Flush, 0, 0, None), Ok(()));
 
-    // Neighbours of what is written stay as they are.
+    // Blocks next to a written block are unchanged.
     let before = rig.read(0, 64 << 10);
     rig.write(WRITE, 2 * block as u64, &pattern(0x77, block));
     let after = rig.read(0, 64 << 10);
     assert_eq!(after[..2 * block], before[..2 * block]);
     assert_eq!(after[3 * block..], before[3 * block..]);
 
-    // A range longer than the buffer verifies.
+    // Verify accepts a range longer than the buffer.
     let span = rig.span(64 << 10);
     assert_eq!(rig.run(BlockOp::Verify, 0, DISK_BYTES, Some(span)), Ok(()));
 }
@@ -206,7 +206,7 @@ fn deallocate_touches_nothing_else(backend: Backend) {
     assert_eq!(after[128 << 10..], bytes[128 << 10..]);
 }
 
-/// Two ranges, one of them empty, as Dataset Management has them.
+/// Two Dataset Management ranges, one of them empty.
 fn advice_changes_nothing(backend: Backend) {
     let mut rig = Rig::new(backend);
     let bytes = pattern(4, 64 << 10);
@@ -257,8 +257,8 @@ fn image(folder: &Path) -> std::path::PathBuf {
     path
 }
 
-/// tmpfs cannot zero a range in place. Operations that are under way together find out one after
-/// the other, and each continues with a method that works.
+/// tmpfs cannot zero a range in place. Concurrent operations find this out one after the other, and
+/// each continues with a supported method.
 #[test]
 fn operations_that_find_out_together_that_a_disk_cannot_zero() {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
@@ -284,7 +284,7 @@ fn operations_that_find_out_together_that_a_disk_cannot_zero() {
 
 #[test]
 fn a_file_past_the_page_cache() {
-    // Beside the sources: /tmp may well be in memory.
+    // In the source folder: /tmp may be in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let path = image(folder.path());
     suite(|| Backend::open_file(&path, None, Claim::default()).unwrap());
@@ -297,7 +297,7 @@ fn a_file_past_the_page_cache() {
     }
 }
 
-/// A disk whose largest request is that of two blocks.
+/// Disk with a maximum request of two blocks.
 fn in_pieces(path: &Path) -> Backend {
     let disk = BlockFile::open(path, Some(4096), Claim::default(), &Formers::default()).unwrap();
     Backend(Kind::File(disk.with_requests_of(8192)))
@@ -308,7 +308,7 @@ fn a_disk_of_small_requests() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let path = image(folder.path());
     suite(|| in_pieces(&path));
-    // More pieces than go at a time, and a last one that is shorter.
+    // More pieces than are submitted concurrently, the last one shorter.
     let mut rig = Rig::new(in_pieces(&path));
     let bytes = pattern(7, 41 * 4096);
     rig.write(WRITE, 4096, &bytes);
@@ -322,7 +322,7 @@ fn a_file_in_memory() {
     suite(|| Backend::open_file(&path, Some(512), Claim::default()).unwrap());
 }
 
-/// By a thread for each delay, as below a target with threads.
+/// One thread for each delay, as in a target with threads.
 #[test]
 fn a_simulated_disk() {
     let folder = tempfile::tempdir().unwrap();
@@ -409,7 +409,8 @@ fn fails_when_cut(backend: Backend, path: &Path) {
     assert!(disk.refresh().unwrap(), "the size changed");
 }
 
-/// A file on a disk, and one in memory, which support different methods to write.
+/// Runs the test with a file on a disk and one in tmpfs, which support different methods of
+/// zeroing.
 fn on_disk_and_in_memory(test: impl Fn(&Path, Backend)) {
     for folder in [env!("CARGO_MANIFEST_DIR"), "/dev/shm"] {
         let folder = tempfile::tempdir_in(folder).unwrap();
@@ -426,7 +427,7 @@ fn cut(path: &Path, bytes: u64) {
     file.set_len(bytes).unwrap();
 }
 
-/// What was cut off must not come back as zeroes, whichever command comes first.
+/// No command may extend a file that was cut: lost data would read as zeroes.
 #[test]
 fn a_file_that_was_cut_is_not_made_longer_again() {
     let zeroes = BlockOp::WriteZeroes {
@@ -455,7 +456,7 @@ fn a_file_that_was_cut_is_not_made_longer_again() {
             let part = span.map(|span| span.part(0, length as u32));
             assert_eq!(rig.run(first, offset, length, part), eio, "{first:?}");
             assert_eq!(std::fs::metadata(path).unwrap().len(), 4096, "{first:?}");
-            // Nothing works until the administrator has looked at it.
+            // All commands fail until the new size is accepted.
             for op in [BlockOp::Read, WRITE, zeroes, BlockOp::Flush] {
                 let span = span.map(|span| span.part(0, 4096));
                 assert_eq!(rig.run(op, 0, 4096, span), eio, "{op:?} after {first:?}");

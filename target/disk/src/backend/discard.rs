@@ -1,18 +1,17 @@
-//! Methods to zero blocks.
+//! Methods of zeroing blocks.
 
 use std::fmt;
 
-/// Most bytes of a block device that are discarded at a time: a command that is cancelled ends between
-/// two of them.
+/// Maximum bytes of one discard of a block device: a cancelled command ends between two discards.
 pub(super) const DISCARD_MAX: u64 = 256 << 20;
 
-/// How a disk makes a range read as zeroes: the first method that works is kept.
+/// Method of zeroing a range. The first method that works is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Zeroing {
-    /// `FALLOC_FL_ZERO_RANGE`: stays allocated.
+    /// `FALLOC_FL_ZERO_RANGE`: the range stays allocated.
     Range,
-    /// `FALLOC_FL_PUNCH_HOLE`: zero and given back.
+    /// `FALLOC_FL_PUNCH_HOLE`: the range is deallocated.
     Punch,
     /// Zeroes are written.
     Write,

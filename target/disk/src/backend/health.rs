@@ -1,58 +1,59 @@
-//! What a disk has lost for good. It is remembered: the system reports it once, to one caller.
+//! Permanent failures of a disk. They are recorded because the system reports each only once, to
+//! one caller.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use super::BlockOp;
 
-/// The system failed to make acknowledged writes durable. It reports that once, and then keeps
-/// the lost pages as if they were on the disk.
+/// A flush of acknowledged writes failed. The system reports the failure once, and afterwards
+/// treats the lost pages as written.
 const SYNC_FAILED: u8 = 1;
 
-/// The file was found shorter than the namespace. A write beyond its new end would make it
-/// longer again, with zeroes where data was.
+/// The file is shorter than its namespace. A write beyond the new end would extend it, and lost
+/// data would read as zeroes.
 const CUT_SHORT: u8 = 2;
 
-/// A thread of the target panicked in a change: what the disk has of it is unknown.
+/// A thread of the target panicked during a change: its effect on the disk is unknown.
 const CHANGE_UNKNOWN: u8 = 4;
 
-/// The losses of one disk. All reactors and all hosts share them.
+/// Failures of one disk, shared by all reactors and hosts.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     losses: AtomicU8,
-    /// Whether the file has no name any more. Its data is there until the target ends.
+    /// Whether the file was unlinked. Its data remains until the target ends.
     nameless: AtomicBool,
 }
 
 impl Health {
-    /// Whether an operation must fail for what was lost before.
+    /// True if an operation must fail because of an earlier failure.
     #[inline(always)]
     pub(super) fn refuses(&self, op: BlockOp) -> bool {
         let losses = self.losses.load(Ordering::Relaxed);
         losses != 0 && refused(losses, op)
     }
 
-    /// Whether anything was lost.
+    /// True if any failure is recorded.
     pub(super) fn is_failed(&self) -> bool {
         self.losses.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether the file was found cut short.
+    /// True if the file was found cut short.
     pub(super) fn is_cut(&self) -> bool {
         self.losses.load(Ordering::Relaxed) & CUT_SHORT != 0
     }
 
-    /// Whether the file was found without a name.
+    /// True if the file was found unlinked.
     pub(super) fn is_deleted(&self) -> bool {
         self.nameless.load(Ordering::Relaxed)
     }
 
-    /// Whether flushes fail until one is verified.
+    /// True if flushes fail until a reload verifies that they work again.
     pub(super) fn must_verify(&self) -> bool {
         self.losses.load(Ordering::Relaxed) & (SYNC_FAILED | CHANGE_UNKNOWN) != 0
     }
 
-    /// A flush or a durable write failed.
+    /// Records a failed flush or durable write.
     pub(super) fn sync_failed(&self, path: &Path, errno: i32) {
         if self.note(SYNC_FAILED) {
             // Cause: the disk, once until a reload.
@@ -64,7 +65,7 @@ impl Health {
         }
     }
 
-    /// A change panicked on its way to the disk.
+    /// Records a panic during a change.
     pub(super) fn change_unknown(&self, path: &Path) {
         if self.note(CHANGE_UNKNOWN) {
             // Cause: a bug, once until a reload.
@@ -77,7 +78,7 @@ impl Health {
         }
     }
 
-    /// The file is shorter than the namespace. Returns whether that was not known.
+    /// Records that the file is shorter than the namespace. Returns whether the failure is new.
     pub(super) fn cut_short(&self, path: &Path, expected: u64) -> bool {
         let is_new = self.note(CUT_SHORT);
         if is_new {
@@ -91,7 +92,7 @@ impl Health {
         is_new
     }
 
-    /// The file has so many names. One without any lives as long as the target.
+    /// Records the file's link count, and warns if it has become 0.
     pub(super) fn count_names(&self, path: &Path, names: u64) {
         let was_nameless = self.nameless.swap(names == 0, Ordering::Relaxed);
         if names == 0 && !was_nameless {
@@ -104,18 +105,18 @@ impl Health {
         }
     }
 
-    /// The administrator took over the size as it is.
+    /// Clears the failure of a cut file: the administrator has accepted its size.
     pub(super) fn size_accepted(&self) {
         self.losses.fetch_and(!CUT_SHORT, Ordering::Relaxed);
     }
 
-    /// The disk can flush again, and the log has what may be lost.
+    /// Clears flush failures: a flush has succeeded, and the possible loss is logged.
     pub(super) fn flushes_again(&self) {
         let gone = SYNC_FAILED | CHANGE_UNKNOWN;
         self.losses.fetch_and(!gone, Ordering::Relaxed);
     }
 
-    /// Records a loss; returns whether it is new.
+    /// Records a failure. Returns whether the failure is new.
     fn note(&self, loss: u8) -> bool {
         self.losses.fetch_or(loss, Ordering::Relaxed) & loss == 0
     }
@@ -136,7 +137,7 @@ fn refused(losses: u8, op: BlockOp) -> bool {
     losses & CUT_SHORT != 0 || promises_durability
 }
 
-/// A disk has another size than it had, `before` in blocks.
+/// Logs an unusual new size. `before` is the previous size in blocks.
 pub(super) fn warn_of_size(path: &Path, block_bytes: u32, bytes: u64, before: u64) {
     let (blocks, rest) = (
         bytes / u64::from(block_bytes),

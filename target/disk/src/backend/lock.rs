@@ -1,10 +1,10 @@
-//! The lock on an exported file, by flock(2).
+//! flock(2) lock of an exported file.
 //!
-//! The kernel gives such a lock up when the last reference to its open file description is gone,
-//! and each operation that the kernel has of a file is such a reference. So a disk that writes does
-//! that through the description that has the lock: if the process is killed, no other process
-//! gets the lock before the last of its writes has ended. A disk that replaces another one can be
-//! the same file: both share the lock, and no other process gets it in between.
+//! The kernel releases such a lock with the last reference to its open file description, and each
+//! pending operation holds one. A disk therefore writes through the description that holds the
+//! lock: if the process is killed, no other process can lock the file before the last write has
+//! ended. A replacement disk may use the same file: both then share the lock, so that no other
+//! process can take it in between.
 
 use std::fs::File;
 use std::io;
@@ -16,10 +16,10 @@ use rustix::io::Errno;
 
 use super::Claim;
 
-/// State that all holders of a lock share.
+/// State shared by all holders of a lock.
 #[derive(Debug)]
 struct State {
-    /// A descriptor of the open file description that has the lock.
+    /// Descriptor of the locked open file description.
     file: File,
     exclusive: u32,
     shared: u32,
@@ -30,16 +30,17 @@ impl State {
         rustix::fs::flock(&self.file, operation)
     }
 
-    /// Makes the shared lock exclusive.
+    /// Converts the shared lock to an exclusive one.
     fn strengthen(&self) -> Result<(), Errno> {
         let locked = self.change(FlockOperation::NonBlockingLockExclusive);
         locked.inspect_err(|_| {
-            // The kernel has given up the shared lock, and other processes have one as well.
+            // The kernel has released the shared lock, and other processes hold one too.
             let _ = self.change(FlockOperation::NonBlockingLockShared);
         })
     }
 
-    /// Gives up the shared lock of a description that cannot write, and has `file` locked instead.
+    /// Moves the lock to `file`, from a description that cannot write. The shared lock is released
+    /// in between.
     fn move_to(&mut self, file: &File) -> Result<(), Errno> {
         let file = duplicate(file)?;
         self.change(FlockOperation::Unlock)?;
@@ -53,15 +54,15 @@ impl State {
     }
 }
 
-/// A share in the lock on a file. The drop of the last share gives the lock up. While the kernel
-/// has operations of the file, none may be dropped.
+/// Reference to the lock of a file. Dropping the last reference unlocks the file. Must not be
+/// dropped while the kernel has operations on the file.
 #[derive(Debug)]
 pub(super) struct Lock {
     held: Arc<Mutex<State>>,
     exclusive: bool,
 }
 
-/// Whether a disk must be the only one.
+/// True if the disk excludes all others.
 fn is_exclusive(claim: Claim) -> bool {
     !claim.read_only && !claim.shared
 }
@@ -71,13 +72,13 @@ fn duplicate(file: &File) -> Result<File, Errno> {
     duplicate.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-/// True if writes can go through this open file description.
+/// True if this open file description permits writes.
 fn is_writable(file: impl AsFd) -> bool {
     let flags = rustix::fs::fcntl_getfl(file);
     flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)
 }
 
-/// True if the data of this open file description goes past the page cache.
+/// True if this open file description bypasses the page cache.
 pub(super) fn is_direct(file: impl AsFd) -> bool {
     let flags = rustix::fs::fcntl_getfl(file);
     flags.is_ok_and(|flags| flags.contains(OFlags::DIRECT))
@@ -87,7 +88,7 @@ impl Lock {
     /// Locks the open file description of a disk.
     ///
     /// # Errors
-    /// `WOULDBLOCK`: another process or disk holds the lock.
+    /// `WOULDBLOCK` if another process or disk holds the lock.
     pub(super) fn take(file: &File, claim: Claim) -> Result<Self, Errno> {
         let exclusive = is_exclusive(claim);
         let operation = if exclusive {
@@ -108,15 +109,15 @@ impl Lock {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Whole after any panic: nothing between its changes panics.
+        // Consistent after any panic: no code between the changes panics.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a disk, which opened `own`, to the holders. Returns the file through which the disk
-    /// works from then on: a disk that writes uses the description that has the lock.
+    /// Adds a disk that has opened `own`. Returns its reference and the file for its I/O: a disk
+    /// that writes uses the locked description.
     ///
     /// # Errors
-    /// The disk would have to be the only one, and other processes or disks share the file.
+    /// The disk requires exclusive use, but the file is shared by other processes or disks.
     pub(super) fn share(&self, own: File, claim: Claim) -> io::Result<(Self, File)> {
         let exclusive = is_exclusive(claim);
         let mut state = self.state();
@@ -155,10 +156,10 @@ impl Drop for Lock {
             (0, _) if self.exclusive => FlockOperation::NonBlockingLockShared,
             _ => return,
         };
-        // The close alone would not do: a ring, or a child of this process that has not called exec
-        // yet, can keep the description a little longer.
+        // A close is not sufficient: a ring, or a child process before exec, may keep the
+        // description open for some time.
         if let Err(error) = state.change(operation) {
-            // Cause: another process that locks the file at this moment.
+            // Cause: another process that locks the file concurrently.
             tracing::error!(%error, "the lock on a file is not as it should be");
         }
     }
@@ -220,8 +221,8 @@ mod tests {
         assert!(rig.can(WRITER));
     }
 
-    /// As if the process were killed while the kernel has a write of the file: a descriptor of the
-    /// description stays, and nothing unlocks it.
+    /// Simulates a process killed while the kernel has a write pending: a descriptor of the
+    /// description stays open, and nothing unlocks it.
     #[test]
     fn the_file_that_a_disk_writes_through_has_the_lock() {
         let rig = Rig::new();
@@ -229,7 +230,7 @@ mod tests {
             shared: true,
             ..WRITER
         };
-        // The claim before, and that of the disk that writes.
+        // Previous claim, and claim of the writing disk.
         let cases = [
             (None, WRITER),
             (Some(WRITER), WRITER),
@@ -245,7 +246,7 @@ mod tests {
                 Some((former, _)) => former.as_ref().unwrap().share(own, claim).unwrap(),
             };
             let killed = |lock: Lock| {
-                // Closes the descriptors of the lock, as the end of a process does.
+                // Closes the descriptors of the lock, like the end of a process.
                 let state = Arc::clone(&lock.held);
                 std::mem::forget(lock);
                 let mut state = state.lock().unwrap();

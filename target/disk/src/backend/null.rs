@@ -1,4 +1,4 @@
-//! No disk: for measuring everything but a disk.
+//! Null disk, for measurements without storage.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,17 +9,17 @@ use cairn_rdma::Mapping;
 use super::{BlockIo, BlockOp, Errno, Geometry};
 use crate::ring::Ring;
 
-/// Reads give zeroes, writes vanish.
+/// Disk that reads as zeroes and discards writes.
 #[derive(Debug)]
 pub(super) struct NullDisk {
-    /// As many zeroes as one command can ask for. Registered with the devices, once for all disks
-    /// that have them.
+    /// Zeroed memory for the largest read. Registered once with the RDMA devices for all disks that
+    /// share it.
     zeroes: Arc<Mapping>,
     block_bytes: u32,
     blocks: AtomicU64,
 }
 
-/// Zeroes of the process: those of the last disk, if they suffice.
+/// Returns the zeroed memory of the previous disk if it is large enough, otherwise new memory.
 fn zeroes(length: usize) -> io::Result<Arc<Mapping>> {
     static LAST: Mutex<Weak<Mapping>> = Mutex::new(Weak::new());
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -32,8 +32,8 @@ fn zeroes(length: usize) -> io::Result<Arc<Mapping>> {
 }
 
 impl NullDisk {
-    /// A disk of `bytes`, rounded down to whole blocks, of which one command
-    /// reads `transfer_bytes` at most.
+    /// Creates a disk of `bytes`, rounded down to whole blocks. A command reads at most
+    /// `transfer_bytes`.
     pub(super) fn new(bytes: u64, block_bytes: u32, transfer_bytes: u32) -> io::Result<Self> {
         Ok(Self {
             zeroes: zeroes(transfer_bytes as usize)?,
@@ -42,13 +42,12 @@ impl NullDisk {
         })
     }
 
-    /// Becomes as large as the configuration says; returns whether that is another size.
+    /// Adopts a configured size in bytes. Returns whether the size changed.
     pub(super) fn accept_size(&self, bytes: u64) -> bool {
         let blocks = bytes / u64::from(self.block_bytes);
         self.blocks.swap(blocks, Ordering::Relaxed) != blocks
     }
 
-    /// The zeroes, to register them.
     pub(super) fn mapping(&self) -> &Arc<Mapping> {
         &self.zeroes
     }
@@ -68,7 +67,7 @@ impl NullDisk {
         (&self.zeroes, 0)
     }
 
-    /// Does all of an operation.
+    /// Executes an operation.
     pub(super) fn run(&self, io: &BlockIo, ring: &Ring) -> Result<(), Errno> {
         match io.op {
             BlockOp::Read => ring.copy_in(io.whole(), &self.zeroes, 0),

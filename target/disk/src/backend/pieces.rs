@@ -1,37 +1,38 @@
-//! Transfers in pieces that a disk takes whole.
+//! Splits transfers into pieces that a device accepts as one request.
 //!
-//! A block device has a largest request. The kernel splits what is larger, but not what must not
-//! wait, and the first try of an io_uring is of that kind: that one it refuses (`REQ_NOWAIT`), and
-//! the ring hands the operation to a thread of its own. Pieces of the right size stay here.
+//! A block device has a maximum request size. The kernel splits larger requests, but rejects large
+//! non-blocking ones (`REQ_NOWAIT`). The first attempt of io_uring is non-blocking; after its
+//! rejection, the ring passes the operation to a kernel thread. Pieces of the right size avoid that
+//! detour.
 
 use std::fs::File;
 use std::path::Path;
 
 use super::queue_limits;
 
-/// Pieces of one operation that are under way at a time.
+/// Maximum number of concurrent pieces of an operation.
 const PIECES_MAX: u32 = 8;
 
-/// What every piece is a multiple of: the largest logical block, and the smallest page.
+/// Pieces are multiples of this: the largest logical block, and the smallest page.
 const UNIT: u64 = 4096;
 
-/// Pieces of an operation's current step, which has one at least.
+/// Pieces of an operation's current step, which has at least one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Pieces {
-    /// Of this step, and those of them that are under way.
+    /// Pieces of this step, and the pending ones.
     count: u32,
     out: u32,
-    /// Bytes that were asked for, and those that came.
+    /// Bytes requested, and bytes transferred.
     asked: u32,
     moved: u32,
-    /// Since they did not all succeed: a step has but one.
+    /// Set after a partial failure: from then on each step has only one piece.
     one_by_one: bool,
-    /// The first error, of pieces that are done whole or not at all.
+    /// First errno of pieces that succeed or fail as a whole.
     error: i32,
 }
 
 impl Pieces {
-    /// A step begins.
+    /// Starts a step.
     pub(super) fn begin(&mut self) {
         *self = Self {
             one_by_one: self.one_by_one,
@@ -39,27 +40,28 @@ impl Pieces {
         };
     }
 
-    /// Whether one more may go.
+    /// True if another piece may be added.
     pub(super) fn may_add(&self) -> bool {
         let most = if self.one_by_one { 1 } else { PIECES_MAX };
         self.count < most
     }
 
-    /// One more goes.
+    /// Adds a piece.
     pub(super) fn add(&mut self, bytes: u32) {
         self.count += 1;
         self.out += 1;
         self.asked += bytes;
     }
 
-    /// Whether the step has several, whose end may ask for another way instead of saying why.
+    /// True if the step has several pieces. Its result can then ask for a retry instead of giving
+    /// the cause of a failure.
     pub(super) fn several(&self) -> bool {
         self.count > 1
     }
 
-    /// Takes the result of one, whichever it is; gives that of the step once all have ended. If
-    /// they did not all succeed it is to be tried again, one by one, which shows where it stops
-    /// and why.
+    /// Records the result of a piece. Returns the step's result after the last one. After a partial
+    /// failure the result is `EAGAIN`: the step is retried piece by piece, which shows where and
+    /// why it fails.
     pub(super) fn end_one(&mut self, result: Result<u32, i32>) -> Option<Result<u32, i32>> {
         if self.count <= 1 {
             return Some(result);
@@ -78,8 +80,8 @@ impl Pieces {
 }
 
 impl Pieces {
-    /// The same for pieces that are done whole or not at all: the step's bytes, or its first
-    /// error.
+    /// Like [`Self::end_one`] for pieces that succeed or fail as a whole. The step's result is its
+    /// bytes or its first error.
     pub(super) fn end_whole(&mut self, result: Result<(), i32>) -> Option<Result<u32, i32>> {
         self.out -= 1;
         if let (Err(error), 0) = (result, self.error) {
@@ -92,8 +94,8 @@ impl Pieces {
     }
 }
 
-/// The largest command of a drive past the block layer, which the kernel does not split: a buffer that is not
-/// aligned to a page has one segment more, and the kernel maps 256 at most.
+/// Returns the maximum bytes of a passthrough command, which the kernel does not split. A buffer
+/// that is not page-aligned needs one more segment, and the kernel maps at most 256.
 pub(super) fn largest_command(device: &File) -> Option<u64> {
     let queues = queue_limits::folders(device)?;
     queues.iter().find_map(|queue| command_of_queue(queue))
@@ -107,13 +109,13 @@ fn command_of_queue(queue: &Path) -> Option<u64> {
     Some((largest / UNIT * UNIT).max(UNIT))
 }
 
-/// The largest request of a block device; `None` if it does not say.
+/// Returns the maximum request of a block device in bytes, if sysfs shows it.
 pub(super) fn largest_request(device: &File) -> Option<u64> {
     let queues = queue_limits::folders(device)?;
     queues.iter().find_map(|queue| request_of_queue(queue))
 }
 
-/// By bytes and by segments, each of which is a page at least.
+/// Limited by bytes and by segments. A segment has at least one page.
 fn request_of_queue(queue: &Path) -> Option<u64> {
     let limit = |name| queue_limits::read_limit(queue, name);
     let bytes = limit("max_sectors_kb")? << 10;

@@ -1,4 +1,4 @@
-//! How data goes to a ring: at once, or by a worker.
+//! Submits data transfers to a ring: non-blocking, or by a worker.
 
 use std::sync::atomic::Ordering;
 
@@ -6,7 +6,8 @@ use super::{BlockFile, BlockIo, BlockOp};
 use crate::ring::{FileSlot, Open, Ring, Span};
 
 impl BlockFile {
-    /// Reads or writes what is left, or as many pieces of it as go at a time.
+    /// Submits reads or writes of the remaining range, up to the maximum number of concurrent
+    /// pieces.
     pub(super) fn move_data(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) {
         let mut done = io.done;
         while done < io.length && io.pieces.may_add() {
@@ -23,7 +24,7 @@ impl BlockFile {
                 BlockOp::Write { durable } => {
                     let durable = durable && self.direct;
                     self.write_in_time(ring, tag, file, (offset, span), durable);
-                    // One piece at a time: what a worker has begun is not taken back.
+                    // One piece at a time: a write started by a worker cannot be cancelled.
                     return;
                 }
                 _ => ring.read(tag, file, offset, span),
@@ -31,7 +32,7 @@ impl BlockFile {
         }
     }
 
-    /// Writes what may have to wait.
+    /// Writes by a worker, which may block.
     pub(super) fn write_in_time(
         &self,
         ring: &mut Ring,
@@ -48,7 +49,7 @@ impl BlockFile {
         ring.write_apart(tag, file, offset, span, durable, self.submits);
     }
 
-    /// Has so many of the next writes go to workers, who panic.
+    /// Makes the next `count` writes panic in workers.
     #[cfg(test)]
     pub(crate) fn panic_writes(&self, count: u32) {
         self.writes_at_once.store(false, Ordering::Relaxed);
@@ -63,7 +64,7 @@ impl BlockFile {
         taken.is_ok()
     }
 
-    /// Its place in a ring, and what keeps it open.
+    /// Returns the file's slot in a ring, and a reference that keeps the file open.
     pub(super) fn with(&self, file: FileSlot) -> (FileSlot, Open) {
         (file, self.file.keep())
     }
@@ -80,8 +81,8 @@ impl BlockFile {
         ring.fallocate(tag, self.with(file), offset, length, mode);
     }
 
-    /// Whether a write is first tried without waiting: so tried it does not make the file
-    /// longer, and costs what it costs anyway.
+    /// True if a write is first tried without blocking: such a write cannot extend the file, and
+    /// costs no more than a blocking one.
     #[inline]
     pub(super) fn asks_at_once(&self, io: &BlockIo, file: FileSlot) -> bool {
         let may_ask = !file.writes_block() && !io.may_wait;

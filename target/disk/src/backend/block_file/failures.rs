@@ -1,29 +1,30 @@
-//! Judgement of errors: which of them pass, and which may have cost acknowledged writes.
+//! Classification of errors: transient ones, and those that may have lost acknowledged writes.
 
 use super::{BlockFile, BlockIo, BlockOp, Zeroing};
 
 impl BlockFile {
-    /// Whether the system asks to try again, and nothing is lost by that.
+    /// True if the error is transient and a retry loses nothing.
     pub(super) fn may_try_again(&self, io: &BlockIo, errno: i32) -> bool {
         match errno {
             libc::EINTR | libc::EAGAIN => true,
-            // Without memory nothing was carried out. A file's sync may have failed to write pages,
-            // which it reports once; a device keeps its cache, and a sync can be sent again.
+            // Without memory the operation was not executed. However, a file's sync may have failed
+            // to write pages, which is reported only once. A device keeps its cache, and its sync
+            // can be repeated.
             libc::ENOMEM | libc::ENOBUFS => !self.can_grow || !is_sync(io),
             _ => false,
         }
     }
 
-    /// Whether this failure may have cost writes that were acknowledged before: past the page cache
-    /// the system does not say whether a durable write failed as a write or as a sync.
+    /// True if this failure may have lost acknowledged writes. Through `O_DIRECT`, the system does
+    /// not report whether a durable write failed as a write or as a sync.
     pub(super) fn loses_writes(&self, io: &BlockIo, errno: i32) -> bool {
         if self.may_try_again(io, errno) {
             return false;
         }
         match errno {
-            // The operation was not carried out.
+            // The operation was not executed.
             libc::ECANCELED | libc::EBADF | libc::EINVAL => return false,
-            // Past the page cache space is looked for before anything is written.
+            // With `O_DIRECT`, space is allocated before data is written.
             libc::ENOSPC | libc::EDQUOT | libc::EFBIG if self.direct && !is_sync(io) => {
                 return false;
             }
@@ -53,7 +54,7 @@ fn is_sync(io: &BlockIo) -> bool {
     io.syncing || io.op == BlockOp::Flush
 }
 
-/// Syncs that a test has fail.
+/// Syncs that a test makes fail.
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(super) struct FailingSyncs {
@@ -63,7 +64,7 @@ pub(super) struct FailingSyncs {
 
 #[cfg(test)]
 impl BlockFile {
-    /// Has the next `count` syncs fail.
+    /// Makes the next `count` syncs fail with `EIO`.
     pub(crate) fn fail_syncs(&self, count: u32) {
         self.fail_syncs_with(count, libc::EIO);
     }
@@ -72,7 +73,7 @@ impl BlockFile {
         self.direct
     }
 
-    /// Has the next `count` syncs fail with this error.
+    /// Makes the next `count` syncs fail with `errno`.
     pub(crate) fn fail_syncs_with(&self, count: u32, errno: i32) {
         use std::sync::atomic::Ordering::Relaxed;
         self.failing_syncs.errno.store(errno, Relaxed);

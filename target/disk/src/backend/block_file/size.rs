@@ -1,4 +1,4 @@
-//! How large the disk is, and whether a file is still what was exported.
+//! Size of a disk, and detection of files that were cut or deleted.
 
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use super::BlockFile;
 use crate::backend::health;
 
 impl BlockFile {
-    /// Its bytes now. Blocks as long as the disk, or its server, takes.
+    /// Reads the size in bytes. Blocks until the disk or its server replies.
     pub(in crate::backend) fn measure(&self) -> io::Result<u64> {
         let bytes = (&*self.file).seek(SeekFrom::End(0))?;
         if self.can_grow {
@@ -21,14 +21,14 @@ impl BlockFile {
         Ok(bytes)
     }
 
-    /// The file system that it is a file of.
+    /// Returns the device number of the file system, if the disk is a file.
     pub(in crate::backend) fn file_system(&self) -> Option<u64> {
         let (device, _) = self.place();
         self.can_grow.then_some(device)
     }
 
-    /// Looks whether the file has its size and its name still. Blocks as long as the file's
-    /// server takes. Returns whether it was found cut short, which was not known.
+    /// Checks whether the file still has its size and name. Blocks until the file's server replies.
+    /// Returns whether the file was newly found to be cut.
     pub(in crate::backend) fn look(&self) -> bool {
         if !self.can_grow {
             return false;
@@ -39,17 +39,17 @@ impl BlockFile {
                 self.health.count_names(&self.path, found.stx_nlink.into());
                 self.compare_size(found.stx_size)
             }
-            // A server's word for a file that was deleted there.
+            // Error of a file server for a file deleted there.
             Err(Errno::STALE) => {
                 self.health.count_names(&self.path, 0);
                 false
             }
-            // Commands fail as well, and report it.
+            // Commands fail too, and report the error.
             Err(_) => false,
         }
     }
 
-    /// Takes over this size; returns whether it changed.
+    /// Adopts a size in bytes. Returns whether the size changed.
     pub(in crate::backend) fn accept_size(&self, bytes: u64) -> bool {
         let blocks = bytes / u64::from(self.block_bytes);
         let before = self.blocks.swap(blocks, Ordering::Relaxed);
@@ -69,26 +69,26 @@ impl BlockFile {
         changed
     }
 
-    /// Takes over the size as it is now; returns whether it changed.
+    /// Reads and adopts the current size. Returns whether the size changed.
     #[cfg(test)]
     pub(crate) fn refresh(&self) -> io::Result<bool> {
         Ok(self.accept_size(self.measure()?))
     }
 
-    /// Looks whether the file still has the size that its namespace shows.
+    /// Checks that the file is not shorter than its namespace. Never blocks.
     pub(super) fn check_size(&self) {
         if !self.can_grow {
             return;
         }
-        // From the inode in memory: this waits for no disk and no server.
+        // Answered from the inode in memory.
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         if let Ok(found) = rustix::fs::statx(&*self.file, c"", flags, StatxFlags::SIZE) {
             self.compare_size(found.stx_size);
         }
     }
 
-    /// Compares the file's bytes with those of the namespace. Returns whether it was found cut
-    /// short, which was not known.
+    /// Compares a size in bytes with that of the namespace. Returns whether the file was newly
+    /// found to be cut.
     fn compare_size(&self, bytes: u64) -> bool {
         let expected = self.blocks.load(Ordering::Relaxed) * u64::from(self.block_bytes);
         bytes < expected && self.health.cut_short(&self.path, expected)

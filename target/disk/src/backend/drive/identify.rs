@@ -1,40 +1,40 @@
-//! What a drive says of itself (Base, figures 275 to 280; NVM, figures 97 and 100).
+//! Parses the Identify data of a drive (Base, figures 275 to 280; NVM, figures 97 and 100).
 
 use uuid::Uuid;
 
 use crate::backend::{Atomic, Names, Preferred};
 use crate::nvme::BLOCKS_MAX;
 
-/// Bytes that Identify returns.
+/// Bytes of an Identify data structure.
 pub(super) const PAGE: usize = 4096;
 
-/// What Identify returns.
+/// Identify data structure.
 pub(super) type Page = [u8; PAGE];
 
 /// CNS values of Identify.
 pub(super) const NAMESPACE: u8 = 0x00;
 pub(super) const CONTROLLER: u8 = 0x01;
 pub(super) const DESCRIPTORS: u8 = 0x03;
-/// The limits that the NVM command set adds to a controller's: few drives have it.
+/// Limits added by the NVM command set to those of the controller. Few drives support it at all.
 pub(super) const CONTROLLER_NVM: u8 = 0x06;
 
-/// Pages in which a controller counts limits, at least: 2^(12 + MPSMIN) bytes.
+/// Smallest unit of a controller's limits, as a shift: 2^(12 + MPSMIN) bytes with MPSMIN 0.
 const PAGE_SHIFT: u32 = 12;
 
-/// Command sets: NVM, and zoned namespaces.
+/// Command set identifiers: NVM, and zoned namespaces.
 const CSI_NVM: u8 = 0;
 const CSI_ZONED: u8 = 2;
 
-/// All that a drive returned about a namespace.
+/// All Identify data of a namespace.
 pub(super) struct Pages {
     pub(super) controller: Box<Page>,
     pub(super) namespace: Box<Page>,
-    /// From drives since NVMe 1.3.
+    /// Supported by drives since NVMe 1.3.
     pub(super) descriptors: Option<Box<Page>>,
     pub(super) limits: Option<Box<Page>>,
 }
 
-/// A namespace of a drive.
+/// Properties of a drive's namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identified {
     pub(super) blocks: u64,
@@ -42,12 +42,11 @@ pub(super) struct Identified {
     pub(super) names: Names,
     pub(super) write_protected: bool,
     pub(super) preferred: Option<Preferred>,
-    /// NOIOB.
+    /// NOIOB, in blocks.
     pub(super) boundary: u16,
-    /// What it promises of a command.
+    /// Atomic write units.
     pub(super) atomic: Atomic,
-    /// Most blocks of a Write Zeroes, if it has that command; of a Verify; and of a Write
-    /// Uncorrectable.
+    /// Maximum blocks of a Write Zeroes, Verify and Write Uncorrectable; `None` if unsupported.
     pub(super) zeroes_max: Option<u32>,
     pub(super) verify_max: Option<u32>,
     pub(super) uncorrectable_max: Option<u32>,
@@ -59,10 +58,10 @@ pub(super) struct Identified {
     pub(super) reads_zeroes: bool,
 }
 
-/// The size of a namespace in blocks, and the shift from bytes to blocks.
+/// Returns the size of a namespace in blocks, and log2 of the block size.
 ///
 /// # Errors
-/// Why its format cannot be served, and the remedy.
+/// The reason why its format is not supported, and the remedy.
 pub(super) fn layout(namespace: &Page) -> Result<(u64, u32), String> {
     let (formats, flbas) = (namespace[25], namespace[26]);
     let mut index = flbas & 0xf;
@@ -95,8 +94,10 @@ pub(super) fn layout(namespace: &Page) -> Result<(u64, u32), String> {
 }
 
 impl Identified {
+    /// Parses the Identify data of a namespace.
+    ///
     /// # Errors
-    /// Why the namespace cannot be served, and the remedy.
+    /// The reason why the namespace is not supported, and the remedy.
     pub(super) fn parse(pages: &Pages) -> Result<Self, String> {
         let (controller, namespace) = (&*pages.controller, &*pages.namespace);
         let mut names = Names {
@@ -148,8 +149,8 @@ fn check_command_set(csi: u8) -> Result<(), String> {
     }
 }
 
-/// Blocks of a command whose limit is 2^`shift` pages; without one MDTS, 2^`mdts` pages, stands
-/// for it. 0 is no limit.
+/// Returns the maximum blocks of a command with a limit of 2^`shift` pages. A `shift` of 0 means
+/// that MDTS (2^`mdts` pages) applies; 0 in both means no limit.
 fn most_blocks(shift: u8, mdts: u8, block_shift: u32) -> u32 {
     let shift = u32::from(if shift == 0 { mdts } else { shift });
     if shift == 0 {
@@ -170,7 +171,7 @@ fn preferred(namespace: &Page) -> Preferred {
     }
 }
 
-/// The namespace's own units, or those of its controller.
+/// Returns the namespace's atomic units if it has any, otherwise those of its controller.
 fn atomic(controller: &Page, namespace: &Page) -> Atomic {
     let blocks = |page, at| u32::from(le16(page, at)) + 1;
     if namespace[24] >> 1 & 1 == 0 {
@@ -180,7 +181,7 @@ fn atomic(controller: &Page, namespace: &Page) -> Atomic {
             ..Atomic::BLOCK
         };
     }
-    // A boundary of 0 is none; others are 0-based.
+    // 0 means no boundary; other values are 0-based.
     let boundary = |at| match le16(namespace, at) {
         0 => 0,
         most => u32::from(most) + 1,
@@ -194,7 +195,7 @@ fn atomic(controller: &Page, namespace: &Page) -> Atomic {
     }
 }
 
-/// Takes over the names of a list of descriptors; returns the command set.
+/// Reads the names from a list of descriptors. Returns the command set identifier.
 fn read_descriptors(mut list: &[u8], names: &mut Names) -> u8 {
     let mut csi = CSI_NVM;
     // Type 0 ends the list.
@@ -216,7 +217,7 @@ fn read_descriptors(mut list: &[u8], names: &mut Names) -> u8 {
     csi
 }
 
-/// An identifier; zeroes are none.
+/// Reads an identifier; all zeroes mean that it is absent.
 fn id<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     let id: [u8; N] = bytes[at..at + N].try_into().expect("N bytes");
     (id != [0; N]).then_some(id)
@@ -243,7 +244,7 @@ mod tests {
         Box::new(bytes.try_into().expect("a page"))
     }
 
-    /// A drive of 1000 blocks of 4096 bytes, in the second of two formats.
+    /// Drive with 1000 blocks of 4096 bytes, in the second of two formats.
     fn namespace() -> IdentifyNamespace {
         let mut namespace = IdentifyNamespace::new_zeroed();
         namespace.nsze.set(1000);

@@ -1,8 +1,8 @@
-//! Namespaces of NVMe drives, past the block layer: each operation is a command of the drive, and
-//! ends with the drive's own status.
+//! Namespaces of NVMe drives, accessed by passthrough: each operation is one or more NVMe commands,
+//! and ends with the drive's status.
 //!
-//! The drive's block device is open, too, for this process alone: that keeps it from being
-//! mounted, and says how large a command may be.
+//! The drive's block device is also open with `O_EXCL`. This prevents a mount, and gives access to
+//! the limit on the command size.
 
 mod identify;
 mod open;
@@ -30,38 +30,38 @@ use identify::Identified;
 
 pub(super) use open::is_drive;
 
-/// What its buffers' addresses are multiples of: the kernel copies others.
+/// Required alignment of buffer addresses: the kernel copies the data of other buffers.
 const MEMORY_ALIGNMENT: u32 = 4;
 
-/// Commands of a queue where the system does not say.
+/// Queue depth if the system does not report it.
 const TAGS_DEFAULT: u64 = 32;
 
-/// Bytes of a command where the system does not say.
+/// Maximum bytes of a command if the system does not report the limit.
 const PIECE_DEFAULT: u64 = 64 << 10;
 
-/// The most bytes that are deallocated at a time: a command that is cancelled ends between two.
+/// Maximum bytes of one deallocation: a cancelled operation ends between two of them.
 const DEALLOCATE_MAX: u64 = 1 << 30;
 
-/// A namespace of an NVMe drive.
+/// Namespace of an NVMe drive.
 #[derive(Debug)]
 pub(super) struct Drive {
     path: PathBuf,
-    /// Block device, opened with O_EXCL. The field comes before `file`, whose closer closes it.
+    /// Block device, opened with `O_EXCL`. Declared before `file`, whose closer closes it.
     device: Arc<File>,
-    /// Character device that the commands go to.
+    /// Character device that receives the commands.
     file: OpenFile,
     nsid: u32,
     identified: Identified,
     blocks: AtomicU64,
-    /// The most bytes that a command reads or writes.
+    /// Maximum bytes of a Read, Write or Compare.
     piece_bytes: u64,
-    /// Whether it has Compare, and Linux lets us send it.
+    /// Whether the drive supports Compare and Linux permits sending it.
     compares: bool,
     tags: Arc<Tags>,
 }
 
 impl Drive {
-    /// Opens a drive, and claims it. Blocks as long as it takes to answer.
+    /// Opens and claims a drive. Blocks until the drive replies.
     pub(super) fn open(
         path: &Path,
         block_bytes: Option<u32>,
@@ -103,8 +103,8 @@ impl Drive {
             nsid,
             blocks: AtomicU64::new(identified.blocks),
             piece_bytes: most.min(u64::from(BLOCKS_MAX) << identified.block_shift),
-            // To Linux it is of those that write, which a process without CAP_SYS_ADMIN sends
-            // only if the device was opened for writing.
+            // Linux treats Compare as a write: without CAP_SYS_ADMIN it requires a device opened
+            // for writing.
             compares: identified.can_compare && !claim.read_only,
             tags: Arc::new(Tags::new(tags, can_poll)),
             file,
@@ -113,12 +113,12 @@ impl Drive {
         })
     }
 
-    /// What another disk in its place takes over.
+    /// Returns a weak reference, for a successor that takes over the claim.
     pub(super) fn former(&self) -> FormerFile {
         self.file.former()
     }
 
-    /// An open of the same drive waits until this one is closed.
+    /// Announces the removal: an open of the same drive then waits for this close.
     pub(super) fn let_go(&self) {
         self.file.let_go();
     }
@@ -132,40 +132,38 @@ impl Drive {
         }
     }
 
-    /// Whether deallocated blocks are given back and read as zeroes, and Write Zeroes can
-    /// deallocate.
+    /// True if deallocated blocks are freed and read as zeroes, and Write Zeroes can deallocate.
     pub(super) fn deallocates_to_zeroes(&self) -> bool {
         let can = self.identified.can_deallocate && self.identified.zeroes_deallocate;
         can && self.identified.reads_zeroes
     }
 
-    /// Whether Linux's driver has queues in which it can look for the ends of commands.
+    /// True if Linux's driver has poll queues.
     pub(super) fn can_poll(&self) -> bool {
         self.tags.can_poll()
     }
 
-    /// Whether it compares by itself.
+    /// True if the drive executes Compare.
     #[inline]
     pub(super) fn compares(&self) -> bool {
         self.compares
     }
 
-    /// Whether it has Write Uncorrectable.
+    /// True if the drive supports Write Uncorrectable.
     pub(super) fn writes_uncorrectable(&self) -> bool {
         self.identified.uncorrectable_max.is_some()
     }
 
-    /// Whether it has Dataset Management.
+    /// True if the drive supports Dataset Management.
     pub(super) fn takes_advice(&self) -> bool {
         self.identified.can_deallocate
     }
 
-    /// What the drive says of itself.
     pub(super) fn preferred(&self) -> Option<Preferred> {
         self.identified.preferred
     }
 
-    /// What it promises, as far as a write is one command.
+    /// Returns the drive's atomic write units, limited to the size of one command.
     pub(super) fn atomic(&self) -> Atomic {
         let most = (self.piece_bytes >> self.identified.block_shift) as u32;
         let of_drive = self.identified.atomic;
@@ -180,7 +178,7 @@ impl Drive {
         self.identified.names
     }
 
-    /// The drive's UUID, or what follows from its other names.
+    /// Returns the drive's UUID, or one derived from its NGUID, EUI-64 or device.
     pub(super) fn identity(&self, scope: Scope<'_>) -> io::Result<Uuid> {
         let names = self.identified.names;
         let derived = |kind: &str, name: &[u8]| {
@@ -195,12 +193,12 @@ impl Drive {
         }
     }
 
-    /// Where its block device is on this machine.
+    /// Returns the number of the block device, and inode 0.
     pub(super) fn place(&self) -> (u64, u64) {
         self.file.place()
     }
 
-    /// Its bytes now. Blocks as long as the drive takes.
+    /// Reads the size in bytes. Blocks until the drive replies. Fails if the block size changed.
     pub(super) fn measure(&self) -> io::Result<u64> {
         let (blocks, shift) = open::measure(&self.file, self.nsid)?;
         if shift != self.identified.block_shift {
@@ -214,23 +212,23 @@ impl Drive {
         Ok(blocks << shift)
     }
 
-    /// Takes over this size; returns whether it changed.
+    /// Adopts a size in bytes. Returns whether it differs from the previous size.
     pub(super) fn accept_size(&self, bytes: u64) -> bool {
         let blocks = bytes >> self.identified.block_shift;
         self.blocks.swap(blocks, Ordering::Relaxed) != blocks
     }
 
-    /// Makes what was written durable, and blocks until it is.
+    /// Flushes the drive's write cache. Blocks.
     pub(super) fn flush(&self) -> io::Result<()> {
         self.device.sync_data()
     }
 
-    /// Makes it known to a ring.
+    /// Registers the drive with a ring.
     pub(super) fn add_to(&self, ring: &mut Ring) -> io::Result<FileSlot> {
         ring.add_drive(self.file.keep(), &self.device, &self.tags)
     }
 
-    /// Submits what comes next of an operation, or ends it.
+    /// Submits the next commands of an operation, or completes it.
     pub(super) fn step(
         &self,
         io: &mut BlockIo,
@@ -297,7 +295,7 @@ impl Drive {
         Progress::Pending
     }
 
-    /// As a drive would be that has the mandatory commands alone.
+    /// Reduces the drive to the mandatory commands.
     #[cfg(test)]
     pub(super) fn without_optional_commands(mut self) -> Self {
         self.compares = false;
@@ -312,7 +310,7 @@ impl Drive {
         self
     }
 
-    /// Goes on after a command has ended.
+    /// Continues after a command has completed.
     pub(super) fn resume(
         &self,
         io: &mut BlockIo,
@@ -325,7 +323,7 @@ impl Drive {
             return Progress::Pending;
         };
         match result {
-            // The system cancels commands when it resets the drive.
+            // The kernel cancels commands when it resets the drive.
             Err(libc::EINTR | libc::EAGAIN) if io.stopped => {}
             Err(libc::EINTR | libc::EAGAIN) if io.tries < TRIES_MAX => {
                 io.tries += 1;
@@ -341,7 +339,8 @@ impl Drive {
         self.step(io, ring, file, tag)
     }
 
-    /// Reads, writes or compares what is left, or as many commands of it as go at a time.
+    /// Submits reads, writes or compares of the remaining range, up to the maximum number of
+    /// concurrent commands.
     fn move_data(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) {
         let mut done = io.done;
         while done < io.length && io.pieces.may_add() {
@@ -365,7 +364,7 @@ impl Drive {
         }
     }
 
-    /// By the drive itself, or by reading into a buffer.
+    /// Verifies by the Verify command, or by reading into a buffer.
     fn verify(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) {
         if let Some(most) = self.identified.verify_max {
             let (blocks, _) = self.next(io, self.bytes(most));
@@ -383,7 +382,7 @@ impl Drive {
         ring.command(tag, file, &command, Some(span.part(0, bytes)), false);
     }
 
-    /// The next command's blocks, and their bytes.
+    /// Returns the blocks of the next command, and their number of bytes.
     fn next(&self, io: &mut BlockIo, most_bytes: u64) -> (Blocks, u32) {
         self.piece(io, io.done, most_bytes)
     }

@@ -1,7 +1,6 @@
-//! How a drive is opened: its character device for commands, and its block device so that
-//! nothing else uses it.
+//! Opens a drive: its character device for commands, and its block device to exclude other users.
 //!
-//! Why `unsafe` here: the ioctls of NVMe have no safe wrapper in the crates we use.
+//! Why `unsafe` here: NVMe's ioctls have no safe wrapper in the crates that we use.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,31 +16,31 @@ use crate::backend::open::{Refusal, explain_open, open_when_left, permission, re
 use crate::backend::{Claim, OpenError};
 use crate::nvme::{ADMIN_CMD, Command, GET_NSID};
 
-/// What gives the packaged service the right to send commands.
+/// Service drop-in that permits the packaged service to send NVMe commands.
 const DROP_IN: &str = "/usr/share/doc/cairn/nvme-drives.conf";
 
-/// A drive that is open.
+/// Open drive.
 pub(super) struct Opened {
-    /// Character device that the commands go to.
+    /// Character device that receives the commands.
     pub(super) file: OpenFile,
-    /// Block device, opened with O_EXCL.
+    /// Block device, opened with `O_EXCL`.
     pub(super) device: Arc<File>,
     pub(super) nsid: u32,
     pub(super) identified: Identified,
 }
 
-/// The names of a namespace of a drive in /dev and sysfs.
+/// Block device of a drive's namespace, in /dev and in sysfs.
 struct Devices {
     block: PathBuf,
     block_sysfs: PathBuf,
 }
 
-/// Whether this is the character device of a namespace of an NVMe drive.
+/// True if the path is the character device of an NVMe namespace.
 pub(in crate::backend) fn is_drive(path: &Path) -> bool {
     sysfs(path).is_some()
 }
 
-/// Its folder in sysfs.
+/// Returns the sysfs folder of an NVMe character device.
 fn sysfs(path: &Path) -> Option<PathBuf> {
     let metadata = fs::metadata(path).ok()?;
     if !metadata.file_type().is_char_device() {
@@ -54,7 +53,7 @@ fn sysfs(path: &Path) -> Option<PathBuf> {
     (class.file_name()? == "nvme-generic").then_some(device)
 }
 
-/// Opens a drive, and asks it what it is. Blocks as long as the drive takes.
+/// Opens and identifies a drive. Blocks until the drive replies.
 pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opened, OpenError> {
     crate::ring::check_drives().map_err(|error| cannot(path, &error))?;
     let devices = find(path)?;
@@ -72,7 +71,7 @@ fn open_at(
     formers: &Formers,
 ) -> Result<Opened, Refusal> {
     check_holders(path, devices)?;
-    // Refused while it, or a partition of it, is mounted or part of another.
+    // Fails while the device or one of its partitions is mounted or part of another device.
     let exclusive = File::options()
         .read(true)
         .custom_flags(libc::O_EXCL)
@@ -115,13 +114,13 @@ fn open_at(
     })
 }
 
-/// The size as it is now: (blocks, shift). Blocks as long as the drive takes.
+/// Reads the current size and format as (blocks, shift). Blocks until the drive replies.
 pub(super) fn measure(file: &File, nsid: u32) -> io::Result<(u64, u32)> {
     let page = identify(file, nsid, identify::NAMESPACE)?;
     identify::layout(&page).map_err(io::Error::other)
 }
 
-/// `ng0n1` has the block device `nvme0n1` beside it.
+/// Finds the block device of a character device: `nvme0n1` for `ng0n1`.
 fn find(path: &Path) -> Result<Devices, OpenError> {
     let none = |why: &str| {
         OpenError::new(format!(
@@ -148,7 +147,7 @@ fn find(path: &Path) -> Result<Devices, OpenError> {
     })
 }
 
-/// The number of the block device, which the one in /dev must have.
+/// Returns the number of the block device, after checking that /dev and sysfs agree on it.
 fn block_number(path: &Path, devices: &Devices) -> Result<u64, OpenError> {
     let metadata = fs::metadata(&devices.block).map_err(|error| {
         OpenError::new(format!(
@@ -172,7 +171,7 @@ fn block_number(path: &Path, devices: &Devices) -> Result<u64, OpenError> {
     Ok(number)
 }
 
-/// Names who uses the drive, where the system says so.
+/// Refuses a drive in use, and names the device that uses it if sysfs shows one.
 fn check_holders(path: &Path, devices: &Devices) -> Result<(), OpenError> {
     let holders = fs::read_dir(devices.block_sysfs.join("holders"));
     let holders: Vec<String> = holders
@@ -197,7 +196,7 @@ fn cannot(path: &Path, error: &io::Error) -> OpenError {
     OpenError::new(format!("cannot export {}: {error}", path.display()))
 }
 
-/// udev gives block devices to a group, and these to root alone.
+/// udev gives block devices to a group, but NVMe character devices only to root.
 fn explain_device(path: &Path, error: &io::Error) -> OpenError {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => OpenError::new(format!(
@@ -245,8 +244,9 @@ fn identify_all(file: &File, nsid: u32) -> io::Result<Pages> {
     })
 }
 
-/// What a drive may not have. Without it, its names or its command set would be others to a
-/// process that is not allowed to ask.
+/// Makes a page optional: the drive may not support it. An error of the system is still an error.
+/// Otherwise the drive's names or command set would appear different to a process without the
+/// permission to read them.
 fn optional(page: io::Result<Box<Page>>) -> io::Result<Option<Box<Page>>> {
     match page {
         Ok(page) => Ok(Some(page)),
@@ -255,13 +255,13 @@ fn optional(page: io::Result<Box<Page>>) -> io::Result<Option<Box<Page>>> {
     }
 }
 
-/// Asks the drive, and blocks until it has answered.
+/// Sends Identify, and blocks until the drive has replied.
 fn identify(file: &File, nsid: u32, cns: u8) -> io::Result<Box<Page>> {
     let mut page = Box::new([0; PAGE]);
     let addr = page.as_mut_ptr() as u64;
     let mut command = Command::identify(nsid, cns).encode(addr, PAGE as u32);
-    // SAFETY: the kernel reads and writes the command, and writes as many bytes as it says to the
-    // page; both live on until the call returns.
+    // SAFETY: the kernel reads and writes the command, and writes `PAGE` bytes to the page; both
+    // outlive the call.
     let status = unsafe { libc::ioctl(file.as_raw_fd(), ADMIN_CMD, command.as_mut_ptr()) };
     match status {
         0 => Ok(page),

@@ -1,4 +1,4 @@
-//! A drive that a test plays: it reads the commands that wait in the ring, and says how they end.
+//! Tests with a simulated drive: they read the commands queued in the ring and choose the results.
 
 use cairn_rdma::Mapping;
 
@@ -18,7 +18,8 @@ struct Rig {
 }
 
 impl Rig {
-    /// 1000 blocks of 4096 bytes. `uncorrectable_max`: of the command that is in question.
+    /// Drive with 1000 blocks of 4096 bytes. `uncorrectable_max` is the limit of Write
+    /// Uncorrectable.
     fn new(uncorrectable_max: Option<u32>) -> Self {
         let device = Arc::new(tempfile::tempfile().unwrap());
         let guard = Guard::Device(Arc::clone(&device));
@@ -63,14 +64,14 @@ impl Rig {
         self.drive.resume(io, result, ring, slot, TAG)
     }
 
-    /// The last command that the drive is to get.
+    /// Returns the last command queued for the drive.
     fn last(&self) -> [u8; COMMAND_BYTES] {
         let commands = self.ring.commands_for_drives();
         *commands.last().expect("a command waits")
     }
 }
 
-/// 20 blocks from block 7 on.
+/// 20 blocks, starting at block 7.
 fn marked() -> BlockIo {
     BlockIo::new(UNCORRECTABLE, 7 << 12, 20 << 12, None)
 }
@@ -115,7 +116,7 @@ fn write_uncorrectable_is_refused_without_the_drives_command() {
     assert!(rig.ring.commands_for_drives().is_empty());
 }
 
-/// It changes the disk, as a write does.
+/// Write Uncorrectable changes the disk and therefore needs a lease, like a write.
 #[test]
 fn write_uncorrectable_does_not_begin_after_its_lease() {
     let mut rig = Rig::new(Some(8));
@@ -134,7 +135,7 @@ fn write_uncorrectable_does_not_begin_after_its_lease() {
     assert_eq!(ended, Some(late));
 }
 
-/// Each command of an operation says what the host said.
+/// Each command of an operation carries the host's hints.
 #[test]
 fn what_the_host_says_beside_goes_to_the_drive() {
     let mut rig = Rig::new(None);
@@ -153,7 +154,7 @@ fn what_the_host_says_beside_goes_to_the_drive() {
     assert_ne!(last, plain);
 }
 
-/// All ranges in one command, as the host sent them: what it says may be of all of them together.
+/// All ranges are sent in one command, unchanged: a hint may apply to all ranges together.
 #[test]
 fn advice_is_one_command_of_the_drive() {
     let mut rig = Rig::new(None);
