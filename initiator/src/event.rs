@@ -1,4 +1,4 @@
-//! Events that a controller reports to its user.
+//! Events of a controller for its user.
 
 use std::collections::VecDeque;
 
@@ -6,46 +6,46 @@ use nvme_proto::host::Notice;
 
 use crate::error::HostError;
 
-/// Events that wait to be taken, at most. Past that, the oldest go.
+/// Maximum pending events; beyond that, the oldest are dropped.
 const WAITING_MAX: usize = 64;
 
-/// Something happened to a controller.
+/// Event of a controller.
 #[derive(Debug)]
 pub enum Event {
-    /// It takes commands: for the first time, or again.
+    /// The controller accepts commands, for the first time or again.
     Live {
-        /// Tries that it took to get it back; 0 the first time and after a reset.
+        /// Attempts to reconnect; 0 the first time and after a reset.
         tries: u32,
     },
-    /// It is lost. It will be connected to again if [`Recovery`](crate::Recovery)
-    /// says so; else [`Event::Gone`] follows.
+    /// The controller is lost. It is reconnected if [`Recovery`](crate::Recovery) says so;
+    /// otherwise [`Event::Gone`] follows.
     Lost(HostError),
-    /// A try to connect again failed; there will be another.
+    /// An attempt to reconnect failed; another follows.
     TryFailed {
-        /// How many that were.
+        /// Number of attempts so far.
         tries: u32,
-        /// Why.
+        /// Error of the attempt.
         error: HostError,
     },
-    /// Commands do not wait for it any longer (`fast_io_fail_tmo`).
+    /// Commands no longer wait for the controller (`fast_io_fail_tmo`).
     FailFast,
-    /// The end: it will not come back. `None`: as was asked for.
+    /// The controller is lost permanently; `None` after a requested end.
     Gone(Option<HostError>),
-    /// It reported an event: read the log page that this stands for.
+    /// The controller reported an event: read the corresponding log page.
     Notice(Notice),
     /// Each queue has authenticated again.
     Reauthenticated,
-    /// The target does not let this host authenticate again, as one that has no key for it any
-    /// more. The connections go on as they are.
+    /// The target refuses to authenticate this host again, for example because its key was removed.
+    /// The connections continue unchanged.
     NotReauthenticated(HostError),
 }
 
-/// Events that were not taken yet.
+/// Pending events.
 #[derive(Debug, Default)]
 pub(crate) struct Events(VecDeque<Event>);
 
 impl Events {
-    /// Adds one; a notice that waits already is not reported twice.
+    /// Adds an event; a notice that is pending already is not repeated.
     pub(crate) fn push(&mut self, event: Event) {
         let same = |waiting: &Event| match (waiting, &event) {
             (Event::Notice(a), Event::Notice(b)) => a == b,

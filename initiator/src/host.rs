@@ -1,4 +1,4 @@
-//! A controller with a clock: everything that may block.
+//! Blocking host: a controller with a clock.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::options::HostOptions;
 use crate::queue::{Response, Ticket};
 use crate::waiting::{self, Waiting};
 
-/// Bytes of the host's own buffer, for the admin commands that it makes.
+/// Bytes of the host's buffer for its own admin commands.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
-/// A [`Controller`] for programs that may wait: it looks at the clock by itself,
-/// and has methods that block until something is done.
+/// A [`Controller`] for programs that may block: it reads the clock and has methods that wait for
+/// completion.
 #[derive(Debug)]
 pub struct Host {
     controller: Controller,
@@ -43,8 +43,8 @@ impl DerefMut for Host {
 }
 
 impl Host {
-    /// Makes an association: connects the admin queue, enables the controller,
-    /// and connects the I/O queues. Blocks.
+    /// Creates an association: connects the admin queue, enables the controller and connects the
+    /// I/O queues. Blocks.
     ///
     /// # Errors
     /// The first failure; then nothing stays connected.
@@ -53,7 +53,7 @@ impl Host {
         Self::connect_on(&device, options)
     }
 
-    /// As [`connect`](Self::connect), by a device that is known already.
+    /// Connects like [`connect`](Self::connect), through a given device.
     ///
     /// # Errors
     /// As for [`connect`](Self::connect).
@@ -65,7 +65,7 @@ impl Host {
             controller,
             timeout,
         };
-        // Each step on the way has a time limit of its own.
+        // Each step has its own time limit.
         while host.state() == State::Connecting {
             host.poll_or_sleep(Instant::now() + timeout)?;
         }
@@ -78,7 +78,7 @@ impl Host {
         }
     }
 
-    /// The controller alone, for a program with a clock of its own.
+    /// Returns the controller, for a program with its own clock.
     #[must_use]
     pub fn into_controller(self) -> Controller {
         self.controller
@@ -89,18 +89,17 @@ impl Host {
         self.timeout = timeout;
     }
 
-    /// Does all work that is due, without waiting. Returns whether there
-    /// was any.
+    /// Does all work that is due without waiting; returns whether there was any.
     pub fn poll(&mut self) -> bool {
         self.controller.poll(Instant::now())
     }
 
-    /// Blocks until a command has ended: nothing reaches its buffer any more.
+    /// Blocks until a command has ended and nothing accesses its buffer.
     ///
     /// # Errors
-    /// The queue is lost, or the timeout is over. Then a command that waits is taken out, and the
-    /// controller that has one counts as lost ([`Controller::give_up`]): this returns once its
-    /// connection is closed.
+    /// The queue is lost, or the timeout is over. On timeout a waiting command is removed. If the
+    /// controller has the command, it counts as lost ([`Controller::give_up`]), and this returns
+    /// once its connection is closed.
     ///
     /// # Panics
     /// If the ticket is void.
@@ -108,14 +107,14 @@ impl Host {
         loop {
             match self.wait_until("a response", |host| host.take(ticket)) {
                 Ok(result) => return result,
-                // It has not been sent yet, and will be when that is safe.
+                // The command is held and will be sent once that is safe.
                 Err(HostError::Timeout { .. }) if self.is_held(ticket) => {}
                 Err(error) => return self.end(ticket, error),
             }
         }
     }
 
-    /// Ends a command that has no answer in time.
+    /// Ends a command without a response in time.
     fn end(&mut self, ticket: Ticket, why: HostError) -> Result<Response, HostError> {
         self.give_up(ticket);
         loop {
@@ -126,8 +125,7 @@ impl Host {
         }
     }
 
-    /// Sends a command, blocks until it is answered, and makes an error of any
-    /// status but success.
+    /// Submits a command, waits for its result, and turns any status except success into an error.
     ///
     /// # Errors
     /// As for [`Controller::submit`] and [`wait`](Self::wait), or the status.
@@ -162,10 +160,10 @@ impl Host {
         self.run(0, Command::admin(sqe), data)
     }
 
-    /// Blocks until `ready` gives something, polling meanwhile.
+    /// Polls until `ready` returns a value. Blocks.
     ///
     /// # Errors
-    /// It does not within the host's timeout, or the device is gone.
+    /// The host's timeout is over, or the device is gone.
     pub fn wait_until<T>(
         &mut self,
         what: impl Into<String>,
@@ -175,9 +173,10 @@ impl Host {
         waiting::wait_until(self, what, timeout, ready)
     }
 
-    /// The next command of queue `qid` that ends, or `None` if none does in time. For
-    /// callers who poll again before long: acknowledgements that are due leave with what they
-    /// send next.
+    /// Next command of queue `qid` that ends, or `None` after `patience`.
+    ///
+    /// For callers that poll again soon: pending acknowledgements are sent with their next
+    /// commands.
     ///
     /// # Errors
     /// The device is gone.
@@ -194,12 +193,11 @@ impl Host {
         }
     }
 
-    /// Shuts the controller down in order, then ends all connections. Blocks.
+    /// Shuts the controller down, then ends all connections. Blocks.
     ///
     /// # Errors
-    /// [`HostError::NotShutDown`] if the controller does not report the shutdown as
-    /// complete in time, reports a fatal error with it, or is lost; or a connection does
-    /// not close.
+    /// [`HostError::NotShutDown`] if the controller does not report the shutdown as complete in
+    /// time, reports a fatal error with it, or is lost; or a connection does not close.
     pub fn shutdown(mut self) -> Result<(), HostError> {
         self.controller.shutdown();
         self.wait_gone().map_err(|error| match error {
@@ -208,7 +206,7 @@ impl Host {
         })
     }
 
-    /// Ends all connections without a shutdown, and waits until they are gone.
+    /// Ends all connections without a shutdown. Blocks.
     ///
     /// # Errors
     /// They do not close in time.
@@ -217,7 +215,7 @@ impl Host {
         self.wait_gone()
     }
 
-    /// Disconnects one I/O queue, as a host with too many of them does.
+    /// Disconnects one I/O queue, as a host with too many queues does.
     ///
     /// # Errors
     /// Its connection does not close in time.
@@ -228,19 +226,19 @@ impl Host {
         })
     }
 
-    /// Resets the controller, and blocks until it takes commands again.
+    /// Resets the controller and blocks until it is live again.
     ///
     /// # Errors
-    /// It does not in time, or is gone for good.
+    /// It is not live in time, or is lost permanently.
     pub fn reset(&mut self) -> Result<(), HostError> {
         self.controller.reset();
         self.wait_live()
     }
 
-    /// Blocks until the controller takes commands, as one that was lost may again.
+    /// Blocks until the controller accepts commands, for example after a loss.
     ///
     /// # Errors
-    /// It does not in time, or is gone for good.
+    /// It is not live in time, or is lost permanently.
     pub fn wait_live(&mut self) -> Result<(), HostError> {
         self.wait_until("a controller that takes commands", |host| {
             matches!(host.state(), State::Live | State::Gone).then_some(())
@@ -258,7 +256,7 @@ impl Host {
         self.gone().map_or(Ok(()), Err)
     }
 
-    /// What the controller's end was for, if that was an error.
+    /// Error with which the controller ended, if any.
     fn gone(&mut self) -> Option<HostError> {
         while let Some(event) = self.take_event() {
             if let Event::Gone(error) = event {
@@ -287,12 +285,12 @@ impl Waiting for Host {
     }
 
     fn settle(&mut self) {
-        // A device that is gone has no acknowledgement to send.
+        // A removed device has no acknowledgement to send.
         let _ = self.endpoint().arm();
     }
 }
 
-/// What a command is called, for an error.
+/// Name of a command for errors.
 pub(crate) fn command_name(qid: u16, sqe: &Sqe) -> String {
     if sqe.is_fabrics() {
         FabricsType(sqe.fctype().0).to_string()

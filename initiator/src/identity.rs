@@ -1,4 +1,4 @@
-//! Who this host is.
+//! NQN and host identifier of this host.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use nvme_proto::wire::Nqn;
 use uuid::Uuid;
 
-/// Name and identifier of a host.
+/// NQN and identifier of a host.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Identity {
     /// HOSTNQN.
@@ -15,16 +15,16 @@ pub struct Identity {
     pub id: [u8; 16],
 }
 
-/// What comes before the UUID in a name made of one (Base, 4.5).
+/// Prefix of an NQN that contains a UUID (Base, 4.5).
 const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
-/// The namespace of the UUIDs that are made of others: this program's own.
+/// UUID namespace of derived UUIDs, specific to this program.
 const NAMESPACE: Uuid = Uuid::from_u128(0x8c1b_3f6e_52a4_4d0f_9d7e_1f0a_63c2_b5d8);
 
-/// As nvme-cli decides: what is given, else what /etc/nvme says, else what the
-/// machine's id makes.
+/// Determines the identity like nvme-cli: from the arguments, else from /etc/nvme, else from the
+/// machine ID.
 ///
 /// # Errors
-/// A name or an identifier is invalid, or the machine has no id.
+/// A name or an identifier is invalid, or the machine has no ID.
 pub fn of_this_host(nqn: Option<Nqn>, id: Option<&str>) -> Result<Identity, String> {
     decide(nqn, id, Path::new("/etc"))
 }
@@ -52,8 +52,7 @@ fn decide(nqn: Option<Nqn>, id: Option<&str>, etc: &Path) -> Result<Identity, St
     })
 }
 
-/// A name that stays the same for as long as the machine does, and that does not
-/// give its id away.
+/// NQN derived from the machine ID, which it does not reveal.
 fn of_machine(etc: &Path) -> Result<Nqn, String> {
     let machine = read(&etc.join("machine-id")).ok_or_else(|| {
         "this host has no name: give one by -q, or put one into /etc/nvme/hostnqn (nvme \
@@ -64,7 +63,7 @@ fn of_machine(etc: &Path) -> Result<Nqn, String> {
     Ok(Nqn::parse(&format!("{UUID_PREFIX}{uuid}")).expect("a UUID makes a name"))
 }
 
-/// The UUID in the name, or one that is made of the name.
+/// UUID in the NQN, or one derived from it.
 fn of_name(nqn: &Nqn) -> Uuid {
     let in_name = nqn.raw().strip_prefix(UUID_PREFIX);
     in_name

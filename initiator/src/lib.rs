@@ -2,78 +2,70 @@
 //!
 //! Three layers, for three kinds of programs:
 //!
-//! * A [`Controller`] is one association: the admin queue, the I/O queues, and all
-//!   that a host does for them. It never blocks and looks at no clock:
-//!   [`Controller::begin`] starts it, [`Controller::poll`] takes the time and
-//!   moves it along, [`Controller::next_deadline`] says when to poll again though
-//!   nothing comes. Simulations, reactors and multipath build on it.
-//! * A [`Host`] is a controller with a clock, and derefs to it: [`Host::connect`],
-//!   [`Host::run`], [`Host::wait_until`], [`Host::shutdown`] block.
+//! * A [`Controller`] is one association with its queues. It never blocks and reads no clock:
+//!   [`Controller::begin`] starts it, [`Controller::poll`] takes the time and makes progress,
+//!   [`Controller::next_deadline`] returns the time of the next necessary poll. Simulations,
+//!   reactors and multipath build on it.
 //!
-//! * An [`AsyncHost`] gives commands as futures, for any executor; a thread of its own
-//!   owns the host.
+//! * A [`Host`] is a controller with a clock, and derefs to it: [`Host::connect`], [`Host::run`],
+//!   [`Host::wait_until`], [`Host::shutdown`] block.
+//!
+//! * An [`AsyncHost`] has commands as futures, for any executor; a separate thread owns the host.
 //!
 //! # Commands
 //!
-//! A [`Namespace`] makes the commands for a disk, and [`command`] the [`Sqe`]s of the admin queue.
-//! [`Controller::submit`] sends a [`Command`]
-//! and gives a [`Ticket`]; its answer is taken with [`Controller::take`] by ticket,
-//! or with [`Controller::reap`] oldest first. Data moves straight between the
-//! controller and a registered [`Buffer`], or inside the capsule: the caller says
-//! which, command by command ([`Data`]). On this way nothing is allocated, locked or
-//! copied (but what goes into capsules), and nothing enters the kernel that the
-//! fabric does not need.
+//! A [`Namespace`] creates commands for a disk, and [`command`] the [`Sqe`]s of the admin queue.
+//! [`Controller::submit`] takes a [`Command`] and returns a [`Ticket`]. [`Controller::take`]
+//! returns the result by ticket, [`Controller::reap`] the oldest one. Data moves directly between
+//! the controller and a registered [`Buffer`], or inside the capsule; the caller chooses for each
+//! command ([`Data`]). The data path does not allocate, lock or copy, except into capsules, and
+//! makes no system calls beyond those of the fabric.
 //!
-//! A command for a disk reaches that disk or none: the namespace is opened first
-//! ([`Host::open_namespace`]), is identified again whenever it may have changed, and commands for
+//! A command for a disk reaches that disk or none. The namespace is opened first
+//! ([`Host::open_namespace`]) and identified again whenever it may have changed. Commands for
 //! another disk under its NSID end in [`HostError::Replaced`].
 //!
-//! Every command gets exactly one answer: a [`Response`], whatever its status, or
-//! [`HostError::Lost`]. Either comes only once nothing can reach the command's
-//! buffer any more; until then the buffer stays registered, even if its owner has
-//! dropped it.
+//! Every command gets exactly one result: a [`Response`] with any status, or [`HostError::Lost`].
+//! The result arrives once nothing can access the command's buffer; until then the buffer stays
+//! registered, even if its owner has dropped it.
 //!
 //! # When things go wrong
 //!
-//! A command that takes longer than [`HostOptions::command_timeout`] is aborted; if
-//! that does not help in as long again, the controller counts as lost. So it does
-//! when a connection breaks, a Keep Alive is not answered or the controller breaks
-//! the protocol. All queues are closed then, and [`Recovery`] says when to connect
-//! again and for how long, with nvme-cli's words and meaning; "do not retry" ends
-//! it at once.
+//! A command that takes longer than [`HostOptions::command_timeout`] is aborted. If it does not end
+//! within the same time again, the controller counts as lost. The same applies if a connection
+//! breaks, a Keep Alive is not answered or the controller violates the protocol. Then all queues
+//! are closed. [`Recovery`] decides when and for how long to reconnect, with the parameters of
+//! nvme-cli; "do not retry" ends it at once.
 //!
-//! With [`HostOptions::requeue`], commands that can be carried out twice without
-//! harm ([`nvme_proto::host::requeue`]) wait for the controller to come back and are
-//! sent again, new ones wait with them, and all end in [`HostError::Lost`] when it
-//! does not come back or `fast_io_fail_tmo` is over. Without, a lost controller
-//! gives its commands back as soon as its connections are closed, for another path
-//! to send. (As with any host: a write whose connection breaks may still be on its
-//! way inside the target when it is sent again. Targets finish or drop what an ended
-//! association has left before they let it connect anew, or should.)
+//! With [`HostOptions::requeue`], commands that may be executed twice
+//! ([`nvme_proto::host::requeue`]) wait for the controller and are sent again. New commands wait
+//! too. All end in [`HostError::Lost`] if the controller does not come back or `fast_io_fail_tmo`
+//! is over. Without it, the commands of a lost controller end as soon as its connections are
+//! closed, so that another path can send them. As with any host, a write whose connection breaks
+//! may still be in progress inside the target when it is sent again. Targets should finish or drop
+//! the commands of an ended association before they accept a new one.
 //!
-//! [`Controller::take_event`] reports what happened: [`Event::Live`], [`Event::Lost`],
-//! [`Event::Gone`], and the controller's own events ([`Notice`]), of which each
-//! stands for a log page to read.
+//! [`Controller::take_event`] reports [`Event::Live`], [`Event::Lost`], [`Event::Gone`], and the
+//! controller's own events ([`Notice`]), each of which stands for a log page to read.
 //!
 //! # Several paths
 //!
-//! A [`Multipath`](multipath::Multipath) is a namespace by way of several controllers:
-//! it takes commands as one controller does, sends each by the best path there is, and
-//! to another one if that path fails.
+//! A [`Multipath`](multipath::Multipath) is a namespace accessed through several controllers. It
+//! takes commands like one controller, sends each on the best path, and on another one if that path
+//! fails.
 //!
 //! # Looking around
 //!
-//! [`Host`] has the admin commands: Identify, namespaces, features, log pages,
-//! abort. [`Host::open_namespace`] gives a [`Namespace`] with its size, its names and
-//! its commands. [`discover`] asks a discovery controller which subsystems there are,
-//! [`discover_all`] follows its referrals, and a [`Discovery`] stays connected and
-//! reports changes.
+//! [`Host`] has the admin commands: Identify, namespaces, features, log pages, abort.
+//! [`Host::open_namespace`] returns a [`Namespace`] with size, identifiers and commands.
+//! [`discover`] lists the subsystems of a discovery controller, [`discover_all`] follows its
+//! referrals, and a [`Discovery`] stays connected and reports changes.
 //!
-//! [`HostOptions::authentication`] has the secrets for DH-HMAC-CHAP, which runs on every queue whose
-//! target requires it. Its arithmetic takes place within [`Controller::poll`]: some milliseconds
-//! with the larger groups.
+//! [`HostOptions::authentication`] has the secrets for DH-HMAC-CHAP, which runs on every queue
+//! whose target requires it. Its arithmetic runs within [`Controller::poll`] and takes some
+//! milliseconds with the larger groups.
 //!
-//! There is no metadata, one SGL descriptor a command.
+//! Metadata is not supported, and a command has one SGL descriptor.
 //!
 //! [`Sqe`]: nvme_proto::wire::Sqe
 

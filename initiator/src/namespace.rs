@@ -1,4 +1,4 @@
-//! A namespace, as far as a host needs it, and the commands for it.
+//! Namespace of a controller, and commands for it.
 
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::identify::{IdentifyNamespace, NamespaceDescriptor, namespace_descriptors};
@@ -6,53 +6,52 @@ use nvme_proto::wire::identify::{IdentifyNamespace, NamespaceDescriptor, namespa
 use crate::command;
 use crate::error::HostError;
 
-/// A namespace of a controller: what it is called, how large it is, and the
-/// commands for it.
+/// Namespace with size, identifiers and constructors of commands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespace {
-    /// NSID: its number at this subsystem.
+    /// NSID in the subsystem.
     pub nsid: u32,
-    /// NSZE: its size, in logical blocks.
+    /// Size in logical blocks (NSZE).
     pub blocks: u64,
-    /// Bytes of a logical block.
+    /// Logical block size in bytes.
     pub block_bytes: u32,
-    /// UUID, if it has one: the same wherever the namespace is seen.
+    /// UUID, if any; equal on all paths.
     pub uuid: Option<[u8; 16]>,
-    /// NGUID, if it has one: the same wherever the namespace is seen.
+    /// NGUID, if any; equal on all paths.
     pub nguid: Option<[u8; 16]>,
-    /// EUI64, if it has one: the same wherever the namespace is seen.
+    /// EUI64, if any; equal on all paths.
     pub eui64: Option<[u8; 8]>,
-    /// ANAGRPID: the group whose ANA state is the namespace's; 0 if in none.
+    /// ANA group (ANAGRPID); 0 if in none.
     pub anagrpid: u32,
-    /// NMIC: it may be attached to several controllers.
+    /// True if several controllers may attach the namespace (NMIC).
     pub shared: bool,
-    /// NSATTR: it is write protected.
+    /// True if the namespace is write protected (NSATTR).
     pub write_protected: bool,
 }
 
-/// A command as [`Controller::submit`](crate::Controller::submit) takes it.
+/// Command for [`Controller::submit`](crate::Controller::submit).
 ///
-/// A command for a namespace comes from a [`Namespace`] alone and names its disk: a controller
-/// carries it out on that disk or not at all. [`Command::admin`] makes those of the admin queue.
+/// Commands for a disk are created by a [`Namespace`] and name its disk: a controller executes them
+/// on that disk or not at all. [`Command::admin`] creates commands of the admin queue.
 #[derive(Debug, Clone, Copy)]
 pub struct Command {
     pub(crate) sqe: Sqe,
     pub(crate) to: To,
 }
 
-/// The object of a command.
+/// Object of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum To {
     /// The controller.
     Controller,
     /// This disk, under the NSID of the SQE.
     Disk(Disk),
-    /// Whatever the SQE says.
+    /// Any object, as in the SQE.
     #[cfg(feature = "raw")]
     Anything,
 }
 
-/// A disk, as far as a host can know it again.
+/// Identity of a disk as known to a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Disk {
     pub(crate) identity: DiskIdentity,
@@ -60,14 +59,14 @@ pub(crate) struct Disk {
 }
 
 impl Command {
-    /// A command of the admin queue.
+    /// Creates a command of the admin queue.
     #[must_use]
     pub fn admin(sqe: Sqe) -> Self {
         let to = To::Controller;
         Self { sqe, to }
     }
 
-    /// The same command with Force Unit Access. For Read, Write, Compare and Write Zeroes.
+    /// Adds Force Unit Access to a Read, Write, Compare or Write Zeroes command.
     #[must_use]
     pub fn with_fua(self) -> Self {
         let sqe = command::with_fua(self.sqe);
@@ -83,7 +82,7 @@ impl From<Sqe> for Command {
     }
 }
 
-/// The identifiers of a disk; one that is all zeroes is not there.
+/// Identifiers of a disk; all zeroes mean none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskIdentity {
     /// UUID.
@@ -95,7 +94,7 @@ pub struct DiskIdentity {
 }
 
 impl DiskIdentity {
-    /// As identification descriptors (CNS 03h) say.
+    /// Parses identification descriptors (CNS 03h).
     pub(crate) fn of_descriptors(list: &[u8]) -> Self {
         let mut identity = Self::default();
         for descriptor in namespace_descriptors(list) {
@@ -109,7 +108,7 @@ impl DiskIdentity {
         identity
     }
 
-    /// With what older controllers say in Identify Namespace alone.
+    /// Adds identifiers from Identify Namespace, for older controllers without descriptors.
     pub(crate) fn completed_by(mut self, identify: &IdentifyNamespace) -> Self {
         if self.nguid == [0; 16] {
             self.nguid = identify.nguid;
@@ -122,8 +121,7 @@ impl DiskIdentity {
 }
 
 impl Namespace {
-    /// Parses Identify Namespace and of the namespace's identification
-    /// descriptors (CNS 03h), which may be empty.
+    /// Parses Identify Namespace and the identification descriptors (CNS 03h), which may be empty.
     ///
     /// # Errors
     /// The namespace is not active, its format does not exist, or has metadata.
@@ -179,13 +177,13 @@ impl Namespace {
         }
     }
 
-    /// Its size, in bytes.
+    /// Size in bytes.
     #[must_use]
     pub fn bytes(&self) -> u128 {
         u128::from(self.blocks) * u128::from(self.block_bytes)
     }
 
-    /// Whether both are one namespace, seen on two paths.
+    /// True if both are the same namespace, on any path.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let alike = match (self.uuid, other.uuid) {
@@ -198,31 +196,31 @@ impl Namespace {
         alike && self.block_bytes == other.block_bytes
     }
 
-    /// Read.
+    /// Read of `blocks` blocks from `slba`.
     #[must_use]
     pub fn read(&self, slba: u64, blocks: u32) -> Command {
         self.command(command::read(self.nsid, slba, blocks))
     }
 
-    /// Write.
+    /// Write of `blocks` blocks from `slba`.
     #[must_use]
     pub fn write(&self, slba: u64, blocks: u32) -> Command {
         self.command(command::write(self.nsid, slba, blocks))
     }
 
-    /// Compare.
+    /// Compare with `blocks` blocks from `slba`.
     #[must_use]
     pub fn compare(&self, slba: u64, blocks: u32) -> Command {
         self.command(command::compare(self.nsid, slba, blocks))
     }
 
-    /// Verify.
+    /// Verify of `blocks` blocks from `slba`.
     #[must_use]
     pub fn verify(&self, slba: u64, blocks: u32) -> Command {
         self.command(command::verify(self.nsid, slba, blocks))
     }
 
-    /// Write Zeroes, which may deallocate the blocks if so said.
+    /// Write Zeroes; with `deallocate`, the controller may deallocate the blocks.
     #[must_use]
     pub fn write_zeroes(&self, slba: u64, blocks: u32, deallocate: bool) -> Command {
         self.command(command::write_zeroes(self.nsid, slba, blocks, deallocate))
@@ -234,14 +232,14 @@ impl Namespace {
         self.command(command::flush(self.nsid))
     }
 
-    /// Dataset Management that deallocates as many ranges as its data name.
+    /// Dataset Management that deallocates the `ranges` ranges in its data.
     #[must_use]
     pub fn deallocate(&self, ranges: u32) -> Command {
         self.command(command::deallocate(self.nsid, ranges))
     }
 }
 
-/// An identifier, unless it is the one that stands for none.
+/// Identifier, or `None` if all zeroes.
 fn some<const N: usize>(id: [u8; N]) -> Option<[u8; N]> {
     (id != [0; N]).then_some(id)
 }

@@ -1,4 +1,4 @@
-//! How a host opens namespaces, and finds those that changed.
+//! Opening of namespaces, and detection of changed ones.
 
 use nvme_proto::wire::identify::{Cns, IDENTIFY_BYTES};
 use nvme_proto::wire::log::LogPage;
@@ -7,15 +7,15 @@ use crate::error::HostError;
 use crate::host::Host;
 use crate::namespace::Namespace;
 
-/// How often a namespace is identified that changes meanwhile.
+/// Attempts to identify a namespace that changes meanwhile.
 const OPEN_TRIES: u32 = 8;
 
 impl Host {
-    /// The namespace `nsid`, ready to use. Blocks.
+    /// Opens the namespace `nsid`. Blocks.
     ///
-    /// From now on its disk is known: whenever the controller was lost and is back, or
-    /// reports a change, the namespace is identified again before commands go there. Once
-    /// it is another disk, they end in [`HostError::Replaced`] until it is opened anew.
+    /// Afterwards, whenever the controller was lost and is back, or reports a change, the namespace
+    /// is identified again before commands go there. Once it is another disk, commands end in
+    /// [`HostError::Replaced`] until it is opened anew.
     ///
     /// # Errors
     /// As for [`run`](Self::run), or this host cannot use it.
@@ -23,7 +23,7 @@ impl Host {
         for _ in 0..OPEN_TRIES {
             let changes = self.changes();
             let namespace = self.identify_namespace(nsid)?;
-            // Else the two answers may be of two disks.
+            // Otherwise the two responses may describe two disks.
             if self.changes() == changes {
                 self.expect_disk(&namespace)?;
                 return Ok(namespace);
@@ -35,7 +35,7 @@ impl Host {
         )))
     }
 
-    /// Opens the namespace that another controller has shown, at this one. Blocks.
+    /// Opens a namespace that another controller has shown, at this one. Blocks.
     ///
     /// # Errors
     /// As for [`open_namespace`](Self::open_namespace), or its NSID is another disk here.
@@ -52,7 +52,7 @@ impl Host {
 
     fn identify_namespace(&mut self, nsid: u32) -> Result<Namespace, HostError> {
         let identify = self.namespace(nsid)?;
-        // Controllers before NVMe 1.3 have no descriptors; that is no failure.
+        // Controllers before NVMe 1.3 have no descriptors; this is no failure.
         let descriptors = match self.identify_bytes(Cns::NAMESPACE_DESCRIPTORS, nsid) {
             Ok(bytes) => bytes,
             Err(HostError::Status { .. }) => vec![0; IDENTIFY_BYTES],
@@ -61,7 +61,7 @@ impl Host {
         Namespace::parse(nsid, &identify, &descriptors)
     }
 
-    /// All active namespaces that this host can use. Blocks.
+    /// Opens all active namespaces that this host can use. Blocks.
     ///
     /// # Errors
     /// As for [`run`](Self::run).
@@ -77,13 +77,13 @@ impl Host {
         Ok(all)
     }
 
-    /// The namespaces that changed since this was asked last (log page 04h), which
-    /// arms the event again. `None`: too many to name; look at all. Blocks.
+    /// NSIDs changed since the last call (log page 04h); re-arms the event. `None` if too many to
+    /// list: check all. Blocks.
     ///
     /// # Errors
     /// As for [`run`](Self::run).
     pub fn changed_namespaces(&mut self) -> Result<Option<Vec<u32>>, HostError> {
-        // The controller reads the page by itself while namespaces are open.
+        // While namespaces are open, the controller object reads the page itself.
         let what = "the list of changed namespaces";
         let mut changes = self.wait_until(what, |host| host.take_changes())?;
         let bytes = self.log_page(LogPage::CHANGED_NAMESPACES, 0, IDENTIFY_BYTES, false)?;

@@ -1,4 +1,4 @@
-//! Whom to connect to, as whom, and how.
+//! Connection options of a host.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -11,68 +11,65 @@ use nvme_proto::host::{Recovery, Settings, all_notices};
 use nvme_proto::wire::Nqn;
 use nvme_proto::wire::feature::AsyncEventConfig;
 
-/// How a host connects, and what it does when that ends.
+/// Target, identity, connection parameters and recovery of a host.
 #[derive(Debug, Clone)]
 pub struct HostOptions {
-    /// The target's listener.
+    /// Address of the target's listener.
     pub remote: SocketAddr,
-    /// The address to connect from. `None`: the fabric chooses.
+    /// Local address; `None` lets the fabric choose.
     pub local: Option<IpAddr>,
-    /// Our membership in the partition that the target's listener is of. Over RDMA
-    /// adapters, it has to be in their tables.
+    /// Membership in the partition of the target's listener. RDMA devices must have it in their
+    /// tables.
     pub pkey: PKey,
-    /// SUBNQN: the subsystem.
+    /// SUBNQN of the subsystem.
     pub subnqn: Nqn,
-    /// HOSTNQN: who we are.
+    /// HOSTNQN of this host.
     pub hostnqn: Nqn,
-    /// HOSTID: which machine we are.
+    /// HOSTID of this machine.
     pub hostid: [u8; 16],
-    /// I/O queues to ask for; 0 makes an association that only administrates.
+    /// Requested I/O queues; 0 for an association with only the admin queue.
     pub io_queues: u16,
-    /// Entries of each I/O submission queue. A queue that is full is one entry
-    /// short of that many commands (Base, 3.3.1.5).
+    /// Entries of each I/O submission queue, which holds one command less (Base, 3.3.1.5).
     pub queue_entries: u16,
-    /// KATO: keep alive timeout in milliseconds; 0 for none. Polling sends the
-    /// Keep Alives.
+    /// Keep alive timeout (KATO) in milliseconds; 0 for none. Polling sends the Keep Alives.
     pub kato_ms: u32,
-    /// The secrets for DH-HMAC-CHAP, where the target requires it on every queue. With one of
-    /// the controller, the target has to prove that it has that.
+    /// Secrets for DH-HMAC-CHAP, used on every queue if the target requires it. With a controller
+    /// secret, the target must prove that it has it.
     pub authentication: Option<Secrets>,
-    /// How often each queue of a connected controller authenticates again, if the target required
-    /// that when it was connected. `None`: only when
-    /// [`reauthenticate`](crate::Controller::reauthenticate) asks for it.
+    /// Interval at which each queue authenticates again, if the target required authentication.
+    /// `None`: only by [`reauthenticate`](crate::Controller::reauthenticate).
     pub reauthenticate_every: Option<Duration>,
-    /// Whether to ask for SQ flow control to be disabled.
+    /// If true, requests that SQ flow control be disabled.
     pub disable_sq_flow_control: bool,
-    /// Traffic class (ToS) of our packets. `None`: the fabric's default.
+    /// Traffic class (ToS) of sent packets; `None` for the fabric's default.
     pub traffic_class: Option<u8>,
-    /// Hop limit of our packets. `None`: the fabric's default.
+    /// Hop limit of sent packets; `None` for the fabric's default.
     pub hop_limit: Option<u8>,
-    /// Rules for both; what none of them says, `traffic_class` and `hop_limit` do.
+    /// Marking rules; `traffic_class` and `hop_limit` apply where no rule sets a value.
     pub marking_rules: Arc<Rules>,
-    /// Events to enable, as far as the controller offers them.
+    /// Events to enable, if the controller offers them.
     pub events: AsyncEventConfig,
-    /// Patience with connections, with each step on the way up, and of the
-    /// methods of [`Host`](crate::Host) that block.
+    /// Timeout of connections, of each step while connecting, and of blocking methods of
+    /// [`Host`](crate::Host).
     pub timeout: Duration,
-    /// How long a command may take before it is aborted, and how long after that
-    /// before the controller counts as lost. It takes up to a quarter longer.
+    /// Time after which a command is aborted, and again the same time after which the controller
+    /// counts as lost. May take up to a quarter longer.
     pub command_timeout: Duration,
-    /// Whether to connect again once the controller is lost, and for how long.
+    /// Reconnection after a loss of the controller.
     pub recovery: Recovery,
-    /// What becomes of the commands of a lost controller that can safely be sent
-    /// again: if set, they wait until it is back, and so do new ones; if not, they
-    /// end at once, for another path to send.
+    /// If true, commands of a lost controller that may be sent again wait until it is back, and new
+    /// ones too. If false, they end at once, for another path to send.
     pub requeue: bool,
-    /// How long a write whose connection was lost waits before it is sent again, and other
-    /// writes of its blocks with it, from the close of that connection on. `None`: until
-    /// the lost target cannot carry it out any more, by KATO and CQT. Zero: not at all, as
-    /// Linux does; then a target that was only paused may carry it out over newer data.
+    /// Time that a write of a lost connection, and other writes of its blocks, wait before they are
+    /// sent, from the close of that connection.
+    ///
+    /// `None`: until the lost target cannot execute it any more, by KATO and CQT. Zero: no wait, as
+    /// in Linux; then a target that was only paused may execute it over newer data.
     pub write_hold: Option<Duration>,
 }
 
 impl HostOptions {
-    /// One I/O queue of 128 entries, no keep alive, ten seconds of patience;
+    /// Defaults: one I/O queue of 128 entries, no keep alive, a timeout of ten seconds; command
     /// timeout and recovery as in Linux.
     #[must_use]
     pub fn new(remote: SocketAddr, subnqn: Nqn, hostnqn: Nqn) -> Self {
@@ -101,7 +98,7 @@ impl HostOptions {
         }
     }
 
-    /// What our packets are to carry.
+    /// Marking of sent packets.
     pub(crate) fn marking(&self) -> Marking {
         let otherwise = Marking {
             traffic_class: self.traffic_class,
@@ -111,7 +108,7 @@ impl HostOptions {
             return otherwise;
         }
         let remote = self.remote.ip();
-        // Without a way there, connecting fails anyhow, and says so.
+        // Without a route, connecting fails later with an error.
         let local = self.local.or_else(|| local_for(self.remote));
         let local = local.unwrap_or(remote);
         let host_nqn = Some(self.hostnqn.raw());
@@ -120,14 +117,14 @@ impl HostOptions {
             .or(otherwise)
     }
 
-    /// Entries of each I/O queue: as many as were asked for, and with secrets one more, for the
-    /// commands of an authentication. A queue has two at least.
+    /// Entries of each I/O queue: at least two, and with secrets one more for authentication
+    /// commands.
     pub(crate) fn entries(&self) -> u16 {
         let spare = u16::from(self.authentication.is_some());
         self.queue_entries.max(2).saturating_add(spare)
     }
 
-    /// What of it concerns the association, not its driver.
+    /// Settings for the association.
     pub(crate) fn settings(&self) -> Settings {
         Settings {
             subnqn: self.subnqn,
@@ -150,8 +147,8 @@ impl HostOptions {
     }
 }
 
-/// The address from which this machine reaches another. Connecting a UDP socket
-/// sends nothing: it only looks up the route.
+/// Local address of the route to `remote`. Connecting a UDP socket sends nothing; it only looks up
+/// the route.
 fn local_for(remote: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

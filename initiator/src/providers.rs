@@ -1,4 +1,4 @@
-//! The RDMA provider that reaches a target.
+//! Selection of the RDMA provider for a target.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -62,21 +62,21 @@ impl RdmaOptions {
     }
 }
 
-/// A provider's device that leads to a target.
+/// Device that leads to a target, with its provider.
 #[derive(Debug, Clone)]
 pub struct Provided {
-    /// Which provider.
+    /// Name of the provider.
     pub name: &'static str,
-    /// Its device.
+    /// Device of the provider.
     pub device: Arc<dyn Device>,
-    /// Keeps the provider for as long as its device.
+    /// Keeps the provider alive as long as its device.
     provider: Arc<dyn Provider>,
 }
 
-/// Listens by one of the providers that the options allow; adapters come first on `auto`.
+/// Listens with the first usable provider that the options allow; with `auto`, RDMA devices first.
 ///
 /// # Errors
-/// Why none can.
+/// Reasons why no provider can listen.
 pub fn listen(
     rdma: RdmaOptions,
     listen: impl Fn(&dyn Provider) -> Result<Box<dyn Listener>, FabricError>,
@@ -105,11 +105,10 @@ pub fn listen(
 }
 
 impl Provided {
-    /// The device to use. On `auto`, an adapter that leads to the target comes
-    /// first.
+    /// Chooses the device for a target; with `auto`, an RDMA device that leads there comes first.
     ///
     /// # Errors
-    /// Why none leads there.
+    /// Reasons why no device leads there.
     pub fn choose(
         rdma: RdmaOptions,
         remote: SocketAddr,
@@ -129,7 +128,7 @@ impl Provided {
         }
     }
 
-    /// The provider itself, for devices that lead elsewhere.
+    /// Provider, for devices that lead elsewhere.
     #[must_use]
     pub fn provider(&self) -> &Arc<dyn Provider> {
         &self.provider

@@ -1,4 +1,4 @@
-//! What can go wrong between a host and its controller.
+//! Errors of a host and its controller.
 
 mod advice;
 
@@ -11,28 +11,28 @@ use nvme_proto::host::Cause;
 use nvme_proto::wire::Status;
 use nvme_proto::wire::cm::RejectStatus;
 
-/// A host's operation failed.
+/// Failure of a host's operation.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The fabric refused before anything reached the controller.
+    /// The fabric refused the operation before anything reached the controller.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// The target rejected the connection and said why.
+    /// The target rejected the connection with a reason.
     #[error("{remote} rejects queue {qid}: {}", advice::on_reject(*status, *remote))]
     Rejected {
         /// The target's address.
         remote: SocketAddr,
-        /// For which queue.
+        /// Queue ID.
         qid: u16,
-        /// Its reason.
+        /// Reason given by the target.
         status: RejectStatus,
     },
-    /// The target's machine, or its program without NVMe's words, rejected the connection.
+    /// The target's machine rejected the connection, or its program did without an NVMe reason.
     #[error("{remote} rejects queue {qid}: {}", advice::on_refusal(*reason, *remote))]
     Refused {
         /// The target's address.
         remote: SocketAddr,
-        /// For which queue.
+        /// Queue ID.
         qid: u16,
         /// The connection manager's reason (IBTA 12.6.7.2).
         reason: u16,
@@ -42,56 +42,56 @@ pub enum HostError {
     Unreachable {
         /// The target's address.
         remote: SocketAddr,
-        /// For which queue.
+        /// Queue ID.
         qid: u16,
-        /// What the fabric says.
+        /// Reason given by the fabric.
         reason: String,
     },
     /// The controller completed a command with an error.
     #[error("{command} failed: {status}{}", advice::on_status(command, *status, *result))]
     Status {
-        /// Which command, in the specification's words.
+        /// Name of the command as in the specification.
         command: String,
-        /// How it ended.
+        /// Status of the command.
         status: Status,
-        /// Its result: for Connect, which parameter is invalid.
+        /// Result of the command: for Connect, the invalid parameter.
         result: u64,
     },
-    /// The target requires authentication and this host's fails, or the target's own does.
+    /// The target requires authentication and this host's fails, or the target's own fails.
     #[error("cannot authenticate with {remote}: {why}")]
     NotAuthenticated {
         /// The target's address.
         remote: SocketAddr,
-        /// Why, and the remedy.
+        /// Reason and remedy.
         why: &'static str,
     },
-    /// A queue's connection ended while it authenticated. A target that refuses a key may end it
-    /// before its reason arrives.
+    /// A queue's connection ended during authentication. A target that refuses a key may close the
+    /// connection before its reason arrives.
     #[error("cannot authenticate with {remote}: {}", advice::on_cut_off(*qid, moment, loss, *remote))]
     LostAuthenticating {
         /// The target's address.
         remote: SocketAddr,
-        /// Which queue.
+        /// Queue ID.
         qid: u16,
-        /// How far it was, and what to check.
+        /// Progress of the authentication, and what to check.
         moment: &'static str,
         /// How the connection ended.
         loss: Loss,
     },
-    /// A queue is gone, and the command with it: whether it was carried out is
-    /// not known. Its buffers are its caller's again.
+    /// A queue and its command were lost: it is unknown whether the command was executed. Nothing
+    /// accesses its buffers any more.
     #[error("queue {qid} to {remote} is lost: {}", advice::on_loss(loss, *remote))]
     Lost {
         /// The target's address.
         remote: SocketAddr,
-        /// Which queue.
+        /// Queue ID.
         qid: u16,
-        /// Why.
+        /// Cause of the loss.
         loss: Loss,
     },
-    /// The controller was lost, or reported a change, and the namespace is another disk
-    /// since, or none. Whether a command that was under way then was carried out on the
-    /// disk that it was is not known.
+    /// The namespace became another disk or disappeared, after a loss of the controller or a
+    /// reported change. It is unknown whether a command in flight at that time was executed on the
+    /// original disk.
     #[error(
         "namespace {nsid} of {remote} is not the disk any more that was opened: its identifiers \
          (UUID, NGUID, EUI-64) or its format differ, or it is gone; look at the target's \
@@ -100,60 +100,60 @@ pub enum HostError {
     Replaced {
         /// The target's address.
         remote: SocketAddr,
-        /// NSID.
+        /// NSID of the namespace.
         nsid: u32,
     },
-    /// A command is for a namespace that was not opened at this controller.
+    /// The command's namespace was not opened at this controller.
     #[error(
         "namespace {nsid} was not opened at this controller, so the disk behind it is not known: \
          open it first"
     )]
     NotOpened {
-        /// NSID.
+        /// NSID of the namespace.
         nsid: u32,
     },
-    /// Of several paths to a namespace none is left, and none will come back (soon
-    /// enough). Whether the command was carried out is not known.
+    /// No path of the namespace is usable or expected back in time. It is unknown whether the
+    /// command was executed.
     #[error("no path to the namespace is left, of {paths}: {why}")]
     NoPath {
-        /// How many there were.
+        /// Number of paths.
         paths: usize,
-        /// What became of each.
+        /// State of each path.
         why: String,
     },
-    /// There is no such queue.
+    /// The queue does not exist.
     #[error("there is no queue {qid}")]
     NoQueue {
-        /// Which was asked for.
+        /// Requested queue ID.
         qid: u16,
     },
-    /// As many commands are outstanding as the queue holds.
+    /// The queue is full.
     #[error("queue {qid} is full")]
     QueueFull {
-        /// Which queue.
+        /// Queue ID.
         qid: u16,
     },
-    /// Something took too long.
+    /// An operation took too long.
     #[error("{what} did not come about within {timeout:?}")]
     Timeout {
-        /// What was waited for.
+        /// Awaited event.
         what: String,
-        /// For how long.
+        /// Time limit.
         timeout: Duration,
     },
-    /// The controller did not confirm its shutdown: it was lost before, did not get to
-    /// the end in time, or could not make its caches durable.
+    /// The controller did not confirm its shutdown: it was lost before, did not finish in time, or
+    /// could not make its caches durable.
     #[error(
         "the controller did not confirm its shutdown, so writes that it had answered may not be \
          durable: {0}"
     )]
     NotShutDown(Box<HostError>),
-    /// The controller is not one that this host can drive.
+    /// This host cannot operate the controller.
     #[error("the controller cannot be used: {0}")]
     Unsupported(String),
 }
 
-/// Why a queue is lost.
+/// Cause of the loss of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
     /// The connection ended.
@@ -165,27 +165,27 @@ pub enum Loss {
     /// The controller broke the protocol.
     #[error("the controller broke the protocol: {0}")]
     Protocol(String),
-    /// The host gave its controller up.
+    /// The host gave up the controller.
     #[error("{0}")]
     GivenUp(Cause),
-    /// This end closed it.
+    /// This end closed the connection.
     #[error("closed by this host")]
     Closed,
-    /// The namespace is another disk than was opened.
+    /// The namespace is another disk than the one opened.
     #[error("namespace {0} is another disk than was opened")]
     Replaced(u32),
-    /// The controller was lost, and could not be connected to again.
+    /// The controller was lost and could not be reconnected.
     #[error("{first}; connecting again failed: {last}")]
     NotBack {
-        /// Why it was lost.
+        /// Cause of the loss.
         first: Box<Loss>,
-        /// The error of the last try to connect again.
+        /// Error of the last attempt to reconnect.
         last: String,
     },
 }
 
 impl Loss {
-    /// Whether something else caused it, which this does not name.
+    /// True if the loss is a consequence of a cause that it does not name.
     pub(crate) fn is_consequence(&self) -> bool {
         matches!(
             self,
@@ -193,7 +193,7 @@ impl Loss {
         )
     }
 
-    /// Whether it names the cause.
+    /// True if the loss names its cause.
     pub(crate) fn is_cause(&self) -> bool {
         !self.is_consequence() && *self != Self::Closed
     }

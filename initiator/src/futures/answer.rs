@@ -1,4 +1,4 @@
-//! A cell that one thread fills and a task awaits.
+//! Cell that one thread fills and a task awaits.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,11 +9,11 @@ use cairn_rdma::FabricError;
 
 use crate::error::HostError;
 
-/// The answer that there will be. Dropping it drops the answer, not the command.
+/// Future result of a command. Dropping it drops the result, not the command.
 #[derive(Debug)]
 pub struct Answer<T>(Arc<Cell<T>>);
 
-/// The duty to give the answer. Dropped without one, it reports that the host is gone.
+/// Sender of the result. Dropping it unused reports that the host's thread has ended.
 #[derive(Debug)]
 pub(super) struct Promise<T>(Option<Arc<Cell<T>>>);
 
@@ -26,7 +26,7 @@ struct State<T> {
     waker: Option<Waker>,
 }
 
-/// A promise and its answer.
+/// Creates a connected pair.
 pub(super) fn promise<T>() -> (Promise<T>, Answer<T>) {
     let cell = Arc::new(Cell(Mutex::new(State {
         result: None,

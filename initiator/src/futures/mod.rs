@@ -1,9 +1,8 @@
-//! A host for programs of many tasks: commands as futures, for any executor.
+//! Asynchronous host: commands as futures, for any executor.
 //!
-//! One thread owns and polls the [`Host`]; it sleeps while there is
-//! nothing to do. Tasks hand it commands by a channel and await small cells that
-//! it fills. That costs an allocation and two thread switches a command: a program
-//! that needs every microsecond polls a [`Controller`](crate::Controller) instead.
+//! One thread owns and polls the [`Host`] and sleeps while idle. Tasks send it commands by a
+//! channel and await cells that it fills. This costs an allocation and two thread switches for each
+//! command; latency-critical programs should poll a [`Controller`](crate::Controller) directly.
 
 mod answer;
 mod thread;
@@ -29,7 +28,7 @@ use thread::{Order, Submission, Worker};
 
 pub use answer::Answer;
 
-/// The data of a command, held by it.
+/// Data of a command, which holds its buffer.
 #[derive(Debug, Clone)]
 pub struct Part {
     buffer: Buffer,
@@ -38,7 +37,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// The first `length` bytes of `buffer`.
+    /// First `length` bytes of `buffer`.
     ///
     /// # Panics
     /// As [`of`](Self::of).
@@ -47,11 +46,11 @@ impl Part {
         Self::of(buffer, 0, length)
     }
 
-    /// `length` bytes of `buffer`, from `offset` on.
+    /// `length` bytes of `buffer` from `offset`.
     ///
     /// # Panics
-    /// If they lie outside the buffer, or no controller may reach it: here, in the task that
-    /// errs, and not on the host's thread, which all tasks share.
+    /// If they lie outside the buffer, or the buffer is not registered for controllers. The panic
+    /// occurs here, in the calling task, and not on the shared thread of the host.
     #[must_use]
     pub fn of(buffer: &Buffer, offset: usize, length: u32) -> Self {
         let end = offset.checked_add(length as usize);
@@ -72,7 +71,7 @@ impl Part {
     }
 }
 
-/// A connected host whose commands are futures. Share it by [`Arc`].
+/// Connected host with asynchronous commands. Share it by [`Arc`].
 #[derive(Debug)]
 pub struct AsyncHost {
     orders: Sender<Order>,
@@ -84,10 +83,10 @@ pub struct AsyncHost {
 }
 
 impl AsyncHost {
-    /// As [`Host::connect`], on a thread of its own.
+    /// Connects like [`Host::connect`], on a separate thread.
     ///
     /// # Errors
-    /// As for [`Host::connect`], or there can be no thread.
+    /// As for [`Host::connect`], or the thread cannot start.
     pub async fn connect(
         provider: Arc<dyn Provider>,
         options: HostOptions,
@@ -115,13 +114,13 @@ impl AsyncHost {
         })
     }
 
-    /// I/O queues of the association; their QIDs are 1 up to this.
+    /// Number of I/O queues; their QIDs start at 1.
     #[must_use]
     pub fn io_queues(&self) -> u16 {
         self.io_queues
     }
 
-    /// Memory that the controller may read and write.
+    /// Allocates memory that the controller may read and write.
     ///
     /// # Errors
     /// The system has no such memory, or cannot lock it.
@@ -129,8 +128,8 @@ impl AsyncHost {
         Ok(Buffer::new(&*self.device, length)?)
     }
 
-    /// Sends a command on queue `qid`; if that is full, as soon as it is not. The
-    /// command is sent whether the answer is awaited or not.
+    /// Submits a command on queue `qid`, delayed while the queue is full. The command is sent even
+    /// if the result is not awaited.
     pub fn submit(
         &self,
         qid: u16,
@@ -147,8 +146,8 @@ impl AsyncHost {
         answer
     }
 
-    /// Sends an I/O command, on one queue after the other, and makes an error of any
-    /// status but success.
+    /// Submits an I/O command, rotating over the queues, and turns any status except success into
+    /// an error.
     ///
     /// # Errors
     /// The queue is lost, or the status.
@@ -172,11 +171,11 @@ impl AsyncHost {
         })
     }
 
-    /// Has the host's thread do something that blocks, as its admin commands do. The
-    /// answers of other tasks wait meanwhile.
+    /// Runs blocking work on the host's thread, such as admin commands. Other tasks' results are
+    /// delayed meanwhile.
     ///
     /// # Errors
-    /// Those of `work`.
+    /// As for `work`.
     ///
     /// # Panics
     /// If `work` does: in the task that awaits it.
@@ -186,7 +185,8 @@ impl AsyncHost {
     ) -> Result<T, HostError> {
         let (promise, answer) = promise();
         self.order(Order::Work(Box::new(move |host| {
-            // Other tasks share this thread: a panic ends the task that ordered the work.
+            // Other tasks share this thread: a panic must only end the task that requested the
+            // work.
             let work = AssertUnwindSafe(|| work(host));
             match catch_unwind(work) {
                 Ok(result) => promise.keep(Ok(Ok(result))),
@@ -199,7 +199,7 @@ impl AsyncHost {
         }
     }
 
-    /// The namespace `nsid`, ready to use.
+    /// Opens the namespace `nsid`.
     ///
     /// # Errors
     /// As for [`Host::open_namespace`].
@@ -207,8 +207,7 @@ impl AsyncHost {
         self.with_host(move |host| host.open_namespace(nsid)).await
     }
 
-    /// Shuts the controller down in order, and ends the thread. Commands that are
-    /// outstanding are lost.
+    /// Shuts the controller down and ends the thread. Commands in flight are lost.
     ///
     /// # Errors
     /// As for [`Host::shutdown`].
@@ -221,7 +220,7 @@ impl AsyncHost {
     }
 
     fn order(&self, order: Order) {
-        // If the thread is gone, the order breaks its promise by being dropped.
+        // If the thread has ended, the order is dropped, which reports that to the task.
         let _ = self.orders.send(order);
         self.wake.wake();
     }
@@ -247,5 +246,5 @@ impl Drop for AsyncHost {
     }
 }
 
-/// The promise of the thread to report the result of connecting.
+/// Result of connecting, reported by the thread.
 type Ready = Promise<(u16, Arc<dyn Device>)>;

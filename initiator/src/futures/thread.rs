@@ -1,4 +1,4 @@
-//! The thread that owns the host.
+//! Thread of an asynchronous host.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::namespace::Command;
 use crate::options::HostOptions;
 use crate::queue::Response;
 
-/// How long the thread spins before it sleeps.
+/// Busy-poll time before the thread sleeps.
 const SPIN: Duration = Duration::from_micros(50);
-/// The longest sleep.
+/// Maximum sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 /// Orders to the thread.
@@ -30,7 +30,7 @@ pub(super) enum Order {
     Leave,
 }
 
-/// A command, and the task that waits for its answer.
+/// Command with the sender of its result.
 pub(super) struct Submission {
     pub(super) qid: u16,
     pub(super) command: Command,
@@ -41,13 +41,13 @@ pub(super) struct Submission {
 pub(super) struct Worker {
     inbox: Receiver<Order>,
     wake: Arc<Wake>,
-    /// Commands for queues that are full, by queue, oldest first.
+    /// Commands for full queues, by queue, oldest first.
     backlogs: Vec<VecDeque<Submission>>,
-    /// The tasks that wait, by queue and CID.
+    /// Result senders by queue and CID.
     waiting: Vec<Vec<Option<Promise<Response>>>>,
 }
 
-/// How the thread is to end.
+/// Requested end of the thread.
 enum End {
     Shutdown(Promise<()>),
     Leave,
@@ -70,11 +70,11 @@ impl Worker {
         };
         ready.keep(Ok((host.io_queues(), Arc::clone(host.device()))));
         let end = self.serve(&mut host);
-        // What is outstanding breaks its promises when `self` is dropped.
+        // Dropping `self` reports the end to all waiting tasks.
         match end {
             End::Shutdown(promise) => promise.keep(host.shutdown()),
             End::Leave => {
-                // The caller is gone: the result has no receiver.
+                // The caller has gone, so nothing receives the result.
                 let _ = host.disconnect();
             }
         }
@@ -98,14 +98,14 @@ impl Worker {
             self.submit(host);
             busy |= host.poll();
             busy |= self.reap(host);
-            // Only the caller's orders take events.
+            // Only work of the caller takes events.
             let now = Instant::now();
             if busy {
                 idle_since = now;
             } else if now - idle_since > SPIN {
                 let latest = now + SLEEP_MAX;
                 let wake = host.next_deadline().unwrap_or(latest).min(latest);
-                // A device that is gone has reported it by events: look again.
+                // A removed device has reported it by an event, so continue.
                 let _ = sleep_until_ready_or_woken(host.endpoint(), &self.wake, wake);
             }
         }
@@ -119,7 +119,7 @@ impl Worker {
         self.backlogs[qid].push_back(submission);
     }
 
-    /// Sends commands in order until their queue is full.
+    /// Submits commands in order until their queue is full.
     fn submit(&mut self, host: &mut Host) {
         for qid in 0..self.backlogs.len() {
             self.submit_to(host, qid);

@@ -1,4 +1,4 @@
-//! A [`Multipath`] for programs that may wait.
+//! Blocking methods of a [`Multipath`].
 
 use std::time::{Duration, Instant};
 
@@ -15,12 +15,13 @@ use crate::queue::Response;
 use crate::waiting::{self, Waiting};
 
 impl Multipath {
-    /// Connects each of `paths`, and waits until one of them is usable and the others
-    /// have been tried. As with `nvme connect`, a controller that cannot be reached at
-    /// all is not tried again; one that was reached and lost is.
+    /// Connects each of `paths` and waits until one is usable and the others have been tried.
+    ///
+    /// As with `nvme connect`, a controller that was never reached is not tried again; one that was
+    /// reached and lost is.
     ///
     /// # Errors
-    /// No path is usable: what was wrong with the first.
+    /// No path is usable: the error of the first.
     ///
     /// # Panics
     /// If there is no path.
@@ -39,8 +40,8 @@ impl Multipath {
             .collect::<Result<_, HostError>>()?;
         let mut multipath = Self::begin(paths, options, Instant::now())?;
         let patience = Instant::now() + multipath.timeout;
-        // Each step on the way has a time limit of its own; a step that takes longer than
-        // we care for may join later, if another path is there.
+        // Each step has its own time limit. A path that takes longer than `patience` may join later
+        // if another is usable.
         while multipath.is_trying() {
             let now = Instant::now();
             if now >= patience && multipath.has_usable_path() {
@@ -57,7 +58,7 @@ impl Multipath {
         }
     }
 
-    /// Whether a path may prove usable any moment.
+    /// True if a path may soon become usable.
     fn is_trying(&self) -> bool {
         self.paths.iter().any(|path| {
             let state = path.controller.state();
@@ -65,7 +66,7 @@ impl Multipath {
         })
     }
 
-    /// Whether a command would be sent at once, were there room.
+    /// True if a path is usable, so that a command would be sent at once.
     #[must_use]
     pub fn has_usable_path(&self) -> bool {
         (0..self.paths.len()).any(|path| self.set.is_usable(path))
@@ -82,11 +83,12 @@ impl Multipath {
         self.no_path()
     }
 
-    /// Blocks until a command has ended: it was answered, or no path is left for it, or the
-    /// timeout is over ([`HostError::Timeout`]). A command that has no answer by then is taken
-    /// out if it waits. If it is on its way, its controller counts as lost, as after
-    /// [`HostOptions::command_timeout`], and this returns when the connection is closed: no path
-    /// reaches the buffer any more.
+    /// Blocks until a command has ended: completed, without any path left, or timed out
+    /// ([`HostError::Timeout`]).
+    ///
+    /// On timeout a waiting command is removed. If the command is in flight, its controller counts
+    /// as lost, as after [`HostOptions::command_timeout`]. This returns once the connection is
+    /// closed, so that no path accesses the buffer.
     ///
     /// # Panics
     /// If the ticket is void.
@@ -113,11 +115,11 @@ impl Multipath {
         HostError::Timeout { what, timeout }
     }
 
-    /// Sends a command, blocks until it has ended ([`wait`](Self::wait)), and makes an error of
-    /// any status but success. The command has the buffer until then.
+    /// Submits a command, waits for its end ([`wait`](Self::wait)), and turns any status except
+    /// success into an error. The command owns the buffer until then.
     ///
     /// # Errors
-    /// As for [`submit`](Self::submit), or why the command has no answer, or the status.
+    /// As for [`submit`](Self::submit), the reason of a missing response, or the status.
     ///
     /// # Panics
     /// As [`submit`](Self::submit).
@@ -141,15 +143,15 @@ impl Multipath {
         })
     }
 
-    /// Changes the patience of what blocks, which is that of the most patient path.
+    /// Changes the timeout of blocking calls, which defaults to the longest of the paths.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
-    /// Blocks until `ready` gives something, polling meanwhile.
+    /// Polls until `ready` returns a value. Blocks.
     ///
     /// # Errors
-    /// It does not in time, or a device is gone.
+    /// The timeout is over, or a device is gone.
     pub fn wait_until<T>(
         &mut self,
         what: impl Into<String>,
@@ -159,8 +161,8 @@ impl Multipath {
         waiting::wait_until(self, what, timeout, ready)
     }
 
-    /// The next command that ends, or `None` if none does in time. For callers who poll
-    /// again before long: what is owed to targets leaves with what they send next.
+    /// Next command that ends, or `None` after `patience`. For callers that poll again soon:
+    /// pending acknowledgements are sent with their next commands.
     ///
     /// # Errors
     /// A device is gone.
@@ -175,8 +177,8 @@ impl Multipath {
         }
     }
 
-    /// Sleeps until there is something to poll, or until `latest`. It may return early;
-    /// it does not poll.
+    /// Sleeps until there may be something to poll, or until `latest`. Does not poll, and may
+    /// return early.
     ///
     /// # Errors
     /// A device is gone.
@@ -186,11 +188,11 @@ impl Multipath {
         Ok(sleep_until_any_ready(endpoints, wake)?)
     }
 
-    /// Shuts all controllers down in order, and waits until their connections are gone.
-    /// One that was lost before is not missed.
+    /// Shuts all controllers down and waits until their connections are closed. Ignores controllers
+    /// that were lost before.
     ///
     /// # Errors
-    /// They do not go in time, or one that was live does not confirm its shutdown
+    /// The connections do not close in time, or a live controller does not confirm its shutdown
     /// ([`HostError::NotShutDown`]).
     pub fn close(mut self) -> Result<(), HostError> {
         let was_live = |path: &super::Path| path.controller.is_live();
@@ -221,7 +223,7 @@ impl Waiting for Multipath {
 
     fn settle(&mut self) {
         for path in &mut self.paths {
-            // A device that is gone owes nothing.
+            // A removed device has no acknowledgement to send.
             let _ = path.controller.endpoint().arm();
         }
     }

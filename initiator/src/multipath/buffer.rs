@@ -1,4 +1,4 @@
-//! Memory that every path's controller may reach.
+//! Memory registered for every path.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use cairn_rdma::{Device, FabricError};
 
 use crate::buffer::{Buffer, Data, for_data, map};
 
-/// Memory for the data of one command, registered with the adapter of each path: whichever
-/// path a command takes, its data is where it was.
+/// Memory for the data of one command, registered with the device of each path, so that a command
+/// can take any path.
 ///
-/// A command owns its buffer from [`Multipath::submit`] on and gives it back with its answer
-/// ([`Ended`]), so no program can change data that a path may still have to send.
+/// A command owns its buffer from [`Multipath::submit`] until its result ([`Ended`]), so no program
+/// can modify data that a path may still send.
 ///
 /// [`Multipath::submit`]: super::Multipath::submit
 /// [`Ended`]: super::Ended
@@ -18,7 +18,7 @@ use crate::buffer::{Buffer, Data, for_data, map};
 pub struct PathBuffer(Arc<[Buffer]>);
 
 impl PathBuffer {
-    /// Maps at least `length` bytes and registers them with these, one a path.
+    /// Maps at least `length` bytes and registers them with each device.
     pub(super) fn new<'a>(
         devices: impl Iterator<Item = &'a Arc<dyn Device>>,
         length: usize,
@@ -29,24 +29,24 @@ impl PathBuffer {
         Ok(Self(devices.map(register).collect::<Result<_, _>>()?))
     }
 
-    /// Bytes: what was asked for, rounded up to whole pages.
+    /// Size in bytes, rounded up to whole pages.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0[0].len()
     }
 
-    /// Never: no mapping is empty.
+    /// Always false: no mapping is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0[0].is_empty()
     }
 
-    /// The same memory, for a command during which its caller cannot reach `self`.
+    /// Second handle to the memory, for a command during which the caller cannot access `self`.
     pub(super) fn lend(&mut self) -> Self {
         Self(Arc::clone(&self.0))
     }
 
-    /// Copies bytes in.
+    /// Copies bytes into the buffer.
     ///
     /// # Panics
     /// If they do not fit.
@@ -54,10 +54,10 @@ impl PathBuffer {
         self.0[0].write(offset, bytes);
     }
 
-    /// Copies bytes out.
+    /// Copies bytes out of the buffer.
     ///
     /// # Panics
-    /// If there are not as many.
+    /// If the range exceeds the buffer.
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         self.0[0].read(offset, out);
     }
@@ -65,15 +65,15 @@ impl PathBuffer {
     /// Copies bytes out into a vector.
     ///
     /// # Panics
-    /// If there are not as many.
+    /// If the range exceeds the buffer.
     #[must_use]
     pub fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
         self.0[0].bytes(offset, length)
     }
 }
 
-/// Where the data of a command is: in registered memory. Data in capsules would have
-/// to be kept for a second try, so there is none.
+/// Data of a command in registered memory. Capsule data is not used: it would have to be kept for
+/// another attempt.
 #[derive(Debug, Default)]
 pub(super) struct Part {
     pub(super) buffer: Option<PathBuffer>,
@@ -82,7 +82,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// As the controller of that path reaches it.
+    /// Data as registered for a path's controller.
     pub(super) fn by(&self, path: usize) -> Data<'_> {
         match &self.buffer {
             Some(buffer) => Data::part_of(&buffer.0[path], self.offset, self.length),

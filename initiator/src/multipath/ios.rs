@@ -1,5 +1,5 @@
-//! The commands of a [`Multipath`](super::Multipath): each in a slot of its own from
-//! its submission until its answer is taken, whichever paths it takes meanwhile.
+//! Commands of a [`Multipath`](super::Multipath). Each has a slot from its submission until its
+//! result is taken, on all paths that it takes.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::buffer::{Part, PathBuffer};
 use crate::error::HostError;
 use crate::queue::{Response, Ticket};
 
-/// A submitted command. Good for one answer.
+/// Handle of a submitted command, valid for one result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PathTicket {
     slot: u16,
@@ -18,23 +18,23 @@ pub struct PathTicket {
 }
 
 impl PathTicket {
-    /// Less than the depth, and of no other command until this one's answer is
-    /// taken: good for indexing a table of one's own.
+    /// Index below the depth, unique among commands whose result is not taken. Usable as index of
+    /// the caller's table.
     #[must_use]
     pub fn slot(&self) -> u16 {
         self.slot
     }
 }
 
-/// An answer, or why there will be none.
+/// Response, or the reason why there is none.
 pub(super) type Answer = Result<Response, HostError>;
 
-/// The end of a command: no path will carry it out, and none reaches its buffer any more.
+/// End of a command: no path will execute it or access its buffer.
 #[derive(Debug)]
 pub struct Ended {
-    /// The answer, or why there is none.
+    /// Response, or the reason why there is none.
     pub answer: Result<Response, HostError>,
-    /// The buffer that the command owned.
+    /// Buffer that the command owned.
     pub buffer: Option<PathBuffer>,
 }
 
@@ -44,9 +44,9 @@ enum Phase {
     Free,
     /// Waits for a path.
     Waiting,
-    /// With the controller of this path, under this ticket.
+    /// Sent on this path, with its ticket there.
     Sent(usize, Ticket),
-    /// Was answered.
+    /// Completed.
     Done(Answer),
 }
 
@@ -54,26 +54,26 @@ enum Phase {
 pub(super) struct Io {
     pub(super) sqe: Sqe,
     pub(super) part: Part,
-    /// How often a path that was there refused it, other than by its ANA state.
+    /// Failures on connected paths, other than by ANA state.
     pub(super) failovers: u8,
-    /// When it may be sent again.
+    /// Earliest time of the next attempt.
     not_before: Duration,
     phase: Phase,
     generation: u32,
-    /// No other path is to try it: its owner has given up.
+    /// True if given up by its owner: no other path tries it.
     given_up: bool,
-    /// The answer frees the slot: it has no taker.
+    /// True if nothing takes the result: completion frees the slot.
     orphan: bool,
 }
 
-/// All of them. Nothing is allocated after they are made.
+/// All commands. Allocates only at creation.
 #[derive(Debug)]
 pub(super) struct Ios {
     slots: Vec<Io>,
     free: Vec<u16>,
-    /// Those that wait for a path, longest first.
+    /// Slots that wait for a path, longest first.
     waiting: VecDeque<u16>,
-    /// Those that are answered and not taken, oldest first.
+    /// Completed slots not yet taken, oldest first.
     done: VecDeque<u16>,
 }
 
@@ -98,8 +98,7 @@ impl Ios {
         }
     }
 
-    /// A place for a command, which waits for a path from now on; `None` if all are
-    /// taken.
+    /// Adds a command that waits for a path; `None` if all slots are in use.
     pub(super) fn add(&mut self, sqe: Sqe, part: Part) -> Option<PathTicket> {
         let slot = self.free.pop()?;
         let io = &mut self.slots[usize::from(slot)];
@@ -136,25 +135,25 @@ impl Ios {
         })
     }
 
-    /// When the pause of a command that waits ends next.
+    /// Earliest end of a pause among waiting commands.
     pub(super) fn next_pause(&self, now: Duration) -> Option<Duration> {
         let pauses = self.waiting.iter().map(|&slot| self.get(slot).not_before);
         pauses.filter(|&end| end > now).min()
     }
 
-    /// A command that was sent goes again, but not before this moment.
+    /// Delays the next attempt of a command.
     pub(super) fn pause_until(&mut self, slot: u16, moment: Duration) {
         self.slots[usize::from(slot)].not_before = moment;
     }
 
-    /// A command that waited is on its way.
+    /// Records that a waiting command was sent.
     pub(super) fn sent(&mut self, slot: u16, path: usize, ticket: Ticket) {
         self.wait_no_more(slot);
         self.slots[usize::from(slot)].phase = Phase::Sent(path, ticket);
     }
 
-    /// Gives a command up for its owner, who waits for its end: it is not sent any more, by any
-    /// path. Returns the path and the ticket there of one that is on its way.
+    /// Gives a command up for its owner, who waits for its end: no path sends it any more. Returns
+    /// path and ticket if it is in flight.
     pub(super) fn give_up(
         &mut self,
         ticket: PathTicket,
@@ -171,8 +170,8 @@ impl Ios {
         None
     }
 
-    /// A command that was on its way needs another path, and goes first. One that was given up
-    /// ends with `answer` instead.
+    /// Requeues a command in flight at the front. A command that was given up ends with `answer`
+    /// instead.
     pub(super) fn wait_again(&mut self, slot: u16, failed_over: bool, answer: Answer) {
         let io = &mut self.slots[usize::from(slot)];
         assert!(matches!(io.phase, Phase::Sent(..)), "{io:?}");
@@ -189,13 +188,13 @@ impl Ios {
         self.waiting.remove(place.expect("one that waits"));
     }
 
-    /// One that waits does so in vain.
+    /// Ends a waiting command with an error.
     pub(super) fn fail(&mut self, slot: u16, error: HostError) {
         self.wait_no_more(slot);
         self.finish(slot, Err(error));
     }
 
-    /// One that was on its way is answered.
+    /// Completes a command in flight.
     pub(super) fn answer(&mut self, slot: u16, answer: Answer) {
         let io = &self.slots[usize::from(slot)];
         assert!(matches!(io.phase, Phase::Sent(..)), "{io:?}");
@@ -212,7 +211,7 @@ impl Ios {
         }
     }
 
-    /// The answer to a command, if it is there.
+    /// Takes the result of a command, if available.
     pub(super) fn take(&mut self, ticket: PathTicket) -> Option<Ended> {
         self.check(ticket);
         let place = self.done.iter().position(|&slot| slot == ticket.slot)?;
@@ -220,15 +219,15 @@ impl Ios {
         Some(self.take_done(ticket.slot))
     }
 
-    /// The oldest answer that was not taken.
+    /// Takes the oldest result.
     pub(super) fn take_oldest(&mut self) -> Option<(PathTicket, Ended)> {
         let slot = self.done.pop_front()?;
         let generation = self.slots[usize::from(slot)].generation;
         Some((PathTicket { slot, generation }, self.take_done(slot)))
     }
 
-    /// Gives a command up without a taker for its answer. One that was not sent will not be; one
-    /// that is on its way goes to no other path, and keeps its buffer until it has ended.
+    /// Gives a command up and discards its result. If not sent, it never is; if in flight, no other
+    /// path tries it, and it keeps its buffer until it ends.
     pub(super) fn forget(&mut self, ticket: PathTicket) {
         if self.take(ticket).is_some() {
             return;
@@ -330,7 +329,7 @@ mod tests {
     fn a_command_that_was_given_up_is_sent_by_no_path() {
         let add = |ios: &mut Ios| ios.add(Sqe::new_zeroed(), Part::default()).unwrap();
         let mut ios = Ios::new(1);
-        // It waits: it is gone at once, and its slot is free.
+        // A waiting command ends at once, and its slot is free.
         let ticket = add(&mut ios);
         ios.forget(ticket);
         assert_eq!((ios.outstanding(), ios.next(NOW, |_| true)), (0, None));
@@ -338,7 +337,7 @@ mod tests {
         assert_eq!(ios.give_up(ticket, no_path()), None);
         assert_eq!(ios.next(NOW, |_| true), None);
         assert!(ios.take(ticket).unwrap().answer.is_err());
-        // It is on its way, and its path is lost.
+        // The command is in flight, and its path is lost.
         let ticket = add(&mut ios);
         ios.sent(ticket.slot(), 3, SENT);
         assert_eq!(ios.give_up(ticket, no_path()), Some((3, SENT)));

@@ -1,28 +1,25 @@
-//! A namespace by way of several controllers.
+//! Access to a namespace through several controllers.
 //!
-//! A [`Multipath`] takes commands for one namespace as a [`Controller`] does for one
-//! controller: it never blocks, looks at no clock, and gives each command exactly one
-//! answer. Which path a command takes, and what becomes of it when that path fails,
-//! follows Linux's native multipath ([`nvme_proto::host::multipath`]):
+//! A [`Multipath`] takes commands for one namespace like a [`Controller`]: it never blocks, reads
+//! no clock, and gives each command exactly one result. Path selection and failover follow Linux's
+//! native multipath ([`nvme_proto::host::multipath`]):
 //!
-//! - Paths in ANA Optimized are used, in turn or by their load ([`Policy`]); without
-//!   one, those in ANA Non-Optimized; no other ones.
-//! - A command that a path did not carry out for the path's sake goes to another one:
-//!   it was refused with a path related status, or its connection broke. The caller
-//!   sees neither. The second leaves open whether a write was carried out, so that one
-//!   waits first ([why](nvme_proto::host::multipath#a-write-in-doubt)), and so do writes
-//!   of the same blocks.
-//! - Without a path commands wait, as long as there is a controller that may come back
-//!   ([`Recovery::ctrl_loss_tmo`]) and for which they are to wait
-//!   ([`Recovery::fast_io_fail_tmo`]); then they end in [`HostError::NoPath`].
+//! - Paths in ANA Optimized are used, in rotation or by load ([`Policy`]). Without any, those in
+//!   ANA Non-Optimized are used, and no others.
+//! - A command that failed because of its path goes to another one: it was refused with a path
+//!   related status, or its connection broke. The caller sees neither. After a broken connection it
+//!   is unknown whether a write was executed, so the write and other writes of its blocks wait
+//!   first ([why](nvme_proto::host::multipath#a-write-in-doubt)).
+//! - Without a path, commands wait while a controller may come back ([`Recovery::ctrl_loss_tmo`])
+//!   and commands may wait for it ([`Recovery::fast_io_fail_tmo`]). Then they end in
+//!   [`HostError::NoPath`].
 //!
-//! Every path must lead to the same namespace: same identifiers (UUID, NGUID, EUI-64;
-//! at least one), same size. One that does not is refused and never used. That is
-//! checked again whenever its controller is back or reports a change.
+//! Every path must lead to the same namespace, with equal size and identifiers (UUID, NGUID,
+//! EUI-64; at least one). Any other path is refused and never used. This is checked again whenever
+//! its controller is back or reports a change.
 //!
-//! Data is in [`PathBuffer`]s, memory that is registered for every path.
-//! [`Multipath::connect`] and [`Multipath::run`] block; the rest is for programs with a
-//! clock and a loop of their own.
+//! Data is in [`PathBuffer`]s, memory that is registered for every path. [`Multipath::connect`] and
+//! [`Multipath::run`] block; the rest is for programs with their own clock and event loop.
 //!
 //! [`Recovery::ctrl_loss_tmo`]: crate::Recovery::ctrl_loss_tmo
 //! [`Recovery::fast_io_fail_tmo`]: crate::Recovery::fast_io_fail_tmo
@@ -57,29 +54,30 @@ pub use buffer::PathBuffer;
 pub use ios::{Ended, PathTicket};
 pub use nvme_proto::host::multipath::{Link, Policy};
 
-/// Events that wait to be taken, at most. Past that, the oldest go.
+/// Maximum pending events; beyond that, the oldest are dropped.
 const EVENTS_MAX: usize = 256;
 
-/// Which namespace, and how to use its paths.
+/// Selection of the namespace, and use of its paths.
 #[derive(Debug, Clone, Copy)]
 pub struct MultipathOptions {
-    /// NSID: a shared namespace has the same on every controller of its subsystem.
+    /// NSID; a shared namespace has the same NSID on every controller of its subsystem.
     pub nsid: u32,
-    /// Its UUID, if it must be this one.
+    /// Required UUID, if any.
     pub uuid: Option<[u8; 16]>,
-    /// How to choose among equally good paths.
+    /// Policy among equally good paths.
     pub policy: Policy,
-    /// Commands that it holds at a time.
+    /// Maximum commands in flight.
     pub depth: u16,
-    /// How long a write whose path was lost waits before it is sent by another one, from
-    /// the close of the lost connection on. `None`: until the lost controller cannot
-    /// carry it out any more, by KATO and CQT. Zero: not at all, as Linux does; then a
-    /// target that was only paused may carry it out over newer data.
+    /// Time that a write of a lost path waits before another path sends it, from the close of the
+    /// lost connection.
+    ///
+    /// `None`: until the lost controller cannot execute it any more, by KATO and CQT. Zero: no
+    /// wait, as in Linux; then a target that was only paused may execute it over newer data.
     pub write_hold: Option<Duration>,
 }
 
 impl MultipathOptions {
-    /// Namespace `nsid`, round robin, 128 commands.
+    /// Options for namespace `nsid`: round robin, 128 commands.
     #[must_use]
     pub fn new(nsid: u32) -> Self {
         Self {
@@ -92,50 +90,50 @@ impl MultipathOptions {
     }
 }
 
-/// A namespace, as all its paths see it.
+/// Namespace as reported by all its paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Namespace {
-    /// NSID.
+    /// NSID of the namespace.
     pub nsid: u32,
-    /// Its identifiers.
+    /// Identifiers of the namespace.
     pub identity: Identity,
-    /// Logical blocks.
+    /// Size in logical blocks.
     pub blocks: u64,
-    /// Bytes of a logical block.
+    /// Logical block size in bytes.
     pub block_bytes: u32,
 }
 
-/// How a path is doing.
+/// State of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathState {
-    /// Where it leads.
+    /// Address of its target.
     pub remote: SocketAddr,
-    /// Whether its controller is there.
+    /// Connection state of its controller.
     pub link: Link,
-    /// What ANA says of it, if that is known.
+    /// ANA state of the namespace, if known.
     pub ana: Option<AnaState>,
-    /// Whether commands may take it.
+    /// True if commands may use the path.
     pub usable: bool,
-    /// Commands on it.
+    /// Commands in flight on the path.
     pub outstanding: u32,
-    /// Commands that it was ever given.
+    /// Commands sent on the path in total.
     pub commands: u64,
-    /// Why it is not used though its controller may be there.
+    /// Reason why the path is refused although its controller may be connected.
     pub refused: Option<String>,
 }
 
-/// Something happened to a path.
+/// Event of a path.
 #[derive(Debug)]
 pub enum PathEvent {
-    /// To its controller.
+    /// Event of the path's controller.
     Controller(Event),
-    /// Its ANA state is this now, or is not known.
+    /// New ANA state; `None` if unknown.
     Ana(Option<AnaState>),
-    /// It does not lead to the namespace, or cannot be used.
+    /// The path does not lead to the namespace, or cannot be used.
     Refused(String),
 }
 
-/// A namespace, and the controllers that lead to it.
+/// Namespace with the controllers that lead to it.
 #[derive(Debug)]
 pub struct Multipath {
     paths: Vec<Path>,
@@ -145,7 +143,7 @@ pub struct Multipath {
     options: MultipathOptions,
     namespace: Option<Namespace>,
     events: VecDeque<(usize, PathEvent)>,
-    /// The smallest of what the controllers carry in one command.
+    /// Smallest maximum transfer of the controllers.
     transfer_max: u32,
     timeout: Duration,
     origin: Instant,
@@ -153,12 +151,13 @@ pub struct Multipath {
 }
 
 impl Multipath {
-    /// Begins to connect to a controller for each of `paths`, by the adapter beside it.
-    /// [`Self::poll`] goes on with it. What the options say of requeueing is not
-    /// heeded: a lost controller's commands are other paths' business.
+    /// Starts to connect to a controller for each of `paths`, through the given device.
+    /// [`Self::poll`] continues.
+    ///
+    /// Ignores [`HostOptions::requeue`]: other paths take the commands of a lost controller.
     ///
     /// # Errors
-    /// There is no memory for their queues.
+    /// No memory for the queues.
     ///
     /// # Panics
     /// If there is no path.
@@ -184,7 +183,7 @@ impl Multipath {
             multipath.timeout = multipath.timeout.max(host.timeout);
             let host = HostOptions {
                 requeue: false,
-                // A lost write waits here, for all paths.
+                // Lost writes wait here instead, for all paths.
                 write_hold: Some(Duration::ZERO),
                 ..host
             };
@@ -196,20 +195,19 @@ impl Multipath {
         Ok(multipath)
     }
 
-    /// The namespace, once a path has led to it.
+    /// Namespace, once a path has led to it.
     #[must_use]
     pub fn namespace(&self) -> Option<&Namespace> {
         self.namespace.as_ref()
     }
 
-    /// The longest data that one command may have on every path that was live so far,
-    /// in bytes.
+    /// Maximum data length of a command in bytes, on every path that was live so far.
     #[must_use]
     pub fn transfer_max(&self) -> u32 {
         self.transfer_max
     }
 
-    /// The paths, in the order they were given.
+    /// States of the paths, in the order of creation.
     pub fn paths(&self) -> impl Iterator<Item = PathState> {
         self.paths
             .iter()
@@ -225,30 +223,30 @@ impl Multipath {
             })
     }
 
-    /// A path's controller, to ask it things.
+    /// Controller of a path.
     #[must_use]
     pub fn controller(&self, path: usize) -> &Controller {
         &self.paths[path].controller
     }
 
-    /// Commands without an answer.
+    /// Number of commands in flight or waiting.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.ios.outstanding()
     }
 
-    /// Commands that wait for a path, or for the end of a doubt about a lost one.
+    /// Number of commands that wait for a path, or for the end of a doubt about a lost write.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.ios.waiting()
     }
 
-    /// The oldest event that was not taken, and which path it is about.
+    /// Takes the oldest event, with the index of its path.
     pub fn take_event(&mut self) -> Option<(usize, PathEvent)> {
         self.events.pop_front()
     }
 
-    /// Memory that every path's controller may read and write.
+    /// Allocates memory that every path's controller may read and write.
     ///
     /// # Errors
     /// The system has no such memory, or cannot lock it.
@@ -257,13 +255,14 @@ impl Multipath {
         Ok(PathBuffer::new(devices, length)?)
     }
 
-    /// Sends a command by the best path, or has it wait for one: NSID, CID, PSDT and
-    /// data pointer are filled in. Its data are `length` bytes of a buffer from an
-    /// offset on, if it has any. The command owns the buffer until its end.
+    /// Sends a command on the best path, or queues it; fills in NSID, CID, PSDT and data pointer.
+    ///
+    /// `data` is a buffer with offset and length in bytes. The command owns the buffer until its
+    /// end.
     ///
     /// # Errors
-    /// As many commands are outstanding as [`MultipathOptions::depth`] says
-    /// ([`has_room`](Self::has_room)). The buffer is dropped.
+    /// [`MultipathOptions::depth`] commands are in flight ([`has_room`](Self::has_room)). The
+    /// buffer is dropped.
     ///
     /// # Panics
     /// If the data lie outside their buffer.
@@ -292,13 +291,13 @@ impl Multipath {
         Ok(ticket)
     }
 
-    /// Whether another command may be submitted.
+    /// True if another command may be submitted.
     #[must_use]
     pub fn has_room(&self) -> bool {
         self.ios.has_room()
     }
 
-    /// The end of a command, once it has come. It voids the ticket.
+    /// Takes the end of a command, if reached, and voids the ticket.
     ///
     /// # Panics
     /// If the ticket is void.
@@ -306,12 +305,12 @@ impl Multipath {
         self.ios.take(ticket)
     }
 
-    /// The oldest end that was not taken, and the command's ticket.
+    /// Takes the oldest end of a command, with its ticket.
     pub fn reap(&mut self) -> Option<(PathTicket, Ended)> {
         self.ios.take_oldest()
     }
 
-    /// Gives a command up. One that waits is never sent; one that is on its way is sent by no
+    /// Gives a command up. A waiting command is never sent. A command in flight is tried by no
     /// other path, and its buffer is dropped at its end.
     ///
     /// # Panics
@@ -320,7 +319,7 @@ impl Multipath {
         self.ios.forget(ticket);
     }
 
-    /// Shuts all controllers down in order; [`Event::Gone`] follows for each.
+    /// Shuts all controllers down; [`Event::Gone`] follows for each.
     pub fn shutdown(&mut self) {
         for path in &mut self.paths {
             path.controller.shutdown();

@@ -1,4 +1,4 @@
-//! One path: a controller, and what it says of the namespace behind it.
+//! Path of a multipath namespace: a controller, and what it reports of the namespace.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -19,25 +19,25 @@ use crate::event::Event;
 use crate::queue::{Response, Ticket};
 use crate::reading::Reading;
 
-/// Bytes of the ANA log that are read at most: room for a million namespaces.
+/// Maximum bytes of the ANA log, enough for a million namespaces.
 const ANA_LOG_MAX: usize = 4 << 20;
-/// Bytes of an answer.
+/// Bytes of the response buffer.
 const SCRATCH_BYTES: usize = 64 << 10;
-/// How often a question is asked again that the controller answers with a failure.
+/// Retries of a query that the controller fails.
 const TRIES_MAX: u8 = 5;
-/// How long to wait before that.
+/// Pause before a retry.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
-/// How long after that a path that is not used for it is looked at anew.
+/// Pause before an unusable path is queried anew.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// Bytes of log page 04h, which is read to get the next change.
+/// Bytes of log page 04h, read to re-arm its event.
 const CHANGED_LIST_BYTES: u32 = 4096;
-/// ANATT where a controller says none.
+/// Minimum ANATT, for controllers that report none.
 const ANATT_LEAST: Duration = Duration::from_secs(1);
 
-/// A question that a path's controller is asked, in this order.
+/// Queries to a path's controller, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Question {
-    /// Log page 04h, only to arm its event.
+    /// Log page 04h, read only to re-arm its event.
     ChangedNamespaces,
     Descriptors,
     Namespace,
@@ -62,41 +62,41 @@ const QUESTIONS: [Question; 4] = [
     Question::AnaLog,
 ];
 
-/// What a path's controller has answered.
+/// Result of a query.
 #[derive(Debug, PartialEq)]
 pub(super) enum Answer {
-    /// Who the namespace is, and its shape.
+    /// Identity and size of the namespace.
     Namespace(Namespace),
-    /// What ANA says of it: `None` if the log does not have it.
+    /// ANA state; `None` if the log does not list the namespace.
     Ana(Option<AnaState>),
-    /// The path does not lead to the namespace, or does not report it.
+    /// The path does not lead to the namespace, or a query failed.
     Refused(String),
 }
 
-/// A path, as its driver has it.
+/// Path with its queries.
 #[derive(Debug)]
 pub(super) struct Path {
     pub(super) controller: Controller,
     nsid: u32,
     scratch: Buffer,
-    /// Questions that are to be asked, by their place among [`QUESTIONS`].
+    /// Pending queries, by index in [`QUESTIONS`].
     due: [bool; QUESTIONS.len()],
     asked: Option<(Question, Ticket)>,
-    /// The pieces of the ANA log that have been read.
+    /// Parts of the ANA log read so far.
     ana_log: Option<Reading>,
-    /// Failures in a row, and when to ask again.
+    /// Consecutive failures, and time of the next attempt.
     failures: u8,
     ask_at: Duration,
     identity: Option<Identity>,
-    /// Why the path is not used though its controller is there.
+    /// Reason why the path is refused although its controller is connected.
     pub(super) refused: Option<String>,
-    /// Whether it ever led to the namespace.
+    /// True once the path has led to the namespace.
     pub(super) proven: bool,
-    /// Whether its namespace may be another one by now.
+    /// True if the namespace may have changed.
     pub(super) in_question: bool,
-    /// Commands that it was ever given.
+    /// Commands sent in total.
     pub(super) commands: u64,
-    /// Whose command is which of the controller's, by QID and CID.
+    /// Multipath slot of each command, by QID and CID.
     owners: Vec<Vec<u16>>,
 }
 
@@ -123,10 +123,10 @@ impl Path {
         })
     }
 
-    /// Takes note of an event, as far as it raises questions.
+    /// Schedules the queries that an event requires.
     pub(super) fn note(&mut self, event: &Event) {
         match event {
-            // All may be different from before.
+            // Everything may have changed.
             Event::Live { .. } => {
                 self.due = [false, true, true, true];
                 (self.refused, self.ana_log) = (None, None);
@@ -141,7 +141,7 @@ impl Path {
         }
     }
 
-    /// Why no command takes it, for an error.
+    /// State of the path, for an error message.
     pub(super) fn fate(&self) -> String {
         let remote = self.controller.options().remote;
         match &self.refused {
@@ -153,41 +153,41 @@ impl Path {
         }
     }
 
-    /// Has the ANA log read from its beginning, again if that is under way.
+    /// Schedules a read of the ANA log from its beginning, even if one is in progress.
     pub(super) fn request_ana_log(&mut self) {
         self.ana_log = None;
         self.due[Question::AnaLog as usize] = true;
     }
 
-    /// Whether an answer may make it usable before long.
+    /// True if a query result may soon make the path usable.
     pub(super) fn is_asking(&self) -> bool {
         self.refused.is_none() && (self.asked.is_some() || self.due.contains(&true))
     }
 
-    /// When a question is to be asked again.
+    /// Time of the next query.
     pub(super) fn asks_at(&self) -> Option<Duration> {
         let waits = self.asked.is_none() && self.due.contains(&true) && self.controller.is_live();
         waits.then_some(self.ask_at)
     }
 
-    /// How long a command waits that was answered with a failure.
+    /// Pause before a command with this failure is retried.
     pub(super) fn pause(&self, status: Status) -> Duration {
         requeue::pause(status, self.controller.identity())
     }
 
-    /// Longest time that an ANA transition takes (ANATT).
+    /// Maximum time of an ANA transition (ANATT).
     pub(super) fn anatt(&self) -> Duration {
         let seconds = u64::from(self.controller.identity().anatt);
         Duration::from_secs(seconds).max(ANATT_LEAST)
     }
 
-    /// How long its controller may still carry out commands after a loss.
+    /// Time for which the controller may still execute commands after a loss.
     pub(super) fn time_in_doubt(&self) -> Duration {
         let kato_ms = self.controller.options().kato_ms;
         time_in_doubt(kato_ms, self.controller.identity())
     }
 
-    /// Asks what is to be asked, and returns what was answered.
+    /// Sends pending queries and returns the next result.
     pub(super) fn inquire(&mut self, now: Duration) -> Option<Answer> {
         if let Some((question, ticket)) = self.asked {
             let answer = self.controller.take(ticket)?;
@@ -202,13 +202,13 @@ impl Path {
         let next = self.due.iter().position(|&due| due)?;
         let question = QUESTIONS[next];
         if question == Question::AnaLog && !Cmic(self.controller.identity().cmic).ana() {
-            // No ANA, no differences.
+            // Without ANA, every path is optimized.
             self.due[next] = false;
             return Some(Answer::Ana(Some(AnaState::OPTIMIZED)));
         }
         let (sqe, length) = self.ask(question);
         let data = Data::start_of(&self.scratch, length);
-        // A queue that is full or lost is asked at the next poll, or after it is back.
+        // If the queue is full or lost, a later poll tries again.
         if let Ok(ticket) = self.controller.submit_unchecked(0, sqe, data) {
             self.due[next] = false;
             self.asked = Some((question, ticket));
@@ -236,13 +236,13 @@ impl Path {
                     Reading::new(page, 0, length, piece_max, false)
                 };
                 let reading = self.ana_log.get_or_insert_with(begin);
-                // A complete log was parsed, so this one has another piece.
+                // A complete log was parsed, so another part remains.
                 reading.next().expect("a page that ends is parsed")
             }
         }
     }
 
-    /// Bytes that the ANA log can have, as Linux counts them.
+    /// Maximum bytes of the ANA log, calculated as in Linux.
     fn ana_log_bytes(&self) -> usize {
         let id = self.controller.identity();
         let groups = id.nanagrpid.get() as usize;
@@ -251,7 +251,7 @@ impl Path {
         bytes.min(ANA_LOG_MAX)
     }
 
-    /// Bytes of a log page that one command brings.
+    /// Maximum bytes of a log page per command.
     fn piece_max(&self) -> usize {
         SCRATCH_BYTES.min(self.controller.transfer_max() as usize)
     }
@@ -262,7 +262,7 @@ impl Path {
         answer: Result<Response, HostError>,
         now: Duration,
     ) -> Option<Answer> {
-        // The controller is lost: it is all asked again when it is back.
+        // The controller is lost: all queries are repeated when it is back.
         let status = answer.ok()?.cqe.status();
         if question == Question::ChangedNamespaces {
             return None;
@@ -283,8 +283,8 @@ impl Path {
         }
     }
 
-    /// A question was answered with a failure: it is asked again after a while, and after some
-    /// failures the path is not used until that helps.
+    /// Handles a failed query: retries after a pause, and after several failures refuses the path
+    /// until a retry succeeds.
     fn failed(&mut self, question: Question, status: Status, now: Duration) -> Option<Answer> {
         self.ana_log = None;
         self.failures = self.failures.saturating_add(1);
@@ -299,10 +299,10 @@ impl Path {
         Some(refused)
     }
 
-    /// Takes a piece of the ANA log. The first piece has armed the event, so a log that changes
-    /// between two pieces is read anew.
+    /// Handles a part of the ANA log. The first part re-arms the event, so a log that changes
+    /// between parts is read anew.
     fn read_ana_log(&mut self) -> Option<Answer> {
-        // Without one, the log is to be read from its beginning.
+        // Without a read in progress, the log is read from its beginning.
         let reading = self.ana_log.as_mut()?;
         let (_, piece) = reading.next()?;
         reading.take(&self.scratch.bytes(0, piece as usize));
@@ -348,33 +348,32 @@ impl Path {
         Answer::Refused(why)
     }
 
-    /// The I/O queue that a command in this slot takes, if the path has one that is
-    /// connected and has room.
+    /// I/O queue for a command in this slot, if connected and not full.
     pub(super) fn queue_for(&self, slot: u16) -> Option<u16> {
         let qid = 1 + slot % self.controller.io_queues().max(1);
         let room = self.controller.outstanding(qid) < usize::from(self.controller.depth(qid));
         (self.controller.is_live() && self.controller.is_up(qid) && room).then_some(qid)
     }
 
-    /// Whose command the controller has accepted.
+    /// Records the slot of a command sent to the controller.
     pub(super) fn note_owner(&mut self, ticket: Ticket, slot: u16) {
         self.commands += 1;
         self.owners[usize::from(ticket.qid()) - 1][usize::from(ticket.cid())] = slot;
     }
 
-    /// The next I/O command that the controller is done with, and whose it is.
+    /// Next I/O command completed by the controller, with its slot.
     pub(super) fn reap(&mut self, qid: u16) -> Option<(u16, Result<Response, HostError>)> {
         let (ticket, answer) = self.controller.reap(qid)?;
         let slot = self.owners[usize::from(qid) - 1][usize::from(ticket.cid())];
         Some((slot, answer))
     }
 
-    /// I/O queues that it may have commands on.
+    /// IDs of I/O queues that may have commands.
     pub(super) fn queues(&self) -> std::ops::RangeInclusive<u16> {
         1..=self.owners.len() as u16
     }
 
-    /// When it is to be polled though nothing comes.
+    /// Time of the next necessary poll.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.controller.next_deadline()
     }

@@ -1,4 +1,4 @@
-//! What a [`Multipath`] does when it is polled.
+//! Polling of a [`Multipath`].
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,7 @@ use crate::event::Event;
 use crate::queue::Response;
 
 impl Multipath {
-    /// Moves everything along that can be moved without waiting. Says whether anything
-    /// was.
+    /// Makes all progress possible without waiting; returns whether there was any.
     pub fn poll(&mut self, now: Instant) -> bool {
         self.now = now;
         let mut progress = false;
@@ -29,14 +28,14 @@ impl Multipath {
             progress |= self.reap_path(path);
         }
         while let Some(path) = self.set.tick(self.time()) {
-            // Linux's remedy for a transition that never ends (Base, 8.1.3.5).
+            // Reset after a transition that does not end, as in Linux (Base, 8.1.3.5).
             self.paths[path].controller.reset();
         }
         self.doubts.expire(self.time());
         progress | self.dispatch()
     }
 
-    /// When to poll though nothing comes. `None`: no need.
+    /// Time of the next necessary poll; `None` for no need.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         let doubts = self.doubts.deadline().filter(|_| self.ios.waiting() > 0);
@@ -55,12 +54,12 @@ impl Multipath {
             path.note(&event);
             match &event {
                 Event::Live { .. } => {
-                    // Its ANA state is from before.
+                    // The known ANA state is outdated.
                     self.set.set_link(index, Link::Reconnecting);
                     self.transfer_max = self.transfer_max.min(path.controller.transfer_max());
                 }
                 Event::FailFast => self.set.set_fails_fast(index),
-                // Until it is known to be the namespace, it carries out no command.
+                // No commands until the namespace is identified again.
                 Event::Notice(Notice::NamespacesChanged) => self.set.doubt_ana(index),
                 _ => {}
             }
@@ -84,15 +83,15 @@ impl Multipath {
                 Ok(()) => {
                     let path = &mut self.paths[index];
                     (path.proven, path.in_question) = (true, false);
-                    // It was not what it is now. Its ANA state is the next answer.
+                    // The namespace matches again. Its ANA state follows.
                     if path.refused.take().is_some() {
                         self.set.set_link(index, Link::Live);
                     }
                 }
                 Err(why) => self.refuse(index, why),
             },
-            // A namespace that the log does not show is not used until it does.
-            // So is one that may be another by now; its ANA state is read after its identity.
+            // A namespace missing in the log is not used. Neither is one that may have changed; its
+            // ANA state is read after its identity.
             Answer::Ana(Some(_)) if self.paths[index].in_question => {}
             Answer::Ana(Some(state)) if self.paths[index].proven => {
                 let (anatt, now) = (self.paths[index].anatt(), self.time());
@@ -109,7 +108,7 @@ impl Multipath {
         }
     }
 
-    /// Whether a path leads to the namespace. The first one says which that is.
+    /// Checks that a path leads to the namespace; the first path defines it.
     fn admit(&mut self, index: usize, found: Namespace) -> Result<(), String> {
         if found.identity == Identity::default() {
             return Err("the namespace has no UUID, NGUID or EUI-64 to know it by".into());
@@ -128,7 +127,7 @@ impl Multipath {
         if found.identity != known.identity {
             return Err("it leads to another namespace: the identifiers differ".into());
         }
-        // A disk that grows does so on one path before the other.
+        // A growing disk grows on one path before the other.
         let grew = self.paths[index].proven && found.blocks > known.blocks;
         if found.block_bytes != known.block_bytes || (found.blocks != known.blocks && !grew) {
             return Err(format!(
@@ -146,7 +145,7 @@ impl Multipath {
         self.report(index, PathEvent::Refused(why));
     }
 
-    /// Takes what a path's controller is done with.
+    /// Handles commands completed by a path's controller.
     fn reap_path(&mut self, index: usize) -> bool {
         let mut progress = false;
         for qid in self.paths[index].queues() {
@@ -190,7 +189,7 @@ impl Multipath {
         }
     }
 
-    /// The error of what no path is left for.
+    /// Error for commands without any path left.
     pub(super) fn no_path(&self) -> HostError {
         let fates: Vec<_> = self.paths.iter().map(super::Path::fate).collect();
         HostError::NoPath {
@@ -199,7 +198,7 @@ impl Multipath {
         }
     }
 
-    /// Sends what waits, as far as there are paths for it.
+    /// Sends waiting commands while paths are available.
     pub(super) fn dispatch(&mut self) -> bool {
         let mut progress = false;
         while let Some(slot) = self.ios.next(self.time(), |sqe| !self.doubts.hold(sqe)) {
@@ -209,7 +208,7 @@ impl Multipath {
                 .choose(|path| paths[path].queue_for(slot).is_some())
             {
                 Choice::Path(path) if self.send(path, slot) => progress = true,
-                // The path broke just now: the next poll knows more.
+                // The path has just failed; the next poll handles it.
                 Choice::Path(_) | Choice::Wait => break,
                 Choice::Fail => {
                     let error = self.no_path();

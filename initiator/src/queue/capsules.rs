@@ -1,10 +1,9 @@
-//! Where command capsules lie until the fabric has no more use for them.
+//! Storage of command capsules until the fabric no longer needs them.
 //!
-//! A command ends with its response. Its capsule may not: until the other end has
-//! acknowledged it, the fabric may have to send it again. To wait for that would
-//! cost a packet for each command, and its time. So capsules have places of their
-//! own, some more than there are commands, and only one SEND in some reports its
-//! end: sends end in order, so it speaks for those before it.
+//! A command ends with its response, but its capsule may have to be retransmitted until the other
+//! end acknowledges it. Waiting for that would cost a packet for each command. Therefore capsules
+//! have separate places, more than there are commands, and only some SENDs signal completion: sends
+//! complete in order, so a completion covers all earlier ones.
 
 use std::collections::VecDeque;
 
@@ -14,28 +13,28 @@ use nvme_proto::wire::{FromZeros, IntoBytes, Sqe};
 
 use crate::buffer::Buffer;
 
-/// SENDs of which one reports its end.
+/// Number of SENDs per signaled SEND.
 const SIGNAL_EVERY: u16 = 32;
 
-/// Capsules that may outlive their commands. Twice as many as go without a word,
-/// so that there is room while the last ones are reported.
+/// Maximum capsules that outlive their commands: twice the unsignaled SENDs, so that there is room
+/// while the last ones complete.
 const LINGER_MAX: u16 = 2 * SIGNAL_EVERY;
 
-/// The capsules of a queue.
+/// Capsules of a queue.
 pub(super) struct Capsules {
-    /// All SQEs, then all in-capsule data. So those of a queue that has no such data
-    /// to send are neighbours: they share pages, and are in the cache again.
+    /// All SQEs, then all in-capsule data. SQEs without data are therefore adjacent and share pages
+    /// and cache.
     memory: Buffer,
-    /// Bytes of the longest capsule.
+    /// Maximum bytes of a capsule.
     stride: usize,
     places: Vec<Place>,
-    /// Places without a capsule; the next to use is last.
+    /// Unused places; the last is used next.
     free: Vec<u16>,
-    /// Places that the fabric has, in the order of their SENDs.
+    /// Posted places, in the order of their SENDs.
     posted: VecDeque<u16>,
-    /// SENDs since the last that will report its end.
+    /// SENDs since the last signaled one.
     silent: u16,
-    /// Places that the fabric has, but no command any more.
+    /// Posted places whose command has ended.
     lingering: u16,
 }
 
@@ -46,13 +45,12 @@ struct Place {
 }
 
 impl Capsules {
-    /// Places for the capsules of `commands` commands: and SENDs that the fabric
-    /// may have at a time.
+    /// Places for `commands` commands, which is also the maximum of posted SENDs.
     pub(super) const fn places(commands: u16) -> u32 {
         commands as u32 + LINGER_MAX as u32
     }
 
-    /// For so many commands, each with a capsule of at most `stride` bytes.
+    /// Creates places for `commands` commands, with capsules of up to `stride` bytes.
     pub(super) fn new(
         device: &dyn Device,
         commands: u16,
@@ -70,12 +68,12 @@ impl Capsules {
         })
     }
 
-    /// Bytes of the longest capsule.
+    /// Maximum bytes of a capsule.
     pub(super) fn stride(&self) -> usize {
         self.stride
     }
 
-    /// A place for the capsule of command `cid`.
+    /// Takes a place for the capsule of command `cid`.
     pub(super) fn take(&mut self, cid: u16) -> u16 {
         let place = self.free.pop();
         let place = place.expect("there is a place for each command, besides those that linger");
@@ -83,24 +81,24 @@ impl Capsules {
         place
     }
 
-    /// Writes a capsule's SQE.
+    /// Writes the SQE of a capsule.
     pub(super) fn write_sqe(&self, place: u16, sqe: &Sqe) {
         self.memory.write(Self::sqe_at(place), sqe.as_bytes());
     }
 
-    /// A capsule's SQE, as it was written.
+    /// Reads back the SQE of a capsule.
     pub(super) fn sqe(&self, place: u16) -> Sqe {
         let mut sqe = Sqe::new_zeroed();
         self.memory.read(Self::sqe_at(place), sqe.as_mut_bytes());
         sqe
     }
 
-    /// Writes what stands behind it.
+    /// Writes the data after the SQE.
     pub(super) fn write_data(&self, place: u16, bytes: &[u8]) {
         self.memory.write(self.data_at(place), bytes);
     }
 
-    /// The work that sends a capsule of so many bytes.
+    /// Work request that sends a capsule of `length` bytes.
     pub(super) fn post(&mut self, place: u16, length: u32) -> SendWork {
         self.places[usize::from(place)].posted = true;
         self.posted.push_back(place);
@@ -128,7 +126,7 @@ impl Capsules {
         }
     }
 
-    /// The SEND from this place has ended, and so have those before it.
+    /// Handles the completion of a SEND, which also completes all earlier ones.
     pub(super) fn sent(&mut self, last: u16) {
         loop {
             let place = self.posted.pop_front();
@@ -145,7 +143,7 @@ impl Capsules {
         }
     }
 
-    /// Nothing more will be sent.
+    /// Completes all SENDs after the connection has closed.
     pub(super) fn closed(&mut self) {
         if let Some(&last) = self.posted.back() {
             self.sent(last);
@@ -153,8 +151,7 @@ impl Capsules {
         self.silent = 0;
     }
 
-    /// A place for the same capsule of `length` bytes, to be sent again while the fabric may still
-    /// have the old one. The command may leave the old place.
+    /// Place for another SEND of the same capsule while the old one may still be posted.
     pub(super) fn renew(&mut self, cid: u16, place: u16, length: usize) -> u16 {
         if !self.places[usize::from(place)].posted {
             return place;
@@ -168,12 +165,12 @@ impl Capsules {
         next
     }
 
-    /// Whether the command of a capsule may end now.
+    /// True if the command of a capsule may end now.
     pub(super) fn may_leave(&self, place: u16) -> bool {
         !self.places[usize::from(place)].posted || self.lingering < LINGER_MAX
     }
 
-    /// The command of a capsule has ended.
+    /// Handles the end of a capsule's command.
     pub(super) fn leave(&mut self, place: u16) {
         let entry = &mut self.places[usize::from(place)];
         entry.command = None;

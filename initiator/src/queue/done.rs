@@ -1,5 +1,5 @@
-//! The commands of a queue that are done and not taken, oldest first: a list
-//! through their slots, so that any of them can be taken at no cost.
+//! List of completed commands not yet taken, oldest first. Linked through their slots, so that any
+//! can be removed in constant time.
 
 use super::slot::Slot;
 
