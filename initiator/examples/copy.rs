@@ -12,11 +12,11 @@ use cairn_rdma::Provider;
 use cairn_roce::Soft;
 use nvme_proto::wire::Nqn;
 
-/// Commands at a time.
+/// Concurrent commands.
 const DEPTH: usize = 8;
-/// Bytes of each, at most.
+/// Maximum bytes of a command.
 const PART: u32 = 128 * 1024;
-/// The queue they go to.
+/// ID of the I/O queue.
 const QUEUE: u16 = 1;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Blocks copied.
+/// Copies and returns the number of blocks.
 pub(crate) fn run(provider: &dyn Provider, options: HostOptions) -> Result<u64, Box<dyn Error>> {
     let mut host = Host::connect(provider, options)?;
     let namespaces = host.open_namespaces()?;
@@ -55,7 +55,7 @@ pub(crate) fn run(provider: &dyn Provider, options: HostOptions) -> Result<u64, 
     Ok(from.blocks)
 }
 
-/// A part on its way: it is read, then written.
+/// Part in flight: first read, then written.
 #[derive(Clone, Copy)]
 struct Part {
     slba: u64,
@@ -69,7 +69,7 @@ struct Copy<'a> {
     to: &'a Namespace,
     buffer: Buffer,
     part_blocks: u32,
-    /// The first block that no task has taken.
+    /// First block not yet started.
     next: u64,
     lanes: [Option<Part>; DEPTH],
 }
@@ -120,7 +120,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// From the very memory that it was read into.
+    /// Writes from the memory into which the part was read.
     fn write(&mut self, host: &mut Host, lane: usize, part: Part) -> Result<(), HostError> {
         let write = self.to.write(part.slba, part.blocks);
         let ticket = host.submit(QUEUE, write, self.data(lane, part.blocks))?;

@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Blocks verified.
+/// Returns the number of verified blocks.
 pub(crate) fn run(
     provider: Arc<dyn Provider>,
     options: HostOptions,
@@ -56,7 +56,7 @@ pub(crate) fn run(
     })
 }
 
-/// Takes one block after the other, until there is none left.
+/// Verifies blocks one by one until none is left.
 async fn verify_blocks(
     host: &AsyncHost,
     disk: &Namespace,

@@ -1,26 +1,27 @@
-//! Log pages, piece by piece: MDTS bounds a command, not a page.
+//! Log pages read in parts: MDTS limits a command, not a page.
 
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::log::LogPage;
 
 use crate::command;
 
-/// A log page that is being read.
+/// Log page being read.
 #[derive(Debug)]
 pub(crate) struct Reading {
     page: LogPage,
     nsid: u32,
     offset: u64,
     length: usize,
-    /// Bytes of a command at most.
+    /// Maximum bytes per command.
     piece_max: usize,
     retain: bool,
     bytes: Vec<u8>,
 }
 
 impl Reading {
-    /// Begins to read `length` bytes from `offset` on, in commands of `piece_max` bytes at most.
-    /// Without `retain`, the first command arms the page's event again: a change during the
+    /// Reads `length` bytes from `offset` in commands of up to `piece_max` bytes.
+    ///
+    /// Without `retain`, the first command re-arms the page's event, so that a change during the
     /// rest is reported.
     ///
     /// # Panics
@@ -47,7 +48,7 @@ impl Reading {
         }
     }
 
-    /// The next command, and the bytes that it brings; `None` if all have been read.
+    /// Next command with its length; `None` if complete.
     pub(crate) fn next(&self) -> Option<(Sqe, u32)> {
         let piece = (self.length - self.bytes.len()).min(self.piece_max) as u32;
         let retain = self.retain || !self.bytes.is_empty();
@@ -63,7 +64,7 @@ impl Reading {
         self.bytes.extend_from_slice(piece);
     }
 
-    /// The bytes that have been read.
+    /// Bytes read so far.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

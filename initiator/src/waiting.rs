@@ -1,28 +1,27 @@
-//! Blocking until a condition holds, for hosts with one path and with several.
+//! Blocking waits for hosts with one or several paths.
 
 use std::time::{Duration, Instant};
 
 use crate::error::HostError;
 
-/// How long a wait spins before it sleeps: about what a local target takes.
+/// Busy-poll time before sleeping, about the latency of a local target.
 pub(crate) const SPIN: Duration = Duration::from_micros(50);
 
-/// A host that can be polled, and that can sleep.
+/// Host that can be polled and can sleep.
 pub(crate) trait Waiting {
     /// Does all work that is due; returns whether there was any.
     fn poll_now(&mut self) -> bool;
 
-    /// Sleeps until there is something to poll, or until `latest`. It may return
-    /// early.
+    /// Sleeps until there may be something to poll, or until `latest`. May return early.
     fn sleep_until(&mut self, latest: Instant) -> Result<(), HostError>;
 
-    /// Sends the acknowledgements that are due: the caller may not poll for a while.
+    /// Sends pending acknowledgements, because the caller may not poll for a while.
     fn settle(&mut self);
 }
 
-/// Polls once, and sleeps for a moment if there was no work.
+/// Polls once, and sleeps briefly if there was no work.
 pub(crate) fn step(host: &mut impl Waiting) {
-    /// Bounds the rate of polls of a device that cannot be slept on.
+    /// Limits the poll rate of a device on which sleeping fails.
     const NAP: Duration = Duration::from_millis(10);
     if host.poll_now() {
         return;
@@ -32,8 +31,7 @@ pub(crate) fn step(host: &mut impl Waiting) {
     }
 }
 
-/// Polls until `ready` returns something, and sleeps if polling finds no work. Then
-/// sends the acknowledgements that are due.
+/// Polls until `ready` returns a value, sleeping when idle; then sends pending acknowledgements.
 pub(crate) fn wait_until<H: Waiting, T>(
     host: &mut H,
     what: impl Into<String>,
@@ -45,8 +43,8 @@ pub(crate) fn wait_until<H: Waiting, T>(
     Ok(value)
 }
 
-/// As [`wait_until`], for callers that poll again soon: acknowledgements leave
-/// with what they send next.
+/// Like [`wait_until`], for callers that poll again soon: acknowledgements are sent with their next
+/// commands.
 pub(crate) fn poll_until<H: Waiting, T>(
     host: &mut H,
     what: impl Into<String>,

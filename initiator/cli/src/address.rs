@@ -1,4 +1,4 @@
-//! Which controller, as whom, and how: the options of `nvme connect`.
+//! Options that select the controller, the host identity and the connection, as in `nvme connect`.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use cairn_initiator::providers::{Provided, RdmaOptions};
 use cairn_initiator::{HostOptions, Recovery, Secret, SecretError, Secrets};
 use zeroize::Zeroizing;
 
-/// The port of NVMe over RDMA, registered with IANA.
+/// IANA port of NVMe over RDMA.
 const PORT: u16 = 4420;
 
-/// Entries of an I/O queue unless something else is asked for: what Linux hosts have.
+/// Default entries of an I/O queue, as on Linux hosts.
 const QUEUE_ENTRIES: u16 = 128;
 
 /// Options as nvme-cli has them.
@@ -106,7 +106,7 @@ pub(super) struct Address {
     rdma: RdmaOptions,
 }
 
-/// A secret's text, which no `Debug` shows.
+/// Text of a secret, hidden from `Debug`.
 #[derive(Clone)]
 struct Hidden(Zeroizing<String>);
 
@@ -132,7 +132,7 @@ enum Transport {
 }
 
 impl Address {
-    /// The subsystem, if one was named.
+    /// Selected subsystem, if any.
     pub(super) fn subsystem(&self) -> Result<Option<Nqn>> {
         let nqn = self.nqn.as_deref().map(|nqn| parse_nqn("-n", nqn));
         match nqn.transpose()? {
@@ -141,17 +141,17 @@ impl Address {
         }
     }
 
-    /// I/O queues that were asked for.
+    /// Number of I/O queues to request.
     pub(super) fn io_queues(&self) -> u16 {
         self.nr_io_queues.unwrap_or(1)
     }
 
-    /// What leads to the target.
+    /// RDMA device for the target.
     pub(super) fn provided(&self) -> Result<Provided> {
         Provided::choose(self.rdma, self.remote()?, self.host_traddr)
     }
 
-    /// What is in the tags of packets to the target. None: they have none.
+    /// Priorities in VLAN tags of packets to the target; `None` if untagged.
     pub(super) fn priorities(&self, provider: &str) -> Result<Option<Priorities>> {
         let is_soft = provider == "soft";
         if is_soft && self.rdma.vlan.is_some() {
@@ -164,7 +164,7 @@ impl Address {
         })
     }
 
-    /// How to connect to a subsystem.
+    /// Connection options for a subsystem.
     pub(super) fn options(&self, subnqn: Nqn) -> Result<HostOptions> {
         let Identity { nqn, id } = identity::of_this_host(
             self.hostnqn
@@ -202,7 +202,7 @@ impl Address {
         })
     }
 
-    /// The secrets of both ends, if any.
+    /// Secrets of host and controller, if any.
     fn secrets(&self) -> Result<Option<Secrets>> {
         let (text, file) = (&self.dhchap_secret, &self.dhchap_secret_file);
         let host = secret("--dhchap-secret", text.as_ref(), file.as_deref())?;
@@ -223,7 +223,7 @@ impl Address {
         resolve("-a", &self.traddr, self.trsvcid)
     }
 
-    /// Another address of the target, with the same port if it names none.
+    /// Another address of the target, with the same port by default.
     pub(super) fn other_remote(&self, text: &str) -> Result<SocketAddr> {
         if let Ok(complete) = text.parse() {
             return Ok(complete);
@@ -232,7 +232,7 @@ impl Address {
     }
 }
 
-/// The secret of an option, or of the file of its sibling.
+/// Secret from an option or from the file of its sibling option.
 fn secret(option: &str, text: Option<&Hidden>, file: Option<&Path>) -> Result<Option<Secret>> {
     let parsed = match (text, file) {
         (Some(Hidden(text)), _) => text.parse(),
@@ -250,7 +250,7 @@ fn secret(option: &str, text: Option<&Hidden>, file: Option<&Path>) -> Result<Op
         .map_err(|error| format!("{option}: {error}"))
 }
 
-/// The first address of a name.
+/// First address of a host name.
 fn resolve(option: &str, name: &str, port: u16) -> Result<SocketAddr> {
     let host = name.trim_start_matches('[').trim_end_matches(']');
     let found = (host, port).to_socket_addrs();

@@ -1,4 +1,4 @@
-//! `bench`, `verify`.
+//! The commands `bench` and `verify`.
 
 use std::ffi::OsString;
 use std::fs;
@@ -32,7 +32,7 @@ struct Where {
 }
 
 impl Where {
-    /// Connects once, to see what there is; says so if asked to.
+    /// Connects once to determine the namespace; prints it if `prints`.
     fn lanes(&self, prints: bool) -> Result<(Session, NvmeLanes)> {
         let session = Session::new(&self.address)?;
         let subsystem = session.subsystem()?;
@@ -58,7 +58,7 @@ impl Where {
     }
 }
 
-/// Says what happens to a connection while commands wait for it.
+/// Prints connection events while commands wait.
 fn print_event(event: &Event) {
     match event {
         Event::Lost(error) => eprintln!("connection lost: {error}"),
@@ -149,7 +149,7 @@ impl From<IoPolicy> for Policy {
     }
 }
 
-/// The keys of jobs on the command line, in its order.
+/// Job keys of the command line, in order.
 #[derive(Debug, Default)]
 struct JobKeys(Vec<(&'static str, Option<String>)>);
 
@@ -166,7 +166,7 @@ impl JobKeys {
         };
         match key.value {
             Some(value) => argument.value_name(value),
-            // A switch; `--time_based=1` is fine as well.
+            // Switch, which also accepts `--time_based=1`.
             None => argument
                 .num_args(0..=1)
                 .require_equals(true)
@@ -175,7 +175,7 @@ impl JobKeys {
         }
     }
 
-    /// What fio has and is without effect here.
+    /// Hidden option for a key of fio without effect.
     fn silent_argument(key: &'static str) -> Arg {
         Arg::new(key)
             .long(key)
@@ -185,7 +185,7 @@ impl JobKeys {
             .hide(true)
     }
 
-    /// Jobs: `name` begins one.
+    /// Jobs; each `name` starts a new one.
     fn jobs(&self) -> Result<(Vec<Job>, Vec<String>)> {
         let mut jobs: Vec<Job> = Vec::new();
         let mut notes = Vec::new();
@@ -243,7 +243,8 @@ impl FromArgMatches for JobKeys {
     }
 }
 
-/// An option of `bench` that fio has and we do not, before clap calls it unknown.
+/// Error message for an fio option of `bench` that is unsupported, to print before clap calls it
+/// unknown.
 pub(super) fn refusal(arguments: &[OsString]) -> Option<String> {
     let mut arguments = arguments.iter().filter_map(|argument| argument.to_str());
     if arguments.nth(1)? != "bench" {
@@ -300,7 +301,7 @@ impl Bench {
         })
     }
 
-    /// By -a, which is asked what there is, and by each --path.
+    /// Lanes over -a, which determines the namespace, and over each --path.
     fn by_several_paths(&self, live: bool) -> Result<MultipathLanes> {
         let (session, first) = self.place.lanes(live)?;
         let mut paths = vec![first.options.clone()];
@@ -352,7 +353,7 @@ impl Bench {
             let picture = report::histogram(result);
             match self.output_format {
                 Form::Normal => report += &picture,
-                // Not into what a machine reads.
+                // Keep it out of machine-readable output.
                 Form::Json => eprintln!("{picture}"),
             }
         }
@@ -372,7 +373,7 @@ fn read_jobs(path: &Path) -> Result<job_file::JobFile> {
     job_file::parse(&path.display().to_string(), &file).map_err(text)
 }
 
-/// Ctrl-C once ends the jobs, and there is a report; twice ends the program.
+/// Runs jobs. The first Ctrl-C ends them with a report, the second ends the program.
 fn run_until_interrupted(jobs: &[Job], lanes: &dyn Lanes, live: bool) -> Result<BenchResult> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -387,7 +388,7 @@ fn run_until_interrupted(jobs: &[Job], lanes: &dyn Lanes, live: bool) -> Result<
     }
 }
 
-/// Shows nothing while jobs run.
+/// Receiver that ignores progress.
 struct NoAudience;
 
 impl Audience for NoAudience {

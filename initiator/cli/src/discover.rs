@@ -1,4 +1,4 @@
-//! `discover`, `connect-check`.
+//! The commands `discover` and `connect-check`.
 
 use cairn_fabric::tos::Tos;
 use clap::Args;
@@ -40,7 +40,7 @@ impl Discover {
     }
 }
 
-/// An entry in nvme-cli's words.
+/// Entry with the keys of nvme-cli.
 fn record(entry: &DiscoveryEntry) -> Object {
     let object = Object::new()
         .with("trtype", transport(entry.trtype))
@@ -140,12 +140,12 @@ fn rdma_cms(code: u8) -> &'static str {
     }
 }
 
-/// A name: a space at its end belongs to it.
+/// NQN in a field; a trailing space is part of it.
 fn name(field: &[u8; 256]) -> String {
     Nqn::decode(field).map_or_else(|_| ascii(field), |nqn| nqn.raw().to_owned())
 }
 
-/// Text in a field padded with spaces or zeroes.
+/// Text of a field padded with spaces or zeroes.
 pub(super) fn ascii(field: &[u8]) -> String {
     let text = String::from_utf8_lossy(field);
     text.trim_end_matches(['\0', ' ']).to_owned()

@@ -1,4 +1,4 @@
-//! `get-feature`, `set-feature`.
+//! The commands `get-feature` and `set-feature`.
 
 use clap::Args;
 use nvme_proto::wire::U32;
@@ -54,8 +54,8 @@ impl GetFeature {
         let feature = self.which.feature_id;
         let select = Select(self.sel);
         let nsid = self.which.namespace_id;
-        // Over Fabrics host identifiers have 16 bytes, and EXHID in CDW11 says so
-        // (Base, 5.27.1, Host Identifier).
+        // Over Fabrics, host identifiers have 16 bytes, selected by EXHID in CDW11 (Base, 5.27.1,
+        // Host Identifier).
         let (length, cdw11) = match (self.data_len, feature) {
             (0, Feature::HOST_IDENTIFIER) => (16, 1),
             (length, _) => (length, self.cdw11),
@@ -91,7 +91,7 @@ impl GetFeature {
     }
 }
 
-/// A line for each part of a value that is known.
+/// Lines for each known part of a value.
 fn explain(feature: Feature, select: Select, value: u32) -> String {
     let key = format!("{:#04x}", feature.0);
     let known = match select {

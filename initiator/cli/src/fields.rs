@@ -1,13 +1,13 @@
-//! Fields of wire structures as members of objects, and as lines.
+//! Fields of wire structures as JSON members and as lines.
 
 use nvme_proto::wire::{Escaped, U16, U32, U64, U128};
 use serde_json::Value;
 
 use cairn_bench::object::Object;
 
-/// A field that is a number.
+/// Numeric field of a wire structure.
 pub(super) trait Field {
-    /// The number, as JSON has it.
+    /// JSON value of the field.
     fn value(&self) -> Value;
 }
 
@@ -36,13 +36,13 @@ impl Field for U64 {
 }
 
 impl Field for U128 {
-    /// nvme-cli writes numbers of 128 bits as text.
+    /// Text, because nvme-cli writes 128-bit numbers as text.
     fn value(&self) -> Value {
         self.get().to_string().into()
     }
 }
 
-/// Adds fields of a structure to an object, under their own names.
+/// Adds fields of a structure to an object under their own names.
 macro_rules! with_fields {
     ($object:expr, $from:expr; $($field:ident)+) => {
         $object$(.with(stringify!($field), $crate::fields::Field::value(&$from.$field)))+
@@ -50,7 +50,7 @@ macro_rules! with_fields {
 }
 pub(super) use with_fields;
 
-/// Fields that are sets of bits, or codes: hexadecimal says more.
+/// Fields shown in hexadecimal: bit sets and codes.
 pub(super) const HEX: &[&str] = &[
     "vid",
     "ssvid",
@@ -98,14 +98,14 @@ pub(super) const HEX: &[&str] = &[
     "iocs",
 ];
 
-/// An object's members as lines `name separator value`, names padded to `width`.
+/// Formats members as lines `name separator value`, with names padded to `width`.
 pub(super) fn lines(object: &Object, separator: &str, width: usize) -> String {
     let lines = object.values();
     let lines = lines.map(|(key, value)| line(key, value, separator, width));
     lines.collect()
 }
 
-/// A member as such a line.
+/// Formats one member as such a line.
 pub(super) fn line(key: &str, value: &Value, separator: &str, width: usize) -> String {
     let value = match value {
         Value::Number(number) if HEX.contains(&key) => match number.as_u64() {

@@ -1,4 +1,4 @@
-//! `id-ctrl`, `id-ns`: with the keys of nvme-cli.
+//! The commands `id-ctrl` and `id-ns`, with the keys of nvme-cli.
 
 use clap::Args;
 use nvme_proto::wire::identify::{
@@ -37,9 +37,9 @@ impl IdCtrl {
     }
 }
 
-/// Identify Controller as nvme-cli's JSON has it.
+/// Identify Controller in nvme-cli's JSON format.
 fn controller(id: &IdentifyController) -> Object {
-    // IEEE is an OUI of three bytes, the last one first.
+    // IEEE is an OUI of three bytes, least significant first.
     let ieee = id.ieee.iter().rev();
     let ieee = ieee.fold(0u32, |all, &byte| all << 8 | u32::from(byte));
     let object = with_fields!(Object::new(), id; vid ssvid)
@@ -56,7 +56,7 @@ fn controller(id: &IdentifyController) -> Object {
         hmminds hmmaxd nsetidmax endgidmax anatt anacap anagrpmax nanagrpid pels domainid megcap
         sqes cqes maxcmd nn oncs fuses fna vwc awun awupf icsvscc nwpc acwu
     );
-    // There, CDFS is called OCFS.
+    // nvme-cli's name for CDFS is OCFS.
     let object = object.with("ocfs", id.cdfs.get());
     let mut object = with_fields!(object, id; sgls mnan maxdna maxcna);
     let subnqn = ascii(&id.subnqn);
@@ -68,7 +68,7 @@ fn controller(id: &IdentifyController) -> Object {
         .with_list("psds", states.map(power_state))
 }
 
-/// Text with the spaces that it is padded with, as nvme-cli shows it.
+/// Text including its padding spaces, as in nvme-cli.
 fn padded(field: &[u8]) -> String {
     let text = String::from_utf8_lossy(field);
     text.split('\0').next().unwrap_or_default().to_owned()
@@ -126,7 +126,7 @@ impl IdNs {
     }
 }
 
-/// Identify Namespace as nvme-cli's JSON has it.
+/// Identify Namespace in nvme-cli's JSON format.
 fn of_namespace(id: &IdentifyNamespace) -> Object {
     let mut object = with_fields!(Object::new(), id;
         nsze ncap nuse nsfeat nlbaf flbas mc dpc dps nmic rescap fpi dlfeat nawun nawupf nacwu
@@ -162,11 +162,11 @@ fn formats(id: &IdentifyNamespace, detail: Detail) -> String {
     formats.collect()
 }
 
-/// An LBA format under the names of its fields (NVM 1.0, figure 98).
+/// Description of an LBA format (NVM 1.0, figure 98).
 fn in_words(format: &LbaFormat) -> String {
     let performance = ["Best", "Better", "Good", "Degraded"];
     let rp = format.rp & 3;
-    // A target may send any exponent.
+    // A target may report any exponent.
     let data = match 1u64.checked_shl(format.lbads.into()) {
         Some(bytes) => format!("{bytes} bytes"),
         None => format!("2^{} bytes", format.lbads),

@@ -1,4 +1,4 @@
-//! Commands to blocks: `flush`, `read`, `write`, `compare`, `write-zeroes`, `dsm`.
+//! Block commands: `flush`, `read`, `write`, `compare`, `write-zeroes`, `dsm`.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write as _, stdin};
@@ -17,9 +17,9 @@ use super::session::{Session, namespace, text};
 use cairn_bench::Format;
 use cairn_initiator::{Command, Data, Host, HostError, Namespace};
 
-/// The queue for all of it.
+/// ID of the I/O queue.
 const QUEUE: u16 = 1;
-/// Bytes moved by one command at most, whatever the controller would allow.
+/// Maximum bytes of a command, even if the controller allows more.
 const PIECE: u64 = 1 << 20;
 
 /// Which namespace.
@@ -32,7 +32,7 @@ struct Target {
     namespace_id: Option<u32>,
 }
 
-/// A connection to a namespace.
+/// Connection to a namespace.
 struct Disk {
     host: Host,
     namespace: Namespace,
@@ -83,7 +83,7 @@ impl Leave {
 }
 
 impl Disk {
-    /// The stretch in bytes, which must lie within the namespace.
+    /// First block and count of a range, which must lie within the namespace.
     fn stretch(&self, blocks: &Blocks, bytes: Option<u64>) -> Result<(u64, u64)> {
         let block = u64::from(self.format.block_bytes);
         let count = match (blocks.block_count, bytes) {
@@ -110,8 +110,8 @@ impl Disk {
         Ok((blocks.start_block, count))
     }
 
-    /// Blocks in pieces that a command can move: first block, blocks, and where
-    /// the piece begins in the data.
+    /// Splits a range into parts for single commands: first block, number of blocks, and offset in
+    /// the data.
     fn pieces(&self, slba: u64, count: u64) -> impl Iterator<Item = (u64, u32, usize)> + use<> {
         let block = u64::from(self.format.block_bytes);
         let most = (PIECE.min(self.format.transfer_max) / block).max(1);
@@ -126,7 +126,7 @@ impl Disk {
         (count * u64::from(self.format.block_bytes)) as usize
     }
 
-    /// Runs a command that moves data from the host, piece by piece.
+    /// Runs a command for each part of the data from the host.
     fn send(
         &mut self,
         make: fn(&Namespace, u64, u32) -> Command,
@@ -151,7 +151,7 @@ impl Disk {
     }
 }
 
-/// Why data did not get to the namespace.
+/// Reason why data did not reach the namespace.
 enum Refusal {
     /// The data could not be read.
     Data(String),
@@ -173,19 +173,19 @@ impl std::fmt::Display for Refusal {
     }
 }
 
-/// Data for a stretch of blocks, from a file or from stdin; the rest of the last block is zero.
+/// Data for a range of blocks, from a file or stdin; the last block is filled with zeroes.
 struct Source {
     input: Box<dyn Read>,
     slba: u64,
     blocks: u64,
-    /// Bytes that were asked for, and those of them that are still to be read.
+    /// Requested bytes, and the remaining ones.
     wanted: u64,
     left: u64,
 }
 
 impl Source {
-    /// Opens the file. Where the length of the data is known, it must suffice: a write that ends
-    /// in the middle without data has destroyed half of the blocks.
+    /// Opens the file. If its length is known, it must suffice, because a write that ends early
+    /// destroys part of the blocks.
     fn open(disk: &Disk, blocks: &Blocks, file: Option<&Path>, size: Option<u64>) -> Result<Self> {
         let (slba, count) = disk.stretch(blocks, size)?;
         let wanted = size.unwrap_or(disk.bytes(count) as u64);
@@ -304,10 +304,10 @@ impl ReadBlocks {
     }
 }
 
-/// Writes the file's data through to its disk, if it has one: a full disk may report an error late.
+/// Syncs the file, because a full disk may report an error late.
 fn to_disk(file: &File) -> std::io::Result<()> {
     match file.sync_all() {
-        // A pipe or a terminal.
+        // A pipe or terminal cannot be synced.
         Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
         synced => synced,
     }
@@ -381,7 +381,7 @@ impl Compare {
     }
 }
 
-/// Whether two status codes are one, whatever their other bits say.
+/// Compares status codes without their other bits.
 fn same(a: Status, b: Status) -> bool {
     (a.sct(), a.sc()) == (b.sct(), b.sc())
 }
@@ -401,7 +401,7 @@ pub(super) struct WriteZeroes {
 
 impl WriteZeroes {
     pub(super) fn run(&self) -> Result<()> {
-        /// NLB has 16 bits and is 0-based.
+        /// Maximum blocks: NLB has 16 bits and is 0-based.
         const BLOCKS_MAX: u64 = 1 << 16;
         self.leave.check("write-zeroes")?;
         let mut disk = self.target.open()?;
@@ -442,7 +442,7 @@ pub(super) struct Dsm {
 
 impl Dsm {
     pub(super) fn run(&self) -> Result<()> {
-        /// NR has 8 bits and is 0-based.
+        /// Maximum ranges: NR has 8 bits and is 0-based.
         const RANGES_MAX: usize = 256;
         self.leave.check("dsm --ad")?;
         if self.slbs.len() != self.blocks.len() || self.slbs.len() > RANGES_MAX {

@@ -1,8 +1,7 @@
-//! The command line: nvme-cli's words for looking at a controller and moving
-//! blocks, fio's for measuring.
+//! Command line of cairn-initiator: inspects controllers and moves blocks like nvme-cli, and
+//! measures like fio.
 //!
-//! What was asked for goes to stdout, in the form that `-o` says; everything else
-//! to stderr.
+//! Results go to stdout in the format selected by `-o`; everything else goes to stderr.
 
 mod address;
 mod bench;
@@ -33,17 +32,17 @@ use nvme_proto::wire::log::LogPage;
 use address::Address;
 use output::Output;
 
-/// What went wrong, in words for the person who typed the command.
+/// Result with an error message for the user.
 type Result<T> = std::result::Result<T, String>;
 
-/// This program, and Cairn's own target.
+/// Names of this program and of Cairn's target.
 const CALLER: Caller = Caller {
     end: End::Host,
     host: "cairn-initiator",
     target: "cairn-target",
 };
 
-/// The name that people type.
+/// Name of the program.
 const PROGRAM: &str = CALLER.host;
 
 #[derive(Debug, Parser)]
@@ -294,7 +293,7 @@ fn run(command: Command) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The help of every subcommand: its name, and the text.
+/// Name and help text of every subcommand.
 #[must_use]
 pub fn helps() -> Vec<(String, String)> {
     let mut cli = Cli::command();
@@ -318,7 +317,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// nvme-cli takes both bases for every number.
+    /// As in nvme-cli, every number may be decimal or hexadecimal.
     #[test]
     fn every_number_may_be_hexadecimal() {
         let numeric = [
@@ -326,7 +325,7 @@ mod tests {
         ];
         let mut seen = 0;
         for command in Cli::command().get_subcommands() {
-            // Commands with fio's syntax, or our own.
+            // Commands with fio's syntax, or without counterpart in nvme-cli.
             if ["bench", "verify", "fabric", "doctor", "link", "ping"].contains(&command.get_name())
             {
                 continue;

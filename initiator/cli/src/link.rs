@@ -1,5 +1,5 @@
-//! `link`: the bare link between two machines, without NVMe and without a disk, as
-//! perftest measures it.
+//! The command `link`: measures the link between two machines like perftest, without NVMe or a
+//! disk.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use cairn_bench::object::Object;
 use cairn_bench::report::decimal;
 use cairn_initiator::providers::{Provided, RdmaOptions};
 
-/// The port of perftest, and of Cairn's responder.
+/// Port of perftest and of Cairn's responder.
 const PORT: u16 = 18515;
 /// Bytes of small transfers.
 pub(super) const SMALL: u32 = 4096;
@@ -50,7 +50,7 @@ pub(super) struct LinkArgs {
     rdma: RdmaOptions,
 }
 
-/// An address, with perftest's port unless it has one.
+/// Parses an address; perftest's port is the default.
 pub(super) fn parse_place(text: &str) -> Result<SocketAddr> {
     let address = text.parse::<SocketAddr>();
     address
@@ -84,11 +84,11 @@ impl LinkArgs {
     }
 }
 
-/// What the bare link can do.
+/// Measurements of a link.
 pub(super) struct Measured {
-    /// SEND and its echo, WRITE, READ.
+    /// Latencies of SEND with echo, WRITE, and READ.
     pub(super) latencies: [Samples; 3],
-    /// What, and bytes a second.
+    /// Names and bytes per second.
     pub(super) bandwidths: [(&'static str, f64); 2],
 }
 
@@ -159,7 +159,7 @@ fn latencies(link: &mut Link, effort: Effort) -> Result<[Samples; 3]> {
     ])
 }
 
-/// Latencies for people.
+/// Table of latencies.
 pub(super) fn latency_table(latencies: &[Samples]) -> String {
     let head = [
         "latency",
@@ -173,7 +173,7 @@ pub(super) fn latency_table(latencies: &[Samples]) -> String {
     table(head, latencies.iter().map(Samples::cells))
 }
 
-/// Bandwidths for people.
+/// Lines of bandwidths.
 pub(super) fn bandwidth_lines(bandwidths: &[(&'static str, f64)]) -> String {
     let width = bandwidths.iter().map(|(what, _)| what.len()).max();
     let width = width.unwrap_or(0);
@@ -183,7 +183,7 @@ pub(super) fn bandwidth_lines(bandwidths: &[(&'static str, f64)]) -> String {
     lines.collect()
 }
 
-/// Bandwidths for programs.
+/// Bandwidths as JSON.
 pub(super) fn bandwidth_objects(
     bandwidths: &[(&'static str, f64)],
 ) -> impl Iterator<Item = Object> {

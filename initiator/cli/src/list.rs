@@ -1,4 +1,4 @@
-//! `list`: the namespaces that a target has for this host.
+//! The command `list`: namespaces visible to this host.
 
 use clap::Args;
 use nvme_proto::wire::Nqn;
@@ -15,7 +15,7 @@ pub(super) struct List {
     controller: Controller,
 }
 
-/// A namespace in the list.
+/// Namespace in the list.
 struct Row {
     subsystem: Nqn,
     nsid: u32,
@@ -63,7 +63,7 @@ impl List {
     }
 }
 
-/// Why there is nothing in the list.
+/// Reason why the list is empty.
 fn why_empty(subsystems: &[Nqn], host: &Nqn) -> String {
     if subsystems.is_empty() {
         return format!(
@@ -105,8 +105,8 @@ fn look_at(session: &Session, subsystem: Nqn, rows: &mut Vec<Row>) -> Result<()>
 }
 
 impl Row {
-    /// With nvme-cli's keys; it is not a device of the kernel, so the address of
-    /// the namespace takes the place of the path.
+    /// JSON with nvme-cli's keys. The namespace's address replaces the device path, because there
+    /// is no kernel device.
     fn object(&self) -> Object {
         Object::new()
             .with("NameSpace", self.nsid)

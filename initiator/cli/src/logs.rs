@@ -1,4 +1,4 @@
-//! `get-log`.
+//! The command `get-log`.
 
 use clap::Args;
 use nvme_proto::wire::log::{ErrorEntry, FirmwareSlotLog, LogPage, SmartLog};
@@ -14,7 +14,7 @@ use super::{Controller, Result};
 use cairn_bench::object::Object;
 use cairn_initiator::Host;
 
-/// Names of log pages, and what they stand for.
+/// Names of log pages.
 const NAMES: &[(&str, LogPage)] = &[
     ("supported", LogPage::SUPPORTED_LOG_PAGES),
     ("error", LogPage::ERROR_INFORMATION),
@@ -25,7 +25,7 @@ const NAMES: &[(&str, LogPage)] = &[
     ("ana", LogPage::ANA),
     ("discovery", LogPage::DISCOVERY),
 ];
-/// Bytes of a page if no length is given.
+/// Default length in bytes.
 const LENGTH: usize = 512;
 
 #[derive(Debug, Args)]
@@ -75,7 +75,7 @@ fn parse_page(text: &str) -> Result<LogPage> {
 }
 
 impl GetLog {
-    /// All of this page.
+    /// Command for a whole page.
     pub(super) fn of(log_id: LogPage, detail: Detail, controller: Controller) -> Self {
         Self {
             log_id,
@@ -90,7 +90,7 @@ impl GetLog {
         }
     }
 
-    /// The same page of a namespace.
+    /// Restricts the command to a namespace.
     pub(super) fn of_namespace(self, nsid: Option<u32>) -> Self {
         Self {
             namespace_id: nsid.unwrap_or(NSID_ALL),
@@ -229,7 +229,7 @@ impl GetLog {
     }
 }
 
-/// An entry as nvme-cli's JSON has it.
+/// Entry in nvme-cli's JSON format.
 fn error(entry: &ErrorEntry) -> Object {
     let status = entry.status.get();
     Object::new()

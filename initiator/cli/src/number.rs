@@ -1,13 +1,13 @@
-//! Numbers on the command line, as nvme-cli takes them: decimal, or hexadecimal with 0x.
+//! Numbers on the command line in nvme-cli's format: decimal, or hexadecimal with 0x.
 
 use std::ops::RangeInclusive;
 
 use super::Result;
 
-/// Parses a number of any of Rust's types.
+/// Parses a number of any integer type.
 ///
 /// # Errors
-/// The text is no number, or one that does not fit.
+/// The text is no number, or does not fit the type.
 pub(super) fn number<T: TryFrom<i128>>(text: &str) -> Result<T> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => (-1, digits),

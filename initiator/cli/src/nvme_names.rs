@@ -1,4 +1,4 @@
-//! Commands under the names that nvme-cli has for them: log pages one by one, lists, and properties.
+//! Commands with nvme-cli's names for log pages, lists and properties.
 
 use clap::Args;
 use nvme_proto::host::multipath::{AnaEntry, AnaLog};
@@ -48,12 +48,12 @@ impl SmartLog {
 }
 
 impl Detailed {
-    /// A log page by its own name, as `get-log` shows it.
+    /// Shows a log page like `get-log`.
     pub(super) fn run(self, page: LogPage) -> Result<()> {
         GetLog::of(page, self.detail, self.controller).run()
     }
 
-    /// Each command that the controller supports, and what it may change.
+    /// Lists supported commands with their effects.
     pub(super) fn effects(&self) -> Result<()> {
         let mut host = Session::new(&self.controller.address)?.connect(0)?;
         let bytes = host.log_page(LogPage::COMMAND_EFFECTS, 0, 4096, false);
@@ -78,7 +78,7 @@ impl Detailed {
         Ok(())
     }
 
-    /// The properties that a controller over fabrics has.
+    /// Shows the properties of a controller over fabrics.
     pub(super) fn show_regs(&self) -> Result<()> {
         let mut host = Session::new(&self.controller.address)?.connect(0)?;
         let cap = Cap(host.wide_property(offset::CAP).map_err(text)?);
@@ -119,7 +119,7 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// The groups, their states, and their namespaces.
+    /// Lists ANA groups with states and namespaces.
     pub(super) fn ana(&self) -> Result<()> {
         let mut host = Session::new(&self.controller.address)?.connect(0)?;
         let groups = host.identity().nanagrpid.get() as usize;
@@ -146,7 +146,7 @@ impl Named {
         Ok(())
     }
 
-    /// The NSIDs of the active namespaces.
+    /// Lists the NSIDs of the active namespaces.
     pub(super) fn list_ns(&self) -> Result<()> {
         let mut host = Session::new(&self.controller.address)?.connect(0)?;
         let nsids = host.active_namespaces().map_err(text)?;
@@ -165,7 +165,7 @@ impl Named {
         Ok(())
     }
 
-    /// The subsystems of the target, and their ways.
+    /// Lists the subsystems of the target with their routes.
     pub(super) fn list_subsys(&self) -> Result<()> {
         let session = Session::new(&self.controller.address)?;
         let host = session.options(Nqn::discovery())?;
@@ -205,14 +205,14 @@ impl Named {
     }
 }
 
-/// A way to a subsystem.
+/// Route to a subsystem.
 struct Way {
     transport: &'static str,
     address: String,
 }
 
-/// Subsystems with nvme-cli's keys. Nothing is connected, so the names are those that Linux would
-/// give, and the state is that of a controller before it is connected.
+/// Subsystems with nvme-cli's keys. Nothing is connected, so names are those that Linux would
+/// assign, and the state is that before connecting.
 fn subsystem_objects(all: &[(Nqn, Vec<Way>)]) -> Vec<Object> {
     let mut controllers = 0..;
     let all = all.iter().enumerate().map(|(at, (nqn, ways))| {
@@ -232,7 +232,7 @@ fn subsystem_objects(all: &[(Nqn, Vec<Way>)]) -> Vec<Object> {
     all.collect()
 }
 
-/// A command of the effects log.
+/// Command of the effects log.
 struct Effect {
     set: &'static str,
     opcode: u8,
@@ -286,7 +286,7 @@ impl Effect {
     }
 }
 
-/// A group of the ANA log.
+/// JSON of an ANA group.
 fn group_object(group: &AnaEntry<'_>) -> Object {
     Object::new()
         .with("agid", group.anagrpid)
@@ -334,10 +334,10 @@ impl NsDescs {
     }
 }
 
-/// An identification descriptor.
+/// Identification descriptor.
 struct Id {
     nidt: u8,
-    /// NIDL, in bytes.
+    /// Length (NIDL) in bytes.
     nidl: usize,
     name: String,
     id: String,
@@ -365,9 +365,9 @@ impl Id {
         }
     }
 
-    /// With nvme-cli's keys, which leaves out types that it does not know.
+    /// JSON with nvme-cli's keys, which omit unknown types.
     fn objects(ids: &[Self]) -> Vec<Object> {
-        /// Bytes of a descriptor's head.
+        /// Bytes of a descriptor's header.
         const HEAD: usize = 4;
         let mut loc = 0;
         let mut objects = Vec::new();

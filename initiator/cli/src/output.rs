@@ -1,4 +1,4 @@
-//! How results are shown.
+//! Output of results.
 
 use std::io::{ErrorKind, Write};
 use std::sync::{Mutex, PoisonError};
@@ -28,7 +28,7 @@ enum Form {
 }
 
 impl Output {
-    /// Shows a list of objects: as JSON, or as a table that `normal` makes of it.
+    /// Prints a list as JSON, or as the table returned by `normal`.
     pub(super) fn show_list(self, list: &[Object], normal: impl FnOnce(&[Object]) -> String) {
         match self.output_format {
             Form::Normal => print(normal(list).trim_end()),
@@ -36,7 +36,7 @@ impl Output {
         }
     }
 
-    /// Shows an object: as JSON, or as a table that `normal` makes of it.
+    /// Prints an object as JSON, or as the table returned by `normal`.
     pub(super) fn show(self, object: &Object, normal: impl FnOnce(&Object) -> String) {
         match self.output_format {
             Form::Normal => print(normal(object).trim_end()),
@@ -45,10 +45,10 @@ impl Output {
     }
 }
 
-/// First error of stdout, for the exit code: a result that is lost is no success.
+/// First error of stdout, for the exit code: a lost result is a failure.
 static FAILURE: Mutex<Option<String>> = Mutex::new(None);
 
-/// Prints a line or several. A closed stdout is no error: its reader has enough.
+/// Prints lines. A closed stdout is no error.
 pub(super) fn print(text: &str) {
     match write(text.as_bytes()).and_then(|()| write(b"\n")) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
@@ -56,10 +56,10 @@ pub(super) fn print(text: &str) {
     }
 }
 
-/// Prints data, of which the reader needs every byte.
+/// Prints binary data completely.
 ///
 /// # Errors
-/// They cannot be written.
+/// The data cannot be written.
 pub(super) fn print_bytes(bytes: &[u8]) -> Result<()> {
     write(bytes).map_err(|error| failure(&error))
 }
@@ -81,7 +81,7 @@ fn note(written: std::io::Result<()>) {
     }
 }
 
-/// Whether all that was printed is where it should be.
+/// Checks that all output was written.
 ///
 /// # Errors
 /// The first failure of [`print`].
@@ -90,13 +90,13 @@ pub(super) fn check() -> Result<()> {
     first.clone().map_or(Ok(()), Err)
 }
 
-/// Columns as wide as what is in them, under a head.
+/// Table with columns as wide as their content.
 pub(super) fn table<const N: usize>(
     head: [&str; N],
     rows: impl IntoIterator<Item = Vec<String>>,
 ) -> String {
     let head = head.map(str::to_owned).to_vec();
-    // Some of it is a target's text.
+    // Cells may have text from a target.
     let escaped = |row: Vec<String>| row.iter().map(|cell| Escaped(cell).to_string()).collect();
     let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).map(escaped).collect();
     let widths: Vec<usize> = (0..N)
@@ -119,7 +119,7 @@ pub(super) fn table<const N: usize>(
     out
 }
 
-/// Bytes as people say them: `64.0 MiB`.
+/// Formats bytes, such as `64.0 MiB`.
 pub(super) fn size(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = bytes as f64;
@@ -135,7 +135,7 @@ pub(super) fn size(bytes: u64) -> String {
     }
 }
 
-/// Bytes in hexadecimal and as text, sixteen a line.
+/// Dumps bytes in hexadecimal and as text, sixteen in a line.
 pub(super) fn hexdump(bytes: &[u8]) -> String {
     let mut out = String::new();
     for (at, line) in bytes.chunks(16).enumerate() {

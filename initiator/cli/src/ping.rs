@@ -1,4 +1,4 @@
-//! `ping`: what of a read's time is the wire, what the target, and what the disk.
+//! The command `ping`: splits the time of a read into wire, target and disk.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -18,9 +18,9 @@ use cairn_bench::object::Object;
 use cairn_bench::{Format, Random};
 use cairn_initiator::{Command, Data, Host, HostOptions, Namespace, command};
 
-/// The queue for reads.
+/// ID of the I/O queue for reads.
 const QUEUE: u16 = 1;
-/// How many connections are made.
+/// Number of connections to measure.
 const CONNECTIONS: usize = 5;
 
 #[derive(Debug, Args)]
@@ -38,10 +38,10 @@ pub(super) struct Ping {
     controller: Controller,
 }
 
-/// All that was measured.
+/// All measurements.
 struct Findings {
     latencies: Vec<Samples>,
-    /// What, and bytes a second.
+    /// Names and bytes per second.
     bandwidths: Vec<(&'static str, f64)>,
     verdict: Verdict,
 }
@@ -112,7 +112,7 @@ impl Ping {
     }
 }
 
-/// The NVMe path.
+/// Measurements over NVMe.
 struct Nvme<'a> {
     host: &'a mut Host,
     disk: Namespace,
@@ -121,7 +121,7 @@ struct Nvme<'a> {
 }
 
 impl Nvme<'_> {
-    /// Keep Alive, Identify, small and large reads.
+    /// Latencies of Keep Alive, Identify, and small and large reads.
     fn latencies(&mut self, effort: Effort) -> Result<[Samples; 4]> {
         let (small, large) = (SMALL.max(self.format.block_bytes), self.large());
         let buffer = self.host.buffer(large as usize).map_err(text)?;
@@ -167,13 +167,13 @@ impl Nvme<'_> {
         self.disk.read(place * u64::from(blocks), blocks)
     }
 
-    /// As much as the bare link's transfers, if the controller and its namespace do.
+    /// Bytes of a large read: as for the link, if controller and namespace allow.
     fn large(&self) -> u32 {
         let most = self.format.transfer_max.min(self.format.bytes());
         u64::from(raw::DATA_BYTES).min(most) as u32
     }
 
-    /// Bytes a second of large reads, several at a time.
+    /// Bytes per second of concurrent large reads.
     fn bandwidth(&mut self, time: Duration) -> Result<f64> {
         let bytes = self.large();
         let buffer = self
@@ -186,7 +186,7 @@ impl Nvme<'_> {
             let more = begun.elapsed() < time;
             while more && sent - done < raw::DEPTH as u64 {
                 let sqe = self.random_read(bytes);
-                // Whose bytes end up where does not matter: no code reads them.
+                // Concurrent reads may share memory: the data is not used.
                 let at = (sent as usize % raw::DEPTH) * bytes as usize;
                 let data = Data::part_of(&buffer, at, bytes);
                 self.host.submit(QUEUE, sqe, data).map_err(text)?;
@@ -207,13 +207,13 @@ impl Nvme<'_> {
     }
 }
 
-/// What a small read's time goes into, in microseconds.
+/// Composition of a small read's time in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Verdict {
     read_us: f64,
-    /// What a bare RDMA READ takes as well, if one could be made.
+    /// Time of an RDMA READ, if measured.
     wire_us: Option<f64>,
-    /// The rest of what a command takes that needs no disk.
+    /// Remaining time of a command without disk access.
     target_us: f64,
     disk_us: f64,
 }
@@ -230,7 +230,7 @@ impl Verdict {
         }
     }
 
-    /// Whether the parts are more than the whole.
+    /// True if the wire takes longer than the whole read.
     fn is_contradiction(&self) -> bool {
         self.wire_us.is_some_and(|wire| wire > self.read_us)
     }

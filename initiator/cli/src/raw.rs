@@ -1,10 +1,9 @@
-//! The bare fabric: connections without NVMe on them, for `ping` and `link`.
+//! RDMA connections without NVMe, for `ping` and `link`.
 //!
-//! Nothing here works against a stock target but the making of a connection: a
-//! target offers no memory to its hosts, and answers capsules alone. The rest requires
-//! the far end to run `link --listen`, or Cairn's `responder`, which talk as a server of
-//! perftest does: it sends back each message, and in one of 56 bytes puts where its
-//! memory is.
+//! Against a standard target, only connecting works: it offers no memory to hosts and answers only
+//! capsules. The rest requires `link --listen` or Cairn's `responder` at the other end. These work
+//! like a perftest server: they echo each message, and fill messages of 56 bytes with key and
+//! address of their memory.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,39 +21,38 @@ use nvme_proto::wire::cm::RequestData;
 use super::session::text;
 use super::{CALLER, Result};
 
-/// How long anything may take.
+/// Timeout of each operation.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a wait spins before it sleeps, as [`cairn_initiator::Host`] does.
+/// Busy-poll time before sleeping, as in [`cairn_initiator::Host`].
 const SPIN: Duration = Duration::from_micros(50);
-/// Bytes of one message at most.
+/// Maximum bytes of a message.
 pub(super) const MESSAGE_BYTES: usize = 4096;
-/// Receives for messages.
+/// Number of receives for messages.
 const RECEIVES: usize = 4;
-/// Where data is, behind what is received and what is said.
+/// Offset of the data, after the received and sent messages.
 const DATA: usize = (RECEIVES + 1) * MESSAGE_BYTES;
-/// Bytes of data in one transfer.
+/// Bytes of a data transfer.
 pub(super) const DATA_BYTES: u32 = 128 << 10;
-/// Transfers outstanding, for bandwidth.
+/// Concurrent transfers for bandwidth.
 pub(super) const DEPTH: usize = 8;
-/// perftest's message that describes memory: the key and the address in it.
+/// Size of perftest's message with key and address of memory.
 pub(super) const DESTINATION_BYTES: usize = 56;
 pub(super) const RKEY: std::ops::Range<usize> = 16..20;
 pub(super) const ADDR: std::ops::Range<usize> = 24..32;
-/// Marks the work ids of receives.
+/// Marks work IDs of receives.
 const RECEIVE: u64 = 1 << 63;
 
-/// A connection.
+/// Connection to the other end.
 pub(super) struct Link {
     remote: SocketAddr,
     endpoint: Box<dyn Endpoint>,
     region: Region,
     qp: QpId,
-    /// The far end's memory.
+    /// Memory of the other end.
     window: RemoteBuffer,
 }
 
-/// Makes a connection to a target, as for an admin queue, and drops it; gives how
-/// long the making took.
+/// Connects to a target as for an admin queue and disconnects; returns the time to connect.
 pub(super) fn connection_time(
     device: &Arc<dyn Device>,
     remote: SocketAddr,
@@ -69,7 +67,7 @@ pub(super) fn connection_time(
 }
 
 impl Link {
-    /// A connection to a responder, which is in the default partition.
+    /// Connects to a responder in the default partition.
     pub(super) fn to_responder(device: &Arc<dyn Device>, remote: SocketAddr) -> Result<Self> {
         let mut link = Self::connect(device, remote, PKey::DEFAULT, &[])?;
         let reply = link.echo(&[0; DESTINATION_BYTES])?;
@@ -143,7 +141,7 @@ impl Link {
         self.wait_event(|event| matches!(event, Event::Closed { .. }).then_some(()))
     }
 
-    /// SENDs a message, and waits for its echo.
+    /// Sends a message and waits for its echo.
     pub(super) fn echo(&mut self, message: &[u8]) -> Result<Vec<u8>> {
         let at = RECEIVES * MESSAGE_BYTES;
         self.region.mapping().write(at, message);
@@ -165,19 +163,19 @@ impl Link {
         Ok(reply.expect("the loop ends with one"))
     }
 
-    /// One RDMA WRITE, until it is acknowledged.
+    /// Runs one RDMA WRITE until it is acknowledged.
     pub(super) fn write(&mut self, bytes: u32) -> Result<()> {
         self.post(Operation::Write(self.window), self.sge(DATA, bytes))?;
         self.wait_completion().map(drop)
     }
 
-    /// One RDMA READ.
+    /// Runs one RDMA READ.
     pub(super) fn read(&mut self, bytes: u32) -> Result<()> {
         self.post(Operation::Read(self.window), self.sge(DATA, bytes))?;
         self.wait_completion().map(drop)
     }
 
-    /// Bytes a second of large transfers, several at a time.
+    /// Bytes per second of concurrent large transfers.
     pub(super) fn bandwidth(&mut self, read: bool, time: Duration) -> Result<f64> {
         let operation = if read {
             Operation::Read(self.window)

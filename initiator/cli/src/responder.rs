@@ -1,6 +1,5 @@
-//! The far end of a bare link: sends back each message, and has memory that its peers
-//! may read and write. In a message of 56 bytes it puts where that is, as a server of
-//! perftest does.
+//! Other end of a link measurement. Echoes each message and has memory that peers may access. Fills
+//! messages of 56 bytes with key and address of the memory, like a perftest server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,24 +19,24 @@ use super::raw::{ADDR, DATA_BYTES, DEPTH, DESTINATION_BYTES, MESSAGE_BYTES, RKEY
 use super::session::text;
 use cairn_initiator::providers::{self, RdmaOptions};
 
-/// Messages that peers may have sent without an echo, all peers together.
+/// Maximum messages without an echo, over all peers.
 const SLOTS: usize = 64;
-/// Where the memory for peers begins, behind the messages.
+/// Offset of the memory for peers, after the messages.
 const WINDOW: usize = SLOTS * MESSAGE_BYTES;
-/// Peers at a time.
+/// Maximum concurrent peers.
 const PEERS: u16 = 8;
-/// How long a wait spins before it sleeps: a peer that measures latency is served at once.
+/// Busy-poll time before sleeping, so that a peer that measures latency is served at once.
 const SPIN: Duration = Duration::from_millis(2);
-/// How soon an interruption is noticed.
+/// Maximum delay until a signal is noticed.
 const NAP: Duration = Duration::from_millis(100);
-/// Marks the work ids of receives.
+/// Marks work IDs of receives.
 const RECEIVE: u64 = 1 << 63;
 
-/// It listens as long as it is there.
+/// Responder; listens until dropped.
 pub(super) struct Responder {
     listener: Box<dyn Listener>,
     requests: Receiver<ConnRequest>,
-    /// A request has come.
+    /// Woken by new requests.
     wake: Arc<Wake>,
 }
 
@@ -55,7 +54,7 @@ impl Responder {
             };
             let sink = Box::new(move |event| {
                 if let ListenerEvent::Request(request) = event {
-                    // A peer that is about to end takes no more.
+                    // Fails only while the responder ends.
                     let _ = sender.send(*request);
                     wake.wake();
                 }
@@ -73,7 +72,7 @@ impl Responder {
         self.listener.local_addr()
     }
 
-    /// Answers until it is interrupted; with `once`, until the first peer has left.
+    /// Serves peers until a signal; with `once`, until the first peer has left.
     pub(super) fn run(&self, once: bool) -> Result<()> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -115,7 +114,7 @@ impl Responder {
     }
 }
 
-/// What a round was.
+/// Result of a polling round.
 enum Turn {
     Busy,
     Idle,
@@ -123,7 +122,7 @@ enum Turn {
     DeviceGone,
 }
 
-/// An endpoint with its memory.
+/// Endpoint with its memory.
 struct Station {
     endpoint: Box<dyn Endpoint>,
     messages: Region,
@@ -205,7 +204,7 @@ impl Station {
         }
     }
 
-    /// Sends back what is in a slot; false if the peer has gone.
+    /// Echoes the message in a slot; returns false if the peer has gone.
     fn answer(&mut self, qp: QpId, slot: u64, length: u32) -> bool {
         let at = slot as usize * MESSAGE_BYTES;
         if length as usize == DESTINATION_BYTES {
@@ -229,7 +228,7 @@ impl Station {
             id: RECEIVE | slot,
             sges: self.sge(slot, MESSAGE_BYTES as u32).into(),
         };
-        // It fails where the device has gone, which the next event says.
+        // Fails if the device is gone, which the next event reports.
         let _ = self.endpoint.post_receives(&[receive]);
     }
 

@@ -1,34 +1,34 @@
-//! A measurement that is a handful of times.
+//! Latency samples of an operation.
 
 use std::time::{Duration, Instant};
 
 use super::Result;
 use cairn_bench::object::Object;
 
-/// Times of one operation, done over and over.
+/// Latencies of repeated operations.
 #[derive(Debug, Clone)]
 pub(super) struct Samples {
-    /// What was done.
+    /// Name of the operation.
     pub(super) what: &'static str,
-    /// Bytes that it moved.
+    /// Bytes of the operation.
     pub(super) bytes: u32,
-    /// What that involves.
+    /// Description of the steps.
     pub(super) path: &'static str,
-    /// Sorted.
+    /// Sorted latencies in nanoseconds.
     ns: Vec<u64>,
 }
 
-/// How often an operation is done, at least and at most.
+/// Number and duration of repetitions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Effort {
-    /// How long.
+    /// Minimum duration.
     pub(super) time: Duration,
     pub(super) times_min: usize,
     pub(super) times_max: usize,
 }
 
 impl Samples {
-    /// Does it until there has been enough of it.
+    /// Repeats the operation and measures it.
     pub(super) fn of(
         what: &'static str,
         bytes: u32,
@@ -51,18 +51,18 @@ impl Samples {
         })
     }
 
-    /// A percentile, in microseconds.
+    /// Percentile in microseconds.
     pub(super) fn percentile_us(&self, percent: usize) -> f64 {
         let last = self.ns.len() - 1;
         self.ns[last * percent / 100] as f64 / 1e3
     }
 
-    /// The median, in microseconds.
+    /// Median in microseconds.
     pub(super) fn median_us(&self) -> f64 {
         self.percentile_us(50)
     }
 
-    /// As a row of a table.
+    /// Row of a table.
     pub(super) fn cells(&self) -> Vec<String> {
         let us = |percent| format!("{:.1}", self.percentile_us(percent));
         vec![
@@ -76,7 +76,7 @@ impl Samples {
         ]
     }
 
-    /// As JSON.
+    /// JSON of the samples.
     pub(super) fn object(&self) -> Object {
         Object::new()
             .with("what", self.what)

@@ -1,4 +1,4 @@
-//! A connection to a controller, for one command.
+//! Connection to a controller for one command.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use cairn_bench::Format;
 use cairn_initiator::providers::Provided;
 use cairn_initiator::{DiscoveryLog, Host, HostError, HostOptions, Namespace as Disk, Recovery};
 
-/// How long a command that administrates may take.
+/// Timeout of an admin command.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A target that can be connected to.
+/// Target with the options to connect to it.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) provided: Provided,
     address: Address,
 }
 
-/// A namespace, and what it says of itself.
+/// Namespace with its Identify data.
 #[derive(Debug)]
 pub(super) struct Namespace {
     pub(super) nsid: u32,
     pub(super) identity: Box<IdentifyNamespace>,
-    /// Its disk, or why it cannot be used.
+    /// Disk for I/O, or the reason why it cannot be used.
     disk: Result<Disk>,
 }
 
@@ -39,7 +39,7 @@ impl Session {
         })
     }
 
-    /// The discovery log of the target.
+    /// Reads the discovery log of the target.
     pub(super) fn discovery_log(&self) -> Result<DiscoveryLog> {
         let mut host = self.connect_to(Nqn::discovery(), 0)?;
         let log = host.discovery_log().map_err(text)?;
@@ -47,7 +47,7 @@ impl Session {
         Ok(log)
     }
 
-    /// The subsystem that was named, or the only one there is.
+    /// Selected subsystem, or the only one of the target.
     pub(super) fn subsystem(&self) -> Result<Nqn> {
         if let Some(nqn) = self.address.subsystem()? {
             return Ok(nqn);
@@ -66,7 +66,7 @@ impl Session {
         }
     }
 
-    /// A controller of the subsystem; with I/O queues or without.
+    /// Connects to a controller of the subsystem with this number of I/O queues.
     pub(super) fn connect(&self, io_queues: u16) -> Result<Host> {
         self.connect_to(self.subsystem()?, io_queues)
     }
@@ -75,7 +75,7 @@ impl Session {
         self.connect_by(HostOptions {
             io_queues,
             timeout: PATIENCE,
-            // A person at a terminal tries again.
+            // An interactive user can repeat the command.
             recovery: Recovery::NONE,
             ..self.options(subnqn)?
         })
@@ -90,7 +90,7 @@ impl Session {
     }
 }
 
-/// The NVM subsystems of a discovery log, each once.
+/// Distinct NVM subsystems of a discovery log.
 pub(super) fn subsystems(entries: &[DiscoveryEntry]) -> Result<Vec<Nqn>> {
     let mut names: Vec<Nqn> = Vec::new();
     for entry in entries {
@@ -105,7 +105,7 @@ pub(super) fn subsystems(entries: &[DiscoveryEntry]) -> Result<Vec<Nqn>> {
     Ok(names)
 }
 
-/// A namespace of the controller: the one that was named, or the only one.
+/// Opens the selected namespace, or the only one of the controller.
 pub(super) fn namespace(host: &mut Host, nsid: Option<u32>) -> Result<Namespace> {
     let all = host.active_namespaces().map_err(text)?;
     let nsid = match (nsid, &all[..]) {
@@ -123,7 +123,7 @@ pub(super) fn namespace(host: &mut Host, nsid: Option<u32>) -> Result<Namespace>
     };
     let identity = host.namespace(nsid).map_err(text)?;
     let disk = match host.open_namespace(nsid) {
-        // It can be shown, if not used.
+        // Such a namespace can be shown but not used.
         Err(HostError::Unsupported(why)) => Err(why),
         opened => Ok(opened.map_err(text)?),
     };
@@ -135,18 +135,18 @@ pub(super) fn namespace(host: &mut Host, nsid: Option<u32>) -> Result<Namespace>
 }
 
 impl Namespace {
-    /// Size of its blocks, and how many there are.
+    /// Block size and number of blocks.
     pub(super) fn format(&self, host: &Host) -> Result<Format> {
         Ok(Format::of(&self.disk()?, host))
     }
 
-    /// Its disk, for I/O.
+    /// Disk for I/O.
     pub(super) fn disk(&self) -> Result<Disk> {
         self.disk.clone()
     }
 }
 
-/// An error's words.
+/// Message of an error.
 pub(super) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

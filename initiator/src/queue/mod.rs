@@ -1,8 +1,7 @@
-//! One queue of the association: its capsules, and the commands that are in it.
+//! Queue of the association, with its capsules and commands.
 //!
-//! A queue outlives its connection. When that breaks, a command whose capsule may
-//! have arrived is neither answered nor forgotten: it stays where it is until the
-//! fabric says that nothing can touch its memory any more. Then it is parked, to
+//! A queue outlives its connection. When the connection breaks, a command whose capsule may have
+//! arrived stays until the fabric reports that nothing can access its memory. Then it is parked, to
 //! be sent again on the next connection, or it ends.
 
 mod capsules;
@@ -32,61 +31,60 @@ use spread::Spread;
 pub(crate) use slot::Owner;
 pub use slot::{Response, Ticket};
 
-/// How far the connection of a queue is.
+/// State of a queue's connection.
 #[derive(Debug, Clone)]
 pub(crate) enum Link {
-    /// Waits for the target's answer.
+    /// Connecting.
     Connecting(QpId),
-    /// Takes capsules.
+    /// Connected: capsules may be sent.
     Up(QpId),
-    /// Broken, but not closed: memory may still be touched.
+    /// Broken but not closed: memory may still be accessed.
     Broken(QpId, Loss),
-    /// There is none.
+    /// Closed.
     Down(Loss),
 }
 
-/// A queue of the association.
+/// Queue of the association.
 pub(crate) struct Queue {
     pub(crate) qid: u16,
     pub(crate) link: Link,
-    /// Whether it was let go for good.
+    /// True if the queue was released permanently.
     pub(crate) released: bool,
     capsules: Capsules,
-    /// Bytes of a capsule that the controller takes: on a later connection maybe
-    /// less than the stride.
+    /// Maximum capsule size of the controller in bytes; on a later connection possibly less than
+    /// the stride.
     capsule_bytes: usize,
-    /// Commands that the controller takes at a time: on a later connection maybe
-    /// less than there are slots.
+    /// Maximum commands of the controller; on a later connection possibly less than the slots.
     depth: u16,
-    /// The last is for the Connect of an I/O queue that may be full of commands
-    /// which wait for it.
+    /// The last slot is for the Connect of an I/O queue, whose other slots may all be waiting for
+    /// it.
     slots: Vec<Slot>,
-    /// Slots without a command; the next to use is last.
+    /// Free slots; the last is used next.
     free: Vec<u16>,
     done: Done,
-    /// Commands that are answered, but must wait for the end of their SENDs.
+    /// Completed commands that wait for the completion of their SENDs.
     waiting: VecDeque<u16>,
     unanswered: usize,
     spread: Spread,
 }
 
-/// What a command's end means to the controller's driver.
+/// Effect of a completion on the controller.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ended {
-    /// Nothing, as yet.
+    /// None yet.
     No,
-    /// A command of a caller can be taken.
+    /// A caller's command can be taken.
     ForCaller,
-    /// A command of a caller failed and waits to be sent again.
+    /// A caller's command failed and waits to be sent again.
     Again { qid: u16, cid: u16, status: Status },
-    /// A command of the association's own.
+    /// The association's own command ended.
     ForDuty(Duty, Response),
-    /// A question about a namespace.
+    /// An identification command of the guard ended.
     ForGuard(Response),
 }
 
 impl Queue {
-    /// A queue whose connection has been begun.
+    /// Creates a queue whose connection has been started.
     pub(crate) fn new(
         device: &dyn Device,
         spec: &QueueSpec,
@@ -109,8 +107,7 @@ impl Queue {
         })
     }
 
-    /// A new connection has been begun. What it cannot take of the commands that
-    /// wait for it ends.
+    /// Starts a new connection; waiting commands that exceed its limits end.
     pub(crate) fn reconnect(&mut self, spec: &QueueSpec, qp: QpId, loss: &Loss) {
         self.link = Link::Connecting(qp);
         self.depth = spec.depth.min(self.slots.len() as u16 - 1);
@@ -128,7 +125,7 @@ impl Queue {
         self.free.extend((0..self.depth).rev().filter(is_free));
     }
 
-    /// Makes the capsule. The slot is taken.
+    /// Takes a slot and writes the capsule of a command.
     pub(crate) fn prepare(
         &mut self,
         mut sqe: Sqe,
@@ -176,24 +173,24 @@ impl Queue {
         })
     }
 
-    /// Lets a command be sent again a few times, if the controller says that this may help.
+    /// Allows retries of a command after failures that may be temporary.
     pub(crate) fn allow_retries(&mut self, ticket: Ticket) {
         self.slots[usize::from(ticket.cid)].retries = requeue::RETRIES_MAX;
     }
 
-    /// A command that waits is not sent before this moment.
+    /// Delays a waiting command.
     pub(crate) fn pause_until(&mut self, cid: u16, moment: Duration) {
         self.slots[usize::from(cid)].not_before = moment;
     }
 
-    /// When the pause of a command that waits ends next.
+    /// Earliest end of a pause among waiting commands.
     pub(crate) fn next_pause(&self, now: Duration) -> Option<Duration> {
         let parked = |slot: &&Slot| matches!(slot.phase, Phase::Parked);
         let pauses = self.slots.iter().filter(parked).map(|slot| slot.not_before);
         pauses.filter(|&end| end > now).min()
     }
 
-    /// The work that sends a prepared capsule.
+    /// Work request that sends a prepared capsule.
     pub(crate) fn send(&mut self, cid: u16) -> SendWork {
         let slot = &mut self.slots[usize::from(cid)];
         slot.phase = Phase::Outstanding { response: None };
@@ -214,24 +211,24 @@ impl Queue {
         self.slots.iter().position(parked).map(|cid| cid as u16)
     }
 
-    /// Whether this command waits to be sent.
+    /// True if the command waits to be sent.
     pub(crate) fn is_parked(&self, ticket: Ticket) -> bool {
         let slot = &self.slots[usize::from(ticket.cid)];
         slot.generation == ticket.generation && matches!(slot.phase, Phase::Parked)
     }
 
-    /// Whether this command, made by [`Self::prepare`], may wait for a connection.
+    /// True if the command, created by [`Self::prepare`], may wait for a connection.
     pub(crate) fn may_wait(&self, cid: u16) -> bool {
         self.slots[usize::from(cid)].requeue
     }
 
-    /// The SEND of a capsule has ended. [`Self::next_over`] says which commands have
-    /// waited for that.
+    /// Handles the completion of a SEND. [`Self::next_over`] returns the commands that waited for
+    /// it.
     pub(crate) fn sent(&mut self, place: u16) {
         self.capsules.sent(place);
     }
 
-    /// The end of a command that was answered and had to wait.
+    /// Ends a completed command that waited for its SEND, if any may end.
     pub(crate) fn next_over(&mut self) -> Option<Ended> {
         let cid = *self.waiting.front()?;
         let slot = &self.slots[usize::from(cid)];
@@ -242,7 +239,7 @@ impl Queue {
         Some(self.end(cid))
     }
 
-    /// A response capsule has come.
+    /// Handles a response capsule.
     pub(crate) fn responded(
         &mut self,
         capsule: &[u8],
@@ -272,9 +269,8 @@ impl Queue {
         Ok(Ended::No)
     }
 
-    /// Nothing more will come: every command that is in here is answered, parked
-    /// if it may and `park` says so, or lost. `unanswered` gets those that the controller
-    /// may have and has not answered.
+    /// Handles the close of the connection: each command completes, is parked if allowed and
+    /// `park`, or is lost. Passes commands to `unanswered` that the controller may have executed.
     pub(crate) fn closed(&mut self, loss: Loss, park: bool, mut unanswered: impl FnMut(&Sqe)) {
         self.capsules.closed();
         self.waiting.clear();
@@ -297,14 +293,14 @@ impl Queue {
         self.link = Link::Down(loss);
     }
 
-    /// Commands that wait, of those that `which` chooses, wait in vain.
+    /// Ends the waiting commands that `which` chooses with `loss`.
     pub(crate) fn end_parked(&mut self, loss: &Loss, which: impl Fn(&Sqe) -> bool) {
         while let Some(cid) = self.parked(Duration::MAX, &which) {
             self.finish(cid, Err(loss.clone()));
         }
     }
 
-    /// The answer to a ticket, once there is one; then the ticket is void.
+    /// Takes the result of a command, if available, and voids the ticket.
     pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Result<Response, Loss>> {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];
@@ -319,7 +315,7 @@ impl Queue {
         Some(result)
     }
 
-    /// The oldest answer that was not taken.
+    /// Takes the oldest result.
     pub(crate) fn take_oldest(&mut self) -> Option<(Ticket, Result<Response, Loss>)> {
         let cid = self.done.oldest()?;
         let ticket = Ticket {
@@ -330,7 +326,7 @@ impl Queue {
         Some((ticket, self.take(ticket)?))
     }
 
-    /// The owner of a ticket does not need the answer any more.
+    /// Discards the result of a command.
     pub(crate) fn forget(&mut self, ticket: Ticket) {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];
@@ -344,8 +340,8 @@ impl Queue {
         }
     }
 
-    /// Ends a command for its owner: it is not sent again. Returns whether the controller has it;
-    /// a command that waits has ended.
+    /// Gives a command up for its owner: it is not sent again. Returns true if the controller has
+    /// it; a waiting command ends.
     pub(crate) fn give_up(&mut self, ticket: Ticket, why: &Loss) -> bool {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];
@@ -358,8 +354,8 @@ impl Queue {
         false
     }
 
-    /// Ages what is unanswered; gives, one by one, the commands that are older than
-    /// `age_max`, and whether they were aborted in vain.
+    /// Increments the ages of commands in flight. Returns those older than `age_max`, and whether
+    /// an abort was already requested.
     pub(crate) fn sweep(&mut self, age_max: u8) -> impl Iterator<Item = (u16, bool)> {
         self.slots
             .iter_mut()
@@ -371,14 +367,14 @@ impl Queue {
             })
     }
 
-    /// The command is being aborted, and has its time once more.
+    /// Records an abort request and restarts the command's age.
     pub(crate) fn note_abort(&mut self, cid: u16) {
         let slot = &mut self.slots[usize::from(cid)];
         slot.aborted = true;
         slot.age = 0;
     }
 
-    /// Commands that were submitted and have no answer yet.
+    /// Number of submitted commands without a result.
     pub(crate) fn outstanding(&self) -> usize {
         self.slots
             .iter()
@@ -386,27 +382,27 @@ impl Queue {
             .count()
     }
 
-    /// Commands that were sent and have no answer yet.
+    /// Number of sent commands without a response.
     pub(crate) fn unanswered(&self) -> usize {
         self.unanswered
     }
 
-    /// SENDs that the fabric may have of a queue of this depth at a time.
+    /// Maximum posted SENDs of a queue with this depth.
     pub(crate) fn send_work(depth: u16) -> u32 {
         Capsules::places(depth + 1)
     }
 
-    /// Commands it holds at most.
+    /// Maximum commands.
     pub(crate) fn depth(&self) -> u16 {
         self.depth
     }
 
-    /// Data that fits behind an SQE.
+    /// Maximum in-capsule data in bytes.
     pub(crate) fn in_capsule_max(&self) -> usize {
         self.capsule_bytes - SQE_BYTES
     }
 
-    /// Whether so much data of the next command is best sent in its capsule.
+    /// True if data of this size is best sent in the capsule of the next command.
     pub(crate) fn prefers_capsule(&mut self, bytes: usize, trains: Option<Trains>) -> bool {
         if bytes > self.in_capsule_max() {
             return false;
@@ -419,8 +415,8 @@ impl Queue {
         !splits || !self.spread.next(self.unanswered, trains.round_trip)
     }
 
-    /// A slot for a command. On the admin queue, callers leave some to the
-    /// association; on an I/O queue, that has its own.
+    /// Takes a free slot. Callers leave some slots of the admin queue to the association, which has
+    /// its own slot on an I/O queue.
     fn free_slot(&mut self, owner: Owner) -> Option<u16> {
         match (self.qid, owner) {
             (0, Owner::Caller | Owner::Guard) if self.free.len() <= usize::from(OWN_COMMANDS) => {
@@ -431,7 +427,7 @@ impl Queue {
         }
     }
 
-    /// Ends a command that was answered.
+    /// Ends a command that has a response.
     fn end(&mut self, cid: u16) -> Ended {
         let slot = &self.slots[usize::from(cid)];
         let Phase::Outstanding {
@@ -469,7 +465,7 @@ impl Queue {
             && requeue::may_pass(status, &self.capsules.sqe(slot.place()))
     }
 
-    /// Has a command wait that failed. Its capsule gets another place if the fabric has this one.
+    /// Parks a failed command for a retry. Its capsule moves if the fabric still has the old one.
     fn retry(&mut self, cid: u16, status: Status) -> Ended {
         let qid = self.qid;
         let slot = &mut self.slots[usize::from(cid)];

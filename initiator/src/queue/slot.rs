@@ -1,4 +1,4 @@
-//! A slot for one command, and the ticket of its caller.
+//! Slot of a command, and the caller's ticket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use nvme_proto::wire::Cqe;
 
 use crate::error::Loss;
 
-/// A submitted command. Good for one answer.
+/// Handle of a submitted command, valid for one result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket {
     pub(super) qid: u16,
@@ -27,41 +27,40 @@ impl Ticket {
         }
     }
 
-    /// The queue the command went to.
+    /// Queue of the command.
     #[must_use]
     pub fn qid(&self) -> u16 {
         self.qid
     }
 
-    /// The command's identifier, as Abort requires it. Less than the queue's depth,
-    /// and of no other command of the queue until this one's answer is taken: good
-    /// for indexing a table of one's own.
+    /// CID of the command, as required by Abort. Below the queue's depth and unique until the
+    /// result is taken, so usable as index of the caller's table.
     #[must_use]
     pub fn cid(&self) -> u16 {
         self.cid
     }
 }
 
-/// The answer to a command.
+/// Response to a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Response {
-    /// The completion queue entry.
+    /// Completion queue entry.
     pub cqe: Cqe,
-    /// The key of this host that the response took out of use.
+    /// Key of this host that the response invalidated.
     pub invalidated_rkey: Option<u32>,
 }
 
-/// Whose command it is.
+/// Owner of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Owner {
-    /// A ticket's.
+    /// Holder of a ticket.
     #[default]
     Caller,
-    /// The association's.
+    /// The association.
     Duty(Duty),
-    /// The controller's own, which identifies a namespace.
+    /// The guard, for identification of namespaces.
     Guard,
-    /// Its owner has given up; the response frees it.
+    /// None: the owner gave up, and the response frees the slot.
     Abandoned,
 }
 
@@ -69,12 +68,11 @@ pub(crate) enum Owner {
 pub(super) enum Phase {
     #[default]
     Free,
-    /// Answered and still here while too many capsules have outlived their
-    /// commands.
+    /// Sent. Has a response while too many capsules outlive their commands.
     Outstanding {
         response: Option<Response>,
     },
-    /// Waits for a connection to be sent, or sent again, on.
+    /// Waits for a connection to be sent (again).
     Parked,
     Done(Result<Response, Loss>),
 }
@@ -84,30 +82,30 @@ pub(super) struct Slot {
     pub(super) generation: u32,
     pub(super) phase: Phase,
     pub(super) owner: Owner,
-    /// Keeps the data registered while the controller may reach for it.
+    /// Keeps the data registered while the controller may access it.
     pub(super) held: Option<Arc<Region>>,
-    /// Where its capsule lies, from its preparation to its end.
+    /// Place of the capsule, from preparation to end.
     pub(super) place: Option<u16>,
     pub(super) capsule_bytes: u32,
-    /// May be sent again if its connection breaks.
+    /// True if it may be sent again after its connection breaks.
     pub(super) requeue: bool,
-    /// How often it may be sent again after an answer.
+    /// Remaining retries after failures.
     pub(super) retries: u8,
     /// Earliest time of its next SEND.
     pub(super) not_before: Duration,
-    /// Has a time limit.
+    /// True if it has a time limit.
     pub(super) timed: bool,
-    /// Has been aborted for taking too long.
+    /// True if its abort was requested.
     pub(super) aborted: bool,
-    /// Sweeps that found it unanswered.
+    /// Number of age checks without a response.
     pub(super) age: u8,
-    /// Neighbours among those that are done.
+    /// Links in the list of completed commands.
     pub(super) older: Option<u16>,
     pub(super) newer: Option<u16>,
 }
 
 impl Slot {
-    /// Where the capsule of a command lies that is not done.
+    /// Place of the capsule of a command that has not ended.
     pub(super) fn place(&self) -> u16 {
         self.place
             .expect("a command that is not done has a capsule")

@@ -1,31 +1,30 @@
-//! Whether the data of small writes travels in their capsules or apart from them.
+//! Choice between in-capsule and separate data for small writes.
 //!
-//! A capsule whose data makes it longer than a packet is two packets of unlike length.
-//! Where packets of one length share a datagram, such a capsule shares it with no other. Without
-//! data, capsules share datagrams, and so do the controller's RDMA READs and what they bring. That
-//! costs a command another trip. A queue with many commands does not wait for that, if the
-//! controller is near.
+//! A capsule with data that exceeds a packet takes two packets of different length and cannot share
+//! a datagram with others. Without data, capsules share datagrams, and so do the controller's RDMA
+//! READs and their responses. Separate data costs each command a round trip, which a deep queue
+//! hides if the controller is near.
 
 use std::time::Duration;
 
-/// Commands without an answer from which on a queue counts as deep.
+/// Commands in flight from which a queue counts as deep.
 const DEEP: usize = 7;
-/// For each of them the controller may be so far away, there and back. In their capsules 203 thousand
-/// writes a second were the most, as measured: beyond that distance two trips bring fewer.
+/// Maximum round trip per command in flight for separate data. Measured: in-capsule data reaches at
+/// most 203,000 writes per second, so longer round trips perform worse than that.
 const NEAR: Duration = Duration::from_nanos(2500);
-/// So many commands in a row that find fewer, and it does not.
+/// Consecutive commands on a shallow queue until it no longer counts as deep.
 const CALM: u8 = 64;
 
-/// What a queue remembers of its depth.
+/// Recent depth of a queue.
 #[derive(Debug, Default)]
 pub(super) struct Spread {
-    /// Commands until it is deep no longer.
+    /// Commands until the queue counts as shallow.
     left: u8,
 }
 
 impl Spread {
-    /// A command with data is about to be sent to a queue with so many unanswered; whether the
-    /// data goes apart.
+    /// Updates the state before a command with data; returns true if its data should be sent
+    /// separately.
     pub(super) fn next(&mut self, unanswered: usize, round_trip: Option<Duration>) -> bool {
         let near = NEAR * unanswered as u32;
         if unanswered >= DEEP && round_trip.is_some_and(|round_trip| round_trip < near) {
@@ -48,7 +47,7 @@ mod tests {
         let mut spread = Spread::default();
         assert!((0..DEEP).all(|unanswered| !spread.next(unanswered, AT_ONCE)));
         assert!(spread.next(DEEP, AT_ONCE));
-        // As a queue fills again whose commands were all answered at once.
+        // Simulates a queue that refills after all commands completed at once.
         for _ in 0..10 {
             assert!((0..=DEEP).all(|unanswered| spread.next(unanswered, AT_ONCE)));
         }

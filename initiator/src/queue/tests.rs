@@ -1,4 +1,4 @@
-//! The life of commands in a queue.
+//! Life cycle of commands in a queue.
 
 use cairn_rdma::Provider;
 use cairn_rdma::loopback::Loopback;
@@ -75,10 +75,10 @@ fn capsules_outlive_their_commands_but_not_too_many() {
         }
         ended += 1;
     };
-    // All but those of the three commands that a queue of depth 2 has room for.
+    // All except the three commands that a queue of depth 2 has room for.
     assert_eq!(ended, places - 3);
     assert!(queue.next_over().is_none());
-    // One SEND speaks for those before it.
+    // One signaled SEND completes all before it.
     assert!(ended >= 2 * signaled.len() && signaled.len() >= 2);
     queue.sent(signaled[0]);
     assert!(matches!(queue.next_over(), Some(Ended::ForCaller)));
@@ -151,7 +151,7 @@ fn an_outstanding_command_keeps_its_memory_registered() {
     let ticket = prepare(&mut queue, command::read(1, 0, 1), data).unwrap();
     queue.send(ticket.cid());
     drop(buffer);
-    // Not even a broken connection lets go of it: the other end may still write.
+    // A broken connection keeps it registered: the other end may still write.
     queue.link = Link::Broken(QP, Loss::Closed);
     assert!(queue.take(ticket).is_none() && region.upgrade().is_some());
     queue.closed(Loss::Closed, false, |_| ());
@@ -174,7 +174,7 @@ fn a_closed_connection_answers_parks_or_loses_each_command() {
     assert!(queue.take(waiting).is_none());
     assert_eq!(queue.parked(Duration::ZERO, |_| true), Some(waiting.cid()));
 
-    // On the next connection it is the same capsule.
+    // The next connection sends the same capsule.
     queue.reconnect(&spec(4, 128), QP, &Loss::Closed);
     let work = queue.send(waiting.cid());
     assert_eq!(work.sges.total_len(), 64);
@@ -204,7 +204,7 @@ fn a_smaller_connection_ends_what_it_cannot_take() {
     assert!(queue.take(long).unwrap().is_err());
     assert!(queue.take(high).unwrap().is_err());
     assert_eq!((queue.depth(), queue.in_capsule_max()), (2, 0));
-    // A slot is left, and the one for Connect.
+    // One slot remains, and the one for Connect.
     assert_eq!(flush(&mut queue).cid(), long.cid());
     assert!(prepare(&mut queue, command::flush(1), Data::None).is_err());
     let own = Owner::Duty(Duty::Step(1));

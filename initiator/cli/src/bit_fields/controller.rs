@@ -1,4 +1,4 @@
-//! Identify Controller.
+//! Bit fields of Identify Controller.
 
 use nvme_proto::wire::property::Vs;
 
@@ -355,13 +355,13 @@ pub(crate) const CONTROLLER: &[Field] = &[
     field("ofcs", 16, &[support(0, "Disconnect")]),
 ];
 
-/// AVSCC and ICSVSCC.
+/// Format bit of AVSCC and ICSVSCC.
 const VENDOR_FORMAT: Part = either(
     0,
     "vendor specific commands have formats of the vendor",
     "vendor specific commands have the format of the specification",
 );
-/// SQES and CQES.
+/// Entry sizes of SQES and CQES.
 const LARGEST_ENTRY: Part = number(7, 4, |power| {
     format!("largest entry: {} bytes", 1u64 << power)
 });

@@ -1,8 +1,8 @@
-//! Values of features.
+//! Bit fields of feature values.
 
 use super::{Field, code, either, field, number, report};
 
-/// What a controller can do with a feature (Base 2.0, figure 195).
+/// Capabilities of a feature (Base 2.0, figure 195).
 pub(crate) const CAPABILITIES: Field = field(
     "capabilities",
     32,
@@ -13,8 +13,8 @@ pub(crate) const CAPABILITIES: Field = field(
     ],
 );
 
-/// Their current, default and saved values (Base 2.0, 5.27.1; NVM 1.0, 4.1.3), by feature identifier. Values of others
-/// are data.
+/// Feature values by feature identifier (Base 2.0, 5.27.1; NVM 1.0, 4.1.3). Other features have
+/// data.
 pub(crate) const FEATURES: &[Field] = &[
     field(
         "0x01",

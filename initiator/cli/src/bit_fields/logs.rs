@@ -1,4 +1,4 @@
-//! Log pages.
+//! Bit fields of log pages.
 
 use nvme_proto::wire::Status;
 
@@ -96,7 +96,7 @@ pub(crate) const LOGS: &[Field] = &[
     ),
 ];
 
-/// An entry of the effects log (Base 2.0, figure 211).
+/// Entry of the effects log (Base 2.0, figure 211).
 pub(crate) const EFFECTS: &[Field] = &[field(
     "effects",
     32,

@@ -1,7 +1,7 @@
-//! What the bits of fields mean: `-H` of `id-ctrl`, `id-ns`, `show-regs`, `get-feature` and logs.
+//! Explanations of bit fields: `-H` of `id-ctrl`, `id-ns`, `show-regs`, `get-feature` and logs.
 //!
-//! A table has the fields, a field has its parts, and each part is a line as nvme-cli has it:
-//! `  [high:low] : value`, a tab, the meaning.
+//! A table has fields, a field has parts, and each part is a line in nvme-cli's format: `
+//! [high:low] : value`, a tab, the meaning.
 
 mod controller;
 mod features;
@@ -30,7 +30,7 @@ pub(super) struct Detail {
 }
 
 impl Detail {
-    /// The members as lines, the bits of `fields` below theirs if that was asked for.
+    /// Formats members as lines; with `-H`, followed by the bits of `fields`.
     pub(super) fn lines(self, object: &Object, width: usize, fields: &[Field]) -> String {
         let mut out = String::new();
         for (key, value) in object.values() {
@@ -44,16 +44,16 @@ impl Detail {
     }
 }
 
-/// A field by its key in the JSON of nvme-cli.
+/// Field, named by its key in nvme-cli's JSON.
 pub(super) struct Field {
     pub(super) key: &'static str,
-    /// Its size in bits.
+    /// Size in bits.
     bits: u32,
-    /// The highest part first.
+    /// Parts, highest bits first.
     parts: &'static [Part],
 }
 
-/// Bits that mean something together.
+/// Group of bits with a common meaning.
 struct Part {
     high: u32,
     low: u32,
@@ -61,17 +61,17 @@ struct Part {
 }
 
 enum Meaning {
-    /// What is so if the bit is set, and the word for that: "supported", "reported".
+    /// Feature whose bit is set, and the word for that: "supported", "reported".
     If(&'static str, &'static str),
-    /// The meanings of 0 and of 1.
+    /// Meanings of 0 and 1.
     Either(&'static str, &'static str),
-    /// What the code says, and the meanings of its values from 0 on. Those without one are reserved.
+    /// Name of a code, and meanings of its values from 0. Others are reserved.
     Code(&'static str, &'static [&'static str]),
-    /// A number in words.
+    /// Number, formatted as text.
     Number(fn(u64) -> String),
 }
 
-/// As nvme-cli shows it, for scripts that compare with that: 0 has no prefix.
+/// Formats like nvme-cli: 0 has no prefix.
 pub(super) fn hex(value: u64) -> String {
     match value {
         0 => "0".to_owned(),
@@ -108,7 +108,7 @@ const fn part(high: u32, low: u32, meaning: Meaning) -> Part {
 }
 
 impl Field {
-    /// A line for each part, and one for reserved bits if any is set.
+    /// Lines for each part, and one for reserved bits if any is set.
     pub(super) fn explain(&self, value: u64) -> String {
         let mut reserved = value;
         let mut out = String::new();
@@ -190,7 +190,7 @@ mod tests {
         );
     }
 
-    /// Each line is among those that explain the field.
+    /// Checks that each line is part of the field's explanation.
     fn check(fields: &[Field], cases: &[(&str, u64, &str)]) {
         for (key, value, expected) in cases {
             let lines = explain(fields, key, *value);

@@ -1,4 +1,4 @@
-//! Identify Namespace.
+//! Bit fields of Identify Namespace.
 
 use super::{Field, code, either, field, number, support};
 

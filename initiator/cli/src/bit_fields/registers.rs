@@ -1,4 +1,4 @@
-//! Properties of controllers.
+//! Bit fields of controller properties.
 
 use super::controller::version;
 use super::{Field, code, either, field, number, support};
