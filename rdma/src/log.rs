@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 use crate::allowance::Allowance;
 use crate::panics::{Part, confine_part};
 
-/// Interval between reports of suppressed lines.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Subject of a line. Each topic has a separate limit, so a flood of one does not suppress another.
@@ -138,7 +137,6 @@ struct Budget {
     topics: [Allowance<Instant>; Topic::ALL.len()],
     left_out: [u64; Topic::ALL.len()],
     reported: [u64; Topic::ALL.len()],
-    /// True while a thread reports suppressed lines.
     is_reporting: bool,
 }
 

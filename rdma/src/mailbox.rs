@@ -27,7 +27,6 @@ struct Waiting<T> {
     messages: VecDeque<T>,
     /// True if the owner must wake up without a message.
     nudged: bool,
-    /// True if messages are dropped.
     closed: bool,
 }
 

@@ -53,7 +53,6 @@ struct Seen {
 thread_local! {
     /// True while this thread runs inside [`confine`].
     static CONFINED: Cell<bool> = const { Cell::new(false) };
-    /// Last confined panic of this thread.
     static SEEN: RefCell<Option<Seen>> = const { RefCell::new(None) };
 }
 

@@ -271,7 +271,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Placeholder for slices passed to [`Endpoint::poll`](crate::Endpoint::poll).
+    /// Placeholder for the entries of a slice before it is polled into.
     pub const EMPTY: Self = Self {
         id: 0,
         qp: QpId::new(0, 0),

@@ -1,7 +1,7 @@
 //! Inspection and diagnosis of a machine's RoCE set-up.
 //!
 //! * [`source`] reads the machine: its files, and the kernel's answers to queries without a file. A
-//!   recording can replace it.
+//!   recording can take the place of the machine.
 //! * [`facts`] are the typed results. An unavailable fact carries its reason and does not stop the
 //!   others.
 //! * [`doctor`] applies rules to the facts and produces findings: problem, consequence, evidence,

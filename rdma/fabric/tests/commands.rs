@@ -8,7 +8,6 @@ use std::path::Path;
 use common::{PROGRAM, folder, run};
 use serde_json::Value;
 
-/// Creates a machine with one device whose settings can be changed.
 fn machine(folder: &Path) {
     let ports = folder.join("sys/kernel/config/rdma_cm/mlx5_0/ports");
     for port in ["1", "2"] {

@@ -103,7 +103,6 @@ fn each_topic_has_a_page_with_a_command() {
     }
 }
 
-/// Appends all Rust sources of a folder.
 fn sources(folder: &Path, text: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -15,19 +15,14 @@ const IS_SLOW: &str = "It is slow";
 
 /// Fault in an otherwise healthy machine.
 struct Fault {
-    /// Recorded machine.
     machine: &'static str,
     /// Symptom reported by the user.
     symptom: &'static str,
-    /// Fault in words.
     name: &'static str,
-    /// Changes to the recording.
     change: &'static str,
-    /// Words that the finding must contain.
     found: &'static [&'static str],
     /// Path that the evidence must name.
     evidence: &'static str,
-    /// Command that must be suggested as the fix.
     fix: &'static str,
 }
 

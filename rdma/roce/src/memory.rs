@@ -22,10 +22,8 @@ pub const MAX_REGIONS: usize = 8 << 10;
 /// reused soon.
 const INDEX_BITS: u32 = MAX_REGIONS.trailing_zeros();
 
-/// Initial size of the table of remote keys.
 const FIRST_ENTRIES: usize = 16;
 
-/// Registered region.
 #[derive(Debug)]
 struct Region {
     lkey: u32,
@@ -48,7 +46,6 @@ pub struct Keys {
     pub rkey: Option<u32>,
 }
 
-/// Lookup table from keys to regions.
 #[derive(Debug, Clone, Default)]
 struct Table {
     /// Regions by the low bits of local keys.

@@ -25,12 +25,10 @@ impl ProtoClock {
         Instant::after(self.clock.now().saturating_duration_since(self.start))
     }
 
-    /// Time of the system.
     pub(crate) fn system(&self) -> System {
         self.clock.now()
     }
 
-    /// Converts to the system's time.
     pub(crate) fn to_system(&self, at: Instant) -> System {
         self.start + at.since_start()
     }

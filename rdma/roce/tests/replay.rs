@@ -30,7 +30,6 @@ fn packets(file: &[u8]) -> Vec<Packet<'_>> {
         .collect()
 }
 
-/// Connection in the capture.
 struct Connection {
     host_qpn: u32,
     target_qpn: u32,

@@ -13,7 +13,6 @@ const OPTIONS: EndpointOptions = EndpointOptions {
     queue_pairs: 1,
 };
 
-/// Creates two connected endpoints, each with its queue pair.
 fn connected() -> [(LoopbackEndpoint, QpId); 2] {
     let net = Loopback::new();
     let at: SocketAddr = "10.0.0.1:4420".parse().unwrap();
@@ -92,7 +91,6 @@ fn a_sleeper_is_woken_for_what_arrives() {
     });
 }
 
-/// Both ends disconnect at once; each gets its `Closed`.
 #[test]
 fn both_ends_leave_at_once() {
     crate::sync::loomed(|| {
@@ -103,7 +101,6 @@ fn both_ends_leave_at_once() {
     });
 }
 
-/// Disconnects, and sleeps until the queue pair is closed.
 fn leave(mut endpoint: LoopbackEndpoint, qp: QpId) {
     endpoint.disconnect(qp);
     let mut events = Vec::new();

@@ -53,7 +53,6 @@ pub struct Loopback {
     shared: Arc<Shared>,
 }
 
-/// State shared by all handles of a network.
 #[derive(Default)]
 struct Shared {
     network: Mutex<Network>,
@@ -70,7 +69,6 @@ struct Numbers {
     domain: u64,
 }
 
-/// Sink and partition of a listener.
 struct Listening {
     sink: Sink,
     pkey: PKey,

@@ -19,11 +19,9 @@ use super::queues::{EndpointState, Phase, Qp};
 use super::withheld::Withheld;
 use crate::wake::Wake;
 
-/// Local key of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key(pub(super) u32);
 
-/// Remote key of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct RemoteKey(pub(super) u32);
 
@@ -38,7 +36,6 @@ pub(super) struct QpAddress {
     pub(super) qp: QpId,
 }
 
-/// Registered region.
 pub(super) struct RegionEntry {
     /// Protection domain whose queue pairs may use the region.
     pub(super) domain: u64,
@@ -46,7 +43,6 @@ pub(super) struct RegionEntry {
     pub(super) access: Access,
 }
 
-/// State of a loopback network.
 #[derive(Default)]
 pub(super) struct Network {
     next_device: u64,
@@ -92,7 +88,6 @@ impl Network {
         }
     }
 
-    /// Allocates a protection domain.
     pub(super) fn add_domain(&mut self) -> u64 {
         self.next_domain += 1;
         self.next_domain
@@ -307,7 +302,6 @@ impl Network {
         ready
     }
 
-    /// Returns the sum of the counters of a device's endpoints.
     pub(super) fn posted(&self, device: u64) -> Posted {
         let endpoints = self.endpoints.values();
         endpoints

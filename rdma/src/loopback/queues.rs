@@ -43,18 +43,15 @@ pub(super) struct Qp {
     /// finite retry budget is exhausted at once.
     pub(super) waits_for_receives: bool,
     pub(super) sends: VecDeque<SendWork>,
-    /// Completions created and not yet polled.
     pub(super) unpolled: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// The queue pair waits for the peer's answer.
     Connecting,
     Established,
     /// The connection has ended; the owner has the event or gets it next.
     Broken,
-    /// The owner has closed the queue pair.
     Closing,
     /// All work has been polled; `Closed` waits to be polled.
     Closed,

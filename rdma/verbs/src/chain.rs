@@ -8,7 +8,6 @@ use cairn_rdma::{MAX_SGE, Operation, RecvWork, SendWork, SgeList};
 
 use crate::sys;
 
-/// Work request that can be part of a chain.
 pub(crate) trait Link: Copy {
     fn set_next(&mut self, next: *mut Self);
     fn set_sges(&mut self, sges: *mut sys::ibv_sge);

@@ -20,7 +20,6 @@ impl From<LibraryError> for FabricError {
     }
 }
 
-/// Converts an error of a library call.
 pub(crate) fn os(call: &'static str, error: io::Error) -> FabricError {
     FabricError::Os {
         call,
@@ -102,7 +101,7 @@ pub(crate) fn no_device(address: IpAddr) -> FabricError {
     }
 }
 
-/// Explains that there is no route to a peer.
+/// Explains that a peer is unreachable from any RDMA device.
 pub(crate) fn no_route(remote: SocketAddr, error: io::Error) -> FabricError {
     match error.raw_os_error() {
         Some(libc::ENODEV | libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ETIMEDOUT) => {

@@ -49,7 +49,6 @@ impl Library {
         Ok(LIBRARY.get_or_init(|| Library { symbols }))
     }
 
-    /// Table of functions.
     pub(crate) fn symbols(&self) -> &Symbols {
         &self.symbols
     }

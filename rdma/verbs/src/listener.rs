@@ -103,7 +103,6 @@ fn listen(channel: &Arc<Channel>, address: SocketAddr, backlog: u32) -> Result<I
     Ok(id)
 }
 
-/// State of the thread.
 struct ListenerThread {
     devices: Arc<Devices>,
     channel: Arc<Channel>,

@@ -22,7 +22,6 @@ use crate::explain;
 use crate::library::Library;
 use crate::sys::{self, inline};
 
-/// Open device.
 pub(crate) struct Context {
     library: &'static Library,
     raw: *mut sys::ibv_context,
@@ -33,7 +32,7 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// Event of a device: `ibv_async_event` without its pointers.
+/// Event of a device, copied from an `ibv_async_event` without its pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AsyncEvent {
     /// Event of a queue pair, by its number.
@@ -63,7 +62,6 @@ impl Context {
         Ok(context)
     }
 
-    /// Queries the attributes of the device.
     pub(crate) fn query(&self) -> Result<sys::ibv_device_attr, FabricError> {
         // SAFETY: all-zero bytes are a valid ibv_device_attr.
         let mut attributes = unsafe { std::mem::zeroed() };
@@ -103,7 +101,6 @@ impl Context {
         unsafe { (*self.raw).async_fd }
     }
 
-    /// Takes a pending event.
     pub(crate) fn next_event(&self) -> io::Result<Option<AsyncEvent>> {
         let symbols = self.library.symbols();
         // SAFETY: all-zero bytes are a valid ibv_async_event.

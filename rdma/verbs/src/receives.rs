@@ -19,7 +19,6 @@ impl ReceiveSlots {
         }
     }
 
-    /// Number of free slots.
     pub(crate) fn room(&self) -> usize {
         self.free.len()
     }

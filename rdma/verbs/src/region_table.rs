@@ -11,7 +11,7 @@ use cairn_rdma::{Mapping, SgeList};
 
 type Entry = (u32, Arc<Mapping>);
 
-/// Regions of one device.
+/// Table of the regions of a device.
 #[derive(Default)]
 pub(crate) struct RegionTable {
     shared: Arc<Shared>,

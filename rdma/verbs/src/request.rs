@@ -8,7 +8,6 @@ use cairn_rdma::{ConnHandle, Marking, peer_detail};
 
 use crate::cm::Id;
 
-/// Connection request that waits for its answer.
 #[derive(Debug)]
 pub(crate) struct VerbsRequest {
     /// Identifier; `None` once the request is answered.

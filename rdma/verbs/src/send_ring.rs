@@ -5,13 +5,11 @@
 
 use cairn_rdma::{CompletionKind, Operation, SendWork};
 
-/// Outstanding work of one queue pair.
 pub(crate) struct SendRing {
     entries: Box<[SendEntry]>,
     limit: u32,
     /// Sequence number of the oldest outstanding work.
     head: u32,
-    /// Sequence number of the next work.
     tail: u32,
 }
 
@@ -82,7 +80,6 @@ impl SendRing {
         Some(*self.entry(sequence))
     }
 
-    /// Sequence number of the next work.
     pub(crate) fn next(&self) -> u32 {
         self.tail
     }

@@ -21,21 +21,16 @@ use crate::sys;
 use cairn_rdma::panics::{Part, confine_part};
 use cairn_rdma::wake::{Wake, wait_readable};
 
-/// Event sent to an endpoint by the watcher.
 #[derive(Debug, Clone)]
 pub(crate) enum DeviceEvent {
-    /// The device is being removed.
     Removed,
     /// Event of a queue pair, possibly one of this endpoint.
     QueuePair(sys::ibv_event_type, u32),
-    /// Message for the log.
     Notice(String),
 }
 
-/// Mailbox of an endpoint.
 pub(crate) type Mailbox = cairn_rdma::mailbox::Mailbox<DeviceEvent>;
 
-/// Endpoints of a device.
 pub(crate) struct Subscribers {
     device: String,
     removed: AtomicBool,
@@ -51,7 +46,6 @@ impl Subscribers {
         }
     }
 
-    /// Creates the mailbox of an endpoint.
     pub(crate) fn subscribe(&self) -> Result<Arc<Mailbox>, FabricError> {
         let mailbox = Arc::new(Mailbox::new()?);
         let mut mailboxes = lock(&self.mailboxes);

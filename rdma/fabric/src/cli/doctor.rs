@@ -83,7 +83,6 @@ fn describe(findings: &[Finding]) -> String {
     text
 }
 
-/// Runs the safe commands.
 fn fix(
     args: &DoctorArgs,
     caller: Caller,

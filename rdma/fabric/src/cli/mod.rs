@@ -26,7 +26,6 @@ use crate::doctor::{Choice, Intent};
 use crate::facts::{Fabric, RoceVersion};
 use crate::source::{Live, Recorder, Recording, Source};
 
-/// Exit code of a failed command.
 const FAILED: u8 = 3;
 
 /// What RoCE looks like on this machine.
@@ -159,7 +158,6 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Reason why a command failed.
 pub(crate) type Failure = String;
 
 /// Runs `fabric`.

@@ -18,7 +18,6 @@ pub(super) fn json(value: &impl Serialize, out: &mut dyn Write) -> Result<(), Fa
     text(&format!("{json}\n"), out)
 }
 
-/// Prints a value as one line of JSON.
 pub(super) fn json_line(value: &impl Serialize, out: &mut dyn Write) -> Result<(), Failure> {
     let json = serde_json::to_string(value).map_err(|error| error.to_string())?;
     text(&format!("{json}\n"), out)

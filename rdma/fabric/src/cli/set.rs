@@ -12,10 +12,8 @@ use crate::caller::Caller;
 use crate::facts::{INFINIBAND, RDMA_CM, RoceVersion};
 use crate::tos::Tos;
 
-/// File of the RoCE version.
 const MODE: &str = "default_roce_mode";
 
-/// Change of a port's setting.
 #[derive(Serialize)]
 struct Change<'a> {
     device: &'a str,
@@ -34,7 +32,6 @@ struct Done<'a> {
     unit: String,
 }
 
-/// Value for a file of each port.
 pub(super) struct Setting<'a> {
     caller: Caller,
     device: &'a str,
@@ -42,7 +39,6 @@ pub(super) struct Setting<'a> {
     value: String,
     /// Command line that applies the setting.
     words: String,
-    /// Meaning of the value, in words.
     meaning: String,
 }
 
@@ -145,7 +141,6 @@ impl<'a> Setting<'a> {
         line
     }
 
-    /// Returns the command that restores the previous value.
     fn undo(&self, before: &str, port: u32) -> Option<String> {
         let (program, device) = (self.caller.program(), self.device);
         let words = if self.file == MODE {
@@ -157,7 +152,6 @@ impl<'a> Setting<'a> {
         (before != self.value).then(|| format!("{program} fabric {words} --port {port}"))
     }
 
-    /// Returns the given port, or all ports of the device.
     fn ports(&self, root: &Path, port: Option<u32>) -> Result<Vec<u32>, Failure> {
         let device = root
             .join(INFINIBAND.trim_start_matches('/'))
@@ -189,7 +183,6 @@ impl<'a> Setting<'a> {
         format!("{file}-{}{port}.service", self.device)
     }
 
-    /// Returns a systemd unit that applies the setting at every start.
     fn unit(&self, port: Option<u32>) -> String {
         let port = port.map_or_else(String::new, |port| format!(" --port {port}"));
         format!(
@@ -212,7 +205,6 @@ impl<'a> Setting<'a> {
     }
 }
 
-/// Returns an error with its remedy.
 fn remedy(error: &std::io::Error) -> String {
     match error.kind() {
         ErrorKind::PermissionDenied => {

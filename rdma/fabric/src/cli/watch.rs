@@ -25,7 +25,6 @@ struct Rates {
     per_second: BTreeMap<String, f64>,
 }
 
-/// Reads the counters repeatedly and prints their rates.
 pub(super) fn run(
     source: &dyn Source,
     interval: Duration,

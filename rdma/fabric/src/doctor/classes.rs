@@ -22,7 +22,6 @@ pub(super) struct Class {
     pub(super) tos: Tos,
     /// Origin of the value, in words.
     pub(super) by: String,
-    /// True if the program's configuration sets it.
     is_chosen: bool,
 }
 
@@ -56,7 +55,6 @@ impl Examination {
         }]
     }
 
-    /// Returns the program's choices for packets of a port.
     pub(super) fn choices_of(&self, device: &Device, port: &Port) -> Vec<&Choice> {
         let own: Vec<_> = self
             .fabric

@@ -173,7 +173,6 @@ const fn symptom(
     }
 }
 
-/// Counter that grew between the readings.
 pub(super) struct Grown {
     pub(super) name: String,
     pub(super) subject: String,
@@ -194,7 +193,6 @@ impl Grown {
     }
 }
 
-/// Returns every counter that grew between the two readings.
 pub(super) fn growth(examination: &Examination) -> Vec<Grown> {
     let Some(later) = &examination.later else {
         return Vec::new();

@@ -95,13 +95,11 @@ impl Finding {
         }
     }
 
-    /// Sets the consequence.
     pub(super) fn because(mut self, why: impl Into<String>) -> Self {
         self.why = why.into();
         self
     }
 
-    /// Adds evidence.
     pub(super) fn seen(mut self, path: impl Into<String>, value: impl fmt::Display) -> Self {
         self.evidence.push(Evidence {
             path: path.into(),

@@ -103,7 +103,6 @@ fn gid_of_other_version(
     )
 }
 
-/// Reports that the port's table has no entry for the address.
 fn no_gid(own: &Address, device: &Device, port: &Port, gids: &[Gid]) -> Finding {
     let (address, prefix, netdev) = (own.address, own.prefix, &own.netdev);
     let what = format!("{} port {} has no GID for it", device.name, port.number);

@@ -5,7 +5,6 @@ use crate::facts::NET;
 
 pub(super) const NAME: &str = "lag";
 
-/// Effect of entering or leaving a bond on programs.
 const CONSEQUENCE: &str = "Entering or leaving RoCE LAG removes the devices: every queue pair and \
                            registration on them is lost, and hosts reconnect";
 

@@ -221,7 +221,6 @@ impl Examination {
         findings
     }
 
-    /// True if traffic uses user-space RoCE.
     fn is_soft(&self) -> bool {
         self.intent.is_soft || !self.fabric.has_devices()
     }
@@ -249,7 +248,6 @@ impl Examination {
         })
     }
 
-    /// True if the port's connections use RoCE v1.
     fn is_v1(port: &Port) -> bool {
         port.default_version() == Some(RoceVersion::V1)
     }

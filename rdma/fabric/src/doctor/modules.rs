@@ -67,7 +67,6 @@ fn no_device() -> Finding {
     .fixed_by("rdma link add rxe0 type rxe netdev IFACE  # only for programs that need a device")
 }
 
-/// Reports adapters that could support RDMA and have no device.
 fn adapters_without_rdma(examination: &Examination) -> Vec<Finding> {
     let fabric = &examination.fabric;
     let mut found = Vec::new();

@@ -37,7 +37,6 @@ fn threads(device: &Device, node: &NumaNode) -> Finding {
     ))
 }
 
-/// Reports interrupts that no CPU of the node may handle.
 fn interrupts(examination: &Examination, device: &Device, node: &NumaNode) -> Option<Finding> {
     let own = node.cpu_set();
     let elsewhere: Vec<(u32, &String)> = device
@@ -69,7 +68,6 @@ fn interrupts(examination: &Examination, device: &Device, node: &NumaNode) -> Op
     )
 }
 
-/// Reports small rings of a port that runs out of buffers.
 fn small_rings(examination: &Examination) -> Vec<Finding> {
     let grown = growth(examination);
     let mut found = Vec::new();

@@ -71,7 +71,6 @@ fn no_pfc(netdev: &Netdev) -> Option<Finding> {
     )
 }
 
-/// Reports PFC that does not cover the priority of RoCE.
 fn wrong_priority(
     examination: &Examination,
     netdev: &Netdev,

@@ -6,7 +6,6 @@ use super::{Examination, Finding, Severity};
 
 pub(super) const NAME: &str = "unreadable";
 
-/// Maximum number of examples shown.
 const EXAMPLES: usize = 4;
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {

@@ -72,7 +72,6 @@ fn v1(examination: &Examination, device: &Device, port: &Port, cannot_v2: bool) 
         ])
 }
 
-/// Table of compatible versions, as a sentence.
 fn table() -> String {
     let versions = [RoceVersion::V1, RoceVersion::V2];
     let pairs = versions

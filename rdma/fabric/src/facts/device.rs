@@ -104,7 +104,6 @@ impl Device {
         }
     }
 
-    /// Reads the driver of a device.
     pub(super) fn read_driver(source: &dyn Source, name: &str) -> Result<String, Unknown> {
         let path = format!("{INFINIBAND}/{name}");
         let parent = unless_absent(source.text(&format!("{path}/parent")));

@@ -237,7 +237,6 @@ pub(crate) fn cpu_set(list: &str) -> BTreeSet<u32> {
         .collect()
 }
 
-/// Reads the CPU lists of the interrupts of RDMA devices.
 fn irq_cpus(source: &dyn Source) -> BTreeMap<u32, String> {
     let devices = source.list(super::INFINIBAND).unwrap_or_default();
     let irqs = devices.iter().flat_map(|device| {

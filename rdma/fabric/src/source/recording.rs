@@ -36,7 +36,6 @@ use serde_json::Value;
 
 use super::{Node, Question, Reason, Source, Unknown};
 
-/// Maximum nesting of recordings.
 const DEPTH_MAX: u32 = 8;
 
 /// Recorded machine.
@@ -47,14 +46,12 @@ pub struct Recording {
     is_later: Cell<bool>,
 }
 
-/// State of a machine at one time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Moment {
     pub(super) entries: BTreeMap<String, Entry>,
     pub(super) answers: BTreeMap<String, Result<Value, Reason>>,
 }
 
-/// Recorded result for a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     File(String),

@@ -104,7 +104,6 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// Causes in order, as part of a line.
 struct Causes(&'static [&'static str]);
 
 impl fmt::Display for Causes {

@@ -19,19 +19,16 @@ pub(crate) const CALLER: Caller = Caller {
     host: "cairn-initiator",
     target: PROGRAM,
 };
-/// Neighbour of the recorded machines.
 pub(crate) const PEER: &str = "192.0.2.9";
 
 pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings")
 }
 
-/// Opens a recorded machine by its name.
 pub(crate) fn recorded(name: &str) -> Recording {
     Recording::open(&folder().join(format!("{name}.txt"))).unwrap()
 }
 
-/// Opens a recorded machine and applies changes.
 pub(crate) fn changed(name: &str, changes: &str) -> Recording {
     let mut recording = recorded(name);
     recording.amend(changes).unwrap();
@@ -53,12 +50,10 @@ pub(crate) fn intent() -> Intent {
     }
 }
 
-/// Returns the findings about a machine.
 pub(crate) fn findings(source: &dyn Source) -> Vec<Finding> {
     findings_with(source, intent(), None)
 }
 
-/// Returns the findings about a machine and the route to the peer.
 pub(crate) fn findings_with_peer(source: &dyn Source) -> Vec<Finding> {
     findings_with(source, intent(), Some(PEER))
 }
@@ -72,7 +67,6 @@ pub(crate) fn findings_with(
     Examination::of(source, intent, peer, Duration::from_secs(1)).findings()
 }
 
-/// Returns a finding as text.
 pub(crate) fn text(finding: &Finding) -> String {
     let evidence = finding.evidence.iter();
     let seen: Vec<String> = evidence

@@ -175,7 +175,6 @@ fn a_missing_module_is_named_with_the_modprobe_line() {
     assert_found(&nvmet, "modules", &["note", "kernel's own NVMe target"]);
 }
 
-/// Returns the intent of a target with one listener in a partition.
 fn of_partition(address: &str, pkey: u16, is_soft: bool) -> Intent {
     let membership = Membership {
         pkey: PKey::new(pkey).unwrap(),

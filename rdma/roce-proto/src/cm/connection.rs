@@ -166,7 +166,6 @@ pub struct Transmit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     ReqSent,
-    /// Waits for the consumer's decision.
     ReqReceived,
     RepSent,
     /// The consumer disconnected after its REP, and the peer's address is not proven. The RTU
@@ -181,29 +180,24 @@ pub(super) enum State {
 pub(super) struct Connection {
     pub(super) state: State,
     pub(super) path: Path,
-    /// Marking of the connection's messages.
     pub(super) marked: Marked,
     pub(super) ids: CommIds,
     pub(super) transaction_id: u64,
     pub(super) local_qpn: u32,
     /// Peer's GUID and queue pair number, a permanent identity.
     pub(super) remote_qp: Option<RemoteQp>,
-    /// Latest message, for repetition.
     pub(super) last: Option<Box<[u8; MAD_LEN]>>,
     /// Time of the next repetition, or end of the state.
     pub(super) deadline: Option<Instant>,
-    /// Interval until the next repetition.
     pub(super) interval: Duration,
     /// True until the peer's address is proven: messages are then sent only in answer to the
     /// peer's.
     pub(super) quiet: bool,
     /// Time at which repetition ends.
     pub(super) gives_up_at: Instant,
-    /// Time of the last [`CmEvent::Questioned`].
     pub(super) questioned_at: Option<Instant>,
 }
 
-/// Queue pair of any machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct RemoteQp {
     pub(super) address: IpAddr,

@@ -1,8 +1,8 @@
 //! Random identifiers of a connection manager: never repeated across starts, not predictable.
 //!
-//! A Linux host remembers the GUID and queue pair number of each connection. A target that reused
-//! them after a restart would be refused with a stale connection (IBTA 12.9.8.3.1). Every REQ and
-//! REP exposes the GUID, so each number is drawn separately and cannot be derived from it.
+//! Linux hosts keep a record of the GUID and queue pair number of each connection. A target that
+//! reused them after a restart would be refused with a stale connection (IBTA 12.9.8.3.1). Every
+//! REQ and REP exposes the GUID, so each number is drawn separately and cannot be derived from it.
 
 use alloc::boxed::Box;
 use core::fmt;

@@ -347,7 +347,6 @@ fn answering(ids: CommIds) -> CommIds {
     }
 }
 
-/// Returns the marking that a peer requests for answers to its REQ.
 fn requested_marking(req: &Req) -> Marked {
     Marked {
         traffic_class: req.primary.traffic_class,
@@ -355,7 +354,6 @@ fn requested_marking(req: &Req) -> Marked {
     }
 }
 
-/// Parses the request in a REQ, if this end supports it.
 fn read_request(path: Path, req: &Req) -> Result<Request, RejReason> {
     if req.transport_type != 0 {
         return Err(RejReason::InvalidTransportType);

@@ -36,7 +36,6 @@ use crate::wire::cm::{
 use crate::wire::grh::gid_of;
 use crate::wire::mad::MAD_LEN;
 
-/// Maximum number of connections.
 const MAX_CONNECTIONS: usize = 65_536;
 
 /// Interval before the first repetition; each later one doubles it, up to [`MAX_INTERVAL`].
@@ -45,7 +44,6 @@ const FIRST_INTERVAL: Duration = Duration::from_millis(250);
 const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
 const RESPONSE_TIMEOUT: u8 = 20;
 const MAX_CM_RETRIES: u8 = 15;
-/// Time for a consumer to answer a request.
 const DECISION_TIME: Duration = Duration::from_secs(60);
 /// Longest interval at which a timer repeats a REP: two repetitions, to proven addresses only.
 const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -74,7 +72,6 @@ pub struct Manager {
     identity: Identity,
     /// Connections by communication id; ordered, so that timeouts act in a deterministic order.
     connections: BTreeMap<u32, Connection>,
-    /// Communication ids by the peer's address and communication id.
     by_peer: BTreeMap<(IpAddr, u32), u32>,
     /// Established connections by the peer's queue pair. Unconfirmed ones are absent, so that a
     /// stranger claiming a peer's next queue pair cannot block the peer's own request.
@@ -83,7 +80,6 @@ pub struct Manager {
     transmits: VecDeque<Transmit>,
     events: VecDeque<CmEvent>,
     dropped_requests: u64,
-    /// Penalties of addresses whose packets named wrong keys.
     wrong_keys: Penalties,
     held_requests: u64,
 }
@@ -420,7 +416,6 @@ impl Manager {
         self.transmits.push_back(Transmit { path, marked, mad });
     }
 
-    /// Repeats the latest message.
     fn repeat(&mut self, id: u32, now: Instant) {
         let connection = self
             .connections

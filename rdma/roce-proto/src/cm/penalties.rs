@@ -14,7 +14,6 @@ use core::time::Duration;
 const COST: Duration = Duration::from_secs(10);
 /// Debt up to which an address may connect, so that a faulty peer can be examined.
 const CREDIT: Duration = Duration::from_secs(80);
-/// Maximum debt.
 const DEBT_MAX: Duration = Duration::from_secs(600);
 
 /// Maximum number of remembered addresses; the one with the least debt is replaced.
@@ -41,7 +40,6 @@ impl Penalties {
         !held && self.holds(now, address)
     }
 
-    /// True if requests of `address` are ignored.
     pub(super) fn holds(&self, now: Instant, address: IpAddr) -> bool {
         let until = self.until.get(&address.to_canonical());
         until.is_some_and(|until| until.saturating_duration_since(now) > CREDIT)

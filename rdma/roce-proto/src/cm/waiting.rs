@@ -37,14 +37,11 @@ const PROVEN_MAX: usize = 4096;
 const ANSWERS_MAX: u32 = 256;
 const ANSWER_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Decision about a new request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// A place is free.
     Take,
     /// The request with this id loses its place to the new one.
     Evict(u32),
-    /// No place is available.
     Drop,
 }
 
@@ -61,14 +58,11 @@ struct Place {
 
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// Places, in order of arrival.
     places: Vec<Place>,
     /// Proven addresses, with the turn in which each was proven.
     proven: BTreeMap<IpAddr, u64>,
-    /// Proven addresses by network and turn.
     networks: BTreeMap<IpAddr, BTreeMap<u64, IpAddr>>,
     turn: u64,
-    /// Time of the last message.
     now: Option<Instant>,
     answers: Allowance<Instant>,
 }

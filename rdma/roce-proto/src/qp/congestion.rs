@@ -79,12 +79,10 @@ pub(super) struct Pacer {
     held_until: Option<Instant>,
 }
 
-/// Measurements of a requester's path.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Measured {
     /// Bytes allowed under way.
     pub(super) window: u64,
-    /// Smoothed round trip.
     pub(super) round_trip: Option<Duration>,
     /// True while requests are unacknowledged.
     pub(super) is_under_way: bool,
@@ -101,7 +99,6 @@ struct Rate {
     target: f64,
     /// DCQCN's alpha: estimate of congestion, 0 to 1.
     congestion: f64,
-    /// Time of the last notification obeyed.
     noticed_at: Option<Instant>,
     raised_at: Instant,
     /// Raises since the last notification.
@@ -140,7 +137,6 @@ impl Window {
         }
     }
 
-    /// Shrinks the window after a loss.
     pub(super) fn lost(&mut self, round_trip: &RoundTrip, now: Instant) {
         let together = round_trip.smoothed().unwrap_or_default().max(ONE_LOSS);
         let recent = |at: Instant| now.saturating_duration_since(at) < together;
@@ -153,12 +149,10 @@ impl Window {
 }
 
 impl Pacer {
-    /// Disables notifications.
     pub(super) fn ignore_notifications(&mut self) {
         self.ignores = true;
     }
 
-    /// True if notifications limit the rate.
     pub(super) fn is_active(&self) -> bool {
         self.rate.is_some()
     }

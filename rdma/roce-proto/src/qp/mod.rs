@@ -103,7 +103,6 @@ pub struct Qp {
     /// True until the peer is known to be ready: requests wait, answers do not.
     held: bool,
     broken: bool,
-    /// True if a congestion notification to the peer is due.
     owes_cnp: bool,
     cnp_sent_at: Option<Instant>,
     /// Requests sent before an acknowledgement that waits.

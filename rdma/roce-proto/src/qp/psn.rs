@@ -4,7 +4,6 @@
 //! PSN from the wire is mapped to the nearest sequence number (IBTA 9.7.1: within 2^23 behind or
 //! ahead).
 
-/// Bits of a PSN.
 const BITS: u32 = 24;
 const MASK: u64 = (1 << BITS) - 1;
 

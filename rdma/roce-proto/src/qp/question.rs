@@ -6,7 +6,6 @@
 use crate::time::Instant;
 use core::time::Duration;
 
-/// Interval between probes.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Bounds for the time a peer may be silent; the retry budget of the connection applies within
 /// them.
@@ -16,7 +15,6 @@ const SILENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_se
 pub(super) struct Question {
     silence: Duration,
     asked: Option<Asked>,
-    /// True if a probe is due.
     is_due: bool,
 }
 

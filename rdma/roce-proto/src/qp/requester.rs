@@ -64,7 +64,6 @@ pub(super) struct Requester {
     fate: Option<Joined>,
     /// Time at which silence counts as loss.
     deadline: Option<Instant>,
-    /// Time of the last progress.
     progress_at: Instant,
     /// End of the wait requested by the peer's RNR NAK.
     not_ready_until: Option<Instant>,
@@ -86,7 +85,6 @@ struct Refusal {
     until: Instant,
 }
 
-/// Posted work request with its progress.
 #[derive(Debug)]
 struct Entry {
     work: SendWork,
@@ -94,7 +92,6 @@ struct Entry {
     first: u64,
     /// Number of packets, or of responses for a READ.
     packets: u64,
-    /// Total length in bytes.
     length: u32,
     /// For a READ: response packets that have arrived.
     fetched: u64,
@@ -164,7 +161,6 @@ impl Requester {
         self.cursor < self.queue.len()
     }
 
-    /// Returns measurements of the path for congestion control.
     pub(super) fn measured(&self) -> Measured {
         Measured {
             window: self.window.packets() * u64::from(self.mtu),

@@ -30,7 +30,6 @@ pub(super) struct Responder {
     /// True after a NAK for `expected`: no further NAK is sent until that packet arrives (IBTA
     /// 9.7.5.1.2).
     nak_sent: bool,
-    /// Answers to send, in order.
     responses: VecDeque<Response>,
     /// Latest READs, for repeated requests.
     reads: AnsweredReads,
@@ -101,7 +100,6 @@ impl Responder {
         self.fate.take()
     }
 
-    /// True if answers wait to be sent.
     pub(super) fn has_to_send(&self) -> bool {
         !self.responses.is_empty()
     }
@@ -533,7 +531,6 @@ impl Responder {
     }
 }
 
-/// Completes a receive without a message.
 fn complete(receive: &RecvWork, status: WorkStatus, cx: &mut Context<'_>) {
     cx.completions.push(Completion {
         id: receive.id,

@@ -9,7 +9,6 @@ use core::time::Duration;
 
 /// Lower bound of the timeout: the peer's processor may be busy for as long.
 const MIN_TIMEOUT: Duration = Duration::from_millis(20);
-/// Timeout before the first measurement.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct RoundTrip {
@@ -49,7 +48,6 @@ impl RoundTrip {
         Some(self.least).filter(|&least| least < Duration::MAX)
     }
 
-    /// Estimated queueing delay.
     pub(super) fn queue(&self) -> Duration {
         let smoothed = self.smoothed.unwrap_or_default();
         smoothed.saturating_sub(self.least)

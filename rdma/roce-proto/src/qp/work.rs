@@ -6,7 +6,6 @@ use alloc::vec::Vec;
 
 use cairn_rdma::{Completion, CompletionKind, Operation, QpId, RecvWork, SendWork, WorkStatus};
 
-/// Completion kind of an operation.
 const fn kind_of(operation: &Operation) -> CompletionKind {
     match operation {
         Operation::Send | Operation::SendWithInvalidate { .. } => CompletionKind::Send,
@@ -20,7 +19,6 @@ const fn kind_of(operation: &Operation) -> CompletionKind {
 pub struct CompletionQueue {
     queue: VecDeque<Completion>,
     limit: usize,
-    /// Unpolled completions by slot.
     unpolled: Vec<u32>,
 }
 
@@ -106,7 +104,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Adds receives, all or nothing. Returns false if the receives exceed the limit.
+    /// Adds a list of receives, all or nothing. Returns false if the receives exceed the limit.
     #[must_use]
     pub fn post(&mut self, works: &[RecvWork]) -> bool {
         let fits = self.stack.len() + works.len() <= self.limit;

@@ -4,7 +4,6 @@ use cairn_rdma::PKey;
 
 use super::{Header, field};
 
-/// Offset of P_Key in a packet.
 const PKEY_AT: usize = 2;
 
 /// Sets the P_Key of a written packet.

@@ -21,10 +21,10 @@ pub enum Network {
     V1(Grh),
 }
 
-/// Ethernet frame that carries RoCE.
+/// Ethernet frame with a RoCE packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Ethernet header with its tag.
+    /// Ethernet header, including its tag if present.
     pub ethernet: Ethernet,
     /// IP and UDP, or the GRH.
     pub network: Network,

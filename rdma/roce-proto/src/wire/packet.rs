@@ -14,7 +14,7 @@ pub const MAX_OVERHEAD: usize = Bth::LEN + AtomicEth::LEN + 4 + ICRC_LEN;
 /// Packet between the UDP header (or GRH) and the ICRC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// Base header. Its `opcode` equals [`Packet::opcode`].
+    /// Base header, in which `opcode` equals [`Packet::opcode`].
     pub bth: Bth,
     /// Operation code.
     pub opcode: Opcode,

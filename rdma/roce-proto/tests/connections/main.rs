@@ -15,16 +15,13 @@ use cairn_sim::Random;
 use cairn_sim::network::{Datagram, Network, Weather};
 use cairn_sim::seeds::for_each_seed;
 
-/// Command that runs these tests.
 const COMMAND: &str = "cargo test -p cairn-roce-proto --test connections";
 
-/// Random numbers of a manager.
 fn draw(seed: u64) -> Draw {
     let mut random = Random::new(seed);
     Box::new(move || random.bits())
 }
 
-/// Indices of the two managers.
 const HOST: usize = 0;
 const TARGET: usize = 1;
 
@@ -65,7 +62,6 @@ fn wish(qpn: u32) -> Connect {
     }
 }
 
-/// Two managers and all their events.
 struct Pair {
     managers: [Manager; 2],
     network: Network<Instant, Datagram>,
@@ -379,8 +375,8 @@ fn a_request_says_which_partition_it_is_of() {
     }
 }
 
-/// A peer that claims another address causes at most one datagram to that address for each of its
-/// own.
+/// A peer that claims another address causes at most one datagram to that address for each sent by
+/// the peer.
 #[test]
 fn an_address_that_was_not_proven_is_answered_once() {
     for leaves in [false, true] {

@@ -72,7 +72,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     responder.serve(&requests)
 }
 
-/// Protocol of a connection.
 #[derive(Debug)]
 enum Conversation {
     Rping(Rping),
@@ -80,7 +79,6 @@ enum Conversation {
     Traffic(Traffic),
 }
 
-/// Connection, with the address of the peer.
 #[derive(Debug)]
 struct Connection {
     peer: IpAddr,

@@ -20,7 +20,6 @@ const DESTINATION_QPN: usize = 8;
 const DESTINATION_RKEY: usize = 16;
 const DESTINATION_ADDR: usize = 24;
 
-/// Control connection between client and server.
 #[derive(Debug)]
 pub(crate) struct Control {
     window: RemoteBuffer,
@@ -40,7 +39,6 @@ impl Control {
         }
     }
 
-    /// Handles a message of the client.
     pub(crate) fn receive(&mut self, mut message: Vec<u8>) -> Step {
         self.messages += 1;
         if message.len() == DESTINATION_BYTES {
@@ -59,7 +57,6 @@ impl Control {
     }
 }
 
-/// Traffic connection of a test.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     messages: u64,
@@ -67,7 +64,6 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// Counts a received SEND.
     pub(crate) fn receive(&mut self, message: &[u8]) -> Step {
         self.messages += 1;
         self.bytes += message.len() as u64;

@@ -9,10 +9,8 @@ use cairn_rdma::{CompletionKind, RemoteBuffer};
 
 use crate::station::Step;
 
-/// Length of each message, in bytes.
 const MESSAGE_BYTES: usize = 16;
 
-/// Next step of a ping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     /// The client names its data buffer next.
@@ -23,7 +21,6 @@ enum Turn {
     Sink,
 }
 
-/// Connection of a client.
 #[derive(Debug)]
 pub(crate) struct Rping {
     turn: Turn,
@@ -45,7 +42,6 @@ impl Rping {
         }
     }
 
-    /// Handles a message of the client.
     pub(crate) fn receive(&mut self, message: &[u8]) -> Result<Step, String> {
         let (buffer, length) = advertised(message)
             .ok_or_else(|| format!("an rping says {MESSAGE_BYTES} bytes, not {}", message.len()))?;

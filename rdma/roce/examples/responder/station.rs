@@ -14,7 +14,6 @@ use cairn_rdma::{
 const RECEIVES: usize = 128;
 const RECEIVE_BYTES: usize = 128 << 10;
 
-/// Maximum number of connections.
 const CONNECTIONS: usize = 64;
 
 /// Scratch memory of each connection: data in transit, followed by the message being sent.
@@ -28,14 +27,12 @@ const WINDOW_BYTES: usize = 16 << 20;
 /// Maximum outstanding RDMA READs of a peer.
 const READS: u8 = 128;
 
-/// Next step of a protocol.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Wait for the peer.
     Wait,
     /// Send a message to the peer.
     Say(Vec<u8>),
-    /// Read the peer's bytes.
+    /// Read the peer's bytes into local memory.
     Read { buffer: RemoteBuffer, length: u32 },
     /// Write these bytes back to the peer, followed by a message.
     WriteAndSay {
@@ -45,7 +42,6 @@ pub(crate) enum Step {
     },
 }
 
-/// Endpoint and memory shared by all connections.
 pub(crate) struct Station {
     endpoint: Box<dyn Endpoint>,
     private: Region,
@@ -84,7 +80,6 @@ impl Station {
         &mut *self.endpoint
     }
 
-    /// Memory that peers may read and write.
     pub(crate) fn window(&self) -> RemoteBuffer {
         RemoteBuffer {
             addr: self.window.mapping().addr(),
@@ -129,7 +124,6 @@ impl Station {
         Ok(message)
     }
 
-    /// Executes a step of a protocol.
     pub(crate) fn take(&mut self, qp: QpId, step: Step) -> Result<(), PostError> {
         let work = |op, sge: Sge| SendWork {
             id: 0,

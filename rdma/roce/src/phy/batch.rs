@@ -17,13 +17,10 @@ use super::send::Flow;
 use cairn_roce_proto::wire::icrc::{self, Identity, Route};
 use cairn_roce_proto::wire::packet::ICRC_LEN;
 
-/// Size of the packet buffer, in bytes.
 const BYTES: usize = 256 << 10;
 /// Maximum packet length in bytes: the largest MTU and all headers.
 pub const PACKET: usize = 4096 + 64;
-/// Maximum super-packets in a batch.
 pub(super) const GROUPS: usize = 64;
-/// Maximum number of pieces in a batch.
 pub(super) const PIECES: usize = 1024;
 /// Maximum packets in a super-packet (`UDP_MAX_SEGMENTS` of older kernels).
 const MAX_SEGMENTS: u16 = 64;
@@ -59,7 +56,6 @@ pub(super) struct Group {
     pub(super) flow: Flow,
     /// Length of each packet but the last, in bytes.
     pub(super) segment: usize,
-    /// Total length in bytes.
     pub(super) length: usize,
     pub(super) count: u16,
     /// True if the last packet was shorter, so that nothing may follow.
@@ -114,7 +110,6 @@ impl Batch {
         self.groups.is_empty()
     }
 
-    /// Buffer for the next packet.
     pub(super) fn room(&mut self) -> &mut [u8] {
         &mut self.bytes[self.used..self.used + PACKET]
     }

@@ -55,7 +55,6 @@ impl fmt::Debug for Capture {
     }
 }
 
-/// Ends of a packet.
 struct Ends {
     version: Version,
     source: IpAddr,

@@ -24,7 +24,6 @@ pub struct FaultOptions {
     pub seed: u64,
 }
 
-/// Received packet.
 #[derive(Debug, Clone)]
 pub(super) struct Arrival {
     pub(super) version: Version,
@@ -46,7 +45,6 @@ struct State {
     options: FaultOptions,
     random: fastrand::Rng,
     receiver: Receiver,
-    /// Packets that have passed the fault injection.
     arrived: VecDeque<Arrival>,
     /// Packet delayed until its successor arrives.
     held: Option<Arrival>,

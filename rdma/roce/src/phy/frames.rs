@@ -19,7 +19,6 @@ use cairn_roce_proto::wire::Header;
 use cairn_roce_proto::wire::ethernet::{ETHERTYPE_ROCE, ETHERTYPE_VLAN, Tag, Vlan};
 use cairn_roce_proto::wire::grh::{self, Grh, NEXT_HEADER_BTH, gid_of};
 
-/// Maximum frames of a call.
 const BATCH: usize = 64;
 /// Length of the headers in a tagged frame between the type 0x8100 and the BTH.
 const HEADERS: usize = Tag::LEN + grh::LEN;

@@ -47,9 +47,7 @@ pub struct PathMtus {
 }
 
 impl PathMtus {
-    /// Validity of an entry.
     const AGE: Duration = Duration::from_secs(1);
-    /// Maximum number of entries.
     const MOST: usize = 64;
 
     /// Returns the path MTU code of an address, from `look_up` if it is not cached.

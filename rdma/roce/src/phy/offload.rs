@@ -29,7 +29,6 @@ pub(super) struct Offload {
 struct Peer {
     address: IpAddr,
     losses: u32,
-    /// Time until which packets leave separately.
     until: Option<Instant>,
 }
 

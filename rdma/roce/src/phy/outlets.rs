@@ -29,7 +29,6 @@ use super::packet::PacketSocket;
 use super::socket::{Socket, service_level};
 use cairn_rdma::entropy::Entropy;
 
-/// Maximum number of sockets of an endpoint.
 const MAX_SOCKETS: usize = 256;
 /// First source port, as for rdma_rxe and most adapters.
 const FIRST_PORT: u16 = 0xc000;
@@ -77,7 +76,6 @@ pub struct Outlets {
     ports: Vec<Port>,
     /// Flows by port index and peer address.
     uses: HashMap<(usize, IpAddr), Use>,
-    /// Packet sockets by service level.
     levels: Vec<(u8, PacketSocket)>,
 }
 
@@ -86,7 +84,6 @@ struct Port {
     /// Socket; `None` for a network in memory.
     socket: Option<Socket>,
     number: u16,
-    /// Traffic class of the packets.
     class: u8,
 }
 

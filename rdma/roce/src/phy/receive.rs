@@ -39,13 +39,11 @@ pub struct Receiver {
     names: Box<[sockaddr_storage]>,
     controls: Box<[Control]>,
     infos: [Info; BATCH],
-    /// Number of datagrams requested by the next call.
     asked: usize,
     /// True if the last call filled all requested buffers.
     filled: bool,
 }
 
-/// Metadata of a datagram.
 #[derive(Debug, Clone, Copy)]
 struct Info {
     source: Option<SocketAddr>,
@@ -84,7 +82,6 @@ impl Headers {
 }
 
 impl Info {
-    /// Metadata of a packet with unknown headers.
     const UNKNOWN: Self = Self {
         source: None,
         local: None,

@@ -65,7 +65,6 @@ impl Flow {
 #[derive(Clone, Copy)]
 struct Control([u8; 128]);
 
-/// Kind of socket used by all flows of a sender.
 #[derive(Debug)]
 enum Exit {
     Udp,
@@ -73,10 +72,8 @@ enum Exit {
     Wire(Wire),
 }
 
-/// Statistics of sent batches.
 #[derive(Debug, Default)]
 struct Tally {
-    /// System calls.
     calls: u64,
     /// Datagrams accepted by the system.
     datagrams: u64,

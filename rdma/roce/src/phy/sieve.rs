@@ -67,7 +67,6 @@ fn leaf(numbers: &[u32]) -> Vec<libc::sock_filter> {
     program
 }
 
-/// Filter statement: pass the packet.
 pub(super) const PASS: libc::sock_filter = statement(libc::BPF_RET | libc::BPF_K, u32::MAX);
 
 /// Creates a comparison that skips `if_so` statements if it holds, and `if_not` otherwise.

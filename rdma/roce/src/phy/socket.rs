@@ -242,7 +242,6 @@ pub(super) fn set_priority(fd: RawFd, traffic_class: u8) -> io::Result<()> {
     set_to(level).or_else(|_| set_to(level.min(HIGHEST_UNPRIVILEGED)))
 }
 
-/// Filter that drops every packet.
 pub(super) const NOTHING: [libc::sock_filter; 1] = [statement(libc::BPF_RET, 0)];
 
 /// Creates a filter statement that does not jump.
@@ -255,7 +254,6 @@ pub(super) const fn statement(code: u32, k: u32) -> libc::sock_filter {
     }
 }
 
-/// Attaches a filter to a socket.
 pub(super) fn attach(fd: RawFd, option: c_int, program: &[libc::sock_filter]) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: program.len() as u16,
@@ -294,7 +292,6 @@ pub(super) fn check(result: c_int) -> io::Result<c_int> {
     }
 }
 
-/// Converts an address to the system's format.
 pub(super) fn to_storage(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
     // SAFETY: all zeros is a valid value of this plain structure.
     let mut storage: sockaddr_storage = unsafe { zeroed() };
@@ -330,7 +327,6 @@ pub(super) fn to_storage(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
     (storage, length as socklen_t)
 }
 
-/// Converts an address from the system's format.
 pub(super) fn from_storage(storage: &sockaddr_storage) -> Option<SocketAddr> {
     let storage = std::ptr::from_ref(storage);
     // SAFETY: the storage is initialised, large enough and aligned for either family, and both are

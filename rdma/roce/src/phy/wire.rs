@@ -35,7 +35,6 @@ pub struct Wire {
 #[derive(Debug, Default)]
 struct State {
     sent: VecDeque<Frame>,
-    /// Sockets of each address.
     sockets: BTreeMap<IpAddr, Sockets>,
 }
 

@@ -61,7 +61,6 @@ struct Slot {
     numbers: Numbers,
 }
 
-/// Resources that a device gives to an endpoint.
 pub(super) struct EndpointSlot {
     /// Top bits of the endpoint's queue pair numbers.
     pub(super) index: u32,
@@ -129,7 +128,6 @@ impl SoftDevice {
         Ok(device)
     }
 
-    /// RoCE version of the device.
     pub(super) fn roce(&self) -> Roce {
         self.options.network.roce()
     }
@@ -142,7 +140,6 @@ impl SoftDevice {
         lock(&self.path_mtus).of(address, now, look_up)
     }
 
-    /// Starts the thread that manages connections.
     fn start(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<(), FabricError> {
         let manager = Arc::clone(&self.manager);
         let (shared, weak) = (Arc::clone(shared), Arc::downgrade(self));
@@ -185,7 +182,6 @@ impl SoftDevice {
         Ok(inlets[index].take(index))
     }
 
-    /// Stores the current counters of an endpoint.
     pub(super) fn publish(&self, index: u32, counters: &Counters) {
         lock(&self.counted).open.insert(index, *counters);
     }

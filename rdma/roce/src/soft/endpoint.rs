@@ -45,7 +45,6 @@ pub(super) struct SoftEndpoint {
     as_device: Arc<dyn Device>,
     index: u32,
     inlet: Arc<Inlet>,
-    /// Sockets from which queue pairs send.
     outlets: Outlets,
     wait_fds: Vec<RawFd>,
 
@@ -59,7 +58,6 @@ pub(super) struct SoftEndpoint {
     /// Connections ended by the peer.
     disconnected: Vec<QpId>,
     counters: Counters,
-    /// Number of calls of [`Self::progress`].
     rounds: u32,
 
     /// Receive buffers; `None` while their packets are being handled.

@@ -19,15 +19,12 @@ use super::{Shared, lock};
 use cairn_roce_proto::cm::{ConnId, DEFAULT_HOP_LIMIT, Request};
 use cairn_roce_proto::wire::cm::RejReason;
 
-/// Sink and options of a listener.
 pub(super) struct ListenerState {
     pub(super) sink: Sink,
     pub(super) backlog: u32,
     /// Partition of accepted requests, and membership of their queue pairs.
     pub(super) pkey: PKey,
-    /// Number of unanswered requests.
     pub(super) waiting: AtomicU32,
-    /// Rate limit of log lines caused by peers.
     pub(super) peer_limit: Mutex<PeerLimit>,
 }
 

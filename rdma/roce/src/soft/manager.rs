@@ -49,7 +49,6 @@ const DATAGRAMS_MAX: usize = 2 * RECEIVE_BUFFER as usize / 512;
 /// Index of connection management's socket; its queue pair numbers start with zeros.
 const TURN: u32 = 0;
 
-/// Event of an endpoint's connection.
 #[derive(Debug)]
 pub(super) struct ConnectionEvent {
     pub(super) qp: QpId,
@@ -57,7 +56,6 @@ pub(super) struct ConnectionEvent {
     pub(super) event: Option<CmEvent>,
 }
 
-/// Parameters for accepting a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Acceptance<'a> {
     pub(super) terms: &'a QpTerms,
@@ -66,7 +64,6 @@ pub(super) struct Acceptance<'a> {
     pub(super) private_data: &'a [u8],
 }
 
-/// Mailbox of an endpoint.
 #[derive(Debug, Clone)]
 pub(super) struct Inbox {
     pub(super) mailbox: Mailbox<ConnectionEvent>,
@@ -88,11 +85,9 @@ pub(super) struct ConnectionManager {
 struct State {
     inner: Inner,
     receiver: Receiver,
-    /// Packets handed over by endpoints.
     handed: Packets,
 }
 
-/// State needed to handle packets.
 #[derive(Debug)]
 struct Inner {
     manager: Manager,
@@ -260,7 +255,6 @@ impl ConnectionManager {
         self.state().inner.manager.connections()
     }
 
-    /// Returns the counters of connection management.
     pub(super) fn counters(&self) -> Counters {
         let inner = &self.state().inner;
         Counters {
@@ -297,7 +291,6 @@ impl ConnectionManager {
         self.wake.wake();
     }
 
-    /// Runs the thread.
     pub(super) fn run(&self, shared: &Arc<Shared>, device: &Weak<SoftDevice>) {
         let inlet = self.state().inner.inlet.fd();
         let inlet = inlet.expect("a manager with a thread has a socket");
@@ -315,7 +308,6 @@ impl ConnectionManager {
         }
     }
 
-    /// Does all work that is due.
     pub(super) fn turn(&self, shared: &Arc<Shared>, device: &Weak<SoftDevice>) -> Rest {
         let (deadline, requests) = {
             let mut state = self.state();
@@ -342,10 +334,8 @@ impl ConnectionManager {
     }
 }
 
-/// Whether the thread may sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// More work may be due.
     None,
     /// Sleep until an event, or this time if given.
     Until(Option<System>),

@@ -69,7 +69,6 @@ impl Default for SoftOptions {
 }
 
 impl SoftOptions {
-    /// Creates the sender of an endpoint.
     fn sender(&self) -> Sender {
         Sender::new(
             &self.network,
@@ -85,7 +84,6 @@ pub struct Soft {
     shared: Arc<Shared>,
 }
 
-/// State shared by all handles of a provider.
 #[derive(Debug)]
 struct Shared {
     options: SoftOptions,

@@ -98,7 +98,6 @@ impl Default for Relays {
 }
 
 impl Relays {
-    /// Opens the relay of a receiver.
     pub(super) fn open(&self, turn: u32, wake: &Arc<Wake>) {
         lock(&self.0[turn as usize].queue).wake = Some(Arc::clone(wake));
     }
@@ -136,7 +135,6 @@ impl Relays {
         Handed::To(turn)
     }
 
-    /// Wakes a receiver.
     pub(super) fn wake(&self, turn: u32) {
         let wake = lock(&self.0[turn as usize].queue).wake.clone();
         if let Some(wake) = wake {
@@ -144,7 +142,6 @@ impl Relays {
         }
     }
 
-    /// True if packets wait for a receiver.
     pub(super) fn has_packets(&self, turn: u32) -> bool {
         self.0[turn as usize].has_packets.load(Ordering::Acquire)
     }

@@ -21,7 +21,6 @@ pub(super) const INDEX_BITS: u32 = 6;
 pub(super) const SLOT_BITS: u32 = 10;
 pub(super) const SLOTS: usize = 1 << SLOT_BITS;
 const GENERATION_BITS: u32 = 24 - INDEX_BITS - SLOT_BITS;
-/// Number of queue pair numbers of an endpoint.
 const NUMBERS: usize = SLOTS << GENERATION_BITS;
 /// Values in the table of slots by number: no slot, and number drawn but not in use.
 const NO_SLOT: u16 = u16::MAX;
@@ -60,7 +59,6 @@ impl Numbers {
     }
 }
 
-/// State of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
     /// Our REQ waits for an answer.
@@ -95,7 +93,6 @@ pub(super) struct Entry {
     pub(super) timer_at: Option<Instant>,
     /// Our REQ, for repetition with a smaller path MTU.
     pub(super) connect_request: Option<Box<Connect>>,
-    /// Local partition membership.
     pub(super) pkey: PKey,
     /// Agreed path MTU and ACK timeout, as codes.
     pub(super) path_mtu: u8,
@@ -108,11 +105,9 @@ pub(super) struct Slots {
     entropy: Entropy,
     numbers: Numbers,
     limit: usize,
-    /// Numbers drawn for the next queue pairs.
     drawn: Vec<u32>,
     /// Count of numbers drawn at once.
     draw: usize,
-    /// Numbers of the queue pairs that ended last.
     ended: VecDeque<u32>,
     /// Slot from which the search for a free one starts.
     turn: usize,
@@ -187,7 +182,6 @@ impl Slots {
         Ok((id, number.expect("where a slot is free, a place is")))
     }
 
-    /// Draws numbers for the next queue pairs.
     fn draw_numbers(&mut self) {
         let free = self.by_number.iter().filter(|&&slot| slot == NO_SLOT);
         for _ in 0..self.draw.min(free.count()) {
@@ -252,7 +246,6 @@ impl Slots {
         Some((QpId::new(at, slot.generation), entry))
     }
 
-    /// Returns the queue pair in a slot.
     pub(super) fn by_slot(&mut self, at: u16) -> Option<(QpId, &mut Entry)> {
         let slot = self.slots.get_mut(usize::from(at))?;
         let id = QpId::new(at, slot.generation);

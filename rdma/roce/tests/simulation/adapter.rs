@@ -282,7 +282,6 @@ fn an_infinite_ack_timeout_has_no_end() {
     assert!(sent > 800, "{sent} in an hour");
 }
 
-/// Creates an end with three SENDs under way.
 fn three_under_way(config: &QpConfig, now: Instant) -> End {
     let mut end = End::new(config, now);
     for id in 0..3 {
@@ -429,7 +428,6 @@ fn the_fate_of_joined_packets_is_reported() {
     }
 }
 
-/// Answer of a probed peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Says {
     Nothing,

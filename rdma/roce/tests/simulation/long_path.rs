@@ -2,12 +2,10 @@
 
 use super::*;
 
-/// Round trip of the path.
 const ROUND_TRIP: Duration = Duration::from_millis(100);
 /// Outstanding work requests, of five packets each.
 const OUTSTANDING: u64 = 256;
 const LENGTH: u64 = 5 * 4096;
-/// Duration of the simulation.
 const MINUTES: u64 = 2;
 
 /// Returns the packets that arrive in each round trip.

@@ -33,7 +33,6 @@ use cairn_sim::seeds::for_each_seed;
 const MAX_LEN: u64 = 20_000;
 /// Maximum receives, and maximum work requests, at one time.
 const SLOTS: u64 = 8;
-/// Operations of each end.
 const OPERATIONS: u64 = 30;
 /// Layout of an end's memory.
 const RECEIVES: u64 = 0;
@@ -41,7 +40,6 @@ const LOCAL: u64 = SLOTS * MAX_LEN;
 const REMOTE: u64 = LOCAL + SLOTS * MAX_LEN;
 const SIZE: u64 = REMOTE + SLOTS * MAX_LEN;
 
-/// End of the connection, with its resources.
 struct End {
     qp: Qp,
     mapping: Arc<Mapping>,
@@ -154,7 +152,6 @@ impl End {
         assert!(self.receives.post(&[work]));
     }
 
-    /// Checks all completions.
     fn drain(&mut self) {
         while let Some(completion) = self.completions.pop() {
             assert_eq!(completion.status, WorkStatus::Success, "{completion:?}");
@@ -182,7 +179,6 @@ impl End {
         }
     }
 
-    /// Checks the effect of a completed operation.
     fn end(&mut self, expected: Expected) {
         self.ended += 1;
         if expected.kind == CompletionKind::Write {
@@ -298,7 +294,6 @@ fn route(from: usize) -> Route {
     }
 }
 
-/// Sends all packets of an end.
 fn transmit(
     ends: &mut [End; 2],
     from: usize,
@@ -378,7 +373,6 @@ fn exchange(seed: u64) {
     }
 }
 
-/// Command for running these tests.
 const COMMAND: &str = "cargo test -p cairn-roce --test simulation";
 
 #[test]

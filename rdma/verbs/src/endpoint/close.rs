@@ -153,7 +153,6 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Reports a failed connection attempt.
     pub(super) fn fail_connect(&mut self, id: QpId, reason: String) {
         self.push_event(Event::ConnectFailed { qp: id, reason });
         self.finish(id);

@@ -93,7 +93,6 @@ impl VerbsEndpoint {
         Ok((id, pair))
     }
 
-    /// Starts to connect.
     pub(super) fn begin_connect(
         &mut self,
         options: &ConnectOptions,

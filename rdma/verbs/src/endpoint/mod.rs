@@ -55,7 +55,6 @@ pub(crate) struct VerbsEndpoint {
     regions: RegionView,
     channel: Arc<Channel>,
     mailbox: Arc<Mailbox>,
-    /// Events not yet polled.
     events: VecDeque<Event>,
     /// Time of the next read of connection events without a wake-up.
     next_look: Instant,

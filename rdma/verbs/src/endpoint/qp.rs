@@ -25,7 +25,6 @@ pub(super) struct Qp {
     pub(super) receives_end: Option<u64>,
 }
 
-/// State of a queue pair.
 pub(super) enum Phase {
     /// Our request is under way.
     Connecting(Box<Attempt>),
@@ -37,7 +36,6 @@ pub(super) enum Phase {
     Closing { deadline: Instant },
 }
 
-/// Parameters of a connection attempt.
 pub(super) struct Attempt {
     pub(super) remote: SocketAddr,
     pub(super) pkey: PKey,

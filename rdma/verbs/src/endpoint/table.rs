@@ -87,7 +87,6 @@ impl QpTable {
             .filter(|_| slot.generation == id.generation())
     }
 
-    /// Returns the queue pair in a slot.
     pub(super) fn at(&self, slot: u16) -> Option<QpId> {
         let entry = self.slots.get(usize::from(slot))?;
         entry.qp.as_ref()?;

@@ -13,13 +13,12 @@ use crate::sys;
 /// Maximum outstanding RDMA READs, within the limits of both ends and the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Depths {
-    /// READs sent by this end.
+    /// Maximum outstanding READs sent by this end.
     pub(super) initiator: u8,
-    /// READs sent by the peer.
+    /// Maximum outstanding READs sent by the peer.
     pub(super) responder: u8,
 }
 
-/// Initial parameters of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) depths: Depths,

@@ -15,14 +15,13 @@ const RECEIVE: u64 = 1 << 63;
 /// Modulus of the generation counter in a `wr_id`.
 const GENERATIONS: u16 = 1 << 15;
 
-/// Value of `wr_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WorkId(u64);
 
 /// Owner of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// Receive in that slot.
+    /// Receive in the slot with this index.
     Receive(u32),
     /// Send work of the queue pair in `slot`, if the generation matches.
     Send {

@@ -18,7 +18,6 @@ const GSSET_INFO: u32 = 0x37;
 const SS_STATS: u32 = 1;
 /// Length of a string in a set, in bytes (ETH_GSTRING_LEN).
 const STRING_BYTES: usize = 32;
-/// Upper bound for the number of counters.
 const MAX_COUNTERS: u32 = 1 << 16;
 
 /// `ethtool -a`.

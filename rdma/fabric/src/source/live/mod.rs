@@ -46,7 +46,6 @@ impl Live {
         }
     }
 
-    /// Real path of a file.
     fn place(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }

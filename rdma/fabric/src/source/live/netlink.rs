@@ -20,7 +20,6 @@ const RTAX_MTU: u16 = 2;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 
-/// States of a neighbour, from linux/neighbour.h.
 const NEIGHBOUR_STATES: [(u16, &str); 8] = [
     (0x01, "INCOMPLETE"),
     (0x02, "REACHABLE"),

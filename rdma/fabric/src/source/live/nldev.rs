@@ -75,7 +75,6 @@ fn dump(command: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     request_of(NETLINK_RDMA, command, libc::NLM_F_DUMP, body)
 }
 
-/// Returns the index of the device, if the answer is about it.
 fn index_of(body: &[u8], device: &str) -> Option<u32> {
     let attributes = attributes(body);
     let name = find(&attributes, ATTR_DEV_NAME)?;
@@ -84,7 +83,6 @@ fn index_of(body: &[u8], device: &str) -> Option<u32> {
     u32_at(index, 0).filter(|_| is_it)
 }
 
-/// Counts the queue pairs in answers by port, type and state.
 fn count(answers: &[Vec<u8>]) -> Vec<QueuePairs> {
     let mut counts = BTreeMap::new();
     for entry in answers
@@ -109,7 +107,6 @@ fn count(answers: &[Vec<u8>]) -> Vec<QueuePairs> {
     counts.into_iter().map(group).collect()
 }
 
-/// Returns the nested attributes of an attribute of the wanted kind.
 fn nested((kind, value): (u16, &[u8]), wanted: u16) -> Option<Vec<(u16, &[u8])>> {
     (kind == wanted).then(|| attributes(value))
 }

@@ -10,7 +10,6 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 /// Request number of ethtool, from linux/sockios.h.
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
-/// Opens a socket.
 pub(super) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     // SAFETY: only integers are passed.
     let fd = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) };
@@ -21,7 +20,6 @@ pub(super) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedF
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sets an integer socket option.
 pub(super) fn set_option(
     socket: &impl AsRawFd,
     level: i32,
@@ -67,7 +65,6 @@ pub(super) fn ethtool(netdev: &str, data: &mut [u32]) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the index of a netdev.
 pub(super) fn index_of(netdev: &str) -> io::Result<u32> {
     let name = std::ffi::CString::new(netdev)?;
     // SAFETY: the name is a C string that outlives the call.
@@ -77,7 +74,6 @@ pub(super) fn index_of(netdev: &str) -> io::Result<u32> {
     }
 }
 
-/// Returns the name of a netdev by its index.
 pub(super) fn name_of(index: u32) -> Option<String> {
     let mut name = [0; libc::IF_NAMESIZE];
     // SAFETY: the array has the maximum length of a netdev's name, including the zero.

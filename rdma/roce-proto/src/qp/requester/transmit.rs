@@ -92,7 +92,6 @@ impl Requester {
         (packet.emit(out), asked)
     }
 
-    /// Writes a packet of a SEND or WRITE.
     fn emit_segment(
         &mut self,
         now: Instant,

@@ -21,13 +21,11 @@ pub(super) enum Response {
     },
 }
 
-/// READ response in progress.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadResponse {
     /// Sequence number of the first packet.
     pub(super) first: u64,
     pub(super) packets: u64,
-    /// Packets of the response already sent.
     pub(super) left: u64,
     pub(super) reth: Reth,
     pub(super) msn: u32,

@@ -25,8 +25,8 @@ use cairn_roce_proto::wire::aeth::ack_timeout_of_code;
 use cairn_roce_proto::wire::cm::{RejReason, padded};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 
-/// ACK timeout requested by our REQs, and range of finite timeouts accepted from peers, as codes:
-/// 67 ms, then 0.54 s (the default of Linux is within) to 4.3 s.
+/// ACK timeout requested by our REQs, 0.54 s as in Linux, and range of finite timeouts accepted
+/// from peers, 67 ms to 4.3 s, as codes.
 const ACK_TIMEOUT: u8 = 17;
 const ACK_TIMEOUTS: (u8, u8) = (14, 20);
 /// RNR retry count in our messages: no limit. Our own retry count ends connections.
@@ -181,7 +181,6 @@ impl SoftEndpoint {
         }
     }
 
-    /// Returns an outlet for packets to a queue pair of a peer.
     fn outlet(&mut self, remote: IpAddr, qpn: u32, class: u8) -> Result<Outlet, FabricError> {
         let endpoint = qpn >> INDEX_SHIFT;
         let taken = self.outlets.take(Destination { remote, endpoint }, class);
@@ -218,7 +217,6 @@ impl SoftEndpoint {
         entry.qp = Some(qp);
     }
 
-    /// Handles the events of the connection manager.
     pub(super) fn take_connection_events(&mut self, now: Instant) {
         while let Ok(received) = self.connection_events.try_recv() {
             let id = received.qp;
@@ -299,7 +297,6 @@ impl SoftEndpoint {
         }
     }
 
-    /// Reports that connection management has lost the queue pair's connection.
     fn connection_lost(&mut self, id: QpId) {
         let Some(entry) = self.slots.get(id) else {
             return;
@@ -337,7 +334,6 @@ impl SoftEndpoint {
         }
     }
 
-    /// Handles the peer's acceptance.
     fn accepted(&mut self, id: QpId, theirs: &QpTerms, private_data: &[u8], now: Instant) {
         let entry = self.slots.get(id).expect("callers have looked it up");
         let flow = entry.flow;

@@ -54,8 +54,8 @@ impl SoftEndpoint {
             self.counters.rx_malformed += 1;
             return;
         };
-        // A connection's packets come from its peer's address to ours (annex A17.9.2). Others
-        // change only this counter.
+        // A connection's packets come from its peer's address to ours (annex A17.9.2). Any other
+        // packet only increments a counter.
         let headers = received.headers;
         let found = self.slots.by_qpn(bth.dest_qpn);
         let known = found.filter(|(_, entry)| {
@@ -142,7 +142,6 @@ impl SoftEndpoint {
         }
     }
 
-    /// Handles packets handed over by other receivers.
     pub(super) fn receive_handed(&mut self, now: Instant) {
         while self.handed_to != 0 {
             let turn = self.handed_to.trailing_zeros();
