@@ -16,9 +16,7 @@ pub(crate) struct ListenerShared {
     pub(crate) id: u64,
     /// Configured address; subsystems refer to the listener by it.
     pub(crate) address: SocketAddr,
-    /// Name of the RDMA provider.
     pub(crate) provider: &'static str,
-    /// InfiniBand partition.
     pub(crate) pkey: PKey,
     /// Default ANA state of each group over this listener; a subsystem may override it.
     pub(crate) ana: AnaShared,

@@ -106,7 +106,6 @@ impl ReceiveSlots {
         }
     }
 
-    /// Copies the SQE received in slot `index`.
     #[inline(always)]
     pub(crate) fn read_sqe(&self, index: u32, into: &mut Sqe) {
         let offset = index as usize * SQE_BYTES;

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Counts of a single reactor.
 #[derive(Debug, Default)]
 struct Part {
-    /// Commands in progress at the disk.
     inside: AtomicU32,
     /// Sum of the weights of hosts with queued commands.
     wanting: AtomicU32,

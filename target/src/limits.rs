@@ -1,13 +1,13 @@
 //! Rate limits for hosts, as token buckets shared by all reactors.
 //!
-//! A bucket measures time: a command that uses what the rate allows in one millisecond costs one
-//! millisecond. Its only state is the time up to which it is sold. That time never exceeds the
-//! present by more than the waiting commands need, and never lags it by more than the burst. The
-//! work done in any interval is therefore at most the rate times the interval, plus the burst.
+//! Tokens are nanoseconds: a command that uses what the rate allows in one millisecond costs one
+//! millisecond. The state of a bucket is the moment up to which its time is spent. That moment
+//! exceeds the present by at most the needs of the waiting commands, and lags it by at most the
+//! burst. The work in any interval is therefore at most what the rate allows in it, plus the burst.
 //!
-//! Reactors buy slices of at least [`SLICE_NS`] and pay for single commands from them. A slice sold
-//! in advance counts once its time has come; commands wait until then. Unused time in a reactor
-//! stays below one slice.
+//! Reactors take slices of at least [`SLICE_NS`] and pay single commands from them. A slice of
+//! future time counts once that time has come; commands wait until then. A reactor keeps less than
+//! one slice of unused time.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -27,7 +27,7 @@ const RATES: usize = 4;
 struct Bucket {
     /// Rate; 0 means no limit.
     per_second: AtomicU64,
-    /// Time up to which the bucket is sold.
+    /// Moment up to which the bucket's time is spent.
     sold_ns: AtomicU64,
 }
 
@@ -113,7 +113,6 @@ impl Limiter {
         self.stops.store(stops, Ordering::Release);
     }
 
-    /// True if changes of the host are ordered.
     pub(crate) fn is_ordered(&self) -> bool {
         self.ordered.load(Ordering::Relaxed)
     }

@@ -118,7 +118,6 @@ fn priority(level: tracing::Level) -> u8 {
     }
 }
 
-/// Creates a writer for each log line.
 struct LogWriter {
     priorities: bool,
 }

@@ -157,7 +157,6 @@ impl Namespace {
         self.set_protected(state != WriteProtectionState::NONE);
     }
 
-    /// Returns the write protection at export.
     pub(crate) fn protection(&self) -> WriteProtectionState {
         WriteProtectionState(self.protection.load(Ordering::Relaxed))
     }
@@ -262,7 +261,6 @@ pub(crate) struct Entry {
     pub(crate) namespace: Arc<Namespace>,
     /// Properties needed to parse commands.
     pub(crate) view: NamespaceView,
-    /// True if access depends on the controller.
     pub(crate) restricted: bool,
 }
 

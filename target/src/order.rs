@@ -52,7 +52,6 @@ pub(crate) struct Waiter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(NonZeroU64);
 
-/// Result of [`DiskOrder::arrive`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
     Go,

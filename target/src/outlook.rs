@@ -16,7 +16,6 @@ pub(crate) enum Thing {
     Namespace(Place),
     /// Files of a directory, by its first NSID.
     Directory(Place),
-    /// Address of a listener, or its device.
     Listener(SocketAddr),
     Metrics(SocketAddr),
     /// Kind of an audit log destination.

@@ -265,7 +265,6 @@ mod tests {
             }
             wanted(&headers)
         };
-        // Header sent by Prometheus.
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
         assert_eq!(wanted(Some(prometheus)), Format::OpenMetrics);
         assert_eq!(

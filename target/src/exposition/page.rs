@@ -40,7 +40,6 @@ impl Buckets {
     }
 }
 
-/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// Text format of Prometheus.
@@ -56,7 +55,6 @@ pub(crate) struct Page {
     families: Mutex<BTreeMap<String, Family>>,
 }
 
-/// Series of a metric.
 #[derive(Debug, Default)]
 struct Family {
     help: String,

@@ -16,7 +16,6 @@ pub(super) struct Reporter<'a> {
 }
 
 impl<'a> Reporter<'a> {
-    /// Describes all metrics to a recorder.
     pub(super) fn new(recorder: &'a dyn Recorder) -> Self {
         for family in families::ALL {
             let (name, unit) = (family.name.into(), Some(family.unit));

@@ -115,7 +115,6 @@ impl StageTimes {
         self.here_ns = now_ns;
     }
 
-    /// Records that the host's data has been fetched.
     #[inline]
     pub(crate) fn fetched(&mut self, now_ns: u64) {
         self.here_ns = now_ns;
@@ -136,7 +135,6 @@ impl StageTimes {
         now_ns.saturating_sub(self.here_ns)
     }
 
-    /// Records that the disk has completed.
     #[inline]
     pub(crate) fn done(&mut self, now_ns: u64) {
         self.done_ns = now_ns;
@@ -214,7 +212,6 @@ impl NamespaceCounters {
         self.errors.add(status.code().bits());
     }
 
-    /// Number of completed commands with any status.
     pub(crate) fn completed(&self) -> u64 {
         let succeeded = self.ops.iter().map(|op| op.ios.get());
         let failed = self.errors.each().map(|(_, count)| count);
@@ -236,7 +233,8 @@ impl NamespaceCounters {
             if part == DATA_IN && !fetched {
                 continue;
             }
-            // Most of a long time is usually in one stage; the other stages take no time.
+            // A command of several rounds usually spends them in one stage; the other stages take
+            // no time.
             match ns {
                 0 => times.record_none(),
                 ns if ns == whole.ns() => times.record(whole),

@@ -46,15 +46,12 @@ pub(crate) struct ReactorCounters {
     pub(crate) buffer_used_bytes: Gauge,
     /// Commands that waited for their host's share of the buffers.
     pub(crate) share_waits: Counter,
-    /// Commands delayed by limits.
     pub(crate) limit_waits: Counter,
-    /// Commands that waited for free buffers.
     pub(crate) pool_waits: Counter,
     /// Commands that waited for another READ of their queue pair.
     pub(crate) read_waits: Counter,
     /// Responses that waited for other work of their queue pair.
     pub(crate) send_waits: Counter,
-    /// Commands that waited for a request.
     pub(crate) request_waits: Counter,
     /// Rejected connection requests, by STS.
     pub(crate) rejected: CodeCounts<REASONS>,
@@ -97,7 +94,6 @@ impl ReactorCounters {
     }
 }
 
-/// Events of queue pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QpEvent {
     Accepted,
@@ -161,7 +157,6 @@ pub(crate) const WORK_ERRORS: [&str; 12] = [
     "GENERAL_ERR",
 ];
 
-/// Counters of one device on one reactor.
 #[derive(Debug)]
 pub(crate) struct DeviceCounters {
     pub(crate) name: String,

@@ -24,13 +24,11 @@ const SETTLED_S: i64 = 2;
 pub(super) struct Memory {
     /// Table on disk, and the table that could not be written over it.
     unwritten: Option<(Table, Table)>,
-    /// Result of the last scan.
     last: Look,
     /// Messages already logged.
     said: HashSet<String>,
 }
 
-/// Result of a scan.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Look {
     pub(super) files: Vec<Shown>,

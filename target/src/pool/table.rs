@@ -2,7 +2,7 @@
 //!
 //! A file is identified by its inode and creation time: a rename keeps its NSID, and a file that
 //! replaces another one gets a new NSID. The NSID of a removed file is reused only if every other
-//! NSID has been used, and then the one free for the longest time.
+//! NSID has been used; the one free for the longest time comes first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -131,7 +131,6 @@ impl Table {
         text
     }
 
-    /// Replaces the stored table durably.
     pub(super) fn write(&self, folder: &Path) -> io::Result<()> {
         durable::replace(&place(folder), self.text().as_bytes(), 0o666)
     }

@@ -94,7 +94,6 @@ pub(crate) struct QueuePair {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) listener: Arc<ListenerShared>,
-    /// Private data of the connection request.
     pub(crate) cm: RequestData,
     /// Marking of the packets, as far as the host is known.
     pub(crate) marking: Marking,
@@ -108,7 +107,6 @@ pub(crate) struct QueuePair {
     pub(crate) claimant: Option<Box<Claimant>>,
     /// Set from Connect, or from the end of authentication.
     pub(crate) association: Option<Association>,
-    /// Set while the host authenticates again.
     pub(crate) renewal: Option<Box<Renewal>>,
     /// Host's share of the data buffers, from Connect.
     pub(crate) share: Option<ShareId>,
@@ -126,7 +124,6 @@ pub(crate) struct QueuePair {
     pub(crate) read_credits: u32,
     pub(crate) awaiting_read: List,
     pub(crate) awaiting_send: List,
-    /// Work of this round, not yet posted.
     pub(crate) outbox: Outbox,
     /// Signaled work in progress.
     pub(crate) in_flight: u32,
@@ -169,7 +166,6 @@ impl QueuePair {
         }
     }
 
-    /// Applies the parameters of a successful Connect.
     pub(crate) fn connected(&mut self, entries: u16, flow_control: bool) {
         self.entries = entries;
         self.sqhd = flow_control.then_some(0);
@@ -187,7 +183,6 @@ impl QueuePair {
         matches!(self.state, State::Connecting { .. } | State::Live)
     }
 
-    /// True if the association has expired (KATO).
     #[inline]
     pub(crate) fn is_over(&self, now_ns: u64) -> bool {
         let association = self.association.as_ref();
@@ -234,7 +229,6 @@ impl QueuePair {
         self.cm.qid.get()
     }
 
-    /// HOSTNQN for log lines, from the Connect.
     pub(crate) fn host_nqn(&self) -> &str {
         match (&self.association, &self.claimant) {
             (Some(association), _) => association.controller.host_nqn(),
@@ -243,7 +237,6 @@ impl QueuePair {
         }
     }
 
-    /// SUBNQN for log lines, known from the Connect on.
     pub(crate) fn subsystem_nqn(&self) -> &str {
         self.subsystem().map_or("?", |subsystem| subsystem.nqn())
     }
@@ -360,7 +353,6 @@ pub(crate) struct Accepted {
     pub(crate) cm: RequestData,
     pub(crate) marking: Marking,
     pub(crate) policy: MarkingPolicy,
-    /// Capacity for send-queue work requests.
     pub(crate) send_work: u32,
     /// Largest number of outstanding RDMA READs.
     pub(crate) reads: u32,

@@ -21,7 +21,6 @@ use crate::work_id::{WorkId, WorkKind};
 /// last one completes.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    /// Complete trains.
     trains: Vec<SendWork>,
     /// WRITEs of the current train.
     writes: Vec<SendWork>,
@@ -110,7 +109,6 @@ impl Outbox {
         (std::mem::replace(&mut self.covered, newest), signaled)
     }
 
-    /// Adds a response or an RDMA READ.
     #[inline(always)]
     pub(crate) fn push_other(&mut self, work: SendWork) {
         if self.others.len() == Self::TRAIN_MAX {

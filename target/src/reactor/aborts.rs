@@ -42,7 +42,6 @@ impl Aborts {
         self.waiting.iter().any(|abort| abort.tag == tag)
     }
 
-    /// Completes the Aborts of a command that has ended.
     pub(super) fn answer(&mut self, tag: u64, aborted: bool) {
         for abort in self.waiting.extract_if(.., |abort| abort.tag == tag) {
             abort.answer(aborted);

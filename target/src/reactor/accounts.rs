@@ -56,7 +56,7 @@ impl Waiting {
 /// Token bucket of a payer.
 #[derive(Default)]
 struct Account {
-    /// Time up to which the bucket is spent.
+    /// Moment up to which the bucket's time is spent.
     sold_ns: u64,
     /// Last round with work of this payer, and the cost in that round.
     round: (u64, u32),
@@ -115,7 +115,6 @@ impl Accounts {
         self.waiting > 0 && now_ns >= self.next_ns
     }
 
-    /// Counts a command that is not I/O.
     pub(super) fn arrived(&mut self) {
         self.arrived += 1;
     }

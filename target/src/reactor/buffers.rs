@@ -134,9 +134,9 @@ pub(super) fn serve_pool(queues: &mut Queues, io: &mut Io, now: &Now) {
     io.buffers_short = None;
 }
 
-/// True in the periods in which other requests may pass the first one. If the buffer it needs stays
-/// in use, a hanging request has it; if others passed without end, it would never become free. The
-/// periods therefore alternate.
+/// True in the periods in which other requests may pass the first one. A hanging request may hold
+/// the buffer that the first one needs, so others must pass at times. If they always passed, the
+/// first one might never get its buffer.
 fn others_pass(io: &Io, now: &Now) -> bool {
     io.buffers_short.is_some_and(|since| {
         let turns = now.at.duration_since(since).as_nanos() / PASS_BY.as_nanos();

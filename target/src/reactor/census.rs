@@ -36,8 +36,8 @@ impl Reactor {
     }
 
     /// Reads the devices of queues that are to enter their changes; returns whether there were any.
-    /// Otherwise a capsule still unread would be entered, and executed, after changes of the new
-    /// association. Not called from within a poll, whose completions include the Connect.
+    /// A capsule still unread would otherwise be entered, and executed, after changes of the new
+    /// association. Must not run within a poll of completions, one of which is the Connect itself.
     pub(super) fn see_censuses(&mut self) -> bool {
         let new = self.control.censuses.len();
         let unseen = self.control.censuses.iter();

@@ -66,8 +66,8 @@ impl Command<'_> {
         }
     }
 
-    /// Returns the share charged for its buffers. Connects and authentication have none yet; their
-    /// buffers are returned before they join one.
+    /// Returns the share charged for the buffers. Connects and authentication commands are charged
+    /// to none, because their queue has no share when they acquire buffers.
     #[inline(always)]
     pub(super) fn share(&self) -> Option<ShareId> {
         let share = self.queue.share;

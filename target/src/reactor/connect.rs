@@ -197,8 +197,8 @@ impl Reactor {
     }
 
     /// Closes the connection with this place, which another connection takes. Associations with
-    /// namespaces and connections whose Connect is in progress stay; a connection that has yet to
-    /// authenticate does not.
+    /// namespaces stay, and so do connections whose Connect is in progress. Connections that have
+    /// yet to authenticate are closed.
     pub(super) fn displace(&mut self, place: PlaceId) {
         let is_it = |id: &QpairId| self.queues.qpairs[*id].place.id() == place;
         let Some(qpair) = self.queues.qpairs.ids().find(is_it) else {
@@ -243,7 +243,7 @@ impl Reactor {
     }
 }
 
-/// Logs a refused Connect, for a host that is not allowed with the setting that would allow it.
+/// Logs a refused Connect. For a host that is not allowed, the line has the setting that allows it.
 fn report_refusal(line: Line, queue: &QueuePair, refusal: &Refusal, data: Option<&ConnectData>) {
     let qid = queue.qid();
     let Some(data) = data else {

@@ -20,11 +20,9 @@ pub(super) struct Control {
     pub(super) sizes: Sizes,
     pub(super) registry: Arc<Registry>,
     pub(super) inbox: Inbox,
-    /// True if the ring watches the mailbox.
     pub(super) inbox_watched: bool,
     /// Earliest time at which further connections are accepted; `None` means at once.
     pub(super) next_connections: Option<Instant>,
-    /// Channel for messages to the control plane.
     pub(super) plane: UnboundedSender<ControlMessage>,
     pub(super) audit: Audit,
     /// Queues that are to enter their changes, because their hosts began later associations.

@@ -21,7 +21,6 @@ impl Reactor {
         passed_ns
     }
 
-    /// Updates the gauges at the end of a round.
     pub(super) fn count_round(&mut self, busy: bool) {
         self.queues.counters.rounds.add(1);
         self.time.doing = if busy { Doing::Work } else { Doing::Poll };

@@ -456,7 +456,6 @@ fn turn_ended(
     serve_turns(queues, io, now, disk);
 }
 
-/// Starts the operations whose turn has come.
 fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
     while let Some(id) = io.disks[disk].entrance.turns.next(&mut queues.requests) {
         let handed = hand_over_by_door(queues, io, id);

@@ -64,8 +64,8 @@ impl Disk {
         &self.namespace.backend
     }
 
-    /// Returns the memory that the device can read or write without a buffer; `None` if a buffer is
-    /// needed or the memory is not registered with the device.
+    /// Returns the disk's memory for a device that can read it without a buffer; `None` if a buffer
+    /// is needed or the memory is not registered with the device.
     #[inline(always)]
     pub(crate) fn window(&self, port: usize, length: u32) -> Option<Sge> {
         let (mapping, start) = self.backend().window(length)?;
@@ -186,7 +186,6 @@ impl Table {
     }
 }
 
-/// Namespaces of a reactor.
 #[derive(Debug)]
 pub(crate) struct Disks {
     reactor: usize,
@@ -377,14 +376,12 @@ impl Disks {
         disks.any(|disk| disk.oldest_ns != 0)
     }
 
-    /// Resets the ages before a check.
     pub(crate) fn forget_ages(&mut self) {
         for disk in self.disks.iter_mut().flatten() {
             disk.oldest_ns = 0;
         }
     }
 
-    /// Records the age of a command at a disk.
     pub(crate) fn note_age(&mut self, disk: u32, age: Duration) {
         let disk = &mut self[disk];
         disk.oldest_ns = disk.oldest_ns.max(age.as_nanos() as u64);
@@ -454,7 +451,6 @@ impl Disks {
         table.find(&of.controller, nsid)
     }
 
-    /// Returns the time bought under a subsystem's rate limits.
     pub(super) fn purse(&mut self, subsystem: u32) -> &mut Purse {
         &mut self.tables[subsystem as usize].purse
     }

@@ -83,7 +83,6 @@ impl Entrance {
         true
     }
 
-    /// Returns the next queued command that the limit allows.
     pub(super) fn next(&mut self, depth: &Depth, requests: &mut RequestTable) -> Option<RequestId> {
         let lines = self.lines.iter().enumerate();
         let waiting = lines.filter(|(_, line)| line.count > 0);

@@ -65,10 +65,10 @@ impl Reactor {
         let _ = self.control.plane.send(ControlMessage::TimersChanged);
     }
 
-    /// Returns the error for a cancelled operation. Unless it was aborted, it was a change whose
-    /// lease had ended before it began, and the association ends now, before a response could
-    /// leave. If the host sent something in time while the change waited for its turn, the change
-    /// is retried.
+    /// Returns the error of a cancelled operation. An operation that was not aborted is a change
+    /// whose lease ended before it could begin: its association ends now, before a response could
+    /// leave. If the host sent something in time while the change waited for its turn, the result
+    /// is EAGAIN and the change is retried.
     #[cold]
     pub(super) fn why_cancelled(&mut self, work: WorkId) -> i32 {
         let id = self.queues.requests.find(work);

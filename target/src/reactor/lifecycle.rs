@@ -23,7 +23,6 @@ use crate::work_id::{WorkId, WorkKind};
 /// Upper limit of RDMA READs outstanding on a queue pair; most adapters support 16.
 const READS_MAX: u8 = 16;
 
-/// Reason logged for queues closed at shutdown.
 const SHUTTING_DOWN: &str = "the target is shutting down";
 
 impl Reactor {
@@ -134,8 +133,8 @@ impl Reactor {
             listener,
             place,
         };
-        // If the process was suspended during this round, the time of the round is outdated, and
-        // the host would have no time left for its Connect.
+        // If the process was suspended during this round, the time of the round is outdated, and a
+        // deadline based on it would leave the host no time for its Connect.
         let now = self.time.clock.now().max(self.time.now.at);
         let id = self.queues.qpairs.add(QueuePair::new(accepted, now));
         self.queues.ports[port]
@@ -259,7 +258,6 @@ impl Reactor {
         }
     }
 
-    /// Closes a queue and logs the reason once.
     pub(super) fn close(&mut self, qpair: QpairId, ending: Ending) {
         match self.queues.qpairs[qpair].state {
             State::Connecting { .. } | State::Live => {
@@ -363,7 +361,6 @@ impl Reactor {
         }
     }
 
-    /// Closes a broken queue pair.
     pub(super) fn end_broken(&mut self, broken: Broken) {
         let Broken { qpair, ending } = broken;
         match ending {

@@ -85,8 +85,8 @@ use time::Time;
 pub(crate) use start::{ReactorHandle, Start, start};
 pub(crate) use time::Rest;
 
-/// Interval of checks for connection events and messages while busy: a check may cost a system
-/// call. A sleeping reactor is woken by both.
+/// Interval of checks for connection events and messages while busy, because a check may cost a
+/// system call. Events and messages wake a sleeping reactor.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Interval of deadline checks.
@@ -117,8 +117,8 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Requests, which is the number of commands in progress at a time. More requests than receives
-    /// would need capsules that have not arrived; capsules beyond them wait in their receive slots.
+    /// Number of requests, which limits the commands in progress. Capsules beyond them wait in
+    /// their receive slots, so more requests than receives are of no use.
     pub(crate) fn requests(&self) -> u32 {
         self.receives
     }
@@ -237,7 +237,6 @@ impl Reactor {
         busy
     }
 
-    /// Handles the completions of a device.
     fn poll_port(&mut self, index: usize) -> bool {
         let Some(port) = &mut self.queues.ports[index] else {
             return false;
@@ -303,7 +302,6 @@ impl Reactor {
         }
     }
 
-    /// Handles the completions of the ring.
     fn poll_ring(&mut self) -> bool {
         let mut busy = false;
         while let Some(finished) = self.io.ring.pop() {
@@ -334,7 +332,6 @@ impl Reactor {
         busy
     }
 
-    /// Executes Connects, authentication and admin commands.
     #[inline(always)]
     fn execute_commands(&mut self) {
         if !self.queues.commands.is_empty() {
@@ -482,8 +479,8 @@ impl Reactor {
         any.then_some(self.time.next_tick)
     }
 
-    /// Arms all sources of work and returns the time to sleep until, which may be never; `None` if
-    /// work has arrived meanwhile.
+    /// Arms all wake-up sources and returns the deadline of the sleep, if there is one. The outer
+    /// `None` means that work has arrived meanwhile.
     fn prepare_sleep(&mut self) -> Option<Option<Instant>> {
         self.time.next_check = self.time.now.at;
         self.take_censuses();

@@ -60,7 +60,6 @@ fn enter(
     request.ordered = Some(order.enter(from, waiter, at_disk, ranges));
 }
 
-/// Enters a change that has been planned.
 pub(super) fn planned(queues: &mut Queues, io: &Io, id: RequestId) {
     let (request, association) = of_association(queues, id);
     if !changes_blocks(request) {

@@ -86,7 +86,6 @@ fn plan(
     Ok(stops | subsystem.limiter.stops() | controller.limiter.stops())
 }
 
-/// Plans the block I/O of a command.
 #[inline(always)]
 fn plan_blocks(
     request: &mut Request,

@@ -24,14 +24,12 @@ pub(crate) struct Port {
     limits: EndpointLimits,
     arena: Region,
     slots: ReceiveSlots,
-    /// Receive work request of each slot.
     receives: Box<[RecvWork]>,
     /// Keeps the memory of the receives registered.
     _slots_region: Region,
     counters: Arc<DeviceCounters>,
     /// Number of receive slots that are not posted.
     slots_out: u32,
-    /// Receives to post at the end of the round.
     reposts: Vec<RecvWork>,
     /// Queue pairs by the endpoint's slot. The endpoint may reuse a slot before the reactor has
     /// read the event that closes the former queue pair.
@@ -191,7 +189,6 @@ impl Port {
         self.qpairs[qp.slot()].retain(|(known, _)| *known != qp);
     }
 
-    /// Makes the ring poll the endpoint's descriptors.
     pub(crate) fn watch(&mut self, index: usize, ring: &mut Ring) {
         let fds: &[RawFd] = self.endpoint.wait_fds();
         for (fd, watched) in self.watched.iter_mut().enumerate() {

@@ -20,7 +20,6 @@ use crate::qpair::{Association, Qpairs};
 use crate::request::{List, RequestId, RequestTable, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
-/// State of a reactor's hosts.
 pub(super) struct Queues {
     /// By device; `None` after its removal.
     pub(super) ports: Vec<Option<Port>>,
@@ -34,7 +33,6 @@ pub(super) struct Queues {
     pub(super) plenty: usize,
     /// Requests reserved for admin queues and Connects.
     pub(super) reserve: usize,
-    /// Connects and admin commands to execute next.
     pub(super) commands: List,
     /// Completions of parked commands that wait for a request; at most the controllers' limit on
     /// parked commands.
@@ -157,7 +155,6 @@ impl Queues {
         association.expect("an I/O queue is connected")
     }
 
-    /// Counts a command that begins to wait.
     pub(super) fn count_wait(&self, id: RequestId, wait: Wait) {
         let association = self.qpairs[self.requests[id].qpair].association.as_ref();
         let queue = association.map(|association| &association.queue.counters);

@@ -1,18 +1,16 @@
-//! Block I/O that the disk asks to retry. The pause before each retry keeps a disk that always asks
-//! for another from using all of the reactor's time.
+//! Block I/O that the disk asks to retry. A pause before each retry prevents a disk that always
+//! asks again from occupying the reactor.
 
 use std::time::Instant;
 
 use crate::request::{Request, RequestId, RequestTable, Stage};
 
-/// Request and the time of its next try.
 #[derive(Debug, Clone, Copy)]
 struct Retry {
     at: Instant,
     id: RequestId,
 }
 
-/// Requests that wait for a retry.
 #[derive(Debug, Default)]
 pub(super) struct Retries {
     /// At most the number of requests.
@@ -28,7 +26,6 @@ impl Retries {
         self.waiting.push(Retry { at, id });
     }
 
-    /// Time of the next retry.
     pub(super) fn next(&self) -> Option<Instant> {
         self.waiting.iter().map(|retry| retry.at).min()
     }

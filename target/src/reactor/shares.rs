@@ -157,7 +157,6 @@ impl Shares {
         self.share(id).last_begun = Some(now);
     }
 
-    /// Bytes of buffers that are not promised.
     fn free(&self) -> usize {
         self.total.saturating_sub(self.promised)
     }
@@ -280,7 +279,6 @@ impl Shares {
     }
 }
 
-/// Bytes of buffers that a request needs.
 fn bytes_needed(request: &Request) -> usize {
     let (data, scratch) = request.buffer_bytes;
     [data, scratch]

@@ -38,7 +38,6 @@ const POLL_BATCH: usize = 64;
 /// Interval of checks whether a reactor has ended.
 const JOIN_STEP: Duration = Duration::from_millis(5);
 
-/// Handle of a running reactor.
 #[derive(Debug)]
 pub(crate) struct ReactorHandle {
     thread: JoinHandle<()>,
@@ -61,10 +60,8 @@ impl ReactorHandle {
     }
 }
 
-/// Parameters of a new reactor.
 pub(crate) struct Start {
     pub(crate) index: usize,
-    /// Core to pin the thread to.
     pub(crate) core: Option<usize>,
     pub(crate) sizes: Sizes,
     pub(crate) registry: Arc<Registry>,

@@ -15,7 +15,6 @@ pub(super) struct Turns {
     /// True while a flush is in progress, with the other flushes that it completes.
     flushing: bool,
     joined: List,
-    /// Flushes for the next turn.
     flushes: List,
     /// Number of fallocates in progress, with those that wait.
     allocating: u32,

@@ -23,7 +23,6 @@ pub(crate) struct Arming {
 }
 
 impl Arming {
-    /// Waits for this number of queues.
     pub(crate) fn new(queues: usize, begun: Duration, waiter: Mailbox) -> Self {
         Self {
             left: AtomicUsize::new(queues),

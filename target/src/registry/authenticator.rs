@@ -161,7 +161,6 @@ pub(crate) struct Authenticator {
 }
 
 impl Job {
-    /// Reports the result to the queue's reactor.
     fn end(self, answer: Option<Vec<u8>>) {
         self.reply.send(Message::Computed(Box::new(Computed {
             qpair: self.address.qpair,

@@ -67,7 +67,6 @@ pub(crate) struct ControllerShared {
     pub(super) listener: Arc<ListenerShared>,
     /// ANA states of the subsystem's groups for this controller.
     pub(super) ana: AnaShared,
-    /// Namespaces accessible to the host.
     pub(super) seen: Seen,
     /// Rate limits of the host, common to all of its controllers.
     pub(crate) limiter: Arc<Limiter>,

@@ -47,7 +47,6 @@ impl Failures {
         self.left_out.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns and resets the number of displaced failures.
     pub(super) fn take_left_out(&self) -> u64 {
         self.left_out.swap(0, Ordering::Relaxed)
     }

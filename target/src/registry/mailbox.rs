@@ -33,7 +33,6 @@ pub(crate) struct QueueAddress {
 #[derive(Debug)]
 pub(crate) struct Admitted {
     pub(crate) request: ConnRequest,
-    /// Private data of the request.
     pub(crate) cm: RequestData,
     /// Private data of the reply.
     pub(crate) reply: ReplyData,
@@ -97,7 +96,6 @@ pub(crate) enum Message {
         /// Change that the reactor must answer.
         settling: Arc<Settling>,
     },
-    /// Result of an authentication step.
     Computed(Box<Computed>),
     /// Accept no more commands, and close each queue after its last response.
     Drain,
@@ -179,7 +177,6 @@ impl Mailbox {
         self.messages.put(message);
     }
 
-    /// Wakes the reactor for a round.
     pub(crate) fn wake(&self) {
         self.messages.nudge();
     }

@@ -35,7 +35,6 @@ pub(crate) use view::{Activity, ControllerView};
 use crate::namespace::{Namespace, NamespaceTable};
 use crate::order::DiskOrders;
 
-/// Message to the control plane.
 #[derive(Debug)]
 pub(crate) enum ControlMessage {
     /// A keep alive deadline is earlier than all known ones, or was found to have passed.
@@ -142,7 +141,6 @@ impl Registry {
         self.add(Nqn::discovery(), subsystem);
     }
 
-    /// Adds a subsystem, to which hosts can then connect.
     pub(crate) fn add(&self, nqn: Nqn, subsystem: Arc<SubsystemShared>) {
         let mut subsystems = self
             .subsystems

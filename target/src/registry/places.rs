@@ -103,7 +103,6 @@ struct State {
     /// Waiting connections, the oldest first.
     waiting: BTreeMap<PlaceId, Waiting>,
     taken: u64,
-    /// Waiting connections of strangers.
     strangers: Strangers,
 }
 
@@ -115,7 +114,6 @@ struct Waiting {
     reactor: Option<usize>,
 }
 
-/// State of an address.
 #[derive(Debug)]
 struct Host {
     /// Connections that wait for their Connect.

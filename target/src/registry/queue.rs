@@ -15,7 +15,6 @@ pub(crate) struct QueueShared {
     pub(crate) local: SocketAddr,
     pub(crate) reactor: usize,
     pub(crate) device: String,
-    /// Name of the RDMA provider.
     pub(crate) provider: &'static str,
     /// Partition membership.
     pub(crate) pkey: PKey,

@@ -45,7 +45,6 @@ struct Controller {
     past: HostTotals,
 }
 
-/// State protected by the subsystem's lock.
 pub(super) struct State {
     subsystem: Subsystem,
     controllers: HashMap<u16, Controller>,
@@ -134,7 +133,6 @@ impl State {
 }
 
 impl SubsystemShared {
-    /// Creates a subsystem without namespaces and hosts.
     pub(crate) fn new(
         id: u32,
         subsystem: Subsystem,
@@ -269,7 +267,6 @@ impl SubsystemShared {
         Arc::clone(&self.lock().namespaces)
     }
 
-    /// Returns the activity of hosts connected through this listener.
     pub(crate) fn activity_by(&self, listener: u64) -> Activity {
         let state = self.lock();
         let mut activity = Activity::default();

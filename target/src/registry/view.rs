@@ -6,7 +6,6 @@ use super::QueueShared;
 use crate::metrics::{HostTotals, QueueCounters};
 use crate::namespace::NamespaceTable;
 
-/// Snapshot of a subsystem.
 #[derive(Debug)]
 pub(crate) struct SubsystemView {
     pub(crate) namespaces: Arc<NamespaceTable>,
@@ -14,7 +13,6 @@ pub(crate) struct SubsystemView {
     pub(crate) controllers: Vec<ControllerView>,
 }
 
-/// Snapshot of a controller.
 #[derive(Debug)]
 pub(crate) struct ControllerView {
     pub(crate) cntlid: u16,
@@ -28,7 +26,6 @@ pub(crate) struct ControllerView {
 }
 
 impl ControllerView {
-    /// Returns the totals of present and closed queues.
     pub(crate) fn totals(&self) -> HostTotals {
         let mut totals = self.past.clone();
         for (_, queue) in &self.queues {
@@ -50,7 +47,6 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
-    /// Adds the activity of an I/O queue.
     pub(super) fn add_queue(&mut self, queue: &QueueCounters) {
         let succeeded = queue.classes.iter().map(|class| class.ios.get());
         let failed = queue.errors.each().map(|(_, count)| count);

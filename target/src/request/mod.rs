@@ -23,7 +23,6 @@ use crate::metrics::StageTimes;
 use crate::order::Ticket;
 use crate::work_id::{WorkId, WorkKind};
 
-/// Index in the request table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestId(u32);
 
@@ -101,7 +100,6 @@ pub(crate) struct Request {
     /// Length of the in-capsule data, in bytes.
     pub(crate) in_capsule_bytes: u32,
     pub(crate) task: Task,
-    /// Source or destination of the data.
     pub(crate) transfer: DataTransfer,
     /// Bytes of (data, scratch) buffers needed before the command continues.
     pub(crate) buffer_bytes: (u32, u32),
@@ -215,7 +213,6 @@ impl Request {
         self.close_after = false;
     }
 
-    /// Sets the block I/O for the backend.
     #[inline(always)]
     pub(crate) fn plan(&mut self, block: BlockIo) {
         self.door = Door::of(block.op);
@@ -281,7 +278,6 @@ impl Request {
         self.next.take()
     }
 
-    /// Sets the completion of the command.
     #[inline]
     pub(crate) fn end(&mut self, status: Status, result: u64, now_ns: u64) {
         self.completion = Completion {
@@ -331,7 +327,6 @@ impl Request {
         panic!("{id:?} has buffers, a share, a receive slot or a disk: {self:?}");
     }
 
-    /// Takes the permit to complete the command.
     pub(crate) fn take_permit(&mut self) -> Permit {
         self.permit.take().expect("a command ends once")
     }
@@ -370,7 +365,6 @@ impl<'a> Taken<'a> {
 pub(crate) struct FreeList(Vec<RequestId>);
 
 impl RequestTable {
-    /// Creates a table for `capacity` commands in progress.
     pub(crate) fn new(capacity: u32) -> Self {
         Self {
             requests: (0..capacity).map(|_| Request::free()).collect(),

@@ -51,7 +51,6 @@ impl Strangers {
         self.count
     }
 
-    /// Number of connections in the network of this address.
     pub(super) fn of_network(&self, address: IpAddr) -> u32 {
         let network = self.networks.get(&network_of(address));
         network.map_or(0, Network::count)

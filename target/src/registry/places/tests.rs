@@ -63,7 +63,6 @@ impl Door {
         self.state.give_back(id, host, false, self.now);
     }
 
-    /// Returns the address and its place.
     fn associate(&mut self, address: &str) -> (IpAddr, PlaceId) {
         let (host, id) = self.oldest(address);
         self.state.associate(id, host, self.now);

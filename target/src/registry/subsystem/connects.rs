@@ -25,7 +25,6 @@ pub(crate) struct Origin<'a> {
     pub(crate) address: QueueAddress,
     /// Private data of the connection request.
     pub(crate) cm: &'a RequestData,
-    /// Local address of the connection.
     pub(crate) local: IpAddr,
     pub(crate) peer: IpAddr,
     /// Payer for the controllers, which the host's limits count.
@@ -193,7 +192,6 @@ impl SubsystemShared {
         (Some(Arc::new(arming)), elders)
     }
 
-    /// Makes the queues enter their changes.
     fn order(&self, queues: &[QueueAddress], arming: &Option<Arc<Arming>>) {
         for (queue, arming) in queues.iter().zip(arming.iter().cycle()) {
             let arming = Arc::clone(arming);

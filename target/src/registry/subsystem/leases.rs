@@ -19,7 +19,7 @@ pub(crate) const KEEP_ALIVE_EXPIRED: Ending =
 
 impl SubsystemShared {
     /// Same as [`Self::with`], for jobs that may restart the controller's timer. An expired
-    /// association ends before the job, which can then no longer restart it.
+    /// association ends first, so the job cannot revive it.
     pub(super) fn with_controller<T>(
         &self,
         cntlid: u16,
