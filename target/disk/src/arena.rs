@@ -30,8 +30,8 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Allocates `head` bytes, and `data` bytes for buffers of up to `largest` bytes. Rounds both
-    /// sizes up.
+    /// Allocates `head` bytes, and `data` bytes for buffers of up to `largest` bytes. The sizes
+    /// are rounded up.
     ///
     /// # Errors
     /// The system has not enough memory.

@@ -1,4 +1,4 @@
-//! Files and block devices, by io_uring and past the page cache.
+//! Files and block devices, accessed by io_uring and, where possible, `O_DIRECT`.
 
 mod data;
 mod failures;
@@ -27,35 +27,35 @@ use crate::simulated_disk::SimulatedDisk;
 use crate::submission::Handover;
 use crate::workers::FATE_UNKNOWN;
 
-/// The most bytes one entry of a ring reads or writes: it counts in 31 bits.
+/// Maximum bytes of one ring entry, whose length has 31 bits.
 const ENTRY_MAX: u64 = 1 << 30;
 
-/// A file or block device.
+/// File or block device.
 #[derive(Debug)]
 pub(super) struct BlockFile {
     path: PathBuf,
     file: OpenFile,
     block_bytes: u32,
     memory_alignment: u32,
-    /// The most bytes that go in one piece.
+    /// Maximum bytes of a piece.
     piece_bytes: u64,
     blocks: AtomicU64,
     health: Health,
-    /// Whether it is a file whose size a write can change.
+    /// Whether a write can change the size, as for any file.
     can_grow: bool,
-    /// What a block device says of itself.
+    /// Limits of a block device.
     limits: Option<QueueLimits>,
-    /// Whether data goes past the page cache.
+    /// Whether data bypasses the page cache.
     direct: bool,
-    /// What of it may block where it is submitted.
+    /// Operations that may block at submission.
     handover: Handover,
-    /// Whether a worker of the ring brings writes to the file's system without waiting for their
-    /// end: such systems (FUSE, NFS) may keep the file locked while a thread waits.
+    /// Whether workers submit writes without waiting for completion: such file systems (FUSE, NFS)
+    /// may keep the file locked while a thread waits.
     submits: bool,
-    /// Whether the system can be asked to write only where it need not wait.
+    /// Whether the system supports non-blocking writes to this disk.
     writes_at_once: AtomicBool,
     zeroing: AtomicU8,
-    /// Whether zeroes can be written by giving the range back.
+    /// Whether a range can be zeroed by deallocating it.
     can_punch: AtomicBool,
     can_deallocate: AtomicBool,
     #[cfg(test)]
@@ -65,8 +65,8 @@ pub(super) struct BlockFile {
 }
 
 impl BlockFile {
-    /// Opens it past the page cache, or through it with one warning where the
-    /// file system supports nothing else.
+    /// Opens with `O_DIRECT`, or through the page cache with a warning if the file system rejects
+    /// that.
     pub(super) fn open(
         path: &Path,
         block_bytes: Option<u32>,
@@ -84,7 +84,7 @@ impl BlockFile {
             Alignment::NONE
         };
         let block_bytes = open::choose_block_bytes(path, block_bytes, alignment.offset)?;
-        // A file's system splits by itself.
+        // File systems split requests themselves.
         let largest = is_device.then(|| pieces::largest_request(&file)).flatten();
         let limits = is_device.then(|| QueueLimits::of(&file)).flatten();
         let can_deallocate = !is_device || limits.is_some_and(|limits| limits.discard > 0);
@@ -127,13 +127,13 @@ impl BlockFile {
         Ok(disk)
     }
 
-    /// Whether deallocated blocks are given back and read as zeroes: what a device discarded
-    /// may read as anything.
+    /// True if deallocated blocks are freed and read as zeroes. A device may return any data for
+    /// discarded blocks.
     pub(super) fn deallocates_to_zeroes(&self) -> bool {
         self.can_grow
     }
 
-    /// The sizes in which it works best, in blocks, if it says.
+    /// Returns the preferred sizes, in blocks, if known.
     pub(super) fn preferred(&self) -> Option<Preferred> {
         let limits = self.limits?;
         let blocks = |bytes: u64| (bytes / u64::from(self.block_bytes)).max(1) as u32;
@@ -147,8 +147,8 @@ impl BlockFile {
         })
     }
 
-    /// Warns if the disk may keep a part of a block when the power fails. NVMe has no way to say so:
-    /// the least that AWUPF promises is a block.
+    /// Warns if a power failure can leave part of a block written. NVMe cannot express that: AWUPF
+    /// is at least one block.
     fn warn_of_torn_blocks(&self) {
         let keeps = |limits: &QueueLimits| limits.keeps_blocks_whole(self.block_bytes);
         if self.limits.as_ref().is_none_or(keeps) {
@@ -162,7 +162,7 @@ impl BlockFile {
         );
     }
 
-    /// What a device writes as one, if that goes to it as one request.
+    /// Returns the atomic unit of a device, if a write of that size is one request.
     pub(super) fn atomic(&self) -> Atomic {
         let unit = self.limits.and_then(|limits| limits.unit);
         let fits = |unit: &Unit| self.direct && unit.bytes <= self.piece_bytes;
@@ -170,27 +170,27 @@ impl BlockFile {
         unit.map_or(Atomic::BLOCK, |unit| unit.in_blocks(self.block_bytes))
     }
 
-    /// Its identity, which no other disk has.
+    /// Returns the identity, which is unique.
     pub(super) fn identity(&self, scope: Scope<'_>) -> io::Result<Uuid> {
         identity::of(&self.file, &self.path, scope)
     }
 
-    /// Where it is on this machine: (device, inode).
+    /// Returns the location on this machine: (device, inode).
     pub(super) fn place(&self) -> (u64, u64) {
         self.file.place()
     }
 
-    /// What another disk in its place takes over.
+    /// Returns a weak reference, for a successor that takes over the lock or claim.
     pub(super) fn former(&self) -> FormerFile {
         self.file.former()
     }
 
-    /// An open of the same disk waits until this one is closed.
+    /// Announces the removal: an open of the same disk then waits for this close.
     pub(super) fn let_go(&self) {
         self.file.let_go();
     }
 
-    /// Makes what was written durable, and blocks until it is.
+    /// Makes completed writes durable. Blocks.
     pub(super) fn flush(&self) -> io::Result<()> {
         self.check_size();
         if self.health.refuses(BlockOp::Flush) {
@@ -199,7 +199,7 @@ impl BlockFile {
         self.sync()
     }
 
-    /// Looks, after a failed flush, whether it can flush again. Blocks as long as that takes.
+    /// Verifies, after a failed flush, that the disk can flush again. Blocks.
     pub(super) fn verify_flush(&self) -> io::Result<()> {
         if !self.health.must_verify() {
             return Ok(());
@@ -214,12 +214,12 @@ impl BlockFile {
         Ok(())
     }
 
-    /// Whether the file was found without a name.
+    /// True if the file was found unlinked.
     pub(super) fn is_deleted(&self) -> bool {
         self.health.is_deleted()
     }
 
-    /// Whether it lost anything, and commands fail for that.
+    /// True if commands fail because of an earlier loss.
     pub(super) fn is_failed(&self) -> bool {
         self.health.is_failed()
     }
@@ -243,7 +243,7 @@ impl BlockFile {
         self.can_deallocate.load(Ordering::Relaxed)
     }
 
-    /// As a disk would be whose requests are that small.
+    /// Limits the request size.
     #[cfg(test)]
     pub(super) fn with_requests_of(self, piece_bytes: u64) -> Self {
         Self {
@@ -252,17 +252,17 @@ impl BlockFile {
         }
     }
 
-    /// Adds the file to a ring, which keeps it open while the kernel has operations of it.
+    /// Adds the file to a ring, which keeps it open while operations are pending.
     pub(super) fn add_to(&self, ring: &mut Ring) -> io::Result<FileSlot> {
         ring.add_file(self.file.keep(), self.handover())
     }
 
-    /// For the ring, too: what of it may block there.
+    /// Operations that may block at submission.
     pub(crate) fn handover(&self) -> Handover {
         self.handover
     }
 
-    /// The same while the disk is slow: the journal of a file's system may wait for it then.
+    /// Like [`Self::handover`], while the disk is slow: a file system's journal may then block.
     pub(crate) fn handover_while_slow(&self) -> Handover {
         if self.can_grow {
             Handover::ALL
@@ -282,7 +282,7 @@ impl BlockFile {
         }
     }
 
-    /// Submits what comes next of an operation, or ends it.
+    /// Submits the next step of an operation, or completes it.
     pub(super) fn step(
         &self,
         io: &mut BlockIo,
@@ -333,7 +333,7 @@ impl BlockFile {
                 if self.can_grow {
                     self.punch(ring, tag, file, offset, rest);
                 } else {
-                    // A hole in a device would be zeroes, which many write one by one.
+                    // Punching a hole would zero the range, which many devices do by writing.
                     let length = rest.min(DISCARD_MAX) as u32;
                     ring.discard(tag, self.file.keep(), offset, length);
                 }
@@ -346,8 +346,8 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// Whether the next step could make a file that was cut longer, or call durable what was
-    /// cut off: then the size is looked at first.
+    /// True if the size must be checked first: the step could extend a file that was cut, or
+    /// confirm lost data as durable.
     #[inline]
     fn must_look(&self, io: &BlockIo, file: FileSlot) -> bool {
         match io.op {
@@ -362,7 +362,7 @@ impl BlockFile {
         }
     }
 
-    /// Takes the result of a step, or of a piece of it, and goes on.
+    /// Processes the result of a step or piece, and continues.
     pub(super) fn resume(
         &self,
         io: &mut BlockIo,
@@ -392,7 +392,7 @@ impl BlockFile {
             }
             Err(errno) => return self.recover(io, errno, ring, file, tag),
             Ok(_) if io.op == BlockOp::Flush || io.syncing => {
-                // The system reports a loss to one of those that wait, which may be another.
+                // The system reports a loss to only one of the waiting operations.
                 let refused = self.health.refuses(io.op);
                 return Progress::Done(if refused {
                     Err(Errno(libc::EIO))
@@ -400,7 +400,7 @@ impl BlockFile {
                     Ok(())
                 });
             }
-            // The file ends before its size did: someone cut it.
+            // End of file before the expected size: the file was cut.
             Ok(0)
                 if matches!(
                     io.op,
@@ -408,13 +408,13 @@ impl BlockFile {
                 ) =>
             {
                 let expected = self.blocks.load(Ordering::Relaxed) * u64::from(self.block_bytes);
-                // A smaller size may have been taken over since this began.
+                // A smaller size may have been accepted since the operation began.
                 if io.offset + io.done < expected {
                     self.health.cut_short(&self.path, expected);
                 }
                 return Progress::Done(Err(Errno(libc::EIO)));
             }
-            // fallocate does all or nothing.
+            // fallocate has no partial result.
             Ok(0) => io.length - io.done,
             Ok(bytes) => u64::from(bytes),
         };
@@ -423,8 +423,7 @@ impl BlockFile {
         self.step(io, ring, file, tag)
     }
 
-    /// The range is done: what is left is to make it durable, if that is asked
-    /// for and did not come with the writes.
+    /// Completes an operation whose range is done, or submits the sync that it requires.
     fn finish(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) -> Progress {
         if !self.syncs_apart(io.op) {
             return Progress::Done(Ok(()));
@@ -437,9 +436,9 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// True if a durable operation is a change and then a sync. So it is through the page cache: the
-    /// system would not say whether a durable write failed as a write, or as a sync that has lost
-    /// other writes, too.
+    /// True if a durable operation is a change followed by a sync. This is so through the page
+    /// cache: otherwise the system does not report whether a durable write failed as a write, or as
+    /// a sync that also lost other writes.
     fn syncs_apart(&self, op: BlockOp) -> bool {
         match op {
             BlockOp::Write { durable } => durable && !self.direct,
@@ -448,7 +447,7 @@ impl BlockFile {
         }
     }
 
-    /// Tries another method where the disk does not support this one.
+    /// Handles an error: tries another method if the disk does not support the current one.
     fn recover(
         &self,
         io: &mut BlockIo,
@@ -486,12 +485,12 @@ impl BlockFile {
         }
     }
 
-    /// The method to zero does not work: takes the next one.
+    /// Selects the next method of zeroing.
     fn zero_otherwise(&self, deallocate: bool) {
         let next = match self.zeroing(deallocate) {
             Zeroing::Range => Zeroing::Punch,
             Zeroing::Punch if self.zeroing(false) == Zeroing::Range => {
-                // To give the range back was advice.
+                // Deallocation was advisory.
                 return self.can_punch.store(false, Ordering::Relaxed);
             }
             Zeroing::Punch | Zeroing::Write => Zeroing::Write,

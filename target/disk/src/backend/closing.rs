@@ -1,5 +1,5 @@
-//! Files are closed on threads of their own: close(2) may wait for a disk or its server, and
-//! the last user of a disk that is removed can be a reactor or the control plane.
+//! Closes disks on dedicated threads: close(2) may block on a disk or its server, and the last user
+//! of a removed disk can be a reactor or the control plane.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,28 +15,28 @@ use super::lock::Lock;
 use crate::ring::Open;
 use crate::simulated_disk::SimulatedDisk;
 
-/// Files that are closed at a time. While that many hang, others stay open.
+/// Maximum number of concurrent closes. While that many hang, further files stay open.
 const CLOSERS_MAX: usize = 64;
 
-/// How long an open waits for the close of the same disk.
+/// Maximum time that an open waits for the close of the same disk.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long an open waits for reactors to end what they have of the same disk, which was let go.
+/// Maximum time that an open waits for reactors to finish operations on the same, removed disk.
 pub(super) const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Where a disk is on this machine: (device, inode).
+/// Location of a disk on this machine: (device, inode).
 pub(super) type Place = (u64, u64);
 
-/// An open disk, and its guard. When the last clone is dropped, it is closed elsewhere; rings have
-/// a clone until they have ended all operations of it.
+/// Open disk and its guard, reference-counted. Dropping the last clone closes it on another thread.
+/// Rings hold a clone until all their operations on it have ended.
 #[derive(Debug, Clone)]
 pub(super) struct OpenFile(Arc<Opened>);
 
 #[derive(Debug)]
 struct Opened {
-    /// Until it is dropped, something.
+    /// `Some` until dropped.
     files: Option<Files>,
-    /// Whether it was let go, and is about to be dropped.
+    /// Whether the disk was removed and is about to be dropped.
     leaves: AtomicBool,
 }
 
@@ -47,26 +47,26 @@ struct Files {
     place: Place,
 }
 
-/// Means that keep other processes from a disk.
+/// Protection of a disk against other processes.
 #[derive(Debug)]
 pub(super) enum Guard {
-    /// None: the disk is a device that others use as well, or its file system has no locks.
+    /// None: the device is shared, or the file system has no locks.
     None,
-    /// The disk is a file, and the file that it writes through has a lock.
+    /// flock(2) on the file through which the disk writes.
     Lock(Lock),
-    /// The disk is a block device, opened with O_EXCL.
+    /// `O_EXCL` on the block device.
     Claim,
-    /// The disk is a drive, and its block device is opened with O_EXCL.
+    /// `O_EXCL` on the block device of a drive.
     Device(Arc<File>),
 }
 
-/// What is to be closed, and what is being closed.
+/// Pending and running closes.
 #[derive(Debug)]
 struct State {
     queue: VecDeque<Files>,
-    /// Places of the files in the queue, and of those that are being closed.
+    /// Locations of queued files and of files being closed.
     places: Vec<Place>,
-    /// Places of the files that were let go, and that a reactor may have yet.
+    /// Locations of removed files that a reactor may still use.
     leaving: Vec<Place>,
     closers: usize,
 }
@@ -91,7 +91,7 @@ impl OpenFile {
         self.0.files()
     }
 
-    /// No namespace has it any more: it is closed once reactors have ended what they have of it.
+    /// Announces the removal. The disk is closed after reactors have finished their operations.
     pub(super) fn let_go(&self) {
         let mut state = state();
         if !self.0.leaves.swap(true, Ordering::Relaxed) {
@@ -107,7 +107,6 @@ impl OpenFile {
         &self.files().guard
     }
 
-    /// It without a hold on it.
     pub(super) fn former(&self) -> FormerFile {
         FormerFile {
             place: self.place(),
@@ -115,13 +114,13 @@ impl OpenFile {
         }
     }
 
-    /// It stays open as long as this.
+    /// Returns a reference that keeps the disk open.
     pub(super) fn keep(&self) -> Open {
         Arc::clone(&self.0) as Open
     }
 }
 
-/// A file that may be open still.
+/// Weak reference to a disk.
 #[derive(Debug)]
 pub(super) struct FormerFile {
     place: Place,
@@ -133,7 +132,7 @@ impl FormerFile {
         self.place
     }
 
-    /// It, if it is open.
+    /// Returns the disk if it is still open.
     pub(super) fn get(&self) -> Option<OpenFile> {
         self.opened.upgrade().map(OpenFile)
     }
@@ -164,7 +163,7 @@ impl Drop for Opened {
     fn drop(&mut self) {
         let files = self.files.take().expect("it is dropped once");
         let leaves = *self.leaves.get_mut();
-        // Simulations have one thread, and such files do not hang.
+        // Simulations are single-threaded, and their files do not block.
         if SimulatedDisk::find(files.file.as_raw_fd()).is_none() {
             close(files, leaves);
             return;
@@ -178,7 +177,7 @@ impl Drop for Opened {
 }
 
 impl State {
-    /// A file that was let go has no user any more.
+    /// Records that a removed disk has lost its last user.
     fn left(&mut self, place: Place) {
         let at = self.leaving.iter().position(|leaving| *leaving == place);
         self.leaving.swap_remove(at.expect("it was noted"));
@@ -191,12 +190,12 @@ impl Files {
         #[cfg(test)]
         tests::panic_at(self.place);
         drop(self.file);
-        // After that: who gets it finds the file closed.
+        // Released last: the next owner then finds the file closed.
         drop(self.guard);
     }
 }
 
-/// Waits until nothing at this place is being closed; `false` if that takes too long.
+/// Waits until no disk at this location is being closed. Returns `false` on timeout.
 pub(super) fn wait_for(place: Place) -> bool {
     let is_closing = |state: &mut State| state.places.contains(&place);
     let waited = CLOSED.wait_timeout_while(state(), CLOSE_TIMEOUT, is_closing);
@@ -204,12 +203,12 @@ pub(super) fn wait_for(place: Place) -> bool {
     !waited.1.timed_out()
 }
 
-/// Whether a disk at this place was let go, and a reactor may have it yet.
+/// True if a disk at this location was removed and may still be used by a reactor.
 pub(super) fn is_leaving(place: Place) -> bool {
     state().leaving.contains(&place)
 }
 
-/// Waits until all that was let go at this place is closed; `false` if that takes too long.
+/// Waits until all removed disks at this location are closed. Returns `false` on timeout.
 pub(super) fn wait_until_left(place: Place) -> bool {
     let is_there =
         |state: &mut State| state.leaving.contains(&place) || state.places.contains(&place);
@@ -219,8 +218,8 @@ pub(super) fn wait_until_left(place: Place) -> bool {
 }
 
 fn state() -> MutexGuard<'static, State> {
-    // Whole after any panic: a change is a push, a removal or a sum, and no file is closed
-    // under the lock.
+    // Consistent after any panic: each change is a push, a removal or an addition, and no file is
+    // closed under the lock.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -238,12 +237,12 @@ fn close(files: Files, leaves: bool) {
     drop(state);
     let closer = std::thread::Builder::new().name("closer".into());
     if closer.spawn(close_all).is_err() {
-        // There is no thread for it: close it here, though that may block.
+        // No thread can be started: close on this one, which may block.
         close_all();
     }
 }
 
-/// A closer's life.
+/// Main loop of a closing thread.
 fn close_all() {
     let mut state = state();
     while let Some(files) = state.queue.pop_front() {
@@ -264,7 +263,7 @@ mod tests {
     use super::*;
     use crate::backend::Claim;
 
-    /// Where the next close panics.
+    /// Location at which the next close panics.
     static PANICS_AT: Mutex<Option<Place>> = Mutex::new(None);
 
     pub(super) fn panic_at(place: Place) {
@@ -274,13 +273,13 @@ mod tests {
         assert!(!panics, "on purpose");
     }
 
-    /// The disk is closed all the same: it can be opened and claimed again, also if that close
-    /// panics in turn.
+    /// A close that panics still closes the disk: it can be opened and claimed again, even if the
+    /// next close panics too.
     #[test]
     fn a_close_that_panics_closes_its_disk_and_no_closer_is_lost() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
-        // No other disk has it.
+        // No real disk has this location.
         let place = (u64::MAX, 7);
         let closed = || cairn_rdma::panics::Panics::new(true).of_part(Part::Close);
         let before = closed();

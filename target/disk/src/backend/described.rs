@@ -1,52 +1,53 @@
-//! What a disk says of itself.
+//! Properties reported by a disk.
 
 use uuid::Uuid;
 
-/// How a backend's blocks are laid out.
+/// Block layout of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Geometry {
-    /// Bytes of a logical block: 512 or 4096.
+    /// Logical block size in bytes: 512 or 4096.
     pub block_bytes: u32,
-    /// Logical blocks.
+    /// Number of logical blocks.
     pub blocks: u64,
-    /// Bytes that the address of a buffer must be a multiple of.
+    /// Required alignment of buffer addresses, in bytes.
     pub memory_alignment: u32,
-    /// A transfer across a multiple of so many logical blocks takes the disk longer; 0: it names no such boundary.
+    /// Transfers that cross a multiple of this many logical blocks are slower; 0 if there is no
+    /// such boundary.
     pub boundary: u16,
 }
 
-/// Sizes and places in which a disk works best, in logical blocks.
+/// Preferred sizes and alignments, in logical blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preferred {
-    /// Of a write.
+    /// Granularity of writes.
     pub write: u32,
-    /// What a write begins at multiples of.
+    /// Alignment of writes.
     pub write_alignment: u32,
-    /// Of a write, for the best performance.
+    /// Optimal size of writes.
     pub optimal_write: u32,
-    /// Of a range to deallocate.
+    /// Granularity of deallocation.
     pub deallocate: u32,
-    /// What a range to deallocate begins at multiples of.
+    /// Alignment of deallocation.
     pub deallocate_alignment: u32,
 }
 
-/// What a disk promises of a write: others see all of it or nothing. In logical blocks.
+/// Sizes in logical blocks of writes that are atomic: others see all of the write or nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Atomic {
-    /// As long as it has power.
+    /// Atomic size without a power failure.
     pub normal: u32,
-    /// Also if the power fails.
+    /// Atomic size across a power failure.
     pub power_fail: u32,
-    /// A write across a multiple of this is not atomic; 0: there is none.
+    /// A write that crosses a multiple of this is not atomic; 0 if there is no boundary.
     pub boundary: u32,
-    /// Where the first boundary is.
+    /// Offset of the first boundary.
     pub boundary_offset: u16,
-    /// The boundary if the power fails; 0: there is none.
+    /// Boundary across a power failure; 0 if there is no boundary.
     pub boundary_power_fail: u32,
 }
 
 impl Atomic {
-    /// One block, which every disk promises.
+    /// One block, guaranteed by every disk.
     pub const BLOCK: Self = Self {
         normal: 1,
         power_fail: 1,
@@ -55,7 +56,7 @@ impl Atomic {
         boundary_power_fail: 0,
     };
 
-    /// Aligned units of so many blocks, the first of which begins at block `offset`.
+    /// Aligned units of `blocks`, the first of which begins at block `offset`.
     pub(super) fn units(blocks: u32, offset: u16) -> Self {
         Self {
             normal: blocks,
@@ -67,7 +68,7 @@ impl Atomic {
     }
 }
 
-/// Names that a disk has in the whole world.
+/// Globally unique names of a disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Names {
     /// NGUID of an NVMe drive.

@@ -1,5 +1,5 @@
-//! Disks that go when others have opened: these may be the same files and devices, and take over
-//! what keeps other processes from them.
+//! Disks about to be replaced. A successor may use the same file or device, and then takes over its
+//! lock or claim.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,17 +13,17 @@ use super::drive::{self, Drive};
 use super::lock::Lock;
 use super::{Backend, Claim, Kind, OpenError};
 
-/// Disks that are open, and go. It keeps none of them open.
+/// Weak references to open disks about to be replaced.
 #[derive(Debug, Default)]
 pub struct Formers(HashMap<Place, Vec<FormerFile>>);
 
 impl Formers {
-    /// One more.
+    /// Adds a disk.
     pub fn add(&mut self, backend: &Backend) {
         let file = match &backend.0 {
             Kind::File(disk) => disk.former(),
             Kind::Drive(disk) => disk.former(),
-            // The lock of an image is its client's, and memory has none.
+            // An image's lock belongs to its Ceph client; memory has none.
             Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => return,
         };
         self.0.entry(file.place()).or_default().push(file);
@@ -34,8 +34,8 @@ impl Formers {
         files.filter_map(FormerFile::get)
     }
 
-    /// Has a disk that opened `file` share the lock of a former disk there; `None` if no former disk has
-    /// a lock.
+    /// Shares the lock of a former disk with a disk that opened `file`. Returns `None` if no former
+    /// disk at this location has a lock.
     pub(super) fn lock(
         &self,
         place: Place,
@@ -49,7 +49,7 @@ impl Formers {
         self.at(place).find_map(shared)
     }
 
-    /// A block device that one of them has open for this process alone.
+    /// Returns a block device that a former disk has claimed.
     pub(super) fn claimed(&self, place: Place) -> Option<File> {
         let of = |former: OpenFile| match former.guard() {
             Guard::Claim => former.try_clone().ok(),
@@ -58,7 +58,7 @@ impl Formers {
         self.at(place).find_map(of)
     }
 
-    /// Block device of a former drive, opened with O_EXCL.
+    /// Returns the claimed block device of a former drive.
     pub(super) fn device(&self, place: Place) -> Option<Arc<File>> {
         let of = |former: OpenFile| match former.guard() {
             Guard::Device(device) => Some(Arc::clone(device)),
@@ -69,11 +69,11 @@ impl Formers {
 }
 
 impl Backend {
-    /// As [`open_file`](Self::open_file), of what may be one of `formers`: it takes over what keeps
-    /// others from that.
+    /// Like [`open_file`](Self::open_file), for a disk that may be one of `formers`: takes over its
+    /// lock or claim.
     ///
     /// # Errors
-    /// It cannot be opened, or not with that block size.
+    /// The disk cannot be opened, or not with that block size.
     pub fn open_after(
         path: &Path,
         block_bytes: Option<u32>,
@@ -88,8 +88,8 @@ impl Backend {
         disk.map(|disk| Self(Kind::File(disk)))
     }
 
-    /// No namespace has it any more. Reactors drop it when they have ended what they have of it, and an
-    /// open of the same disk waits for that instead of being refused.
+    /// Announces the removal. Reactors drop the disk after their pending operations, and an open of
+    /// the same disk waits for that instead of failing.
     pub fn let_go(&self) {
         match &self.0 {
             Kind::File(disk) => disk.let_go(),
@@ -123,14 +123,14 @@ mod tests {
         formers.add(&first);
         let place = first.place().unwrap();
         let second = open(reader, &formers).unwrap();
-        // A reload that fails drops it: the first is locked as before.
+        // A failed reload drops the successor: the first disk keeps its lock.
         drop(second);
         assert!(wait_for_close(&path, place).is_ok() && !is_free(reader));
         let second = open(reader, &formers).unwrap();
         drop(first);
         assert!(wait_for_close(&path, place).is_ok());
         assert!(is_free(reader) && !is_free(writer));
-        // What is gone has nothing to hand on.
+        // A closed disk has nothing to pass on.
         assert!(open(writer, &formers).is_err());
         drop(second);
         assert!(is_free(writer));
@@ -151,7 +151,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = disk(&folder);
         let first = open(&path).unwrap();
-        // As another owner's: that is refused at once.
+        // Refused at once, as for a disk of another owner.
         let since = Instant::now();
         let refused = open(&path).unwrap_err().to_string();
         assert!(refused.contains("already exported"), "{refused}");
@@ -165,7 +165,7 @@ mod tests {
         });
         let second = open(&path).unwrap();
         user.join().unwrap();
-        // The one that is there now was not let go.
+        // The current disk was not removed.
         let refused = open(&path).unwrap_err().to_string();
         assert!(refused.contains("already exported"), "{refused}");
         drop(second);

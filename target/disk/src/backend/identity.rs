@@ -1,5 +1,5 @@
-//! Which disk it is: the same UUID for everyone who sees the disk, another one for another disk.
-//! `docs/decisions/` has a page about what an identity follows from, and why.
+//! Identity of a disk: a UUID that is the same for all targets that export it, and differs between
+//! disks. The inputs and their reasons are described in `docs/decisions/`.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,23 +10,23 @@ use rustix::fs::{AtFlags, StatxFlags, XattrFlags};
 use rustix::io::Errno;
 use uuid::Uuid;
 
-/// The namespace, in RFC 4122's sense, of disks that have a name of their own.
+/// RFC 4122 name space for UUIDs derived from names of disks.
 const DISKS: Uuid = Uuid::from_u128(0x1d3c_40b8_6b1f_4c0e_9f55_7a2c_0f4e_d2b6);
 
-/// Where a file's identity is kept: its UUID, and the inode that it was given to.
+/// Extended attribute with a file's UUID, and the inode for which it was created.
 const ATTRIBUTE: &str = "user.cairn.uuid";
 
-/// Who sees a disk whose name is not unique in the world.
+/// Scope in which a name that is not globally unique identifies a disk.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope<'a> {
-    /// What this machine is called, such as its machine id.
+    /// Identifier of this machine, such as its machine ID.
     pub machine: &'a str,
-    /// Other machines see the same disk under the same name.
+    /// Whether other machines see the same disk under the same name.
     pub shared: bool,
 }
 
 impl Scope<'_> {
-    /// A name with its machine, unless the disk is the same on other machines.
+    /// Qualifies a name with the machine, unless the disk is shared between machines.
     fn name(self, name: &str) -> String {
         match self.shared {
             true => name.to_owned(),
@@ -35,7 +35,7 @@ impl Scope<'_> {
     }
 }
 
-/// An identity that nothing else has or will have.
+/// Returns a random UUID.
 pub(super) fn random() -> io::Result<Uuid> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)?;
@@ -45,7 +45,7 @@ pub(super) fn random() -> io::Result<Uuid> {
     Ok(Uuid::from_bytes(bytes))
 }
 
-/// The identity of an open disk.
+/// Returns the identity of an open disk, and stores it with a file if possible.
 pub(super) fn of(file: &File, path: &Path, scope: Scope<'_>) -> io::Result<Uuid> {
     let metadata = file.metadata()?;
     if metadata.file_type().is_block_device() {
@@ -72,19 +72,19 @@ pub(super) fn of(file: &File, path: &Path, scope: Scope<'_>) -> io::Result<Uuid>
     }
 }
 
-/// The identity that follows from a name that nothing else has.
+/// Derives an identity from a globally unique name.
 pub(super) fn derived(name: &str) -> Uuid {
     Uuid::new_v5(&DISKS, name.as_bytes())
 }
 
-/// What a device is called, and how far that name goes.
+/// Name of a device, by its scope.
 #[derive(Debug, PartialEq, Eq)]
 enum Name {
-    /// No other device has it.
+    /// Globally unique.
     Global(String),
-    /// No other device of this machine has it.
+    /// Unique among the devices of this machine.
     Local(String),
-    /// Another device in its place would be called the same.
+    /// Name of a location: a replacement device gets the same name.
     Place(String),
 }
 
@@ -98,7 +98,7 @@ impl Name {
     }
 }
 
-/// The identity of the device that has this folder in sysfs.
+/// Returns the identity of the device with this sysfs folder.
 fn of_device(device: &Path, path: &Path, scope: Scope<'_>) -> Uuid {
     match name_of(device, scope) {
         Name::Global(name) => derived(&name),
@@ -122,7 +122,7 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
         (!text.is_empty()).then(|| text.to_owned())
     };
     if text("partition").is_some() {
-        // Not the partition's own UUID: a copy of the disk has that, too.
+        // The partition's own UUID is not used: a copy of the disk has the same one.
         let start = text("start").unwrap_or_default();
         let disk = device
             .parent()
@@ -145,7 +145,7 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
             return Name::Global(format!("{kind} {name}"));
         }
     }
-    // Chosen when the virtual machine was set up, or by the device mapper.
+    // Assigned by the configuration of the virtual machine or of the device mapper.
     for (attribute, kind) in [("serial", "serial"), ("dm/name", "dm name")] {
         if let Some(name) = text(attribute) {
             return Name::Local(format!("{kind} {name}"));
@@ -157,7 +157,7 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
         text("size").unwrap_or_default()
     );
     match device.file_name().and_then(|name| name.to_str()) {
-        // It is memory, and empty after a start of the machine.
+        // Contents of RAM disks are lost at a reboot.
         Some(name) if name.starts_with("ram") || name.starts_with("zram") => {
             let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id");
             Name::Place(format!("{place} since {}", boot.unwrap_or_default().trim()))
@@ -166,7 +166,7 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
     }
 }
 
-/// A loop device is the file behind it.
+/// Names a loop device after its backing file.
 fn of_loop(backing: &Path, scope: Scope<'_>) -> Name {
     let local = Scope {
         shared: false,
@@ -184,20 +184,20 @@ fn of_loop(backing: &Path, scope: Scope<'_>) -> Name {
     }
 }
 
-/// What distinguishes a file from all others of its file system: a copy has another inode, or one that
-/// was made at another time.
+/// Distinguishes a file from all others of its file system: a copy has another inode number or
+/// birth time.
 #[derive(Debug)]
 struct Birth {
     text: String,
-    /// The file system does not say when: an inode that is used again looks the same.
+    /// Whether the birth time is unknown: a reused inode number is then not detected.
     is_weak: bool,
-    /// The file system's own number. It may change with each mount.
+    /// ID of the file system. It may change with each mount.
     fsid: u64,
 }
 
 impl Birth {
     fn of(file: &File) -> io::Result<Self> {
-        /// Snapshots of Btrfs have the inodes of what they are snapshots of.
+        /// Btrfs snapshots repeat the inodes of their origin.
         const BTRFS_MAGIC: u32 = 0x9123_683e;
         let fields = StatxFlags::INO | StatxFlags::BTIME;
         let statx = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, fields)?;
@@ -223,14 +223,14 @@ impl Birth {
     }
 }
 
-/// The identity that is kept with a file, or is from now on.
+/// Returns the identity stored with a file, or creates and stores one.
 fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
     let (uuid, how) = match read(file)? {
         None => (random()?, XattrFlags::CREATE),
         Some(kept) => match parse(&kept) {
             Some((uuid, of)) if of == birth.text => return Ok(uuid),
             _ => {
-                // Other targets that open this copy come to the same.
+                // Deterministic: other targets that open this copy derive the same UUID.
                 let uuid = derived(&format!("copy {kept} {}", birth.text));
                 // Cause: the configuration, or a disk that changed.
                 tracing::warn!(
@@ -244,18 +244,18 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
     };
     let value = format!("{uuid} {}", birth.text);
     match rustix::fs::fsetxattr(file, ATTRIBUTE, value.as_bytes(), how) {
-        // Another target was faster.
+        // Another target has stored an identity in the meantime.
         Err(Errno::EXIST) => {
             let kept = read(file)?.unwrap_or_default();
             let parsed = parse(&kept).filter(|(_, of)| of == &birth.text);
             let (uuid, _) = parsed.ok_or_else(|| io::Error::other("its identity changes"))?;
             Ok(uuid)
         }
-        // The identity of a copy follows from what it is a copy of.
+        // Not required: the identity of a copy can be derived again.
         Err(_) if how == XattrFlags::REPLACE => Ok(uuid),
         Err(error) => Err(error.into()),
         Ok(()) => {
-            // No host may see an identity that a power failure takes back.
+            // Synced, because an identity seen by a host must survive a power failure.
             file.sync_all()?;
             Ok(uuid)
         }
@@ -271,7 +271,7 @@ fn read(file: &File) -> io::Result<Option<String>> {
     }
 }
 
-/// The UUID, and what it was given to.
+/// Parses a UUID and the inode for which it was created.
 fn parse(value: &str) -> Option<(Uuid, &str)> {
     let (uuid, birth) = value.split_once(' ')?;
     Some((Uuid::try_parse(uuid).ok()?, birth))
@@ -289,7 +289,7 @@ mod tests {
         shared: false,
     };
 
-    /// On a disk, and in memory.
+    /// A folder on a disk, and one in memory.
     const FOLDERS: [&str; 2] = [env!("CARGO_MANIFEST_DIR"), "/dev/shm"];
 
     fn image(path: &Path) -> PathBuf {
@@ -324,7 +324,7 @@ mod tests {
             fs::rename(&first, &moved).unwrap();
             assert_eq!(identity(&moved), known);
 
-            // With all that it has, the identity included.
+            // Preserves all attributes, including the stored identity.
             let copy = folder.path().join("copy");
             let [from, to] = [&moved, &copy].map(|path| path.to_str().unwrap());
             run("cp", &["--preserve=all", from, to]);
@@ -337,7 +337,7 @@ mod tests {
             assert_eq!(identity(&copy), of_copy);
             assert_eq!(identity(&moved), known, "the first stays who it was");
 
-            // Another file in the place of the first.
+            // Another file takes the path of the first.
             fs::rename(&copy, &moved).unwrap();
             assert_eq!(identity(&moved), of_copy);
             fs::rename(&other, &moved).unwrap();
@@ -400,7 +400,7 @@ mod tests {
         assert_ne!(here, anywhere);
     }
 
-    /// A device as sysfs shows it.
+    /// Returns the name of a device with these sysfs attributes.
     fn name(attributes: &[(&str, &str)]) -> Name {
         let folder = tempfile::tempdir().unwrap();
         let device = folder.path().join("pci/block/sdx");
@@ -444,7 +444,7 @@ mod tests {
         );
     }
 
-    /// Needs root and loop devices.
+    /// Requires root and loop devices.
     #[test]
     fn a_loop_device_is_the_file_behind_it() {
         let folder = tempfile::tempdir_in(FOLDERS[0]).unwrap();
@@ -452,7 +452,7 @@ mod tests {
             let mut arguments = vec!["--find", "--show"];
             arguments.extend(more);
             arguments.push(file.to_str().unwrap());
-            // Another test may take the device that it finds.
+            // Another test may take the chosen device: try again.
             let mut tries = (0..8).map(|_| Command::new("losetup").args(&arguments).output());
             let output = tries.find_map(|output| output.ok().filter(|o| o.status.success()))?;
             let device = String::from_utf8(output.stdout).unwrap();
@@ -466,7 +466,8 @@ mod tests {
         let known = [&device, &later].map(|device| identity(device));
         let detach = |device: &Path| run("losetup", &["--detach", device.to_str().unwrap()]);
         detach(&device);
-        // Another disk in its place, if no other disk took that; and the first one elsewhere.
+        // Another file on the same device, unless that was taken; and the first file on another
+        // device.
         let other = attach(&two, &[]).unwrap();
         let elsewhere = attach(&one, &[]).unwrap();
         let then = [&other, &elsewhere].map(|device| identity(device));

@@ -1,21 +1,24 @@
-//! What a disk may lose while it is exported, and how that is noticed.
+//! Detection of data loss on an exported disk, and recovery.
 
 use std::io;
 
 use super::{Backend, Kind};
 
 impl Backend {
-    /// Looks, after a failed flush, whether it can flush again. Blocks as long as that takes.
+    /// Verifies that a failed disk works again. Blocks.
+    ///
+    /// # Errors
+    /// The disk still fails.
     pub fn recover(&self) -> io::Result<()> {
         match &self.0 {
             Kind::File(disk) => disk.verify_flush(),
             Kind::Rbd(disk) => disk.recover(),
-            // Each failure was reported to whom it concerned.
+            // Their errors were reported to the affected commands.
             Kind::Drive(_) | Kind::Memory(_) | Kind::Null(_) => Ok(()),
         }
     }
 
-    /// Whether it lost data, so that commands fail until a reload.
+    /// True if commands fail until a reload because data was lost.
     #[inline]
     pub fn is_failed(&self) -> bool {
         match &self.0 {
@@ -25,7 +28,7 @@ impl Backend {
         }
     }
 
-    /// Whether it is a file that was found without a name: it ends with the target.
+    /// True if the disk is a file that was found unlinked: its data is lost when the target ends.
     pub fn is_deleted(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.is_deleted(),
@@ -33,7 +36,8 @@ impl Backend {
         }
     }
 
-    /// The number of the file system that it is a file of: one that can be cut short or deleted.
+    /// Returns the device number of the file system, if the disk is a file, which can be cut or
+    /// deleted.
     pub fn file_system(&self) -> Option<u64> {
         match &self.0 {
             Kind::File(disk) => disk.file_system(),
@@ -41,8 +45,8 @@ impl Backend {
         }
     }
 
-    /// Looks whether a file was cut short or deleted. Blocks as long as its file system takes.
-    /// Returns whether it has [failed](Self::is_failed) for that now, and had not before.
+    /// Checks whether a file was cut or deleted. Blocks until its file system replies. Returns
+    /// whether it has newly [failed](Self::is_failed).
     pub fn look(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.look(),

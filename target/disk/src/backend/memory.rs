@@ -1,8 +1,8 @@
-//! A disk in memory.
+//! Disk in memory.
 //!
-//! Data moves by way of a buffer, as for other disks, and is copied under a lock of its block:
-//! each block is written and read as one (AWUN), whichever reactors and hosts use it at a time,
-//! and a connection that is lost while the data of a write comes changes nothing.
+//! Data moves through a buffer, as for other disks, and is copied under a lock for each unit of 4
+//! KiB. A block is therefore written and read atomically (AWUN) by all reactors and hosts, and a
+//! connection lost during a data transfer changes nothing.
 
 use std::hint;
 use std::io;
@@ -14,22 +14,22 @@ use cairn_rdma::Mapping;
 use super::{BlockIo, BlockOp, Errno, Geometry};
 use crate::ring::Ring;
 
-/// Bytes that a lock covers: the largest block.
+/// Bytes per lock: the largest block size.
 const UNIT: usize = 4096;
 
-/// Locks of a disk. The units that have the same remainder share one.
+/// Number of locks of a disk. Units whose numbers are equal modulo this share a lock.
 const LOCKS: usize = 256;
 
-/// Looks at a lock that another thread has, before this one lets others run.
+/// Number of spins on a held lock before the thread yields.
 const SPINS: u32 = 100;
 
-/// A sequence lock: odd while a thread writes. Readers write nothing, and read again if a writer
-/// came in between.
+/// Sequence lock: odd while a thread writes. A reader writes nothing, and repeats its read if a
+/// writer intervened.
 #[derive(Debug, Default)]
 struct Lock(AtomicU32);
 
 impl Lock {
-    /// The sequence once no thread writes.
+    /// Returns the sequence number, after waiting for any writer.
     #[inline]
     fn sequence(&self) -> u32 {
         let mut spins = 0;
@@ -69,14 +69,14 @@ impl Lock {
         {
             before = self.sequence();
         }
-        // Unlocks also if the copy panics.
+        // Unlocks even if the copy panics.
         let _locked = Locked(self, before);
         fence(Ordering::Release);
         copy();
     }
 }
 
-/// A lock that this thread writes under, and its sequence before that.
+/// Write lock held by this thread, and the sequence number before it.
 struct Locked<'a>(&'a Lock, u32);
 
 impl Drop for Locked<'_> {
@@ -87,7 +87,7 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// Memory of this process. Lost when the process ends.
+/// Disk in the memory of this process. Its contents are lost when the process ends.
 #[derive(Debug)]
 pub(super) struct MemoryDisk {
     mapping: Mapping,
@@ -97,7 +97,7 @@ pub(super) struct MemoryDisk {
 }
 
 impl MemoryDisk {
-    /// A zeroed disk of `bytes`, rounded down to whole blocks.
+    /// Creates a zeroed disk of `bytes`, rounded down to whole blocks.
     pub(super) fn new(bytes: u64, block_bytes: u32) -> io::Result<Self> {
         let bytes = bytes / u64::from(block_bytes) * u64::from(block_bytes);
         let length = usize::try_from(bytes).map_err(io::Error::other)?;
@@ -119,7 +119,7 @@ impl MemoryDisk {
         }
     }
 
-    /// Does all of an operation.
+    /// Executes an operation.
     pub(super) fn run(&self, io: &BlockIo, ring: &Ring) -> Result<(), Errno> {
         assert!(
             io.offset + io.length <= self.bytes,
@@ -152,8 +152,8 @@ impl MemoryDisk {
         Ok(())
     }
 
-    /// Calls `each` for each unit of an operation: with its lock, the offset in the memory, the bytes
-    /// before it in the operation, and its bytes.
+    /// Calls `each` for each unit of an operation, with the unit's lock, the offset in memory, the
+    /// offset in the operation, and the length in bytes.
     #[inline]
     fn each_unit(&self, io: &BlockIo, mut each: impl FnMut(&Lock, usize, usize, usize)) {
         let (first, length) = (io.offset as usize, io.length as usize);
@@ -207,7 +207,7 @@ mod tests {
                 });
             }
             let (ring, span, buffer) = rig(9);
-            // On a busy machine a writer may not run for a while.
+            // On a busy machine a writer may not run for some time.
             for look in 0_u32.. {
                 run(BlockOp::Read, &ring, span);
                 let mut bytes = [0; UNIT];

@@ -1,10 +1,10 @@
-//! What the blocks of a namespace live on.
+//! Backends: storage for the blocks of a namespace.
 //!
-//! A [`Backend`] is shared by all reactors and has no state of its own for an
-//! operation: that is a [`BlockIo`], which lives in the request it belongs to.
-//! A reactor [`begin`](Backend::begin)s it, and [`resume`](Backend::resume)s it
-//! with each completion its ring has for it, until it is [`Progress::Done`].
-//! Offsets and lengths are bytes here and were checked against the namespace.
+//! A [`Backend`] is shared by all reactors. The state of an operation is in a [`BlockIo`], which is
+//! part of its request. A reactor [`begin`](Backend::begin)s the operation, and
+//! [`resume`](Backend::resume)s it with each completion from its ring until it is
+//! [`Progress::Done`]. Offsets and lengths are in bytes and are already checked against the
+//! namespace.
 
 mod block_file;
 mod closing;
@@ -49,23 +49,23 @@ use rbd::RbdDisk;
 
 use crate::ring::{FileSlot, Ring};
 
-/// Bytes of a logical block where neither the administrator nor the disk says.
+/// Default logical block size, in bytes, if neither configured nor reported by the disk.
 const BLOCK_BYTES_DEFAULT: u32 = 512;
 
-/// How a disk is to be used, and who else may use it.
+/// Access to a disk, and sharing with others.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Claim {
-    /// It is not written to.
+    /// Open for reading only.
     pub read_only: bool,
-    /// Others that say the same may write to it, too.
+    /// Share with other writers that also set this.
     pub shared: bool,
-    /// The device and inode that it must have: whatever else is found there is refused.
+    /// Required device and inode. A path that leads to any other file is rejected.
     pub expected: Option<(u64, u64)>,
-    /// True if the disk is opened to find out whether it can be: as a disk that is written to, but for reading.
+    /// Whether the open is a test: locks as configured, but opens for reading only.
     pub is_trial: bool,
 }
 
-/// A backend could not be opened. Says what was wrong and what to do.
+/// Reason why a backend cannot be opened, with the remedy.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct OpenError {
@@ -77,7 +77,7 @@ impl OpenError {
         Self { what: what.into() }
     }
 
-    /// It has not opened for so long.
+    /// Returns an error for a disk that has not opened for `waited`.
     pub fn late(path: &Path, waited: Duration) -> Self {
         Self::new(format!(
             "{} has not opened for {} seconds: {}",
@@ -87,7 +87,7 @@ impl OpenError {
         ))
     }
 
-    /// The thread that opened it panicked.
+    /// Returns an error for an open whose thread panicked.
     pub fn panicked(path: &Path) -> Self {
         Self::new(format!(
             "{}: opening it failed by a bug in Cairn, which is an error in the log: report that \
@@ -96,7 +96,7 @@ impl OpenError {
         ))
     }
 
-    /// The system gives no thread to open it on.
+    /// Returns an error for an open without a thread.
     pub fn no_thread(error: &io::Error) -> Self {
         Self::new(format!(
             "cannot start a thread to open it: {error}: raise the limit on tasks (TasksMax in the \
@@ -105,30 +105,29 @@ impl OpenError {
     }
 }
 
-/// A disk: what stores the blocks. All threads share it; each has its own [`Ring`].
+/// Storage of a namespace. Shared by all threads; each has its own [`Ring`].
 #[derive(Debug)]
 pub struct Backend(Kind);
 
-/// The kinds of disks.
 #[derive(Debug)]
 enum Kind {
-    /// A file or block device, by io_uring.
+    /// File or block device, by io_uring.
     File(BlockFile),
-    /// A namespace of an NVMe drive, past the block layer.
+    /// Namespace of an NVMe drive, by passthrough.
     Drive(Drive),
-    /// An image of a Ceph cluster, by librbd.
+    /// Image of a Ceph cluster, by librbd.
     Rbd(RbdDisk),
-    /// Memory that devices reach by themselves.
+    /// Memory of the process.
     Memory(MemoryDisk),
-    /// Nothing: reads give zeroes, writes vanish.
+    /// Null disk: reads return zeroes, writes are discarded.
     Null(NullDisk),
 }
 
 impl Backend {
-    /// A file or block device, or the character device of an NVMe drive's namespace.
+    /// Opens a file or block device, or the character device of an NVMe namespace.
     ///
     /// # Errors
-    /// It cannot be opened, or not with that block size.
+    /// The disk cannot be opened, or not with that block size.
     pub fn open_file(
         path: &Path,
         block_bytes: Option<u32>,
@@ -137,10 +136,10 @@ impl Backend {
         Self::open_after(path, block_bytes, claim, &Formers::default())
     }
 
-    /// An image of a Ceph cluster. `on_change` is called when its size is another or it fails.
+    /// Opens an image of a Ceph cluster. `on_change` is called when its size changes or it fails.
     ///
     /// # Errors
-    /// It cannot be opened.
+    /// The image cannot be opened.
     pub fn open_image(
         image: &Spec,
         block_bytes: Option<u32>,
@@ -150,26 +149,26 @@ impl Backend {
         RbdDisk::open(image, block_bytes, claim, on_change).map(|disk| Self(Kind::Rbd(disk)))
     }
 
-    /// Whether its operations go through a ring: they need buffers, and take turns.
+    /// True if operations use a ring: they require buffers and are scheduled.
     #[inline(always)]
     pub fn uses_ring(&self) -> bool {
         matches!(self.0, Kind::File(_) | Kind::Drive(_) | Kind::Rbd(_))
     }
 
-    /// A disk in memory.
+    /// Creates a disk in memory.
     ///
     /// # Errors
-    /// There is not so much memory.
+    /// There is not enough memory.
     pub fn memory(bytes: u64, block_bytes: Option<u32>) -> Result<Self, OpenError> {
         MemoryDisk::new(bytes, block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT))
             .map(|disk| Self(Kind::Memory(disk)))
             .map_err(|error| OpenError::new(format!("no memory for {bytes} bytes: {error}")))
     }
 
-    /// A disk that is none, of which a command reads `transfer_bytes` at most.
+    /// Creates a null disk. A command reads at most `transfer_bytes`.
     ///
     /// # Errors
-    /// There is no memory for the zeroes.
+    /// There is not enough memory for the zeroes.
     pub fn null(
         bytes: u64,
         block_bytes: Option<u32>,
@@ -184,7 +183,7 @@ impl Backend {
         .map_err(|error| OpenError::new(format!("no memory for zeroes: {error}")))
     }
 
-    /// Whether deallocated blocks are given back and read as zeroes.
+    /// True if deallocated blocks are freed and read as zeroes.
     pub fn deallocates_to_zeroes(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.deallocates_to_zeroes(),
@@ -194,8 +193,8 @@ impl Backend {
         }
     }
 
-    /// Whether commands end by interrupts, however a drive is asked for: Linux's driver has no
-    /// queues to poll. No other disk can be asked.
+    /// True for a drive whose Linux driver has no poll queues: completions then always arrive by
+    /// interrupt. False for other disks.
     pub fn lacks_poll_queues(&self) -> bool {
         match &self.0 {
             Kind::Drive(disk) => !disk.can_poll(),
@@ -203,7 +202,7 @@ impl Backend {
         }
     }
 
-    /// Whether it takes [`BlockOp::Compare`]; others are read, and compared by the caller.
+    /// True if the disk supports [`BlockOp::Compare`]. Otherwise the caller reads and compares.
     #[inline]
     pub fn compares(&self) -> bool {
         match &self.0 {
@@ -212,7 +211,7 @@ impl Backend {
         }
     }
 
-    /// Whether it takes [`BlockOp::WriteUncorrectable`].
+    /// True if the disk supports [`BlockOp::WriteUncorrectable`].
     pub fn writes_uncorrectable(&self) -> bool {
         match &self.0 {
             Kind::Drive(disk) => disk.writes_uncorrectable(),
@@ -220,7 +219,7 @@ impl Backend {
         }
     }
 
-    /// Whether it takes [`BlockOp::Advise`] to something that has a use for it.
+    /// True if the disk makes use of [`BlockOp::Advise`].
     pub fn takes_advice(&self) -> bool {
         match &self.0 {
             Kind::Drive(disk) => disk.takes_advice(),
@@ -228,7 +227,7 @@ impl Backend {
         }
     }
 
-    /// The sizes in which it works best, if it says.
+    /// Returns the preferred sizes, if known.
     pub fn preferred(&self) -> Option<Preferred> {
         match &self.0 {
             Kind::File(disk) => disk.preferred(),
@@ -238,7 +237,7 @@ impl Backend {
         }
     }
 
-    /// What it promises of a write.
+    /// Returns the atomic write units.
     pub fn atomic(&self) -> Atomic {
         match &self.0 {
             Kind::File(disk) => disk.atomic(),
@@ -247,7 +246,7 @@ impl Backend {
         }
     }
 
-    /// The names that it has, if it has any.
+    /// Returns the disk's global names, if any.
     pub fn names(&self) -> Names {
         match &self.0 {
             Kind::Drive(disk) => disk.names(),
@@ -255,11 +254,11 @@ impl Backend {
         }
     }
 
-    /// What distinguishes it from all other disks. That of memory is new each time, as its
-    /// contents are.
+    /// Returns the identity, which is unique. A disk in memory gets a new one each time, like its
+    /// contents.
     ///
     /// # Errors
-    /// It cannot be found out.
+    /// The identity cannot be determined.
     pub fn identity(&self, scope: Scope<'_>) -> Result<Uuid, OpenError> {
         match &self.0 {
             Kind::File(disk) => disk.identity(scope),
@@ -270,7 +269,7 @@ impl Backend {
         .map_err(|error| OpenError::new(format!("cannot find out which disk it is: {error}")))
     }
 
-    /// The file or device of its own that it is on this machine: (device, inode).
+    /// Returns the location of its file or device on this machine: (device, inode).
     pub fn place(&self) -> Option<(u64, u64)> {
         match &self.0 {
             Kind::File(disk) => Some(disk.place()),
@@ -279,7 +278,7 @@ impl Backend {
         }
     }
 
-    /// Its bytes, if it reports by itself when they change.
+    /// Returns the size in bytes, if the disk reports size changes itself.
     pub fn reported_bytes(&self) -> Option<u64> {
         match &self.0 {
             Kind::Rbd(disk) => Some(disk.bytes()),
@@ -287,7 +286,10 @@ impl Backend {
         }
     }
 
-    /// Its bytes now, if they can change. Blocks as long as the disk takes.
+    /// Reads the size in bytes, if it can change. Blocks until the disk replies.
+    ///
+    /// # Errors
+    /// The size cannot be read.
     pub fn measure(&self) -> io::Result<Option<u64>> {
         match &self.0 {
             Kind::File(disk) => disk.measure().map(Some),
@@ -297,7 +299,7 @@ impl Backend {
         }
     }
 
-    /// Takes over what [`measure`](Self::measure) found; returns whether it is another size.
+    /// Adopts a size from [`measure`](Self::measure). Returns whether the size changed.
     pub fn accept_size(&self, bytes: u64) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.accept_size(bytes),
@@ -308,14 +310,17 @@ impl Backend {
         }
     }
 
-    /// Takes over the size as it is now; returns whether it changed.
+    /// Reads and adopts the current size. Returns whether the size changed.
     #[cfg(test)]
     pub(crate) fn refresh(&self) -> io::Result<bool> {
         let bytes = self.measure()?;
         Ok(bytes.is_some_and(|bytes| self.accept_size(bytes)))
     }
 
-    /// Makes what was written durable, and blocks until it is.
+    /// Makes completed writes durable. Blocks.
+    ///
+    /// # Errors
+    /// The flush failed, now or earlier.
     pub fn flush(&self) -> io::Result<()> {
         match &self.0 {
             Kind::File(disk) => disk.flush(),
@@ -325,7 +330,7 @@ impl Backend {
         }
     }
 
-    /// How its blocks are laid out now: a file can grow.
+    /// Returns the current block layout. The size can change.
     #[inline]
     pub fn geometry(&self) -> Geometry {
         match &self.0 {
@@ -337,7 +342,7 @@ impl Backend {
         }
     }
 
-    /// The memory that its windows show, for the devices to know it.
+    /// Returns the memory behind [`Self::window`], for registration with RDMA devices.
     pub fn mapping(&self) -> Option<&Arc<Mapping>> {
         match &self.0 {
             Kind::File(_) | Kind::Drive(_) | Kind::Rbd(_) | Kind::Memory(_) => None,
@@ -345,13 +350,12 @@ impl Backend {
         }
     }
 
-    /// Whether other disks of its kind show the same memory.
+    /// True if disks of this kind share one mapping.
     pub fn shares_mapping(&self) -> bool {
         matches!(self.0, Kind::Null(_))
     }
 
-    /// The memory from which `length` bytes can be read without a buffer in between: (mapping,
-    /// offset in it).
+    /// Returns memory from which `length` bytes can be read without a buffer: (mapping, offset).
     #[inline(always)]
     pub fn window(&self, length: u32) -> Option<(&Arc<Mapping>, usize)> {
         match &self.0 {
@@ -360,10 +364,10 @@ impl Backend {
         }
     }
 
-    /// Makes it known to a ring: returns its place there, if it needs one.
+    /// Registers the disk with a ring. Returns its slot, if it requires one.
     ///
     /// # Errors
-    /// The ring has no place left.
+    /// The ring is full.
     pub fn add_to(&self, ring: &mut Ring) -> io::Result<Option<FileSlot>> {
         match &self.0 {
             Kind::File(disk) => disk.add_to(ring).map(Some),
@@ -372,8 +376,8 @@ impl Backend {
         }
     }
 
-    /// The same place, for a disk that is `slow` just now or is not: what may block at a slow
-    /// disk goes to threads of the kernel.
+    /// Returns the slot with the handover for a disk that is `slow` or not. Operations that may
+    /// block at a slow disk are passed to kernel threads.
     #[must_use]
     pub fn slot_while(&self, file: FileSlot, slow: bool) -> FileSlot {
         match &self.0 {
@@ -383,7 +387,8 @@ impl Backend {
         }
     }
 
-    /// Starts an operation, or goes on with one after a pause; `file` is this backend's place in the ring, if it has one.
+    /// Starts an operation, or continues it after a pause. `file` is the backend's slot in the
+    /// ring, if any.
     #[inline]
     pub fn begin(
         &self,
@@ -401,7 +406,7 @@ impl Backend {
         }
     }
 
-    /// Goes on with an operation after the ring finished a step of it.
+    /// Continues an operation after a completion from the ring.
     #[inline]
     pub fn resume(
         &self,
@@ -424,7 +429,7 @@ fn registered(file: Option<FileSlot>) -> FileSlot {
     file.expect("a reactor registers a disk's file before its first operation")
 }
 
-/// What to look at when a disk does not answer.
+/// Returns a hint for diagnosing a disk that does not respond.
 #[must_use]
 pub fn where_to_look(path: &Path) -> &'static str {
     if path.to_string_lossy().starts_with("rbd:") {

@@ -1,4 +1,4 @@
-//! An operation on a disk: what it is, how far it is, how it ended.
+//! Disk operations: request, progress and result.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,41 +7,41 @@ use super::pieces::Pieces;
 use crate::nvme::{Hints, STATUS};
 use crate::ring::Span;
 
-/// What to do with a range of blocks.
+/// Operation on a range of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockOp {
-    /// Disk to buffer.
+    /// Reads from the disk into the buffer.
     Read,
-    /// Buffer to disk.
+    /// Writes the buffer to the disk.
     Write {
-        /// Done only when on stable storage (FUA).
+        /// Complete only when on stable storage (FUA).
         durable: bool,
     },
-    /// Compare disk and buffer, by a disk that [does so itself](super::Backend::compares).
+    /// Compares disk and buffer. Only for a disk that [supports it](super::Backend::compares).
     Compare,
-    /// Read everything and keep nothing. The buffer may be shorter than the range.
+    /// Reads the range and discards the data. The buffer may be shorter than the range.
     Verify,
-    /// Make the range read as zeroes.
+    /// Zeroes the range.
     WriteZeroes {
-        /// Preferably by giving the range back.
+        /// Prefer deallocating the range.
         deallocate: bool,
-        /// Done only when on stable storage (FUA).
+        /// Complete only when on stable storage (FUA).
         durable: bool,
     },
-    /// Make the range unreadable until it is written again, by a disk that
-    /// [has this](super::Backend::writes_uncorrectable).
+    /// Makes the range unreadable until it is written again. Only for a disk that [supports
+    /// it](super::Backend::writes_uncorrectable).
     WriteUncorrectable,
-    /// Give the range back, if that can be done: advice, not an order.
+    /// Deallocates the range if possible. Advisory.
     Deallocate,
-    /// Pass on to a disk that [takes advice](super::Backend::takes_advice) what the host says of ranges. The bytes are those
-    /// ranges, as Dataset Management has them; none are on the disk.
+    /// Passes a host's hints about ranges to a disk that [uses them](super::Backend::takes_advice).
+    /// The buffer holds the ranges in the format of Dataset Management; the offset is unused.
     Advise,
-    /// Make all finished writes durable.
+    /// Makes completed writes durable.
     Flush,
 }
 
 impl BlockOp {
-    /// Whether it changes blocks.
+    /// True if the operation modifies blocks.
     #[inline(always)]
     pub fn changes(self) -> bool {
         match self {
@@ -70,45 +70,44 @@ impl fmt::Display for BlockOp {
     }
 }
 
-/// One operation on a backend, on its way.
+/// Operation on a backend, with its progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockIo {
-    /// What to do.
+    /// Operation.
     pub op: BlockOp,
-    /// First byte on the disk.
+    /// Start on the disk, in bytes.
     pub offset: u64,
-    /// Bytes on the disk.
+    /// Length on the disk, in bytes.
     pub length: u64,
-    /// The bytes in memory, for operations that move any.
+    /// Buffer, for operations that transfer data.
     pub span: Option<Span>,
-    /// What the host says of it beside.
+    /// Hints of the host.
     pub hints: Hints,
-    /// Bytes that are done.
+    /// Bytes completed.
     pub(super) done: u64,
-    /// What is under way of the next ones.
+    /// Pieces of the current step.
     pub(super) pieces: Pieces,
-    /// Whether the last step, making it durable, is under way.
+    /// Whether the final step, a sync, is pending.
     pub(super) syncing: bool,
-    /// Whether nothing more of it may be submitted.
+    /// Whether no further step may be submitted.
     pub(super) stopped: bool,
-    /// How many times in a row the disk asked to try again.
+    /// Number of consecutive retries.
     pub(super) tries: u8,
-    /// Whether a write may wait for space in the file: the file's size was looked at.
+    /// Whether a write may block for space in the file. The file's size was then checked.
     pub(super) may_wait: bool,
-    /// The method by which its current step zeroes or discards. The result is about this
-    /// method, whatever other operations have found out meanwhile.
+    /// Method of zeroing or discarding in the current step. The result refers to this method, even
+    /// if other operations have changed the disk's method in the meantime.
     pub(super) method: u8,
 }
 
-/// How many times in a row a disk may ask to try again. With the pauses between, this is
-/// about two seconds.
+/// Maximum number of consecutive retries. With the pauses in between this takes about two seconds.
 pub(super) const TRIES_MAX: u8 = 50;
 
-/// The longest pause between two tries, in milliseconds.
+/// Longest pause between two retries, in milliseconds.
 const PAUSE_MAX_MS: u64 = 50;
 
 impl BlockIo {
-    /// An operation that has not begun.
+    /// Returns an operation that has not begun.
     #[inline]
     pub fn new(op: BlockOp, offset: u64, length: u64, span: Option<Span>) -> Self {
         Self {
@@ -127,58 +126,58 @@ impl BlockIo {
         }
     }
 
-    /// With what the host says of it beside.
+    /// Sets the host's hints.
     #[inline]
     #[must_use]
     pub fn with_hints(self, hints: Hints) -> Self {
         Self { hints, ..self }
     }
 
-    /// Nothing more of it is submitted: its next step ends it, with `ECANCELED` unless it is
-    /// complete by then.
+    /// Stops the operation: its next step ends it, with `ECANCELED` unless it is complete by then.
     #[inline]
     pub fn stop(&mut self) {
         self.stopped = true;
     }
 
-    /// Whether it was stopped.
+    /// True after [`Self::stop`].
     #[inline]
     pub fn is_stopped(&self) -> bool {
         self.stopped
     }
 
-    /// How long to wait before the next try, which the disk asked for: twice as long each
-    /// time, up to a limit.
+    /// Pause before the next retry: doubled each time, up to a limit.
     pub fn pause(&self) -> Duration {
         let doubled = 1_u64 << u32::from(self.tries.saturating_sub(1)).min(16);
         Duration::from_millis(doubled.min(PAUSE_MAX_MS))
     }
 
-    /// The bytes in memory of an operation that has some.
+    /// Returns the buffer.
+    ///
+    /// # Panics
+    /// If the operation has none.
     pub(super) fn memory(&self) -> Span {
         self.span
             .expect("an operation that moves bytes has a buffer")
     }
 
-    /// The bytes in memory, exactly as many as on the disk.
+    /// Returns the part of the buffer for the whole operation.
     pub(super) fn whole(&self) -> Span {
         let length = u32::try_from(self.length).expect("a transfer is at most MDTS");
         self.memory().part(0, length)
     }
 
-    /// The disk's bytes that are left to do.
+    /// Returns the remaining range on the disk: (offset, length) in bytes.
     pub(super) fn rest(&self) -> (u64, u64) {
         (self.offset + self.done, self.length - self.done)
     }
 }
 
-/// An error of the system, by its number; or the status of an NVMe drive, whose numbers are
-/// larger.
+/// System errno, or the status of an NVMe drive, encoded above all errnos.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
 impl Errno {
-    /// The drive's status: SC in bits 7:0, SCT in bits 10:8, DNR in bit 14.
+    /// Returns the status of an NVMe drive: SC in bits 7:0, SCT in bits 10:8, DNR in bit 14.
     #[must_use]
     pub fn drive_status(self) -> Option<u16> {
         let status = self.0.checked_sub(STATUS)?;
@@ -186,15 +185,15 @@ impl Errno {
     }
 }
 
-/// How far an operation is.
+/// Progress of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Progress {
-    /// The ring has it: [`Backend::resume`](super::Backend::resume) with its completion.
+    /// Submitted to the ring. Pass its completion to [`Backend::resume`](super::Backend::resume).
     Pending,
-    /// The disk asks to try again: [`Backend::begin`](super::Backend::begin) after a [pause](BlockIo::pause). Only
-    /// [`Backend::resume`](super::Backend::resume) says so.
+    /// To be retried: call [`Backend::begin`](super::Backend::begin) after a
+    /// [pause](BlockIo::pause). Only [`Backend::resume`](super::Backend::resume) returns this.
     Later,
-    /// It ended.
+    /// Completed.
     Done(Result<(), Errno>),
 }

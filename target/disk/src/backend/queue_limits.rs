@@ -1,4 +1,4 @@
-//! What a block device says of itself in sysfs.
+//! Limits of a block device, from sysfs.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -6,24 +6,24 @@ use std::path::{Path, PathBuf};
 
 use super::Atomic;
 
-/// How a block device is best used, in bytes.
+/// Limits and preferred sizes of a block device, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QueueLimits {
-    /// What it gives back at a time; 0: it gives nothing back.
+    /// Discard granularity; 0 if the device cannot discard.
     pub(super) discard: u64,
-    /// What it writes at a time without reading first.
+    /// Smallest write without a read-modify-write cycle.
     pub(super) write: u64,
-    /// What it writes fastest; 0: it does not say.
+    /// Optimal write size; 0 if unknown.
     pub(super) optimal: u64,
-    /// What it writes all of or nothing.
+    /// Atomic write unit.
     pub(super) unit: Option<Unit>,
-    /// Smallest write that the device takes.
+    /// Smallest write accepted by the device.
     pub(super) sector: u64,
-    /// A request across a multiple of so many bytes is two for it; 0: there is no such boundary.
+    /// The device splits a request that crosses a multiple of this; 0 if there is no such boundary.
     pub(super) chunk: u64,
 }
 
-/// Bytes that a device writes as one, and where the first such unit begins.
+/// Size of an atomic write unit, and start of the first unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) bytes: u64,
@@ -31,11 +31,12 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// What that promises in logical blocks: one, unless a unit is several of them.
+    /// Returns the unit in logical blocks, or one block if a unit is not a whole number of at least
+    /// two blocks.
     pub(super) fn in_blocks(self, block_bytes: u32) -> Atomic {
         let block = u64::from(block_bytes);
         let in_blocks = |bytes: u64| bytes.is_multiple_of(block).then(|| bytes / block);
-        // The number of a unit's blocks, less one, has 16 bits, and the offset's, too.
+        // Both the 0-based number of blocks and the offset have 16 bits.
         match (in_blocks(self.bytes), in_blocks(self.offset)) {
             (Some(blocks @ 2..=0x1_0000), Some(offset)) => {
                 Atomic::units(blocks as u32, (offset % blocks) as u16)
@@ -46,7 +47,7 @@ impl Unit {
 }
 
 impl QueueLimits {
-    /// Those of a block device; `None` if it does not say.
+    /// Reads the limits of a block device. Returns `None` if sysfs does not show them.
     pub(super) fn of(device: &File) -> Option<Self> {
         Self::read(&folder(device)?)
     }
@@ -71,14 +72,14 @@ impl QueueLimits {
         })
     }
 
-    /// Whether the device writes all of such a block or nothing, also if the power fails.
+    /// True if the device writes such a block completely or not at all, even if the power fails.
     pub(super) fn keeps_blocks_whole(&self, block_bytes: u32) -> bool {
         let block = u64::from(block_bytes);
         let is_within = |unit: Unit| [unit.bytes, unit.offset].map(|it| it % block) == [0, 0];
         block <= self.sector || self.unit.is_some_and(is_within)
     }
 
-    /// The boundary in logical blocks; 0: there is none that Identify has room for.
+    /// Returns the boundary in logical blocks, or 0 if Identify cannot express it.
     pub(super) fn boundary(&self, block_bytes: u32) -> u16 {
         let block = u64::from(block_bytes);
         let blocks = self
@@ -91,7 +92,7 @@ impl QueueLimits {
     }
 }
 
-/// `chunk_sectors`. The boundaries of a partition are those of its disk only if it begins at one.
+/// Reads `chunk_sectors`. A partition has the boundaries of its disk only if it starts at one.
 fn chunk(device: &Path, queue: &Path) -> u64 {
     let chunk = read_limit(queue, "chunk_sectors").unwrap_or(0);
     let start = read_limit(device, "start").unwrap_or(0);
@@ -102,16 +103,16 @@ fn chunk(device: &Path, queue: &Path) -> u64 {
     }
 }
 
-/// By `physical_block_size`, which is what a disk writes atomically, and `alignment_offset`,
-/// which is -1 where a device is not aligned with those below it.
+/// Derived from `physical_block_size`, which a disk writes atomically, and `alignment_offset`,
+/// which is -1 if a device is not aligned with the devices below it.
 fn unit(device: &Path, disk: &Path) -> Option<Unit> {
     let bytes = smallest_unit(disk).filter(|bytes| *bytes > 0)?;
     let offset = read_limit(device, "alignment_offset")? % bytes;
     Some(Unit { bytes, offset })
 }
 
-/// A device on several shows the largest block of them, and writes to each of them: what it
-/// promises is the smallest.
+/// Returns the smallest physical block of the device and of all devices below it. A stacked device
+/// reports the largest one, but writes to each of them.
 fn smallest_unit(disk: &Path) -> Option<u64> {
     let mut smallest = read_limit(disk, "queue/physical_block_size")?;
     for below in fs::read_dir(disk.join("slaves")).into_iter().flatten() {
@@ -121,38 +122,38 @@ fn smallest_unit(disk: &Path) -> Option<u64> {
     Some(smallest)
 }
 
-/// The folder of the disk that a device is, or is a partition of.
+/// Returns the sysfs folder of the disk that a device is, or is a partition of.
 fn disk_of(device: &Path) -> Option<PathBuf> {
     let disks = [device.to_owned(), device.join("..")];
     disks.into_iter().find(|disk| disk.join("queue").is_dir())
 }
 
-/// Whether a block device has zones that take writes only in order.
+/// True if a block device has zones that must be written sequentially.
 pub(super) fn has_sequential_zones(device: &File) -> bool {
     let folders = folders(device).into_iter().flatten();
     folders.into_iter().any(|queue| is_host_managed(&queue))
 }
 
-/// The zones of other models (`host-aware`) take writes in any order.
+/// Zones of the `host-aware` model can be written in any order.
 fn is_host_managed(queue: &Path) -> bool {
     let model = fs::read_to_string(queue.join("zoned"));
     model.is_ok_and(|model| model.trim() == "host-managed")
 }
 
-/// Where a device's queue may be. A partition's is its disk's, the folder above.
+/// Possible folders of a device's queue. A partition uses the queue of its disk, one level up.
 pub(super) fn folders(device: &File) -> Option<[PathBuf; 2]> {
     let device = folder(device)?;
     Some(["queue", "../queue"].map(|queue| device.join(queue)))
 }
 
-/// The folder of a block device.
+/// Returns the sysfs folder of a block device.
 fn folder(device: &File) -> Option<PathBuf> {
     let number = device.metadata().ok()?.rdev();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     Some(PathBuf::from(format!("/sys/dev/block/{major}:{minor}")))
 }
 
-/// A number in a folder.
+/// Reads a number from a file.
 pub(super) fn read_limit(folder: &Path, name: &str) -> Option<u64> {
     let text = fs::read_to_string(folder.join(name)).ok()?;
     text.trim().parse().ok()
@@ -199,7 +200,7 @@ mod tests {
         assert_eq!(read(&[(most, "0\n")]), None);
     }
 
-    /// A disk in a folder, aligned so.
+    /// Creates the sysfs folder of a disk.
     fn disk(folder: &Path, name: &str, physical: &str, alignment: &str) -> PathBuf {
         let disk = folder.join(name);
         fs::create_dir_all(disk.join("queue")).unwrap();
@@ -224,9 +225,9 @@ mod tests {
             fs::write(partition.join("alignment_offset"), alignment).unwrap();
             partition
         };
-        // From sector 63 on, as DOS did.
+        // Partition at sector 63, as made by DOS.
         assert_eq!(unit_of(&partition("sda1", "512\n")), Some((4096, 512)));
-        // Of a chunk of 64 KiB.
+        // Aligned to a RAID chunk of 64 KiB.
         assert_eq!(unit_of(&partition("sda2", "61440\n")), Some((4096, 0)));
         assert_eq!(unit_of(&partition("sda3", "-1\n")), None);
     }
@@ -244,9 +245,9 @@ mod tests {
         );
         for (bytes, offset, block) in [
             (512, 0, 512),
-            // A block of the namespace is several of the disk.
+            // A logical block larger than the unit.
             (512, 0, 4096),
-            // It begins within a block.
+            // Unit that starts within a block.
             (16384, 512, 4096),
             (6144, 0, 4096),
             (2 * most, 0, 512),
@@ -285,12 +286,12 @@ mod tests {
         below(&volume, "md0", &raid);
         below(&raid, "sda", &on_512e);
         assert_eq!(unit_of(&volume), Some((4096, 0)));
-        // A partition, whose disk is the folder above.
+        // A partition; its disk is one level up.
         let partition = on_512n.join("sdb1");
         fs::create_dir(&partition).unwrap();
         below(&raid, "sdb1", &partition);
         assert_eq!(unit_of(&volume), Some((512, 0)));
-        // It was taken away meanwhile.
+        // A device below was removed meanwhile.
         below(&raid, "sdc", &folder.path().join("sdc"));
         assert_eq!(unit_of(&volume), None);
     }
@@ -310,7 +311,7 @@ mod tests {
             fs::write(partition.join("start"), start).unwrap();
             assert_eq!(boundary(&partition, 4096), expected);
         }
-        // No whole number of blocks, and more than Identify has room for.
+        // Not a whole number of blocks, and too large for Identify.
         for (chunk, block) in [("9\n", 4096), ("65536\n", 512), ("0\n", 512)] {
             fs::write(raid.join("queue/chunk_sectors"), chunk).unwrap();
             assert_eq!(boundary(&raid, block), 0, "{chunk}");

@@ -1,13 +1,13 @@
 //! Images of a Ceph cluster (RBD), by librbd.
 //!
-//! What librbd does otherwise than a disk, and what follows for us:
-//! * It cuts off what goes past the end of an image, and reports success. So each operation is
-//!   compared with the size that the image has by now, before and after.
-//! * A discard of less than 64 KiB does nothing: deallocation is advice. Zeroes are
-//!   written by a call of their own, which always zeroes.
-//! * Without a cache, what a write acknowledges is on all replicas: FUA costs nothing.
-//! * An operation cannot be taken back. One that is late keeps its buffer until the cluster
-//!   has answered, as with a disk that hangs.
+//! Differences from a disk, and their consequences:
+//! * librbd truncates an operation at the end of the image and reports success. Each operation is
+//!   therefore checked against the current size before and after.
+//! * A discard of less than 64 KiB has no effect. Deallocation is advisory; zeroing uses a separate
+//!   call that always zeroes.
+//! * Without a cache, acknowledged writes are on all replicas: FUA costs nothing.
+//! * An operation cannot be cancelled. A late one keeps its buffer until the cluster has replied,
+//!   as with a disk that hangs.
 
 use std::io;
 use std::sync::Arc;
@@ -22,17 +22,16 @@ use super::{
 };
 use crate::ring::{Ring, Span};
 
-/// The most bytes of one call that zeroes or discards: librbd asks for all of its objects
-/// at once.
+/// Maximum bytes of one zeroing or discarding call: librbd sends requests to all objects at once.
 const PIECE_MAX: u64 = 256 << 20;
 
-/// In what an OSD allocates: smaller writes make it read first.
+/// Allocation unit of an OSD: smaller writes require a read first.
 const WRITE_BYTES: u64 = 4096;
 
-/// `rbd_discard_granularity_bytes`: smaller discards do nothing.
+/// `rbd_discard_granularity_bytes`: smaller discards have no effect.
 const DISCARD_BYTES: u64 = 64 << 10;
 
-/// An image of a Ceph cluster.
+/// Image of a Ceph cluster.
 #[derive(Debug)]
 pub(super) struct RbdDisk {
     image: Image,
@@ -41,7 +40,7 @@ pub(super) struct RbdDisk {
 }
 
 impl RbdDisk {
-    /// Opens an image. Blocks as long as the cluster takes.
+    /// Opens an image. Blocks until the cluster replies.
     pub(super) fn open(
         spec: &Spec,
         block_bytes: Option<u32>,
@@ -69,12 +68,12 @@ impl RbdDisk {
         })
     }
 
-    /// An open of the same image waits until this one is closed.
+    /// Announces the removal: an open of the same image then waits for this close.
     pub(super) fn let_go(&self) {
         self.image.let_go();
     }
 
-    /// What it works best in: whole units of its stripes, and discards that do something.
+    /// Returns the preferred sizes: whole stripe units, and discards that have an effect.
     pub(super) fn preferred(&self) -> Preferred {
         let layout = self.image.layout();
         let blocks = |bytes: u64| (bytes / u64::from(self.block_bytes)).max(1) as u32;
@@ -98,29 +97,29 @@ impl RbdDisk {
         }
     }
 
-    /// The same wherever the image is seen from.
+    /// Returns the identity, which is the same on all machines.
     pub(super) fn identity(&self) -> Uuid {
         identity::derived(self.image.identity())
     }
 
-    /// Its bytes, as the cluster says. Blocks.
+    /// Reads the size in bytes from the cluster. Blocks.
     pub(super) fn measure(&self) -> io::Result<u64> {
         self.image.measure().map_err(io::Error::from_raw_os_error)
     }
 
-    /// Its bytes, as far as is known.
+    /// Returns the last known size in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.image.bytes()
     }
 
-    /// Takes over this size; returns whether it changed.
+    /// Adopts a size in bytes. Returns whether the size changed.
     pub(super) fn accept_size(&self, bytes: u64) -> bool {
         let blocks = bytes / u64::from(self.block_bytes);
         self.blocks.swap(blocks, Ordering::Relaxed) != blocks
     }
 
-    /// Waits for all writes. Blocks. Without a cache a failure loses nothing: what was
-    /// acknowledged is on the OSDs, whatever they say to this client now.
+    /// Waits for started writes. Blocks. A failure loses nothing: without a cache, acknowledged writes
+    /// are on the OSDs.
     pub(super) fn flush(&self) -> io::Result<()> {
         if let Err(errno) = self.image.flush() {
             // Cause: a shutdown, of the target or of a controller.
@@ -132,12 +131,12 @@ impl RbdDisk {
         Ok(())
     }
 
-    /// Whether the cluster refuses this client.
+    /// True if the cluster rejects this client.
     pub(super) fn is_failed(&self) -> bool {
         self.image.failure().is_some()
     }
 
-    /// A client that was shut out stays so, and another one takes its place. Blocks.
+    /// Opens the image with a new client if the cluster has blocklisted the current one. Blocks.
     pub(super) fn recover(&self) -> io::Result<()> {
         let Some(errno) = self.image.failure() else {
             return Ok(());
@@ -151,7 +150,7 @@ impl RbdDisk {
         Ok(())
     }
 
-    /// Submits what comes next of an operation, or ends it.
+    /// Submits the next step of an operation, or completes it.
     pub(super) fn step(&self, io: &mut BlockIo, ring: &mut Ring, tag: u64) -> Progress {
         let (offset, rest) = io.rest();
         if io.stopped && (rest > 0 || io.op == BlockOp::Flush) {
@@ -190,7 +189,7 @@ impl RbdDisk {
         Progress::Pending
     }
 
-    /// Goes on after a step.
+    /// Continues after a step.
     pub(super) fn resume(
         &self,
         io: &mut BlockIo,
@@ -212,7 +211,7 @@ impl RbdDisk {
             Ok(_) => {}
         }
         io.tries = 0;
-        // librbd cuts a write off where the image ends, without a word.
+        // librbd silently truncates a write at the end of the image.
         if let Err(errno) = self.check(io) {
             return Progress::Done(Err(errno));
         }
@@ -223,7 +222,7 @@ impl RbdDisk {
         self.step(io, ring, tag)
     }
 
-    /// Whether the image can be used still, and has what the operation is about.
+    /// Checks that the image is usable and contains the operation's range.
     fn check(&self, io: &BlockIo) -> Result<(), Errno> {
         let bytes = self.image.usable_bytes();
         let bytes = bytes.map_err(|errno| self.explain(errno))?;
@@ -234,12 +233,12 @@ impl RbdDisk {
         Ok(())
     }
 
-    /// An error of librbd in the terms of a disk.
+    /// Maps an error of librbd to that of a disk.
     fn explain(&self, errno: i32) -> Errno {
         Errno(match errno {
-            // The image was removed, or its pool, or the user's rights were.
+            // The image, its pool or the user's permissions were removed.
             libc::ENOENT | libc::EPERM | libc::EACCES => libc::ENODEV,
-            // Another client is its owner now.
+            // Another client owns the lock.
             libc::EROFS if self.image.failure().is_none() => libc::ESHUTDOWN,
             libc::ETIMEDOUT | libc::ENOTCONN => libc::ESHUTDOWN,
             other => other,
@@ -251,7 +250,7 @@ fn is_read(op: BlockOp) -> bool {
     matches!(op, BlockOp::Read | BlockOp::Verify)
 }
 
-/// Bytes of the next step.
+/// Returns the number of bytes of the next step.
 fn piece(io: &BlockIo) -> u64 {
     let (_, rest) = io.rest();
     match io.op {
@@ -260,7 +259,7 @@ fn piece(io: &BlockIo) -> u64 {
         }
         BlockOp::Verify => rest.min(u64::from(io.memory().length)),
         BlockOp::WriteZeroes { .. } | BlockOp::Deallocate => {
-            // Whole pieces end at multiples of one: no discard splits an object.
+            // Pieces end at multiples of `PIECE_MAX`, so that no discard splits an object.
             let (offset, _) = io.rest();
             rest.min(PIECE_MAX - offset % PIECE_MAX)
         }
@@ -268,7 +267,7 @@ fn piece(io: &BlockIo) -> u64 {
     }
 }
 
-/// The memory of the next step.
+/// Returns the buffer of the next step.
 fn span(io: &BlockIo, piece: u64) -> Span {
     let start = if io.op == BlockOp::Verify { 0 } else { io.done };
     io.memory().part(start as u32, piece as u32)

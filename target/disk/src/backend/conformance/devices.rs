@@ -1,10 +1,10 @@
-//! Block devices, which are loop devices here.
+//! Block devices, tested with loop devices.
 //!
-//! Why `unsafe` here: their control device has no safe wrapper in the crates we use.
+//! Why `unsafe` here: the loop control device has no safe wrapper in the crates that we use.
 
 use super::*;
 
-/// A loop device on a file, until it is dropped. Needs root.
+/// Loop device on a file, detached on drop. Requires root.
 struct Loop(String);
 
 impl Loop {
@@ -14,7 +14,7 @@ impl Loop {
             let output = losetup.args(["--find", "--show"]).arg(file).output();
             output.ok().filter(|output| output.status.success())
         };
-        // Another test may take the device that it finds.
+        // Another test may take the chosen device: try again.
         let Some(output) = (0..8).find_map(|_| attach()) else {
             cairn_skips::skip("no loop devices here, or not root");
             return None;
@@ -23,7 +23,7 @@ impl Loop {
         Some(Self(device.trim().to_owned()))
     }
 
-    /// One that discards.
+    /// Returns a loop device with discard support.
     fn that_discards(file: &Path) -> Option<Self> {
         for _ in 0..16 {
             let device = Self::new(file)?;
@@ -45,24 +45,25 @@ impl Loop {
         std::fs::write(self.queue("queue/discard_max_bytes"), "0").unwrap();
     }
 
-    /// A device keeps the limits that its user has set. The next one of its number does not.
+    /// Removes the device: it keeps limits set by its user, which a new device with its number does
+    /// not inherit.
     fn remove(self) {
         const LOOP_CTL_REMOVE: libc::c_ulong = 0x4c81;
         let number = self.0.trim_start_matches("/dev/loop").parse::<i64>();
         drop(self);
         let control = std::fs::File::open("/dev/loop-control").unwrap();
         let fd = std::os::fd::AsRawFd::as_raw_fd(&control);
-        // SAFETY: its argument is a number. It fails if another process uses the device by now.
+        // SAFETY: the argument is a number. The call fails if another process uses the device.
         unsafe { libc::ioctl(fd, LOOP_CTL_REMOVE, number.unwrap()) };
     }
 
-    /// What sysfs has of its queue.
+    /// Returns the sysfs path of a queue attribute.
     fn queue(&self, name: &str) -> String {
         let device = self.0.trim_start_matches("/dev/");
         format!("/sys/block/{device}/{name}")
     }
 
-    /// Bytes that it was asked to (write, discard).
+    /// Bytes requested so far: (written, discarded).
     fn work(&self) -> (u64, u64) {
         let stat = std::fs::read_to_string(self.queue("stat")).unwrap();
         let numbers: Vec<u64> = stat
@@ -100,7 +101,7 @@ fn a_block_device_discards_what_is_deallocated_and_writes_nothing() {
     }
 }
 
-/// No thread of the kernel may have a discard after the end of its lease.
+/// No kernel thread may hold a discard after the end of its lease.
 #[test]
 fn a_discard_whose_lease_is_over_is_not_made() {
     use cairn_rdma::Clock;
@@ -116,7 +117,7 @@ fn a_discard_whose_lease_is_over_is_not_made() {
     let length = DISK_BYTES / 2;
     let file = rig.file;
     let mut io = BlockIo::new(BlockOp::Deallocate, 0, length, None);
-    // The process is stopped before the ring is entered, for longer than the lease.
+    // Simulates a process stopped before the ring is entered, for longer than the lease.
     let progress = rig.backend.begin(&mut io, &mut rig.ring, file, 0);
     assert_eq!(progress, Progress::Pending);
     clock.advance_to(clock.now() + Duration::from_millis(2));
@@ -129,7 +130,7 @@ fn a_discard_whose_lease_is_over_is_not_made() {
     assert_eq!(ended, Some(late));
     assert_eq!(device.work().1, before);
     assert_eq!(rig.ring.in_flight(), 0);
-    // No discard of a lease that holds is one of the ring's own, either.
+    // A discard within its lease does not go through the ring either.
     rig.ring.set_lease(u64::MAX);
     let progress = rig.backend.begin(&mut io, &mut rig.ring, file, 0);
     assert_eq!(progress, Progress::Pending);
@@ -151,7 +152,7 @@ fn discards(device: &Loop, backend: Backend) {
     };
     assert!(disk.can_deallocate());
     assert_eq!(device.work(), (written, discarded + length));
-    // Zeroes are zeroes, given back or not.
+    // Zeroing yields zeroes, with or without deallocation.
     let zeroes = BlockOp::WriteZeroes {
         deallocate: true,
         durable: false,
@@ -184,7 +185,7 @@ fn a_block_device_that_cannot_discard_does_nothing() {
     device.remove();
 }
 
-/// It could when it was opened: tables of the device mapper change.
+/// Discard support disappears after the open, as when a device mapper table changes.
 #[test]
 fn a_block_device_that_discards_no_more_loses_nothing() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
@@ -242,7 +243,7 @@ fn a_device_that_is_held_is_not_shared() {
         ..Claim::default()
     };
     let open = |claim| Backend::open_file(path, Some(4096), claim);
-    // As a file system that is mounted, or a volume group, has it.
+    // Simulates a mounted file system or a volume group.
     let mut options = std::fs::File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);
     let held = options.open(path).unwrap();

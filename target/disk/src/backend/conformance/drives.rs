@@ -1,12 +1,11 @@
-//! Namespaces of NVMe drives, past the block layer: those of an emulated drive in the virtual
-//! machine.
+//! Namespaces of NVMe drives by passthrough, tested with emulated drives in a virtual machine.
 
 use super::*;
 
-/// The character devices of drives to erase, separated by commas.
+/// Variable with the character devices of drives to erase, separated by commas.
 const DRIVES: &str = "CAIRN_TEST_DRIVES";
 
-/// Set where drives are polled, whose driver has queues for that.
+/// Variable set if drives are polled and their driver has poll queues.
 const POLLED: &str = "CAIRN_TEST_POLLED";
 
 #[test]
@@ -25,7 +24,7 @@ fn drives_past_the_block_layer() {
     }
 }
 
-/// As on a drive that lacks the optional commands.
+/// A drive without the optional commands.
 fn zeroes_without_the_drives_command(drive: &Path) {
     let open = || {
         let drive = Drive::open(drive, None, Claim::default(), &Formers::default()).unwrap();
@@ -35,7 +34,7 @@ fn zeroes_without_the_drives_command(drive: &Path) {
     keeps_what_was_written(open());
 }
 
-/// One writer, which another export of the same blocks may be, too.
+/// Exclusive use, also against an export of the same drive as a block device.
 fn claims(drive: &Path) {
     let block = drive.to_str().unwrap().replace("/ng", "/nvme");
     let first = Backend::open_file(drive, None, Claim::default()).unwrap();
@@ -54,7 +53,7 @@ fn claims(drive: &Path) {
     Backend::open_file(drive, Some(block_bytes), Claim::default()).unwrap();
 }
 
-/// Also in more commands than one, and than go at a time.
+/// Tests single and multiple commands, more than run concurrently.
 fn compares_by_itself(backend: Backend) {
     const COMPARE_FAILURE: u16 = 0x285;
     assert!(backend.compares());
@@ -78,7 +77,7 @@ fn compares_by_itself(backend: Backend) {
     assert_eq!(compare(&bytes), Ok(()));
 }
 
-/// Blocks that it does not have, which a target would refuse itself.
+/// A range beyond the namespace, which a target would reject itself.
 fn ends_with_the_drives_status(backend: Backend) {
     const LBA_OUT_OF_RANGE: u16 = 0x80;
     let mut rig = Rig::new(backend);
@@ -98,12 +97,12 @@ fn ends_with_the_drives_status(backend: Backend) {
         let status = ended.unwrap_err().drive_status().expect("a drive's status");
         assert_eq!(status & 0x7ff, LBA_OUT_OF_RANGE, "{op:?}");
     }
-    // What failed keeps nothing under way.
+    // No command is left pending after the failures.
     rig.write(WRITE, 0, &pattern(4, 8192));
     assert_eq!(rig.read(0, 8192), pattern(4, 8192));
 }
 
-/// A ring for any rig.
+/// Returns a ring, which polls drives if [`POLLED`] is set.
 pub(super) fn ring() -> Ring {
     let mut ring = Ring::new(64).expect("io_uring");
     if std::env::var_os(POLLED).is_some() {
@@ -112,7 +111,7 @@ pub(super) fn ring() -> Ring {
     ring
 }
 
-/// A ring with a command of a polled drive does not sleep; another one does.
+/// A ring with a pending command on a polled drive must not sleep; any other ring may.
 fn is_polled_if_asked(backend: Backend) {
     let polled = std::env::var_os(POLLED).is_some();
     assert_eq!(!backend.lacks_poll_queues(), polled);
@@ -129,7 +128,7 @@ fn is_polled_if_asked(backend: Backend) {
     assert!(!rig.ring.must_poll());
 }
 
-/// A lease that is over ends what the drive does not have yet.
+/// An expired lease ends commands that the drive has not received.
 fn lets_no_stale_write_begin(backend: Backend) {
     let mut rig = Rig::new(backend);
     rig.write(WRITE, 0, &pattern(1, 4096));

@@ -1,4 +1,4 @@
-//! Tests of writes and flushes that fail.
+//! Failing writes and flushes.
 
 use super::*;
 
@@ -21,12 +21,12 @@ fn a_failed_flush_is_remembered() {
             disk.fail_syncs(1);
             assert_eq!(rig.run(first, 0, 4096, span), eio);
             assert!(rig.backend.is_failed());
-            // The system would report success from now on.
+            // The system would report success from here on.
             for op in [BlockOp::Flush, durable, zero_durably] {
                 assert_eq!(rig.run(op, 4096, 4096, span), eio, "{op:?}");
             }
             assert!(rig.backend.flush().is_err());
-            // What promises nothing goes on.
+            // Operations without durability still succeed.
             rig.write(WRITE, 0, &pattern(5, 4096));
             assert_eq!(rig.read(0, 4096), pattern(5, 4096));
 
@@ -38,7 +38,7 @@ fn a_failed_flush_is_remembered() {
     }
 }
 
-/// Without memory nothing was carried out, and nothing is lost.
+/// Without memory nothing was executed, and nothing is lost.
 #[test]
 fn a_durable_write_that_found_no_memory_condemns_nothing() {
     let durable = BlockOp::Write { durable: true };
@@ -49,7 +49,7 @@ fn a_durable_write_that_found_no_memory_condemns_nothing() {
             unreachable!("opened as a file")
         };
         let is_direct = disk.is_direct();
-        // Through the page cache it is the sync that fails, and that reports a loss once.
+        // Through the page cache the sync fails, and reports a loss only once.
         disk.fail_syncs_with(1, libc::ENOMEM);
         let tried_again = rig.run(durable, 0, 4096, span);
         assert_eq!(tried_again.is_ok(), is_direct, "{tried_again:?}");
@@ -76,7 +76,7 @@ fn a_flush_that_fails_condemns_those_under_way() {
         };
         disk.fail_syncs(1);
         let flush = BlockIo::new(BlockOp::Flush, 0, 0, None);
-        // The first one to end fails, and so do those that end later.
+        // The first flush to complete fails, and so do all later ones.
         let ends = rig.run_all(&mut [flush; 8]);
         assert!(ends.iter().all(Result::is_err), "{ends:?}");
     });

@@ -1,14 +1,14 @@
-//! Sparse files: one on a file system without space, which is a small tmpfs here, and what one gives back.
+//! Sparse files: behaviour on a full file system (a small tmpfs), and deallocation.
 
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use super::*;
 
-/// Bytes of the file system, half of those of the sparse file on it.
+/// Size of the file system in bytes: half of the sparse file.
 const SPACE: u64 = DISK_BYTES / 2;
 
-/// A mounted file system, until it is dropped. Needs root.
+/// Mounted file system, unmounted on drop. Requires root.
 struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {
@@ -57,7 +57,7 @@ fn a_file_without_space_takes_writes_again_when_there_is_some() {
     assert_eq!(rig.read(0, BUFFER_BYTES), bytes);
     assert_eq!(rig.run(BlockOp::Flush, 0, 0, None), Ok(()));
 
-    // The host gives space back itself.
+    // The host itself frees space.
     assert_eq!(rig.run(BlockOp::Deallocate, step, step, None), Ok(()));
     rig.write(WRITE, offset, &bytes);
     assert_eq!(rig.read(offset, BUFFER_BYTES), bytes);
@@ -71,7 +71,7 @@ fn a_file_gives_back_what_is_deallocated() {
     let bytes = pattern(1, BUFFER_BYTES as usize);
     rig.write(WRITE, 0, &bytes);
     assert_eq!(rig.run(BlockOp::Flush, 0, 0, None), Ok(()));
-    // In units of 512 bytes (stat(2)).
+    // `st_blocks` counts units of 512 bytes (stat(2)).
     let allocated = || std::fs::metadata(&path).unwrap().blocks() * 512;
     let before = allocated();
     let half = u64::from(BUFFER_BYTES) / 2;

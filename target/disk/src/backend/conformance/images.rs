@@ -1,11 +1,11 @@
-//! Images of a real Ceph, where it is installed.
+//! Images of a real Ceph cluster, if installed.
 
 use cairn_ceph::Cluster;
 use cairn_rbd::Spec;
 
 use super::*;
 
-/// A cluster of its own, and its folder.
+/// Starts a private cluster. Also returns the folder of the cluster.
 fn cluster() -> Option<(tempfile::TempDir, Cluster)> {
     if let Some(missing) = cairn_ceph::missing() {
         cairn_skips::skip(missing);
@@ -66,7 +66,7 @@ fn an_image_of_ceph() {
         (1, 16, 16)
     );
 
-    // What goes past the end of an image fails, and librbd would say that it is done.
+    // Operations beyond the end of an image fail, although librbd reports success.
     let mut rig = Rig::new(striped);
     cluster
         .rbd(&["resize", "--size", "4M", "--allow-shrink", "striped"])

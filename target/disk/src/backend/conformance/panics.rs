@@ -1,9 +1,8 @@
-//! Changes of files whose threads panic.
+//! Panics of threads that change files.
 
 use super::*;
 
-/// What the disk has of a write whose thread panicked is unknown, so no later flush may promise
-/// that all is there.
+/// The effect of a write whose thread panicked is unknown, so later flushes must fail.
 #[test]
 fn a_write_whose_thread_panics_fails_flushes_until_a_reload() {
     for durable in [false, true] {
