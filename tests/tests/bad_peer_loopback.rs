@@ -1,4 +1,4 @@
-//! The bad-peer suite against a target in this process, one test a case.
+//! Suite of misbehaving hosts against a target in this process, one test for each case.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,8 +13,7 @@ fn main() -> ExitCode {
         .into_iter()
         .map(|case| {
             Trial::test(case.name, move || {
-                // A file, because memory is sent from where it is: no buffers
-                // are needed that a host could hoard.
+                // A file, because a memory disk needs no buffers that a host could exhaust.
                 let disk = Scratch::new(case.name, 64 << 20);
                 let target = TestTarget::with_namespaces(&[&disk.export(512)]);
                 let setting = Setting {
@@ -22,7 +21,7 @@ fn main() -> ExitCode {
                     remote: target.remote(),
                     subnqn: nqn(NQN),
                     nsid: 1,
-                    // Longer than each of the target's own deadlines.
+                    // Longer than each deadline of the target.
                     patience: Duration::from_secs(60),
                     seed: 1,
                     random_capsules: 10_000,

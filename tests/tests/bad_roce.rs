@@ -1,5 +1,6 @@
-//! A whole target by user-space RoCE, and peers that misbehave below NVMe: they
-//! speak through a UDP socket of their own, one datagram at a time.
+//! Target over user-space RoCE with peers that violate protocols below NVMe.
+//!
+//! The peers send single datagrams from a UDP socket.
 
 use std::time::{Duration, Instant};
 
@@ -11,26 +12,26 @@ use cairn_tests::stranger::Stranger;
 use cairn_tests::victim::Victim;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// A peer with the port of RoCE, which says only what a test has it say.
+/// Peer with the RoCE port that sends only packets chosen by the test.
 fn peer_of(victim: &Victim) -> Stranger {
     Stranger::at(own_loopback_address(), ROCE_PORT, victim.address().ip())
 }
 
-/// Receives the target's next message, and sends nothing.
+/// Receives the target's next message without a reaction.
 fn receive(peer: &mut Stranger) -> CmEvent {
     let event = peer.receive();
     peer.say_nothing();
     event
 }
 
-/// Sends a SEND that takes a key out of use on the queue pair of these terms.
+/// Sends a SEND with invalidate of a key on this queue pair.
 fn invalidate(peer: &Stranger, terms: &QpTerms, rkey: u32) {
     let mut packet = Packet::new(Opcode::SendOnlyInv, terms.qpn, terms.starting_psn);
     packet.ieth = Some(Ieth { rkey });
     peer.send(&packet);
 }
 
-/// Peers that receive the REP and never send RTU, nor anything else.
+/// Peers that receive a REP and send no RTU do not affect other hosts.
 #[test]
 fn peers_that_never_confirm() {
     let victim = Victim::start();
@@ -43,7 +44,7 @@ fn peers_that_never_confirm() {
     victim.target.stop().unwrap();
 }
 
-/// More requests than anybody answers, from one address.
+/// A flood of requests from one address is limited.
 #[test]
 fn a_flood_of_requests() {
     let victim = Victim::start();
@@ -62,8 +63,8 @@ fn a_flood_of_requests() {
     victim.target.stop().unwrap();
 }
 
-/// A stranger that guesses keys, a connection for each: no key dies by it, others have
-/// their I/O done meanwhile, and soon its requests for connections get no answer.
+/// A peer that guesses memory keys invalidates none, does not disturb other hosts, and is soon
+/// ignored.
 #[test]
 fn guessers_of_keys_are_slowed() {
     let victim = Victim::start();
@@ -94,8 +95,7 @@ fn guessers_of_keys_are_slowed() {
     victim.target.stop().unwrap();
 }
 
-/// Numbers of two starts, and of two connections: nothing that a stranger knows reveals
-/// another's.
+/// Numbers of one connection or start do not reveal those of another.
 #[test]
 fn numbers_are_not_foreseen() {
     let mut terms = Vec::new();
@@ -111,7 +111,7 @@ fn numbers_are_not_foreseen() {
         }
         victim.target.stop().unwrap();
     }
-    // The top bits of a queue pair's number are its reactor's.
+    // The top bits of a queue pair number are the reactor's.
     let psns: Vec<u32> = terms.iter().map(|own| own.starting_psn).collect();
     let qpns: Vec<u32> = terms.iter().map(|own| own.qpn & 0x3_ffff).collect();
     for (what, bits, numbers) in [("PSN", 24, psns), ("QPN", 18, qpns)] {
@@ -123,7 +123,7 @@ fn numbers_are_not_foreseen() {
                 "{what}, bit {bit}: {numbers:x?}"
             );
         }
-        // Whatever the step from one to the next, it is not always the same.
+        // The difference of consecutive numbers must vary.
         let mut steps: Vec<u32> = numbers
             .windows(2)
             .map(|w| w[1].wrapping_sub(w[0]))
@@ -134,7 +134,7 @@ fn numbers_are_not_foreseen() {
     }
 }
 
-/// What is not for connection management, by one field each.
+/// Datagrams with one wrong field are not processed by connection management.
 #[test]
 fn datagrams_of_strangers() {
     let victim = Victim::start();
@@ -143,9 +143,9 @@ fn datagrams_of_strangers() {
     let before = victim.counters();
     peer.send_mad(&mad, |packet| packet.bth.pkey = 0x8001);
     peer.send_mad(&mad, |packet| packet.deth.as_mut().unwrap().qkey = 1);
-    // This one ends in the kernel.
+    // The kernel drops this datagram.
     peer.send_mad(&mad, |packet| packet.bth.dest_qpn = 2);
-    // By now they have been looked at, or this would not have been answered.
+    // The answer shows that the earlier datagrams have been processed.
     peer.ask(100);
     assert!(matches!(receive(&mut peer), CmEvent::Accepted { .. }));
     let counted = victim.counters().rx_not_ours - before.rx_not_ours;
@@ -153,8 +153,7 @@ fn datagrams_of_strangers() {
     victim.target.stop().unwrap();
 }
 
-/// A stranger that tries queue pair numbers: only those that there are, or will be next, reach an
-/// endpoint.
+/// Of guessed queue pair numbers, only numbers in use or reserved reach an endpoint.
 #[test]
 fn guesses_of_numbers_wake_nobody() {
     let victim = Victim::start();
@@ -164,7 +163,7 @@ fn guesses_of_numbers_wake_nobody() {
         panic!("a request was not accepted");
     };
     let before = victim.counters().rcvd_datagrams;
-    // All places of the number's endpoint, and its own generation: another number has its place, as well.
+    // All slots of the endpoint with the present generation; the generation of other slots differs.
     for place in 0..1024 {
         let number = terms.qpn & !1023 | place;
         if number != terms.qpn {
@@ -179,7 +178,7 @@ fn guesses_of_numbers_wake_nobody() {
         assert!(Instant::now() < deadline, "{:?}", victim.counters());
         std::thread::yield_now();
     }
-    // That packet, and the few guesses that are the numbers of the next.
+    // The valid packet, and the few guesses that equal reserved numbers.
     assert!(arrived() <= 8, "{} of 1024", arrived());
     victim.serves_others();
     victim.target.stop().unwrap();

@@ -1,7 +1,7 @@
-//! Images of a real Ceph as namespaces, by user-space RoCE and a host of our own.
+//! Ceph images as namespaces, over user-space RoCE with this project's host.
 //!
-//! Ignored unless asked for: `cargo xtask test` asks, and so does
-//! `cargo test -p cairn-tests --test ceph -- --ignored`.
+//! The tests are ignored by default. `cargo xtask test` runs them, as does `cargo test -p
+//! cairn-tests --test ceph -- --ignored`.
 
 mod guide;
 mod trouble;
@@ -19,10 +19,10 @@ use nvme_proto::wire::feature::AsyncEventConfig;
 use nvme_proto::wire::log::{LogPage, SmartLog};
 use nvme_proto::wire::{FromBytes, Status};
 
-/// For something to come about.
+/// Timeout of all waits.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A cluster, and its folder.
+/// Starts a cluster in a temporary folder; `None` if Ceph is missing.
 fn cluster() -> Option<(tempfile::TempDir, Cluster)> {
     if let Some(missing) = cairn_ceph::missing() {
         cairn_skips::skip(missing);
@@ -77,7 +77,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Kills the OSD now and then, until the load has seen enough of it.
+/// Kills and restarts the OSD three times during the load.
 fn kill_now_and_then(cluster: &mut Cluster, over: &AtomicBool) {
     for _ in 0..3 {
         std::thread::sleep(Duration::from_millis(500));
@@ -130,15 +130,15 @@ fn what_an_administrator_does_reaches_the_host() {
     cluster.image("gone/disk", "64M").unwrap();
     let images = ["rbd/disk", "rbd/other", "gone/disk"];
     let exports = images.map(|image| export(&cluster, image));
-    // Its commands take a second each, and a host that does not poll would lose a connection
-    // of user-space RoCE.
+    // Administrative commands take a second each. A host that is not polled meanwhile loses its
+    // user-space RoCE connection.
     let exports = subsystem(NQN, &exports.each_ref().map(String::as_str));
     let target = TestTarget::start(&exports);
     let mut options = target.options("a");
     options.events = AsyncEventConfig(0).with_namespace_attribute(true);
     let mut host = target.try_connect(options).unwrap();
 
-    // Another size is announced, without a reload.
+    // A new size is reported without a reload.
     assert_eq!(host.open_namespace(1).unwrap().blocks, 16 << 10);
     cluster.rbd(&["resize", "--size", "96M", "disk"]).unwrap();
     let event = host.wait_until("the event", |host| host.take_event());
@@ -149,7 +149,7 @@ fn what_an_administrator_does_reaches_the_host() {
     assert_eq!(host.open_namespace(1).unwrap().blocks, 24 << 10);
     assert_eq!(write(&mut host, 1, (24 << 10) - 1), Ok(()));
 
-    // A full cluster refuses writes, and no reads.
+    // A full cluster fails writes, but not reads.
     for (name, ratio) in [
         ("nearfull", "1e-7"),
         ("backfillfull", "2e-7"),
@@ -163,7 +163,7 @@ fn what_an_administrator_does_reaches_the_host() {
         let pools = cluster.ceph(&["osd", "pool", "ls", "detail"]).unwrap();
         pools.contains("hashpspool,full")
     });
-    // What is there already may be overwritten: each write is the first of its object.
+    // Existing objects can be overwritten, so each write creates an object.
     let mut objects = 2..20;
     until("no more space", || {
         std::thread::sleep(Duration::from_millis(200));
@@ -182,7 +182,7 @@ fn what_an_administrator_does_reaches_the_host() {
     }
     until("room", || write(&mut host, 1, 22 << 10) == Ok(()));
 
-    // A pool that goes takes its image along, which does not read as zeroes then.
+    // Deleting a pool deletes its image, whose reads must fail instead of returning zeroes.
     assert_eq!(write(&mut host, 3, 0), Ok(()));
     cluster
         .ceph(&[
@@ -199,7 +199,7 @@ fn what_an_administrator_does_reaches_the_host() {
     });
     assert_eq!(write(&mut host, 3, 0), Err(Status::NAMESPACE_NOT_READY));
 
-    // The cluster shuts one client out.
+    // The cluster blocklists one client.
     let watchers = cluster.rbd(&["status", "disk"]).unwrap();
     let (_, address) = watchers.split_once("watcher=").expect("a watcher");
     let address = address.split_whitespace().next().unwrap();
@@ -210,13 +210,13 @@ fn what_an_administrator_does_reaches_the_host() {
     assert_eq!(read(&mut host, 1, 0), Err(Status::INTERNAL_PATH_ERROR));
     until("the warning", || warning(&mut host) == 1 << 2);
 
-    // A reload brings it back by another client, once the administrator has looked at it.
+    // A reload opens the image with a new client.
     target.reload(&exports);
     until("its return", || write(&mut host, 1, 0) == Ok(()));
     assert_eq!(read(&mut host, 1, 0), Ok(()));
     until("no warning for it", || warning(&mut host) == 0);
 
-    // And nothing of this was any other namespace's.
+    // The other namespace was never affected.
     assert_eq!(write(&mut host, 2, 0), Ok(()));
     assert_eq!(read(&mut host, 2, 0), Ok(()));
     host.shutdown().unwrap();

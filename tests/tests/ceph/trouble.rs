@@ -1,4 +1,4 @@
-//! What of a cluster's trouble reaches whom: an OSD that is dead for long, and monitors without a quorum.
+//! Effects of a long OSD failure, and of monitors without a quorum.
 
 use std::thread;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use cairn_tests::harness::{NQN, TestTarget, subsystem};
 
 use super::{cluster, export, read, until, write};
 
-/// An image, which commands may take two seconds to reach, and a disk of memory.
+/// Head of the configuration, with a command timeout of two seconds.
 const HEAD: &str =
     "[target]\nreactors = 1\nio_timeout_s = 2\n[metrics]\nlisten = \"127.0.0.1:0\"\n";
 
-/// The age of the oldest command of a namespace.
+/// Age of the oldest command of a namespace in seconds.
 fn oldest(page: &Exposition, nsid: &str) -> f64 {
     let labels = [("nsid", nsid)];
     page.get("cairn_namespace_oldest_seconds", &labels)
@@ -43,7 +43,7 @@ fn while_an_osd_is_dead_only_its_images_wait() {
             waiting.shutdown().unwrap();
             ended
         });
-        // Past the deadline, too.
+        // Also after the timeout.
         until("the age of the write", || {
             assert_eq!(self::write(&mut host, 2, 0), Ok(()));
             assert_eq!(read(&mut host, 2, 0), Ok(()));
@@ -57,7 +57,7 @@ fn while_an_osd_is_dead_only_its_images_wait() {
         cluster.start_osd().unwrap();
         write.join().unwrap()
     });
-    // It was late, and took effect.
+    // The write completed late, but successfully.
     assert_eq!(ended, Ok(()));
     until("its return", || write(&mut host, 1, 1) == Ok(()));
     assert_eq!(read(&mut host, 1, 1), Ok(()));

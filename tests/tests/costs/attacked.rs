@@ -1,18 +1,18 @@
-//! What attackers at other addresses cost a host: instructions and system calls of the target for each
-//! of the host's commands, with the attacker and without. The attacker takes its turns as the
-//! other two do, and does in each what it can ([`cairn_tests::attacker`]).
+//! Cost of attackers at other addresses: the target's instructions and system calls for each
+//! command of a host, with and without the attacker.
 //!
-//! A reactor's rounds count, which is the thread that the host waits for. What strangers cost the
-//! control plane and connection management is on threads of their own.
+//! The attacker takes turns with host and target ([`cairn_tests::attacker`]). Only a reactor's
+//! rounds are counted, since the host depends on that thread. Control plane and connection
+//! management process packets of attackers on other threads.
 
 use crate::{Bounds, Counted, NO_ADAPTER, counted_program};
 
-/// Instructions that an attacker may add to each command of another host, in hundredths.
+/// Maximum increase of instructions for each command of another host, in percent.
 const MOST: f64 = 10.0;
-/// System calls: over RoCE in user space a connection takes some by itself.
+/// Maximum increase of system calls in percent; a RoCE connection in user space needs some.
 const MOST_CALLS: f64 = 20.0;
 
-/// The attackers that have this bound over each fabric.
+/// Attacks with this bound over each fabric.
 const ATTACKS: [&str; 6] = [
     "silent",
     "wrong-name",
@@ -21,8 +21,10 @@ const ATTACKS: [&str; 6] = [
     "admin",
     "io",
 ];
-/// And what there are no packets for over the loopback provider. The kernel drops these, so they add
-/// nothing: without its filters they add two in a hundred.
+/// Attack with packets that exist only over RoCE.
+///
+/// The kernel's filters drop them, so they cost nothing; without filters they would cost two
+/// percent.
 const GUESSES: &str = "garbage";
 const MOST_OF_GUESSES: f64 = 1.0;
 
@@ -39,7 +41,7 @@ fn over_soft_roce_attackers_slow_them_no_more() {
     compare(&reads("soft", 80 * 1024), &attacks);
 }
 
-/// Counts the host's commands alone and beside each attacker.
+/// Compares the costs of the host's commands without and with each attacker.
 fn compare(bounds: &Bounds, attacks: &[&str]) {
     let program = counted_program();
     let fabric = bounds.fabric;
@@ -58,7 +60,7 @@ fn compare(bounds: &Bounds, attacks: &[&str]) {
         let (instructions, calls, made) = costs(&counted, bounds);
         println!("{fabric:>9} {attack:>11} {instructions:>13.0} {calls:>13.3} {made:>8}");
         let more = 100.0 * (instructions / alone - 1.0);
-        // A call in a hundred commands is a look at the clock or at the mailbox.
+        // One call in a hundred commands, because of clock and mailbox checks.
         let more_calls = 100.0 * (calls - 0.01) / (calls_alone + 0.01) - 100.0;
         let most = if attack == GUESSES {
             MOST_OF_GUESSES
@@ -78,7 +80,7 @@ fn compare(bounds: &Bounds, attacks: &[&str]) {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// The host's commands. So many that an attacker's burst is over before they are counted.
+/// The host's commands, enough of them that initial bursts of an attacker are over.
 fn reads(fabric: &'static str, commands: u32) -> Bounds {
     Bounds {
         fabric,
@@ -96,8 +98,8 @@ fn reads(fabric: &'static str, commands: u32) -> Bounds {
     }
 }
 
-/// Instructions and system calls of the target for each command, and how often the attacker did
-/// what it does.
+/// Instructions and system calls of the target for each command, and the number of attack
+/// operations.
 fn costs(counted: &Counted, bounds: &Bounds) -> (f64, f64, f64) {
     let target = counted.target(bounds);
     let commands = f64::from(bounds.commands);

@@ -1,35 +1,34 @@
-//! What callgrind has counted, read from the file that it writes.
+//! Parser of callgrind's output files.
 //!
-//! Its format: `fn=` names a function, lines that begin with a number are what it
-//! cost by itself, and a `calls=` line and the number line after it are a call: what
-//! the function named by `cfn=` cost, all that it called included.
+//! In this format, `fn=` names a function, and lines that start with a number are its own cost. A
+//! `calls=` line and the following number line are a call: the inclusive cost of the function in
+//! `cfn=`.
 
 use std::collections::HashMap;
 use std::ops::{Add, AddAssign, Sub};
 
-/// Events of one kind of place in the program.
+/// Counted events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
     /// Instructions.
     pub(crate) instructions: u64,
-    /// Instructions that lock the bus: atomic reads and writes in one, as each lock
-    /// that is taken needs.
+    /// Instructions that lock the bus: atomic read-modify-write operations, as used by locks.
     pub(crate) locked: u64,
     /// System calls.
     pub(crate) system_calls: u64,
 }
 
-/// One dump.
+/// Parsed output file.
 #[derive(Debug, Default)]
 pub(crate) struct Profile {
-    /// What each function cost by itself.
+    /// Own cost of each function.
     functions: HashMap<String, Cost>,
-    /// What calls cost, by caller and callee.
+    /// Inclusive cost of calls by caller and callee.
     calls: HashMap<(String, String), Cost>,
 }
 
 impl Profile {
-    /// Reads a dump.
+    /// Parses an output file.
     pub(crate) fn parse(text: &str) -> Self {
         let mut profile = Self::default();
         let mut events = Vec::new();
@@ -57,7 +56,7 @@ impl Profile {
         profile
     }
 
-    /// The calls between functions whose names are such, with all that they led to.
+    /// Inclusive cost of the calls between selected functions.
     pub(crate) fn calls(
         &self,
         is_caller: impl Fn(&str) -> bool,
@@ -68,14 +67,14 @@ impl Profile {
         costs.fold(Cost::default(), |sum, (_, &cost)| sum + cost)
     }
 
-    /// What functions whose names are such cost by themselves.
+    /// Own cost of selected functions.
     pub(crate) fn own(&self, is_chosen: impl Fn(&str) -> bool) -> Cost {
         let chosen = |function: &&String| is_chosen(function);
         let costs = self.functions.iter().filter(|(name, _)| chosen(name));
         costs.fold(Cost::default(), |sum, (_, &cost)| sum + cost)
     }
 
-    /// The functions that were at work.
+    /// Functions with a cost of their own.
     pub(crate) fn functions(&self) -> impl Iterator<Item = &str> {
         let worked = self
             .functions
@@ -86,8 +85,8 @@ impl Profile {
 }
 
 impl Cost {
-    /// A line's numbers: the place in the source, then one for each event, of which
-    /// the last may be missing.
+    /// Parses a line: the source line, then one number for each event. Trailing numbers may be
+    /// missing.
     fn parse(line: &str, events: &[&str]) -> Self {
         let mut numbers = line.split(' ').map(|number| {
             number

@@ -1,5 +1,6 @@
-//! What Cairn itself does for an operation on an image of a Ceph cluster: librbd is one of ours, `librbd.c`,
-//! whose operations end at once and move no data.
+//! Cost of an operation on a Ceph image, without the costs of librbd.
+//!
+//! A stub (`librbd.c`) replaces librbd. Its operations complete at once and move no data.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,23 +8,22 @@ use std::process::Command;
 use super::callgrind::{Cost, Profile};
 use super::{FORBIDDEN, release_folder};
 
-/// librados and librbd, as the target opens them.
+/// librados and librbd, with the names opened by the target.
 const LIBRARIES: [&str; 2] = ["librados.so.2", "librbd.so.1"];
 
-/// For each operation: instructions of our crates, about 5 % above what was measured.
+/// Maximum instructions of this project's crates for each operation, 5 % above the measured number.
 const INSTRUCTIONS: f64 = 580.0;
 
-/// Atomic ones: references to image and memory, the look at the image, the lock of the list of what ended.
+/// Maximum atomic operations: references to image and memory, image state, lock of completions.
 const LOCKED: f64 = 17.0;
 
-/// Instructions that copy. Those of the data would be 128 for 4 KiB; fewer are those that fill the buffers
-/// when the program begins.
+/// Maximum copying instructions. Copying 4 KiB of data takes 128; fewer fill the buffers at start.
 const COPIES: f64 = 64.0;
 
-/// Instructions of what allocates or formats, which it does when it begins.
+/// Maximum instructions for allocation and formatting, which occur only at start.
 const OTHERS: f64 = 20.0;
 
-/// Bytes and depth: the buffers have the same size.
+/// Workload, bytes and depth; the total size of buffers is constant.
 const ROWS: [(&str, u32, u32); 4] = [
     ("randread", 4 << 10, 32),
     ("randwrite", 4 << 10, 32),
@@ -31,7 +31,7 @@ const ROWS: [(&str, u32, u32); 4] = [
     ("randwrite", 128 << 10, 4),
 ];
 
-/// Long enough for what a program does when it begins to be little beside it.
+/// Long enough to make start-up costs negligible.
 const RUNTIME_MS: u32 = 1500;
 
 #[test]
@@ -70,7 +70,7 @@ fn an_image_costs_what_it_may() {
     );
 }
 
-/// Runs the benchmark; its operations, and what was counted.
+/// Runs the benchmark; returns the number of operations and the profile.
 fn run(program: &Path, libraries: &Path, rw: &str, bytes: u32, depth: u32) -> (f64, Profile) {
     let folder = tempfile::tempdir().expect("a folder for what callgrind writes");
     let (counts, conf) = (
@@ -103,7 +103,7 @@ fn run(program: &Path, libraries: &Path, rw: &str, bytes: u32, depth: u32) -> (f
     (operations, Profile::parse(&String::from_utf8_lossy(&dump)))
 }
 
-/// The libraries, in a folder of their own.
+/// Compiles the stub libraries into a temporary folder.
 fn compile_libraries() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder for libraries");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/costs/librbd.c");

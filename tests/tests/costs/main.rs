@@ -1,14 +1,15 @@
-//! What a read or a write costs the target, by counts that are the same on a busy machine:
-//! instructions, allocations, locks, formatting, system calls, packets, and what an adapter would
-//! have to do: doorbells, work requests, completions.
+//! Cost of reads and writes at the target, by counts that do not depend on the load of the machine.
 //!
-//! Callgrind runs `cairn-counted` (`src/bin/counted.rs`), built for release: host and
-//! target take turns in one thread, and what the target's turns do is what counts.
-//! The target proper ("target logic": a capsule in, a response out, a disk that takes no time) is
-//! what remains without the calls into its provider ([`Endpoint`]).
+//! Counted are instructions, allocations, locks, formatting, system calls, packets, and work for an
+//! adapter: doorbells, work requests, completions.
 //!
-//! [`BOUNDS`] holds the bounds. A change that makes a number smaller lowers its bound;
-//! one that has to raise it says why in its commit.
+//! Callgrind runs a release build of `cairn-counted` (`src/bin/counted.rs`). Host and target
+//! alternate in one thread, and only the target's turns count. The cost of target logic (from a
+//! capsule to a response, with a disk that takes no time) excludes calls of the provider
+//! ([`Endpoint`]).
+//!
+//! [`BOUNDS`] contains the limits. A change that reduces a cost lowers its limit. A commit that
+//! must raise a limit explains the reason.
 //!
 //! [`Endpoint`]: cairn_rdma::Endpoint
 
@@ -23,29 +24,29 @@ use std::process::Command;
 
 use callgrind::{Cost, Profile};
 
-/// What is counted, and how much of it one command may take.
+/// Scenario, with the maximum costs of a command.
 struct Bounds {
     fabric: &'static str,
-    /// `read`, `write` (in the capsule, if it fits) or `fetch` (the target reads the data).
+    /// `read`, `write` (in the capsule, if the data fit) or `fetch` (RDMA READ by the target).
     job: &'static str,
-    /// `null`, or `mem`: memory, from and to which data is copied.
+    /// `null`, or `mem`, a memory disk that copies data.
     disk: &'static str,
-    /// Of a command.
+    /// Bytes of a command.
     bytes: u32,
-    /// That are counted.
+    /// Number of counted commands.
     commands: u32,
     depth: u32,
-    /// Over how many queue pairs.
+    /// Number of queue pairs.
     queues: u32,
-    /// Instructions of target logic. About 5 % above what was measured, with Rust 1.95.
+    /// Instructions of target logic, about 5 % above the number measured with Rust 1.95.
     instructions: f64,
-    /// Atomic operations of the target, its provider's included.
+    /// Atomic operations of the target including its provider.
     locked: f64,
-    /// System calls of the target, its provider's included.
+    /// System calls of the target including its provider.
     system_calls: f64,
     /// Packets of both ends.
     packets: f64,
-    /// What an adapter would have to do for the target. Counted by the loopback provider alone.
+    /// Work for an adapter, counted only by the loopback provider.
     adapter: Adapter,
 }
 
@@ -59,19 +60,19 @@ impl Bounds {
     }
 }
 
-/// For each command.
+/// Work for an adapter for each command.
 struct Adapter {
-    /// Chains that are posted to the send queue.
+    /// Chains posted to the send queue.
     doorbells: f64,
-    /// Work requests in them: data, responses.
+    /// Work requests in these chains: data and responses.
     work_requests: f64,
-    /// Chains that are posted to the shared receive queue.
+    /// Chains posted to the shared receive queue.
     receive_doorbells: f64,
     /// Completions of receives and of signaled work.
     completions: f64,
 }
 
-/// Of user-space RoCE: it has its packets.
+/// For user-space RoCE, which has no adapter.
 const NO_ADAPTER: Adapter = Adapter {
     doorbells: 0.0,
     work_requests: 0.0,
@@ -79,16 +80,14 @@ const NO_ADAPTER: Adapter = Adapter {
     completions: 0.0,
 };
 
-/// The scenarios.
+/// Scenarios.
 ///
-/// At depth 1 a round of the reactor serves one command, at depth 32 it serves 32; 64 queue
-/// pairs have one command each, and one acknowledgement. Over
-/// the loopback provider the only system calls are those of looking at what comes
-/// seldom, each millisecond. Over user-space RoCE a lone read is one datagram out and
-/// one in, and a look that finds nothing; the C library marks the beginning and the end
-/// of each of these system calls by an atomic operation, and a look at the mailbox of
-/// connections is one. The loopback provider is one structure behind a lock, which is
-/// taken by each call of it, and released.
+/// A round of the reactor serves one command at depth 1, and 32 commands at depth 32. 64 queue
+/// pairs have one command each, with one acknowledgement. Over the loopback provider, system calls
+/// occur only in the checks of each millisecond. Over user-space RoCE, a single read needs one sent
+/// and one received datagram, and a receive that finds nothing. The C library uses an atomic
+/// operation at the start and at the end of each such system call, and a check of the connection
+/// mailbox needs one. The loopback provider is a structure with one lock, taken in each call.
 const BOUNDS: [Bounds; 15] = [
     Bounds {
         fabric: "loopback",
@@ -322,12 +321,13 @@ const BOUNDS: [Bounds; 15] = [
     },
 ];
 
-/// Atomic operations of target logic, for each command: the mailbox is looked at each
-/// millisecond, and that takes some; a lock that is taken, or a reference that is
-/// counted, would be one for each command at least.
+/// Atomic operations of target logic for each command.
+///
+/// The mailbox is checked every millisecond. A lock or reference count on the path of a command
+/// would cost at least one for each command.
 const LOGIC_LOCKED: f64 = 0.05;
 
-/// What allocates, frees or formats, by parts of names.
+/// Parts of names of functions that allocate, free or format.
 const FORBIDDEN: [&str; 10] = [
     "malloc",
     "calloc",
@@ -375,15 +375,15 @@ fn a_command_costs_what_it_may() {
     );
 }
 
-/// What came of one scenario.
+/// Result of a scenario.
 struct Counted {
     profile: Profile,
-    /// Figures that the program printed, by their names.
+    /// Figures printed by the program, by name.
     figures: HashMap<String, f64>,
 }
 
 impl Counted {
-    /// Prints what was counted. Returns what is above its bound.
+    /// Prints the costs and returns messages for those above their limits.
     fn judge(&self, bounds: &Bounds) -> Vec<String> {
         let Bounds {
             fabric,
@@ -455,7 +455,7 @@ impl Counted {
             .args(["--compress-strings=no", "--compress-pos=no"])
             .args(["--collect-bus=yes", "--collect-systime=yes"])
             .arg("--toggle-collect=*counted::target_turn*")
-            // Before what counts, and after it: the second dump is of what counts.
+            // The second dump covers the counted commands.
             .arg("--dump-before=*counted::milestone*")
             .arg(program)
             .args(["--fabric", bounds.fabric])
@@ -484,7 +484,7 @@ impl Counted {
         }
     }
 
-    /// All that the target did.
+    /// Total cost of the target.
     fn target(&self, bounds: &Bounds) -> Cost {
         let turn = |name: &str| name.ends_with("counted::target_turn");
         let cost = self.profile.calls(|_| true, turn);
@@ -495,7 +495,7 @@ impl Counted {
         cost
     }
 
-    /// The same but for what its provider did.
+    /// Cost of the target without its provider.
     fn logic(&self, bounds: &Bounds) -> Cost {
         let ours = |name: &str| name.contains("cairn_target::");
         let endpoint = |name: &str| name.contains(" as cairn_rdma::provider::Endpoint>::");
@@ -507,7 +507,7 @@ impl Counted {
         self.target(bounds) - provider
     }
 
-    /// Functions at work that have no business in an I/O's way.
+    /// Forbidden functions that were called.
     fn forbidden(&self) -> Vec<String> {
         let forbidden = |name: &&str| FORBIDDEN.iter().any(|part| name.contains(part));
         let found = self.profile.functions().filter(forbidden);
@@ -517,13 +517,14 @@ impl Counted {
     }
 }
 
-/// `cairn-counted`, as its users would build the target.
+/// Release build of `cairn-counted`.
 fn counted_program() -> PathBuf {
     release_folder().join("cairn-counted")
 }
 
-/// The folder with the programs that are counted, which cargo builds for release as its users would: both together
-/// and without their packages' names, so that they share dependencies of the same features.
+/// Builds the counted programs for release and returns their folder.
+///
+/// Both are built together and without package names, so that they share dependencies and features.
 fn release_folder() -> PathBuf {
     let mut build = Command::new(env!("CARGO"));
     build

@@ -1,13 +1,13 @@
-//! What the order of changes costs: nothing where a host has one association, and a bounded number of
-//! instructions of each change where it has more.
+//! Cost of ordering changes: none for a host with one association, and a bounded number of
+//! instructions for each change with several.
 
 use super::{Adapter, Bounds, Counted, NO_ADAPTER, counted_program};
 
-/// More instructions of each command of a host whose former association has ended.
+/// Maximum additional instructions of a command after an earlier association of the host has ended.
 const ALONE_INSTRUCTIONS: f64 = 2.0;
-/// More instructions of each write of a host with two associations, with 32 writes under way.
+/// Maximum additional instructions of a write with two associations and 32 outstanding writes.
 const PATHS_INSTRUCTIONS: f64 = 1000.0;
-/// Atomic operations of them: three times the lock of the disk's order is taken, and given back.
+/// Maximum additional atomic operations: the lock of the disk's order is taken three times.
 const PATHS_LOCKED: f64 = 6.1;
 
 fn bounds(job: &'static str) -> Bounds {

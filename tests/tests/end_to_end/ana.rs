@@ -1,4 +1,4 @@
-//! Asymmetric namespace access: what listeners say of their way to the disks.
+//! Asymmetric namespace access: ANA states configured for listeners.
 
 use cairn_initiator::{Data, Host, HostError, Notice, Response, command};
 use cairn_tests::harness::{NQN, Scratch, TestTarget, namespace, nqn, subsystem};
@@ -9,19 +9,19 @@ use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe, Status};
 
 use crate::verified::{Disk, Transfer, bytes, next_notice, status};
 
-/// Two disks: NSID 1 in ANA group 1, NSID 2 in ANA group 2.
+/// Namespace 1 in ANA group 1, namespace 2 in ANA group 2.
 fn two_groups() -> String {
     let first = namespace(1, "mem:1MiB");
     let second = namespace(2, "mem:1MiB ana_group = 2");
     subsystem(NQN, &[]) + &first + &second
 }
 
-/// Lines of a listener: the state of group 2.
+/// Listener configuration with the state of group 2.
 fn second_group(state: &str) -> String {
     format!("[[listener.ana_group]]\nid = 2\nstate = \"{state}\"\n")
 }
 
-/// (state, CHGCNT of the group) of each group, as log page 0Ch has them.
+/// ANAGRPID, state and CHGCNT of each group in log page 0Ch.
 fn states(host: &mut Host) -> Vec<(u32, AnaState, u64)> {
     let page = host.log_page(LogPage::ANA, 0, 4096, false).unwrap();
     let (head, mut rest) = AnaLogHeader::read_from_prefix(&page).ok().unwrap();
@@ -39,7 +39,7 @@ fn state_of(host: &mut Host, group: u32) -> AnaState {
     states.iter().find(|(id, ..)| *id == group).unwrap().1
 }
 
-/// A host that enables ANA events.
+/// Host with ANA events enabled.
 fn listener(target: &TestTarget) -> Host {
     let mut options = target.options("a");
     options.events = AsyncEventConfig(0).with_ana_change(true);
@@ -50,7 +50,7 @@ fn run(host: &mut Host, sqe: Sqe) -> Result<Response, HostError> {
     host.run(1, sqe, Data::None)
 }
 
-/// Every command of the NVM command set, for NSID 2.
+/// Every NVM command to namespace 2 fails with this status.
 fn refused_with(host: &mut Host, expected: Status) {
     let buffer = host.buffer(4096).unwrap();
     for (sqe, data) in [
@@ -66,7 +66,7 @@ fn refused_with(host: &mut Host, expected: Status) {
         assert_eq!(refused.code(), expected, "{sqe:?}");
         assert!(!refused.dnr(), "another path may work: {sqe:?}");
     }
-    // What is in another group is as it was.
+    // The other group is not affected.
     Disk::new(host, 1).write(0, &bytes(1, 4096), Transfer::Keyed);
 }
 
@@ -113,7 +113,7 @@ fn each_state_is_shown_and_kept_to() {
     target.stop();
 }
 
-/// The listener leads to two subsystems, of which one has states of its own.
+/// Two subsystems of one listener, one of which has separate states, keep their states apart.
 #[test]
 fn a_subsystem_keeps_to_its_own_states() {
     let target = TestTarget::start(&two_groups());
@@ -136,7 +136,7 @@ fn a_subsystem_keeps_to_its_own_states() {
     assert_eq!(next_notice(&mut host), Notice::AnaChanged);
     assert_eq!(state_of(&mut host, 2), AnaState::INACCESSIBLE);
     refused_with(&mut host, Status::ANA_INACCESSIBLE);
-    // The listener's own state is another one, and this subsystem's stays.
+    // The listener's state changes, and this subsystem's state remains.
     target.reload_as(&toml("inaccessible"), &second_group("non-optimized"));
     assert_eq!(next_notice(&mut beside), Notice::AnaChanged);
     let after = states(&mut beside);
@@ -145,7 +145,7 @@ fn a_subsystem_keeps_to_its_own_states() {
     assert_eq!(state_of(&mut host, 2), AnaState::INACCESSIBLE);
     assert!(host.take_event().is_none());
     Disk::new(&mut beside, 2).write(0, &bytes(3, 4096), Transfer::Keyed);
-    // Without a state of its own the subsystem has the listener's.
+    // Without a separate state, the subsystem uses the listener's.
     target.reload_as(&two_groups(), &second_group("non-optimized"));
     assert_eq!(next_notice(&mut host), Notice::AnaChanged);
     assert_eq!(state_of(&mut host, 2), AnaState::NON_OPTIMIZED);

@@ -1,6 +1,7 @@
-//! The dashboard for Grafana, as far as it can be held to account without one: what Grafana's
-//! dashboard model demands, PromQL that Prometheus parses, and metrics and labels that a target
-//! has.
+//! Validation of the Grafana dashboard without Grafana.
+//!
+//! The dashboard matches Grafana's model, contains valid PromQL, and uses only metrics and labels
+//! of a target.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -15,7 +16,7 @@ static DASHBOARD: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(text).expect("the dashboard is JSON")
 });
 
-/// Labels that Prometheus adds to all that it scrapes.
+/// Labels added by Prometheus.
 const OF_PROMETHEUS: [&str; 2] = ["instance", "job"];
 /// Columns of Grafana's grid.
 const COLUMNS: u64 = 24;
@@ -40,13 +41,13 @@ fn variables() -> &'static [Value] {
     list(&DASHBOARD["templating"], "list")
 }
 
-/// Each question of each panel.
+/// All queries of all panels.
 fn queries() -> Vec<&'static Value> {
     let of_panels = panels().iter().filter(|panel| text(panel, "type") != "row");
     of_panels.flat_map(|panel| list(panel, "targets")).collect()
 }
 
-/// Grafana puts its variables in before Prometheus sees the text.
+/// Replaces Grafana's variables as Grafana does before the query.
 fn as_prometheus_sees_it(expression: &str) -> String {
     expression.replace("$__rate_interval", "5m")
 }
@@ -54,9 +55,9 @@ fn as_prometheus_sees_it(expression: &str) -> String {
 #[test]
 fn it_has_what_grafanas_model_demands() {
     assert_eq!(text(&DASHBOARD, "title"), "Cairn target");
-    // As Grafana's own: 8 to 40 characters.
+    // Grafana requires 8 to 40 characters.
     assert!((8..=40).contains(&text(&DASHBOARD, "uid").len()));
-    // Data sources are objects from 33 on, row panels stand in the list from 16 on.
+    // Data sources are objects since version 33, row panels are list items since version 16.
     assert!(DASHBOARD["schemaVersion"].as_u64() >= Some(33));
     assert!(DASHBOARD["id"].is_null(), "Grafana numbers what it imports");
     for part in ["tags", "links"] {
@@ -71,7 +72,7 @@ fn it_has_what_grafanas_model_demands() {
         assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{panel}");
         assert!(!text(panel, "title").is_empty(), "{panel}");
         match text(panel, "type") {
-            // One that is open has its panels behind it, not in it.
+            // The panels of an open row follow it in the list.
             "row" => assert!(list(panel, "panels").is_empty()),
             "stat" | "timeseries" | "table" => {
                 has_source(panel);
@@ -87,7 +88,7 @@ fn it_has_what_grafanas_model_demands() {
     }
 }
 
-/// A panel or query asks the data source that was chosen on top, and no other.
+/// The panel or query uses the selected data source.
 fn has_source(asking: &Value) {
     let source = &asking["datasource"];
     assert_eq!(text(source, "type"), "prometheus", "{asking}");
@@ -132,13 +133,12 @@ fn variables_are_there_and_are_used() {
         let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         used.insert(&name[..end.expect("JSON goes on")]);
     }
-    // "All", as Grafana calls it.
+    // "All" in Grafana.
     used.remove("__all");
     assert_eq!(used, known);
 }
 
-/// The labels that a series has by the name that an expression gives it; none if there
-/// is no such metric.
+/// Labels of a series in an expression; `None` if the metric does not exist.
 fn labels_of(series: &str, metrics: &BTreeMap<String, Documented>) -> Option<BTreeSet<String>> {
     let histogram = ["_bucket", "_sum", "_count"].iter().find_map(|part| {
         let metric = metrics.get(series.strip_suffix(part)?)?;

@@ -1,4 +1,4 @@
-//! Hosts that leave in the middle of things cost other hosts nothing.
+//! Hosts that disconnect during I/O do not affect others.
 
 use cairn_initiator::{Data, Host, command};
 use cairn_tests::harness::TestTarget;

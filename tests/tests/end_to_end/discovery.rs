@@ -1,4 +1,4 @@
-//! Hosts find what they may connect to.
+//! Discovery of subsystems by hosts.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use nvme_proto::wire::log::{
     AddressFamily, DiscoveryEntry, RdmaTsas, SubsystemType, TransportType,
 };
 
-/// How long to wait for an event that comes, and for one that must not come.
+/// Timeout of an expected event, and observation time for an unexpected one.
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(20);
 
 const OTHER: &str = "nqn.2026-01.org.example:other";
 
-/// Two subsystems, one of which is for one host alone.
+/// Two subsystems, one of which is restricted to one host.
 fn two_subsystems() -> String {
     let private = format!(
         "[[subsystem]]\nnqn = \"{OTHER}\"\nallowed_hosts = [\"{}\"]\n",
@@ -35,7 +35,7 @@ fn names(entries: &[DiscoveryEntry]) -> Vec<String> {
         .collect()
 }
 
-/// MDTS bounds a command, not a log.
+/// A discovery log longer than MDTS is read in several commands.
 #[test]
 fn a_log_longer_than_a_command_is_read_in_pieces() {
     let all: Vec<_> = (10..30).map(|number| format!("{NQN}-{number}")).collect();
@@ -107,7 +107,7 @@ fn a_change_is_announced_to_persistent_discovery_controllers() {
     found.sort();
     assert_eq!(found, [NQN, OTHER]);
 
-    // Once read, it is armed again.
+    // Reading the log re-arms the event.
     target.reload(&subsystem(NQN, &["null:1GiB"]));
     assert!(host.wait_for_change(LONG).unwrap());
     assert_eq!(names(&host.log().unwrap().entries), [NQN]);

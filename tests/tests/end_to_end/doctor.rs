@@ -1,4 +1,4 @@
-//! `cairn-target doctor --fix` asks before it does anything.
+//! `cairn-target doctor --fix` changes the system only after confirmation.
 
 use std::fs;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 const DEFAULTS: &str = "sys/kernel/config/rdma_cm/mlx5_0/ports/1";
 const MODE: &str = "sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_mode";
 
-/// A machine whose port does RoCE v1 by default, and could do v2.
+/// Simulated machine with RoCE v1 as default of a port that supports v2.
 fn machine(root: &Path) {
     let port = "sys/class/infiniband/mlx5_0/ports/1";
     for (file, content) in [
@@ -33,7 +33,7 @@ fn machine(root: &Path) {
     }
 }
 
-/// What it prints to a user who gives these answers, and what is set then.
+/// Output of the program for this answer, and the mode set afterwards.
 fn fix(answer: &str) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     machine(folder.path());

@@ -1,5 +1,6 @@
-//! A reload changes what commands are planned with, while commands wait for a limit or are at the disk. Once
-//! it has returned, it holds for all of them.
+//! A completed reload applies to all commands.
+//!
+//! This includes commands that waited for a rate limit or were at the disk during the reload.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use nvme_proto::wire::Status;
 const BLOCK: usize = 4096;
 const DISK_BYTES: u64 = 1 << 20;
 const LAST: u64 = DISK_BYTES / BLOCK as u64 - 1;
-/// Commands that a host sends. The limit lets a few of them go at once.
+/// Number of commands; the limit allows a few of them at once.
 const COMMANDS: usize = 40;
 const LIMIT: &str = "limits = { iops = 20 }";
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -31,13 +32,13 @@ fn read(host: &mut Host, lba: u64) -> Status {
     host.wait(ticket).unwrap().cqe.status()
 }
 
-/// Polls until the first command has its answer: then the target has all of them.
+/// Waits for the first response, which shows that the target has received all commands.
 fn until_the_first_ends(host: &mut Host, tickets: &mut Vec<Ticket>) {
     let first = tickets.remove(0);
     assert_eq!(host.wait(first).unwrap().cqe.status(), Status::SUCCESS);
 }
 
-/// A namespace of a file, with the limit.
+/// Rate-limited namespace in a file.
 struct Limited {
     file: Scratch,
     target: TestTarget,
@@ -64,14 +65,14 @@ impl Limited {
         statuses.map(status).collect()
     }
 
-    /// The file becomes half as long, and a reload takes that over.
+    /// Truncates the file to half its length and reloads.
     fn shrink(&self) {
         let file = File::options().write(true).open(self.file.path()).unwrap();
         file.set_len(DISK_BYTES / 2).unwrap();
         self.target.reload(&Self::toml(&self.file, ""));
     }
 
-    /// Writes that wait when a reload changes to this configuration. Once it has returned, nothing changes.
+    /// Reloads while writes wait. The file must not change after the reload has returned.
     fn stays_after(mut self, reload_to: &str, expected: Status) {
         let mut tickets: Vec<Ticket> = (0..COMMANDS as u64)
             .map(|lba| write(&mut self.host, lba))

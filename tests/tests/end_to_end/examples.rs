@@ -1,4 +1,4 @@
-//! The examples of the initiator do what they say.
+//! Examples of the initiator.
 
 #[allow(dead_code)] // its main
 #[path = "../../../initiator/examples/copy.rs"]
@@ -50,8 +50,7 @@ fn every_block_is_verified_by_many_tasks() {
     target.stop();
 }
 
-/// No task waits for ever: neither for a target that stops, nor for a thread that is
-/// gone.
+/// Every future completes, even if the target stops or the host's thread ends.
 #[test]
 fn every_future_has_an_end() {
     let target = TestTarget::with_namespaces(&["mem:1MiB block_size = 512"]);
@@ -77,7 +76,7 @@ fn every_future_has_an_end() {
     });
 }
 
-/// The thread of a host is all tasks'.
+/// An error in one task does not affect other tasks of the host.
 #[test]
 fn a_task_that_errs_ends_no_other() {
     let target = TestTarget::with_namespaces(&["mem:1MiB"]);

@@ -1,4 +1,4 @@
-//! Get and Set Features: every feature there is.
+//! Get Features and Set Features for every feature.
 
 use cairn_initiator::{Data, command};
 use cairn_tests::harness::TestTarget;
@@ -10,7 +10,7 @@ use nvme_proto::wire::{FromBytes, FromZeros, IntoBytes, Status};
 
 use crate::verified::status;
 
-/// The features that fit a completion.
+/// Features whose value fits in a completion.
 const PLAIN: [Feature; 11] = [
     Feature::ARBITRATION,
     Feature::POWER_MANAGEMENT,

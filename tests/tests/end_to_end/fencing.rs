@@ -1,6 +1,7 @@
-//! No command takes effect late: not of a host whose time was over, and not of an
-//! association whose host has begun another. The target is moved along by hand, on a
-//! clock that only the test moves.
+//! No command takes effect late.
+//!
+//! This covers hosts whose keep alive timer expired, and associations replaced by another one. The
+//! test steps the target on a simulated clock.
 
 mod epochs;
 mod order;
@@ -22,11 +23,11 @@ use nvme_proto::wire::Status;
 
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 64;
-/// Turns in which something must have happened.
+/// Maximum number of turns for an expected event.
 const TURNS_MAX: usize = 10_000;
 const MOMENT: Duration = Duration::from_micros(500);
 
-/// A target, its disk, and a clock.
+/// Target with disk and simulated clock.
 struct Bed {
     network: Arc<Loopback>,
     target: SteppedTarget,
@@ -40,12 +41,12 @@ impl Bed {
         Self::with(name, "")
     }
 
-    /// With more lines of the subsystem.
+    /// Creates a target with more lines for the subsystem.
     fn with(name: &str, more: &str) -> Self {
         Self::exporting(name, more, "")
     }
 
-    /// With more lines of the subsystem, and of the namespace of the disk.
+    /// Creates a target with more lines for the subsystem and for the disk's namespace.
     fn exporting(name: &str, more: &str, of_disk: &str) -> Self {
         let file = Scratch::new(name, (BLOCKS * BLOCK) as u64);
         let clock = Clock::simulated();
@@ -94,7 +95,7 @@ impl Bed {
         host
     }
 
-    /// Both do what there is to do, which takes a moment.
+    /// Steps both ends and advances the clock.
     fn turn(&mut self, host: &mut Controller) {
         self.target.step();
         host.poll(self.clock.now());
@@ -121,7 +122,7 @@ impl Bed {
         panic!("no answer: {host:?}");
     }
 
-    /// The host writes twos into a block of namespace 1, and they are there.
+    /// Writes twos to a block of namespace 1 and checks the disk.
     fn writes(&mut self, host: &mut Controller, block: usize) {
         let buffer = filled(host, 2);
         let ticket = write(host, 1, block as u64, &buffer);
@@ -129,7 +130,7 @@ impl Bed {
         assert_eq!(self.block(block), [2; BLOCK]);
     }
 
-    /// The disk holds the host's write of 1s to block 3.
+    /// Writes ones to block 3 and waits until the disk holds the write.
     fn holds_a_write(&mut self, host: &mut Controller) -> Ticket {
         let buffer = filled(host, 1);
         self.disk.hold(Operation::Write);
@@ -144,7 +145,7 @@ impl Bed {
         panic!("the disk has no write: {:?}", self.target);
     }
 
-    /// The host connects, but not before its old write has left the disk.
+    /// Checks that the host connects only after its old write has left the disk.
     fn is_live_once_the_disk_lets_go(&mut self, host: &mut Controller) {
         for _ in 0..1000 {
             self.turn(host);
@@ -154,12 +155,12 @@ impl Bed {
         self.until(host, Controller::is_live);
     }
 
-    /// Time passes; nothing acts meanwhile.
+    /// Advances the clock without steps.
     fn jump(&self, time: Duration) {
         self.clock.advance_to(self.clock.now() + time);
     }
 
-    /// Time passes for the target alone, which is stepped at its deadlines.
+    /// Advances the clock, stepping only the target at its deadlines.
     fn pass(&mut self, time: Duration) {
         let end = self.clock.now() + time;
         while let Some(next) = self.target.step().filter(|&next| next < end) {
@@ -180,7 +181,7 @@ impl Bed {
     }
 }
 
-/// A buffer with a block of this byte.
+/// Buffer with a block of this byte.
 fn filled(host: &Controller, byte: u8) -> Buffer {
     let buffer = host.buffer(BLOCK).unwrap();
     buffer.write(0, &[byte; BLOCK]);
@@ -253,7 +254,7 @@ fn read_data_that_waited_through_a_pause_longer_than_kato_is_not_written() {
     let mut host = bed.live_host("fails-over", 5000);
     let buffer = filled(&host, 7);
     write(&mut host, 1, 3, &buffer);
-    // The capsule is taken, and its READ posted; the answer waits for the next round.
+    // The capsule is received and its READ posted; the data arrive in the next round.
     bed.target.round();
     assert_eq!(bed.target.usage().requests, 1);
     bed.jump(Duration::from_millis(5020));
@@ -302,7 +303,7 @@ fn a_cntlid_is_used_again_only_when_nothing_of_its_old_controller_is_left() {
     assert_eq!(bed.target.usage().requests, 1, "its write is held");
     let second = bed.live_host("second", 0);
     assert_eq!(second.cntlid(), 8);
-    // There is no third CNTLID: a host that asks for one must retry.
+    // No third CNTLID exists, so a host that requests one must retry.
     let mut third = bed.host("third", 0);
     for _ in 0..100 {
         bed.turn(&mut third);
@@ -315,7 +316,7 @@ fn a_cntlid_is_used_again_only_when_nothing_of_its_old_controller_is_left() {
     assert_eq!(third.cntlid(), 7);
 }
 
-/// A host whose write of 1s to block 3 is held by the disk. Later ones are not.
+/// Host whose write of ones to block 3 is held by the disk; later writes are not.
 fn host_with_a_held_write(bed: &mut Bed, name: &str) -> (Controller, Ticket) {
     let mut host = bed.live_host(name, 60_000);
     let ticket = bed.holds_a_write(&mut host);

@@ -1,5 +1,4 @@
-//! One disk that hangs, or one host that does, stalls no other. Target and hosts are
-//! moved along by hand, on a clock that only the test moves.
+//! A hanging disk or host stalls no other. The test steps target and hosts on a simulated clock.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,10 +18,10 @@ use nvme_proto::wire::{Sqe, Status};
 pub(super) const BLOCK: u32 = 4096;
 const DISK_BYTES: u64 = 4 << 20;
 const TARGET: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
-/// Turns in which something must have happened.
+/// Maximum number of turns for an expected event.
 const TURNS_MAX: usize = 60_000;
 
-/// A target with two disks, NSID 1 and 2, and hosts that share a clock with it.
+/// Target with two disks, NSIDs 1 and 2, and hosts on one clock.
 pub(super) struct Bed {
     pub(super) network: Arc<Loopback>,
     pub(super) target: SteppedTarget,
@@ -37,12 +36,12 @@ impl Bed {
         Self::limited(name, settings, ["", ""])
     }
 
-    /// The same, with these lines of each disk.
+    /// Creates a target with these lines for each disk.
     pub(super) fn limited(name: &str, settings: &str, lines: [&str; 2]) -> Self {
         Self::with(name, settings, "", lines)
     }
 
-    /// The same, with these lines of the subsystem.
+    /// Creates a target with these lines for the subsystem and for each disk.
     pub(super) fn with(name: &str, settings: &str, subsystems: &str, lines: [&str; 2]) -> Self {
         let clock = Clock::simulated();
         let files = [1, 2].map(|n| Scratch::in_memory(&format!("{name}-{n}"), DISK_BYTES));
@@ -72,13 +71,13 @@ impl Bed {
         }
     }
 
-    /// Connects one more host; returns its place.
+    /// Connects another host and returns its index.
     pub(super) fn connect(&mut self, name: &str, io_queues: u16, entries: u16) -> usize {
         let options = self.options(name, io_queues, entries);
         self.connect_as(options)
     }
 
-    /// How a host connects.
+    /// Connect options of a host.
     pub(super) fn options(&self, name: &str, io_queues: u16, entries: u16) -> HostOptions {
         HostOptions {
             local: Some(IpAddr::from([192, 0, 2, 2])),
@@ -91,7 +90,7 @@ impl Bed {
         }
     }
 
-    /// Connects one more host; returns its place.
+    /// Connects another host and returns its index.
     pub(super) fn connect_as(&mut self, options: HostOptions) -> usize {
         let remote = options.remote;
         let device = self.network.device_for(remote, options.local).unwrap();
@@ -106,7 +105,7 @@ impl Bed {
         self.hosts[at].as_mut().unwrap()
     }
 
-    /// All do what there is to do, and a little time goes by.
+    /// Steps target and hosts and advances the clock.
     pub(super) fn turn(&mut self) {
         let now = self.clock.now() + Duration::from_micros(100);
         self.clock.advance_to(now);
@@ -126,7 +125,7 @@ impl Bed {
         panic!("{what} did not come about: {:?}", self.target);
     }
 
-    /// So much time goes by, in steps small enough for every timer.
+    /// Advances the clock in steps short enough for every timer.
     pub(super) fn pass(&mut self, time: Duration) {
         let end = self.clock.now() + time;
         while self.clock.now() < end {
@@ -140,7 +139,7 @@ impl Bed {
         self.host(at).submit(qid, sqe, data).unwrap()
     }
 
-    /// A command that must end.
+    /// Executes a command, which must complete.
     pub(super) fn run(
         &mut self,
         at: usize,
@@ -156,7 +155,7 @@ impl Bed {
         answer.unwrap()
     }
 
-    /// A host writes and reads a block of a namespace.
+    /// Writes and reads a block of a namespace.
     pub(super) fn check_io(&mut self, at: usize, nsid: u32) {
         let buffer = self.host(at).buffer(BLOCK as usize).unwrap();
         for sqe in [command::write(nsid, 7, 1), command::read(nsid, 7, 1)] {
@@ -167,7 +166,7 @@ impl Bed {
         }
     }
 
-    /// Fills the I/O queues of a host with the same command.
+    /// Fills the I/O queues of a host with copies of a command.
     pub(super) fn flood(
         &mut self,
         at: usize,
@@ -190,12 +189,12 @@ impl Bed {
         for _ in 0..100 {
             self.turn();
         }
-        // The target moves data to it until the host is gone.
+        // The target writes to the buffer until the host is gone.
         std::mem::forget(buffer);
         tickets
     }
 
-    /// Fills the I/O queues of a host with writes of namespace 1 that bring their data along.
+    /// Fills the I/O queues of a host with in-capsule writes to namespace 1.
     fn flood_in_capsule(&mut self, at: usize, queues: u16, depth: usize) -> Vec<Ticket> {
         let bytes = [7; BLOCK as usize];
         let mut tickets = Vec::new();
@@ -211,7 +210,7 @@ impl Bed {
         tickets
     }
 
-    /// All of these end, and well.
+    /// Waits until all commands complete successfully.
     pub(super) fn collect(&mut self, at: usize, tickets: Vec<Ticket>) {
         for ticket in tickets {
             let mut answer = None;
@@ -228,7 +227,7 @@ impl Bed {
         self.hosts[at] = None;
     }
 
-    /// Nothing is held by anybody.
+    /// Disconnects all hosts and checks that the target holds no resources.
     pub(super) fn quiet(&mut self) {
         for at in 0..self.hosts.len() {
             self.kill(at);
@@ -254,7 +253,7 @@ pub(super) fn status_of(answer: Result<Response, HostError>) -> Status {
     }
 }
 
-/// A disk hangs under all commands that a host may have, and under as many of another.
+/// A hanging disk with the maximum of commands of two hosts takes no requests from others.
 #[test]
 fn a_disk_that_hangs_takes_no_requests_from_others() {
     let mut bed = Bed::new("hangs", "receives = 64");
@@ -266,7 +265,7 @@ fn a_disk_that_hangs_takes_no_requests_from_others() {
     let held = bed.flood(greedy, 4, 30, read, BLOCK);
     let more = bed.flood(also, 4, 30, read, BLOCK);
     bed.check_io(bystander, 2);
-    // Those who wait for the disk have their other namespaces, and their admin queues.
+    // Hosts that wait for the disk can use other namespaces and their admin queues.
     bed.check_io(greedy, 2);
     let keep_alive = bed.submit(greedy, 0, command::keep_alive(), Data::None);
     bed.collect(greedy, vec![keep_alive]);
@@ -279,8 +278,7 @@ fn a_disk_that_hangs_takes_no_requests_from_others() {
     bed.quiet();
 }
 
-/// Writes whose data came in their capsules wait for a disk that hangs, more than there are
-/// receives for all hosts.
+/// In-capsule writes to a hanging disk, more than the receives of all hosts, take none from others.
 #[test]
 fn in_capsule_writes_to_a_disk_that_hangs_keep_no_receives_from_others() {
     let mut bed = Bed::new("capsules", "receives = 64");
@@ -305,7 +303,7 @@ fn in_capsule_writes_to_a_disk_that_hangs_keep_no_receives_from_others() {
     bed.check_io(greedy, 2);
     let newcomer = bed.connect("newcomer", 1, 32);
     bed.check_io(newcomer, 2);
-    // What has no answer after a while may be tried again.
+    // Commands without a response are returned after some time, for a retry.
     bed.pass(Duration::from_secs(12));
     let [of_greedy, of_also] = held.try_into().unwrap();
     let mut refused = 0;
@@ -323,7 +321,7 @@ fn in_capsule_writes_to_a_disk_that_hangs_keep_no_receives_from_others() {
     bed.quiet();
 }
 
-/// The same disk goes on in time: nothing is refused more than once.
+/// In-capsule writes fail at most once if the disk continues in time.
 #[test]
 fn in_capsule_writes_that_waited_for_a_disk_succeed_when_sent_again() {
     let mut bed = Bed::new("again-in-capsule", "receives = 64");
@@ -354,7 +352,7 @@ fn in_capsule_writes_that_waited_for_a_disk_succeed_when_sent_again() {
     bed.quiet();
 }
 
-/// A slow disk is no disk that hangs, however much waits for it.
+/// In-capsule writes to a slow disk wait without an error.
 #[test]
 fn in_capsule_writes_to_a_slow_disk_wait() {
     let mut bed = Bed::new("slow-in-capsule", "receives = 64");
@@ -368,7 +366,7 @@ fn in_capsule_writes_to_a_slow_disk_wait() {
     bed.quiet();
 }
 
-/// The same host dies with all that it can hold, again and again.
+/// Resources of earlier controllers count for a host that disconnects repeatedly.
 #[test]
 fn what_former_controllers_hold_counts_as_their_host_s() {
     let mut bed = Bed::new("dies", "data_buffers = \"4MiB\"\nin_capsule_data = \"0\"");
@@ -404,7 +402,7 @@ fn flushes_of_a_disk_that_hangs_take_one_thread_and_end_together() {
     assert_eq!(bed.disks[0].waiting(Operation::Flush), 1);
     let response = bed.run(other, command::flush(2), Data::None).unwrap();
     assert!(response.cqe.status().is_success());
-    // The first ends itself alone: what came later may have more to flush.
+    // Only the first flush completes; later ones may cover newer writes.
     assert!(bed.disks[0].release_oldest(Operation::Flush));
     for _ in 0..100 {
         bed.turn();
@@ -457,7 +455,7 @@ fn a_command_that_a_disk_keeps_is_cancelled_in_time() {
     bed.quiet();
 }
 
-/// A disk that does not let go could still write: no answer until then.
+/// A command gets no response while the disk may still execute it.
 #[test]
 fn a_command_that_a_disk_does_not_let_go_of_has_no_answer() {
     let mut bed = Bed::new("keeps-on", "io_timeout_s = 10");
@@ -514,7 +512,7 @@ fn a_disk_that_always_asks_to_try_again_costs_its_command_and_no_more() {
     bed.pass(Duration::from_secs(5));
     let answer = bed.host(host).take(read).expect("the tries have an end");
     assert_eq!(status_of(answer), Status::NAMESPACE_NOT_READY);
-    // A command whose host has gone is not tried again.
+    // A command of a disconnected host is not retried.
     let _ = bed.submit(host, 1, command::read(1, 0, 1), data);
     bed.turn();
     bed.quiet();
@@ -545,12 +543,12 @@ fn a_device_removed_while_a_short_write_resumes_loses_the_write() {
         bed.disks[0].waiting(Operation::Write) > 0
     });
     bed.network.unplug(TARGET);
-    // The reactor looks for such events once a millisecond.
+    // The reactor checks for such events once a millisecond.
     for _ in 0..100 {
         bed.turn();
     }
     assert_eq!(bed.target.usage().receives, 0, "the port is gone");
-    // A part was written; what is left lies in a slot that is gone.
+    // Part of the data was written; the remainder is in a receive slot that no longer exists.
     bed.disks[0].set_habits(Habits {
         short: 1000,
         ..Habits::default()

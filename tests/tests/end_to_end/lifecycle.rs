@@ -19,8 +19,7 @@ fn a_silent_host_is_let_go_and_others_stay() {
     options.kato_ms = 2000;
     let mut talkative = target.try_connect(options).unwrap();
 
-    // One polls for longer than its KATO, and so keeps itself alive; the other
-    // does not.
+    // One host polls for longer than its KATO and stays alive; the other does not poll.
     let end = Instant::now() + Duration::from_millis(2500);
     while Instant::now() < end {
         talkative.poll();
@@ -58,7 +57,7 @@ fn shutdown_is_reported_when_it_is_complete() {
     host.set_property(offset::CC, cc.0).unwrap();
     wait_for_csts(&mut host, |csts| csts.shst() == Csts::SHST_COMPLETE);
     host.disconnect().unwrap();
-    // And the next is a controller like any other.
+    // The next controller works normally.
     target.connect("a").shutdown().unwrap();
     target.stop();
 }
@@ -67,7 +66,7 @@ fn shutdown_is_reported_when_it_is_complete() {
 fn a_reset_controller_can_be_enabled_again() {
     let target = TestTarget::with_namespaces(&["mem:1MiB"]);
     let mut host = target.connect("a");
-    // I/O queues do not outlive a reset, so let them go before.
+    // A reset closes I/O queues, so they are released first.
     host.close_queue(1).unwrap();
     let cc = Cc(host.property(offset::CC).unwrap());
     host.set_property(offset::CC, cc.with_en(false).0).unwrap();
@@ -101,7 +100,7 @@ fn a_reset_brings_the_controller_up_again() {
 fn an_abort_is_answered_and_so_is_what_it_aborts() {
     let target = TestTarget::with_namespaces(&["mem:64MiB block_size = 512"]);
     let mut host = target.connect("a");
-    // Event requests wait for ever: those can be aborted for certain.
+    // An event request stays outstanding, so it can be aborted reliably.
     let waiting = host
         .submit(0, command::async_event_request(), Data::None)
         .unwrap();
@@ -109,7 +108,7 @@ fn an_abort_is_answered_and_so_is_what_it_aborts() {
     let end = host.wait(waiting).unwrap().cqe.status();
     assert_eq!(end.code(), Status::ABORT_REQUESTED);
 
-    // I/O may be through before the Abort arrives; answered it is in any case.
+    // I/O may complete before the Abort arrives. The Abort completes in any case.
     let buffer = host.buffer(1 << 20).unwrap();
     for _ in 0..20 {
         let read = command::read(1, 0, 2048);
@@ -146,7 +145,7 @@ fn a_target_that_stops_disconnects_its_hosts() {
 #[test]
 fn a_device_can_be_pulled_out_and_put_back() {
     let target = TestTarget::with_namespaces(&["mem:1MiB"]);
-    // User-space RoCE has no device that could be pulled out.
+    // User-space RoCE has no removable device.
     let Some(network) = target.loopback() else {
         return;
     };
@@ -167,7 +166,7 @@ fn a_device_can_be_pulled_out_and_put_back() {
             (!host.is_up(0) && !host.is_up(1)).then_some(())
         })
         .unwrap();
-        // Answered or lost, but over.
+        // The command completed or was lost.
         let _ = host.wait(in_flight);
         network.plug(address);
     }

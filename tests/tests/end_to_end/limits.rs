@@ -1,4 +1,4 @@
-//! How much hosts may take, on a clock that only the test moves: what limits allow is exact.
+//! Rate limits are exact. The test runs on a simulated clock.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use nvme_proto::wire::{Sqe, Status};
 
 use super::isolation::{BLOCK, Bed, status_of};
 
-/// What a host asks for, as soon as it has an answer.
+/// Load of a host that replaces each completed command.
 pub(super) struct Demand {
     host: usize,
     sqe: Sqe,
@@ -20,7 +20,7 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// So many commands at a time of one kind, about so many blocks.
+    /// Creates a load of one type of command with this depth.
     pub(super) fn new(bed: &mut Bed, host: usize, sqe: Sqe, blocks: u32, depth: usize) -> Self {
         let bytes = blocks * BLOCK;
         let buffer = bed.host(host).buffer(bytes as usize).unwrap();
@@ -44,7 +44,7 @@ impl Demand {
             .push_back(bed.submit(self.host, 1, self.sqe, data));
     }
 
-    /// Counts what was answered, and asks again.
+    /// Counts completed commands and submits new ones.
     pub(super) fn go_on(&mut self, bed: &mut Bed) {
         for _ in 0..self.open.len() {
             let Some(ticket) = self.open.pop_front() else {
@@ -66,7 +66,7 @@ impl Demand {
     }
 }
 
-/// Demands go on for so long.
+/// Runs loads for this time.
 fn run(bed: &mut Bed, time: Duration, demands: &mut [Demand]) {
     let end = bed.clock.now() + time;
     while bed.clock.now() < end {
@@ -77,7 +77,7 @@ fn run(bed: &mut Bed, time: Duration, demands: &mut [Demand]) {
     }
 }
 
-/// The target moves data to these until their hosts are gone.
+/// Leaks buffers, which the target uses until their hosts are gone.
 pub(super) fn forget(demands: impl IntoIterator<Item = Demand>) {
     for demand in demands {
         std::mem::forget(demand.buffer);
@@ -238,7 +238,7 @@ fn what_was_not_taken_is_a_burst_of_the_configured_time_at_most() {
     let mut demands = [Demand::new(&mut bed, host, command::read(1, 0, 1), 1, 60)];
     run(&mut bed, Duration::from_millis(20), &mut demands);
     let burst = demands[0].done;
-    // 20 of the burst, and 2 of the time.
+    // 20 of the burst, and 2 of the elapsed time.
     assert!((19..=23).contains(&burst), "{burst}");
     forget(demands);
     bed.quiet();
@@ -305,7 +305,7 @@ fn a_command_that_waits_is_aborted_and_the_next_one_has_its_turn() {
 fn a_host_that_goes_while_it_waits_leaves_nothing_behind_and_no_time_to_others() {
     let mut bed = Bed::limited("goes", "", ["limits = { total = \"64KiB\" }", ""]);
     let (one, other) = (bed.connect("one", 2, 32), bed.connect("other", 1, 32));
-    // Of 8 seconds each.
+    // Eight seconds of load each.
     bed.flood(one, 2, 20, command::read(1, 0, 128), 128 * BLOCK);
     bed.pass(3 * SECOND);
     bed.kill(one);
@@ -337,7 +337,7 @@ fn a_host_that_waits_keeps_requests_and_receives_from_no_other() {
     bed.quiet();
 }
 
-/// A limit of one command a second would take minutes; without it they are done at once.
+/// A reload that removes a limit releases waiting commands at once.
 #[test]
 fn a_reload_lifts_a_limit_for_those_that_wait() {
     let toml = |limits: &str| {
@@ -352,7 +352,7 @@ fn a_reload_lifts_a_limit_for_those_that_wait() {
         host.submit(1, command::read(1, 0, 1), data).unwrap()
     };
     let tickets: Vec<Ticket> = (0..100).map(|_| submit(&mut host)).collect();
-    // The admin queue's answer comes after all of them were planned.
+    // The response on the admin queue shows that all commands were planned.
     host.run(0, command::keep_alive(), Data::None).unwrap();
     target.reload(&toml(""));
     for ticket in tickets {

@@ -1,4 +1,4 @@
-//! A target and hosts in one process, over the loopback fabric.
+//! Target and hosts in one process, over the loopback provider.
 
 mod access;
 mod ana;

@@ -1,4 +1,4 @@
-//! Metrics say what was done: exactly, of whom, and no longer than they are there.
+//! Metrics report I/O exactly, by the right labels, and only while their objects exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,23 +13,23 @@ use crate::verified::status;
 
 const BLOCK: u32 = 512;
 const KIB: u32 = 1 << 10;
-/// For what is counted when the host's end has acknowledged.
+/// Timeout for counts that depend on acknowledgements of the host.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Of sums that were added up in another order.
+/// Relative error of sums added in another order.
 const ROUNDING: f64 = 1e-6;
 
 fn target_with(exports: &[&str]) -> TestTarget {
     TestTarget::start(&format!("{METRICS}{}", subsystem(NQN, exports)))
 }
 
-/// A host with two I/O queues.
+/// Host with two I/O queues.
 fn connect(target: &TestTarget, name: &str) -> Host {
     let mut options = target.options(name);
     options.io_queues = 2;
     target.try_connect(options).unwrap()
 }
 
-/// Runs a command with so many bytes of the host's memory, several times.
+/// Runs a command with `length` bytes of host memory several times.
 fn repeat(times: u32, host: &mut Host, qid: u16, sqe: Sqe, length: u32) {
     let buffer = host.buffer(length.max(BLOCK) as usize).unwrap();
     for _ in 0..times {
@@ -41,8 +41,10 @@ fn repeat(times: u32, host: &mut Host, qid: u16, sqe: Sqe, length: u32) {
     }
 }
 
-/// 5 reads of 4 KiB from namespace 1 by queue 1, 3 writes of 8 KiB to namespace 2 by
-/// queue 2, 2 of them in its capsule with 1 KiB, and one of everything else.
+/// Runs a known set of commands.
+///
+/// 5 reads of 4 KiB from namespace 1 on queue 1, 3 writes of 8 KiB to namespace 2 on queue 2, 2
+/// in-capsule writes of 1 KiB, and one of every other command.
 fn known_commands(host: &mut Host) {
     repeat(5, host, 1, command::read(1, 0, 8), 4 * KIB);
     repeat(3, host, 2, command::write(2, 8, 16), 8 * KIB);
@@ -133,7 +135,7 @@ fn what_was_done_is_counted_by_namespace_host_and_queue() {
     target.stop();
 }
 
-/// Scrapes until it is as it should be.
+/// Requests the metrics until they have the expected value.
 fn eventually(target: &TestTarget, what: &str, right: impl Fn(&Exposition) -> bool) -> Exposition {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -214,7 +216,7 @@ fn who_goes_takes_its_series_along() {
         1
     );
 
-    // A queue goes, and what it did is still its host's.
+    // The I/O of a closed queue remains in its host's totals.
     stays.close_queue(2).unwrap();
     let gone = |page: &Exposition| page.get("cairn_queue_depth", &[("qid", "2")]).is_none();
     let page = eventually(&target, "no series of the queue that went", gone);
@@ -288,8 +290,8 @@ fn waits_for_buffers_are_counted() {
 fn waits_for_a_queue_pairs_own_work_are_counted() {
     let target = target_with(&["mem:16MiB block_size = 512"]);
     let mut host = connect(&target, "many");
-    // More WRITE commands at a time than a host answers READs. On a busy machine the target may take
-    // them in small batches and never wait, so one round of them need not do.
+    // More WRITE commands than the host's READ depth. A busy target may take them in small batches
+    // without waiting, so several rounds may be needed.
     let length = 16 * KIB;
     let buffer = host.buffer(length as usize).unwrap();
     let blocks = length / BLOCK;
@@ -391,16 +393,16 @@ fn the_port_answers_requests_and_nothing_else() {
         ("GET /metrics HTTP/2\r\n\r\n", "400"),
         ("GET /metrics\r\n\r\n", "400"),
         ("\u{0}\u{1}\u{ffff}\r\n\r\n", "400"),
-        // RFC 9112, 2.2: empty lines before a request are skipped.
+        // Empty lines before a request are skipped (RFC 9112, 2.2).
         ("\r\n\r\nGET / HTTP/1.1\r\n\r\n", "200"),
     ] {
         let (head, body) = ask(address, request);
         assert_eq!(code(&head), expected, "{request:?}");
-        // What is no request has no content in its answer.
+        // The answer to an invalid request has no content.
         let is_empty = request.starts_with("HEAD") || expected == "400";
         assert_eq!(body.is_empty(), is_empty, "{request:?}");
     }
-    // As many bytes as it takes, and no end.
+    // As many bytes as the server accepts, without an end.
     let long = format!("GET / HTTP/1.1\r\nX: {}", "y".repeat(8 * 1024 - 19));
     assert_eq!(code(&ask(address, &long).0), "431");
     let page = target.scrape();
@@ -413,7 +415,7 @@ fn the_port_answers_requests_and_nothing_else() {
 fn silent_clients_keep_no_other_out() {
     let target = target_with(&["mem:1MiB"]);
     let connect = || std::net::TcpStream::connect(target.metrics_address()).unwrap();
-    // As many as there may be at a time: one more ends the oldest.
+    // One connection more than the maximum closes the oldest one.
     let mut silent: Vec<_> = (0..64).map(|_| connect()).collect();
     let (head, _) = get(target.metrics_address(), "/metrics");
     assert!(head.contains("200 OK"), "{head}");
@@ -439,24 +441,23 @@ fn a_reload_moves_the_port_and_closes_it() {
     target.stop();
 }
 
-/// A metric, as docs/metrics.md has it.
+/// Metric in docs/metrics.md.
 pub(crate) struct Documented {
     pub(crate) is_histogram: bool,
     pub(crate) labels: BTreeSet<String>,
 }
 
-/// All metrics, by docs/metrics.md: cairn-target's own tests hold their names against
-/// the program's.
+/// All metrics in docs/metrics.md, whose names cairn-target's tests compare with the program.
 pub(crate) fn documented() -> BTreeMap<String, Documented> {
     let page = include_str!("../../../docs/metrics.md");
     let mut documented = BTreeMap::new();
     for row in page.lines().filter(|row| row.starts_with("| `")) {
         let columns: Vec<&str> = row.split('|').map(str::trim).collect();
-        // Before the first bar there is nothing.
+        // The text before the first bar is empty.
         let [_, names, of, labels, ..] = columns[..] else {
             continue;
         };
-        // "host_nqn, op = read, write; stage": three labels, the second with its values.
+        // "host_nqn, op = read, write; stage" are three labels, the second with its values.
         let parts = labels.split(';');
         let names_of = parts.filter_map(|part| part.split(" = ").next());
         let labels: BTreeSet<String> = names_of

@@ -1,6 +1,7 @@
-//! A host with one path whose target is gone for a while: what is there when it is back
-//! may be another disk, and what was under way may still be. Target and host are moved
-//! along by hand.
+//! Host with one path whose target disappears for some time.
+//!
+//! The disk may be another one afterwards, and old commands may still be executed. The test steps
+//! target and host.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +37,7 @@ fn answer(bed: &mut Bed, ticket: Ticket) -> Answer {
     answer.unwrap()
 }
 
-/// Identifies namespace 1, and has I/O go to that disk alone.
+/// Identifies namespace 1 and restricts I/O to that disk.
 fn open(bed: &mut Bed) {
     let buffer = bed.host.buffer(IDENTIFY_BYTES).unwrap();
     let mut ask = |cns| {
@@ -62,15 +63,15 @@ fn filled(bed: &Bed, byte: u8) -> Buffer {
     buffer
 }
 
-/// What happens to the target.
+/// Fault of the target.
 #[derive(Clone, Copy)]
 enum Fate {
     Killed,
-    /// It does nothing until its host has given up, and then goes on.
+    /// Stopped until the host has given up, then continued.
     Paused,
 }
 
-/// Time goes by until the controller is back; returns when it was lost.
+/// Advances the clock until the controller is back; returns the time of the loss.
 fn come_back(bed: &mut Bed, fate: Fate) -> Instant {
     let paused = match fate {
         Fate::Killed => {
@@ -180,7 +181,7 @@ fn write_in_doubt(name: &str, fate: Fate) {
     }
 }
 
-/// The controller has ended what it had, and says so.
+/// A reset controller has completed its commands, so no write has an unknown outcome.
 #[test]
 fn a_reset_leaves_no_write_in_doubt() {
     let mut bed = bed("no-doubt");

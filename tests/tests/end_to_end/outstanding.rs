@@ -1,5 +1,6 @@
-//! How many commands a disk has at a time, and whose: the disk ends one command in a turn, in the order in which
-//! it was given them.
+//! Limit of outstanding commands at a disk, and its distribution to hosts.
+//!
+//! The simulated disk completes one command in each turn, in order of submission.
 
 use cairn_disk::Operation;
 use cairn_initiator::{Data, Ticket, command};
@@ -8,7 +9,7 @@ use cairn_tests::harness::{METRICS, NQN, Scratch, TestTarget, host_nqn, subsyste
 use super::isolation::{BLOCK, Bed};
 use super::limits::{Demand, forget};
 
-/// So many turns, in each of which the disk ends one command.
+/// Runs turns in which the disk completes one command each.
 fn run(bed: &mut Bed, turns: usize, most: usize, demands: &mut [Demand]) {
     for _ in 0..turns {
         bed.disks[0].release_oldest(Operation::Read);
@@ -21,7 +22,7 @@ fn run(bed: &mut Bed, turns: usize, most: usize, demands: &mut [Demand]) {
     }
 }
 
-/// Bytes that each host reads: blocks of a command, and how many it has outstanding.
+/// Bytes read by each host, for given block counts and depths.
 fn shares(name: &str, weight: u32, limit: &str, hosts: [(u32, usize); 3]) -> [u64; 3] {
     let most = if limit.is_empty() { 1024 } else { 8 };
     let heavy = host_nqn("heavy");
@@ -36,7 +37,7 @@ fn shares(name: &str, weight: u32, limit: &str, hosts: [(u32, usize); 3]) -> [u6
     });
     run(&mut bed, 6000, most, &mut demands);
     let each = demands.each_ref().map(Demand::bytes_done);
-    // Some go while they wait.
+    // Some commands end while they wait.
     forget(demands);
     bed.disks[0].release_all();
     bed.quiet();
@@ -57,7 +58,7 @@ fn assert_parts(each: [u64; 3], weights: [u64; 3]) {
     }
 }
 
-/// The comparison: a busy disk does what it is given, so who sends more has more.
+/// Without a limit, a host that sends more commands gets more of a busy disk.
 #[test]
 fn without_a_limit_who_sends_more_has_more() {
     let [few, _, many] = shares("unlimited", 1, "", [(1, 8), (1, 8), (1, 48)]);
@@ -84,7 +85,7 @@ fn a_busy_disk_is_shared_by_weights() {
     );
 }
 
-/// A host that asks for less than its part gets all of it, and the others have the rest.
+/// A host below its share gets everything it requests, and the others share the rest.
 #[test]
 fn what_a_host_does_not_take_is_the_others() {
     let [little, one, other] = shares("rest", 1, LIMIT, [(1, 1), (1, 32), (1, 32)]);
@@ -95,7 +96,7 @@ fn what_a_host_does_not_take_is_the_others() {
     );
 }
 
-/// A disk that hangs holds up its own namespace, and goes on where it was.
+/// A hanging disk delays only its namespace, accepts no further commands, and loses none.
 #[test]
 fn a_disk_that_hangs_lets_no_more_in_and_loses_none() {
     let mut bed = Bed::with("hangs", "", "", [LIMIT, ""]);
@@ -105,7 +106,7 @@ fn a_disk_that_hangs_lets_no_more_in_and_loses_none() {
     assert_eq!(bed.disks[0].in_flight(), 8);
     bed.check_io(bystander, 2);
     bed.check_io(host, 2);
-    // Flushes take their own turns.
+    // Flushes are not limited.
     let flush = bed.submit(host, 1, command::flush(1), Data::None);
     bed.collect(host, vec![flush]);
     bed.disks[0].release(Operation::Read);
@@ -114,7 +115,7 @@ fn a_disk_that_hangs_lets_no_more_in_and_loses_none() {
     bed.quiet();
 }
 
-/// With a disk and a clock that go by themselves.
+/// Waits are counted and a reload removes the limit, with a real disk and clock.
 #[test]
 fn waits_are_counted_and_a_reload_lifts_the_limit() {
     let file = Scratch::in_memory("outstanding", 4 << 20);

@@ -1,17 +1,16 @@
-//! As much of PromQL as the dashboard uses: aggregations, four functions, selectors and operators
-//! between them. What is not known here is an error, also where Prometheus would take it.
+//! Parser of the part of PromQL used by the dashboard: aggregations, four functions, selectors and
+//! operators. Anything else is an error, even if Prometheus accepts it.
 
 use std::collections::BTreeSet;
 
 const AGGREGATIONS: [&str; 5] = ["avg", "count", "max", "min", "sum"];
-/// Functions of a range vector; their argument is one.
+/// Functions of one range vector.
 const OF_RANGES: [&str; 2] = ["increase", "rate"];
-/// The longest first: an operator may begin another one.
+/// Operators, the longest first, since one may be the prefix of another.
 const OPERATORS: [&str; 10] = ["==", "!=", ">=", "<=", ">", "<", "+", "-", "*", "/"];
 const MATCHES: [&str; 4] = ["=~", "!~", "!=", "="];
 
-/// What an expression reads: names with the labels that it selects by, and the labels that it
-/// groups by.
+/// Names with selected labels, and labels for grouping in an expression.
 #[derive(Debug, Default)]
 pub(crate) struct Query {
     pub(crate) selected: Vec<(String, Vec<String>)>,
@@ -19,7 +18,7 @@ pub(crate) struct Query {
 }
 
 impl Query {
-    /// Reads an expression.
+    /// Parses an expression.
     pub(crate) fn parse(expression: &str) -> Result<Self, String> {
         let mut reader = Reader {
             rest: expression.trim_start(),
@@ -33,7 +32,7 @@ impl Query {
     }
 }
 
-/// What a part of an expression yields.
+/// Type of an expression's value.
 #[derive(Debug, PartialEq, Eq)]
 enum Yields {
     Instant,
@@ -46,7 +45,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// An expression that yields numbers or an instant vector, to its end.
+    /// Parses an expression for a number or an instant vector.
     fn instant(&mut self) -> Result<(), String> {
         let before = self.rest;
         match self.expression()? {
@@ -125,7 +124,7 @@ impl<'a> Reader<'a> {
         Ok(Yields::Range)
     }
 
-    /// `label="value"`: the label.
+    /// Parses `label="value"` and returns the label.
     fn matcher(&mut self) -> Result<String, String> {
         let label = self.name()?.to_owned();
         if !MATCHES.iter().any(|operator| self.takes(operator)) {
@@ -141,7 +140,7 @@ impl<'a> Reader<'a> {
         Ok(label)
     }
 
-    /// At least one item, separated by commas.
+    /// Parses a comma-separated list of at least one item.
     fn list<T>(
         &mut self,
         open: &str,

@@ -1,4 +1,4 @@
-//! Namespaces that hosts protect from writes.
+//! Write protection of namespaces by hosts.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -14,7 +14,7 @@ use nvme_proto::wire::identify::IdentifyNamespace;
 
 use crate::verified::{Disk, Transfer, bytes, next_notice, status};
 
-/// Namespace 1 of which hosts may protect, or not; 2 of which they may not.
+/// Namespace 1 with protection by hosts allowed or not, and namespace 2 without.
 fn toml(allowed: bool) -> String {
     let first = format!("mem:1MiB write_protection = {allowed}");
     subsystem(NQN, &[]) + &namespace(1, &first) + &namespace(2, "mem:1MiB")
@@ -32,7 +32,7 @@ fn protect(host: &mut Host, nsid: u32, state: State) -> Result<Response, HostErr
     host.run(0, sqe, Data::None)
 }
 
-/// What Get Features and Identify say of it.
+/// Protection reported by Get Features and Identify.
 fn reported(host: &mut Host, nsid: u32) -> (u32, bool) {
     let fid = Feature::NAMESPACE_WRITE_PROTECTION.0;
     let get = command::get_features(fid, Select::CURRENT, nsid, 0);
@@ -44,13 +44,13 @@ fn reported(host: &mut Host, nsid: u32) -> (u32, bool) {
     )
 }
 
-/// The host receives the event, and reads which namespace it is about.
+/// Waits for the event and reads the changed namespace.
 fn notice(host: &mut Host) {
     assert_eq!(next_notice(host), Notice::NamespacesChanged);
     assert_eq!(host.changed_namespaces().unwrap(), Some(vec![1]));
 }
 
-/// Every command that would change it is refused, and the others work.
+/// Checks that commands that change the namespace fail, and others work.
 fn can_be_read_alone(host: &mut Host) {
     let buffer = host.buffer(4096).unwrap();
     for (sqe, data) in [
@@ -65,7 +65,7 @@ fn can_be_read_alone(host: &mut Host) {
     }
     host.run(1, command::flush(1), Data::None).unwrap();
     Disk::new(host, 1).read(0, 4096, Transfer::Keyed);
-    // It is of this namespace alone.
+    // Other namespaces are not protected.
     Disk::new(host, 2).write(0, &bytes(3, 4096), Transfer::Keyed);
 }
 
@@ -85,7 +85,7 @@ fn a_host_protects_a_namespace_and_another_lifts_that() {
             bytes(1, 4096)
         );
     }
-    // It is of the namespace, not of the association.
+    // The protection belongs to the namespace, not to the association.
     a.shutdown().unwrap();
     let mut a = connect(&target, "a");
     can_be_read_alone(&mut a);
@@ -110,7 +110,7 @@ fn a_protection_until_the_target_ends_is_lifted_by_the_administrator_alone() {
     let lifted = status(protect(&mut host, 1, State::NONE));
     assert_eq!(lifted.code(), Status::FEATURE_NOT_CHANGEABLE);
     can_be_read_alone(&mut host);
-    // What does not change keeps it.
+    // A namespace without a changed configuration keeps its protection.
     target.reload(&(toml(true) + &namespace(3, "mem:1MiB")));
     assert_eq!(next_notice(&mut host), Notice::NamespacesChanged);
     host.changed_namespaces().unwrap();
@@ -137,7 +137,7 @@ fn a_protection_until_the_target_ends_is_lifted_by_the_administrator_alone() {
 fn a_write_that_is_sent_after_protection_is_complete_is_refused_on_every_queue() {
     let target = TestTarget::start(&format!("[target]\nreactors = 2\n{}", toml(true)));
     let states = || [State::PROTECTED, State::NONE].repeat(20).into_iter();
-    // Changes that are complete, and that the writer has seen since.
+    // Completed changes, and those observed by the writer.
     let (complete, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -180,8 +180,8 @@ fn a_write_that_is_sent_after_protection_is_complete_is_refused_on_every_queue()
     target.stop();
 }
 
-/// A target in a process of its own is killed, and another one has its disk: what outlasts power
-/// cycles is there again, and what does not is gone.
+/// After a target is killed, its successor restores exactly the protections that survive power
+/// cycles.
 #[test]
 fn a_protection_outlasts_a_target_that_is_killed() {
     let folder = tempfile::tempdir().unwrap();
@@ -228,14 +228,14 @@ fn a_protection_outlasts_a_target_that_is_killed() {
         let refused = status(protect(&mut host, 1, state));
         assert_eq!(refused.code(), Status::FEATURE_NOT_CHANGEABLE);
     }
-    // The administrator's end of it.
+    // The administrator removes the protection.
     target.kill();
     drop(host);
     std::fs::remove_file(&file).unwrap();
     target.restart();
     let mut host = connect(&target);
     write(&mut host).unwrap();
-    // What cannot be kept is not protected: its folder is gone.
+    // Without its folder the protection cannot be saved, so it fails.
     drop(folder);
     let refused = status(protect(&mut host, 1, State::PROTECTED));
     assert_eq!(refused.code(), Status::WRITE_FAULT);

@@ -1,4 +1,4 @@
-//! DH-HMAC-CHAP once more, on queues that are live.
+//! DH-HMAC-CHAP reauthentication of live queues.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ fn half_done_reauthentications_hold_up_nobody() {
     let mut first = connect(&target, Some(host.clone()), None).unwrap();
     let all = (0..8).map(|_| Renewing::new(&setting(&target), Some(&host)).unwrap());
     let mut begun: Vec<Renewing> = all.collect();
-    // Only now: each has half a minute from its beginning, and connections take seconds on a busy machine.
+    // Started late: each has a deadline of 30 s, and connections take seconds on a busy machine.
     for own in &mut begun {
         own.begin(0).unwrap();
         own.begin(1).unwrap();
@@ -76,7 +76,7 @@ fn half_done_reauthentications_hold_up_nobody() {
     check_io(&mut first);
     let mut second = connect(&target, Some(host), None).unwrap();
     check_io(&mut second);
-    // What they proved when they connected still counts.
+    // The first authentication remains valid.
     for own in &mut begun {
         own.check().unwrap();
     }
@@ -105,7 +105,7 @@ fn a_host_may_begin_once_it_has_a_key() {
     target.stop();
 }
 
-/// A subsystem with keys of both ends.
+/// Subsystem with keys for both ends.
 fn with_both(keys: &Keys) -> String {
     let table = format!("[[subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n");
     let host = key("dhchap_key", &keys.path("host"));
@@ -120,7 +120,7 @@ fn secrets(host: &Secret, controller: &Secret) -> Secrets {
     }
 }
 
-/// The next event that is no notice.
+/// Waits for the next event other than a notice.
 fn next_event(host: &mut Host) -> Event {
     let event = host.wait_until("an event", |host| {
         std::iter::from_fn(|| host.take_event()).find(|event| !matches!(event, Event::Notice(_)))
@@ -128,7 +128,7 @@ fn next_event(host: &mut Host) -> Event {
     event.unwrap()
 }
 
-/// As many writes of 4 KiB as a queue holds.
+/// Fills a queue with writes of 4 KiB.
 fn fill_queue(host: &mut Host, qid: u16, seed: u8) -> Vec<Ticket> {
     let data = [seed; 4096];
     let writes = (0..u64::from(host.depth(qid))).map(|at| {

@@ -1,8 +1,10 @@
-//! Two reactors at work while hosts come and go, the configuration changes and the metrics are
-//! read: all threads of a target meet. `cargo xtask sanitize thread` watches them for data races.
+//! All threads of a target under load, watched for data races by `cargo xtask sanitize thread`.
+//!
+//! Two reactors serve hosts that connect and disconnect, while the configuration changes and the
+//! metrics are read.
 
 //!
-//! A package of its own: a sanitizer compiles all that the test needs anew, and nothing else.
+//! This is a separate package, because a sanitizer recompiles all dependencies of the test.
 #![cfg(test)]
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -104,7 +104,7 @@ fn vocabulary(items: &[Item]) -> Vec<String> {
     all
 }
 
-/// What was given for a dimension, each value once.
+/// Distinct values given for a dimension, or `otherwise` without any.
 fn values<T>(given: &[String], otherwise: &[T]) -> Result<Vec<T>>
 where
     T: FromStr<Err = anyhow::Error> + Clone + PartialEq,

@@ -1,16 +1,17 @@
-//! A host changes what commands are planned with, while commands wait for a limit or are at the disk. The
-//! change is reported as made once it holds for all of them.
+//! A change by a host completes when it applies to all commands.
+//!
+//! This includes commands that waited for a rate limit or were at the disk.
 
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::feature::{Feature, WriteProtectionState};
 
 use super::*;
 
-/// Commands that the host sends. The limit lets a few of them go at once.
+/// Number of commands; the limit allows a few of them at once.
 const COMMANDS: usize = 40;
 const LIMIT: &str = "limits = { iops = 20 }";
 const PROTECTABLE: &str = "write_protection = true";
-/// More than a disk may take for older commands.
+/// Longer than the time limit of older commands at the disk.
 const LONG: Duration = Duration::from_secs(6);
 
 fn protection(state: WriteProtectionState) -> Sqe {
@@ -23,7 +24,7 @@ fn write_cache_off() -> Sqe {
 }
 
 impl Bed {
-    /// Writes of sevens, each to a block of its own, of which most wait for the limit.
+    /// Writes to different blocks, most of which wait for the limit.
     fn waiting_writes(&mut self, host: &mut Controller) -> Vec<Ticket> {
         let tickets = (0..COMMANDS as u64).map(|block| {
             let data = Data::InCapsule(&[7; BLOCK]);
@@ -41,7 +42,7 @@ impl Bed {
         self.answer(host, ticket)
     }
 
-    /// The host asks for it, and is not answered while the disk has the write.
+    /// Checks that the command completes only after the disk has released the write.
     fn waits_for_the_disk(&mut self, host: &mut Controller, sqe: Sqe) {
         let ticket = host.submit(0, sqe, Data::None).unwrap();
         for _ in 0..100 {
@@ -53,7 +54,7 @@ impl Bed {
         assert_eq!(self.block(3), [1; BLOCK], "the older write has ended");
     }
 
-    /// The disk does not let go of the write: the host learns that in bounded time.
+    /// Checks that the command fails in bounded time while the disk holds the write.
     fn fails_when_the_disk_hangs(&mut self, host: &mut Controller, sqe: Sqe) {
         let ticket = host.submit(0, sqe, Data::None).unwrap();
         self.pass(LONG);
@@ -110,7 +111,7 @@ fn a_protection_fails_if_the_disk_hangs() {
     assert_eq!(bed.admin(&mut other, protect), Status::SUCCESS);
 }
 
-/// The host needs no flush from then on: what was answered before must last as well.
+/// Disabling the write cache also makes earlier completed writes durable.
 #[test]
 fn without_a_write_cache_all_that_was_answered_is_durable() {
     let mut bed = Bed::exporting("no-cache", "", LIMIT);

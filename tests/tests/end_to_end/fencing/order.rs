@@ -1,10 +1,11 @@
-//! Changes of one host by several associations: a change waits for older ones of its blocks that
-//! another association has at the disk. It makes no difference whether that association has ended,
-//! nor whether the target has noticed.
+//! Order of changes by one host on several associations.
+//!
+//! A change waits for older changes of its blocks that another association has at the disk, whether
+//! or not that association has ended or the target has noticed its end.
 
 use super::*;
 
-/// The host writes twos into block 3, which the disk has ones for: only that waits.
+/// Checks that only a write to the held block 3 waits.
 fn only_the_held_block_waits(bed: &mut Bed, host: &mut Controller) {
     let buffer = filled(host, 2);
     let waits = write(host, 1, 3, &buffer);
@@ -20,7 +21,7 @@ fn only_the_held_block_waits(bed: &mut Bed, host: &mut Controller) {
 }
 
 impl Bed {
-    /// The host's change is carried out, but not before the disk has let go of the older one.
+    /// Checks that the change executes only after the disk has released the older one.
     fn waits_until_the_disk_lets_go(&mut self, host: &mut Controller, change: Ticket) {
         for _ in 0..2000 {
             self.turn(host);
@@ -74,8 +75,8 @@ fn neither_does_one_whose_end_the_target_has_not_noticed() {
     only_the_held_block_waits(&mut bed, &mut second);
 }
 
-/// As Linux fails over: by a path that it had all along, before anything notices the loss of the
-/// other.
+/// After failover to an established path, an older write of the lost path does not overwrite newer
+/// data.
 #[test]
 fn neither_does_a_lost_paths_write_after_those_by_another_path() {
     for is_noticed in [true, false] {
@@ -105,14 +106,13 @@ fn a_connect_does_not_wait_for_the_disk() {
     bed.pass(Duration::from_millis(100));
 }
 
-/// Capsules that wait in a device while the host begins its next association at another reactor come
-/// first, or not at all.
+/// Capsules unread at the start of the next association are executed before it or never.
 #[test]
 fn capsules_that_the_target_has_not_read_count_as_well() {
-    // More than a reactor takes in two rounds, and fewer than a host has requests.
+    // More than a reactor receives in two rounds, and fewer than a host's requests.
     const CAPSULES: usize = 300;
     let mut bed = Bed::new("unread");
-    // The host's I/O queue is on another reactor than its next admin queue.
+    // The I/O queue of the host is on another reactor than the next admin queue.
     let options = HostOptions {
         queue_entries: 512,
         ..bed.options("returns", 60_000)
@@ -121,7 +121,7 @@ fn capsules_that_the_target_has_not_read_count_as_well() {
     bed.until(&mut first, Controller::is_live);
     let _between = bed.live_host("between", 60_000);
     let mut second = bed.host("returns", 60_000);
-    // Its connection is there, and its Connect is sent after the next poll.
+    // The connection is established; the Connect is sent by the next poll.
     while !second.is_up(0) {
         bed.target.step();
         second.poll(bed.clock.now());
@@ -171,7 +171,7 @@ fn a_second_path_does_not_harm_the_first() {
     bed.writes(&mut first, 3);
 }
 
-/// A second path comes while writes of the first one wait for a limit.
+/// A second path fails no rate-limited write of the first one.
 #[test]
 fn a_second_path_to_a_limited_namespace_fails_no_write() {
     let mut bed = Bed::with("limited", "limits = { iops = 20 }");
@@ -192,8 +192,8 @@ fn a_second_path_to_a_limited_namespace_fails_no_write() {
     }
 }
 
-/// A write of the first path waits for its limit, a newer one by the other path does not wait as
-/// long. The older one is sent back, and does not land late.
+/// A rate-limited write that a newer write on another path overtook is returned and not executed
+/// late.
 #[test]
 fn a_write_that_was_overtaken_is_not_carried_out() {
     let mut bed = Bed::with("overtaken", "limits = { iops = 20 }");
@@ -212,7 +212,7 @@ fn a_write_that_was_overtaken_is_not_carried_out() {
     assert_eq!(status.code(), Status::ANA_TRANSITION);
     assert!(!status.dnr(), "the host may send it again");
     assert_eq!(bed.block(3), [2; BLOCK]);
-    // As Linux does.
+    // Linux retries in this way.
     bed.until(&mut first, |first| first.outstanding(1) == 0);
     let again = write(&mut first, 1, 3, &buffer);
     assert_eq!(bed.answer(&mut first, again), Status::SUCCESS);
@@ -317,7 +317,7 @@ fn all_ranges_of_a_deallocation_are_waited_for() {
             bed.disk.waiting(Operation::Zero) == 1
         });
         let second = second.get_or_insert_with(|| bed.live_host("two-paths", 60_000));
-        // The disk has the first range, and the second one is yet to come.
+        // The disk has the first range; the second one follows.
         let buffer = filled(second, 2);
         let waits = write(second, 1, 3, &buffer);
         bed.writes(second, 20);
@@ -327,12 +327,12 @@ fn all_ranges_of_a_deallocation_are_waited_for() {
     }
 }
 
-/// The device writes to the memory of a namespace by itself; not where a change may have to wait.
+/// RDMA placement into a memory namespace is disabled where a change may have to wait.
 #[test]
 fn changes_of_memory_are_in_order_too() {
     let mut bed = Bed::new("memory");
     let mut first = bed.live_host("two-paths", 60_000);
-    // The device has the first one by the time that the second association begins.
+    // The device receives the first write before the second association starts.
     let old = filled(&first, 1);
     let ticket = write(&mut first, 2, 3, &old);
     bed.target.round();

@@ -1,18 +1,20 @@
-//! A target that is stopped again and again, each time for nearly KATO. What its host sent before the
-//! first stop does not gain time by each of them: the host waits for twice KATO at most.
+//! Repeated stops of a target, each almost as long as KATO.
+//!
+//! Writes sent before the first stop gain no time: the host waits for at most twice KATO.
 
 use super::*;
 
 const KATO: Duration = Duration::from_secs(5);
 const STOP: Duration = Duration::from_millis(4900);
-/// What an association may live longer than its timer says.
+/// Tolerance of the association's lifetime.
 const MORE: Duration = Duration::from_millis(10);
-/// More than the target takes from its device in several rounds.
+/// More than the target receives in several rounds.
 const WRITES: u64 = 400;
 const STOPS: usize = 6;
 
-/// Stops after each of so many rounds, a moment apart, and then goes on. The disk gets none of the
-/// writes later than twice KATO after they were sent.
+/// Stops the target after each of `rounds` rounds, and then continues.
+///
+/// The disk must receive none of the writes later than twice KATO after they were sent.
 fn stopped_after(rounds: usize, moment: Duration, in_capsule: bool) {
     let mut bed = Bed::new("many-stops");
     let options = HostOptions {

@@ -1,9 +1,8 @@
-//! A target that is stopped before any of its looks at the clock, for longer than KATO, or until its
-//! host has left: what the disk did not have by then, it never gets.
+//! A target that is stopped at any of its clock readings starts no disk operation afterwards.
 //!
-//! Between two looks a program cannot know of a stop, so these are all the places there are. What
-//! the host sent waits in the network from the start: whether it arrived before the stop or during
-//! it, the target cannot know either.
+//! The stop is longer than KATO, or the host disconnects during it. A program cannot detect a stop
+//! between two clock readings, so these are all cases. Commands wait in the network from the start,
+//! since the target cannot distinguish arrival before the stop from arrival during it.
 
 use std::time::Instant;
 
@@ -14,12 +13,12 @@ use super::*;
 
 const KATO: Duration = Duration::from_secs(5);
 const STOP: Duration = Duration::from_secs(9);
-/// Long enough for a host to leave, and shorter than KATO.
+/// Shorter than KATO, but long enough for a host to disconnect.
 const SHORT_STOP: Duration = Duration::from_secs(1);
-/// More looks than the target makes for the commands.
+/// More clock readings than the target makes for the commands.
 const LOOKS_MAX: u64 = 10_000;
 
-/// Commands of the admin queue, each of which restarts the timer when it arrives.
+/// Admin commands, each of which restarts the timer on arrival.
 fn admin_commands() -> [Sqe; 4] {
     let kato_ms = KATO.as_millis() as u32;
     [
@@ -30,7 +29,7 @@ fn admin_commands() -> [Sqe; 4] {
     ]
 }
 
-/// A host, whose reactors its neighbours decide, and writes that the disk will hold.
+/// Host whose writes the disk will hold. The neighbours determine the host's reactors.
 fn host_of_held_writes(neighbours: usize, kato: Duration) -> (Bed, Vec<Controller>, Controller) {
     let mut bed = Bed::new("stopped");
     let names = ["first", "second"];
@@ -47,7 +46,9 @@ fn send_write(host: &mut Controller, block: u64) {
 }
 
 impl Bed {
-    /// Goes on, and is stopped after so many looks. When that was, if it made so many.
+    /// Steps the target with a stop at clock reading number `looks`.
+    ///
+    /// Returns the time of the stop, or `None` if the target made fewer readings.
     fn step_until_stopped(&mut self, looks: u64, time: Duration) -> Option<Instant> {
         let now = self.clock.now();
         self.clock.stop_after(looks, time);
@@ -55,7 +56,7 @@ impl Bed {
         (!self.clock.forget_stop()).then_some(now)
     }
 
-    /// Writes that the disk got later than that.
+    /// Number of writes that the disk received later.
     fn writes_since(&self, stopped_at: Instant) -> usize {
         let since = self.disk.waiting_since(Operation::Write);
         since.iter().filter(|&&since| since > stopped_at).count()
@@ -67,8 +68,7 @@ impl Bed {
     }
 }
 
-/// Has the target carry out writes around a command of the admin queue, and stops it after so many
-/// looks. Whether it made so many.
+/// Executes writes around an admin command with a stop. Returns false if the stop was not reached.
 fn writes_around(admin: Sqe, neighbours: usize, looks: u64) -> bool {
     let (mut bed, _others, mut host) = host_of_held_writes(neighbours, KATO);
     send_write(&mut host, 1);
@@ -98,7 +98,7 @@ fn nothing_is_begun_after_one_that_is_longer_than_kato() {
     }
 }
 
-/// The same with a host that leaves during the stop.
+/// Executes writes with a stop in which the host disconnects.
 fn writes_before_leaving(kato: Duration, neighbours: usize, looks: u64) -> bool {
     let (mut bed, _others, mut host) = host_of_held_writes(neighbours, kato);
     let buffer = filled(&host, 7);
@@ -124,7 +124,7 @@ fn nothing_is_begun_after_one_in_which_the_host_left() {
     }
 }
 
-/// One whose host stays costs it nothing.
+/// Executes writes with a stop that the host survives.
 fn writes_of_one_who_stays(neighbours: usize, looks: u64) -> bool {
     let (mut bed, _others, mut host) = host_of_held_writes(neighbours, KATO);
     let tickets = [1, 2].map(|block| {
