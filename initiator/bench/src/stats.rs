@@ -346,6 +346,7 @@ pub struct JobStats {
 }
 
 impl JobStats {
+    /// Returns the statistics of one direction.
     #[must_use]
     pub fn of(&self, direction: Direction) -> &DirectionStats {
         &self.directions[direction as usize]
