@@ -1,10 +1,10 @@
-//! Writes that the kernel takes without waiting for their end, by Linux's AIO (io_submit(2)).
+//! Asynchronous writes by Linux AIO (io_submit(2)).
 //!
-//! For files whose system cannot be asked not to wait (FUSE, NFS). The calling thread brings a
-//! write to the file's system and goes on, so the write holds the file's lock only that long. An
-//! io_uring cannot do that: it keeps such a write for a worker of its own.
+//! For file systems without non-blocking writes (FUSE, NFS). The calling thread passes a write to
+//! the file system and continues, so that the file's lock is held only for that time. io_uring
+//! cannot do this: it keeps such a write in a kernel thread.
 //!
-//! Why `unsafe` here: the system calls of AIO have no safe wrapper, and take raw memory.
+//! Why `unsafe` here: the AIO system calls have no safe wrapper, and take raw memory.
 
 use std::io;
 use std::mem::zeroed;
@@ -15,17 +15,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::apart::Write;
 use crate::timely::{self, Look};
 
-/// Writes under way at a time; further ones end with EAGAIN.
+/// Maximum number of pending writes; further ones fail with EAGAIN.
 const UNDER_WAY_MAX: usize = 1024;
 
-/// Ends that are taken by one system call.
+/// Completions per system call.
 const BATCH: usize = 32;
 
-/// `IOCB_CMD_PWRITE` and `IOCB_FLAG_RESFD` (linux/aio_abi.h).
+/// `IOCB_CMD_PWRITE` and `IOCB_FLAG_RESFD` (`linux/aio_abi.h`).
 const WRITE: u16 = 1;
 const WITH_EVENTFD: u32 = 1;
 
-/// `struct io_event` (linux/aio_abi.h).
+/// `struct io_event` (`linux/aio_abi.h`).
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Event {
@@ -35,7 +35,7 @@ struct Event {
     second: i64,
 }
 
-/// A context of the kernel's AIO.
+/// AIO context of the kernel.
 #[derive(Debug)]
 pub(super) struct Aio {
     context: u64,
@@ -44,10 +44,10 @@ pub(super) struct Aio {
 }
 
 impl Aio {
-    /// One whose ends make the eventfd `wake` readable, which outlives it.
+    /// Creates a context whose completions signal the eventfd `wake`, which must outlive it.
     pub(super) fn new(wake: RawFd) -> io::Result<Self> {
         let mut context = 0_u64;
-        // SAFETY: the kernel writes the context's name to where the pointer leads.
+        // SAFETY: the kernel writes the context ID to `context`.
         let made = unsafe { libc::syscall(libc::SYS_io_setup, UNDER_WAY_MAX, &raw mut context) };
         if made < 0 {
             return Err(io::Error::last_os_error());
@@ -59,7 +59,7 @@ impl Aio {
         })
     }
 
-    /// Begins a write, whose end [`Self::ended`] reports. `None`: this look at the clock is too
+    /// Starts a write, whose completion [`Self::ended`] reports. Returns `None` if `look` is too
     /// old.
     pub(super) fn write(
         &self,
@@ -86,8 +86,8 @@ impl Aio {
         let blocks = [&raw mut block];
         self.under_way.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the kernel copies the block. The bytes lie in the mapping, as the ring has
-        // checked, which `memory` keeps during the call; from then on the kernel holds their
-        // pages until the write has ended.
+        // checked, which `memory` keeps during the call; from then on the kernel holds their pages
+        // until the write has ended.
         let taken = unsafe {
             let number = libc::SYS_io_submit as usize;
             let list = blocks.as_ptr() as usize;
@@ -103,13 +103,13 @@ impl Aio {
         refused
     }
 
-    /// Hands what has ended to `each`: the tag, and bytes or an errno.
+    /// Passes completions to `each`: the tag, and bytes or an errno.
     pub(super) fn ended(&self, mut each: impl FnMut(u64, Result<u32, i32>)) {
         // SAFETY: zeroes are a valid value of these structures of numbers.
         let mut events: [Event; BATCH] = unsafe { zeroed() };
         loop {
-            // SAFETY: there is room for so many events; without a time it does not wait when
-            // none is asked for.
+            // SAFETY: the array has room for this many events; with a minimum of 0 the call does
+            // not wait.
             let count = unsafe {
                 let none = null::<libc::timespec>();
                 let (context, to) = (self.context, events.as_mut_ptr());
@@ -130,9 +130,9 @@ impl Aio {
 
 impl Drop for Aio {
     fn drop(&mut self) {
-        // With a write under way the call would wait for its end. The process's end takes the rest.
+        // With a pending write the call would block. The end of the process frees the context.
         if self.under_way.load(Ordering::Relaxed) == 0 {
-            // SAFETY: the call takes a number alone.
+            // SAFETY: the only argument is a number.
             unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
         }
     }
@@ -164,7 +164,7 @@ mod tests {
             file.read_exact_at(&mut bytes, 1000).unwrap();
             bytes == [7; 100]
         };
-        // `None` after each look that turns out to be too old.
+        // `None` after each reading of the clock that is too old.
         let write = |tag, fd, offset, durable| {
             let write = Write {
                 offset,

@@ -1,18 +1,19 @@
-//! Changes of disks that may block, on threads of ours.
+//! Changes of disks that may block, executed by worker threads of the target.
 //!
-//! A write that has to wait for space, for a journal or for another write could go to a worker
-//! of the kernel's io_uring. Such a worker stops with the process, and carries out what it has
-//! when the process goes on, however late that is. So these changes wait here, and few of each
-//! file are with a worker at a time. A worker looks at the clock directly before the system
-//! call, which is made soon after that or not at all ([`timely`]): a change whose lease has ended is not made, and one that was handed over before a gap
-//! comes back, until the reactor has learned which connections ended meanwhile.
+//! A write that waits for space, a journal or another write could go to a kernel thread of
+//! io_uring. Such a thread stops with the process, and executes its work after the process
+//! continues, however late. These changes are therefore queued here, and at most
+//! [`WITH_WORKERS_MAX`] per file are with workers. A worker reads the clock directly before the
+//! system call, which is then made soon or not at all ([`timely`]). A change with an expired lease
+//! is not made. A change handed over before a gap is returned to its queue until the reactor has
+//! processed closed connections.
 //!
-//! A worker waits for the end of what it does, except for writes to files whose system cannot be
-//! asked not to wait (FUSE, NFS). Such a system may keep the file locked while a thread waits, so
-//! the worker only brings the write to it ([`Aio`]) and takes the next.
+//! A worker waits for the completion of its change, except for writes to file systems without
+//! non-blocking writes (FUSE, NFS). Such a system may keep the file locked while a thread waits, so
+//! the worker submits the write by AIO ([`Aio`]) and continues.
 //!
-//! Why `unsafe` here: system calls of raw memory and numbers, made soon after a look at the clock,
-//! have no safe wrapper: devices may write to that memory, so no reference to it can exist.
+//! Why `unsafe` here: system calls with raw memory, made soon after reading the clock, have no safe
+//! wrapper. Devices may write to that memory, so no reference to it may exist.
 
 use std::cell::OnceCell;
 use std::collections::VecDeque;
@@ -27,39 +28,40 @@ use crate::simulated_disk::Memory;
 use crate::timely::{self, Look};
 use crate::workers::{self, Ended, Outcome, Workers};
 
-/// Changes of one file that are with workers at a time.
+/// Maximum number of changes of one file that are with workers.
 pub(super) const WITH_WORKERS_MAX: usize = 8;
 
-/// Empty queues that are kept for the next file: a write must not cost an allocation.
+/// Empty queues kept for reuse, so that a write does not allocate.
 const SPARE_MAX: usize = 16;
 
-/// Unused [`Fate`]s that are kept for the next changes, for the same reason.
+/// Unused [`Fate`]s kept for reuse, so that a write does not allocate.
 const FATES_MAX: usize = 256;
 
-/// Changes that a queue has room for before it grows.
+/// Initial capacity of a queue, in changes.
 const WAITING_ROOM: usize = 64;
 
-/// From here on a pause between two rounds of a reactor is a gap, in which hosts may have left.
+/// Length of a gap: a pause between two rounds of a reactor in which hosts may have disconnected.
 pub const GAP: Duration = Duration::from_millis(50);
 
-/// A file that is open as long as this is there.
+/// Reference that keeps a file open.
 pub(crate) type Open = Arc<dyn AsRawFd + Send + Sync>;
 
-/// `BLKDISCARD` (linux/fs.h): `_IO(0x12, 119)`, of two u64, offset and length in bytes.
+/// `BLKDISCARD` (`linux/fs.h`): `_IO(0x12, 119)`. Its argument is two u64: offset and length in
+/// bytes.
 const BLKDISCARD: usize = 0x12 << 8 | 119;
 
-/// A change that a test makes.
+/// Change made by a test.
 #[cfg(test)]
 pub(crate) type Call = Box<dyn FnOnce() -> Ended + Send>;
 
-/// A write to a file.
+/// Write to a file.
 pub(super) struct Write {
     pub(super) offset: u64,
     pub(super) memory: Memory,
     pub(super) durable: bool,
 }
 
-/// What is done with a file.
+/// Change of a file.
 pub(super) enum Change {
     Write(Write),
     /// fallocate(2).
@@ -68,7 +70,7 @@ pub(super) enum Change {
         length: u64,
         mode: i32,
     },
-    /// Gives a range of a block device back, which may read as anything then.
+    /// Discards a range of a block device, which may then read as any data.
     Discard {
         offset: u64,
         length: u32,
@@ -77,8 +79,8 @@ pub(super) enum Change {
     Call(Call),
 }
 
-/// Whether a change was cancelled. It belongs to the change from its submission to its end: the ring
-/// cancels it, and a worker that has the change looks at it before the system call.
+/// Cancellation flag of a change, from submission to completion. Set by the ring, and read by a
+/// worker before the system call.
 #[derive(Clone, Default)]
 struct Fate(Arc<AtomicBool>);
 
@@ -91,7 +93,7 @@ impl Fate {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Keeps the memory for another change, unless this one still has a worker.
+    /// Keeps the allocation for reuse, unless a worker still refers to it.
     fn give_back(mut self, spare: &mut Vec<Self>) {
         if spare.len() < FATES_MAX
             && let Some(cancelled) = Arc::get_mut(&mut self.0)
@@ -102,14 +104,14 @@ impl Fate {
     }
 }
 
-/// A change, and how long it may begin.
+/// Change with the conditions under which it may begin.
 pub(super) struct Job {
     file: Open,
     change: Change,
     lease: Lease,
-    /// What takes it without waiting for its end, and by which tag.
+    /// AIO context and tag, if the worker does not wait for completion.
     aio: Option<(Arc<Aio>, u64)>,
-    /// Until when what the reactor knows of connections is new enough to begin it.
+    /// Time at which the reactor's knowledge of connections becomes too old to begin the change.
     known_until_ns: u64,
     fate: Fate,
 }
@@ -126,7 +128,7 @@ impl workers::Job for Job {
                 return Outcome::Undone(self);
             }
             let fd = self.file.as_raw_fd();
-            // `None`: this thread was stopped after its look, or slow.
+            // `None`: this thread was stopped after reading the clock, or was slow.
             let ended = match (&self.change, &self.aio) {
                 (Change::Write(write), Some((aio, tag))) => {
                     match aio.write(look, *tag, fd, write) {
@@ -146,7 +148,7 @@ impl workers::Job for Job {
 }
 
 impl Change {
-    /// Makes it, and blocks until it is made. `None`: this look at the clock is too old.
+    /// Makes the change. Blocks until completion. Returns `None` if `look` is too old.
     fn make(&self, look: Look, fd: RawFd) -> Option<Ended> {
         let slice;
         let range;
@@ -162,8 +164,8 @@ impl Change {
                 };
                 let at = &raw const slice as usize;
                 let flags = if durable { libc::RWF_DSYNC } else { 0 };
-                // The offset is in two halves, of which the kernel ignores the second one where a
-                // word has 64 bits.
+                // The kernel takes the offset in two halves, and ignores the upper one on 64-bit
+                // machines.
                 let (number, flags) = (libc::SYS_pwritev2, flags as usize);
                 (
                     [
@@ -196,8 +198,8 @@ impl Change {
             Self::Call(_) => unreachable!("a test makes it"),
         };
         // SAFETY: the bytes of a write lie in the mapping, as the ring has checked, which `memory`
-        // keeps until the call returns; the kernel only reads them. So it does the slice and the
-        // range, which live as long. All other arguments of the call are numbers.
+        // keeps until the call returns; the kernel only reads them. The slice and the range live as
+        // long. The other arguments are numbers.
         let result = unsafe { timely::call(look, &call) }?;
         Some(match result {
             Ok(bytes) => Ok(made.max(bytes as u32)),
@@ -214,13 +216,13 @@ impl Change {
     }
 }
 
-/// A change that a worker has.
+/// Change taken by a worker.
 struct Begun {
     tag: u64,
     fate: Fate,
 }
 
-/// The changes of one file.
+/// Changes of a file.
 struct Queue {
     fd: RawFd,
     waiting: VecDeque<(u64, Job)>,
@@ -237,32 +239,33 @@ impl Queue {
     }
 }
 
-/// The changes of all files of a ring.
+/// Changes of all files of a ring.
 #[derive(Default)]
 pub(super) struct Apart {
     workers: Option<Workers<Job>>,
-    /// None inside where the system refuses it.
+    /// Inner `None` if the system rejects AIO.
     aio: OnceCell<Option<Arc<Aio>>>,
-    /// Tags of the writes that have no worker any more and are under way.
+    /// Tags of pending AIO writes, whose workers have returned.
     under_way: Vec<u64>,
-    /// Those that ended before their workers had reported that.
+    /// AIO writes that completed before their workers reported the submission.
     early: Vec<(u64, Ended)>,
-    /// Those with changes.
+    /// Queues with changes.
     queues: Vec<Queue>,
-    /// Empty ones.
+    /// Empty queues.
     spare: Vec<Queue>,
-    /// Fates of changes that have ended, for the next ones.
+    /// Fates for reuse.
     fates: Vec<Fate>,
-    /// Whether one that waits may begin now.
+    /// Whether a waiting change may be able to begin.
     dirty: bool,
-    /// Whether workers gave some back: the reactor's knowledge of connections was too old.
+    /// Whether workers returned changes because the reactor's knowledge of connections was too old.
     came_back: bool,
-    /// Whether none will ever begin any more.
+    /// Whether no further change may begin.
     closed: bool,
 }
 
 impl Apart {
-    /// The workers' descriptor, if they were not there before; an error if there is none.
+    /// Starts the workers, if necessary, and then returns their eventfd. Fails if there is no
+    /// descriptor left.
     pub(super) fn start(&mut self) -> Result<Option<RawFd>, ()> {
         if self.workers.is_some() {
             return Ok(None);
@@ -272,8 +275,9 @@ impl Apart {
         Ok(Some(workers.wake_fd()))
     }
 
-    /// AIO, whose ends wake the ring as those of workers do. Where the system refuses it (its limit
-    /// fs.aio-max-nr, a container's rules), workers wait for the ends.
+    /// Returns the AIO context. Its completions wake the ring like those of workers. `None` if the
+    /// system rejects AIO (limit `fs.aio-max-nr`, rules of a container): workers then wait for
+    /// completion.
     fn aio(&self) -> Option<Arc<Aio>> {
         let wake = self.workers.as_ref()?.wake_fd();
         self.aio
@@ -281,7 +285,7 @@ impl Apart {
             .clone()
     }
 
-    /// Adds a change of an open file. A worker that `submits` it does not wait for its end.
+    /// Queues a change of an open file. With `submits`, a worker does not wait for completion.
     pub(super) fn add(
         &mut self,
         tag: u64,
@@ -314,19 +318,19 @@ impl Apart {
         &mut self.queues[at]
     }
 
-    /// Whether some came back from workers, for the next round to begin.
+    /// True if workers returned changes, which the next round may begin.
     pub(super) fn keeps_changes(&self) -> bool {
         self.came_back
     }
 
-    /// Changes that came back may begin, now that the reactor has learned of ended connections.
+    /// Starts a round: returned changes may begin, as the reactor has processed closed connections.
     #[inline]
     pub(super) fn begin_round(&mut self) {
         self.dirty |= std::mem::take(&mut self.came_back);
     }
 
-    /// Hands as many as may be to workers, which begin them until then. Those whose leases have
-    /// ended are handed to `refuse`.
+    /// Passes queued changes to workers, up to the limit per file. Workers begin them until
+    /// `known_until_ns`. Calls `refuse` for changes with expired leases.
     #[inline]
     pub(super) fn release(&mut self, known_until_ns: u64, refuse: impl FnMut(u64)) {
         if self.dirty {
@@ -359,7 +363,7 @@ impl Apart {
         }
     }
 
-    /// Takes what workers have ended.
+    /// Collects completions from workers and AIO.
     pub(super) fn collect(&mut self, mut each: impl FnMut(u64, Ended)) {
         let Some(workers) = &self.workers else { return };
         while let Some((tag, outcome)) = workers.pop() {
@@ -398,15 +402,15 @@ impl Apart {
         );
     }
 
-    /// Before the last look at what has ended; the descriptor that reports more.
+    /// Resets the eventfd and returns it. Call this before collecting the last completions.
     pub(super) fn rearm(&self) -> Option<RawFd> {
         let workers = self.workers.as_ref()?;
         workers.clear();
         Some(workers.wake_fd())
     }
 
-    /// Cancels the changes of a tag, wherever they are: those that wait end now and are handed to
-    /// `refuse`, and a worker that has one does not begin it any more.
+    /// Cancels the changes of a tag. Queued ones are passed to `refuse`; those with a worker do not
+    /// begin.
     pub(super) fn cancel(&mut self, tag: u64, mut refuse: impl FnMut(u64)) {
         for queue in &mut self.queues {
             queue.waiting.retain(|(other, _)| {
@@ -421,7 +425,7 @@ impl Apart {
         }
     }
 
-    /// Nothing begins from now on. What has not begun is handed to `refuse`.
+    /// Stops starting changes. Changes not begun are passed to `refuse`.
     pub(super) fn close(&mut self, refuse: impl FnMut(u64)) {
         self.closed = true;
         if let Some(workers) = &self.workers {
@@ -431,12 +435,12 @@ impl Apart {
         waiting.map(|(tag, _)| tag).for_each(refuse);
     }
 
-    /// Those that workers or the system have.
+    /// Number of changes with workers or the kernel.
     pub(super) fn begun(&self) -> u32 {
         self.workers.as_ref().map_or(0, Workers::out) + self.under_way.len() as u32
     }
 
-    /// All of them.
+    /// Number of changes, including queued ones.
     pub(super) fn len(&self) -> u32 {
         let waiting: usize = self.queues.iter().map(|queue| queue.waiting.len()).sum();
         self.begun() + waiting as u32
@@ -449,7 +453,7 @@ mod tests {
     use crate::ring::outgoing::Outgoing;
     use workers::Job as _;
 
-    /// A queue ends without a gap, while a thread that has a change of it is kept from running.
+    /// A queue closes without a gap, while the thread with one of its changes is preempted.
     #[test]
     fn a_worker_does_not_begin_what_was_taken_back() {
         let mut apart = Apart::default();

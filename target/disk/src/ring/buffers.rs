@@ -1,10 +1,14 @@
-//! The fixed buffers of a ring: memory that the kernel knows, and what is in it.
+//! Fixed buffers of a ring: registered memory, and copies to and from it.
 
 use super::*;
 
 impl Ring {
-    /// Makes `mapping` a fixed buffer, for as long as the ring lives or until
-    /// [`Self::remove_buffer`].
+    /// Registers `mapping` as a fixed buffer until [`Self::remove_buffer`] or the end of the ring.
+    /// Returns the slot.
+    ///
+    /// # Errors
+    /// All slots are taken, or the kernel rejects the mapping for a reason other than the limit on
+    /// locked memory.
     pub fn add_buffer(&mut self, mapping: &Arc<Mapping>) -> io::Result<u16> {
         let slot = self
             .buffers
@@ -15,7 +19,7 @@ impl Ring {
             iov_base: mapping.addr() as *mut libc::c_void,
             iov_len: mapping.len(),
         };
-        // SAFETY: the ring keeps the mapping alive as long as it is registered.
+        // SAFETY: the ring keeps the mapping alive while it is registered.
         let registered = unsafe {
             self.uring
                 .submitter()
@@ -37,18 +41,21 @@ impl Ring {
         Ok(slot as u16)
     }
 
-    /// Whether the kernel has pinned the memory of a span.
+    /// True if the kernel has pinned the memory of a span.
     #[inline(always)]
     pub(super) fn is_pinned(&self, span: Span) -> bool {
         self.pinned[usize::from(span.buffer)]
     }
 
-    /// Takes a fixed buffer back. Operations in flight on it keep its pages.
+    /// Unregisters a fixed buffer. Its pages stay valid for pending operations.
+    ///
+    /// # Errors
+    /// The kernel rejects the change.
     pub fn remove_buffer(&mut self, slot: u16) -> io::Result<()> {
         let index = usize::from(slot);
         self.remove_buffer_from_drives(index)?;
         if !std::mem::take(&mut self.pinned[index]) {
-            // Operations in flight have the addresses alone: the memory stays until all end.
+            // Pending operations refer to the memory by address: keep it until all have ended.
             let mapping = self.buffers[index].take();
             if self.in_flight > 0 || self.drives_out() > 0 {
                 self.retired.extend(mapping);
@@ -56,7 +63,7 @@ impl Ring {
             return Ok(());
         }
         if self.drives_out() > 0 {
-            // Drives may not know it as a fixed buffer.
+            // The memory may be unpinned for drives, whose commands then use addresses.
             self.retired.extend(self.buffers[index].clone());
         }
         let empty = libc::iovec {
@@ -73,7 +80,7 @@ impl Ring {
         Ok(())
     }
 
-    /// The first `length` bytes of the zeroes.
+    /// Returns a span of the first `length` bytes of the zeroes.
     pub(crate) fn zeroes(&self, length: u32) -> Span {
         let mapping = self.buffers[usize::from(ZEROES_SLOT)].as_ref();
         let addr = mapping.expect("the zeroes are never removed").addr();
@@ -85,7 +92,10 @@ impl Ring {
         whole.part(0, length)
     }
 
-    /// Copies the first bytes of `span` out.
+    /// Copies the first bytes of `span` to `out`.
+    ///
+    /// # Panics
+    /// If `out` is longer than the span.
     pub fn peek(&self, span: Span, out: &mut [u8]) {
         assert!(
             out.len() <= span.length as usize,
@@ -96,15 +106,21 @@ impl Ring {
         mapping.read(offset, out);
     }
 
-    /// Copies the bytes of one span to another of the same length.
+    /// Copies one span to another of the same length.
+    ///
+    /// # Panics
+    /// If the lengths differ.
     pub fn copy_span(&self, from: Span, to: Span) {
         assert_eq!(from.length, to.length, "{from:?} to {to:?}");
         let ((source, at), (target, target_at)) = (self.locate(from), self.locate(to));
         source.copy_to(at, target, target_at, from.length as usize);
     }
 
-    /// Whether two spans of one length hold the same bytes. Copies a piece of
-    /// each at a time: no reference to memory of devices may exist.
+    /// Compares two spans of the same length. Copies a piece of each at a time, because no
+    /// reference may exist to memory that devices write.
+    ///
+    /// # Panics
+    /// If the lengths differ.
     pub fn equal(&self, one: Span, other: Span) -> bool {
         const PIECE: usize = 4096;
         assert_eq!(one.length, other.length, "{one:?} and {other:?}");
@@ -119,7 +135,7 @@ impl Ring {
         })
     }
 
-    /// Copies into `span` from another mapping.
+    /// Copies from another mapping into `span`.
     pub(crate) fn copy_in(&self, span: Span, from: &Mapping, at: usize) {
         let (mapping, offset) = self.locate(span);
         from.copy_to(at, mapping, offset, span.length as usize);
@@ -142,7 +158,7 @@ impl Ring {
         }
     }
 
-    /// The mapping that `span` lies in, and where in it.
+    /// Returns the mapping that contains `span`, and the offset in it.
     pub(super) fn locate(&self, span: Span) -> (&Mapping, usize) {
         let mapping = self.buffers[usize::from(span.buffer)].as_deref();
         let mapping = mapping.filter(|m| m.contains(span.addr, u64::from(span.length)));

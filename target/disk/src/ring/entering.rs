@@ -1,6 +1,6 @@
-//! The system call that hands a ring's entries to the kernel.
+//! System call that submits a ring's entries to the kernel.
 //!
-//! Why `unsafe` here: the kernel acts on entries, which are sound as the ring pushes them.
+//! Why `unsafe` here: the kernel acts on the entries. Their memory is checked when they are pushed.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -14,8 +14,8 @@ use crate::timely::{self, Look};
 pub(super) const ENTER_GETEVENTS: u32 = 1;
 
 impl Ring {
-    /// The system call of [`Self::submit`]. Changes go with it only if it is made soon after a
-    /// look at the clock.
+    /// Makes the system call of [`Self::submit`]. Changes are submitted only soon after reading the
+    /// clock.
     pub(super) fn enter(&mut self) -> io::Result<()> {
         let mut look = self.outgoing.take_look();
         while self.outgoing.has_queued() {
@@ -27,7 +27,7 @@ impl Ring {
             let pushed = self.uring.submission().len();
             let number = libc::SYS_io_uring_enter as usize;
             let call = [number, fd, pushed, 0, ENTER_GETEVENTS as usize, 0, 0];
-            // SAFETY: the entries are as `push` demands; no argument points anywhere.
+            // SAFETY: the entries satisfy the requirements of `push`; no argument is a pointer.
             if let Some(entered) = unsafe { timely::call(fresh, &call) } {
                 let left = self.uring.submission().len() as u32;
                 self.outgoing.taken(self.pushed, left);
@@ -37,8 +37,8 @@ impl Ring {
         self.enter_at_leisure()
     }
 
-    /// The process may have been stopped since the look at the clock: looks again, and cancels
-    /// the changes in the submission queue whose leases have ended since.
+    /// Reads the clock again, since the process may have been stopped, and cancels changes in the
+    /// submission queue whose leases have ended.
     #[cold]
     fn look_again(&mut self) -> io::Result<Look> {
         let (look, now_ns) = self.outgoing.look_again();
@@ -48,7 +48,7 @@ impl Ring {
         Ok(look)
     }
 
-    /// Cancels those of the changes in the submission queue for which that holds.
+    /// Cancels the changes in the submission queue for which `goes` returns true.
     #[cold]
     pub(super) fn blank(&mut self, goes: impl Fn(&Queued) -> bool) -> io::Result<()> {
         let entries = QueueEntries::map(&self.uring)?;
@@ -61,13 +61,12 @@ impl Ring {
         Ok(())
     }
 
-    /// The system call without changes that have leases.
+    /// Submits without a time limit, when the queue has no changes with leases.
     fn enter_at_leisure(&mut self) -> io::Result<()> {
         let pushed = self.uring.submission().len() as u32;
-        // Always with GETEVENTS, and never to wait: what a disk finishes at once is
-        // to be taken with the call that submits it. Otherwise work that is deferred
-        // to us (DEFER_TASKRUN) would need a second one.
-        // SAFETY: the entries are as `push` demands; no argument points anywhere.
+        // With GETEVENTS but without waiting: completions available at once are then delivered by
+        // the same call. Otherwise deferred work (DEFER_TASKRUN) would require a second one.
+        // SAFETY: the entries satisfy the requirements of `push`; no argument is a pointer.
         let entered = unsafe {
             let submitter = self.uring.submitter();
             submitter.enter::<libc::sigset_t>(pushed, 0, ENTER_GETEVENTS, None)

@@ -1,9 +1,9 @@
-//! The fixed files of a ring.
+//! Fixed files of a ring.
 
 use super::*;
 
 impl Ring {
-    /// Makes `open` a fixed file. What of it may block goes to threads of the kernel.
+    /// Registers `open` as a fixed file. Operations in `handover` are passed to other threads.
     pub(crate) fn add_file(&mut self, open: Open, handover: Handover) -> io::Result<FileSlot> {
         let fd = open.as_raw_fd();
         if let Some(disk) = SimulatedDisk::find(fd) {
@@ -31,8 +31,11 @@ impl Ring {
         })
     }
 
-    /// Takes all files from it: what was not submitted ends with EBADF when it
-    /// is. Operations in flight finish undisturbed. (Simulated disks have theirs by then.)
+    /// Unregisters the fixed files. Operations not yet submitted fail with EBADF or `ECANCELED`; pending
+    /// ones complete. Simulated disks are not affected.
+    ///
+    /// # Errors
+    /// The kernel rejects the change.
     pub fn remove_all_files(&mut self) -> io::Result<()> {
         let settled = &mut self.settled;
         self.apart.close(|tag| settled.push_back(cancelled(tag)));
@@ -47,7 +50,10 @@ impl Ring {
         Ok(())
     }
 
-    /// Takes back a fixed file of which nothing is in flight.
+    /// Unregisters a fixed file without pending operations.
+    ///
+    /// # Errors
+    /// The kernel rejects the change.
     pub fn remove_file(&mut self, slot: FileSlot) -> io::Result<()> {
         if let (Some(place), Some(attachment)) = (slot.simulated(), &mut self.simulated) {
             attachment.remove(place);

@@ -1,24 +1,24 @@
-//! Images of a Ceph cluster: operations that librbd carries out on threads of its own. What
-//! ends wakes the ring by an eventfd, and only while the ring sleeps.
+//! Operations on images of a Ceph cluster, executed by threads of librbd. Completions wake the ring
+//! by an eventfd, only while the ring sleeps.
 
 use cairn_rbd::{Image, Memory, Queue, Work};
 
 use super::*;
 
-/// With [`POLL`], marks the wait for images.
+/// With [`POLL`]: marks the poll of the images' eventfd.
 pub(super) const IMAGES: u64 = 1 << 59;
 
-/// The operations of a ring on images.
+/// Image operations of a ring.
 #[derive(Debug)]
 pub(super) struct Images {
     queue: Queue,
-    /// Whether the ring waits for its descriptor.
+    /// Whether the ring polls the eventfd.
     watched: bool,
 }
 
 impl Ring {
-    /// Hands work to an image. It completes as an operation of this tag. `changes`: whether
-    /// it changes the image, and so must begin in time.
+    /// Starts an operation on an image, with this tag. `changes` means that it modifies the image
+    /// and therefore requires a valid lease.
     pub(crate) fn work_on_image(&mut self, tag: u64, image: &Image, work: &Work, changes: bool) {
         if self.images.is_none() {
             let queue = Queue::new();
@@ -33,7 +33,7 @@ impl Ring {
         match &mut self.images {
             Some(images) if !late => images.queue.submit(image, tag, work),
             images => {
-                // Without a queue no descriptor is left: it is tried again later.
+                // Without a queue: no descriptor is left, and the caller retries later.
                 let errno = match images {
                     Some(_) => libc::ECANCELED,
                     None => libc::EAGAIN,
@@ -44,7 +44,7 @@ impl Ring {
         }
     }
 
-    /// The memory of a span, for who uses it past the ring.
+    /// Returns the memory of a span for use outside the ring.
     pub(crate) fn shared_memory(&self, span: Span) -> Memory {
         let (_, at) = self.locate(span);
         let mapping = self.buffers[usize::from(span.buffer)].as_ref();
@@ -52,7 +52,8 @@ impl Ring {
         Memory::new(mapping, at, span.length as usize)
     }
 
-    /// Has images wake the ring, which is about to sleep; `false` if one has ended something.
+    /// Arms the wake-up by images before the ring sleeps. Returns `false` if a completion is
+    /// available.
     #[inline]
     pub(super) fn watch_images(&mut self) -> bool {
         let Some(images) = self.images.as_mut() else {
@@ -72,7 +73,7 @@ impl Ring {
         true
     }
 
-    /// The wait for images is over.
+    /// Handles a wake-up by images.
     pub(super) fn images_woke(&mut self) {
         if let Some(images) = &mut self.images {
             images.watched = false;
@@ -80,21 +81,21 @@ impl Ring {
         }
     }
 
-    /// What an image has ended.
+    /// Returns the next completion of an image operation.
     #[inline]
     pub(super) fn pop_image(&mut self) -> Option<Finished> {
         let (tag, result) = self.images.as_mut()?.queue.pop()?;
         Some(Finished::Operation { tag, result })
     }
 
-    /// Whether all operations under way are with librbd, whose threads need cores to end them.
+    /// True if all pending operations are with librbd, whose threads then need a core.
     #[inline]
     pub fn waits_for_threads(&self) -> bool {
         let images = self.images_out();
         images > 0 && images == self.in_flight()
     }
 
-    /// Operations that images have.
+    /// Number of pending image operations.
     pub(super) fn images_out(&self) -> u32 {
         self.images.as_ref().map_or(0, |images| images.queue.out())
     }

@@ -1,10 +1,9 @@
-//! A reactor's io_uring: its block I/O and the one place where it sleeps.
+//! io_uring of a reactor, for block I/O, and the only place where the reactor sleeps.
 //!
-//! Why `unsafe` here: the kernel reads and writes the buffers of a submitted
-//! entry behind the compiler's back. The ring makes that sound by itself: it
-//! accepts only spans of mappings that are its fixed buffers, to whose bytes no
-//! reference exists ([`Mapping`]'s contract), and whose pages the kernel itself
-//! holds until the last operation on them has ended, also if they are unmapped before.
+//! Why `unsafe` here: the kernel accesses the buffers of a submitted entry asynchronously. The ring
+//! is a sound interface to it: it accepts only spans of mappings that are its fixed buffers. No
+//! reference to their bytes exists ([`Mapping`]'s contract), and the kernel holds their pages until
+//! the last operation has ended, even if they are unmapped earlier.
 
 mod aio;
 mod apart;
@@ -47,73 +46,75 @@ use images::{IMAGES, Images};
 use outgoing::Outgoing;
 use setup::{build, make_room};
 
-/// Fixed buffers a ring has room for: the zeroes, the arena, and one set of
-/// receive slots for each device.
+/// Number of fixed buffers: the zeroes, the arena, and one set of receive slots per device.
 pub const BUFFERS_MAX: usize = 10;
 
-/// Entries of the submission queue. A full one is handed to the kernel early,
-/// so this bounds a batch and not what is in flight.
+/// Submission queue entries. A full queue is submitted early, so this limits a batch, but not the
+/// pending operations.
 const SUBMISSIONS: u32 = 256;
 
-/// Operations that are gathered before the kernel gets them. Fewer cost a system
-/// call each; more keep a disk waiting while we gather, and us while it works, and
-/// then everything is done at once again.
+/// Number of operations gathered before submission. Smaller batches cost more system calls. Larger
+/// ones leave the disk idle while operations are gathered, and the reactor idle while the disk
+/// works.
 const BATCH: usize = 8;
 
-/// Bytes of zeroes kept for disks that cannot zero a range by themselves.
+/// Bytes of zeroes, for disks that cannot zero a range themselves.
 pub(crate) const ZEROES: u32 = 64 * 1024;
 
-/// The fixed buffer that holds the zeroes.
+/// Fixed buffer with the zeroes.
 const ZEROES_SLOT: u16 = 0;
 
-/// An index into the ring's fixed files, and what is handed over there.
+/// Index among the ring's fixed files, with the file's handover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileSlot {
     index: u32,
     handover: Handover,
 }
 
-/// Marks the slot of a simulated disk.
+/// Bit of the index that marks a simulated disk.
 const SIMULATED_SLOT: u32 = 1 << 31;
 
 impl FileSlot {
-    /// The place of a simulated disk, if it is one.
+    /// Returns the slot of a simulated disk, if the file is one.
     #[inline(always)]
     fn simulated(self) -> Option<u32> {
         (self.index & SIMULATED_SLOT != 0).then_some(self.index & !SIMULATED_SLOT)
     }
 
-    /// The same file, of which that is handed over from now on.
+    /// Replaces the handover.
     pub(crate) fn with(self, handover: Handover) -> Self {
         Self { handover, ..self }
     }
 
-    /// Whether a write of it may block where it is submitted.
+    /// True if writes may block at submission.
     #[inline(always)]
     pub fn writes_block(self) -> bool {
         self.handover.writes
     }
 
-    /// How the kernel knows it.
+    /// Returns the kernel's index of the file.
     #[inline(always)]
     fn fixed(self) -> types::Fixed {
         types::Fixed(self.index)
     }
 }
 
-/// A stretch of one of the ring's fixed buffers.
+/// Range of one of the ring's fixed buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Which fixed buffer.
+    /// Index of the fixed buffer.
     pub buffer: u16,
     /// Virtual address of the first byte.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
 }
 
 impl Span {
-    /// `length` bytes of it, from `offset` on.
+    /// Returns the part of `length` bytes at `offset`.
+    ///
+    /// # Panics
+    /// If the part exceeds the span.
     #[inline]
     pub fn part(self, offset: u32, length: u32) -> Self {
         assert!(
@@ -130,88 +131,90 @@ impl Span {
     }
 }
 
-/// Marks the entries that wait for a descriptor; the tags of operations leave it 0.
+/// Marks polls of descriptors. Zero in tags of operations.
 const POLL: u64 = 1 << 63;
 
-/// Marks what no request waits for.
+/// Marks entries whose completion is ignored.
 const IGNORED: u64 = 1 << 62;
 
-/// With [`POLL`], marks the wait for simulated disks.
+/// With [`POLL`]: marks the poll for simulated disks.
 const SIMULATED: u64 = 1 << 61;
 
-/// With [`POLL`], marks the wait for workers.
+/// With [`POLL`]: marks the poll for workers.
 const WORKERS: u64 = 1 << 60;
 
-/// Something the ring finished.
+/// Completion returned by the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finished {
-    /// An operation on a file.
+    /// Operation on a disk.
     Operation {
-        /// As given on submission.
+        /// Tag given on submission.
         tag: u64,
-        /// Bytes, or an errno.
+        /// Byte count, or an errno.
         result: Result<u32, i32>,
     },
-    /// A descriptor is readable.
+    /// Readable descriptor.
     Readable {
-        /// As given to [`Ring::poll_readable`].
+        /// Token given to [`Ring::poll_readable`].
         token: u32,
     },
 }
 
-/// One io_uring.
+/// io_uring of a thread, with workers, images and drives attached.
 pub struct Ring {
     uring: IoUring,
-    /// Entries that were put into its submission queue, modulo 2^32.
+    /// Number of entries pushed so far, modulo 2^32.
     pushed: u32,
     buffers: [Option<Arc<Mapping>>; BUFFERS_MAX],
-    /// Those that the kernel has pinned. The limit on locked memory may keep it from that.
+    /// Whether the kernel has pinned each buffer. The limit on locked memory can prevent it.
     pinned: [bool; BUFFERS_MAX],
-    /// Those that it had not pinned, that are gone, and that operations may still use.
+    /// Removed unpinned buffers that pending operations may still use.
     retired: Vec<Arc<Mapping>>,
-    /// Fixed files by index. A file is dropped when it is removed, and then nothing of it is in
-    /// flight: the lock on a file may end no earlier.
+    /// Fixed files by index. A file is dropped only when none of its operations is pending: its
+    /// lock must not be released earlier.
     files: Vec<Option<Open>>,
     files_max: usize,
-    /// The files before this one are taken.
+    /// All slots before this one are in use.
     files_from: usize,
-    /// Files that were removed while something was in flight.
+    /// Files removed while operations were pending.
     files_removed: Vec<Open>,
-    /// Operations on buffers and files that the kernel has; polls do not count.
+    /// Operations on buffers and files pending in the kernel, without polls.
     in_flight: u32,
-    /// Changes that the next system call takes along.
+    /// Changes to be submitted by the next system call.
     outgoing: Outgoing,
-    /// What [`Self::settle`] has waited for, and what was refused.
+    /// Completions collected by [`Self::settle`], and cancelled operations.
     settled: VecDeque<Finished>,
-    /// Whether [`Self::pop`] returns only what was settled: in a simulation.
+    /// Whether [`Self::pop`] returns only settled completions, for simulations.
     settles: bool,
-    /// Simulated disks, if it has any.
+    /// Simulated disks, if any.
     simulated: Option<Box<Attachment>>,
-    /// Changes that may block, and what the ring cannot do.
+    /// Changes that may block or that io_uring does not support.
     apart: Apart,
-    /// Operations on images of a Ceph cluster, if there ever was one.
+    /// Image operations; `None` until the first.
     images: Option<Box<Images>>,
-    /// Commands to NVMe drives, if there ever was one.
+    /// Drive commands; `None` until the first drive.
     drives: Option<Box<DriveRings>>,
-    /// Whether drives are polled that can be.
+    /// Whether drives with poll queues are polled.
     polls_drives: bool,
 }
 
 impl Ring {
-    /// A ring for the calling thread, with room for `operations` in flight.
+    /// Creates a ring for the calling thread, for `operations` pending operations.
+    ///
+    /// # Errors
+    /// The kernel rejects the ring; the error gives the remedy.
     pub fn new(operations: u32) -> io::Result<Self> {
         let uring = build(operations, false)?;
         let empty = libc::iovec {
             iov_base: std::ptr::null_mut(),
             iov_len: 0,
         };
-        // SAFETY: empty entries name no memory.
+        // SAFETY: empty entries refer to no memory.
         unsafe { uring.submitter().register_buffers(&[empty; BUFFERS_MAX])? };
         let files = setup::files_max();
         make_room(&uring, files)?;
-        // As many threads of the kernel as operations, if it comes to that: one that hangs
-        // must not keep those of other disks from starting. It makes them as it needs them.
-        // Linux before 5.15 has no such limit to set.
+        // Up to one kernel thread per operation: a blocked one must not delay operations of other
+        // disks. The kernel creates threads on demand. Before Linux 5.15 this limit cannot be set.
         let _ = uring
             .submitter()
             .register_iowq_max_workers(&mut [operations, 0]);
@@ -241,42 +244,42 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Changes of disks have leases, which end by this clock; its times count from `started`.
+    /// Sets the clock for leases. Lease times count from `started`.
     pub fn set_clock(&mut self, clock: Clock, started: Instant) {
         self.outgoing.set_clock(clock, started);
     }
 
-    /// The changes that are asked for next may begin until then, in nanoseconds since the
-    /// start. Later they end with `ECANCELED`, and nothing was done.
+    /// Sets the lease of subsequent changes: they may begin until `until_ns`, in nanoseconds since
+    /// the start. Later ones fail with `ECANCELED` and have no effect.
     #[inline(always)]
     pub fn set_lease(&mut self, until_ns: u64) {
         self.outgoing.set_lease(until_ns);
     }
 
-    /// Completes once `fd` is readable: at once if it is already.
+    /// Polls `fd` once. Completes when the descriptor is readable, at once if it already is.
     ///
-    /// One shot and not multishot, which reports only what becomes ready after
-    /// it looked: a thread that goes to sleep must not miss what came before.
+    /// Not multishot: a multishot poll reports only later changes, and a thread about to sleep must
+    /// not miss an earlier one.
     pub fn poll_readable(&mut self, token: u32, fd: RawFd) {
         let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
         self.push(&entry.user_data(POLL | u64::from(token)));
     }
 
-    /// Takes back a [`Self::poll_readable`], which then never completes.
+    /// Cancels a [`Self::poll_readable`], which then never completes.
     pub fn cancel_poll(&mut self, token: u32) {
         let entry = opcode::PollRemove::new(POLL | u64::from(token)).build();
         self.push(&entry.user_data(IGNORED));
     }
 
-    /// Operations on files in flight, and those that are about to be submitted, here, by
-    /// workers and on simulated disks.
+    /// Number of pending operations, including queued ones and those of workers, drives, images and
+    /// simulated disks.
     #[inline]
     pub fn in_flight(&self) -> u32 {
         let simulated = self.simulated.as_ref().map_or(0, |disks| disks.out());
         self.in_flight + simulated + self.apart.len() + self.images_out() + self.drives_out()
     }
 
-    /// Operations that the kernel has, or gets with the next system call.
+    /// Number of operations that the kernel has or gets with the next system call.
     #[cfg(test)]
     pub(crate) fn of_kernel(&self) -> u32 {
         self.in_flight
@@ -287,8 +290,11 @@ impl Ring {
         self.apart.begun()
     }
 
-    /// Hands what was pushed to the kernel and lets it finish what it can,
-    /// without waiting. No system call if there is nothing of either.
+    /// Submits queued entries and processes available completions, without waiting. Makes no system
+    /// call if there is no work.
+    ///
+    /// # Errors
+    /// The system call failed.
     #[inline]
     pub fn submit(&mut self) -> io::Result<()> {
         self.release_changes();
@@ -301,13 +307,15 @@ impl Ring {
         self.enter()
     }
 
-    /// As [`Self::submit`], then sleeps until something completes or the
-    /// timeout is over.
+    /// Like [`Self::submit`], then sleeps until a completion or the timeout.
+    ///
+    /// # Errors
+    /// The system call failed.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.release_changes();
         if self.outgoing.has_queued() {
             self.enter()?;
-            // The kernel did not take all of them, and gets the rest by another look at the clock.
+            // Remaining changes need another reading of the clock.
             if self.outgoing.has_queued() {
                 return Ok(());
             }
@@ -323,12 +331,13 @@ impl Ring {
         retry(self.uring.submitter().submit_with_args(1, &args))
     }
 
-    /// Waits for all operations in flight, so that they end in the order of their
-    /// tags and not in one that the kernel chooses: for simulations, where disks
-    /// take no time. From then on nothing else ends: what the kernel or a worker has
-    /// finished waits for the next call, however early it was finished. What comes back from
-    /// workers, because the round began long ago, waits for the next round: until then it would
-    /// come back again.
+    /// Waits for all pending operations, and returns them in the order of their tags. For
+    /// simulations, where disks take no time and the order chosen by the kernel must not matter.
+    /// Completions arriving later are kept for the next call. Changes returned by workers because
+    /// of a gap are kept for the next round: until then they would be returned again.
+    ///
+    /// # Errors
+    /// The system call failed.
     pub fn settle(&mut self) -> io::Result<()> {
         self.settles = true;
         self.release_changes();
@@ -344,8 +353,8 @@ impl Ring {
             }
             retry(self.uring.submit_and_wait(1))?;
         }
-        // How often the kernel was called above depends on the workers' speed, and with it
-        // which descriptors it has reported as readable: all that are, now.
+        // The number of calls above depends on the workers' speed, and with it the descriptors
+        // reported as readable. This call reports all readable ones.
         self.enter()?;
         while let Some(finished) = self.take() {
             self.settled.push_back(finished);
@@ -360,14 +369,14 @@ impl Ring {
         Ok(())
     }
 
-    /// Whether something has ended that was not taken yet, and that no wait would report.
+    /// True if a completion is available that would not end a wait.
     #[inline]
     pub fn has_ended(&self) -> bool {
         !self.settled.is_empty()
     }
 
-    /// Whether changes were kept because there was a gap. They go in a round that begins after it,
-    /// and no wait would report that.
+    /// True if changes were kept because of a gap. They are submitted in a later round, and do not
+    /// end a wait.
     pub fn keeps_changes(&self) -> bool {
         let simulated = self.simulated.as_ref();
         self.outgoing.len() > 0
@@ -376,7 +385,7 @@ impl Ring {
             || self.drives_keep_changes()
     }
 
-    /// The next completion, if there is one.
+    /// Returns the next completion.
     #[inline]
     pub fn pop(&mut self) -> Option<Finished> {
         let settled = self.settled.pop_front();
@@ -427,7 +436,7 @@ impl Ring {
         self.submit_batch();
     }
 
-    /// The same for what changes a disk.
+    /// Queues an operation that changes a disk.
     fn push_change(&mut self, tag: u64, entry: squeue::Entry) {
         self.begin(tag);
         self.outgoing.add(tag, entry.user_data(tag));
@@ -450,8 +459,8 @@ impl Ring {
         }
     }
 
-    /// Puts changes whose leases have not ended into the submission queue, directly before
-    /// the kernel gets it, and ends the others. After a gap they stay.
+    /// Moves changes with valid leases into the submission queue, directly before the system call,
+    /// and cancels the others. After a gap changes are kept.
     #[inline]
     fn release_changes(&mut self) {
         let (known_until_ns, settled) = (self.outgoing.known_until_ns(), &mut self.settled);
@@ -486,12 +495,12 @@ impl Ring {
     }
 }
 
-/// Puts an entry into the submission queue; returns its place. There is room: whatever fills the
-/// queue submits it at [`BATCH`], and calls the kernel otherwise.
+/// Pushes an entry and returns its position. A full queue is submitted first; callers submit
+/// batches of [`BATCH`], so this is rare.
 #[inline]
 fn push(uring: &mut IoUring, pushed: &mut u32, entry: &squeue::Entry) -> u32 {
-    // SAFETY: the callers checked that the entry's buffer lies in a mapping
-    // that is a fixed buffer, whose pages the kernel holds as long as it needs.
+    // SAFETY: the callers checked that the entry's buffer lies in a mapping that is a fixed buffer,
+    // whose pages the kernel holds as long as it needs.
     while unsafe { uring.submission().push(entry) }.is_err() {
         retry(uring.submit()).expect("io_uring takes what it has room for");
     }
@@ -500,13 +509,13 @@ fn push(uring: &mut IoUring, pushed: &mut u32, entry: &squeue::Entry) -> u32 {
     place
 }
 
-/// The end of what was not begun.
+/// Returns the completion of a cancelled operation.
 fn cancelled(tag: u64) -> Finished {
     let result = Err(libc::ECANCELED);
     Finished::Operation { tag, result }
 }
 
-/// How an entry goes that is handed over, or is not.
+/// Returns the entry flag that passes an operation to a kernel thread, or no flag.
 #[inline(always)]
 fn async_flag(handed_over: bool) -> squeue::Flags {
     if handed_over {
@@ -519,23 +528,21 @@ fn async_flag(handed_over: bool) -> squeue::Flags {
 impl Drop for Ring {
     fn drop(&mut self) {
         if self.in_flight() > 0 {
-            // The kernel, too, has what is in flight until it has ended, and so has the lock on its
-            // file: that is not given up here, nor is the file closed before the process ends.
+            // The kernel keeps pending operations, and with them the locks of their files. These
+            // files are leaked, so that they are not closed before the process ends.
             let files = self.files.drain(..).flatten();
             return files
                 .chain(self.files_removed.drain(..))
                 .for_each(std::mem::forget);
         }
-        // The kernel takes a closed ring apart some time later. The files are to
-        // be closed now: a block device that is still open cannot be claimed again.
-        // And the memory is to count as locked no longer.
+        // The kernel tears down a closed ring asynchronously. Unregister now: a block device that
+        // is still open cannot be claimed again, and the memory would still count as locked.
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }
 }
 
-/// A signal, a timeout or a full completion queue is no failure: the caller
-/// polls and comes again.
+/// Treats a signal, a timeout and a full completion queue as success: the caller polls again.
 fn retry(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),

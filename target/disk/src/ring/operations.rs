@@ -1,4 +1,4 @@
-//! The operations on a disk that a ring takes.
+//! Disk operations of a ring.
 
 use super::apart::{Change, Write};
 use super::*;
@@ -24,8 +24,9 @@ impl Ring {
         self.push_operation(tag, entry.flags(async_flag(file.handover.reads)));
     }
 
-    /// Writes `span` to `offset` of the file; `durable` waits for stable storage. `at_once`
-    /// ends with EAGAIN where it had to wait, such as for space at the end of a file.
+    /// Writes `span` to `offset` of the file. With `durable`, completes only when on stable
+    /// storage. With `at_once`, fails with EAGAIN instead of blocking, for example for space at the
+    /// end of a file.
     pub(crate) fn write(
         &mut self,
         tag: u64,
@@ -61,8 +62,8 @@ impl Ring {
         self.push_change(tag, entry.flags(async_flag(file.handover.writes)));
     }
 
-    /// The same by a worker, where it may have to wait. `open` is the same file. `submits`: the
-    /// worker does not wait for the end.
+    /// Writes by a worker, which may block. `open` refers to that file. With `submits`, the worker
+    /// does not wait for completion.
     pub(crate) fn write_apart(
         &mut self,
         tag: u64,
@@ -83,7 +84,7 @@ impl Ring {
         self.change_apart(tag, open, Change::Write(write), submits);
     }
 
-    /// Makes all finished writes of the file durable.
+    /// Makes completed writes of the file durable.
     pub(crate) fn sync(&mut self, tag: u64, file: FileSlot) {
         if let Some(place) = file.simulated() {
             return self.simulate(tag, place, Work::Flush);
@@ -94,7 +95,7 @@ impl Ring {
         self.push_operation(tag, entry);
     }
 
-    /// `fallocate(2)`, by a worker. `open` is the same file.
+    /// Calls `fallocate(2)` on a worker. `open` refers to that file.
     pub(crate) fn fallocate(
         &mut self,
         tag: u64,
@@ -114,15 +115,15 @@ impl Ring {
         self.change_apart(tag, open, change, false);
     }
 
-    /// Gives a range of a block device back, which may read as anything then, by a worker: the
-    /// kernel hands a discard of io_uring to a thread of its own if the discard is large, or the
-    /// device has no free tag, and such a thread knows no lease.
+    /// Discards a range of a block device by a worker. The range may then read as any data.
+    /// io_uring would pass a large discard, or one without a free tag of the device, to a kernel
+    /// thread, which ignores leases.
     pub(crate) fn discard(&mut self, tag: u64, device: Open, offset: u64, length: u32) {
         let change = Change::Discard { offset, length };
         self.change_apart(tag, device, change, false);
     }
 
-    /// Has a worker call a function. It completes as an operation of this tag.
+    /// Calls a function on a worker, as an operation with this tag.
     #[cfg(test)]
     pub(crate) fn run_apart(&mut self, tag: u64, file: Open, call: Call) {
         self.change_apart(tag, file, Change::Call(call), false);
@@ -132,7 +133,7 @@ impl Ring {
         match self.apart.start() {
             Ok(Some(_)) => self.watch_workers(),
             Ok(None) => {}
-            // No descriptor is left: it is tried again later.
+            // No descriptor is left: the caller retries later.
             Err(()) => {
                 let result = Err(libc::EAGAIN);
                 let refused = Finished::Operation { tag, result };
@@ -143,15 +144,15 @@ impl Ring {
         self.apart.add(tag, (file, change), lease, submits);
     }
 
-    /// Begins a round of a reactor, which knows of all connections that had ended at that time, in
-    /// nanoseconds since the start. Changes begin as long as that knowledge is new enough ([`GAP`]).
+    /// Begins a round of a reactor that has processed all connections closed by `now_ns`
+    /// (nanoseconds since the start). Changes may begin for [`GAP`] from then on.
     #[inline]
     pub fn begin_round(&mut self, now_ns: u64) {
         self.outgoing.begin_round(now_ns);
         self.apart.begin_round();
     }
 
-    /// Wakes up when a worker has ended something.
+    /// Requests a wake-up when a worker completes a change.
     pub(super) fn watch_workers(&mut self) {
         if let Some(fd) = self.apart.rearm() {
             let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
@@ -166,9 +167,9 @@ impl Ring {
         });
     }
 
-    /// Ends operations of this tag that have not begun, with `ECANCELED`: those that wait for the
-    /// next system call, were left by the last one or wait for a tag of a drive end at once, and one that a worker has ends when the
-    /// worker looks at it, or comes back from there.
+    /// Cancels operations of this tag that have not begun, with `ECANCELED`. Operations that wait
+    /// for the next system call, were left by the last one, or wait for a drive's tag end at once.
+    /// An operation with a worker ends when the worker checks it or returns it.
     pub fn take_back(&mut self, tag: u64) {
         self.take_back_from_drives(tag);
         self.take_back_simulated(tag);
@@ -185,8 +186,8 @@ impl Ring {
         }
     }
 
-    /// Asks for an end of the operations of this tag. They complete as ever, with `ECANCELED`
-    /// where that worked.
+    /// Requests cancellation of the operations of this tag. They still complete, with `ECANCELED`
+    /// if the cancellation succeeded.
     pub fn cancel(&mut self, tag: u64) {
         if let Some(attachment) = &self.simulated {
             attachment.cancel(tag);

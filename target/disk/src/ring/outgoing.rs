@@ -1,15 +1,14 @@
-//! Changes of disks, on their way to the kernel.
+//! Changes of disks that wait for submission to the kernel.
 //!
-//! An association is a lease: once it is over, its host may write the same blocks by another
-//! way. The reactor looks at the clock when a round begins, and a process that is stopped in
-//! the middle of one would hand over what has become stale. So changes are gathered here,
-//! with the ends of their leases, and the clock is read once more directly before the kernel
-//! gets them. If the process was stopped after that look, it looks again, and takes back what it
-//! had put into the submission queue.
+//! An association is a lease: after its end, the host may write the same blocks through another
+//! path. The reactor reads the clock at the start of a round, but a process stopped within the
+//! round would submit stale changes. Changes are therefore gathered here with the ends of their
+//! leases, and the clock is read again directly before submission. If the process was stopped after
+//! that, the clock is read once more, and expired changes are removed from the submission queue.
 //!
-//! A stop that is shorter than a lease may have been long enough for a host to leave. If the round
-//! began before a gap, the changes stay here until the reactor has learned which connections have
-//! ended; those of ended ones are taken out then.
+//! A stop shorter than a lease may have been long enough for a host to disconnect. If the round
+//! began before a gap, the changes are kept here until the reactor has processed closed
+//! connections; changes of closed connections are then cancelled.
 
 use std::time::Instant;
 
@@ -19,40 +18,40 @@ use io_uring::squeue;
 use super::apart::GAP;
 use crate::timely::Look;
 
-/// A change that waits for the next system call.
+/// Change to be submitted by the next system call.
 struct Change {
     tag: u64,
     entry: squeue::Entry,
-    /// When its lease ends, in nanoseconds since the target started.
+    /// End of the lease, in nanoseconds since the target started.
     until_ns: u64,
 }
 
-/// A change in the submission queue.
+/// Change in the submission queue.
 pub(super) struct Queued {
     pub(super) tag: u64,
-    /// When its lease ends, or the knowledge of its connection is too old.
+    /// End of the lease, or of the validity of the reactor's knowledge of connections.
     pub(super) until_ns: u64,
-    /// How many entries were put into the queue before it, modulo 2^32.
+    /// Number of entries pushed before this one, modulo 2^32.
     pub(super) place: u32,
 }
 
-/// The changes that the kernel gets with the next system call.
+/// Changes to be submitted by the next system call.
 pub(super) struct Outgoing {
     changes: Vec<Change>,
-    /// Those that are in the submission queue.
+    /// Changes with leases in the submission queue.
     queued: Vec<Queued>,
-    /// The look at the clock by which those may be carried out.
+    /// Reading of the clock that covers the submission queue.
     look: Option<Look>,
-    /// The clock, and the time that it counts from. Without it leases do not end.
+    /// Clock and time origin. Without a clock leases do not end.
     clock: Option<(Clock, Instant)>,
-    /// The end of the lease of those that come next.
+    /// End of the lease of subsequent changes.
     until_ns: u64,
-    /// Until when what the reactor knows of connections is new enough for all of them.
+    /// Time at which the reactor's knowledge of connections becomes too old.
     known_until_ns: u64,
 }
 
 impl Outgoing {
-    /// None, with room for this many.
+    /// Returns an empty list with room for this many changes.
     pub(super) fn new(room: usize) -> Self {
         Self {
             changes: Vec::with_capacity(room),
@@ -64,30 +63,30 @@ impl Outgoing {
         }
     }
 
-    /// At that time the reactor knew of all ended connections.
+    /// Records that the reactor has processed all connections closed by `now_ns`.
     #[inline]
     pub(super) fn begin_round(&mut self, now_ns: u64) {
         self.known_until_ns = now_ns + GAP.as_nanos() as u64;
     }
 
-    /// Until when what the reactor knows of connections is new enough to begin changes, in
-    /// nanoseconds since the target started; `u64::MAX` without rounds.
+    /// Returns the time at which the reactor's knowledge of connections becomes too old to begin
+    /// changes, in nanoseconds since the target started; `u64::MAX` without rounds.
     pub(super) fn known_until_ns(&self) -> u64 {
         self.known_until_ns
     }
 
-    /// Leases end by this clock, whose times count from `started`.
+    /// Sets the clock for leases. Times count from `started`.
     pub(super) fn set_clock(&mut self, clock: Clock, started: Instant) {
         self.clock = Some((clock, started));
     }
 
-    /// What comes next may be carried out until then.
+    /// Sets the end of the lease of subsequent changes.
     #[inline(always)]
     pub(super) fn set_lease(&mut self, until_ns: u64) {
         self.until_ns = until_ns;
     }
 
-    /// When the lease of what comes next ends.
+    /// Returns the end of the lease of subsequent changes.
     pub(super) fn until_ns(&self) -> u64 {
         self.until_ns
     }
@@ -97,7 +96,7 @@ impl Outgoing {
         self.clock.as_ref().map_or(0, read)
     }
 
-    /// That of what comes next, for a worker that carries it out.
+    /// Returns the lease of subsequent changes, for a worker.
     pub(super) fn lease(&self) -> Lease {
         Lease {
             clock: self.clock.clone(),
@@ -105,14 +104,14 @@ impl Outgoing {
         }
     }
 
-    /// Whether what comes next may begin now: its lease has not ended, and there was no gap since
-    /// the round began.
+    /// True if a change may begin now: its lease is valid, and no gap has passed since the round
+    /// began.
     pub(super) fn may_begin(&self) -> bool {
         let until_ns = self.until_ns.min(self.known_until_ns);
         until_ns == u64::MAX || self.now_ns() < until_ns
     }
 
-    /// One more.
+    /// Adds a change.
     #[inline]
     pub(super) fn add(&mut self, tag: u64, entry: squeue::Entry) {
         self.changes.push(Change {
@@ -122,21 +121,21 @@ impl Outgoing {
         });
     }
 
-    /// How many there are.
+    /// Number of changes not in the submission queue.
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
         self.changes.len()
     }
 
-    /// Takes those of a tag out; how many there were.
+    /// Removes the changes of a tag. Returns the number removed.
     pub(super) fn take_out(&mut self, tag: u64) -> usize {
         self.changes
             .extract_if(.., |change| change.tag == tag)
             .count()
     }
 
-    /// Empties it, unless there was a gap: what may be carried out goes one way, which returns its
-    /// place in the submission queue, and what may not goes the other.
+    /// Empties the list, unless there was a gap. Passes valid changes to `carry_out`, which returns
+    /// their position in the submission queue, and expired ones to `refuse`.
     #[inline]
     pub(super) fn release(
         &mut self,
@@ -178,31 +177,32 @@ impl Outgoing {
         }
     }
 
-    /// Whether changes that have leases are in the submission queue.
+    /// True if changes with leases are in the submission queue.
     #[inline]
     pub(super) fn has_queued(&self) -> bool {
         !self.queued.is_empty()
     }
 
-    /// The look by which they may be carried out, if no system call has used it.
+    /// Takes the reading of the clock that covers the submission queue, if no system call has used
+    /// it.
     #[inline]
     pub(super) fn take_look(&mut self) -> Option<Look> {
         self.look.take()
     }
 
-    /// Another look, and what time it is, in nanoseconds since the target started.
+    /// Reads the clock again. Returns the time in nanoseconds since the target started.
     pub(super) fn look_again(&self) -> (Look, u64) {
         let look = Look::begin();
         (look, self.now_ns())
     }
 
-    /// When the first lease of those in the submission queue ends.
+    /// Returns the earliest end of a lease in the submission queue.
     pub(super) fn first_end(&self) -> u64 {
         let ends = self.queued.iter().map(|queued| queued.until_ns);
         ends.min().unwrap_or(u64::MAX)
     }
 
-    /// Hands out those for which that holds.
+    /// Removes the queued changes for which `goes` returns true, and passes them to `take_back`.
     pub(super) fn take_back(
         &mut self,
         goes: impl Fn(&Queued) -> bool,
@@ -212,7 +212,7 @@ impl Outgoing {
         self.queued.extract_if(.., goes).for_each(take_back);
     }
 
-    /// The kernel has all entries but the last `left` of those `pushed` so far.
+    /// Records a submission: of the `pushed` entries, the kernel has all but the last `left`.
     #[inline]
     pub(super) fn taken(&mut self, pushed: u32, left: u32) {
         if left == 0 {
@@ -224,14 +224,14 @@ impl Outgoing {
             .retain(|queued| queued.place.wrapping_sub(first) < left);
     }
 
-    /// As if the process had been stopped after the look.
+    /// Simulates a process stopped after reading the clock.
     #[cfg(test)]
     pub(super) fn forget_look(&mut self) {
         self.look = Some(Look::long_ago());
     }
 }
 
-/// How long a change may begin.
+/// Time limit for beginning a change.
 pub(super) struct Lease {
     clock: Option<(Clock, Instant)>,
     until_ns: u64,
@@ -243,7 +243,7 @@ impl Lease {
         self.clock.as_ref().map_or(0, read)
     }
 
-    /// Whether it is too late at that time.
+    /// True if the lease has ended at `now_ns`.
     pub(super) fn is_over(&self, now_ns: u64) -> bool {
         self.until_ns <= now_ns
     }

@@ -1,10 +1,10 @@
-//! Disks that a simulation has put in place of files.
+//! Simulated disks of a ring.
 
 use super::*;
 
 impl Ring {
-    /// Ends what is due on simulated disks, and says when to look again: at once, if
-    /// something has ended.
+    /// Completes due operations of simulated disks. Returns the time until the next one, or zero if
+    /// a completion is available.
     #[inline]
     pub fn step_simulated(&mut self) -> Option<Duration> {
         let next = self.simulated.as_ref()?.step();
@@ -29,7 +29,7 @@ impl Ring {
         }
     }
 
-    /// Wakes up when a simulated disk has ended something.
+    /// Requests a wake-up when a simulated disk completes an operation.
     pub(super) fn watch_simulated(&mut self) {
         if let Some(attachment) = &self.simulated {
             let fd = types::Fd(attachment.wake_fd());
@@ -58,8 +58,8 @@ impl Ring {
         self.release_simulated();
     }
 
-    /// Hands changes that are kept to their disks, and ends those whose leases have ended: the
-    /// counterpart of [`Outgoing::release`].
+    /// Passes kept changes to their disks, and cancels those with expired leases: the counterpart
+    /// of [`Outgoing::release`].
     pub(super) fn release_simulated(&mut self) {
         let Some(attachment) = self.simulated.as_mut().filter(|it| it.keeps()) else {
             return;

@@ -5,7 +5,7 @@ use super::*;
 
 const BLOCK: u32 = 4096;
 
-/// A ring, a file of eight blocks, a block of sevens, and a clock that stands still.
+/// A ring, a file of eight blocks, a block filled with 7, and a stopped clock.
 struct Rig {
     ring: Ring,
     clock: Clock,
@@ -42,7 +42,7 @@ impl Rig {
         }
     }
 
-    /// Writes the block of this number, by a lease until then.
+    /// Writes a block under a lease that ends at `until_ms`.
     fn write(&mut self, block: u64, until_ms: u64) {
         self.ring.set_lease(until_ms * 1_000_000);
         let offset = block * u64::from(BLOCK);
@@ -58,7 +58,7 @@ impl Rig {
         self.clock.advance_to(self.clock.now() + time);
     }
 
-    /// What has ended in the end, by tag.
+    /// Settles the ring and returns the completions.
     fn ended(&mut self) -> Vec<(u64, Result<u32, i32>)> {
         self.ring.settle().unwrap();
         let ended = std::iter::from_fn(|| self.ring.pop());
@@ -70,7 +70,7 @@ impl Rig {
             .collect()
     }
 
-    /// Which blocks were written.
+    /// Returns the numbers of the written blocks.
     fn written(&self) -> Vec<u64> {
         use std::os::unix::fs::FileExt;
         let is_written = |block: &u64| {
@@ -83,7 +83,7 @@ impl Rig {
     }
 }
 
-/// The process is stopped when the round has prepared its work, and goes on too late.
+/// The process is stopped after the round has prepared its changes, and continues too late.
 #[test]
 fn a_change_whose_lease_ends_before_the_ring_is_entered_is_not_made() {
     let mut rig = Rig::new();
@@ -105,7 +105,7 @@ fn a_change_whose_lease_ends_before_the_ring_is_entered_is_not_made() {
     assert_eq!(rig.ring.in_flight(), 0);
 }
 
-/// The process is stopped after the look at the clock, with the changes in the submission queue.
+/// The process is stopped after reading the clock, with the changes in the submission queue.
 #[test]
 fn what_the_kernel_did_not_get_soon_after_the_look_is_looked_at_again() {
     let mut rig = Rig::new();
@@ -133,7 +133,7 @@ fn what_the_kernel_did_not_get_soon_after_the_look_is_looked_at_again() {
 fn a_lease_that_holds_costs_a_change_nothing() {
     let mut rig = Rig::new();
     rig.pass(Duration::from_millis(99));
-    // More than a batch.
+    // More changes than a batch holds.
     for block in 0..8 {
         rig.write(block, 100);
     }
@@ -143,7 +143,7 @@ fn a_lease_that_holds_costs_a_change_nothing() {
     assert_eq!(rig.written(), all, "the kernel had them in time");
 }
 
-/// A thread sleeps in the ring only if nothing has ended.
+/// A thread may sleep in the ring only if no completion is available.
 #[test]
 fn who_waits_gets_what_was_refused() {
     let mut rig = Rig::new();
@@ -165,7 +165,7 @@ fn a_change_that_is_cancelled_on_its_way_ends_once() {
     assert_eq!(rig.written(), [1]);
 }
 
-/// The ring of a reactor that panicked, which has prepared work.
+/// Ring with prepared work, of a reactor that panicked.
 #[test]
 fn what_was_not_submitted_reaches_no_file_that_was_removed() {
     const FOR_EVER: u64 = u64::MAX / 1_000_000;
@@ -182,7 +182,7 @@ fn what_was_not_submitted_reaches_no_file_that_was_removed() {
     assert_eq!(rig.ring.in_flight(), 0);
 }
 
-/// The process is stopped within a round, for long enough that a host may have left.
+/// The process is stopped within a round, long enough for a host to have disconnected.
 #[test]
 fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
     const FOR_EVER: u64 = u64::MAX / 1_000_000;
@@ -197,10 +197,10 @@ fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
     rig.pass(GAP);
     assert_eq!(rig.ended(), [(3, Ok(512))]);
     assert!(rig.ring.keeps_changes());
-    // It does not know yet.
+    // The reactor has not yet processed closed connections.
     assert_eq!(rig.ended(), []);
     assert_eq!((rig.written(), rig.ring.in_flight()), (vec![], 3));
-    // One has left, and the time of another is over.
+    // One host has disconnected, and the lease of another change has ended.
     rig.ring.take_back(1);
     rig.pass(Duration::from_millis(150));
     rig.ring.begin_round(gap_ns + 150_000_000);
@@ -210,7 +210,7 @@ fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
     assert!(!rig.ring.keeps_changes());
 }
 
-/// The process is stopped for so long with the changes in the submission queue.
+/// The process is stopped that long with the changes in the submission queue.
 #[test]
 fn those_that_the_kernel_did_not_get_before_a_gap_are_taken_back() {
     let mut rig = Rig::new();
@@ -223,7 +223,7 @@ fn those_that_the_kernel_did_not_get_before_a_gap_are_taken_back() {
     assert_eq!((rig.written(), rig.ring.in_flight()), (vec![], 0));
 }
 
-/// The next thing that ends.
+/// Returns the next completion.
 fn next(rig: &mut Rig) -> Finished {
     for _ in 0..30 {
         if let Some(ended) = rig.ring.pop() {
@@ -249,7 +249,7 @@ fn a_worker_begins_nothing_whose_lease_is_over() {
     assert_eq!(run(&mut rig, 11), ended(Ok(7)));
 }
 
-/// As many changes of one file as begin, each of which hangs until it is let go.
+/// Occupies all workers of a file with changes that block until their sender is used or dropped.
 fn hang(rig: &mut Rig, file: &Open) -> Vec<std::sync::mpsc::Sender<()>> {
     let hanging = (0..apart::WITH_WORKERS_MAX as u64).map(|tag| {
         let (let_go, held) = std::sync::mpsc::channel();
@@ -263,7 +263,7 @@ fn hang(rig: &mut Rig, file: &Open) -> Vec<std::sync::mpsc::Sender<()>> {
     hanging
 }
 
-/// A disk keeps what workers have; what waits behind them is not too late to be left.
+/// Changes taken by workers stay with them; changes queued behind can still be cancelled.
 #[test]
 fn what_waits_for_a_worker_is_not_made_when_its_lease_has_ended() {
     let mut rig = Rig::new();
@@ -292,12 +292,12 @@ fn what_waits_for_a_worker_is_not_made_when_its_lease_has_ended() {
     assert_eq!(rig.ring.in_flight(), 0);
 }
 
-/// After a gap the reactor first has to learn which hosts have left.
+/// After a gap the reactor must first process closed connections.
 #[test]
 fn what_a_worker_got_before_a_gap_comes_back() {
     let mut rig = Rig::new();
     let file = rig.open();
-    // The round began before the gap, and the worker comes to it afterwards.
+    // The round begins before the gap, and the worker takes the change afterwards.
     rig.ring.begin_round(0);
     rig.pass(GAP);
     let begun = Arc::new(std::sync::atomic::AtomicU32::new(0));
@@ -310,7 +310,7 @@ fn what_a_worker_got_before_a_gap_comes_back() {
         rig.ring.wait(Some(Duration::from_secs(1))).unwrap();
         assert_eq!(rig.ring.pop(), None);
     }
-    // A queue that ended meanwhile takes it out.
+    // If the queue closes meanwhile, the change is cancelled.
     rig.ring.submit().unwrap();
     assert_eq!(rig.ring.begun_apart(), 0);
     assert_eq!(begun.load(std::sync::atomic::Ordering::Relaxed), 0);
@@ -319,7 +319,7 @@ fn what_a_worker_got_before_a_gap_comes_back() {
     assert_eq!(next(&mut rig), Finished::Operation { tag: 1, result });
 }
 
-/// A queue ends after a gap, before the ring has collected what its worker gave back.
+/// A queue closes after a gap, before the ring has collected the change returned by its worker.
 #[test]
 fn what_comes_back_of_a_queue_that_has_ended_is_not_made() {
     let mut rig = Rig::new();
@@ -337,7 +337,7 @@ fn what_comes_back_of_a_queue_that_has_ended_is_not_made() {
     assert_eq!((rig.written(), rig.ring.in_flight()), (vec![], 0));
 }
 
-/// A simulation's thread that was kept from running for so long goes on in its next round.
+/// A thread of a simulation that was stopped that long continues in its next round.
 #[test]
 fn what_comes_back_is_not_handed_over_again_while_it_settles() {
     let mut rig = Rig::new();
@@ -372,7 +372,7 @@ fn what_waits_for_a_worker_can_be_cancelled() {
     assert_eq!(rig.ended().len(), apart::WITH_WORKERS_MAX);
 }
 
-/// The same of workers: what hangs in one is waited for.
+/// A job that blocks in a worker is still waited for.
 #[test]
 fn what_a_worker_has_counts_as_in_flight() {
     let mut rig = Rig::new();
@@ -395,7 +395,7 @@ fn what_a_worker_has_counts_as_in_flight() {
     assert_eq!(rig.ring.in_flight(), 0);
 }
 
-/// In a simulation a run must not depend on how early the kernel or a worker is done.
+/// A simulation must not depend on the speed of the kernel or of workers.
 #[test]
 fn what_ends_after_it_was_settled_waits_for_the_next_time() {
     let mut rig = Rig::new();
@@ -407,7 +407,7 @@ fn what_ends_after_it_was_settled_waits_for_the_next_time() {
     assert_eq!(rig.ended(), [(0, Ok(BLOCK))]);
 }
 
-/// The lock on a file is given up when it is closed, so an operation of it must have ended by then.
+/// Closing a file releases its lock, so its operations must have ended by then.
 #[test]
 fn a_ring_that_ends_with_an_operation_in_flight_does_not_close_its_file() {
     let close = |waits: bool| {
@@ -425,7 +425,7 @@ fn a_ring_that_ends_with_an_operation_in_flight_does_not_close_its_file() {
     assert_eq!((close(false), close(true)), (1, 2));
 }
 
-/// The kernel left a change in the queue (EBUSY, EAGAIN), and the connection ends before the next
+/// The kernel left a change in the queue (EBUSY, EAGAIN), and the connection closes before the next
 /// system call.
 #[test]
 fn a_change_that_the_kernel_left_is_not_made_for_a_closed_queue() {
