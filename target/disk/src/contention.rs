@@ -1,38 +1,39 @@
-//! Whether other threads take the core on which this one polls.
+//! Detects that other threads use the core on which this thread polls.
 //!
-//! Why `unsafe` here: getrusage(2) has no safe wrapper in the crates we use.
+//! Why `unsafe` here: getrusage(2) has no safe wrapper in the crates that we use.
 
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
 
-/// Polls that are so far apart may have had another thread on their core in between.
+/// Gap between polls above which another thread may have used the core.
 const TAKEN: Duration = Duration::from_micros(500);
 
-/// So much time lost to others is too much.
+/// Lost time above which the core counts as shared.
 const LOST_MAX: Duration = Duration::from_millis(10);
-/// This part of all time may be lost to others for ever: a process of low priority takes a tenth.
+/// Tolerated part of time lost to others: one in `LOST_PART`. A process of low priority takes a
+/// tenth.
 const LOST_PART: u32 = 4;
 
-/// What a thread that polls knows of its core.
+/// Measurement of a polling thread's core.
 #[derive(Debug, Default)]
 pub struct Contention {
-    /// The last round, if it was without work and without sleep.
+    /// Start of the last round, if it had no work and did not end in sleep.
     polled: Option<Instant>,
-    /// Time lost to others, of which a part is forgiven as time goes by, and when this was so.
+    /// Lost time, reduced as time passes, and the time of its last update.
     lost: Option<(Duration, Instant)>,
-    /// How often the core had been taken from this thread, when it last looked.
+    /// Number of involuntary context switches at the last check.
     switches: i64,
 }
 
 impl Contention {
-    /// The round that began `now` had no work, and the thread polls on.
+    /// Records that the round begun at `now` had no work and that the thread continues to poll.
     #[inline]
     pub fn polls_on(&mut self, now: Instant) {
         self.polled = Some(now);
     }
 
-    /// Whether others take so much of the core from this thread while it polls that a thread that
-    /// sleeps would get more of it.
+    /// True if others take so much of the core while this thread polls that it would receive more
+    /// by sleeping.
     #[inline]
     pub fn core_is_shared(&mut self, now: Instant) -> bool {
         let polled = self.polled.take();
@@ -53,7 +54,8 @@ impl Contention {
         too_much
     }
 
-    /// Whether it was, and not the round that took so long, or the machine that stood still.
+    /// True if the thread was preempted. Otherwise the round itself was slow, or the machine was
+    /// stopped.
     #[cold]
     fn was_switched(&mut self) -> bool {
         let switches = involuntary_switches();
@@ -61,13 +63,13 @@ impl Contention {
     }
 }
 
-/// How often the core was taken from this thread while it could have run on.
+/// Returns the number of involuntary context switches of this thread.
 fn involuntary_switches() -> i64 {
     let mut usage = MaybeUninit::<libc::rusage>::uninit();
     // SAFETY: the kernel fills in the structure, or fails.
     let failed = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) } != 0;
     assert!(!failed, "{}", std::io::Error::last_os_error());
-    // SAFETY: it did not fail.
+    // SAFETY: the call did not fail.
     unsafe { usage.assume_init() }.ru_nivcsw
 }
 
@@ -77,14 +79,15 @@ mod tests {
 
     use super::*;
 
-    /// Of a thread on whose core another one has each turn of `taken` after one of `kept`.
+    /// Simulates a thread that alternates with another one on its core: it runs for `kept`, then
+    /// the other for `taken`.
     fn shares(taken: Duration, kept: Duration) -> bool {
         let (mut core, mut now) = (Contention::default(), Instant::now());
         (0..1000).any(|_| {
             now += kept;
             core.polls_on(now);
             now += taken;
-            // No such count: whatever it is now, it differs.
+            // An impossible count, so that the next one always differs.
             core.switches = -1;
             core.core_is_shared(now)
         })
@@ -128,7 +131,7 @@ mod tests {
             });
             bind(cpu);
             let mut core = Contention::default();
-            // Ends: two threads that never sleep take turns of milliseconds.
+            // Terminates: two threads that never sleep alternate every few milliseconds.
             loop {
                 let now = Instant::now();
                 if core.core_is_shared(now) {

@@ -1,17 +1,16 @@
-//! Block I/O without a network.
+//! Block I/O, independent of the network.
 //!
 //! A [`Backend`] is a disk: a file or a block device, an image of a Ceph cluster, memory, or
-//! zeroes. All threads share it. Each thread has a [`Ring`], an io_uring of its own, in which it
-//! does its I/O and sleeps, and an [`Arena`] with its buffers. An operation is a [`BlockIo`]:
-//! [`Backend::begin`] starts it, [`Ring::pop`] returns what the ring has finished, and
-//! [`Backend::resume`] continues the operation until it is [`Progress::Done`]. A number that the
-//! caller chooses, the tag, names the operation in between; its upper 8 bits are 0.
+//! zeroes. It is shared by all threads. Each thread has a [`Ring`], its own io_uring for I/O and
+//! sleeping, and an [`Arena`] with buffers. An operation is a [`BlockIo`]. [`Backend::begin`]
+//! starts it, [`Ring::pop`] returns completions, and [`Backend::resume`] continues the operation
+//! until it is [`Progress::Done`]. The caller identifies it by a tag, whose upper 8 bits must be 0.
 //!
-//! Offsets and lengths are in bytes, unless a field says blocks. Errors of an operation are
-//! numbers of the system ([`Errno`]); errors of opening name the disk, the cause and the remedy
+//! Offsets and lengths are in bytes, unless a field says blocks. Errors of an operation are errnos
+//! or drive statuses ([`Errno`]); errors of opening contain the disk, the cause and the remedy
 //! ([`OpenError`]).
 //!
-//! Nothing here allocates, locks or formats for each operation on a file.
+//! Operations on files allocate no memory, take no lock and format no text.
 //!
 //! ```
 //! use cairn_disk::{Arena, Backend, BlockIo, BlockOp, Claim, Finished, Progress, Ring};

@@ -1,23 +1,23 @@
-//! The limit on locked memory, where it keeps the kernel from pinning buffers.
+//! Limit on locked memory, which can prevent the kernel from pinning buffers.
 
 use std::io;
 use std::sync::Once;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Whether memory cannot be pinned because of the limit.
+/// True if memory cannot be pinned because of the limit.
 pub(crate) fn is_limit(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EPERM))
 }
 
-/// Reports, once, that buffers of this process are not pinned. Disks work without; each I/O then
-/// looks its pages up.
+/// Logs, once, that buffers of this process are not pinned. Disks work without pinning; each I/O
+/// then looks up its pages.
 pub(crate) fn report(needed: usize) {
     static REPORTED: Once = Once::new();
     REPORTED.call_once(|| {
         let limit = getrlimit(Resource::Memlock).current;
         let limit_kib = limit.map_or(u64::MAX, |bytes| bytes >> 10);
-        // Cause: the start, or a device that came.
+        // Cause: the start, or an added device.
         tracing::info!(
             needed_kib = needed >> 10,
             limit_kib,

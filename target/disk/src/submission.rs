@@ -1,15 +1,14 @@
-//! Which operations on a file may block where they are submitted.
+//! Determines which operations on a file may block at submission.
 //!
-//! A ring tries each operation at once, without waiting, and the kernel hands it to a thread
-//! of its own only if that fails. A file system that ignores "without waiting" so blocks the
-//! reactor and all its hosts: FUSE does, and before Linux 6.12 every file system does whose
-//! writes are frozen. Reads that may block are handed to such a thread from the start
-//! (IOSQE_ASYNC), which costs them some microseconds. Writes that may block go to threads of the
-//! target, which look at their leases first.
+//! A ring tries each operation without blocking; if that fails, the kernel passes it to a kernel
+//! thread. A file system that ignores the non-blocking flag blocks the reactor and all its hosts.
+//! FUSE does so, and before Linux 6.12 every file system with frozen writes. Reads that may block
+//! are passed to a kernel thread from the start (IOSQE_ASYNC), which costs some microseconds.
+//! Writes that may block are passed to workers of the target, which check the leases first.
 //!
-//! ext4 does not wait for data, but it does for its journal: it stores the time of a write
-//! there, and a commit that hangs has the next write wait. So files of a disk that is slow
-//! just now are handed over, too (the reactor looks at the ages of commands).
+//! ext4 does not wait for data, but for its journal: it records the time of a write there, and a
+//! commit that hangs blocks the next write. Operations on files of a slow disk are therefore handed
+//! over, too. The reactor detects slow disks by the ages of their commands.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -17,15 +16,15 @@ use std::sync::LazyLock;
 
 use rustix::io::{Errno, ReadWriteFlags};
 
-/// An offset past the end of any disk: a read there touches no medium.
+/// Offset beyond the end of any disk: a read there accesses no medium.
 const NOWHERE: u64 = 1 << 62;
 
-/// The first Linux that tries a write to a frozen file system without waiting for the thaw
-/// (io_uring/rw.c, `io_kiocb_start_write`). Stable kernels have it, too, but the release
-/// numbers of distributions do not show that.
+/// First Linux version that tries a write to a frozen file system without waiting (io_uring/rw.c,
+/// `io_kiocb_start_write`). Some stable kernels have a backport, but the version numbers of
+/// distributions do not show that.
 const FREEZE_AWARE: (u32, u32) = (6, 12);
 
-/// Which operations are handed to a thread from the start.
+/// Operations that are passed to another thread from the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Handover {
     pub(crate) reads: bool,
@@ -33,13 +32,14 @@ pub(crate) struct Handover {
 }
 
 impl Handover {
-    /// Both.
+    /// Reads and writes.
     pub(crate) const ALL: Self = Self {
         reads: true,
         writes: true,
     };
 
-    /// What this file needs on this kernel. `direct`: data goes past the page cache.
+    /// Returns the handover required for this file on this kernel. `direct` means that data
+    /// bypasses the page cache.
     pub(crate) fn of(file: &File, direct: bool, is_device: bool) -> Self {
         static KERNEL: LazyLock<Option<(u32, u32)>> =
             LazyLock::new(|| version(&std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?));
@@ -55,14 +55,14 @@ impl Handover {
         let thaws = is_device || kernel.is_some_and(|kernel| kernel >= FREEZE_AWARE);
         Self {
             reads: !supports_nowait,
-            // A write to the page cache waits for memory, and for others' writes.
+            // A write to the page cache may wait for memory and for other writes.
             writes: !(supports_nowait && direct && thaws),
         }
     }
 }
 
-/// Whether the file's system can be asked not to wait. One that cannot refuses the flag
-/// before it does anything.
+/// True if the file system supports non-blocking operations. Otherwise it rejects the flag, without
+/// effect.
 fn supports_nowait(file: &File) -> bool {
     let mut buffer = [0; 512];
     let mut slices = [IoSliceMut::new(&mut buffer)];
@@ -70,7 +70,7 @@ fn supports_nowait(file: &File) -> bool {
     read != Err(Errno::OPNOTSUPP)
 }
 
-/// The first two numbers of a release such as "6.12.9-arch1".
+/// Parses the first two numbers of a kernel release, such as "6.12.9-arch1".
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     let mut next = || numbers.next()?.parse().ok();
@@ -98,14 +98,14 @@ mod tests {
             ..all
         };
         let (old, new) = (Some((6, 11)), Some((6, 12)));
-        // File systems that cannot be asked, such as FUSE and NFS.
+        // File systems without non-blocking operations, such as FUSE and NFS.
         assert_eq!(Handover::choose(false, true, false, new), all);
         assert_eq!(Handover::choose(true, true, false, new), none);
         assert_eq!(Handover::choose(true, true, false, old), writes);
         assert_eq!(Handover::choose(true, true, false, None), writes);
-        // Devices are not frozen.
+        // Devices cannot be frozen.
         assert_eq!(Handover::choose(true, true, true, old), none);
-        // The page cache.
+        // Through the page cache.
         assert_eq!(Handover::choose(true, false, false, new), writes);
     }
 

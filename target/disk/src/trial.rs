@@ -1,27 +1,28 @@
-//! Whether sleeping or polling serves more commands on a core that others take.
+//! Determines whether a reactor on a shared core serves more commands by sleeping or by polling.
 //!
-//! It depends on who they are. A program that computes keeps the core for milliseconds that a poll has offered,
-//! while hosts wait; a thread that sleeps gets the core when its work comes. Threads that make our work (hosts, the
-//! kernel of a machine with one processor) give the core back when they wait for us, and there a sleep is only
-//! dear. No clock and no counter shows which kind it is. So both are tried, one after the other, and the better
-//! one is kept for a while.
+//! The result depends on the other threads. A computing program keeps a yielded core for
+//! milliseconds while hosts wait, whereas a sleeping thread regains the core when its work arrives.
+//! Threads that produce the reactor's work (hosts, or the kernel of a single-processor machine)
+//! return the core when they wait for the reactor; sleeping is then pure cost. No clock or counter
+//! distinguishes the two. Both methods are therefore tried in succession, and the better one is
+//! kept for some time.
 
 use std::time::{Duration, Instant};
 
-/// How long each is tried: some tens of turns of a scheduler.
+/// Duration of each trial: some tens of scheduler time slices.
 const TRIED: Duration = Duration::from_millis(100);
 
-/// So many times what polling served must sleeping serve: less may be chance.
+/// Minimum ratio of commands served by sleeping and by polling: a smaller advantage may be chance.
 const WORTH: f64 = 1.1;
 
-/// How long the better one is kept: at first, and at most.
+/// Initial and maximum time for which the better method is kept.
 const KEPT_MIN: Duration = Duration::from_millis(100);
 const KEPT_MAX: Duration = Duration::from_secs(4);
 
-/// Who finds the same so soon after that keeps it for longer.
+/// A repeated result within this time after the previous one is kept for longer.
 const SOON: Duration = Duration::from_secs(1);
 
-/// What is tried, and what is known.
+/// State of the trials, and the last result.
 #[derive(Debug, Default)]
 pub(crate) struct Trial {
     phase: Phase,
@@ -30,16 +31,16 @@ pub(crate) struct Trial {
 
 #[derive(Debug, Default, Clone, Copy)]
 enum Phase {
-    /// No other thread takes the core, as far as is known.
+    /// No other thread is known to use the core.
     #[default]
     Alone,
     Polls(Stretch),
-    /// It sleeps, and polling served so many commands a second.
+    /// Trial of sleeping, with the command rate of polling, per second.
     Sleeps(Stretch, f64),
     Known(Finding),
 }
 
-/// What is better, how long it is kept, and until when.
+/// Better method, the time for which it is kept, and the end of that time.
 #[derive(Debug, Clone, Copy)]
 struct Finding {
     sleeps: bool,
@@ -47,11 +48,11 @@ struct Finding {
     until: Instant,
 }
 
-/// A time of one behaviour.
+/// Trial of a method.
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
     since: Instant,
-    /// The commands that had been served before.
+    /// Number of commands served before the trial.
     served: u64,
 }
 
@@ -60,7 +61,7 @@ impl Stretch {
         now.saturating_duration_since(self.since) >= TRIED
     }
 
-    /// Commands a second.
+    /// Returns the commands per second.
     fn rate(&self, now: Instant, served: u64) -> f64 {
         let passed = now.saturating_duration_since(self.since).max(TRIED);
         (served - self.served) as f64 / passed.as_secs_f64()
@@ -68,14 +69,14 @@ impl Stretch {
 }
 
 impl Trial {
-    /// Others take the core while this thread polls. It has served so many commands, ever.
+    /// Starts a trial if none is running. `served` is the total number of commands served.
     pub(crate) fn begin(&mut self, now: Instant, served: u64) {
         if matches!(self.phase, Phase::Alone) {
             self.phase = Phase::Polls(Stretch { since: now, served });
         }
     }
 
-    /// Whether to sleep now, instead of polling.
+    /// True if the reactor must sleep now instead of polling.
     #[inline]
     pub(crate) fn sleeps(&mut self, now: Instant, served: u64) -> bool {
         !matches!(self.phase, Phase::Alone) && self.goes_on(now, served)
@@ -102,7 +103,7 @@ impl Trial {
         }
     }
 
-    /// Keeps what is better, longer each time that it is the same.
+    /// Keeps the better method, for longer each time that the result repeats.
     fn conclude(&mut self, now: Instant, sleeps: bool) -> bool {
         let again = self
             .last
@@ -124,8 +125,8 @@ impl Trial {
 mod tests {
     use super::*;
 
-    /// The part of 20 s in which a thread sleeps whose core is taken whenever it polls, if it serves so
-    /// many commands a millisecond by polling and by sleeping.
+    /// Returns the fraction of 20 s in which a thread sleeps whose core is taken whenever it polls.
+    /// `polling` and `sleeping` are the commands served per millisecond.
     fn part_asleep(polling: u64, sleeping: u64) -> f64 {
         let (mut trial, mut now) = (Trial::default(), Instant::now());
         let (mut served, mut asleep) = (0, 0);
@@ -156,7 +157,8 @@ mod tests {
         assert!((0..5000).all(|ms| !trial.sleeps(now + Duration::from_millis(ms), ms)));
     }
 
-    /// A core that is no longer taken is polled on, and later finds begin anew.
+    /// After the core is no longer shared the reactor polls, and later trials start with the
+    /// shortest time.
     #[test]
     fn a_finding_ends() {
         let (mut trial, mut now) = (Trial::default(), Instant::now());
@@ -170,7 +172,7 @@ mod tests {
             assert!(trial.sleeps(now + ms(kept - 1), 300), "{kept}");
             now += ms(kept);
             assert!(!trial.sleeps(now, 300), "{kept}");
-            // The count goes on from here as if it were 0.
+            // The count continues as if from 0.
             trial.phase = Phase::Alone;
         }
         now += SOON + 2 * TRIED;

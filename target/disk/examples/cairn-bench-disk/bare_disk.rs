@@ -1,6 +1,6 @@
-//! A disk that one thread uses as a reactor of the target does: it gathers operations, hands
-//! the rest of them to the ring once a round, polls for completions, and sleeps in the ring
-//! after the same time without work.
+//! Disk used by one thread in the way of a target's reactor: it gathers operations, submits the
+//! remainder once per round, polls for completions, and sleeps in the ring after the same time
+//! without work.
 
 use std::io;
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use cairn_disk::{
 };
 use cairn_rdma::Mapping;
 
-/// A disk, opened as a target opens it, for one thread.
+/// Disk opened as by a target, for one thread.
 pub(crate) struct BareDisk {
     ring: Ring,
     backend: Backend,
     file: Option<FileSlot>,
-    /// A buffer for each operation at a time, in one fixed buffer of the ring.
+    /// One buffer per concurrent operation, all in one fixed buffer of the ring.
     buffers: Arc<Mapping>,
     buffer: u16,
     io_bytes: u32,
-    /// How long to poll before sleeping, at most.
+    /// Maximum polling time before sleeping.
     poll_idle: Duration,
     under_way: Vec<UnderWay>,
 }
@@ -32,17 +32,17 @@ impl std::fmt::Debug for BareDisk {
     }
 }
 
-/// An operation, and when it began.
+/// Operation with the time of submission.
 struct UnderWay {
     io: BlockIo,
     began: Instant,
 }
 
 impl BareDisk {
-    /// A disk for `depth` operations of `io_bytes` each at a time.
+    /// Prepares `depth` concurrent operations of `io_bytes` each.
     ///
     /// # Errors
-    /// There is no ring or memory for it.
+    /// The ring or its memory cannot be allocated.
     pub(crate) fn new(
         backend: Backend,
         depth: u32,
@@ -74,18 +74,17 @@ impl BareDisk {
         })
     }
 
-    /// How many whole operations its size holds.
+    /// Number of whole operations that fit on the disk.
     pub(crate) fn places(&self) -> u64 {
         let geometry = self.backend.geometry();
         geometry.blocks * u64::from(geometry.block_bytes) / u64::from(self.io_bytes)
     }
 
-    /// Reads, or writes, at the places that `next` names, as many at a time as
-    /// there is room for, until it names no more and all have ended. `done` receives how
-    /// long each took.
+    /// Reads or writes at the places returned by `next`, with the maximum concurrency, until it
+    /// returns `None` and all operations have completed. `done` receives the latency of each.
     ///
     /// # Errors
-    /// The first operation that failed.
+    /// The first failed operation.
     pub(crate) fn run(
         &mut self,
         write: bool,
@@ -174,7 +173,7 @@ impl BareDisk {
         }
     }
 
-    /// The slot of an operation, if that was its last step.
+    /// Returns the slot of an operation if this was its last step.
     fn ended(&mut self, finished: Finished) -> io::Result<Option<usize>> {
         let Finished::Operation { tag, result } = finished else {
             unreachable!("nothing is watched here: {finished:?}")
@@ -193,7 +192,7 @@ impl BareDisk {
     }
 }
 
-/// Bytes that no disk can leave out or make smaller.
+/// Fills the buffers with incompressible bytes.
 fn fill(buffers: &Mapping) {
     let mut random = fastrand::Rng::with_seed(0);
     for at in (0..buffers.len() - 7).step_by(8) {

@@ -1,6 +1,6 @@
-//! What block I/O costs without a network: random reads or writes on a file, a device or an image of a
-//! Ceph cluster, which `cargo xtask bench` compares with fio's io_uring engine, and `bench ceph` with its
-//! rbd engine. Prints JSON as fio does.
+//! Cost of block I/O without a network: random reads or writes on a file, a device or an image of a
+//! Ceph cluster. `cargo xtask bench` compares it with fio's io_uring engine, and `bench ceph` with
+//! fio's rbd engine. Prints JSON like fio.
 //!
 //! ```text
 //! truncate -s 1G /tmp/disk.img
@@ -22,10 +22,10 @@ use clap::{Parser, ValueEnum};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// Longer ones count as this.
+/// Maximum recorded latency; longer ones are clamped.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 
-/// How long an image may take to close.
+/// Maximum time for closing an image.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Measures random I/O on a disk.
@@ -104,7 +104,7 @@ fn run(args: &Args) -> Result<Value, String> {
         .map_err(|error| format!("{name}: {error}"))?;
     let seconds = began.elapsed().as_secs_f64();
     drop(disk);
-    // Else the next client waits for the image's lock.
+    // Otherwise the next client would wait for the image's lock.
     if !wait_for_images(CLOSE_TIMEOUT) {
         return Err(format!("{name} does not close"));
     }
@@ -135,7 +135,7 @@ fn run(args: &Args) -> Result<Value, String> {
     }] }))
 }
 
-/// What was named, and its name.
+/// Opens the disk given by the arguments. Also returns the name.
 fn open(args: &Args, read_only: bool) -> Result<(String, Backend), String> {
     let opened = match (&args.image, &args.filename) {
         (Some(image), _) => {
@@ -143,7 +143,7 @@ fn open(args: &Args, read_only: bool) -> Result<(String, Backend), String> {
                 conf: args.conf.clone(),
                 ..image.clone()
             };
-            // A writer, as most exports are.
+            // A writer, like most exports.
             let backend = Backend::open_image(&spec, None, Claim::default(), Arc::new(|| {}));
             backend.map(|backend| (spec.to_string(), backend))
         }
@@ -160,7 +160,7 @@ fn open(args: &Args, read_only: bool) -> Result<(String, Backend), String> {
     opened.map_err(|error| error.to_string())
 }
 
-/// `POOL/IMAGE`.
+/// Parses `POOL/IMAGE`.
 fn image(text: &str) -> Result<ImageSpec, String> {
     let (pool, image) = text.split_once('/').ok_or("give POOL/IMAGE")?;
     Ok(ImageSpec {

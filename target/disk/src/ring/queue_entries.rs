@@ -1,7 +1,7 @@
-//! The entries of a submission queue, for what is taken back before the kernel has seen it. The
-//! io-uring crate has no way to.
+//! Access to the entries of a submission queue, to cancel entries that the kernel has not read. The
+//! io-uring crate does not offer this.
 //!
-//! Why `unsafe` here: the entries are memory that is shared with the kernel.
+//! Why `unsafe` here: the entries are memory shared with the kernel.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -9,17 +9,17 @@ use std::ptr::null_mut;
 
 use io_uring::{IoUring, cqueue, squeue};
 
-/// `IORING_OFF_SQES` (linux/io_uring.h).
+/// `IORING_OFF_SQES` (`linux/io_uring.h`).
 const ENTRIES_AT: libc::off_t = 0x1000_0000;
 
-/// Where `struct io_uring_sqe` has `user_data`.
+/// Offset of `user_data` in `struct io_uring_sqe`.
 const TAG_AT: usize = 32;
 
-/// A mapping of them.
+/// Mapping of the entries.
 pub(super) struct QueueEntries {
     memory: *mut u8,
     count: u32,
-    /// Of each.
+    /// Bytes of an entry.
     bytes: usize,
 }
 
@@ -32,7 +32,7 @@ impl QueueEntries {
         let count = uring.params().sq_entries();
         let bytes = size_of::<S>();
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a mapping of its own, at an address that the kernel chooses.
+        // SAFETY: a new mapping, at an address that the kernel chooses.
         let memory = unsafe {
             let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
             libc::mmap(
@@ -54,12 +54,12 @@ impl QueueEntries {
         })
     }
 
-    /// Makes the entry at this place one that does nothing (`IORING_OP_NOP`, which is 0), with this
-    /// data. The kernel has not taken it.
+    /// Turns the entry at this position into a no-op (`IORING_OP_NOP`, which is 0) with this user
+    /// data. The kernel must not have read the entry.
     pub(super) fn blank(&self, place: u32, data: u64) {
         let at = (place & (self.count - 1)) as usize * self.bytes;
-        // SAFETY: the queue has a power of two of entries, so this one lies in the mapping; the
-        // kernel reads it when the calling thread has it do so.
+        // SAFETY: the number of entries is a power of two, so this one lies in the mapping; the
+        // kernel reads it only during a system call of the calling thread.
         unsafe {
             let entry = self.memory.add(at);
             entry.write_bytes(0, self.bytes);
@@ -70,7 +70,7 @@ impl QueueEntries {
 
 impl Drop for QueueEntries {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nothing has its address.
+        // SAFETY: the mapping is ours, and no other reference to it exists.
         unsafe { libc::munmap(self.memory.cast(), self.count as usize * self.bytes) };
     }
 }

@@ -1,4 +1,4 @@
-//! How a ring is made.
+//! Creation of rings, and limits on their files.
 
 use std::io;
 
@@ -7,33 +7,32 @@ use rustix::process::{Resource, getrlimit};
 
 use super::SUBMISSIONS;
 
-/// The most fixed files that a ring has room for: one for each disk of the process.
+/// Maximum number of fixed files of a ring: one per disk of the process.
 const FILES_MAX: usize = 16 << 10;
 
-/// Files that a process has open beside disks: sockets, rings, devices, logs.
+/// Descriptors reserved for uses other than disks: sockets, rings, devices, logs.
 const FILES_RESERVED: usize = 256;
 
-/// Files that are open for a disk that is a file: one for its I/O, one that holds its lock.
+/// Descriptors per file-backed disk: one for I/O, and one that holds the lock.
 const FILES_EACH: usize = 2;
 
-/// Disks that are files: as many as a ring has room for, and this process may open.
+/// Returns the maximum number of file-backed disks, limited by rings and by open files.
 pub fn disks_max() -> usize {
     FILES_MAX.min(open_files_max().saturating_sub(FILES_RESERVED) / FILES_EACH)
 }
 
-/// Fixed files that a ring of this process has room for: the limit on open files bounds them,
-/// too.
+/// Returns the number of fixed files per ring, which the limit on open files also bounds.
 pub(super) fn files_max() -> usize {
     FILES_MAX.min(open_files_max())
 }
 
-/// Files that this process may have open.
+/// Limit on open files of this process.
 fn open_files_max() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
     limit.map_or(usize::MAX, |limit| limit as usize)
 }
 
-/// Makes room for fixed files, which come later. Linux 5.19 needs no list of them.
+/// Registers an empty table of fixed files. Before Linux 5.19 it must be given as a list.
 pub(super) fn make_room<S, C>(uring: &IoUring<S, C>, files: usize) -> io::Result<()>
 where
     S: squeue::EntryMarker,
@@ -48,8 +47,8 @@ where
     }
 }
 
-/// The best ring this kernel has: 6.1 defers completion work to the time we
-/// ask for it, older ones interrupt us for it. `polled`: nothing ends unless it is asked for.
+/// Builds a ring with the best supported options. Linux 6.1 defers completion work to the thread's
+/// own calls; older kernels interrupt the thread. With `polled`, completions must be polled for.
 pub(super) fn build<S, C>(operations: u32, polled: bool) -> io::Result<IoUring<S, C>>
 where
     S: squeue::EntryMarker,
@@ -74,7 +73,7 @@ where
     .map_err(explain_setup)
 }
 
-/// Why there is no io_uring, and what to do about it.
+/// Adds the cause and remedy to an error of `io_uring_setup`.
 fn explain_setup(error: io::Error) -> io::Error {
     let remedy = match error.raw_os_error() {
         Some(libc::ENOSYS) => "this kernel has no io_uring: Linux 5.15 or newer is needed",

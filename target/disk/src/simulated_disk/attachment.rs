@@ -1,4 +1,4 @@
-//! What a ring has of simulated disks: its places for them, and what they have ended.
+//! Simulated disks of a ring, and their completions.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use cairn_rdma::wake::Wake;
 
 use super::{SimulatedDisk, Work};
 
-/// Operations that have ended, for one ring.
+/// Completions for a ring.
 #[derive(Debug)]
 pub(crate) struct Completions {
     queue: Mutex<VecDeque<(u64, Result<u32, i32>)>>,
@@ -28,18 +28,18 @@ impl Completions {
     }
 }
 
-/// See the module.
+/// Simulated disks of a ring.
 #[derive(Debug)]
 pub(crate) struct Attachment {
     disks: Vec<Option<SimulatedDisk>>,
     done: Arc<Completions>,
-    /// Operations that the disks have, or whose end was not popped.
+    /// Number of operations with disks, or whose completion was not popped.
     out: Cell<u32>,
-    /// Changes that no disk has yet.
+    /// Changes not yet submitted to a disk.
     kept: Vec<Kept>,
 }
 
-/// A change that its disk may get until then, in nanoseconds since the target started.
+/// Change that may be submitted until `until_ns`, in nanoseconds since the target started.
 #[derive(Debug)]
 struct Kept {
     until_ns: u64,
@@ -49,7 +49,7 @@ struct Kept {
 }
 
 impl Attachment {
-    /// Of no disk.
+    /// Returns an attachment without disks.
     pub(crate) fn new() -> Self {
         let done = Completions {
             queue: Mutex::default(),
@@ -63,18 +63,18 @@ impl Attachment {
         }
     }
 
-    /// Gives a disk a place.
+    /// Adds a disk. Returns the slot.
     pub(crate) fn add(&mut self, disk: SimulatedDisk) -> u32 {
         self.disks.push(Some(disk));
         self.disks.len() as u32 - 1
     }
 
-    /// Takes a place back.
+    /// Removes a disk from its slot.
     pub(crate) fn remove(&mut self, place: u32) {
         self.disks[place as usize] = None;
     }
 
-    /// Begins an operation on the disk at a place.
+    /// Submits an operation to the disk in a slot.
     pub(crate) fn submit(&self, place: u32, tag: u64, work: Work) {
         self.out.update(|out| out + 1);
         let disk = self.disks[place as usize].as_ref();
@@ -92,12 +92,12 @@ impl Attachment {
         });
     }
 
-    /// Whether it keeps any.
+    /// True if changes are kept.
     pub(crate) fn keeps(&self) -> bool {
         !self.kept.is_empty()
     }
 
-    /// Hands what it keeps to the disks; what comes too late to `refuse`.
+    /// Submits kept changes to the disks. Passes those with expired leases to `refuse`.
     pub(crate) fn release(&mut self, now_ns: u64, mut refuse: impl FnMut(u64)) {
         for kept in std::mem::take(&mut self.kept) {
             if kept.until_ns <= now_ns {
@@ -108,25 +108,25 @@ impl Attachment {
         }
     }
 
-    /// Takes changes of a tag out of those that it keeps; how many there were.
+    /// Removes kept changes of a tag. Returns the number removed.
     pub(crate) fn take_out(&mut self, tag: u64) -> usize {
         let of_tag = |kept: &mut Kept| kept.tag == tag;
         self.kept.extract_if(.., of_tag).count()
     }
 
-    /// Asks all disks to let go of the operations of this tag.
+    /// Requests cancellation of the operations of this tag from all disks.
     pub(crate) fn cancel(&self, tag: u64) {
         for disk in self.disks.iter().flatten() {
             disk.cancel(tag, &self.done);
         }
     }
 
-    /// Readable when an operation has ended.
+    /// Descriptor that becomes readable when an operation completes.
     pub(crate) fn wake_fd(&self) -> RawFd {
         self.done.wake.fd()
     }
 
-    /// The end of an operation.
+    /// Returns the next completion.
     pub(crate) fn pop(&self) -> Option<(u64, Result<u32, i32>)> {
         let ended = self.done.queue().pop_front();
         if ended.is_some() {
@@ -135,17 +135,17 @@ impl Attachment {
         ended
     }
 
-    /// Operations that it keeps, that the disks have, or whose end was not popped.
+    /// Number of operations kept, pending, or not popped.
     pub(crate) fn out(&self) -> u32 {
         self.out.get() + self.kept.len() as u32
     }
 
-    /// Before the last look at what has ended.
+    /// Resets the eventfd. Call this before popping the last completion.
     pub(crate) fn clear(&self) {
         self.done.wake.clear();
     }
 
-    /// Under a simulated clock: ends what is due, and says in what time to look again.
+    /// Completes due operations under a simulated clock. Returns the time until the next one.
     pub(crate) fn step(&self) -> Option<Duration> {
         let disks = self.disks.iter().flatten();
         disks.filter_map(SimulatedDisk::step).min()

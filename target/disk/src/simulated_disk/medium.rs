@@ -1,42 +1,41 @@
-//! The blocks of a simulated disk: what a read returns, and what a power cut leaves.
+//! Contents of a simulated disk: current data, and data that survives a power failure.
 //!
-//! A write goes to a volatile cache. Until a flush, the medium may hold the block as it
-//! was at the last flush or as any write since left it: a cache writes blocks back when
-//! it likes, in any order.
+//! A write goes to a volatile cache. Until the next flush, the medium may hold any version of the
+//! block since the last flush, because a cache writes blocks back at any time and in any order.
 
 use std::collections::BTreeMap;
 
 use super::Chance;
 
-/// What a crash does to writes that were not flushed.
+/// Effect of a crash on unflushed writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheFate {
-    /// All of them are on the medium.
+    /// All writes are on the medium.
     Kept,
-    /// None is.
+    /// No unflushed write is on the medium.
     Lost,
-    /// Each block has any of its versions since the last flush, by chance.
+    /// Each block randomly has one of its versions since the last flush.
     Mixed,
 }
 
-/// A write of a block that no flush has covered.
+/// Write of a block that was not flushed.
 #[derive(Debug)]
 struct Version {
     number: u64,
     bytes: Box<[u8]>,
-    /// A flush failed and dropped it from the cache: no later flush covers it.
+    /// Whether a failed flush has dropped the write from the cache: no later flush covers it.
     dropped: bool,
 }
 
-/// See the module.
+/// Contents of a simulated disk.
 #[derive(Debug)]
 pub(super) struct Medium {
     block_bytes: usize,
-    /// What a read returns.
+    /// Data returned by reads.
     current: Vec<u8>,
-    /// What was there at the last flush.
+    /// Data at the last flush.
     stable: Vec<u8>,
-    /// By block, oldest first.
+    /// Unflushed versions by block, oldest first.
     unflushed: BTreeMap<usize, Vec<Version>>,
     writes: u64,
 }
@@ -52,27 +51,27 @@ impl Medium {
         }
     }
 
-    /// Bytes of the disk.
+    /// Size in bytes.
     pub(super) fn len(&self) -> usize {
         self.current.len()
     }
 
-    /// What a flush that is submitted now has to cover.
+    /// Returns the number of writes to be covered by a flush submitted now.
     pub(super) fn writes(&self) -> u64 {
         self.writes
     }
 
-    /// What a read of these bytes returns.
+    /// Returns current data.
     pub(super) fn read(&self, offset: usize, length: usize) -> &[u8] {
         &self.current[offset..offset + length]
     }
 
-    /// What was there at the last flush.
+    /// Returns the data at the last flush.
     pub(super) fn stable(&self, offset: usize, length: usize) -> &[u8] {
         &self.stable[offset..offset + length]
     }
 
-    /// Writes whole blocks; `durable`: past the cache.
+    /// Writes whole blocks. With `durable`, bypasses the cache.
     pub(super) fn write(&mut self, offset: usize, bytes: &[u8], durable: bool) {
         self.writes += 1;
         let size = self.block_bytes;
@@ -96,7 +95,7 @@ impl Medium {
         }
     }
 
-    /// Puts the first `upto` writes on the medium.
+    /// Moves the first `upto` writes to the medium.
     pub(super) fn flush(&mut self, upto: u64) {
         let (stable, size) = (&mut self.stable, self.block_bytes);
         self.unflushed.retain(|&block, versions| {
@@ -109,8 +108,8 @@ impl Medium {
         });
     }
 
-    /// Drops the first `upto` writes from the cache, as Linux's page cache does when
-    /// it cannot write back: reads still return them, and later flushes succeed.
+    /// Drops the first `upto` writes from the cache, like Linux's page cache after a failed
+    /// write-back: reads still return them, and later flushes succeed.
     pub(super) fn drop_unflushed(&mut self, upto: u64) {
         let versions = self.unflushed.values_mut().flatten();
         for version in versions.filter(|version| version.number <= upto) {
@@ -118,7 +117,7 @@ impl Medium {
         }
     }
 
-    /// The power fails.
+    /// Simulates a power failure.
     pub(super) fn crash(&mut self, fate: CacheFate, chance: &mut Chance) {
         let size = self.block_bytes;
         for (block, mut versions) in std::mem::take(&mut self.unflushed) {

@@ -1,10 +1,10 @@
-//! Disks that wait, fail, reorder and lose data: for tests.
+//! Simulated disks for tests, which delay, fail, reorder and lose operations.
 //!
-//! A test registers a file, and exports that file as any other. From then on the rings
-//! of all targets in the process send the file's operations here, and the file itself
-//! gives its size only. [`BlockFile`](crate::backend) and all above it are those of
-//! production. Two targets that export the file (`shared = true`) share the disk, and a
-//! target that is started again finds what the last one left.
+//! A test registers a file and exports it like any other. The rings of all targets in the process
+//! then redirect the file's operations to the simulated disk; the file itself only provides the
+//! size. [`BlockFile`](crate::backend) and all layers above are those of production. Two targets
+//! that export the file (`shared = true`) share the disk, and a restarted target finds the data of
+//! the previous one.
 //!
 //! ```text
 //! let file = Scratch::in_memory("held", 1 << 20);
@@ -21,13 +21,12 @@
 //! assert_eq!(disk.contents(0, 512), [0; 512]);
 //! ```
 //!
-//! It works below a target in a simulation (`SteppedTarget`), where the simulated clock
-//! says when an operation ends, and below a target with threads, where a thread of its
-//! own waits for each delay. An operation moves its bytes when it ends, not when it is
-//! submitted: a buffer that is used again too early is noticed.
+//! In a simulation (`SteppedTarget`), the simulated clock determines when an operation completes.
+//! Below a target with threads, a thread waits for each delay. An operation transfers its data on
+//! completion, not on submission, which reveals buffers reused too early.
 //!
-//! The ordinary program registers none. It pays one load when a ring gets a file, and a
-//! test of a bit for each operation on a file.
+//! Without registered disks, the cost is one load per file added to a ring, and one bit test per
+//! operation on a file.
 
 mod attachment;
 mod medium;
@@ -52,65 +51,65 @@ pub use medium::CacheFate;
 use medium::Medium;
 use operations::{Chance, Pending, State};
 
-/// What a disk keeps whole when it tears a write.
+/// Unit of torn writes: each block is written completely or not at all.
 const BLOCK_BYTES: usize = 512;
 
-/// Kinds of operations that a test holds or fails.
+/// Kind of operation that a test can hold or fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// A read.
+    /// Read.
     Read,
-    /// A write, durable or not.
+    /// Write, durable or not.
     Write,
-    /// A flush.
+    /// Flush.
     Flush,
-    /// Zeroing or giving back a range.
+    /// Zeroing or deallocation of a range.
     Zero,
 }
 
-/// How a disk behaves by chance. Numbers without a unit are in a thousand operations.
+/// Random behaviour of a disk. Values without a unit are frequencies per thousand operations.
 #[derive(Debug, Clone, Default)]
 pub struct Habits {
-    /// The time that an operation takes. Those that take less overtake others.
+    /// Duration of an operation. Short operations overtake long ones that were submitted earlier.
     pub delay: Range<Duration>,
-    /// Operations that wait until [`SimulatedDisk::release_all`].
+    /// Operations that hang until [`SimulatedDisk::release_all`] is called.
     pub hang: u64,
-    /// Operations that end in EIO. A write may have been carried out in part.
+    /// Operations of any kind that fail with EIO. A write may be executed in part.
     pub error: u64,
-    /// Writes and zeroing that end in ENOSPC.
+    /// Writes and zeroing operations that fail with ENOSPC.
     pub no_space: u64,
-    /// Reads and writes that move fewer bytes than asked for.
+    /// Reads and writes that transfer fewer bytes than requested.
     pub short: u64,
-    /// Operations that begin a storm of EAGAIN.
+    /// Operations that start a series of EAGAIN.
     pub again: u64,
-    /// Flushes that end in EIO. By chance all, or nothing, was made durable, and the
-    /// writes are dropped from the cache or not.
+    /// Flushes failing with EIO. Randomly, all data or none has become durable, and the writes
+    /// are dropped from the cache or kept.
     pub flush_error: u64,
-    /// A bug, for tests of those who look for bugs.
+    /// Injected bug, for tests of the checkers.
     pub lie: Option<(Lie, u64)>,
 }
 
-/// What a disk does wrong and reports as success.
+/// Wrong behaviour that is reported as success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lie {
-    /// A write is not carried out.
+    /// A write is not executed.
     LostWrite,
-    /// Only the first half of a write is carried out.
+    /// Only the first half of a write is executed.
     TornWrite,
-    /// A write is carried out once more, some time later.
+    /// A write is repeated some time later.
     LateWrite,
-    /// A write goes to another place of the disk.
+    /// A write goes to a wrong offset.
     MisplacedWrite,
-    /// A flush makes nothing durable.
+    /// A flush makes no data durable.
     EmptyFlush,
-    /// A read returns what was there at the last flush.
+    /// A read returns the data of the last flush.
     OldRead,
-    /// The second half of what a read returns is what was there at the last flush.
+    /// The second half of a read is the data of the last flush.
     TornRead,
 }
 
-/// A simulated disk. Clones are the same one. The file is an ordinary one again when
-/// the last is dropped and no ring uses it any more.
+/// Simulated disk. Clones share the state. The file becomes an ordinary one again after the last
+/// clone is dropped and no ring uses it.
 #[derive(Debug, Clone)]
 pub struct SimulatedDisk(Arc<Shared>);
 
@@ -118,11 +117,11 @@ pub struct SimulatedDisk(Arc<Shared>);
 struct Shared {
     clock: Clock,
     state: Mutex<State>,
-    /// Whether only a simulated clock makes operations end.
+    /// Whether only a simulated clock completes operations.
     stepped: AtomicBool,
 }
 
-/// What an operation is to do.
+/// Operation with parameters.
 #[derive(Debug)]
 pub(crate) enum Work {
     Read {
@@ -141,7 +140,7 @@ pub(crate) enum Work {
     },
 }
 
-/// The bytes in memory of an operation.
+/// Memory of an operation.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) mapping: Arc<Mapping>,
@@ -160,7 +159,7 @@ impl Work {
     }
 }
 
-/// Disks by the identity of their files, and how many there may be.
+/// Disks by device and inode of their files, and an upper bound on their number.
 type Registry = HashMap<(u64, u64), Weak<Shared>>;
 static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
 static REGISTERED: AtomicUsize = AtomicUsize::new(0);
@@ -170,11 +169,11 @@ fn registry() -> MutexGuard<'static, Option<Registry>> {
 }
 
 impl SimulatedDisk {
-    /// Has a simulated disk stand for a file from now on. It is as large as the file
-    /// and full of zeroes.
+    /// Registers a simulated disk in place of a file. The disk has the size of the file, and is
+    /// zeroed.
     ///
     /// # Errors
-    /// There is no such file.
+    /// The file does not exist or cannot be examined.
     pub fn register(path: &Path, clock: &Clock, seed: u64) -> io::Result<Self> {
         let file = std::fs::metadata(path)?;
         let bytes = file.len() as usize / BLOCK_BYTES * BLOCK_BYTES;
@@ -202,7 +201,7 @@ impl SimulatedDisk {
         Ok(Self(shared))
     }
 
-    /// The disk that stands for an open file, if one does.
+    /// Returns the simulated disk of an open file, if any.
     pub(crate) fn find(fd: RawFd) -> Option<Self> {
         if REGISTERED.load(Ordering::Acquire) == 0 {
             return None;
@@ -217,22 +216,22 @@ impl SimulatedDisk {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How it behaves by chance from now on.
+    /// Sets the random behaviour of subsequent operations.
     pub fn set_habits(&self, habits: Habits) {
         self.state().habits = habits;
     }
 
-    /// Operations of this kind wait from now on. Those that were submitted before do not.
+    /// Holds operations of this kind submitted from now on.
     pub fn hold(&self, operation: Operation) {
         self.state().held[operation as usize] = true;
     }
 
-    /// New operations of this kind wait no more; those that waited do.
+    /// Stops holding new operations of this kind. Held operations keep waiting.
     pub fn hold_no_more(&self, operation: Operation) {
         self.state().held[operation as usize] = false;
     }
 
-    /// Operations of this kind wait no more, and those that waited end.
+    /// Stops holding operations of this kind, and completes those held.
     pub fn release(&self, operation: Operation) {
         let now = self.0.clock.glance();
         let mut state = self.state();
@@ -245,7 +244,7 @@ impl SimulatedDisk {
         state.run(now);
     }
 
-    /// Nothing waits any more, not even what hangs by chance.
+    /// Completes all held operations, including those that hang randomly.
     pub fn release_all(&self) {
         for operation in [
             Operation::Read,
@@ -257,25 +256,25 @@ impl SimulatedDisk {
         }
     }
 
-    /// Ends the operation of this kind that has waited longest; whether there was one.
+    /// Completes the oldest held operation of this kind. Returns false if no operation is held.
     pub fn release_oldest(&self, operation: Operation) -> bool {
         let now = self.0.clock.glance();
         let mut state = self.state();
         let waits =
             |pending: &&mut Pending| pending.due.is_none() && pending.work.operation() == operation;
-        // They are in the order of their submission.
+        // Pending operations are in order of submission.
         let found = state.pending.iter_mut().find(waits);
         let released = found.map(|pending| pending.due = Some(now)).is_some();
         state.run(now);
         released
     }
 
-    /// Whether operations that wait can be cancelled from now on. At first they cannot.
+    /// Sets whether held operations can be cancelled. The default is no.
     pub fn allow_cancel(&self, allow: bool) {
         self.state().cancels = allow;
     }
 
-    /// Lets go of operations that wait, if that is allowed.
+    /// Cancels held operations of a tag, if permitted.
     fn cancel(&self, tag: u64, done: &Arc<Completions>) {
         let mut state = self.state();
         if !state.cancels {
@@ -292,13 +291,13 @@ impl SimulatedDisk {
         });
     }
 
-    /// Operations of this kind that are held or hang.
+    /// Number of held or hanging operations of this kind.
     #[must_use]
     pub fn waiting(&self, operation: Operation) -> usize {
         self.waiting_since(operation).len()
     }
 
-    /// When those were submitted.
+    /// Submission times of held or hanging operations of this kind.
     #[must_use]
     pub fn waiting_since(&self, operation: Operation) -> Vec<Instant> {
         let waits =
@@ -308,19 +307,19 @@ impl SimulatedDisk {
         waiting.map(|pending| pending.since).collect()
     }
 
-    /// Operations that have not ended.
+    /// Number of pending operations.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.state().pending.len()
     }
 
-    /// The next `count` operations of this kind end in an error, and do nothing.
+    /// Makes the next `count` operations of this kind fail without effect.
     pub fn fail(&self, operation: Operation, errno: i32, count: u32) {
         self.state().failures[operation as usize] = (errno, count);
     }
 
-    /// The power fails. Operations that have not ended never do: of a write each block
-    /// may or may not have been written.
+    /// Simulates a power failure. Pending operations never complete; each block of a pending write
+    /// is randomly written or not.
     pub fn crash(&self, fate: CacheFate) {
         let now = self.0.clock.glance();
         let mut state = self.state();
@@ -333,19 +332,19 @@ impl SimulatedDisk {
         state.storm = 0;
     }
 
-    /// What a read of these bytes returns.
+    /// Returns the bytes that a read returns.
     #[must_use]
     pub fn contents(&self, offset: usize, length: usize) -> Vec<u8> {
         self.state().medium.read(offset, length).to_vec()
     }
 
-    /// What is there after a crash that loses all it can.
+    /// Returns the bytes that remain after a crash with the maximum loss.
     #[must_use]
     pub fn durable(&self, offset: usize, length: usize) -> Vec<u8> {
         self.state().medium.stable(offset, length).to_vec()
     }
 
-    /// Makes all writes durable, and returns when they are.
+    /// Makes completed writes durable. Blocks while flushes are held.
     pub(crate) fn flush(&self) -> io::Result<()> {
         while self.state().held[Operation::Flush as usize] {
             if self.0.stepped.load(Ordering::Relaxed) {
@@ -361,7 +360,7 @@ impl SimulatedDisk {
         }
     }
 
-    /// Takes an operation; `done` receives its end.
+    /// Submits an operation. `done` receives the completion.
     fn submit(&self, tag: u64, work: Work, done: &Arc<Completions>) {
         let now = self.0.clock.glance();
         let mut state = self.state();
@@ -391,7 +390,7 @@ impl SimulatedDisk {
         }
     }
 
-    /// Under a clock that goes by itself.
+    /// Completes due operations after a delay, under a real clock.
     fn run_later(&self, delay: Duration) {
         let this = self.clone();
         std::thread::spawn(move || {
@@ -400,7 +399,7 @@ impl SimulatedDisk {
         });
     }
 
-    /// Ends what is due, and says in what time to look again.
+    /// Completes due operations. Returns the time until the next one.
     fn step(&self) -> Option<Duration> {
         self.0.stepped.store(true, Ordering::Relaxed);
         let now = self.0.clock.glance();

@@ -1,4 +1,4 @@
-//! A simulated disk's operations: what each of them does when its time has come.
+//! Operations of a simulated disk, and their effects at the time of completion.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,46 +8,46 @@ use cairn_rdma::Mapping;
 
 use super::{BLOCK_BYTES, Completions, Habits, Lie, Medium, Memory, Operation, Work};
 
-/// The longest storm of `EAGAIN`, in operations.
+/// Maximum number of operations in a series of `EAGAIN`.
 const STORM_MAX: u64 = 40;
 
-/// The longest after which a [`Lie::LateWrite`] is repeated.
+/// Maximum delay of the repetition of a [`Lie::LateWrite`], in microseconds.
 const LATE_MAX_US: u64 = 2_000_000;
 
-/// What changes of a disk.
+/// Mutable state of a disk.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) medium: Medium,
     pub(super) chance: Chance,
     pub(super) habits: Habits,
     pub(super) held: [bool; 4],
-    /// Whether what waits can be cancelled.
+    /// Whether waiting operations can be cancelled.
     pub(super) cancels: bool,
-    /// By kind: the errno that the next ones end in, and how many.
+    /// By kind: errno of the next failures, and their number.
     pub(super) failures: [(i32, u32); 4],
-    /// Operations that are still to end in EAGAIN.
+    /// Remaining operations to fail with EAGAIN.
     pub(super) storm: u64,
     pub(super) pending: Vec<Pending>,
     pub(super) submitted: u64,
 }
 
-/// An operation that has not ended.
+/// Pending operation.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) work: Work,
-    /// What waits for it. Nothing does for what a [`Lie::LateWrite`] repeats.
+    /// Receiver of the completion, and its tag. `None` for the repetition of a [`Lie::LateWrite`].
     pub(super) waiter: Option<(Arc<Completions>, u64)>,
-    /// When it was submitted.
+    /// Time of submission.
     pub(super) since: Instant,
-    /// When it ends; `None` while it is held.
+    /// Time of completion; `None` while held.
     pub(super) due: Option<Instant>,
     pub(super) number: u64,
-    /// Writes that were done when it was submitted.
+    /// Number of writes completed before submission.
     pub(super) writes_before: u64,
 }
 
 impl State {
-    /// Ends what is due, in the order of time.
+    /// Completes due operations in order of time.
     pub(super) fn run(&mut self, now: Instant) {
         loop {
             let due = self.pending.iter().enumerate().filter_map(|(at, pending)| {
@@ -71,7 +71,7 @@ impl State {
         start + Duration::from_nanos(self.chance.below(spread + 1))
     }
 
-    /// What an operation ends in: bytes, or an errno.
+    /// Executes an operation. Returns its bytes or an errno.
     fn carry_out(&mut self, pending: &Pending, now: Instant) -> Result<u32, i32> {
         if pending.waiter.is_some() {
             self.refusal(pending.work.operation())?;
@@ -92,7 +92,7 @@ impl State {
         }
     }
 
-    /// Whether an operation fails before it has done anything.
+    /// Fails an operation before it has any effect, according to the settings.
     fn refusal(&mut self, operation: Operation) -> Result<(), i32> {
         let (errno, left) = &mut self.failures[operation as usize];
         if *left > 0 {
@@ -113,12 +113,12 @@ impl State {
         Ok(())
     }
 
-    /// As many bytes as there are from `offset` on, of these.
+    /// Limits a length to the bytes from `offset` to the end.
     fn within(&self, offset: usize, length: usize) -> usize {
         length.min(self.medium.len().saturating_sub(offset))
     }
 
-    /// Whole blocks that are moved of this many bytes: mostly all.
+    /// Returns the number of bytes to transfer: mostly all, sometimes fewer whole blocks.
     fn moved(&mut self, length: usize) -> usize {
         let blocks = (length / BLOCK_BYTES) as u64;
         if blocks > 1 && self.chance.per_mille(self.habits.short) {
@@ -229,7 +229,7 @@ impl State {
         Ok(0)
     }
 
-    /// The power failed during an operation.
+    /// Applies a power failure to a pending operation.
     pub(super) fn cut_off(&mut self, work: &Work) {
         let Work::Write { offset, memory, .. } = work else {
             return;
@@ -245,7 +245,7 @@ impl State {
     }
 }
 
-/// What a seed decides.
+/// Random decisions from a seed.
 #[derive(Debug)]
 pub(super) struct Chance(fastrand::Rng);
 

@@ -9,7 +9,7 @@ use crate::submission::Handover;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A disk of 64 KiB, a ring that has it, and a clock that stands still.
+/// A disk of 64 KiB, a ring that uses it, and a stopped clock.
 struct Rig {
     clock: Clock,
     disk: SimulatedDisk,
@@ -53,7 +53,7 @@ impl Rig {
         }
     }
 
-    /// Begins a write of blocks that are full of `value`.
+    /// Starts a write of blocks filled with `value`.
     fn write(&mut self, tag: u64, offset: u64, length: u32, value: u8) {
         self.buffer.fill(0, length as usize, value);
         let span = self.span(length);
@@ -64,7 +64,7 @@ impl Rig {
         self.clock.advance_to(self.clock.now() + time);
     }
 
-    /// What has ended: (tag, result).
+    /// Returns the completions as (tag, result).
     fn ended(&mut self) -> Vec<(u64, Result<u32, i32>)> {
         self.ring.settle().unwrap();
         let mut ended = Vec::new();
@@ -89,7 +89,7 @@ fn what_is_held_waits_and_moves_its_bytes_when_it_ends() {
     assert_eq!(rig.disk.waiting(Operation::Write), 2);
     assert!(rig.disk.release_oldest(Operation::Write));
     assert_eq!(rig.ended(), [(1, Ok(512))]);
-    // The buffer has been used again since.
+    // The buffer was reused in the meantime.
     assert_eq!(rig.disk.contents(0, 512), [2; 512]);
     rig.disk.release(Operation::Write);
     assert_eq!(rig.ended(), [(2, Ok(512))]);

@@ -1,6 +1,6 @@
-//! One ring of commands to drives: which the kernel has, and which wait for a tag.
+//! Ring for commands to drives: commands pending in the kernel, and commands that wait for a tag.
 //!
-//! Why `unsafe` here: the kernel keeps registered memory, which the reactor's ring owns.
+//! Why `unsafe` here: the kernel accesses registered memory, which the reactor's ring owns.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -19,38 +19,39 @@ use crate::ring::setup::{build, make_room};
 use crate::ring::{BUFFERS_MAX, Finished, Open, SUBMISSIONS, Span};
 use crate::timely::Look;
 
-/// Drives that a ring has room for: their number is in the upper 8 bits of an entry's data.
+/// Maximum number of drives in a ring: the drive's number is in the upper 8 bits of an entry's user
+/// data.
 const DRIVES_MAX: usize = 255;
 
-/// Index of the first drive's claim among the fixed files; before it are the drives.
+/// Index of the first drive's claim among the fixed files. The drives precede the claims.
 const CLAIMS_AT: u32 = DRIVES_MAX as u32;
 
-/// Where an entry's data has the drive's number; below it is the tag.
+/// Position of the drive's number in an entry's user data. The tag is in the bits below.
 pub(super) const PLACE_SHIFT: u32 = 56;
 
-/// The tag in an entry's data.
+/// Bits of the tag in an entry's user data.
 pub(super) const TAG_MASK: u64 = (1 << PLACE_SHIFT) - 1;
 
-/// The data of an entry that was taken back: of no place.
+/// User data of a cancelled entry: an unused drive number.
 pub(super) const TAKEN_BACK: u64 = (DRIVES_MAX as u64) << PLACE_SHIFT;
 
-/// Ranges to deallocate that are under way at a time.
+/// Maximum number of pending ranges to deallocate.
 const RANGES: usize = 256;
 
-/// Commands that may wait before a queue grows.
+/// Initial capacity of a queue, in commands.
 const WAITING_ROOM: usize = 64;
 
-/// The tags of a drive, which all rings share that have it.
+/// Tags of a drive, divided among the rings that use the drive.
 #[derive(Debug)]
 pub(crate) struct Tags {
     count: u32,
     rings: AtomicU32,
-    /// Whether Linux can look for the ends of its commands.
+    /// Whether Linux can poll for completions of the drive.
     can_poll: bool,
 }
 
 impl Tags {
-    /// So many of each queue of the drive.
+    /// `count` is the number of tags of each hardware queue of the drive.
     pub(crate) fn new(count: u32, can_poll: bool) -> Self {
         Self {
             count,
@@ -59,78 +60,79 @@ impl Tags {
         }
     }
 
-    /// Whether Linux can look for the ends of its commands.
+    /// True if Linux can poll for completions of the drive.
     pub(crate) fn can_poll(&self) -> bool {
         self.can_poll
     }
 
-    /// Those of one ring: at least one, else its commands would wait for those of another.
+    /// Number of tags for one ring. At least one, so that no ring depends on the tags of another.
     pub(super) fn of_a_ring(&self) -> u32 {
         (self.count / self.rings.load(Ordering::Relaxed).max(1)).max(1)
     }
 }
 
-/// A command that the kernel does not have yet.
+/// Command not yet submitted to the kernel.
 pub(super) struct Waiting {
     pub(super) tag: u64,
     pub(super) entry: squeue::Entry128,
-    /// When its lease ends, in nanoseconds since the target started. None if it changes nothing.
+    /// End of the lease, in nanoseconds since the target started. `None` if the command modifies
+    /// nothing.
     pub(super) until_ns: Option<u64>,
 }
 
-/// A drive in the ring.
+/// Drive registered with a ring.
 pub(super) struct Place {
-    /// Keeps the drive open, and its claim.
+    /// Keeps the drive and its claim open.
     open: Open,
     pub(super) tags: Arc<Tags>,
     pub(super) waiting: VecDeque<Waiting>,
-    /// Commands that the kernel has.
+    /// Number of commands pending in the kernel.
     pub(super) under_way: u32,
-    /// Whether the drive was taken back. Its number is free when nothing is under way.
+    /// Whether the drive was removed. Its number is reused after the last command.
     pub(super) closed: bool,
 }
 
-/// The commands of a ring to drives.
+/// Drive commands of a ring.
 pub(in crate::ring) struct Drives {
     pub(super) uring: IoUring<squeue::Entry128, cqueue::Entry32>,
-    /// Whether nothing but a look ends what is under way.
+    /// Whether completions must be polled for.
     pub(super) polled: bool,
     pub(super) wake: Wake,
-    /// Whether the reactor's ring waits for the eventfd.
+    /// Whether the reactor's ring polls the eventfd.
     pub(super) watched: bool,
     pub(super) places: Vec<Option<Place>>,
-    /// The fixed buffers of the reactor's ring that the kernel has pinned for this one, too.
+    /// Fixed buffers of the reactor's ring that are also registered with this ring.
     pub(super) pinned: [bool; BUFFERS_MAX],
-    /// Whether it can: Linux 6.1.
+    /// Whether fixed buffers are supported: Linux 6.1.
     pub(super) can_pin: bool,
-    /// Entries that were put into the submission queue, modulo 2^32.
+    /// Number of entries pushed so far, modulo 2^32.
     pub(super) pushed: u32,
-    /// The changes in it, and the look at the clock by which they may be carried out.
+    /// Changes in the submission queue, and the reading of the clock that covers them.
     pub(super) queued: Vec<Queued>,
     pub(super) look: Option<Look>,
-    /// All commands whose end was not popped, and those of them that wait.
+    /// Number of commands whose completion was not popped, and number of waiting commands.
     pub(super) out: u32,
     pub(super) waiting: u32,
-    /// Memory for ranges, and the tags of the commands that have it.
+    /// Memory for ranges, and the tag that uses each slot.
     ranges: Arc<Mapping>,
     ranges_taken: Vec<Option<u64>>,
     ranges_out: u32,
 }
 
-/// Whether commands take fixed buffers (`IORING_URING_CMD_FIXED`): Linux 6.1, which is the first
-/// with this other operation.
+/// True if commands support fixed buffers (`IORING_URING_CMD_FIXED`), which appeared in Linux 6.1
+/// like the probed operation.
 fn has_fixed_commands(uring: &IoUring<squeue::Entry128, cqueue::Entry32>) -> bool {
     let mut probe = Probe::new();
     let asked = uring.submitter().register_probe(&mut probe);
     asked.is_ok() && probe.is_supported(opcode::SendMsgZc::CODE)
 }
 
-/// Whether the kernel has such rings.
+/// Checks that the kernel supports rings for drive commands.
 pub(crate) fn check_drives() -> io::Result<()> {
     build_for_drives(1, false).map(drop)
 }
 
-/// Whether it has those that poll drives: Linux 6.1, as fixed commands.
+/// True if the kernel supports polled rings for drives. Linux 6.1, like fixed buffers.
 pub(crate) fn can_poll_drives() -> bool {
     build_for_drives(1, true).is_ok_and(|uring| has_fixed_commands(&uring))
 }
@@ -159,7 +161,7 @@ impl Drives {
                 iov_base: std::ptr::null_mut(),
                 iov_len: 0,
             };
-            // SAFETY: empty entries name no memory.
+            // SAFETY: empty entries refer to no memory.
             unsafe { uring.submitter().register_buffers(&[empty; BUFFERS_MAX])? };
         }
         Ok(Self {
@@ -208,7 +210,7 @@ impl Drives {
         Ok(index as u32)
     }
 
-    /// Takes a drive back, and hands the tags of what waits to `refuse`.
+    /// Removes a drive, and passes the tags of waiting commands to `refuse`.
     pub(super) fn remove(&mut self, index: u32, refuse: impl FnMut(u64)) -> io::Result<()> {
         let slot = &mut self.places[index as usize];
         let place = slot.as_mut().expect("the drive was added");
@@ -230,7 +232,7 @@ impl Drives {
         Ok(())
     }
 
-    /// Forgets a drive that was taken back, and whose last command has ended.
+    /// Frees the slot of a removed drive after its last command.
     fn forget(&mut self, index: u32) -> io::Result<()> {
         let none = self.uring.submitter();
         none.register_files_update(CLAIMS_AT + index, &[-1])?;
@@ -238,20 +240,20 @@ impl Drives {
         Ok(())
     }
 
-    /// Makes a buffer of the reactor's ring a fixed one of this. Without it, commands name the
-    /// memory.
+    /// Registers a buffer of the reactor's ring with this ring. If that fails, commands refer to
+    /// the memory by address.
     pub(super) fn pin(&mut self, slot: usize, mapping: &Mapping) {
         if self.can_pin {
             let iovec = libc::iovec {
                 iov_base: mapping.addr() as *mut libc::c_void,
                 iov_len: mapping.len(),
             };
-            // SAFETY: the reactor's ring keeps the mapping until it is taken back here, too.
+            // SAFETY: the reactor's ring keeps the mapping until it is unregistered here, too.
             self.pinned[slot] = unsafe { self.register(slot, iovec) }.is_ok();
         }
     }
 
-    /// Takes one back. Commands in flight keep its pages.
+    /// Unregisters a buffer. Its pages stay valid for pending commands.
     pub(super) fn unpin(&mut self, slot: usize) -> io::Result<()> {
         if !std::mem::take(&mut self.pinned[slot]) {
             return Ok(());
@@ -260,12 +262,12 @@ impl Drives {
             iov_base: std::ptr::null_mut(),
             iov_len: 0,
         };
-        // SAFETY: an empty entry names no memory.
+        // SAFETY: an empty entry refers to no memory.
         unsafe { self.register(slot, empty) }
     }
 
     /// # Safety
-    /// The memory stays as long as it is registered.
+    /// The memory must stay valid while it is registered.
     unsafe fn register(&self, slot: usize, iovec: libc::iovec) -> io::Result<()> {
         let submitter = self.uring.submitter();
         // SAFETY: the caller's promise.
@@ -273,7 +275,7 @@ impl Drives {
         registered.map(drop)
     }
 
-    /// Adds a command, whose data is in `span`, to those that wait.
+    /// Queues a command with its data in `span`.
     pub(super) fn push(
         &mut self,
         tag: u64,
@@ -313,7 +315,7 @@ impl Drives {
             .completion()
             .find(|entry| entry.user_data() != TAKEN_BACK)?;
         let tag = self.end(entry.user_data());
-        // Above 0 is the drive's status, below an errno.
+        // Positive results are statuses of the drive, negative ones errnos.
         let result = match entry.result() {
             0 => Ok(0),
             status @ 1.. => Err(STATUS + status),
@@ -322,7 +324,7 @@ impl Drives {
         Some(Finished::Operation { tag, result })
     }
 
-    /// A command is over; its tag.
+    /// Records the completion of a command. Returns the tag.
     pub(super) fn end(&mut self, data: u64) -> u64 {
         let tag = data & TAG_MASK;
         let index = (data >> PLACE_SHIFT) as u32;
@@ -337,7 +339,7 @@ impl Drives {
         tag
     }
 
-    /// Takes out what waits of a tag; how many commands that were.
+    /// Cancels waiting commands of a tag. Returns the number of cancelled commands.
     pub(super) fn take_out(&mut self, tag: u64) -> u32 {
         let mut count = 0;
         for place in self.places.iter_mut().flatten() {
@@ -352,7 +354,8 @@ impl Drives {
         count
     }
 
-    /// Memory with that range, until the command of the tag ends; `None` if there is none.
+    /// Stores a range until the command of the tag ends, and returns its address; `None` if no slot
+    /// is free.
     pub(super) fn take_range(&mut self, tag: u64, bytes: &[u8]) -> Option<u64> {
         let index = self.ranges_taken.iter().position(Option::is_none)?;
         self.ranges_taken[index] = Some(tag);
@@ -377,11 +380,12 @@ impl Drives {
 impl Drop for Drives {
     fn drop(&mut self) {
         if self.out > self.waiting {
-            // As in the reactor's ring: the drives and their claims stay open.
+            // As in the reactor's ring: drives and claims with pending commands are leaked, so that
+            // they stay open.
             let places = self.places.drain(..).flatten();
             return places.for_each(|place| std::mem::forget(place.open));
         }
-        // As there, too: the files are to be closed now, and the memory counts no longer.
+        // As in the reactor's ring: close the files now, and stop counting the memory as locked.
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }

@@ -1,6 +1,6 @@
-//! How the kernel gets the commands of drives.
+//! Submission of drive commands to the kernel.
 //!
-//! Why `unsafe` here: the kernel acts on entries, whose memory the ring keeps.
+//! Why `unsafe` here: the kernel acts on the entries, whose memory the ring keeps.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -11,17 +11,18 @@ use crate::ring::queue_entries::QueueEntries;
 use crate::ring::retry;
 use crate::timely::{self, Look};
 
-/// A change in the submission queue.
+/// Change in the submission queue.
 pub(super) struct Queued {
     data: u64,
     until_ns: u64,
-    /// How many entries were put into the queue before it, modulo 2^32.
+    /// Number of entries pushed before this one, modulo 2^32.
     place: u32,
 }
 
 impl Drives {
-    /// Puts what has a tag into the submission queue, as far as there is room, and ends what is
-    /// too late. Nothing goes before a change that has to wait because there was a gap.
+    /// Moves commands for which tags are free into the submission queue, as far as there is room,
+    /// and cancels those with expired leases. No command overtakes a change that waits because of a
+    /// gap.
     pub(super) fn release(
         &mut self,
         known_until_ns: u64,
@@ -57,8 +58,8 @@ impl Drives {
                 }
                 place.under_way += 1;
                 self.waiting -= 1;
-                // SAFETY: the entry's memory is a mapping's that the ring keeps until nothing is
-                // in flight.
+                // SAFETY: the entry's memory is part of a mapping that the ring keeps until nothing
+                // is in flight.
                 unsafe { queue.push(&next.entry) }.expect("there is room");
                 if until_ns < u64::MAX {
                     self.queued.push(Queued {
@@ -75,8 +76,8 @@ impl Drives {
         self.out -= late;
     }
 
-    /// Has the kernel take what was put into the queue, and finish what it can. Changes go with it
-    /// only if that is soon after a look at the clock.
+    /// Submits the queue and processes available completions. Changes are submitted only soon after
+    /// reading the clock.
     pub(super) fn enter(
         &mut self,
         now_ns: impl Fn() -> u64,
@@ -105,7 +106,7 @@ impl Drives {
                 return retry(entered);
             }
         }
-        // SAFETY: the entries' memory is kept until they end; no argument points anywhere.
+        // SAFETY: the entries' memory is kept until they end; no argument is a pointer.
         let entered = unsafe {
             let submitter = self.uring.submitter();
             submitter.enter::<libc::sigset_t>(count as u32, 0, ENTER_GETEVENTS, None)
@@ -113,8 +114,8 @@ impl Drives {
         retry(entered)
     }
 
-    /// The process may have been stopped since the look at the clock: looks again, and takes back
-    /// the changes in the queue whose leases have ended since.
+    /// Reads the clock again, since the process may have been stopped, and cancels queued changes
+    /// whose leases have ended.
     #[cold]
     fn look_again(
         &mut self,
@@ -138,7 +139,7 @@ impl Drives {
         Ok(())
     }
 
-    /// Cancels those of the changes in the queue for which that holds.
+    /// Cancels the queued changes for which `goes` returns true.
     fn blank(
         &mut self,
         goes: impl Fn(&Queued) -> bool,
@@ -154,7 +155,7 @@ impl Drives {
         Ok(())
     }
 
-    /// Of the changes that were in the queue, those that the kernel has not taken.
+    /// Drops the records of changes that the kernel has accepted.
     fn keep_what_is_left(&mut self) {
         let left = self.uring.submission().len() as u32;
         let first = self.pushed.wrapping_sub(left);

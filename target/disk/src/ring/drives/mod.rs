@@ -1,23 +1,23 @@
-//! NVMe drives past the block layer: a ring beside the reactor's own, because its entries are
-//! twice as large (IORING_OP_URING_CMD). What ends wakes the reactor's ring by an eventfd, which
-//! is polled only while the reactor sleeps.
+//! NVMe drives by passthrough: separate rings, because the entries of `IORING_OP_URING_CMD` are
+//! twice as large. Completions wake the reactor's ring by an eventfd, which is polled only while
+//! the reactor sleeps.
 //!
-//! The kernel tries a command without waiting. Without a free tag of the drive it hands the
-//! command to a thread of its own, which may carry it out long after the process was stopped. So
-//! the rings of a drive share its tags, and what has no tag waits here, where its lease is
-//! looked at directly before the kernel gets it, by the same means as other changes: soon after
-//! the look, or not at all ([`crate::timely`]).
+//! The kernel first tries a command without blocking. If the drive has no free tag, the kernel
+//! passes the command to a kernel thread, which may execute it long after the process was stopped.
+//! The rings of a drive therefore divide its tags among them, and further commands wait here. Their
+//! leases are checked directly before submission, which follows soon or not at all
+//! ([`crate::timely`]).
 //!
-//! The claim of a drive (its block device, opened with O_EXCL) is a fixed file of the same
-//! ring as the drive: so the kernel keeps it, also after the process was killed, until the last
-//! command of the ring has ended.
+//! The claim of a drive (its block device, opened with `O_EXCL`) is a fixed file of the same ring
+//! as the drive. The kernel thus keeps it open until the ring's last command has ended, even if the
+//! process is killed.
 //!
-//! The fixed buffers of the reactor's ring are those of this one, too: else the kernel pins the
-//! pages of each command.
+//! The fixed buffers of the reactor's ring are registered with these rings, too. Otherwise the
+//! kernel would pin the pages of each command.
 //!
-//! There are two such rings at most. Commands of drives that are polled (IORING_SETUP_IOPOLL) are in
-//! one of their own: nothing wakes a thread for them, so the reactor looks for their ends in each
-//! round, and does not sleep while there are any.
+//! There are at most two such rings. Commands of polled drives (`IORING_SETUP_IOPOLL`) use the
+//! second one. Their completions wake no thread: the reactor polls for them in each round, and does
+//! not sleep while any command is pending.
 
 mod commands;
 mod entering;
@@ -33,28 +33,28 @@ pub(crate) use commands::{Tags, can_poll_drives, check_drives};
 
 use commands::{Drives, Place};
 
-/// With [`POLL`], marks the wait for drives.
+/// With [`POLL`]: marks the poll for drives.
 pub(super) const DRIVES: u64 = 1 << 58;
 
-/// Marks the slot of a drive.
+/// Bit of a slot's index that marks a drive.
 const DRIVE_SLOT: u32 = 1 << 30;
 
-/// With [`DRIVE_SLOT`], marks that of a drive that is polled.
+/// With [`DRIVE_SLOT`]: marks a polled drive.
 const POLLED_SLOT: u32 = 1 << 29;
 
-/// The buffer of what is no fixed one.
+/// Buffer index of memory that is not a fixed buffer.
 const UNPINNED: u16 = u16::MAX;
 
-/// The rings for drives: [`BY_INTERRUPTS`] and [`POLLED`].
+/// Rings for drives, by [`BY_INTERRUPTS`] and [`POLLED`].
 pub(super) type DriveRings = [Option<Drives>; 2];
 
-/// That of drives whose commands end by interrupts.
+/// Index of the ring for drives with completion interrupts.
 const BY_INTERRUPTS: usize = 0;
 
-/// That of drives that are polled.
+/// Index of the ring for polled drives.
 const POLLED: usize = 1;
 
-/// Where a drive is: in which of the rings, and its number there.
+/// Location of a drive: the ring, and its number there.
 #[derive(Clone, Copy)]
 pub(super) struct DrivePlace {
     ring: usize,
@@ -62,7 +62,7 @@ pub(super) struct DrivePlace {
 }
 
 impl FileSlot {
-    /// Where a drive is, if it is one.
+    /// Returns the drive's location, if the file is a drive.
     pub(super) fn drive(self) -> Option<DrivePlace> {
         (self.index & (DRIVE_SLOT | SIMULATED_SLOT) == DRIVE_SLOT).then_some(DrivePlace {
             ring: match self.index & POLLED_SLOT {
@@ -75,12 +75,12 @@ impl FileSlot {
 }
 
 impl Ring {
-    /// Has drives that can be polled be so from now on.
+    /// Polls drives added from now on, if they have poll queues.
     pub fn poll_drives(&mut self) {
         self.polls_drives = true;
     }
 
-    /// Adds a drive. Its commands go to `open`; `claim` is the file that keeps others from it.
+    /// Adds a drive. Commands go to `open`; `claim` is the file that excludes other users.
     pub(crate) fn add_drive(
         &mut self,
         open: Open,
@@ -109,14 +109,14 @@ impl Ring {
         })
     }
 
-    /// A buffer of the reactor's ring is there, for drives too.
+    /// Registers a new buffer of the reactor's ring for drives, too.
     pub(super) fn add_buffer_to_drives(&mut self, slot: usize, mapping: &Mapping) {
         for drives in self.drive_rings() {
             drives.pin(slot, mapping);
         }
     }
 
-    /// A buffer of the reactor's ring is taken back.
+    /// Unregisters a buffer of the reactor's ring for drives, too.
     pub(super) fn remove_buffer_from_drives(&mut self, slot: usize) -> io::Result<()> {
         self.drive_rings().try_for_each(|drives| drives.unpin(slot))
     }
@@ -154,8 +154,8 @@ impl Ring {
             .try_for_each(|place| self.remove_drive(place))
     }
 
-    /// Has a drive carry out a command, whose data is in `span`. It completes as an operation of
-    /// this tag. `changes`: it changes the drive, and so must begin in time.
+    /// Queues a command for a drive, with its data in `span`, as an operation with this tag.
+    /// `changes` means that it modifies the drive and therefore requires a valid lease.
     pub(crate) fn command(
         &mut self,
         tag: u64,
@@ -170,7 +170,7 @@ impl Ring {
         self.push_command(tag, file, command, span, changes);
     }
 
-    /// Has a drive deallocate blocks.
+    /// Queues a deallocation of blocks.
     pub(crate) fn deallocate(
         &mut self,
         tag: u64,
@@ -188,7 +188,7 @@ impl Ring {
                 };
                 self.push_command(tag, file, command, Some(span), true);
             }
-            // All are under way: it is tried again later.
+            // No slot is free: the caller retries later.
             None => self.settled.push_back(Finished::Operation {
                 tag,
                 result: Err(libc::EAGAIN),
@@ -219,7 +219,7 @@ impl Ring {
         rings[place.ring].as_mut().expect("the drive was added")
     }
 
-    /// As [`Self::submit`], for drives.
+    /// Submits drive commands, like [`Self::submit`].
     #[inline]
     pub(super) fn submit_drives(&mut self) -> io::Result<()> {
         if self.drives.is_some() {
@@ -247,7 +247,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Whether a drive has commands for whose ends the kernel has to look.
+    /// True if a polled drive has pending commands.
     #[inline]
     pub fn must_poll(&self) -> bool {
         let rings = self.drives.as_ref();
@@ -255,15 +255,16 @@ impl Ring {
         polled.is_some_and(|drives| drives.out > drives.waiting)
     }
 
-    /// Has drives wake the ring, which is about to sleep; `false` if one has ended something, or
-    /// cannot wake it.
+    /// Arms the wake-up by drives before the ring sleeps. Returns `false` if a completion is
+    /// available or must be polled for.
     #[inline]
     pub(super) fn watch_drives(&mut self) -> io::Result<bool> {
         if self.drives_out() == 0 {
             return Ok(true);
         }
         if let Some(drives) = self.drives_by_interrupts().filter(|it| !it.watched) {
-            // Before the last look: what ends after it makes the eventfd readable again.
+            // Cleared before the check for completions: a later one makes the eventfd readable
+            // again.
             drives.wake.clear();
         }
         self.submit_drives()?;
@@ -282,13 +283,13 @@ impl Ring {
         Ok(true)
     }
 
-    /// The wait for drives is over.
+    /// Handles a wake-up by drives.
     pub(super) fn drives_woke(&mut self) {
         if let Some(drives) = self.drives_by_interrupts() {
             drives.watched = false;
             drives.wake.clear();
         }
-        // What was deferred to this thread ends by this call.
+        // This call processes work deferred to this thread.
         self.submit_drives()
             .expect("io_uring takes what it has room for");
     }
@@ -297,7 +298,7 @@ impl Ring {
         self.drives.as_mut()?[BY_INTERRUPTS].as_mut()
     }
 
-    /// What a drive has ended.
+    /// Returns the next completion of a drive command.
     #[inline]
     pub(super) fn pop_drive(&mut self) -> Option<Finished> {
         let rings = self.drives.as_mut()?;
@@ -305,7 +306,7 @@ impl Ring {
         under_way.find_map(Drives::pop)
     }
 
-    /// Takes out what waits of a tag, for a drive.
+    /// Cancels commands of a tag that the kernel does not have.
     pub(super) fn take_back_from_drives(&mut self, tag: u64) {
         let (Some(rings), settled) = (&mut self.drives, &mut self.settled) else {
             return;
@@ -319,13 +320,13 @@ impl Ring {
         }
     }
 
-    /// Whether commands wait, though none is under way whose end would give them a tag.
+    /// True if commands wait although no pending command will free a tag.
     pub(super) fn drives_keep_changes(&self) -> bool {
         let mut rings = self.drives.iter().flat_map(|it| it.iter().flatten());
         rings.any(|drives| drives.waiting > 0 && drives.out == drives.waiting)
     }
 
-    /// Operations that drives have, or are about to get.
+    /// Number of pending drive commands, including waiting ones.
     pub(super) fn drives_out(&self) -> u32 {
         let rings = self.drives.iter().flat_map(|it| it.iter().flatten());
         rings.map(|drives| drives.out).sum()

@@ -1,10 +1,11 @@
-//! A drive that is a file: the kernel refuses its commands, and so shows which ones it got.
+//! Tests with a regular file as drive: the kernel rejects its commands, which shows the commands
+//! that were submitted.
 
 use super::*;
 use crate::nvme::COMMAND_BYTES;
 use crate::timely::Look;
 
-/// What the kernel says of a command to a file.
+/// Result of a command to a regular file.
 const REFUSED: Result<u32, i32> = Err(libc::EOPNOTSUPP);
 const LATE: Result<u32, i32> = Err(libc::ECANCELED);
 
@@ -24,9 +25,9 @@ impl Ring {
         rings[BY_INTERRUPTS].as_ref().expect("no drive is polled")
     }
 
-    /// The commands that the kernel does not have yet.
+    /// Returns the encoded commands not yet submitted to the kernel.
     pub(crate) fn commands_for_drives(&self) -> Vec<[u8; COMMAND_BYTES]> {
-        /// Where an entry has the command: its last 80 bytes.
+        /// Offset of the command in an entry: its last 80 bytes.
         const COMMAND_AT: usize = 48;
         let drives = self.by_interrupts();
         let waiting = drives.places.iter().flatten().flat_map(|it| &it.waiting);
@@ -63,7 +64,7 @@ impl Rig {
         }
     }
 
-    /// Writes by a lease until then.
+    /// Queues a write under a lease that ends at `until_ms`.
     fn write(&mut self, until_ms: u64) {
         self.ring.set_lease(until_ms * 1_000_000);
         let command = Command::write(1, BLOCK, false);
@@ -77,7 +78,7 @@ impl Rig {
         self.clock.advance_to(self.clock.now() + time);
     }
 
-    /// As if the process were stopped after the look, with the commands in the queue.
+    /// Simulates a process stopped after reading the clock, with the commands in the queue.
     fn stop_after_the_look(&mut self) {
         let Ring {
             drives, outgoing, ..
@@ -91,7 +92,7 @@ impl Rig {
         drives.look = Some(Look::long_ago());
     }
 
-    /// What has ended, by tags.
+    /// Returns the completions, sorted by tag.
     fn ended(&mut self) -> Vec<(u64, Result<u32, i32>)> {
         self.ring.submit().unwrap();
         let mut ended = Vec::new();
@@ -117,7 +118,7 @@ fn what_the_kernel_did_not_get_soon_after_the_look_is_looked_at_again() {
     assert_eq!(rig.ended(), [(0, LATE), (1, REFUSED), (2, REFUSED)]);
     assert_eq!(rig.ring.in_flight(), 0);
 
-    // The queue is as it was: what comes next goes the same way.
+    // The queue is intact: later commands take the same path.
     rig.write(160);
     rig.write(400);
     rig.stop_after_the_look();
@@ -157,7 +158,7 @@ fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
     assert_eq!(rig.ring.in_flight(), 0);
 }
 
-/// Of a ring that has more to do than the kernel takes at a time.
+/// A ring with more commands than the kernel accepts at a time.
 #[test]
 fn more_commands_than_the_queue_has_room_for_end_once() {
     let mut rig = Rig::new();
@@ -176,7 +177,8 @@ fn more_commands_than_the_queue_has_room_for_end_once() {
     assert_eq!(ended, expected);
 }
 
-/// Commands name a fixed buffer where the kernel has it, whichever came first.
+/// Commands use a fixed buffer if it is registered, whether the buffer or the drive was added
+/// first.
 #[test]
 fn buffers_are_those_of_the_reactors_ring() {
     let mut rig = Rig::new();
@@ -196,7 +198,7 @@ fn buffers_are_those_of_the_reactors_ring() {
     assert_eq!(rig.ended(), [(0, REFUSED)]);
 }
 
-/// As if the process were killed: its descriptor of the claim is closed, and the ring lives on.
+/// Simulates a killed process: its descriptor of the claim is closed, and the ring remains.
 #[test]
 fn the_claim_of_a_drive_ends_no_earlier_than_the_ring_lets_go_of_it() {
     use rustix::fs::FlockOperation::NonBlockingLockExclusive;
@@ -212,7 +214,7 @@ fn the_claim_of_a_drive_ends_no_earlier_than_the_ring_lets_go_of_it() {
     let is_free = || rustix::fs::flock(open(), NonBlockingLockExclusive).is_ok();
     assert!(!is_free());
     rig.ring.remove_file(slot).unwrap();
-    // Older kernels let go a little later.
+    // Older kernels release the file somewhat later.
     let deadline = Instant::now() + Duration::from_secs(30);
     while !is_free() {
         assert!(Instant::now() < deadline, "the claim stays");
@@ -220,7 +222,7 @@ fn the_claim_of_a_drive_ends_no_earlier_than_the_ring_lets_go_of_it() {
     }
 }
 
-/// The kernel left commands in the queue, and a connection ends before the next system call.
+/// The kernel left commands in the queue, and a connection closes before the next system call.
 #[test]
 fn a_command_that_the_kernel_left_does_not_go_out_for_a_closed_queue() {
     let mut rig = Rig::new();
