@@ -33,7 +33,6 @@ pub(crate) fn write_response(arena: &Arena, request: usize, cqe: &Cqe, lkey: u32
     }
 }
 
-/// Receive buffers of a device.
 pub(crate) struct ReceiveSlots {
     mapping: Arc<Mapping>,
     count: u32,
@@ -67,7 +66,6 @@ impl ReceiveSlots {
         &self.mapping
     }
 
-    /// Sets the index of the mapping among the ring's fixed buffers.
     pub(crate) fn set_slot(&mut self, slot: u16) {
         self.slot = slot;
     }

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Counts of a single reactor.
 #[derive(Debug, Default)]
 struct Part {
     inside: AtomicU32,

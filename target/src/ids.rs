@@ -1,9 +1,7 @@
 //! Identifiers of reactor objects, without dependencies on the objects.
 
-/// Queue pair of a reactor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct QpairId {
-    /// Index in the reactor's queue pair table.
     pub(crate) index: u32,
     /// Generation counter of the index.
     pub(crate) generation: u32,

@@ -26,7 +26,6 @@ impl LogFilter {
         directives.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the most verbose level that passes the filter.
     pub(crate) fn most(&self) -> LevelFilter {
         let most = self.handle.with_current(EnvFilter::max_level_hint);
         most.ok().flatten().unwrap_or(LevelFilter::TRACE)

@@ -23,7 +23,6 @@ pub(crate) struct MarkingPolicy {
 }
 
 impl MarkingPolicy {
-    /// Returns the marking of packets to this host.
     pub(crate) fn choose(&self, host_nqn: Option<&str>) -> Marking {
         let by_rule = self.rules.choose(self.local, self.peer, host_nqn);
         by_rule.or(self.listener)

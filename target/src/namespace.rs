@@ -42,13 +42,10 @@ pub(crate) struct Namespace {
     restricted: AtomicBool,
     /// True if some controllers get access later, because the namespace replaced another one.
     withheld: AtomicBool,
-    /// True if write protection is active.
     protected: AtomicBool,
-    /// File that keeps the write protection across restarts.
     pub(crate) kept: Option<Kept>,
     /// Write protection at export: from the file, or taken over from the predecessor.
     protection: AtomicU8,
-    /// Memory regions by device, for storage in memory.
     regions: Option<Arc<Regions>>,
 }
 
@@ -134,7 +131,6 @@ impl Namespace {
         self.anagrpid.store(anagrpid, Ordering::Relaxed);
     }
 
-    /// Sets whether only some hosts of the subsystem may use the namespace.
     pub(crate) fn set_restricted(&self, restricted: bool) {
         self.restricted.store(restricted, Ordering::Relaxed);
     }
@@ -217,7 +213,6 @@ fn kept_of(kept: &Kept) -> WriteProtectionState {
     })
 }
 
-/// True if only some hosts of the subsystem may use the namespace.
 pub(crate) fn is_restricted(config: &cairn_config::Namespace) -> bool {
     config.hosts != cairn_config::Access::AnyHost
 }
@@ -255,7 +250,6 @@ impl NamespaceTable {
     }
 }
 
-/// Namespace with its size at the time of the table.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) namespace: Arc<Namespace>,

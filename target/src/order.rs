@@ -32,7 +32,6 @@ pub(crate) enum Place {
     Named(Uuid),
 }
 
-/// Sender of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sender {
     /// Hash of HOSTNQN and HOSTID from [`host_key`].
@@ -73,7 +72,6 @@ enum Stage {
     Overtaken,
 }
 
-/// Byte range of a change.
 #[derive(Debug, Clone)]
 struct Entry {
     ticket: Ticket,
@@ -110,7 +108,6 @@ pub(crate) struct DiskOrder {
     orders: Arc<DiskOrders>,
 }
 
-/// Orders of all disks in the process.
 #[derive(Debug, Default)]
 pub(crate) struct DiskOrders(Mutex<HashMap<Place, Weak<DiskOrder>>>);
 
@@ -289,7 +286,6 @@ mod tests {
             (ticket, self.order.arrive(ticket, false))
         }
 
-        /// Ends a change and returns the work ids of the woken changes.
         fn leaves(&self, ticket: Ticket) -> Vec<u64> {
             let mut woken = Vec::new();
             self.order.leave(ticket, |waiter| woken.push(waiter.work));

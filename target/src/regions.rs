@@ -38,7 +38,6 @@ impl Regions {
         Some(regions)
     }
 
-    /// Returns the region for a device and registers it if necessary.
     pub(crate) fn at(&self, device: &Arc<dyn Device>) -> Result<Arc<Region>, FabricError> {
         let mut by_device = self.lock();
         if let Some(region) = by_device.get(&device.id()) {

@@ -24,7 +24,6 @@ pub(crate) enum WorkKind {
 }
 
 impl WorkKind {
-    /// Description of the operation, for the log.
     pub(crate) fn doing(self) -> &'static str {
         match self {
             Self::Receive => "receiving a capsule",
@@ -45,7 +44,6 @@ const KIND_SHIFT: u32 = 32;
 const GENERATION_SHIFT: u32 = 40;
 
 impl WorkId {
-    /// Id of work for the request at `slot` with this generation.
     #[inline]
     pub(crate) fn new(slot: u32, kind: WorkKind, generation: u16) -> Self {
         Self(
@@ -55,7 +53,6 @@ impl WorkId {
         )
     }
 
-    /// Id of another kind of work for the same request.
     #[inline]
     pub(crate) fn of_kind(self, kind: WorkKind) -> Self {
         Self::new(self.slot(), kind, self.generation())
@@ -71,13 +68,11 @@ impl WorkId {
         self.0
     }
 
-    /// Decodes the id of a completion.
     #[inline]
     pub(crate) fn decode(id: u64) -> Self {
         Self(id)
     }
 
-    /// Receive slot or request.
     #[inline]
     pub(crate) fn slot(self) -> u32 {
         self.0 as u32

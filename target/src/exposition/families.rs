@@ -189,7 +189,6 @@ mod tests {
 
     const PAGE: &str = include_str!("../../../docs/metrics.md");
 
-    /// Returns the names and types in the page's tables.
     fn documented() -> Vec<(&'static str, &'static str)> {
         let rows = PAGE.lines().filter(|line| line.starts_with("| `"));
         let cells = rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());

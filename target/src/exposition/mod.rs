@@ -37,7 +37,6 @@ use reporter::Reporter;
 /// Interval of checks whether reactors have made a round.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Read-only sources of the metrics.
 #[derive(Debug)]
 pub(crate) struct Observed {
     registry: Arc<Registry>,
@@ -48,7 +47,6 @@ pub(crate) struct Observed {
     /// Responses of the metrics server by HTTP status, written only by its thread.
     pub(super) answers: CodeCounts<16>,
     pub(super) panics: Arc<Panics>,
-    /// Served and missing parts of the configuration.
     pub(super) outlook: watch::Receiver<Arc<Outlook>>,
     mailboxes: Arc<[Mailbox]>,
     /// Time of the last reload, and whether it succeeded.
@@ -118,7 +116,6 @@ impl Observed {
         self.rejected.add(status.0);
     }
 
-    /// Reports the current values of all metrics to a recorder.
     pub(crate) fn report(&self, recorder: &dyn Recorder) {
         self.report_with(recorder, &Live::machine());
     }

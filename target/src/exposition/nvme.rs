@@ -231,7 +231,6 @@ fn report_refusals(reporter: &Reporter<'_>, observed: &Observed) {
     }
 }
 
-/// Returns the name of a status in the specification.
 fn status_name(code: Option<u16>) -> String {
     code.map_or_else(other, |code| {
         let status = Status::from_bits(code);

@@ -18,7 +18,6 @@ const COARSE_FIRST: u32 = 10;
 /// Exponent of the last coarse bucket bound, in nanoseconds.
 const COARSE_LAST: u32 = 32;
 
-/// Resolution of the buckets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Buckets {
     /// Powers of two.
@@ -48,7 +47,6 @@ pub(crate) enum Format {
     OpenMetrics,
 }
 
-/// Page being filled.
 #[derive(Debug)]
 pub(crate) struct Page {
     bounds: Arc<[f64]>,
@@ -88,7 +86,6 @@ impl GaugeFn for Number {
 #[derive(Debug)]
 struct Samples {
     bounds: Arc<[f64]>,
-    /// Counts by bucket, and the sum.
     counted: Mutex<(Vec<u64>, f64)>,
 }
 

@@ -170,7 +170,6 @@ mod tests {
     use crate::exposition::page::{Buckets, Format, Page};
     use crate::metrics::reactor::ReactorCounters;
 
-    /// Opens a recorded machine and applies changes.
     fn recorded(name: &str, changes: &str) -> Recording {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rdma/fabric/tests/recordings");
         let mut machine = Recording::open(&folder.join(format!("{name}.txt"))).unwrap();

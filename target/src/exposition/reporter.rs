@@ -10,7 +10,6 @@ const METADATA: Metadata<'_> = Metadata::new(module_path!(), Level::INFO, Some(m
 
 pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
 
-/// Adapter to a recorder.
 pub(super) struct Reporter<'a> {
     recorder: &'a dyn Recorder,
 }

@@ -3,7 +3,6 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Monotonic counter.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 

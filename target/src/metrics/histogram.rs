@@ -17,7 +17,6 @@ const BUCKETS: usize = 1 + (((LAST - FIRST) as usize) << SHARE_BITS) + 1;
 /// Index of the bucket for times beyond all bounds.
 const LONGER: usize = BUCKETS - 1;
 
-/// Histogram of times.
 #[derive(Debug)]
 pub(crate) struct Histogram {
     counts: [Counter; BUCKETS],
@@ -131,7 +130,6 @@ impl Times {
         self.sum_ns += other.sum_ns;
     }
 
-    /// Sum of all times, in nanoseconds.
     pub(crate) fn sum_ns(&self) -> u64 {
         self.sum_ns
     }
@@ -203,7 +201,6 @@ mod tests {
 
     use metrics::HistogramFn;
 
-    /// Values passed to a recorder.
     #[derive(Default)]
     struct Received(Mutex<Vec<(f64, usize)>>);
 

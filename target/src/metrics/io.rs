@@ -11,7 +11,6 @@ const NAMESPACE_STATUSES: usize = 32;
 /// Statuses counted separately per queue.
 const QUEUE_STATUSES: usize = 16;
 
-/// Kind of I/O command, for labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
     Read,
@@ -65,7 +64,6 @@ impl Op {
     }
 }
 
-/// Coarse kind of I/O command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class {
     Read,
@@ -120,7 +118,6 @@ impl StageTimes {
         self.here_ns = now_ns;
     }
 
-    /// Time of the capsule's arrival.
     pub(crate) fn seen_ns(&self) -> u64 {
         self.seen_ns
     }
@@ -177,7 +174,6 @@ impl Tally {
     }
 }
 
-/// Times of the commands of a class, by stage.
 #[derive(Debug, Default)]
 pub(crate) struct Stages {
     pub(crate) parts: [Histogram; 4],

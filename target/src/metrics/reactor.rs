@@ -9,7 +9,6 @@ use super::counter::{CodeCounts, Counter, Gauge};
 /// Number of reasons for refusals counted separately.
 const REASONS: usize = 16;
 
-/// Activity of a reactor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doing {
     /// Round with work.
@@ -160,7 +159,6 @@ pub(crate) const WORK_ERRORS: [&str; 12] = [
 #[derive(Debug)]
 pub(crate) struct DeviceCounters {
     pub(crate) name: String,
-    /// Name of the RDMA provider.
     pub(crate) provider: &'static str,
     /// 1 while the device is in use, otherwise 0.
     pub(crate) open: Gauge,

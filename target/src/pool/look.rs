@@ -35,7 +35,6 @@ pub(super) struct Look {
     pub(super) left_out: Vec<LeftOut>,
     /// Names without a free NSID.
     pub(super) surplus: Vec<String>,
-    /// Error message if the scan failed.
     pub(super) problem: Option<String>,
     /// True if a file may soon be complete.
     pub(super) waits: bool,
@@ -43,7 +42,6 @@ pub(super) struct Look {
     pub(super) is_late: bool,
 }
 
-/// File to export as a namespace.
 #[derive(Debug, Clone)]
 pub(super) struct Shown {
     pub(super) nsid: u32,
@@ -149,7 +147,6 @@ impl Memory {
         look
     }
 
-    /// Returns the files that are disks.
     fn choose<'f>(
         &mut self,
         pool: &Pool,

@@ -28,7 +28,6 @@ pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest number of names in a log line.
 const NAMED_MAX: usize = 8;
 
-/// State of the directories between two scans.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pools(Arc<Shared>);
 
@@ -211,7 +210,6 @@ impl Slot {
     }
 }
 
-/// Body of the scanning thread.
 fn run(
     mut memory: Memory,
     pool: &Pool,
@@ -233,7 +231,6 @@ fn run(
     }
 }
 
-/// Formats one line for all omitted files.
 fn explain_surplus(pool: &Pool, surplus: &[LeftOut]) -> Option<String> {
     let first = surplus.first()?;
     let named = surplus.iter().take(NAMED_MAX).map(|one| one.name.as_str());

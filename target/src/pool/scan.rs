@@ -16,7 +16,6 @@ const LOST_AND_FOUND: &str = "lost+found";
 /// Endings of names of files that are still being written.
 const UNFINISHED: [&str; 5] = [".tmp", ".part", ".partial", ".new", "~"];
 
-/// Regular file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) name: String,
@@ -34,7 +33,6 @@ pub(super) enum Birth {
     Unknown,
 }
 
-/// Files found, sorted by name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
     pub(super) files: Vec<Found>,

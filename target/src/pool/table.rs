@@ -31,7 +31,6 @@ pub(super) enum Choice {
     Derived,
 }
 
-/// Entry of an NSID.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Row {
     file: Key,
@@ -135,7 +134,6 @@ impl Table {
         durable::replace(&place(folder), self.text().as_bytes(), 0o666)
     }
 
-    /// Returns the last known names of all files.
     pub(super) fn names(&self) -> HashSet<&str> {
         self.rows.values().map(|row| row.name.as_str()).collect()
     }

@@ -57,7 +57,6 @@ pub(crate) struct Association {
     pub(crate) subsystem: Arc<SubsystemShared>,
     pub(crate) controller: Arc<ControllerShared>,
     pub(crate) qid: u16,
-    /// Public state of the queue.
     pub(crate) queue: Arc<QueueShared>,
 }
 
@@ -68,26 +67,21 @@ pub(crate) struct Claimant {
     /// Subsystem named by the Connect.
     pub(crate) subsystem: Arc<SubsystemShared>,
     pub(crate) claim: Claim,
-    /// HOSTNQN, escaped for logs.
     pub(crate) host_nqn: String,
     /// Exchange; `None` while another thread computes a step.
     pub(crate) exchange: Option<Box<Authentication>>,
-    /// Start of the last computation.
     pub(crate) computing_since: Instant,
 }
 
-/// Reauthentication of a live queue.
 #[derive(Debug)]
 pub(crate) struct Renewal {
     /// Exchange; `None` while another thread computes a step.
     pub(crate) exchange: Option<Box<Authentication>>,
-    /// Deadline of the host's next step.
     pub(crate) deadline: Instant,
 }
 
 #[derive(Debug)]
 pub(crate) struct QueuePair {
-    /// Id in the endpoint.
     pub(crate) qp: QpId,
     /// Index of the reactor's port.
     pub(crate) port: usize,
@@ -241,7 +235,6 @@ impl QueuePair {
         self.subsystem().map_or("?", |subsystem| subsystem.nqn())
     }
 
-    /// Subsystem named by the Connect.
     pub(crate) fn subsystem(&self) -> Option<&Arc<SubsystemShared>> {
         let claimed = self.claimant.as_deref().map(|claimant| &claimant.subsystem);
         let own = self.association.as_ref().map(|own| &own.subsystem);
@@ -341,10 +334,8 @@ impl QueuePair {
     }
 }
 
-/// Accepted connection request.
 #[derive(Debug)]
 pub(crate) struct Accepted {
-    /// Id in the endpoint.
     pub(crate) qp: QpId,
     /// Index of the reactor's port.
     pub(crate) port: usize,

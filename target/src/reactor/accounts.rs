@@ -53,7 +53,6 @@ impl Waiting {
     }
 }
 
-/// Token bucket of a payer.
 #[derive(Default)]
 struct Account {
     /// Moment up to which the bucket's time is spent.
@@ -248,7 +247,6 @@ impl Accounts {
         None
     }
 
-    /// Removes the queued work that matches.
     pub(super) fn take_out(&mut self, goes: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
         let mut taken = Vec::new();
         if self.waiting == 0 {

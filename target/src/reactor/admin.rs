@@ -7,7 +7,6 @@ use super::{Reactor, buffers, sent};
 use crate::request::{RequestId, Task};
 
 impl Reactor {
-    /// Parses the command and acquires a buffer for its data.
     pub(super) fn begin_admin(&mut self, id: RequestId) {
         let request = &mut self.queues.requests[id];
         let association = self.queues.qpairs[request.qpair].association.as_ref();
@@ -26,7 +25,6 @@ impl Reactor {
         }
     }
 
-    /// Executes the command once its data has arrived.
     pub(super) fn execute_admin(&mut self, id: RequestId, command: &AdminCommand) {
         let request = &self.queues.requests[id];
         let (cid, qpair) = (request.cid(), request.qpair);

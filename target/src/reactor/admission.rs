@@ -153,7 +153,6 @@ fn last_begun(
     (host, disk.and_then(|disk| disk.last_begun))
 }
 
-/// Records that a command begins while others wait.
 pub(super) fn note_begun(queue: &QueuePair, io: &mut Io, now: &Now, sqe: &Sqe) {
     let nsid = nsid_of(queue, sqe);
     if let Some(share) = queue.share {

@@ -11,7 +11,6 @@ use crate::ids::QpairId;
 use crate::qpair::{Association, QueuePair};
 
 impl Reactor {
-    /// Records a queue that has joined its association.
     pub(super) fn record_connect(&self, association: &Association, proof: Option<Authenticated>) {
         self.control.audit.record(|| {
             let queue = &association.queue;
@@ -83,7 +82,6 @@ impl Reactor {
         });
     }
 
-    /// Records a connection request that this reactor refuses.
     pub(super) fn record_refused_request(
         &self,
         peer: SocketAddr,

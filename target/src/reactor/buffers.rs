@@ -120,7 +120,6 @@ pub(super) fn serve_shares(queues: &mut Queues, io: &mut Io, now: &Now) {
     }
 }
 
-/// Serves requests that wait for free buffers.
 pub(super) fn serve_pool(queues: &mut Queues, io: &mut Io, now: &Now) {
     while let Some(id) = io.awaiting_buffer.front() {
         if !take_both(&mut io.arena, &mut queues.requests[id]) {

@@ -10,7 +10,6 @@ use crate::registry::Arming;
 use crate::request::{Request, RequestId, Stage};
 use nvme_proto::wire::Status;
 
-/// Queue that has yet to enter its changes.
 #[derive(Debug)]
 pub(super) struct Census {
     qpair: QpairId,
@@ -24,7 +23,6 @@ pub(super) struct Census {
 const POLLS_MAX: usize = 256;
 
 impl Reactor {
-    /// Registers a queue whose host begins a later association.
     pub(super) fn begin_census(&mut self, qpair: QpairId, arming: Arc<Arming>) {
         self.control.censuses.push(Census {
             qpair,

@@ -10,19 +10,14 @@ use crate::qpair::{QueuePair, State};
 use crate::request::{FreeList, Request, RequestId, Stage, Task};
 use crate::work_id::WorkId;
 
-/// Running command, with the queue state that its stages use.
 pub(super) struct Command<'a> {
     pub(super) id: RequestId,
     pub(super) request: &'a mut Request,
     pub(super) queue: &'a mut QueuePair,
     pub(super) ports: &'a mut [Option<Port>],
-    /// Free list to which the request returns.
     pub(super) free: &'a mut FreeList,
-    /// Queue pairs with work in their outbox.
     pub(super) dirty: &'a mut Vec<QpairId>,
-    /// Work that a broken queue pair did not accept.
     pub(super) lost: &'a mut Vec<WorkId>,
-    /// Closed queue pairs without requests.
     pub(super) ended: &'a mut Vec<QpairId>,
 }
 
@@ -56,7 +51,6 @@ impl Command<'_> {
         self.ports[self.queue.port].as_mut()
     }
 
-    /// Reposts the receive slot once its data is no longer needed.
     #[inline(always)]
     pub(super) fn release_receive(&mut self) {
         if let Some(slot) = self.request.receive.take()
@@ -112,7 +106,6 @@ impl Command<'_> {
     }
 }
 
-/// Posts the outbox of a queue pair as one chain.
 #[cold]
 pub(super) fn post_outbox(queue: &mut QueuePair, port: Option<&mut Port>, lost: &mut Vec<WorkId>) {
     let outbox = queue.outbox.take();

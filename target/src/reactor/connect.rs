@@ -23,7 +23,6 @@ use crate::registry::{DISPLACED, Entry, Joined, Origin, PlaceId, QueueShared, Su
 use crate::request::{RequestId, Task};
 
 impl Reactor {
-    /// Checks the command and acquires its data.
     pub(super) fn begin_connect(&mut self, id: RequestId) {
         let request = &mut self.queues.requests[id];
         request.task = Task::Connect;
@@ -46,7 +45,6 @@ impl Reactor {
         }
     }
 
-    /// Executes the Connect once its data has arrived.
     pub(super) fn execute_connect(&mut self, id: RequestId) {
         let mut data = ConnectData::new_zeroed();
         let span = ordering::input_span(&self.queues, &self.io, id);
@@ -215,7 +213,6 @@ impl Reactor {
         }
     }
 
-    /// Completes a Connect or an admin command.
     pub(super) fn finish(&mut self, id: RequestId, status: Status, result: u64) {
         let Self {
             queues, io, time, ..

@@ -14,7 +14,6 @@ use crate::audit::Audit;
 use crate::ids::QpairId;
 use crate::registry::{ControlMessage, Inbox, QueueAddress, Registry};
 
-/// State shared with the control plane.
 pub(super) struct Control {
     pub(super) index: usize,
     pub(super) sizes: Sizes,
@@ -32,7 +31,6 @@ pub(super) struct Control {
     /// Commands still at disks from predecessors that panicked.
     pub(super) remains: Vec<Remains>,
     pub(super) peer_limit: PeerLimit,
-    /// Buffer for connection events, reused in each round.
     pub(super) events: Vec<Event>,
     /// True if the reactor ends once all its queues are closed.
     pub(super) stopping: bool,

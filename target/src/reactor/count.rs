@@ -34,7 +34,6 @@ impl Reactor {
     }
 }
 
-/// Counts the wait of a command that limits delayed.
 pub(super) fn limit_wait(
     request: &Request,
     association: &Association,
@@ -49,7 +48,6 @@ pub(super) fn limit_wait(
     association.queue.counters.limit_wait_ns.add(waited_ns);
 }
 
-/// Counts a command whose status is known.
 #[inline(always)]
 pub(super) fn count_end(
     request: &Request,

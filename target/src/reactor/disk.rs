@@ -92,7 +92,6 @@ pub(super) fn begin(
     go_on(queues, io, now, id, handed);
 }
 
-/// Result of passing a request to the backend.
 #[derive(Clone, Copy)]
 enum Handed {
     /// In progress at the backend, or waiting for its turn.
@@ -281,7 +280,6 @@ pub(super) fn ended(
     }
 }
 
-/// Flushes the remaining namespaces, one after another.
 fn flush_all(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     loop {
         io.leave_disk(&mut queues.requests[id]);
@@ -307,7 +305,6 @@ fn flush_all(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     }
 }
 
-/// Copies the ranges of a Dataset Management command.
 #[inline(never)]
 fn copy_ranges<'a>(
     queues: &Queues,
@@ -385,7 +382,6 @@ fn advise(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     begin(queues, io, now, id, Some(ranges));
 }
 
-/// Compares the data on disk with the data sent by the host.
 fn matches(queues: &Queues, io: &Io, id: RequestId) -> bool {
     let read = io.scratch_span(&queues.requests[id]);
     io.ring.equal(ordering::input_span(queues, io, id), read)

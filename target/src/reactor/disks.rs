@@ -33,13 +33,10 @@ const _: () = assert!(size_of::<Option<Disk>>() == 256);
 pub(crate) struct Disk {
     pub(crate) namespace: Arc<Namespace>,
     pub(crate) view: NamespaceView,
-    /// Counters of the namespace on this reactor.
     pub(crate) counters: Arc<NamespaceCounters>,
-    /// Counters of its subsystem on this reactor.
     pub(crate) smart: Arc<IoCounters>,
     /// Slot among the ring's files, if the storage is a file.
     pub(crate) file: Option<FileSlot>,
-    /// Memory regions by port.
     regions: [Option<Arc<Region>>; PORTS_MAX],
     /// Time of the last reported failure, and the number suppressed since.
     reported: Option<(Instant, u64)>,
@@ -128,7 +125,6 @@ impl Disk {
     }
 }
 
-/// Entry of an NSID in a subsystem's table.
 #[derive(Debug, Clone, Copy, Default)]
 enum Slot {
     #[default]
@@ -156,14 +152,12 @@ impl Slot {
     }
 }
 
-/// Namespaces of one subsystem on this reactor.
 #[derive(Debug, Default)]
 struct Table {
     /// Last table received from the control plane.
     source: Arc<NamespaceTable>,
     /// Indexed by NSID - 1.
     disks: Vec<Slot>,
-    /// Counters of the subsystem on this reactor.
     counters: Arc<IoCounters>,
     /// Time bought under the subsystem's rate limits.
     purse: Purse,
@@ -174,7 +168,6 @@ struct Table {
 }
 
 impl Table {
-    /// Returns the disk of an NSID if the controller has access.
     #[inline]
     fn find(&self, controller: &ControllerShared, nsid: u32) -> Option<u32> {
         let slot = usize::try_from(nsid.checked_sub(1)?).ok()?;
@@ -336,14 +329,12 @@ impl Disks {
         Some(index as u32)
     }
 
-    /// Registers the memory of the namespaces with the device of a new port.
     pub(crate) fn port_opened(&mut self, port: usize, device: &Arc<dyn Device>) {
         for disk in self.disks.iter_mut().flatten() {
             disk.learn(port, device);
         }
     }
 
-    /// Drops the memory regions of a closed port.
     pub(crate) fn port_closed(&mut self, port: usize) {
         for disk in self.disks.iter_mut().flatten() {
             disk.regions[port] = None;
@@ -357,7 +348,6 @@ impl Disks {
         table.find(&of.controller, nsid)
     }
 
-    /// Removes the queued requests that match and passes them to `each`.
     pub(crate) fn take_waiting(
         &mut self,
         requests: &mut RequestTable,

@@ -21,7 +21,6 @@ pub(super) struct Guest {
     pub(super) weight: u32,
 }
 
-/// Queued commands of a host.
 #[derive(Debug)]
 struct Line {
     guest: Guest,
@@ -31,7 +30,6 @@ struct Line {
     taken: u64,
 }
 
-/// Commands of one reactor for one disk.
 #[derive(Debug)]
 pub(super) struct Entrance {
     /// Turns of flushes and fallocates.
@@ -100,14 +98,12 @@ impl Entrance {
         Some(id)
     }
 
-    /// Counts a command that has left the disk.
     pub(super) fn leaves(&mut self, depth: &Depth, request: &mut Request) {
         request.door = request.door.limited();
         self.inside -= 1;
         self.tell(depth);
     }
 
-    /// Removes the queued requests that match and passes them to `each`.
     pub(super) fn take_out(
         &mut self,
         depth: &Depth,

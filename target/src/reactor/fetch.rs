@@ -53,7 +53,6 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
     queues.count_wait(id, Wait::Read);
 }
 
-/// Posts the waiting READs that a queue pair has credits for.
 pub(super) fn pump_reads(queues: &mut Queues, io: &mut Io, now: &Now, qpair: QpairId) {
     loop {
         let queue = &mut queues.qpairs[qpair];

@@ -58,7 +58,6 @@ impl Reactor {
         }
     }
 
-    /// Closes a queue of an expired association.
     pub(super) fn expire(&mut self, qpair: QpairId) {
         self.close(qpair, KEEP_ALIVE_EXPIRED);
         // The control plane closes the other queues of the association.

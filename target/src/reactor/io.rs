@@ -13,7 +13,6 @@ use super::shares::Shares;
 use crate::ids::ShareId;
 use crate::request::{List, Request};
 
-/// Ring, buffers and disks of a reactor.
 pub(super) struct Io {
     pub(super) ring: Ring,
     pub(super) arena: Arena,
@@ -32,7 +31,6 @@ pub(super) struct Io {
 }
 
 impl Io {
-    /// Returns the data buffer of a request, with the requested length.
     pub(super) fn data_span(&self, request: &Request) -> Span {
         let buffer = request
             .data

@@ -26,7 +26,6 @@ const READS_MAX: u8 = 16;
 const SHUTTING_DOWN: &str = "the target is shutting down";
 
 impl Reactor {
-    /// Accepts or rejects a connection request.
     pub(super) fn accept(&mut self, admitted: Admitted) {
         let peer = admitted.request.peer;
         let qid = admitted.cm.qid.get();
@@ -58,7 +57,6 @@ impl Reactor {
         admitted.request.reject(reject.as_bytes());
     }
 
-    /// Rejects a connection request that was queued.
     pub(super) fn refuse_connection(&mut self, admitted: Admitted, reason: &str) {
         let (peer, qid) = (admitted.request.peer, admitted.cm.qid.get());
         let (device, provider) = (
@@ -194,7 +192,6 @@ impl Reactor {
         Ok(index)
     }
 
-    /// Handles a device's connection events.
     pub(super) fn poll_events(&mut self, index: usize) -> bool {
         let Some(port) = &mut self.queues.ports[index] else {
             return false;
@@ -370,7 +367,6 @@ impl Reactor {
         }
     }
 
-    /// Ends all waiting work of a closing queue.
     fn drop_waiting(&mut self, qpair: QpairId) {
         let Self { queues, io, .. } = self;
         let mut dropped: Vec<RequestId> = Vec::new();
@@ -563,7 +559,6 @@ impl Reactor {
         }
     }
 
-    /// Rejects queued connections at shutdown.
     fn refuse_waiting(&mut self) {
         for admitted in budget::take_connections(&mut self.queues, None) {
             self.refuse_connection(admitted, SHUTTING_DOWN);

@@ -13,7 +13,6 @@ const CROWD: usize = 16;
 /// Largest advantage of a newly filled queue over the others, in nanoseconds of use.
 const LAG_MAX_NS: u64 = 16 * SLICE_NS;
 
-/// Queued commands of one host for one disk.
 #[derive(Debug)]
 pub(super) struct Line {
     share: Option<ShareId>,
@@ -40,11 +39,9 @@ impl Line {
     }
 }
 
-/// Queues of all hosts and disks.
 #[derive(Debug)]
 pub(super) struct Limited {
     lines: Vec<Line>,
-    /// Number of queued commands by host.
     of_share: Tally,
     /// Time of the next attempt, in nanoseconds.
     pub(super) next_ns: u64,
@@ -80,12 +77,10 @@ impl Limited {
         self.count >= self.crowd
     }
 
-    /// True if commands of the host wait.
     pub(super) fn waits(&self, share: ShareId) -> bool {
         self.of_share.has(share)
     }
 
-    /// True if commands of the host wait for this disk.
     pub(super) fn has_line(&self, share: Option<ShareId>, disk: u32) -> bool {
         if share.is_some_and(|share| !self.waits(share)) {
             return false;
@@ -100,7 +95,6 @@ impl Limited {
         waiting.map(Line::taken_ns).min()
     }
 
-    /// Appends a request to the queue of its host and disk.
     pub(super) fn wait(
         &mut self,
         requests: &mut RequestTable,
@@ -133,7 +127,6 @@ impl Limited {
         }
     }
 
-    /// Returns the queues in the order of service.
     pub(super) fn sorted(&mut self) -> &[Line] {
         self.lines.sort_unstable_by_key(Line::taken_ns);
         &self.lines
@@ -168,7 +161,6 @@ impl Limited {
         self.lines.retain(|line| line.count > 0 || counts(line));
     }
 
-    /// Removes the queued requests that match and passes them to `each`.
     pub(super) fn take_out(
         &mut self,
         requests: &mut RequestTable,

@@ -34,7 +34,6 @@ impl Capsule {
     }
 }
 
-/// Capsules of one queue pair for one namespace.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) qpair: QpairId,
@@ -56,11 +55,9 @@ impl Line {
     }
 }
 
-/// Capsules that wait for a request.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     lines: VecDeque<Line>,
-    /// Number of queues by queue pair.
     of_qpair: Tally,
     /// Allocations of former queues.
     spare: Vec<VecDeque<Capsule>>,
@@ -73,7 +70,6 @@ impl Lines {
         self.lines.is_empty()
     }
 
-    /// True if capsules of the queue pair wait.
     #[inline]
     pub(super) fn has_of(&self, qpair: QpairId) -> bool {
         self.of_qpair.has(qpair.index as usize)
@@ -129,7 +125,6 @@ impl Lines {
         self.lines.iter().any(Line::keeps_receives)
     }
 
-    /// Removes the capsules that match, in one pass.
     pub(super) fn take_out(&mut self, mut goes: impl FnMut(&Capsule) -> bool) -> Vec<Capsule> {
         let mut taken = Vec::new();
         for line in &mut self.lines {

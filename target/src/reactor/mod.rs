@@ -95,10 +95,8 @@ const TICK: Duration = Duration::from_millis(250);
 /// Token of the mailbox in the ring.
 const INBOX_TOKEN: u32 = u32::MAX;
 
-/// Configured sizes and times of a reactor.
 #[derive(Debug, Clone)]
 pub(crate) struct Sizes {
-    /// Receives per device.
     pub(crate) receives: u32,
     /// Largest in-capsule data, in bytes.
     pub(crate) in_capsule_bytes: u32,
@@ -106,7 +104,6 @@ pub(crate) struct Sizes {
     pub(crate) data_bytes: usize,
     /// Largest transfer, in bytes.
     pub(crate) transfer_bytes: usize,
-    /// Queue pairs per device.
     pub(crate) queue_pairs: u16,
     /// Longest time of polling without work.
     pub(crate) poll_idle: Duration,
@@ -389,7 +386,6 @@ impl Reactor {
         busy
     }
 
-    /// Handles all queued messages and returns whether there were any.
     fn read_inbox(&mut self) -> bool {
         let mut busy = false;
         while let Some(message) = self.control.inbox.try_recv() {
@@ -543,7 +539,6 @@ impl Reactor {
         self.time.idle.slept(self.time.clock.now());
     }
 
-    /// Resumes commands that rate limits now allow.
     #[inline(always)]
     fn serve_limited(&mut self) -> bool {
         let Self {

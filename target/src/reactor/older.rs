@@ -14,7 +14,6 @@ struct Wait {
     late: bool,
 }
 
-/// Waiting changes of a reactor.
 #[derive(Debug, Default)]
 pub(super) struct Older {
     /// At most the number of requests.
@@ -22,7 +21,6 @@ pub(super) struct Older {
 }
 
 impl Older {
-    /// Adds a running request.
     pub(super) fn add(&mut self, requests: &mut RequestTable, id: RequestId) {
         requests.set_stage(id, Stage::Running, Stage::AwaitingOlder);
         self.waiting.push(Wait { id, late: false });
@@ -65,7 +63,6 @@ impl Older {
         });
     }
 
-    /// Removes a request and sets it running.
     pub(super) fn take(&mut self, requests: &mut RequestTable, id: RequestId) {
         self.waiting.retain(|wait| wait.id != id);
         requests.set_stage(id, Stage::AwaitingOlder, Stage::Running);

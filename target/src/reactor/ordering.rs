@@ -13,7 +13,6 @@ use crate::qpair::Association;
 use crate::request::{Request, RequestId, Stage, Task};
 use crate::work_id::WorkKind;
 
-/// True if changes of the request's host are ordered.
 pub(super) fn is_ordered(queues: &Queues, id: RequestId) -> bool {
     let controller = &queues.association(id).controller;
     controller.limiter.is_ordered()
@@ -75,7 +74,6 @@ pub(super) fn planned(queues: &mut Queues, io: &Io, id: RequestId) {
     enter(request, id, association, &io.disks, false, ranges);
 }
 
-/// Requests the start of a change at the disk.
 pub(super) fn arrive(queues: &Queues, io: &Io, id: RequestId, late: bool) -> Arrival {
     let request = &queues.requests[id];
     let ticket = request.ordered.expect("an ordered change is entered");
@@ -125,7 +123,6 @@ pub(super) fn leave(request: &mut Request, association: &Association, disks: &Di
     }
 }
 
-/// Same as [`leave`], by request id.
 pub(super) fn leave_at(queues: &mut Queues, io: &Io, id: RequestId) {
     if queues.requests[id].ordered.is_some() {
         let (request, association) = of_association(queues, id);

@@ -18,7 +18,6 @@ use crate::metrics::DeviceCounters;
 /// arena.
 pub(crate) const PORTS_MAX: usize = cairn_disk::BUFFERS_MAX - 2;
 
-/// Device as used by one reactor.
 pub(crate) struct Port {
     endpoint: Box<dyn Endpoint>,
     limits: EndpointLimits,
@@ -117,7 +116,6 @@ impl Port {
         &self.limits
     }
 
-    /// Local key of the arena on this device.
     pub(crate) fn arena_lkey(&self) -> u32 {
         self.arena.lkey()
     }
@@ -137,7 +135,6 @@ impl Port {
         self.reposts.push(self.receives[slot as usize]);
     }
 
-    /// Counts a filled receive slot.
     pub(crate) fn slot_filled(&mut self) {
         self.slots_out += 1;
     }
@@ -204,12 +201,10 @@ impl Port {
     }
 }
 
-/// Returns the ring's token for a port's descriptor.
 fn wait_token(port: usize, fd: usize) -> u32 {
     (port as u32) << 16 | fd as u32
 }
 
-/// Returns the port and descriptor of a token.
 pub(crate) fn of_token(token: u32) -> (usize, usize) {
     ((token >> 16) as usize, (token & 0xffff) as usize)
 }

@@ -41,7 +41,6 @@ pub(super) struct Queues {
     pub(super) awaiting_census: List,
     /// Authentication commands being computed by another thread, at most one per queue pair.
     pub(super) awaiting_authentication: List,
-    /// Queue pairs with work in their outbox.
     pub(super) dirty: Vec<QpairId>,
     /// Work that a broken queue pair did not accept. It ends at the end of the round.
     pub(super) lost: Vec<WorkId>,
@@ -52,7 +51,6 @@ pub(super) struct Queues {
     pub(super) counters: Arc<ReactorCounters>,
 }
 
-/// Broken queue pair, which the reactor closes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Broken {
     pub(super) qpair: QpairId,
@@ -60,7 +58,6 @@ pub(super) struct Broken {
     pub(super) ending: Option<Ending>,
 }
 
-/// Reason why a command waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
     /// Rate limits, or the limit of the disk.
@@ -98,7 +95,6 @@ impl Queues {
         }
     }
 
-    /// Returns the port of an open queue pair.
     #[inline]
     pub(super) fn port(&self, index: usize) -> &Port {
         self.ports[index]
@@ -106,7 +102,6 @@ impl Queues {
             .expect("an open queue pair has a port")
     }
 
-    /// Reposts a receive slot at the end of the round.
     #[inline]
     pub(super) fn repost(&mut self, port: usize, slot: u32) {
         // A removed port needs no receives.
@@ -115,7 +110,6 @@ impl Queues {
         }
     }
 
-    /// Returns a running command with the state that its stages use.
     #[inline(always)]
     pub(super) fn command(&mut self, id: RequestId) -> Command<'_> {
         let (request, free) = self.requests.entry(id);
@@ -137,7 +131,6 @@ impl Queues {
         self.command(id)
     }
 
-    /// Returns the in-capsule data of a request, in its receive slot.
     pub(super) fn capsule_span(&self, id: RequestId) -> Span {
         let request = &self.requests[id];
         let DataTransfer::InCapsule(slice) = request.transfer else {

@@ -22,7 +22,6 @@ const DISKS_WAIT: Duration = Duration::from_millis(250);
 /// memory.
 const REMAINS_MAX: usize = 4;
 
-/// Losses caused by a panic.
 #[derive(Debug, Default)]
 struct Losses {
     hosts: usize,

@@ -25,7 +25,6 @@ use crate::work_id::{WorkId, WorkKind};
 /// Interval of checks for ended commands, while no event wakes the reactor.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Queue of a reactor that panicked.
 #[derive(Debug)]
 pub(super) struct Lost {
     pub(super) qpair: QpairId,
@@ -77,7 +76,6 @@ impl Remains {
         }
     }
 
-    /// Handles the completions of the disks.
     pub(super) fn collect(&mut self) -> io::Result<()> {
         self.ring.submit()?;
         while let Some(finished) = self.ring.pop() {
@@ -134,12 +132,10 @@ impl Remains {
         self.ring.in_flight() == 0
     }
 
-    /// Number of commands that may be in progress at disks.
     pub(super) fn commands(&self) -> usize {
         self.queues.iter().map(|queue| queue.commands.len()).sum()
     }
 
-    /// Enters the changes of a queue that are in progress at disks.
     pub(super) fn enter_changes(&mut self, qpair: QpairId) {
         for queue in self.queues.iter().filter(|queue| queue.qpair == qpair) {
             for &id in &queue.commands {

@@ -168,7 +168,6 @@ pub(super) fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, s
     finish(queues, io, now, id, status.with_more(), 0);
 }
 
-/// Posts the waiting responses that a queue pair has credits for.
 pub(super) fn pump_sends(queues: &mut Queues, io: &Io, now: &Now, qpair: QpairId) {
     loop {
         let queue = &mut queues.qpairs[qpair];

@@ -18,7 +18,6 @@ pub(super) struct Retries {
 }
 
 impl Retries {
-    /// Adds a request returned by the backend.
     pub(super) fn add(&mut self, request: &mut Request, id: RequestId, now: Instant) {
         request.set_stage(Stage::InBackend, Stage::AwaitingRetry);
         let block = request.block.as_ref().expect("block I/O is planned");
@@ -30,7 +29,6 @@ impl Retries {
         self.waiting.iter().map(|retry| retry.at).min()
     }
 
-    /// Removes the requests whose pause is over and sets them running.
     pub(super) fn take_due(&mut self, requests: &mut RequestTable, now: Instant) -> Vec<RequestId> {
         let due = self.waiting.extract_if(.., |retry| retry.at <= now);
         let due: Vec<RequestId> = due.map(|retry| retry.id).collect();

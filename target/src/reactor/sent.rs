@@ -73,7 +73,6 @@ pub(super) fn abandon(mut command: Command<'_>, io: &mut Io) {
     free(command, io);
 }
 
-/// Frees a request with its buffers and its use of the disk.
 #[inline(always)]
 pub(super) fn free(mut command: Command<'_>, io: &mut Io) {
     command.release_buffers(io);

@@ -22,7 +22,6 @@ use crate::request::{List, Request, RequestId, RequestTable, Stage};
 /// Divisor of the total up to which a namespace holds little.
 const LITTLE: usize = 16;
 
-/// Total and free amount of a resource.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stock {
     pub(super) total: usize,
@@ -69,7 +68,6 @@ struct Line {
     waiting: List,
 }
 
-/// Shares of all hosts in a reactor's data buffers.
 #[derive(Debug)]
 pub(super) struct Shares {
     shares: Vec<Option<Share>>,
@@ -94,7 +92,6 @@ impl Shares {
         }
     }
 
-    /// Adds a queue to its host's share.
     pub(super) fn join(&mut self, host: &str, queue: QpairId) -> ShareId {
         let known = |share: &Option<Share>| share.as_ref().is_some_and(|share| share.host == host);
         let id = self.shares.iter().position(known).unwrap_or_else(|| {
@@ -161,7 +158,6 @@ impl Shares {
         self.total.saturating_sub(self.promised)
     }
 
-    /// Removes the waiting requests that match and passes them to `each`.
     pub(super) fn take_out(
         &mut self,
         requests: &mut RequestTable,
@@ -173,14 +169,12 @@ impl Shares {
         }
     }
 
-    /// True if requests of the host wait for buffers for this disk.
     pub(super) fn has_line(&self, share: Option<ShareId>, disk: Option<u32>) -> bool {
         let of = |line: &&Line| line.share == share && line.disk == disk;
         let line = self.lines.iter().find(of);
         line.is_some_and(|line| !line.waiting.is_empty())
     }
 
-    /// Appends a request to the queue of its host and disk.
     pub(super) fn wait(
         &mut self,
         requests: &mut RequestTable,
@@ -294,7 +288,6 @@ mod tests {
 
     const TOTAL: usize = 1024;
 
-    /// Takes units until the shares forbid another; returns their number.
     fn fill(free: &mut usize, by_host: &mut usize, by_disk: &mut usize) -> usize {
         let before = *free;
         let total = TOTAL;

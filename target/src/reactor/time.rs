@@ -7,7 +7,6 @@ use cairn_rdma::Clock;
 use crate::metrics::Doing;
 use cairn_disk::Idle;
 
-/// Start of the current round.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Now {
     pub(super) at: Instant,
@@ -15,7 +14,6 @@ pub(super) struct Now {
     pub(super) ns: u64,
 }
 
-/// Clock and timers of a reactor.
 pub(super) struct Time {
     pub(super) clock: Clock,
     /// Origin of all times in nanoseconds, common to all reactors.

@@ -9,7 +9,6 @@ use crate::request::{List, Request, RequestId, RequestTable, Stage, Turn};
 /// Largest number of fallocates in progress per disk.
 const ALLOCATIONS_MAX: u32 = 2;
 
-/// Turns of a disk.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     /// True while a flush is in progress, with the other flushes that it completes.
@@ -56,7 +55,6 @@ impl Turns {
         }
     }
 
-    /// Removes the queued requests that match and passes them to `each`.
     pub(super) fn take_out(
         &mut self,
         requests: &mut RequestTable,

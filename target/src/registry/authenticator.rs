@@ -25,7 +25,6 @@ const JOBS_OF_PAYER_MAX: usize = 128;
 /// processors of connected ones.
 const NICENESS: i32 = 10;
 
-/// Authentication step requested by a host's command.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Message sent by the host.
@@ -34,7 +33,6 @@ pub(crate) enum Step {
     Receive(usize),
 }
 
-/// Computed step.
 #[derive(Debug)]
 pub(crate) struct Computed {
     pub(crate) qpair: QpairId,
@@ -43,12 +41,10 @@ pub(crate) struct Computed {
     pub(crate) answer: Option<Vec<u8>>,
 }
 
-/// Keys of a subsystem's hosts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostKeys {
     /// Keys of hosts that have none of their own.
     pub(crate) others: Option<Secrets>,
-    /// Keys by HOSTNQN.
     pub(crate) hosts: HashMap<Nqn, Secrets>,
     /// Accepted hashes and groups, in order of preference.
     pub(crate) policy: Policy,
@@ -88,7 +84,6 @@ struct Job {
 struct Line<T> {
     /// Entries are never empty.
     waiting: HashMap<Payer, VecDeque<T>>,
-    /// Payers in the order of service.
     turns: VecDeque<Payer>,
     count: usize,
 }
@@ -208,7 +203,6 @@ impl Authenticator {
     }
 }
 
-/// Authentication of a subsystem's hosts.
 impl SubsystemShared {
     /// Queues an authentication step for computation; the queue's reactor receives the result.
     pub(crate) fn compute(
@@ -234,7 +228,6 @@ impl SubsystemShared {
         state.keys.exchange(host, state.subsystem_nqn())
     }
 
-    /// True if [`Self::renewal`] returns an exchange.
     pub(crate) fn has_key_of(&self, host: &Nqn) -> bool {
         self.lock().keys.has(host)
     }

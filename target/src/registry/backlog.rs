@@ -71,7 +71,6 @@ impl Backlog {
         !self.any.load(Ordering::Acquire)
     }
 
-    /// Drops all present and future connections.
     pub(super) fn close(&self) {
         let mut waiting = self.lock();
         waiting.closed = true;
@@ -84,7 +83,6 @@ impl Backlog {
         drop(gone);
     }
 
-    /// Updates `any`.
     fn show(&self, waiting: &Waiting) {
         let none = waiting.known.is_empty() && waiting.strangers.is_empty();
         self.any.store(!none, Ordering::Release);

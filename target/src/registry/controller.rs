@@ -51,7 +51,6 @@ impl Seen {
 pub(crate) struct ControllerShared {
     pub(super) cntlid: u16,
     pub(super) host: Nqn,
-    /// HOSTNQN, escaped for display.
     pub(super) host_nqn: String,
     pub(super) peer: IpAddr,
     /// Time of the last command on any queue, in nanoseconds since the target started, plus up to
@@ -63,7 +62,6 @@ pub(crate) struct ControllerShared {
     pub(super) write_cache: AtomicBool,
     /// Number of changes of `write_cache`.
     pub(super) cache_changes: AtomicU64,
-    /// Listener of the host's connection.
     pub(super) listener: Arc<ListenerShared>,
     /// ANA states of the subsystem's groups for this controller.
     pub(super) ana: AnaShared,
@@ -75,7 +73,6 @@ pub(crate) struct ControllerShared {
     sender: Sender,
     /// Queues of older associations of the host that existed when this one began.
     pub(super) arming: Option<Arc<Arming>>,
-    /// Failed commands not yet in the error log.
     pub(super) failures: Failures,
 }
 
@@ -124,7 +121,6 @@ impl ControllerShared {
         &self.hostid
     }
 
-    /// HOSTNQN, escaped for logs and metrics.
     pub(crate) fn host_nqn(&self) -> &str {
         &self.host_nqn
     }
@@ -187,7 +183,6 @@ impl ControllerShared {
         self.arming.as_deref()
     }
 
-    /// Records a failed I/O command for the error log.
     pub(crate) fn record_failure(&self, failure: Failure) {
         self.failures.record(failure);
     }

@@ -22,7 +22,6 @@ use crate::ids::QpairId;
 use crate::marking::MarkingPolicy;
 use crate::namespace::NamespaceTable;
 
-/// Location of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QueueAddress {
     pub(crate) reactor: usize,
@@ -44,7 +43,6 @@ pub(crate) struct Admitted {
     pub(crate) place: Place,
 }
 
-/// Message to a reactor.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Replace the namespaces of a subsystem.
@@ -131,7 +129,6 @@ impl Load {
     }
 }
 
-/// [`Load`] shared by threads.
 #[derive(Debug, Default)]
 struct SharedLoad {
     admin: AtomicUsize,
@@ -144,7 +141,6 @@ impl SharedLoad {
     }
 }
 
-/// Sending end of a reactor's mailbox.
 #[derive(Debug, Clone)]
 pub(crate) struct Mailbox {
     messages: Arc<mailbox::Mailbox<Message>>,
@@ -181,7 +177,6 @@ impl Mailbox {
         self.messages.nudge();
     }
 
-    /// Number of present and expected queue pairs of the reactor.
     pub(crate) fn load(&self) -> Load {
         Load {
             admin: self.load.admin.load(Ordering::Relaxed),
@@ -189,7 +184,6 @@ impl Mailbox {
         }
     }
 
-    /// Passes a connection to the reactor and counts it.
     pub(crate) fn accept(&self, admitted: Box<Admitted>) {
         let load = self.load.of(admitted.cm.qid.get());
         load.fetch_add(1, Ordering::Relaxed);
@@ -219,7 +213,6 @@ pub(crate) struct Left {
     pub(crate) connections: bool,
 }
 
-/// Receiving end of a reactor's mailbox.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     messages: Arc<mailbox::Mailbox<Message>>,

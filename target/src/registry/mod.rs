@@ -93,7 +93,6 @@ pub(crate) struct WriteThrough {
     pub(crate) completion: Completion,
 }
 
-/// Subsystems that hosts can connect to.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     /// Consistent after a panic: each change is one insertion or removal.
@@ -104,7 +103,6 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Orders of changes of all disks.
     pub(crate) fn orders(&self) -> &Arc<DiskOrders> {
         &self.orders
     }
@@ -149,7 +147,6 @@ impl Registry {
         subsystems.insert(nqn, subsystem);
     }
 
-    /// Removes a subsystem; hosts can no longer connect to it.
     pub(crate) fn remove(&self, nqn: &Nqn) -> Option<Arc<SubsystemShared>> {
         let mut subsystems = self
             .subsystems

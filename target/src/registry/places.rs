@@ -69,7 +69,6 @@ impl fmt::Display for Full {
     }
 }
 
-/// Connection that lost its place to a newer connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Evicted {
     pub(crate) place: PlaceId,
@@ -80,7 +79,6 @@ pub(crate) struct Evicted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PlaceId(u64);
 
-/// Places of a target.
 #[derive(Debug)]
 pub(crate) struct Places {
     clock: Clock,
@@ -106,21 +104,17 @@ struct State {
     strangers: Strangers,
 }
 
-/// Connection that waits for its Connect.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     host: IpAddr,
-    /// Reactor of the connection, once assigned.
     reactor: Option<usize>,
 }
 
 #[derive(Debug)]
 struct Host {
-    /// Connections that wait for their Connect.
     waiting: u32,
     /// Waiting connections not confirmed by their peer; their source address may be forged.
     unconfirmed: BTreeSet<PlaceId>,
-    /// Connections with an association.
     associated: u32,
     /// Start of the present period with associations.
     since: Instant,
@@ -177,7 +171,6 @@ impl Place {
         self.id
     }
 
-    /// Payer for the connection's use of resources.
     pub(crate) fn payer(&self) -> Payer {
         self.payer
     }
@@ -187,7 +180,6 @@ impl Place {
         self.places.lock().confirm(self.id, self.host);
     }
 
-    /// Records the reactor of the connection.
     pub(crate) fn assign(&self, reactor: usize) {
         if let Some(waiting) = self.places.lock().waiting.get_mut(&self.id) {
             waiting.reactor = Some(reactor);

@@ -8,7 +8,6 @@ use nvme_auth::Authenticated;
 use crate::marking::Shown;
 use crate::metrics::QueueCounters;
 
-/// Properties and counters of a connected queue pair.
 #[derive(Debug)]
 pub(crate) struct QueueShared {
     pub(crate) peer: SocketAddr,
@@ -16,7 +15,6 @@ pub(crate) struct QueueShared {
     pub(crate) reactor: usize,
     pub(crate) device: String,
     pub(crate) provider: &'static str,
-    /// Partition membership.
     pub(crate) pkey: PKey,
     /// Entries of the submission queue, 1-based.
     pub(crate) entries: u16,

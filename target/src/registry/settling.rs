@@ -7,7 +7,6 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::{ControlMessage, ControllerShared};
 
-/// Commands affected by a change.
 #[derive(Debug)]
 pub(crate) enum Scope {
     /// Commands for the namespaces, by [`crate::namespace::Namespace::id`].

@@ -41,7 +41,6 @@ struct Controller {
     queues: BTreeMap<u16, QueueAddress>,
     /// Public state of connected queues, by QID.
     shown: BTreeMap<u16, Arc<QueueShared>>,
-    /// Totals of closed queues.
     past: HostTotals,
 }
 
@@ -74,14 +73,12 @@ pub(crate) struct SubsystemShared {
     nqn: String,
     is_discovery: bool,
     io_limits: IoLimits,
-    /// Rate limits for all hosts together.
     pub(crate) limiter: Limiter,
     clock: Clock,
     started: Instant,
     pub(super) reactors: Arc<[Mailbox]>,
     pub(super) authenticator: Authenticator,
     control: tokio::sync::mpsc::UnboundedSender<ControlMessage>,
-    /// Counters by reactor.
     counters: Box<[Arc<IoCounters>]>,
     state: Mutex<State>,
 }
@@ -171,7 +168,6 @@ impl SubsystemShared {
         }
     }
 
-    /// SUBNQN, escaped for logs and metrics.
     pub(crate) fn nqn(&self) -> &str {
         &self.nqn
     }
@@ -235,7 +231,6 @@ impl SubsystemShared {
         self.lock().listeners = listeners.map(Box::from);
     }
 
-    /// Adds a connected queue to the reports.
     pub(crate) fn show(&self, cntlid: u16, qid: u16, queue: Arc<QueueShared>) {
         if let Some(controller) = self.lock().controllers.get_mut(&cntlid) {
             controller.shown.insert(qid, queue);
@@ -360,12 +355,10 @@ impl SubsystemShared {
         });
     }
 
-    /// Executes a change by an administrator.
     pub(crate) fn administer(&self, change: impl FnOnce(&mut Subsystem, &mut Vec<Action>)) {
         self.with(|state, _, actions| change(&mut state.subsystem, actions));
     }
 
-    /// True if the SMART log reports lost data.
     pub(crate) fn shows_losses(&self) -> bool {
         self.lock().subsystem.health().critical_warning != 0
     }

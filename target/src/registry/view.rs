@@ -16,10 +16,8 @@ pub(crate) struct SubsystemView {
 #[derive(Debug)]
 pub(crate) struct ControllerView {
     pub(crate) cntlid: u16,
-    /// HOSTNQN, escaped.
     pub(crate) host_nqn: String,
     pub(crate) hostid: [u8; 16],
-    /// Totals of closed queues.
     pub(crate) past: HostTotals,
     /// Queues by ascending QID.
     pub(crate) queues: Vec<(u16, Arc<QueueShared>)>,
@@ -40,9 +38,7 @@ impl ControllerView {
 pub(crate) struct Activity {
     /// Number of controllers.
     pub(crate) associations: usize,
-    /// I/O commands in progress.
     pub(crate) outstanding: u64,
-    /// Completed I/O commands.
     pub(crate) answered: u64,
 }
 

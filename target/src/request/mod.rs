@@ -27,7 +27,6 @@ use crate::work_id::{WorkId, WorkKind};
 pub(crate) struct RequestId(u32);
 
 impl RequestId {
-    /// Index, dense from 0.
     pub(crate) fn index(self) -> usize {
         self.0 as usize
     }
@@ -110,7 +109,6 @@ pub(crate) struct Request {
     pub(crate) data: Option<Buffer>,
     /// Second buffer, for the data that a Compare reads from the disk.
     pub(crate) scratch: Option<Buffer>,
-    /// Index of the disk in the reactor's table.
     pub(crate) disk: Option<u32>,
     /// Bytes on disk that the command affects.
     pub(crate) disk_bytes: u64,
@@ -128,7 +126,6 @@ pub(crate) struct Request {
     pub(crate) subsystem: Option<u32>,
     pub(crate) times: StageTimes,
     pub(crate) completion: Completion,
-    /// Send-queue work requests used by the response.
     pub(crate) send_work: u8,
     /// True if the queue is closed once the response has arrived.
     pub(crate) close_after: bool,
@@ -219,7 +216,6 @@ impl Request {
         self.block = Some(block);
     }
 
-    /// Returns the id for a work request of this command.
     #[inline]
     pub(crate) fn work_id(&self, id: RequestId, kind: WorkKind) -> u64 {
         WorkId::new(id.0, kind, self.generation).encode()
@@ -244,7 +240,6 @@ impl Request {
         self.sqe.cid.get()
     }
 
-    /// True if the request has buffers, or a promise of some.
     #[inline]
     pub(crate) fn holds_buffers(&self) -> bool {
         self.data.is_some() || self.scratch.is_some() || self.reserved > 0
@@ -306,7 +301,6 @@ impl Request {
         free.0.push(id);
     }
 
-    /// True if the request still has resources.
     #[inline(always)]
     fn is_held(&self) -> bool {
         self.permit.is_some()
@@ -410,7 +404,6 @@ impl RequestTable {
         Taken { id, request, free }
     }
 
-    /// Returns a request and the list that it returns to.
     #[inline(always)]
     pub(crate) fn entry(&mut self, id: RequestId) -> (&mut Request, &mut FreeList) {
         (&mut self.requests[id.index()], &mut self.free)
@@ -422,7 +415,6 @@ impl RequestTable {
         self[id].set_stage(from, to);
     }
 
-    /// Returns the id for a work request of a command.
     pub(crate) fn work_id(&self, id: RequestId, kind: WorkKind) -> u64 {
         self[id].work_id(id, kind)
     }

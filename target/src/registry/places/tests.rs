@@ -5,7 +5,6 @@ use super::*;
 struct Door {
     state: State,
     now: Instant,
-    /// Taken places by address.
     taken: Vec<(IpAddr, PlaceId)>,
     evicted: Vec<PlaceId>,
 }

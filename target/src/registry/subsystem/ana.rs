@@ -11,7 +11,6 @@ use super::{State, SubsystemShared};
 use crate::ana::ListenerShared;
 
 impl State {
-    /// Returns the states for hosts connected through this listener.
     pub(super) fn ana_by(&self, listener: &ListenerShared) -> AnaStates {
         // Whatever the configuration, hosts of a removed listener must use other paths.
         if listener.is_removed() {

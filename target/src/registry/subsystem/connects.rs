@@ -19,11 +19,9 @@ use crate::ana::ListenerShared;
 use crate::metrics::HostTotals;
 use crate::registry::{Arming, ControllerShared, Message, QueueAddress};
 
-/// Connection of a Connect command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin<'a> {
     pub(crate) address: QueueAddress,
-    /// Private data of the connection request.
     pub(crate) cm: &'a RequestData,
     pub(crate) local: IpAddr,
     pub(crate) peer: IpAddr,
@@ -113,7 +111,6 @@ impl SubsystemShared {
         }
     }
 
-    /// Connects a queue whose host has authenticated.
     pub(crate) fn join(&self, claim: &Claim, origin: &Origin<'_>) -> Result<Joined, Refusal> {
         let mut state = self.lock();
         state.check_listener(origin)?;

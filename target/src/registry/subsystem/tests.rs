@@ -74,7 +74,6 @@ fn request(cntlid: u16, qid: u16) -> ConnectRequest {
     }
 }
 
-/// Calls `job` with a connection from this address.
 fn from<T>(address: u8, qid: u16, job: impl FnOnce(&Origin<'_>) -> T) -> T {
     let peer = Ipv4Addr::new(192, 0, 2, address).into();
     let listener = Arc::new(ListenerShared {
