@@ -29,6 +29,7 @@ const READS: u8 = 128;
 
 #[derive(Debug)]
 pub(crate) enum Step {
+    /// Wait for the peer.
     Wait,
     /// Send a message to the peer.
     Say(Vec<u8>),
