@@ -9,7 +9,6 @@ use core::net::IpAddr;
 /// machine may own all addresses of an IPv6 /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Payer {
-    /// First address of the group.
     first: IpAddr,
     is_host: bool,
 }

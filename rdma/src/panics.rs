@@ -43,7 +43,6 @@ impl fmt::Display for Panic {
 /// consistent: it is replaced in one step.
 static LAST: Mutex<Option<String>> = Mutex::new(None);
 
-/// Details of a panic recorded by the hook.
 #[derive(Debug)]
 struct Seen {
     place: Option<String>,

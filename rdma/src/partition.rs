@@ -9,7 +9,6 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// Bit 15: full membership.
 const FULL: u16 = 0x8000;
 
 /// Partition key: membership in a partition.

@@ -143,7 +143,6 @@ fn each_test_and_each_rule_in_the_table_is_there() {
     }
 }
 
-/// Libraries contain no program names: the caller supplies them.
 #[test]
 fn no_library_of_rdma_names_a_program() {
     for folder in [
@@ -176,7 +175,6 @@ fn every_error_name_has_a_line_in_troubleshooting() {
     }
 }
 
-/// Tables of docs/roce/errors.md, generated from the program's tables.
 fn error_tables() -> String {
     let mut text = String::new();
     for (title, table) in trouble::tables() {

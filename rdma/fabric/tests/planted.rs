@@ -13,10 +13,8 @@ use common::{changed, findings, findings_with_peer, recorded, text};
 const DOES_NOT_CONNECT: &str = "It does not connect";
 const IS_SLOW: &str = "It is slow";
 
-/// Fault in an otherwise healthy machine.
 struct Fault {
     machine: &'static str,
-    /// Symptom reported by the user.
     symptom: &'static str,
     name: &'static str,
     change: &'static str,

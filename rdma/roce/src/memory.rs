@@ -27,7 +27,6 @@ const FIRST_ENTRIES: usize = 16;
 #[derive(Debug)]
 struct Region {
     lkey: u32,
-    /// Remote key, if peers have access.
     rkey: Option<u32>,
     mapping: Arc<Mapping>,
     access: Access,
@@ -53,9 +52,7 @@ struct Table {
     /// Regions by the low bits of remote keys. The size is a power of two, and at most half of the
     /// entries are used, so that a random key with a free entry is found soon.
     remote: Vec<Option<Arc<Region>>>,
-    /// Number of regions with a remote key.
     remotes: usize,
-    /// Number of registrations so far.
     registered: u32,
 }
 

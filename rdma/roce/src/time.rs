@@ -5,7 +5,6 @@ use std::time::Instant as System;
 use cairn_rdma::Clock;
 use cairn_roce_proto::time::Instant;
 
-/// Clock that starts at its creation.
 #[derive(Debug, Clone)]
 pub(crate) struct ProtoClock {
     clock: Clock,
@@ -13,13 +12,11 @@ pub(crate) struct ProtoClock {
 }
 
 impl ProtoClock {
-    /// Creates a clock based on the provider's clock.
     pub(crate) fn new(clock: Clock) -> Self {
         let start = clock.now();
         Self { clock, start }
     }
 
-    /// Time of the state machines.
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         Instant::after(self.clock.now().saturating_duration_since(self.start))

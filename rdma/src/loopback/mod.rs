@@ -44,7 +44,6 @@ const REQ_PRIVATE_DATA: usize = 56;
 const REP_PRIVATE_DATA: usize = 196;
 const REJ_PRIVATE_DATA: usize = 148;
 
-/// Ports for listeners that request port 0.
 const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
 
 /// Loopback provider. Clones share the network.
@@ -62,7 +61,6 @@ struct Shared {
     devices: Mutex<HashMap<IpAddr, Numbers>>,
 }
 
-/// Numbers that identify a device in the network.
 #[derive(Clone, Copy)]
 struct Numbers {
     id: u64,
@@ -260,7 +258,6 @@ impl Drop for LoopbackListener {
     }
 }
 
-/// Device with a single IP address.
 struct LoopbackDevice {
     shared: Arc<Shared>,
     name: String,

@@ -53,7 +53,6 @@ pub(super) struct Network {
     /// Regions with remote access, by remote key.
     remote: HashMap<RemoteKey, Key>,
     endpoints: HashMap<EndpointKey, EndpointState>,
-    /// Kind of work withheld, by device id.
     withheld: HashMap<u64, Withheld>,
 }
 
@@ -203,7 +202,6 @@ impl Network {
         Ok(passive.qp)
     }
 
-    /// Sends a refusal to `active` if it still waits.
     pub(super) fn refuse(&mut self, active: QpAddress, private_data: PrivateData, reason: u16) {
         let Some(qp) = self.qp(active).filter(|qp| qp.phase == Phase::Connecting) else {
             return;
@@ -310,7 +308,6 @@ impl Network {
             .sum()
     }
 
-    /// Stops a device from answering work of a kind.
     pub(super) fn withhold(&mut self, device: u64, withheld: Withheld) {
         self.withheld.insert(device, withheld);
     }
@@ -615,7 +612,6 @@ impl Network {
     }
 }
 
-/// Reason why a work request was not executed.
 #[derive(Clone, Copy)]
 enum Stop {
     NoReceive,

@@ -49,7 +49,6 @@ impl Channel {
         unsafe { (*self.raw).fd }
     }
 
-    /// Returns the next pending event.
     pub(crate) fn next_event(self: &Arc<Self>) -> io::Result<Option<CmEvent>> {
         let mut raw = ptr::null_mut();
         // SAFETY: a live channel, and room for one pointer.
@@ -111,7 +110,6 @@ pub(crate) const UNCLAIMED: u64 = u64::MAX;
 /// Tag of a listening identifier.
 pub(crate) const LISTENING: u64 = u64::MAX - 1;
 
-/// Copy of an event.
 #[derive(Debug)]
 pub(crate) struct CmEvent {
     pub(crate) kind: sys::rdma_cm_event_type,
@@ -119,7 +117,6 @@ pub(crate) struct CmEvent {
     pub(crate) status: c_int,
     /// Tag set by [`Id::set_tag`]; for a connection request, the listener's.
     pub(crate) tag: u64,
-    /// Identifier created by a connection request.
     pub(crate) request: Option<Id>,
     pub(crate) private_data: PrivateData,
     /// In a request or response: READs that the peer sends to us. The kernel has already swapped
@@ -238,7 +235,6 @@ impl Id {
         })
     }
 
-    /// Sends a DREQ, or answers the peer's.
     pub(crate) fn disconnect(&mut self) -> io::Result<()> {
         // SAFETY: a live identifier.
         outcome(unsafe { self.symbols().rdma_disconnect(self.raw) })

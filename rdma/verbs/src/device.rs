@@ -20,7 +20,6 @@ use crate::region_table::{Listed, RegionTable};
 use crate::sys;
 use crate::watcher::{Subscribers, Watcher};
 
-/// Open adapter.
 pub(crate) struct VerbsDevice {
     id: u64,
     name: String,
@@ -76,7 +75,6 @@ impl VerbsDevice {
         }))
     }
 
-    /// True if the adapter has been removed.
     pub(crate) fn is_removed(&self) -> bool {
         self.subscribers.is_removed()
     }

@@ -52,7 +52,6 @@ pub(crate) fn event_channel(error: &io::Error) -> FabricError {
     }
 }
 
-/// Explains that a device node cannot be opened.
 pub(crate) fn open_device(name: &str, error: &io::Error) -> FabricError {
     let reason = match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => format!(

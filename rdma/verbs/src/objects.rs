@@ -44,7 +44,6 @@ pub(crate) enum AsyncEvent {
 }
 
 impl Context {
-    /// Opens the device of a connection identifier.
     pub(crate) fn open(
         library: &'static Library,
         device: &DeviceHandle<'_>,
@@ -397,7 +396,6 @@ impl Drop for SharedReceiveQueue {
     }
 }
 
-/// Queue pair of a reliable connection.
 pub(crate) struct QueuePair {
     raw: *mut sys::ibv_qp,
     max_inline: u32,

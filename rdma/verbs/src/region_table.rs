@@ -11,7 +11,6 @@ use cairn_rdma::{Mapping, SgeList};
 
 type Entry = (u32, Arc<Mapping>);
 
-/// Table of the regions of a device.
 #[derive(Default)]
 pub(crate) struct RegionTable {
     shared: Arc<Shared>,
@@ -56,7 +55,6 @@ impl RegionTable {
     }
 }
 
-/// Entry of the table.
 pub(crate) struct Listed {
     shared: Arc<Shared>,
     lkey: u32,

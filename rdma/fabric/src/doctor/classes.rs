@@ -17,7 +17,6 @@ pub struct Choice {
     pub source: Option<Prefix>,
 }
 
-/// ToS of a port's outgoing packets.
 pub(super) struct Class {
     pub(super) tos: Tos,
     /// Origin of the value, in words.

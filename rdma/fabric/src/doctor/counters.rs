@@ -184,7 +184,6 @@ pub(super) struct Grown {
 }
 
 impl Grown {
-    /// Growth, interval and total, in words.
     pub(super) fn text(&self) -> String {
         format!(
             "+{} in {:.1} s, {} in all",

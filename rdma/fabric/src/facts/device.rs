@@ -131,7 +131,6 @@ impl Device {
     }
 }
 
-/// Turns an empty text into `None`.
 fn filled(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
@@ -196,7 +195,6 @@ fn port_netdevs(source: &dyn Source, device: &str, netdevs: &[String]) -> BTreeM
     numbered.collect()
 }
 
-/// Finds /dev/infiniband/uverbsN of a device.
 fn uverbs(source: &dyn Source, device: &str, name: &str) -> Result<Option<String>, Unknown> {
     let below = unless_absent(source.list(&format!("{device}/device/infiniband_verbs")))?;
     if let Some(node) = below.and_then(|nodes| nodes.into_iter().next()) {

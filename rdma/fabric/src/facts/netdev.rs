@@ -138,7 +138,6 @@ impl Netdev {
     }
 }
 
-/// Keeps the counters about priorities, pause and lost packets.
 fn of_priorities(mut counters: Counters) -> Counters {
     counters.retain(|name, _| {
         name.contains("prio") && (name.ends_with("pause") || name.ends_with("discards"))

@@ -53,7 +53,6 @@ pub trait Source {
     fn wait(&self, time: Duration);
 }
 
-/// Helpers for reading facts, based on the methods above.
 impl dyn Source + '_ {
     /// Returns a file's content, trimmed.
     pub fn text(&self, path: &str) -> Result<String, Unknown> {

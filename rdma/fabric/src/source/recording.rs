@@ -198,7 +198,6 @@ impl Moment {
     }
 }
 
-/// Splits a line into name, sign and value.
 fn split(line: &str) -> Result<(&str, &str, &str), String> {
     // The first sign counts: values may contain other signs.
     let line_end = format!("{line} ");

@@ -3,7 +3,6 @@
 
 use super::{Next, Trouble};
 
-/// Explanation of an unknown number.
 pub(super) const UNKNOWN: Trouble = Trouble {
     code: u16::MAX,
     name: "unknown NVMe/RDMA status",

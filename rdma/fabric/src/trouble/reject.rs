@@ -2,7 +2,6 @@
 
 use super::{Next, Trouble};
 
-/// Explanation of an unknown number.
 pub(super) const UNKNOWN: Trouble = Trouble {
     code: u16::MAX,
     name: "unknown CM reject reason",

@@ -47,7 +47,6 @@ const MAX_CM_RETRIES: u8 = 15;
 const DECISION_TIME: Duration = Duration::from_secs(60);
 /// Longest interval at which a timer repeats a REP: two repetitions, to proven addresses only.
 const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
-/// Time for a peer to confirm an acceptance.
 const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
 /// Time during which a DREQ is repeated.
 const DISCONNECT_TIME: Duration = Duration::from_secs(4);
@@ -387,7 +386,6 @@ impl Manager {
     }
 }
 
-/// Steps shared by calls and messages.
 impl Manager {
     fn new_comm_id(&mut self) -> u32 {
         loop {

@@ -10,7 +10,6 @@ use alloc::collections::BTreeMap;
 use core::net::IpAddr;
 use core::time::Duration;
 
-/// Debt added by a wrong key.
 const COST: Duration = Duration::from_secs(10);
 /// Debt up to which an address may connect, so that a faulty peer can be examined.
 const CREDIT: Duration = Duration::from_secs(80);

@@ -50,7 +50,6 @@ struct Place {
     id: u32,
     address: IpAddr,
     payer: Payer,
-    /// True if the address was proven before.
     is_known: bool,
     /// True if the consumer has decided, so that only the peer's answer is missing.
     is_answered: bool,
@@ -72,7 +71,6 @@ impl Waiting {
         self.now = Some(now);
     }
 
-    /// True if the address is proven.
     pub(super) fn knows(&self, address: IpAddr) -> bool {
         self.proven.contains_key(&address.to_canonical())
     }

@@ -14,7 +14,6 @@ pub(super) struct AnsweredReads {
 
 #[derive(Debug, Clone, Copy)]
 struct AnsweredRead {
-    /// Sequence number of the first packet of the response.
     first: u64,
     reth: Reth,
 }

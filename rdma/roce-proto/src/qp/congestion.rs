@@ -71,7 +71,6 @@ pub(super) struct Window {
 #[derive(Debug, Default)]
 pub(super) struct Pacer {
     rate: Option<Rate>,
-    /// True if notifications are ignored.
     ignores: bool,
     /// Time when data last left.
     sent_at: Option<Instant>,
@@ -84,7 +83,6 @@ pub(super) struct Measured {
     /// Bytes allowed under way.
     pub(super) window: u64,
     pub(super) round_trip: Option<Duration>,
-    /// True while requests are unacknowledged.
     pub(super) is_under_way: bool,
     /// Time of the last acknowledgement.
     pub(super) progress_at: Instant,
@@ -101,7 +99,6 @@ struct Rate {
     congestion: f64,
     noticed_at: Option<Instant>,
     raised_at: Instant,
-    /// Raises since the last notification.
     periods: u32,
     /// Time at which the bytes sent so far have left at this rate.
     busy_until: Instant,

@@ -49,7 +49,8 @@ pub(super) struct Requester {
     end: u64,
     /// One past the last packet that requested an acknowledgement.
     ack_requested: u64,
-    /// True if work whose completion the owner awaits has been sent since.
+    /// True if work whose completion the owner awaits has been sent since the last request for an
+    /// acknowledgement.
     awaited: bool,
     /// Ends of the READ requests whose responses are incomplete.
     requests: VecDeque<u64>,
@@ -95,7 +96,6 @@ struct Entry {
     length: u32,
     /// For a READ: response packets that have arrived.
     fetched: u64,
-    /// Reason why the work cannot be executed.
     fault: Option<WorkStatus>,
 }
 
@@ -239,7 +239,6 @@ impl Requester {
         }
     }
 
-    /// Fails the oldest work and flushes the rest.
     fn fail(&mut self, status: WorkStatus, cx: &mut Context<'_>) {
         self.refusal = None;
         if let Some(entry) = self.queue.pop_front() {

@@ -25,7 +25,6 @@ pub(super) struct Responder {
     expected: u64,
     /// Number of completed messages (IBTA 9.7.7.1).
     msn: u32,
-    /// Message that the packets so far have started.
     inbound: Inbound,
     /// True after a NAK for `expected`: no further NAK is sent until that packet arrives (IBTA
     /// 9.7.5.1.2).
@@ -53,7 +52,6 @@ enum Inbound {
     Write { rkey: u32, va: u64, remaining: u32 },
 }
 
-/// Reason why a request is not executed.
 #[derive(Debug, Clone, Copy)]
 enum Stop {
     /// No receive is posted; the peer retries later.
@@ -140,7 +138,6 @@ impl Responder {
         false
     }
 
-    /// Executes the packet in sequence.
     fn handle_due(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) {
         let sequence = self.expected;
         self.nak_sent = false;

@@ -232,10 +232,8 @@ impl Checker {
 
 /// Reflected polynomial of CRC-32 without x^32.
 const POLYNOMIAL: u32 = 0xedb8_8320;
-/// x^0.
 const ONE: u32 = 1 << 31;
 
-/// `a * x`.
 const fn times_x(a: u32) -> u32 {
     a >> 1 ^ if a & 1 == 1 { POLYNOMIAL } else { 0 }
 }
@@ -250,7 +248,6 @@ const fn over_x(a: u32) -> u32 {
     }
 }
 
-/// `a * b`.
 const fn multiply(a: u32, mut b: u32) -> u32 {
     let mut product = 0;
     let mut bit = ONE;
@@ -264,7 +261,7 @@ const fn multiply(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// x^(-8 * `bytes`).
+/// Returns x^(-8 * `bytes`).
 fn inverse_power(bytes: usize) -> u32 {
     let mut factor = ONE;
     for _ in 0..8 * bytes {

@@ -69,7 +69,6 @@ impl Rping {
         }
     }
 
-    /// Handles the completion of our work.
     pub(crate) fn completed(&mut self, kind: CompletionKind) -> Result<Step, String> {
         if kind != CompletionKind::Read {
             return Ok(Step::Wait);

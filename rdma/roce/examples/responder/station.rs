@@ -88,7 +88,6 @@ impl Station {
         }
     }
 
-    /// Maximum data of [`Step::Read`], in bytes.
     pub(crate) const fn data_bytes() -> u32 {
         DATA_BYTES as u32
     }

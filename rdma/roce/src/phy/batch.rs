@@ -66,7 +66,6 @@ pub(super) struct Group {
     last: usize,
 }
 
-/// Adjacent packets of a group.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     start: usize,
@@ -74,7 +73,6 @@ struct Piece {
     next: Option<usize>,
 }
 
-/// Packets in sending order.
 #[derive(Debug)]
 pub(super) struct Batch {
     number: u64,

@@ -39,11 +39,9 @@ const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 /// Capture file.
 pub struct Capture {
     file: Mutex<Sink>,
-    /// True once the file has reached its limit.
     is_full: AtomicBool,
 }
 
-/// File, and the number of bytes still allowed.
 struct Sink {
     file: BufWriter<File>,
     left_bytes: u64,

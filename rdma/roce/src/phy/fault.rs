@@ -73,7 +73,6 @@ impl BadInlet {
         &self.inlet
     }
 
-    /// Takes the next packets, at most `count`.
     pub(super) fn take(&self, count: usize) -> io::Result<Vec<Arrival>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.arrived.is_empty() {

@@ -87,7 +87,6 @@ impl Neighbours {
         Some(mac)
     }
 
-    /// Reads the kernel's neighbour table (rtnetlink(7), RTM_GETNEIGH).
     fn query_kernel(&mut self, address: IpAddr) -> Option<Mac> {
         let body = request(address, self.interface.index);
         // A missing entry is an error, too.
@@ -132,7 +131,6 @@ fn request(address: IpAddr, index: u32) -> Vec<u8> {
     body
 }
 
-/// Parses the MAC address in an answer, if usable.
 fn parse_answer(answer: &Message) -> Option<Mac> {
     let state = u16_at(&answer.body, 8)?;
     if answer.kind != libc::RTM_NEWNEIGH || state & NUD_VALID == 0 {

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use cairn_roce_proto::qp::Joined;
 
-/// Time for which packets to a peer leave separately.
 const PAUSE: Duration = Duration::from_secs(60);
 /// Consecutive losses of joined packets that disable joining.
 const LOSSES_MAX: u32 = 8;

@@ -44,7 +44,6 @@ pub struct Outlet {
     pub flow: u16,
     /// True if the socket has the requested traffic class.
     pub is_of_class: bool,
-    /// Index of the port, and destination.
     place: Option<(usize, Destination)>,
 }
 
@@ -74,7 +73,6 @@ pub struct Outlets {
     address: IpAddr,
     entropy: Entropy,
     ports: Vec<Port>,
-    /// Flows by port index and peer address.
     uses: HashMap<(usize, IpAddr), Use>,
     levels: Vec<(u8, PacketSocket)>,
 }
@@ -205,7 +203,6 @@ impl Outlets {
         found.map(|(place, _)| place)
     }
 
-    /// Returns a port without flows.
     fn idle(&self) -> Option<usize> {
         (0..self.ports.len()).find(|place| self.uses.keys().all(|(used, _)| used != place))
     }

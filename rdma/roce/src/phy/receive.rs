@@ -93,7 +93,6 @@ impl Info {
         headers: None,
     };
 
-    /// Fills in the headers from the addresses.
     fn complete(self) -> Self {
         let addresses = self.source.zip(self.local);
         let headers = addresses.map(|(source, local)| Headers {

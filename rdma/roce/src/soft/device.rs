@@ -47,9 +47,7 @@ pub(super) struct SoftDevice {
 /// Counters of the endpoints, as last published.
 #[derive(Default)]
 struct Counted {
-    /// Counters of open endpoints, by index.
     open: HashMap<u32, Counters>,
-    /// Sum of the counters of closed endpoints.
     past: Counters,
 }
 
@@ -84,7 +82,6 @@ fn name(address: IpAddr, roce: Roce, usual: Roce) -> String {
     }
 }
 
-/// Returns a random address of the loopback network.
 pub(super) fn loopback_address(entropy: &Entropy) -> IpAddr {
     let [_, b, c, d] = (entropy.draw() as u32).to_be_bytes();
     Ipv4Addr::new(127, b, c, d.clamp(2, 254)).into()

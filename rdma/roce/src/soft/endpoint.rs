@@ -55,7 +55,6 @@ pub(super) struct SoftEndpoint {
     receives: ReceiveQueue,
     completions: CompletionQueue,
     events: VecDeque<Event>,
-    /// Connections ended by the peer.
     disconnected: Vec<QpId>,
     counters: Counters,
     rounds: u32,
@@ -64,7 +63,6 @@ pub(super) struct SoftEndpoint {
     receiver: Option<Box<Receiver>>,
     checker: Checker,
     sender: Sender,
-    /// Packets handed over by other receivers.
     handed: Packets,
     /// Bit set, by index, of receivers that were handed packets and not yet woken.
     handed_to: u64,

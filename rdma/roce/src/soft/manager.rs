@@ -59,7 +59,6 @@ pub(super) struct ConnectionEvent {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Acceptance<'a> {
     pub(super) terms: &'a QpTerms,
-    /// Marking of the answer and of all later packets.
     pub(super) marked: Marked,
     pub(super) private_data: &'a [u8],
 }
@@ -94,7 +93,6 @@ struct Inner {
     inlet: Inlet,
     checker: Checker,
     owners: HashMap<ConnId, Owner>,
-    /// Requests not yet passed to listeners.
     requests: Vec<(ConnId, Box<Request>)>,
     sender: Sender,
     /// PSN of the next datagram; receivers ignore it.

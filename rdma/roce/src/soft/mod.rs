@@ -34,7 +34,6 @@ use device::SoftDevice;
 use listener::{ListenerState, SoftListener};
 use manager::Rest;
 
-/// Ports for listeners that request port 0.
 const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
 
 /// Options of a provider.

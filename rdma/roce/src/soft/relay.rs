@@ -76,7 +76,6 @@ struct Relay {
 #[derive(Debug, Default)]
 struct Queue {
     packets: Packets,
-    /// Wake-up of the receiver, if there is one.
     wake: Option<Arc<Wake>>,
 }
 

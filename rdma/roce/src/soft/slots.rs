@@ -83,7 +83,6 @@ pub(super) struct Entry {
     pub(super) flow: Flow,
     /// Outlet of the flow, once the peer's queue pair is known.
     pub(super) outlet: Option<Outlet>,
-    /// Position of the last packet sent.
     pub(super) place: Place,
     /// Queue pair, once the peer's queue pair is known.
     pub(super) qp: Option<Qp>,
@@ -106,7 +105,6 @@ pub(super) struct Slots {
     numbers: Numbers,
     limit: usize,
     drawn: Vec<u32>,
-    /// Count of numbers drawn at once.
     draw: usize,
     ended: VecDeque<u32>,
     /// Slot from which the search for a free one starts.

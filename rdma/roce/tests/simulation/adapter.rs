@@ -13,7 +13,6 @@ struct Seen {
     payload: usize,
 }
 
-/// Returns all packets that leave now.
 fn leaving(end: &mut End, now: Instant) -> Vec<Seen> {
     let mut out = [0; 4096 + 64];
     let mut seen = Vec::new();

@@ -34,7 +34,6 @@ const MAX_LEN: u64 = 20_000;
 /// Maximum receives, and maximum work requests, at one time.
 const SLOTS: u64 = 8;
 const OPERATIONS: u64 = 30;
-/// Layout of an end's memory.
 const RECEIVES: u64 = 0;
 const LOCAL: u64 = SLOTS * MAX_LEN;
 const REMOTE: u64 = LOCAL + SLOTS * MAX_LEN;
@@ -49,7 +48,6 @@ struct End {
     receives: ReceiveQueue,
     completions: CompletionQueue,
     counters: Counters,
-    /// Number of operations begun and ended.
     begun: u64,
     ended: u64,
     expected: VecDeque<Expected>,
@@ -60,7 +58,6 @@ struct End {
     written: Vec<(u64, Vec<u8>)>,
 }
 
-/// Expected effect of an operation on completion.
 #[derive(Debug)]
 struct Expected {
     id: u64,
@@ -190,7 +187,6 @@ impl End {
     }
 }
 
-/// Begins one operation of `ends[from]` towards the other.
 fn begin(ends: &mut [End; 2], from: usize, random: &mut Random) {
     let to = 1 - from;
     let id = ends[from].begun;

@@ -149,7 +149,8 @@ impl VerbsEndpoint {
         )
     }
 
-    /// Collects events of the device and the connections, and expired deadlines.
+    /// Handles events of the device and the connections, then checks the queue pairs that connect
+    /// or close.
     pub(super) fn look_for_events(&mut self) {
         while let Some(event) = self.mailbox.take() {
             self.handle_device_event(event);

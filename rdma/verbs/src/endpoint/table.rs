@@ -93,7 +93,6 @@ impl QpTable {
         Some(QpId::new(slot, entry.generation))
     }
 
-    /// Returns the queue pair with the device's number `number`.
     pub(super) fn by_number(&self, number: u32) -> Option<QpId> {
         self.at(*self.numbers.get(&number)?)
     }

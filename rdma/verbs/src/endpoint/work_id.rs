@@ -18,7 +18,6 @@ const GENERATIONS: u16 = 1 << 15;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WorkId(u64);
 
-/// Owner of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     /// Receive in the slot with this index.

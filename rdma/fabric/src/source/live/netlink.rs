@@ -31,7 +31,6 @@ const NEIGHBOUR_STATES: [(u16, &str); 8] = [
     (0x80, "PERMANENT"),
 ];
 
-/// Body of an answer, without the header.
 type Body = Vec<u8>;
 
 /// Sends a routing request to the kernel and returns the complete answer.

@@ -23,7 +23,6 @@ pub(super) enum Response {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadResponse {
-    /// Sequence number of the first packet.
     pub(super) first: u64,
     pub(super) packets: u64,
     pub(super) left: u64,

@@ -288,7 +288,6 @@ impl SoftEndpoint {
         }
     }
 
-    /// Starts to probe a queue pair's peer.
     fn question(&mut self, id: QpId, now: Instant) {
         let entry = self.slots.get(id);
         if let Some(qp) = entry.and_then(|entry| entry.qp.as_mut()) {
