@@ -163,7 +163,7 @@ pub enum ControlSocket {
     /// The default path, if no other target uses it.
     #[default]
     Usual,
-    /// This absolute path.
+    /// Socket at an absolute path.
     At(PathBuf),
     /// No control socket.
     Off,
@@ -172,7 +172,7 @@ pub enum ControlSocket {
 /// Number and placement of reactors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reactors {
-    /// The target chooses both.
+    /// Number and cores chosen by the target.
     Auto,
     /// This number; the target chooses their cores.
     Count(usize),
@@ -194,7 +194,7 @@ pub struct Log {
 pub enum LogFormat {
     /// Text for people.
     Text,
-    /// One JSON object per line.
+    /// JSON objects, one in each line.
     Json,
 }
 
@@ -209,7 +209,7 @@ pub enum Provider {
     Soft,
 }
 
-/// Address that hosts connect to.
+/// Address to which hosts connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
     /// Address of this machine, or the wildcard of a family.
@@ -263,7 +263,7 @@ pub struct Subsystem {
     pub serial: String,
     /// Model number (MN), 1 to 40 printable ASCII characters.
     pub model: String,
-    /// CNTLIDs of its controllers.
+    /// CNTLIDs of the subsystem's controllers.
     pub controller_ids: RangeInclusive<u16>,
     /// True if every host may connect.
     pub allow_any_host: bool,
@@ -287,7 +287,7 @@ pub struct Subsystem {
     pub pools: Vec<Pool>,
 }
 
-/// Hosts that see a namespace.
+/// Visibility of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     /// Every host of the subsystem.
@@ -342,7 +342,7 @@ pub struct Keys {
 pub enum KeySource {
     /// File, by absolute path.
     File(PathBuf),
-    /// systemd credential of this name.
+    /// Credential passed by systemd, by name.
     Credential(String),
     /// Key in the configuration itself, visible to each reader of the file.
     Inline(InlineKey),
@@ -401,7 +401,7 @@ pub enum Backing {
     Disk(PathBuf),
     /// Image of a Ceph cluster.
     Rbd(ImageSpec),
-    /// Memory of the process, lost at its end.
+    /// Memory of the process, lost when it ends.
     Memory {
         /// Size: a nonzero multiple of the block size.
         bytes: u64,
@@ -523,7 +523,7 @@ impl Listener {
 }
 
 impl Access {
-    /// Host list, unless every host sees the namespace.
+    /// List of the hosts to which a restricted namespace is visible; `None` if unrestricted.
     #[must_use]
     pub fn list(&self) -> Option<&HostList> {
         match self {

@@ -19,9 +19,10 @@ const DIRECTORY_NSIDS: i64 = 1000;
 /// a value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Flags {
-    /// `--listen ADDR[:PORT]`: one more listener each.
+    /// Values of `--listen ADDR[:PORT]`, which each add a listener.
     pub listen: Vec<String>,
-    /// `--export PATH|dir:DIRECTORY|rbd:POOL/IMAGE|mem:SIZE|null:SIZE`: one more namespace each.
+    /// Values of `--export PATH|dir:DIRECTORY|rbd:POOL/IMAGE|mem:SIZE|null:SIZE`, which each add a
+    /// namespace.
     ///
     /// Namespaces belong to the subsystem named by `nqn` and get the next free NSIDs. Directories
     /// come last, and each but the last has 1000 NSIDs.
@@ -45,7 +46,7 @@ pub struct Flags {
     pub metrics: Option<String>,
     /// `--control PATH|off`.
     pub control: Option<String>,
-    /// `--mark RULE`: one more rule each.
+    /// Values of `--mark RULE`, which each add a rule.
     pub mark: Vec<String>,
     /// `--log FILTER`.
     pub log: Option<String>,
@@ -220,7 +221,7 @@ impl Flags {
         }
     }
 
-    /// NQN derived from this machine.
+    /// NQN derived from the machine.
     ///
     /// Includes the first listener, so that two targets of a machine differ and hosts do not
     /// combine their disks as paths.

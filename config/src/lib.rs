@@ -110,7 +110,7 @@ impl Config {
     /// Parses `text` and applies `flags`; `name` stands for the file in errors.
     ///
     /// # Errors
-    /// All problems found.
+    /// Every problem of the text and the flags.
     pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Self, ConfigError> {
         let (document, problems) = Document::parse(name, text);
         if !problems.is_empty() {
@@ -339,7 +339,7 @@ impl Config {
     /// Configuration from the command line only.
     ///
     /// # Errors
-    /// All problems found.
+    /// Every problem of the flags.
     pub fn from_flags(flags: &Flags) -> Result<Self, ConfigError> {
         finish(File::default(), flags, None, &HashSet::new(), Vec::new())
     }

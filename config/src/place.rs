@@ -14,7 +14,6 @@ pub(crate) enum Step {
 }
 
 impl Place {
-    /// Root of the configuration.
     pub(crate) fn root() -> Self {
         Self::default()
     }
@@ -24,7 +23,7 @@ impl Place {
         self.step(Step::Key(key.to_owned()))
     }
 
-    /// Element `index` of this array.
+    /// Element `index` of the array.
     pub(crate) fn index(&self, index: usize) -> Self {
         self.step(Step::Index(index))
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::secret::without_secrets;
 
-/// All problems of a configuration.
+/// Problems of an invalid configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     problems: Vec<Problem>,

@@ -174,7 +174,7 @@ impl<'a> Walk<'a, '_> {
     }
 }
 
-/// Types that a schema accepts.
+/// Value types accepted by a schema.
 fn kinds(schema: &Value) -> Vec<&str> {
     match (&schema["type"], &schema["anyOf"]) {
         (Value::String(kind), _) => vec![kind],

@@ -1,4 +1,4 @@
-//! Valid configurations and their meaning.
+//! Valid configurations, and the values parsed from them.
 
 use std::path::Path;
 use std::time::Duration;

@@ -86,9 +86,9 @@ fn listeners_come_to_a_subsystem_and_leave_it() {
     let mut draft = Draft::new(FILE).unwrap();
     assert_eq!(draft.add_listener_to(A, at(SECOND)), Ok(true));
     assert_eq!(draft.add_listener_to(A, at(SECOND)), Ok(false));
-    // Same address in another spelling.
+    // Known address, spelled differently.
     assert_eq!(draft.add_listener_to(A, at(FIRST)), Ok(false));
-    // All listeners lead there already.
+    // Without a list, every listener leads there already.
     assert_eq!(draft.add_listener_to(B, at(FIRST)), Ok(false));
     assert_eq!(parse(&draft.text()).subsystems[1].listeners, None);
     let all = [FIRST, SECOND, THIRD].map(at);

@@ -1,5 +1,4 @@
-//! Copies the first namespace of a subsystem to the second, several commands at a
-//! time, as dd does with one.
+//! Copies the first namespace of a subsystem to the second with several concurrent commands.
 //!
 //! ```text
 //! cargo run -p cairn-initiator --example copy -- 192.0.2.1:4420 nqn.2024-01.com.example:db

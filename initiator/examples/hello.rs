@@ -1,5 +1,5 @@
-//! Connects to a subsystem, writes a block of its first namespace, reads it back,
-//! and shuts down. What the block held is lost.
+//! Connects to a subsystem, writes a block of its first namespace, reads it back, and shuts down.
+//! Destroys the data of the block.
 //!
 //! ```text
 //! cargo run -p cairn-initiator --example hello -- 192.0.2.1:4420 nqn.2024-01.com.example:db

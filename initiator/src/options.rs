@@ -23,9 +23,9 @@ pub struct HostOptions {
     pub pkey: PKey,
     /// SUBNQN of the subsystem.
     pub subnqn: Nqn,
-    /// HOSTNQN of this host.
+    /// NQN of this host (HOSTNQN).
     pub hostnqn: Nqn,
-    /// HOSTID of this machine.
+    /// Identifier of this machine (HOSTID).
     pub hostid: [u8; 16],
     /// Requested I/O queues; 0 for an association with only the admin queue.
     pub io_queues: u16,
@@ -124,7 +124,6 @@ impl HostOptions {
         self.queue_entries.max(2).saturating_add(spare)
     }
 
-    /// Settings for the association.
     pub(crate) fn settings(&self) -> Settings {
         Settings {
             subnqn: self.subnqn,

@@ -15,7 +15,6 @@ const ROCE_PORT: u16 = 4791;
 const BACKLOG_DEFAULT: i64 = 128;
 const BACKLOG_MAX: i64 = 4096;
 
-/// Defaults for listeners.
 #[derive(Clone, Copy)]
 pub(super) struct Defaults {
     pub(super) provider: Provider,

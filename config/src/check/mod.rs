@@ -1,7 +1,7 @@
 //! Conversion of the file to a [`Config`], with all checks.
 //!
-//! Each value is checked alone, then against others. After a problem the check continues with the
-//! default, so that one run shows all problems.
+//! Each value is checked separately, then against others. After a problem the check continues with
+//! the default, so that one run shows all problems.
 
 mod ana;
 mod audit;
@@ -46,7 +46,7 @@ pub(crate) struct Check<'a> {
     pub(crate) problems: Vec<Problem>,
 }
 
-/// Objects that subsystems may name.
+/// Objects available to subsystems.
 struct Named<'a> {
     /// `None` if a listener is invalid.
     listeners: Option<&'a [Listener]>,

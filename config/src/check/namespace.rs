@@ -199,8 +199,8 @@ fn write_protection_file(
     Some(path.to_owned())
 }
 
-/// Hosts of a namespace. Without a list: all hosts. An empty list: none, but hosts may be added
-/// later.
+/// Hosts of a namespace: every host without a list, no host with an empty list. Hosts may be added
+/// to a list later.
 fn hosts(
     check: &mut Check<'_>,
     place: &Place,

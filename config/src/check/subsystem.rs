@@ -215,7 +215,7 @@ pub(super) fn parse_nqn(check: &mut Check<'_>, place: &Place, name: &str) -> Opt
     }
 }
 
-/// Hosts that may connect.
+/// Hosts allowed to connect.
 ///
 /// A missing list is an error: a forgotten list must not open a disk to all hosts. A list given
 /// with `allow_any_host = true` is kept: its hosts may have keys, and it applies once the flag is

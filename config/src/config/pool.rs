@@ -13,7 +13,7 @@ pub(crate) const DIRECTORY_PREFIX: &str = "dir:";
 pub struct Pool {
     /// Absolute path, unique among pools.
     pub folder: PathBuf,
-    /// NSIDs reserved for its files.
+    /// NSIDs reserved for the files of the pool.
     pub nsids: RangeInclusive<u32>,
     /// Settings of its namespaces, apart from NSID and backing.
     pub like: Namespace,

@@ -75,7 +75,6 @@ impl Draft {
         Ok(())
     }
 
-    /// Hosts of each group.
     pub(super) fn host_groups(&mut self) -> HashMap<String, Vec<String>> {
         let groups = tables(self.document.as_table_mut(), KEY);
         let groups = groups.filter_map(|table| {
@@ -115,7 +114,6 @@ impl Draft {
     }
 }
 
-/// Groups that a host list names.
 pub(super) fn named(list: &Array) -> Vec<String> {
     let names = list.iter().filter_map(|name| name.as_str());
     let names = names.filter_map(|name| name.strip_prefix(GROUP_PREFIX));

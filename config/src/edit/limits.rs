@@ -83,7 +83,7 @@ impl Draft {
         })
     }
 
-    /// Table that owns the limits.
+    /// Table with the limits of this scope.
     fn limited(&mut self, nqn: &str, of: &LimitsOf) -> Result<&mut Table, EditError> {
         if let LimitsOf::Namespace(nsid) = of {
             return self.namespace(nqn, *nsid);
@@ -116,7 +116,6 @@ impl LimitsOf {
 }
 
 impl NewLimits {
-    /// Writes the limits into the owner's table.
     pub(super) fn write_to(&self, owner: &mut Table, of: &LimitsOf) {
         let item = owner
             .entry(of.key())

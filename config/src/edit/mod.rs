@@ -270,7 +270,8 @@ impl Draft {
     /// Shows a namespace to a host or hides it.
     ///
     /// # Errors
-    /// The namespace is not in the file, every host sees it, or a group shows it to this host.
+    /// The namespace is not in the file, is visible to every host, or is visible to this host
+    /// through a group.
     pub fn show_namespace(
         &mut self,
         nqn: &str,
@@ -451,10 +452,10 @@ fn push(table: &mut Table, key: &str, new: Table) {
     }
 }
 
-/// Removes the first matching table; `None` if none matches.
+/// Removes the first matching table; `None` without a match.
 ///
-/// Comments before a blank line do not belong to the table: they move to the next one, or are
-/// returned if there is none.
+/// Comments before a blank line do not belong to the table: they move to the next table, or are
+/// returned after the last one.
 fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Option<String> {
     let tables = table.get_mut(key)?.as_array_of_tables_mut()?;
     let at = tables.iter().position(is_it)?;

@@ -21,7 +21,6 @@ impl Taken {
         self.0.extend(entry(table));
     }
 
-    /// Removes an NSID.
     pub(super) fn remove(&mut self, nsid: u32) {
         self.0.remove(&nsid.into());
     }

@@ -200,7 +200,7 @@ nsid = 3
 export = "null:1MiB"
 # The end.
 "#,
-        // Other tables in between.
+        // Tables of other kinds in between.
         r#"[[subsystem]]
 nqn = "a"
 [[subsystem.namespace]]
@@ -217,7 +217,7 @@ nqn = "h"
 nqn = "c"
 namespace = [{ nsid = 1, export = "null:1MiB" }, { nsid = 2, export = "null:2MiB" }]
 "#,
-        // Strings that look like namespaces.
+        // Strings that look like a namespace.
         r#"[[subsystem]]
 nqn = "a"
 [[subsystem.namespace]]

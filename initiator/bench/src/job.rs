@@ -68,7 +68,7 @@ const fn workload(name: &'static str, directions: &[Direction], random: bool) ->
 }
 
 impl Workload {
-    /// All workloads.
+    /// Supported workloads, by fio's names.
     pub const ALL: [Self; 8] = [
         workload("read", &[Direction::Read], false),
         workload("write", &[Direction::Write], false),
@@ -113,7 +113,7 @@ pub struct Job {
     pub bs_max: u64,
     /// Queue depth: commands in flight.
     pub iodepth: u16,
-    /// Number of copies, each with its own thread and queue pair.
+    /// Number of copies, each on a separate thread and queue pair.
     pub numjobs: u16,
     /// Size of the region; `None` for everything from `offset`.
     pub size: Option<Size>,

@@ -7,7 +7,7 @@ use super::job::{Job, Note};
 pub struct JobFile {
     /// Jobs in the order of the file.
     pub jobs: Vec<Job>,
-    /// Notes with their line numbers.
+    /// Notes by line number.
     pub notes: Vec<(usize, Note)>,
 }
 

@@ -12,7 +12,7 @@ pub struct Key {
     pub alias: &'static str,
     /// Placeholder of the value; `None` for a switch, which is on unless 0.
     pub value: Option<&'static str>,
-    /// One line of help.
+    /// Help text of a single line.
     pub help: &'static str,
     set: fn(&mut Job, &str) -> Result<(), String>,
 }
@@ -33,7 +33,7 @@ const fn key(
     }
 }
 
-/// All supported keys.
+/// Keys that jobs may set.
 pub const KEYS: &[Key] = &[
     key(
         "name",

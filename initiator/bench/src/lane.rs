@@ -31,7 +31,7 @@ pub enum Command {
     Write,
     /// Deallocates.
     Trim,
-    /// Makes all written data durable.
+    /// Makes earlier writes durable.
     Flush,
 }
 

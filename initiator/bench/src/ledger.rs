@@ -12,7 +12,7 @@ pub(super) struct Ledger {
     unit: usize,
     seed: u64,
     known: Known,
-    /// Buffer for one unit.
+    /// Buffer of one unit's size.
     scratch: Vec<u8>,
 }
 

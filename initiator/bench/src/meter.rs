@@ -21,7 +21,7 @@ pub enum Phase {
     Ended = 4,
 }
 
-/// Counters of one job.
+/// Counters of a running job.
 #[derive(Debug, Default)]
 pub struct Meter {
     phase: AtomicU8,
@@ -37,7 +37,7 @@ struct Counter {
     latency_ns: AtomicU64,
 }
 
-/// Counters of one direction.
+/// Counters of reads, writes or trims.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
     /// Completed commands.
@@ -85,7 +85,7 @@ impl Meter {
         self.phase.store(phase as u8, Relaxed);
     }
 
-    /// Counters of one direction.
+    /// Current counters of `direction`.
     #[must_use]
     pub fn count(&self, direction: Direction) -> Count {
         let counter = &self.directions[direction as usize];

@@ -16,7 +16,7 @@ use cairn_initiator::{HostError, HostOptions, command};
 use super::lane::{Command, Done, Format, Lane, LaneError, Operation};
 use super::run::Lanes;
 
-/// Namespace with its paths. Each lane has one controller for each path.
+/// Namespace and its paths. Each lane has one controller for each path.
 pub struct MultipathLanes {
     provider: Arc<dyn Provider>,
     paths: Vec<HostOptions>,
@@ -67,7 +67,7 @@ impl MultipathLanes {
         })
     }
 
-    /// Namespace that the lanes access.
+    /// Namespace accessed by the lanes.
     #[must_use]
     pub fn namespace(&self) -> &Namespace {
         &self.namespace

@@ -18,7 +18,7 @@ const QUEUE: u16 = 1;
 /// Time limit for the shutdown of a controller.
 const GOODBYE: Duration = Duration::from_secs(10);
 
-/// Namespace with its connection settings. Each lane is a controller with one I/O queue.
+/// Namespace, and the settings to connect to it. Each lane is a controller with one I/O queue.
 #[derive(Debug, Clone)]
 pub struct NvmeLanes {
     /// RDMA device.
@@ -80,7 +80,6 @@ impl From<HostError> for LaneError {
     }
 }
 
-/// Controller with one I/O queue.
 struct NvmeLane {
     host: Host,
     namespace: Namespace,
@@ -90,7 +89,6 @@ struct NvmeLane {
     /// In-capsule data of small writes by slot. A registered buffer cannot be read directly.
     capsules: Vec<u8>,
     capsule_bytes: usize,
-    /// Tickets by slot.
     tickets: Vec<Option<Ticket>>,
     /// Interval and next time of controller resets.
     resets: Option<(Duration, Instant)>,

@@ -70,7 +70,7 @@ pub struct Glimpse {
     pub counts: [Count; 3],
     /// Number of jobs that are connected and have not ended.
     pub running: usize,
-    /// Earliest phase of these jobs.
+    /// Earliest phase of the running jobs.
     pub phase: Phase,
     /// Completed share of the work, from 0 to 1, if known.
     pub progress: Option<f64>,
@@ -168,7 +168,7 @@ fn run_stage(
     })
 }
 
-/// Runs one copy: connects, waits for all others, works. `None` if it never started.
+/// Runs one copy: connects, waits for all others, works. Returns `None` without a start.
 fn run_copy(
     plan: &Plan,
     meter: &Meter,

@@ -10,7 +10,7 @@ use super::random::{Random, Shuffle, mix};
 pub(super) struct Source {
     plan: Plan,
     random: Random,
-    /// Remaining bytes over all passes.
+    /// Remaining bytes of the job, including further passes.
     left: u64,
     places: Places,
     /// Writes since the last Flush.

@@ -87,7 +87,7 @@ impl Series {
     }
 }
 
-/// Statistics of one direction.
+/// Statistics of reads, writes or trims.
 #[derive(Debug, Clone)]
 pub struct DirectionStats {
     /// Completed commands.
@@ -111,7 +111,6 @@ pub struct DirectionStats {
     sample: Sample,
 }
 
-/// Sample in progress.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sample {
     since: Option<Instant>,
@@ -331,7 +330,7 @@ pub struct JobStats {
     pub directions: [DirectionStats; 3],
     /// Latency of Flush commands in nanoseconds.
     pub sync_ns: Series,
-    /// Latency classes over all directions.
+    /// Latency classes of all commands.
     pub classes: LatencyClasses,
     /// Queue depths at submission.
     pub depth: Steps,

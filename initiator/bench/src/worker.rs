@@ -53,7 +53,6 @@ impl From<LaneError> for JobError {
     }
 }
 
-/// Command in flight.
 #[derive(Debug, Clone, Copy)]
 struct Flight {
     operation: Operation,

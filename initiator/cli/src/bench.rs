@@ -388,7 +388,7 @@ fn run_until_interrupted(jobs: &[Job], lanes: &dyn Lanes, live: bool) -> Result<
     }
 }
 
-/// Receiver that ignores progress.
+/// Receiver that drops progress reports.
 struct NoAudience;
 
 impl Audience for NoAudience {

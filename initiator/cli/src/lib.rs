@@ -42,7 +42,6 @@ const CALLER: Caller = Caller {
     target: "cairn-target",
 };
 
-/// Name of the program.
 const PROGRAM: &str = CALLER.host;
 
 #[derive(Debug, Parser)]

@@ -159,7 +159,6 @@ fn latencies(link: &mut Link, effort: Effort) -> Result<[Samples; 3]> {
     ])
 }
 
-/// Table of latencies.
 pub(super) fn latency_table(latencies: &[Samples]) -> String {
     let head = [
         "latency",
@@ -173,7 +172,6 @@ pub(super) fn latency_table(latencies: &[Samples]) -> String {
     table(head, latencies.iter().map(Samples::cells))
 }
 
-/// Lines of bandwidths.
 pub(super) fn bandwidth_lines(bandwidths: &[(&'static str, f64)]) -> String {
     let width = bandwidths.iter().map(|(what, _)| what.len()).max();
     let width = width.unwrap_or(0);
@@ -183,7 +181,6 @@ pub(super) fn bandwidth_lines(bandwidths: &[(&'static str, f64)]) -> String {
     lines.collect()
 }
 
-/// Bandwidths as JSON.
 pub(super) fn bandwidth_objects(
     bandwidths: &[(&'static str, f64)],
 ) -> impl Iterator<Item = Object> {

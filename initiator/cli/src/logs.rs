@@ -14,7 +14,6 @@ use super::{Controller, Result};
 use cairn_bench::object::Object;
 use cairn_initiator::Host;
 
-/// Names of log pages.
 const NAMES: &[(&str, LogPage)] = &[
     ("supported", LogPage::SUPPORTED_LOG_PAGES),
     ("error", LogPage::ERROR_INFORMATION),

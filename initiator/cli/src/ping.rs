@@ -38,7 +38,6 @@ pub(super) struct Ping {
     controller: Controller,
 }
 
-/// All measurements.
 struct Findings {
     latencies: Vec<Samples>,
     /// Names and bytes per second.

@@ -25,7 +25,6 @@ use super::{CALLER, Result};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Busy-poll time before sleeping, as in [`cairn_initiator::Host`].
 const SPIN: Duration = Duration::from_micros(50);
-/// Maximum bytes of a message.
 pub(super) const MESSAGE_BYTES: usize = 4096;
 /// Number of receives for messages.
 const RECEIVES: usize = 4;
@@ -42,13 +41,13 @@ pub(super) const ADDR: std::ops::Range<usize> = 24..32;
 /// Marks work IDs of receives.
 const RECEIVE: u64 = 1 << 63;
 
-/// Connection to the other end.
+/// Connection to a responder.
 pub(super) struct Link {
     remote: SocketAddr,
     endpoint: Box<dyn Endpoint>,
     region: Region,
     qp: QpId,
-    /// Memory of the other end.
+    /// Memory of the responder.
     window: RemoteBuffer,
 }
 
@@ -169,7 +168,6 @@ impl Link {
         self.wait_completion().map(drop)
     }
 
-    /// Runs one RDMA READ.
     pub(super) fn read(&mut self, bytes: u32) -> Result<()> {
         self.post(Operation::Read(self.window), self.sge(DATA, bytes))?;
         self.wait_completion().map(drop)

@@ -122,7 +122,7 @@ enum Turn {
     DeviceGone,
 }
 
-/// Endpoint with its memory.
+/// Endpoint, and the memory that peers use.
 struct Station {
     endpoint: Box<dyn Endpoint>,
     messages: Region,

@@ -10,7 +10,6 @@ use cairn_bench::object::Object;
 pub(super) struct Samples {
     /// Name of the operation.
     pub(super) what: &'static str,
-    /// Bytes of the operation.
     pub(super) bytes: u32,
     /// Description of the steps.
     pub(super) path: &'static str,
@@ -51,13 +50,11 @@ impl Samples {
         })
     }
 
-    /// Percentile in microseconds.
     pub(super) fn percentile_us(&self, percent: usize) -> f64 {
         let last = self.ns.len() - 1;
         self.ns[last * percent / 100] as f64 / 1e3
     }
 
-    /// Median in microseconds.
     pub(super) fn median_us(&self) -> f64 {
         self.percentile_us(50)
     }

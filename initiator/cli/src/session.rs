@@ -22,7 +22,7 @@ pub(super) struct Session {
     address: Address,
 }
 
-/// Namespace with its Identify data.
+/// Namespace, and the data that identify it.
 #[derive(Debug)]
 pub(super) struct Namespace {
     pub(super) nsid: u32,
@@ -39,7 +39,6 @@ impl Session {
         })
     }
 
-    /// Reads the discovery log of the target.
     pub(super) fn discovery_log(&self) -> Result<DiscoveryLog> {
         let mut host = self.connect_to(Nqn::discovery(), 0)?;
         let log = host.discovery_log().map_err(text)?;
@@ -146,7 +145,6 @@ impl Namespace {
     }
 }
 
-/// Message of an error.
 pub(super) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }

@@ -79,7 +79,7 @@ pub(crate) enum Direction {
     Sync,
 }
 
-/// `struct thread_data`: one job. Never accessed.
+/// Job of fio, `struct thread_data`. Never accessed.
 #[repr(C)]
 pub(crate) struct ThreadData {
     _opaque: [u8; 0],
@@ -99,7 +99,7 @@ pub(crate) struct File {
     real_file_size: u64,
 }
 
-/// `FIO_TYPE_BLOCK`.
+/// Value of `FIO_TYPE_BLOCK`.
 const TYPE_BLOCK: c_int = 2;
 
 /// First members of `struct io_u`.
@@ -230,7 +230,6 @@ fn this_fio() -> Option<&'static CStr> {
     (!symbol.is_null()).then(|| unsafe { CStr::from_ptr(symbol.cast()) })
 }
 
-/// Layout of a release.
 fn layout_of(version: Option<&CStr>) -> Result<Layout, String> {
     let (first, last) = (RELEASES[0].0, RELEASES[RELEASES.len() - 1].0);
     let Some(version) = version.map(CStr::to_string_lossy) else {

@@ -19,7 +19,7 @@ const PORT: u16 = 4420;
 /// Example of a name, for errors.
 const EXAMPLE: &str = "--filename='traddr=192.0.2.1 subnqn=nqn.2026-01.org.example\\:disk ns=1'";
 
-/// Namespace with its connection parameters.
+/// Namespace, and the parameters to connect to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Filename {
     remote: SocketAddr,

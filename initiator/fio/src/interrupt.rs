@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use libc::{c_int, c_void, sigaction, siginfo_t};
 
-/// Signals that end fio.
 const SIGNALS: [c_int; 2] = [libc::SIGINT, libc::SIGTERM];
 
 static IS_DUE: AtomicBool = AtomicBool::new(false);

@@ -94,7 +94,6 @@ impl Job {
         })
     }
 
-    /// Namespace of the job.
     pub(crate) fn namespace(&self) -> &Namespace {
         &self.namespace
     }
@@ -154,7 +153,7 @@ impl Job {
     }
 
     /// Waits until at least `min` I/Os have ended or `patience` is over; returns the number of
-    /// ended ones, at most `max`. [`Self::event`] returns them.
+    /// ended ones, at most `max`, for [`Self::event`].
     ///
     /// # Errors
     /// The controller is lost permanently.
@@ -212,7 +211,7 @@ impl Job {
         }
         self.backlog.clear();
         if self.underway.iter().any(|unit| !unit.is_null()) {
-            // fio abandoned these I/Os. Without connections, nothing accesses their data.
+            // fio has abandoned these I/Os. Without connections, nothing accesses their data.
             Controller::disconnect(&mut self.host);
             while !self.host.is_closed(QID) {
                 self.host.poll();
@@ -374,7 +373,6 @@ fn end(unit: *mut IoUnit, errno: libc::c_int) -> Queued {
     Queued::Completed
 }
 
-/// DSM range of blocks to deallocate.
 fn dsm_range(slba: u64, blocks: u32) -> [u8; RANGE_BYTES] {
     let mut range = [0; RANGE_BYTES];
     range[4..8].copy_from_slice(&blocks.to_le_bytes());

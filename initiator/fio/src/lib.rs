@@ -32,7 +32,6 @@ use filename::Filename;
 use job::Job;
 
 thread_local! {
-    /// Job of this thread.
     static JOB: RefCell<Option<Job>> = const { RefCell::new(None) };
 }
 

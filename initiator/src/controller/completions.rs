@@ -207,7 +207,6 @@ impl Controller {
         self.association.device_removed(self.time());
     }
 
-    /// Queue of a connection.
     fn queue_of(&self, qp: QpId) -> Option<u16> {
         let (known, qid) = self.routes.get(qp.slot()).copied().flatten()?;
         (known == qp).then_some(qid)

@@ -80,7 +80,6 @@ pub struct Controller {
     retry_at: Option<Duration>,
 }
 
-/// State of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shutdown {
     /// Sent to the controller.
@@ -261,7 +260,7 @@ impl Controller {
         self.act();
     }
 
-    /// Closes one I/O queue, as a host with too many queues does. Its commands are lost.
+    /// Closes one I/O queue and ends its commands as lost, as a host with too many queues does.
     ///
     /// # Errors
     /// There is no such queue, or it is the admin queue.

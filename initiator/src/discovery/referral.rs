@@ -39,7 +39,6 @@ impl Itinerary {
         }
     }
 
-    /// Next service to contact.
     pub(super) fn next(&mut self) -> Option<Service> {
         self.ahead.pop_front()
     }

@@ -168,7 +168,7 @@ pub enum Loss {
     /// The host gave up the controller.
     #[error("{0}")]
     GivenUp(Cause),
-    /// This end closed the connection.
+    /// The host closed the connection.
     #[error("closed by this host")]
     Closed,
     /// The namespace is another disk than the one opened.

@@ -71,7 +71,7 @@ impl Part {
     }
 }
 
-/// Connected host with asynchronous commands. Share it by [`Arc`].
+/// Connected host with asynchronous commands, shared between tasks by [`Arc`].
 #[derive(Debug)]
 pub struct AsyncHost {
     orders: Sender<Order>,

@@ -19,10 +19,8 @@ use crate::queue::Response;
 
 /// Busy-poll time before the thread sleeps.
 const SPIN: Duration = Duration::from_micros(50);
-/// Maximum sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
-/// Orders to the thread.
 pub(super) enum Order {
     Submit(Submission),
     Work(Box<dyn FnOnce(&mut Host) + Send>),

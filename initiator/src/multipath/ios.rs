@@ -26,15 +26,14 @@ impl PathTicket {
     }
 }
 
-/// Response, or the reason why there is none.
 pub(super) type Answer = Result<Response, HostError>;
 
 /// End of a command: no path will execute it or access its buffer.
 #[derive(Debug)]
 pub struct Ended {
-    /// Response, or the reason why there is none.
+    /// Response, or the error of a command without one.
     pub answer: Result<Response, HostError>,
-    /// Buffer that the command owned.
+    /// Buffer returned to the caller.
     pub buffer: Option<PathBuffer>,
 }
 
@@ -66,7 +65,7 @@ pub(super) struct Io {
     orphan: bool,
 }
 
-/// All commands. Allocates only at creation.
+/// Slots of all commands. Allocates only at creation.
 #[derive(Debug)]
 pub(super) struct Ios {
     slots: Vec<Io>,

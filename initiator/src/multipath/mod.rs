@@ -106,9 +106,9 @@ pub struct Namespace {
 /// State of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathState {
-    /// Address of its target.
+    /// Address of the path's target.
     pub remote: SocketAddr,
-    /// Connection state of its controller.
+    /// Connection state of the path's controller.
     pub link: Link,
     /// ANA state of the namespace, if known.
     pub ana: Option<AnaState>,
@@ -311,7 +311,7 @@ impl Multipath {
     }
 
     /// Gives a command up. A waiting command is never sent. A command in flight is tried by no
-    /// other path, and its buffer is dropped at its end.
+    /// other path, and its buffer is dropped when it ends.
     ///
     /// # Panics
     /// If the ticket is void.

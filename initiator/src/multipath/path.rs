@@ -73,7 +73,7 @@ pub(super) enum Answer {
     Refused(String),
 }
 
-/// Path with its queries.
+/// Path, with the state of its queries.
 #[derive(Debug)]
 pub(super) struct Path {
     pub(super) controller: Controller,

@@ -83,7 +83,7 @@ impl Multipath {
                 Ok(()) => {
                     let path = &mut self.paths[index];
                     (path.proven, path.in_question) = (true, false);
-                    // The namespace matches again. Its ANA state follows.
+                    // The namespace matches again. The next result is its ANA state.
                     if path.refused.take().is_some() {
                         self.set.set_link(index, Link::Live);
                     }

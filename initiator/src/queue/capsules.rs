@@ -16,8 +16,8 @@ use crate::buffer::Buffer;
 /// Number of SENDs per signaled SEND.
 const SIGNAL_EVERY: u16 = 32;
 
-/// Maximum capsules that outlive their commands: twice the unsignaled SENDs, so that there is room
-/// while the last ones complete.
+/// Maximum capsules that outlive their commands: twice the unsignaled SENDs, to leave room while
+/// the last ones complete.
 const LINGER_MAX: u16 = 2 * SIGNAL_EVERY;
 
 /// Capsules of a queue.
@@ -81,7 +81,6 @@ impl Capsules {
         place
     }
 
-    /// Writes the SQE of a capsule.
     pub(super) fn write_sqe(&self, place: u16, sqe: &Sqe) {
         self.memory.write(Self::sqe_at(place), sqe.as_bytes());
     }

@@ -1,8 +1,8 @@
 //! Queue of the association, with its capsules and commands.
 //!
-//! A queue outlives its connection. When the connection breaks, a command whose capsule may have
-//! arrived stays until the fabric reports that nothing can access its memory. Then it is parked, to
-//! be sent again on the next connection, or it ends.
+//! A queue persists over several connections. When a connection breaks, a command whose capsule may
+//! have arrived stays until the fabric reports that nothing can access its memory. Then it is
+//! parked, to be sent again on the next connection, or it ends.
 
 mod capsules;
 mod done;
@@ -71,7 +71,7 @@ pub(crate) struct Queue {
 /// Effect of a completion on the controller.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ended {
-    /// None yet.
+    /// No effect yet.
     No,
     /// A caller's command can be taken.
     ForCaller,

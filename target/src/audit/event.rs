@@ -9,7 +9,6 @@ use serde_json::Value;
 /// Maximum bytes of a text in a line: names and reasons come from unauthenticated peers.
 const TEXT_MAX: usize = 1024;
 
-/// Event with its time.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(super) at: SystemTime,
@@ -69,7 +68,7 @@ impl Event {
     }
 }
 
-/// Line that reports lost events.
+/// Line with the number of lost events.
 pub(super) fn line_of_lost(count: u64) -> String {
     line(SystemTime::now(), "lost", None, "", Some(count))
 }
@@ -100,8 +99,8 @@ fn line(
 fn push(text: &mut String, key: &str, value: &Value) {
     let _ = write!(text, ",\"{key}\":");
     for character in value.to_string().chars() {
-        // JSON permits these characters, but terminals and readers may misinterpret them. They
-        // occur only in strings.
+        // JSON permits these characters, but terminals and readers may misinterpret them. Only
+        // strings contain such characters.
         if character.is_ascii() && character != '\x7f' {
             text.push(character);
             continue;

@@ -73,7 +73,6 @@ struct Shared {
     changed: Changed,
 }
 
-/// Counters for metrics.
 pub(crate) struct Counts {
     pub(crate) output: &'static str,
     pub(crate) lines: u64,
@@ -81,7 +80,7 @@ pub(crate) struct Counts {
 }
 
 impl Audit {
-    /// Applies the destinations. Existing ones are reopened.
+    /// Applies the configured destinations, and reopens existing ones.
     ///
     /// # Errors
     /// The thread of a destination cannot start. Nothing has changed.
@@ -114,14 +113,13 @@ impl Audit {
         }
     }
 
-    /// Failing destinations with their errors.
+    /// Errors of failing destinations, by name.
     pub(crate) fn troubles(&self) -> Vec<(&'static str, String)> {
         let sinks = self.lock();
         let trouble = |sink: &Sink| Some((sink.destination.name(), sink.shared.trouble().clone()?));
         sinks.iter().filter_map(trouble).collect()
     }
 
-    /// Counters of each destination.
     pub(crate) fn counts(&self) -> Vec<Counts> {
         let sinks = self.lock();
         let counts = sinks.iter().map(|sink| Counts {

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 /// Socket of journald (systemd's native protocol).
 pub(crate) const JOURNAL: &str = "/run/systemd/journal/socket";
 
-/// Configured destination.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Destination {
     File(PathBuf),
@@ -18,7 +17,7 @@ pub(super) enum Destination {
 }
 
 impl Destination {
-    /// All destinations of a configuration.
+    /// Destinations named by a configuration.
     pub(super) fn all(config: &cairn_config::Audit) -> Vec<Self> {
         let file = config.file.clone().map(Self::File);
         let journal = config.journal.then_some(Self::Journal);

@@ -43,7 +43,7 @@ pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Ve
     lines
 }
 
-/// One-line summary of a configuration.
+/// Summary of a configuration for `check`.
 pub(super) fn summary(config: &Config) -> String {
     let namespaces: usize = config.subsystems.iter().map(|s| s.namespaces.len()).sum();
     format!(

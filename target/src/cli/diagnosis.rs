@@ -98,7 +98,6 @@ fn choices(config: &Config) -> Vec<Choice> {
     by_rules.chain(by_listeners).collect()
 }
 
-/// Partitions of the listeners.
 fn partitions(config: &Config) -> Vec<Membership> {
     let of_listener = |listener: &Listener| Membership {
         pkey: listener.pkey,

@@ -29,7 +29,6 @@ use crate::logging;
 use crate::steering::Source;
 use crate::top::{self, Top};
 
-/// Name of the program.
 const PROGRAM: &str = CALLER.target;
 
 #[derive(Debug, Parser)]

@@ -1,4 +1,4 @@
-//! RDMA providers of this program.
+//! RDMA providers of cairn-target.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;

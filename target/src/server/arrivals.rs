@@ -33,7 +33,7 @@ pub(crate) struct Arrivals {
     rdma_devices: Option<Readable>,
 }
 
-/// Descriptor that becomes readable. Its first wait requires tokio's runtime.
+/// Descriptor to wait on until readable. The first wait requires tokio's runtime.
 #[derive(Debug)]
 enum Readable {
     New(OwnedFd),

@@ -16,7 +16,6 @@ use crate::registry::ControlMessage;
 /// Time for destinations to write remaining events at shutdown.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Audit event of a reload.
 pub(super) fn reload(ended: &Result<(), String>) -> Event {
     let event = Event::new("reload");
     match ended {

@@ -71,7 +71,6 @@ pub(super) struct Control {
     pub(super) providers: Vec<Arc<dyn Provider>>,
     pub(super) registry: Arc<Registry>,
     pub(super) mailboxes: Arc<[Mailbox]>,
-    /// Audit log.
     pub(super) audit: Audit,
     /// Values reported as metrics.
     pub(super) observed: Arc<Observed>,
@@ -79,7 +78,6 @@ pub(super) struct Control {
     pub(super) metrics: Option<MetricsServer>,
     pub(super) reactors: Reactors,
     pub(super) authenticator: Authenticator,
-    /// Host keys by subsystem.
     pub(super) keys: HashMap<Nqn, HostKeys>,
     pub(super) discovery: Arc<SubsystemShared>,
     pub(super) exports: HashMap<Nqn, Export>,
@@ -109,7 +107,6 @@ pub(super) struct Control {
     pub(super) places: Arc<Places>,
     /// True if the target starts without missing parts.
     pub(super) is_patient: bool,
-    /// Configured parts that are unavailable.
     pub(super) missing: MissingParts,
     pub(super) arrivals: Arrivals,
 }
@@ -543,7 +540,7 @@ struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    /// Starts all reactors, or none.
+    /// Starts every reactor; stops the started ones after a failure.
     fn all(&self, reactors: &mut Reactors) -> Result<(Arc<[Mailbox]>, Counters), StartError> {
         let (mut mailboxes, mut counters) = (Vec::new(), Vec::new());
         for (index, core) in placement::cores(self.config).into_iter().enumerate() {

@@ -19,7 +19,7 @@ pub(crate) struct Drained {
     pub(crate) address: SocketAddr,
     /// True while hosts have time to move to other paths.
     pub(crate) is_under_way: bool,
-    /// Associations through this listener.
+    /// Associations through the listener.
     pub(crate) associations: usize,
     /// Commands in flight when the hosts were disconnected.
     pub(crate) cut_off: u64,

@@ -54,7 +54,6 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Builds the discovery subsystem.
     pub(super) fn discovery(&self, id: u32, nqn: Nqn) -> SubsystemShared {
         let settings = Settings {
             nqn,
@@ -127,7 +126,6 @@ impl Control {
         Ok(())
     }
 
-    /// All exported namespaces.
     pub(super) fn exported(&self) -> impl Iterator<Item = (&Nqn, &Arc<Namespace>)> {
         self.exports.iter().flat_map(|(nqn, export)| {
             let namespaces = export.namespaces.values();
@@ -337,7 +335,6 @@ impl Export {
         gone
     }
 
-    /// Moves a namespace to its configured ANA group.
     pub(super) fn set_ana_group(&self, config: &cairn_config::Namespace) {
         let (nsid, anagrpid) = (config.nsid, config.ana_group);
         // A namespace whose disk is missing gets its group when added.

@@ -17,12 +17,10 @@ use crate::namespace::{Namespace, NamespaceTable};
 use crate::panics::Part;
 use crate::registry::{ControlMessage, Scope, SubsystemShared, WriteThrough};
 
-/// Flush in progress.
 pub(super) struct Flushing {
     subsystem: Arc<SubsystemShared>,
     table: Arc<NamespaceTable>,
     waiting: Waiters,
-    /// Waiters for the next flush.
     next: Waiters,
 }
 
@@ -47,7 +45,6 @@ pub(super) struct Protection {
     pub(super) namespace: Arc<Namespace>,
     /// Requested state.
     pub(super) state: WriteProtectionState,
-    /// True if the namespace was protected before.
     pub(super) was_protected: bool,
     /// Number of the change.
     pub(super) change: u64,

@@ -19,7 +19,6 @@ use crate::panics::Part;
 /// ID of a listener, never reused.
 pub(super) type ListenerId = u64;
 
-/// Open listener.
 #[derive(Debug)]
 pub(super) struct OpenListener {
     pub(super) config: cairn_config::Listener,
@@ -47,7 +46,6 @@ impl OpenListener {
 }
 
 impl Control {
-    /// Opens a listener.
     pub(super) fn listen(
         &mut self,
         config: &cairn_config::Listener,
@@ -125,7 +123,6 @@ impl Control {
         })
     }
 
-    /// Handles an event of a listener.
     pub(super) fn listener_event(&mut self, id: ListenerId, event: ListenerEvent) {
         let Some(listener) = self
             .listeners

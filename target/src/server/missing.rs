@@ -5,7 +5,7 @@
 //!
 //! A namespace whose disk is missing does not exist for hosts: no list contains it, and its NSID is
 //! inactive. Once the disk opens, the namespace is added as by a reload, with the same event to
-//! hosts. Therefore no host sees a namespace with an identity other than its disk's.
+//! hosts. Therefore a namespace visible to hosts always has the identity of its disk.
 //!
 //! [`arrivals`]: super::arrivals
 

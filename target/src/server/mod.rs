@@ -106,22 +106,22 @@ pub enum StartError {
     /// The authentication thread cannot start.
     #[error("cannot start the thread of authentications: {0}")]
     Authenticator(io::Error),
-    /// Two namespaces have one identity.
+    /// Two namespaces show the same UUID.
     #[error(
         "namespace {nsid} of {nqn} shows the UUID {uuid}, which namespace {other_nsid} of \
          {other_nqn} has: it is the same disk, or a snapshot or clone of it; export it once, or \
          set uuid for one of them, as uuidgen prints it"
     )]
     SameIdentity {
-        /// SUBNQN.
+        /// NQN of the first subsystem.
         nqn: String,
         /// NSID.
         nsid: u32,
-        /// SUBNQN of the other namespace.
+        /// NQN of the second subsystem.
         other_nqn: String,
-        /// NSID of the other namespace.
+        /// NSID in the second subsystem.
         other_nsid: u32,
-        /// UUID of both namespaces.
+        /// Common UUID.
         uuid: String,
     },
     /// More disks than fit in a reactor's ring.
@@ -181,7 +181,7 @@ impl StartError {
 
 /// Order to the control plane.
 enum Order {
-    /// Apply this configuration.
+    /// Applies another configuration.
     Reload(Reloading),
     /// Run a short action on the control plane.
     Do(steered::Action),
@@ -196,7 +196,7 @@ pub struct Target {
     started: Started,
 }
 
-/// Target that is starting. Dropping it stops it.
+/// Target during its start; stopped when dropped.
 #[derive(Debug)]
 pub struct Starting {
     thread: ControlThread,
@@ -204,7 +204,7 @@ pub struct Starting {
     ended: Option<Result<Started, StartError>>,
 }
 
-/// Thread of the control plane with its order channel. Dropping it stops the thread.
+/// Thread of the control plane with its order channel; stopped when dropped.
 #[derive(Debug)]
 struct ControlThread {
     orders: UnboundedSender<Order>,

@@ -35,7 +35,7 @@ pub(super) use crate::outlook::Place;
 
 type Open = Box<dyn FnOnce() -> Result<Arc<Namespace>, OpenError> + Send>;
 
-/// Call that may block.
+/// Job on a disk that may block.
 enum Call {
     Open(Open),
     Measure(Arc<Namespace>),
@@ -55,7 +55,7 @@ impl Call {
         }
     }
 
-    /// Makes the call; a panic becomes an error and closes what was opened.
+    /// Runs the call. After a panic, closes the disk and returns an error.
     fn make_confined(self, path: &Path) -> Outcome {
         let is_open = matches!(self, Self::Open(_));
         confine_part(Part::Open, || self.make()).unwrap_or_else(|| {
@@ -100,7 +100,7 @@ struct Running {
     was_noticed: bool,
 }
 
-/// Disk that missed the deadline.
+/// Disk whose call missed the deadline.
 pub(super) struct Late {
     pub(super) place: Place,
     pub(super) path: PathBuf,

@@ -8,7 +8,6 @@ use crate::panics::{Panics, Part};
 use crate::reactor::{self, Reactor, ReactorHandle, Rest, Start};
 use crate::registry::{Mailbox, Message};
 
-/// Reactors of a target.
 pub(super) enum Reactors {
     /// Reactors with threads, which end after `Message::Stop`.
     Threads {
@@ -17,7 +16,7 @@ pub(super) enum Reactors {
         /// Reference count of running tasks.
         tasks: Arc<()>,
     },
-    /// Reactors that the caller steps.
+    /// Reactors stepped by the caller.
     Stepped(Vec<Reactor>),
 }
 
@@ -42,7 +41,7 @@ impl Reactors {
         }
     }
 
-    /// Starts one more reactor.
+    /// Starts a reactor.
     pub(super) fn launch(&mut self, start: Start) -> io::Result<()> {
         match self {
             Self::Threads {

@@ -57,7 +57,7 @@ pub enum ReloadError {
          change them until they end: {disks}; look for a disk that hangs"
     )]
     Unsettled {
-        /// Namespaces of those disks.
+        /// Namespaces of the disks that still have commands.
         disks: String,
     },
     /// Another reload replaced this one before it started.
@@ -76,7 +76,6 @@ impl ReloadError {
     }
 }
 
-/// Request to reload.
 pub(super) struct Reloading {
     pub(super) config: Arc<Config>,
     pub(super) extent: Extent,

@@ -33,7 +33,7 @@ pub(super) type Former = HashMap<Place, FormerNamespace>;
 pub(super) struct FormerNamespace {
     /// Protocol state as shown to hosts.
     pub(super) seen: nvme_proto::namespace::Namespace,
-    /// File with its write protection.
+    /// File that stores the write protection.
     file: Option<PathBuf>,
 }
 

@@ -30,7 +30,7 @@ struct Waiting {
     then: Then,
 }
 
-/// All waits in progress.
+/// Waits in progress, by ID.
 #[derive(Default)]
 pub(super) struct Unsettled {
     next_id: u64,

@@ -11,7 +11,6 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Further time to close queues regardless of commands, and to finish flushes.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Polling interval for flushes.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Control {

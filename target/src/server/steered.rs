@@ -46,13 +46,12 @@ pub(crate) struct Picture {
     pub(crate) at_next_start: Vec<String>,
     /// Time since the start.
     pub(crate) uptime: Duration,
-    /// Counters of each reactor.
     pub(crate) reactors: Vec<Arc<ReactorCounters>>,
 }
 
 /// Exported namespace.
 pub(crate) struct Export<'a> {
-    /// NQN of its subsystem.
+    /// NQN of the subsystem.
     pub(crate) nqn: &'a Nqn,
     /// Configuration of the namespace.
     pub(crate) config: &'a cairn_config::Namespace,
@@ -85,12 +84,10 @@ impl Picture {
     }
 }
 
-/// Open listener.
 #[derive(Debug)]
 pub(crate) struct Listening {
-    /// Address of the listener.
     pub(crate) address: SocketAddr,
-    /// Name of its provider.
+    /// Name of the provider.
     pub(crate) provider: &'static str,
     /// RoCE version of the soft provider.
     pub(crate) roce: Roce,

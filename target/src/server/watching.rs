@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Maximum hanging file systems. At this number all checks stop.
 const HANGING_MAX: usize = 64;
 
-/// Thread that coordinates checks. Dropping it ends the thread.
+/// Coordinator of the checks; dropping it ends the thread.
 #[derive(Debug)]
 pub(super) struct Watch {
     is_over: Arc<AtomicBool>,
@@ -75,7 +75,6 @@ impl Drop for Watch {
 /// Object to check; the check may block.
 trait Look: Send + Sync + 'static {
     fn look(&self);
-    /// Name for the log.
     fn name(&self) -> String;
 }
 
@@ -240,7 +239,7 @@ struct Looker<F> {
 
 impl<F: Look> Looker<F> {
     fn start() -> io::Result<Self> {
-        // One task at a time.
+        // Capacity for a single task.
         let (tasks, waiting) = sync_channel::<Arc<Vec<F>>>(1);
         let (end, ended) = sync_channel(1);
         let at = Arc::new(AtomicUsize::new(0));
@@ -260,7 +259,7 @@ impl<F: Look> Looker<F> {
         Ok(Self { tasks, ended, at })
     }
 
-    /// Checks all files in `files`.
+    /// Checks the files.
     ///
     /// # Errors
     /// Index of the check that hangs, or of the current one if `is_over`.

@@ -1,9 +1,9 @@
 //! Queue of configuration changes: runs them one at a time and batches compatible ones.
 //!
-//! A change edits a copy of the configuration text. The queue checks the new text, writes it beside
-//! the file, applies it as a reload does, and then renames it over the file. A failure restores the
-//! previous state. Queued changes form one batch only if all of them add or all of them remove, so
-//! that a removed object does not reappear within one reload.
+//! A change edits a copy of the configuration text. The queue checks the new text, writes it to a
+//! temporary file, applies it as a reload does, and then renames it over the configuration file. A
+//! failure restores the previous state. Queued changes form one batch only if all of them add or
+//! all of them remove, so that a removed object does not reappear within one reload.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,7 +29,7 @@ use crate::server::{Extent, Handle, Picture, ReloadError, Step};
 
 /// Capacity of the job queue.
 pub(super) const JOBS_MAX: usize = 1024;
-/// Maximum changes in one batch.
+/// Maximum number of changes in a batch.
 const TOGETHER_MAX: usize = 256;
 
 /// Response to a request whose handler panicked.
@@ -160,7 +160,7 @@ pub(super) struct ChangeQueue {
 
 type Place = (Nqn, u32);
 
-/// Checked text, already written beside the file.
+/// Checked text, already in the temporary file.
 struct Checked {
     draft: Draft,
     config: Arc<Config>,
@@ -427,8 +427,8 @@ impl ChangeQueue {
         Ok((now, checked.draft))
     }
 
-    /// Checks the text of a draft, by a step from the previous one if possible, and writes it
-    /// beside the file.
+    /// Checks the text of a draft, by a step from the previous one if possible, and writes it to
+    /// the temporary file.
     async fn prepare(
         &mut self,
         draft: Draft,

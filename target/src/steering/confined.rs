@@ -77,7 +77,7 @@ mod tests {
             Err(CallError::Refused(error)) => assert_eq!(error.code, Error::INTERNAL),
             answer => panic!("{answer:?}"),
         }
-        // Both clients are still connected.
+        // No client lost its connection.
         assert_eq!(client.call("after", &json!({})).unwrap(), json!("after"));
         assert_eq!(other.call("after", &json!({})).unwrap(), json!("after"));
         drop(stop);

@@ -1,4 +1,4 @@
-//! Control methods that drain listeners.
+//! Control methods for draining listeners.
 
 use std::time::Duration;
 

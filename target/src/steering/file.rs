@@ -1,9 +1,9 @@
 //! Configuration file of a running target: the only module that reads and replaces it.
 //!
-//! A change is written beside the file, comes into force, and is renamed over the file. Each step
-//! can fail, even after the file has its new content. Therefore this module records the text in
-//! force and every text that the target may have left in the file. Any other content means that
-//! another program changed the file.
+//! A change is written to a temporary file, comes into force, and is renamed over the configuration
+//! file. Each step can fail, even after the file has its new content. Therefore this module records
+//! the text in force and every text that the target may have left in the file. Any other content
+//! means that another program changed the file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -109,7 +109,7 @@ impl ConfigFile {
         *self.state() = State::new(text.into());
     }
 
-    /// Writes `text` beside the file. Blocks.
+    /// Writes `text` to a temporary file. Blocks.
     pub(super) fn prepare(&self, text: String) -> Result<Prepared, WriteError> {
         let place = match &self.path {
             Some(path) => Some(self.write_beside(path, &text)?),
@@ -135,7 +135,7 @@ impl ConfigFile {
     }
 }
 
-/// Text written beside the file, ready to replace it.
+/// Text in a temporary file, ready to replace the configuration file.
 #[derive(Debug)]
 pub(super) struct Prepared {
     file: ConfigFile,
@@ -159,7 +159,7 @@ impl Prepared {
     }
 }
 
-/// Resolved path of the file and its temporary copy. Dropping it removes the copy.
+/// Resolved path of the file and its temporary copy, which is removed when dropped.
 #[derive(Debug)]
 struct Place {
     path: PathBuf,

@@ -76,7 +76,6 @@ fn limits_of(nsid: Option<u32>, each_host: bool, host: Option<String>) -> Result
     }
 }
 
-/// Lists all configured limits.
 fn list(config: &Config) -> Value {
     let mut all = Vec::new();
     for subsystem in &config.subsystems {

@@ -10,7 +10,6 @@ const NOTICES_MAX: usize = 1024;
 const REGISTER: &str = "bdev_register";
 const UNREGISTER: &str = "bdev_unregister";
 const RESIZE: &str = "bdev_resize";
-/// All kinds of notices.
 pub(super) const KINDS: [&str; 3] = [REGISTER, UNREGISTER, RESIZE];
 
 /// Latest notices with consecutive numbers.

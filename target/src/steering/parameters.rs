@@ -61,7 +61,7 @@ pub(super) struct SubsystemSet {
     pub(super) require_key: Option<bool>,
     /// Listeners of the subsystem.
     pub(super) listeners: Option<Vec<SocketAddr>>,
-    /// Use all listeners; excludes `listeners`.
+    /// True to use every listener; excludes `listeners`.
     #[serde(default)]
     pub(super) every_listener: bool,
 }
@@ -102,7 +102,7 @@ pub(super) struct NamespaceSet {
     pub(super) read_only: Option<bool>,
     pub(super) write_protection: Option<bool>,
     pub(super) ana_group: Option<u32>,
-    /// Hosts that see the namespace.
+    /// Hosts to which the namespace is visible.
     pub(super) hosts: Option<Vec<String>>,
     /// Make the namespace visible to every host of the subsystem; excludes `hosts`.
     #[serde(default)]

@@ -57,7 +57,6 @@ impl Source {
         self.flags.export.is_empty()
     }
 
-    /// Parses a text and applies the options.
     pub(super) fn parse(&self, text: &str) -> Result<Config, ConfigError> {
         let mut config = match &self.path {
             Some(path) => Config::parse(&path.display().to_string(), text, &self.flags)?,

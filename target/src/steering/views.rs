@@ -13,7 +13,6 @@ use super::source::{Source, export_of};
 use crate::revision;
 use crate::server::Picture;
 
-/// Status of the target.
 pub(super) fn status(picture: &Picture, facts: &Facts, source: &Source) -> Value {
     let config = &picture.config;
     let namespaces: usize = config.subsystems.iter().map(|s| s.namespaces.len()).sum();
@@ -53,7 +52,6 @@ pub(super) fn status(picture: &Picture, facts: &Facts, source: &Source) -> Value
     })
 }
 
-/// Configured parts that are unavailable.
 fn missing(picture: &Picture) -> Value {
     let missing = picture.missing.iter().map(|(one, lasting)| {
         json!({
@@ -71,7 +69,6 @@ fn seconds(at: SystemTime) -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-/// Listeners in use.
 pub(super) fn listeners(picture: &Picture) -> Value {
     let listeners = picture.listeners.iter().map(|listener| {
         let (ana, groups) = cairn_config::ana_summary(&listener.ana);
@@ -96,7 +93,6 @@ pub(super) fn listeners(picture: &Picture) -> Value {
     listeners.collect()
 }
 
-/// Configured subsystems.
 pub(super) fn subsystems(config: &Config) -> Value {
     let subsystems = config.subsystems.iter().map(|subsystem| {
         let list = &subsystem.allowed_hosts;
@@ -133,7 +129,6 @@ fn single<'a>(config: &'a Config, list: &'a HostList) -> Vec<&'a str> {
     list.single(&config.host_groups).map(Nqn::raw).collect()
 }
 
-/// Groups that the list names.
 fn groups(list: &HostList) -> Vec<&str> {
     list.groups.iter().map(|name| &**name).collect()
 }
@@ -178,7 +173,6 @@ pub(super) fn no_subsystem(nqn: &str) -> Error {
     Error::errno(Errno::NOENT, format!("there is no subsystem {nqn}"))
 }
 
-/// Configured referrals.
 pub(super) fn referrals(config: &Config) -> Value {
     let referrals = config.referrals.iter().map(|referral| {
         json!({
@@ -210,7 +204,6 @@ pub(super) fn host_groups(config: &Config) -> Value {
     groups.collect()
 }
 
-/// Exported namespaces.
 pub(super) fn namespaces(picture: &Picture) -> Value {
     let namespaces = picture.exports().map(|export| {
         let (config, entry) = (export.config, &export.entry);

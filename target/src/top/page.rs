@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-/// All samples of one reading.
+/// Samples of a reading by metric name.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     samples: BTreeMap<String, Vec<Sample>>,
 }
 
-/// Sample with its labels.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sample {
     labels: BTreeMap<String, String>,
@@ -30,7 +29,6 @@ impl Page {
         Ok(page)
     }
 
-    /// Samples of a metric.
     pub(super) fn all(&self, name: &str) -> &[Sample] {
         self.samples.get(name).map_or(&[], Vec::as_slice)
     }

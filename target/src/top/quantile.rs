@@ -2,7 +2,7 @@
 
 use super::page::Page;
 
-/// Upper bounds in ascending order, each with the count of its own bucket.
+/// Upper bounds in ascending order, with non-cumulative counts.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Buckets {
     counts: Vec<(f64, f64)>,

@@ -114,7 +114,7 @@ impl Cell {
     }
 }
 
-/// All tables in display order.
+/// Tables in display order.
 pub(super) fn all(rates: &Rates) -> [Table; 4] {
     [
         hosts(&rates.hosts),

@@ -19,7 +19,6 @@ const KEYS: &str = "q quit  Tab 1-4 table  < > sort by  r reverse  arrows scroll
 /// Rows scrolled by a page key.
 const PAGE_ROWS: usize = 10;
 
-/// State of the view.
 #[derive(Debug)]
 pub(super) struct View {
     from: SocketAddr,
@@ -179,7 +178,7 @@ impl View {
                 ordering
             }
         });
-        // The title takes one line.
+        // A line is taken by the title.
         let shown = usize::from(area.height.saturating_sub(1));
         let above = &mut self.above[self.chosen];
         *above = (*above).min(table.rows.len().saturating_sub(shown));
@@ -233,7 +232,7 @@ fn aligned(table: &Table, fitted: &Fitted, text: String) -> Line<'static> {
     })
 }
 
-/// Totals over all namespaces.
+/// Line with the totals of the namespaces.
 fn totals(rates: &Rates) -> Line<'static> {
     let sum = |of: fn(&super::rates::Load) -> f64| {
         let loads = rates.namespaces.iter().map(|one| of(&one.load));

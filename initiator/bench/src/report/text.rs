@@ -80,7 +80,7 @@ fn job(out: &mut String, entry: &Entry<'_>) {
     }
 }
 
-/// Section of one direction.
+/// Appends the section of reads, writes or trims.
 fn moved(out: &mut String, direction: Direction, stats: &DirectionStats) {
     let (bytes, bandwidth) = (stats.bytes as f64, stats.bandwidth());
     line!(

@@ -1,6 +1,7 @@
 //! Short formats of numbers, as in fio.
 
-/// Formats a number up to 9999 as it is, and larger ones with three significant digits and a unit.
+/// Formats a number up to 9999 unchanged, and a larger one with three significant digits and a
+/// unit.
 fn short(mut value: f64, base: f64, units: &[&str]) -> String {
     let mut steps = 0;
     while value >= 9999.5 && steps + 1 < units.len() {

@@ -13,8 +13,8 @@ pub(crate) const CAPABILITIES: Field = field(
     ],
 );
 
-/// Feature values by feature identifier (Base 2.0, 5.27.1; NVM 1.0, 4.1.3). Other features have
-/// data.
+/// Feature values by feature identifier (Base 2.0, 5.27.1; NVM 1.0, 4.1.3). Features not listed
+/// have data.
 pub(crate) const FEATURES: &[Field] = &[
     field(
         "0x01",

@@ -68,7 +68,6 @@ impl<'v> Fields<'v> {
         number.or_else(|| self.unreadable(key, "a number", value))
     }
 
-    /// Number of 32 bits.
     pub(super) fn number_u32(&self, key: &'static str) -> Option<u32> {
         let number = self.number(key)?;
         let narrow = u32::try_from(number).ok();
@@ -88,14 +87,13 @@ impl<'v> Fields<'v> {
         }
     }
 
-    /// Text; `None` if all zeroes.
+    /// Text; `None` if it has only zeroes.
     pub(super) fn identity(&self, key: &'static str) -> Option<String> {
         let text = self.text(key)?;
         let is_set = text.bytes().any(|byte| !matches!(byte, b'0' | b'-'));
         is_set.then_some(text)
     }
 
-    /// Elements of an array.
     pub(super) fn array(&self, key: &'static str) -> &'v [Value] {
         match self.get(key) {
             None => &[],
@@ -104,7 +102,6 @@ impl<'v> Fields<'v> {
         }
     }
 
-    /// Texts of an array.
     pub(super) fn texts(&self, key: &'static str) -> Vec<String> {
         let values = self.array(key).iter();
         let texts = values.filter_map(|value| match value {
@@ -138,7 +135,6 @@ impl<'v> Fields<'v> {
         options.collect()
     }
 
-    /// Number of members.
     pub(super) fn members(&self) -> usize {
         self.object.as_object().map_or(0, serde_json::Map::len)
     }

@@ -89,7 +89,7 @@ fn place(notes: &Notes, addr: &Fields<'_>) -> Option<(IpAddr, u16)> {
 /// Port at which Cairn can listen.
 struct Port {
     at: SocketAddr,
-    /// NQNs of its subsystems.
+    /// NQNs of the port's subsystems.
     subsystems: Vec<String>,
 }
 

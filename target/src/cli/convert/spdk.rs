@@ -14,7 +14,6 @@ use super::fields::Fields;
 use super::{Converted, Notes};
 use crate::steering::listed;
 
-/// State of an import.
 struct Import {
     draft: Draft,
     notes: Notes,
@@ -142,7 +141,7 @@ impl Import {
                 }
             }
             "nvmf_set_config" => self.settings(&params),
-            // No-ops: Cairn always satisfies them.
+            // Conditions that Cairn always satisfies.
             "bdev_wait_for_examine" | "framework_start_init" | "framework_wait_init" => {}
             "nvmf_create_transport" if is_rdma(&params) => {
                 if params.members() > 1 {

@@ -24,7 +24,6 @@ pub(super) struct Problem {
 /// Device and inode of a file; device number of a device.
 type Place = (u64, u64);
 
-/// Opened disk.
 struct Opened<'a> {
     nqn: &'a Nqn,
     config: &'a Namespace,

@@ -10,9 +10,9 @@ use cairn_disk::{Backend, Claim};
 /// Deadlines of the check.
 #[derive(Clone, Copy)]
 pub(super) struct Patience {
-    /// Time to open one image. A Ceph client waits 8 seconds for a monitor.
+    /// Deadline of a single image. A Ceph client waits 8 seconds for a monitor.
     each: Duration,
-    /// Time to open all images.
+    /// Deadline of the whole check.
     all: Duration,
 }
 

@@ -31,7 +31,7 @@ const ROCE_PORT: u16 = 4791;
 /// Timeout for a running target to answer at the control socket.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Problem that `serve` would have.
+/// Problem that `serve` would encounter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
@@ -44,7 +44,7 @@ const IN_USE: [&str; 2] = [PORT_IN_USE, "is already exported"];
 /// Phrase of errors about ports and block devices in use.
 const PORT_IN_USE: &str = "is in use";
 
-/// Checks everything that `serve` prepares.
+/// Checks the preparation of `serve`.
 ///
 /// An error prevents the start. After a warning, `serve` starts without the part and uses it once
 /// available. A note is about a part that the running target may hold itself.
@@ -73,7 +73,6 @@ pub(super) fn probe(config: &Config) -> Vec<Finding> {
     findings
 }
 
-/// Problem of the control socket.
 fn socket(control: &Control) -> Option<Finding> {
     let (error, is_fatal) = steering::check_socket(control).err()?;
     if matches!(error, BindError::InUse(_)) && runs(control) {

@@ -127,7 +127,7 @@ fn parameters(text: &str) -> Result<Map<String, Value>, String> {
 
 /// Presentation of a response.
 enum Look {
-    /// Table with these columns.
+    /// Table with the given columns.
     Rows(&'static [(&'static str, &'static str)]),
     Status,
     /// Settings that take effect at the next start, if any.
@@ -400,7 +400,6 @@ fn of_subsystem(action: &SubsystemAction) -> Asked<'_> {
     }
 }
 
-/// The list, or `None` if empty.
 fn if_any<T>(list: &[T]) -> Option<&[T]> {
     (!list.is_empty()).then_some(list)
 }

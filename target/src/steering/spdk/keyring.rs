@@ -187,7 +187,7 @@ fn keys(config: &Config) -> Value {
     keys.collect()
 }
 
-/// Requests that recreate the keyring.
+/// Requests that recreate keyring entries.
 pub(super) fn saved(config: &Config) -> Value {
     let keys = config.keys.iter().filter(|key| !key.is_removed);
     let adds = keys.map(|key| {

@@ -318,8 +318,8 @@ impl Methods {
                 let message = format!("Invalid parameters: no bdev {}", namespace.bdev_name);
                 return Err(Error::invalid(message));
             };
-            // SPDK's namespaces claim their bdevs. A memory bdev would otherwise become a separate
-            // disk in each namespace.
+            // A bdev may back one namespace, as in SPDK. A memory bdev would otherwise become a
+            // separate disk in each namespace.
             if !stage.draft.named(&namespace.bdev_name).is_empty() {
                 let name = &namespace.bdev_name;
                 let message = format!("Invalid parameters: bdev {name} is a namespace already");

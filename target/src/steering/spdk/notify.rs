@@ -1,4 +1,4 @@
-//! Methods that list bdev notices.
+//! Methods for bdev notices.
 
 use cairn_control::Error;
 use serde_json::json;

@@ -93,7 +93,6 @@ fn shown([iops, read, write, total]: [Option<u64>; 4]) -> Value {
     })
 }
 
-/// Limits of a namespace.
 pub(super) fn of_namespace(limits: &Limits) -> Value {
     shown([limits.iops, limits.read, limits.write, limits.total])
 }

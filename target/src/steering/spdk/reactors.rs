@@ -14,7 +14,6 @@ pub(super) fn thread(reactor: usize) -> String {
     format!("reactor_{reactor}")
 }
 
-/// Lists all reactors.
 pub(super) fn shown(picture: &Picture) -> Value {
     let threads = Thread::all();
     let cores = fs::read_to_string("/proc/stat").unwrap_or_default();
@@ -63,7 +62,7 @@ fn of(
     })
 }
 
-/// Thread of this process (proc(5)).
+/// Thread of the target (proc(5)).
 struct Thread {
     tid: u32,
     name: String,

@@ -132,7 +132,6 @@ fn of_disk(name: &str, disk: &Disk) -> Value {
     request(method, params)
 }
 
-/// Requests that recreate the keyring.
 pub(crate) fn keyring(config: &Config) -> Value {
     keyring::saved(config)
 }

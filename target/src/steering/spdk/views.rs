@@ -94,7 +94,6 @@ pub(super) fn address(listener: &Listener) -> Value {
     trid(listener.address, listener.port)
 }
 
-/// Bdev name of a namespace.
 pub(super) fn bdev_name(namespace: &Namespace) -> String {
     let name = namespace.name.clone();
     name.unwrap_or_else(|| super::bdevs::unnamed(namespace))
@@ -111,7 +110,6 @@ pub(super) fn discovery(config: &Config) -> Value {
     })
 }
 
-/// Listeners of the discovery subsystem.
 pub(super) fn discovery_listeners(config: &Config) -> Value {
     let listeners = config.listeners.iter();
     listeners
@@ -223,7 +221,6 @@ fn of(picture: &Picture, nqn: &str) -> Vec<crate::registry::ControllerView> {
     found.map_or_else(Vec::new, |(_, shared)| shared.view().controllers)
 }
 
-/// Controllers of a subsystem.
 pub(super) fn controllers(picture: &Picture, nqn: &str) -> Value {
     let controllers = of(picture, nqn).into_iter().map(|controller| {
         json!({
