@@ -29,7 +29,7 @@ pub const TRANSPORT_GAVE_UP: Trouble = Trouble {
     next: Next::Path,
 };
 
-/// The other end disconnected.
+/// Disconnection by the peer.
 pub const PEER_LEFT: Trouble = Trouble {
     code: 3,
     name: "peer",
@@ -42,7 +42,7 @@ pub const PEER_LEFT: Trouble = Trouble {
     next: Next::OtherLog,
 };
 
-/// Our address went to another device.
+/// Local address moved to another device.
 pub const ADDRESS_CHANGED: Trouble = Trouble {
     code: 4,
     name: "address change",
@@ -59,7 +59,7 @@ pub const ADDRESS_CHANGED: Trouble = Trouble {
     },
 };
 
-/// The peer's address went to another adapter.
+/// Peer's address moved to another adapter.
 pub const PEER_MOVED: Trouble = Trouble {
     code: 6,
     name: "peer moved",
@@ -77,7 +77,7 @@ pub const PEER_MOVED: Trouble = Trouble {
     },
 };
 
-/// The device went away.
+/// Removal of the RDMA device.
 pub const DEVICE_REMOVED: Trouble = Trouble {
     code: 5,
     name: "device removed",
@@ -93,7 +93,7 @@ pub const DEVICE_REMOVED: Trouble = Trouble {
     },
 };
 
-/// All of them.
+/// Explanations of every kind of connection end.
 pub const ENDINGS: [Trouble; 6] = [
     NO_ANSWER,
     TRANSPORT_GAVE_UP,

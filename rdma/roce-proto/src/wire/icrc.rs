@@ -22,7 +22,7 @@ use super::packet::ICRC_LEN;
 use super::udp::{ROCE_PORT, Udp};
 use super::{Bth, Header};
 
-/// Maximum length of the masked headers: LRH's ones, IPv6, UDP, BTH.
+/// Maximum length of the masked headers: the ones for LRH, then IPv6, UDP and BTH.
 const MASKED_MAX: usize = LRH_ONES + ipv6::LEN + Udp::LEN + Bth::LEN;
 /// Length of the ones in place of InfiniBand's local route header.
 const LRH_ONES: usize = 8;
