@@ -40,8 +40,9 @@ impl<T: Moment> Allowance<T> {
         }
     }
 
-    /// Takes a token if fewer than `limit` are taken, and returns whether it did. Each `interval`
-    /// returns a token to the bucket.
+    /// Takes a token if fewer than `limit` are taken, and returns whether it did.
+    ///
+    /// Each `interval` returns a token to the bucket.
     pub fn take(&mut self, now: T, limit: u32, interval: Duration) -> bool {
         let refilled_at = *self.refilled_at.get_or_insert(now);
         let passed = now.since(refilled_at);

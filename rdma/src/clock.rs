@@ -88,8 +88,9 @@ impl Clock {
         }
     }
 
-    /// Returns the time of this clock at which the default clock shows `at`. The two clocks of the
-    /// system differ by the time it was suspended.
+    /// Returns the time of this clock at which the default clock shows `at`.
+    ///
+    /// The two clocks of the system differ by the time it was suspended.
     #[must_use]
     pub fn of_default(&self, at: Instant) -> Instant {
         match &self.kind {

@@ -89,8 +89,9 @@ pub trait ConnHandle: Any + Send + fmt::Debug {
 pub struct QpOptions {
     /// Maximum outstanding send-queue work requests.
     pub send_work: u32,
-    /// Maximum outstanding RDMA READs sent by this end. The provider lowers it to the limits of
-    /// peer and device.
+    /// Maximum outstanding RDMA READs sent by this end.
+    ///
+    /// The provider lowers it to the limits of peer and device.
     pub initiator_depth: u8,
     /// Maximum outstanding RDMA READs answered by this end.
     pub responder_resources: u8,

@@ -168,8 +168,9 @@ impl Budget {
     }
 }
 
-/// Starts a thread that reports suppressed lines until there are no new ones. No permanent thread
-/// exists, because lines are seldom suppressed.
+/// Starts a thread that reports suppressed lines until there are no new ones.
+///
+/// No permanent thread exists, because lines are seldom suppressed.
 fn start_reports(budget: &mut Budget) {
     let thread = std::thread::Builder::new().name("log-report".into());
     let started = thread.spawn(|| {

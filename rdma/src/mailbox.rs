@@ -1,5 +1,6 @@
-//! Queue of rare messages to a thread that sleeps on file descriptors. Checking an empty one takes
-//! no lock.
+//! Queue of rare messages to a thread that sleeps on file descriptors.
+//!
+//! Checking an empty one takes no lock.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -127,8 +128,9 @@ mod loom_models {
 
     use super::*;
 
-    /// Two threads send; the owner sleeps whenever the mailbox is empty. Every message arrives, in
-    /// the order of its sender, and no spurious wake-up follows.
+    /// Two threads send; the owner sleeps whenever the mailbox is empty.
+    ///
+    /// Every message arrives, in the order of its sender, and no spurious wake-up follows.
     #[test]
     fn a_sleeper_misses_no_message() {
         crate::sync::loomed(|| {
@@ -166,9 +168,10 @@ mod loom_models {
         });
     }
 
-    /// The owner rests before each sleep. A nudge or a message at any step ends a sleep. The flag
-    /// represents data that a sender stores elsewhere before it nudges, such as a connection in the
-    /// backlog of a reactor.
+    /// The owner rests before each sleep.
+    ///
+    /// A nudge or a message at any step ends a sleep. The flag represents data that a sender stores
+    /// elsewhere before it nudges, such as a connection in the backlog of a reactor.
     #[test]
     fn a_nudge_and_a_message_both_wake() {
         crate::sync::loomed(|| {

@@ -44,8 +44,9 @@ impl fmt::Debug for Mapping {
 }
 
 impl Mapping {
-    /// Maps `length` zeroed bytes, rounded up to whole pages. Requests transparent huge pages, but
-    /// does not require them.
+    /// Maps `length` zeroed bytes, rounded up to whole pages.
+    ///
+    /// Requests transparent huge pages, but does not require them.
     ///
     /// # Errors
     /// The system has not enough memory.
@@ -163,8 +164,9 @@ impl Mapping {
         unsafe { bytewise::load(self.base.cast_const().add(offset), out) };
     }
 
-    /// Prefetches up to `length` bytes from `offset` into the cache, before a read. Hardware
-    /// prefetchers stop at the end of a page.
+    /// Prefetches up to `length` bytes from `offset` into the cache, before a read.
+    ///
+    /// Hardware prefetchers stop at the end of a page.
     pub fn prefetch(&self, offset: usize, length: usize) {
         let length = length.min(self.length.saturating_sub(offset));
         #[cfg(target_arch = "x86_64")]
@@ -267,8 +269,9 @@ impl fmt::Debug for Region {
 }
 
 impl Region {
-    /// Creates a region, for providers. Dropping `registration` deregisters the memory. `rkey` is
-    /// set only if peers have access.
+    /// Creates a region, for providers.
+    ///
+    /// Dropping `registration` deregisters the memory. `rkey` is set only if peers have access.
     #[must_use]
     pub fn new(
         mapping: Arc<Mapping>,
@@ -307,8 +310,9 @@ impl Region {
 mod tests {
     use super::*;
 
-    /// Each byte read during concurrent writes is one of the written values. `cargo xtask miri`
-    /// checks that no behaviour is undefined.
+    /// Each byte read during concurrent writes is one of the written values.
+    ///
+    /// `cargo xtask miri` checks that no behaviour is undefined.
     #[test]
     fn threads_share_bytes() {
         const LENGTH: usize = 100;

@@ -39,8 +39,9 @@ impl fmt::Display for Panic {
     }
 }
 
-/// Message of the last confined panic, which the hook does not print; `end_process` logs it. Always
-/// consistent: it is replaced in one step.
+/// Message of the last confined panic, which the hook does not print; `end_process` logs it.
+///
+/// Always consistent: it is replaced in one step.
 static LAST: Mutex<Option<String>> = Mutex::new(None);
 
 #[derive(Debug)]
@@ -135,8 +136,9 @@ impl Part {
 /// Panics of threads that belong to no target, such as those of providers and disks.
 static PROCESS: Panics = Panics::new(true);
 
-/// Runs a job of a thread that belongs to no target. Returns `None` if it panicked, after reporting
-/// and counting the panic.
+/// Runs a job of a thread that belongs to no target.
+///
+/// Returns `None` if it panicked, after reporting and counting the panic.
 pub fn confine_part<T>(part: Part, job: impl FnOnce() -> T) -> Option<T> {
     PROCESS.confine(part, job)
 }

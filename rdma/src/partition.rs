@@ -19,8 +19,9 @@ impl PKey {
     /// Full membership in the default partition (IBTA 10.9.1).
     pub const DEFAULT: Self = Self(0xffff);
 
-    /// Creates a P_Key from its 16 bits. Returns `None` for 0x0000 and 0x8000, which are invalid
-    /// (IBTA 10.9.1).
+    /// Creates a P_Key from its 16 bits.
+    ///
+    /// Returns `None` for 0x0000 and 0x8000, which are invalid (IBTA 10.9.1).
     #[must_use]
     pub const fn new(bits: u16) -> Option<Self> {
         if bits & !FULL == 0 {

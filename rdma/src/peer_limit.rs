@@ -30,8 +30,9 @@ pub struct PeerLimit {
 }
 
 impl PeerLimit {
-    /// Grants a line about `payer` if one is due. The line carries the number of lines suppressed
-    /// since the last.
+    /// Grants a line about `payer` if one is due.
+    ///
+    /// The line carries the number of lines suppressed since the last.
     pub fn admit(&mut self, topic: Topic, payer: Payer, now: Instant) -> Option<Line> {
         let peer = self.due(payer, now)?;
         let Some(line) = Line::about(topic) else {

@@ -151,8 +151,9 @@ pub trait Device: Send + Sync + fmt::Debug {
 pub struct EndpointOptions {
     /// Maximum number of posted receives.
     pub receives: u32,
-    /// Maximum number of unpolled completions. The caller must not exceed it: receives, plus
-    /// signaled and failed send work.
+    /// Maximum number of unpolled completions.
+    ///
+    /// The caller must not exceed it: receives, plus signaled and failed send work.
     pub completions: u32,
     /// Maximum number of queue pairs.
     pub queue_pairs: u16,
@@ -210,8 +211,9 @@ pub trait Endpoint {
         private_data: &[u8],
     ) -> Result<QpId, FabricError>;
 
-    /// Starts to connect. [`Event::Established`], [`Event::Rejected`] or [`Event::ConnectFailed`]
-    /// follows.
+    /// Starts to connect.
+    ///
+    /// [`Event::Established`], [`Event::Rejected`] or [`Event::ConnectFailed`] follows.
     ///
     /// # Errors
     /// The attempt cannot start.
@@ -222,7 +224,9 @@ pub trait Endpoint {
     ) -> Result<QpId, FabricError>;
 
     /// Returns the packet size of a queue pair if packets of equal length sent together cost as
-    /// much as one packet. `None` if no length has an advantage.
+    /// much as one packet.
+    ///
+    /// `None` if no length has an advantage.
     fn trains(&mut self, _qp: QpId) -> Option<Trains> {
         None
     }
@@ -245,8 +249,9 @@ pub trait Endpoint {
     /// [`PostError`]; then none of the chain completes.
     fn post(&mut self, qp: QpId, chain: &[SendWork]) -> Result<(), PostError>;
 
-    /// Takes up to `out.len()` completions and returns their number. Entries past that count are
-    /// stale.
+    /// Takes up to `out.len()` completions and returns their number.
+    ///
+    /// Entries past that count are stale.
     ///
     /// A software endpoint does its work in this call: it may delay an acknowledgement until the
     /// next call, so that a response can carry it. A caller that stops polling calls
@@ -263,8 +268,10 @@ pub trait Endpoint {
     /// before any completion is polled. This is a system call, so do not use it on the data path.
     fn drain_connections(&mut self);
 
-    /// Ends the connection. All outstanding work completes, flushed if necessary; then
-    /// [`Event::Closed`] follows. Has no effect on a queue pair that is closing.
+    /// Ends the connection.
+    ///
+    /// All outstanding work completes, flushed if necessary; then [`Event::Closed`] follows. Has no
+    /// effect on a queue pair that is closing.
     fn disconnect(&mut self, qp: QpId);
 
     /// Prepares to sleep: a later completion or event makes one of [`wait_fds`](Self::wait_fds)
@@ -276,11 +283,13 @@ pub trait Endpoint {
     /// The device is gone.
     fn arm(&mut self) -> Result<bool, FabricError>;
 
-    /// Descriptors to watch for readability while asleep. Do not read them: [`poll`](Self::poll)
-    /// and [`poll_events`](Self::poll_events) do.
+    /// Descriptors to watch for readability while asleep.
+    ///
+    /// Do not read them: [`poll`](Self::poll) and [`poll_events`](Self::poll_events) do.
     fn wait_fds(&self) -> &[RawFd];
 
     /// Time of the next poll required by the endpoint's timers, even if no descriptor is ready.
+    ///
     /// `None` if no timer runs.
     fn next_deadline(&self) -> Option<Instant>;
 }

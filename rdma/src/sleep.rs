@@ -10,6 +10,7 @@ use crate::provider::Endpoint;
 use crate::wake::Wake;
 
 /// Sleeps until `endpoint` has work to poll, a timer of `endpoint` expires, or `latest` is reached.
+///
 /// May return early; does not poll.
 ///
 /// # Errors

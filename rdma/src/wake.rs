@@ -16,6 +16,7 @@ pub use eventfd::Wake;
 pub use modelled::Wake;
 
 /// Sleeps until one of `fds` is readable or `timeout` expires, and returns which are readable.
+///
 /// `None` waits without limit.
 pub fn wait_readable<const N: usize>(fds: [RawFd; N], timeout: Option<Duration>) -> [bool; N] {
     let mut polled = fds.map(|fd| libc::pollfd {

@@ -2,8 +2,9 @@
 
 use core::fmt;
 
-/// Maximum scatter/gather elements of a work request. Two: a submission queue entry and its
-/// in-capsule data.
+/// Maximum scatter/gather elements of a work request.
+///
+/// Two: a submission queue entry and its in-capsule data.
 pub const MAX_SGE: usize = 2;
 
 /// Identifier of a queue pair of one endpoint.

@@ -9,8 +9,9 @@ pub enum End {
     Target,
 }
 
-/// Names of the calling program and of the one at the other end, as typed by users. The calling
-/// program supplies both names.
+/// Names of the calling program and of the one at the other end, as typed by users.
+///
+/// The calling program supplies both names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     /// Role of the caller in its connections.

@@ -3,8 +3,9 @@
 /// MTUs of InfiniBand, in bytes of payload (IBTA 1.5, 9.5.2, path MTU).
 pub const ROCE_MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 
-/// Upper bound of the headers: IP, UDP, BTH and the longest extended headers, ICRC. Drivers count
-/// between 80 and 96 bytes.
+/// Upper bound of the headers: IP, UDP, BTH and the longest extended headers, ICRC.
+///
+/// Drivers count between 80 and 96 bytes.
 const HEADER_BYTES: u32 = 96;
 
 /// Recommended netdev MTU for RoCE: the largest path MTU plus headers.

@@ -6,7 +6,7 @@
 //!   packets and completions.
 //!
 //! The crate uses no socket, clock, thread, file or random numbers: it is `no_std` and needs only
-//! an allocator, as `tests/no_std.rs` proves.
+//! an allocator, as `xtask/tests/no_io.rs` proves.
 
 #![no_std]
 #![forbid(unsafe_code)]

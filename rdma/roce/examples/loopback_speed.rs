@@ -82,7 +82,9 @@ fn measure(
 }
 
 /// Measures plain UDP for comparison: a datagram of a capsule's length, answered by one of a
-/// block's length, between two threads that poll their sockets. Returns exchanges per second.
+/// block's length, between two threads that poll their sockets.
+///
+/// Returns exchanges per second.
 fn there_and_back(time: Duration) -> std::io::Result<f64> {
     const CAPSULE: usize = 92;
     const BLOCK: usize = 4200;

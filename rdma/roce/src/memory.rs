@@ -18,8 +18,9 @@ use cairn_rdma::entropy::Entropy;
 /// Maximum number of regions of a protection domain.
 pub const MAX_REGIONS: usize = 8 << 10;
 
-/// Bits of a local key that encode the region's index. The other bits count, so that a key is not
-/// reused soon.
+/// Bits of a local key that encode the region's index.
+///
+/// The other bits count, so that a key is not reused soon.
 const INDEX_BITS: u32 = MAX_REGIONS.trailing_zeros();
 
 const FIRST_ENTRIES: usize = 16;
@@ -49,8 +50,10 @@ pub struct Keys {
 struct Table {
     /// Regions by the low bits of local keys.
     local: Vec<Option<Arc<Region>>>,
-    /// Regions by the low bits of remote keys. The size is a power of two, and at most half of the
-    /// entries are used, so that a random key with a free entry is found soon.
+    /// Regions by the low bits of remote keys.
+    ///
+    /// The size is a power of two, and at most half of the entries are used, so that a random key
+    /// with a free entry is found soon.
     remote: Vec<Option<Arc<Region>>>,
     remotes: usize,
     registered: u32,

@@ -160,15 +160,18 @@ impl Loopback {
         self.shared.network().posted(device)
     }
 
-    /// Stops the device that owns `address` from answering work of a kind. Work posted later is
-    /// delayed as well.
+    /// Stops the device that owns `address` from answering work of a kind.
+    ///
+    /// Work posted later is delayed as well.
     pub fn withhold(&self, address: IpAddr, withheld: Withheld) {
         let device = self.shared.device_at(address).id;
         self.shared.network().withhold(device, withheld);
     }
 
     /// Answers the oldest withheld work of one queue pair: number `number`, modulo the number of
-    /// queue pairs with withheld work. Returns whether there was any.
+    /// queue pairs with withheld work.
+    ///
+    /// Returns whether there was any.
     pub fn release_one(&self, address: IpAddr, number: usize) -> bool {
         let device = self.shared.device_at(address).id;
         self.shared.network().release_one(device, number)

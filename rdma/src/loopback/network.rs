@@ -313,7 +313,9 @@ impl Network {
     }
 
     /// Answers the oldest withheld work of one queue pair: number `number`, modulo the number of
-    /// queue pairs with withheld work. Returns whether there was any.
+    /// queue pairs with withheld work.
+    ///
+    /// Returns whether there was any.
     pub(super) fn release_one(&mut self, device: u64, number: usize) -> bool {
         let Some(withheld) = self.withheld.get(&device).copied() else {
             return false;

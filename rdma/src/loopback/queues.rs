@@ -39,8 +39,9 @@ pub(super) struct Qp {
     pub(super) phase: Phase,
     pub(super) peer: Option<QpAddress>,
     pub(super) send_work: usize,
-    /// True if the queue pair waits without limit for receives of the peer. Without a clock, a
-    /// finite retry budget is exhausted at once.
+    /// True if the queue pair waits without limit for receives of the peer.
+    ///
+    /// Without a clock, a finite retry budget is exhausted at once.
     pub(super) waits_for_receives: bool,
     pub(super) sends: VecDeque<SendWork>,
     pub(super) unpolled: usize,

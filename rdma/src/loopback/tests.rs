@@ -1,5 +1,6 @@
-//! Tests of behaviour specific to loopback. The conformance suite tests the contract shared by all
-//! providers.
+//! Tests of behaviour specific to loopback.
+//!
+//! The conformance suite tests the contract shared by all providers.
 
 use std::sync::mpsc;
 

@@ -119,8 +119,9 @@ pub(crate) struct CmEvent {
     pub(crate) tag: u64,
     pub(crate) request: Option<Id>,
     pub(crate) private_data: PrivateData,
-    /// In a request or response: READs that the peer sends to us. The kernel has already swapped
-    /// the message's two fields.
+    /// In a request or response: READs that the peer sends to us.
+    ///
+    /// The kernel has already swapped the message's two fields.
     pub(crate) responder_resources: u8,
     /// In a request or response: maximum outstanding READs that the peer answers.
     pub(crate) initiator_depth: u8,
@@ -377,8 +378,9 @@ pub(crate) struct Terms {
     pub(crate) retry_count: u8,
 }
 
-/// RNR retries that we request from a peer: no limit. A shared receive queue that is briefly empty
-/// must not end a connection.
+/// RNR retries that we request from a peer: no limit.
+///
+/// A shared receive queue that is briefly empty must not end a connection.
 const PEER_RNR_RETRY_COUNT: u8 = 7;
 
 impl Terms {

@@ -84,8 +84,9 @@ impl VerbsDevice {
         !self.is_removed() && id.device().is_some_and(|handle| handle.name == self.name)
     }
 
-    /// Index of a membership in the P_Key table of an identifier's port. `None` for the default
-    /// partition, which rdma_cm chooses.
+    /// Index of a membership in the P_Key table of an identifier's port.
+    ///
+    /// `None` for the default partition, which rdma_cm chooses.
     ///
     /// # Errors
     /// The table does not contain the membership.

@@ -4,8 +4,9 @@ use std::sync::OnceLock;
 
 use crate::sys::Symbols;
 
-/// Name for the dynamic linker. The library depends on libibverbs.so.1, whose symbols the same
-/// handle resolves.
+/// Name for the dynamic linker.
+///
+/// The library depends on libibverbs.so.1, whose symbols the same handle resolves.
 const RDMACM_SONAME: &str = "librdmacm.so.1";
 
 /// Libraries of rdma-core, loaded once and never unloaded: device drivers leave threads and

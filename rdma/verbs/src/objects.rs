@@ -254,8 +254,9 @@ pub(crate) struct CompletionQueue {
     raw: *mut sys::ibv_cq,
     channel: *mut sys::ibv_comp_channel,
     domain: Arc<ProtectionDomain>,
-    /// Channel events taken and not yet acknowledged. Acknowledging takes a lock, so it is done in
-    /// batches.
+    /// Channel events taken and not yet acknowledged.
+    ///
+    /// Acknowledging takes a lock, so it is done in batches.
     unacknowledged: Cell<u32>,
 }
 
@@ -405,8 +406,9 @@ pub(crate) struct QueuePair {
 }
 
 impl QueuePair {
-    /// Creates a queue pair in the RESET state. Requests `inline` bytes of inline data, and 0 if
-    /// the device refuses them.
+    /// Creates a queue pair in the RESET state.
+    ///
+    /// Requests `inline` bytes of inline data, and 0 if the device refuses them.
     pub(crate) fn new(
         domain: &Arc<ProtectionDomain>,
         completions: &Rc<CompletionQueue>,

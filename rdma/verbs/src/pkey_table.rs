@@ -14,8 +14,10 @@ pub(crate) struct PKeyTable {
 }
 
 impl PKeyTable {
-    /// Returns the index of a P_Key. The other kind of membership in the same partition does not
-    /// match: a limited member does not receive everything that a full member does.
+    /// Returns the index of a P_Key.
+    ///
+    /// The other kind of membership in the same partition does not match: a limited member does not
+    /// receive everything that a full member does.
     pub(crate) fn index_of(&self, pkey: PKey) -> Result<u16, FabricError> {
         let place = self.keys.iter().position(|&key| key == pkey.bits());
         let index = place.and_then(|index| u16::try_from(index).ok());

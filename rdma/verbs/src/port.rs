@@ -9,8 +9,10 @@ use std::io;
 use crate::library::Library;
 use crate::sys::{ibv_context, ibv_device};
 
-/// Buffer for `struct ibv_port_attr`, in words. The structure begins with `state`, `max_mtu` and
-/// `active_mtu`, all C enumerations, and has 52 bytes.
+/// Buffer for `struct ibv_port_attr`, in words.
+///
+/// The structure begins with `state`, `max_mtu` and `active_mtu`, all C enumerations, and has 52
+/// bytes.
 const PORT_ATTR_WORDS: usize = 64;
 const MAX_MTU: usize = 1;
 const ACTIVE_MTU: usize = 2;

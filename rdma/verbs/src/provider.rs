@@ -43,8 +43,9 @@ impl VerbsProvider {
         })
     }
 
-    /// Checks that a listener could use this address, by binding and releasing it. No host can
-    /// connect meanwhile.
+    /// Checks that a listener could use this address, by binding and releasing it.
+    ///
+    /// No host can connect meanwhile.
     ///
     /// # Errors
     /// As those of [`listen`](Provider::listen).

@@ -67,8 +67,9 @@ impl Drop for Listed {
     }
 }
 
-/// Copy of the table for one endpoint. Keeps the listed mappings alive, so ranges found in it stay
-/// readable.
+/// Copy of the table for one endpoint.
+///
+/// Keeps the listed mappings alive, so ranges found in it stay readable.
 pub(crate) struct RegionView {
     shared: Arc<Shared>,
     version: u64,

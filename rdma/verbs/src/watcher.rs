@@ -158,8 +158,9 @@ impl Drop for Watcher {
     }
 }
 
-/// Reports the device as removed if `watch` panics, because nothing watches it any more. Once its
-/// endpoints have released it, the next connection opens it again.
+/// Reports the device as removed if `watch` panics, because nothing watches it any more.
+///
+/// Once its endpoints have released it, the next connection opens it again.
 fn removed_by_panic(subscribers: &Subscribers, watch: impl FnOnce()) {
     if confine_part(Part::Device, watch).is_none() {
         confine_part(Part::Device, || subscribers.device_removed());

@@ -221,8 +221,10 @@ fn remedy(error: &std::io::Error) -> String {
     }
 }
 
-/// Directory of a device in configfs. Removed afterwards if it was created here: the kernel keeps
-/// the values, and administrators find no unexpected directory.
+/// Directory of a device in configfs.
+///
+/// Removed afterwards if it was created here: the kernel keeps the values, and administrators find
+/// no unexpected directory.
 struct Directory {
     path: PathBuf,
     is_ours: bool,

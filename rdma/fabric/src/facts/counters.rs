@@ -10,8 +10,9 @@ pub type Counters = BTreeMap<String, u64>;
 /// File among the counters that is a setting: time during which the driver caches values.
 const LIFESPAN: &str = "lifespan";
 
-/// Reads every file of a directory that contains a number. Unreadable files are skipped: devices
-/// list counters that they refuse to read.
+/// Reads every file of a directory that contains a number.
+///
+/// Unreadable files are skipped: devices list counters that they refuse to read.
 pub(super) fn read(source: &dyn Source, directory: &str) -> Result<Counters, Unknown> {
     let names = source.list(directory)?;
     Ok(names

@@ -113,8 +113,10 @@ fn version(source: &dyn Source, path: &str) -> Known<RoceVersion> {
         .into()
 }
 
-/// Returns the IP address of a GID. IPv4 addresses are mapped. Link-local GIDs are derived from the
-/// MAC address, although an interface may have the same IPv6 address.
+/// Returns the IP address of a GID.
+///
+/// IPv4 addresses are mapped. Link-local GIDs are derived from the MAC address, although an
+/// interface may have the same IPv6 address.
 fn address(gid: Ipv6Addr) -> Option<IpAddr> {
     match gid.to_ipv4_mapped() {
         Some(v4) => Some(v4.into()),

@@ -35,11 +35,13 @@ pub struct Port {
     pub gid_table_size: usize,
     /// Default RoCE mode and ToS of connections.
     pub defaults: Known<Defaults>,
-    /// Traffic classes that the driver forces on queue pairs. `None` if the driver does not support
-    /// it.
+    /// Traffic classes that the driver forces on queue pairs.
+    ///
+    /// `None` if the driver does not support it.
     pub forced_class: Known<Option<ForcedClass>>,
-    /// Hop limit that the driver forces on queue pairs; -1 forces nothing. `None` if the driver
-    /// does not support it.
+    /// Hop limit that the driver forces on queue pairs; -1 forces nothing.
+    ///
+    /// `None` if the driver does not support it.
     pub forced_ttl: Known<Option<String>>,
     /// Counters of packets, bytes and errors.
     pub counters: Known<Counters>,

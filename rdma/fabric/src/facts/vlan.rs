@@ -30,8 +30,9 @@ impl Vlan {
         Ok(Some(parsed))
     }
 
-    /// Returns the VLAN whose netdev has an address. `None` if there is no such VLAN, or if it is
-    /// unknown.
+    /// Returns the VLAN whose netdev has an address.
+    ///
+    /// `None` if there is no such VLAN, or if it is unknown.
     #[must_use]
     pub fn of_address(source: &dyn Source, address: IpAddr) -> Option<Self> {
         // Absent if the module is not loaded.

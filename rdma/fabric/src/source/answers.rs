@@ -21,8 +21,9 @@ pub struct Pause {
 pub struct Dcb {
     /// Priorities with priority flow control (IEEE 802.1Qbb).
     pub pfc: Vec<u8>,
-    /// Map from DSCP to priority. The NIC trusts the DSCP if the map has entries, and otherwise the
-    /// PCP.
+    /// Map from DSCP to priority.
+    ///
+    /// The NIC trusts the DSCP if the map has entries, and otherwise the PCP.
     pub dscp: BTreeMap<u8, u8>,
 }
 
@@ -84,7 +85,9 @@ pub struct QueuePairs {
 
 impl QueuePairs {
     /// True for the connection manager's queue pair (GSI) in the state ERR, from which it does not
-    /// recover. The kernel recovers it from SQE.
+    /// recover.
+    ///
+    /// The kernel recovers it from SQE.
     #[must_use]
     pub fn is_broken_gsi(&self) -> bool {
         self.kind == "GSI" && self.state == "ERR"

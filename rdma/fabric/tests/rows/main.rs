@@ -1,5 +1,6 @@
-//! One test for each RoCE topic of an administrator, listed in `docs/roce/rules.md`. Each test
-//! plants the condition of its rule, and fails without the rule.
+//! One test for each RoCE topic of an administrator, listed in `docs/roce/rules.md`.
+//!
+//! Each test plants the condition of its rule, and fails without the rule.
 
 #[path = "../common/mod.rs"]
 mod common;

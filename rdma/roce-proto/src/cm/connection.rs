@@ -168,8 +168,9 @@ pub(super) enum State {
     ReqSent,
     ReqReceived,
     RepSent,
-    /// The consumer disconnected after its REP, and the peer's address is not proven. The RTU
-    /// proves it and is answered by a DREQ.
+    /// The consumer disconnected after its REP, and the peer's address is not proven.
+    ///
+    /// The RTU proves it and is answered by a DREQ.
     Left,
     Established,
     DreqSent,

@@ -22,8 +22,9 @@ use crate::wire::cm::{
 use crate::wire::grh::address_of;
 
 impl Manager {
-    /// Handles a datagram received on QP1 along `path`. `traffic_class` is that of the datagram;
-    /// answers outside of a connection use it.
+    /// Handles a datagram received on QP1 along `path`.
+    ///
+    /// `traffic_class` is that of the datagram; answers outside of a connection use it.
     pub fn handle_mad(&mut self, now: Instant, path: Path, traffic_class: u8, mad: &[u8]) {
         let marked = Marked {
             traffic_class,

@@ -72,8 +72,10 @@ pub struct Manager {
     /// Connections by communication id; ordered, so that timeouts act in a deterministic order.
     connections: BTreeMap<u32, Connection>,
     by_peer: BTreeMap<(IpAddr, u32), u32>,
-    /// Established connections by the peer's queue pair. Unconfirmed ones are absent, so that a
-    /// stranger claiming a peer's next queue pair cannot block the peer's own request.
+    /// Established connections by the peer's queue pair.
+    ///
+    /// Unconfirmed ones are absent, so that a stranger claiming a peer's next queue pair cannot
+    /// block the peer's own request.
     by_qp: BTreeMap<RemoteQp, u32>,
     waiting: Waiting,
     transmits: VecDeque<Transmit>,
@@ -123,8 +125,9 @@ impl Manager {
         self.held_requests
     }
 
-    /// Penalizes the peer's address for a packet that named a key not given to the peer. Returns
-    /// the address if its requests are ignored from now on.
+    /// Penalizes the peer's address for a packet that named a key not given to the peer.
+    ///
+    /// Returns the address if its requests are ignored from now on.
     pub fn penalize(&mut self, now: Instant, id: ConnId) -> Option<IpAddr> {
         let address = self.connections.get(&id.0)?.path.remote;
         self.wrong_keys.penalize(now, address).then_some(address)

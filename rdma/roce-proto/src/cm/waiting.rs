@@ -21,8 +21,9 @@ use cairn_rdma::allowance::Allowance;
 
 /// Maximum number of requests of unproven addresses.
 const STRANGERS_MAX: usize = 192;
-/// Maximum number of undecided requests of a payer that is a stranger. The consumer decides at its
-/// own pace, and undecided requests cannot be replaced.
+/// Maximum number of undecided requests of a payer that is a stranger.
+///
+/// The consumer decides at its own pace, and undecided requests cannot be replaced.
 const UNDECIDED_MAX_OF_STRANGERS: usize = 64;
 /// Maximum number of requests of strangers and proven addresses together.
 const WAITING_MAX: usize = 1024;
@@ -32,8 +33,9 @@ const KNOWN_MAX: usize = WAITING_MAX - STRANGERS_MAX;
 const UNDECIDED_MAX: usize = 128;
 /// Maximum number of addresses remembered as proven.
 const PROVEN_MAX: usize = 4096;
-/// Burst limit of answers to strangers, and refill interval. Such answers go to the claimed
-/// address, whose owner may have sent nothing.
+/// Burst limit of answers to strangers, and refill interval.
+///
+/// Such answers go to the claimed address, whose owner may have sent nothing.
 const ANSWERS_MAX: u32 = 256;
 const ANSWER_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -143,8 +145,10 @@ impl Waiting {
         self.places.retain(|place| place.id != id);
     }
 
-    /// Marks an address as proven. Beyond the limit, forgets the address proven the longest ago in
-    /// the network with the most proven addresses.
+    /// Marks an address as proven.
+    ///
+    /// Beyond the limit, forgets the address proven the longest ago in the network with the most
+    /// proven addresses.
     pub(super) fn prove(&mut self, address: IpAddr) {
         let address = address.to_canonical();
         if !self.forget(address) && self.proven.len() >= PROVEN_MAX {
@@ -234,8 +238,10 @@ mod tests {
         }
     }
 
-    /// A flood claims addresses of 600 networks. A host of another network keeps its place until
-    /// almost as many requests have arrived as there are places.
+    /// A flood claims addresses of 600 networks.
+    ///
+    /// A host of another network keeps its place until almost as many requests have arrived as
+    /// there are places.
     #[test]
     fn a_flood_of_many_networks_leaves_a_new_host_its_time() {
         let mut waiting = Waiting::default();

@@ -4,8 +4,9 @@ use alloc::collections::VecDeque;
 
 use crate::wire::Reth;
 
-/// Latest READs, up to the peer's maximum of outstanding READs. The peer has received the responses
-/// of older ones.
+/// Latest READs, up to the peer's maximum of outstanding READs.
+///
+/// The peer has received the responses of older ones.
 #[derive(Debug)]
 pub(super) struct AnsweredReads {
     reads: VecDeque<AnsweredRead>,
@@ -33,8 +34,9 @@ impl AnsweredReads {
         self.reads.push_back(AnsweredRead { first, reth });
     }
 
-    /// True if a request at `sequence` repeats a READ or a later part of it. A peer that lacks the
-    /// end of a response requests only that part (IBTA 9.7.5.1.3).
+    /// True if a request at `sequence` repeats a READ or a later part of it.
+    ///
+    /// A peer that lacks the end of a response requests only that part (IBTA 9.7.5.1.3).
     pub(super) fn covers(&self, sequence: u64, reth: Reth, mtu: u32) -> bool {
         let mut reads = self.reads.iter();
         reads.any(|read| read.covers(sequence, reth, mtu))

@@ -154,8 +154,9 @@ impl Pacer {
         self.rate.is_some()
     }
 
-    /// True if the next packet with data may leave. Otherwise [`Self::held_until`] returns the
-    /// time.
+    /// True if the next packet with data may leave.
+    ///
+    /// Otherwise [`Self::held_until`] returns the time.
     pub(super) fn admits(&mut self, now: Instant) -> bool {
         self.held_until = self.hold(now);
         self.held_until.is_none()
@@ -369,7 +370,9 @@ mod tests {
     }
 
     /// 64 queue pairs with full windows share a link of 100 Gbit/s that loses nothing and marks
-    /// packets that wait longer than 100 us. The queue drains.
+    /// packets that wait longer than 100 us.
+    ///
+    /// The queue drains.
     #[test]
     fn many_queue_pairs_keep_no_standing_queue_without_loss() {
         const QUEUE_PAIRS: usize = 64;

@@ -1,5 +1,6 @@
-//! Access to registered memory by a queue pair. Each access names a key, and the owner of the
-//! memory checks key, range and right.
+//! Access to registered memory by a queue pair.
+//!
+//! Each access names a key, and the owner of the memory checks key, range and right.
 
 use core::fmt::Debug;
 
@@ -11,8 +12,9 @@ pub struct Refused;
 
 /// Memory of a protection domain, implemented by the endpoint.
 pub trait Memory: Debug {
-    /// Checks whether a peer may access `length` bytes at `addr` with `rkey`. An access of 0 bytes
-    /// is always allowed (IBTA 9.7.4.1.5).
+    /// Checks whether a peer may access `length` bytes at `addr` with `rkey`.
+    ///
+    /// An access of 0 bytes is always allowed (IBTA 9.7.4.1.5).
     ///
     /// # Errors
     /// [`Refused`].
@@ -33,8 +35,9 @@ pub trait Memory: Debug {
     /// [`Refused`]; then none were copied.
     fn write(&self, rkey: u32, addr: u64, bytes: &[u8], access: Access) -> Result<(), Refused>;
 
-    /// Invalidates a remote key on a peer's request (IBTA 9.4.1.1.1). The region's local key stays
-    /// valid.
+    /// Invalidates a remote key on a peer's request (IBTA 9.4.1.1.1).
+    ///
+    /// The region's local key stays valid.
     ///
     /// # Errors
     /// [`Refused`]: no region has the key.

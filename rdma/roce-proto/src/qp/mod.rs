@@ -114,8 +114,9 @@ pub struct Qp {
 /// Maximum requests sent before an acknowledgement that waits.
 const PASSING: u32 = 32;
 
-/// Minimum interval between congestion notifications of a flow. Annex A17.9.3 leaves it to the
-/// implementation; adapters use this value.
+/// Minimum interval between congestion notifications of a flow.
+///
+/// Annex A17.9.3 leaves it to the implementation; adapters use this value.
 const CNP_INTERVAL: Duration = Duration::from_micros(50);
 
 impl Qp {
@@ -187,8 +188,9 @@ impl Qp {
         self.requester.post(works, cx.memory)
     }
 
-    /// Handles a packet addressed to this queue pair. `congested` is true if a router marked the
-    /// packet (annex A17.9).
+    /// Handles a packet addressed to this queue pair.
+    ///
+    /// `congested` is true if a router marked the packet (annex A17.9).
     pub fn handle_packet(
         &mut self,
         packet: &Packet<'_>,
@@ -277,6 +279,7 @@ impl Qp {
     }
 
     /// Writes the next packet, without its ICRC, to the front of `out` and returns its length.
+    ///
     /// `None` if no packet may leave now.
     pub fn poll_transmit(
         &mut self,

@@ -64,8 +64,9 @@ impl Question {
         self.asked.map(|asked| asked.next.min(asked.until))
     }
 
-    /// True if the peer has been silent for too long. Otherwise schedules the next probe when it is
-    /// time.
+    /// True if the peer has been silent for too long.
+    ///
+    /// Otherwise schedules the next probe when it is time.
     pub(super) fn goes_unanswered(&mut self, now: Instant) -> bool {
         let Some(asked) = &mut self.asked else {
             return false;

@@ -110,8 +110,9 @@ impl Responder {
         self.inbound = Inbound::Nothing;
     }
 
-    /// Handles a request packet. Returns true if it was in sequence. A broken queue pair only
-    /// repeats its refusal.
+    /// Handles a request packet.
+    ///
+    /// Returns true if it was in sequence. A broken queue pair only repeats its refusal.
     pub(super) fn handle_request(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> bool {
         let sequence = psn::from_wire(packet.bth.psn, self.expected);
         match sequence.cmp(&self.expected) {
@@ -168,8 +169,9 @@ impl Responder {
         }
     }
 
-    /// Executes a packet. Returns true if an acknowledgement is due; a response with data is an
-    /// acknowledgement.
+    /// Executes a packet.
+    ///
+    /// Returns true if an acknowledgement is due; a response with data is an acknowledgement.
     fn carry_out(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<bool, Stop> {
         match packet.opcode {
             opcode if opcode.is_send() => self.take_send(packet, cx)?,
@@ -354,8 +356,10 @@ impl Responder {
         }
     }
 
-    /// Executes an atomic. It is atomic among this endpoint's queue pairs, which share a thread,
-    /// but not against other reactors or the processor.
+    /// Executes an atomic.
+    ///
+    /// It is atomic among this endpoint's queue pairs, which share a thread, but not against other
+    /// reactors or the processor.
     fn take_atomic(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<(), Stop> {
         cx.counters.rx_atomic_requests += 1;
         let idle = matches!(self.inbound, Inbound::Nothing) && self.responder_resources > 0;
@@ -442,8 +446,9 @@ impl Responder {
         self.responses.push_back(response);
     }
 
-    /// Queues an acknowledgement, replacing an unsent one. A NAK acknowledges all earlier packets,
-    /// so it makes an ACK unnecessary.
+    /// Queues an acknowledgement, replacing an unsent one.
+    ///
+    /// A NAK acknowledges all earlier packets, so it makes an ACK unnecessary.
     fn acknowledge(&mut self, sequence: u64, syndrome: Syndrome) {
         let acknowledge = Response::Acknowledge {
             sequence,

@@ -16,9 +16,10 @@ pub(super) struct RoundTrip {
     variation: Duration,
     /// Shortest round trip since a timeout expired: the path without queueing.
     least: Duration,
-    /// Doublings since the last measurement. Progress does not reset them: a peer that always
-    /// answers later than the timeout would get everything twice and never be measured (Karn's
-    /// rule, RFC 6298 section 5).
+    /// Doublings since the last measurement.
+    ///
+    /// Progress does not reset them: a peer that always answers later than the timeout would get
+    /// everything twice and never be measured (Karn's rule, RFC 6298 section 5).
     backoff: u32,
     limit: Duration,
     /// Packet whose acknowledgement is timed; never one that was sent twice (Karn's rule).

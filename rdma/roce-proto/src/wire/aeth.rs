@@ -32,8 +32,10 @@ impl Header for Aeth {
 /// Meaning of a syndrome (IBTA 9.7.5.2.2, table 43).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Syndrome {
-    /// Everything up to this PSN has arrived. Credits are not used: receives come from a shared
-    /// queue, for which the count is "unlimited" (31).
+    /// Everything up to this PSN has arrived.
+    ///
+    /// Credits are not used: receives come from a shared queue, for which the count is "unlimited"
+    /// (31).
     Ack,
     /// Receiver not ready: retry after the time of this timer code.
     Rnr(u8),

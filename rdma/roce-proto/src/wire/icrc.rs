@@ -193,8 +193,9 @@ impl Checker {
         }
     }
 
-    /// Returns the bytes before the ICRC if the ICRC is correct for any identification. Tries
-    /// `guess` first.
+    /// Returns the bytes before the ICRC if the ICRC is correct for any identification.
+    ///
+    /// Tries `guess` first.
     #[must_use]
     pub fn open<'a>(&mut self, route: &Route, guess: u16, packet: &'a [u8]) -> Option<&'a [u8]> {
         let (transport, found) = split(packet).filter(|_| packet.len() <= Self::MAX_LEN)?;
@@ -238,8 +239,9 @@ const fn times_x(a: u32) -> u32 {
     a >> 1 ^ if a & 1 == 1 { POLYNOMIAL } else { 0 }
 }
 
-/// `a / x`, the inverse of [`times_x`]. The polynomial has an x^0, so its reflection has bit 31
-/// set, unlike `a >> 1`.
+/// `a / x`, the inverse of [`times_x`].
+///
+/// The polynomial has an x^0, so its reflection has bit 31 set, unlike `a >> 1`.
 const fn over_x(a: u32) -> u32 {
     if a & ONE == 0 {
         a << 1

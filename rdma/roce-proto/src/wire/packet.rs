@@ -7,8 +7,9 @@ use super::{
 /// Length of the ICRC, in bytes.
 pub const ICRC_LEN: usize = 4;
 
-/// Maximum length of headers, pad and ICRC: an RDMA WRITE with immediate data. An atomic request
-/// has no payload.
+/// Maximum length of headers, pad and ICRC: an RDMA WRITE with immediate data.
+///
+/// An atomic request has no payload.
 pub const MAX_OVERHEAD: usize = Bth::LEN + AtomicEth::LEN + 4 + ICRC_LEN;
 
 /// Packet between the UDP header (or GRH) and the ICRC.
@@ -102,8 +103,9 @@ impl<'a> Packet<'a> {
         Ok(Self { payload, ..this })
     }
 
-    /// Writes headers, payload and pad to the front of `out`; returns their length. The pad count
-    /// follows from the payload.
+    /// Writes headers, payload and pad to the front of `out`; returns their length.
+    ///
+    /// The pad count follows from the payload.
     ///
     /// # Panics
     /// If `out` is too short.

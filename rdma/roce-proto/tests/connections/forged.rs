@@ -45,7 +45,9 @@ fn questions(pair: &Pair) -> usize {
 }
 
 /// A REQ for the queue pair of an established connection, from a restarted peer or a stranger, is
-/// refused. The connection stays until its owner has probed the peer.
+/// refused.
+///
+/// The connection stays until its owner has probed the peer.
 #[test]
 fn a_request_for_a_queue_pair_in_use_ends_nothing() {
     let (mut pair, id, req) = established(4);
@@ -105,8 +107,9 @@ fn a_rejection_without_our_number_ends_nothing() {
     assert!(matches!(last, Some(CmEvent::Disconnected { .. })));
 }
 
-/// A REJ before the confirmation makes the target repeat its REP. A live host confirms it; a host
-/// that gave up costs a second.
+/// A REJ before the confirmation makes the target repeat its REP.
+///
+/// A live host confirms it; a host that gave up costs a second.
 #[test]
 fn a_rejection_before_the_confirmation_is_asked_about() {
     for is_there in [false, true] {
@@ -148,8 +151,9 @@ fn a_rejection_before_the_confirmation_is_asked_about() {
     }
 }
 
-/// A stranger requests a connection in a host's name, for the host's next queue pair. The host is
-/// not refused.
+/// A stranger requests a connection in a host's name, for the host's next queue pair.
+///
+/// The host is not refused.
 #[test]
 fn a_claimed_queue_pair_refuses_no_peer() {
     for accepts in [false, true] {

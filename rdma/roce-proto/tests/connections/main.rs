@@ -342,8 +342,9 @@ fn there_is_no_automatic_path_migration() {
     assert_eq!(apr.status, STATUS_UNSUPPORTED);
 }
 
-/// A REQ contains its sender's partition membership, which the listener checks. An invalid P_Key is
-/// refused at once.
+/// A REQ contains its sender's partition membership, which the listener checks.
+///
+/// An invalid P_Key is refused at once.
 #[test]
 fn a_request_says_which_partition_it_is_of() {
     for pkey in [0xffff, 0x7fff, 0x8001, 0x0001] {

@@ -1,6 +1,7 @@
 //! Responder for common RDMA test tools: rdma-core's `rping` and perftest's `ib_send_bw`,
-//! `ib_write_bw` and `ib_read_bw`, run with `-R`, over a kernel's RoCE or hardware. This end has no
-//! RDMA device.
+//! `ib_write_bw` and `ib_read_bw`, run with `-R`, over a kernel's RoCE or hardware.
+//!
+//! This end has no RDMA device.
 //!
 //! ```text
 //! cargo run --release -p cairn-roce --example responder -- 192.0.2.1
@@ -116,8 +117,10 @@ impl Responder {
         }
     }
 
-    /// Accepts every request. The port selects rping or perftest; the first connection of a
-    /// perftest client is its control channel, later ones carry traffic.
+    /// Accepts every request.
+    ///
+    /// The port selects rping or perftest; the first connection of a perftest client is its control
+    /// channel, later ones carry traffic.
     fn answer(&mut self, request: ConnRequest) {
         let peer = request.peer.ip();
         let controlled = self.conversations.values().any(|known| {

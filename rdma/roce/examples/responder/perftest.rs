@@ -28,9 +28,10 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Creates the state of a control connection. Clients may read and write the `window`. `number`
-    /// is only displayed as a queue pair number: the connection manager has exchanged the real
-    /// ones.
+    /// Creates the state of a control connection.
+    ///
+    /// Clients may read and write the `window`. `number` is only displayed as a queue pair number:
+    /// the connection manager has exchanged the real ones.
     pub(crate) fn new(window: RemoteBuffer, number: u32) -> Self {
         Self {
             window,

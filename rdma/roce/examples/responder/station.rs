@@ -168,8 +168,9 @@ impl Station {
         self.endpoint.post_receives(&[work])
     }
 
-    /// Copies a message into the connection's send buffer. Each connection sends one message at a
-    /// time.
+    /// Copies a message into the connection's send buffer.
+    ///
+    /// Each connection sends one message at a time.
     fn write_down(&self, qp: QpId, message: &[u8]) -> Sge {
         let message = &message[..message.len().min(SAID_BYTES)];
         let at = scratch(qp) + DATA_BYTES;

@@ -146,9 +146,10 @@ impl Batch {
         is_joined
     }
 
-    /// True if the waiting packets should leave before this packet is added. A packet shorter than
-    /// the last is added: it ends a message, as responses do after their data, and is not worth a
-    /// call.
+    /// True if the waiting packets should leave before this packet is added.
+    ///
+    /// A packet shorter than the last is added: it ends a message, as responses do after their
+    /// data, and is not worth a call.
     pub(super) fn is_due(
         &self,
         flow: &Flow,

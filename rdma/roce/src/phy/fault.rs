@@ -1,5 +1,7 @@
 //! Fault injection: received packets are lost, duplicated, reordered or corrupted, determined by a
-//! seed. Wraps an inlet, which contains no code for it.
+//! seed.
+//!
+//! Wraps an inlet, which contains no code for it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -51,7 +53,7 @@ struct State {
 }
 
 impl BadInlet {
-    /// Wraps `inlet`, the one number `turn` at its address.
+    /// Wraps `inlet`, the inlet with index `turn` at its address.
     #[must_use]
     pub fn new(inlet: Inlet, options: FaultOptions, turn: u32) -> Self {
         let seed = options.seed ^ u64::from(turn) << 32;

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use super::socket::{check, from_storage};
 
-/// Headers of RoCE, in bytes: an interface's MTU must exceed a path MTU by this much. Both ends
-/// must agree, so the number is that of rdma_rxe.
+/// Headers of RoCE, in bytes: an interface's MTU must exceed a path MTU by this much.
+///
+/// Both ends must agree, so the number is that of rdma_rxe.
 const OVERHEAD: u32 = 80;
 
 /// Network interface, of a port or a VLAN.
@@ -39,8 +40,10 @@ pub fn path_mtu_code(address: IpAddr) -> io::Result<u8> {
         .unwrap_or(1))
 }
 
-/// Cache of path MTUs. A lookup in the kernel takes longer than the rest of a connection request,
-/// so each address is looked up at most once a second.
+/// Cache of path MTUs.
+///
+/// A lookup in the kernel takes longer than the rest of a connection request, so each address is
+/// looked up at most once a second.
 #[derive(Debug, Default)]
 pub struct PathMtus {
     known: Vec<(IpAddr, Instant, u8)>,

@@ -37,8 +37,9 @@ pub enum Network {
     System,
     /// System network through packet sockets: RoCE v1.
     Ethernet {
-        /// VID of the tag to write and to require, on an interface that is not a VLAN's. On a VLAN
-        /// interface the kernel writes the tag.
+        /// VID of the tag to write and to require, on an interface that is not a VLAN's.
+        ///
+        /// On a VLAN interface the kernel writes the tag.
         vlan: Option<u16>,
     },
     /// Network in memory.
@@ -241,8 +242,9 @@ impl Inlet {
         }
     }
 
-    /// Sets the traffic class and the matching priority of packets sent from here. No effect in
-    /// memory, where each packet has a class.
+    /// Sets the traffic class and the matching priority of packets sent from here.
+    ///
+    /// No effect in memory, where each packet has a class.
     ///
     /// # Errors
     /// The system refuses.

@@ -108,7 +108,9 @@ pub fn solicit(address: IpAddr) {
 }
 
 /// Returns the MAC address from which a link-local GID is derived (annex A16.3.1: EUI-64, as RFC
-/// 4291, appendix A). Others, such as those of RFC 7217, contain none.
+/// 4291, appendix A).
+///
+/// Others, such as those of RFC 7217, contain none.
 fn mac_of_link_local(address: IpAddr) -> Option<Mac> {
     let IpAddr::V6(v6) = address else { return None };
     let [.., a, b, c, 0xff, 0xfe, d, e, f] = v6.octets() else {

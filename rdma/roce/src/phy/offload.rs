@@ -56,15 +56,17 @@ impl Offload {
         self.is_on && until.is_none()
     }
 
-    /// Notes that the system refused a super-packet for a peer. Returns true if joining is disabled
-    /// from now on.
+    /// Notes that the system refused a super-packet for a peer.
+    ///
+    /// Returns true if joining is disabled from now on.
     pub(super) fn refuse(&mut self, address: IpAddr) -> bool {
         let until = Some(Instant::now() + PAUSE);
         std::mem::replace(&mut self.peer(address).until, until).is_none()
     }
 
-    /// Notes whether a joined packet arrived at a peer. Returns true if joining is disabled from
-    /// now on.
+    /// Notes whether a joined packet arrived at a peer.
+    ///
+    /// Returns true if joining is disabled from now on.
     pub(super) fn judge(&mut self, address: IpAddr, fate: Joined) -> bool {
         // IPv6 has no identification.
         if address.is_ipv6() {

@@ -189,7 +189,9 @@ fn compute(what: u32, k: u32) -> libc::sock_filter {
 }
 
 /// Tests that the frame is for this machine and arrived on this interface, not on one of its VLANs,
-/// whose frames it receives too. A required tag must have this VID.
+/// whose frames it receives too.
+///
+/// A required tag must have this VID.
 fn frame_tests(interface: &Interface, vlan: Option<u16>) -> Vec<Test> {
     let about = |what| vec![load(libc::BPF_W, what)];
     let mut tests = vec![

@@ -49,8 +49,9 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Returns the flow for a packet without ECN. It names its class, because the socket's class
-    /// has ECN.
+    /// Returns the flow for a packet without ECN.
+    ///
+    /// It names its class, because the socket's class has ECN.
     #[must_use]
     pub fn not_ecn_capable(&self) -> Self {
         Self {
@@ -106,8 +107,9 @@ impl std::fmt::Debug for Sender {
 }
 
 impl Sender {
-    /// Creates an empty sender. `capture` records sent packets; with `offload`, packets leave in
-    /// super-packets if supported.
+    /// Creates an empty sender.
+    ///
+    /// `capture` records sent packets; with `offload`, packets leave in super-packets if supported.
     #[must_use]
     pub fn new(network: &Network, capture: Option<Arc<Capture>>, offload: bool) -> Self {
         let exit = match network.good() {

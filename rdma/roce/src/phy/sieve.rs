@@ -12,8 +12,10 @@ use super::socket::{NOTHING, attach, statement};
 /// Maximum numbers of a leaf, compared one by one.
 const LEAF: usize = 16;
 
-/// Replaces a socket's filter. If the kernel lacks memory for both at once, or for the narrow one,
-/// the wide one is installed first, or stays.
+/// Replaces a socket's filter.
+///
+/// If the kernel lacks memory for both at once, or for the narrow one, the wide one is installed
+/// first, or stays.
 ///
 /// # Errors
 /// The system refuses both.
@@ -31,7 +33,9 @@ pub(super) fn exchange(
 }
 
 /// End of a filter that passes packets for these queue pairs, whose number is in the low 24 bits of
-/// the word at `at`. `numbers` is sorted.
+/// the word at `at`.
+///
+/// `numbers` is sorted.
 pub(super) fn by_number(at: u32, numbers: &[u32]) -> Vec<libc::sock_filter> {
     debug_assert!(numbers.is_sorted());
     let mut program = vec![

@@ -33,8 +33,10 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// Filter statements that return `value` for packets of the flow, and continue otherwise. They
-    /// also continue if IP options or extension headers, which RoCE does not use, hide the port.
+    /// Filter statements that return `value` for packets of the flow, and continue otherwise.
+    ///
+    /// They also continue if IP options or extension headers, which RoCE does not use, hide the
+    /// port.
     fn returns(&self, value: u32) -> Vec<libc::sock_filter> {
         let words = |octets: &[u8]| -> Vec<u32> {
             let words = octets.as_chunks::<4>().0.iter();
@@ -140,8 +142,9 @@ impl Socket {
         Ok(())
     }
 
-    /// Lets further sockets bind to the same address. Called after an exclusive bind, so that no
-    /// other process joins by accident.
+    /// Lets further sockets bind to the same address.
+    ///
+    /// Called after an exclusive bind, so that no other process joins by accident.
     ///
     /// # Errors
     /// The system refuses.

@@ -35,8 +35,9 @@ pub(super) struct SoftDevice {
     pub(super) manager: Arc<ConnectionManager>,
     /// Thread of the connection manager; `None` in a simulation.
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Inlets in the order of binding, without the first. They stay until the device is dropped,
-    /// because the kernel selects them by index.
+    /// Inlets in the order of binding, without the first.
+    ///
+    /// They stay until the device is dropped, because the kernel selects them by index.
     inlets: Mutex<Vec<Slot>>,
     counted: Mutex<Counted>,
     path_mtus: Mutex<PathMtus>,

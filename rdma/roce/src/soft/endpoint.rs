@@ -360,8 +360,9 @@ impl SoftEndpoint {
         }
     }
 
-    /// Removes replaced timers from the heap. At most one timer of each queue pair stays, which
-    /// leaves space without an allocation.
+    /// Removes replaced timers from the heap.
+    ///
+    /// At most one timer of each queue pair stays, which leaves space without an allocation.
     fn forget_old_timers(&mut self) {
         let slots = &mut self.slots;
         self.timers.retain(|Reverse((at, slot))| {

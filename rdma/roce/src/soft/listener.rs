@@ -35,8 +35,9 @@ impl fmt::Debug for ListenerState {
 }
 
 impl ListenerState {
-    /// Logs a request of a wrong partition. The REJ does not name the partition, to give an
-    /// attacker no hint.
+    /// Logs a request of a wrong partition.
+    ///
+    /// The REJ does not name the partition, to give an attacker no hint.
     fn log_partition(&self, request: &Request, now: Instant) {
         let (own, other) = (self.pkey, request.pkey);
         let payer = Payer::stranger(request.peer.ip());

@@ -42,8 +42,9 @@ use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_roce_proto::wire::{Deth, Opcode, Packet};
 
-/// Maximum datagrams in a socket's buffer. The kernel doubles the requested size, and counts at
-/// least 512 bytes for each datagram.
+/// Maximum datagrams in a socket's buffer.
+///
+/// The kernel doubles the requested size, and counts at least 512 bytes for each datagram.
 const DATAGRAMS_MAX: usize = 2 * RECEIVE_BUFFER as usize / 512;
 
 /// Index of connection management's socket; its queue pair numbers start with zeros.
@@ -147,8 +148,9 @@ impl ConnectionManager {
         })
     }
 
-    /// Locks the state shared by all endpoints of the device. After a panic in the middle of a
-    /// change, replaces the state.
+    /// Locks the state shared by all endpoints of the device.
+    ///
+    /// After a panic in the middle of a change, replaces the state.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();
@@ -263,7 +265,9 @@ impl ConnectionManager {
     }
 
     /// Handles all messages that arrived before the call, on the caller's thread, because the
-    /// manager's thread may be delayed. Requests are still passed to their listeners by the thread.
+    /// manager's thread may be delayed.
+    ///
+    /// Requests are still passed to their listeners by the thread.
     pub(super) fn drain(&self) {
         let mut handled = 0;
         while handled < DATAGRAMS_MAX {
@@ -340,8 +344,10 @@ pub(super) enum Rest {
 }
 
 impl State {
-    /// Replaces all state that a panic may have left inconsistent. The socket belongs to the
-    /// kernel; owners and counters are consistent, because each change is one step.
+    /// Replaces all state that a panic may have left inconsistent.
+    ///
+    /// The socket belongs to the kernel; owners and counters are consistent, because each change is
+    /// one step.
     fn renew(&mut self, manager: Manager, sender: Sender, receiver: Receiver) {
         let Self {
             inner,
@@ -385,8 +391,10 @@ impl State {
 }
 
 impl Inner {
-    /// Handles a packet for QP1 (IBTA 9.8.3, 13.5.3); ignores others. Connection management is in
-    /// the default partition, as with rdma_cm: the REQ names the partition of the connection.
+    /// Handles a packet for QP1 (IBTA 9.8.3, 13.5.3); ignores others.
+    ///
+    /// Connection management is in the default partition, as with rdma_cm: the REQ names the
+    /// partition of the connection.
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let headers = received.headers;
         let opened = self
@@ -493,8 +501,9 @@ impl Inner {
         self.sender.report(&mut self.counters);
     }
 
-    /// Sets the socket's traffic class, after sending the queued messages of another class. Returns
-    /// true if the socket has a known class.
+    /// Sets the socket's traffic class, after sending the queued messages of another class.
+    ///
+    /// Returns true if the socket has a known class.
     fn set_class(&mut self, traffic_class: u8) -> bool {
         if self.class != Some(traffic_class) {
             self.sender.flush();

@@ -143,8 +143,9 @@ impl Soft {
             .sum()
     }
 
-    /// Runs the connection management that is due, on networks without a thread. Returns the time
-    /// of the next call, if nothing happens before.
+    /// Runs the connection management that is due, on networks without a thread.
+    ///
+    /// Returns the time of the next call, if nothing happens before.
     #[must_use]
     pub fn step(&self) -> Option<Instant> {
         let devices: Vec<_> = lock(&self.shared.devices).values().cloned().collect();

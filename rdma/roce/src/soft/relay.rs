@@ -61,8 +61,9 @@ impl Packets {
     }
 }
 
-/// Relays of a device, by the top bits of queue pair numbers. The first belongs to connection
-/// management.
+/// Relays of a device, by the top bits of queue pair numbers.
+///
+/// The first belongs to connection management.
 #[derive(Debug)]
 pub(super) struct Relays([Relay; 1 << INDEX_BITS]);
 
@@ -155,14 +156,16 @@ impl Relays {
 }
 
 /// Flows with packets for several receivers, each with the index of the socket where the flow
-/// arrives. That receiver gets the packets in the order of the wire, and hands them over in this
-/// order.
+/// arrives.
+///
+/// That receiver gets the packets in the order of the wire, and hands them over in this order.
 #[derive(Debug, Default)]
 pub(super) struct Flows(Mutex<VecDeque<(FlowKey, u32)>>);
 
 impl Flows {
-    /// Directs a flow to the socket `turn`, unless the flow has one. Returns true if the kernel
-    /// does so.
+    /// Directs a flow to the socket `turn`, unless the flow has one.
+    ///
+    /// Returns true if the kernel does so.
     pub(super) fn adopt(&self, flow: FlowKey, turn: u32, inlet: &Inlet) -> bool {
         // Port of the peers' connection management, whose packets are rare.
         if flow.port == ROCE_PORT {
@@ -198,8 +201,9 @@ impl Flows {
     }
 }
 
-/// Updates the kernel's steering. If that fails, packets are still handed over, but possibly out of
-/// order.
+/// Updates the kernel's steering.
+///
+/// If that fails, packets are still handed over, but possibly out of order.
 fn steer(inlet: &Inlet, flows: &[(FlowKey, u32)]) -> bool {
     inlet.steer(flows, INDEX_SHIFT).is_ok()
 }

@@ -123,8 +123,9 @@ struct Slot {
 }
 
 impl Slots {
-    /// Creates the slots of endpoint `index`. If numbers must be `admitted` by a filter, many are
-    /// drawn at once.
+    /// Creates the slots of endpoint `index`.
+    ///
+    /// If numbers must be `admitted` by a filter, many are drawn at once.
     pub(super) fn new(
         index: u32,
         limit: u16,
@@ -151,8 +152,9 @@ impl Slots {
         }
     }
 
-    /// Returns a free slot, with the id and number of its next queue pair. If new numbers are
-    /// drawn, `admit` gets all numbers that packets may name, sorted.
+    /// Returns a free slot, with the id and number of its next queue pair.
+    ///
+    /// If new numbers are drawn, `admit` gets all numbers that packets may name, sorted.
     ///
     /// # Errors
     /// No slot is free, or the error of `admit`.
@@ -189,8 +191,9 @@ impl Slots {
         }
     }
 
-    /// Takes the next drawn number. The entry of the number is free until the queue pair is
-    /// inserted.
+    /// Takes the next drawn number.
+    ///
+    /// The entry of the number is free until the queue pair is inserted.
     fn take_drawn(&mut self) -> Option<u32> {
         let number = self.drawn.pop()?;
         self.by_number[number as usize & (SLOTS - 1)] = NO_SLOT;

@@ -79,7 +79,9 @@ fn congest(end: &mut End, now: &mut Instant) {
 }
 
 /// A stranger without the REP does not know the PSN, so none of its packets makes the peer count as
-/// ready. Only the request in sequence replaces the RTU (IBTA 12.9.7.1).
+/// ready.
+///
+/// Only the request in sequence replaces the RTU (IBTA 12.9.7.1).
 #[test]
 fn only_the_request_that_is_due_stands_for_the_rtu() {
     let now = Instant::START;
@@ -335,7 +337,9 @@ fn a_forged_nak_ends_no_queue_pair() {
 }
 
 /// An adapter that has refused a packet is silent afterwards; Cairn refuses it again, or ends the
-/// connection. The work fails soon, with the status of the NAK.
+/// connection.
+///
+/// The work fails soon, with the status of the NAK.
 #[test]
 fn a_nak_of_the_peer_is_believed() {
     let config = configs(&mut Random::new(1))[0];
@@ -371,8 +375,10 @@ fn a_nak_of_the_peer_is_believed() {
 }
 
 /// An adapter splits super-packets without changing the identification, so the peer accepts only
-/// the first packet of each. The queue pair reports the loss of the others, and later packets
-/// without super-packets are no evidence.
+/// the first packet of each.
+///
+/// The queue pair reports the loss of the others, and later packets without super-packets are no
+/// evidence.
 #[test]
 fn the_fate_of_joined_packets_is_reported() {
     let now = Instant::START;
@@ -436,8 +442,9 @@ enum Says {
     Requests,
 }
 
-/// A stranger's message denies a queue pair, after work and before any. The queue pair probes the
-/// peer, and breaks only without an answer.
+/// A stranger's message denies a queue pair, after work and before any.
+///
+/// The queue pair probes the peer, and breaks only without an answer.
 #[test]
 fn a_questioned_peer_answers_or_is_gone() {
     let config = configs(&mut Random::new(1))[0];

@@ -37,8 +37,9 @@ fn silence_is_noticed() {
     assert_eq!(statuses.collect::<Vec<_>>(), expected);
 }
 
-/// Unsignaled work is not acknowledged one by one. After all traffic stops, one packet suffices to
-/// find out that the work has arrived.
+/// Unsignaled work is not acknowledged one by one.
+///
+/// After all traffic stops, one packet suffices to find out that the work has arrived.
 #[test]
 fn unsignaled_work_asks_seldom_and_in_the_end() {
     let mut now = Instant::START;
@@ -104,8 +105,9 @@ fn a_late_peer_is_not_sent_everything_twice() {
     assert!(late <= 2, "{late} of 10 were sent twice");
 }
 
-/// Each sent packet has the queue pair's partition. Received packets of another partition are
-/// dropped and counted (IBTA 10.9.3).
+/// Each sent packet has the queue pair's partition.
+///
+/// Received packets of another partition are dropped and counted (IBTA 10.9.3).
 #[test]
 fn packets_are_of_the_queue_pairs_partition() {
     let now = Instant::START;
@@ -158,8 +160,9 @@ fn packets_are_of_the_queue_pairs_partition() {
     }
 }
 
-/// A peer repeats a READ whose data are already under way, and then invalidates the key. The
-/// repeated READ must not end the connection.
+/// A peer repeats a READ whose data are already under way, and then invalidates the key.
+///
+/// The repeated READ must not end the connection.
 #[test]
 fn a_read_repeated_before_its_key_is_invalidated() {
     let now = Instant::START;
@@ -227,9 +230,10 @@ fn a_peer_cannot_invalidate_what_it_was_not_given() {
     }
 }
 
-/// A repeated READ is answered again, and so is a later part of it. A READ that was never made,
-/// with an old PSN, is not answered even with a valid key; otherwise an attacker could test keys at
-/// no cost.
+/// A repeated READ is answered again, and so is a later part of it.
+///
+/// A READ that was never made, with an old PSN, is not answered even with a valid key; otherwise an
+/// attacker could test keys at no cost.
 #[test]
 fn only_reads_that_were_made_are_repeated() {
     let now = Instant::START;

@@ -18,8 +18,9 @@ use super::VerbsEndpoint;
 use super::qp::{Phase, Qp};
 use super::work_id::WorkId;
 
-/// Time limit for draining. It normally takes microseconds, unless the device does not report the
-/// end.
+/// Time limit for draining.
+///
+/// It normally takes microseconds, unless the device does not report the end.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl VerbsEndpoint {
@@ -126,8 +127,9 @@ impl VerbsEndpoint {
         }
     }
 
-    /// True if all work of a closing queue pair has been returned. If `overdue`, does not wait for
-    /// the device's report of receives.
+    /// True if all work of a closing queue pair has been returned.
+    ///
+    /// If `overdue`, does not wait for the device's report of receives.
     fn is_drained(&self, qp: &Qp, overdue: bool) -> bool {
         let receives = overdue
             || qp

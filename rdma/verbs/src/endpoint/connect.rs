@@ -20,8 +20,9 @@ use super::VerbsEndpoint;
 use super::qp::{Attempt, Phase, Qp, from_tag, tag};
 use super::transition::{self, Depths, Start};
 
-/// Maximum inline data of a SEND, in bytes. A capsule without data, or a response, then needs no
-/// DMA read of our memory.
+/// Maximum inline data of a SEND, in bytes.
+///
+/// A capsule without data, or a response, then needs no DMA read of our memory.
 const INLINE: u32 = 64;
 
 /// Interval at which a busy reactor reads events; each read costs a system call.
@@ -315,8 +316,10 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// Logs if the hop limit in effect differs from the requested one. Linux takes the hop limit of
-    /// user-space RoCE packets from the route (`ib_resolve_unicast_gid_dmac`).
+    /// Logs if the hop limit in effect differs from the requested one.
+    ///
+    /// Linux takes the hop limit of user-space RoCE packets from the route
+    /// (`ib_resolve_unicast_gid_dmac`).
     fn check_hop_limit(&mut self, id: QpId, options: &QpOptions) {
         let Some(qp) = self.table.get(id) else { return };
         let (Some(wanted), Some(pair)) = (options.hop_limit, &qp.pair) else {

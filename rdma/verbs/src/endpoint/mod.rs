@@ -40,8 +40,10 @@ use work_id::WorkId;
 /// Maximum receives posted by one call.
 const RECEIVE_BATCH: usize = 64;
 
-/// Queue pairs with their queues and events. The fields are dropped in this order: queue pairs and
-/// identifiers before the queues and the channel they use.
+/// Queue pairs with their queues and events.
+///
+/// The fields are dropped in this order: queue pairs and identifiers before the queues and the
+/// channel they use.
 pub(crate) struct VerbsEndpoint {
     table: QpTable,
     /// Queue pairs with a deadline, because they connect or close.
@@ -102,8 +104,10 @@ impl VerbsEndpoint {
         })
     }
 
-    /// Posts receives for which there are slots. If the device refuses a batch, the receives it
-    /// accepted complete later; the others count as never posted.
+    /// Posts receives for which there are slots.
+    ///
+    /// If the device refuses a batch, the receives it accepted complete later; the others count as
+    /// never posted.
     fn post_batch(&mut self, batch: &[RecvWork]) -> Result<(), PostError> {
         let mut slots = [0; RECEIVE_BATCH];
         self.receive_chain.clear();

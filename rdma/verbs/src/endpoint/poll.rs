@@ -117,8 +117,9 @@ impl VerbsEndpoint {
         count
     }
 
-    /// Takes a batch from the device, if the last one has been returned. Returns true if there are
-    /// completions.
+    /// Takes a batch from the device, if the last one has been returned.
+    ///
+    /// Returns true if there are completions.
     pub(super) fn stage(&mut self) -> bool {
         if self.staged.next != self.staged.end {
             return true;

@@ -98,8 +98,9 @@ impl QpTable {
     }
 }
 
-/// Hashes queue pair numbers by one multiplication. Devices allocate them in sequence, and peers
-/// cannot choose them.
+/// Hashes queue pair numbers by one multiplication.
+///
+/// Devices allocate them in sequence, and peers cannot choose them.
 #[derive(Default)]
 pub(super) struct NumberHasher(u64);
 

@@ -10,8 +10,9 @@ use super::{IBV_WC_WITH_INV, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, 
 
 const MISSING: &str = "libibverbs fills its context's operations table";
 
-/// Moves up to `wcs.len()` completions out of `cq` and returns their number. A negative number
-/// means that the CQ is broken.
+/// Moves up to `wcs.len()` completions out of `cq` and returns their number.
+///
+/// A negative number means that the CQ is broken.
 ///
 /// # Safety
 /// `cq` is a live CQ, and no other thread polls it.

@@ -37,8 +37,9 @@ impl Live {
         Self::tree(Path::new("/"))
     }
 
-    /// Creates a source for the files below `root`. Kernel queries are refused, since they would
-    /// describe this machine.
+    /// Creates a source for the files below `root`.
+    ///
+    /// Kernel queries are refused, since they would describe this machine.
     #[must_use]
     pub fn tree(root: &Path) -> Self {
         Self {

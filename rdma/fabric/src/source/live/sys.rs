@@ -43,8 +43,9 @@ pub(super) fn set_option(
     Ok(())
 }
 
-/// Executes an ethtool command. `data` begins with its number, and is large enough for the
-/// command's output.
+/// Executes an ethtool command.
+///
+/// `data` begins with its number, and is large enough for the command's output.
 pub(super) fn ethtool(netdev: &str, data: &mut [u32]) -> io::Result<()> {
     // SAFETY: an ifreq is integers, arrays and a union of those; zeros are valid.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };

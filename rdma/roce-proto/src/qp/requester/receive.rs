@@ -10,8 +10,9 @@ use crate::wire::{NakCode, Packet, Syndrome};
 
 /// RNR retry count that means no limit (IBTA 9.7.5.2.8).
 const RNR_RETRY_FOR_EVER: u8 = 7;
-/// Timeouts of silence that confirm a NAK which ends the queue pair. The packet is sent again at
-/// once and after the first timeout; the second is twice as long.
+/// Timeouts of silence that confirm a NAK which ends the queue pair.
+///
+/// The packet is sent again at once and after the first timeout; the second is twice as long.
 const DOUBT_TIMEOUTS: u32 = 3;
 
 impl Requester {
@@ -175,7 +176,9 @@ impl Requester {
     }
 
     /// Acknowledges all work before the READ of a response, which may complete that work or reveal
-    /// a gap. Returns the sequence number of the response.
+    /// a gap.
+    ///
+    /// Returns the sequence number of the response.
     fn account_before(
         &mut self,
         packet: &Packet<'_>,

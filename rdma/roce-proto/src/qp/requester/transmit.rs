@@ -166,8 +166,9 @@ impl Requester {
         pauses || sequence + 1 >= self.ack_requested + ACK_EVERY
     }
 
-    /// Notes that an acknowledgement of everything before `end` was requested. Silence means loss
-    /// only from now on.
+    /// Notes that an acknowledgement of everything before `end` was requested.
+    ///
+    /// Silence means loss only from now on.
     fn note_ack_requested(&mut self, end: u64, now: Instant) {
         if self.ack_requested <= self.unacked {
             self.deadline = Some(now + self.round_trip.timeout());

@@ -1,5 +1,6 @@
-//! LAP and APR: alternate paths (IBTA 12.8.1, 12.8.2), which Ethernet does not have. A LAP is
-//! parsed only to be refused.
+//! LAP and APR: alternate paths (IBTA 12.8.1, 12.8.2), which Ethernet does not have.
+//!
+//! A LAP is parsed only to be refused.
 
 use super::{Body, CommIds};
 use crate::wire::field;

@@ -425,8 +425,9 @@ impl SoftEndpoint {
         self.close_if_drained(id);
     }
 
-    /// Repeats the request with a path MTU supported by the peer. Returns false if that is
-    /// impossible.
+    /// Repeats the request with a path MTU supported by the peer.
+    ///
+    /// Returns false if that is impossible.
     fn retry_with_smaller_mtu(&mut self, id: QpId, path_mtu: u8) -> bool {
         let entry = self.slots.get(id).expect("callers have looked it up");
         let smaller = (1..entry.path_mtu).contains(&path_mtu);

@@ -13,8 +13,10 @@ use crate::phy::receive::{ENOUGH, Received};
 use crate::phy::socket::FlowKey;
 use cairn_roce_proto::wire::{Bth, Header, Opcode, Packet};
 
-/// Maximum packets of a queue pair sent before those of the next one. A datagram has 15 of the
-/// largest packets, so this is four complete datagrams, or two and the responses.
+/// Maximum packets of a queue pair sent before those of the next one.
+///
+/// A datagram has 15 of the largest packets, so this is four complete datagrams, or two and the
+/// responses.
 const BURST: usize = 60;
 /// Maximum batches received before answers are sent.
 const BATCHES: usize = 4;
