@@ -94,8 +94,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
         local: Option<IpAddr>,
     ) -> Result<Arc<dyn Device>, FabricError>;
 
-    /// Returns counters of the devices that the operating system does not provide; empty for
-    /// devices of the system.
+    /// Returns device counters that the operating system lacks; empty for devices of the system.
     fn counters(&self) -> Vec<DeviceCounters> {
         Vec::new()
     }

@@ -296,9 +296,9 @@ impl Id {
     /// Closes librdmacm's descriptors of a device that is being removed.
     ///
     /// librdmacm opens each device and closes it only when it next searches for devices and finds
-    /// some, which may never happen. Drivers such as rdma_rxe delay the removal until then: `rdma
-    /// link delete` would hang until this process ends. The descriptors, no longer in use, are
-    /// therefore replaced by /dev/null.
+    /// some, which may never happen. Drivers such as rdma_rxe delay the removal until then:
+    /// `rdma link delete` would hang until this process ends. The descriptors, no longer in use,
+    /// are therefore replaced by /dev/null.
     pub(crate) fn release_removed_device(&self) {
         // SAFETY: `raw` is live, and so is its context. The descriptors stay librdmacm's, which may
         // use them (and fail) or close them.

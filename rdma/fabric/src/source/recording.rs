@@ -21,9 +21,9 @@
 //! A path in brackets is the prefix of the names below it. The signs are: `=` for a file with its
 //! content, `->` for a link, `@` for a device node with mode, owner and group, and `!` for an
 //! unreadable path with the reason. A name ending in `/` is an empty directory. `[?]` is followed
-//! by the kernel's answers. Lines after `[later]` replace earlier ones once time has passed. `<
-//! FILE` includes another recording at the start, and `- PATH` removes a path with everything below
-//! it, or an answer. In a content, `\n` and `\t` are a new line and a tab.
+//! by the kernel's answers. Lines after `[later]` replace earlier ones once time has passed.
+//! `< FILE` includes another recording at the start, and `- PATH` removes a path with everything
+//! below it, or an answer. In a content, `\n` and `\t` are a new line and a tab.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};

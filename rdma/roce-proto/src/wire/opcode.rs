@@ -29,9 +29,9 @@ opcodes! {
     SendLast = 0x02,
     /// RC SEND, last packet of several, with immediate data.
     SendLastImm = 0x03,
-    /// RC SEND in one packet.
+    /// RC SEND in a single packet.
     SendOnly = 0x04,
-    /// RC SEND in one packet, with immediate data.
+    /// RC SEND in a single packet, with immediate data.
     SendOnlyImm = 0x05,
     /// RDMA WRITE, first packet of several.
     WriteFirst = 0x06,
@@ -41,9 +41,9 @@ opcodes! {
     WriteLast = 0x08,
     /// RDMA WRITE, last packet of several, with immediate data.
     WriteLastImm = 0x09,
-    /// RDMA WRITE in one packet.
+    /// RDMA WRITE in a single packet.
     WriteOnly = 0x0a,
-    /// RDMA WRITE in one packet, with immediate data.
+    /// RDMA WRITE in a single packet, with immediate data.
     WriteOnlyImm = 0x0b,
     /// RDMA READ request.
     ReadRequest = 0x0c,
@@ -53,7 +53,7 @@ opcodes! {
     ReadResponseMiddle = 0x0e,
     /// RDMA READ response, last packet of several.
     ReadResponseLast = 0x0f,
-    /// RDMA READ response in one packet.
+    /// RDMA READ response in a single packet.
     ReadResponseOnly = 0x10,
     /// Acknowledgement, positive or negative.
     Acknowledge = 0x11,
@@ -65,11 +65,11 @@ opcodes! {
     FetchAdd = 0x14,
     /// RC SEND, last packet of several, with a key to invalidate.
     SendLastInv = 0x16,
-    /// RC SEND in one packet, with a key to invalidate.
+    /// RC SEND in a single packet, with a key to invalidate.
     SendOnlyInv = 0x17,
-    /// UD SEND in one packet, used for management datagrams.
+    /// UD SEND in a single packet, used for management datagrams.
     UdSendOnly = 0x64,
-    /// UD SEND in one packet, with immediate data.
+    /// UD SEND in a single packet, with immediate data.
     UdSendOnlyImm = 0x65,
     /// Congestion notification (RoCE v2, annex A17.9.3).
     Cnp = 0x81,

@@ -318,7 +318,7 @@ impl VerbsEndpoint {
 
     /// Logs if the hop limit in effect differs from the requested one.
     ///
-    /// Linux takes the hop limit of user-space RoCE packets from the route
+    /// For queue pairs of user-space verbs, Linux takes the hop limit from the route
     /// (`ib_resolve_unicast_gid_dmac`).
     fn check_hop_limit(&mut self, id: QpId, options: &QpOptions) {
         let Some(qp) = self.table.get(id) else { return };
