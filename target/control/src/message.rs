@@ -75,7 +75,6 @@ pub(crate) struct Calls {
     pub(crate) calls: Vec<Call>,
 }
 
-/// Parses a value returned by [`Frames`](crate::Frames).
 pub(crate) fn parse(bytes: &[u8]) -> Result<Calls, Error> {
     let value: Value = serde_json::from_slice(bytes)
         .map_err(|error| Error::new(Error::PARSE, format!("Parse error: {error}")))?;

@@ -144,7 +144,6 @@ fn refuse(stream: &UnixStream) {
 #[derive(Default)]
 struct Users(Mutex<HashMap<u32, User>>);
 
-/// Open connections of one user and their memory budget.
 #[derive(Default)]
 struct User {
     connections: usize,
@@ -326,7 +325,6 @@ mod tests {
         assert!(users.admit(members[2]).is_some());
     }
 
-    /// Handler with 1 MiB responses.
     #[derive(Default)]
     struct Large(AtomicUsize);
 

@@ -65,7 +65,6 @@ pub struct Hints {
     pub attributes: u8,
 }
 
-/// NVMe command without its data pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Command {
     opcode: u8,
@@ -108,7 +107,6 @@ impl Command {
         Self::on_blocks(VERIFY, nsid, blocks, 0)
     }
 
-    /// Adds the host's hints.
     pub(crate) fn with(mut self, hints: Hints) -> Self {
         let limited = if hints.limited_retry { LR } else { 0 };
         self.dwords[2] |= fua(hints.fua) | limited;

@@ -47,9 +47,9 @@ impl Buffer {
 /// State of the block that starts at a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Free block, with its order.
+    /// Free block, with the order.
     Free(u8),
-    /// Allocated block, with its order.
+    /// Allocated block, with the order.
     Taken(u8),
     /// Free page kept unmerged.
     Loose,

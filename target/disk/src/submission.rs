@@ -32,7 +32,6 @@ pub(crate) struct Handover {
 }
 
 impl Handover {
-    /// Reads and writes.
     pub(crate) const ALL: Self = Self {
         reads: true,
         writes: true,

@@ -42,7 +42,6 @@ impl Look {
         }
     }
 
-    /// Time stamp that is too old for any call.
     #[cfg(test)]
     pub(crate) fn long_ago() -> Self {
         Self {

@@ -22,7 +22,6 @@ const KEPT_MAX: Duration = Duration::from_secs(4);
 /// A repeated result within this time after the previous one is kept for longer.
 const SOON: Duration = Duration::from_secs(1);
 
-/// State of the trials, and the last result.
 #[derive(Debug, Default)]
 pub(crate) struct Trial {
     phase: Phase,
@@ -48,7 +47,6 @@ struct Finding {
     until: Instant,
 }
 
-/// Trial of a method.
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
     since: Instant,
@@ -61,7 +59,6 @@ impl Stretch {
         now.saturating_duration_since(self.since) >= TRIED
     }
 
-    /// Returns the commands per second.
     fn rate(&self, now: Instant, served: u64) -> f64 {
         let passed = now.saturating_duration_since(self.since).max(TRIED);
         (served - self.served) as f64 / passed.as_secs_f64()

@@ -21,7 +21,6 @@ pub(crate) const FATE_UNKNOWN: i32 = libc::ENOTRECOVERABLE;
 /// Result of a job: bytes or an errno, like that of a ring operation.
 pub(crate) type Ended = Result<u32, i32>;
 
-/// Outcome of a job taken by a worker.
 #[derive(Debug)]
 pub(crate) enum Outcome<J> {
     /// Completed.
@@ -32,13 +31,11 @@ pub(crate) enum Outcome<J> {
     Undone(J),
 }
 
-/// Job for a worker.
 pub(crate) trait Job: Send + Sized + 'static {
     /// Executes the job on the worker's thread. May block.
     fn run(self) -> Outcome<Self>;
 }
 
-/// Worker threads of a ring.
 #[derive(Debug)]
 pub(crate) struct Workers<J>(Arc<Shared<J>>);
 
@@ -53,7 +50,6 @@ struct Shared<J> {
 struct State<J> {
     jobs: VecDeque<(u64, J)>,
     ended: VecDeque<(u64, Outcome<J>)>,
-    /// Number of workers waiting for a job.
     idle: usize,
     /// Number of jobs whose outcome was not popped.
     out: u32,
@@ -116,7 +112,6 @@ impl<J: Job> Workers<J> {
         self.0.wake.clear();
     }
 
-    /// Returns the next outcome and its tag.
     pub(crate) fn pop(&self) -> Option<(u64, Outcome<J>)> {
         let mut state = self.0.state();
         let ended = state.ended.pop_front()?;
@@ -159,7 +154,6 @@ impl<J: Job> Shared<J> {
         self.wake.wake();
     }
 
-    /// Main loop of a worker.
     fn work(&self) {
         let mut state = self.state();
         while !state.closed {

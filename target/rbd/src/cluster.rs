@@ -72,7 +72,6 @@ impl Cluster {
         Ok(this)
     }
 
-    /// Unconnected client.
     #[cfg(test)]
     pub(crate) fn none(functions: &'static Functions) -> Self {
         Self {

@@ -18,7 +18,6 @@ pub(crate) fn check(returned: i32) -> Result<(), i32> {
     if returned < 0 { Err(-returned) } else { Ok(()) }
 }
 
-/// Returns the system's text for an errno.
 pub(crate) fn words(errno: i32) -> std::io::Error {
     std::io::Error::from_raw_os_error(errno)
 }

@@ -64,7 +64,6 @@ impl fmt::Debug for Image {
     }
 }
 
-/// Opened image and the facts read while opening it.
 struct Opened {
     handle: Arc<Handle>,
     identity: String,
@@ -121,7 +120,6 @@ impl Image {
         self.current().note_close();
     }
 
-    /// Returns the handle of the current client.
     #[inline]
     pub(crate) fn current(&self) -> RwLockReadGuard<'_, Arc<Handle>> {
         // No writer panics while it holds this lock.
@@ -154,7 +152,7 @@ impl Image {
     }
 
     /// Returns the errno that made the image unusable: its client was blocklisted, or the image was
-    /// removed. `None` if it is usable.
+    /// removed. Returns `None` for a usable image.
     #[must_use]
     #[inline]
     pub fn failure(&self) -> Option<i32> {

@@ -36,7 +36,7 @@ pub fn available() -> Result<(), OpenError> {
     sys::functions().map(drop)
 }
 
-/// Waits until all unused images are closed, for at most `longest`. Returns whether all are closed.
+/// Waits until all unused images are closed, for at most `longest`. Returns false on timeout.
 ///
 /// If the process ends earlier, the image's lock stays in the cluster until the cluster has missed
 /// its client for 30 seconds.

@@ -17,10 +17,8 @@ const FEATURE_JOURNALING: u64 = 1 << 6;
 /// Called when the size of an image changes or the image becomes unusable.
 pub(crate) type OnChange = Arc<dyn Fn() + Send + Sync>;
 
-/// Current state of an image.
 #[derive(Default)]
 pub(crate) struct State {
-    /// Size in bytes.
     pub(crate) bytes: AtomicU64,
     /// Errno that made the image unusable, or 0.
     pub(crate) failure: AtomicI32,
@@ -39,13 +37,12 @@ unsafe impl Send for Open {}
 impl Drop for Open {
     fn drop(&mut self) {
         if !self.image.is_null() {
-            // SAFETY: the image is open and has no other users. Its client closes afterwards.
+            // SAFETY: the image is open and has no other users. The client closes afterwards.
             unsafe { (self.functions.rbd_close)(self.image) };
         }
     }
 }
 
-/// Returns the size in bytes. Blocks.
 pub(crate) fn size_of_image(functions: &Functions, image: sys::Image) -> Result<u64, i32> {
     let mut bytes = 0;
     // SAFETY: the caller has the image open; the size is written before it is read.
@@ -53,7 +50,6 @@ pub(crate) fn size_of_image(functions: &Functions, image: sys::Image) -> Result<
     Ok(bytes)
 }
 
-/// Identity of an image.
 pub(crate) struct Identity {
     pub(crate) text: String,
     /// Header object, on which clients of the image set their watches.

@@ -96,7 +96,6 @@ struct Ended {
     result: Result<u32, i32>,
 }
 
-/// State shared with the library's threads.
 struct Shared {
     ended: Mutex<VecDeque<Ended>>,
     /// Length of `ended`, readable without the lock.

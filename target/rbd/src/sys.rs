@@ -49,7 +49,6 @@ pub(crate) const ZEROES_THICK: c_int = 1;
 /// Generates the function table and its lookup.
 macro_rules! table {
     ($($library:ident { $($name:ident: fn($($argument:ty),*) -> $result:ty;)* })*) => {
-        /// Function table of librados and librbd.
         pub(crate) struct Functions {
             $($(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> $result,)*)*
         }
@@ -68,7 +67,6 @@ macro_rules! table {
                 }
             }
 
-            /// Looks up the functions by name.
             fn find($($library: &'static Library),*) -> Result<Self, libloading::Error> {
                 // SAFETY: the types are those of the libraries' headers.
                 unsafe {
@@ -124,7 +122,6 @@ table! {
     }
 }
 
-/// Sonames of the libraries.
 const RADOS: &str = "librados.so.2";
 const RBD: &str = "librbd.so.1";
 
@@ -155,7 +152,6 @@ fn load(name: &'static str) -> Result<&'static Library, OpenError> {
     Ok(Box::leak(Box::new(library)))
 }
 
-/// Converts a NUL-terminated C text.
 pub(crate) fn text(bytes: &[u8]) -> String {
     let text = CStr::from_bytes_until_nul(bytes).unwrap_or_default();
     text.to_string_lossy().into_owned()

@@ -61,7 +61,6 @@ impl Rig {
         Memory::new(Arc::clone(&self.memory), at, PIECE)
     }
 
-    /// Returns the result of the pending operation.
     fn end(&mut self) -> Result<u32, i32> {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {

@@ -32,7 +32,6 @@ impl std::fmt::Debug for BareDisk {
     }
 }
 
-/// Operation with the time of submission.
 struct UnderWay {
     io: BlockIo,
     began: Instant,

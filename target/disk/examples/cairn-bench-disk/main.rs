@@ -160,7 +160,6 @@ fn open(args: &Args, read_only: bool) -> Result<(String, Backend), String> {
     opened.map_err(|error| error.to_string())
 }
 
-/// Parses `POOL/IMAGE`.
 fn image(text: &str) -> Result<ImageSpec, String> {
     let (pool, image) = text.split_once('/').ok_or("give POOL/IMAGE")?;
     Ok(ImageSpec {

@@ -30,24 +30,20 @@ use crate::workers::FATE_UNKNOWN;
 /// Maximum bytes of one ring entry, whose length has 31 bits.
 const ENTRY_MAX: u64 = 1 << 30;
 
-/// File or block device.
 #[derive(Debug)]
 pub(super) struct BlockFile {
     path: PathBuf,
     file: OpenFile,
     block_bytes: u32,
     memory_alignment: u32,
-    /// Maximum bytes of a piece.
     piece_bytes: u64,
     blocks: AtomicU64,
     health: Health,
     /// Whether a write can change the size, as for any file.
     can_grow: bool,
-    /// Limits of a block device.
     limits: Option<QueueLimits>,
     /// Whether data bypasses the page cache.
     direct: bool,
-    /// Operations that may block at submission.
     handover: Handover,
     /// Whether workers submit writes without waiting for completion: such file systems (FUSE, NFS)
     /// may keep the file locked while a thread waits.
@@ -219,7 +215,6 @@ impl BlockFile {
         self.health.is_deleted()
     }
 
-    /// True if commands fail because of an earlier loss.
     pub(super) fn is_failed(&self) -> bool {
         self.health.is_failed()
     }
@@ -243,7 +238,6 @@ impl BlockFile {
         self.can_deallocate.load(Ordering::Relaxed)
     }
 
-    /// Limits the request size.
     #[cfg(test)]
     pub(super) fn with_requests_of(self, piece_bytes: u64) -> Self {
         Self {
@@ -257,7 +251,6 @@ impl BlockFile {
         ring.add_file(self.file.keep(), self.handover())
     }
 
-    /// Operations that may block at submission.
     pub(crate) fn handover(&self) -> Handover {
         self.handover
     }
@@ -485,7 +478,6 @@ impl BlockFile {
         }
     }
 
-    /// Selects the next method of zeroing.
     fn zero_otherwise(&self, deallocate: bool) {
         let next = match self.zeroing(deallocate) {
             Zeroing::Range => Zeroing::Punch,

@@ -114,13 +114,11 @@ impl OpenFile {
         }
     }
 
-    /// Returns a reference that keeps the disk open.
     pub(super) fn keep(&self) -> Open {
         Arc::clone(&self.0) as Open
     }
 }
 
-/// Weak reference to a disk.
 #[derive(Debug)]
 pub(super) struct FormerFile {
     place: Place,
@@ -132,7 +130,6 @@ impl FormerFile {
         self.place
     }
 
-    /// Returns the disk if it is still open.
     pub(super) fn get(&self) -> Option<OpenFile> {
         self.opened.upgrade().map(OpenFile)
     }
@@ -242,7 +239,6 @@ fn close(files: Files, leaves: bool) {
     }
 }
 
-/// Main loop of a closing thread.
 fn close_all() {
     let mut state = state();
     while let Some(files) = state.queue.pop_front() {

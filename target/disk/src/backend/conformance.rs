@@ -297,7 +297,6 @@ fn a_file_past_the_page_cache() {
     }
 }
 
-/// Disk with a maximum request of two blocks.
 fn in_pieces(path: &Path) -> Backend {
     let disk = BlockFile::open(path, Some(4096), Claim::default(), &Formers::default()).unwrap();
     Backend(Kind::File(disk.with_requests_of(8192)))

@@ -33,17 +33,14 @@ impl Health {
         losses != 0 && refused(losses, op)
     }
 
-    /// True if any failure is recorded.
     pub(super) fn is_failed(&self) -> bool {
         self.losses.load(Ordering::Relaxed) != 0
     }
 
-    /// True if the file was found cut short.
     pub(super) fn is_cut(&self) -> bool {
         self.losses.load(Ordering::Relaxed) & CUT_SHORT != 0
     }
 
-    /// True if the file was found unlinked.
     pub(super) fn is_deleted(&self) -> bool {
         self.nameless.load(Ordering::Relaxed)
     }
@@ -53,7 +50,6 @@ impl Health {
         self.losses.load(Ordering::Relaxed) & (SYNC_FAILED | CHANGE_UNKNOWN) != 0
     }
 
-    /// Records a failed flush or durable write.
     pub(super) fn sync_failed(&self, path: &Path, errno: i32) {
         if self.note(SYNC_FAILED) {
             // Cause: the disk, once until a reload.
@@ -65,7 +61,6 @@ impl Health {
         }
     }
 
-    /// Records a panic during a change.
     pub(super) fn change_unknown(&self, path: &Path) {
         if self.note(CHANGE_UNKNOWN) {
             // Cause: a bug, once until a reload.

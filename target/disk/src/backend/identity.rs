@@ -35,7 +35,6 @@ impl Scope<'_> {
     }
 }
 
-/// Returns a random UUID.
 pub(super) fn random() -> io::Result<Uuid> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)?;
@@ -98,7 +97,6 @@ impl Name {
     }
 }
 
-/// Returns the identity of the device with this sysfs folder.
 fn of_device(device: &Path, path: &Path, scope: Scope<'_>) -> Uuid {
     match name_of(device, scope) {
         Name::Global(name) => derived(&name),
@@ -400,7 +398,6 @@ mod tests {
         assert_ne!(here, anywhere);
     }
 
-    /// Returns the name of a device with these sysfs attributes.
     fn name(attributes: &[(&str, &str)]) -> Name {
         let folder = tempfile::tempdir().unwrap();
         let device = folder.path().join("pci/block/sdx");

@@ -16,7 +16,6 @@ use rustix::io::Errno;
 
 use super::Claim;
 
-/// State shared by all holders of a lock.
 #[derive(Debug)]
 struct State {
     /// Descriptor of the locked open file description.
@@ -30,7 +29,6 @@ impl State {
         rustix::fs::flock(&self.file, operation)
     }
 
-    /// Converts the shared lock to an exclusive one.
     fn strengthen(&self) -> Result<(), Errno> {
         let locked = self.change(FlockOperation::NonBlockingLockExclusive);
         locked.inspect_err(|_| {
@@ -62,7 +60,6 @@ pub(super) struct Lock {
     exclusive: bool,
 }
 
-/// True if the disk excludes all others.
 fn is_exclusive(claim: Claim) -> bool {
     !claim.read_only && !claim.shared
 }
@@ -72,7 +69,6 @@ fn duplicate(file: &File) -> Result<File, Errno> {
     duplicate.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-/// True if this open file description permits writes.
 fn is_writable(file: impl AsFd) -> bool {
     let flags = rustix::fs::fcntl_getfl(file);
     flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)

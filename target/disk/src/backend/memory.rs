@@ -119,7 +119,6 @@ impl MemoryDisk {
         }
     }
 
-    /// Executes an operation.
     pub(super) fn run(&self, io: &BlockIo, ring: &Ring) -> Result<(), Errno> {
         assert!(
             io.offset + io.length <= self.bytes,

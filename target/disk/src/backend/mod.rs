@@ -194,7 +194,7 @@ impl Backend {
     }
 
     /// True for a drive whose Linux driver has no poll queues: completions then always arrive by
-    /// interrupt. False for other disks.
+    /// interrupt. Returns false for disks other than drives.
     pub fn lacks_poll_queues(&self) -> bool {
         match &self.0 {
             Kind::Drive(disk) => !disk.can_poll(),

@@ -67,7 +67,6 @@ impl NullDisk {
         (&self.zeroes, 0)
     }
 
-    /// Executes an operation.
     pub(super) fn run(&self, io: &BlockIo, ring: &Ring) -> Result<(), Errno> {
         match io.op {
             BlockOp::Read => ring.copy_in(io.whole(), &self.zeroes, 0),

@@ -16,16 +16,13 @@ use super::formers::Formers;
 use super::lock::{Lock, is_direct};
 use super::{Claim, OpenError, queue_limits};
 
-/// Supported block sizes, in bytes.
 const BLOCK_SIZES: [u32; 2] = [512, 4096];
 
 /// Time for which an open retries while the disk is in use.
 const IN_USE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Delay between retries.
 const IN_USE_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Open disk.
 pub(super) struct Opened {
     pub(super) file: OpenFile,
     pub(super) is_device: bool,

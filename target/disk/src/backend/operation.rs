@@ -154,7 +154,7 @@ impl BlockIo {
     /// Returns the buffer.
     ///
     /// # Panics
-    /// If the operation has none.
+    /// If the operation has no buffer.
     pub(super) fn memory(&self) -> Span {
         self.span
             .expect("an operation that moves bytes has a buffer")
@@ -189,10 +189,11 @@ impl Errno {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Progress {
-    /// Submitted to the ring. Pass its completion to [`Backend::resume`](super::Backend::resume).
+    /// Submitted to the ring. The completion is to be passed to
+    /// [`Backend::resume`](super::Backend::resume).
     Pending,
-    /// To be retried: call [`Backend::begin`](super::Backend::begin) after a
-    /// [pause](BlockIo::pause). Only [`Backend::resume`](super::Backend::resume) returns this.
+    /// Returned by [`Backend::resume`](super::Backend::resume) if the caller must retry with
+    /// [`Backend::begin`](super::Backend::begin) after a [pause](BlockIo::pause).
     Later,
     /// Completed.
     Done(Result<(), Errno>),

@@ -32,7 +32,6 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// Starts a step.
     pub(super) fn begin(&mut self) {
         *self = Self {
             one_by_one: self.one_by_one,
@@ -40,13 +39,11 @@ impl Pieces {
         };
     }
 
-    /// True if another piece may be added.
     pub(super) fn may_add(&self) -> bool {
         let most = if self.one_by_one { 1 } else { PIECES_MAX };
         self.count < most
     }
 
-    /// Adds a piece.
     pub(super) fn add(&mut self, bytes: u32) {
         self.count += 1;
         self.out += 1;

@@ -146,14 +146,12 @@ pub(super) fn folders(device: &File) -> Option<[PathBuf; 2]> {
     Some(["queue", "../queue"].map(|queue| device.join(queue)))
 }
 
-/// Returns the sysfs folder of a block device.
 fn folder(device: &File) -> Option<PathBuf> {
     let number = device.metadata().ok()?.rdev();
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     Some(PathBuf::from(format!("/sys/dev/block/{major}:{minor}")))
 }
 
-/// Reads a number from a file.
 pub(super) fn read_limit(folder: &Path, name: &str) -> Option<u64> {
     let text = fs::read_to_string(folder.join(name)).ok()?;
     text.trim().parse().ok()
@@ -200,7 +198,6 @@ mod tests {
         assert_eq!(read(&[(most, "0\n")]), None);
     }
 
-    /// Creates the sysfs folder of a disk.
     fn disk(folder: &Path, name: &str, physical: &str, alignment: &str) -> PathBuf {
         let disk = folder.join(name);
         fs::create_dir_all(disk.join("queue")).unwrap();

@@ -31,7 +31,6 @@ const WRITE_BYTES: u64 = 4096;
 /// `rbd_discard_granularity_bytes`: smaller discards have no effect.
 const DISCARD_BYTES: u64 = 64 << 10;
 
-/// Image of a Ceph cluster.
 #[derive(Debug)]
 pub(super) struct RbdDisk {
     image: Image,
@@ -107,7 +106,6 @@ impl RbdDisk {
         self.image.measure().map_err(io::Error::from_raw_os_error)
     }
 
-    /// Returns the last known size in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.image.bytes()
     }
@@ -189,7 +187,6 @@ impl RbdDisk {
         Progress::Pending
     }
 
-    /// Continues after a step.
     pub(super) fn resume(
         &self,
         io: &mut BlockIo,
@@ -267,7 +264,6 @@ fn piece(io: &BlockIo) -> u64 {
     }
 }
 
-/// Returns the buffer of the next step.
 fn span(io: &BlockIo, piece: u64) -> Span {
     let start = if io.op == BlockOp::Verify { 0 } else { io.done };
     io.memory().part(start as u32, piece as u32)

@@ -35,7 +35,6 @@ struct Event {
     second: i64,
 }
 
-/// AIO context of the kernel.
 #[derive(Debug)]
 pub(super) struct Aio {
     context: u64,

@@ -50,21 +50,17 @@ pub(crate) type Open = Arc<dyn AsRawFd + Send + Sync>;
 /// bytes.
 const BLKDISCARD: usize = 0x12 << 8 | 119;
 
-/// Change made by a test.
 #[cfg(test)]
 pub(crate) type Call = Box<dyn FnOnce() -> Ended + Send>;
 
-/// Write to a file.
 pub(super) struct Write {
     pub(super) offset: u64,
     pub(super) memory: Memory,
     pub(super) durable: bool,
 }
 
-/// Change of a file.
 pub(super) enum Change {
     Write(Write),
-    /// fallocate(2).
     Allocate {
         offset: u64,
         length: u64,
@@ -199,7 +195,7 @@ impl Change {
         };
         // SAFETY: the bytes of a write lie in the mapping, as the ring has checked, which `memory`
         // keeps until the call returns; the kernel only reads them. The slice and the range live as
-        // long. The other arguments are numbers.
+        // long. The remaining arguments are numbers.
         let result = unsafe { timely::call(look, &call) }?;
         Some(match result {
             Ok(bytes) => Ok(made.max(bytes as u32)),
@@ -216,13 +212,11 @@ impl Change {
     }
 }
 
-/// Change taken by a worker.
 struct Begun {
     tag: u64,
     fate: Fate,
 }
 
-/// Changes of a file.
 struct Queue {
     fd: RawFd,
     waiting: VecDeque<(u64, Job)>,
@@ -239,7 +233,6 @@ impl Queue {
     }
 }
 
-/// Changes of all files of a ring.
 #[derive(Default)]
 pub(super) struct Apart {
     workers: Option<Workers<Job>>,
@@ -251,7 +244,6 @@ pub(super) struct Apart {
     early: Vec<(u64, Ended)>,
     /// Queues with changes.
     queues: Vec<Queue>,
-    /// Empty queues.
     spare: Vec<Queue>,
     /// Fates for reuse.
     fates: Vec<Fate>,
@@ -329,8 +321,8 @@ impl Apart {
         self.dirty |= std::mem::take(&mut self.came_back);
     }
 
-    /// Passes queued changes to workers, up to the limit per file. Workers begin them until
-    /// `known_until_ns`. Calls `refuse` for changes with expired leases.
+    /// Passes queued changes to workers, up to the limit per file. A worker may begin a change
+    /// until `known_until_ns`. Calls `refuse` for changes with expired leases.
     #[inline]
     pub(super) fn release(&mut self, known_until_ns: u64, refuse: impl FnMut(u64)) {
         if self.dirty {

@@ -135,13 +135,11 @@ impl Ring {
         })
     }
 
-    /// Copies from another mapping into `span`.
     pub(crate) fn copy_in(&self, span: Span, from: &Mapping, at: usize) {
         let (mapping, offset) = self.locate(span);
         from.copy_to(at, mapping, offset, span.length as usize);
     }
 
-    /// Copies `span` into another mapping.
     pub(crate) fn copy_out(&self, span: Span, to: &Mapping, at: usize) {
         let (mapping, offset) = self.locate(span);
         mapping.copy_to(offset, to, at, span.length as usize);

@@ -31,8 +31,8 @@ impl Ring {
         })
     }
 
-    /// Unregisters the fixed files. Operations not yet submitted fail with EBADF or `ECANCELED`; pending
-    /// ones complete. Simulated disks are not affected.
+    /// Unregisters the fixed files. Operations not yet submitted fail with `EBADF` or `ECANCELED`;
+    /// pending ones complete. Operations on simulated disks are already submitted.
     ///
     /// # Errors
     /// The kernel rejects the change.

@@ -8,7 +8,6 @@ use super::*;
 /// With [`POLL`]: marks the poll of the images' eventfd.
 pub(super) const IMAGES: u64 = 1 << 59;
 
-/// Image operations of a ring.
 #[derive(Debug)]
 pub(super) struct Images {
     queue: Queue,
@@ -73,7 +72,6 @@ impl Ring {
         true
     }
 
-    /// Handles a wake-up by images.
     pub(super) fn images_woke(&mut self) {
         if let Some(images) = &mut self.images {
             images.watched = false;
@@ -81,7 +79,6 @@ impl Ring {
         }
     }
 
-    /// Returns the next completion of an image operation.
     #[inline]
     pub(super) fn pop_image(&mut self) -> Option<Finished> {
         let (tag, result) = self.images.as_mut()?.queue.pop()?;
@@ -95,7 +92,6 @@ impl Ring {
         images > 0 && images == self.in_flight()
     }
 
-    /// Number of pending image operations.
     pub(super) fn images_out(&self) -> u32 {
         self.images.as_ref().map_or(0, |images| images.queue.out())
     }

@@ -75,13 +75,11 @@ pub struct FileSlot {
 const SIMULATED_SLOT: u32 = 1 << 31;
 
 impl FileSlot {
-    /// Returns the slot of a simulated disk, if the file is one.
     #[inline(always)]
     fn simulated(self) -> Option<u32> {
         (self.index & SIMULATED_SLOT != 0).then_some(self.index & !SIMULATED_SLOT)
     }
 
-    /// Replaces the handover.
     pub(crate) fn with(self, handover: Handover) -> Self {
         Self { handover, ..self }
     }
@@ -92,7 +90,6 @@ impl FileSlot {
         self.handover.writes
     }
 
-    /// Returns the kernel's index of the file.
     #[inline(always)]
     fn fixed(self) -> types::Fixed {
         types::Fixed(self.index)
@@ -509,7 +506,6 @@ fn push(uring: &mut IoUring, pushed: &mut u32, entry: &squeue::Entry) -> u32 {
     place
 }
 
-/// Returns the completion of a cancelled operation.
 fn cancelled(tag: u64) -> Finished {
     let result = Err(libc::ECANCELED);
     Finished::Operation { tag, result }

@@ -62,7 +62,7 @@ impl Ring {
         self.push_change(tag, entry.flags(async_flag(file.handover.writes)));
     }
 
-    /// Writes by a worker, which may block. `open` refers to that file. With `submits`, the worker
+    /// Writes by a worker, which may block. `open` is a handle of `file`. With `submits`, the worker
     /// does not wait for completion.
     pub(crate) fn write_apart(
         &mut self,
@@ -95,7 +95,7 @@ impl Ring {
         self.push_operation(tag, entry);
     }
 
-    /// Calls `fallocate(2)` on a worker. `open` refers to that file.
+    /// Calls `fallocate(2)` on a worker. `open` is a handle of `file`.
     pub(crate) fn fallocate(
         &mut self,
         tag: u64,

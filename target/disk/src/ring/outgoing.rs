@@ -51,7 +51,6 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    /// Returns an empty list with room for this many changes.
     pub(super) fn new(room: usize) -> Self {
         Self {
             changes: Vec::with_capacity(room),
@@ -80,13 +79,11 @@ impl Outgoing {
         self.clock = Some((clock, started));
     }
 
-    /// Sets the end of the lease of subsequent changes.
     #[inline(always)]
     pub(super) fn set_lease(&mut self, until_ns: u64) {
         self.until_ns = until_ns;
     }
 
-    /// Returns the end of the lease of subsequent changes.
     pub(super) fn until_ns(&self) -> u64 {
         self.until_ns
     }
@@ -111,7 +108,6 @@ impl Outgoing {
         until_ns == u64::MAX || self.now_ns() < until_ns
     }
 
-    /// Adds a change.
     #[inline]
     pub(super) fn add(&mut self, tag: u64, entry: squeue::Entry) {
         self.changes.push(Change {
@@ -127,7 +123,6 @@ impl Outgoing {
         self.changes.len()
     }
 
-    /// Removes the changes of a tag. Returns the number removed.
     pub(super) fn take_out(&mut self, tag: u64) -> usize {
         self.changes
             .extract_if(.., |change| change.tag == tag)
@@ -243,13 +238,11 @@ impl Lease {
         self.clock.as_ref().map_or(0, read)
     }
 
-    /// True if the lease has ended at `now_ns`.
     pub(super) fn is_over(&self, now_ns: u64) -> bool {
         self.until_ns <= now_ns
     }
 }
 
-/// Nanoseconds since the target started.
 fn read((clock, started): &(Clock, Instant)) -> u64 {
     clock.now().saturating_duration_since(*started).as_nanos() as u64
 }

@@ -15,7 +15,6 @@ const ENTRIES_AT: libc::off_t = 0x1000_0000;
 /// Offset of `user_data` in `struct io_uring_sqe`.
 const TAG_AT: usize = 32;
 
-/// Mapping of the entries.
 pub(super) struct QueueEntries {
     memory: *mut u8,
     count: u32,

@@ -26,7 +26,6 @@ pub(super) fn files_max() -> usize {
     FILES_MAX.min(open_files_max())
 }
 
-/// Limit on open files of this process.
 fn open_files_max() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
     limit.map_or(usize::MAX, |limit| limit as usize)
@@ -73,7 +72,6 @@ where
     .map_err(explain_setup)
 }
 
-/// Adds the cause and remedy to an error of `io_uring_setup`.
 fn explain_setup(error: io::Error) -> io::Error {
     let remedy = match error.raw_os_error() {
         Some(libc::ENOSYS) => "this kernel has no io_uring: Linux 5.15 or newer is needed",

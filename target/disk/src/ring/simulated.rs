@@ -29,7 +29,6 @@ impl Ring {
         }
     }
 
-    /// Requests a wake-up when a simulated disk completes an operation.
     pub(super) fn watch_simulated(&mut self) {
         if let Some(attachment) = &self.simulated {
             let fd = types::Fd(attachment.wake_fd());

@@ -58,7 +58,6 @@ impl Rig {
         self.clock.advance_to(self.clock.now() + time);
     }
 
-    /// Settles the ring and returns the completions.
     fn ended(&mut self) -> Vec<(u64, Result<u32, i32>)> {
         self.ring.settle().unwrap();
         let ended = std::iter::from_fn(|| self.ring.pop());
@@ -70,7 +69,6 @@ impl Rig {
             .collect()
     }
 
-    /// Returns the numbers of the written blocks.
     fn written(&self) -> Vec<u64> {
         use std::os::unix::fs::FileExt;
         let is_written = |block: &u64| {
@@ -223,7 +221,6 @@ fn those_that_the_kernel_did_not_get_before_a_gap_are_taken_back() {
     assert_eq!((rig.written(), rig.ring.in_flight()), (vec![], 0));
 }
 
-/// Returns the next completion.
 fn next(rig: &mut Rig) -> Finished {
     for _ in 0..30 {
         if let Some(ended) = rig.ring.pop() {

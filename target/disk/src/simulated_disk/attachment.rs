@@ -10,7 +10,6 @@ use cairn_rdma::wake::Wake;
 
 use super::{SimulatedDisk, Work};
 
-/// Completions for a ring.
 #[derive(Debug)]
 pub(crate) struct Completions {
     queue: Mutex<VecDeque<(u64, Result<u32, i32>)>>,
@@ -28,7 +27,6 @@ impl Completions {
     }
 }
 
-/// Simulated disks of a ring.
 #[derive(Debug)]
 pub(crate) struct Attachment {
     disks: Vec<Option<SimulatedDisk>>,
@@ -49,7 +47,6 @@ struct Kept {
 }
 
 impl Attachment {
-    /// Returns an attachment without disks.
     pub(crate) fn new() -> Self {
         let done = Completions {
             queue: Mutex::default(),
@@ -63,18 +60,15 @@ impl Attachment {
         }
     }
 
-    /// Adds a disk. Returns the slot.
     pub(crate) fn add(&mut self, disk: SimulatedDisk) -> u32 {
         self.disks.push(Some(disk));
         self.disks.len() as u32 - 1
     }
 
-    /// Removes a disk from its slot.
     pub(crate) fn remove(&mut self, place: u32) {
         self.disks[place as usize] = None;
     }
 
-    /// Submits an operation to the disk in a slot.
     pub(crate) fn submit(&self, place: u32, tag: u64, work: Work) {
         self.out.update(|out| out + 1);
         let disk = self.disks[place as usize].as_ref();
@@ -92,7 +86,6 @@ impl Attachment {
         });
     }
 
-    /// True if changes are kept.
     pub(crate) fn keeps(&self) -> bool {
         !self.kept.is_empty()
     }
@@ -108,7 +101,6 @@ impl Attachment {
         }
     }
 
-    /// Removes kept changes of a tag. Returns the number removed.
     pub(crate) fn take_out(&mut self, tag: u64) -> usize {
         let of_tag = |kept: &mut Kept| kept.tag == tag;
         self.kept.extract_if(.., of_tag).count()
@@ -126,7 +118,6 @@ impl Attachment {
         self.done.wake.fd()
     }
 
-    /// Returns the next completion.
     pub(crate) fn pop(&self) -> Option<(u64, Result<u32, i32>)> {
         let ended = self.done.queue().pop_front();
         if ended.is_some() {

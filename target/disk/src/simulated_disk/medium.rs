@@ -27,7 +27,6 @@ struct Version {
     dropped: bool,
 }
 
-/// Contents of a simulated disk.
 #[derive(Debug)]
 pub(super) struct Medium {
     block_bytes: usize,
@@ -51,7 +50,6 @@ impl Medium {
         }
     }
 
-    /// Size in bytes.
     pub(super) fn len(&self) -> usize {
         self.current.len()
     }
@@ -61,12 +59,10 @@ impl Medium {
         self.writes
     }
 
-    /// Returns current data.
     pub(super) fn read(&self, offset: usize, length: usize) -> &[u8] {
         &self.current[offset..offset + length]
     }
 
-    /// Returns the data at the last flush.
     pub(super) fn stable(&self, offset: usize, length: usize) -> &[u8] {
         &self.stable[offset..offset + length]
     }
@@ -117,7 +113,6 @@ impl Medium {
         }
     }
 
-    /// Simulates a power failure.
     pub(super) fn crash(&mut self, fate: CacheFate, chance: &mut Chance) {
         let size = self.block_bytes;
         for (block, mut versions) in std::mem::take(&mut self.unflushed) {

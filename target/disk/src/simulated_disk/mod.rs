@@ -121,7 +121,6 @@ struct Shared {
     stepped: AtomicBool,
 }
 
-/// Operation with parameters.
 #[derive(Debug)]
 pub(crate) enum Work {
     Read {
@@ -140,7 +139,6 @@ pub(crate) enum Work {
     },
 }
 
-/// Memory of an operation.
 #[derive(Debug)]
 pub(crate) struct Memory {
     pub(crate) mapping: Arc<Mapping>,
@@ -201,7 +199,6 @@ impl SimulatedDisk {
         Ok(Self(shared))
     }
 
-    /// Returns the simulated disk of an open file, if any.
     pub(crate) fn find(fd: RawFd) -> Option<Self> {
         if REGISTERED.load(Ordering::Acquire) == 0 {
             return None;
@@ -274,7 +271,6 @@ impl SimulatedDisk {
         self.state().cancels = allow;
     }
 
-    /// Cancels held operations of a tag, if permitted.
     fn cancel(&self, tag: u64, done: &Arc<Completions>) {
         let mut state = self.state();
         if !state.cancels {
@@ -344,7 +340,8 @@ impl SimulatedDisk {
         self.state().medium.stable(offset, length).to_vec()
     }
 
-    /// Makes completed writes durable. Blocks while flushes are held.
+    /// Makes completed writes durable. Blocks while flushes are held; in a simulation,
+    /// fails with `TimedOut` instead.
     pub(crate) fn flush(&self) -> io::Result<()> {
         while self.state().held[Operation::Flush as usize] {
             if self.0.stepped.load(Ordering::Relaxed) {

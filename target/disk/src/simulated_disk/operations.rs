@@ -14,14 +14,12 @@ const STORM_MAX: u64 = 40;
 /// Maximum delay of the repetition of a [`Lie::LateWrite`], in microseconds.
 const LATE_MAX_US: u64 = 2_000_000;
 
-/// Mutable state of a disk.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) medium: Medium,
     pub(super) chance: Chance,
     pub(super) habits: Habits,
     pub(super) held: [bool; 4],
-    /// Whether waiting operations can be cancelled.
     pub(super) cancels: bool,
     /// By kind: errno of the next failures, and their number.
     pub(super) failures: [(i32, u32); 4],
@@ -31,13 +29,11 @@ pub(super) struct State {
     pub(super) submitted: u64,
 }
 
-/// Pending operation.
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) work: Work,
     /// Receiver of the completion, and its tag. `None` for the repetition of a [`Lie::LateWrite`].
     pub(super) waiter: Option<(Arc<Completions>, u64)>,
-    /// Time of submission.
     pub(super) since: Instant,
     /// Time of completion; `None` while held.
     pub(super) due: Option<Instant>,
@@ -47,7 +43,6 @@ pub(super) struct Pending {
 }
 
 impl State {
-    /// Completes due operations in order of time.
     pub(super) fn run(&mut self, now: Instant) {
         loop {
             let due = self.pending.iter().enumerate().filter_map(|(at, pending)| {
@@ -229,7 +224,6 @@ impl State {
         Ok(0)
     }
 
-    /// Applies a power failure to a pending operation.
     pub(super) fn cut_off(&mut self, work: &Work) {
         let Work::Write { offset, memory, .. } = work else {
             return;
@@ -245,7 +239,6 @@ impl State {
     }
 }
 
-/// Random decisions from a seed.
 #[derive(Debug)]
 pub(super) struct Chance(fastrand::Rng);
 

@@ -53,7 +53,6 @@ impl Rig {
         }
     }
 
-    /// Starts a write of blocks filled with `value`.
     fn write(&mut self, tag: u64, offset: u64, length: u32, value: u8) {
         self.buffer.fill(0, length as usize, value);
         let span = self.span(length);
@@ -64,7 +63,6 @@ impl Rig {
         self.clock.advance_to(self.clock.now() + time);
     }
 
-    /// Returns the completions as (tag, result).
     fn ended(&mut self) -> Vec<(u64, Result<u32, i32>)> {
         self.ring.settle().unwrap();
         let mut ended = Vec::new();

@@ -15,7 +15,7 @@ impl BlockFile {
         }
     }
 
-    /// True if this failure may have lost acknowledged writes. Through `O_DIRECT`, the system does
+    /// True if this failure may have lost acknowledged writes. With `O_DIRECT`, the system does
     /// not report whether a durable write failed as a write or as a sync.
     pub(super) fn loses_writes(&self, io: &BlockIo, errno: i32) -> bool {
         if self.may_try_again(io, errno) {
@@ -64,7 +64,6 @@ pub(super) struct FailingSyncs {
 
 #[cfg(test)]
 impl BlockFile {
-    /// Makes the next `count` syncs fail with `EIO`.
     pub(crate) fn fail_syncs(&self, count: u32) {
         self.fail_syncs_with(count, libc::EIO);
     }

@@ -23,7 +23,6 @@ impl Loop {
         Some(Self(device.trim().to_owned()))
     }
 
-    /// Returns a loop device with discard support.
     fn that_discards(file: &Path) -> Option<Self> {
         for _ in 0..16 {
             let device = Self::new(file)?;

@@ -24,7 +24,6 @@ fn drives_past_the_block_layer() {
     }
 }
 
-/// A drive without the optional commands.
 fn zeroes_without_the_drives_command(drive: &Path) {
     let open = || {
         let drive = Drive::open(drive, None, Claim::default(), &Formers::default()).unwrap();

@@ -8,7 +8,6 @@ use crate::nvme::BLOCKS_MAX;
 /// Bytes of an Identify data structure.
 pub(super) const PAGE: usize = 4096;
 
-/// Identify data structure.
 pub(super) type Page = [u8; PAGE];
 
 /// CNS values of Identify.
@@ -25,7 +24,6 @@ const PAGE_SHIFT: u32 = 12;
 const CSI_NVM: u8 = 0;
 const CSI_ZONED: u8 = 2;
 
-/// All Identify data of a namespace.
 pub(super) struct Pages {
     pub(super) controller: Box<Page>,
     pub(super) namespace: Box<Page>,
@@ -34,7 +32,6 @@ pub(super) struct Pages {
     pub(super) limits: Option<Box<Page>>,
 }
 
-/// Properties of a drive's namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identified {
     pub(super) blocks: u64,
@@ -44,7 +41,6 @@ pub(super) struct Identified {
     pub(super) preferred: Option<Preferred>,
     /// NOIOB, in blocks.
     pub(super) boundary: u16,
-    /// Atomic write units.
     pub(super) atomic: Atomic,
     /// Maximum blocks of a Write Zeroes, Verify and Write Uncorrectable; `None` if unsupported.
     pub(super) zeroes_max: Option<u32>,
@@ -52,9 +48,7 @@ pub(super) struct Identified {
     pub(super) uncorrectable_max: Option<u32>,
     pub(super) can_compare: bool,
     pub(super) can_deallocate: bool,
-    /// Whether Write Zeroes can deallocate.
     pub(super) zeroes_deallocate: bool,
-    /// Whether deallocated blocks read as zeroes.
     pub(super) reads_zeroes: bool,
 }
 

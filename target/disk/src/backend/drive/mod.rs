@@ -42,7 +42,6 @@ const PIECE_DEFAULT: u64 = 64 << 10;
 /// Maximum bytes of one deallocation: a cancelled operation ends between two of them.
 const DEALLOCATE_MAX: u64 = 1 << 30;
 
-/// Namespace of an NVMe drive.
 #[derive(Debug)]
 pub(super) struct Drive {
     path: PathBuf,
@@ -143,13 +142,11 @@ impl Drive {
         self.tags.can_poll()
     }
 
-    /// True if the drive executes Compare.
     #[inline]
     pub(super) fn compares(&self) -> bool {
         self.compares
     }
 
-    /// True if the drive supports Write Uncorrectable.
     pub(super) fn writes_uncorrectable(&self) -> bool {
         self.identified.uncorrectable_max.is_some()
     }
@@ -223,7 +220,6 @@ impl Drive {
         self.device.sync_data()
     }
 
-    /// Registers the drive with a ring.
     pub(super) fn add_to(&self, ring: &mut Ring) -> io::Result<FileSlot> {
         ring.add_drive(self.file.keep(), &self.device, &self.tags)
     }
@@ -295,7 +291,6 @@ impl Drive {
         Progress::Pending
     }
 
-    /// Reduces the drive to the mandatory commands.
     #[cfg(test)]
     pub(super) fn without_optional_commands(mut self) -> Self {
         self.compares = false;
@@ -310,7 +305,6 @@ impl Drive {
         self
     }
 
-    /// Continues after a command has completed.
     pub(super) fn resume(
         &self,
         io: &mut BlockIo,

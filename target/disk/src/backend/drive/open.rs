@@ -19,7 +19,6 @@ use crate::nvme::{ADMIN_CMD, Command, GET_NSID};
 /// Service drop-in that permits the packaged service to send NVMe commands.
 const DROP_IN: &str = "/usr/share/doc/cairn/nvme-drives.conf";
 
-/// Open drive.
 pub(super) struct Opened {
     /// Character device that receives the commands.
     pub(super) file: OpenFile,

@@ -71,7 +71,6 @@ impl Rig {
     }
 }
 
-/// 20 blocks, starting at block 7.
 fn marked() -> BlockIo {
     BlockIo::new(UNCORRECTABLE, 7 << 12, 20 << 12, None)
 }

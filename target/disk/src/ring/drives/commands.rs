@@ -60,7 +60,6 @@ impl Tags {
         }
     }
 
-    /// True if Linux can poll for completions of the drive.
     pub(crate) fn can_poll(&self) -> bool {
         self.can_poll
     }
@@ -80,7 +79,6 @@ pub(super) struct Waiting {
     pub(super) until_ns: Option<u64>,
 }
 
-/// Drive registered with a ring.
 pub(super) struct Place {
     /// Keeps the drive and its claim open.
     open: Open,
@@ -92,7 +90,6 @@ pub(super) struct Place {
     pub(super) closed: bool,
 }
 
-/// Drive commands of a ring.
 pub(in crate::ring) struct Drives {
     pub(super) uring: IoUring<squeue::Entry128, cqueue::Entry32>,
     /// Whether completions must be polled for.
@@ -324,7 +321,6 @@ impl Drives {
         Some(Finished::Operation { tag, result })
     }
 
-    /// Records the completion of a command. Returns the tag.
     pub(super) fn end(&mut self, data: u64) -> u64 {
         let tag = data & TAG_MASK;
         let index = (data >> PLACE_SHIFT) as u32;

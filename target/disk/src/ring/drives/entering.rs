@@ -11,7 +11,6 @@ use crate::ring::queue_entries::QueueEntries;
 use crate::ring::retry;
 use crate::timely::{self, Look};
 
-/// Change in the submission queue.
 pub(super) struct Queued {
     data: u64,
     until_ns: u64,

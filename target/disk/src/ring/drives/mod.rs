@@ -170,7 +170,6 @@ impl Ring {
         self.push_command(tag, file, command, span, changes);
     }
 
-    /// Queues a deallocation of blocks.
     pub(crate) fn deallocate(
         &mut self,
         tag: u64,
@@ -219,7 +218,6 @@ impl Ring {
         rings[place.ring].as_mut().expect("the drive was added")
     }
 
-    /// Submits drive commands, like [`Self::submit`].
     #[inline]
     pub(super) fn submit_drives(&mut self) -> io::Result<()> {
         if self.drives.is_some() {
@@ -283,7 +281,6 @@ impl Ring {
         Ok(true)
     }
 
-    /// Handles a wake-up by drives.
     pub(super) fn drives_woke(&mut self) {
         if let Some(drives) = self.drives_by_interrupts() {
             drives.watched = false;
@@ -298,7 +295,6 @@ impl Ring {
         self.drives.as_mut()?[BY_INTERRUPTS].as_mut()
     }
 
-    /// Returns the next completion of a drive command.
     #[inline]
     pub(super) fn pop_drive(&mut self) -> Option<Finished> {
         let rings = self.drives.as_mut()?;

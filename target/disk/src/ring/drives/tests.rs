@@ -64,7 +64,6 @@ impl Rig {
         }
     }
 
-    /// Queues a write under a lease that ends at `until_ms`.
     fn write(&mut self, until_ms: u64) {
         self.ring.set_lease(until_ms * 1_000_000);
         let command = Command::write(1, BLOCK, false);
@@ -92,7 +91,6 @@ impl Rig {
         drives.look = Some(Look::long_ago());
     }
 
-    /// Returns the completions, sorted by tag.
     fn ended(&mut self) -> Vec<(u64, Result<u32, i32>)> {
         self.ring.submit().unwrap();
         let mut ended = Vec::new();
