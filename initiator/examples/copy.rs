@@ -11,11 +11,9 @@ use cairn_rdma::Provider;
 use cairn_roce::Soft;
 use nvme_proto::wire::Nqn;
 
-/// Concurrent commands.
 const DEPTH: usize = 8;
 /// Maximum bytes of a command.
 const PART: u32 = 128 * 1024;
-/// ID of the I/O queue.
 const QUEUE: u16 = 1;
 
 fn main() -> Result<(), Box<dyn Error>> {

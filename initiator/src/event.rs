@@ -40,7 +40,6 @@ pub enum Event {
     NotReauthenticated(HostError),
 }
 
-/// Pending events.
 #[derive(Debug, Default)]
 pub(crate) struct Events(VecDeque<Event>);
 

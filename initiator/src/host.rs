@@ -290,7 +290,6 @@ impl Waiting for Host {
     }
 }
 
-/// Name of a command for errors.
 pub(crate) fn command_name(qid: u16, sqe: &Sqe) -> String {
     if sqe.is_fabrics() {
         FabricsType(sqe.fctype().0).to_string()

@@ -5,7 +5,6 @@ use nvme_proto::wire::log::LogPage;
 
 use crate::command;
 
-/// Log page being read.
 #[derive(Debug)]
 pub(crate) struct Reading {
     page: LogPage,
@@ -64,7 +63,6 @@ impl Reading {
         self.bytes.extend_from_slice(piece);
     }
 
-    /// Bytes read so far.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

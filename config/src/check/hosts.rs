@@ -23,7 +23,6 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Checks the groups of the file.
     pub(super) fn check(check: &mut Check<'_>, place: &Place, tables: &[HostGroupTable]) -> Self {
         check.count(place, tables.len(), HOST_GROUPS_MAX);
         let mut firsts: Vec<(&str, usize)> = Vec::new();

@@ -176,8 +176,8 @@ fn listener(
     })
 }
 
-/// RoCE version of a listener; refused where it differs from the target's and the provider does not
-/// support that.
+/// RoCE version set by a listener, or `None` for the target's. Refused for RDMA devices, whose GIDs
+/// determine the version.
 fn roce(
     check: &mut Check<'_>,
     place: &Place,
@@ -235,7 +235,6 @@ fn address(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<I
     None
 }
 
-/// Prefixes from which hosts may connect.
 fn allowed_addresses(
     check: &mut Check<'_>,
     place: &Place,

@@ -7,7 +7,6 @@ use toml_edit::{Item, Table, value};
 use super::listeners::{address_of, is_listener};
 use super::{Draft, EditError, make_tables, push, remove, tables, text_of};
 
-/// Key of a subsystem's override tables.
 const KEY: &str = "ana";
 
 impl Draft {
@@ -128,7 +127,6 @@ fn is_named(table: &Table, is_it: impl Fn(SocketAddr, Option<i64>) -> bool) -> b
     at.is_some_and(|at| is_it(at, group))
 }
 
-/// Listener and group of an override.
 fn place(table: &Table) -> (Option<SocketAddr>, Option<i64>) {
     let group = table.get("ana_group").and_then(Item::as_integer);
     (text_of(table, "listener").and_then(address_of), group)

@@ -164,7 +164,6 @@ impl Draft {
     }
 }
 
-/// Sets the list of a subsystem.
 pub(super) fn set(subsystem: &mut Table, own: &[SocketAddr]) {
     subsystem[KEY] = value(Array::from_iter(own.iter().map(SocketAddr::to_string)));
 }

@@ -79,7 +79,6 @@ impl Text {
         Some(place)
     }
 
-    /// Removes a namespace from the text.
     pub(super) fn cut(&mut self, place: Range<usize>) {
         for end in self.ends.values_mut().filter(|end| **end > place.start) {
             *end -= place.len();

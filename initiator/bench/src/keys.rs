@@ -387,7 +387,6 @@ const FIO_ONLY: &str = "wait_for lockfile filename_format unique_filename opendi
     unit_base hugepage-size flow_id flow flow_sleep steadystate steadystate_duration \
     steadystate_ramp_time";
 
-/// Sets a key of a job.
 pub(super) fn apply(
     job: &mut Job,
     name: &str,

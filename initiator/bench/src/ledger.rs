@@ -5,7 +5,6 @@ use super::pattern::{self, Expected, Identity, Mismatch};
 use super::plan::Plan;
 use super::source::Source;
 
-/// Generations of a job's units.
 #[derive(Debug)]
 pub(super) struct Ledger {
     start: u64,
@@ -16,7 +15,6 @@ pub(super) struct Ledger {
     scratch: Vec<u8>,
 }
 
-/// Knowledge about the units.
 #[derive(Debug)]
 enum Known {
     /// Number of writes of each unit; the content of units with 0 is unknown.

@@ -139,7 +139,6 @@ impl NvmeLane {
         }
     }
 
-    /// Converts a completion.
     fn landed(&mut self, ticket: Ticket, answer: Result<Response, HostError>) -> Done {
         let slot = self.tickets.iter().position(|t| *t == Some(ticket));
         let slot = slot.expect("only its own commands are on a lane's queue");

@@ -8,7 +8,6 @@ use serde_json::Value;
 #[derive(Debug, Clone, Default)]
 pub struct Object(Vec<(String, Member)>);
 
-/// Value of a member.
 #[derive(Debug, Clone, Serialize)]
 #[serde(untagged)]
 enum Member {

@@ -10,7 +10,6 @@ use super::random::{Random, mix};
 
 /// Size of the header in bytes.
 pub const HEADER_BYTES: usize = 40;
-/// "CairnBLK".
 const MAGIC: u64 = u64::from_le_bytes(*b"CairnBLK");
 /// Position of the checksum, which covers everything after it.
 const CRC: std::ops::Range<usize> = 8..12;

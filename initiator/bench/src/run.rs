@@ -114,7 +114,6 @@ pub fn run(
     })
 }
 
-/// Runs the jobs of one stage.
 fn run_stage(
     plans: &[Plan],
     lanes: &dyn Lanes,

@@ -60,13 +60,11 @@ struct Flight {
     issued: Instant,
 }
 
-/// Job in execution.
 pub(super) struct Worker<'a> {
     plan: &'a Plan,
     lane: &'a mut dyn Lane,
     stop: &'a AtomicBool,
     meter: &'a Meter,
-    /// Commands in flight by slot.
     flights: Vec<Option<Flight>>,
     free: Vec<usize>,
     done: Vec<Done>,
@@ -104,7 +102,6 @@ impl<'a> Worker<'a> {
         worker
     }
 
-    /// Runs all phases of the job.
     pub(super) fn run(&mut self) -> Result<(), JobError> {
         self.sleep(self.plan.job.startdelay);
         let verifies = self.ledger.is_some();
@@ -257,7 +254,6 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Processes the completed commands.
     fn land(&mut self, counts_from: Instant) -> Result<(), JobError> {
         if self.done.is_empty() {
             return Ok(());

@@ -132,7 +132,6 @@ enum Transport {
 }
 
 impl Address {
-    /// Selected subsystem, if any.
     pub(super) fn subsystem(&self) -> Result<Option<Nqn>> {
         let nqn = self.nqn.as_deref().map(|nqn| parse_nqn("-n", nqn));
         match nqn.transpose()? {
@@ -141,7 +140,6 @@ impl Address {
         }
     }
 
-    /// Number of I/O queues to request.
     pub(super) fn io_queues(&self) -> u16 {
         self.nr_io_queues.unwrap_or(1)
     }
@@ -164,7 +162,6 @@ impl Address {
         })
     }
 
-    /// Connection options for a subsystem.
     pub(super) fn options(&self, subnqn: Nqn) -> Result<HostOptions> {
         let Identity { nqn, id } = identity::of_this_host(
             self.hostnqn

@@ -388,7 +388,6 @@ fn run_until_interrupted(jobs: &[Job], lanes: &dyn Lanes, live: bool) -> Result<
     }
 }
 
-/// Receiver that drops progress reports.
 struct NoAudience;
 
 impl Audience for NoAudience {

@@ -17,7 +17,6 @@ use super::session::{Session, namespace, text};
 use cairn_bench::Format;
 use cairn_initiator::{Command, Data, Host, HostError, Namespace};
 
-/// ID of the I/O queue.
 const QUEUE: u16 = 1;
 /// Maximum bytes of a command, even if the controller allows more.
 const PIECE: u64 = 1 << 20;

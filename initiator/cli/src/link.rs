@@ -84,7 +84,6 @@ impl LinkArgs {
     }
 }
 
-/// Measurements of a link.
 pub(super) struct Measured {
     /// Latencies of SEND with echo, WRITE, and READ.
     pub(super) latencies: [Samples; 3],

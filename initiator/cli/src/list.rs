@@ -15,7 +15,6 @@ pub(super) struct List {
     controller: Controller,
 }
 
-/// Namespace in the list.
 struct Row {
     subsystem: Nqn,
     nsid: u32,

@@ -232,7 +232,6 @@ fn subsystem_objects(all: &[(Nqn, Vec<Way>)]) -> Vec<Object> {
     all.collect()
 }
 
-/// Command of the effects log.
 struct Effect {
     set: &'static str,
     opcode: u8,
@@ -286,7 +285,6 @@ impl Effect {
     }
 }
 
-/// JSON of an ANA group.
 fn group_object(group: &AnaEntry<'_>) -> Object {
     Object::new()
         .with("agid", group.anagrpid)
@@ -334,7 +332,6 @@ impl NsDescs {
     }
 }
 
-/// Identification descriptor.
 struct Id {
     nidt: u8,
     /// Length (NIDL) in bytes.

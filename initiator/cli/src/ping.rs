@@ -20,7 +20,6 @@ use cairn_initiator::{Command, Data, Host, HostOptions, Namespace, command};
 
 /// ID of the I/O queue for reads.
 const QUEUE: u16 = 1;
-/// Number of connections to measure.
 const CONNECTIONS: usize = 5;
 
 #[derive(Debug, Args)]
@@ -111,7 +110,6 @@ impl Ping {
     }
 }
 
-/// Measurements over NVMe.
 struct Nvme<'a> {
     host: &'a mut Host,
     disk: Namespace,

@@ -26,7 +26,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Busy-poll time before sleeping, as in [`cairn_initiator::Host`].
 const SPIN: Duration = Duration::from_micros(50);
 pub(super) const MESSAGE_BYTES: usize = 4096;
-/// Number of receives for messages.
 const RECEIVES: usize = 4;
 /// Offset of the data, after the received and sent messages.
 const DATA: usize = (RECEIVES + 1) * MESSAGE_BYTES;
@@ -134,7 +133,6 @@ impl Link {
         Ok(link)
     }
 
-    /// Ends the connection.
     pub(super) fn disconnect(&mut self) -> Result<()> {
         self.endpoint.disconnect(self.qp);
         self.wait_event(|event| matches!(event, Event::Closed { .. }).then_some(()))

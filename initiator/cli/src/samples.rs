@@ -8,7 +8,6 @@ use cairn_bench::object::Object;
 /// Latencies of repeated operations.
 #[derive(Debug, Clone)]
 pub(super) struct Samples {
-    /// Name of the operation.
     pub(super) what: &'static str,
     pub(super) bytes: u32,
     /// Description of the steps.
@@ -59,7 +58,6 @@ impl Samples {
         self.percentile_us(50)
     }
 
-    /// Row of a table.
     pub(super) fn cells(&self) -> Vec<String> {
         let us = |percent| format!("{:.1}", self.percentile_us(percent));
         vec![
@@ -73,7 +71,6 @@ impl Samples {
         ]
     }
 
-    /// JSON of the samples.
     pub(super) fn object(&self) -> Object {
         Object::new()
             .with("what", self.what)

@@ -139,7 +139,6 @@ impl Namespace {
         Ok(Format::of(&self.disk()?, host))
     }
 
-    /// Disk for I/O.
     pub(super) fn disk(&self) -> Result<Disk> {
         self.disk.clone()
     }

@@ -47,7 +47,6 @@ const fn layout(interface: c_int, no_offload: c_int, has_cancel: bool, transfer:
     }
 }
 
-/// Layout of the loading fio.
 static LAYOUT: OnceLock<Layout> = OnceLock::new();
 
 /// `FIO_RAWIO`: offsets and lengths must be multiples of blocks.
@@ -162,7 +161,6 @@ pub(crate) struct EngineOps {
     rest: [*mut c_void; 24],
 }
 
-/// Callbacks of the engine.
 pub(crate) struct Calls {
     pub(crate) init: OnJob<c_int>,
     pub(crate) queue: OnUnit<Queued>,

@@ -16,7 +16,6 @@ use nvme_proto::wire::Nqn;
 /// IANA port of NVMe over RDMA.
 const PORT: u16 = 4420;
 
-/// Example of a name, for errors.
 const EXAMPLE: &str = "--filename='traddr=192.0.2.1 subnqn=nqn.2026-01.org.example\\:disk ns=1'";
 
 /// Namespace, and the parameters to connect to it.

@@ -68,7 +68,6 @@ fn before(signal: c_int) -> Option<Handler> {
     })
 }
 
-/// Installs our handler, unless installed already.
 fn install(signal: c_int) {
     let mut action = current(signal);
     let ours: WithInfo = handle;

@@ -26,7 +26,6 @@ const QID: u16 = 1;
 const DEPTH: u16 = 1023;
 /// Maximum delay of a queued I/O while more may be queued.
 const GATHER: Duration = Duration::from_micros(20);
-/// Busy-poll time for events before sleeping.
 const SPIN: Duration = Duration::from_micros(100);
 /// Maximum sleep, so that Keep Alives are sent.
 const NAP: Duration = Duration::from_millis(100);
@@ -54,7 +53,6 @@ pub(crate) struct Job {
     over: Vec<*mut IoUnit>,
     /// I/Os reported to fio and not yet fetched.
     given: Vec<*mut IoUnit>,
-    /// Registered buffers of fio, by address.
     buffers: HashMap<usize, Buffer>,
     /// True after an error about too long an I/O was printed.
     has_complained: bool,
@@ -98,7 +96,6 @@ impl Job {
         &self.namespace
     }
 
-    /// Shuts the controller down.
     pub(crate) fn stop(self) {
         // The job ends in any case, and fio takes no error here.
         if let Err(error) = self.host.shutdown() {

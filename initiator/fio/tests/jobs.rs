@@ -121,7 +121,6 @@ fn command(folder: &Path, filename: &str, words: &str) -> Command {
     fio
 }
 
-/// JSON output of a successful fio.
 fn report(output: &Output) -> serde_json::Value {
     let (text, errors) = (
         String::from_utf8_lossy(&output.stdout),

@@ -11,7 +11,6 @@ use super::{Controller, RECEIVE_ID, RESPONSE_BYTES};
 use crate::error::{HostError, Loss};
 use crate::queue::{Ended, Link, Response};
 
-/// Completions per poll of the endpoint.
 const BATCH: usize = 32;
 
 impl Controller {

@@ -25,7 +25,6 @@ use crate::namespace::{Disk, DiskIdentity, Namespace};
 /// Maximum lost writes tracked separately; beyond that, all blocks count as in doubt.
 const DOUBTS_MAX: usize = 256;
 
-/// Opened namespace.
 #[derive(Debug)]
 struct Opened {
     nsid: u32,
@@ -176,13 +175,11 @@ impl Guard {
         }
     }
 
-    /// Handles the loss of the controller.
     pub(super) fn lost(&mut self) {
         self.lost = true;
         self.doubts.take(&mut self.of_reset);
     }
 
-    /// Handles the controller becoming live.
     pub(super) fn live(&mut self) {
         if !std::mem::take(&mut self.lost) {
             self.of_reset.expire(Duration::MAX);
@@ -274,14 +271,12 @@ impl Guard {
         Some(command::identify(cns, question.nsid))
     }
 
-    /// Marks the command as sent.
     pub(super) fn asked(&mut self) {
         if let Some(question) = &mut self.question {
             question.sent = true;
         }
     }
 
-    /// Handles the response.
     pub(super) fn answered(&mut self, status: Status, data: &[u8; IDENTIFY_BYTES]) -> Found {
         let Some(mut question) = self.question.take().filter(|question| !question.void) else {
             return Found::Nothing;

@@ -70,9 +70,7 @@ pub struct Controller {
     /// Next age check of commands.
     sweep_at: Instant,
     endpoint_events: Vec<cairn_rdma::Event>,
-    /// Authentication in progress.
     dialogue: Dialogue,
-    /// Guard of opened disks.
     guard: Guard,
     /// Buffer for identification data, if a namespace was opened.
     answers: Option<Buffer>,
@@ -428,7 +426,6 @@ impl Controller {
         false
     }
 
-    /// Marks a queue's connection as broken.
     fn broken(&mut self, qid: u16, loss: Loss) {
         let remote = self.options.remote;
         let queue = &mut self.queues[usize::from(qid)];

@@ -43,7 +43,6 @@ impl Itinerary {
         self.ahead.pop_front()
     }
 
-    /// Adds the referrals of a log.
     pub(super) fn learn(&mut self, log: &DiscoveryLog) {
         let referrals = log.routes().filter(|route| {
             // Entries for the service itself are no referrals.
@@ -86,7 +85,6 @@ mod tests {
         }
     }
 
-    /// Log with referrals to these ports.
     fn log(ports: impl IntoIterator<Item = u16>) -> DiscoveryLog {
         let to = |port| {
             let service = service(port);

@@ -98,7 +98,6 @@ pub(super) fn on_cut_off(qid: u16, moment: &str, loss: &Loss, remote: SocketAddr
     }
 }
 
-/// Description of a disconnect reason.
 pub(super) fn of_disconnect(reason: DisconnectReason) -> &'static Trouble {
     match reason {
         DisconnectReason::Peer => &trouble::PEER_LEFT,

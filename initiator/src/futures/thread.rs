@@ -45,7 +45,6 @@ pub(super) struct Worker {
     waiting: Vec<Vec<Option<Promise<Response>>>>,
 }
 
-/// Requested end of the thread.
 enum End {
     Shutdown(Promise<()>),
     Leave,

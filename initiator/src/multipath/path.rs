@@ -21,11 +21,9 @@ use crate::reading::Reading;
 
 /// Maximum bytes of the ANA log, enough for a million namespaces.
 const ANA_LOG_MAX: usize = 4 << 20;
-/// Bytes of the response buffer.
 const SCRATCH_BYTES: usize = 64 << 10;
 /// Retries of a query that the controller fails.
 const TRIES_MAX: u8 = 5;
-/// Pause before a retry.
 const TRY_AGAIN: Duration = Duration::from_millis(200);
 /// Pause before an unusable path is queried anew.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -94,7 +92,6 @@ pub(super) struct Path {
     pub(super) proven: bool,
     /// True if the namespace may have changed.
     pub(super) in_question: bool,
-    /// Commands sent in total.
     pub(super) commands: u64,
     /// Multipath slot of each command, by QID and CID.
     owners: Vec<Vec<u16>>,

@@ -20,7 +20,6 @@ const SIGNAL_EVERY: u16 = 32;
 /// the last ones complete.
 const LINGER_MAX: u16 = 2 * SIGNAL_EVERY;
 
-/// Capsules of a queue.
 pub(super) struct Capsules {
     /// All SQEs, then all in-capsule data. SQEs without data are therefore adjacent and share pages
     /// and cache.
@@ -92,7 +91,6 @@ impl Capsules {
         sqe
     }
 
-    /// Writes the data after the SQE.
     pub(super) fn write_data(&self, place: u16, bytes: &[u8]) {
         self.memory.write(self.data_at(place), bytes);
     }

@@ -239,7 +239,6 @@ impl Queue {
         Some(self.end(cid))
     }
 
-    /// Handles a response capsule.
     pub(crate) fn responded(
         &mut self,
         capsule: &[u8],

@@ -50,7 +50,6 @@ pub struct Response {
     pub invalidated_rkey: Option<u32>,
 }
 
-/// Owner of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Owner {
     /// Holder of a ticket.

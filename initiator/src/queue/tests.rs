@@ -31,7 +31,6 @@ fn queue(depth: u16) -> Queue {
     queue
 }
 
-/// Prepares and sends a Flush.
 fn flush(queue: &mut Queue) -> Ticket {
     let ticket = prepare(queue, command::flush(1), Data::None).unwrap();
     queue.send(ticket.cid());

@@ -51,13 +51,11 @@ impl Event {
         self.value(key, &text[..end.unwrap_or(0)])
     }
 
-    /// Adds a number or boolean.
     pub(crate) fn value(mut self, key: &'static str, value: impl Into<Value>) -> Self {
         push(&mut self.fields, key, &value.into());
         self
     }
 
-    /// JSON line of the event.
     pub(super) fn line(&self) -> String {
         line(self.at, self.name, self.peer, &self.fields, None)
     }

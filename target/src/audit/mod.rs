@@ -29,7 +29,6 @@ const QUEUE_MAX: usize = 4096;
 /// Time for one line after which a destination counts as failed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Polling interval while a thread ends.
 const JOIN_STEP: Duration = Duration::from_millis(5);
 
 /// Callback for when [`Audit::troubles`] may have changed.
@@ -60,9 +59,7 @@ enum Item {
 struct Shared {
     reopen: AtomicBool,
     ended: AtomicBool,
-    /// Lines written.
     lines: AtomicU64,
-    /// Events lost.
     lost: AtomicU64,
     /// Lost events not yet reported by a line.
     unreported: AtomicU64,
@@ -192,7 +189,6 @@ impl Drop for Sink {
 }
 
 impl Shared {
-    /// Counts lost events.
     fn lose(&self, count: u64) {
         self.lost.fetch_add(count, Ordering::Relaxed);
         self.unreported.fetch_add(count, Ordering::Relaxed);

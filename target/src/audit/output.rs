@@ -53,7 +53,6 @@ impl std::fmt::Display for Destination {
     }
 }
 
-/// Open destination.
 #[derive(Debug)]
 pub(super) enum Output {
     File(File),

@@ -154,7 +154,6 @@ impl Serve {
         Some((self.pcap.as_deref()?, self.pcap_limit))
     }
 
-    /// Configuration source: file and options.
     fn source(&self) -> Source {
         let flags = Flags {
             listen: self.listen.clone(),

@@ -32,12 +32,10 @@ pub(super) fn alive() {
     send(&[NotifyState::Watchdog]);
 }
 
-/// Reports the status line.
 pub(super) fn status(line: &str) {
     send(&[NotifyState::Status(line)]);
 }
 
-/// Reports the shutdown.
 pub(super) fn stopping() {
     send(&[NotifyState::Stopping]);
 }

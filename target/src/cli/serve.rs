@@ -198,7 +198,6 @@ impl Signals {
         })
     }
 
-    /// Waits for a signal to stop.
     async fn stop(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

@@ -16,7 +16,6 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Bytes per read.
 const READ_BYTES: usize = 4096;
 
 /// Maximum reads per call, so that a busy folder does not block the control plane.

@@ -37,7 +37,6 @@ impl Control {
         Ok(())
     }
 
-    /// Applies the configured destinations.
     pub(super) fn apply_audit(&mut self, config: &Config) -> Result<(), StartError> {
         let plane = self.messages_out.clone();
         let changed: Changed = Arc::new(move || {
@@ -68,7 +67,6 @@ impl Control {
         self.publish_outlook();
     }
 
-    /// Records a refused connection request.
     pub(super) fn record_refusal(
         &self,
         request: &ConnRequest,

@@ -45,10 +45,8 @@ pub(super) const QUEUE_PAIRS_MAX: u16 = 1024;
 /// Share of [`QUEUE_PAIRS_MAX`] reserved for addresses that have or recently had an association.
 pub(super) const QUEUE_PAIRS_RESERVED: u16 = 128;
 
-/// Event of a listener.
 pub(super) type FromListener = (ListenerId, ListenerEvent);
 
-/// Input of the control plane.
 enum Input {
     Listener(FromListener),
     Message(ControlMessage),
@@ -60,7 +58,6 @@ enum Input {
     Arrived,
 }
 
-/// State of the control plane.
 pub(super) struct Control {
     pub(super) config: Arc<Config>,
     /// Settings that take effect only at the next start.
@@ -316,7 +313,6 @@ impl Control {
         }
     }
 
-    /// Open listeners with their actual addresses.
     fn listening(&self) -> Vec<(cairn_config::Listener, SocketAddr)> {
         let listeners = self.listeners.iter();
         listeners
@@ -324,7 +320,6 @@ impl Control {
             .collect()
     }
 
-    /// Actual addresses of the listeners.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.listeners.iter().map(OpenListener::address).collect()
     }
@@ -501,7 +496,6 @@ fn timer(clock: &Clock, deadline: Option<Instant>) -> impl Future<Output = ()> +
     }
 }
 
-/// Configured limits of controllers.
 fn limits(config: &Config) -> Limits {
     Limits {
         mdts: config.target.mdts(),
@@ -526,7 +520,6 @@ fn sizes(config: &Config) -> Sizes {
     }
 }
 
-/// Counters of the reactors, by index.
 type Counters = Vec<Arc<ReactorCounters>>;
 
 /// Values that every reactor starts with.

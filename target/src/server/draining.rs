@@ -15,7 +15,6 @@ use super::listeners::{ListenerId, OpenListener};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Drained {
     id: ListenerId,
-    /// Address of the listener.
     pub(crate) address: SocketAddr,
     /// True while hosts have time to move to other paths.
     pub(crate) is_under_way: bool,

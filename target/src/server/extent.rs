@@ -27,9 +27,7 @@ pub(crate) enum Extent {
 pub(crate) struct Step {
     /// Configuration before the step.
     pub(crate) from: Arc<Config>,
-    /// Added namespaces.
     pub(crate) added: Vec<Place>,
-    /// Removed namespaces.
     pub(crate) removed: Vec<Place>,
 }
 

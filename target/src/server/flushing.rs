@@ -43,10 +43,8 @@ impl Waiters {
 pub(super) struct Protection {
     /// Namespace; it already acts on the new state.
     pub(super) namespace: Arc<Namespace>,
-    /// Requested state.
     pub(super) state: WriteProtectionState,
     pub(super) was_protected: bool,
-    /// Number of the change.
     pub(super) change: u64,
 }
 

@@ -180,7 +180,6 @@ impl Control {
         });
     }
 
-    /// Updates the discovery log page.
     pub(super) fn update_discovery(&self) {
         let open = self.listeners.iter().filter(|listener| !listener.drained);
         let listeners = open.map(|listener| discovery::Listener {

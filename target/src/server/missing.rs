@@ -72,7 +72,6 @@ impl MissingParts {
         self.includes(&Thing::Namespace(*place))
     }
 
-    /// Namespaces whose disks are missing.
     pub(super) fn places(&self) -> impl Iterator<Item = Place> {
         self.all.iter().filter_map(|missing| missing.thing.place())
     }

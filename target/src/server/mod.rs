@@ -179,7 +179,6 @@ impl StartError {
     }
 }
 
-/// Order to the control plane.
 enum Order {
     /// Applies another configuration.
     Reload(Reloading),

@@ -69,7 +69,6 @@ impl Call {
     }
 }
 
-/// Queued call.
 struct Task {
     place: Place,
     path: PathBuf,
@@ -86,7 +85,6 @@ pub(super) struct Returned {
     outcome: Outcome,
 }
 
-/// Call in progress.
 struct Running {
     place: Place,
     path: PathBuf,
@@ -216,7 +214,6 @@ impl Openings {
         }
     }
 
-    /// Handles the return of a call.
     pub(super) fn end(&mut self, returned: Returned, now: Instant) {
         let running = self.running.remove(&returned.call);
         let running = running.expect("each call returns once");

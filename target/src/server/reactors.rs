@@ -41,7 +41,6 @@ impl Reactors {
         }
     }
 
-    /// Starts a reactor.
     pub(super) fn launch(&mut self, start: Start) -> io::Result<()> {
         match self {
             Self::Threads {
@@ -72,7 +71,6 @@ impl Reactors {
         }
     }
 
-    /// Number of running tasks.
     pub(super) fn tasks(&self) -> usize {
         match self {
             Self::Threads { tasks, .. } => Arc::strong_count(tasks) - 1,

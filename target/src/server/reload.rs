@@ -357,7 +357,6 @@ impl Control {
         }
     }
 
-    /// Applies changed sizes of null disks.
     fn resize_null_disks(&self, config: &Config) {
         for subsystem in &config.subsystems {
             let Some(export) = self.exports.get(&subsystem.nqn) else {

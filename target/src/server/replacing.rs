@@ -23,7 +23,6 @@ pub(super) struct UnderWay {
     pub(super) replaced: Replaced,
 }
 
-/// Places of replaced namespaces.
 pub(super) type Replaced = HashSet<Place>;
 
 /// Removed namespaces by place.
@@ -91,7 +90,6 @@ impl Control {
         formers
     }
 
-    /// Removes replaced and unconfigured namespaces.
     pub(super) fn remove_namespaces(&mut self, config: &Config, replaced: &Replaced) -> Former {
         let mut former = HashMap::new();
         for (nqn, export) in &mut self.exports {

@@ -29,7 +29,6 @@ fn of(subsystem: &Subsystem) -> (String, String, RangeInclusive<u16>) {
 }
 
 impl Fixed {
-    /// Records the settings at the start.
     pub(super) fn new(config: &Config) -> Self {
         let subsystems = config.subsystems.iter();
         Self {

@@ -22,7 +22,6 @@ pub(super) const RETIRE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Idle time of I/O queues after which hosts have moved.
 const SILENCE: Duration = Duration::from_millis(500);
 
-/// Polling interval for activity.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Removed or drained listener that still has hosts.
@@ -114,7 +113,6 @@ impl Control {
         self.retiring.iter().any(|one| one.listener.id == listener)
     }
 
-    /// Cancels the retirement of a listener.
     pub(super) fn forget_retiring(&mut self, listener: u64) {
         self.retiring.retain(|one| one.listener.id != listener);
     }

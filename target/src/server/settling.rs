@@ -38,7 +38,6 @@ pub(super) struct Unsettled {
 }
 
 impl Unsettled {
-    /// Earliest deadline.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.waiting.iter().map(|waiting| waiting.deadline).min()
     }
@@ -57,7 +56,6 @@ pub(super) struct Served {
     hosts: Option<Access>,
 }
 
-/// Configured hosts of a namespace.
 fn hosts(config: &Config, place: &Place) -> Option<Access> {
     at_place(config, place).map(|(_, namespace)| namespace.hosts.clone())
 }

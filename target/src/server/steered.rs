@@ -28,13 +28,11 @@ pub(super) type Beside = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Function that creates the companion task.
 pub(crate) type Companion = Box<dyn FnOnce(Handle) -> Beside + Send>;
 
-/// Short action for the control plane.
 pub(super) type Action = Box<dyn FnOnce(&mut Control) + Send>;
 
 /// Snapshot of the control plane.
 #[derive(Debug)]
 pub(crate) struct Picture {
-    /// Configuration in force.
     pub(crate) config: Arc<Config>,
     /// Open listeners, in the order of the configuration where possible.
     pub(crate) listeners: Vec<Listening>,
@@ -49,11 +47,9 @@ pub(crate) struct Picture {
     pub(crate) reactors: Vec<Arc<ReactorCounters>>,
 }
 
-/// Exported namespace.
 pub(crate) struct Export<'a> {
     /// NQN of the subsystem.
     pub(crate) nqn: &'a Nqn,
-    /// Configuration of the namespace.
     pub(crate) config: &'a cairn_config::Namespace,
     /// Namespace as visible to hosts.
     pub(crate) entry: Entry,
@@ -87,7 +83,6 @@ impl Picture {
 #[derive(Debug)]
 pub(crate) struct Listening {
     pub(crate) address: SocketAddr,
-    /// Name of the provider.
     pub(crate) provider: &'static str,
     /// RoCE version of the soft provider.
     pub(crate) roce: Roce,
@@ -97,7 +92,6 @@ pub(crate) struct Listening {
     pub(crate) drained: bool,
 }
 
-/// Handle to the control plane.
 #[derive(Debug, Clone)]
 pub(crate) struct Handle {
     orders: UnboundedSender<Order>,

@@ -103,7 +103,6 @@ impl Look for File {
     }
 }
 
-/// Objects to check by file system.
 type ByFileSystem<F> = BTreeMap<u64, Arc<Vec<F>>>;
 
 /// Exported files. Does not keep namespaces alive, and allocates only if namespaces change.
@@ -126,7 +125,6 @@ impl Files {
         }
     }
 
-    /// Exported files at present.
     fn now(&mut self) -> &ByFileSystem<File> {
         if let Some(registry) = self.registry.upgrade() {
             registry.append_to(&mut self.subsystems);
@@ -163,7 +161,6 @@ impl Files {
     }
 }
 
-/// State of the check rounds.
 struct Rounds<F> {
     is_over: Arc<AtomicBool>,
     /// Thread that waits for a task.

@@ -27,7 +27,6 @@ use super::source::Source;
 use crate::panics::{Part, confine_part};
 use crate::server::{Extent, Handle, Picture, ReloadError, Step};
 
-/// Capacity of the job queue.
 pub(super) const JOBS_MAX: usize = 1024;
 /// Maximum number of changes in a batch.
 const TOGETHER_MAX: usize = 256;
@@ -38,7 +37,6 @@ const PANICKED: &str = "a bug in Cairn, which is an error in the log: report tha
 /// Edit of the configuration. May run more than once, on different stages.
 pub(super) type Change = Box<dyn Fn(&mut Stage) -> Result<Value, Error> + Send + Sync>;
 
-/// Entry of the job queue.
 pub(super) enum Job {
     /// Reads the configuration file again.
     Reload {

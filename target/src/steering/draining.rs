@@ -20,7 +20,7 @@ const TIMEOUT_DEFAULT_S: u16 = 60;
 const TIMEOUT_MAX_S: u16 = 3600;
 /// Polling interval while a drain is under way.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// Polls after the timeout during which disconnected queues may close.
+/// Polls after the hosts are disconnected, for their queues to close.
 const CLOSING_LOOKS: u32 = 100;
 
 fn which(drain: &Drain) -> Result<Which, Error> {

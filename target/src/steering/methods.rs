@@ -70,7 +70,6 @@ pub(super) const METHODS: Declared = &[
     ("rpc_get_methods", Reads),
 ];
 
-/// Handler of control requests.
 pub(super) struct Methods {
     pub(super) handle: Handle,
     jobs: mpsc::Sender<Job>,
@@ -195,8 +194,8 @@ impl Methods {
             "rpc_get_methods" => {
                 let MethodsOf { current, .. } = read(params)?;
                 let all = METHODS.iter().chain(spdk::METHODS).map(|(name, _)| *name);
-                // Clients that load a saved configuration send `framework_start_init` while it is
-                // listed.
+                // Clients that load a saved configuration call `framework_start_init` if it is listed,
+                // so a started target must omit it.
                 let all = all.filter(|name| !(current && spdk::AT_START.contains(name)));
                 Ok(all.collect())
             }
@@ -254,7 +253,6 @@ impl Methods {
         }
     }
 
-    /// Handles methods for listeners and hosts.
     async fn own_methods(&self, method: &str, params: Params) -> Answer {
         match method {
             "cairn_listener_list" => {
@@ -305,7 +303,6 @@ impl Methods {
         }
     }
 
-    /// Handles methods for host groups.
     async fn group_methods(&self, method: &str, params: Params) -> Answer {
         match method {
             "cairn_host_group_list" => {

@@ -7,7 +7,6 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-/// Parses the parameters of a method.
 pub(super) fn read<T: DeserializeOwned>(params: Map<String, Value>) -> Result<T, Error> {
     serde_json::from_value(Value::Object(params))
         .map_err(|error| Error::invalid(format!("Invalid parameters: {error}")))
@@ -59,7 +58,6 @@ pub(super) struct SubsystemSet {
     pub(super) controller_ids: Option<String>,
     /// Refuse hosts without a key.
     pub(super) require_key: Option<bool>,
-    /// Listeners of the subsystem.
     pub(super) listeners: Option<Vec<SocketAddr>>,
     /// True to use every listener; excludes `listeners`.
     #[serde(default)]
@@ -216,7 +214,6 @@ pub(super) struct AnyHost {
     pub(super) allow: bool,
 }
 
-/// Controller to disconnect.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ControllerOf {

@@ -77,7 +77,6 @@ fn backings(config: &Config) -> HashSet<&Backing> {
     own.map(|one| &one.backing).collect()
 }
 
-/// Pool directories.
 fn folders(config: &Config) -> HashSet<&Path> {
     let all = config.subsystems.iter().flat_map(|one| &one.pools);
     all.map(|pool| pool.folder.as_path()).collect()

@@ -229,7 +229,6 @@ pub(super) fn namespaces(picture: &Picture) -> Value {
     namespaces.collect()
 }
 
-/// Connected controllers.
 pub(super) fn connections(picture: &Picture) -> Value {
     let mut all = Vec::new();
     for (nqn, shared) in &picture.subsystems {

@@ -2,7 +2,6 @@
 
 use super::tables::Table;
 
-/// Space between two columns.
 pub(super) const SPACING: u16 = 1;
 
 /// Preferred width of a name while low-priority columns can still be dropped.
@@ -10,7 +9,6 @@ const NAME_WIDTH: u16 = 24;
 /// Minimum width of a name.
 const NAME_WIDTH_MIN: u16 = 8;
 
-/// Visible column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fitted {
     pub(super) column: usize,

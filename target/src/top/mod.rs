@@ -73,7 +73,6 @@ pub(crate) fn run(top: &Top) -> Result<(), String> {
     Ok(())
 }
 
-/// Successive readings of a target.
 #[derive(Debug)]
 struct Readings {
     from: SocketAddr,

@@ -17,7 +17,6 @@ pub(super) struct Table {
     pub(super) name: &'static str,
     pub(super) columns: Vec<Column>,
     pub(super) rows: Vec<Vec<Cell>>,
-    /// Initial sort column.
     pub(super) first_sort: usize,
 }
 

@@ -7,7 +7,6 @@ use super::tables::{self, MIB};
 
 const INDENT: &str = "  ";
 
-/// Formats a reading with its tables.
 pub(super) fn text(rates: &Rates, from: SocketAddr) -> String {
     let mut text = heading(rates, from) + "\n";
     for line in refused(rates) {

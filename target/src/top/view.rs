@@ -27,7 +27,6 @@ pub(super) struct View {
     /// Error of the last reading, if it failed.
     problem: Option<String>,
     is_paused: bool,
-    /// Index of the selected table.
     chosen: usize,
     /// Order of each table; `None` for the default.
     orders: [Option<Order>; 4],
@@ -35,7 +34,6 @@ pub(super) struct View {
     above: [usize; 4],
 }
 
-/// Sort order of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Order {
     column: usize,

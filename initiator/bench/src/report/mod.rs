@@ -33,7 +33,6 @@ pub(super) struct Entry<'a> {
     cpu: CpuUse,
 }
 
-/// Entries of a report in order.
 fn entries(result: &BenchResult) -> Vec<Entry<'_>> {
     let mut entries: Vec<Entry<'_>> = Vec::new();
     for job in &result.jobs {

@@ -51,7 +51,6 @@ pub(super) enum Export {
     },
 }
 
-/// Result of a conversion.
 struct Converted {
     text: String,
     notes: Vec<String>,

@@ -21,7 +21,6 @@ struct Import {
     clusters: HashMap<String, NewCeph>,
     /// Bdevs by name, until a namespace uses them.
     disks: HashMap<String, NewNamespace>,
-    /// Distinct listeners.
     listeners: Vec<SocketAddr>,
     /// Listeners of each subsystem, by NQN.
     listeners_of: BTreeMap<String, Vec<SocketAddr>>,

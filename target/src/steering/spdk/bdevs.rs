@@ -27,7 +27,6 @@ pub(super) const MALLOC: &str = "Malloc disk";
 pub(super) const NULL: &str = "Null disk";
 pub(super) const URING: &str = "URING bdev";
 
-/// Bdev to create.
 pub(super) struct New {
     /// Name; the next free "Malloc" name if `None`.
     name: Option<String>,

@@ -13,14 +13,12 @@ use super::parameters::QosLimit;
 const IOS_UNIT: u64 = 1000;
 const MBYTE: u64 = 1 << 20;
 
-/// Limits to set on a bdev.
 pub(super) struct Set {
     pub(super) name: String,
     limits: NewLimits,
 }
 
 impl Set {
-    /// Parses the parameters.
     pub(super) fn read(params: Map<String, Value>) -> Result<Self, Error> {
         let set: QosLimit = read(params).map_err(|error| {
             // SPDK uses this code here; other methods answer -32602.

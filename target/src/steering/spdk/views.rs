@@ -80,7 +80,6 @@ pub(super) fn stats(picture: &Picture) -> Value {
     json!({"tick_rate": TICK_RATE, "poll_groups": groups.collect::<Vec<_>>()})
 }
 
-/// SPDK transport ID.
 pub(super) fn trid(address: IpAddr, port: u16) -> Value {
     json!({
         "trtype": "RDMA",
@@ -234,7 +233,6 @@ pub(super) fn controllers(picture: &Picture, nqn: &str) -> Value {
     controllers.collect()
 }
 
-/// Queue pairs of a subsystem.
 pub(super) fn qpairs(picture: &Picture, nqn: &str) -> Value {
     let mut all = Vec::new();
     let end = |address: std::net::SocketAddr| trid(address.ip(), address.port());
