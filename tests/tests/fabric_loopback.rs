@@ -1,4 +1,4 @@
-//! The fabric conformance suite over the in-process loopback, one test a case.
+//! Conformance suite of the fabric model over the in-process loopback, one test for each case.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;

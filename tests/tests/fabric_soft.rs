@@ -1,6 +1,7 @@
-//! The fabric conformance suite over user-space RoCE on the loopback interface,
-//! one test a case: on a quiet network, and on one that loses, repeats, reorders
-//! and damages packets; and where packet sockets are allowed, with RoCE v1.
+//! Conformance suite of the fabric model over user-space RoCE, one test for each case.
+//!
+//! Each case runs on the loopback interface without faults, and with packets lost, duplicated,
+//! reordered and corrupted. If packet sockets are allowed, RoCE v1 runs too.
 
 use std::process::ExitCode;
 use std::sync::Arc;

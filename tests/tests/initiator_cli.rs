@@ -1,9 +1,7 @@
-//! `cairn-initiator` as people run it: each example of its help, the guide's first
-//! commands, and what it says when things are wrong.
+//! `cairn-initiator` on the command line: examples of its help, commands of the guide, and errors.
 //!
-//! The programs under test are this one: a variable makes it the initiator or
-//! the target instead of a test. So the command lines that are tested are whole
-//! processes, and run as they are written.
+//! This executable also runs as initiator and target, selected by an environment variable, so the
+//! tests run the documented command lines in separate processes.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -24,9 +22,9 @@ use serde_json::Value;
 #[path = "initiator_cli/output.rs"]
 mod output;
 
-/// Which program this process runs as.
+/// Variable that selects the program.
 const PROGRAM: &str = "CAIRN_TEST_PROGRAM";
-/// What the examples of the help have.
+/// Address in the examples.
 const EXAMPLE_ADDRESS: &str = "192.0.2.1";
 const NQN: &str = "nqn.2024-01.com.example:disk";
 
@@ -62,8 +60,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// A target by RoCE in user space, at an address of its own, and a folder with the
-/// programs under their names.
+/// Target over user-space RoCE on an unused address, and a folder with the programs.
 struct Bench {
     target: Target,
     address: Ipv4Addr,
@@ -75,7 +72,7 @@ impl Bench {
         Self::new_as("")
     }
 
-    /// The same, and more lines of the listener.
+    /// Starts a target with more lines for its listener.
     fn new_as(listener: &str) -> Self {
         let address = own_loopback_address();
         let text = format!(
@@ -110,7 +107,7 @@ export = "mem:32MiB"
         }
     }
 
-    /// A shell command line, in the folder, with the programs on the path.
+    /// Shell command in the folder, with the programs in its PATH.
     fn command(&self, line: &str) -> Command {
         let path = std::env::var("PATH").unwrap_or_default();
         let folder = self.folder.path();
@@ -130,7 +127,7 @@ export = "mem:32MiB"
         self.command(line).output().unwrap()
     }
 
-    /// As [`run`](Self::run), of a command that must succeed; returns its stdout.
+    /// Runs a command that must succeed; returns its stdout.
     fn succeed(&self, line: &str) -> Result<String, Failed> {
         let output = self.run(line);
         let (stdout, stderr) = texts(&output);
@@ -150,7 +147,7 @@ fn texts(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Scripts that are the programs.
+/// Creates scripts that run the programs.
 fn programs(folder: &Path) {
     let this = std::env::current_exe().unwrap();
     for name in ["cairn-initiator", "cairn-target"] {
@@ -164,7 +161,7 @@ fn programs(folder: &Path) {
     }
 }
 
-/// What a host says of itself by `--pkey`, and the error if it is no member.
+/// `--pkey` shows the partition of a host, and an error outside the target's partition.
 fn partition() -> Result<(), Failed> {
     let bench = Bench::new_as("pkey = 0x8001");
     let at = format!("-a {EXAMPLE_ADDRESS} --provider soft");
@@ -191,7 +188,7 @@ fn partition() -> Result<(), Failed> {
     bench.stop()
 }
 
-/// What the output of an example has, whatever else.
+/// Text contained in the output of an example.
 fn shows(command: &str) -> &'static str {
     match command {
         "discover" => NQN,
@@ -228,7 +225,7 @@ fn shows(command: &str) -> &'static str {
     }
 }
 
-/// The command lines of a help text.
+/// Example command lines of a help text.
 fn example_lines(help: &str) -> Vec<&str> {
     let (_, examples) = help.split_once("EXAMPLE").expect("there are examples");
     examples
@@ -242,7 +239,7 @@ fn example_lines(help: &str) -> Vec<&str> {
 fn examples(name: &str, help: &str) -> Result<(), Failed> {
     let bench = Bench::new();
     if name == "verify" {
-        // Something to verify.
+        // Data for `verify`.
         bench.succeed(&format!(
             "cairn-initiator bench -a {EXAMPLE_ADDRESS} --rw=write --bs=4k --size=16m --iodepth=16 \
              --verify=crc32c --do_verify=0 --destroy-data --eta=never"
@@ -264,8 +261,7 @@ fn examples(name: &str, help: &str) -> Result<(), Failed> {
     bench.stop()
 }
 
-/// The guide's commands, in a network of their own, so that its address and RoCE's port
-/// are free.
+/// The commands of the guide work, in a separate network with the documented address and port.
 fn guide() -> Result<(), Failed> {
     let guide = include_str!("../../docs/guide-initiator.md");
     let (_, rest) = guide.split_once("```sh\n").expect("the guide has a block");
@@ -274,7 +270,7 @@ fn guide() -> Result<(), Failed> {
     let [build, serve, discover, bench, verify] = lines[..] else {
         return Err(format!("five commands, not {}", lines.len()).into());
     };
-    // The build is what has made this program; that it makes those:
+    // The build command has created this program; check its packages.
     assert_eq!(
         build,
         "cargo build --release -p cairn-target -p cairn-initiator-cli"
@@ -332,7 +328,7 @@ fn interrupt() -> Result<(), Failed> {
     bench.stop()
 }
 
-/// One of several targets of a disk, a file that they share.
+/// Configuration of one of several targets of a shared file.
 const SHARING_TARGET: &str = r#"
 [target]
 reactors = 1
@@ -391,7 +387,7 @@ fn two_paths() -> Result<(), Failed> {
     bench.stop()
 }
 
-/// A target, once hosts can connect to it.
+/// Waits until hosts can connect to a target.
 fn ready(mut target: Child) -> Child {
     let stdout = BufReader::new(target.stdout.take().expect("it is a pipe"));
     let mut lines = stdout.lines().map_while(Result::ok);
@@ -402,7 +398,7 @@ fn ready(mut target: Child) -> Child {
     target
 }
 
-/// Starts a benchmark, and waits until its first line is in the file `live`.
+/// Starts a benchmark and waits until its first line is in the file `live`.
 fn running(bench: &Bench, line: &str) -> Result<Child, Failed> {
     let path = bench.folder.path().join("live");
     let child = bench
@@ -537,7 +533,7 @@ fn completions() -> Result<(), Failed> {
         );
         let said = bench.succeed(&load)?;
         assert!(said.contains(" -F "), "{said}");
-        // What bash does when the word `li` is to be completed.
+        // Commands of bash for completing the word `li`.
         let words = format!(
             "{program} completions bash > completions; . ./completions; COMP_WORDS=({program} li); \
              COMP_CWORD=1; $(complete -p {program} | sed 's/.* -F \\([^ ]*\\).*/\\1/') {program} li {program}; \

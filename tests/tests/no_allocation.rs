@@ -1,8 +1,7 @@
-//! After connect, nothing on the way of an I/O allocates: not the host, not the
-//! target, not RoCE in user space between them. A test of its own binary, because
-//! it counts the whole process's allocations.
+//! After connecting, I/O allocates no memory in host, target and user-space RoCE.
 //!
-//! Why `unsafe` here: an allocator is.
+//! The test has a separate executable, because it counts the allocations of the whole process. A
+//! global allocator requires `unsafe`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,16 +10,16 @@ use cairn_initiator::{Buffer, Data, Host, command};
 use cairn_roce::Soft;
 use cairn_tests::harness::{METRICS, NQN, TestTarget, subsystem};
 
-/// The system's allocator, which counts.
+/// System allocator with a counter.
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: everything is passed on as it comes.
+// SAFETY: all calls are forwarded unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are the system's conditions.
+        // SAFETY: the caller fulfils the conditions of the system allocator.
         unsafe { System.alloc(layout) }
     }
 
@@ -39,19 +38,18 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Commands at a time.
+/// Number of outstanding commands.
 const DEPTH: u32 = 32;
-/// Commands before the count begins: what grows to its size has done so by then.
+/// Uncounted commands at the start, until buffers have reached their final size.
 const WARM_UP: u32 = 2_000;
 const COUNTED: u32 = 10_000;
-/// How often they are counted, at most.
+/// Maximum number of measurements.
 const TRIES: u32 = 5;
 const BLOCK: u32 = 512;
-/// Keyed data, of more than one packet.
+/// Keyed data in several packets.
 const BYTES: u32 = 16 * 1024;
 
-/// A job's next command: reads and writes, in capsules and by key, of memory and of
-/// a file.
+/// Submits the next command: reads and writes, in-capsule and keyed, to memory and to a file.
 fn submit(host: &mut Host, buffer: &Buffer, in_capsule: &[u8], turn: u32) {
     let nsid = 1 + turn % 2;
     let slba = u64::from(turn % 100) * u64::from(BYTES / BLOCK);
@@ -71,7 +69,7 @@ fn submit(host: &mut Host, buffer: &Buffer, in_capsule: &[u8], turn: u32) {
     host.submit(1, sqe, data).expect("the queue holds as many");
 }
 
-/// Keeps the queue full until `count` commands are over.
+/// Keeps the queue full until `count` commands are complete.
 fn run(host: &mut Host, buffer: &Buffer, in_capsule: &[u8], count: u32) {
     (0..DEPTH).for_each(|turn| submit(host, buffer, in_capsule, turn));
     let (mut begun, mut over) = (DEPTH, 0);
@@ -94,8 +92,8 @@ fn allocations_of(target: &TestTarget) -> u64 {
     let buffer = host.buffer((DEPTH * BYTES) as usize).expect("memory");
     let in_capsule = vec![0x5a; 4096];
     run(&mut host, &buffer, &in_capsule, WARM_UP);
-    // A disk that is slow just now needs threads, which allocate as they start; then they are
-    // there. What each command allocates shows every time.
+    // A slow disk needs more threads, which allocate once when they start. Allocations of commands
+    // appear in each measurement.
     let counts = (0..TRIES).map(|_| {
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         run(&mut host, &buffer, &in_capsule, COUNTED);
@@ -116,10 +114,10 @@ fn allocations_of(target: &TestTarget) -> u64 {
 fn an_io_over_user_space_roce_allocates_nothing() {
     let file = cairn_tests::harness::Scratch::written("no-allocation", 4 << 20);
     let disks = subsystem(NQN, &["mem:4MiB block_size = 512", &file.export(BLOCK)]);
-    // Metrics are counted all the time, and a program could read them here.
+    // Metrics are enabled.
     let config = format!("{METRICS}{disks}");
     let target = TestTarget::start_on_soft(Soft::default(), &config);
-    // The counter counts.
+    // Checks the counter itself.
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     drop(Box::new(before));
     assert!(ALLOCATIONS.load(Ordering::Relaxed) > before);

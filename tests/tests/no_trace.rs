@@ -1,5 +1,6 @@
-//! What a process holds after many hosts have come and gone is what it held
-//! before. A test of its own binary, because it measures the whole process.
+//! Resources of a process return to their former level after many hosts have disconnected.
+//!
+//! The test has a separate executable, because it measures the whole process.
 
 use cairn_initiator::{Data, command};
 use cairn_tests::harness::TestTarget;
@@ -7,7 +8,7 @@ use cairn_tests::harness::TestTarget;
 #[test]
 fn hosts_that_come_and_go_leave_nothing() {
     let target = TestTarget::with_namespaces(&["mem:4MiB block_size = 512"]);
-    // What the first ones leave mapped or open is what a target keeps for good.
+    // Resources of the first connections may be kept permanently.
     let visit = |n: u32| {
         let mut host = target.connect("a");
         let buffer = host.buffer(65_536).unwrap();
@@ -30,7 +31,7 @@ fn hosts_that_come_and_go_leave_nothing() {
     target.stop();
 }
 
-/// What this process, and with it the target, holds.
+/// Resources of this process, including the target.
 struct Usage {
     descriptors: usize,
     threads: usize,

@@ -1,9 +1,8 @@
-//! What grows with the number of queue pairs, hosts and controllers, and what must
-//! not; and what a target does while its hosts do nothing. A test of its own binary,
-//! because it counts the whole process's allocations. The figures themselves are
-//! `cargo xtask bench scale`'s; here is only what holds on a busy machine, too.
+//! Growth of costs with queue pairs, hosts and controllers, and the activity of an idle target.
 //!
-//! Why `unsafe` here: an allocator is.
+//! The test has a separate executable, because it counts the allocations of the whole process.
+//! `cargo xtask bench scale` measures; this test checks only bounds that hold on a busy machine. A
+//! global allocator requires `unsafe`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -18,29 +17,29 @@ use cairn_roce::Soft;
 use cairn_roce_proto::counters::Counters;
 use cairn_tests::harness::{NQN, TestTarget, subsystem};
 
-/// The system's allocator, which counts what the target has.
+/// System allocator that counts the memory of the target.
 struct Counting;
 
 thread_local! {
-    /// Whether this thread is a test's own: what it allocates are its hosts'.
+    /// True on threads of the test, whose allocations belong to hosts.
     static IS_TEST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Bytes that all threads but the test's have.
+/// Bytes allocated by all threads except the test's.
 static BYTES: AtomicI64 = AtomicI64::new(0);
 
 fn count(bytes: i64) {
-    // A thread that ends has no thread locals any more.
+    // An ending thread has no thread-local variables.
     if !IS_TEST.try_with(Cell::get).unwrap_or(false) {
         BYTES.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
-// SAFETY: everything is passed on as it comes.
+// SAFETY: all calls are forwarded unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as i64);
-        // SAFETY: the caller's promises are the system's conditions.
+        // SAFETY: the caller fulfils the conditions of the system allocator.
         unsafe { System.alloc(layout) }
     }
 
@@ -60,16 +59,16 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// One test at a time: each counts what the whole process has or does.
+/// Lock for one test at a time, because tests measure the whole process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    // A test that failed has ended, and what it counted is no concern of the next one.
+    // A failed test does not affect the next one.
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The most that an idle queue pair, or a controller with its admin queue, may take.
+/// Maximum memory of an idle queue pair, and of a controller with its admin queue.
 const BYTES_MAX: i64 = 64 << 10;
-/// What threads need to come to rest.
+/// Time for threads to become idle.
 const SETTLE: Duration = Duration::from_millis(200);
 
 fn target(soft: &Soft, more: &str) -> TestTarget {
@@ -81,7 +80,7 @@ fn target(soft: &Soft, more: &str) -> TestTarget {
     )
 }
 
-/// Hosts, each of a name of its own.
+/// Connects hosts with different NQNs.
 fn connect(target: &TestTarget, names: std::ops::Range<u16>, io_queues: u16) -> Vec<Host> {
     connect_by(target, names, |options| HostOptions {
         io_queues,
@@ -98,7 +97,7 @@ fn connect_by(
         let options = wish(target.options(&format!("{name}")));
         let host = target.try_connect(options);
         let mut host = host.unwrap_or_else(|error| panic!("host {name}: {error}"));
-        // The last answer is acknowledged by polling, and others may keep us busy.
+        // Polling acknowledges the last answer; other work may delay that.
         while host.poll() {}
         host
     };
@@ -107,12 +106,12 @@ fn connect_by(
 
 fn disconnect(hosts: Vec<Host>) {
     for host in hosts {
-        // On a busy machine, one whose turn comes late may be given up by then.
+        // On a busy machine a late host may have been given up.
         let _ = host.disconnect();
     }
 }
 
-/// Keeps hosts connected that have nothing to do.
+/// Keeps idle hosts connected.
 fn rest(hosts: &mut [Host], length: Duration) {
     let end = Instant::now() + length;
     while Instant::now() < end {
@@ -128,7 +127,7 @@ fn an_idle_queue_pair_and_a_controller_take_little_memory() {
     let _alone = alone();
     let soft = Soft::default();
     let target = target(&soft, "");
-    // What comes with the first is not counted: receives, buffers, completions.
+    // Fixed costs of the first connection are excluded: receives, buffers, completions.
     let mut hosts = connect(&target, 0..1, 1);
     let mut grown_by = |names, io_queues| {
         let before = BYTES.load(Ordering::Relaxed);
@@ -140,7 +139,7 @@ fn an_idle_queue_pair_and_a_controller_take_little_memory() {
     let with_queues = grown_by(21..25, 32) - 4 * controller;
     let queue_pair = with_queues / (4 * 32);
     println!("a controller has {controller} bytes, a queue pair {queue_pair}");
-    // Both have something, or nothing was counted.
+    // Zero would mean that nothing was counted.
     assert!((1..BYTES_MAX).contains(&queue_pair), "{queue_pair}");
     assert!((1..BYTES_MAX).contains(&controller), "{controller}");
     disconnect(hosts);
@@ -165,14 +164,14 @@ fn a_thousand_queue_pairs_connect() {
         host.run(OF_EACH - 1, command::flush(1), Data::None)
             .expect("its last queue works");
     }
-    // The last ones find no more to do than the first: twice a fair share leaves
-    // room for a busy machine.
+    // The last connections cost no more than the first. The factor of two allows for a busy
+    // machine.
     assert!(all < first * u32::from(HOSTS) * 2, "{first:?}, {all:?}");
     disconnect(hosts);
     target.stop();
 }
 
-/// Times that all threads but this one have gone to sleep.
+/// Number of voluntary context switches of all other threads.
 fn sleeps() -> u64 {
     let own = fs::read_link("/proc/thread-self").expect("/proc is mounted");
     let tasks = fs::read_dir("/proc/self/task").expect("/proc is mounted");
@@ -206,16 +205,15 @@ fn hosts_that_do_nothing_wake_the_target_for_keep_alives_alone() {
     rest(&mut hosts, LENGTH);
     let sleeps = sleeps() - before;
     println!("{HOSTS} hosts at rest: {sleeps} wake-ups in {LENGTH:?}");
-    // A keep alive of each host in that time, perhaps two: a command and its answer's
-    // acknowledgement. A timer of a queue pair's or a host's own would come many
-    // times as often.
+    // One or two Keep Alives of each host in that time, each with a command and an acknowledgement.
+    // A timer for each queue pair or host would cause many more.
     assert!(sleeps > 0, "no host stayed alive");
     assert!(sleeps < 16 * u64::from(HOSTS), "{sleeps}");
     disconnect(hosts);
     target.stop();
 }
 
-/// The quickest of some reads, each after that much quiet.
+/// Duration of the fastest read, each after `quiet`.
 fn quickest_after(host: &mut Host, buffer: &Buffer, quiet: Duration) -> Duration {
     let mut read = || {
         rest(std::slice::from_mut(host), quiet);
@@ -238,29 +236,28 @@ fn the_first_command_after_a_quiet_spell_waits_for_no_timer() {
     let busy = quickest_after(&mut host, &buffer, Duration::ZERO);
     let first = quickest_after(&mut host, &buffer, Duration::from_millis(150));
     println!("a read takes {busy:?} among others, {first:?} after a quiet spell");
-    // A wake-up at both ends, not a timer: those are of milliseconds.
+    // Waking both ends takes much less than timers, which have milliseconds.
     assert!(first < busy * 20, "{first:?} after {busy:?}");
     host.disconnect().expect("an orderly end");
     target.stop();
 }
 
-/// What a command costs the network.
+/// Network cost of a command.
 #[derive(Debug)]
 struct Cost {
     packets: f64,
-    /// Trips through the network stack.
+    /// Passes through the network stack.
     datagrams: f64,
 }
 
-/// Keeps `DEPTH` reads outstanding, each next one on the next queue.
+/// Cost with `DEPTH` outstanding reads that alternate between queues.
 fn cost_over(queues: u16) -> Cost {
     const DEPTH: usize = 64;
     const COUNTED: u32 = 40_000;
     const BYTES: u32 = 4096;
     let soft = Soft::default();
     let target = target(&soft, "");
-    // Both ends' devices are held: what endpoints have counted is whole when they are
-    // gone, and seldom before.
+    // Endpoint counters are complete only after the endpoints are gone, so the devices are kept.
     let remote = target.remote();
     let _devices = [None, Some(remote.ip())].map(|local| soft.device_for(remote, local));
     let mut host = connect(&target, 0..1, queues).remove(0);
@@ -302,11 +299,10 @@ fn spreading_commands_over_queue_pairs_costs_few_trips_through_the_network_stack
     let _alone = alone();
     let (one, many) = (cost_over(1), cost_over(64));
     println!("a read over 1 queue pair: {one:?}; over 64: {many:?}");
-    // The command, its data and its response.
+    // Command, data and response.
     assert!(one.packets > 2.9, "not all is counted: {one:?}");
-    // Each queue pair has its own acknowledgements ...
+    // Each queue pair has separate acknowledgements.
     assert!(many.packets < 2.0 * one.packets);
-    // ... but packets travel together whichever they belong to: by itself, each
-    // command would take four trips.
+    // Packets of several queue pairs are batched; a single command would need four passes.
     assert!(many.datagrams < 2.0, "{many:?}");
 }

@@ -1,6 +1,7 @@
-//! Controllers that are reset, hang, die and come back, under verified I/O: each
-//! command has one answer, and no data are lost. Target and host are moved along by
-//! hand, on a clock that only the test moves.
+//! Reset, hanging, dying and returning controllers under verified I/O.
+//!
+//! Each command has one answer, and no data are lost. The test steps both ends on a simulated
+//! clock.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,23 +22,23 @@ use nvme_proto::wire::Status;
 use crate::verified::bytes;
 
 pub(super) const BLOCK: usize = 4096;
-/// Commands at a time, each on a block of its own.
+/// Concurrent commands, each on a separate block.
 const LANES: usize = 24;
-/// Time that a turn takes.
+/// Simulated time of a turn.
 const TURN: Duration = Duration::from_micros(10);
-/// Turns in which something must have happened.
+/// Maximum number of turns for an expected event.
 const TURNS_MAX: usize = 200_000;
 
-/// A target that can be taken away, and a controller of it.
+/// Removable target, and a controller connected to it.
 pub(super) struct Bed {
     network: Arc<Loopback>,
     pub(super) config: String,
     pub(super) target: Option<SteppedTarget>,
     pub(super) host: Controller,
-    /// Time of target and host.
+    /// Simulated time of both ends.
     pub(super) now: Instant,
     clock: Clock,
-    /// When the target has something to do if nothing happens before.
+    /// Next deadline of the target.
     target_next: Option<Instant>,
     events: Vec<Event>,
     _disk: Scratch,
@@ -79,7 +80,7 @@ impl Bed {
         bed
     }
 
-    /// All do what there is to do.
+    /// Steps both ends until they are idle.
     pub(super) fn turn(&mut self) {
         self.now += TURN;
         self.clock.advance_to(self.now);
@@ -107,7 +108,7 @@ impl Bed {
         );
     }
 
-    /// Time goes by for target and host, each of which is polled at its deadlines.
+    /// Advances the clock, polling both ends at their deadlines.
     pub(super) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while let Some(next) = self.next_deadline().filter(|&next| next < end) {
@@ -123,7 +124,7 @@ impl Bed {
         [host, self.target_next].into_iter().flatten().min()
     }
 
-    /// Time goes by until the host has noticed that its target hangs.
+    /// Advances the clock until the host has detected that its target hangs.
     fn pass_until_lost(&mut self) {
         for _ in 0..300 {
             self.pass(Duration::from_secs(1));
@@ -134,7 +135,7 @@ impl Bed {
         panic!("the host noticed nothing: {:?}", self.events);
     }
 
-    /// Ends the target as SIGKILL does.
+    /// Ends the target like SIGKILL.
     pub(super) fn kill(&mut self) {
         if let Some(target) = self.target.take() {
             target.kill();
@@ -152,7 +153,7 @@ fn start(config: &str, network: &Arc<Loopback>, clock: &Clock) -> SteppedTarget 
     SteppedTarget::start(config, providers, clock.clone()).unwrap()
 }
 
-/// Random writes and reads, each lane with one command at a time.
+/// Random writes and reads, with one command at a time in each lane.
 struct Storm {
     buffer: Buffer,
     lanes: Vec<Lane>,
@@ -164,7 +165,7 @@ struct Storm {
 
 #[derive(Clone, Copy, Default)]
 struct Lane {
-    /// What the block holds; with a write outstanding, what it will hold.
+    /// Seed of the block's contents, or of the outstanding write.
     seed: u64,
     write: bool,
     ticket: Option<Ticket>,
@@ -213,7 +214,7 @@ impl Storm {
         self.submitted += 1;
     }
 
-    /// Takes what is answered, and checks it.
+    /// Removes and verifies answers.
     fn reap(&mut self, bed: &mut Bed) -> usize {
         let mut count = 0;
         for qid in [1, 2] {
@@ -235,7 +236,7 @@ impl Storm {
         match answer {
             Err(HostError::Lost { .. }) => {
                 self.lost += 1;
-                // The content of the block is unknown now.
+                // The contents of the block are unknown.
                 self.lanes[at].seed = if lane.write { 0 } else { lane.seed };
             }
             Err(other) => panic!("{other}"),
@@ -253,7 +254,7 @@ impl Storm {
         }
     }
 
-    /// So many commands, then the rest.
+    /// Runs this number of commands, and then drains.
     fn run(&mut self, bed: &mut Bed, commands: usize) {
         let end = self.answered + commands;
         self.fill(bed);
@@ -268,7 +269,7 @@ impl Storm {
         panic!("{} of {end} answers: {:?}", self.answered, bed.host);
     }
 
-    /// No more commands; those that are outstanding end.
+    /// Waits for outstanding commands without new ones.
     fn drain(&mut self, bed: &mut Bed) {
         for _ in 0..TURNS_MAX {
             if self.answered == self.submitted {
@@ -290,9 +291,9 @@ fn resets_under_io_lose_nothing() {
         storm.fill(&mut bed);
         bed.host.reset();
         assert_eq!(bed.host.state(), State::Resetting);
-        // What comes meanwhile waits.
+        // New commands wait.
         storm.fill(&mut bed);
-        // Waits for its turn to look at CSTS.
+        // CSTS is read at intervals.
         for _ in 0..100 {
             bed.pass(Duration::from_millis(1));
         }
@@ -311,7 +312,7 @@ fn a_target_that_dies_and_comes_back_costs_time_alone() {
         storm.fill(&mut bed);
         bed.kill();
         bed.until("the loss", |host| !host.is_live());
-        // Nothing is answered now, and nothing refused.
+        // No command completes or fails meanwhile.
         bed.pass(Duration::from_secs(5));
         storm.reap(&mut bed);
         storm.fill(&mut bed);
@@ -381,7 +382,7 @@ fn the_last_error_names_the_first_cause_beside_the_last() {
     let hung = bed.target.take();
     bed.pass_until_lost();
     drop(hung);
-    // It waits for the controller.
+    // The command waits for the controller.
     let read = bed.host.submit(1, command::read(1, 0, 1), data()).unwrap();
     bed.pass(Duration::from_secs(60));
     bed.until("the end", |host| host.state() == State::Gone);
@@ -474,7 +475,7 @@ fn a_target_that_hangs_for_good_is_given_up() {
     let read = bed.host.submit(1, command::read(1, 0, 1), data).unwrap();
     let hung = bed.target.take();
     bed.pass(Duration::from_secs(80));
-    // The connection is closed for certain once the other end has seen that.
+    // The connection is closed once the other end has confirmed that.
     bed.target = hung;
     bed.until("the end", |host| host.state() == State::Gone);
     let answer = bed.host.take(read).unwrap();
@@ -484,7 +485,7 @@ fn a_target_that_hangs_for_good_is_given_up() {
     assert!(error.to_string().contains("got no answer"), "{error}");
 }
 
-/// How a controller ends that is shut down after `before`, while `after` happens.
+/// Last event of a controller that is shut down after `before`, during `after`.
 fn shut_down(name: &str, before: impl FnOnce(&mut Bed), after: impl FnOnce(&mut Bed)) -> Event {
     let mut bed = Bed::new(name, |_| {});
     before(&mut bed);

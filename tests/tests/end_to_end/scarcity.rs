@@ -1,5 +1,4 @@
-//! A target with little of everything still serves all hosts: a host that finds nothing
-//! waits its turn.
+//! A target with few resources serves all hosts: commands without resources wait.
 
 use cairn_initiator::{Data, HostError, command};
 use cairn_sim::Random;
@@ -12,14 +11,14 @@ const QUEUES: u16 = 3;
 const IN_FLIGHT: u64 = 60;
 const ROUNDS: usize = 6;
 
-/// In blocks: within a page, across pages, and the largest transfer.
+/// Sizes in blocks: within a page, across pages, and the largest transfer.
 const SIZES: [u32; 6] = [1, 8, 9, 128, 1024, 2048];
 
 #[test]
 fn few_buffers_and_few_receives_for_many_commands() {
     let disk = Scratch::new("scarcity", 64 << 20);
-    // Two transfers of the largest size are all that fits the buffers, and there
-    // are fewer receives than the hosts have commands under way.
+    // The buffers hold two of the largest transfers, and receives are fewer than outstanding
+    // commands.
     let target = TestTarget::start(&format!(
         "[target]\nreceives = 64\ndata_buffers = \"2MiB\"\nreactors = 2\n{}",
         subsystem(NQN, &[&disk.export(BLOCK), "mem:64MiB", "null:64MiB"])
@@ -33,7 +32,7 @@ fn few_buffers_and_few_receives_for_many_commands() {
     target.stop();
 }
 
-/// One host's random commands of all sizes on all namespaces.
+/// Random commands of one host with all sizes on all namespaces.
 fn crowd(target: &TestTarget, number: u64) {
     let mut options = target.options(&format!("{number}"));
     options.io_queues = QUEUES;

@@ -1,4 +1,4 @@
-//! Namespaces that some hosts of a subsystem see, and others do not.
+//! Namespaces visible to some hosts of a subsystem.
 
 use cairn_initiator::{Data, Host, HostError, Notice, Response, command};
 use cairn_tests::harness::{NQN, TestTarget, host_nqn, namespace, subsystem};
@@ -7,7 +7,7 @@ use nvme_proto::wire::{NSID_ALL, Status};
 
 use crate::verified::{Disk, Transfer, bytes, next_notice, status};
 
-/// A namespace that these hosts see.
+/// Namespace visible to these hosts.
 fn of(nsid: u32, hosts: &[&str]) -> String {
     let hosts = hosts.iter().map(|name| host_nqn(name).raw().to_owned());
     namespace(
@@ -16,19 +16,19 @@ fn of(nsid: u32, hosts: &[&str]) -> String {
     )
 }
 
-/// Namespace 1 is every host's.
+/// Subsystem whose namespace 1 is visible to every host.
 fn with(others: &[String]) -> String {
     subsystem(NQN, &["mem:1MiB"]) + &others.concat()
 }
 
-/// A host that enables events of namespaces.
+/// Host with namespace events enabled.
 fn connect(target: &TestTarget, name: &str) -> Host {
     let mut options = target.options(name);
     options.events = AsyncEventConfig(0).with_namespace_attribute(true);
     target.try_connect(options).unwrap()
 }
 
-/// Waits for the event and reads the list that it points to.
+/// Waits for the event and reads the changed NSIDs.
 fn changed(host: &mut Host) -> Vec<u32> {
     assert_eq!(next_notice(host), Notice::NamespacesChanged);
     host.changed_namespaces().unwrap().unwrap()
@@ -39,7 +39,7 @@ fn read(host: &mut Host, nsid: u32) -> Result<Response, HostError> {
     host.run(1, command::read(nsid, 0, 8), Data::start_of(&buffer, 4096))
 }
 
-/// The namespace is to this host as one that does not exist.
+/// Checks that the namespace does not exist for this host.
 fn sees_nothing(host: &mut Host, nsid: u32) {
     let buffer = host.buffer(4096).unwrap();
     for (sqe, data) in [
@@ -105,7 +105,7 @@ fn a_host_gains_and_loses_a_namespace_while_others_use_it() {
     assert_eq!(b.active_namespaces().unwrap(), [1, 2]);
     let found = Disk::new(&mut b, 2).read(0, 4096, Transfer::Keyed);
     assert_eq!(found, bytes(2, 4096));
-    // One that goes on as it is taken away: each command succeeds, or is refused.
+    // During removal each command succeeds or fails.
     let lost = std::thread::scope(|scope| {
         scope.spawn(|| target.reload(&with(&[of(2, &["b"])])));
         loop {
@@ -120,7 +120,7 @@ fn a_host_gains_and_loses_a_namespace_while_others_use_it() {
     assert_eq!(a.active_namespaces().unwrap(), [1]);
     sees_nothing(&mut a, 2);
     Disk::new(&mut b, 2).write(0, &bytes(3, 4096), Transfer::Keyed);
-    // Without a list it is every host's; those who had it receive no event.
+    // Without a host list every host sees the namespace. Hosts that saw it receive no event.
     target.reload(&with(&[namespace(2, "mem:1MiB")]));
     for host in [&mut a, &mut c] {
         assert_eq!(changed(host), [2]);
@@ -129,7 +129,7 @@ fn a_host_gains_and_loses_a_namespace_while_others_use_it() {
     }
     assert_eq!(b.active_namespaces().unwrap(), [1, 2]);
     assert!(b.take_event().is_none());
-    // With one that is empty no host sees it.
+    // With an empty list no host sees it.
     target.reload(&with(&[of(2, &[])]));
     for mut host in [a, b, c] {
         assert_eq!(changed(&mut host), [2]);
@@ -157,7 +157,7 @@ fn a_namespace_that_is_added_for_some_hosts_is_an_event_to_them_alone() {
     target.stop();
 }
 
-/// Hosts of two groups; namespace 2 is of both, and 3 of the first and of host c.
+/// Two groups of hosts. Namespace 2 is visible to both, and 3 to the first group and host c.
 fn of_groups(first: &[&str], second: &[&str]) -> String {
     let names = |hosts: &[&str]| -> Vec<String> {
         let hosts = hosts.iter().map(|name| host_nqn(name).raw().to_owned());
@@ -196,7 +196,7 @@ fn a_group_that_changes_shows_and_hides_the_namespaces_that_name_it() {
     assert_eq!(changed(&mut a), [3]);
     assert_eq!(a.active_namespaces().unwrap(), [1, 2]);
     sees_nothing(&mut a, 3);
-    // What stays as it was is no event.
+    // Hosts without changes receive no event.
     for host in [&mut b, &mut c] {
         assert!(host.take_event().is_none());
     }

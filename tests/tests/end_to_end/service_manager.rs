@@ -1,4 +1,4 @@
-//! What a service manager is notified of (sd_notify(3)), over the life of a target.
+//! Notifications of a service manager (sd_notify(3)) during the life of a target.
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::net::UnixDatagram;
@@ -11,13 +11,13 @@ use cairn_tests::harness::{NQN, Scratch, host_nqn, nqn};
 
 use cairn_tests::harness::own_loopback_address;
 
-/// Every wait in this test ends by then.
+/// Timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The lines of the next notification.
+/// Lines of the next notification.
 fn next(manager: &UnixDatagram) -> Vec<String> {
     let mut datagram = [0; 256];
-    // A stop of this process interrupts a wait with a time-out (signal(7)).
+    // SIGSTOP and SIGCONT interrupt a wait with a timeout (signal(7)).
     let length = loop {
         match manager.recv(&mut datagram) {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -28,7 +28,7 @@ fn next(manager: &UnixDatagram) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// The next one that is another.
+/// Lines of the next notification that differs from `known`.
 fn next_but(manager: &UnixDatagram, known: &str) -> Vec<String> {
     loop {
         let lines = next(manager);
@@ -88,7 +88,7 @@ fn a_service_manager_follows_start_reload_and_stop() {
     assert!(target.wait().unwrap().success());
 }
 
-/// The limit on locked memory that distributions set keeps no user from a first try.
+/// The default limit on locked memory of distributions suffices for an ordinary user.
 #[test]
 fn an_ordinary_user_s_target_runs_with_eight_mebibytes_of_locked_memory() {
     let address = own_loopback_address();
@@ -96,7 +96,7 @@ fn an_ordinary_user_s_target_runs_with_eight_mebibytes_of_locked_memory() {
     let mut target = Command::new("prlimit");
     target.arg("--memlock=8388608:8388608");
     if rustix::process::geteuid().is_root() {
-        // Without the capabilities that lift the limit.
+        // Drops the capabilities that override the limit.
         std::os::unix::fs::chown(disk.path(), Some(65534), Some(65534)).unwrap();
         target.args([
             "setpriv",

@@ -1,10 +1,10 @@
-//! I/O whose data are checked against what they must be.
+//! Verified I/O.
 
 use cairn_initiator::{Buffer, Data, Event, Host, HostError, Notice, Response, command};
 use cairn_sim::Random;
 use nvme_proto::wire::Status;
 
-/// A namespace as a test sees it: through one I/O queue of one host.
+/// Namespace, accessed through one I/O queue of a host.
 pub(crate) struct Disk<'a> {
     pub(crate) host: &'a mut Host,
     pub(crate) qid: u16,
@@ -12,14 +12,14 @@ pub(crate) struct Disk<'a> {
     pub(crate) block_bytes: u32,
 }
 
-/// How data get to the target.
+/// Transfer of write data to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transfer {
-    /// A keyed SGL.
+    /// Keyed SGL.
     Keyed,
-    /// A keyed SGL whose key the target takes out of use.
+    /// Keyed SGL with invalidation of the key.
     KeyedOnce,
-    /// In the capsule.
+    /// In-capsule data.
     InCapsule,
 }
 
@@ -86,14 +86,14 @@ fn keyed(buffer: &Buffer, length: u32, transfer: Transfer) -> Data<'_> {
     }
 }
 
-/// The response says which key it took out of use: the one it was asked to.
+/// Checks that the response invalidated exactly the requested key.
 fn check_key(buffer: &Buffer, response: &Response, transfer: Transfer) {
     let rkey = buffer.region().rkey();
     let expected = rkey.filter(|_| transfer == Transfer::KeyedOnce);
     assert_eq!(response.invalidated_rkey, expected);
 }
 
-/// Waits for the controller to report something.
+/// Waits for a notice of the controller.
 pub(crate) fn next_notice(host: &mut Host) -> Notice {
     let event = host.wait_until("a notice", |host| host.take_event());
     match event.unwrap() {
@@ -102,12 +102,12 @@ pub(crate) fn next_notice(host: &mut Host) -> Notice {
     }
 }
 
-/// The bytes of a seed.
+/// Pseudo-random bytes of a seed.
 pub(crate) fn bytes(seed: u64, length: usize) -> Vec<u8> {
     Random::new(seed).bytes(length)
 }
 
-/// The status that a command was refused with.
+/// Status of a failed command.
 pub(crate) fn status<T: std::fmt::Debug>(result: Result<T, HostError>) -> Status {
     match result {
         Err(HostError::Status { status, .. }) => status,

@@ -1,6 +1,6 @@
-//! Hosts that keep the target waiting: for the data of their writes, or until they take
-//! their responses. Target and hosts are moved along by hand, on a clock that only the
-//! test moves.
+//! Hosts that withhold write data or leave responses unacknowledged.
+//!
+//! The test steps target and hosts on a simulated clock.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -13,17 +13,18 @@ use nvme_proto::wire::Sqe;
 use super::isolation::{BLOCK, Bed};
 
 const STALLER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 66));
-/// What the staller has of queues, and of commands in each.
+/// Queues of the stalling host, and commands in each queue.
 const QUEUES: u16 = 12;
 const DEPTH: usize = 127;
-/// How long the target waits for the data of a command.
+/// Time limit of the target for the data of a command.
 const DATA_DEADLINE: Duration = Duration::from_secs(30);
-/// How long for a host to take a response while it takes others.
+/// Time limit for a response while the host acknowledges others.
 const RESPONSE_DEADLINE: Duration = Duration::from_secs(120);
-/// How long for a host to take all responses that one completion ends. One response in five seconds
-/// is too few for that.
+/// Time limit for all responses covered by one completion.
+///
+/// One response in five seconds is too slow for this limit.
 const COMPLETION_DEADLINE: Duration = Duration::from_secs(30);
-/// Reads of a bystander, to know how long they take.
+/// Reads of a bystander for measuring their duration.
 const READS: usize = 100;
 
 #[test]
@@ -37,7 +38,7 @@ fn a_host_that_answers_no_read_is_noticed_by_no_other() {
     );
 }
 
-/// Each answer is one command's, and renews the deadline of no other.
+/// An answer to one command does not extend the deadline of another.
 #[test]
 fn a_host_that_answers_few_reads_has_no_longer() {
     stall(
@@ -60,16 +61,17 @@ fn a_host_that_takes_few_responses_has_no_longer() {
     );
 }
 
-/// One answer of each queue in five seconds, of the admin queue, too.
+/// Answers one operation of each queue in five seconds, including the admin queue.
 fn seldom(bed: &Bed) {
     for queue in 0..=usize::from(QUEUES) {
         bed.network.release_one(STALLER, queue);
     }
 }
 
-/// A host fills all of its queues and withholds what the target waits for. Another host's
-/// small reads go on meanwhile, and once the deadlines are over, the earliest and the latest,
-/// nothing is held for the first one, while it is still connected and tries again.
+/// A host fills all of its queues and withholds what the target waits for.
+///
+/// Reads of another host continue meanwhile. After the deadlines the target holds no resources for
+/// the first host, which is still connected and retries.
 fn stall(
     name: &str,
     [earliest, latest]: [Duration; 2],
@@ -82,7 +84,7 @@ fn stall(
     let bystander = bed.connect_as(bed.options("bystander", 1, 32));
     let alone = slowest_read(&mut bed, bystander);
     let baseline = held(&bed);
-    // Its queues end by the target's deadlines, and not by a Keep Alive without an answer.
+    // The target's deadlines end the queues, not an unanswered Keep Alive.
     let staller = bed.connect_as(HostOptions {
         local: Some(STALLER),
         kato_ms: 0,
@@ -94,7 +96,7 @@ fn stall(
     let begun = bed.clock.now();
     let mut stalled = held(&bed).0;
     assert!(stalled > 200, "{:?}", bed.target);
-    // Commands that had no place at first have one once the first are given up.
+    // Further commands start when the first ones are given up.
     while stalled > 0 && bed.clock.now() - begun < 4 * latest {
         let slowest = slowest_read(&mut bed, bystander);
         assert!(slowest <= 4 * alone, "{slowest:?}, alone {alone:?}");
@@ -114,7 +116,7 @@ fn stall(
     bed.quiet();
 }
 
-/// Requests, buffers and what waits for them.
+/// Requests, buffers and everything that waits for them.
 fn held(bed: &Bed) -> (usize, usize, usize, usize) {
     let Usage {
         requests,
@@ -126,7 +128,7 @@ fn held(bed: &Bed) -> (usize, usize, usize, usize) {
     (requests, buffer_bytes, capsules, receives)
 }
 
-/// So much time goes by.
+/// Advances the clock by `time`.
 fn pass(bed: &mut Bed, time: Duration) {
     let end = bed.clock.now() + time;
     while bed.clock.now() < end {
@@ -136,7 +138,7 @@ fn pass(bed: &mut Bed, time: Duration) {
     }
 }
 
-/// Of small reads one after the other.
+/// Longest duration of consecutive small reads.
 fn slowest_read(bed: &mut Bed, host: usize) -> Duration {
     let buffer = bed.host(host).buffer(BLOCK as usize).unwrap();
     let times = (0..READS).map(|_| {

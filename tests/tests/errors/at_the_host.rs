@@ -1,4 +1,4 @@
-//! What a host's error says of a target that refuses, breaks or falls silent.
+//! Error messages of a host for a target that rejects, fails or does not answer.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use super::fake::{Accepted, Fake};
 use super::log::assert_in_order;
 use super::{PATIENCE, Place};
 
-/// What a host says that tries to connect while the target does something else.
+/// Error of a host that tries to connect during `target`.
 fn failure(place: &Place, port: u16, target: impl FnOnce()) -> String {
     std::thread::scope(|scope| {
         let host = scope.spawn(|| {
@@ -41,7 +41,7 @@ fn each_refusal_of_a_target_is_explained() {
             let who = format!("{peer}:{at} rejects queue 0: {}", known.what);
             assert_in_order(&said, &[&who, known.name, "likely (1) ", "; next: "]);
         }
-        // And one that gives no reason of NVMe's.
+        // A reject without an NVMe reason.
         let said = failure(&place, fake.port(), || fake.request().reject(&[]));
         assert_in_order(
             &said,
@@ -53,7 +53,7 @@ fn each_refusal_of_a_target_is_explained() {
 #[test]
 fn a_port_without_a_listener_is_distinguished_from_a_refusal() {
     for place in Place::both() {
-        // The address is in use, or the soft provider would have no answer.
+        // The address is in use, because the soft provider would not answer otherwise.
         let fake = Fake::open(&place);
         let said = failure(&place, fake.port() ^ 1, || {});
         let parts = [
@@ -83,7 +83,7 @@ fn a_receive_that_is_too_short_is_named_at_the_sender() {
     }
 }
 
-/// Lets go of the queue pair as a target does that finds it broken.
+/// Disconnects a broken queue pair as a target does.
 fn poll_until_disconnected(accepted: &mut Accepted) {
     let deadline = Instant::now() + PATIENCE;
     let mut events = Vec::new();
@@ -103,8 +103,8 @@ fn poll_until_disconnected(accepted: &mut Accepted) {
     accepted.endpoint.disconnect(qp);
 }
 
-/// The other end is there, by its connection manager, and never acknowledges: as a
-/// machine does that hangs, or behind a filter.
+/// A target that never acknowledges, like a hung machine or a filtered one, is given up with
+/// advice.
 #[test]
 fn a_target_that_falls_silent_is_given_up_with_where_to_look() {
     let place = Place::soft();
@@ -131,7 +131,7 @@ fn a_target_that_falls_silent_is_given_up_with_where_to_look() {
     });
 }
 
-/// Hosts and targets retry for ever; a program that does not gets an error, too.
+/// An endpoint without retries reports a peer without receives.
 #[test]
 fn an_end_without_receives_is_named() {
     for place in Place::both() {

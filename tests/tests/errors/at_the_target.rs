@@ -1,4 +1,4 @@
-//! What the target's log says of hosts that break rules or vanish.
+//! Log lines of a target for hosts that violate protocols or vanish.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ impl Victim {
         Self::start_as(place, name, "")
     }
 
-    /// The same, and more lines of the listener.
+    /// Starts a target with more lines for its listener.
     fn start_as(place: Place, name: &str, more: &str) -> Self {
         logged::listen();
         let disk = Scratch::in_memory(name, 64 << 20);
@@ -57,7 +57,7 @@ impl Victim {
         }
     }
 
-    /// Has a peer misbehave, and says how many connections it asked for.
+    /// Runs a case of misbehaviour and returns its number of connection requests.
     fn suffer(&self, case: &str) -> u64 {
         let setting = self.setting();
         let all = bad_peer::cases();
@@ -67,7 +67,7 @@ impl Victim {
     }
 }
 
-/// A case of the suite of bad peers, and what the log says of it.
+/// Runs a case of misbehaviour and checks the log for these parts.
 fn assert_logged(case: &str, parts: &[&str]) {
     for place in Place::both() {
         let name = format!("errors-{case}-{}", place.provider.name());
@@ -171,7 +171,7 @@ fn each_refused_request_says_why_and_what_to_do_at_the_host() {
     }
 }
 
-/// Lines are what a peer gets out of it, one a second, however often it tries.
+/// A peer that is rejected repeatedly causes one log line in a second.
 #[test]
 fn a_peer_that_is_refused_over_and_over_gets_a_line_a_second() {
     let victim = Victim::start(Place::loopback(), "errors-flood");
@@ -187,7 +187,7 @@ fn a_peer_that_is_refused_over_and_over_gets_a_line_a_second() {
     victim.target.stop().unwrap();
 }
 
-/// A host that goes without a word: its machine crashes, or its cable is pulled.
+/// A host that vanishes without disconnecting is logged as an exceeded retry counter.
 #[test]
 fn a_host_that_vanishes_is_a_retry_counter_exceeded() {
     let victim = Victim::start(Place::soft(), "errors-vanish");
@@ -198,7 +198,7 @@ fn a_host_that_vanishes_is_a_retry_counter_exceeded() {
     let identify = command::identify(Cns::CONTROLLER, 0);
     let data = Data::start_of(&buffer, 4096);
     host.submit(0, identify, data).unwrap();
-    // The capsule leaves; no receiver is left for what comes back.
+    // The capsule is sent, and no receiver is left for the answer.
     host.poll();
     let line = log::expect(&["disconnected", "transport retry counter exceeded"]);
     let parts = [

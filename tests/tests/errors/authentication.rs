@@ -1,5 +1,5 @@
-//! What a host's error says of a target that ends the connection while it authenticates, as
-//! nvmet does when it refuses.
+//! Error messages of a host whose target disconnects during authentication, as nvmet does on
+//! failure.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -17,17 +17,17 @@ use super::fake::{Accepted, Fake};
 use super::log::assert_in_order;
 use super::{PATIENCE, Place};
 
-/// Where messages and responses are, behind the receive.
+/// Offsets of messages and responses, after the receive.
 const MESSAGE: usize = 4096;
 const RESPONSE: usize = 8192;
 /// T_ID of a host's first queue.
 const TRANSACTION: u16 = 1;
 
-/// A controller that knows how many commands it answers.
+/// Controller that answers a given number of commands.
 struct Controller {
     accepted: Accepted,
     qp: Option<QpId>,
-    /// Commands that came while it waited for another completion.
+    /// Commands received while it waited for another completion.
     received: VecDeque<Completion>,
 }
 
@@ -70,7 +70,7 @@ impl Controller {
         }
     }
 
-    /// The next command.
+    /// Waits for the next command.
     fn command(&mut self) -> Sqe {
         let received = self.received.pop_front();
         let received = received.unwrap_or_else(|| self.poll_for(CompletionKind::Recv));
@@ -85,7 +85,7 @@ impl Controller {
         Sqe::read_from_bytes(&capsule).unwrap()
     }
 
-    /// Ends a command well, with a message for its host, and waits until the host has that.
+    /// Completes a command with a message and waits until the host has received both.
     fn answer(&mut self, sqe: &Sqe, result: u32, message: &[u8]) {
         let mut cqe = Cqe::new_zeroed();
         cqe.cid = sqe.cid;
@@ -93,7 +93,7 @@ impl Controller {
         let mapping = self.accepted.region.mapping();
         mapping.write(MESSAGE, message);
         mapping.write(RESPONSE, cqe.as_bytes());
-        // A keyed SGL: 8 bytes of address, 3 of length, 4 of key.
+        // Keyed SGL: 8 bytes of address, 3 of length, 4 of key.
         let dptr = sqe.dptr.as_bytes();
         let key = u32::from_le_bytes(dptr[11..15].try_into().unwrap());
         let to = RemoteBuffer {
@@ -122,7 +122,7 @@ impl Controller {
     fn disconnect(&mut self) {
         let qp = self.qp.expect("a command came");
         self.accepted.endpoint.disconnect(qp);
-        // The host receives that by this end's help.
+        // The endpoint must be polled for the host to receive the disconnect.
         for _ in 0..20 {
             self.accepted.endpoint.poll(&mut [Completion::EMPTY; 8]);
             self.accepted.endpoint.poll_events(&mut Vec::new());
@@ -131,8 +131,8 @@ impl Controller {
     }
 }
 
-/// What the controller does with the commands of an authentication, in their order. Those that
-/// are not listed have no answer: the connection ends when the next one arrives.
+/// Answers authentication commands in order. The next command gets no answer, and the connection
+/// ends.
 fn run(fake: &Fake, answers: &[(u32, Vec<u8>)]) {
     let mut controller = Controller::new(fake);
     for (result, message) in answers {
@@ -143,7 +143,7 @@ fn run(fake: &Fake, answers: &[(u32, Vec<u8>)]) {
     controller.disconnect();
 }
 
-/// The same, but the connection ends right after the last answer.
+/// Answers authentication commands in order and disconnects after the last answer.
 fn run_and_leave(fake: &Fake, answers: &[(u32, Vec<u8>)]) {
     let mut controller = Controller::new(fake);
     for (result, message) in answers {
@@ -153,8 +153,8 @@ fn run_and_leave(fake: &Fake, answers: &[(u32, Vec<u8>)]) {
     controller.disconnect();
 }
 
-/// Connect, Authentication Send of AUTH_Negotiate, Receive of the challenge, Send of the reply,
-/// Receive of `last`.
+/// Answers to Connect, Authentication Send of AUTH_Negotiate, Receive of the challenge, Send of the
+/// reply, and Receive of `last`.
 fn answers(last: &Message<'_>) -> Vec<(u32, Vec<u8>)> {
     let challenge = Message::Challenge {
         hash: Hash::Sha256 as u8,
@@ -176,7 +176,7 @@ fn secret(seed: u8) -> Secret {
     Secret::generate(32, None, &mut |bytes| bytes.fill(seed))
 }
 
-/// What a host says that tries to connect with these secrets.
+/// Error of a host that connects with these secrets.
 fn failure(place: &Place, mutual: bool, target: impl FnOnce(&Fake)) -> String {
     let fake = Fake::open(place);
     let port = fake.port();
@@ -223,7 +223,7 @@ fn a_target_that_leaves_is_named_with_the_step_and_what_to_check() {
             let ended = "the target ended the connection of queue 0";
             assert_in_order(&said, &[&who, ended, moment, remedy]);
         }
-        // It disconnects right after its answers: to the reply, and with the reason.
+        // Disconnect directly after the answers, before and after the reason.
         let said = failure(&place, false, |fake| {
             run_and_leave(fake, &answers(&failed)[..4]);
         });
@@ -244,7 +244,7 @@ fn why_this_host_refuses_stays_the_error_when_the_target_leaves() {
         response: Some(&[0; 32]),
     };
     for place in Place::both() {
-        // AUTH_Failure2 arrives, and has no answer.
+        // AUTH_Failure2 arrives and gets no answer.
         let said = failure(&place, true, |fake| run(fake, &answers(&wrong)));
         let reason = "did not prove that it has the controller's secret";
         assert_in_order(&said, &["cannot authenticate with", reason]);

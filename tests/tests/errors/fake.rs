@@ -1,4 +1,4 @@
-//! A listener that answers connection requests as a test asks, without NVMe.
+//! Listener that answers connection requests under control of a test, without NVMe.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use nvme_proto::wire::cm::ReplyData;
 
 use super::{PATIENCE, Place};
 
-/// It listens as long as it is held.
+/// Listener, closed on drop.
 pub(crate) struct Fake {
     listener: Box<dyn Listener>,
     requests: Receiver<ConnRequest>,
 }
 
-/// What it has accepted by.
+/// Endpoint of an accepted connection.
 pub(crate) struct Accepted {
     pub(crate) endpoint: Box<dyn Endpoint>,
-    /// Its first bytes are those of the receive.
+    /// Memory region that starts with the receive buffer.
     pub(crate) region: Region,
 }
 
@@ -37,7 +37,7 @@ impl Fake {
         };
         let sink = Box::new(move |event| {
             if let ListenerEvent::Request(request) = event {
-                // A test that is over takes none.
+                // A finished test has dropped the receiver.
                 let _ = sender.send(*request);
             }
         });
@@ -55,7 +55,7 @@ impl Fake {
         self.requests.recv_timeout(PATIENCE).unwrap()
     }
 
-    /// Accepts, with receives of `bytes` bytes; none, if that is 0.
+    /// Accepts with receives of `bytes` bytes, or without receives for 0.
     pub(crate) fn accept(&self, bytes: u32) -> Accepted {
         let request = self.request();
         let device = Arc::clone(&request.device);

@@ -1,5 +1,7 @@
-//! Errors explain themselves: each is provoked for real, over the loopback provider and
-//! over RoCE in user space, and the one line that an admin gets of it is read.
+//! Error messages contain cause and advice.
+//!
+//! Each error is provoked over the loopback provider and over user-space RoCE, and its message
+//! checked.
 
 mod at_the_host;
 mod at_the_target;
@@ -17,10 +19,10 @@ use cairn_rdma::loopback::Loopback;
 use cairn_roce::Soft;
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
 
-/// Longer than the transport's retries take.
+/// Longer than the retries of the transport.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A network with a place for a target, and one for hosts.
+/// Network with addresses for target and hosts.
 struct Place {
     provider: Arc<dyn Provider>,
     target: IpAddr,
@@ -48,7 +50,7 @@ impl Place {
         [Self::loopback(), Self::soft()]
     }
 
-    /// How a host connects from here to `port`.
+    /// Options for connecting to `port`.
     fn options(&self, port: u16) -> HostOptions {
         HostOptions {
             local: self.hosts,

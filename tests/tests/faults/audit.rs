@@ -1,4 +1,4 @@
-//! The disk of the audit log hangs: hosts, their I/O and the end of the target do not.
+//! A hanging disk of the audit log delays neither hosts, nor I/O, nor the end of the target.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use cairn_tests::harness::{METRICS, NQN, TestTarget, subsystem};
 
 use crate::until;
 
-/// What the end of a target takes at most, and a minute on a busy machine.
+/// Time limit for the end of a target, plus a minute for a busy machine.
 const BOUND: Duration = Duration::from_secs(75);
 
 #[test]
@@ -16,7 +16,7 @@ fn an_audit_log_whose_disk_hangs_holds_up_no_host_and_no_end() {
     let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, "audit", 4096) else {
         return;
     };
-    // The first read looks for the end of a line: the thread hangs from its start on.
+    // The first read searches for the end of a line, so the thread hangs from its start.
     disk.begin(Rule::new(Op::Read, Fault::Hold));
     let path = disk.path().display();
     let audit = format!("[audit]\nfile = \"{path}\"\n");

@@ -1,4 +1,4 @@
-//! Controller ids that are used again.
+//! Reuse of controller IDs.
 
 use cairn_initiator::{Data, command};
 use cairn_roce::Soft;
@@ -9,7 +9,7 @@ use crate::until;
 
 const BLOCK: usize = 4096;
 
-/// Many more hosts than ids come and go, some of which die with a write that the disk holds.
+/// Many more hosts than IDs connect and disconnect, some with a write held by the disk.
 #[test]
 fn ids_are_used_again_only_when_all_of_the_old_one_is_gone() {
     let Some(disk) = FaultyDisk::mount("ids", 1 << 20) else {

@@ -1,5 +1,4 @@
-//! A file system on a disk of its own, ext4 on a loop device: it can be frozen (fsfreeze), and
-//! its disk can hang.
+//! ext4 on a loop device, which can be frozen (fsfreeze) and whose disk can hang.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,24 +6,25 @@ use std::process::{Child, Command, Stdio};
 
 use cairn_tests::harness::Scratch;
 
-/// Thaws and unmounts when its input ends. Or a while after that could have happened: the
-/// kernel ends no process, and closes none of its files, while it has writes that wait for the
-/// thaw.
+/// Shell script that thaws and unmounts when its input ends, or after 150 s.
+///
+/// The timeout is necessary: the kernel neither ends a process nor closes its files while its
+/// writes wait for the thaw.
 const CARETAKER: &str = "read -r -t 150; fsfreeze -u \"$0\"; umount -l \"$0\"; rmdir \"$0\"";
 
-/// Such a file system, with one disk in it. Thawed and unmounted when dropped.
+/// Mounted file system with one disk file. Dropping it thaws and unmounts.
 #[derive(Debug)]
 pub(super) struct Freezer {
-    /// Where it is, unless another process has that.
+    /// Image file, unless owned by another object.
     image: Option<Scratch>,
     folder: PathBuf,
     caretaker: Child,
-    /// The disk in it, as an export.
+    /// Export of the disk file.
     pub(super) disk: String,
 }
 
 impl Freezer {
-    /// Mounts it; `None` where that cannot be done, which is said on standard output.
+    /// Creates and mounts the file system; `None` if impossible, which is printed.
     pub(super) fn mount(name: &str) -> Option<Self> {
         let image = Scratch::new(&format!("freezer-{name}"), 32 << 20);
         let mut mounted = Self::mount_on(image.path())?;
@@ -32,7 +32,7 @@ impl Freezer {
         Some(mounted)
     }
 
-    /// The same on this disk, which it must not outlive.
+    /// Creates and mounts the file system on this image, which must live longer.
     pub(super) fn mount_on(image: &Path) -> Option<Self> {
         let folder = image.with_extension("mounted");
         std::fs::create_dir(&folder).unwrap();
@@ -51,7 +51,7 @@ impl Freezer {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Written once: nothing is left to be allocated.
+        // Fully written, so that later writes allocate nothing.
         let file = folder.join("disk");
         std::fs::write(&file, vec![0; 1 << 20]).unwrap();
         Some(Self {
@@ -62,17 +62,17 @@ impl Freezer {
         })
     }
 
-    /// All that it has is on its disk. Its journal is committed again in three seconds.
+    /// Writes all data to the disk. The journal commits again within three seconds.
     pub(super) fn sync(&self) {
         assert!(run("sync", &["-f"], &[&self.folder]));
     }
 
-    /// Whatever changes the file system waits from now on.
+    /// Freezes the file system: changes wait.
     pub(super) fn freeze(&self) {
         assert!(run("fsfreeze", &["-f"], &[&self.folder]));
     }
 
-    /// What waits goes on.
+    /// Resumes waiting changes.
     pub(super) fn thaw(&self) {
         assert!(run("fsfreeze", &["-u"], &[&self.folder]));
     }
@@ -86,7 +86,7 @@ impl Drop for Freezer {
     }
 }
 
-/// Whether a program did it.
+/// Runs a program. Returns true if it succeeded.
 fn run(program: &str, options: &[&str], paths: &[&Path]) -> bool {
     let output = Command::new(program).args(options).args(paths).output();
     output.is_ok_and(|output| output.status.success())

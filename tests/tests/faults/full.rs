@@ -1,4 +1,4 @@
-//! A disk without space: the host gets a status of its own, and the disk works again when it has some.
+//! Full disk: hosts get a specific status, and the disk works again once it has space.
 
 use cairn_initiator::{Data, Host, HostError, command};
 use cairn_roce::Soft;
@@ -26,7 +26,7 @@ fn a_disk_without_space_says_so_until_it_has_some() {
             panic!("the disk has no space");
         };
         assert_eq!(status.code(), Status::CAPACITY_EXCEEDED);
-        // Space came back, and nothing else is needed.
+        // Freed space suffices for recovery.
         write(&mut host).unwrap();
         host.run(1, command::flush(1), Data::None).unwrap();
     }

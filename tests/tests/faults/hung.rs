@@ -1,4 +1,4 @@
-//! A disk that hangs stalls only those who use it.
+//! A hanging disk stalls only its users.
 
 use std::time::{Duration, Instant};
 
@@ -12,19 +12,19 @@ use crate::freezer::Freezer;
 use crate::until;
 
 const BLOCK: usize = 4096;
-/// Far more than any command takes on a busy machine, far less than a disk that hangs.
+/// Longer than any command on a busy machine, and shorter than the hang.
 const BOUND: Duration = Duration::from_secs(8);
 
-/// How the data of writes come.
+/// Transfer of write data.
 #[derive(Debug, Clone, Copy)]
 enum Transfer {
-    /// The target fetches them by RDMA READ.
+    /// RDMA READ by the target.
     Fetched,
-    /// They come along, and stay in the receive.
+    /// In-capsule data, which stay in the receive.
     InCapsule,
 }
 
-/// A host that uses namespace 1 with all it may have: many queues full of writes and flushes.
+/// Connects a host that fills many queues with writes and flushes of namespace 1.
 fn flood(target: &TestTarget, name: &str, queues: u16, transfer: Transfer) -> Host {
     let options = HostOptions {
         io_queues: queues,
@@ -49,13 +49,14 @@ fn flood(target: &TestTarget, name: &str, queues: u16, transfer: Transfer) -> Ho
     while Instant::now() < end {
         host.poll();
     }
-    // The target may read it until the host is gone.
+    // The target may read the buffer until the host is gone.
     std::mem::forget(buffer);
     host
 }
 
-/// A bystander's I/O on namespace 2, flushes included, each command in time; says how long the
-/// slowest took.
+/// Runs a bystander's I/O on namespace 2, including flushes, and checks its data and duration.
+///
+/// Returns the duration of the slowest command.
 fn check_bystander(host: &mut Host, random: &mut Random) -> Duration {
     let buffer = host.buffer(BLOCK).unwrap();
     let mut slowest = Duration::ZERO;
@@ -79,13 +80,13 @@ fn check_bystander(host: &mut Host, random: &mut Random) -> Duration {
     slowest
 }
 
-/// A disk that can hang, and the means to have it hang and go on.
+/// Disk that can hang and recover.
 trait Hanging {
     fn export(&self) -> String;
     fn hang(&self);
-    /// Returns when something of it hangs.
+    /// Waits until an operation hangs.
     fn wait(&self);
-    /// Returns when nothing does any more.
+    /// Recovers, and waits until no operation hangs.
     fn heal(&self);
 }
 
@@ -120,7 +121,7 @@ impl Hanging for Freezer {
         self.freeze();
     }
 
-    /// The writes of the [`flood`] have come by its end.
+    /// The writes of [`flood`] have arrived by its end.
     fn wait(&self) {}
 
     fn heal(&self) {
@@ -146,14 +147,14 @@ fn one_disk_hangs(disk: &impl Hanging, name: &str, transfer: Transfer) {
         .into();
     disk.wait();
     check_bystander(&mut bystander, &mut random);
-    // Its admin queue, and hosts that come.
+    // Admin queue, and new hosts.
     let before = Instant::now();
     bystander.run(0, command::keep_alive(), Data::None).unwrap();
     let late = target.connect("late");
     assert!(before.elapsed() < BOUND, "{:?}", before.elapsed());
-    // Not by a shutdown, which flushes all namespaces.
+    // Without a shutdown, which would flush all namespaces.
     drop(late);
-    // The greedy ones die, four times over, each with its writes at the disk.
+    // Four times, hosts disconnect with writes at the disk.
     drop(greedy);
     for _ in 0..3 {
         drop(flood(&target, "d", 1, transfer));
@@ -172,7 +173,7 @@ fn a_disk_that_hangs_stalls_no_other_disks_hosts() {
     }
 }
 
-/// 1,200 writes, whose data come along, and 1,024 receives.
+/// 1,200 in-capsule writes with 1,024 receives leave receives for other hosts.
 #[test]
 fn in_capsule_writes_to_a_disk_that_hangs_leave_others_their_receives() {
     if let Some(disk) = FaultyDisk::mount_as(Nature::Disk, "capsules", 1 << 20) {
@@ -194,7 +195,7 @@ fn a_frozen_file_system_stalls_no_other_disks_hosts() {
     }
 }
 
-/// A disk that hangs, and a file system on it. It hangs no longer when it is dropped.
+/// Hanging disk with a file system on it, released on drop.
 struct Layered {
     system: Freezer,
     disk: FaultyDisk,
@@ -206,7 +207,7 @@ impl Drop for Layered {
     }
 }
 
-/// The journal of the file system comes to hang, and each write stores its time there.
+/// Hosts of other disks continue when the journal hangs, which stores the time of each write.
 #[test]
 fn a_disk_that_hangs_under_a_file_system_stalls_no_other_disks_hosts() {
     let Some(disk) = FaultyDisk::mount("layered", 32 << 20) else {
@@ -250,7 +251,7 @@ fn a_disk_that_hangs_under_a_file_system_stalls_no_other_disks_hosts() {
     target.stop();
 }
 
-/// How long namespaces 1 and 2 have had their oldest commands.
+/// Ages of the oldest commands of namespaces 1 and 2 in seconds.
 fn oldest(target: &TestTarget) -> [f64; 2] {
     let page = target.scrape();
     ["1", "2"].map(|nsid| {

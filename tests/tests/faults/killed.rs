@@ -1,5 +1,4 @@
-//! A target ends while its disk has a write of it. The write does not land over those of the next
-//! target.
+//! A write at the disk of a target that ended does not overwrite those of the next target.
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use crate::until;
 
 const BLOCK: usize = 4096;
 
-/// A file on ext4, whose disk can hold writes. It holds none when it is dropped.
+/// File on ext4 whose disk can hold writes, released on drop.
 struct File {
     system: Freezer,
     disk: FaultyDisk,
@@ -47,7 +46,7 @@ fn assert_reads_two(host: &mut Host) {
     assert_eq!(buffer.bytes(0, BLOCK), [2; BLOCK]);
 }
 
-/// `end` ends a target that has a write at the disk.
+/// Checks the write of a target that `end` ends.
 fn its_write_does_not_land(name: &str, end: impl FnOnce(&mut TargetProcess)) {
     let Some(disk) = FaultyDisk::mount(name, 32 << 20) else {
         return;
@@ -75,7 +74,7 @@ fn its_write_does_not_land(name: &str, end: impl FnOnce(&mut TargetProcess)) {
 
     let second = TargetProcess::start(2, &namespace);
     let mut host = connect(&second);
-    // Either there is no such namespace while the old write may land, or the old one never lands.
+    // The new target rejects the namespace while the old write may still execute, or it never does.
     if write(&mut host, 2).is_ok() {
         host.run(1, command::flush(1), Data::None).unwrap();
         assert_reads_two(&mut host);
@@ -99,7 +98,7 @@ fn a_killed_targets_write_does_not_land_over_those_of_the_next() {
     its_write_does_not_land("killed", TargetProcess::kill);
 }
 
-/// The target waits 15 seconds for its disk, and then ends without it.
+/// A terminated target waits 15 s for its disk and then ends.
 #[test]
 fn a_terminated_targets_write_does_not_land_over_those_of_the_next() {
     its_write_does_not_land("terminated", |target| {

@@ -1,5 +1,4 @@
-//! Targets and hosts while disks hold and fail their operations, and while processes stop
-//! and die.
+//! Targets and hosts with hanging and failing disks, and with stopped and killed processes.
 
 mod audit;
 mod connects;
@@ -18,7 +17,7 @@ mod sync;
 
 use std::time::{Duration, Instant};
 
-/// Asks again and again until it is so.
+/// Polls until `reached` returns true.
 fn until(what: &str, mut reached: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(40);
     while !reached() {

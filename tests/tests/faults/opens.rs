@@ -1,4 +1,4 @@
-//! Disks that do not open, do not close and do not report their size.
+//! Disks whose open, close or size query hangs.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -15,15 +15,15 @@ use rustix::process::Signal;
 
 use crate::until;
 
-/// What SIGTERM promises, and half as much for a busy machine.
+/// Time limit after SIGTERM, plus half of it for a busy machine.
 const END: Duration = Duration::from_millis(22_500);
 
-/// Whether a host can flush this namespace.
+/// True if a host can flush the namespace.
 fn is_served(host: &mut Host, nsid: u32) -> bool {
     host.run(1, command::flush(nsid), Data::None).is_ok()
 }
 
-/// Open descriptors and threads, but for those that tokio keeps for a while to read files.
+/// Numbers of open descriptors and threads, without tokio's temporary threads for files.
 fn held(target: &TargetProcess) -> [usize; 2] {
     let entries = |name| {
         let folder = format!("/proc/{}/{name}", target.pid());
@@ -51,7 +51,7 @@ fn a_disk_that_opens_late_is_left_out_and_closed() {
     disk.begin(Rule::new(Op::Open, Fault::Hold));
     target.reload(&(first.clone() + &late));
     disk.wait_until_waiting(Op::Open, 1);
-    // The second reload waits for the first, and the disk is tried but once.
+    // The second reload waits for the first, and only one open is attempted.
     for nsid in [3, 4] {
         target.reload(&(first.clone() + &late + &namespace(nsid, "mem:1MiB")));
         until("the next reload", || is_served(&mut host, nsid));
@@ -169,7 +169,7 @@ fn sizes_that_are_not_reported_and_files_that_do_not_close_hold_up_nothing() {
     });
     disk.heal();
     assert!(is_served(&mut host, 2), "it stays as it was");
-    // Once: no signal reaches a process that closes its files as it ends.
+    // Once, because no signal reaches a process that closes its files on exit.
     disk.begin(Rule::new(Op::Close, Fault::HoldUntilInterrupted).times(1));
     target.reload(&first);
     disk.wait_until_waiting(Op::Close, 1);
@@ -208,7 +208,7 @@ fn a_flush_that_hangs_takes_one_thread_and_none_after_its_disk_is_removed() {
     target.reload(&(first + &namespace(3, "mem:1MiB")));
     let mut host = Host::connect(&Soft::default(), target.options("stays")).unwrap();
     until("the reload", || is_served(&mut host, 3));
-    // Its flush does not wait for the disk that is gone.
+    // The flush does not wait for the removed disk.
     host.shutdown().unwrap();
     let ended = target.terminate(END);
     disk.heal();
@@ -239,8 +239,9 @@ fn a_failed_disk_that_hangs_when_it_is_tried_again_takes_one_thread() {
     assert!(target.runs());
 }
 
-/// A target that cannot start, and the signal that ends it, if one does: whether it ended as it
-/// should, and what it has said.
+/// Starts a target that cannot open its disk, and optionally signals it.
+///
+/// Returns whether it ended as expected, and its output.
 fn start_in_vain(disk: &FaultyDisk, end: Option<Signal>) -> (bool, String) {
     disk.begin(Rule::new(Op::Open, Fault::HoldUntilInterrupted));
     let mut child = Command::new(program("cairn-target-process"))

@@ -1,4 +1,4 @@
-//! Processes that stop for a while, and go on, under verified I/O.
+//! Processes stopped and continued under verified I/O.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -33,7 +33,7 @@ fn load(targets: &[TargetProcess; 2]) -> Load {
     Load::new(Multipath::connect(&Soft::default(), paths, options).unwrap())
 }
 
-/// Goes on with the load for a while.
+/// Runs the load for `time`.
 fn run_for(load: &mut Load, time: Duration) {
     let end = Instant::now() + time;
     load.run_until("some time", |_| Instant::now() >= end);
@@ -45,14 +45,13 @@ fn all_usable(load: &mut Load) {
     });
 }
 
-/// Long enough for the host to give it up and write by the other: what it had received and not
-/// carried out must not land when it goes on.
+/// A target stopped until failover executes none of its pending writes when continued.
 #[test]
 fn a_target_that_was_stopped_carries_out_nothing_stale() {
     stop_and_look(&Scratch::written("stale-target", DISK_BYTES));
 }
 
-/// Workers make the writes that need space.
+/// Writes that allocate space are executed by workers.
 #[test]
 fn nor_does_it_fill_holes_of_a_file() {
     stop_and_look(&Scratch::new("stale-holes", DISK_BYTES));
@@ -69,7 +68,7 @@ fn stop_and_look(disk: &Scratch) {
             let usable = |path: PathState| path.usable;
             !load.disk.paths().nth(round % 2).is_some_and(usable)
         });
-        // Each block is written again by the other, and nothing after the stop is over.
+        // The other target overwrites each block, and every command from before the stop has ended.
         run_for(&mut load, Duration::from_millis(1500));
         load.drain();
         paused.go_on();
@@ -114,7 +113,7 @@ fn a_host_that_was_stopped_goes_on_without_an_error() {
         .spawn()
         .unwrap();
     thread::sleep(Duration::from_millis(800));
-    // Its KATO is 2 s: once it is missed, once it is not.
+    // KATO is 2 s: one stop is shorter, one longer.
     for ms in [300, 4000] {
         signal(&host, Signal::STOP);
         thread::sleep(Duration::from_millis(ms));

@@ -8,8 +8,9 @@ use nvme_proto::wire::Status;
 
 use crate::until;
 
-/// A target of two disks, the second of which does not hang, with two listeners and a host on
-/// each; and its configuration with the first listener alone.
+/// Target with two disks and two listeners, each with a host.
+///
+/// Also returns the configuration without the second listener. Only the first disk hangs.
 fn two_listeners(disk: &FaultyDisk) -> (TestTarget, [Host; 2], String) {
     let toml = subsystem(NQN, &[&disk.export(4096), "mem:1MiB"]);
     let second = own_loopback_address();
@@ -30,14 +31,14 @@ fn flush(host: &mut Host, nsid: u32) -> Result<(), HostError> {
     host.run(1, command::flush(nsid), Data::None).map(drop)
 }
 
-/// A write of block 0 of the first disk is under way.
+/// Starts a write to block 0 of the first disk, which holds it.
 fn begin_write(host: &mut Host, disk: &FaultyDisk) -> Ticket {
     disk.begin(Rule::new(Op::Write, Fault::Hold).times(1));
     let buffer = host.buffer(4096).unwrap();
     buffer.write(0, &[7; 4096]);
     let data = Data::start_of(&buffer, 4096);
     let write = host.submit(1, command::write(1, 0, 1), data).unwrap();
-    // The target may read it until the host is gone.
+    // The target may read the buffer until the host is gone.
     std::mem::forget(buffer);
     until("the write to reach the disk", || {
         host.poll();

@@ -10,7 +10,7 @@ use cairn_tests::process::TargetProcess;
 
 use crate::until;
 
-/// What SIGTERM promises, and half as much for a busy machine.
+/// Time limit after SIGTERM, plus half of it for a busy machine.
 const END: Duration = Duration::from_millis(22_500);
 
 #[test]
@@ -19,7 +19,7 @@ fn sigterm_ends_a_target_whose_disk_hangs() {
         return;
     };
     let mut target = TargetProcess::start(1, &namespace(1, &disk.export(4096)));
-    // The kernel keeps a process whose disk ignores signals; no program can leave then.
+    // The fault must be interruptible: the kernel cannot end a process whose disk ignores signals.
     disk.begin(Rule::new(Op::Sync, Fault::HoldUntilInterrupted));
     let mut host = Host::connect(&Soft::default(), target.options("a")).unwrap();
     host.submit(1, command::flush(1), Data::None).unwrap();
@@ -32,7 +32,7 @@ fn sigterm_ends_a_target_whose_disk_hangs() {
     assert!(ended.is_some(), "it has not ended after {END:?}");
 }
 
-/// The last write of a host that leaves is flushed for it.
+/// A target that flushes for a departed host ends in spite of a hanging disk.
 #[test]
 fn sigterm_ends_a_target_that_flushes_for_a_host_in_vain() {
     let Some(disk) = FaultyDisk::mount("shutdown", 1 << 20) else {
@@ -67,14 +67,14 @@ fn sighup_with_a_disk_that_does_not_open_leaves_all_hosts_connected() {
     disk.begin(Rule::new(Op::Open, Fault::Hold));
     target.reload(&(first + &namespace(2, &disk.export(4096))));
     disk.wait_until_waiting(Op::Open, 1);
-    // For several keep alive timeouts.
+    // Several keep alive timeouts.
     let end = Instant::now() + Duration::from_secs(3);
     while Instant::now() < end {
         host.run(1, command::flush(1), Data::None).unwrap();
         let late = Host::connect(&Soft::default(), target.options("late")).unwrap();
         late.shutdown().unwrap();
     }
-    // A host that dies is noticed all the same.
+    // A dead host is still detected.
     let associations = |target: &TargetProcess| {
         let page = target.scrape();
         page.count("cairn_subsystem_controllers", &[])

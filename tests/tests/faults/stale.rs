@@ -1,4 +1,4 @@
-//! A write of a lost association, held at the disk, does not undo what its host writes by another one.
+//! A write held at the disk for a lost association does not overwrite later writes of its host.
 
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ fn read(host: &mut Host) -> Vec<u8> {
     buffer.bytes(0, BLOCK)
 }
 
-/// Whether the host has its second path before it loses the first.
+/// Checks the order, with the second path connected before or after the loss.
 fn a_held_write_lands_first(has_path: bool) {
     let Some(disk) = FaultyDisk::mount("stale", 1 << 20) else {
         return;
@@ -48,9 +48,9 @@ fn a_held_write_lands_first(has_path: bool) {
     drop(first);
 
     let mut second = second.unwrap_or_else(|| target.connect("a"));
-    // As a failover does: the same once more, and then newer data.
+    // A failover sends the write again, and then newer data.
     let again = write(&mut second, 1, 1);
-    // The hung disk does not keep the host from its other namespace.
+    // The other namespace remains usable.
     let other = write(&mut second, 2, 2);
     assert!(second.wait(other).unwrap().cqe.status().is_success());
     let end = Instant::now() + Duration::from_millis(300);
@@ -64,7 +64,7 @@ fn a_held_write_lands_first(has_path: bool) {
     assert!(second.wait(newer).unwrap().cqe.status().is_success());
     second.run(1, command::flush(1), Data::None).unwrap();
     until("all writes to end", || disk.done(Op::Write) == 3);
-    // What the disk did last may be on its way to us.
+    // A late write would appear within this time.
     let end = Instant::now() + Duration::from_millis(200);
     while Instant::now() < end {
         assert_eq!(read(&mut second), [2; BLOCK]);

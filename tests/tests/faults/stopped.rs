@@ -1,4 +1,4 @@
-//! A target is stopped with changes that its disk is slow to take.
+//! A target is stopped with changes that wait for a slow disk.
 
 use std::thread;
 use std::time::Duration;
@@ -13,16 +13,17 @@ use crate::until;
 
 const BLOCK: usize = 4096;
 const DISK_BYTES: u64 = 1 << 20;
-/// More than go to a disk at a time that has to wait for each.
+/// More changes than such a disk receives at once.
 const COUNT: u64 = 40;
 
 fn in_progress(target: &TargetProcess) -> u64 {
     target.scrape().count("cairn_namespace_in_progress", &[])
 }
 
-/// The disk has some changes, and the others wait for it. The target is stopped; the disk goes
-/// on, and so does time until the host may have written by another way. What had not reached
-/// the disk by then does not reach it when the target goes on.
+/// Stops a target while some changes are at the disk and others wait.
+///
+/// The disk continues. Once the host may have written on another path, waiting changes must not
+/// reach the disk when the target continues.
 fn stop_with(name: &str, change: impl Fn(&mut Host, &Data<'_>, u64), op: Op) {
     let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, name, DISK_BYTES) else {
         return;
@@ -31,7 +32,7 @@ fn stop_with(name: &str, change: impl Fn(&mut Host, &Data<'_>, u64), op: Op) {
     let mut host = Host::connect(&Soft::default(), target.options("stopped")).unwrap();
     let buffer = host.buffer(BLOCK).unwrap();
     buffer.write(0, &[7; BLOCK]);
-    // Now the target knows what this disk cannot do.
+    // The target now knows the unsupported operations of the disk.
     change(&mut host, &Data::start_of(&buffer, BLOCK as u32), 0);
     until("the first change", || {
         host.poll();
@@ -48,7 +49,7 @@ fn stop_with(name: &str, change: impl Fn(&mut Host, &Data<'_>, u64), op: Op) {
     target.pause();
     until("its threads to stop", || target.is_stopped());
     disk.heal();
-    // KATO is a second, and a timer that traffic restarts lasts for two.
+    // KATO is one second, and two seconds for a timer restarted by traffic.
     thread::sleep(Duration::from_millis(2500));
     let (done, bytes) = (disk.done(op), disk.bytes(0, DISK_BYTES as usize));
     assert!(done < COUNT, "all had reached the disk");
@@ -83,8 +84,8 @@ fn threads(pid: u32) -> Vec<String> {
     names.map(|name| name.trim_end().to_owned()).collect()
 }
 
-/// What a worker of the kernel's io_uring has it carries out after a stop, however late that
-/// is. (Such a worker stays for five seconds, so it is seen.)
+/// Changes of a file are not passed to io_uring workers of the kernel, which execute them even late
+/// after a stop.
 #[test]
 fn no_change_of_a_file_goes_to_a_worker_of_the_kernel() {
     let holes = Scratch::new("holes", DISK_BYTES);

@@ -1,4 +1,4 @@
-//! A flush that failed once has lost data; the next one must not say that all is well.
+//! After a failed flush, which lost data, later flushes fail too.
 
 use cairn_initiator::{Data, Host, HostError, command};
 use cairn_roce::Soft;
@@ -24,7 +24,7 @@ fn a_failed_flush_stays_failed_for_all_hosts() {
         flush(&mut one).unwrap_err();
         flush(&mut other).unwrap_err();
     }
-    // So it stays for those who come.
+    // Flushes of new hosts fail too.
     flush(&mut target.connect("third")).unwrap_err();
     drop((one, other));
     target.stop();

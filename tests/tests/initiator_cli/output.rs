@@ -1,11 +1,11 @@
-//! Results: whether they arrive, and their shape.
+//! Results on stdout: completeness and format.
 
 use libtest_mimic::Failed;
 use serde_json::Value;
 
 use super::{Bench, EXAMPLE_ADDRESS, NQN, texts};
 
-/// Whatever goes to a stdout that takes nothing, be it data or words.
+/// Commands fail if stdout is full, for data and for text.
 pub(crate) fn full() -> Result<(), Failed> {
     let bench = Bench::new();
     let at = format!("-a {EXAMPLE_ADDRESS} --provider soft -n {NQN}");
@@ -24,7 +24,7 @@ pub(crate) fn full() -> Result<(), Failed> {
             "{line}: {stderr}"
         );
     }
-    // Who reads a list may have enough of it; of data, every byte counts.
+    // A reader may close a list early, but not data.
     bench.succeed(&format!(
         "set -o pipefail; cairn-initiator id-ctrl {at} | head -c 1 | wc -c"
     ))?;
@@ -70,7 +70,7 @@ pub(crate) fn shapes() -> Result<(), Failed> {
         kinds.contains(&&"uuid".into()) && kinds.contains(&&"csi".into()),
         "{found}"
     );
-    // The target has one log for all namespaces, and says so.
+    // The log is shared by all namespaces; a single NSID is an error.
     json(&format!("smart-log -n {NQN} -N 0xffffffff"))?;
     let of_one = json(&format!("smart-log -n {NQN} -N 0x1")).unwrap_err();
     let why = of_one.message().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A verified benchmark that does not notice the death of a target.
+//! A verified benchmark is not affected by the death of a target.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,10 +12,10 @@ use cairn_tests::harness::Scratch;
 use crate::process::Process;
 use crate::{DISK_BYTES, shared};
 
-/// Kills the target once I/O is under way, and starts it again some seconds later.
+/// Kills the target under load and restarts it some seconds later.
 struct Killer {
     target: Process,
-    /// Commands that were done when it died, and when it was back.
+    /// Number of completed commands when the target was killed and when it was back.
     at_death: Option<u64>,
     at_return: Option<u64>,
     seconds: u32,
@@ -81,7 +81,7 @@ fn a_target_is_killed_during_a_verified_bench_and_no_error_is_seen() {
     );
 }
 
-/// Kills the target under load; when it is back, another disk has the name of the first.
+/// Kills the target under load and restarts it with another disk under the old path.
 struct Swapper {
     target: Process,
     disk: Scratch,
@@ -150,7 +150,7 @@ fn a_bench_ends_when_the_disk_is_another_and_writes_nothing_there() {
         written.iter().all(|&byte| byte == 0),
         "the other disk was written"
     );
-    // Who opened the first disk does not get to the other one either.
+    // A host with the identity of the first disk cannot open the other one.
     let again = cairn_bench::run(
         &[Job::new("again")],
         &lanes,

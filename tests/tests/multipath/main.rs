@@ -1,5 +1,6 @@
-//! A host with two paths to one disk: two target processes on two addresses, over
-//! user-space RoCE, of which now and then one is killed.
+//! Host with two paths to one disk, through two target processes over user-space RoCE.
+//!
+//! Targets are killed, stopped and reconfigured.
 
 mod bench;
 mod plain;
@@ -20,7 +21,7 @@ use process::Process;
 
 const DISK_BYTES: u64 = 4 << 20;
 
-/// The lines of a namespace on this file.
+/// Configuration of a namespace in this file.
 fn shared(disk: &Scratch) -> String {
     format!(
         "export = \"{}\"\nblock_size = 4096\nshared = true",
@@ -33,7 +34,7 @@ fn connect(paths: &[HostOptions], options: MultipathOptions) -> Result<Multipath
     Multipath::connect(&provider, paths.iter().cloned(), options)
 }
 
-/// Two targets of one disk, and verified I/O to it.
+/// Two targets of one disk, and verified I/O.
 fn two_paths(disk: &Scratch, policy: Policy) -> (Process, Process, Load) {
     let (one, two) = (
         Process::start(1, &shared(disk)),
@@ -51,14 +52,14 @@ fn path(load: &Load, index: usize) -> PathState {
     load.disk.paths().nth(index).unwrap()
 }
 
-/// Commands that a path is given while some are carried out.
+/// Number of commands sent on a path during 200 commands.
 fn commands_by(load: &mut Load, index: usize) -> u64 {
     let before = path(load, index).commands;
     load.run(200);
     path(load, index).commands - before
 }
 
-/// Whether commands take just these paths.
+/// True if exactly these paths are usable.
 fn uses(load: &Load, usable: [bool; 2]) -> bool {
     let paths: Vec<_> = load.disk.paths().map(|path| path.usable).collect();
     paths == usable
@@ -79,7 +80,7 @@ fn one_of_two_targets_is_killed_under_load_and_comes_back() {
     load.finish().close().unwrap();
 }
 
-/// Two targets, and a host that soon notices that one of them is silent.
+/// Two targets, and a host that detects a silent target early.
 fn impatient(disk: &Scratch, kato_ms: u32) -> (Process, Process, Load) {
     let (one, two) = (
         Process::start(1, &shared(disk)),
@@ -96,8 +97,7 @@ fn impatient(disk: &Scratch, kato_ms: u32) -> (Process, Process, Load) {
     (one, two, Load::new(multipath))
 }
 
-/// The target continues before its keep alive timer runs out, and carries out what waited
-/// in its sockets: the host must not have overtaken that by the other path.
+/// A pause shorter than KATO executes commands from sockets without overwriting newer data.
 #[test]
 fn a_pause_shorter_than_kato_overwrites_nothing_newer() {
     let disk = Scratch::new("paused-short", DISK_BYTES);
@@ -107,7 +107,7 @@ fn a_pause_shorter_than_kato_overwrites_nothing_newer() {
         one.pause();
         let paused = Instant::now();
         load.run_until("the loss", |load| uses(load, [false, true]));
-        // Whatever was lost waits; whatever was not goes on, writes included.
+        // Commands on the lost path wait; others continue, including writes.
         load.run(300);
         load.run_until("the end of the pause", |_| {
             paused.elapsed() > Duration::from_millis(1400)
@@ -119,11 +119,10 @@ fn a_pause_shorter_than_kato_overwrites_nothing_newer() {
     load.finish().close().unwrap();
 }
 
-/// The target continues when everything was written anew by the other path.
+/// A pause longer than KATO does not overwrite data written on the other path.
 ///
-/// All blocks of the file were written before: a write that has to allocate some goes to a
-/// worker of the kernel, which a stop of the process stops, too, and which then carries it
-/// out when the process goes on.
+/// All blocks are allocated before. An allocating write would use a kernel worker, which stops with
+/// the process and then executes the write late.
 #[test]
 fn a_pause_longer_than_kato_overwrites_nothing_newer() {
     let disk = Scratch::written("paused-long", DISK_BYTES);
@@ -132,7 +131,7 @@ fn a_pause_longer_than_kato_overwrites_nothing_newer() {
         load.run(300);
         one.pause();
         load.run_until("the loss", |load| uses(load, [false, true]));
-        // Whatever was lost has gone by the other path after this.
+        // All lost commands have completed on the other path.
         load.drain();
         load.rewrite_all();
         load.disk.run(command::flush(1), None).unwrap();
@@ -161,13 +160,13 @@ fn io_follows_the_ana_states_that_a_reload_sets() {
         let used = of_one == AnaState::OPTIMIZED;
         assert_eq!(commands_by(&mut load, 0) > 0, used, "{state}");
     }
-    // What is left is worse than what was, and does.
+    // The remaining path is non-optimized, and used.
     two.set_ana("inaccessible");
     load.run_until("the other's state", |load| {
         path(load, 1).ana == Some(AnaState::INACCESSIBLE)
     });
     assert!(commands_by(&mut load, 0) > 0);
-    // Now there is none; commands wait.
+    // Without a usable path, commands wait.
     one.set_ana("inaccessible");
     load.run_until("both to be inaccessible", |load| load.disk.waiting() > 8);
     two.set_ana("optimized");
@@ -180,7 +179,7 @@ fn a_listener_is_removed_under_load_and_comes_back() {
     let toml = subsystem(NQN, &["mem:4MiB block_size = 4096"]);
     let target = TestTarget::start(&toml);
     if target.loopback().is_none() {
-        // Addresses of the other network belong to the tests that use it.
+        // Loopback addresses are reserved for the tests that use them.
         return;
     }
     let second = SocketAddr::from(([192, 0, 2, 3], 4420));
@@ -207,7 +206,7 @@ fn a_listener_is_removed_under_load_and_comes_back() {
     for _ in 0..3 {
         assert!(uses(&load, [true, true]));
         target.reload(&toml);
-        // It is asked to leave before it is disconnected.
+        // The host is notified before it is disconnected.
         let inaccessible = Some(AnaState::INACCESSIBLE);
         load.run_until("the notice", |load| path(load, 1).ana == inaccessible);
         assert_eq!(path(&load, 1).link, Link::Live);
@@ -231,8 +230,8 @@ fn a_transition_that_never_ends_resets_the_controller() {
     let paths = [(device.unwrap(), options)];
     let mut disk = Multipath::begin(paths, MultipathOptions::new(1), now).unwrap();
     let ticket = disk.submit(command::flush(1), None).unwrap();
-    // The clock is ours. It stands still until it jumps; and then goes on, since a
-    // controller is asked again after a while whether it is disabled by now.
+    // The simulated clock stands still, then jumps, and then runs, since the host reads CSTS at
+    // intervals.
     let poll_until =
         |disk: &mut Multipath, clock: &dyn Fn() -> Instant, ready: &dyn Fn(&PathEvent) -> bool| {
             let patience = Instant::now() + Duration::from_secs(20);
@@ -247,7 +246,7 @@ fn a_transition_that_never_ends_resets_the_controller() {
     poll_until(&mut disk, &|| now, &|event| {
         matches!(event, PathEvent::Ana(Some(AnaState::CHANGE)))
     });
-    // ANATT is 10 s, and it has twice that.
+    // ANATT is 10 s, and the limit twice that.
     now += Duration::from_secs(19);
     disk.poll(now);
     assert_eq!(disk.paths().next().unwrap().link, Link::Live);
@@ -312,7 +311,7 @@ fn commands_end_when_no_path_comes_back_soon_enough() {
     let address = one.options().remote.to_string();
     let text = error.to_string();
     assert!(text.contains(&format!("to {address} is lost: ")), "{text}");
-    // The controller itself is not given up.
+    // The controller itself is still being reconnected.
     one.resume();
     multipath
         .wait_until("its return", |multipath| {
@@ -323,7 +322,7 @@ fn commands_end_when_no_path_comes_back_soon_enough() {
     multipath.close().unwrap();
 }
 
-/// The caller has its buffer again, and writes other data there, only once the command is over.
+/// A command that was given up is never sent, so its caller may reuse the buffer.
 #[test]
 fn a_command_that_was_given_up_is_never_sent() {
     const BLOCK: usize = 4096;
@@ -337,12 +336,12 @@ fn a_command_that_was_given_up_is_never_sent() {
         multipath.run(command::write(1, block, 1), data).map(drop)
     };
     let is_late = |result| matches!(result, Err(HostError::Timeout { .. }));
-    // It is at a target that is silent.
+    // The command is at a silent target.
     one.pause();
     multipath.set_timeout(Duration::from_millis(300));
     assert!(is_late(write(&mut multipath, 5, b'A')));
     assert_eq!(multipath.outstanding(), 0);
-    // It waits for a path.
+    // The command waits for a path.
     assert!(!multipath.has_usable_path());
     assert!(is_late(write(&mut multipath, 6, b'A')));
     assert_eq!(multipath.outstanding(), 0);
@@ -383,7 +382,7 @@ fn a_path_to_another_namespace_is_not_used() {
                 refused.push((path, why));
             }
         }
-        // Whichever was looked at first is the one that counts.
+        // The first identified path determines the disk.
         let [(path, why)] = &refused[..] else {
             panic!("{refused:?}")
         };
@@ -400,7 +399,7 @@ fn a_path_to_another_namespace_is_not_used() {
     }
 }
 
-/// The configuration is the same, the disk behind it is not.
+/// A target with an unchanged configuration but another disk is not used.
 #[test]
 fn a_target_that_returns_with_another_disk_is_not_used() {
     let (disk, other) = (
@@ -444,7 +443,7 @@ fn without_any_usable_path_connecting_says_why() {
         ..one.options()
     };
     let result = connect(&[hasty], MultipathOptions::new(1)).unwrap_err();
-    // Whether the fabric gives up first or the association is a matter of luck.
+    // Either the fabric or the association may give up first.
     let blames_a_path = !matches!(result, HostError::NoPath { .. });
     assert!(blames_a_path, "{result}");
 }

@@ -1,6 +1,7 @@
-//! A target that does no more than NVMe requires: a host's command for an NSID reaches the disk that
-//! is there, known to that host or not. It reports a changed namespace once, and again
-//! only after log page 04h was read.
+//! Minimal NVMe target, without protection against replaced disks.
+//!
+//! A command for an NSID reaches the current disk, whether or not the host knows it. A changed
+//! namespace is reported once, and again only after log page 04h was read.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,12 +34,12 @@ use nvme_proto::wire::{
 pub(crate) const BLOCK: usize = 4096;
 const BLOCKS: usize = 16;
 const RECEIVES: u64 = 64;
-/// Where responses lie in a connection's memory, and data.
+/// Offsets of responses and data in a connection's memory.
 const RESPONSES: usize = RECEIVES as usize * SQE_BYTES;
 const DATA: usize = RESPONSES + 4096;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The target, on a thread of its own.
+/// Target on a separate thread.
 pub(crate) struct Plain {
     provider: Arc<Loopback>,
     address: SocketAddr,
@@ -48,17 +49,19 @@ pub(crate) struct Plain {
     _listener: Box<dyn Listener>,
 }
 
-/// Disks that were and are namespace 1; the last is the one that is there.
+/// Disks of namespace 1 in order; the last one is current.
 struct Disks {
     contents: Vec<Vec<u8>>,
-    /// The list of changes has NSID 1.
+    /// True if the list of changes contains NSID 1.
     is_listed: bool,
-    /// A change waits to be reported.
+    /// True if a change has not been reported yet.
     is_due: bool,
-    /// It was reported, and the list was not read since.
+    /// True if a change was reported and the list not read since.
     is_masked: bool,
-    /// Commands of namespaces that fail before others succeed, and how: Identify and Get Log Page
-    /// of the admin queue, and those of the I/O queue.
+    /// Numbers and statuses of commands to fail.
+    ///
+    /// The first entry is for Identify and Get Log Page on the admin queue, the second for the I/O
+    /// queue.
     failing: [(usize, Status); 2],
 }
 
@@ -117,26 +120,26 @@ impl Plain {
         }
     }
 
-    /// Another disk, all zero, takes the place of the one that is there.
+    /// Replaces the disk by one of zeroes.
     pub(crate) fn replace(&self) {
         let mut disks = self.disks.lock().unwrap();
         disks.contents.push(vec![0; BLOCKS * BLOCK]);
         (disks.is_listed, disks.is_due) = (true, true);
     }
 
-    /// So many questions about namespaces fail, and so many I/O commands.
+    /// Fails the next `questions` commands about namespaces and `io` I/O commands.
     pub(crate) fn fail(&self, questions: usize, io: usize, status: Status) {
         let mut disks = self.disks.lock().unwrap();
         disks.failing = [(questions, status), (io, status)];
     }
 
-    /// Commands that are still to fail.
+    /// Number of commands still to fail.
     pub(crate) fn failing(&self) -> usize {
         let disks = self.disks.lock().unwrap();
         disks.failing.iter().map(|(left, _)| left).sum()
     }
 
-    /// What a disk has, by its number.
+    /// Contents of a disk by index.
     pub(crate) fn contents(&self, disk: usize) -> Vec<u8> {
         self.disks.lock().unwrap().contents[disk].clone()
     }
@@ -150,20 +153,20 @@ impl Drop for Plain {
     }
 }
 
-/// One queue.
+/// Connection of a queue.
 struct Connection {
     endpoint: Box<dyn Endpoint>,
     region: Region,
     qp: QpId,
     qid: u16,
-    /// CC, of the admin queue.
+    /// CC, for the admin queue.
     cc: u32,
-    /// Looks at CSTS since CC was set.
+    /// Number of reads of CSTS since CC was set.
     looks: u32,
-    /// CID of the Asynchronous Event Request that waits.
+    /// CID of the outstanding Asynchronous Event Request.
     event_request: Option<u16>,
     received: Vec<u64>,
-    /// Sends, reads and writes that have ended.
+    /// Number of completed SENDs, READs and WRITEs.
     ended: u64,
     is_gone: bool,
 }
@@ -252,7 +255,7 @@ impl Connection {
             .any(|event| matches!(event, Event::Disconnected { .. } | Event::Closed { .. }));
     }
 
-    /// Posts a work request and waits for its end.
+    /// Posts a work request and waits for its completion.
     fn carry_out(&mut self, op: Operation, at: usize, length: usize) {
         let sges = self.sge(at, length).into();
         let work = SendWork {
@@ -299,7 +302,7 @@ impl Connection {
         self.carry_out(Operation::Send, RESPONSES, cqe.as_bytes().len());
     }
 
-    /// Bytes of the host's memory.
+    /// Reads host memory.
     fn fetch(&mut self, sqe: &Sqe) -> Vec<u8> {
         let (host, length) = host_memory(sqe);
         self.carry_out(Operation::Read(host), DATA, length);
@@ -367,9 +370,9 @@ impl Connection {
                     // MQES, CQR, the NVM command set; a TO of 0.
                     offset::CAP => 63 | 1 << 16 | 1 << 37,
                     offset::VS => 0x0001_0400,
-                    // RDY follows EN, and a shutdown is complete.
+                    // RDY follows EN, and a shutdown is complete at once.
                     offset::CSTS if self.cc & 0xc000 != 0 => 2 << 2,
-                    // Not at the first look.
+                    // Not at the first read.
                     offset::CSTS => {
                         self.looks += 1;
                         u64::from(self.looks > 1 && self.cc & 1 != 0)
@@ -422,7 +425,7 @@ fn identify(sqe: &Sqe, disks: &Disks) -> Vec<u8> {
             id.cntrltype = 1;
             (id.sqes, id.cqes) = (0x66, 0x44);
             id.nn.set(1);
-            // Events of namespaces, and keyed data blocks.
+            // Namespace events, and keyed data blocks.
             id.oaes.set(1 << 8);
             id.sgls.set(1 | 1 << 2);
             id.ioccsz.set(4);

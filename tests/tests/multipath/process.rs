@@ -1,4 +1,4 @@
-//! Targets that are processes of their own, on addresses of their own.
+//! Targets in child processes with separate addresses.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use cairn_initiator::{HostOptions, Recovery};
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
 
-/// A cairn-target by user-space RoCE, and its configuration file.
+/// cairn-target over user-space RoCE, with its configuration file.
 #[derive(Debug)]
 pub(crate) struct Process {
     address: Ipv4Addr,
@@ -21,8 +21,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// The `port_id`th target of the subsystem; `namespace` are the lines of its
-    /// namespace 1.
+    /// Starts target number `port_id` of the subsystem with this configuration of namespace 1.
     pub(crate) fn start(port_id: u16, namespace: &str) -> Self {
         let address = own_loopback_address();
         let config = std::env::temp_dir().join(format!("cairn-{address}.toml"));
@@ -58,7 +57,7 @@ impl Process {
         std::fs::write(&self.config, toml).unwrap();
     }
 
-    /// Starts it, or starts it again; returns when hosts can connect.
+    /// Starts the target, also again; returns when hosts can connect.
     pub(crate) fn resume(&mut self) {
         assert!(self.child.is_none(), "it runs");
         let mut child = Command::new(env!("CARGO_BIN_EXE_cairn-target-process"))
@@ -77,25 +76,25 @@ impl Process {
         self.child = Some(child);
     }
 
-    /// SIGKILL: as by a power cut.
+    /// Sends SIGKILL and waits for the end.
     pub(crate) fn kill(&mut self) {
         let mut child = self.child.take().expect("it runs");
         child.kill().unwrap();
         child.wait().unwrap();
     }
 
-    /// Changes its ANA state by a reload.
+    /// Changes the ANA state by a reload.
     pub(crate) fn set_ana(&self, state: &str) {
         self.configure(state);
         self.signal("-HUP");
     }
 
-    /// SIGSTOP: it does nothing until it continues, and what is sent to it waits.
+    /// Sends SIGSTOP. Packets to the target wait.
     pub(crate) fn pause(&self) {
         self.signal("-STOP");
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub(crate) fn unpause(&self) {
         self.signal("-CONT");
     }
@@ -109,7 +108,7 @@ impl Process {
         assert!(sent.success());
     }
 
-    /// How a host connects to it: impatient with what is lost.
+    /// Options of a host that detects a loss early.
     pub(crate) fn options(&self) -> HostOptions {
         let remote = SocketAddr::from((self.address, 4420));
         HostOptions {

@@ -1,4 +1,4 @@
-//! Two network namespaces, joined by a cable, and what is spoken on it.
+//! Two network namespaces connected by a veth pair.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -11,26 +11,26 @@ use cairn_roce::{Soft, SoftOptions};
 
 use crate::sniffer::{Sniffer, check_frames};
 
-/// What the wire is like.
+/// Properties of the connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Cable {
     pub(crate) mtu: u32,
-    /// The target's and the host's.
+    /// Addresses of target and host.
     pub(crate) addresses: [&'static str; 2],
     pub(crate) fault: Option<FaultOptions>,
     pub(crate) roce: Roce,
 }
 
-/// What is spoken on it.
+/// RoCE version and VLAN tagging.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Roce {
     V1,
-    /// Tags are written by the endpoint.
+    /// The endpoint writes the tags.
     V1Tagged,
-    /// Tags are written by the kernel, on a VLAN's interface.
+    /// The kernel writes the tags of a VLAN interface.
     V1Vlan,
     V2,
-    /// As `V1Vlan`.
+    /// RoCE v2 with a VLAN interface.
     V2Vlan,
 }
 
@@ -51,32 +51,31 @@ impl Roce {
 pub(crate) const V4: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 pub(crate) const V6: [&str; 2] = ["fd77::1", "fd77::2"];
 
-/// The VLAN of the tagged.
+/// VLAN ID.
 pub(crate) const VID: u16 = 5;
 /// Type of service of the connections: DSCP 26.
 pub(crate) const TOS: u8 = 26 << 2;
-/// The service level, which is the priority in tags: by Linux's own rule for
-/// sockets it would be 2.
+/// Service level, equal to the priority in tags. Linux's default for sockets would be 2.
 pub(crate) const PCP: u8 = TOS >> 5;
-/// The setting of a VLAN's interface: the tag's priority is the packet's.
+/// Option of a VLAN interface that copies the priority to the tag.
 const AS_IT_IS: &str = "egress-qos-map 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7";
 
 pub(crate) const BAD: FaultOptions = FaultOptions {
     loss_per_mille: 20,
     duplication_per_mille: 10,
-    // Of some 200 packets an end, enough that each run sees a few.
+    // With some 200 packets on each side, every run has a few.
     corruption_per_mille: 40,
     reordering_per_mille: 10,
     seed: 7,
 };
 
 impl Cable {
-    /// The address of an end.
+    /// Address of an end.
     pub(crate) fn address(&self, end: usize) -> IpAddr {
         self.addresses[end].parse().unwrap()
     }
 
-    /// A provider for either end.
+    /// Provider for either end.
     pub(crate) fn provider(&self) -> Soft {
         let network = match self.roce {
             Roce::V1 | Roce::V1Vlan => Network::Ethernet { vlan: None },
@@ -92,9 +91,9 @@ impl Cable {
         })
     }
 
-    /// Runs a target and a host, each in a namespace of its own at its end of the
-    /// cable, and then looks at what has crossed it. Where namespaces, or VLANs if
-    /// they are needed, are not available, it reports that and returns.
+    /// Runs target and host in separate namespaces, and then checks the captured frames.
+    ///
+    /// Without support for namespaces or required VLANs, the test is recorded as skipped.
     pub(crate) fn join(
         self,
         target: impl FnOnce() + Send + 'static,
@@ -110,8 +109,9 @@ impl Cable {
         self.join_unwatched(watched, host);
     }
 
-    /// The same for a cable that is cut: what has crossed it is not examined. The
-    /// target's end is prepared before the host begins.
+    /// Runs target and host without a capture, for tests that cut the connection.
+    ///
+    /// The target's end is prepared before the host starts.
     pub(crate) fn join_unwatched<Run: FnOnce()>(
         self,
         target: impl FnOnce(FarEnd) -> Run + Send + 'static,
@@ -131,7 +131,7 @@ impl Cable {
             tid_out.send(thread_id()).unwrap();
             if linked_in.recv().is_ok() {
                 host();
-                // With this thread its namespace goes, and the cable with that.
+                // The namespace ends with this thread, and the veth pair with the namespace.
                 let _ = checked_in.recv();
             }
         });
@@ -176,12 +176,12 @@ impl Cable {
     }
 }
 
-/// The host's namespace, as the target's thread reaches it.
+/// Host's namespace, accessed from the target's thread.
 #[derive(Clone, Copy)]
 pub(crate) struct FarEnd(i32);
 
 impl FarEnd {
-    /// Lays a cable, both ends plugged in.
+    /// Creates the veth pair and configures both ends.
     pub(crate) fn lay(self, cable: &Cable) {
         let Self(tid) = self;
         ip(&format!(
@@ -190,13 +190,13 @@ impl FarEnd {
         self.plug_in_again(cable);
     }
 
-    /// Has both ends up, with their addresses.
+    /// Sets both ends up with their addresses.
     pub(crate) fn plug_in_again(self, cable: &Cable) {
         cable.plug_in(0, ip);
         cable.plug_in(1, |arguments| self.ip(arguments));
     }
 
-    /// Runs `ip` there.
+    /// Runs `ip` in the host's namespace.
     pub(crate) fn ip(self, arguments: &str) {
         let Self(tid) = self;
         let process = std::process::id();
@@ -209,15 +209,14 @@ impl FarEnd {
     }
 }
 
-/// Puts the calling thread into a network namespace of its own. False: it may
-/// not.
+/// Moves the calling thread to a new network namespace. Returns false without permission.
 fn leave_the_network() -> bool {
-    // SAFETY: concerns the calling thread alone, and takes no pointers.
+    // SAFETY: affects only the calling thread, and takes no pointers.
     unsafe { libc::unshare(libc::CLONE_NEWNET) == 0 }
 }
 
 fn thread_id() -> i32 {
-    // SAFETY: takes nothing and cannot fail.
+    // SAFETY: has no arguments and cannot fail.
     unsafe { libc::gettid() }
 }
 
@@ -232,7 +231,7 @@ pub(crate) fn ip(arguments: &str) {
     try_ip(arguments).unwrap_or_else(|stderr| panic!("ip {arguments}: {stderr}"));
 }
 
-/// Whether the kernel has VLANs. False: it does not, or we may not make any.
+/// True if VLAN interfaces can be created.
 fn has_vlans() -> bool {
     let probe = || {
         leave_the_network()

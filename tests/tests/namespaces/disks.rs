@@ -1,5 +1,4 @@
-//! A target and a host, with nothing between them but the cable: every byte that
-//! is written comes back.
+//! Target and host over the veth pair: reads return all written bytes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use crate::cable::{Cable, TOS};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const BLOCK_BYTES: usize = 4096;
-/// Transfers, one after the other, on each of the queues in turn: 2 MiB, each way.
+/// Transfer sizes in sequence, alternating between queues: 2 MiB in each direction.
 const TRANSFERS: [usize; 12] = [
     BLOCK_BYTES,
     1 << 20,
@@ -39,7 +38,7 @@ pub(crate) fn run(cable: Cable) {
     join(cable, |host, _| write_and_read_back(host));
 }
 
-/// A block is several packets, and still as one host or the other wrote it.
+/// Checks that a block of several packets is never a mixture of two writes.
 pub(crate) fn blocks_are_whole(cable: Cable) {
     join(cable, |writer, connect| {
         let mut reader = connect();
@@ -70,7 +69,7 @@ fn join(cable: Cable, work: impl FnOnce(&mut Host, &dyn Fn() -> Host) + Send + '
         let provider: Arc<dyn Provider> = Arc::new(cable.provider());
         let target = Target::start(config, vec![provider]).unwrap();
         address_out.send(target.addresses()[0]).unwrap();
-        // An error is the host's panic, which is reported separately.
+        // A host error is a panic, which is reported separately.
         let _ = over_in.recv_timeout(PATIENCE);
         target.stop().unwrap();
     };
@@ -119,7 +118,7 @@ fn write_and_read_back(host: &mut Host) {
     }
 }
 
-/// Writes block 0 and reads it at the same time, again and again.
+/// Writes block 0 repeatedly while reading it.
 fn read_while_it_is_written(writer: &mut Host, reader: &mut Host) {
     let new = [1, 2].map(|byte| {
         let buffer = writer.buffer(BLOCK_BYTES).unwrap();

@@ -1,4 +1,4 @@
-//! One connection, and every work request there is.
+//! One connection with every type of work request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::cable::{Cable, TOS};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const SIZE: usize = 1 << 20;
-/// Bytes of the longest message that is sent.
+/// Bytes of the longest message.
 const MESSAGE: usize = 64 * 1024;
 const ROUNDS: u64 = 20;
 
@@ -29,7 +29,7 @@ pub(crate) fn run(cable: Cable) {
     );
 }
 
-/// One end.
+/// End of the connection.
 struct End {
     endpoint: Box<dyn Endpoint>,
     region: Region,
@@ -72,14 +72,12 @@ impl End {
             .unwrap();
     }
 
-    /// Sleeps, in the endpoint's descriptors alone, until there is something that
-    /// `pick` takes.
+    /// Sleeps on the endpoint's descriptors until `pick` returns a value.
     fn wait<T>(&mut self, what: &str, pick: impl FnMut(&mut Self) -> Option<T>) -> T {
         self.wait_napping(what, PATIENCE, pick)
     }
 
-    /// As `wait`, and looks again after each `nap`: for what the endpoint cannot
-    /// wake us for.
+    /// Waits like `wait`, and also checks after each `nap` for events outside the endpoint.
     fn wait_napping<T>(
         &mut self,
         what: &str,
@@ -142,8 +140,9 @@ fn qp_options() -> QpOptions {
     }
 }
 
-/// Accepts one host and echoes its messages until it disconnects. `echoed` is
-/// reported when the last echo is acknowledged.
+/// Accepts one host and echoes its messages until it disconnects.
+///
+/// `echoed` is signaled when the last echo is acknowledged.
 fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sender<()>) {
     let provider = cable.provider();
     let (sender, requests) = channel();
@@ -189,7 +188,7 @@ fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sen
     end.event("Closed", |event| matches!(event, Event::Closed { .. }));
 }
 
-/// Connects, and moves data every way there is.
+/// Connects, and transfers data with each type of work request.
 fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Receiver<()>) {
     let (address, there) = ready.recv_timeout(PATIENCE).unwrap();
     let provider = cable.provider();
@@ -227,18 +226,18 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Rec
         assert!(read == bytes, "round {round}: the echo is mangled");
         end.post_receive();
     }
-    // On a bad wire the acknowledgement of the last echo may be lost, and a
-    // disconnect that overtakes it flushes the echo.
+    // With faults the acknowledgement of the last echo may be lost, and an earlier disconnect would
+    // flush the echo.
     let nap = Duration::from_millis(2);
     end.wait_napping("the last acknowledgement", nap, |_| echoed.try_recv().ok());
     end.endpoint.disconnect(qp);
     end.event("Closed", |event| matches!(event, Event::Closed { .. }));
-    // A busy endpoint reports its counters now and then, one about to sleep at once.
+    // A busy endpoint publishes counters at intervals, one about to sleep at once.
     end.endpoint.arm().unwrap();
     check_counters(&provider, cable);
 }
 
-/// The counters distinguish a good wire from a bad one.
+/// Checks that counters show faults only on a faulty connection.
 fn check_counters(provider: &Soft, cable: Cable) {
     let counters = provider.counters();
     let [(name, counters)] = &counters[..] else {

@@ -1,6 +1,6 @@
-//! What happens to interfaces under verified I/O: a link goes down, an address goes, an
-//! interface is replaced by another one. Target and host carry on by themselves once the
-//! way is there again, and nothing that was acknowledged is lost.
+//! Network interface changes under verified I/O: link down, address removed, interface replaced.
+//!
+//! Target and host recover when connectivity returns, and no acknowledged data are lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,12 +20,12 @@ use crate::cable::{Cable, FarEnd, ip};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCK_BYTES: usize = 4096;
-/// Blocks of the namespace, each of which is written again and again.
+/// Blocks of the namespace, written repeatedly.
 const BLOCKS: u64 = 64;
-/// Transfers that show that I/O goes on.
+/// Number of transfers that shows continuing I/O.
 const TRANSFERS: u64 = 50;
 
-/// How the host fares.
+/// Progress of the host.
 #[derive(Default)]
 struct Progress {
     verified: AtomicU64,
@@ -34,7 +34,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// Waits until a counter is so much further.
+    /// Waits until a counter has increased by `more`.
     fn wait(&self, what: &str, counter: &AtomicU64, more: u64) {
         let wanted = counter.load(Ordering::Relaxed) + more;
         let deadline = Instant::now() + PATIENCE;
@@ -64,7 +64,7 @@ pub(crate) fn run(cable: Cable) {
                 trial.befall(&cable, far_end, &seen);
             }
             seen.over.store(true, Ordering::Relaxed);
-            // The host leaves while the cable is there.
+            // The host disconnects while the link is up.
             seen.wait("the host's disconnect", &seen.lost, 1);
             target.stop().unwrap();
         }
@@ -87,25 +87,26 @@ pub(crate) fn run(cable: Cable) {
     cable.join_unwatched(target, host);
 }
 
-/// What befalls the interfaces.
+/// Change of the interfaces.
 #[derive(Debug, Clone, Copy)]
 enum Trial {
-    /// The route's MTU falls, as by an ICMP message that anyone can send.
+    /// The route's MTU shrinks, as after a forged ICMP message.
     PathMtuForged,
-    /// Too short for anybody to lose patience.
+    /// Too short for a timeout at either end.
     Blink,
     TargetsLinkDown,
     HostsLinkDown,
     TargetsAddressGone,
     HostsAddressGone,
-    /// Both ends are other interfaces afterwards: as after a driver was reloaded.
+    /// Both interfaces are replaced, as after a driver reload.
     Replaced,
 }
 
 impl Trial {
-    /// Each takes as long as it takes to give a connection up, so that only one kind of
-    /// cable sees them all. RoCE v1 finds its peers by their MAC addresses: it needs no
-    /// IP address once it is connected, but the interface that it began with.
+    /// Trials of a connection type.
+    ///
+    /// Each trial takes as long as a connection timeout, so only one type runs all of them. RoCE v1
+    /// uses MAC addresses: once connected, it needs no IP address, but its original interface.
     fn of(cable: &Cable) -> Vec<Self> {
         let every = vec![
             Self::PathMtuForged,
@@ -147,7 +148,7 @@ impl Trial {
         }
         match self {
             Self::Replaced => far_end.lay(cable),
-            // The routes stay as they are until the links go.
+            // The routes stay until the links go down.
             Self::PathMtuForged => {}
             _ => far_end.plug_in_again(cable),
         }
@@ -159,7 +160,7 @@ impl Trial {
     }
 }
 
-/// Writes blocks and reads them back until it is stopped.
+/// Writes and reads back blocks until stopped.
 fn write_and_read_back(host: &mut Host, progress: &Progress) {
     let buffer = host.buffer(BLOCK_BYTES).unwrap();
     let mut random = 1;
@@ -177,7 +178,7 @@ fn write_and_read_back(host: &mut Host, progress: &Progress) {
     }
 }
 
-/// Runs a command, however often the connection is lost meanwhile.
+/// Runs a command to completion across lost connections.
 fn patiently(host: &mut Host, sqe: Sqe, data: Data<'_>, progress: &Progress) {
     let ticket = host.submit(1, sqe, data).unwrap();
     let deadline = Instant::now() + 2 * PATIENCE;

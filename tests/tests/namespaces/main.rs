@@ -1,9 +1,8 @@
-//! Two hosts, each in a network namespace of its own, joined by a cable: every
-//! MTU, both versions of IP and of RoCE, with a VLAN tag and without, a good wire
-//! and a bad one. What the packets cross is the kernel's real network stack,
-//! segmentation included. A sniffer on the cable says what they really were.
+//! Target and host in separate network namespaces, connected by a veth pair.
 //!
-//! Making namespaces takes root; without it these tests say so and end.
+//! The tests cover MTUs, both versions of IP and of RoCE, VLAN tags, and faults. Packets cross the
+//! real network stack of the kernel, including segmentation, and a packet socket verifies them.
+//! Without root the tests are skipped.
 
 mod cable;
 mod disks;
@@ -13,7 +12,7 @@ mod sniffer;
 
 use cable::{BAD, Cable, Roce, V4, V6};
 
-/// One test for each way of using a cable.
+/// Defines one test for each connection type.
 macro_rules! cables {
     ($run:path; $($name:ident: $roce:ident, $addresses:ident, $mtu:literal, $fault:expr;)*) => {
         $(#[test]
@@ -28,7 +27,7 @@ macro_rules! cables {
     };
 }
 
-/// Every work request there is.
+/// Every type of work request.
 mod work {
     use super::BAD;
 
@@ -57,7 +56,7 @@ mod work {
     }
 }
 
-/// A whole target and a whole host.
+/// Complete target and host.
 mod nvme {
     use super::BAD;
 
@@ -81,14 +80,14 @@ mod nvme {
     }
 }
 
-/// A block of several packets.
+/// Blocks of several packets.
 mod blocks {
     cables! { super::disks::blocks_are_whole;
         ordinary_frames: V2, V4, 1500, None;
     }
 }
 
-/// Links that go down, addresses that go, interfaces that are replaced.
+/// Interface changes.
 mod links {
     cables! { super::life::run;
         come_back: V2, V4, 1500, None;

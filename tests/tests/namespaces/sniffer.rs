@@ -1,4 +1,4 @@
-//! What really crosses a cable, by a packet socket of its own.
+//! Capture of frames by a packet socket.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -12,21 +12,21 @@ use cairn_roce_proto::wire::mad::GSI_QPN;
 
 use crate::cable::{Cable, PCP, VID};
 
-/// Listens on one interface, beside its users.
+/// Packet socket on one interface.
 pub(crate) struct Sniffer(OwnedFd);
 
-/// A frame, its tag put back if the kernel had taken it off.
+/// Captured frame, with a tag stripped by the kernel restored.
 #[derive(Debug, Clone)]
 pub(crate) struct Sniffed {
     ethernet: Ethernet,
-    /// What it is, if it is RoCE.
+    /// RoCE fields, if the frame is RoCE.
     roce: Option<Roce>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Roce {
     is_v1: bool,
-    /// UDP's source port, or the GRH's flow label.
+    /// UDP source port, or flow label of the GRH.
     flow: u32,
     dest_qpn: u32,
     is_intact: bool,
@@ -43,7 +43,7 @@ impl Sniffer {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: no pointers are passed.
         let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) });
-        // SAFETY: a descriptor that was just made has no other owner.
+        // SAFETY: the new descriptor has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         for (level, option, value) in [
             (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 64 << 20),
@@ -57,8 +57,8 @@ impl Sniffer {
             });
         }
         let name = CString::new(interface).unwrap();
-        // SAFETY: the name is a C string, and all zeros is an address; it is bound
-        // with its own length.
+        // SAFETY: the name is a C string, all zeroes is a valid address, and the length is the
+        // structure's size.
         check(unsafe {
             let mut address: libc::sockaddr_ll = zeroed();
             address.sll_family = libc::AF_PACKET as u16;
@@ -70,7 +70,7 @@ impl Sniffer {
         Self(fd)
     }
 
-    /// Everything so far.
+    /// All frames received so far.
     pub(crate) fn frames(&self) -> Vec<Sniffed> {
         std::iter::from_fn(|| self.next()).collect()
     }
@@ -82,9 +82,8 @@ impl Sniffer {
             iov_base: bytes.as_mut_ptr().cast(),
             iov_len: bytes.len(),
         };
-        // SAFETY: the header points at live buffers of the lengths it says. The
-        // kernel's control messages are read within them, as the type that they
-        // have.
+        // SAFETY: the header points to live buffers with the given lengths. The kernel's control
+        // messages are read within them, with their type.
         let (length, tag) = unsafe {
             let mut header: libc::msghdr = zeroed();
             header.msg_iov = &raw mut vector;
@@ -131,23 +130,22 @@ fn read(bytes: &[u8], tag: Option<u16>) -> Sniffed {
     Sniffed { ethernet, roce }
 }
 
-/// Where the part of a queue pair number begins that names the endpoint.
+/// First bit of the endpoint number in a queue pair number.
 const ENDPOINT_SHIFT: u32 = 18;
 
-/// All RoCE on the cable has been of this kind.
+/// Checks that all RoCE frames have the expected version, tags and flows.
 pub(crate) fn check_frames(frames: &[Sniffed], cable: &Cable) {
     let all: Vec<_> = frames.iter().filter_map(|f| Some((f, f.roce?))).collect();
     assert!(all.len() > 100, "{} frames", all.len());
     let mut broken = 0;
-    // By sender and flow, the endpoint that it leads to: the top bits of queue pair
-    // numbers.
+    // Endpoint by sender and flow, from the top bits of queue pair numbers.
     let mut flows = HashMap::new();
     for (frame, roce) in &all {
         assert_eq!(roce.is_v1, cable.roce.is_v1(), "{frame:?}");
         let vid = frame.ethernet.vlan.map(|tag| tag.vid);
         assert_eq!(vid, cable.roce.is_tagged().then_some(VID), "{frame:?}");
         if !roce.is_intact {
-            // With UDP, not cut into segments yet.
+            // UDP frames before segmentation.
             broken += 1;
             continue;
         }
@@ -164,7 +162,7 @@ pub(crate) fn check_frames(frames: &[Sniffed], cable: &Cable) {
     }
     assert!(flows.len() >= 2, "there were packets either way: {flows:?}");
     if cable.roce.is_v1() {
-        // Faults come behind the cable.
+        // Faults are injected after the capture.
         assert_eq!(broken, 0, "frames of RoCE v1 are never cut");
     }
 }

@@ -1,4 +1,4 @@
-//! A panic ends one reactor, and what it had: the others go on.
+//! A panic ends only one reactor with its resources.
 
 mod rig;
 
@@ -21,7 +21,7 @@ use cairn_tests::saboteur::MESSAGE;
 
 use rig::{BLOCK, FATAL_BLOCKS, Rig, alone, on_loopback, on_soft, on_soft_that_panics};
 
-/// The disk's half for each host.
+/// Half of the disk, one for each host.
 const HALF: u64 = 64;
 
 #[test]
@@ -51,7 +51,7 @@ fn one_panic(rig: Rig) {
     rig.target.stop().unwrap();
 }
 
-/// Ends the bystander, also if the test fails.
+/// Stops the bystander on drop.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -60,7 +60,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// A bystander: writes and reads, and is not disturbed. Returns how many rounds it made.
+/// Bystander that writes and reads without errors; returns its number of rounds.
 fn watch(rig: &Rig, ready: &mpsc::Sender<()>, stop: &AtomicBool) -> u32 {
     let mut bystander = rig.connect_apart("bystander");
     ready.send(()).unwrap();
@@ -76,7 +76,7 @@ fn watch(rig: &Rig, ready: &mpsc::Sender<()>, stop: &AtomicBool) -> u32 {
 
 fn panic_before(rig: &Rig) {
     let mut victim = rig.connect_back("victim");
-    // With a queue on each reactor.
+    // Host with a queue on each reactor.
     let mut torn = rig.connect_torn("torn");
     assert_eq!(rig.reactors_of("bystander"), [1, 1]);
     assert_eq!(rig.reactors_of("victim"), [0, 0]);
@@ -86,7 +86,7 @@ fn panic_before(rig: &Rig) {
     });
     let cntlid = torn.cntlid();
     rig.saboteur.arm(1);
-    // Its connection goes; it comes back by itself, and the read is sent again.
+    // The connection is lost and restored, and the read is sent again.
     let bytes = read(&mut victim, 0, FATAL_BLOCKS).unwrap();
     assert_eq!(bytes, written[..bytes.len()]);
     assert_eq!(read_all(&mut victim, 0), written);
@@ -102,7 +102,7 @@ fn panic_before(rig: &Rig) {
         torn.poll();
         rig.is_at_rest(0)
     });
-    // A host in user space answers nothing while it is not polled.
+    // A user-space host answers only while it is polled.
     let mut alive = || {
         victim.poll();
         torn.poll();
@@ -139,7 +139,7 @@ fn what_a_disk_holds_is_waited_for() {
     assert!(matches!(lost, Err(HostError::Lost { .. })), "{lost:?}");
     drop(victim);
 
-    // The same host, another association: the disk still has a write of the last one.
+    // Another association of the host, while the disk holds a write of the previous one.
     let mut next = rig.connect_once("victim");
     assert_eq!(rig.orphans(0), 1);
     rig.disk().hold_no_more(Operation::Write);
@@ -181,13 +181,13 @@ fn a_read_that_a_disk_ends_late_hits_no_memory_of_others() {
     });
     tickets.into_iter().for_each(|ticket| victim.forget(ticket));
     rig.saboteur.arm(1);
-    // A memory namespace does not wait for the disk.
+    // Commands to a memory namespace do not wait for the disk.
     let lost = read_of(&mut victim, 2, 0, FATAL_BLOCKS);
     assert!(matches!(lost, Err(HostError::Lost { .. })), "{lost:?}");
     drop(victim);
     let mut next = rig.connect_once("victim");
     assert_eq!(rig.orphans(0), tickets.len() as u64);
-    // Nothing is written, so nothing has to wait.
+    // The commands write nothing, so nothing must wait.
     rig.disk().release(Operation::Read);
     assert_eq!(read_all(&mut next, 0), written);
     rig.until("an end of all that the reactor held", || rig.is_at_rest(0));
@@ -209,8 +209,7 @@ fn a_panic_in_the_middle_of_a_connect_leaves_no_controller() {
     rig.target.stop().unwrap();
 }
 
-/// With a real ring and file, and all that a queue may hold on its way: reads and writes
-/// that were submitted, that were not, and that were not even read.
+/// Acknowledged data survive a panic with a real ring and file, and with commands in all stages.
 #[test]
 fn a_panic_amid_much_work_loses_nothing_that_was_acknowledged() {
     let _alone = alone();
@@ -253,7 +252,7 @@ fn a_panic_over_one_connection_request_refuses_it_and_no_other() {
     rig.saboteur.arm_request();
     let refused = rig.try_connect_once("second");
     assert!(refused.is_err());
-    // The refusal leaves while the panic unwinds, before it is counted.
+    // The reject is sent during unwinding, before the count.
     rig.until("the count", || rig.control_panics("connect") == 1);
     write(&mut host, 7, &[1; BLOCK]).unwrap();
     let second = rig.connect_once("second");
@@ -262,8 +261,8 @@ fn a_panic_over_one_connection_request_refuses_it_and_no_other() {
     rig.target.stop().unwrap();
 }
 
-/// The connections of the device end; those of another device go on, the listener is there
-/// again at once, and the same hosts come back.
+/// A panic in connection management ends the connections of its device only, and its hosts
+/// reconnect.
 #[test]
 fn a_panic_in_connection_management_ends_the_connections_of_its_device() {
     let _alone = alone();
@@ -284,7 +283,7 @@ fn a_panic_in_connection_management_ends_the_connections_of_its_device() {
             let written = write_all(&mut victim, 0);
             let cntlid = victim.cntlid();
             panics.store(1, Ordering::Relaxed);
-            // Its REQ ends connection management; it asks again, and is served.
+            // This REQ causes the panic; the retry succeeds.
             let mut second = rig.connect_once("second");
             rig.until("the victim's new association", || {
                 victim.poll();
@@ -323,7 +322,7 @@ fn a_panic_over_one_request_for_metrics_is_answered_and_counted() {
     rig.target.stop().unwrap();
 }
 
-/// A host sends a read again and again that ends the reactor each time.
+/// A read that is retried and ends a reactor each time ends the process in the end.
 #[test]
 fn panics_without_end_end_the_process() {
     let mut target = Command::new(env!("CARGO_BIN_EXE_cairn-sabotaged-target"))
@@ -344,7 +343,7 @@ fn panics_without_end_end_the_process() {
             break status;
         }
         assert!(Instant::now() < end, "it goes on");
-        // It may be on its way out.
+        // The process may be ending.
         if let Ok(mut host) = Host::connect(&Soft::default(), rig::lone_host(remote)) {
             let lost = read(&mut host, 0, FATAL_BLOCKS);
             assert!(lost.is_err());
@@ -389,7 +388,7 @@ fn read_of(host: &mut Host, nsid: u32, slba: u64, blocks: u32) -> Result<Vec<u8>
     Ok(buffer.bytes(0, length))
 }
 
-/// Writes a half of the disk, other data each time.
+/// Writes new data to half of the disk.
 fn write_all(host: &mut Host, first: u64) -> Vec<u8> {
     static SEED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     let mut random = Random::new(SEED.fetch_add(1, Ordering::Relaxed));
@@ -405,11 +404,11 @@ fn read_all(host: &mut Host, first: u64) -> Vec<u8> {
     blocks.flatten().collect()
 }
 
-/// File descriptors of this process.
+/// Number of open file descriptors of this process.
 fn open_files(mut meanwhile: impl FnMut()) -> usize {
     let until = Instant::now() + Duration::from_secs(1);
     let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    // A connection to the metrics port may be on its way out.
+    // A metrics connection may be closing.
     let mut least = count();
     while Instant::now() < until {
         least = least.min(count());

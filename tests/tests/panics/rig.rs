@@ -1,5 +1,6 @@
-//! A target with two reactors, of which those panic that answer a read of
-//! [`FATAL_BLOCKS`], and hosts whose queues are on chosen reactors.
+//! Target with two reactors that panic when they answer a read of [`FATAL_BLOCKS`].
+//!
+//! Host queues are placed on chosen reactors.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicUsize;
@@ -23,10 +24,10 @@ pub(crate) const BLOCK: usize = 4096;
 /// Blocks of a read that ends its reactor.
 pub(crate) const FATAL_BLOCKS: u32 = 3;
 const DISK_BLOCKS: usize = 128;
-/// Bounds every wait.
+/// Timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the target listens on, and where.
+/// Provider, address of the target, and address of hosts.
 pub(crate) type Network = (Arc<dyn Provider>, IpAddr, Option<IpAddr>);
 
 pub(crate) fn on_loopback() -> Network {
@@ -40,8 +41,9 @@ pub(crate) fn on_soft() -> Network {
     (network, own_loopback_address().into(), None)
 }
 
-/// A network whose connection management panics at the next requests, so many of them as the
-/// second value says. Its hosts are on a network of their own, which does not.
+/// Network whose connection management panics as often as the returned counter says.
+///
+/// Hosts use another network without panics.
 pub(crate) fn on_soft_that_panics() -> (Network, Arc<AtomicUsize>) {
     let panics: Arc<AtomicUsize> = Arc::default();
     let left = Arc::clone(&panics);
@@ -62,13 +64,13 @@ pub(crate) fn on_soft_that_panics() -> (Network, Arc<AtomicUsize>) {
     ((network, own_loopback_address().into(), None), panics)
 }
 
-/// These tests count what the process has open.
+/// Lock for tests that count open files of the process.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A host of a target elsewhere, lost with its connection.
+/// Options of a host that does not reconnect.
 pub(crate) fn lone_host(remote: SocketAddr) -> HostOptions {
     HostOptions {
         timeout: Duration::from_secs(10),
@@ -88,14 +90,14 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Namespace 1 is a disk, 2 is memory.
+    /// Starts a target with a simulated disk as namespace 1 and memory as namespace 2.
     pub(crate) fn start(name: &str, network: Network) -> Self {
         let file = Scratch::in_memory(name, (DISK_BLOCKS * BLOCK) as u64);
         let disk = SimulatedDisk::register(file.path(), &Clock::default(), 1).unwrap();
         Self::start_with(file, Some(disk), network)
     }
 
-    /// The disk is a file.
+    /// Starts a target with a real file as disk.
     pub(crate) fn start_on_file(name: &str, network: Network) -> Self {
         let file = Scratch::new(name, (DISK_BLOCKS * BLOCK) as u64);
         Self::start_with(file, None, network)
@@ -150,10 +152,10 @@ impl Rig {
         Host::connect(&*self.network, self.options(name, 1))
     }
 
-    /// The first host: all of its queues are on reactor 1, and if it is lost, it is.
+    /// Connects the first host, with all queues on reactor 1 and without reconnection.
     pub(crate) fn connect_apart(&self, name: &str) -> Host {
-        // A queue goes to the reactor with the fewest of its kind, the first one if
-        // several have so few: admin queues on 0, 1, 0, 1, 0, of which those on 0 stay.
+        // A queue goes to the reactor with the fewest of its type, or the first of several. Admin
+        // queues alternate between reactors 0 and 1; those on 0 stay.
         let admin = |n: usize| self.connect(self.options(&format!("filler-{n}"), 0));
         let mut fillers: Vec<_> = (0..5).map(|n| Some(admin(n))).collect();
         for n in [1, 3] {
@@ -168,17 +170,17 @@ impl Rig {
         host
     }
 
-    /// After the first: all of its queues are on reactor 0. It is lost with its connection.
+    /// Connects a later host, with all queues on reactor 0 and without reconnection.
     pub(crate) fn connect_once(&self, name: &str) -> Host {
         self.connect(self.options(name, 1))
     }
 
-    /// The same, but it comes back.
+    /// Connects a later host, with all queues on reactor 0 and with reconnection.
     pub(crate) fn connect_back(&self, name: &str) -> Host {
         self.connect(self.coming_back(name, 1))
     }
 
-    /// The third: it has a queue on each reactor, and comes back.
+    /// Connects the third host, with a queue on each reactor and with reconnection.
     pub(crate) fn connect_torn(&self, name: &str) -> Host {
         self.connect(self.coming_back(name, 2))
     }
@@ -205,7 +207,7 @@ impl Rig {
         self.disk.as_ref().unwrap()
     }
 
-    /// The reactors of a host's queues, by QID.
+    /// Reactors of a host's queues by QID.
     pub(crate) fn reactors_of(&self, name: &str) -> Vec<u64> {
         let page = self.scrape();
         let host = host_nqn(name).to_string();
@@ -238,7 +240,7 @@ impl Rig {
         self.of_reactor("cairn_reactor_panics_total", reactor)
     }
 
-    /// Has hosts connect by another network than the target's: one in another process.
+    /// Connects later hosts through a separate provider, as from another process.
     pub(crate) fn separate_hosts(&mut self) {
         self.network = Arc::new(Soft::default());
     }
@@ -256,7 +258,7 @@ impl Rig {
         of(0) + of(1)
     }
 
-    /// Whether a reactor has nothing in progress.
+    /// True if a reactor has no work in progress.
     pub(crate) fn is_at_rest(&self, reactor: usize) -> bool {
         let gauges = [
             "cairn_reactor_requests",
@@ -268,7 +270,7 @@ impl Rig {
             .all(|gauge| self.of_reactor(gauge, reactor) == 0)
     }
 
-    /// Commands in progress of a namespace.
+    /// Number of commands in progress of a namespace.
     pub(crate) fn in_progress(&self, nsid: u32) -> u64 {
         let labels = [("subsystem", NQN), ("nsid", &*nsid.to_string())];
         self.scrape().count("cairn_namespace_in_progress", &labels)
