@@ -191,7 +191,7 @@ impl EngineOps {
             cleanup, open_file, ..
         } = calls;
         let mut rest = [NULL; 24];
-        // The rest starts with `errdetails`, preceded in some releases by `cancel`.
+        // The rest starts with `errdetails`, followed in some releases by `cancel`.
         let at = usize::from(layout.has_cancel);
         rest[at + 1] = *cleanup as *mut c_void;
         rest[at + 2] = *open_file as *mut c_void;

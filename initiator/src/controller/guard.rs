@@ -8,8 +8,8 @@
 //!
 //! A write whose connection was lost is in doubt for a while
 //! ([`multipath`](nvme_proto::host::multipath#a-write-in-doubt)). The rule and the time are those
-//! of several paths: after a loss, another target may be behind the address, while the first was
-//! only paused.
+//! of several paths: after a loss, another target may be behind the address, while the first may
+//! only be paused.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

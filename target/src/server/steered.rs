@@ -38,7 +38,7 @@ pub(crate) struct Picture {
     pub(crate) listeners: Vec<Listening>,
     /// Subsystems by NQN, without discovery.
     pub(crate) subsystems: Vec<(Nqn, Arc<SubsystemShared>)>,
-    /// Unavailable parts, with the time since when.
+    /// Unavailable parts, and for how long each has been missing.
     pub(crate) missing: Vec<(Missing, Duration)>,
     /// Settings that take effect at the next start.
     pub(crate) at_next_start: Vec<String>,

@@ -1,8 +1,9 @@
 //! Checks the preparation of `serve` without side effects: log, control socket, cores, keys, disks,
 //! addresses, ports, memory.
 //!
-//! Each part calls the code of `serve` where that changes nothing. Disks are opened read-only,
-//! except NVMe character devices, which are identified. Ceph images are opened as a reader.
+//! Each part calls the code of `serve` where that changes nothing. No disk is opened for
+//! writing, except NVMe character devices, which only receive Identify commands. Ceph images are
+//! opened as a reader.
 
 mod audit;
 mod disks;
