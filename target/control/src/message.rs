@@ -2,7 +2,6 @@
 
 use serde_json::{Map, Value, json};
 
-/// Maximum number of requests in a batch.
 const BATCH_MAX: usize = 1024;
 
 /// Error returned to the client.

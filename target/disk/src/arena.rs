@@ -22,7 +22,6 @@ pub struct Arena {
     pool: Pool,
     /// Bytes of the pool, which precedes the spare buffers.
     data: usize,
-    /// Free spare buffers.
     spare: Vec<Buffer>,
     data_offset: usize,
     /// Index of the mapping among the ring's fixed buffers.

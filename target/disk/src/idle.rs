@@ -1,22 +1,20 @@
 //! Decides how long a reactor polls without work before it sleeps.
 //!
-//! Sleeping costs a system call and a wake-up; polling costs the core. After its last work a
-//! reactor polls for a window of adaptive length. If the last two gaps without work were both short
-//! enough to bridge, the window is twice the last gap, which tolerates some irregularity. Otherwise
-//! the window is zero: a host that is silent for longer is not sensitive to a wake-up. Two gaps are
-//! required because the response to a keep alive is acknowledged soon, and silence follows.
+//! Sleeping costs a system call and a wake-up; polling costs the core. A reactor polls for an
+//! adaptive window after its last work: twice the last gap if the last two gaps were short enough
+//! to bridge, otherwise zero. A host that is silent for longer is not sensitive to a wake-up. Two
+//! gaps are required because the acknowledgement of a keep alive response arrives soon and is
+//! followed by silence.
 //!
-//! A gap includes the wake-up time, also that of the peer, which may sleep for the same reason:
-//! about 100 us on a dedicated processor, several times that on an emulated one. The largest gap to
-//! bridge (`poll_idle`) must be well above the wake-up time. Otherwise two waiting peers would keep
-//! each other asleep.
+//! A gap includes the wake-up time of both peers: about 100 us on a dedicated processor, several
+//! times that on an emulated one. The largest gap to bridge (`poll_idle`) must be well above it, or
+//! two waiting peers keep each other asleep.
 //!
 //! If there are more threads than cores, the next work may come from a thread that waits for the
-//! reactor's core. After [`CORE_KEPT`] without work, each poll therefore yields the core first. A
-//! thread that receives the core keeps it for some milliseconds, even if work arrives for the
-//! reactor, whereas a sleeping reactor regains its core when work arrives. A reactor that loses
-//! much of its core to other threads therefore tries both methods, and keeps the one that serves
-//! more commands for some time ([`Trial`]).
+//! reactor's core. After [`CORE_KEPT`] without work, each poll therefore yields the core first. The
+//! other thread then keeps it for milliseconds, whereas a sleeping reactor regains the core when
+//! work arrives. A reactor that loses much of its core tries both methods and keeps the better one
+//! for some time ([`Trial`]).
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +45,6 @@ pub struct Idle {
     since: Option<Instant>,
     /// True if the last gap that ended in sleep was short enough to bridge.
     was_short: bool,
-    /// Total number of commands served.
     served: u64,
     shared: Trial,
 }

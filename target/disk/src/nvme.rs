@@ -12,7 +12,6 @@ pub(crate) const GET_NSID: libc::c_ulong = 0x4e40;
 /// Size of `struct nvme_uring_cmd` and of `struct nvme_passthru_cmd`.
 pub(crate) const COMMAND_BYTES: usize = 72;
 
-/// Size of a Dataset Management range.
 pub(crate) const RANGE_BYTES: usize = 16;
 
 /// Maximum number of blocks of a command: NLB has 16 bits and is 0-based.
@@ -44,10 +43,8 @@ const DEAC: u32 = 1 << 25;
 /// Dword 11 of Dataset Management: deallocate.
 const DEALLOCATE: u32 = 1 << 2;
 
-/// Range of blocks of a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Blocks {
-    /// First block.
     pub(crate) first: u64,
     /// Number of blocks: 1 to [`BLOCKS_MAX`] in a command, possibly more in a range.
     pub(crate) count: u32,

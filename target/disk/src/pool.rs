@@ -10,7 +10,6 @@
 /// Size of the smallest buffer: one page, which satisfies the direct I/O alignment of any disk.
 pub const UNIT: usize = 4096;
 
-/// Maximum number of free pages kept unmerged.
 const LOOSE_MAX: usize = 32;
 
 /// Null index: end of a free list.

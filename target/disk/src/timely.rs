@@ -19,7 +19,6 @@
 
 use std::io;
 
-/// System call number and its arguments.
 pub(crate) type Call = [usize; 7];
 
 /// Maximum time stamp counter ticks between a reading of the clock and the call: 1 to 4 ms.

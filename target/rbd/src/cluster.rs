@@ -166,7 +166,6 @@ impl Cluster {
         self.pool
     }
 
-    /// Waits until all running watch callbacks have returned.
     pub(crate) fn flush_watches(&self) {
         // SAFETY: the client is connected.
         unsafe { (self.functions.rados_watch_flush)(self.cluster) };

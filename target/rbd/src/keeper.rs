@@ -16,10 +16,8 @@ use crate::open::{OnChange, Open, State, size_of_image};
 /// Maximum time that an open waits for the close of the same image.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Delay before a broken watch is set again.
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
-/// Message to a keeper.
 pub(crate) enum Note {
     /// The image changed: its size, or its snapshots.
     Changed,
@@ -258,7 +256,6 @@ impl Keeper {
         (self.on_change)();
     }
 
-    /// Removes both watches, and waits for running callbacks.
     fn unwatch(&mut self) {
         if let Some(handle) = self.updates.take() {
             // SAFETY: the watch was set with this image, which is open.

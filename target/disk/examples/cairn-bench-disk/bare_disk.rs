@@ -21,7 +21,6 @@ pub(crate) struct BareDisk {
     buffers: Arc<Mapping>,
     buffer: u16,
     io_bytes: u32,
-    /// Maximum polling time before sleeping.
     poll_idle: Duration,
     under_way: Vec<UnderWay>,
 }

@@ -166,7 +166,6 @@ impl BlockFile {
         unit.map_or(Atomic::BLOCK, |unit| unit.in_blocks(self.block_bytes))
     }
 
-    /// Returns the identity, which is unique.
     pub(super) fn identity(&self, scope: Scope<'_>) -> io::Result<Uuid> {
         identity::of(&self.file, &self.path, scope)
     }
@@ -186,7 +185,6 @@ impl BlockFile {
         self.file.let_go();
     }
 
-    /// Makes completed writes durable. Blocks.
     pub(super) fn flush(&self) -> io::Result<()> {
         self.check_size();
         if self.health.refuses(BlockOp::Flush) {

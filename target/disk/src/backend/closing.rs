@@ -60,7 +60,6 @@ pub(super) enum Guard {
     Device(Arc<File>),
 }
 
-/// Pending and running closes.
 #[derive(Debug)]
 struct State {
     queue: VecDeque<Files>,

@@ -130,7 +130,6 @@ fn pattern(seed: u8, length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Tests that any persistent disk must pass.
 fn keeps_what_was_written(backend: Backend) {
     let mut rig = Rig::new(backend);
     let block = rig.backend.geometry().block_bytes as usize;

@@ -71,7 +71,6 @@ pub(super) fn of(file: &File, path: &Path, scope: Scope<'_>) -> io::Result<Uuid>
     }
 }
 
-/// Derives an identity from a globally unique name.
 pub(super) fn derived(name: &str) -> Uuid {
     Uuid::new_v5(&DISKS, name.as_bytes())
 }

@@ -18,7 +18,6 @@ use super::Claim;
 
 #[derive(Debug)]
 struct State {
-    /// Descriptor of the locked open file description.
     file: File,
     exclusive: u32,
     shared: u32,

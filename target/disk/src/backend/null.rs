@@ -9,7 +9,6 @@ use cairn_rdma::Mapping;
 use super::{BlockIo, BlockOp, Errno, Geometry};
 use crate::ring::Ring;
 
-/// Disk that reads as zeroes and discards writes.
 #[derive(Debug)]
 pub(super) struct NullDisk {
     /// Zeroed memory for the largest read. Registered once with the RDMA devices for all disks that

@@ -30,7 +30,6 @@ pub(super) struct Opened {
     pub(super) direct: bool,
 }
 
-/// Reason why a disk was not opened.
 pub(super) enum Refusal {
     /// The disk is locked or claimed by another user. The open may be tried again.
     InUse(OpenError),

@@ -83,15 +83,12 @@ pub struct BlockIo {
     pub span: Option<Span>,
     /// Hints of the host.
     pub hints: Hints,
-    /// Bytes completed.
     pub(super) done: u64,
-    /// Pieces of the current step.
     pub(super) pieces: Pieces,
     /// Whether the final step, a sync, is pending.
     pub(super) syncing: bool,
     /// Whether no further step may be submitted.
     pub(super) stopped: bool,
-    /// Number of consecutive retries.
     pub(super) tries: u8,
     /// Whether a write may block for space in the file. The file's size was then checked.
     pub(super) may_wait: bool,

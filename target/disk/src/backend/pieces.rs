@@ -10,7 +10,6 @@ use std::path::Path;
 
 use super::queue_limits;
 
-/// Maximum number of concurrent pieces of an operation.
 const PIECES_MAX: u32 = 8;
 
 /// Pieces are multiples of this: the largest logical block, and the smallest page.

@@ -242,10 +242,8 @@ pub(super) struct Apart {
     under_way: Vec<u64>,
     /// AIO writes that completed before their workers reported the submission.
     early: Vec<(u64, Ended)>,
-    /// Queues with changes.
     queues: Vec<Queue>,
     spare: Vec<Queue>,
-    /// Fates for reuse.
     fates: Vec<Fate>,
     /// Whether a waiting change may be able to begin.
     dirty: bool,

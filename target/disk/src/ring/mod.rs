@@ -61,7 +61,6 @@ const BATCH: usize = 8;
 /// Bytes of zeroes, for disks that cannot zero a range themselves.
 pub(crate) const ZEROES: u32 = 64 * 1024;
 
-/// Fixed buffer with the zeroes.
 const ZEROES_SLOT: u16 = 0;
 
 /// Index among the ring's fixed files, with the file's handover.
@@ -173,7 +172,6 @@ pub struct Ring {
     files_max: usize,
     /// All slots before this one are in use.
     files_from: usize,
-    /// Files removed while operations were pending.
     files_removed: Vec<Open>,
     /// Operations on buffers and files pending in the kernel, without polls.
     in_flight: u32,
@@ -183,7 +181,6 @@ pub struct Ring {
     settled: VecDeque<Finished>,
     /// Whether [`Self::pop`] returns only settled completions, for simulations.
     settles: bool,
-    /// Simulated disks, if any.
     simulated: Option<Box<Attachment>>,
     /// Changes that may block or that io_uring does not support.
     apart: Apart,
@@ -191,7 +188,6 @@ pub struct Ring {
     images: Option<Box<Images>>,
     /// Drive commands; `None` until the first drive.
     drives: Option<Box<DriveRings>>,
-    /// Whether drives with poll queues are polled.
     polls_drives: bool,
 }
 
@@ -433,7 +429,6 @@ impl Ring {
         self.submit_batch();
     }
 
-    /// Queues an operation that changes a disk.
     fn push_change(&mut self, tag: u64, entry: squeue::Entry) {
         self.begin(tag);
         self.outgoing.add(tag, entry.user_data(tag));

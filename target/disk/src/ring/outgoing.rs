@@ -26,7 +26,6 @@ struct Change {
     until_ns: u64,
 }
 
-/// Change in the submission queue.
 pub(super) struct Queued {
     pub(super) tag: u64,
     /// End of the lease, or of the validity of the reactor's knowledge of connections.
@@ -44,7 +43,6 @@ pub(super) struct Outgoing {
     look: Option<Look>,
     /// Clock and time origin. Without a clock leases do not end.
     clock: Option<(Clock, Instant)>,
-    /// End of the lease of subsequent changes.
     until_ns: u64,
     /// Time at which the reactor's knowledge of connections becomes too old.
     known_until_ns: u64,

@@ -33,7 +33,6 @@ pub(crate) struct Attachment {
     done: Arc<Completions>,
     /// Number of operations with disks, or whose completion was not popped.
     out: Cell<u32>,
-    /// Changes not yet submitted to a disk.
     kept: Vec<Kept>,
 }
 

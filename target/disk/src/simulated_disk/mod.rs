@@ -357,7 +357,6 @@ impl SimulatedDisk {
         }
     }
 
-    /// Submits an operation. `done` receives the completion.
     fn submit(&self, tag: u64, work: Work, done: &Arc<Completions>) {
         let now = self.0.clock.glance();
         let mut state = self.state();

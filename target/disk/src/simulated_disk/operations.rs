@@ -23,7 +23,6 @@ pub(super) struct State {
     pub(super) cancels: bool,
     /// By kind: errno of the next failures, and their number.
     pub(super) failures: [(i32, u32); 4],
-    /// Remaining operations to fail with EAGAIN.
     pub(super) storm: u64,
     pub(super) pending: Vec<Pending>,
     pub(super) submitted: u64,

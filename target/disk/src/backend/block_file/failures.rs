@@ -54,7 +54,6 @@ fn is_sync(io: &BlockIo) -> bool {
     io.syncing || io.op == BlockOp::Flush
 }
 
-/// Syncs that a test makes fail.
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(super) struct FailingSyncs {

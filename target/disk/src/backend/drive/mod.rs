@@ -137,7 +137,6 @@ impl Drive {
         can && self.identified.reads_zeroes
     }
 
-    /// True if Linux's driver has poll queues.
     pub(super) fn can_poll(&self) -> bool {
         self.tags.can_poll()
     }
@@ -151,7 +150,6 @@ impl Drive {
         self.identified.uncorrectable_max.is_some()
     }
 
-    /// True if the drive supports Dataset Management.
     pub(super) fn takes_advice(&self) -> bool {
         self.identified.can_deallocate
     }

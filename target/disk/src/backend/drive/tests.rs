@@ -64,7 +64,6 @@ impl Rig {
         self.drive.resume(io, result, ring, slot, TAG)
     }
 
-    /// Returns the last command queued for the drive.
     fn last(&self) -> [u8; COMMAND_BYTES] {
         let commands = self.ring.commands_for_drives();
         *commands.last().expect("a command waits")

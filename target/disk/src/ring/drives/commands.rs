@@ -35,7 +35,6 @@ pub(super) const TAG_MASK: u64 = (1 << PLACE_SHIFT) - 1;
 /// User data of a cancelled entry: an unused drive number.
 pub(super) const TAKEN_BACK: u64 = (DRIVES_MAX as u64) << PLACE_SHIFT;
 
-/// Maximum number of pending ranges to deallocate.
 const RANGES: usize = 256;
 
 /// Initial capacity of a queue, in commands.
@@ -80,7 +79,6 @@ pub(super) struct Waiting {
 }
 
 pub(super) struct Place {
-    /// Keeps the drive and its claim open.
     open: Open,
     pub(super) tags: Arc<Tags>,
     pub(super) waiting: VecDeque<Waiting>,

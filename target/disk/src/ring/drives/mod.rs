@@ -51,7 +51,6 @@ pub(super) type DriveRings = [Option<Drives>; 2];
 /// Index of the ring for drives with completion interrupts.
 const BY_INTERRUPTS: usize = 0;
 
-/// Index of the ring for polled drives.
 const POLLED: usize = 1;
 
 /// Location of a drive: the ring, and its number there.
