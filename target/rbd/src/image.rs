@@ -71,8 +71,8 @@ struct Opened {
 }
 
 impl Image {
-    /// Opens an image. Blocks until the cluster replies. `on_change` is called on the keeper's
-    /// thread when the size changes or the image becomes unusable.
+    /// Opens an image. Blocks until the cluster replies. `on_change` is called when the size
+    /// changes or the image becomes unusable, on the keeper's thread, and by [`Self::open_again`].
     ///
     /// # Errors
     /// The image cannot be opened, or another client uses it; the error gives the remedy.

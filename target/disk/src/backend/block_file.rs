@@ -427,9 +427,9 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// True if a durable operation is a change followed by a sync. This is so through the page
-    /// cache: otherwise the system does not report whether a durable write failed as a write, or as
-    /// a sync that also lost other writes.
+    /// True if a durable operation is a change followed by a separate sync. Writes through the page
+    /// cache are split because the system does not report whether a durable write failed as a write
+    /// or as a sync that also lost other writes.
     fn syncs_apart(&self, op: BlockOp) -> bool {
         match op {
             BlockOp::Write { durable } => durable && !self.direct,

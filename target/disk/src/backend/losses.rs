@@ -6,9 +6,6 @@ use super::{Backend, Kind};
 
 impl Backend {
     /// Verifies that a failed disk works again. Blocks.
-    ///
-    /// # Errors
-    /// The disk still fails.
     pub fn recover(&self) -> io::Result<()> {
         match &self.0 {
             Kind::File(disk) => disk.verify_flush(),

@@ -287,9 +287,6 @@ impl Backend {
     }
 
     /// Reads the size in bytes, if it can change. Blocks until the disk replies.
-    ///
-    /// # Errors
-    /// The size cannot be read.
     pub fn measure(&self) -> io::Result<Option<u64>> {
         match &self.0 {
             Kind::File(disk) => disk.measure().map(Some),

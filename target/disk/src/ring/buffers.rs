@@ -48,9 +48,6 @@ impl Ring {
     }
 
     /// Unregisters a fixed buffer. Its pages stay valid for pending operations.
-    ///
-    /// # Errors
-    /// The kernel rejects the change.
     pub fn remove_buffer(&mut self, slot: u16) -> io::Result<()> {
         let index = usize::from(slot);
         self.remove_buffer_from_drives(index)?;

@@ -33,9 +33,6 @@ impl Ring {
 
     /// Unregisters the fixed files. Operations not yet submitted fail with `EBADF` or `ECANCELED`;
     /// pending ones complete. Operations on simulated disks are already submitted.
-    ///
-    /// # Errors
-    /// The kernel rejects the change.
     pub fn remove_all_files(&mut self) -> io::Result<()> {
         let settled = &mut self.settled;
         self.apart.close(|tag| settled.push_back(cancelled(tag)));
@@ -51,9 +48,6 @@ impl Ring {
     }
 
     /// Unregisters a fixed file without pending operations.
-    ///
-    /// # Errors
-    /// The kernel rejects the change.
     pub fn remove_file(&mut self, slot: FileSlot) -> io::Result<()> {
         if let (Some(place), Some(attachment)) = (slot.simulated(), &mut self.simulated) {
             attachment.remove(place);

@@ -285,9 +285,6 @@ impl Ring {
 
     /// Submits queued entries and processes available completions, without waiting. Makes no system
     /// call if there is no work.
-    ///
-    /// # Errors
-    /// The system call failed.
     #[inline]
     pub fn submit(&mut self) -> io::Result<()> {
         self.release_changes();
@@ -301,9 +298,6 @@ impl Ring {
     }
 
     /// Like [`Self::submit`], then sleeps until a completion or the timeout.
-    ///
-    /// # Errors
-    /// The system call failed.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.release_changes();
         if self.outgoing.has_queued() {
@@ -328,9 +322,6 @@ impl Ring {
     /// simulations, where disks take no time and the order chosen by the kernel must not matter.
     /// Completions arriving later are kept for the next call. Changes returned by workers because
     /// of a gap are kept for the next round: until then they would be returned again.
-    ///
-    /// # Errors
-    /// The system call failed.
     pub fn settle(&mut self) -> io::Result<()> {
         self.settles = true;
         self.release_changes();
