@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cairn_rdma::{Access, Device, FabricError, Mapping, Region};
 
-/// Registered memory. Clones refer to one registration.
+/// Registered memory, shared between clones.
 ///
 /// A command in flight holds its buffer, so dropping the caller's last clone does not unmap memory
 /// that the controller may access.

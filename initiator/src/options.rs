@@ -23,9 +23,9 @@ pub struct HostOptions {
     pub pkey: PKey,
     /// SUBNQN of the subsystem.
     pub subnqn: Nqn,
-    /// NQN of this host (HOSTNQN).
+    /// Host NQN (HOSTNQN).
     pub hostnqn: Nqn,
-    /// Identifier of this machine (HOSTID).
+    /// Host identifier of the machine (HOSTID).
     pub hostid: [u8; 16],
     /// Requested I/O queues; 0 for an association with only the admin queue.
     pub io_queues: u16,

@@ -33,7 +33,7 @@ const fn key(
     }
 }
 
-/// Keys that jobs may set.
+/// Supported keys of jobs.
 pub const KEYS: &[Key] = &[
     key(
         "name",

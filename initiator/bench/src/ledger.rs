@@ -11,7 +11,7 @@ pub(super) struct Ledger {
     unit: usize,
     seed: u64,
     known: Known,
-    /// Buffer of one unit's size.
+    /// Buffer for a unit.
     scratch: Vec<u8>,
 }
 

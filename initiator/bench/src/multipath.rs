@@ -16,7 +16,7 @@ use cairn_initiator::{HostError, HostOptions, command};
 use super::lane::{Command, Done, Format, Lane, LaneError, Operation};
 use super::run::Lanes;
 
-/// Namespace and its paths. Each lane has one controller for each path.
+/// Namespace with the options of every path. Each lane has one controller for each path.
 pub struct MultipathLanes {
     provider: Arc<dyn Provider>,
     paths: Vec<HostOptions>,

@@ -330,7 +330,7 @@ pub struct JobStats {
     pub directions: [DirectionStats; 3],
     /// Latency of Flush commands in nanoseconds.
     pub sync_ns: Series,
-    /// Latency classes of all commands.
+    /// Latency classes over reads, writes and trims.
     pub classes: LatencyClasses,
     /// Queue depths at submission.
     pub depth: Steps,

@@ -65,7 +65,7 @@ pub(super) struct Io {
     orphan: bool,
 }
 
-/// Slots of all commands. Allocates only at creation.
+/// Slots of the commands. Allocates only at creation.
 #[derive(Debug)]
 pub(super) struct Ios {
     slots: Vec<Io>,

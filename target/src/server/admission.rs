@@ -34,7 +34,7 @@ enum Refused {
     Full(Full),
     /// An administrator drains the listener.
     Drained,
-    /// Another connection has displaced it.
+    /// Displaced by another connection.
     Displaced,
 }
 

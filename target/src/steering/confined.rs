@@ -77,7 +77,7 @@ mod tests {
             Err(CallError::Refused(error)) => assert_eq!(error.code, Error::INTERNAL),
             answer => panic!("{answer:?}"),
         }
-        // No client lost its connection.
+        // Both clients stay connected.
         assert_eq!(client.call("after", &json!({})).unwrap(), json!("after"));
         assert_eq!(other.call("after", &json!({})).unwrap(), json!("after"));
         drop(stop);

@@ -187,7 +187,7 @@ fn keys(config: &Config) -> Value {
     keys.collect()
 }
 
-/// Requests that recreate keyring entries.
+/// Requests for recreating the keyring.
 pub(super) fn saved(config: &Config) -> Value {
     let keys = config.keys.iter().filter(|key| !key.is_removed);
     let adds = keys.map(|key| {
