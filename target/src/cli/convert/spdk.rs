@@ -140,7 +140,7 @@ impl Import {
                 }
             }
             "nvmf_set_config" => self.settings(&params),
-            // Conditions always met by Cairn.
+            // Requests without effect: Cairn always meets their conditions.
             "bdev_wait_for_examine" | "framework_start_init" | "framework_wait_init" => {}
             "nvmf_create_transport" if is_rdma(&params) => {
                 if params.members() > 1 {

@@ -32,7 +32,7 @@ const ROCE_PORT: u16 = 4791;
 /// Timeout for a running target to answer at the control socket.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Problem for a later `serve`.
+/// Problem found by a check, with its severity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
