@@ -1,4 +1,4 @@
-//! A host and the commands it has under way, each checked when it ends.
+//! A host and its outstanding commands. Every command is checked when it ends.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -16,13 +16,12 @@ use nvme_proto::wire::{Sqe, Status};
 use crate::disk::Disk;
 use crate::world;
 
-/// The longest that a command may take: with a connection that has to be given up,
-/// and some tries to get another.
+/// Maximum duration of a command, including the loss of a connection and several reconnects.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Commands under way at a time, over all queues.
+/// Maximum number of outstanding commands across all queues.
 const SLOTS: usize = 24;
 
-/// What is chosen of a host when it connects.
+/// Randomly chosen properties of a host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Traits {
     pub(crate) number: u8,
@@ -31,7 +30,7 @@ pub(crate) struct Traits {
     pub(crate) kato_ms: u32,
     pub(crate) flow_control: bool,
     pub(crate) mdts_bytes: usize,
-    /// Connects again, and sends again what can be sent again.
+    /// True if the host reconnects and repeats all commands that it can repeat.
     pub(crate) recovers: bool,
 }
 
@@ -40,23 +39,22 @@ pub(crate) struct Simulated {
     pub(crate) controller: Controller,
     buffer: Buffer,
     traits: Traits,
-    /// By its place in the buffer.
+    /// Outstanding commands, by position in the buffer.
     slots: Vec<Option<Pending>>,
     aborts: Vec<Ticket>,
     next_seed: u64,
-    /// Whether something has happened for which a connection may end: the network
-    /// was cut, or packets are lost too often.
+    /// True if a lost connection is acceptable, because the network was cut or loses many packets.
     pub(crate) excused: bool,
 }
 
-/// A command under way.
+/// An outstanding command.
 struct Pending {
     ticket: Ticket,
     task: Task,
     disk: usize,
     range: Range<usize>,
     since: Instant,
-    /// Memory whose key the command takes out of use.
+    /// Memory with a key that the command invalidates.
     once: Option<Buffer>,
     may_be_aborted: bool,
 }
@@ -90,7 +88,7 @@ impl Task {
 }
 
 impl Simulated {
-    /// Connects.
+    /// Connects to the target.
     pub(crate) fn connect(traits: &Traits, excused: bool) -> Result<Self, HostError> {
         let (soft, remote, local) = world::with(|world| {
             let local = world.host_address(traits.number);
@@ -129,13 +127,13 @@ impl Simulated {
         Ok(this)
     }
 
-    /// Commands under way.
+    /// Number of outstanding commands.
     pub(crate) fn pending(&self) -> usize {
         self.slots.iter().flatten().count() + self.aborts.len()
     }
 
-    /// Does all there is to do now, then lets the world go on by one thing that
-    /// happens. An error is the end of the association.
+    /// Does all due work, then advances the world by one event. An error means that the association
+    /// has ended.
     pub(crate) fn step(&mut self, disks: &mut [Disk], latest: Instant) -> Result<(), HostError> {
         let now = world::now();
         let mut busy = true;
@@ -143,7 +141,7 @@ impl Simulated {
             busy = self.controller.poll(now);
             self.collect(disks);
             self.take_events()?;
-            // As before any sleep: what arrived meanwhile is not slept over.
+            // Check for new arrivals before sleeping.
             busy |= self.controller.endpoint().arm()?;
         }
         let deadline = self.controller.next_deadline().unwrap_or(latest);
@@ -151,7 +149,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// Takes the events of the association.
+    /// Handles the events of the association.
     fn take_events(&mut self) -> Result<(), HostError> {
         while let Some(event) = self.controller.take_event() {
             world::note(|| format!("host: {event:?}"));
@@ -172,8 +170,8 @@ impl Simulated {
         Ok(())
     }
 
-    /// A connection may end, but not without a reason; and no peer may ever break
-    /// the protocol.
+    /// Checks that a lost connection has an acceptable reason and that the peer followed the
+    /// protocol.
     fn check(&self, error: &HostError) {
         let of_protocol = matches!(
             error,
@@ -186,7 +184,7 @@ impl Simulated {
         assert!(self.excused, "{error}, though nothing happened");
     }
 
-    /// Begins a command, if there is room for the one that chance picks.
+    /// Starts a random command if a slot is free.
     #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
     pub(crate) fn begin(
         &mut self,
@@ -276,7 +274,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// Some blocks, mostly few.
+    /// Picks a range of blocks, mostly a small one.
     fn range(&self, disk: &Disk, task: Task, random: &mut Random) -> Range<usize> {
         if task == Task::Flush {
             return 0..0;
@@ -292,7 +290,7 @@ impl Simulated {
         first..first + count
     }
 
-    /// Asks for a command that is under way to be aborted.
+    /// Requests the abort of a random outstanding command.
     pub(crate) fn abort(&mut self, random: &mut Random) {
         let pending: Vec<usize> = (0..SLOTS).filter(|&at| self.slots[at].is_some()).collect();
         if pending.is_empty() {
@@ -311,7 +309,7 @@ impl Simulated {
         }
     }
 
-    /// Takes the answers that have come.
+    /// Collects all answers that have arrived.
     fn collect(&mut self, disks: &mut [Disk]) {
         self.collect_aborts();
         for slot in 0..SLOTS {
@@ -368,7 +366,7 @@ impl Simulated {
         let once = pending.once.as_ref();
         let key = once.and_then(|once| once.region().rkey());
         assert_eq!(response.invalidated_rkey, key, "{ticket:?} {task:?}");
-        // A command that took too long its host aborts by itself.
+        // The host itself aborts a command that exceeds its time limit.
         let may_be_aborted = pending.may_be_aborted || self.excused;
         if may_be_aborted && status.code() == Status::ABORT_REQUESTED.code() {
             if task.writes() {
@@ -405,7 +403,7 @@ impl Simulated {
         }
     }
 
-    /// Waits for all that is under way.
+    /// Waits for all outstanding commands.
     pub(crate) fn finish(&mut self, disks: &mut [Disk]) -> Result<(), HostError> {
         while self.pending() > 0 {
             self.step(disks, world::now() + Duration::from_millis(100))?;
@@ -413,7 +411,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// Does nothing for a while, but what keeps it alive.
+    /// Stays idle for a period and sends only keep alives.
     pub(crate) fn idle(&mut self, disks: &mut [Disk], time: Duration) -> Result<(), HostError> {
         let until = world::now() + time;
         while world::now() < until {
@@ -423,7 +421,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// Reads everything and compares it.
+    /// Reads and compares all blocks.
     pub(crate) fn read_all(&mut self, disks: &[Disk]) -> Result<(), HostError> {
         for disk in disks {
             let chunk = self.traits.mdts_bytes / disk.block_bytes as usize;
@@ -457,7 +455,7 @@ impl Simulated {
         }
     }
 
-    /// Shuts the controller down, and waits for the end of all connections.
+    /// Shuts the controller down and waits until all connections have ended.
     pub(crate) fn shutdown(&mut self, disks: &mut [Disk]) -> Result<(), HostError> {
         self.controller.shutdown();
         while self.controller.state() != State::Gone {
@@ -466,9 +464,9 @@ impl Simulated {
         Ok(())
     }
 
-    /// Resets the controller, and waits until it takes commands again.
+    /// Resets the controller and waits until it accepts commands again.
     pub(crate) fn reset(&mut self, disks: &mut [Disk]) -> Result<(), HostError> {
-        // Commands that cannot be sent again are lost.
+        // The reset loses all commands that the host cannot repeat.
         let excused = std::mem::replace(&mut self.excused, true);
         self.controller.reset();
         while !self.controller.is_live() {
@@ -478,7 +476,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// It is no more: what it had under way may or may not be carried out.
+    /// Forgets the host. Its outstanding commands may or may not take effect.
     pub(crate) fn forget(self, disks: &mut [Disk]) {
         for pending in self.slots.into_iter().flatten() {
             let disk = &mut disks[pending.disk];

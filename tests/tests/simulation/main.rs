@@ -1,23 +1,21 @@
-//! Target, hosts and the endpoints of both on a simulated network and a simulated
-//! clock, in one thread, with nothing left to chance but by a seed.
+//! Target and hosts on a simulated network with a simulated clock.
 //!
-//! The target's reactors and control plane, the hosts, and user-space RoCE at both
-//! ends are those of production, moved along by hand. The network ([`weather`])
-//! loses up to a tenth of all packets, repeats, delays, reorders and damages some,
-//! or is cut. What must hold, whatever it does:
+//! Everything runs in one thread, and a seed determines every random choice. The reactors, the
+//! control plane, the hosts and user-space RoCE are production code, which the test steps manually.
+//! The network ([`weather`]) loses up to a tenth of all packets. It also repeats, delays, reorders
+//! and damages packets, and tests can cut it. The tests check these rules:
 //!
-//! * every command ends once, and ends well unless its connection ended or it was
-//!   aborted; what it read is what was written last ([`disk`]);
-//! * a connection ends for a reason only;
-//! * everything ends in bounded time, and then the target holds nothing that it did
-//!   not hold before;
-//! * nothing panics.
+//! * Every command ends once. It succeeds unless its connection ended or the host aborted it. A
+//!   read returns the last written data ([`disk`]).
+//! * A connection ends only for a known reason.
+//! * Everything ends in bounded time. The target then holds only the resources that it held before.
+//! * No code panics.
 //!
-//! Where several hosts use the same blocks ([`crowd`]), disks fail and machines stop,
-//! what hosts saw is what some disk could have shown them ([`history`]).
+//! If several hosts use the same blocks ([`crowd`]), a correct disk must be able to explain
+//! everything that the hosts saw ([`history`]).
 //!
-//! A failing seed prints the command that replays it, and prints each packet then.
-//! `CAIRN_SEEDS` says how many seeds to run, for longer than CI does.
+//! A failing seed prints a command that replays it and traces every packet. `CAIRN_SEEDS` sets the
+//! number of seeds, for longer runs than in CI.
 
 mod crowd;
 mod departed;
@@ -33,10 +31,10 @@ use crowd::Crowd;
 use scenario::{Scenario, Trouble};
 use weather::for_each_seed;
 
-/// In so many seeds each planted bug has to be found.
+/// The simulation must find each planted bug within this number of seeds.
 const PLANTED_SEEDS: u64 = 20;
 
-/// Nothing happens but I/O, in fair weather: the model itself is right.
+/// I/O in fair weather without trouble succeeds, which validates the model.
 #[test]
 fn fair_weather() {
     for_each_seed("fair_weather", 100, |seed| {
@@ -44,7 +42,7 @@ fn fair_weather() {
     });
 }
 
-/// Loss, duplication, reordering, corruption and delay cost time, never data.
+/// Loss, duplication, reordering, corruption and delay cost time but no data.
 #[test]
 fn foul_weather() {
     for_each_seed("foul_weather", 800, |seed| {
@@ -52,7 +50,7 @@ fn foul_weather() {
     });
 }
 
-/// Controllers are reset, hosts leave with commands under way, and come again.
+/// Hosts reset controllers, leave with outstanding commands and return.
 #[test]
 fn coming_and_going() {
     for_each_seed("coming_and_going", 600, |seed| {
@@ -60,7 +58,7 @@ fn coming_and_going() {
     });
 }
 
-/// Hosts vanish without a word: all that they held comes back.
+/// The target releases all resources of hosts that vanish without a disconnect.
 #[test]
 fn vanishing() {
     for_each_seed("vanishing", 400, |seed| {
@@ -68,7 +66,7 @@ fn vanishing() {
     });
 }
 
-/// The network is cut, and heals before or after the connections have given up.
+/// The network is cut and heals before or after the connections give up.
 #[test]
 fn partitions() {
     for_each_seed("partitions", 600, |seed| {
@@ -76,7 +74,7 @@ fn partitions() {
     });
 }
 
-/// The same seed is the same run, packet by packet: else it could not be replayed.
+/// Two runs of a seed send the same packets, so a failure can be replayed.
 #[test]
 fn a_seed_is_a_run() {
     for_each_seed("a_seed_is_a_run", 20, |seed| {
@@ -85,7 +83,7 @@ fn a_seed_is_a_run() {
     });
 }
 
-/// Several hosts, and what troubles them, judged by what they saw.
+/// Runs a crowd with this trouble for several seeds.
 fn crowd(test: &str, seeds: u64, trouble: crowd::Trouble) {
     for_each_seed(test, seeds, |seed| {
         if let Err(violation) = Crowd::new(seed, trouble).run() {
@@ -94,61 +92,61 @@ fn crowd(test: &str, seeds: u64, trouble: crowd::Trouble) {
     });
 }
 
-/// Disks that reorder, are slow, move less than was asked, fail and storm.
+/// Disks reorder commands, are slow, transfer less data than requested and fail in bursts.
 #[test]
 fn disks_that_fail() {
     crowd("disks_that_fail", 120, crowd::Trouble::Disks);
 }
 
-/// Hosts die with commands under way and return at once.
+/// Hosts die with outstanding commands and return at once.
 #[test]
 fn hosts_that_die() {
     crowd("hosts_that_die", 120, crowd::Trouble::Dying);
 }
 
-/// Hosts stop, for longer than their keep alive timeout too.
+/// Hosts pause, in part for longer than their keep alive timeout.
 #[test]
 fn hosts_that_pause() {
     crowd("hosts_that_pause", 80, crowd::Trouble::HostPause);
 }
 
-/// The target stops while packets wait for it and hosts give up.
+/// The target pauses while packets wait for it and hosts give up.
 #[test]
 fn a_target_that_pauses() {
     crowd("a_target_that_pauses", 120, crowd::Trouble::TargetPause);
 }
 
-/// The target is killed and started again.
+/// The target is killed and restarted.
 #[test]
 fn a_target_that_is_killed() {
     crowd("a_target_that_is_killed", 80, crowd::Trouble::Restart);
 }
 
-/// The power fails, and the disks lose what was not flushed, or some of it.
+/// The power fails and the disks lose some or all unflushed data.
 #[test]
 fn power_cuts() {
     crowd("power_cuts", 120, crowd::Trouble::PowerCut);
 }
 
-/// No clock shows that time passes, as in a machine that sleeps.
+/// Time passes without any visible clock change, as on a sleeping machine.
 #[test]
 fn clock_jumps() {
     crowd("clock_jumps", 80, crowd::Trouble::ClockJump);
 }
 
-/// Hosts go from one target to another on the same disk, and wait in between.
+/// Hosts move between two targets with a shared disk, with a wait before each move.
 #[test]
 fn two_targets_on_one_disk() {
     crowd("two_targets_on_one_disk", 200, crowd::Trouble::TwoTargets);
 }
 
-/// A disk that hangs costs the hosts of others nothing.
+/// A hanging disk does not delay hosts that use other disks.
 #[test]
 fn a_disk_that_hangs() {
     crowd("a_disk_that_hangs", 80, crowd::Trouble::Hang);
 }
 
-/// Each bug of a disk is found, in few seeds: else the runs above would prove nothing.
+/// The crowd runs find each planted disk bug within a few seeds.
 #[test]
 fn planted_bugs_are_found() {
     for (lie, trouble) in [

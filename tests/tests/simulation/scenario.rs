@@ -1,4 +1,4 @@
-//! What hosts do in one run.
+//! The actions of hosts in one run.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,17 +15,17 @@ use crate::world::{self, Plan};
 use cairn_sim::network::Weather;
 use cairn_sim::seeds::is_replay;
 
-/// Time in which everything that ended has been let go of: the keep alive and the
-/// idle limit of a host that vanished, and what connections take to give up.
+/// Time in which the target releases everything that ended. It covers the keep alive and idle
+/// timeouts of a vanished host and the time until connections give up.
 const LETTING_GO: Duration = Duration::from_secs(300);
-/// Attempts to connect, where the weather may break connections.
+/// Maximum number of connection attempts in weather that can break connections.
 const ATTEMPTS: u32 = 20;
 
-/// What happens beside I/O and weather.
+/// Events besides I/O and weather.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
     None,
-    /// Controllers are reset, and hosts leave in the middle of it.
+    /// Hosts reset controllers and leave with outstanding commands.
     Leaving,
     /// A host never returns.
     Vanishing,
@@ -33,7 +33,7 @@ pub(crate) enum Trouble {
     Partition,
 }
 
-/// One run.
+/// A run of the simulation.
 pub(crate) struct Scenario {
     seed: u64,
     random: Random,
@@ -46,7 +46,7 @@ pub(crate) struct Scenario {
 
 impl Scenario {
     pub(crate) fn new(seed: u64, trouble: Trouble) -> Self {
-        /// Tests of one process run side by side.
+        /// Tests run in parallel in one process.
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let mut random = Random::new(seed);
@@ -61,7 +61,7 @@ impl Scenario {
         }
     }
 
-    /// Runs it, and gives a number that distinguishes runs.
+    /// Runs the scenario and returns a digest of the run.
     pub(crate) fn run(mut self, foul: bool) -> u64 {
         let weather = if foul {
             Weather::foul(&mut self.random)
@@ -106,7 +106,7 @@ impl Scenario {
             self.mdts_bytes / 1024,
             [0, 4, 8][random.below(3) as usize],
         );
-        // A disk of memory is reached without a buffer between, one of a file by one.
+        // A file disk uses a bounce buffer, and a memory disk does not.
         let file = self.file.export(4096);
         config += &subsystem(NQN, &["mem:100KiB block_size = 512", &file]);
         Plan {
@@ -117,7 +117,7 @@ impl Scenario {
         }
     }
 
-    /// A new host.
+    /// Connects a new host.
     fn connect(&mut self) -> Simulated {
         let random = &mut self.random;
         let traits = Traits {
@@ -141,7 +141,7 @@ impl Scenario {
         panic!("no connection in {ATTEMPTS} attempts");
     }
 
-    /// I/O, and what else is to happen. An error is the end of the association.
+    /// Runs I/O and the trouble. An error means that the association has ended.
     fn use_it(&mut self, host: &mut Simulated) -> Result<(), HostError> {
         let commands = 10 + self.random.below(40);
         let trouble_at = self.random.below(commands);
@@ -169,7 +169,7 @@ impl Scenario {
                     world::note(|| "reset".to_owned());
                     host.reset(&mut self.disks)?;
                 }
-                // With whatever is under way.
+                // Leave with outstanding commands.
                 Trouble::Leaving | Trouble::Vanishing => return Ok(()),
                 Trouble::Partition => self.cut(host)?,
             }
@@ -177,7 +177,7 @@ impl Scenario {
         host.finish(&mut self.disks)
     }
 
-    /// The network is cut for a while, mostly not for long.
+    /// Cuts the network, in most cases for a short time.
     fn cut(&mut self, host: &mut Simulated) -> Result<(), HostError> {
         let time_ms = match self.random.below(3) {
             0 => self.random.below(60_000),
@@ -193,7 +193,7 @@ impl Scenario {
         while result.is_ok() && world::now() < until {
             result = host.step(&mut self.disks, until);
         }
-        // A host that has given up comes again when the network is back.
+        // A host that gave up reconnects after the network has healed.
         while world::now() < until {
             world::with(|world| world.advance(until));
         }
@@ -202,16 +202,16 @@ impl Scenario {
         result
     }
 
-    /// The address of the present host.
+    /// Address of the current host.
     fn address(&self) -> IpAddr {
         world::with(|world| world.host_address(self.next_host - 1))
     }
 
-    /// The end of an association that is still there, one way or another.
+    /// Ends an existing association in a random way.
     fn end(&mut self, host: &mut Simulated) -> Result<(), HostError> {
         match (self.trouble, self.random.below(3)) {
             (Trouble::Vanishing, _) => {
-                // Nothing from or to it, ever.
+                // Drop all packets from and to this host forever.
                 let address = self.address();
                 world::note(|| "vanishes".to_owned());
                 world::with(|world| world.network.cut_off.push(address));
@@ -226,7 +226,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Everything that was held comes back, in bounded time.
+    /// Waits, in bounded time, until the target holds no resources.
     fn settle(&mut self) {
         let until = world::now() + LETTING_GO;
         let usage = || world::with(|world| world.usage());
@@ -240,7 +240,7 @@ impl Scenario {
         }
     }
 
-    /// The disks contain what they must, seen by a host that nothing troubles.
+    /// Reads all disks with an untroubled host and checks their contents.
     fn verify(&mut self) {
         world::with(|world| world.network.weather = Weather::FAIR);
         world::note(|| "at last, everything is read".to_owned());

@@ -1,4 +1,4 @@
-//! RoCE's frames on the bad network.
+//! RoCE frames on the simulated network.
 
 use std::net::IpAddr;
 use std::panic::{RefUnwindSafe, catch_unwind, resume_unwind};
@@ -10,10 +10,10 @@ use cairn_sim::seeds;
 
 use crate::world;
 
-/// The BTH's congestion byte, which the ICRC leaves out: routers may change it.
+/// The congestion byte of the BTH. The ICRC excludes it because routers may change it.
 const BTH_CONGESTION: usize = 4;
 
-/// Frames under way.
+/// A network that carries RoCE frames.
 pub(crate) type Network = network::Network<Instant, Carried>;
 
 /// A frame on the network.
@@ -33,8 +33,8 @@ impl Packet for Carried {
 
     fn flip(&mut self, bit: usize) -> bool {
         if self.0.destination.is_ipv4() {
-            // UDP's checksum finds every flipped bit, before the ICRC has to, which on IPv4
-            // is weak for a receiver that sees no identification.
+            // The UDP checksum detects every single flipped bit. The ICRC does not have to, and
+            // over IPv4 it is weak for a receiver that does not see the identification.
             return false;
         }
         if bit / 8 != BTH_CONGESTION {
@@ -48,7 +48,7 @@ impl Packet for Carried {
     }
 }
 
-/// Runs `case` for many seeds, or for the one to replay, which is traced.
+/// Runs `case` for many seeds, or with tracing for the seed to replay.
 pub(crate) fn for_each_seed(test: &str, default: u64, case: impl Fn(u64) + RefUnwindSafe) {
     if seeds::is_replay() {
         let _ = tracing_subscriber::fmt()

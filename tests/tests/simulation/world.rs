@@ -1,6 +1,6 @@
-//! All there is but the hosts: the clock, the network, the target.
+//! The simulated world: the clock, the network and the target.
 //!
-//! One world a thread, so that code that waits can let it go on.
+//! Each thread has its own world, so that waiting code can advance it.
 
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,18 +25,18 @@ thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
-/// Steps without time going on, after which it never will.
+/// Maximum number of steps without progress of time. More steps mean an endless loop.
 const STEPS_MAX: u32 = 10_000;
 
-/// What a seed decides of a world beside its weather.
+/// Properties of a world that the seed determines, except its weather.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Path MTU, as a code.
+    /// Path MTU code.
     pub(crate) path_mtu: u8,
     pub(crate) ipv6: bool,
-    /// The target's configuration but for its listener.
+    /// Target configuration without a listener.
     pub(crate) config: String,
-    /// Whether to print what happens.
+    /// If true, print all events.
     pub(crate) trace: bool,
 }
 
@@ -49,15 +49,16 @@ pub(crate) struct World {
     host_side: Soft,
     target: SteppedTarget,
     target_address: IpAddr,
-    /// Of all that happened on the wire.
+    /// Digest of all events on the wire.
     digest: DefaultHasher,
     trace: bool,
     idle_steps: u32,
-    /// Threads of the target that do not run.
+    /// Paused threads of the target.
     pub(crate) stopped: Stopped,
 }
 
-/// Threads of the target that are kept from running. Each is an actor of its own: the system may have any of them run before the others.
+/// Threads of the target that do not run. Each is a separate actor, because the system can schedule
+/// them in any order.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Stopped {
     /// Connection management.
@@ -66,35 +67,35 @@ pub(crate) struct Stopped {
     pub(crate) target: bool,
 }
 
-/// Makes this thread's world, in place of the last.
+/// Creates the world of this thread and replaces the previous one.
 pub(crate) fn begin(plan: &Plan, weather: Weather, random: &mut Random) {
     end();
     let world = World::new(plan, weather, random);
     WORLD.with(|slot| *slot.borrow_mut() = Some(world));
 }
 
-/// Ends this thread's world.
+/// Ends the world of this thread.
 pub(crate) fn end() {
     drop(WORLD.with(|slot| slot.borrow_mut().take()));
 }
 
-/// Leaves this thread's world as it is, for ever: in one that has failed, commands
-/// are unanswered, which it must not report in addition.
+/// Leaks the world of this thread. A failed world has unanswered commands and must not report them
+/// as another failure.
 pub(crate) fn abandon() {
     std::mem::forget(WORLD.with(|slot| slot.borrow_mut().take()));
 }
 
-/// Does something to this thread's world.
+/// Runs a closure with the world of this thread.
 pub(crate) fn with<T>(job: impl FnOnce(&mut World) -> T) -> T {
     WORLD.with(|slot| job(slot.borrow_mut().as_mut().expect("the world has begun")))
 }
 
-/// What time it is.
+/// Current simulated time.
 pub(crate) fn now() -> Instant {
     with(|world| world.clock.now())
 }
 
-/// Prints a line, if enabled.
+/// Prints a line if tracing is enabled.
 pub(crate) fn note(what: impl FnOnce() -> String) {
     with(|world| world.note(what));
 }
@@ -141,12 +142,12 @@ impl World {
         }
     }
 
-    /// Where the target listens.
+    /// Listen address of the target.
     pub(crate) fn remote(&self) -> SocketAddr {
         self.target.addresses()[0]
     }
 
-    /// The address of a host.
+    /// Address of a host.
     pub(crate) fn host_address(&self, number: u8) -> IpAddr {
         match self.target_address {
             IpAddr::V4(_) => IpAddr::from([10, 0, 1, number]),
@@ -154,24 +155,23 @@ impl World {
         }
     }
 
-    /// What hosts reach the network by.
+    /// The hosts' network device.
     pub(crate) fn host_side(&self) -> Soft {
         self.host_side.clone()
     }
 
-    /// What the target holds, and connections that the target's and the hosts'
-    /// managers have not forgotten.
+    /// Resources that the target holds, and connections that the managers of both sides still hold.
     pub(crate) fn usage(&self) -> (Usage, [usize; 2]) {
         let connections = [&self.target_side, &self.host_side].map(Soft::connections);
         (self.target.usage(), connections)
     }
 
-    /// Since the beginning.
+    /// Time since the start.
     pub(crate) fn elapsed(&self) -> Duration {
         self.clock.now().duration_since(self.start)
     }
 
-    /// A number that any two runs of a seed have in common.
+    /// A digest that is equal for all runs of a seed.
     pub(crate) fn digest(&self) -> u64 {
         self.digest.finish()
     }
@@ -186,8 +186,8 @@ impl World {
         }
     }
 
-    /// Lets all but the hosts do what there is to do now, then has the next thing
-    /// happen: a packet arrives, or a timer is due, or `latest` comes.
+    /// Lets all actors except the hosts do their due work, then advances to the next event: a
+    /// packet, a timer or `latest`.
     pub(crate) fn advance(&mut self, latest: Instant) {
         let managers = self.step_managers();
         let target = match self.stopped.target {
@@ -195,7 +195,7 @@ impl World {
             false => self.target.step(),
         };
         let mut deadlines = [managers, target, None];
-        // What the target requests of connections.
+        // Handle the connection requests of the target.
         deadlines[2] = self.step_managers();
         let now = self.clock.now();
         while let Some(frame) = self.wire.take_sent() {
@@ -232,8 +232,8 @@ impl World {
         let from_target = frame.source.ip() == self.target_address;
         let trace = self.trace.then(|| describe(&frame));
         let length = frame.bytes.len();
-        // Opcode, flags and partition; PSN. Memory addresses and keys' chance differ
-        // between runs, and with them the payload of a command and its ICRC.
+        // The digest covers opcode, flags, partition and PSN. Memory addresses and random keys
+        // differ between runs, and so do command payloads and their ICRCs.
         let start = frame.bytes.first_chunk::<12>().copied();
         let fate = self.network.send(now, Carried(frame));
         let at_ns = now.duration_since(self.start).as_nanos();

@@ -1,5 +1,5 @@
-//! What lasts from round to round: two targets, their disks, and a host with verified I/O by
-//! both.
+//! Long-lived parts of the soak test: two targets, their disks and a host with verified I/O through
+//! both targets.
 
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -14,26 +14,27 @@ use cairn_tests::process::TargetProcess;
 use crate::patience::Patience;
 use crate::resources::Resources;
 
-/// Of each disk; the load uses half of it.
+/// Size of each disk. The load uses half of it.
 const DISK_BYTES: u64 = 4 << 20;
-/// For all that a round held to come back, while this process is not kept from running.
+/// Time in which all resources of a round must be released. Time without CPU does not count.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 pub(crate) struct Bed {
-    /// Namespace 1, by both targets.
+    /// Namespace 1 of both targets.
     pub(crate) shared: FaultyDisk,
     /// Namespace 2 of the first target.
     pub(crate) troubled: FaultyDisk,
-    /// Namespace 3 of the first target, of which a bystander expects nothing but good.
+    /// Namespace 3 of the first target. A bystander uses it and expects no errors.
     _healthy: Scratch,
     pub(crate) targets: [TargetProcess; 2],
     pub(crate) load: Load,
-    /// What each process holds when only the load's host is connected, ours last.
+    /// Resources of each process while only the host of the load is connected. The last entry is
+    /// this process.
     quiet: [Resources; 3],
 }
 
 impl Bed {
-    /// Nothing, where disks cannot be mounted.
+    /// Returns `None` if disks cannot be mounted.
     pub(crate) fn new() -> Option<Self> {
         let shared = FaultyDisk::mount("soak-shared", DISK_BYTES)?;
         let troubled = FaultyDisk::mount("soak-troubled", DISK_BYTES)?;
@@ -74,8 +75,8 @@ impl Bed {
         [first, second, Resources::of_process("self")]
     }
 
-    /// The same, while the host is polled: a target that is slow to report must not cost it its
-    /// connections.
+    /// Reads the resources while the host is polled, so that a slow target does not cost the host
+    /// its connections.
     fn resources_meanwhile(&mut self, patience: &mut Patience) -> [Resources; 3] {
         let Self { targets, load, .. } = self;
         let [first, second] = std::thread::scope(|scope| {
@@ -89,7 +90,7 @@ impl Bed {
         [first, second, Resources::of_process("self")]
     }
 
-    /// The load goes on while other hosts do this on a thread of their own.
+    /// Runs the load while other hosts do work in another thread.
     pub(crate) fn meanwhile(load: &mut Load, work: impl FnOnce() + Send) {
         std::thread::scope(|scope: &Scope<'_, '_>| {
             let worker: ScopedJoinHandle<'_, ()> = scope.spawn(work);
@@ -100,14 +101,13 @@ impl Bed {
         });
     }
 
-    /// The load goes on for a while.
+    /// Runs the load for a period of time.
     pub(crate) fn run_for(&mut self, time: Duration) {
         let end = Instant::now() + time;
         self.load.run_until("some time", |_| Instant::now() >= end);
     }
 
-    /// Ends all faults; each block is as it must be, and each process holds what it held at
-    /// first.
+    /// Ends all faults, then checks each block and the resources of each process.
     pub(crate) fn settle(&mut self) {
         self.shared.heal();
         self.troubled.heal();
@@ -132,7 +132,7 @@ impl Bed {
         }
     }
 
-    /// All leave, and the targets end as they should.
+    /// Disconnects the host and ends the targets.
     pub(crate) fn end(self) {
         let Self {
             load, mut targets, ..
@@ -145,13 +145,13 @@ impl Bed {
     }
 }
 
-/// A moment without I/O: the last answers are acknowledged, keep alives go on.
+/// Pauses I/O, so that the last answers are acknowledged. Keep alives continue.
 fn rest(load: &mut Load, patience: &mut Patience) {
     let end = Instant::now() + Duration::from_millis(100);
     poll_until(load, patience, |now| now >= end);
 }
 
-/// Keeps the host alive until then.
+/// Polls the host until a condition holds.
 fn poll_until(load: &mut Load, patience: &mut Patience, mut is_over: impl FnMut(Instant) -> bool) {
     loop {
         let now = Instant::now();

@@ -1,13 +1,13 @@
-//! Rounds of chance: targets and hosts as processes and over user-space RoCE, disks under
-//! fault, and after each round the question whether everything is as it was.
+//! Random rounds of faults: targets are processes, hosts use user-space RoCE, and disks fail. After
+//! each round, all resources must be back at their initial level.
 //!
-//! `cargo xtask soak` runs it for long, `cargo xtask test` for a short time. Each round has a
-//! seed; a failure prints the command that repeats the round.
+//! `cargo xtask soak` runs the test for a long time, and `cargo xtask test` for a short time. Each
+//! round has a seed. A failure prints the command that repeats the round.
 //!
 //! | variable | meaning |
 //! |---|---|
 //! | `CAIRN_SOAK_SECONDS` | no round begins after this time; 40 |
-//! | `CAIRN_SOAK_ROUNDS` | nor after so many; no limit |
+//! | `CAIRN_SOAK_ROUNDS` | maximum number of rounds; no limit |
 //! | `CAIRN_SOAK_SEED` | the first round's seed; each has the next; 1 |
 //! | `CAIRN_SOAK_CONNECTS` | connects of the test that counts them; 2000 |
 
@@ -28,7 +28,7 @@ use round::Round;
 fn rounds() {
     let Some(mut bed) = Bed::new() else { return };
     let time = Duration::from_secs(number("CAIRN_SOAK_SECONDS").unwrap_or(40));
-    // None: a time that no clock reaches.
+    // `None` means that the clock never reaches the end.
     let end = Instant::now().checked_add(time);
     let first = number("CAIRN_SOAK_SEED").unwrap_or(1);
     let limit = number("CAIRN_SOAK_ROUNDS").unwrap_or(u64::MAX);
@@ -50,7 +50,7 @@ fn rounds() {
     println!("{rounds} rounds from seed {first}");
 }
 
-/// A number from the environment.
+/// Reads a number from the environment.
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
     let value = text.parse();

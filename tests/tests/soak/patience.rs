@@ -1,22 +1,22 @@
-//! Time for a wait, without that in which this process was kept from running.
+//! A timeout that excludes time in which this process got no CPU.
 //!
-//! The host of the load lives in this process and has a KATO of a second. On a machine that gives
-//! the process no processor for that long its target ends the association, as it must. So the time of
-//! such gaps does not count, nor that which the host then takes to come back.
+//! The host of the load runs in this process and has a KATO of one second. If the process gets no
+//! CPU for that long, the target must end the association. So the timeout excludes these gaps and
+//! the time that the host then needs to reconnect.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// From here on a pause between two looks at the clock is a gap: half of the host's KATO.
+/// A longer pause between two looks at the clock is a gap. The limit is half of the host's KATO.
 const GAP: Duration = Duration::from_millis(500);
 
-/// What the host takes to come back after a gap: the target's KATO, its own, a delay, a connect.
+/// Time to reconnect after a gap: the target's KATO, the host's KATO, a delay and a connect.
 const RETURN: Duration = Duration::from_secs(3);
 
-/// The most that gaps add. A machine that is so busy shows nothing.
+/// Maximum time that gaps add. A machine with more gaps is too busy to test anything.
 const ADDED_MAX: Duration = Duration::from_secs(600);
 
-/// The time that is left.
+/// The remaining time.
 #[derive(Debug)]
 pub(crate) struct Patience {
     left: Duration,
@@ -26,7 +26,7 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// From now on, so much.
+    /// Starts a timeout.
     pub(crate) fn new(now: Instant, time: Duration) -> Self {
         Self {
             left: time,
@@ -36,7 +36,7 @@ impl Patience {
         }
     }
 
-    /// The process runs, and looks at the clock.
+    /// Records that the process runs at this time.
     pub(crate) fn look(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.seen);
         self.seen = now;
@@ -49,7 +49,7 @@ impl Patience {
         }
     }
 
-    /// Whether nothing is left.
+    /// Returns true if no time remains.
     pub(crate) fn is_over(&self) -> bool {
         self.left.is_zero()
     }
@@ -70,7 +70,7 @@ impl fmt::Display for Patience {
 mod tests {
     use super::*;
 
-    /// What is left after looks at these times, in milliseconds since the beginning.
+    /// The remaining time after looks at these times, in milliseconds since the start.
     fn after(looks: impl IntoIterator<Item = u64>) -> Patience {
         let begun = Instant::now();
         let mut patience = Patience::new(begun, Duration::from_secs(40));

@@ -1,27 +1,27 @@
-//! What a process holds: descriptors, threads, memory; and of a target what its metrics show.
+//! Resources of a process: descriptors, threads, memory and, for a target, gauges.
 
 use std::fs;
 
 use cairn_tests::process::TargetProcess;
 
-/// What may come and go without being a leak, in bytes of resident memory: an allocator's and
-/// the kernel's way with what was used once.
+/// Permitted growth of resident memory in bytes. The allocator and the kernel keep memory that was
+/// used once.
 const MEMORY_SLACK: u64 = 48 << 20;
 
-/// Threads that wait for more work for a while, as pools keep them.
+/// Permitted number of idle threads in thread pools.
 const IDLE_THREADS: usize = 4;
 
-/// What a process holds.
+/// Resources of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Resources {
     descriptors: usize,
     threads: usize,
-    /// Gauges of a target's reactors and subsystems.
+    /// Gauges of the target's reactors and subsystems.
     gauges: Vec<(&'static str, u64)>,
     resident_bytes: u64,
 }
 
-/// Gauges that are the same whenever the same hosts are connected and idle.
+/// Gauges that depend only on the connected, idle hosts.
 const GAUGES: [&str; 4] = [
     "cairn_reactor_requests",
     "cairn_reactor_buffer_used_bytes",
@@ -39,11 +39,11 @@ impl Resources {
         }
     }
 
-    /// Of the process whose folder in /proc this is.
+    /// Reads the resources of a process from its folder in /proc.
     pub(crate) fn of_process(pid: &str) -> Self {
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs");
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
-        // Workers of an io_uring are the kernel's, and come and go with the work.
+        // Exclude io_uring workers. The kernel starts and ends them.
         let names = tasks.flatten().filter_map(|task| {
             let name = fs::read_to_string(task.path().join("comm"));
             name.ok().filter(|name| !name.starts_with("iou-"))
@@ -61,12 +61,12 @@ impl Resources {
         }
     }
 
-    /// Whether no host has anything of the target.
+    /// Returns true if no host uses the target.
     pub(crate) fn is_idle(&self) -> bool {
         self.gauges.iter().all(|(_, value)| *value == 0)
     }
 
-    /// Whether it is no more than it was, but for memory within bounds.
+    /// Returns true if the resources are back at the earlier level. Memory may grow within bounds.
     pub(crate) fn is_back_at(&self, before: &Self) -> bool {
         let Self {
             descriptors,

@@ -1,4 +1,4 @@
-//! One round: some faults, drawn by its seed, while the load goes on.
+//! One round: the seed selects faults, and the load continues during the faults.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use cairn_tests::harness::host_nqn;
 use crate::bed::Bed;
 
 const BLOCK: usize = 4096;
-/// What no command of a bystander takes.
+/// Maximum duration of a bystander's command.
 const BOUND: Duration = Duration::from_secs(10);
 
-/// Faults that affect all.
+/// Faults that affect all hosts.
 #[derive(Debug, Clone, Copy)]
 enum Mishap {
     Pause,
@@ -87,7 +87,7 @@ impl<'a> Round<'a> {
         self.random.below(2) as usize
     }
 
-    /// SIGSTOP, now and then for longer than keep alive allows.
+    /// Stops a target with SIGSTOP, sometimes for longer than the keep alive timeout.
     fn pause(&mut self) {
         let (which, time) = (self.either(), self.time(100, 3500));
         self.bed.targets[which].pause();
@@ -102,7 +102,7 @@ impl<'a> Round<'a> {
         self.bed.targets[which].restart();
     }
 
-    /// To the same configuration.
+    /// Reloads the unchanged configuration.
     fn reload(&mut self) {
         let which = self.either();
         self.bed.targets[which].reload_unchanged();

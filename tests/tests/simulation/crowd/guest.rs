@@ -1,4 +1,4 @@
-//! A host among others: it may be paused, die without a word, and come again.
+//! A host in a crowd. A test may pause it, kill it or restart it.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -18,20 +18,20 @@ use super::ledger::Ledger;
 use super::stage::Stage;
 use crate::history::{End, Id, Kind, Value};
 
-/// Commands under way at a time.
+/// Maximum number of outstanding commands.
 const SLOTS: usize = 12;
-/// Bytes of the largest command.
+/// Size of the largest command.
 pub(super) const TRANSFER_BYTES: usize = 8192;
 
-/// What is chosen of a host.
+/// Randomly chosen properties of a host.
 #[derive(Debug, Clone)]
 pub(super) struct Traits {
     pub(super) number: u8,
-    /// Who it says it is. Several may say the same.
+    /// Host identity. Several hosts may share an identity.
     pub(super) identity: u8,
     pub(super) io_queues: u16,
     pub(super) kato_ms: u32,
-    /// The namespace that it uses; `None`: all.
+    /// The only namespace that this host uses. `None` means that it uses all namespaces.
     pub(super) only: Option<usize>,
 }
 
@@ -39,16 +39,16 @@ pub(super) struct Guest {
     pub(super) traits: Traits,
     who: String,
     soft: Soft,
-    /// Which target it uses.
+    /// Index of the target that this host uses.
     pub(super) target: usize,
     association: Option<Association>,
-    /// Writes without an answer, of associations that have ended: (namespace, which).
+    /// Unanswered writes of ended associations, as pairs of namespace and operation.
     lost: Vec<(usize, Id)>,
-    /// When its last association ended.
+    /// End time of the last association.
     pub(super) ended: Option<Instant>,
     next_value: Value,
     pub(super) paused: bool,
-    /// The longest that a command took.
+    /// Longest time that a command took.
     pub(super) slowest: Duration,
 }
 
@@ -59,7 +59,7 @@ struct Association {
     live: bool,
 }
 
-/// A command under way.
+/// An outstanding command.
 struct Open {
     ticket: Ticket,
     id: Id,
@@ -93,18 +93,18 @@ impl Guest {
         self.association.as_ref().is_some_and(|it| it.live)
     }
 
-    /// Whether it neither has nor tries to get a connection.
+    /// Returns true if the host has no association and is not connecting.
     pub(super) fn is_away(&self) -> bool {
         self.association.is_none()
     }
 
-    /// Commands without an answer.
+    /// Number of unanswered commands.
     pub(super) fn pending(&self) -> usize {
         let slots = self.association.iter().flat_map(|it| &it.slots);
         slots.flatten().count()
     }
 
-    /// Begins to connect.
+    /// Starts to connect.
     pub(super) fn connect(&mut self, stage: &Stage) {
         let remote = stage.remote(self.target);
         let local = self.address();
@@ -138,7 +138,7 @@ impl Guest {
         });
     }
 
-    /// Does what there is to do, and says when to come again.
+    /// Does all work that is due and returns the time of the next call.
     pub(super) fn poll(&mut self, stage: &Stage, ledgers: &mut [Ledger]) -> Option<Instant> {
         let managed = self.soft.step();
         let own = self.poll_association(stage, ledgers);
@@ -153,7 +153,7 @@ impl Guest {
             busy = self.association.as_mut()?.controller.poll(now);
             self.collect(stage, ledgers);
             self.take_events(stage, ledgers);
-            // As before any sleep: what arrived meanwhile is not slept over.
+            // Check for new arrivals before sleeping.
             let endpoint = self.association.as_mut()?.controller.endpoint();
             busy |= endpoint.arm().unwrap_or(false);
         }
@@ -170,7 +170,7 @@ impl Guest {
             match event {
                 Event::Live { .. } => {
                     association.live = true;
-                    // Its former ones are dead: nothing of them may happen from now on.
+                    // Writes of earlier associations can no longer take effect.
                     bury(&mut self.lost, ledgers, |ledger, _, _| !ledger.hangs);
                 }
                 Event::Lost(error)
@@ -189,7 +189,7 @@ impl Guest {
         }
     }
 
-    /// Its association has ended: what was not answered may still happen.
+    /// Drops the ended association. Its unanswered writes may still take effect.
     fn let_go(&mut self, stage: &Stage, ledgers: &mut [Ledger]) {
         let Some(association) = self.association.take() else {
             return;
@@ -208,7 +208,7 @@ impl Guest {
         }
     }
 
-    /// Dies without a word. What was lost is for its next life to say.
+    /// Kills the host without a disconnect. Its next life resolves the lost writes.
     pub(super) fn kill(&mut self, stage: &mut Stage, ledgers: &mut [Ledger]) {
         stage.note(|| format!("{} dies", self.who));
         let soft = stage.soft();
@@ -227,7 +227,7 @@ impl Guest {
         self.ended = Some(stage.now());
     }
 
-    /// Begins a command, if there is room for the one that chance picks.
+    /// Starts a random command if a slot is free.
     pub(super) fn begin(&mut self, stage: &Stage, ledgers: &mut [Ledger], random: &mut Random) {
         let namespace = match self.traits.only {
             Some(only) => only,
@@ -252,7 +252,7 @@ impl Guest {
         self.submit(stage, ledger, namespace, kind, blocks, random.below(2) == 0);
     }
 
-    /// Sends a command, if there is room for it.
+    /// Sends a command if a slot is free.
     fn submit(
         &mut self,
         stage: &Stage,
@@ -292,7 +292,7 @@ impl Guest {
             }
             Kind::WriteZeroes { .. } | Kind::Flush => Data::None,
         };
-        // It may be full, or just lost.
+        // The queue can be full and the connection can be lost.
         let ticket = controller.submit(qid, sqe, data).ok()?;
         if let Kind::Write { .. } = kind {
             self.next_value += blocks.len() as u64;
@@ -310,7 +310,7 @@ impl Guest {
         Some(id)
     }
 
-    /// Takes the answers that have come.
+    /// Collects all answers that have arrived.
     fn collect(&mut self, stage: &Stage, ledgers: &mut [Ledger]) {
         for slot in 0..SLOTS {
             let Some(association) = &mut self.association else {
@@ -359,7 +359,7 @@ impl Guest {
         let changed = open.kind.writes() && end == End::Done;
         ledger.end(open.id, end);
         if changed {
-            // A change waits for the older ones of its host to the same blocks.
+            // A change waits for earlier changes of its host to the same blocks.
             let overlaps = |ledger: &Ledger, namespace, id| {
                 namespace == open.namespace && ledger.overlaps(id, &open.blocks)
             };
@@ -367,7 +367,7 @@ impl Guest {
         }
     }
 
-    /// Begins to read as many blocks as go at a time, if there is room for it.
+    /// Starts a read of maximum length if a slot is free.
     pub(super) fn read(
         &mut self,
         stage: &Stage,
@@ -381,7 +381,7 @@ impl Guest {
         self.submit(stage, ledger, namespace, Kind::Read, blocks, false)
     }
 
-    /// Begins to leave in order.
+    /// Starts an orderly shutdown.
     pub(super) fn shut_down(&mut self) {
         if let Some(association) = &mut self.association {
             association.live = false;
@@ -390,7 +390,7 @@ impl Guest {
     }
 }
 
-/// Marks lost writes that can take no effect any more.
+/// Marks lost writes that can no longer take effect.
 fn bury(
     lost: &mut Vec<(usize, Id)>,
     ledgers: &mut [Ledger],
@@ -405,7 +405,7 @@ fn bury(
     });
 }
 
-/// A connection may end; but no peer may ever break the protocol.
+/// Connections may end, but a peer must never violate the protocol.
 fn check(error: &HostError) {
     let of_protocol = matches!(
         error,
@@ -417,7 +417,7 @@ fn check(error: &HostError) {
     assert!(!of_protocol, "{error}");
 }
 
-/// Few blocks, and mostly the same ones: hosts are to meet.
+/// Picks a small range of blocks, mostly from the same few blocks, so that hosts collide.
 fn range(ledger: &Ledger, kind: Kind, random: &mut Random) -> Range<usize> {
     if kind == Kind::Flush {
         return 0..0;

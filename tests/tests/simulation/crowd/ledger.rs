@@ -1,4 +1,4 @@
-//! A namespace as the hosts know it: its history, and what is under way on it.
+//! The hosts' knowledge of a namespace: its history and its unfinished writes.
 
 use std::ops::Range;
 
@@ -6,17 +6,17 @@ use cairn_sim::Random;
 
 use crate::history::{End, GARBAGE, History, Id, Kind, Value, ZEROES};
 
-/// Writes of one block that have not ended, at most: more make the check slow, and
-/// find no more.
+/// Maximum number of unfinished writes per block. A higher number slows the check down and finds no
+/// more bugs.
 const OPEN_MAX: u8 = 3;
 
 pub(super) struct Ledger {
     pub(super) nsid: u32,
     pub(super) block_bytes: usize,
     pub(super) history: History,
-    /// Its disk may hold a command for longer than a Connect waits.
+    /// True if the disk can hold a command for longer than a Connect waits.
     pub(super) hangs: bool,
-    /// By block: writes that have not ended, those that were lost included.
+    /// Unfinished writes per block, including lost writes.
     open: Vec<u8>,
 }
 
@@ -35,7 +35,7 @@ impl Ledger {
         self.open.len()
     }
 
-    /// Whether one more write of these blocks may begin.
+    /// Returns true if another write of these blocks may start.
     pub(super) fn may_write(&self, blocks: &Range<usize>) -> bool {
         self.open[blocks.clone()]
             .iter()
@@ -56,8 +56,7 @@ impl Ledger {
         self.close(id);
     }
 
-    /// A lost write takes no effect any more.
-    /// True if an operation is about any of these blocks.
+    /// Returns true if an operation touches any of these blocks.
     pub(super) fn overlaps(&self, id: Id, blocks: &Range<usize>) -> bool {
         let (_, own) = self.history.operation(id);
         own.start < blocks.end && blocks.start < own.end
@@ -75,26 +74,26 @@ impl Ledger {
         }
     }
 
-    /// The bytes of a write.
+    /// The data of a write.
     pub(super) fn bytes(&self, first: Value, blocks: usize) -> Vec<u8> {
         (first..first + blocks as u64)
             .flat_map(|value| bytes_of(value, self.block_bytes))
             .collect()
     }
 
-    /// What was read.
+    /// Converts read data to values.
     pub(super) fn values(&self, bytes: &[u8]) -> Vec<Value> {
         bytes.chunks_exact(self.block_bytes).map(value_of).collect()
     }
 
-    /// Whether a disk could have shown what hosts have seen.
+    /// Checks that a correct disk could have produced everything that the hosts saw.
     pub(super) fn check(&self) -> Result<(), String> {
         let checked = self.history.check(self.blocks());
         checked.map_err(|violation| format!("namespace {}, {violation}", self.nsid))
     }
 }
 
-/// The bytes that only a write of this value leaves in a block.
+/// The block contents for a value. Only a write of this value produces them.
 fn bytes_of(value: Value, length: usize) -> Vec<u8> {
     if value == ZEROES {
         return vec![0; length];

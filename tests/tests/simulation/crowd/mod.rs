@@ -1,9 +1,9 @@
-//! Several hosts at once on the same blocks, and trouble for all who serve them.
+//! Several hosts use the same blocks while targets, disks and the network fail.
 //!
-//! Hosts overlap, pause, die and return at once; targets pause, are killed and start
-//! again; the power fails; the clock jumps; disks take their time, and fail. Whatever
-//! happens, what the hosts see must be what some disk could have shown them
-//! ([`crate::history`]), and in the end nothing is held.
+//! Hosts overlap, pause, die and return. Targets pause, are killed and restart. The power fails,
+//! the clock jumps, and disks are slow and return errors. A correct disk must be able to explain
+//! everything that the hosts see ([`crate::history`]), and at the end the target must hold no
+//! resources.
 
 mod guest;
 mod ledger;
@@ -23,45 +23,44 @@ use guest::{Guest, TRANSFER_BYTES, Traits};
 use ledger::Ledger;
 use stage::Stage;
 
-/// Time in which all commands end, and all that ended has been let go of.
+/// Time limit for all commands and for the release of all resources.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// The most that a command of a bystander may take, in fair weather, on a disk that
-/// takes a millisecond.
+/// Maximum latency of a bystander's command in fair weather on a disk with a latency of 1 ms.
 const BYSTANDERS_PATIENCE: Duration = Duration::from_millis(100);
-/// After its keep alive timeout, for a target to end what it has of a host.
+/// Time after the keep alive timeout in which a target ends a host's commands.
 const QUIESCE: Duration = Duration::from_secs(2);
 
-/// How often a disk lies that does, in a thousand operations.
+/// Number of lies per thousand operations of a lying disk.
 const LIES: u64 = 300;
 
 const BLOCK_BYTES: usize = 512;
 const BLOCKS: usize = 32;
 const MS: Duration = Duration::from_millis(1);
 
-/// What happens beside I/O.
+/// Events besides I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// Disks that are slow, reorder and fail.
+    /// Disks are slow, reorder commands and fail.
     Disks,
     /// Hosts die and return at once.
     Dying,
-    /// Hosts stop for a while and go on.
+    /// Hosts pause and resume.
     HostPause,
-    /// The target stops for a while and goes on.
+    /// The target pauses and resumes.
     TargetPause,
-    /// The target is killed and started again.
+    /// The target is killed and restarted.
     Restart,
-    /// The power of target and disks fails, and returns.
+    /// The target and the disks lose power, which then returns.
     PowerCut,
     /// Time passes unnoticed.
     ClockJump,
-    /// Hosts go from one of two targets to the other, which pause.
+    /// Hosts move between two targets, and these targets pause.
     TwoTargets,
-    /// A disk hangs, while its host dies and returns.
+    /// A disk hangs while its host dies and returns.
     Hang,
 }
 
-/// One run.
+/// A run of the simulation.
 pub(crate) struct Crowd {
     trouble: Trouble,
     random: Random,
@@ -70,7 +69,7 @@ pub(crate) struct Crowd {
     _files: Vec<Scratch>,
     ledgers: Vec<Ledger>,
     guests: Vec<Guest>,
-    /// Who goes on when.
+    /// End times of pauses.
     pauses: Vec<(Instant, Paused)>,
     lie: Option<Lie>,
 }
@@ -79,13 +78,13 @@ pub(crate) struct Crowd {
 enum Paused {
     Guest(usize),
     Target(usize),
-    /// It is killed, and starts.
+    /// A killed target, which then restarts.
     Killed(usize),
 }
 
 impl Crowd {
     pub(crate) fn new(seed: u64, trouble: Trouble) -> Self {
-        /// Tests of one process run side by side.
+        /// Tests run in parallel in one process.
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let mut random = Random::new(seed);
         let weather = match trouble {
@@ -120,13 +119,13 @@ impl Crowd {
         this
     }
 
-    /// With a disk that does wrong and reports success.
+    /// Adds a disk that misbehaves and reports success.
     pub(crate) fn with_lie(mut self, lie: Lie) -> Self {
         self.lie = Some(lie);
         self
     }
 
-    /// Runs it. An error is what hosts saw that no disk could have shown them.
+    /// Runs the simulation. An error describes an observation that no correct disk explains.
     pub(crate) fn run(mut self) -> Result<(), String> {
         self.start();
         let steps = 80 + self.random.below(120);
@@ -149,7 +148,7 @@ impl Crowd {
         self.ledgers.iter().try_for_each(Ledger::check)
     }
 
-    /// Targets and hosts begin.
+    /// Starts targets and hosts.
     fn start(&mut self) {
         let targets = if self.trouble == Trouble::TwoTargets {
             2
@@ -161,7 +160,7 @@ impl Crowd {
             self.stage.add_target(&config);
         }
         let guests = 2 + self.random.below(2) as u8;
-        // Those of one identity are one host to the target.
+        // The target treats all hosts with the same identity as one host.
         let one_identity = self.random.below(4) == 0;
         for number in 1..=guests {
             let traits = Traits {
@@ -188,7 +187,7 @@ impl Crowd {
             .iter()
             .for_each(|disk| disk.set_habits(habits.clone()));
         if self.trouble == Trouble::Hang {
-            // The second guest and those after it have this one.
+            // Only the second and later guests use this disk.
             for operation in [Operation::Read, Operation::Write, Operation::Flush] {
                 self.disks[0].hold(operation);
             }
@@ -244,7 +243,7 @@ impl Crowd {
         }
     }
 
-    /// A guest begins something, or comes again.
+    /// A guest starts a command or reconnects.
     fn use_guest(&mut self, guest: usize) {
         let Self {
             stage,
@@ -261,12 +260,12 @@ impl Crowd {
         }
     }
 
-    /// Guests that are away and may come again begin to.
+    /// Reconnects all guests that are away and may return.
     fn come_again(&mut self) {
         for guest in &mut self.guests {
             let patience = Duration::from_millis(guest.traits.kato_ms.into()) + QUIESCE;
             let may = match (self.trouble, guest.ended) {
-                // By another target only when the first has certainly ended.
+                // Moving to the other target must wait until the first association has ended.
                 (Trouble::TwoTargets, Some(ended)) => self.stage.now() >= ended + patience,
                 _ => true,
             };
@@ -289,7 +288,7 @@ impl Crowd {
         match self.trouble {
             Trouble::Disks => {}
             Trouble::Dying => self.kill_guest(guest),
-            // The first one is the bystander.
+            // The first guest is the bystander.
             Trouble::Hang if guest > 0 && self.random.below(2) == 0 => self.kill_guest(guest),
             Trouble::Hang => {}
             Trouble::HostPause => {
@@ -333,7 +332,7 @@ impl Crowd {
         self.pauses.push((until, Paused::Target(target)));
     }
 
-    /// It starts again in a while, when what its disks had of it has ended.
+    /// Kills the target. It restarts later, after its disk commands have ended.
     fn kill_target(&mut self, time: Duration) -> bool {
         let there = self.stage.has_target(0);
         if there {
@@ -355,7 +354,7 @@ impl Crowd {
             .for_each(|ledger| ledger.history.crash());
     }
 
-    /// Lets all do what there is to do now, and the next thing happen.
+    /// Lets every actor do its due work, then advances to the next event.
     fn turn(&mut self, latest: Instant) {
         self.end_pauses(self.stage.now());
         let mut next = latest;
@@ -369,7 +368,7 @@ impl Crowd {
         self.stage.advance(next);
     }
 
-    /// Lets time pass.
+    /// Runs for a period of time.
     fn pass(&mut self, time: Duration) {
         let until = self.stage.now() + time;
         while self.stage.now() < until {
@@ -378,7 +377,7 @@ impl Crowd {
         }
     }
 
-    /// Ends the pauses that are over by `now`.
+    /// Ends all pauses that are over at `now`.
     fn end_pauses(&mut self, now: Instant) {
         let (over, rest) = self.pauses.drain(..).partition(|(until, _)| *until <= now);
         let over: Vec<(Instant, Paused)> = over;
@@ -395,7 +394,7 @@ impl Crowd {
         }
     }
 
-    /// Turns until something holds, in bounded time.
+    /// Runs until a condition holds, within a time limit.
     fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         let until = self.stage.now() + PATIENCE;
         while !holds(self) {

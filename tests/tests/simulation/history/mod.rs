@@ -25,18 +25,18 @@ pub(crate) type Value = u64;
 
 /// A block without a write to it.
 pub(crate) const ZEROES: Value = 0;
-/// Bytes that were never written.
+/// Value of blocks with contents that no write produced.
 pub(crate) const GARBAGE: Value = u64::MAX;
 
-/// An operation of a history.
+/// Identifies an operation of a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Id(usize);
 
-/// What an operation does.
+/// Type of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,
-    /// The blocks get this value and those that follow it.
+    /// Writes this value to the first block and consecutive values to the blocks after it.
     Write {
         first: Value,
         durable: bool,
@@ -53,13 +53,13 @@ impl Kind {
     }
 }
 
-/// How an operation ended.
+/// Result of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
     Done,
-    /// A read, which returned these.
+    /// A read that returned these values.
     Read(Vec<Value>),
-    /// With an error. A write may have been carried out in part.
+    /// An error. A failed write can be partly complete.
     Failed,
 }
 
@@ -67,9 +67,9 @@ pub(crate) enum End {
 struct Operation {
     kind: Kind,
     blocks: Range<usize>,
-    /// How it ended, if it did.
+    /// Result, or `None` for an unfinished operation.
     end: Option<End>,
-    /// Who did it, for those who read a violation.
+    /// Name of the host, for error messages.
     who: String,
 }
 
@@ -77,24 +77,24 @@ struct Operation {
 enum Event {
     Begin(Id),
     End(Id),
-    /// It takes no effect from now on.
+    /// From now on, this operation can no longer take effect.
     Dead(Id),
     Crash,
 }
 
-/// All that happened to one namespace, in the order of time.
+/// Everything that happened to one namespace, in order of time.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     operations: Vec<Operation>,
     events: Vec<Event>,
 }
 
-/// No disk could have shown that.
+/// An observation that no correct disk explains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
-    /// Which block.
+    /// The block.
     pub(crate) block: usize,
-    /// Which event, and all of this block before it.
+    /// The unexplained event and all earlier events of this block.
     pub(crate) story: Vec<String>,
 }
 
@@ -108,7 +108,7 @@ impl fmt::Display for Violation {
 }
 
 impl History {
-    /// An operation begins.
+    /// Records the start of an operation.
     pub(crate) fn begin(&mut self, who: &str, kind: Kind, blocks: Range<usize>) -> Id {
         let id = Id(self.operations.len());
         self.operations.push(Operation {
@@ -121,29 +121,29 @@ impl History {
         id
     }
 
-    /// It ends.
+    /// Records the end of an operation.
     pub(crate) fn end(&mut self, id: Id, end: End) {
         self.operations[id.0].end = Some(end);
         self.events.push(Event::End(id));
     }
 
-    /// An operation that was not answered can take no effect any more.
+    /// Records that an unanswered operation can no longer take effect.
     pub(crate) fn dead(&mut self, id: Id) {
         self.events.push(Event::Dead(id));
     }
 
-    /// The disk lost its power, and everything that was under way.
+    /// Records a power failure of the disk, which ends all outstanding operations.
     pub(crate) fn crash(&mut self) {
         self.events.push(Event::Crash);
     }
 
-    /// What an operation does, to which blocks.
+    /// Type and blocks of an operation.
     pub(crate) fn operation(&self, id: Id) -> (Kind, Range<usize>) {
         let operation = &self.operations[id.0];
         (operation.kind, operation.blocks.clone())
     }
 
-    /// Whether an operation ended well.
+    /// Returns true if an operation succeeded.
     pub(crate) fn is_done(&self, id: Id) -> bool {
         let end = self.operations[id.0].end.as_ref();
         end.is_some_and(|end| *end != End::Failed)
@@ -213,7 +213,7 @@ impl History {
         }
     }
 
-    /// What a write leaves in a block, and whether durably.
+    /// The value that a write leaves in a block, and whether the write is durable.
     fn written(&self, id: Id, block: usize) -> (Value, bool) {
         let operation = &self.operations[id.0];
         match operation.kind {
@@ -225,7 +225,7 @@ impl History {
         }
     }
 
-    /// What a read returned of a block, if it did.
+    /// The value that a read returned for a block. `None` if it returned no data.
     fn read(&self, id: Id, block: usize) -> Option<Value> {
         let operation = &self.operations[id.0];
         match &operation.end {

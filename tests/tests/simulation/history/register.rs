@@ -1,16 +1,16 @@
-//! One block: all states that it can be in, given what was seen of it so far.
+//! All possible states of one block, given the observations so far.
 
 use std::collections::HashSet;
 
 use super::{Id, Value, ZEROES};
 
-/// See the module.
+/// The set of possible states of a block.
 #[derive(Debug)]
 pub(super) struct Register {
-    /// Operations that have begun and not ended. Flushes are none.
+    /// Unfinished operations, except flushes.
     pending: Vec<Pending>,
     states: HashSet<State>,
-    /// Whether a crash follows: else what is durable stays unseen.
+    /// True if a crash follows. Without a crash, durability is invisible.
     pub(super) crash_ahead: bool,
 }
 
@@ -26,16 +26,16 @@ enum Action {
     Write { value: Value, durable: bool },
 }
 
-/// One of the states.
+/// A possible state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct State {
-    /// Those of the pending operations that have taken effect, in ascending order.
+    /// Pending operations that have taken effect, in ascending order.
     taken: Vec<Id>,
-    /// What a crash may leave, oldest first; the last is what is there.
+    /// Values that can survive a crash, oldest first. The last value is the current one.
     trail: Vec<Value>,
-    /// Flushes and durable writes under way, and the place in the trail of what they
-    /// make durable. What was before it goes when they end. A place, because a value may
-    /// be there twice: zeroes are.
+    /// Unfinished flushes and durable writes. Each has a position in the trail. When the operation
+    /// ends, all earlier values are removed. A position is necessary because a value such as zeroes
+    /// can occur twice in the trail.
     marks: Vec<(Id, usize)>,
 }
 
@@ -49,7 +49,7 @@ impl State {
             self.trail.clear();
             self.marks.clear();
         }
-        // Once is enough, unless a flush covers the earlier time.
+        // Keep each value once, unless a flush covers the earlier position.
         for at in (0..self.trail.len()).rev() {
             let marked = self.marks.iter().any(|(_, mark)| *mark == at);
             if self.trail[at] == value && !marked {
@@ -66,7 +66,7 @@ impl State {
         self.marks.push((id, self.trail.len() - 1));
     }
 
-    /// What was marked is durable, or was not made so.
+    /// Resolves a mark, whether or not its value became durable.
     fn unmark(&mut self, id: Id, durable: bool) {
         let Some(at) = self.marks.iter().position(|(mark, _)| *mark == id) else {
             return;
@@ -74,7 +74,7 @@ impl State {
         let (_, first) = self.marks.swap_remove(at);
         if durable {
             self.trail.drain(..first);
-            // What others would make durable is overwritten by something durable, if it is gone.
+            // Durable data has overwritten the values of all marks before this one.
             self.marks.retain(|(_, mark)| *mark >= first);
             for (_, mark) in &mut self.marks {
                 *mark -= first;
@@ -97,7 +97,7 @@ impl Register {
         }
     }
 
-    /// Whether nothing explains what was seen.
+    /// Returns true if no state explains the observations.
     pub(super) fn is_impossible(&self) -> bool {
         self.states.is_empty()
     }
@@ -112,7 +112,7 @@ impl Register {
         self.pending.push(Pending { id, action });
     }
 
-    /// An operation ends: it took effect, or, if that is not `certain`, it may have.
+    /// Ends an operation. If `certain` is true, it took effect. Otherwise it may have taken effect.
     pub(super) fn ends(&mut self, id: Id, certain: bool) {
         let Some(at) = self.pending.iter().position(|pending| pending.id == id) else {
             return;
@@ -130,8 +130,8 @@ impl Register {
         self.states = reached.into_iter().map(forget).collect();
     }
 
-    /// All ways from a state to one in which `last` has taken effect, by way of
-    /// others that may take effect before it.
+    /// Finds all paths from a state to a state in which `last` has taken effect. Other operations
+    /// may take effect before `last`.
     fn follow(&self, state: State, last: Id, certain: bool, reached: &mut HashSet<State>) {
         let mut seen = HashSet::from([state.clone()]);
         let mut open = vec![state];
@@ -153,7 +153,7 @@ impl Register {
         }
     }
 
-    /// The state after an operation takes effect, if it can.
+    /// The state after an operation takes effect. `None` if it cannot take effect in this state.
     fn step(&self, state: &State, pending: Pending) -> Option<State> {
         if state.taken.contains(&pending.id) {
             return None;
@@ -199,7 +199,7 @@ impl Register {
             .collect();
     }
 
-    /// What was under way ends, and something of the trail is left.
+    /// Ends all pending operations and keeps one value of the trail.
     pub(super) fn crash(&mut self) {
         let mut left = HashSet::new();
         for state in &self.states {

@@ -1,8 +1,8 @@
-//! Histories made by hand: good ones pass, and each bad one is refused.
+//! Handwritten histories: valid ones pass and each invalid one is rejected.
 
 use super::*;
 
-/// A history of one block, written as a line for each event.
+/// A history of one block. Each line adds one event.
 #[derive(Default)]
 struct Story(History);
 
@@ -47,7 +47,7 @@ impl Story {
         self.0.check(1).is_ok()
     }
 
-    /// Whether a read at the end may return this. It takes the read back.
+    /// Returns true if a final read may return this value, and removes the read again.
     fn may_read(&mut self, value: Value) -> bool {
         let (operations, events) = (self.0.operations.len(), self.0.events.len());
         self.read(value);
@@ -57,7 +57,7 @@ impl Story {
         good
     }
 
-    /// Which of these values a read at the end may return.
+    /// Returns true for each value that a final read may return.
     fn readable<const N: usize>(&mut self, values: [Value; N]) -> [bool; N] {
         values.map(|value| self.may_read(value))
     }
@@ -85,7 +85,7 @@ fn writes_at_one_time_may_take_effect_in_any_order() {
     assert_eq!(story.readable([0, 1, 2]), [false, true, true]);
     story.done(one);
     assert_eq!(story.readable([0, 1, 2]), [false, true, true]);
-    // But once for all.
+    // The first read fixes the order.
     story.read(1);
     assert_eq!(story.readable([0, 1, 2]), [false, true, false]);
 }
@@ -136,7 +136,7 @@ fn a_lost_write_may_land_until_its_association_is_dead() {
     story.read(2);
     assert_eq!(story.readable([1, 2]), [true, true]);
     story.0.dead(lost);
-    // It may have landed since the last read, and nothing read it.
+    // The lost write can take effect after the last read.
     assert_eq!(story.readable([1, 2]), [true, true]);
     story.write(3);
     assert_eq!(story.readable([1, 2, 3]), [false, false, true]);
@@ -153,7 +153,7 @@ fn a_crash_keeps_what_was_flushed() {
     assert_eq!(story.readable([0, 1, 2, 3]), [false, true, true, true]);
     story.read(2);
     assert_eq!(story.readable([1, 2, 3]), [false, true, false]);
-    // What was read is not durable by that alone, but what a crash left is.
+    // Reading a value does not make it durable, but a crash makes the remaining value durable.
     story.0.crash();
     assert_eq!(story.readable([1, 2, 3]), [false, true, false]);
 }
