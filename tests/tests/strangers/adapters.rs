@@ -1,4 +1,4 @@
-//! Peers that behave as adapters do, and Cairn's own ends do not.
+//! Peers that behave like adapters in ways that Cairn's own ends do not.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +10,12 @@ use cairn_tests::stranger::Stranger;
 
 use super::{PATIENCE, Victim};
 
-/// The source port of older drivers, for all queue pairs.
+/// Source port that older drivers use for all queue pairs.
 const PORT: u16 = 0xc000;
-/// Packets of each queue pair that travel together.
+/// Consecutive packets of each queue pair.
 const TOGETHER: u32 = 16;
 const ROUNDS: u32 = 100;
-/// Rounds after which the kernel delivers the flow at one socket.
+/// Number of rounds after which the kernel delivers the whole flow to one socket.
 const FIRST_ROUNDS: u32 = 10;
 
 /// The peer's end of a connection.
@@ -23,7 +23,7 @@ struct Pair {
     /// The peer's queue pair, and the target's.
     own: u32,
     theirs: u32,
-    /// PSN of the next packet, and of the oldest without an acknowledgement.
+    /// PSNs of the next packet and of the oldest unacknowledged packet.
     next: u32,
     unacked: u32,
 }
@@ -67,8 +67,8 @@ fn two_endpoints(peer: &mut Stranger) -> [Pair; 2] {
     pairs.try_into().ok().expect("the target has two reactors")
 }
 
-/// A peer that sends from one port for all of its queue pairs. The kernel joins packets of both, and
-/// delivers them by the first: each endpoint gets all of its own, and in order.
+/// A peer sends from one port for all of its queue pairs. The kernel joins packets of both and
+/// delivers them to one socket. Each endpoint still gets all of its packets in order.
 #[test]
 fn one_port_for_all_queue_pairs_loses_nothing() {
     let victim = Victim::start_with(2);
@@ -80,7 +80,7 @@ fn one_port_for_all_queue_pairs_loses_nothing() {
     for round in 0..ROUNDS {
         let mut packets = Vec::new();
         for place in 0..TOGETHER {
-            // The first of the two is another one each time.
+            // The queue pair that sends first alternates.
             for turn in 0..2 {
                 let pair = &mut pairs[(round as usize + turn) % 2];
                 packets.push(pair.write(pair.next, place + 1 == TOGETHER));
@@ -107,8 +107,8 @@ fn one_port_for_all_queue_pairs_loses_nothing() {
     victim.target.stop().unwrap();
 }
 
-/// Receives acknowledgements until both have all of theirs; sends again what a NAK asks for.
-/// Returns how often it had to.
+/// Receives until both queue pairs have all acknowledgements, and resends after a NAK. Returns the
+/// number of resends.
 fn await_both(peer: &mut Stranger, pairs: &mut [Pair; 2]) -> u32 {
     let deadline = Instant::now() + PATIENCE;
     let mut again = 0;
@@ -118,7 +118,7 @@ fn await_both(peer: &mut Stranger, pairs: &mut [Pair; 2]) -> u32 {
         if let Some(heard) = heard {
             let pair = pairs.iter_mut().find(|pair| pair.own == heard.qpn);
             let pair = pair.expect("packets name a queue pair of the peer");
-            // PSNs of this test begin anywhere and may wrap.
+            // PSNs of this test start at any value and may wrap.
             let ahead = heard.psn.wrapping_sub(pair.unacked) & 0xff_ffff;
             if ahead > 1 << 22 {
                 continue;
@@ -142,8 +142,8 @@ fn await_both(peer: &mut Stranger, pairs: &mut [Pair; 2]) -> u32 {
     again
 }
 
-/// A notification is not ECN-capable itself: routers must not mark it, and no peer answers it by
-/// another.
+/// A notification itself is not ECN-capable, so routers do not mark it and no peer answers it with
+/// another notification.
 #[test]
 fn notifications_are_not_ecn_capable() {
     let victim = Victim::start();

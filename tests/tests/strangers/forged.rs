@@ -1,5 +1,5 @@
-//! Strangers who send connection management in the name of a host, and know of its connections
-//! all but the target's communication ids.
+//! Strangers that forge connection management messages of a host. They know everything about its
+//! connections except the target's communication IDs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use cairn_tests::stranger::Stranger;
 
 use super::{PATIENCE, Victim};
 
-/// A request for a queue pair that is in use, and a rejection: the host is asked, and goes on.
+/// After a forged request for a used queue pair, the target asks the host, and its connection
+/// continues.
 #[test]
 fn forged_requests_and_rejections_end_no_connection() {
     let victim = Victim::start();
@@ -62,7 +63,7 @@ fn forged_requests_and_rejections_end_no_connection() {
     victim.target.stop().unwrap();
 }
 
-/// A REJ by the host's communication id alone.
+/// Sends a REJ that only has the host's communication ID.
 fn rejection_of(request: &Req) -> Message {
     Message::Rej(Rej {
         ids: CommIds {
@@ -83,7 +84,7 @@ fn requests_in(path: &Path) -> Vec<Req> {
     let frames = pcap::frames(&bytes).into_iter().filter_map(Frame::parse);
     let mut requests: Vec<Req> = Vec::new();
     for frame in frames {
-        // An ICRC stands behind the packet.
+        // The packet ends with an ICRC.
         let transport = &frame.packet[..frame.packet.len() - 4];
         let Ok(packet) = Packet::parse(transport) else {
             continue;

@@ -1,4 +1,4 @@
-//! Strangers that try to fill a disk with the log.
+//! Strangers that try to fill a disk with log lines.
 
 use std::time::Instant;
 
@@ -13,8 +13,8 @@ use super::Victim;
 use cairn_tests::logged;
 use cairn_tests::stranger::Stranger;
 
-/// Each address may have a line a second; the process has few for all of them, and
-/// counts what it leaves out.
+/// Each address can cause one line per second. The process limits the lines of all addresses and
+/// counts the omitted lines.
 #[test]
 fn many_addresses_do_not_fill_the_log() {
     const ADDRESSES: usize = 200;
@@ -30,7 +30,7 @@ fn many_addresses_do_not_fill_the_log() {
         assert!(matches!(stranger.receive(), CmEvent::Rejected { .. }));
     }
     let logged = logged::lines(&["connection request refused"]).len();
-    // What may be logged at once, and what comes back while the test runs.
+    // The burst limit, and the lines that become available during the test.
     let limit = 64 + 2 * (start.elapsed().as_secs() as usize + 1);
     assert!(logged <= limit, "{logged} lines of {ADDRESSES} addresses");
     assert!(logged >= 64, "{logged} lines: some of them are wanted");

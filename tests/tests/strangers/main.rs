@@ -1,7 +1,7 @@
-//! Strangers on the network, and a target that serves others meanwhile: who they are
-//! not, they claim to be, and what they begin, they do not end.
+//! Strangers attack a target that serves other hosts. They forge their identity and leave exchanges
+//! unfinished.
 //!
-//! They send on the loopback interface alone, each from addresses of this test.
+//! They send only on the loopback interface, from addresses of this test.
 
 mod adapters;
 mod congestion;
@@ -16,5 +16,5 @@ use std::time::Duration;
 
 use cairn_tests::victim::Victim;
 
-/// Bounds every wait.
+/// Limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! Strangers who ask for connections that they never use.
+//! Strangers that request connections and never use them.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use nvme_proto::wire::cm::RequestData;
 
 use super::{PATIENCE, Victim};
 
-/// Requests at once.
+/// Number of simultaneous requests.
 const BATCH: usize = 15;
-/// Connects of each host, and how many of them may fail.
+/// Connects per host, and the number that may fail.
 const CONNECTS: u32 = 20;
 const FAILURES_MAX: u32 = 1;
 
@@ -30,17 +30,16 @@ fn claimed_addresses_keep_no_host_out_at_3000_a_second() {
     claimed_addresses_keep_no_host_out(3000);
 }
 
-/// Requests from addresses of 600 networks, one of each: no network is more crowded than
-/// that of a new host.
+/// Strangers send requests from one address in each of 600 networks, so that no network has more
+/// requests than the network of a new host.
 #[test]
 fn claimed_networks_keep_no_host_out() {
     let networks = (0..600).map(|number| Ipv4Addr::from_bits((127 << 24) + (number << 8) + 9));
     keep_no_host_out(3000, own_loopback_address(), networks.collect());
 }
 
-/// Requests from addresses that were claimed, of several networks, to which no host
-/// answers. One of them is a host's own, others are its neighbours'; it connects all the
-/// same, and so do hosts that the target has never seen.
+/// Strangers send requests from forged addresses in several networks, without a host that answers.
+/// They use the address of a host and of its neighbors. This host and new hosts still connect.
 fn claimed_addresses_keep_no_host_out(rate: u32) {
     let known = own_loopback_address();
     let networks = [known, [127, 77, 0, 0].into(), [127, 77, 1, 0].into()];
@@ -59,7 +58,7 @@ fn keep_no_host_out(rate: u32, known: Ipv4Addr, strangers: Vec<Ipv4Addr>) {
     let (mut failures, mut failures_of_new) = (0, 0);
     let mut before = 0;
     for _ in 0..CONNECTS {
-        // So that there is a flood, however fast hosts connect.
+        // Continue until there is a flood, even if hosts connect fast.
         flood.wait_for(before + rate / 30);
         before = flood.asked();
         failures += u32::from(connect(&victim, known).is_err());
@@ -79,7 +78,7 @@ fn keep_no_host_out(rate: u32, known: Ipv4Addr, strangers: Vec<Ipv4Addr>) {
     victim.target.stop().unwrap();
 }
 
-/// A host connects from there, and leaves.
+/// Connects a host from this address and disconnects it.
 fn connect(victim: &Victim, local: Ipv4Addr) -> Result<(), HostError> {
     let options = HostOptions {
         local: Some(local.into()),
@@ -137,7 +136,7 @@ impl Flood {
         }
     }
 
-    /// Ends it; returns how many requests there were.
+    /// Ends the flood and returns the number of requests.
     fn stop(self) -> u32 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap();

@@ -1,4 +1,4 @@
-//! Strangers who open connections and never send a Connect on them.
+//! Strangers that open connections without a Connect.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use nvme_proto::wire::cm::RequestData;
 
 use super::PATIENCE;
 
-/// More connections than a reactor takes.
+/// More connections than a reactor accepts.
 const CONNECTIONS: u32 = 1100;
-/// Tries of a host that is new.
+/// Connection attempts of a new host.
 const TRIES: u32 = 5;
-/// Connects of each host meanwhile.
+/// Connects of each host during the attack.
 const CONNECTS: u32 = 5;
 
 #[test]
@@ -36,8 +36,8 @@ fn one_address_refuses_no_other_by_soft() {
     one_address_refuses_no_other(&target, soft, |_| own_loopback_address().into());
 }
 
-/// The stranger asks on as its connections are given up: its address gets no more than
-/// its places. Hosts connect, those that the target has never seen, too.
+/// A stranger repeats requests whenever its connections time out. Its address gets only its own
+/// share of places, and known and new hosts still connect.
 fn one_address_refuses_no_other(
     target: &TestTarget,
     provider: impl Fn() -> Arc<dyn Provider>,
@@ -53,7 +53,7 @@ fn one_address_refuses_no_other(
         connect(target, &*provider(), known).unwrap();
         connect(target, &*provider(), address(100 + number)).unwrap();
     }
-    // The process has few lines for all, and another test may have taken them.
+    // Other tests may have used up the log lines of this process.
     let deadline = Instant::now() + PATIENCE;
     let parts = [
         &stranger.to_string(),
@@ -67,8 +67,8 @@ fn one_address_refuses_no_other(
     assert!(silent.stop() > 0, "nothing was refused");
 }
 
-/// Addresses of 600 networks hold all places that strangers may have, and ask again for those
-/// that they lose: a host of another network, which was never here, connects all the same.
+/// Addresses of 600 networks occupy all places for strangers and request lost places again. A new
+/// host of another network still connects.
 #[test]
 fn many_networks_keep_no_new_host_out() {
     const NETWORKS: u32 = 600;
@@ -80,7 +80,8 @@ fn many_networks_keep_no_new_host_out() {
     silent.wait_for(2 * NETWORKS);
     let (mut tries, mut asked) = (0, silent.asked());
     for number in 0..HOSTS {
-        // Below, among and above theirs. A host asks a few times, as Linux does.
+        // Test addresses below, among and above the strangers. Like Linux, a host retries a few
+        // times.
         let first = [9, 10, 200][number as usize % 3];
         let local: IpAddr = Ipv4Addr::new(first, 200, number as u8, 1).into();
         let connected = (0..TRIES).find_map(|_| {
@@ -95,8 +96,7 @@ fn many_networks_keep_no_new_host_out() {
     assert!(silent.stop() > 0, "none of theirs was refused or ended");
 }
 
-/// As many addresses, of as many networks, as it takes to fill all places that strangers
-/// may have: a host that was here before connects.
+/// Addresses of enough networks occupy all places for strangers, and a known host still connects.
 #[test]
 fn many_addresses_refuse_no_known_host() {
     logged::listen();
@@ -114,8 +114,8 @@ fn many_addresses_refuse_no_known_host() {
     assert!(silent.stop() > 0, "nothing was refused");
 }
 
-/// The target counts controllers of a host by its address, too: those that a stranger
-/// has under the host's name, from another address, leave the host its own.
+/// The target counts controllers by host name and address, so a stranger that uses the name of a
+/// host from another address does not take its controllers.
 #[test]
 fn a_claimed_name_keeps_no_host_out() {
     let target = TestTarget::start(&exports());
@@ -143,7 +143,7 @@ fn loopback_address(number: u32) -> IpAddr {
     Ipv4Addr::new(192, 0, 2, 10 + number as u8).into()
 }
 
-/// A host connects from there, and leaves.
+/// Connects a host from this address and disconnects it.
 fn connect(target: &TestTarget, provider: &dyn Provider, local: IpAddr) -> Result<(), HostError> {
     let options = HostOptions {
         local: Some(local),
@@ -154,8 +154,7 @@ fn connect(target: &TestTarget, provider: &dyn Provider, local: IpAddr) -> Resul
     host.shutdown()
 }
 
-/// Connections of these addresses, in turns, each silent for as long as the target bears
-/// it; then another one.
+/// Silent connections from these addresses in turn. The stranger replaces each one that times out.
 struct Silent {
     stop: Arc<AtomicBool>,
     asked: Arc<AtomicU32>,
@@ -167,7 +166,7 @@ impl Silent {
         Self::start_with(provider, remote, locals, 600)
     }
 
-    /// With so many queue pairs of each address.
+    /// Sets the number of queue pairs per address.
     fn start_with(
         provider: Arc<dyn Provider>,
         remote: SocketAddr,
@@ -198,14 +197,14 @@ impl Silent {
         }
     }
 
-    /// Ends it; returns how many connections were refused or ended.
+    /// Ends the attack and returns the number of refused or ended connections.
     fn stop(self) -> u32 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }
 }
 
-/// Returns how many connections were refused or ended.
+/// Returns the number of refused or ended connections.
 fn keep_asking(
     provider: &dyn Provider,
     remote: SocketAddr,
@@ -237,7 +236,7 @@ fn keep_asking(
                 qp: QpOptions::default(),
                 timeout: PATIENCE,
             };
-            // With all of its own queue pairs in use it waits for one.
+            // If all queue pairs are in use, wait for a free one.
             let begun = endpoint.connect(&options, request.as_bytes()).is_ok();
             asked.fetch_add(u32::from(begun), Ordering::Relaxed);
             endpoint.poll_events(&mut events);

@@ -1,10 +1,10 @@
-//! The sources, read: no line that a peer causes is logged without permission, and none shows what
-//! only a programmer reads.
+//! Source checks: code must have permission for each log line that a peer causes, and no line may
+//! use Debug output.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Of targets and providers.
+/// Folders of targets and providers.
 const FOLDERS: [&str; 8] = [
     "target/src",
     "target/disk/src",
@@ -16,11 +16,11 @@ const FOLDERS: [&str; 8] = [
     "nvme-proto/src",
 ];
 const MACROS: [&str; 5] = ["error!", "warn!", "info!", "debug!", "trace!"];
-/// Lines above a macro in which to look for who causes its line.
+/// Number of lines above a log macro in which a comment may name the cause.
 const ABOVE: usize = 3;
 
-/// Target and providers log by `peer_line!` and `peer_detail!`, which need a `Line`;
-/// where they do not, a comment says what else than a peer causes the line.
+/// Targets and providers log with `peer_line!` and `peer_detail!`, which need a `Line`. Any other
+/// log macro needs a comment that names a cause other than a peer.
 #[test]
 fn each_log_line_has_permission_or_a_cause() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -60,7 +60,7 @@ fn each_log_line_has_permission_or_a_cause() {
     );
 }
 
-/// Whether a field of a log line is as Rust's Debug has it: `?field`, `field = ?value`.
+/// Returns true if a field of a log line uses Rust's Debug format: `?field` or `field = ?value`.
 fn has_debug_field(line: &str) -> bool {
     line.match_indices('?').any(|(at, _)| {
         let begins =

@@ -1,15 +1,14 @@
-//! What tshark makes of a capture: one row a frame, of the fields that were asked for.
+//! Reads a capture with tshark: one row per frame with the requested fields.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Set by `cargo xtask test`, which has installed tshark: then a missing one is a failure.
+/// Set by `cargo xtask test`, which installs tshark. If it is set, a missing tshark is a failure.
 const REQUIRED: &str = "CAIRN_TSHARK";
 
-/// Whether tshark can be run here. Says so if not.
+/// Returns true if tshark can run here, and otherwise prints that it cannot.
 ///
-/// # Panics
-/// If it must be there, and is not.
+/// Panics if tshark is mandatory and missing.
 pub(crate) fn can_run() -> bool {
     let version = Command::new("tshark").arg("--version").output();
     if version.is_ok_and(|output| output.status.success()) {
@@ -21,7 +20,7 @@ pub(crate) fn can_run() -> bool {
     false
 }
 
-/// A frame's values, in the order of the fields asked for; empty where it lacks a field.
+/// Values of a frame in the order of the requested fields. A missing field is empty.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     fields: &'static [&'static str],
@@ -29,13 +28,13 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// A field's words.
+    /// The words of a field.
     pub(crate) fn text(&self, field: &str) -> &str {
         let at = self.fields.iter().position(|known| *known == field);
         &self.values[at.unwrap_or_else(|| panic!("{field} was not asked for"))]
     }
 
-    /// A field's number, if the frame has the field.
+    /// The number in a field, if the frame has it.
     pub(crate) fn number(&self, field: &str) -> Option<u64> {
         let text = self.text(field);
         if text.is_empty() {
@@ -49,10 +48,9 @@ impl Row {
     }
 }
 
-/// Has tshark read a capture.
+/// Reads a capture with tshark.
 ///
-/// # Panics
-/// If it cannot, or knows no such field.
+/// Panics if tshark fails or does not know a field.
 pub(crate) fn dissect(capture: &Path, fields: &'static [&'static str]) -> Vec<Row> {
     let mut tshark = Command::new("tshark");
     tshark.args([

@@ -1,4 +1,4 @@
-//! The same capture by our own parser.
+//! Reads the same capture with Cairn's parser.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use cairn_roce_proto::wire::{Opcode, Packet};
 
 use crate::dissection::Row;
 
-/// What both parsers are asked of the transport's headers.
+/// Transport header fields that both parsers report.
 pub(crate) const TRANSPORT_FIELDS: &[&str] = &[
     "infiniband.bth.opcode",
     "infiniband.bth.padcnt",
@@ -27,17 +27,17 @@ pub(crate) const TRANSPORT_FIELDS: &[&str] = &[
     "infiniband.ieth",
 ];
 
-/// The frames of a capture of ours.
+/// The frames of a Cairn capture.
 pub(crate) fn read(capture: &Path) -> Vec<Vec<u8>> {
     let bytes = std::fs::read(capture).expect("the capture can be read");
     let frames = cairn_sim::pcap::frames(&bytes);
     frames.into_iter().map(<[u8]>::to_vec).collect()
 }
 
-/// A frame's transport headers, field by field as in [`TRANSPORT_FIELDS`].
+/// The transport headers of a frame, in the order of [`TRANSPORT_FIELDS`].
 pub(crate) fn transport_fields(frame: &[u8]) -> Vec<Option<u64>> {
     let parsed = Frame::parse(frame).expect("RoCE alone is captured");
-    // Of a packet that came, a socket does not show the identification.
+    // A socket does not report the identification of a received packet.
     let transport = Checker::new().open(&parsed.route(), 0, parsed.packet);
     let packet = Packet::parse(transport.expect("a good ICRC")).expect("a packet");
     let Packet {
@@ -65,12 +65,12 @@ pub(crate) fn transport_fields(frame: &[u8]) -> Vec<Option<u64>> {
     ]
 }
 
-/// The same of tshark's row.
+/// The same fields from a tshark row.
 pub(crate) fn transport_fields_of(row: &Row) -> Vec<Option<u64>> {
     TRANSPORT_FIELDS
         .iter()
         .map(|&field| match (field, row.text(field)) {
-            // Shown as bytes.
+            // tshark shows this field as bytes.
             ("infiniband.ieth", text) if !text.is_empty() => {
                 Some(u64::from_str_radix(&text.replace(':', ""), 16).expect("hexadecimal"))
             }

@@ -1,5 +1,5 @@
-//! tshark, which knows nothing of Cairn, reads captures that our endpoint wrote of itself: it finds
-//! no fault, and understands what was meant.
+//! tshark, an independent parser, reads captures of Cairn's endpoint. It finds no errors and
+//! decodes the intended contents.
 
 mod dissection;
 mod frames;
@@ -16,7 +16,7 @@ use frames::{TRANSPORT_FIELDS, connection_message, transport_fields, transport_f
 use nvme_proto::wire::cm::RequestData;
 use session::Command;
 
-/// tshark's opinion of a frame, where it has one.
+/// The opinion of tshark about a frame, if it has one.
 const OPINION: &[&str] = &["frame.number", "_ws.expert.severity", "_ws.expert.message"];
 
 #[test]
@@ -48,8 +48,8 @@ fn roce_v1_is_as_good() {
     }
 }
 
-/// What two kernels said to each other has three frames that tshark 4.0 calls malformed, those of
-/// the command effects log: so much for how we ask.
+/// In a capture between two kernels, tshark 4.0 reports three frames of the command effects log as
+/// malformed, which validates the test setup.
 #[test]
 fn what_it_finds_wrong_would_be_seen() {
     if !can_run() {
@@ -85,7 +85,7 @@ fn transport_headers_mean_to_tshark_what_they_mean_to_us() {
     );
 }
 
-/// What tshark is asked of the connection manager's messages.
+/// Fields that tshark reports for connection management messages.
 const CONNECTION_FIELDS: &[&str] = &[
     "infiniband.cm.req.localqpn",
     "infiniband.cm.req.startpsn",
@@ -126,19 +126,19 @@ fn connections_are_made_as_meant() {
             assert_eq!(number("infiniband.cm.req.serviceid.dport"), Some(4420));
             asked.push(RequestData::parse(&private).expect("NVMe's private data"));
         } else {
-            // As many receives as the host has asked for.
+            // The host requested this number of receives.
             let request = asked.last().expect("a REQ comes before its REP");
             let entries = request.hrqsize.get().into();
             assert_eq!(number("nvme-rdma.cm.rsp.crqsize"), Some(entries));
         }
     }
-    // The discovery controller, the controller, its I/O queue.
+    // Discovery controller, I/O controller and its I/O queue.
     let admin = RequestData::new(0, 32, 31, 0);
     let io = RequestData::new(1, 128, 127, session.cntlid);
     assert_eq!(asked, [admin, admin, io]);
 }
 
-/// What tshark is asked of commands and their completions.
+/// Fields that tshark reports for commands and completions.
 const COMMAND_FIELDS: &[&str] = &[
     "infiniband.bth.destqp",
     "infiniband.cm.req.localqpn",
@@ -180,7 +180,7 @@ fn commands_and_their_completions_are_as_meant() {
     );
 }
 
-/// Pairs commands with the completions that follow them, by CID.
+/// Pairs each command with the next completion of the same CID.
 fn commands_of_queue_1(rows: &[Row]) -> Vec<Command> {
     // Bytes 0 and 1 of the private data are RECFMT, 2 and 3 QID, little endian: `RequestData`.
     let host_qpn = rows
@@ -228,7 +228,7 @@ fn commands_of_queue_1(rows: &[Row]) -> Vec<Command> {
     commands
 }
 
-/// All that tshark has to say against a capture.
+/// All complaints of tshark about a capture.
 fn malformed(capture: &Path) -> Vec<String> {
     dissect(capture, OPINION)
         .iter()

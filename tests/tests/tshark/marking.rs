@@ -24,19 +24,19 @@ use nvme_proto::wire::cm::RequestData;
 use crate::dissection::{can_run, dissect};
 use crate::frames;
 
-/// The two bits of the traffic class that are not the rules'.
+/// The two ECN bits of the traffic class. Rules do not cover them.
 const ECN: u8 = 3;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Room for one connection.
+/// Capacity for one connection.
 const SMALL: EndpointOptions = EndpointOptions {
     receives: 8,
     completions: 16,
     queue_pairs: 1,
 };
 
-/// A provider that captures what its end sends and gets.
+/// A provider that captures all packets of its end.
 fn capturing(name: &str) -> (Soft, Scratch) {
     let capture = Scratch::new(&format!("marking-{name}.pcapng"), 0);
     let file = Capture::create(capture.path(), 1 << 30).expect("the capture can be written");
@@ -47,7 +47,7 @@ fn capturing(name: &str) -> (Soft, Scratch) {
     (Soft::new(options), capture)
 }
 
-/// A host at an address of its own.
+/// A host with its own address.
 struct Guest {
     address: Ipv4Addr,
     provider: Soft,
@@ -73,7 +73,7 @@ impl Guest {
         Host::connect(&self.provider, options).expect("a connection")
     }
 
-    /// What its captures show of the target, once nothing writes to them any more.
+    /// The target's packets in the captures. No process writes to the captures any more.
     fn packets(self) -> Vec<Seen> {
         drop(self.provider);
         packets(self.capture.path())
@@ -83,10 +83,11 @@ impl Guest {
     }
 }
 
-/// More commands than a host lets go by before it asks for an acknowledgement.
+/// More commands than a host sends without an acknowledgement request.
 const COMMANDS: u32 = 40;
 
-/// Data both ways, by one packet and by many, and an acknowledgement of commands.
+/// Transfers data in both directions with single and multiple packets, and waits for
+/// acknowledgements.
 fn exchange(host: &mut Host) {
     let buffer = host.buffer(64 << 10).expect("memory");
     let data = Data::start_of(&buffer, 64 << 10);
@@ -102,13 +103,13 @@ fn exchange(host: &mut Host) {
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     destination: IpAddr,
-    /// Without ECN's bits.
+    /// Traffic class without the ECN bits.
     class: u8,
     hop_limit: u8,
     opcode: Opcode,
-    /// Of what it goes to; 1 is the connection manager.
+    /// Destination queue pair. Number 1 is connection management.
     queue_pair: u32,
-    /// Of a REQ: the sender's queue pair, and which of its queues it becomes.
+    /// For a REQ: the queue pair of the sender and the queue that it will carry.
     asks: Option<(u32, u16)>,
 }
 
@@ -144,7 +145,7 @@ fn seen(frame: &[u8]) -> Seen {
     }
 }
 
-/// The classes that packets came in, in the order of their first.
+/// Traffic classes of received packets, in order of first appearance.
 fn classes<'a>(packets: impl IntoIterator<Item = &'a Seen>) -> Vec<u8> {
     let mut classes = Vec::new();
     for seen in packets {
@@ -155,7 +156,8 @@ fn classes<'a>(packets: impl IntoIterator<Item = &'a Seen>) -> Vec<u8> {
     classes
 }
 
-/// Whether all kinds of packets are there that a target sends to a host that reads and writes.
+/// Returns true if all types of packets are present that a target sends to a reading and writing
+/// host.
 fn assert_complete(packets: &[Seen]) {
     for kind in [
         Opcode::UdSendOnly,
@@ -209,7 +211,7 @@ fn each_host_gets_what_its_rule_says_and_a_reload_changes_new_connections_alone(
         [0x20, 0x48],
         "of connections before and after"
     );
-    // What belongs to a connection keeps its class: the classes do not mix.
+    // A connection keeps its class, so the classes do not mix.
     let turn = of_ruled.iter().position(|seen| seen.class == 0x48);
     let (old, new) = of_ruled.split_at(turn.expect("it was just seen"));
     assert_complete(old);
@@ -225,8 +227,8 @@ fn each_host_gets_what_its_rule_says_and_a_reload_changes_new_connections_alone(
     }
 }
 
-/// The name of a host comes with Connect: from there on the rule for it holds on the admin queue,
-/// and from the first message on for I/O queues, which name their controller.
+/// The Connect command carries the host name. Its rule then applies to the admin queue, and it
+/// applies to I/O queues from the first message, because they name their controller.
 #[test]
 fn a_rule_for_a_name_holds_from_connect_on_and_for_io_queues_from_the_start() {
     let guest = Guest::new("named");
@@ -259,7 +261,7 @@ fn a_rule_for_a_name_holds_from_connect_on_and_for_io_queues_from_the_start() {
         "the admin queue, before and after its Connect"
     );
     assert_eq!(of(1), [184]);
-    // After the REQ for the I/O queue, no message of the connection manager is in the old class.
+    // After the REQ for the I/O queue, no connection management message uses the old class.
     let asked = all
         .iter()
         .position(|seen| seen.asks.is_some_and(|(_, qid)| qid == 1));
@@ -268,7 +270,7 @@ fn a_rule_for_a_name_holds_from_connect_on_and_for_io_queues_from_the_start() {
     assert_eq!(classes(messages), [184]);
 }
 
-/// A host's own rules, and a target that mirrors them.
+/// A host uses its own rules, and a target mirrors them.
 #[test]
 fn the_hosts_own_rules_mark_what_it_sends() {
     let guest = Guest::new("host");
@@ -303,7 +305,7 @@ fn the_hosts_own_rules_mark_what_it_sends() {
     }
 }
 
-/// A refusal is marked like what would have come instead.
+/// A refusal has the same marking as the refused answer.
 #[test]
 fn refusals_carry_the_rule_too() {
     let guest = Guest::new("refused");

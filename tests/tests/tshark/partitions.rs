@@ -1,5 +1,5 @@
-//! Every packet, read from a capture, carries the P_Key of its sender; the connection
-//! manager's messages are of the default partition, and a REQ names the connection's.
+//! Every packet in a capture carries the P_Key of its sender. Connection management messages use
+//! the default partition, and a REQ carries the partition of the connection.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use cairn_tests::harness::{NQN, Scratch, TestTarget, own_loopback_address, subsy
 use crate::dissection::{can_run, dissect};
 use crate::frames;
 
-/// A full member, which listens, and a limited one, which connects.
+/// A full member listens and a limited member connects.
 const TARGET: u16 = 0x8123;
 const HOST: u16 = 0x0123;
 
@@ -59,7 +59,7 @@ fn each_packet_carries_the_key_of_its_sender() {
     }
 }
 
-/// The P_Key of a packet, which is the one that it should have.
+/// Returns the P_Key of a packet and checks it.
 fn key_of(frame: &[u8], host: std::net::Ipv4Addr) -> u16 {
     let parsed = Frame::parse(frame).expect("RoCE alone is captured");
     let Network::V4(ip, _) = parsed.network else {

@@ -1,4 +1,4 @@
-//! A host's session, captured at the host's end, and what was said in it.
+//! A host session, captured at the host, and its expected contents.
 
 use std::sync::Arc;
 
@@ -11,34 +11,34 @@ use cairn_tests::harness::{NQN, Scratch, TestTarget, subsystem};
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::log::LogPage;
 
-/// A command of a host, and how it ended.
+/// A command of a host and its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Command {
     pub(crate) cid: u16,
     pub(crate) opcode: u8,
     pub(crate) nsid: u32,
-    /// SLBA and the number of blocks, of Read and Write: tshark 4.0 shows it of no other.
+    /// SLBA and number of blocks of Read and Write. tshark 4.0 shows them for no other command.
     pub(crate) blocks: Option<(u64, u32)>,
     /// SCT and SC.
     pub(crate) status: (u8, u8),
 }
 
-/// What was captured, and what it must show.
+/// The capture and its expected contents.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) capture: Scratch,
     /// All commands of queue 1 after its Connect, in order.
     pub(crate) commands: Vec<Command>,
-    /// The controller.
+    /// The controller ID.
     pub(crate) cntlid: u16,
 }
 
-/// A host discovers, connects, writes, reads, is refused, and disconnects.
+/// A host runs discovery, connects, writes, reads, gets an error, and disconnects.
 pub(crate) fn record() -> Session {
     record_on(&Network::System, "v2")
 }
 
-/// The same, with what RoCE the network has; its name is the file's, too.
+/// The same session with this RoCE version, which also names the capture file.
 pub(crate) fn record_on(network: &Network, name: &str) -> Session {
     let on_network = SoftOptions {
         network: network.clone(),
@@ -52,7 +52,7 @@ pub(crate) fn record_on(network: &Network, name: &str) -> Session {
         capture: Some(Arc::new(file)),
         ..on_network
     };
-    // Not the target's provider: a capture of both ends would have each packet twice.
+    // The target uses another provider, because a capture of both ends contains each packet twice.
     let provider = Soft::new(options);
     discover(&provider, &target.options("a")).expect("discovery");
     let mut host = Host::connect(&provider, target.options("a")).expect("a connection");
@@ -69,7 +69,7 @@ pub(crate) fn record_on(network: &Network, name: &str) -> Session {
     }
 }
 
-/// The page at which tshark stumbles when it comes in several packets. This one is one packet.
+/// The log page that tshark misparses in multiple packets. Here it is one packet.
 fn read_effects_log(host: &mut Host) {
     let log = host.buffer(4096).expect("memory");
     let sqe = command::get_log_page(LogPage::COMMAND_EFFECTS, 0, 0, 4096, false);
@@ -77,14 +77,14 @@ fn read_effects_log(host: &mut Host) {
     read.expect("the command effects log");
 }
 
-/// Data of every kind: in the capsule, by one packet, by many, with the key taken out of use; and a
-/// command that is refused. Several are under way at a time, so that their CIDs differ.
+/// Transfers data in all ways: in the capsule, in one packet, in many packets, and with key
+/// invalidation. One command fails. Several commands overlap, so that their CIDs differ.
 fn exchange(host: &mut Host) -> Vec<Command> {
     let buffer = host.buffer(128 << 10).expect("memory");
     let bytes = Random::new(3).bytes(64 << 10);
     buffer.write(0, &bytes);
     let far = Data::start_of(&buffer, 64 << 10);
-    // A capsule of two packets is one that tshark 4.0 does not look into.
+    // tshark 4.0 does not decode a capsule of two packets.
     let near = Data::InCapsule(&bytes[..3584]);
     let mut commands = run_together(
         host,
@@ -110,7 +110,7 @@ fn exchange(host: &mut Host) -> Vec<Command> {
         ],
     ));
     assert_eq!(buffer.bytes(64 << 10, 64 << 10), bytes);
-    // Last, for it takes the buffer's key out of use.
+    // This command must be last, because it invalidates the key of the buffer.
     let once = Data::once(&buffer, 512);
     commands.extend(run_together(
         host,
@@ -119,10 +119,10 @@ fn exchange(host: &mut Host) -> Vec<Command> {
     commands
 }
 
-/// A command, its SLBA and number of blocks if tshark shows them, and its data.
+/// A command, its data, and the SLBA and number of blocks if tshark shows them.
 type Wish<'a> = (Sqe, Option<(u64, u32)>, Data<'a>);
 
-/// Submits all, and waits for all.
+/// Submits all commands and waits for them.
 fn run_together(host: &mut Host, wanted: &[Wish<'_>]) -> Vec<Command> {
     let mut submit = |&(sqe, _, data): &Wish<'_>| host.submit(1, sqe, data);
     let tickets: Vec<_> = wanted
