@@ -55,6 +55,8 @@ mod suggest;
 
 use std::collections::HashSet;
 use std::fmt::Write;
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use nvme_proto::limits::namespaces_within;
@@ -409,15 +411,32 @@ fn read(path: &Path) -> Result<String, Problem> {
         problem.help(help);
         problem
     };
-    let length = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-    if length > FILE_MAX_BYTES {
-        let message = format!("the file has {length} bytes, too many for a configuration");
-        return Err(failed(message, "is this the right file?"));
-    }
-    std::fs::read_to_string(path).map_err(|error| {
+    let unreadable = |error: std::io::Error| {
         failed(
             format!("the file cannot be read: {error}"),
             "check its name, its permissions, and that it is text in UTF-8",
         )
-    })
+    };
+    let mut options = std::fs::File::options();
+    // Without O_NONBLOCK, open(2) of a FIFO waits for a writer.
+    let opened = options.read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let file = opened.map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    if !metadata.is_file() {
+        let message = "it is no regular file".to_owned();
+        return Err(failed(
+            message,
+            "name the file itself: a pipe cannot be read again",
+        ));
+    }
+    // A file system may report less than it has.
+    let mut text = String::new();
+    let mut limited = file.take(FILE_MAX_BYTES + 1);
+    limited.read_to_string(&mut text).map_err(unreadable)?;
+    if text.len() as u64 > FILE_MAX_BYTES {
+        let length = metadata.len().max(text.len() as u64);
+        let message = format!("the file has {length} bytes, too many for a configuration");
+        return Err(failed(message, "is this the right file?"));
+    }
+    Ok(text)
 }

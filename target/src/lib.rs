@@ -8,6 +8,7 @@ mod depth;
 mod durable;
 mod ending;
 mod exposition;
+mod files;
 mod ids;
 mod kept;
 mod limits;

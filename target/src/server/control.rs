@@ -121,7 +121,7 @@ impl Control {
     ) -> Result<Self, StartError> {
         super::export::check_count(&config)?;
         let authenticator = Authenticator::default();
-        let keys = super::keys::load(&config)?;
+        let keys = super::keys::wait_to_load(&config)?;
         let started = clock.now();
         let (limits, registry) = (limits(&config), Arc::new(Registry::default()));
         let (messages_out, messages) = unbounded_channel();

@@ -12,6 +12,7 @@ use nvme_proto::wire::Nqn;
 use zeroize::Zeroizing;
 
 use super::StartError;
+use crate::files;
 use crate::registry::HostKeys;
 
 /// Maximum file size in bytes: the longest secret with room for spaces.
@@ -53,6 +54,9 @@ pub enum KeyError {
     /// An inline key is no valid secret.
     #[error("a key in the configuration file: {0}")]
     Inline(SecretError),
+    /// There is no runtime to wait for the file.
+    #[error("cannot wait for a key: {0}")]
+    Runtime(io::Error),
     /// No credentials were passed to the process.
     #[error(
         "the key credential:{0} cannot be used: $CREDENTIALS_DIRECTORY is not set; run the target \
@@ -64,11 +68,18 @@ pub enum KeyError {
     NoRandom(getrandom::Error),
 }
 
+/// Keys of hosts, by subsystem.
+pub(crate) type SubsystemKeys = HashMap<Nqn, HostKeys>;
+
 /// Loads the keys of all subsystems that have any.
-pub(crate) fn load(config: &Config) -> Result<HashMap<Nqn, HostKeys>, StartError> {
+///
+/// # Errors
+/// A key cannot be used, or its file system does not answer in time.
+pub(crate) async fn load(config: &Config) -> Result<SubsystemKeys, StartError> {
     let mut all = HashMap::new();
     for subsystem in &config.subsystems {
-        let keys = of_subsystem(&subsystem.authentication).map_err(|source| StartError::Key {
+        let keys = of_subsystem(&subsystem.authentication).await;
+        let keys = keys.map_err(|source| StartError::Key {
             nqn: subsystem.nqn.to_string(),
             source,
         })?;
@@ -79,6 +90,11 @@ pub(crate) fn load(config: &Config) -> Result<HashMap<Nqn, HostKeys>, StartError
     Ok(all)
 }
 
+/// As [`load`], where there is no runtime.
+pub(crate) fn wait_to_load(config: &Config) -> Result<SubsystemKeys, StartError> {
+    files::wait_for(load(config)).map_err(StartError::Control)?
+}
+
 /// All errors for which [`load`] would refuse the configuration.
 pub(crate) fn key_errors(config: &Config) -> Vec<(Nqn, KeyError)> {
     let mut errors = Vec::new();
@@ -87,7 +103,8 @@ pub(crate) fn key_errors(config: &Config) -> Vec<(Nqn, KeyError)> {
         let hosts = hosts.iter().map(|(_, keys)| keys);
         for keys in others.iter().chain(hosts) {
             for source in std::iter::once(&keys.host).chain(&keys.controller) {
-                let error = secret(source).err();
+                let read = files::wait_for(secret(source));
+                let error = read.map_or_else(|error| Some(KeyError::Runtime(error)), Result::err);
                 errors.extend(error.map(|error| (subsystem.nqn, error)));
             }
         }
@@ -95,20 +112,21 @@ pub(crate) fn key_errors(config: &Config) -> Vec<(Nqn, KeyError)> {
     errors
 }
 
-fn of_subsystem(config: &Authentication) -> Result<HostKeys, KeyError> {
+async fn of_subsystem(config: &Authentication) -> Result<HostKeys, KeyError> {
     let mut hosts = HashMap::new();
     for (nqn, keys) in &config.hosts {
-        hosts.insert(*nqn, secrets(keys)?);
+        hosts.insert(*nqn, secrets(keys).await?);
     }
+    let others = match &config.others {
+        Some(keys) => Some(secrets(keys).await?),
+        None if config.is_required => Some(Secrets {
+            host: nobodys()?,
+            controller: None,
+        }),
+        None => None,
+    };
     Ok(HostKeys {
-        others: match &config.others {
-            Some(keys) => Some(secrets(keys)?),
-            None if config.is_required => Some(Secrets {
-                host: nobodys()?,
-                controller: None,
-            }),
-            None => None,
-        },
+        others,
         hosts,
         policy: Policy {
             hashes: parsed(&config.policy.hashes),
@@ -125,14 +143,18 @@ fn parsed<T: std::str::FromStr>(words: &[&str]) -> Vec<T> {
     parsed
 }
 
-fn secrets(keys: &Keys) -> Result<Secrets, KeyError> {
+async fn secrets(keys: &Keys) -> Result<Secrets, KeyError> {
+    let controller = match &keys.controller {
+        Some(source) => Some(secret(source).await?),
+        None => None,
+    };
     Ok(Secrets {
-        host: secret(&keys.host)?,
-        controller: keys.controller.as_ref().map(secret).transpose()?,
+        host: secret(&keys.host).await?,
+        controller,
     })
 }
 
-fn secret(source: &KeySource) -> Result<Secret, KeyError> {
+async fn secret(source: &KeySource) -> Result<Secret, KeyError> {
     let (path, is_credential) = match source {
         KeySource::File(path) => (path.clone(), false),
         KeySource::Credential(name) => {
@@ -144,7 +166,12 @@ fn secret(source: &KeySource) -> Result<Secret, KeyError> {
         KeySource::Named(key) if key.is_removed => return nobodys(),
         KeySource::Named(key) => (key.path.clone(), false),
     };
-    let text = read(&path, is_credential)?;
+    let place = path.clone();
+    let called = files::call(&path, move || read(&place, is_credential)).await;
+    let text = called.unwrap_or_else(|source| {
+        let path = path.clone();
+        Err(KeyError::Read { path, source })
+    })?;
     let text = std::str::from_utf8(&text).unwrap_or_default();
     text.parse()
         .map_err(|source| KeyError::Secret { path, source })
@@ -160,7 +187,7 @@ fn nobodys() -> Result<Secret, KeyError> {
     }
 }
 
-/// Reads a file into a buffer that does not grow, so that it can be wiped when dropped.
+/// Reads a file into a buffer that does not grow, so that it can be wiped when dropped. May block.
 fn read(path: &Path, is_credential: bool) -> Result<Zeroizing<Vec<u8>>, KeyError> {
     let fail = |source| KeyError::Read {
         path: path.to_owned(),
@@ -193,6 +220,10 @@ fn read(path: &Path, is_credential: bool) -> Result<Zeroizing<Vec<u8>>, KeyError
 mod tests {
     use super::*;
 
+    fn secret_of(path: &Path) -> Result<Secret, KeyError> {
+        files::wait_for(secret(&KeySource::File(path.to_owned()))).unwrap()
+    }
+
     fn write(path: &Path, mode: u32, text: &str) {
         std::fs::write(path, text).unwrap();
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -205,20 +236,20 @@ mod tests {
         let text = Secret::generate(32, None, &mut |bytes| bytes.fill(7)).to_text();
         for mode in [0o640, 0o604, 0o620] {
             write(&path, mode, &text);
-            let error = secret(&KeySource::File(path.clone())).unwrap_err();
+            let error = secret_of(&path).unwrap_err();
             assert!(error.to_string().contains("chmod 600"), "{error}");
         }
         write(&path, 0o600, &text);
-        secret(&KeySource::File(path.clone())).unwrap();
+        secret_of(&path).unwrap();
         write(&path, 0o600, "DHHC-1:00:secret!:");
-        let error = secret(&KeySource::File(path)).unwrap_err().to_string();
+        let error = secret_of(&path).unwrap_err().to_string();
         assert!(!error.contains("secret!"), "{error}");
     }
 
     #[test]
     fn what_is_no_file_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let error = secret(&KeySource::File(folder.path().to_owned())).unwrap_err();
+        let error = secret_of(folder.path()).unwrap_err();
         assert!(error.to_string().contains("regular file"), "{error}");
     }
 }

@@ -343,10 +343,19 @@ impl Target {
     #[must_use]
     pub fn begin_reload(&self, config: Config) -> oneshot::Receiver<Result<(), ReloadError>> {
         let (answer, answered) = oneshot::channel();
+        let keys = match keys::wait_to_load(&config) {
+            Ok(keys) => Some(keys),
+            Err(error) => {
+                // The receiver is below.
+                let _ = answer.send(Err(error.into()));
+                return answered;
+            }
+        };
         let config = Arc::new(config);
         // Fails only if the control plane has ended, which drops the answer's sender.
         let _ = self.thread.orders.send(Order::Reload(Reloading {
             config,
+            keys,
             extent: Extent::Whole,
             answer,
         }));

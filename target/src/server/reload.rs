@@ -15,13 +15,13 @@ use super::StartError;
 use super::control::Control;
 use super::export::Export;
 use super::extent::Extent;
+use super::keys::SubsystemKeys;
 use super::listeners::OpenListener;
 use super::opening::{Found, Place};
 use super::replacing::{Former, Replaced, UnderWay, check_images};
 use super::retiring::RETIRE_TIMEOUT;
 use crate::namespace::Namespace;
 use crate::outlook::Thing;
-use crate::registry::HostKeys;
 
 /// Reason why a configuration was refused, or was applied only in part.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +78,8 @@ impl ReloadError {
 
 pub(super) struct Reloading {
     pub(super) config: Arc<Config>,
+    /// Keys of all subsystems; `None` keeps the keys in force.
+    pub(super) keys: Option<SubsystemKeys>,
     pub(super) extent: Extent,
     pub(super) answer: oneshot::Sender<Result<(), ReloadError>>,
 }
@@ -104,6 +106,7 @@ impl Control {
     fn begin_reload(&mut self, reloading: Reloading) {
         let Reloading {
             mut config,
+            keys,
             extent,
             answer,
         } = reloading;
@@ -142,6 +145,7 @@ impl Control {
         }
         let reloading = Reloading {
             config,
+            keys,
             extent,
             answer,
         };
@@ -162,11 +166,16 @@ impl Control {
                 reloading,
                 replaced,
             } = under_way;
-            let before = self.served(&reloading.extent);
-            let changed = self.change(reloading.config, reloading.extent, &replaced, found);
-            match changed {
-                Ok(()) => self.answer_settled(before, reloading.answer),
-                Err(error) => drop(reloading.answer.send(Err(error))),
+            let Reloading {
+                config,
+                keys,
+                extent,
+                answer,
+            } = reloading;
+            let before = self.served(&extent);
+            match self.change((config, keys), extent, &replaced, found) {
+                Ok(()) => self.answer_settled(before, answer),
+                Err(error) => drop(answer.send(Err(error))),
             }
             if let Some(next) = self.next_reload.take() {
                 self.begin_reload(next);
@@ -177,7 +186,7 @@ impl Control {
     /// Applies `config`, or leaves everything unchanged on error.
     fn change(
         &mut self,
-        config: Arc<Config>,
+        (config, keys): (Arc<Config>, Option<SubsystemKeys>),
         extent: Extent,
         replaced: &Replaced,
         mut found: Found,
@@ -198,8 +207,7 @@ impl Control {
         if let Extent::Step(step) = extent {
             return self.take_step(config, &step, found.opened, missing);
         }
-        let keys = super::keys::load(&config)?;
-        if !keys.is_empty() {
+        if keys.as_ref().is_some_and(|keys| !keys.is_empty()) {
             self.authenticator
                 .start()
                 .map_err(StartError::Authenticator)?;
@@ -207,6 +215,7 @@ impl Control {
         let prepared = self.prepare(&config, replaced, found.opened, &mut missing)?;
         self.apply_audit(&config)?;
         missing.extend(missing_pools(&config));
+        let keys = keys.unwrap_or_else(|| self.keys.clone());
         self.change_keys(keys);
         self.note_what_waits(&config);
         self.replace_missing(missing);
@@ -371,7 +380,7 @@ impl Control {
     }
 
     /// Sets the keys for later connections; existing queues stay.
-    fn change_keys(&mut self, keys: HashMap<Nqn, HostKeys>) {
+    fn change_keys(&mut self, keys: SubsystemKeys) {
         self.keys = keys;
         for (nqn, export) in &self.exports {
             let keys = self.keys.get(nqn).cloned();

@@ -115,10 +115,15 @@ impl Handle {
         config: Arc<Config>,
         extent: Extent,
     ) -> Result<(), ReloadError> {
+        let keys = match extent {
+            Extent::Step(_) => None,
+            Extent::Text | Extent::Whole => Some(super::keys::load(&config).await?),
+        };
         let (answer, answered) = oneshot::channel();
         // Fails only if the control plane has ended, which drops the answer's sender.
         let _ = self.orders.send(Order::Reload(Reloading {
             config,
+            keys,
             extent,
             answer,
         }));

@@ -24,6 +24,7 @@ use super::refused::{
     Refused, all_stopped, of_change, of_edit, of_write, refuse_read_only, stopped,
 };
 use super::source::Source;
+use crate::files;
 use crate::panics::{Part, confine_part};
 use crate::server::{Extent, Handle, Picture, ReloadError, Step};
 
@@ -228,18 +229,20 @@ impl ChangeQueue {
     }
 
     async fn reload(&mut self) -> Result<(), String> {
-        let source = Arc::clone(&self.source);
-        let before = self.file.text();
-        let read = move || match source.path() {
-            Some(_) => source.read(),
-            None => source
-                .parse(&before)
-                .map(|config| (before.to_string(), config)),
-        };
         if let Some(picture) = self.handle.look().await {
             self.source.pools().note_in_force(&picture.config);
         }
-        let read = elsewhere(read).await;
+        let source = Arc::clone(&self.source);
+        let text = match source.path().map(Path::to_path_buf) {
+            Some(path) => {
+                let place = path.clone();
+                let read = files::call(&path, move || cairn_config::read_file(&place)).await;
+                let read = read.map_err(|error| format!("{}: {error}", path.display()))?;
+                read.map_err(|error| error.to_string())?
+            }
+            None => self.file.text().to_string(),
+        };
+        let read = elsewhere(move || source.parse(&text).map(|config| (text, config))).await;
         let read = read.map_err(|error| format!("reading the configuration: {error}"))?;
         let (text, config) = read.map_err(|error| error.to_string())?;
         for warning in config.warnings() {
@@ -435,7 +438,7 @@ impl ChangeQueue {
         kind: Kind,
         before: &Picture,
     ) -> Result<Checked, Refused> {
-        let (source, file) = (Arc::clone(&self.source), self.file.clone());
+        let source = Arc::clone(&self.source);
         let base = self.checked.take();
         let base = base.filter(|base| Arc::ptr_eq(base, &before.config) && !rereads);
         let in_force = Arc::clone(&before.config);
@@ -455,16 +458,18 @@ impl ChangeQueue {
             if !is_removal_alone {
                 policy::check(kind, &config, &in_force).map_err(Refused::ByOne)?;
             }
-            let prepared = file.prepare(text).map_err(of_write)?;
-            Ok(Checked {
-                draft,
-                config: Arc::new(config),
-                extent,
-                prepared,
-            })
+            Ok((draft, Arc::new(config), extent, text))
         };
-        let prepared = elsewhere(prepare).await;
-        prepared.map_err(|error| Refused::ByOne(Error::new(Error::INTERNAL, error)))?
+        let checked = elsewhere(prepare).await;
+        let (draft, config, extent, text) =
+            checked.map_err(|error| Refused::ByOne(Error::new(Error::INTERNAL, error)))??;
+        let prepared = self.file.prepare(text).await.map_err(of_write)?;
+        Ok(Checked {
+            draft,
+            config,
+            extent,
+            prepared,
+        })
     }
 
     /// Replaces the file once the configuration is fully in force.
@@ -486,10 +491,7 @@ impl ChangeQueue {
                 format!("namespace {nsid} of {nqn}: its disk does not answer: see the log"),
             )));
         }
-        let committed = elsewhere(move || prepared.commit()).await;
-        committed
-            .map_err(|error| Refused::All(Error::new(Error::INTERNAL, error)))?
-            .map_err(of_write)?;
+        prepared.commit().await.map_err(of_write)?;
         Ok(now)
     }
 

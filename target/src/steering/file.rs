@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 
+use crate::files;
+
 /// Reason why the file cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
@@ -109,22 +111,32 @@ impl ConfigFile {
         *self.state() = State::new(text.into());
     }
 
-    /// Writes `text` to a temporary file. Blocks.
-    pub(super) fn prepare(&self, text: String) -> Result<Prepared, WriteError> {
+    /// Writes `text` to a temporary file.
+    pub(super) async fn prepare(&self, text: String) -> Result<Prepared, WriteError> {
+        let text: Arc<str> = text.into();
         let place = match &self.path {
-            Some(path) => Some(self.write_beside(path, &text)?),
+            Some(path) => {
+                let (file, new, path) = (self.clone(), Arc::clone(&text), path.clone());
+                let write = {
+                    let path = path.clone();
+                    move || file.write_beside(&path, &new)
+                };
+                // A place that comes late is dropped, and its file with it.
+                let written = files::call(&path, write).await;
+                Some(written.map_err(|source| system(&path, source))??)
+            }
             None => None,
         };
         Ok(Prepared {
             file: self.clone(),
-            text: text.into(),
+            text,
             place,
         })
     }
 
     fn write_beside(&self, path: &Path, text: &str) -> Result<Place, WriteError> {
         let place = Place::of(path).map_err(|source| system(path, source))?;
-        place.check(&mut self.state())?;
+        place.check(self)?;
         place.write(text).map_err(|source| place.system(source))?;
         Ok(place)
     }
@@ -144,17 +156,26 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    /// Replaces the file's content; after an error the former content stays. Blocks.
-    pub(super) fn commit(self) -> Result<(), WriteError> {
-        let mut state = self.file.state();
-        if let Some(place) = &self.place {
-            place.check(&mut state)?;
-            state.may_have.push(Arc::clone(&self.text));
-            if let Err(source) = place.replace() {
-                return Err(place.take_back(&mut state, source));
-            }
+    /// Replaces the file's content; after an error the former content stays. If the file system is late, the file
+    /// gets its former content back as soon as it answers.
+    pub(super) async fn commit(self) -> Result<(), WriteError> {
+        let Self { file, text, place } = self;
+        if let (Some(place), Some(path)) = (place, file.path.clone()) {
+            let (own, new) = (file.clone(), Arc::clone(&text));
+            let replace = move || {
+                let done = place.commit(&own, &new);
+                (place, own, done)
+            };
+            let put_back = |(place, own, done): (Place, ConfigFile, Result<(), WriteError>)| {
+                if done.is_ok() {
+                    place.put_back(&own);
+                }
+            };
+            let ended = files::call_or_undo(&path, replace, put_back).await;
+            let (_, _, done) = ended.map_err(|source| system(&path, source))?;
+            done?;
         }
-        *state = State::new(Arc::clone(&self.text));
+        *file.state() = State::new(text);
         Ok(())
     }
 }
@@ -181,13 +202,22 @@ impl Place {
     }
 
     /// Fails if the file has a text that the target did not write.
-    fn check(&self, state: &mut State) -> Result<(), WriteError> {
+    fn check(&self, file: &ConfigFile) -> Result<(), WriteError> {
         let now = fs::read(&self.path).map_err(|source| self.system(source))?;
-        if state.found(&now) {
+        if file.state().found(&now) {
             Ok(())
         } else {
             Err(WriteError::Changed(self.path.clone()))
         }
+    }
+
+    /// Replaces the file's text, unless another program has changed it. The state is not locked while the file
+    /// system works: the control plane reads it.
+    fn commit(&self, file: &ConfigFile, text: &Arc<str>) -> Result<(), WriteError> {
+        self.check(file)?;
+        file.state().may_have.push(Arc::clone(text));
+        let replaced = self.replace();
+        replaced.map_err(|source| self.take_back(file, source))
     }
 
     /// Writes the temporary file with owner and mode of the old file.
@@ -215,17 +245,13 @@ impl Place {
     }
 
     /// Restores the text in force if the file lacks it, and records the resulting content.
-    fn take_back(&self, state: &mut State, source: io::Error) -> WriteError {
+    fn take_back(&self, file: &ConfigFile, source: io::Error) -> WriteError {
         let path = self.path.clone();
-        if self.look(state) {
+        if self.look(file) {
             return WriteError::System { path, source };
         }
-        let former = Arc::clone(&state.text);
-        let back = self.write(&former);
-        state.may_have.push(former);
-        // The sync may fail again; the file shows its former text in any case.
-        let _ = back.and_then(|()| self.replace());
-        let is_left = !self.look(state);
+        self.put_back(file);
+        let is_left = !self.look(file);
         WriteError::Unsynced {
             path,
             source,
@@ -233,10 +259,21 @@ impl Place {
         }
     }
 
+    /// Writes the text in force to the file.
+    fn put_back(&self, file: &ConfigFile) {
+        let former = file.text();
+        let back = self.write(&former);
+        file.state().may_have.push(former);
+        // The sync may fail again; the file shows its former text in any case.
+        let _ = back.and_then(|()| self.replace());
+    }
+
     /// True if the file certainly has the text in force.
-    fn look(&self, state: &mut State) -> bool {
+    fn look(&self, file: &ConfigFile) -> bool {
         // An unreadable file may have any of the recorded texts.
-        let is_known = fs::read(&self.path).is_ok_and(|now| state.found(&now));
+        let now = fs::read(&self.path);
+        let mut state = file.state();
+        let is_known = now.is_ok_and(|now| state.found(&now));
         is_known && state.may_have.iter().all(|text| *text == state.text)
     }
 
@@ -269,6 +306,14 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
+    fn prepare(file: &ConfigFile, text: &str) -> Result<Prepared, WriteError> {
+        files::wait_for(file.prepare(text.to_owned())).unwrap()
+    }
+
+    fn commit(prepared: Prepared) -> Result<(), WriteError> {
+        files::wait_for(prepared.commit()).unwrap()
+    }
+
     fn file(path: &Path, text: &str) -> ConfigFile {
         ConfigFile::new(Some(path.to_owned()), text.to_owned())
     }
@@ -282,10 +327,10 @@ mod tests {
         let link = folder.path().join("link.toml");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         let file = file(&link, "old");
-        let prepared = file.prepare("new".into()).unwrap();
+        let prepared = prepare(&file, "new").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(&*file.text(), "old");
-        prepared.commit().unwrap();
+        commit(prepared).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(&*file.text(), "new");
         assert!(link.is_symlink());
@@ -300,12 +345,12 @@ mod tests {
         let path = folder.path().join("target.toml");
         fs::write(&path, "theirs").unwrap();
         let file = file(&path, "old");
-        let refused = file.prepare("new".into());
+        let refused = prepare(&file, "new");
         assert!(matches!(refused, Err(WriteError::Changed(_))));
         file.adopt("theirs".into());
-        let prepared = file.prepare("new".into()).unwrap();
+        let prepared = prepare(&file, "new").unwrap();
         fs::write(&path, "theirs again").unwrap();
-        assert!(matches!(prepared.commit(), Err(WriteError::Changed(_))));
+        assert!(matches!(commit(prepared), Err(WriteError::Changed(_))));
         assert_eq!(fs::read_to_string(&path).unwrap(), "theirs again");
         assert_eq!(&*file.text(), "theirs");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -318,12 +363,12 @@ mod tests {
         fs::write(&path, "left").unwrap();
         let file = file(&path, "old");
         file.state().may_have.push("left".into());
-        file.prepare("new".into()).unwrap().commit().unwrap();
+        commit(prepare(&file, "new").unwrap()).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         // Text of an earlier commit, but now written by another program: it is refused.
         fs::write(&path, "left").unwrap();
         assert!(matches!(
-            file.prepare("more".into()),
+            prepare(&file, "more"),
             Err(WriteError::Changed(_))
         ));
     }
@@ -331,7 +376,7 @@ mod tests {
     #[test]
     fn without_a_file_the_text_alone_changes() {
         let file = ConfigFile::new(None, "old".into());
-        file.prepare("new".into()).unwrap().commit().unwrap();
+        commit(prepare(&file, "new").unwrap()).unwrap();
         assert_eq!(&*file.text(), "new");
     }
 }

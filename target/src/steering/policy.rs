@@ -10,6 +10,8 @@ use cairn_config::{Backing, Config, Exports};
 use cairn_control::Error;
 use rustix::io::Errno;
 
+use crate::files;
+
 /// Kind of a change: decides whether it is batched and whether it may give hosts access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -84,7 +86,10 @@ fn folders(config: &Config) -> HashSet<&Path> {
 
 fn check_path(exports: &Exports, path: &Path) -> Result<(), Error> {
     let shown = path.display().to_string();
-    let resolved = std::fs::canonicalize(path).map_err(|error| {
+    let place = path.to_owned();
+    let called = files::wait_for(files::call(path, move || std::fs::canonicalize(place)));
+    let found = called.and_then(|called| called).and_then(|found| found);
+    let resolved = found.map_err(|error| {
         let errno = error.raw_os_error();
         let errno = errno.map_or(Errno::IO, Errno::from_raw_os_error);
         Error::errno(errno, format!("{shown} cannot be looked up: {error}"))

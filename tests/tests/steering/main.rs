@@ -9,6 +9,7 @@ mod convert_values;
 mod crowd;
 mod disks;
 mod drain;
+mod hung_files;
 mod keys;
 mod limits;
 mod listeners;

@@ -4,6 +4,8 @@
 //! its name.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
 
 use cairn_config::{Backing, NewLimits};
 use cairn_control::Error;
@@ -16,6 +18,7 @@ use super::super::parameters::read;
 use super::super::source::export_of;
 use super::parameters::{FileBdev, SizedBdev};
 use super::qos;
+use crate::files;
 use crate::server::{Export, Picture};
 
 /// Maximum bdevs that back no namespace.
@@ -34,13 +37,15 @@ pub(super) struct New {
 }
 
 /// Parses the parameters of a creating method.
-pub(super) fn create(method: &str, params: Map<String, Value>) -> Result<New, Error> {
+pub(super) async fn create(method: &str, params: Map<String, Value>) -> Result<New, Error> {
     let is_sized = matches!(method, "bdev_malloc_create" | "bdev_null_create");
     if !is_sized {
         let file: FileBdev = read(params)?;
         block_size(file.block_size.filter(|bytes| *bytes != 0).unwrap_or(512))?;
-        let there = std::fs::metadata(&file.filename);
-        there.map_err(|error| {
+        let path = PathBuf::from(&file.filename);
+        let place = path.clone();
+        let looked = files::call(&path, move || fs::metadata(place)).await;
+        looked.and_then(|found| found).map_err(|error| {
             let errno = error
                 .raw_os_error()
                 .map_or(Errno::IO, Errno::from_raw_os_error);

@@ -15,6 +15,7 @@ use super::super::parameters::{Nothing, read};
 use super::super::refused::of_edit;
 use super::parameters::{HostKeys, KeyAdd, KeyOf};
 use super::{Answer, Params, of, subsystem, well_formed};
+use crate::files;
 
 impl Methods {
     pub(super) async fn keyring(&self, method: &str, params: Params) -> Answer {
@@ -30,7 +31,7 @@ impl Methods {
                     return Err(Error::errno(Errno::INVAL, message));
                 }
                 let path = PathBuf::from(path);
-                check_file(&path)?;
+                check_file(&path).await?;
                 self.change(Kind::Grows, move |stage| {
                     stage.draft.add_key(&name, &path).map_err(of_edit)?;
                     Ok(json!(true))
@@ -125,14 +126,16 @@ fn set(draft: &mut Draft, of: &HostKeys, keys: Option<&Names>) -> Result<bool, E
 }
 
 /// Checks a key file by SPDK's rules.
-fn check_file(path: &Path) -> Result<(), Error> {
+async fn check_file(path: &Path) -> Result<(), Error> {
     let refused = |message: String| Err(Error::errno(Errno::PERM, message));
     if !path.is_absolute() {
         // Do not print the path: it may be a key.
         return refused("the path of a key is absolute".to_owned());
     }
     let shown = path.display();
-    let file: Metadata = std::fs::metadata(path).map_err(|error| {
+    let place = path.to_owned();
+    let looked = files::call(path, move || std::fs::metadata(place)).await;
+    let file: Metadata = looked.and_then(|found| found).map_err(|error| {
         let errno = error.raw_os_error();
         let errno = errno.map_or(Errno::IO, Errno::from_raw_os_error);
         Error::errno(errno, format!("{shown}: {error}"))

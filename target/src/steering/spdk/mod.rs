@@ -400,7 +400,7 @@ impl Methods {
                     .await
             }
             "bdev_malloc_create" | "bdev_null_create" | "bdev_aio_create" | "bdev_uring_create" => {
-                let new = bdevs::create(method, params)?;
+                let new = bdevs::create(method, params).await?;
                 self.change(Kind::Grows, move |stage: &mut Stage| new.add(stage))
                     .await
             }

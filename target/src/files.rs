@@ -1,0 +1,207 @@
+//! File access of the control plane. Each call runs on its own thread and has a deadline, because a file system may never
+//! answer.
+//!
+//! A call that is late is given up. Until it returns, every other call for the same path fails at once, so a path
+//! keeps one thread at most after its deadline; all paths together keep [`LATE_MAX`].
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use crate::panics::{Part, confine_part};
+
+/// Deadline of a call.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Maximum running calls whose deadline has passed.
+const LATE_MAX: usize = 64;
+
+/// A call that has not returned.
+struct Running {
+    path: PathBuf,
+    since: Instant,
+    is_late: bool,
+}
+
+/// All running calls of the process.
+static RUNNING: Mutex<Vec<Arc<Mutex<Running>>>> = Mutex::new(Vec::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Whole whatever panics: each change is one assignment.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A call's entry in [`RUNNING`]. Dropped by its thread, the entry goes.
+struct Entry(Arc<Mutex<Running>>);
+
+impl Entry {
+    /// # Errors
+    /// An earlier call for the path is late, or too many are.
+    fn new(path: &Path) -> io::Result<Self> {
+        let mut all = lock(&RUNNING);
+        let mut late = 0;
+        for other in all.iter() {
+            let other = lock(other);
+            late += usize::from(other.is_late);
+            if other.is_late && other.path == path {
+                return Err(unanswered(other.since.elapsed()));
+            }
+        }
+        if late >= LATE_MAX {
+            let message = format!(
+                "the file systems of {late} paths do not answer: no other file is read until one does"
+            );
+            return Err(io::Error::new(io::ErrorKind::TimedOut, message));
+        }
+        let running = Arc::new(Mutex::new(Running {
+            path: path.to_owned(),
+            since: Instant::now(),
+            is_late: false,
+        }));
+        all.push(Arc::clone(&running));
+        Ok(Self(running))
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        lock(&RUNNING).retain(|one| !Arc::ptr_eq(one, &self.0));
+    }
+}
+
+fn unanswered(waited: Duration) -> io::Error {
+    let message = format!(
+        "its file system has not answered for {} seconds: look at that (df, dmesg), and try again when it does",
+        waited.as_secs()
+    );
+    io::Error::new(io::ErrorKind::TimedOut, message)
+}
+
+/// Calls `job`, which accesses the file at `path`, on a thread.
+///
+/// # Errors
+/// It is late, an earlier call for the path is, or there is no thread.
+pub(crate) async fn call<T: Send + 'static>(
+    path: &Path,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    call_or_undo(path, job, drop).await
+}
+
+/// As [`call`]. If the call is late, or its caller is gone, `undo` receives its result on its thread, and other
+/// calls for the path fail until that has returned, too.
+///
+/// # Errors
+/// As those of [`call`].
+pub(crate) async fn call_or_undo<T: Send + 'static>(
+    path: &Path,
+    job: impl FnOnce() -> T + Send + 'static,
+    undo: impl FnOnce(T) + Send + 'static,
+) -> io::Result<T> {
+    call_within(TIMEOUT, path, job, undo).await
+}
+
+/// Marks a call as late unless its result has come.
+struct Waiter {
+    running: Arc<Mutex<Running>>,
+    has_result: bool,
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        lock(&self.running).is_late = !self.has_result;
+    }
+}
+
+async fn call_within<T: Send + 'static>(
+    timeout: Duration,
+    path: &Path,
+    job: impl FnOnce() -> T + Send + 'static,
+    undo: impl FnOnce(T) + Send + 'static,
+) -> io::Result<T> {
+    let entry = Entry::new(path)?;
+    let mut waiter = Waiter {
+        running: Arc::clone(&entry.0),
+        has_result: false,
+    };
+    let (out, mut result) = oneshot::channel();
+    let run = move || {
+        let _entry = entry;
+        confine_part(Part::Control, || {
+            if let Err(late) = out.send(job()) {
+                undo(late);
+            }
+        });
+    };
+    std::thread::Builder::new().name("file".into()).spawn(run)?;
+    let ended = tokio::time::timeout(timeout, &mut result).await;
+    if let Ok(result) = ended {
+        waiter.has_result = true;
+        return result.map_err(|_| io::Error::other("a panic, which is an error in the log"));
+    }
+    // After close(), the thread undoes its result. A result sent before is still received here.
+    result.close();
+    let result = result.try_recv().map_err(|_| unanswered(timeout))?;
+    waiter.has_result = true;
+    Ok(result)
+}
+
+/// Waits for calls where there is no runtime: at the start, and in commands.
+///
+/// # Errors
+/// There is no runtime.
+pub(crate) fn wait_for<F: Future>(calls: F) -> io::Result<F::Output> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    Ok(runtime.enable_time().build()?.block_on(calls))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    /// A call that waits for a word, with a short deadline.
+    fn held(path: &'static str) -> (Sender<()>, Receiver<u32>, io::Result<u32>) {
+        let (release, held) = channel();
+        let (undone, was_undone) = channel();
+        let ended = wait_for(call_within(
+            Duration::from_millis(10),
+            Path::new(path),
+            move || held.recv().map_or(0, |()| 7),
+            move |result| undone.send(result).unwrap(),
+        ));
+        (release, was_undone, ended.unwrap())
+    }
+
+    #[test]
+    fn a_late_call_is_undone_and_holds_up_its_path_alone() {
+        let (release, was_undone, ended) = held("/hung/one");
+        assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let again = wait_for(call(Path::new("/hung/one"), || 1)).unwrap();
+        assert!(again.unwrap_err().to_string().contains("has not answered"));
+        assert_eq!(
+            wait_for(call(Path::new("/other"), || 1)).unwrap().unwrap(),
+            1
+        );
+        release.send(()).unwrap();
+        let patience = Duration::from_secs(60);
+        assert_eq!(was_undone.recv_timeout(patience).unwrap(), 7);
+        let deadline = Instant::now() + patience;
+        while wait_for(call(Path::new("/hung/one"), || 1))
+            .unwrap()
+            .is_err()
+        {
+            assert!(Instant::now() < deadline, "the path stays blocked");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_call_that_panics_is_an_error() {
+        let ended = wait_for(call(Path::new("/panics"), || -> u32 { panic!("planted") }));
+        assert!(ended.unwrap().unwrap_err().to_string().contains("panic"));
+    }
+}
