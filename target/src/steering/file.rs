@@ -50,6 +50,9 @@ fn remedy(error: &io::Error) -> &'static str {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => "make room for it, then try again",
         Some(Errno::IO) => "look at the disk of its folder (dmesg)",
+        Some(Errno::ACCESS | Errno::PERM) => {
+            "let the target's user read the file and write its folder (chown cairn: /etc/cairn), then try again"
+        }
         _ => "make the file and its folder readable and writable for the target",
     }
 }
@@ -232,7 +235,12 @@ impl Place {
             .open(&self.new)?;
         let now = file.metadata()?;
         if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
-            fchown(&file, Some(like.uid()), Some(like.gid()))?;
+            let kept = fchown(&file, Some(like.uid()), Some(like.gid()));
+            // Without privileges, a file of another user (root) is replaced by a file of the target's user.
+            kept.or_else(|error| match error.kind() {
+                io::ErrorKind::PermissionDenied => Ok(()),
+                _ => Err(error),
+            })?;
         }
         file.set_permissions(like.permissions())?;
         file.write_all(text.as_bytes())?;
