@@ -31,7 +31,9 @@ pub(super) fn write(staged: &Staged, about: &About, out: &Path) -> Result<PathBu
         "config": {
             "Entrypoint": ["/usr/bin/cairn-target"],
             "Cmd": ["serve", "--config", "/etc/cairn/target.toml"],
-            "Env": ["PATH=/usr/bin"],
+            "User": "65532:65532",
+            // The folder of the control socket's folder, for users other than root.
+            "Env": ["PATH=/usr/bin", "XDG_RUNTIME_DIR=/run"],
             "StopSignal": "SIGTERM",
         },
         "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
@@ -94,6 +96,10 @@ fn fill(tree: &Path, root: &Path) -> Result<()> {
     )?;
     for folder in ["etc/cairn", "run/cairn", "tmp"] {
         fs::create_dir_all(root.join(folder))?;
+    }
+    // The archive gives all to root, and the target is another user, or one that `--user` names.
+    for folder in ["run/cairn", "tmp"] {
+        fs::set_permissions(root.join(folder), fs::Permissions::from_mode(0o1777))?;
     }
     Ok(())
 }
