@@ -1,4 +1,4 @@
-//! ANA states of one subsystem by way of a listener that leads to another one, too.
+//! ANA states of a subsystem on a listener that also serves another subsystem.
 
 use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
@@ -18,7 +18,7 @@ use crate::target::{NQN, Steered, until};
 const OTHER: &str = "nqn.2024-01.com.example:other";
 const SET: &str = "nvmf_subsystem_listener_set_ana_state";
 
-/// Two subsystems behind one listener, each with a disk in groups 1 and 2.
+/// Two subsystems on one listener. Each has a disk in group 1 and a disk in group 2.
 fn two_subsystems() -> Steered {
     Steered::start_after(|_, _| {
         format!(
@@ -30,7 +30,7 @@ fn two_subsystems() -> Steered {
     })
 }
 
-/// A host that enables ANA events.
+/// Connects a host that enables ANA events.
 fn connect(target: &Steered, nqn: &str) -> Host {
     let options = HostOptions {
         subnqn: Nqn::parse(nqn).unwrap(),
@@ -41,7 +41,7 @@ fn connect(target: &Steered, nqn: &str) -> Host {
     Host::connect(&Soft::default(), options).unwrap()
 }
 
-/// The change count of the log, and the states of groups 1 and 2.
+/// The change count of the log and the states of groups 1 and 2.
 fn log(host: &mut Host) -> (u64, [AnaState; 2]) {
     let page = host.log_page(LogPage::ANA, 0, 4096, false).unwrap();
     let (head, mut rest) = AnaLogHeader::read_from_prefix(&page).ok().unwrap();
@@ -74,7 +74,7 @@ fn set(target: &Steered, nqn: &str, state: &str, group: Option<u32>) {
     assert_eq!(target.done(SET, params), true);
 }
 
-/// The states of groups 1 and 2, as SPDK's clients see them.
+/// The states of groups 1 and 2 as SPDK clients see them.
 fn shown(target: &Steered, nqn: &str) -> [String; 2] {
     let listeners = target.done("nvmf_subsystem_get_listeners", json!({"nqn": nqn}));
     [0, 1].map(|index| {
@@ -83,7 +83,7 @@ fn shown(target: &Steered, nqn: &str) -> [String; 2] {
     })
 }
 
-/// Drains the listener, on a thread.
+/// Drains the listener in a thread.
 fn drain(target: &Steered) -> JoinHandle<Result<Value, CallError>> {
     let (mut client, address) = (target.client(), target.address);
     thread::spawn(move || client.call("cairn_drain", &json!({"address": address})))
@@ -93,7 +93,7 @@ const BEST: AnaState = AnaState::OPTIMIZED;
 const WORSE: AnaState = AnaState::NON_OPTIMIZED;
 const NONE: AnaState = AnaState::INACCESSIBLE;
 
-/// As SPDK has it, live, and after a crash.
+/// SPDK's method changes states live, and they survive a crash.
 #[test]
 fn a_state_is_of_one_subsystem() {
     let mut target = two_subsystems();
@@ -103,7 +103,7 @@ fn a_state_is_of_one_subsystem() {
     set(&target, NQN, "inaccessible", Some(2));
     assert_told(&mut own);
     assert_eq!(log(&mut own), (1, [BEST, NONE]));
-    // What is so already is no change.
+    // Setting the current state is no change.
     set(&target, NQN, "inaccessible", Some(2));
     set(&target, NQN, "non_optimized", Some(1));
     assert_told(&mut own);
@@ -112,14 +112,15 @@ fn a_state_is_of_one_subsystem() {
     assert!(other.take_event().is_none());
     assert_eq!(shown(&target, NQN), ["non_optimized", "inaccessible"]);
     assert_eq!(shown(&target, OTHER), ["optimized", "optimized"]);
-    // The listener's reach the other subsystem alone: this one has its own for both groups.
+    // The states of the listener apply only to the other subsystem. This one has states for both
+    // groups.
     let state = json!({"address": target.address, "ana": "non-optimized"});
     target.done("cairn_listener_set", state);
     assert_told(&mut other);
     assert_eq!(log(&mut other), (1, [WORSE, WORSE]));
     assert!(own.take_event().is_none());
     assert_eq!(log(&mut own), (2, [WORSE, NONE]));
-    // Without a group, or with 0, it is all of them.
+    // Without a group, or with group 0, the request applies to all groups.
     set(&target, OTHER, "optimized", Some(0));
     assert_told(&mut other);
     set(&target, NQN, "optimized", None);
@@ -138,7 +139,7 @@ fn a_state_is_of_one_subsystem() {
     assert_eq!(shown(&target, NQN), ["inaccessible", "optimized"]);
 }
 
-/// What is saved has the states of each.
+/// A saved configuration contains the states of each subsystem.
 #[test]
 fn saved_states_are_each_subsystems_own() {
     let target = two_subsystems();
@@ -161,7 +162,7 @@ fn saved_states_are_each_subsystems_own() {
     assert!(states.eq(wanted));
 }
 
-/// A new file, whose listener and subsystem have other states, changes each host once.
+/// A reload with other states of the listener and the subsystem notifies each host once.
 #[test]
 fn a_reload_changes_the_states_of_a_subsystem() {
     let target = two_subsystems();
@@ -196,7 +197,7 @@ fn a_reload_changes_the_states_of_a_subsystem() {
     assert_eq!(log(&mut own), (2, [WORSE, NONE]));
     assert_told(&mut other);
     assert_eq!(log(&mut other), (1, [NONE, NONE]));
-    // Another text for the same states.
+    // Different text with the same states.
     let same = table("", "inaccessible") + &table("ana_group = 1\n", "non-optimized");
     reload("", &same);
     assert_told(&mut other);
@@ -214,7 +215,7 @@ fn a_reload_changes_the_states_of_a_subsystem() {
     assert_eq!(log(&mut own), (3, [BEST, BEST]));
 }
 
-/// A drained listener is inaccessible, whatever a subsystem says.
+/// A drained listener is inaccessible, whatever the states of a subsystem are.
 #[test]
 fn a_drain_stands_above_the_states_of_a_subsystem() {
     let target = two_subsystems();
@@ -239,12 +240,12 @@ fn a_drain_stands_above_the_states_of_a_subsystem() {
     assert_eq!(log(&mut connect(&target, NQN)).1, [BEST, WORSE]);
 }
 
-/// A drain that is undone in time gives the states back that each subsystem had.
+/// After a canceled drain, each subsystem has its earlier states again.
 #[test]
 fn an_undone_drain_restores_the_states_of_each_subsystem() {
     let target = two_subsystems();
     set(&target, NQN, "non_optimized", Some(1));
-    // A machine that stalls for half a second has the hosts disconnected: then once more.
+    // On a machine that stalls for half a second, the drain disconnects the hosts. Try again then.
     until("a drain that is undone in time", || {
         let (mut own, mut other) = (connect(&target, NQN), connect(&target, OTHER));
         let draining = drain(&target);
@@ -261,7 +262,7 @@ fn an_undone_drain_restores_the_states_of_each_subsystem() {
     });
 }
 
-/// By our own command, and back.
+/// Cairn's own command sets the states and resets them.
 #[test]
 fn a_command_sets_the_state_of_a_subsystem() {
     let target = two_subsystems();
@@ -326,7 +327,7 @@ fn a_command_sets_the_state_of_a_subsystem() {
     assert_eq!(target.text(), before);
 }
 
-/// States that one subsystem alone has by way of a listener, and those that all have.
+/// Exports contain the states of one subsystem and the states of all subsystems on a listener.
 #[test]
 fn ana_states_go_with_their_subsystems() {
     let folder = tempfile::tempdir().unwrap();
@@ -359,7 +360,7 @@ fn ana_states_go_with_their_subsystems() {
         }
     }
     let (code, _, notes) = say(&["export", "nvmet"], &file);
-    // Its keys are in files, and nvmet would let hosts in without them.
+    // Its keys are in files, so nvmet would admit hosts without keys.
     assert_eq!(code, Some(1));
     assert!(
         notes.contains("subsystem nqn.2024-01.com.example:a: its ana is left out"),

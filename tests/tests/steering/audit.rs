@@ -1,5 +1,5 @@
-//! The audit log of a process: what it has of hosts, requests and reloads, and that each line of
-//! it is whole whatever becomes of the process.
+//! The audit log: records of hosts, requests and reloads. Each line is complete, whatever happens
+//! to the process.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -30,7 +30,7 @@ impl Case {
         self.folder.path().join("audit.json")
     }
 
-    /// Waits for lines that are as asked for.
+    /// Waits until the log has the expected lines.
     fn wait_for(&self, count: usize, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -59,7 +59,7 @@ impl Case {
     }
 }
 
-/// Each line that has its end. The file comes a moment after the target, from a thread of its own.
+/// All complete lines. A separate thread creates the file shortly after the target starts.
 fn lines(path: &Path) -> Vec<Value> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
@@ -93,7 +93,7 @@ fn hosts_come_and_go_with_their_names_and_their_reasons() {
     drop(host);
     let ends = case.wait_for(connects.len(), is("disconnect"));
     assert!(ends.iter().all(|line| line["cntlid"] == admin["cntlid"]));
-    // Its other queues end with the one that the host disconnected first.
+    // The host disconnects one queue first, and the other queues end with it.
     let reasons: Vec<_> = ends.iter().map(|line| &line["reason"]).collect();
     assert!(
         reasons
@@ -119,7 +119,7 @@ fn refusals_in_a_row_are_few_lines_with_their_count() {
     }
     let seconds = begun.elapsed().as_secs() as usize + 1;
     let refused = case.wait_for_sum("refuse", TIMES);
-    // One at once and one at the end of each second, and the clock of the target is another.
+    // One line comes at once and one at the end of each second. The target uses another clock.
     assert!(refused <= 2 * (seconds + 1), "{refused} lines, {seconds} s");
     let line = case.wait_for(1, is("refuse")).remove(0);
     assert_eq!(line["host"], host_nqn("stranger").to_string());
@@ -217,7 +217,7 @@ fn a_disk_that_is_full_is_degraded_and_stops_no_host() {
         "{reason}"
     );
     drop(host);
-    // A reload without it is whole again.
+    // A reload without the failing log file succeeds, and no file is missing.
     let text = target.text().replace("file = \"/dev/full\"\n", "");
     fs::write(target.config(), text).unwrap();
     target.done("cairn_reload", json!({}));

@@ -1,4 +1,4 @@
-//! What one client changes.
+//! Changes by a single client.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ fn a_namespace_comes_and_goes_while_a_host_is_connected() {
     assert_eq!(target.refused("cairn_namespace_add", twice), EEXIST);
     assert_eq!(target.text(), text);
 
-    // A target that dies has what was answered.
+    // The target persists a change before its answer, so a killed target loses nothing.
     drop(host);
     target.crash();
     let mut host = target.connect("two");
@@ -224,7 +224,7 @@ fn commands_have_tables_json_and_exit_codes() {
     assert!(table.starts_with("NQN"), "{table}");
     assert_eq!(table.lines().count(), 3, "{table}");
     let list: Value = serde_json::from_str(&say(&["namespace", "list", "-o", "json"])).unwrap();
-    // The words of nvme-cli and of the initiator.
+    // Vocabulary of nvme-cli and the initiator.
     assert_eq!(say(&["namespace", "list", "-o", "normal"]), table);
     assert_eq!(say(&["namespace", "list", "--output-format=table"]), table);
     assert_eq!(list[1]["name"], "x");
@@ -251,7 +251,7 @@ fn groups_of_hosts_are_shown_and_changed() {
         let host = cairn_tests::harness::host_nqn(name);
         host.raw().to_owned()
     });
-    // Of a list that names a group which is not there.
+    // The request has a list with an unknown group.
     let add = json!({"nqn": NQN, "export": "mem:1MiB", "hosts": ["@team"]});
     assert_eq!(
         target.refused("cairn_namespace_add", add.clone()),
@@ -268,7 +268,7 @@ fn groups_of_hosts_are_shown_and_changed() {
     assert_eq!(namespaces[1]["host_groups"], json!(["team"]));
     assert_eq!(namespaces[1]["hosts"], json!([]));
     assert_eq!(namespaces[0]["hosts"], Value::Null);
-    // SPDK's clients read the hosts, and cannot take one from a group.
+    // SPDK clients can read the hosts of a group but not remove them.
     let subsystems = target.done("nvmf_get_subsystems", json!({}));
     let hosts = &subsystems[1]["namespaces"][1]["hosts"];
     assert_eq!(*hosts, json!([first, second]));
@@ -308,7 +308,7 @@ fn a_reload_answers_what_waits_for_the_next_start() {
     assert_eq!(reload(before.clone()), json!([]));
     let slower = before.replace("[target]", "[target]\nqueue_depth = 64");
     assert_eq!(reload(slower.clone()), json!(["[target]"]));
-    // It stays so until then, whatever else is reloaded.
+    // The notice stays until the next start, whatever else a reload changes.
     let named = slower.replace("allow_any_host", "serial = \"OTHER\"\nallow_any_host");
     let both = json!([
         "[target]",
@@ -322,7 +322,8 @@ fn a_reload_answers_what_waits_for_the_next_start() {
     assert_eq!(reload(before), json!([]));
 }
 
-/// `cairn-target namespace set`: what a reload changes live, and the file says it.
+/// `cairn-target namespace set` changes everything that a reload can change live, and updates the
+/// file.
 #[test]
 fn a_namespace_is_set_while_a_host_is_connected() {
     let target = Steered::start();
@@ -374,7 +375,7 @@ fn a_namespace_is_set_while_a_host_is_connected() {
     assert_eq!(listed()["hosts"], json!([name.raw()]));
     assert!(set(&["--every-host"]).0);
     assert_eq!(listed()["hosts"], Value::Null);
-    // Read only is another disk to the host, which sees first that the former one is gone.
+    // A read-only disk is a new disk for the host. The host first sees that the old one is gone.
     assert!(set(&["--read-only", "on"]).0);
     assert_eq!(listed()["read_only"], true);
     let before = target.text();
@@ -398,7 +399,7 @@ fn a_namespace_is_set_while_a_host_is_connected() {
     assert_eq!(target.text(), before);
 }
 
-/// What hosts have seen of a subsystem stays until the next start, as at a reload.
+/// Properties that hosts have seen stay until the next start, as with a reload.
 #[test]
 fn a_subsystem_is_set_for_the_next_start() {
     let mut target = Steered::start();
@@ -427,7 +428,7 @@ fn a_subsystem_is_set_for_the_next_start() {
     assert_eq!(serial(&target), before);
     let status = target.done("cairn_status", json!({}));
     assert_eq!(status["at_next_start"].as_array().unwrap().len(), 1);
-    // What was is what the target has: nothing waits.
+    // The earlier values equal the current ones, so no change is pending.
     let back = json!({"nqn": NQN, "serial": before, "controller_ids": "1-65519"});
     assert_eq!(
         target.done("cairn_subsystem_set", back),

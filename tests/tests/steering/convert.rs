@@ -1,4 +1,4 @@
-//! Configurations of other targets, read and written.
+//! Import and export of configurations of other targets.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A command of cairn-target with a file: its exit code, stdout and stderr.
+/// Runs a cairn-target command with a file. Returns its exit code, stdout and stderr.
 pub(crate) fn say(args: &[&str], file: &Path) -> (Option<i32>, String, String) {
     let output = std::process::Command::new(program("cairn-target-process"))
         .args(args)
@@ -87,7 +87,7 @@ fn nvmet_namespaces() -> Value {
     ])
 }
 
-/// As `nvmetcli save` writes it on Linux 6.12, with what Cairn does not have.
+/// A file as `nvmetcli save` writes it on Linux 6.12, including features that Cairn lacks.
 fn saved_by_nvmetcli() -> Value {
     let passthru = |enable: u8| {
         json!([{
@@ -196,13 +196,13 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
         ("DHHC-1:00:secret:", &None)
     );
     assert_eq!(notes.lines().count(), 11, "{notes}");
-    // Of nvmet's ports the one that Cairn can have leads to the first alone.
+    // Cairn supports only one of the nvmet ports, and this port leads only to the first subsystem.
     let lists = config.subsystems.iter().map(|one| one.listeners.as_ref());
     let lists: Vec<_> = lists.map(|own| own.map(Vec::len)).collect();
     assert_eq!(lists, [None, Some(0)]);
 }
 
-/// nvmet refuses one beside the other; a file that was edited may have both.
+/// nvmet refuses the combination, but an edited file may contain both.
 #[test]
 fn a_list_beside_any_host_is_imported() {
     let folder = tempfile::tempdir().unwrap();
@@ -228,7 +228,7 @@ fn what_is_exported_is_imported_again() {
     let (code, second, _) = say(&["import", "nvmet"], &again);
     assert_eq!(code, Some(0));
     let (first, mut second) = (parse(&first), parse(&second));
-    // Its name makes it, and nvmet is given it.
+    // The serial derives from the name, and the export passes it to nvmet.
     assert_eq!(second.subsystems[1].serial, first.subsystems[1].serial);
     second.subsystems[1]
         .model
@@ -247,12 +247,12 @@ fn what_is_exported_is_imported_again() {
                 [[subsystem.host]]\nnqn = \"nqn.2024-01.com.example:h\"\ndhchap_key = \"/etc/h.key\"\n";
     let file = written(&folder, "more.toml", more);
     let (code, exported, notes) = say(&["export", "nvmet"], &file);
-    // Hosts would connect without their keys.
+    // Otherwise hosts would connect without their keys.
     assert_eq!(code, Some(1), "{notes}");
     let exported: Value = serde_json::from_str(&exported).unwrap();
     let namespaces = exported["subsystems"][0]["namespaces"].as_array().unwrap();
     assert_eq!(namespaces.len(), 1);
-    // nvmet has the one or the other.
+    // nvmet supports only one of the two.
     assert_eq!(exported["subsystems"][0]["allowed_hosts"], json!([]));
     assert_eq!(exported["subsystems"][0]["attr"]["allow_any_host"], "1");
     assert_eq!(exported["hosts"].as_array().unwrap().len(), 2);
@@ -271,7 +271,7 @@ fn what_is_exported_is_imported_again() {
 
 const SPDK_NQN: &str = "nqn.2016-06.io.spdk:cnode1";
 
-/// As `rpc.py save_config` writes it, with what Cairn does not have.
+/// A file as `rpc.py save_config` writes it, including features that Cairn lacks.
 fn saved_by_spdk() -> Value {
     let listener = json!({
         "trtype": "RDMA", "adrfam": "IPv4", "traddr": "192.0.2.1", "trsvcid": "4420",
@@ -343,7 +343,7 @@ fn what_spdk_saved_becomes_a_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let saved = written(&folder, "spdk.json", &saved_by_spdk().to_string());
     let (code, text, notes) = say(&["import", "spdk"], &saved);
-    // A key is lost.
+    // A key is missing.
     assert_eq!(code, Some(1), "{notes}");
     let config = parse(&text);
     assert_eq!(config.listeners[0].ana.get(3), AnaState::NON_OPTIMIZED);
@@ -385,7 +385,7 @@ fn what_spdk_saved_becomes_a_configuration() {
     assert!(hosts.iter().eq([&host]), "{text}");
 }
 
-/// All that SPDK has a counterpart of.
+/// Everything with an SPDK counterpart is exported.
 pub(crate) const FOR_SPDK: &str = "[[listener]]\naddress = \"192.0.2.1\"\n\n[[listener.ana_group]]\nid = 3\n\
     state = \"non-optimized\"\n\n[[listener]]\naddress = \"192.0.2.2\"\nport = 4421\n\n\
     [[referral]]\naddress = \"192.0.2.9\"\n\n[[key]]\nname = \"one\"\npath = \"/etc/one.key\"\n\n\
@@ -416,7 +416,7 @@ fn what_is_exported_for_spdk_is_imported_again() {
     let (code, text, notes) = say(&["import", "spdk"], &saved);
     assert_eq!((code, notes.as_str()), (Some(0), ""), "{text}");
     assert_eq!(parse(&text), parse(FOR_SPDK), "{text}");
-    // And what was imported is exported as it was.
+    // Exporting the import gives the same result.
     let again = written(&folder, "again.toml", &text);
     assert_eq!(
         say(&["export", "spdk"], &again),
@@ -424,7 +424,8 @@ fn what_is_exported_for_spdk_is_imported_again() {
     );
 }
 
-/// A connection that several images have, and an image with options of its own in a namespace of its pool.
+/// Images with a shared connection are exported, and so is an image with its own options in a
+/// namespace of its pool.
 #[test]
 fn images_of_spdk_keep_their_users() {
     let folder = tempfile::tempdir().unwrap();
@@ -513,7 +514,7 @@ fn what_spdk_does_not_have_is_named() {
         dhchap_key = \"credential:b\"\n";
     let file = written(&folder, "target.toml", toml);
     let (code, exported, notes) = say(&["export", "spdk"], &file);
-    // Hosts of the last subsystem would connect without its key.
+    // Otherwise hosts of the last subsystem would connect without their key.
     assert_eq!(code, Some(1), "{notes}");
     for part in [
         "[marking] has no counterpart",
@@ -544,7 +545,7 @@ fn what_spdk_does_not_have_is_named() {
         all.map(|request| request["params"].clone())
             .collect::<Vec<_>>()
     };
-    // A file of a key gets a name, and each host of the list the key of all.
+    // A key in a file gets a name, and each listed host gets the common key.
     let keys = of(0, "keyring_file_add_key");
     assert_eq!(keys, [json!({"name": "key0", "path": "/etc/others.key"})]);
     let host = json!({
@@ -565,7 +566,7 @@ fn what_is_no_saved_configuration_is_refused() {
         ("nvmet", "[1"),
         ("spdk", "[]"),
         ("spdk", "{\"subsystems\": 3}"),
-        // Nothing listens.
+        // No listener is imported.
         (
             "nvmet",
             "{\"ports\": [{}], \"subsystems\": [{}, {\"nqn\": \"nqn.x\"}]}",

@@ -1,4 +1,4 @@
-//! Values in configurations of other targets that cannot be read, or that restrict access.
+//! Unreadable values and access restrictions in configurations of other targets.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ fn request(method: &str, params: &Value) -> Value {
     json!({"method": method, "params": params})
 }
 
-/// A subsystem with one namespace, and more requests.
+/// A subsystem with one namespace, and further requests.
 fn spdk(more: &[Value]) -> Value {
     let listener = json!({
         "trtype": "RDMA", "adrfam": "IPv4", "traddr": "192.0.2.1", "trsvcid": "4420",
@@ -171,7 +171,7 @@ fn settings_that_restrict_the_target_are_carried_over_or_refused() {
     }
 }
 
-/// As SPDK's own saved configuration has it.
+/// The request as SPDK saves it.
 #[test]
 fn listeners_of_discovery_are_listeners_of_the_target() {
     let listener = json!({

@@ -1,4 +1,4 @@
-//! Keys of hosts, by SPDK's methods and Cairn's own.
+//! Host keys through SPDK's methods and Cairn's own methods.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ fn secret(seed: u8) -> Secret {
     Secret::generate(32, None, &mut |bytes| bytes.fill(seed))
 }
 
-/// A file with a key, for the target alone.
+/// Writes a key file that only the target may read.
 fn file(target: &Steered, name: &str, seed: u8) -> PathBuf {
     let path = target.folder.path().join(name);
     fs::write(&path, secret(seed).to_text().as_bytes()).unwrap();
@@ -46,7 +46,7 @@ fn assert_refused(result: Result<Host, HostError>) {
     }
 }
 
-/// No text of a key is where others may read it.
+/// Checks that no key text is readable by others.
 fn assert_secret(target: &Steered, more: &str) {
     let text = target.text();
     for text in [&*text, more] {
@@ -54,7 +54,7 @@ fn assert_secret(target: &Steered, more: &str) {
     }
 }
 
-/// The keyring has these: name, whether it was removed, and uses.
+/// Checks the keyring: name, removal state and number of uses of each key.
 fn assert_keys(target: &Steered, expected: &[(&str, bool, u32)]) {
     let shown = target.done("keyring_get_keys", json!({}));
     let shown: Vec<Value> = shown
@@ -73,7 +73,7 @@ fn assert_keys(target: &Steered, expected: &[(&str, bool, u32)]) {
     assert_eq!(json!(shown), json!(expected));
 }
 
-/// Host a alone may connect, without keys; the keyring has two.
+/// Only host a may connect, without keys. The keyring has two keys.
 fn start() -> Steered {
     let target = Steered::start_logged(None);
     for (method, params) in [
@@ -95,7 +95,7 @@ fn start() -> Steered {
     target
 }
 
-/// As rpc.py keyring_file_add_key, nvmf_subsystem_set_keys and the like do.
+/// The methods of rpc.py keyring_file_add_key and nvmf_subsystem_set_keys manage keys.
 #[test]
 fn keys_of_the_keyring_count_for_connects_to_come() {
     let mut target = start();
@@ -114,7 +114,7 @@ fn keys_of_the_keyring_count_for_connects_to_come() {
         json!({"dhchap_key": "one", "dhchap_ctrlr_key": "two"}),
     );
     assert_keys(&target, &[("one", false, 2), ("two", false, 2)]);
-    // The host that is connected stays.
+    // A connected host stays connected.
     assert_eq!(open.active_namespaces().unwrap(), [1]);
     assert_refused(connect(&target, None, None));
     drop(connect(&target, Some(1), Some(2)).unwrap());
@@ -122,7 +122,7 @@ fn keys_of_the_keyring_count_for_connects_to_come() {
     let shown = target.done("nvmf_get_subsystems", json!({"nqn": NQN}));
     let wanted = json!({"nqn": host(&target), "dhchap_key": "one", "dhchap_ctrlr_key": "two"});
     assert_eq!(shown[0]["hosts"], json!([wanted]));
-    // It is in the file, by name.
+    // The file contains the name of the key.
     drop(open);
     target.crash();
     assert_refused(connect(&target, Some(2), None));
@@ -131,7 +131,7 @@ fn keys_of_the_keyring_count_for_connects_to_come() {
     assert_keys(&target, &[("one", false, 1), ("two", false, 2)]);
     assert_refused(connect(&target, Some(1), None));
     drop(connect(&target, Some(2), None).unwrap());
-    // Neither: the host no longer authenticates.
+    // Without either key, the host no longer authenticates.
     set(&target, json!({}));
     assert_keys(&target, &[("one", false, 1), ("two", false, 1)]);
     drop(connect(&target, None, None).unwrap());
@@ -166,7 +166,7 @@ fn a_host_whose_key_was_removed_is_not_let_in() {
         target.refused("keyring_file_remove_key", json!({"name": "one"})),
         -126
     );
-    // No host can be given it, and what is saved does not let the host in without a key.
+    // No host can get this key, and a saved configuration does not admit the host without a key.
     let again = json!({"nqn": NQN, "host": host, "dhchap_key": "one"});
     assert_eq!(target.refused("nvmf_subsystem_set_keys", again), -32602);
     let saved = target.done("framework_get_config", json!({"name": "keyring"}));
@@ -175,14 +175,14 @@ fn a_host_whose_key_was_removed_is_not_let_in() {
     let adds = saved.as_array().unwrap().iter();
     let mut adds = adds.filter(|request| request["method"] == "nvmf_subsystem_add_host");
     assert_eq!(adds.next().unwrap()["params"]["dhchap_key"], "one");
-    // Another key, and the removed one is gone.
+    // The host gets another key, and the removed one disappears.
     let other = json!({"nqn": NQN, "host": host, "dhchap_key": "two"});
     assert_eq!(target.done("nvmf_subsystem_set_keys", other), true);
     assert_keys(&target, &[("two", false, 2)]);
     drop(connect(&target, Some(2), None).unwrap());
 }
 
-/// In the configuration itself: it counts, the target warns, and no client is shown it.
+/// A key in the configuration itself is effective, causes a warning, and is never shown to clients.
 #[test]
 fn a_key_in_the_configuration_works_and_stays_hidden() {
     let lines = |key: &str| {
@@ -221,7 +221,7 @@ fn a_key_in_the_configuration_works_and_stays_hidden() {
         json!({"nqn": format!("{NQN}.inline")}),
     );
     assert_eq!(listed[0]["dhchap_key"], "in the configuration file");
-    // A text that is none, which an error is about.
+    // This text is not a valid key, so the error must not show it.
     let text = target.text().replace(&*key, "DHHC-1:00:bm9uZQ==:");
     fs::write(target.config(), text).unwrap();
     let refused = target.call("cairn_reload", json!({})).unwrap_err();
@@ -247,7 +247,7 @@ fn a_key_in_the_configuration_works_and_stays_hidden() {
     );
 }
 
-/// Each request is refused with its code, and no answer has a key.
+/// Each request is refused with its error code, and no answer contains a key.
 fn assert_codes(target: &Steered, mistakes: &[(&str, Value, i64)]) {
     for (method, params, code) in mistakes {
         let refused = target.call(method, params.clone()).unwrap_err().to_string();
@@ -329,7 +329,8 @@ fn mistakes_with_keys_have_their_codes() {
     drop(connect(&target, None, None).unwrap());
 }
 
-/// Any host may connect, and a listed one still by its key; the list counts again afterwards.
+/// While any host may connect, a listed host still needs its key. Afterwards the list applies
+/// again.
 #[test]
 fn a_listed_host_authenticates_while_any_host_may_connect() {
     let mut target = start();
@@ -344,7 +345,7 @@ fn a_listed_host_authenticates_while_any_host_may_connect() {
     run(&target, &["any", NQN, "on"]);
     let keys = json!({"nqn": NQN, "host": b.raw(), "dhchap_key": "two"});
     target.done("nvmf_subsystem_add_host", keys);
-    // The file has both.
+    // The file contains both.
     target.crash();
     let shown = target.done("cairn_subsystem_list", json!({}));
     assert_eq!(shown[0]["allow_any_host"], true);
@@ -353,7 +354,7 @@ fn a_listed_host_authenticates_while_any_host_may_connect() {
     let mut listed = connect(&target, Some(1), None).unwrap();
     let stranger = target.connect("stranger");
     assert!(Host::connect(&Soft::default(), target.options("b")).is_err());
-    // Who is listed stays, and who is not goes.
+    // Listed hosts stay connected, and all others are disconnected.
     run(&target, &["any", NQN, "off"]);
     until("the end of the stranger", || {
         let left = target.done("cairn_connection_list", json!({}));
@@ -363,7 +364,7 @@ fn a_listed_host_authenticates_while_any_host_may_connect() {
     drop(stranger);
     assert_eq!(listed.active_namespaces().unwrap(), [1]);
     assert!(Host::connect(&Soft::default(), target.options("stranger")).is_err());
-    // A host that is removed while any may connect would be one of the others, without its key.
+    // A removed host could connect without its key while any host may connect.
     run(&target, &["any", NQN, "on"]);
     let refused = target.command(&["host", "remove", NQN, &a]);
     assert!(!refused.status.success(), "{refused:?}");
@@ -377,7 +378,7 @@ fn a_listed_host_authenticates_while_any_host_may_connect() {
     drop(connect(&target, None, None).unwrap());
 }
 
-/// `cairn-target host key`: a new key in the file of the old one counts once it is set again.
+/// A new key in an existing key file becomes effective when `cairn-target host key` sets it again.
 #[test]
 fn the_command_sets_shows_and_removes_keys() {
     let target = start();

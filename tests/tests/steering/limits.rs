@@ -1,4 +1,4 @@
-//! Limits by the control socket: shown, set, in the file, and lifted.
+//! Limits through the control socket: show, set, save and remove.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ fn limits_are_set_shown_kept_and_removed() {
     assert!(!text["text"].as_str().unwrap().contains("limits"), "{text}");
 }
 
-/// Those of the subsystem, and of each host.
+/// Sets limits of the subsystem or of each host.
 fn of_all_namespaces(target: &Steered) {
     let of = |each_host: bool| json!({"nqn": NQN, "each_host": each_host});
     for (each_host, rate) in [(true, "1MiB"), (false, "3MiB")] {
@@ -87,7 +87,8 @@ fn of_all_namespaces(target: &Steered) {
     assert_eq!(target.refused("cairn_limit_set", both), -32602);
 }
 
-/// Those of a host by its name: with no rate left it has none at all, and removed the others'.
+/// A limit of a named host without rates exempts the host, and its removal restores the common
+/// limit.
 fn of_one_host(target: &Steered) {
     const HOST: &str = "nqn.2024-01.com.example:limited";
     let of = |mut more: Value| {
@@ -113,7 +114,7 @@ fn of_one_host(target: &Steered) {
     assert_eq!(target.refused("cairn_limit_remove", again), ENOENT);
 }
 
-/// The commands of a minute wait until the limit is lifted.
+/// Commands that a limit delays for a minute run as soon as the limit is removed.
 #[test]
 fn a_limit_counts_for_a_host_that_is_connected() {
     let target = Steered::start();
@@ -123,7 +124,7 @@ fn a_limit_counts_for_a_host_that_is_connected() {
     let data = Data::start_of(&buffer, 512);
     let mut submit = || host.submit(1, command::read(1, 0, 1), data).unwrap();
     let tickets: Vec<Ticket> = (0..60).map(|_| submit()).collect();
-    // A host that is served by turns sees no more than a few.
+    // A host that is served in turn sees only a few commands.
     let end = std::time::Instant::now() + Duration::from_millis(200);
     while std::time::Instant::now() < end {
         host.poll();
@@ -135,7 +136,7 @@ fn a_limit_counts_for_a_host_that_is_connected() {
     host.shutdown().unwrap();
 }
 
-/// By SPDK's names: a disk has limits before it is a namespace, and keeps them as one.
+/// With SPDK's methods, a disk can have limits before it becomes a namespace, and keeps them.
 #[test]
 fn limits_by_spdks_names_are_the_namespace_s() {
     let target = Steered::start();

@@ -1,4 +1,4 @@
-//! Which listeners lead to a subsystem, by SPDK's methods and by the file.
+//! The listeners of a subsystem, through SPDK's methods and the file.
 
 use std::net::SocketAddr;
 
@@ -32,7 +32,7 @@ fn connect(target: &Steered, nqn: &str, port: u16) -> Result<Host, HostError> {
     Host::connect(&Soft::default(), options(target, nqn, port))
 }
 
-/// The host is refused as if there were no such subsystem.
+/// Checks that the host gets the same refusal as for an unknown subsystem.
 fn assert_unknown(target: &Steered, nqn: &str, port: u16) {
     let refused = connect(target, nqn, port).unwrap_err().to_string();
     let unknown = connect(target, "nqn.2024-01.com.example:none", port).unwrap_err();
@@ -42,7 +42,7 @@ fn assert_unknown(target: &Steered, nqn: &str, port: u16) {
     assert_eq!(refused, unknown);
 }
 
-/// The ports at which discovery shows a subsystem to a host that came by `by`.
+/// The ports of a subsystem in discovery for a host that connected through `by`.
 fn shown(target: &Steered, nqn: &str, by: u16) -> Vec<String> {
     let log = discover(&Soft::default(), &options(target, nqn, by)).unwrap();
     let entries = log.entries.iter();
@@ -71,7 +71,7 @@ fn change(target: &Steered, method: &str, nqn: &str, port: u16) {
 const ADD: &str = "nvmf_subsystem_add_listener";
 const REMOVE: &str = "nvmf_subsystem_remove_listener";
 
-/// As SPDK has it: a subsystem is reached by its own listeners alone.
+/// As in SPDK, a subsystem is reachable only through its own listeners.
 #[test]
 fn a_subsystem_has_its_own_listeners() {
     let mut target = Steered::start();
@@ -87,7 +87,7 @@ fn a_subsystem_has_its_own_listeners() {
     let set = "nvmf_subsystem_listener_set_ana_state";
     assert_eq!(target.refused(set, state), -32602);
 
-    // A new listener leads to the subsystems without a list, too, and to no other one.
+    // A new listener also serves subsystems without a list, but no others.
     change(&target, ADD, NEW, 4421);
     change(&target, ADD, NEW, 4421);
     change(&target, ADD, NQN, 4422);
@@ -101,7 +101,7 @@ fn a_subsystem_has_its_own_listeners() {
     let here = connect(&target, NEW, 4421).unwrap();
     let other = connect(&target, NQN, 4421).unwrap();
 
-    // A listener that is taken from one subsystem stays for the other one.
+    // Removing a listener from one subsystem does not affect the other subsystem.
     change(&target, REMOVE, NQN, 4421);
     until("the end of the host that came by it", || {
         let left = target.done("cairn_connection_list", json!({}));
@@ -118,14 +118,14 @@ fn a_subsystem_has_its_own_listeners() {
     assert_eq!(listed(&target, NEW), [at(&target, 4421)]);
     drop(connect(&target, NQN, 4422).unwrap());
     drop(here);
-    // The last subsystem takes it along.
+    // Removal from the last subsystem removes the listener.
     change(&target, REMOVE, NEW, 4421);
     let left = target.done("cairn_listener_list", json!({}));
     let left = left.as_array().unwrap().iter();
     let left: Vec<Value> = left.map(|one| one["port"].clone()).collect();
     assert_eq!(left, [4420, 4422]);
     assert_eq!(listed(&target, NEW), <[Value; 0]>::default());
-    // What is saved has each with its own.
+    // A saved configuration lists the listeners of each subsystem.
     change(&target, ADD, NEW, 4422);
     let saved = target.done("framework_get_config", json!({"name": "nvmf"}));
     let saved = saved.as_array().unwrap().iter();
@@ -141,7 +141,7 @@ fn a_subsystem_has_its_own_listeners() {
     assert!(adds.eq(wanted.map(|(nqn, port)| (json!(nqn), json!(port)))));
 }
 
-/// A reload takes a listener from a subsystem and gives it back.
+/// A reload removes a listener from a subsystem and adds it again.
 #[test]
 fn a_reload_changes_the_listeners_of_a_subsystem() {
     let target = Steered::start_after(|_, address| {
@@ -164,7 +164,7 @@ fn a_reload_changes_the_listeners_of_a_subsystem() {
     drop(first);
     assert_eq!(second.active_namespaces().unwrap(), [1]);
     assert_unknown(&target, NQN, 4420);
-    // Discovery answers everywhere.
+    // Discovery answers on every listener.
     assert_eq!(shown(&target, NQN, 4420), ["4421"]);
     let list = target.done("cairn_subsystem_list", json!({}));
     let wanted = format!("{}:4421", target.address);
@@ -179,7 +179,7 @@ fn a_reload_changes_the_listeners_of_a_subsystem() {
     assert_eq!(second.active_namespaces().unwrap(), [1]);
 }
 
-/// By our own command, and back.
+/// Cairn's own command sets the listeners and resets them.
 #[test]
 fn a_command_sets_the_listeners_of_a_subsystem() {
     let target = Steered::start_after(|_, address| {
@@ -206,7 +206,7 @@ fn a_command_sets_the_listeners_of_a_subsystem() {
     assert_eq!(target.text(), before);
 }
 
-/// Two listeners at one address, with another port and the other RoCE: hosts of both use one disk.
+/// Two listeners on one address, with different ports and RoCE versions, serve one disk.
 #[test]
 fn listeners_of_one_target_speak_both_versions_of_roce() {
     if PacketSocket::sender(0).is_err() {
@@ -230,7 +230,7 @@ fn listeners_of_one_target_speak_both_versions_of_roce() {
     let mut reader = connect(&target, NQN, 4420).unwrap();
     put(&mut writer, 1, 0xA5);
     assert_eq!(first_byte(&mut reader, 1), 0xA5);
-    // Each has its own way in: the version is no matter of the port alone.
+    // Each listener accepts only its own RoCE version, so the port alone does not decide.
     let crossed = Host::connect(&v1, options(&target, NQN, 4420)).unwrap_err();
     assert!(
         crossed.to_string().contains("nothing listens there"),

@@ -1,4 +1,4 @@
-//! What is logged, changed while the target runs.
+//! Log settings that change at run time.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -22,7 +22,7 @@ fn the_filter_changes_without_a_restart() {
         String::from_utf8(output.stdout).unwrap()
     };
     assert_eq!(say(&["log"]), "warn\n");
-    // Reported at level info.
+    // The report has level info.
     say(&["reload"]);
     assert!(!target.log().contains("configuration reloaded"));
     say(&["log", "info,cairn_target::reactor=debug"]);
