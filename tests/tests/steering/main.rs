@@ -1,5 +1,4 @@
-//! The control socket of a target that runs: what it changes, what it leaves alone, and what
-//! strangers at it can do.
+//! The control socket of a running target: its changes, its limits, and attacks by strangers.
 
 mod ana;
 mod audit;

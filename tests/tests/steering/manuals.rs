@@ -1,5 +1,5 @@
-//! The pages of docs/operations say what works: their commands run against a target, and a host connects by what
-//! their recipes name.
+//! The pages of docs/operations are correct: their commands run against a target, and a host
+//! connects with the names in their recipes.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,4 +1,4 @@
-//! Disks, addresses and ports that are not there when the target starts, and come later.
+//! Disks, addresses and ports that are missing when the target starts and appear later.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ use crate::target::{NQN, Steered, until};
 
 const SIZE: u64 = 1 << 20;
 
-/// One more namespace, which is a file.
+/// Another namespace, with a file.
 fn namespace(nsid: u32, path: &Path) -> String {
     let path = path.display();
     format!("[[subsystem.namespace]]\nnsid = {nsid}\nexport = \"{path}\"\n")
@@ -25,7 +25,7 @@ fn make_disk(path: &Path) {
     File::create(path).unwrap().set_len(SIZE).unwrap();
 }
 
-/// What `status` shows as missing: kind and reason of each.
+/// Type and reason of everything that `status` reports as missing.
 fn missing(target: &Steered) -> Vec<(String, String)> {
     let status = target.done("cairn_status", json!({}));
     let all = status["missing"].as_array().unwrap();
@@ -35,7 +35,7 @@ fn missing(target: &Steered) -> Vec<(String, String)> {
         .collect()
 }
 
-/// A host that receives events of namespaces.
+/// Connects a host that receives namespace events.
 fn host(target: &Steered) -> Host {
     let mut options = target.options("a");
     options.events = AsyncEventConfig(0).with_namespace_attribute(true);

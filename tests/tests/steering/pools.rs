@@ -1,4 +1,5 @@
-//! Directories whose files are namespaces: they come, grow, are renamed and go while a host is connected.
+//! Directories of namespace files that appear, grow, change their names and disappear while a host
+//! is connected.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -13,7 +14,7 @@ use serde_json::json;
 use crate::target::{NQN, PATIENCE, Steered};
 
 pub(crate) const SIZE: u64 = 1 << 20;
-/// The first NSID of the directory.
+/// First NSID of the directory.
 pub(crate) const FIRST: u32 = 100;
 
 /// With a directory below the target's folder, which has disks of these names.

@@ -1,4 +1,4 @@
-//! Directories of files that hang, are full, cannot be written, or have names and files of an adversary.
+//! Directories with faults: hanging, full, read-only, or with hostile names and files.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use crate::pools::{
 };
 use crate::target::{Steered, until};
 
-/// What `status` shows as missing of directories.
+/// What `status` reports as missing in directories.
 fn missing(target: &Steered) -> Vec<String> {
     let status = target.done("cairn_status", json!({}));
     let all = status["missing"].as_array().unwrap().iter();
@@ -39,7 +39,7 @@ fn a_directory_that_hangs_keeps_nothing_else() {
     };
     std::thread::scope(|scope| {
         let reload = scope.spawn(|| target.done("cairn_reload", json!({})));
-        // Others are served while the reload waits.
+        // The target serves other hosts during the reload.
         let mut answered = 0;
         while !reload.is_finished() {
             target.done("cairn_status", json!({}));

@@ -1,4 +1,4 @@
-//! A directory of ten thousand files, which all come and go at once.
+//! A directory of ten thousand files that appear and disappear together.
 
 use std::fs::{self, File};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ fn files() -> usize {
     limit.map_or(10_000, |limit| (limit as usize / 2 - 300).min(10_000))
 }
 
-/// Waits until so many of the directory's files are namespaces.
+/// Waits until this number of files are namespaces.
 fn wait_for_count(host: &mut Host, expected: usize) {
     let deadline = Instant::now() + 3 * PATIENCE;
     loop {

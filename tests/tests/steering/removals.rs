@@ -1,4 +1,4 @@
-//! Removals at the control socket, which must open nothing.
+//! Removals through the control socket must not grant access.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -14,7 +14,7 @@ use crate::target::Steered;
 
 const KEYED: &str = "nqn.2024-01.com.example:keyed";
 const OPEN: &str = "nqn.2024-01.com.example:open";
-/// Error of a removal that would open something.
+/// Error code of a removal that would grant access.
 const EPERM: i64 = -1;
 
 fn secret() -> Secret {
@@ -76,7 +76,7 @@ fn no_removal_lets_a_host_in_without_its_key() {
         assert_eq!(target.text(), before);
         assert_needs_key(&target, to);
     }
-    // Every host may connect, so this one would without its key.
+    // Every host may connect, so this host would need no key.
     for method in ["cairn_host_remove", "nvmf_subsystem_remove_host"] {
         let params = json!({"nqn": OPEN, "host": host()});
         assert_eq!(target.refused(method, params), EPERM, "{method}");

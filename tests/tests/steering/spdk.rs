@@ -1,11 +1,11 @@
-//! Exchanges by SPDK's names: what its clients send, and what they read.
+//! SPDK's methods: requests and answers of its clients.
 
 use cairn_initiator::Host;
 use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered};
 
-/// Each field of `wanted` is in `found`, with its value.
+/// Checks that `found` contains each field of `wanted` with the same value.
 pub(crate) fn includes(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => wanted
@@ -334,7 +334,7 @@ fn requests_of_the_command_line_are_carried_out() {
     for (method, params) in exchanges {
         target.done(method, params);
     }
-    // What is wanted and is not there is refused.
+    // Unsupported features are refused.
     for (method, params) in [
         (
             "bdev_aio_create",

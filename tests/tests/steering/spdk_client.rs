@@ -76,7 +76,7 @@ impl RpcPy {
         }
     }
 
-    /// Whether a command succeeded, and what it printed.
+    /// Returns the success and the output of a command.
     fn run(&mut self, line: &str) -> (bool, String) {
         let method = line.split(' ').next().unwrap().to_owned();
         self.called.insert(method);
@@ -94,7 +94,7 @@ impl RpcPy {
         }
     }
 
-    /// What a command printed that must succeed.
+    /// Returns the output of a command that must succeed.
     pub(crate) fn done(&mut self, line: &str) -> Value {
         let (success, printed) = self.run(line);
         assert!(success, "{line}: {printed}");
@@ -104,7 +104,7 @@ impl RpcPy {
         }
     }
 
-    /// The error of a command that must not.
+    /// Returns the error of a command that must fail.
     pub(crate) fn refused(&mut self, line: &str) -> Value {
         let (success, printed) = self.run(line);
         assert!(!success, "{line}: {printed}");

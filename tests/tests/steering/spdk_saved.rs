@@ -1,4 +1,4 @@
-//! What SPDK's clients save, load, count and set, by its names.
+//! SPDK clients save, load, count and set through SPDK's methods.
 
 use std::thread;
 use std::time::{Duration, Instant};

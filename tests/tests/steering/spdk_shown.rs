@@ -1,4 +1,4 @@
-//! What SPDK's clients read: disks, controllers, queue pairs, listeners, transports, reactors.
+//! Information for SPDK clients: disks, controllers, queue pairs, listeners, transports, reactors.
 
 use cairn_initiator::Host;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ fn listener(target: &Steered) -> Value {
     json!({"trtype": "RDMA", "adrfam": "IPv4", "traddr": target.address, "trsvcid": "4420"})
 }
 
-/// A disk by a name.
+/// Finds a disk by name.
 fn bdev(target: &Steered, name: &str) -> Value {
     let found = target.done("bdev_get_bdevs", json!({"name": name}));
     let found = found.as_array().unwrap();
@@ -20,14 +20,14 @@ fn bdev(target: &Steered, name: &str) -> Value {
     found[0].clone()
 }
 
-/// A file with so many bytes, and its path.
+/// Creates a file of this size and returns its path.
 fn file(target: &Steered, name: &str, bytes: usize) -> String {
     let path = target.folder.path().join(name);
     std::fs::write(&path, vec![0; bytes]).unwrap();
     path.display().to_string()
 }
 
-/// One disk of each kind, as namespaces 2 to 5.
+/// Adds one disk of each type as namespaces 2 to 5.
 fn make_disks(target: &Steered, files: &[String; 2]) {
     let sized = |name: &str| json!({"name": name, "num_blocks": 64, "block_size": 512});
     let mut named = sized("Malloc0");

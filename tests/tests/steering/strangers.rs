@@ -1,4 +1,4 @@
-//! Clients that send nonsense, nothing, or too much.
+//! Clients that send invalid data, no data, or too much data.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,10 +13,10 @@ fn stream(target: &Steered) -> UnixStream {
     stream
 }
 
-/// All that is answered until the target closes.
+/// Reads all answers until the target closes the connection.
 fn rest(mut stream: UnixStream) -> String {
     let mut text = String::new();
-    // A connection that is reset is closed, too.
+    // A reset also closes the connection.
     let _ = stream.read_to_string(&mut text);
     text
 }
@@ -70,7 +70,7 @@ fn strangers_cost_other_clients_nothing() {
         format!("{{\"method\": \"{}\"}}", "x".repeat(2 << 20)),
     ] {
         let mut stream = stream(&target);
-        // It may be closed before all is sent.
+        // The target may close the connection early.
         let _ = stream.write_all(nonsense.as_bytes());
         let answer = rest(stream);
         assert!(answer.is_empty() || answer.contains("-32700"), "{answer}");

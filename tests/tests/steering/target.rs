@@ -1,4 +1,4 @@
-//! A target as a process, with a configuration file and a control socket in a folder.
+//! A target process with a configuration file and a control socket in a folder.
 
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
@@ -16,10 +16,10 @@ use cairn_tests::process::program;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Bound of every wait.
+/// Time limit of every wait.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until then, with a bound.
+/// Waits for a condition with a time limit.
 pub(crate) fn until(what: &str, mut reached: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !reached() {
@@ -28,10 +28,10 @@ pub(crate) fn until(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// The subsystem of the tests.
+/// Subsystem of the tests.
 pub(crate) const NQN: &str = "nqn.2024-01.com.example:steered";
 
-/// A target that is steered.
+/// A target with a control socket.
 pub(crate) struct Steered {
     pub(crate) address: Ipv4Addr,
     pub(crate) folder: TempDir,
@@ -177,7 +177,7 @@ impl Steered {
         self.client().call(method, &params)
     }
 
-    /// The result of a request that must be carried out.
+    /// Sends a request that must succeed and returns its result.
     #[expect(clippy::needless_pass_by_value, reason = "json! stands in the call")]
     pub(crate) fn done(&self, method: &str, params: Value) -> Value {
         match self.call(method, params.clone()) {
@@ -186,7 +186,7 @@ impl Steered {
         }
     }
 
-    /// The code of a request that must be refused.
+    /// Sends a request that must fail and returns its error code.
     #[expect(clippy::needless_pass_by_value, reason = "json! stands in the call")]
     pub(crate) fn refused(&self, method: &str, params: Value) -> i64 {
         match self.call(method, params.clone()) {
@@ -195,7 +195,7 @@ impl Steered {
         }
     }
 
-    /// A command of cairn-target, at this socket.
+    /// Runs a cairn-target command with this socket.
     pub(crate) fn command(&self, args: &[&str]) -> Output {
         Command::new(program("cairn-target-process"))
             .args(args)
@@ -213,7 +213,7 @@ impl Steered {
         Host::connect(&Soft::default(), self.options(name)).unwrap()
     }
 
-    /// SIGKILL, then a start with the file as it is.
+    /// Kills the target with SIGKILL and restarts it with the current file.
     pub(crate) fn crash(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -1,5 +1,5 @@
-//! Thousands of namespaces: configured, listed, read, added by many clients, and refused where there
-//! is no room.
+//! Thousands of namespaces: configured, listed, read, added by many clients, and refused at the
+//! limit.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -83,7 +83,7 @@ fn host(target: &Steered) -> Host {
     Host::connect(&Soft::default(), options).unwrap()
 }
 
-/// A block that is written is read back.
+/// Writes a block and reads it back.
 fn assert_holds_data(host: &mut Host, nsid: u32) {
     let namespace = host.open_namespace(nsid).unwrap();
     let length = namespace.block_bytes as usize;

@@ -1,4 +1,4 @@
-//! What the log says of disks that lose something, and of hosts that are refused.
+//! Log warnings about disks that can lose data and about refused hosts.
 
 use std::fs::{self, File};
 

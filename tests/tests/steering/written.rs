@@ -1,4 +1,4 @@
-//! A configuration file whose disk fails while the target writes it.
+//! A disk with the configuration file fails while the target writes the file.
 
 use std::fs;
 use std::path::PathBuf;
@@ -58,7 +58,7 @@ impl Troubled {
         self.target.done("cairn_status", json!({}))["namespaces"].clone()
     }
 
-    /// The code and the message of an addition that must be refused.
+    /// Code and message of an addition that must fail.
     fn refused(&self) -> (i64, String) {
         match self.target.call("cairn_namespace_add", add()) {
             Err(CallError::Refused(error)) => (error.code, error.message),
@@ -66,7 +66,7 @@ impl Troubled {
         }
     }
 
-    /// A change works as it does on a sound disk, and the file has it and nothing else.
+    /// Changes work as on a healthy disk, and the file contains exactly these changes.
     fn assert_changes(&self, before: &str) {
         assert_eq!(self.target.done("cairn_namespace_add", add()), 2);
         let added = "\n[[subsystem.namespace]]\nnsid = 2\nexport = \"mem:64KiB\"\n";
