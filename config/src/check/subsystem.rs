@@ -248,7 +248,7 @@ fn allowed_hosts(
     groups.list(check, &at, names)
 }
 
-/// Listeners of a subsystem; `known` has all of them.
+/// Parses the listeners of a subsystem; each must be one of `known`, unless that is `None`.
 fn listeners_of(
     check: &mut Check<'_>,
     place: &Place,

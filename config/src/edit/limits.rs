@@ -14,9 +14,9 @@ pub enum LimitsOf {
     Namespace(u32),
     /// All hosts together on all namespaces of the subsystem.
     Subsystem,
-    /// Each host of the subsystem.
+    /// Each host of the subsystem, separately.
     EachHost,
-    /// This host, in place of the limits for each.
+    /// Host with this NQN; replaces the limits of `EachHost`.
     Host(String),
 }
 

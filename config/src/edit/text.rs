@@ -47,7 +47,8 @@ impl Text {
         &self.whole
     }
 
-    /// Range of a namespace to be removed; `None` if the removal changes more than this range.
+    /// Finds the text range of a namespace to be removed. Returns `None` if the removal also
+    /// changes the document outside this range.
     pub(super) fn find(
         &self,
         document: &DocumentMut,

@@ -60,7 +60,8 @@ fn bucket_of(ns: u64) -> usize {
     }
     let below = ns - 1;
     let power = below.ilog2();
-    // Leading one and the next bits: the part of the power of two.
+    // The leading one and the next `SHARE_BITS` bits, which number the buckets between two powers
+    // of two.
     let upper = (below >> (power - SHARE_BITS)) as usize;
     let before = ((power - FIRST) as usize) << SHARE_BITS;
     (1 + before + upper - (1 << SHARE_BITS)).min(LONGER)

@@ -212,7 +212,8 @@ impl Disks {
         self.epoch
     }
 
-    /// Begins and returns the next epoch, after a change of a decision about commands.
+    /// Begins the next epoch and returns it. Called after a change that may alter decisions about
+    /// planned commands.
     pub(super) fn begin_epoch(&mut self) -> u32 {
         self.epoch = self.epoch.wrapping_add(1);
         self.epoch

@@ -34,17 +34,17 @@ use strangers::Strangers;
 pub(crate) const DISPLACED: &str = "it waits without an association, and strangers have all of \
      their places: a newer connection takes its place";
 
-/// Limit of waiting connections per stranger, which is an IPv4 address or an IPv6 /64. A new
-/// connection beyond it displaces the oldest.
+/// Maximum waiting connections per stranger (an IPv4 address or an IPv6 /64). A connection beyond
+/// this limit displaces the oldest one.
 pub(crate) const STRANGER_MAX: u32 = 128;
-/// Limit of waiting connections of strangers per network: twice the limit that user-space RoCE has
-/// for all strangers. During a flood that provider ends old connections, and new ones must not be
-/// refused while they end.
+/// Maximum waiting connections of all strangers in one network. User-space RoCE admits half as many
+/// strangers in total; during a flood it ends the oldest, and the other half of this limit admits
+/// new connections while old ones end.
 pub(crate) const NETWORK_MAX: u32 = 384;
-/// Limit of waiting connections of all strangers.
+/// Maximum waiting connections of all strangers.
 pub(crate) const STRANGERS_MAX: u32 = 512;
-/// Limit of waiting connections of a known address: hosts that connect 128 I/O queues at once, or
-/// many hosts behind one address that all lost their connections.
+/// Maximum waiting connections per known address. Sufficient for hosts that connect 128 I/O queues
+/// at once, or for many hosts behind one address that reconnect together.
 pub(crate) const KNOWN_MAX: u32 = 512;
 /// Time for which an address stays known after its last association.
 pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(1800);
@@ -135,7 +135,7 @@ impl Places {
     }
 
     /// Takes a place for a connection of this address. Also returns the connection displaced for
-    /// it, if any. `is_short`: strangers have no more queue pairs.
+    /// it, if any. `is_short`: no queue pair is available to strangers.
     pub(crate) fn take(
         self: &Arc<Self>,
         address: IpAddr,
@@ -250,8 +250,8 @@ impl State {
         Ok((id, evicted))
     }
 
-    /// Displaces a stranger's connection in favor of one of this address. `within`: only from the
-    /// same network.
+    /// Displaces a stranger's connection to admit a new one from `address`. If `within`, only a
+    /// connection from the same network is displaced.
     fn evict_for(&mut self, address: IpAddr, within: bool) -> Option<Evicted> {
         let place = self.strangers.victim_for(address, within)?;
         self.evict(place)
@@ -283,7 +283,7 @@ impl State {
     }
 
     fn associate(&mut self, id: PlaceId, address: IpAddr, now: Instant) {
-        // Also if the connection was displaced meanwhile: a Connect proves a host.
+        // Counts even if the connection was displaced meanwhile: a Connect proves a host.
         self.end_waiting(id);
         let host = self.host_or_new(address, now);
         if host.associated == 0 {

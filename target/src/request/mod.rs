@@ -104,7 +104,7 @@ pub(crate) struct Request {
     pub(crate) buffer_bytes: (u32, u32),
     /// Bytes of buffers promised by the host's share.
     pub(crate) reserved: usize,
-    /// Memory of the disk that the device reads directly.
+    /// Disk memory from which the RDMA device sends read data without a copy, if possible.
     pub(crate) window: Option<Sge>,
     pub(crate) data: Option<Buffer>,
     /// Second buffer, for the data that a Compare reads from the disk.

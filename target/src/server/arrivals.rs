@@ -24,7 +24,7 @@ const READS_MAX: usize = 64;
 /// Maximum symbolic links followed in a path; the kernel has the same limit.
 const LINKS_MAX: usize = 40;
 
-/// Set of awaited reports; empty by default.
+/// Sources of the awaited kernel reports; none by default.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
     paths: Option<Paths>,

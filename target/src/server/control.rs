@@ -54,7 +54,7 @@ enum Input {
     Returned(Returned),
     /// [`Control::next_deadline`], a deadline of an opening disk, or one of a listener has passed.
     Deadline,
-    /// A missing part may be available.
+    /// The kernel reported a change, so a missing part may now be available.
     Arrived,
 }
 

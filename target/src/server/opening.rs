@@ -113,7 +113,7 @@ pub(super) struct Found {
     pub(super) opened: HashMap<Place, Arc<Namespace>>,
     pub(super) sizes: Vec<(Place, u64)>,
     pub(super) late: Vec<Late>,
-    /// Disks that failed to open and may be missing.
+    /// Disks that failed to open although the configuration may be applied without them.
     pub(super) missing: Vec<(Place, StartError)>,
     pub(super) failure: Option<StartError>,
 }
@@ -338,7 +338,7 @@ impl Running {
         let waited = now.saturating_duration_since(self.since);
         // Calls may also be abandoned because another disk failed.
         if waited >= OPEN_TIMEOUT {
-            // Cause: a reload, and a disk that was slow then.
+            // Cause: a disk that was slow during a reload.
             tracing::warn!(
                 path = %self.path.display(), waited_s = waited.as_secs(),
                 "a disk has answered too late: it is closed, and opened again if it is still configured"

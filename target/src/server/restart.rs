@@ -14,7 +14,8 @@ pub(super) struct Fixed {
     control: cairn_config::Control,
     /// SN, MN and CNTLID range of each subsystem since it was added.
     subsystems: HashMap<Nqn, (String, String, RangeInclusive<u16>)>,
-    /// Settings that differ in the configuration in force, as text for messages.
+    /// Settings whose value in the current configuration differs from the value in use, as text for
+    /// messages.
     waiting: Vec<String>,
 }
 
@@ -44,7 +45,7 @@ impl Fixed {
         &self.waiting
     }
 
-    /// Compares with a new configuration.
+    /// Updates `waiting` for a new configuration.
     fn change(&mut self, config: &Config) {
         let mut waiting = Vec::new();
         for (part, differs) in [

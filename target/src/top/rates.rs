@@ -72,7 +72,7 @@ pub(super) struct Namespace {
 #[derive(Debug, Serialize)]
 pub(super) struct Reactor {
     pub(super) reactor: String,
-    /// Shares of a core.
+    /// Fraction of the time spent busy; `polling` and `sleeping` likewise.
     pub(super) busy: f64,
     pub(super) polling: f64,
     pub(super) sleeping: f64,

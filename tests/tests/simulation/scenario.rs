@@ -46,7 +46,7 @@ pub(crate) struct Scenario {
 
 impl Scenario {
     pub(crate) fn new(seed: u64, trouble: Trouble) -> Self {
-        /// Tests run in parallel in one process.
+        /// Number of runs, for unique file names: tests run in parallel in one process.
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let mut random = Random::new(seed);

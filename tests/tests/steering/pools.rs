@@ -1,5 +1,5 @@
-//! Directories of namespace files that appear, grow, change their names and disappear while a host
-//! is connected.
+//! Directories whose files are namespaces. Files appear, grow, are renamed and disappear while a
+//! host is connected.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -17,7 +17,8 @@ pub(crate) const SIZE: u64 = 1 << 20;
 /// First NSID of the directory.
 pub(crate) const FIRST: u32 = 100;
 
-/// With a directory below the target's folder, which has disks of these names.
+/// Starts a target with a directory in its folder that contains files with these names. NSIDs of
+/// the directory are 100 to 103.
 pub(crate) fn start(names: &[&str]) -> (Steered, PathBuf) {
     let mut pool = PathBuf::new();
     let target = Steered::start_after(|folder, _| {
@@ -35,7 +36,7 @@ pub(crate) fn start(names: &[&str]) -> (Steered, PathBuf) {
     (target, pool)
 }
 
-/// The same without files, and with all NSIDs from the first on.
+/// Starts a target with an empty directory that owns all NSIDs from `FIRST`.
 pub(crate) fn start_alone() -> (Steered, PathBuf) {
     let mut pool = PathBuf::new();
     let target = Steered::start_after(|folder, _| {
@@ -51,7 +52,7 @@ pub(crate) fn make(path: &Path, bytes: u64) {
     File::create(path).unwrap().set_len(bytes).unwrap();
 }
 
-/// A disk that has its name when it is whole.
+/// Creates a file under a hidden name and renames it once it has its full size.
 pub(crate) fn make_whole(pool: &Path, name: &str) {
     let hidden = pool.join(format!(".{name}"));
     make(&hidden, SIZE);
@@ -110,8 +111,7 @@ fn files_come_are_renamed_grow_and_go() {
     assert_event(&mut host);
     put(&mut host, 100, 7);
 
-    // Another name is the same disk, which stays as it is: also a second name, and no name that
-    // it had before.
+    // A file keeps its NSID and data when it is renamed, gets a second name or loses the first.
     fs::rename(pool.join("a"), pool.join("b")).unwrap();
     fs::hard_link(pool.join("b"), pool.join("c")).unwrap();
     make_whole(&pool, "d");
@@ -120,7 +120,8 @@ fn files_come_are_renamed_grow_and_go() {
     assert_eq!(first_byte(&mut host, 100), 7);
     fs::remove_file(pool.join("b")).unwrap();
 
-    // What is no disk, or none yet, is none: the file that is made last comes alone.
+    // Ignored: links, directories, files of unsuitable size, and unfinished copies. Only the file
+    // created last becomes a namespace.
     let outside = target.folder.path().join("outside");
     make(&outside, SIZE);
     symlink(&outside, pool.join("link")).unwrap();
@@ -133,14 +134,14 @@ fn files_come_are_renamed_grow_and_go() {
     assert_event(&mut host);
     assert_eq!(first_byte(&mut host, 100), 7);
 
-    // A file grows, and hosts receive a report of that.
+    // A file grows, and hosts receive an event.
     let grown = File::options().write(true).open(pool.join("d")).unwrap();
     grown.set_len(2 * SIZE).unwrap();
     drop(grown);
     assert_event(&mut host);
     assert_eq!(host.open_namespace(101).unwrap().blocks, 2 * SIZE / 512);
 
-    // A file in another's place is another disk, and what is removed goes.
+    // A file that replaces another is a new disk, and a removed file takes its namespace with it.
     make_whole(&pool, "d");
     fs::remove_file(pool.join("e")).unwrap();
     wait_for(&mut host, &[1, 100, 103, 104]);
@@ -148,7 +149,7 @@ fn files_come_are_renamed_grow_and_go() {
     let data = Data::part_of(&buffer, 0, 512);
     assert!(host.run(1, command::read(101, 0, 1), data).is_err());
 
-    // There are four NSIDs: the one that has been free for longest is used again.
+    // The directory has four NSIDs: the one that has been free for longest is used again.
     make_whole(&pool, "f");
     wait_for(&mut host, &[1, 100, 101, 103, 104]);
     host.disconnect().unwrap();
@@ -166,7 +167,7 @@ fn a_directory_goes_and_comes_back_with_its_numbers() {
     let status = target.done("cairn_status", json!({}));
     let missing = status["missing"].to_string();
     assert!(missing.contains("does not exist"), "{missing}");
-    // While it is away, its files change names.
+    // A file is renamed while the directory is missing.
     fs::rename(away.join("a"), away.join("z")).unwrap();
     fs::rename(&away, &pool).unwrap();
     wait_for(&mut host, &[1, 100, 101, 104]);
@@ -174,7 +175,7 @@ fn a_directory_goes_and_comes_back_with_its_numbers() {
     let status = target.done("cairn_status", json!({}));
     assert_eq!(status["missing"], json!([]));
 
-    // A change by the control socket leaves the directory what it is.
+    // A change through the control socket keeps the directory in the configuration file.
     let add = json!({"nqn": NQN, "export": "mem:1MiB", "nsid": 2});
     target.done("cairn_namespace_add", add);
     wait_for(&mut host, &[1, 2, 100, 101, 104]);

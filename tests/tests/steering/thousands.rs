@@ -19,17 +19,20 @@ use serde_json::json;
 
 use crate::target::{NQN, Steered};
 
-/// More than a device had regions for when each namespace took one.
+/// Highest NSID of the null disks. There are more than a device has memory regions, because
+/// namespaces must not need a region each.
 const NULL: u32 = 4_200;
 const MEMORY: u32 = 300;
-/// In another subsystem: there are ten thousand namespaces in all.
+/// Namespaces of the other subsystem, for ten thousand in both.
 const BESIDE: u32 = 5_499;
-/// NN, with transfers of 64 KiB and longer.
+/// Highest possible NSID (NN) if transfers may be 64 KiB or longer.
 const LAST: u32 = 10_240;
-/// Of the control socket.
+/// Concurrent clients of the control socket.
 const CLIENTS: u32 = 100;
+/// Namespaces added by each client.
 const OF_EACH: u32 = 10;
-/// A change among thousands to one beside one: the file is written as a whole, and the configuration is copied.
+/// Maximum ratio of the times of a change: with thousands of namespaces, and with a few. Each
+/// change copies the configuration and writes the whole file.
 const RATIO_MAX: u32 = 20;
 const OTHER: &str = "nqn.2024-01.com.example:steered-too";
 
@@ -41,21 +44,23 @@ fn put(text: &mut String, nsid: u32, export: &str) {
     .unwrap();
 }
 
-/// How many files there are: as many as the limit on open files has room for, with those that are added.
+/// Number of file disks at the start: `BESIDE`, or fewer if the limit on open files requires it. A
+/// disk takes two descriptors, and the limit must also suffice for the disks added later.
 fn files() -> u32 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     let room = limit.map_or(u64::MAX, |limit| limit / 2 - 300);
     BESIDE.min((room - u64::from(CLIENTS * OF_EACH)) as u32)
 }
 
-/// A file of its own for the namespace with this number.
+/// Creates a 1 MiB file for a namespace and returns its path.
 fn file(folder: &Path, number: u32) -> String {
     let path = folder.join(format!("disk{number}"));
     File::create(&path).unwrap().set_len(1 << 20).unwrap();
     path.display().to_string()
 }
 
-/// One subsystem of many null disks and some of memory, and another one of so many files, or of null disks.
+/// Starts a target with two subsystems: one with null and memory disks, and one with `files` file
+/// disks, or null disks if `None`.
 fn start(files: Option<u32>) -> Steered {
     Steered::start_after(|folder, _| {
         let mut text = String::new();
@@ -107,7 +112,7 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
     for nsid in [1, NULL + MEMORY, LAST] {
         assert_holds_data(&mut host, nsid);
     }
-    // A host of its own device registers memory still.
+    // A new host, with its own device, can still register memory.
     target.connect("second").disconnect().unwrap();
 
     let ended = AtomicU32::new(0);
@@ -118,7 +123,7 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
             scope.spawn(move || {
                 let mut socket = target.client();
                 for number in 0..OF_EACH {
-                    // In either subsystem, with the NSID that is free.
+                    // Half of the clients use each subsystem. The target selects a free NSID.
                     let (nqn, export) = if client % 2 == 0 {
                         (NQN, "null:1MiB".to_owned())
                     } else {
@@ -131,7 +136,7 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
                 ended.fetch_add(1, Ordering::Relaxed);
             });
         }
-        // The host stays alive meanwhile.
+        // Polled so that the host sends its keep alives.
         while ended.load(Ordering::Relaxed) < CLIENTS {
             host.poll();
             thread::sleep(Duration::from_millis(1));
@@ -161,7 +166,7 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
     host.disconnect().unwrap();
 }
 
-/// One after the other, so that a busy machine slows both.
+/// The two targets take turns, so that a busy machine slows both.
 #[test]
 fn a_change_among_thousands_costs_little_more_than_beside_one() {
     let (few, many) = (Steered::start_with(""), start(None));
@@ -201,7 +206,7 @@ fn a_change_among_thousands_costs_little_more_than_beside_one() {
             "{what}: {many:?} among thousands, {few:?} beside one"
         );
     }
-    // The file has them all.
+    // Reads the file written by the changes.
     many.done("cairn_reload", json!({}));
     let notices = json!({"id": 0, "max": 100_000});
     assert_eq!(
@@ -214,7 +219,7 @@ fn a_change_among_thousands_costs_little_more_than_beside_one() {
     );
 }
 
-/// What changes is looked at, and each disk only by a reload.
+/// A change inspects only the disks that it affects; a reload inspects every disk.
 #[test]
 fn a_change_looks_at_no_disk_that_stays() {
     let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, "steered", 1 << 20) else {
@@ -226,7 +231,7 @@ fn a_change_looks_at_no_disk_that_stays() {
         text
     });
     target.done("cairn_reload", json!({}));
-    // A look at a closed file of this path would open it first.
+    // Inspecting this path would open the file first if the target had closed it.
     disk.begin(Rule::new(Op::Look, Fault::Hold));
     disk.begin(Rule::new(Op::Open, Fault::Hold));
     let host = host_nqn("another");
@@ -276,7 +281,7 @@ fn what_there_is_no_room_for_is_refused_when_it_is_configured() {
 
 #[test]
 fn more_disks_than_the_process_may_open_are_refused_when_they_are_configured() {
-    // 256 for all else, and two for each disk.
+    // Limit on open files: 256 for other purposes, and two for each disk.
     let most = 37;
     let mut more = String::new();
     let target = Steered::start_limited_after(256 + 2 * most, |folder, _| {
@@ -300,7 +305,7 @@ fn more_disks_than_the_process_may_open_are_refused_when_they_are_configured() {
     );
     let mut host = host(&target);
     assert_eq!(host.active_namespaces().unwrap().len(), 1 + most as usize);
-    // So says the check before a start.
+    // `check` reports the same limit before a start.
     let mut text = target.text();
     put(&mut text, 2 + most, &more);
     let config = target.folder.path().join("more.toml");

@@ -49,7 +49,7 @@ pub(super) struct Requester {
     end: u64,
     /// One past the last packet that requested an acknowledgement.
     ack_requested: u64,
-    /// True if work whose completion the owner awaits has been sent since the last request for an
+    /// True after signaled work was sent or sending was rewound, until a packet requests an
     /// acknowledgement.
     awaited: bool,
     /// Ends of the READ requests whose responses are incomplete.

@@ -1,7 +1,7 @@
 //! Fault injection: received packets are lost, duplicated, reordered or corrupted, determined by a
 //! seed.
 //!
-//! Wraps an inlet, which contains no code for it.
+//! `BadInlet` wraps an inlet, so that the inlet itself contains no fault injection code.
 
 use std::collections::VecDeque;
 use std::io;

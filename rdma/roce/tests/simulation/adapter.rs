@@ -108,8 +108,8 @@ fn only_the_request_that_is_due_stands_for_the_rtu() {
     assert!(!end.qp.is_held());
 }
 
-/// A duplicate request in the same round as one that reveals a gap: the NAK still leaves, because
-/// no other follows before the missing packet.
+/// A duplicate request arrives in the same round as a request that reveals a gap. The NAK for the
+/// gap is still sent, because the receiver sends only one per gap.
 #[test]
 fn a_copy_of_a_request_takes_no_nak_back() {
     let now = Instant::START;

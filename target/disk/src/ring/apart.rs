@@ -254,8 +254,8 @@ pub(super) struct Apart {
 }
 
 impl Apart {
-    /// Starts the workers, if necessary, and then returns their eventfd. Fails if there is no
-    /// descriptor left.
+    /// Starts the workers and returns their eventfd, or returns `None` if they already run. Fails
+    /// if the process has no free descriptor.
     pub(super) fn start(&mut self) -> Result<Option<RawFd>, ()> {
         if self.workers.is_some() {
             return Ok(None);

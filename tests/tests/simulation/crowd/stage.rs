@@ -1,4 +1,4 @@
-//! All there is but hosts and disks: the clock, the network, one target or two.
+//! Simulated environment of the hosts: the clock, the network, and one or two targets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use cairn_target::{SteppedTarget, Usage};
 use crate::weather::{Carried, Network};
 use cairn_sim::network::Weather;
 
-/// Steps without time going on, after which it never will.
+/// Maximum consecutive steps at the same time; more mean an endless loop.
 const STEPS_MAX: u32 = 20_000;
 
 pub(super) struct Stage {
@@ -30,19 +30,19 @@ pub(super) struct Stage {
     idle_steps: u32,
 }
 
-/// A machine with a target.
+/// Machine with a target.
 struct Node {
     soft: Soft,
     target: Option<SteppedTarget>,
-    /// Everything of its configuration.
+    /// Complete text of the configuration file.
     config: String,
     remote: SocketAddr,
-    /// It does nothing, and packets wait for it.
+    /// True while the machine is stopped and packets to it wait.
     paused: bool,
 }
 
 impl Stage {
-    /// A network without anybody.
+    /// Creates a network without machines.
     pub(super) fn new(weather: Weather, mut random: Random, trace: bool) -> Self {
         let clock = Clock::simulated();
         Self {
@@ -57,7 +57,7 @@ impl Stage {
         }
     }
 
-    /// User-space RoCE of a machine.
+    /// Creates the user-space RoCE provider of a machine.
     pub(super) fn soft(&mut self) -> Soft {
         Soft::new(SoftOptions {
             network: Phy::Wire(self.wire.clone()),
@@ -78,8 +78,7 @@ impl Stage {
         }
     }
 
-    /// Adds a machine and starts its target, which has this configuration but for
-    /// its listener.
+    /// Adds a machine and starts its target with this configuration plus a listener.
     pub(super) fn add_target(&mut self, config: &str) {
         let number = self.targets.len() + 1;
         let address = IpAddr::from([10, 0, 0, number as u8]);
@@ -95,7 +94,7 @@ impl Stage {
         self.start_target(number - 1);
     }
 
-    /// Starts a target that is not there.
+    /// Starts the target of a machine without one.
     pub(super) fn start_target(&mut self, index: usize) {
         let soft = self.soft();
         let clock = self.clock.clone();
@@ -112,7 +111,7 @@ impl Stage {
         self.note(|| format!("target {index} starts"));
     }
 
-    /// Ends a target without a word to anybody.
+    /// Ends a target; hosts receive no packets about it.
     pub(super) fn kill_target(&mut self, index: usize) {
         self.note(|| format!("target {index} is killed"));
         let soft = self.soft();
@@ -125,7 +124,7 @@ impl Stage {
         });
     }
 
-    /// Does something that no other sees: what is sent meanwhile is lost.
+    /// Runs `job`; packets sent meanwhile from or to `address` are lost.
     pub(super) fn silently(&mut self, address: IpAddr, job: impl FnOnce()) {
         self.send_all();
         job();
@@ -138,18 +137,18 @@ impl Stage {
         self.targets[index].target.is_some()
     }
 
-    /// Stops a target, or lets it go on, as SIGSTOP and SIGCONT do.
+    /// Pauses or resumes a target, like SIGSTOP and SIGCONT.
     pub(super) fn pause_target(&mut self, index: usize, paused: bool) {
         self.note(|| format!("target {index}: paused = {paused}"));
         self.targets[index].paused = paused;
     }
 
-    /// Where a target listens.
+    /// Address of the listener of a target.
     pub(super) fn remote(&self, index: usize) -> SocketAddr {
         self.targets[index].remote
     }
 
-    /// What targets hold, and connections that their managers have not forgotten.
+    /// Resources held by each running target, and number of connections in its connection manager.
     pub(super) fn usage(&self) -> Vec<(Usage, usize)> {
         let there = self.targets.iter();
         there
@@ -157,20 +156,20 @@ impl Stage {
             .collect()
     }
 
-    /// Time passes unnoticed while it does.
+    /// Advances the clock without a step of any target, as if all machines were suspended.
     pub(super) fn jump(&mut self, gap: Duration) {
         self.note(|| format!("the clock jumps by {gap:?}"));
         self.clock.advance_to(self.now() + gap);
     }
 
-    /// Lets targets do what there is to do now, then has the next thing happen: a
-    /// packet arrives, or a timer is due, or `latest` comes.
+    /// Runs a step of each target that is not paused, then advances the clock to the next event:
+    /// the arrival of a packet, a timer, or `latest`.
     pub(super) fn advance(&mut self, latest: Instant) {
         let mut next = latest;
         for node in self.targets.iter_mut().filter(|node| !node.paused) {
             let before = node.soft.step();
             let own = node.target.as_mut().and_then(SteppedTarget::step);
-            // What the target requests of connections.
+            // Handles the requests that the target made in its step.
             let after = node.soft.step();
             next = [before, own, after]
                 .into_iter()
