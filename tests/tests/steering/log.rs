@@ -22,7 +22,7 @@ fn the_filter_changes_without_a_restart() {
         String::from_utf8(output.stdout).unwrap()
     };
     assert_eq!(say(&["log"]), "warn\n");
-    // The report has level info.
+    // The reload message has level info.
     say(&["reload"]);
     assert!(!target.log().contains("configuration reloaded"));
     say(&["log", "info,cairn_target::reactor=debug"]);
@@ -79,7 +79,7 @@ fn a_terminal_has_colors_unless_they_are_refused() {
     assert!(!log.contains('\x1b'), "{log:?}");
 }
 
-/// What a target without subsystems logs as it starts.
+/// Returns the startup log of a target without subsystems on a terminal.
 fn logged_to_a_terminal(no_color: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("target.toml");
@@ -106,25 +106,25 @@ fn logged_to_a_terminal(no_color: &str) -> String {
     child.kill().unwrap();
     child.wait().unwrap();
     let mut log = Vec::new();
-    // A terminal that no program has open ends by an error (EIO).
+    // Reads fail with EIO once no program has the terminal open.
     let _ = screen.read_to_end(&mut log);
     let log = String::from_utf8(log).unwrap();
     assert!(is_ready, "{log}");
     log
 }
 
-/// A new terminal: what shows it, and what programs write to.
+/// Opens a pseudoterminal and returns its controlling end and its terminal end.
 fn terminal() -> (File, OwnedFd) {
     let (mut screen, mut terminal) = (-1, -1);
     let failed = {
         let (name, settings, size) = (ptr::null_mut(), ptr::null(), ptr::null());
-        // SAFETY: both descriptors are written before it returns; what is null is not wanted.
+        // SAFETY: openpty writes both descriptors before it returns; the null arguments are optional.
         unsafe { libc::openpty(&raw mut screen, &raw mut terminal, name, settings, size) }
     };
     assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: descriptors that were just made have no other owner.
+    // SAFETY: the new descriptors have no other owner.
     let (screen, terminal) = unsafe { (File::from_raw_fd(screen), OwnedFd::from_raw_fd(terminal)) };
-    // The screen ends with the last program that has the terminal.
+    // Inherited descriptors would keep the terminal open after the target ends.
     for end in [screen.as_fd(), terminal.as_fd()] {
         fcntl_setfd(end, FdFlags::CLOEXEC).unwrap();
     }

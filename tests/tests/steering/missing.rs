@@ -15,7 +15,7 @@ use crate::target::{NQN, Steered, until};
 
 const SIZE: u64 = 1 << 20;
 
-/// Another namespace, with a file.
+/// Returns the configuration of a namespace backed by a file.
 fn namespace(nsid: u32, path: &Path) -> String {
     let path = path.display();
     format!("[[subsystem.namespace]]\nnsid = {nsid}\nexport = \"{path}\"\n")
@@ -71,18 +71,18 @@ fn a_disk_that_comes_later_is_announced_and_served() {
         shown.contains("MISSING") && shown.contains("not/yet/disk"),
         "{shown}"
     );
-    // The rest is served. The disk's namespace does not exist.
+    // Other namespaces are served. The namespace of the missing disk does not exist.
     let mut host = host(&target);
     host.run(1, command::flush(1), Data::None).unwrap();
     assert_eq!(host.active_namespaces().unwrap(), [1]);
     assert!(host.run(1, command::flush(2), Data::None).is_err());
-    // What is no disk is not taken for one: its kind is wrong, then its size.
+    // Wrong file types and sizes are reported as the reason.
     fs::create_dir_all(&disk).unwrap();
     until("another reason", || {
         missing(&target)[0].1.contains("is a directory")
     });
     fs::remove_dir(&disk).unwrap();
-    // A reload does not fail because of it, and does not need it.
+    // A reload succeeds although the disk is missing.
     target.done("cairn_reload", json!({}));
     assert_eq!(missing(&target).len(), 1);
     let whole = disk.with_extension("new");
@@ -114,7 +114,7 @@ fn a_disk_with_the_identity_of_another_is_not_shown() {
     let mut host = host(&target);
     assert_eq!(host.active_namespaces().unwrap(), [1, 2]);
     host.shutdown().unwrap();
-    // The same at a start with both: the first has the identity.
+    // At a start with both paths, the first namespace keeps the disk.
     target.crash();
     assert!(missing(&target)[0].1.contains("it is the same disk"));
 }

@@ -18,7 +18,7 @@ use crate::pools::{
 };
 use crate::target::{Steered, until};
 
-/// What `status` reports as missing in directories.
+/// Returns the reasons that `status` reports for missing directories and files in directories.
 fn missing(target: &Steered) -> Vec<String> {
     let status = target.done("cairn_status", json!({}));
     let all = status["missing"].as_array().unwrap().iter();
@@ -52,7 +52,7 @@ fn a_directory_that_hangs_keeps_nothing_else() {
     let shown = missing(&target);
     assert!(shown[0].contains("does not answer"), "{shown:?}");
     assert_eq!(shown.len(), 1);
-    // What was shown stays.
+    // Namespaces that were served before the hang remain.
     assert_eq!(host.active_namespaces().unwrap(), [1, 100, 104]);
     assert_eq!(first_byte(&mut host, 100), 5);
     drop(hanging);
@@ -61,7 +61,7 @@ fn a_directory_that_hangs_keeps_nothing_else() {
     wait_for(&mut host, &[1, 100, 101, 104]);
     host.disconnect().unwrap();
 
-    // It hangs as the target starts.
+    // The directory hangs while the target starts.
     let hanging = HangingFolder::mount(&pool).unwrap();
     target.crash();
     let mut host = crate::pools::host(&target);
@@ -109,7 +109,7 @@ fn those_that_fit_are_served_and_the_others_come_when_there_is_room() {
         Some(1.0)
     );
 
-    // No file that is served leaves for another one.
+    // A served file keeps its NSID when an NSID becomes free for a waiting file.
     put(&mut host, 102, 3);
     fs::remove_file(pool.join("a")).unwrap();
     until("room", || missing(&target)[0].ends_with(": f"));
@@ -120,7 +120,7 @@ fn those_that_fit_are_served_and_the_others_come_when_there_is_room() {
     until("room for all", || missing(&target).is_empty());
     wait_for(&mut host, &[1, 100, 101, 102, 103, 104]);
 
-    // Another directory in its place is another one.
+    // A new directory at the same path shares no files with the old one.
     fs::remove_dir_all(&pool).unwrap();
     wait_for(&mut host, &[1, 104]);
     assert!(missing(&target)[0].contains("does not exist"));
@@ -150,7 +150,7 @@ fn the_limit_on_open_files_leaves_room_for_all_else() {
     assert!(reason.contains("and 10 more"), "{reason}");
     let served = host.active_namespaces().unwrap();
     assert_eq!(served.len(), 1 + FILES - 18);
-    // One that goes makes room for one.
+    // Removing one file makes room for one waiting file.
     fs::remove_file(pool.join("00")).unwrap();
     until("room for one", || {
         missing(&target)[0].contains("and 9 more")
@@ -166,7 +166,7 @@ fn a_file_is_served_once_its_writer_has_closed_it() {
     let mut half = File::create(pool.join("half")).unwrap();
     half.set_len(SIZE).unwrap();
     half.write_all(&[9; 4096]).unwrap();
-    // Its last change is older than that of a file which is served.
+    // "half" was last changed before "whole", but is still open for writing.
     std::thread::sleep(Duration::from_secs(3));
     make_whole(&pool, "whole");
     wait_for(&mut host, &[1, 100]);
@@ -210,7 +210,7 @@ fn pool_of(pool: &Path) -> String {
     format!("[[subsystem.namespace]]\nnsid = {FIRST}\nexport = \"dir:{pool}\"\n")
 }
 
-/// A folder shown at another place. Dropped, it is there no more.
+/// Bind mount of a directory, unmounted on drop.
 struct View<'p>(&'p Path);
 
 impl<'p> View<'p> {
@@ -257,7 +257,7 @@ fn a_directory_that_cannot_be_written_has_the_same_numbers_at_each_start() {
         return;
     };
     assert!(mount("remount,bind,ro", &store, &sealed));
-    // A view of one that cannot be written is such a one from its beginning.
+    // A bind mount of a read-only mount is read-only from the start.
     let view = View::mount(&sealed, &pool).unwrap();
     let mut target = Steered::start_after(|_, _| pool_of(&pool) + "read_only = true\n");
     let mut host = host(&target);
@@ -267,7 +267,7 @@ fn a_directory_that_cannot_be_written_has_the_same_numbers_at_each_start() {
     let three = uuids(&mut host);
     assert!(!store.join(".cairn-nsids").exists());
     assert!(missing(&target).is_empty());
-    // Another one changes no other's, at once and at the next start.
+    // A new file changes no UUID of the other files, neither now nor at the next start.
     make_whole(&store, "0");
     until("a fourth file", || {
         host.active_namespaces().unwrap().len() == 5
@@ -278,7 +278,7 @@ fn a_directory_that_cannot_be_written_has_the_same_numbers_at_each_start() {
     let mut host = crate::pools::host(&target);
     let again = uuids(&mut host);
     for all in [&mut four, &mut again.clone()] {
-        // That of memory is new at each start.
+        // Memory namespaces have a new UUID at each start.
         all.remove(&1);
     }
     let kept: BTreeMap<_, _> = again.into_iter().filter(|(nsid, _)| *nsid != 1).collect();
@@ -289,7 +289,7 @@ fn a_directory_that_cannot_be_written_has_the_same_numbers_at_each_start() {
             .all(|(nsid, uuid)| *nsid == 1 || four[nsid] == *uuid)
     );
 
-    // Unmounted, it is empty; mounted again, it is what it was.
+    // The namespaces disappear with the mount and return with the same UUIDs.
     drop(view);
     target.done("cairn_reload", json!({}));
     assert_eq!(host.active_namespaces().unwrap(), [1]);

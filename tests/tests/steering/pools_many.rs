@@ -8,17 +8,17 @@ use cairn_initiator::Host;
 use crate::pools::{assert_event, host, start_alone};
 use crate::target::PATIENCE;
 
-/// Ten thousand, or as many as the limit on open files allows.
+/// Returns the number of files: 10,000, or fewer if the limit on open files is low.
 fn files() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     limit.map_or(10_000, |limit| (limit as usize / 2 - 300).min(10_000))
 }
 
-/// Waits until this number of files are namespaces.
+/// Waits until this number of files are served as namespaces.
 fn wait_for_count(host: &mut Host, expected: usize) {
     let deadline = Instant::now() + 3 * PATIENCE;
     loop {
-        // One is of memory.
+        // One namespace is in memory.
         let now = host.active_namespaces().unwrap().len() - 1;
         if now == expected {
             return;
@@ -39,7 +39,7 @@ fn ten_thousand_files_come_and_go_together() {
     }
     wait_for_count(&mut host, files);
     assert_event(&mut host);
-    // One more looks at no other one again.
+    // Adding one file opens no other file again.
     let opened = || {
         fs::read_dir(format!("/proc/{}/fd", target.pid()))
             .unwrap()
@@ -55,7 +55,7 @@ fn ten_thousand_files_come_and_go_together() {
     }
     wait_for_count(&mut host, 1);
     assert_event(&mut host);
-    // Their files are closed, after a while.
+    // The target closes removed files after a delay.
     let deadline = Instant::now() + PATIENCE;
     while opened() > before - files / 2 {
         assert!(Instant::now() < deadline, "{} are open", opened());

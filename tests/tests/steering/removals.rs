@@ -25,8 +25,9 @@ fn host() -> String {
     host_nqn("a").raw().to_owned()
 }
 
-/// Two subsystems in which host a has a key: one lists it twice, also by a group; the other lets every
-/// host connect.
+/// Starts a target with two subsystems that have a key for host a.
+///
+/// The first lists the host by NQN and by a group. The second allows any host.
 fn start() -> Steered {
     Steered::start_after(|folder: &Path, _: Ipv4Addr| {
         let key = folder.join("a.key");
@@ -76,17 +77,17 @@ fn no_removal_lets_a_host_in_without_its_key() {
         assert_eq!(target.text(), before);
         assert_needs_key(&target, to);
     }
-    // Every host may connect, so this host would need no key.
+    // The subsystem allows any host: after a removal, the host would connect without a key.
     for method in ["cairn_host_remove", "nvmf_subsystem_remove_host"] {
         let params = json!({"nqn": OPEN, "host": host()});
         assert_eq!(target.refused(method, params), EPERM, "{method}");
         assert_needs_key(&target, OPEN);
     }
-    // The group still admits it, with its key.
+    // The group still allows the host, and the host still needs its key.
     target.done("cairn_host_remove", json!({"nqn": KEYED, "host": host()}));
     assert_needs_key(&target, KEYED);
     drop(connect(&target, KEYED, true).unwrap());
-    // Out of the group it is out of the subsystem, and its key with it.
+    // Removal from the group removes the host and its key from the subsystem.
     let hosts = json!({"name": "db", "hosts": [host()]});
     target.done("cairn_host_group_remove", hosts);
     assert!(connect(&target, KEYED, true).is_err());

@@ -1,4 +1,4 @@
-//! What restricts the control socket and those who use it: carried out, or refused.
+//! Restrictions of the control socket and its clients: permitted and refused requests.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -44,7 +44,7 @@ fn what_narrows_access_is_carried_out_or_refused() {
         assert_eq!(refused, INVALID, "{params}");
     }
     assert_eq!(target.text(), text);
-    // A request for another target is none for this one.
+    // Requests with the name of another target are refused.
     let other = json!({"nqn": NQN, "tgt_name": "other"});
     for method in ["nvmf_get_subsystems", "nvmf_delete_subsystem"] {
         assert_eq!(target.refused(method, other.clone()), INVALID, "{method}");
@@ -93,7 +93,7 @@ fn requests_export_what_the_list_names_and_nothing_else() {
     let params = json!({"nqn": NQN, "namespace": {"bdev_name": "Aio0"}});
     assert_eq!(target.refused("nvmf_subsystem_add_ns", params), EACCES);
     assert_eq!(target.text(), before);
-    // The file may export anything, and requests leave that alone.
+    // The configuration file may export any path, and later requests still succeed.
     let namespace = format!(
         "[[subsystem.namespace]]\nnsid = 9\nexport = {:?}\n",
         at("others/secret")
@@ -186,7 +186,7 @@ fn numbers_with_a_fraction_or_an_exponent_are_the_integers_that_they_are() {
 
 const DISCOVERY: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
-/// As SPDK's own saved configuration does.
+/// SPDK's saved configuration also names the discovery subsystem.
 #[test]
 fn every_subsystem_that_is_shown_is_accepted_by_its_name() {
     let target = Steered::start();
@@ -211,7 +211,7 @@ fn every_subsystem_that_is_shown_is_accepted_by_its_name() {
     }
     let listeners = target.done("nvmf_subsystem_get_listeners", json!({"nqn": DISCOVERY}));
     assert_eq!(listeners.as_array().unwrap().len(), 2);
-    // Each listener leads to the subsystem, too.
+    // The subsystem uses all listeners, so none can be removed from the discovery subsystem only.
     assert_eq!(
         target.refused("nvmf_subsystem_remove_listener", at("8009")),
         INVALID

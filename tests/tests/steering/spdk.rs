@@ -1,4 +1,4 @@
-//! SPDK's methods: requests and answers of its clients.
+//! SPDK's JSON-RPC methods: requests of its clients and the answers.
 
 use cairn_initiator::Host;
 use serde_json::{Value, json};
@@ -37,17 +37,17 @@ fn malloc() -> Value {
 fn recorded_exchanges_have_their_answers() {
     let mut target = Steered::start();
     build(&target);
-    // Each namespace has a disk to itself.
+    // A bdev can back only one namespace.
     let again = json!({"nqn": NQN, "namespace": {"bdev_name": "Malloc0"}});
     assert_eq!(target.refused("nvmf_subsystem_add_ns", again), -32602);
-    // What was built is there after a crash.
+    // The configuration survives a crash.
     target.crash();
     views_show_it(&target);
     any_host_keeps_the_list(&target);
     mistakes_have_their_codes(&target);
     for (method, params) in [
         ("nvmf_subsystem_remove_ns", json!({"nqn": NEW, "nsid": 7})),
-        // With the namespace that it is.
+        // Deleting a bdev removes its namespace.
         ("bdev_malloc_delete", json!({"name": "Malloc0"})),
         ("nvmf_delete_subsystem", json!({"nqn": NEW})),
     ] {
@@ -58,7 +58,7 @@ fn recorded_exchanges_have_their_answers() {
     assert_eq!(left[1]["nqn"], NQN);
 }
 
-/// As rpc.py add_ns --no-auto-visible, ns_add_host and ns_remove_host do.
+/// Requests of rpc.py add_ns --no-auto-visible, ns_add_host and ns_remove_host.
 #[test]
 fn a_namespace_is_visible_to_chosen_hosts() {
     let mut target = Steered::start();
@@ -96,7 +96,7 @@ fn a_namespace_is_visible_to_chosen_hosts() {
     let shown = target.done("nvmf_get_subsystems", json!({"nqn": NQN}));
     let wanted = json!({"nsid": 2, "no_auto_visible": true, "hosts": [nqn_of("one")]});
     assert!(includes(&shown[0]["namespaces"][1], &wanted), "{shown:#}");
-    // It is in the file.
+    // The host list is saved in the configuration file.
     drop(hosts);
     target.crash();
     let mut hosts = ["one", "two"].map(|name| target.connect(name));
@@ -184,7 +184,9 @@ fn views_show_it(target: &Steered) {
     );
 }
 
-/// The flag and the list are two things; `nvmf_subsystem_add_host` works in both states.
+/// Checks that `allow_any_host` and the host list are independent.
+///
+/// `nvmf_subsystem_add_host` works with the flag on and off.
 fn any_host_keeps_the_list(target: &Steered) {
     let guest = "nqn.2016-06.io.spdk:guest";
     let shown = |any: bool, hosts: &[&str]| {
@@ -282,7 +284,7 @@ fn mistakes_have_their_codes(target: &Steered) {
     }
 }
 
-/// What rpc.py of SPDK 26.09 sends for the plainest command lines: features that are off are there.
+/// Requests of rpc.py of SPDK 26.09 for minimal command lines, which also contain disabled features.
 #[test]
 fn requests_of_the_command_line_are_carried_out() {
     let target = Steered::start();

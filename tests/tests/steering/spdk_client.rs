@@ -1,6 +1,6 @@
-//! SPDK's own client, as it is published: rpc.py, its Python classes, and spdkcli.
+//! Tests with SPDK's published client: rpc.py, its Python classes, and spdkcli.
 //!
-//! Ignored unless asked for: `cargo xtask test --all` fetches the client and asks, and so does
+//! Ignored by default. `cargo xtask test --all` fetches the client and runs the tests, and so does
 //! `SPDK_PYTHON=$(cargo xtask spdk-client) cargo nextest run -p cairn-tests --test steering --run-ignored only`.
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::spdk::{HOST, NEW, includes};
 use crate::target::{NQN, Steered};
 
-/// Where Python finds the client; without it the test is skipped.
+/// Returns the Python path of the client, or skips the test if `SPDK_PYTHON` is not set.
 pub(crate) fn client() -> Option<OsString> {
     let folder = std::env::var_os("SPDK_PYTHON");
     if folder.is_none() {
@@ -29,7 +29,7 @@ pub(crate) fn client() -> Option<OsString> {
     folder
 }
 
-/// A program of the client.
+/// Returns a Python command with the client in its path.
 fn python(client: &OsString, arguments: &[&str]) -> Command {
     let mut python = Command::new("python3");
     python
@@ -39,7 +39,7 @@ fn python(client: &OsString, arguments: &[&str]) -> Command {
     python
 }
 
-/// rpc.py with these words, by itself.
+/// Runs one rpc.py process with these arguments.
 fn rpc_py(client: &OsString, target: &Steered, words: &str, stdin: Stdio) -> Output {
     python(client, &["-m", "spdk.spdk_rpc", "-s"])
         .arg(target.socket())
@@ -49,13 +49,13 @@ fn rpc_py(client: &OsString, target: &Steered, words: &str, stdin: Stdio) -> Out
         .unwrap()
 }
 
-/// `rpc.py --server`, which reads a command line after the other. It waits a minute for an answer.
+/// `rpc.py --server`, which reads command lines and waits up to a minute for each answer.
 pub(crate) struct RpcPy {
     child: Child,
     lines: Option<ChildStdin>,
     said: BufReader<ChildStdout>,
     socket: String,
-    /// The methods of its commands.
+    /// Names of the commands sent so far.
     pub(crate) called: BTreeSet<String>,
 }
 
@@ -111,7 +111,7 @@ impl RpcPy {
         error_in(&printed)
     }
 
-    /// Runs commands in turn; of what each prints the fields must be there.
+    /// Runs commands in order and checks that each output contains the expected fields.
     pub(crate) fn steps(&mut self, steps: &[(&str, Value)]) {
         for (line, wanted) in steps {
             let found = self.done(line);
@@ -127,13 +127,13 @@ impl Drop for RpcPy {
     }
 }
 
-/// The target's error in what the client prints of it.
+/// Extracts the target's error from the client's output.
 fn error_in(printed: &str) -> Value {
     let (_, error) = printed.split_once("\nresponse:\n").expect(printed);
     serde_json::from_str(error).expect(printed)
 }
 
-/// A file with a key that the target may read.
+/// Creates a key file that the target may read.
 pub(crate) fn key_file(folder: &Path, name: &str) -> String {
     let path = folder.join(name);
     let options = OpenOptions::new()
@@ -193,7 +193,7 @@ fn spdks_own_rpc_py_says_what_is_refused() {
     assert_eq!(output.status.code(), Some(0));
 }
 
-/// `rpc.py save_config`, then `rpc.py load_config` of another target.
+/// Saves with `rpc.py save_config` and loads with `rpc.py load_config` into another target.
 #[test]
 #[ignore = "SPDK's own client: `cargo xtask test --all` runs it"]
 fn spdks_own_rpc_py_loads_what_it_saved() {
@@ -233,14 +233,14 @@ fn spdks_own_rpc_py_loads_what_it_saved() {
     assert!(output.status.success(), "{printed}");
     assert_eq!(printed, "");
     let mut again = rpc.done("save_config");
-    // It listens on an address of its own, too.
+    // The second target also has its own listener.
     let own = target.address.to_string();
     let nvmf = again["subsystems"][2]["config"].as_array_mut().unwrap();
     nvmf.retain(|request| request["params"]["listen_address"]["traddr"] != own);
     assert_eq!(again, saved);
 }
 
-/// Two hundred commands on standard input: as one batch, and one after the other.
+/// Sends 200 commands from standard input, as one batch and one by one.
 #[test]
 #[ignore = "SPDK's own client: `cargo xtask test --all` runs it"]
 fn spdks_own_rpc_py_sends_many_commands() {
@@ -265,7 +265,7 @@ fn spdks_own_rpc_py_sends_many_commands() {
     assert!(created.status.success(), "{created:?}");
     let names = String::from_utf8_lossy(&created.stdout);
     let wanted: Vec<String> = (0..200).map(|number| format!("\"N{number}\"")).collect();
-    // Before it sends the batch, it prints that each command has no result yet.
+    // rpc.py prints `null` for each command before it sends the batch.
     let printed = names.lines().filter(|line| *line != "null");
     assert_eq!(printed.collect::<Vec<_>>(), wanted);
     assert_eq!(null_disks(), 200);
@@ -279,7 +279,7 @@ fn spdks_own_rpc_py_sends_many_commands() {
     assert_eq!(null_disks(), 0);
 }
 
-/// spdkcli shows the tree, and changes it.
+/// Shows and changes the configuration tree with spdkcli.
 #[test]
 #[ignore = "SPDK's own client: `cargo xtask test --all` runs it"]
 fn spdks_own_cli_builds_a_subsystem() {
@@ -291,7 +291,7 @@ fn spdks_own_cli_builds_a_subsystem() {
         let output = python(&client, &["-m", "spdk.spdk_cli", "-s"])
             .arg(target.socket())
             .args(words.split(' '))
-            // It keeps a history there.
+            // spdkcli writes its history to the home directory.
             .env("HOME", target.folder.path())
             .output()
             .unwrap();
@@ -337,7 +337,7 @@ fn spdks_own_cli_builds_a_subsystem() {
     assert!(!tree.contains(NEW), "{tree}");
 }
 
-/// By its Python classes.
+/// Builds a subsystem with the client's Python classes.
 #[test]
 #[ignore = "SPDK's own client: `cargo xtask test --all` runs it"]
 fn spdks_own_classes_build_a_subsystem() {

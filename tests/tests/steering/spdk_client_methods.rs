@@ -1,4 +1,4 @@
-//! Every method of SPDK's that the target has, by SPDK's rpc.py.
+//! Calls of all supported SPDK methods with SPDK's rpc.py.
 
 use std::fs::File;
 use std::path::Path;
@@ -122,7 +122,7 @@ fn of_disks(rpc: &mut RpcPy, folder: &Path) {
     let all = ["Aio0", "Malloc0", "Malloc1", "Null0", "Uring0"].map(|name| json!({"name": name}));
     let found = rpc.done("bdev_get_bdevs");
     let named = found.as_array().unwrap();
-    // One more is the namespace of the file.
+    // The additional bdev is the namespace in the configuration file.
     assert_eq!(named.len(), all.len() + 1, "{found:#}");
     for wanted in all {
         assert!(named.iter().any(|bdev| includes(bdev, &wanted)), "{wanted}");
@@ -239,7 +239,7 @@ fn of_namespaces(rpc: &mut RpcPy) {
     ] {
         rpc.done(&line);
     }
-    // A disk is one namespace's.
+    // A bdev can back only one namespace.
     let again = rpc.refused(&format!("nvmf_subsystem_add_ns {NQN} Malloc0"));
     assert_eq!(again["code"], -32602);
     let shown = rpc.done(&format!("nvmf_get_subsystems {NEW}"));
@@ -345,7 +345,7 @@ fn of_disks_that_hosts_see(rpc: &mut RpcPy) {
         (&format!("nvmf_subsystem_remove_ns {NEW} 3"), Value::Null),
         ("bdev_get_bdevs -b Malloc0", json!([{"claimed": false}])),
         ("bdev_malloc_delete Malloc0", Value::Null),
-        // With the namespaces that they are.
+        // Deleting a bdev removes its namespace.
         ("bdev_null_delete Null0", Value::Null),
         ("bdev_aio_delete Aio0", Value::Null),
         ("bdev_uring_delete Uring0", Value::Null),

@@ -1,4 +1,4 @@
-//! SPDK clients save, load, count and set through SPDK's methods.
+//! SPDK methods that save, load, count and set.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::target::{NQN, PATIENCE, Steered};
 const NEW: &str = "nqn.2016-06.io.spdk:cnode1";
 const HOST: &str = "nqn.2016-06.io.spdk:host1";
 
-/// What rpc.py save_config does.
+/// Sends the requests of rpc.py save_config.
 fn save(target: &Steered) -> Vec<Value> {
     let parts = target.done("framework_get_subsystems", json!({}));
     let parts = parts.as_array().unwrap().iter();
@@ -29,7 +29,7 @@ fn save(target: &Steered) -> Vec<Value> {
     all
 }
 
-/// What rpc.py load_config does: what can be called now, until nothing is left.
+/// Sends the requests of rpc.py load_config: each must be callable in the current state.
 fn load(target: &Steered, requests: &[Value]) {
     let known = target.done("rpc_get_methods", json!({"include_aliases": false}));
     let current = target.done("rpc_get_methods", json!({"current": true}));
@@ -106,7 +106,7 @@ fn what_one_target_saves_another_loads() {
     let target = Steered::start();
     target.done("nvmf_delete_subsystem", json!({"nqn": NQN}));
     load(&target, &saved);
-    // It listens on an address of its own, too.
+    // The second target also has its own listener.
     let own = target.address.to_string();
     let mut again = save(&target);
     again.retain(|request| request["params"]["listen_address"]["traddr"] != own);
@@ -178,7 +178,7 @@ fn disks_report_what_they_did() {
     let mut load = Load::new(disk);
     load.run(200);
     drop(load.finish());
-    // A command is counted when its response is on its way.
+    // Commands are counted after their responses are sent, so the counters may lag.
     let deadline = Instant::now() + PATIENCE;
     let all = loop {
         let all = target.done("bdev_get_iostat", json!({}));
@@ -189,7 +189,7 @@ fn disks_report_what_they_did() {
         assert!(Instant::now() < deadline, "{all}");
     };
     assert_eq!(all["tick_rate"], 1_000_000_000);
-    // Both clocks are one: rates are differences of both.
+    // Ticks must advance at the rate of the monotonic clock, since clients compute rates from them.
     let ticks = |all: &Value| all["ticks"].as_u64().unwrap();
     let before = Instant::now();
     let first = ticks(&target.done("bdev_get_iostat", json!({"reset_mode": "none"})));
@@ -210,7 +210,7 @@ fn disks_report_what_they_did() {
     assert_eq!(idle["bdevs"][0]["num_read_ops"], 0);
     let number = |key: &str| bdevs[1][key].as_u64().unwrap();
     assert_eq!(bdevs[1]["name"], "mem:4194304");
-    // Each command of the load has 8 KiB.
+    // Each command of the load transfers 8 KiB.
     assert!(number("num_read_ops") > 0 && number("num_write_ops") > 0);
     assert_eq!(number("bytes_read"), number("num_read_ops") * 8192);
     assert_eq!(number("bytes_written"), number("num_write_ops") * 8192);

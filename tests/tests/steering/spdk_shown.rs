@@ -50,7 +50,7 @@ fn make_disks(target: &Steered, files: &[String; 2]) {
 }
 
 fn add_all(target: &Steered) {
-    // A UUID is a name, too.
+    // A UUID is accepted as a bdev name.
     for (nsid, name) in [(2, UUID), (3, "Null0"), (4, "Aio0"), (5, "Uring0")] {
         let namespace = json!({"bdev_name": name, "nsid": nsid});
         let add = json!({"nqn": NQN, "namespace": namespace});
@@ -58,7 +58,7 @@ fn add_all(target: &Steered) {
     }
 }
 
-/// What spdkcli looks for in the names of products.
+/// Returns true if spdkcli lists this bdev under `kind`, which it searches for in the product name.
 fn is_listed(bdev: &Value, kind: &str) -> bool {
     let product = bdev["product_name"].as_str().unwrap();
     product.to_lowercase().contains(kind)
@@ -93,7 +93,7 @@ fn disks_are_of_their_kind_also_after_a_restart() {
         }
     }
     target.crash();
-    // How a file is opened is not in the configuration file: SPDK's first kind stands for both.
+    // The configuration file does not distinguish aio from uring: both are shown as aio.
     for (name, kind) in [
         ("Malloc0", "malloc"),
         ("Null0", "null"),
@@ -109,7 +109,7 @@ fn disks_are_of_their_kind_also_after_a_restart() {
     let aio = &bdev(&target, "Aio0")["driver_specific"]["aio"];
     assert_eq!(aio["filename"], files[0]);
     assert_eq!(aio["readonly"], true);
-    // One without a name, too.
+    // A bdev without a configured name is listed, too.
     assert!(is_listed(&bdev(&target, "mem:4194304"), "malloc"));
 }
 
@@ -169,7 +169,7 @@ fn disks_are_deleted_and_looked_at_again() {
         assert_eq!(target.done(method, json!({"name": name})), true, "{method}");
         assert_eq!(target.refused(method, json!({"name": name})), -19);
     }
-    // With the namespaces that they were.
+    // Deleting a bdev removes its namespace.
     let left = target.done("nvmf_get_subsystems", json!({"nqn": NQN}));
     assert_eq!(left[0]["namespaces"].as_array().unwrap().len(), 1);
 }
@@ -313,7 +313,7 @@ fn reactors_are_threads_of_the_process() {
     let spent_ns = number(reactor, "busy") + number(reactor, "idle");
     assert_eq!(spent_ns, number(&reactor["lw_threads"][0], "elapsed"));
     assert_eq!(reactor["lw_threads"][0]["name"], "reactor_0");
-    // It may run on the core that it is shown on.
+    // The CPU mask contains the core of the reactor.
     let mask = reactor["lw_threads"][0]["cpumask"].as_str().unwrap();
     let digit = mask.len() - 1 - number(reactor, "lcore") as usize / 4;
     let bits = mask[digit..=digit]

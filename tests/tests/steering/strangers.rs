@@ -82,7 +82,7 @@ fn strangers_cost_other_clients_nothing() {
     );
     let answers = lines(&target, &deep, 1);
     assert_eq!(answers[0]["error"]["code"], -32700);
-    // Those that say nothing, or read nothing, or stop in the middle.
+    // Clients that send nothing, stop in the middle of a request, or never read answers.
     let silent: Vec<_> = (0..100).map(|_| stream(&target)).collect();
     let mut halves: Vec<_> = (0..50).map(|_| stream(&target)).collect();
     for half in &mut halves {
@@ -94,7 +94,7 @@ fn strangers_cost_other_clients_nothing() {
     let request = json!({"id": 1, "method": "rpc_get_methods"}).to_string();
     while slow.write_all(request.as_bytes()).is_ok() {}
     assert_eq!(target.done("cairn_status", json!({}))["namespaces"], 1);
-    // Those in the middle of a request are closed.
+    // The target closes connections with incomplete requests.
     for half in halves {
         assert_eq!(rest(half), "");
     }

@@ -1,4 +1,4 @@
-//! A target process with a configuration file and a control socket in a folder.
+//! Target process with a configuration file and a control socket in a temporary folder.
 
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
@@ -16,7 +16,7 @@ use cairn_tests::process::program;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Time limit of every wait.
+/// Time limit of each wait in these tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits for a condition with a time limit.
@@ -31,7 +31,7 @@ pub(crate) fn until(what: &str, mut reached: impl FnMut() -> bool) {
 /// Subsystem of the tests.
 pub(crate) const NQN: &str = "nqn.2024-01.com.example:steered";
 
-/// A target with a control socket.
+/// Target process with a control socket.
 pub(crate) struct Steered {
     pub(crate) address: Ipv4Addr,
     pub(crate) folder: TempDir,
@@ -39,34 +39,35 @@ pub(crate) struct Steered {
 }
 
 impl Steered {
-    /// With one listener, and one namespace of memory that every host may use.
+    /// Starts a target with one listener and one memory namespace that allows any host.
     pub(crate) fn start() -> Self {
         Self::start_with("")
     }
 
-    /// The same, with more lines in the file.
+    /// Starts a target with more lines in the configuration file.
     pub(crate) fn start_with(more: &str) -> Self {
         Self::start_as(more, &[], |_, _| String::new())
     }
 
-    /// The same, with lines at the end, for its folder and its address.
+    /// Starts a target with lines from `last` at the end of its file. `last` receives the folder and address.
     pub(crate) fn start_after(last: impl FnOnce(&Path, Ipv4Addr) -> String) -> Self {
         Self::start_as("", &[], last)
     }
 
-    /// The same in a network namespace of its own, which has a loopback interface alone.
+    /// Like [`start_after`](Self::start_after), in a new network namespace with only a loopback interface.
     pub(crate) fn start_apart(last: impl FnOnce(&Path, Ipv4Addr) -> String) -> Self {
         let up = "ip link set lo up && exec \"$0\" \"$@\"";
         Self::start_as("", &["unshare", "--net", "sh", "-c", up], last)
     }
 
-    /// The same, by a program before it and its arguments.
+    /// Starts a target through a wrapper program with arguments.
     pub(crate) fn start_by(wrapper: &[&str]) -> Self {
         Self::start_as("", wrapper, |_, _| String::new())
     }
 
-    /// The same, with a file for what it logs. `journal`: whether `JOURNAL_STREAM` names that file,
-    /// or another.
+    /// Starts a target that logs to a file.
+    ///
+    /// `journal` sets `JOURNAL_STREAM` to that file (`true`) or to another one (`false`).
     pub(crate) fn start_logged(journal: Option<bool>) -> Self {
         let stream = match journal {
             None => "",
@@ -79,13 +80,13 @@ impl Steered {
         Self::start_as("", &["sh", "-c", &script], |_, _| String::new())
     }
 
-    /// The same, with a file for what it logs, and with lines at the end of its configuration.
+    /// Like [`start_after`](Self::start_after), with a log file.
     pub(crate) fn start_logged_after(last: impl FnOnce(&Path, Ipv4Addr) -> String) -> Self {
         let script = "for last; do log=$last.log; done; exec 2>\"$log\"; exec \"$0\" \"$@\"";
         Self::start_as("", &["sh", "-c", script], last)
     }
 
-    /// The same, with a limit on its open files and lines at the end.
+    /// Like [`start_after`](Self::start_after), with a limit on open files.
     pub(crate) fn start_limited_after(
         files: u32,
         last: impl FnOnce(&Path, Ipv4Addr) -> String,
@@ -94,7 +95,7 @@ impl Steered {
         Self::start_as("", &["sh", "-c", &script], last)
     }
 
-    /// What it has logged into its file.
+    /// Returns the contents of the log file.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("target.toml.log")).unwrap()
     }
@@ -213,7 +214,7 @@ impl Steered {
         Host::connect(&Soft::default(), self.options(name)).unwrap()
     }
 
-    /// Kills the target with SIGKILL and restarts it with the current file.
+    /// Kills the target with SIGKILL and restarts it with the current configuration file.
     pub(crate) fn crash(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

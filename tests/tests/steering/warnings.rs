@@ -47,7 +47,7 @@ fn a_file_that_loses_something_is_named() {
     assert_said(&target, &["disk.img", "was deleted"]);
 }
 
-/// Without a reload, and without a host.
+/// The target detects the change without a reload and without a connected host.
 #[test]
 fn a_file_that_loses_something_is_noticed_by_itself() {
     let target = Steered::start_logged_after(|folder, _| {
