@@ -1,5 +1,7 @@
-//! The demonstration on an image of a real Ceph: one monitor and one OSD in a temporary folder,
-//! on loopback only, which are gone with this process.
+//! Demonstration with an image in a real Ceph cluster.
+//!
+//! The cluster is one monitor and one OSD in a temporary folder, reachable only over loopback. The cluster
+//! ends with this process.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -14,8 +16,9 @@ use cairn_target::Target;
 
 use super::{Args, bench, config, connect, measure};
 
-/// How long the load runs before the OSD is killed, and how long that is dead.
+/// Time from the start of the load until the OSD is killed.
 const BEFORE_KILL: Duration = Duration::from_millis(700);
+/// Time until the killed OSD is started again.
 const DEAD: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(args: &Args, install: bool) -> Result<()> {
@@ -51,7 +54,7 @@ pub(crate) fn run(args: &Args, install: bool) -> Result<()> {
     Ok(())
 }
 
-/// Writes the whole image while the OSD is killed and started again, and reads all of it back.
+/// Writes the whole image while the OSD is killed and restarted, then reads and verifies the image.
 fn verify_under_kill(cluster: &mut Cluster, lanes: &NvmeLanes) -> Result<()> {
     let keys = [
         ("rw", "write"),

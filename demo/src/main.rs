@@ -1,6 +1,7 @@
-//! A first look at Cairn: a target and a host in this process, which speak RoCE
-//! in user space over the loopback interface. No RDMA device, no root, no
-//! package. `cargo demo` runs it.
+//! Demonstration of Cairn: a target and a host in one process, started by `cargo demo`.
+//!
+//! Both use RoCE in user space over the loopback interface. No RDMA device, root privileges or packages
+//! are required.
 
 mod bench;
 mod ceph;
@@ -99,8 +100,7 @@ fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// A sparse file without a name: it is gone when this process is, however that
-/// ends.
+/// Creates an unnamed sparse file. The kernel deletes the file when this process ends, even after a crash.
 fn image(bytes: u64) -> Result<File> {
     let make = || {
         let file = tempfile::tempfile()?;
@@ -117,8 +117,7 @@ fn image(bytes: u64) -> Result<File> {
     })
 }
 
-/// One reactor, and so little memory that the usual limit on locked memory (8
-/// MiB) is enough.
+/// Returns a configuration with one reactor and less memory than the usual limit on locked memory (8 MiB).
 fn config(address: IpAddr, export: &str, more: &str) -> Result<Config> {
     let text = format!(
         r#"
@@ -147,8 +146,9 @@ block_size = 4096
         .map_err(|error| anyhow::anyhow!("the target's configuration:\n{error}"))
 }
 
-/// Discovers the subsystem, connects to it, and says what is there. The jobs make
-/// connections of their own.
+/// Discovers the subsystem, connects to it, and prints its controller and namespace.
+///
+/// Benchmark jobs open separate connections.
 fn connect(provider: &dyn Provider, target: &Target) -> Result<NvmeLanes> {
     let options = HostOptions::new(target.addresses()[0], nqn(SUBSYSTEM), nqn(HOST));
     let log = discover(provider, &options)?;
@@ -168,7 +168,7 @@ fn nqn(name: &str) -> Nqn {
     Nqn::parse(name).expect("the demo's own names are right")
 }
 
-/// What the controller and its namespace say they are.
+/// Prints the identity of the controller and its first namespace, and returns lanes for benchmark jobs.
 fn inspect(host: &mut Host, options: HostOptions) -> Result<NvmeLanes> {
     let model = String::from_utf8_lossy(&host.identity().mn)
         .trim()

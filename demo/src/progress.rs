@@ -1,13 +1,12 @@
-//! A bar that shows how far something has come, where there is a terminal to
-//! draw it on. Elsewhere nothing is drawn, so that logs stay readable.
+//! Progress bar on a terminal. Without a terminal nothing is drawn, so that logs stay readable.
 
 use cairn_bench::{Audience, Glimpse};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Parts of the whole, as the bar counts them.
+/// Number of steps of a complete bar.
 const PARTS: u64 = 1000;
 
-/// The bar of one piece of work. Gone from the screen with its owner.
+/// Progress bar of one task, removed from the screen on drop.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,

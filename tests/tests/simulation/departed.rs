@@ -1,5 +1,7 @@
-//! A host sends a write and leaves while the target is stopped. When the target goes on, its threads do so
-//! in any order, and the write is not made: the host may have gone on by another way.
+//! A write received from a host that disconnected while the target was stopped.
+//!
+//! The target must not execute such a write, in whichever order its threads resume: the host may already
+//! have sent the write again on another path.
 
 use std::time::Duration;
 
@@ -12,9 +14,9 @@ use crate::host::{Simulated, Traits};
 use crate::world::{self, Plan, Stopped};
 
 const BLOCK: usize = 4096;
-/// Shorter than KATO, and long enough for a host to leave.
+/// Shorter than KATO, and long enough for a host to disconnect.
 const STOP: Duration = Duration::from_secs(1);
-/// Everything on the wire arrives in this time.
+/// Time in which all sent packets arrive.
 const ARRIVAL: Duration = Duration::from_millis(100);
 
 fn pass(time: Duration) {
@@ -24,7 +26,9 @@ fn pass(time: Duration) {
     }
 }
 
-/// Whether a write of a host that left during the stop was made.
+/// Returns true if the target executed the write of a host that disconnected during the stop.
+///
+/// `goes_on_first` holds the threads that remain stopped while the others resume.
 fn is_made(seed: u64, goes_on_first: Stopped) -> bool {
     let mut random = Random::new(seed);
     let file = Scratch::in_memory(&format!("departed-{seed}"), 8 * BLOCK as u64);
@@ -49,7 +53,7 @@ fn is_made(seed: u64, goes_on_first: Stopped) -> bool {
         recovers: false,
     };
     let mut host = Simulated::connect(&traits, true).expect("nothing ails it");
-    // The reactors sleep.
+    // All reactors are asleep after this time.
     pass(ARRIVAL);
     let all = Stopped {
         manager: true,

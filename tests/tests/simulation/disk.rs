@@ -1,10 +1,10 @@
-//! What a namespace must contain.
+//! Expected contents of a namespace.
 
 use std::ops::Range;
 
 use cairn_sim::Random;
 
-/// A namespace, as the test knows it.
+/// Model of a namespace: expected contents and outstanding commands of each block.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) nsid: u32,
@@ -15,18 +15,19 @@ pub(crate) struct Disk {
 #[derive(Debug, Clone, Copy)]
 struct Block {
     content: Content,
-    /// Commands that read it, or one that writes it.
+    /// Outstanding commands that read the block.
     readers: u32,
+    /// True if an outstanding command writes the block.
     writer: bool,
 }
 
-/// What a block contains.
+/// Expected content of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     Zeroes,
-    /// The bytes of a seed.
+    /// Bytes generated from this seed.
     Of(u64),
-    /// A write ended without an answer: whatever is there.
+    /// A write ended without an answer, so any content is correct.
     Unknown,
 }
 
@@ -44,13 +45,13 @@ impl Disk {
         }
     }
 
-    /// How many blocks there are.
     pub(crate) fn blocks(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Whether a command may use these blocks now: what commands that overlap do
-    /// to each other is anybody's guess (Base, 3.3.2).
+    /// Returns true if a command may use these blocks now.
+    ///
+    /// Results of overlapping commands are undefined if one of them writes (Base, 3.3.2).
     pub(crate) fn is_free(&self, range: &Range<usize>, writes: bool) -> bool {
         let free = |block: &Block| !(block.writer || writes && block.readers > 0);
         self.blocks[range.clone()].iter().all(free)
@@ -76,7 +77,7 @@ impl Disk {
         }
     }
 
-    /// The bytes of these blocks, if they are known.
+    /// Returns the expected bytes of these blocks, or `None` if any is unknown.
     pub(crate) fn bytes(&self, range: &Range<usize>) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(range.len() * self.block_bytes as usize);
         for block in &self.blocks[range.clone()] {
@@ -89,7 +90,7 @@ impl Disk {
         Some(bytes)
     }
 
-    /// Compares what was read with what must be there: the first block that differs.
+    /// Compares read data with the expected content and returns the first block that differs.
     pub(crate) fn differs(&self, range: &Range<usize>, found: &[u8]) -> Option<usize> {
         let found = found.chunks_exact(self.block_bytes as usize);
         let mut blocks = range.clone().zip(found);
@@ -104,7 +105,7 @@ impl Disk {
         blocks.find_map(differs)
     }
 
-    /// Bytes to write to these blocks: their seeds follow `seed`.
+    /// Returns new data for these blocks, generated from consecutive seeds starting at `seed`.
     pub(crate) fn fresh(&self, range: &Range<usize>, seed: u64) -> Vec<u8> {
         let seeds = seed..seed + range.len() as u64;
         seeds.flat_map(|seed| self.block_of(seed)).collect()

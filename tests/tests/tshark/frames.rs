@@ -1,4 +1,4 @@
-//! Reads the same capture with Cairn's parser.
+//! Reads a capture with Cairn's parser, for comparison with tshark.
 
 use std::path::Path;
 
@@ -27,14 +27,14 @@ pub(crate) const TRANSPORT_FIELDS: &[&str] = &[
     "infiniband.ieth",
 ];
 
-/// The frames of a Cairn capture.
+/// Returns the frames of a capture written by Cairn.
 pub(crate) fn read(capture: &Path) -> Vec<Vec<u8>> {
     let bytes = std::fs::read(capture).expect("the capture can be read");
     let frames = cairn_sim::pcap::frames(&bytes);
     frames.into_iter().map(<[u8]>::to_vec).collect()
 }
 
-/// The transport headers of a frame, in the order of [`TRANSPORT_FIELDS`].
+/// Parses the transport headers of a frame, in the order of [`TRANSPORT_FIELDS`].
 pub(crate) fn transport_fields(frame: &[u8]) -> Vec<Option<u64>> {
     let parsed = Frame::parse(frame).expect("RoCE alone is captured");
     // A socket does not report the identification of a received packet.
@@ -65,7 +65,7 @@ pub(crate) fn transport_fields(frame: &[u8]) -> Vec<Option<u64>> {
     ]
 }
 
-/// The same fields from a tshark row.
+/// Returns the values of [`TRANSPORT_FIELDS`] in a tshark row.
 pub(crate) fn transport_fields_of(row: &Row) -> Vec<Option<u64>> {
     TRANSPORT_FIELDS
         .iter()
@@ -79,8 +79,9 @@ pub(crate) fn transport_fields_of(row: &Row) -> Vec<Option<u64>> {
         .collect()
 }
 
-/// What a connection manager's message of ours says: its kind, and of those that make a connection
-/// the queue pair, the first PSN and the consumer's private data.
+/// Parses a REQ or REP and returns its type, queue pair number, first PSN and private data of the consumer.
+///
+/// Returns `None` for all other packets.
 pub(crate) fn connection_message(frame: &[u8]) -> Option<(&'static str, u32, u32, Vec<u8>)> {
     let parsed = Frame::parse(frame).expect("RoCE alone is captured");
     let transport = Checker::new().open(&parsed.route(), 0, parsed.packet);

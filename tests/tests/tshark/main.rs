@@ -1,5 +1,6 @@
-//! tshark, an independent parser, reads captures of Cairn's endpoint. It finds no errors and
-//! decodes the intended contents.
+//! Captures of Cairn's endpoint, read by tshark as an independent parser.
+//!
+//! tshark must find no errors and decode the intended contents.
 
 mod dissection;
 mod frames;
@@ -16,7 +17,7 @@ use frames::{TRANSPORT_FIELDS, connection_message, transport_fields, transport_f
 use nvme_proto::wire::cm::RequestData;
 use session::Command;
 
-/// The opinion of tshark about a frame, if it has one.
+/// Fields with tshark's expert information about a frame.
 const OPINION: &[&str] = &["frame.number", "_ws.expert.severity", "_ws.expert.message"];
 
 #[test]
@@ -126,13 +127,13 @@ fn connections_are_made_as_meant() {
             assert_eq!(number("infiniband.cm.req.serviceid.dport"), Some(4420));
             asked.push(RequestData::parse(&private).expect("NVMe's private data"));
         } else {
-            // The host requested this number of receives.
+            // The target grants the number of receives requested by the host.
             let request = asked.last().expect("a REQ comes before its REP");
             let entries = request.hrqsize.get().into();
             assert_eq!(number("nvme-rdma.cm.rsp.crqsize"), Some(entries));
         }
     }
-    // Discovery controller, I/O controller and its I/O queue.
+    // One connection each: discovery controller, I/O controller, and the I/O queue.
     let admin = RequestData::new(0, 32, 31, 0);
     let io = RequestData::new(1, 128, 127, session.cntlid);
     assert_eq!(asked, [admin, admin, io]);
@@ -214,7 +215,7 @@ fn commands_of_queue_1(rows: &[Row]) -> Vec<Command> {
         else {
             continue;
         };
-        // What is not found completes the queue's Connect, which has fields of its own.
+        // A completion without a command belongs to Connect, which has separate tshark fields.
         if let Some(at) = open
             .iter()
             .position(|&at| u64::from(commands[at].cid) == cid)
@@ -228,7 +229,7 @@ fn commands_of_queue_1(rows: &[Row]) -> Vec<Command> {
     commands
 }
 
-/// All complaints of tshark about a capture.
+/// Returns all problems that tshark reports in a capture.
 fn malformed(capture: &Path) -> Vec<String> {
     dissect(capture, OPINION)
         .iter()

@@ -1,8 +1,8 @@
-//! Every packet of a target, read from captures, carries what the rules say of its host: data,
-//! acknowledgements and the connection manager's messages.
+//! Traffic class and hop limit of all packets of a target, as set by the marking rules for the host.
 //!
-//! The kernel shows a receiver the traffic class of each packet, so that is judged by what the host
-//! got. It does not show the hop limit, so that is judged by what the target gave to the kernel.
+//! Packets are data, acknowledgements and connection management messages. The kernel reports the traffic
+//! class of received packets, so the tests read it from the host's capture. The kernel does not report the
+//! hop limit, so the tests read it from the target's capture.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -24,19 +24,19 @@ use nvme_proto::wire::cm::RequestData;
 use crate::dissection::{can_run, dissect};
 use crate::frames;
 
-/// The two ECN bits of the traffic class. Rules do not cover them.
+/// ECN bits of the traffic class, which rules do not set.
 const ECN: u8 = 3;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Capacity for one connection.
+/// Endpoint options with capacity for one connection.
 const SMALL: EndpointOptions = EndpointOptions {
     receives: 8,
     completions: 16,
     queue_pairs: 1,
 };
 
-/// A provider that captures all packets of its end.
+/// Creates a provider that captures all packets it sends and receives.
 fn capturing(name: &str) -> (Soft, Scratch) {
     let capture = Scratch::new(&format!("marking-{name}.pcapng"), 0);
     let file = Capture::create(capture.path(), 1 << 30).expect("the capture can be written");
@@ -47,7 +47,7 @@ fn capturing(name: &str) -> (Soft, Scratch) {
     (Soft::new(options), capture)
 }
 
-/// A host with its own address.
+/// Host with a separate address and capture.
 struct Guest {
     address: Ipv4Addr,
     provider: Soft,
@@ -73,7 +73,7 @@ impl Guest {
         Host::connect(&self.provider, options).expect("a connection")
     }
 
-    /// The target's packets in the captures. No process writes to the captures any more.
+    /// Closes the capture and returns the packets from the target to this host.
     fn packets(self) -> Vec<Seen> {
         drop(self.provider);
         packets(self.capture.path())
@@ -83,7 +83,7 @@ impl Guest {
     }
 }
 
-/// More commands than a host sends without an acknowledgement request.
+/// Number of commands; more than a host sends without an acknowledgement request.
 const COMMANDS: u32 = 40;
 
 /// Transfers data in both directions with single and multiple packets, and waits for
@@ -99,7 +99,7 @@ fn exchange(host: &mut Host) {
     }
 }
 
-/// A packet.
+/// Captured packet.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     destination: IpAddr,
@@ -109,7 +109,7 @@ struct Seen {
     opcode: Opcode,
     /// Destination queue pair. Number 1 is connection management.
     queue_pair: u32,
-    /// For a REQ: the queue pair of the sender and the queue that it will carry.
+    /// For a REQ: queue pair number of the sender and queue identifier (QID) of the new connection.
     asks: Option<(u32, u16)>,
 }
 
@@ -145,7 +145,7 @@ fn seen(frame: &[u8]) -> Seen {
     }
 }
 
-/// Traffic classes of received packets, in order of first appearance.
+/// Returns the traffic classes of packets, in order of first appearance.
 fn classes<'a>(packets: impl IntoIterator<Item = &'a Seen>) -> Vec<u8> {
     let mut classes = Vec::new();
     for seen in packets {
@@ -156,8 +156,7 @@ fn classes<'a>(packets: impl IntoIterator<Item = &'a Seen>) -> Vec<u8> {
     classes
 }
 
-/// Returns true if all types of packets are present that a target sends to a reading and writing
-/// host.
+/// Checks that all packet types are present that a target sends to a host that reads and writes.
 fn assert_complete(packets: &[Seen]) {
     for kind in [
         Opcode::UdSendOnly,
@@ -227,8 +226,9 @@ fn each_host_gets_what_its_rule_says_and_a_reload_changes_new_connections_alone(
     }
 }
 
-/// The Connect command carries the host name. Its rule then applies to the admin queue, and it
-/// applies to I/O queues from the first message, because they name their controller.
+/// A rule for a host NQN applies to the admin queue after Connect, which carries the NQN.
+///
+/// The rule applies to I/O queues from their first message, because a REQ for an I/O queue names its controller.
 #[test]
 fn a_rule_for_a_name_holds_from_connect_on_and_for_io_queues_from_the_start() {
     let guest = Guest::new("named");
@@ -270,7 +270,7 @@ fn a_rule_for_a_name_holds_from_connect_on_and_for_io_queues_from_the_start() {
     assert_eq!(classes(messages), [184]);
 }
 
-/// A host uses its own rules, and a target mirrors them.
+/// A host uses its own rules, and the target mirrors their marking.
 #[test]
 fn the_hosts_own_rules_mark_what_it_sends() {
     let guest = Guest::new("host");
@@ -305,7 +305,7 @@ fn the_hosts_own_rules_mark_what_it_sends() {
     }
 }
 
-/// A refusal has the same marking as the refused answer.
+/// A rule for a host also applies to refusals sent to the host.
 #[test]
 fn refusals_carry_the_rule_too() {
     let guest = Guest::new("refused");

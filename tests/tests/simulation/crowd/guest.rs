@@ -1,4 +1,4 @@
-//! A host in a crowd. A test may pause it, kill it or restart it.
+//! One of several simulated hosts. A test may pause, kill or restart the host.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -48,7 +48,7 @@ pub(super) struct Guest {
     pub(super) ended: Option<Instant>,
     next_value: Value,
     pub(super) paused: bool,
-    /// Longest time that a command took.
+    /// Maximum latency of a command.
     pub(super) slowest: Duration,
 }
 
@@ -208,7 +208,7 @@ impl Guest {
         }
     }
 
-    /// Kills the host without a disconnect. Its next life resolves the lost writes.
+    /// Kills the host without a disconnect. Its next association resolves the lost writes.
     pub(super) fn kill(&mut self, stage: &mut Stage, ledgers: &mut [Ledger]) {
         stage.note(|| format!("{} dies", self.who));
         let soft = stage.soft();
@@ -405,7 +405,7 @@ fn bury(
     });
 }
 
-/// Connections may end, but a peer must never violate the protocol.
+/// Panics on protocol violations of the peer. Lost connections are allowed.
 fn check(error: &HostError) {
     let of_protocol = matches!(
         error,

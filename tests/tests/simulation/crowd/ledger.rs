@@ -74,7 +74,7 @@ impl Ledger {
         }
     }
 
-    /// The data of a write.
+    /// Returns the data of a write of consecutive values.
     pub(super) fn bytes(&self, first: Value, blocks: usize) -> Vec<u8> {
         (first..first + blocks as u64)
             .flat_map(|value| bytes_of(value, self.block_bytes))
@@ -86,14 +86,14 @@ impl Ledger {
         bytes.chunks_exact(self.block_bytes).map(value_of).collect()
     }
 
-    /// Checks that a correct disk could have produced everything that the hosts saw.
+    /// Checks that a correct disk could have produced all observations of the hosts.
     pub(super) fn check(&self) -> Result<(), String> {
         let checked = self.history.check(self.blocks());
         checked.map_err(|violation| format!("namespace {}, {violation}", self.nsid))
     }
 }
 
-/// The block contents for a value. Only a write of this value produces them.
+/// Returns the block contents for a value. Only a write of this value produces these contents.
 fn bytes_of(value: Value, length: usize) -> Vec<u8> {
     if value == ZEROES {
         return vec![0; length];

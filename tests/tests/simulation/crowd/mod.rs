@@ -1,9 +1,8 @@
 //! Several hosts use the same blocks while targets, disks and the network fail.
 //!
 //! Hosts overlap, pause, die and return. Targets pause, are killed and restart. The power fails,
-//! the clock jumps, and disks are slow and return errors. A correct disk must be able to explain
-//! everything that the hosts see ([`crate::history`]), and at the end the target must hold no
-//! resources.
+//! the clock jumps, and disks are slow and return errors. A correct disk must be able to explain all
+//! observations of the hosts ([`crate::history`]), and the target must hold no resources at the end.
 
 mod guest;
 mod ledger;
@@ -52,7 +51,7 @@ pub(crate) enum Trouble {
     Restart,
     /// The target and the disks lose power, which then returns.
     PowerCut,
-    /// Time passes unnoticed.
+    /// The clock jumps forward.
     ClockJump,
     /// Hosts move between two targets, and these targets pause.
     TwoTargets,
@@ -84,7 +83,7 @@ enum Paused {
 
 impl Crowd {
     pub(crate) fn new(seed: u64, trouble: Trouble) -> Self {
-        /// Tests run in parallel in one process.
+        /// Makes file names unique, since tests run in parallel in one process.
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let mut random = Random::new(seed);
         let weather = match trouble {
@@ -409,7 +408,7 @@ impl Crowd {
         }
     }
 
-    /// Trouble ends; all that is under way ends; everything is read; all leave.
+    /// Ends all faults, waits for outstanding commands, reads all blocks, and disconnects all hosts.
     fn finish(&mut self) {
         self.check_bystander();
         self.stage.note(|| "trouble ends".to_owned());
@@ -432,7 +431,7 @@ impl Crowd {
                 .iter()
                 .all(|guest| guest.is_live() && guest.pending() == 0)
         });
-        // What is still to land has the time for it.
+        // Delayed commands of ended associations reach the disks in this time.
         self.pass(Duration::from_secs(1));
         for namespace in 0..self.ledgers.len() {
             for first in (0..BLOCKS).step_by(TRANSFER_BYTES / BLOCK_BYTES) {
@@ -452,8 +451,9 @@ impl Crowd {
         }
     }
 
-    /// Reads some blocks; whether they came. A host may have a connection to a target
-    /// that was killed, and not know.
+    /// Reads some blocks and returns true on success.
+    ///
+    /// A read can fail if the host has not yet detected that its target was killed.
     fn read_back(&mut self, namespace: usize, first: usize) -> bool {
         self.until("a host is away", |this| this.guests[0].is_live());
         let Self {
@@ -467,7 +467,7 @@ impl Crowd {
         read.is_some_and(|id| self.ledgers[namespace].history.is_done(id))
     }
 
-    /// The disk that hangs is none of the first guest's.
+    /// Checks that the first host, which does not use the hanging disk, kept its connection and latency.
     fn check_bystander(&self) {
         if self.trouble != Trouble::Hang {
             return;

@@ -1,15 +1,13 @@
-//! What hosts saw of a namespace, and whether any disk could have shown them that.
+//! Observations of a namespace by hosts, and a check that a correct disk could have produced them.
 //!
-//! Each block is a register. A read returns a value that was there at one moment between
-//! its begin and its end; a write takes effect at one such moment. A write that failed
-//! may have taken effect or not. One that was never answered may take effect until its
-//! association is [`dead`](History::dead), and never after. A [`crash`](History::crash)
-//! may undo what no later flush, nor the write itself, made durable.
+//! Each block is a register. A write takes effect at one moment between its begin and its end, and a read
+//! returns the value of one such moment. A failed write may or may not take effect. An unanswered write may
+//! take effect until its association is [`dead`](History::dead), and never later. A [`crash`](History::crash)
+//! may undo writes that are not durable: neither durable themselves nor followed by a flush.
 //!
-//! [`History::check`] follows all orders in which that is possible, block by block, and
-//! names the first event after which none is left. It refuses a history only if no disk
-//! could have produced it. (G. Lowe, "Testing for linearizability",
-//! 2017, calls the method just-in-time linearization.)
+//! For each block, [`History::check`] follows all possible orders of operations and reports the first event
+//! after which no order is possible. The check rejects a history only if no disk could have produced it.
+//! The method is just-in-time linearization (G. Lowe, "Testing for linearizability", 2017).
 
 mod register;
 #[cfg(test)]
@@ -20,10 +18,10 @@ use std::ops::Range;
 
 use register::Register;
 
-/// What a block contains: zeroes, or the bytes of a number that one write has.
+/// Content of a block: zeroes, or bytes generated from a number that is unique to one write.
 pub(crate) type Value = u64;
 
-/// A block without a write to it.
+/// Value of a block that was never written or was zeroed.
 pub(crate) const ZEROES: Value = 0;
 /// Value of blocks with contents that no write produced.
 pub(crate) const GARBAGE: Value = u64::MAX;
@@ -82,7 +80,7 @@ enum Event {
     Crash,
 }
 
-/// Everything that happened to one namespace, in order of time.
+/// Events of one namespace in order of time.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     operations: Vec<Operation>,
@@ -92,7 +90,6 @@ pub(crate) struct History {
 /// An observation that no correct disk explains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
-    /// The block.
     pub(crate) block: usize,
     /// The unexplained event and all earlier events of this block.
     pub(crate) story: Vec<String>,
@@ -213,7 +210,7 @@ impl History {
         }
     }
 
-    /// The value that a write leaves in a block, and whether the write is durable.
+    /// Returns the value that a write stores in a block, and true if the write is durable.
     fn written(&self, id: Id, block: usize) -> (Value, bool) {
         let operation = &self.operations[id.0];
         match operation.kind {
@@ -225,7 +222,7 @@ impl History {
         }
     }
 
-    /// The value that a read returned for a block. `None` if it returned no data.
+    /// Returns the value read from a block, or `None` if the read returned no data.
     fn read(&self, id: Id, block: usize) -> Option<Value> {
         let operation = &self.operations[id.0];
         match &operation.end {
