@@ -77,7 +77,8 @@ pub struct Line {
 }
 
 impl Line {
-    /// Takes a line of `topic`; counts the line as suppressed if none is left.
+    /// Requests permission for one line of `topic`. Returns `None`, and counts the line as
+    /// suppressed, if the rate limit is exhausted.
     pub fn about(topic: Topic) -> Option<Self> {
         let mut budget = BUDGET.lock().unwrap_or_else(PoisonError::into_inner);
         let granted = budget.take(topic, Instant::now());

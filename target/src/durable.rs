@@ -8,7 +8,8 @@ use std::path::Path;
 
 /// Replaces the content of the file and syncs it to disk. Blocks on the file system.
 ///
-/// # Errors I/O errors of the system.
+/// # Errors
+/// I/O errors of the system.
 ///
 /// # Panics
 /// If the path has no folder.
@@ -31,7 +32,8 @@ pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> 
 
 /// Removes the file if it exists, and syncs its folder. Blocks on the file system.
 ///
-/// # Errors I/O errors of the system.
+/// # Errors
+/// I/O errors of the system.
 ///
 /// # Panics
 /// If the path has no folder.

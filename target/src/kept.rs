@@ -30,7 +30,8 @@ impl Kept {
 
     /// Returns the stored protection, [`State::NONE`] without a file. Blocks on the file system.
     ///
-    /// # Errors The file cannot be read, or names another disk.
+    /// # Errors
+    /// The file cannot be read, or names another disk.
     pub(crate) fn read(&self) -> io::Result<State> {
         let text = match fs::read_to_string(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(State::NONE),
@@ -48,7 +49,8 @@ impl Kept {
 
     /// Stores a protection state durably. Blocks on the file system.
     ///
-    /// # Errors The state cannot be written; the previous state remains.
+    /// # Errors
+    /// The state cannot be written; the previous state remains.
     pub(crate) fn write(&self, state: State) -> io::Result<()> {
         let word = match state {
             State::PROTECTED => PROTECTED,

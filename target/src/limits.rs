@@ -63,7 +63,7 @@ pub(crate) struct Limiter {
     stops: AtomicBool,
     /// True if a rate or a limit of outstanding commands is set.
     limited: AtomicBool,
-    /// For a host: true if its changes are entered in the order of their disk.
+    /// For a host: true if its changes of a disk are ordered across associations (`crate::order`).
     ordered: AtomicBool,
     /// Generation counter of the limits.
     changes: AtomicU32,

@@ -33,7 +33,8 @@ impl LogFilter {
 
     /// Replaces the filter.
     ///
-    /// # Errors The directives cannot be parsed.
+    /// # Errors
+    /// The directives cannot be parsed.
     pub(crate) fn set(&self, directives: &str) -> Result<(), String> {
         let filter = parse(directives)?;
         let own = self.directives.lock();
@@ -51,14 +52,16 @@ fn parse(directives: &str) -> Result<EnvFilter, String> {
 
 /// Checks the log configuration.
 ///
-/// # Errors The filter cannot be parsed.
+/// # Errors
+/// The filter cannot be parsed.
 pub(crate) fn check(log: &Log) -> Result<(), String> {
     parse(&log.filter).map(drop)
 }
 
 /// Starts the log of this process.
 ///
-/// # Errors The filter cannot be parsed.
+/// # Errors
+/// The filter cannot be parsed.
 pub(crate) fn start(log: &Log) -> Result<LogFilter, String> {
     let (filter, handle) = reload::Layer::new(parse(&log.filter)?);
     let writer = LogWriter {

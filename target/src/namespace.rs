@@ -52,7 +52,8 @@ pub(crate) struct Namespace {
 impl Namespace {
     /// Creates a namespace without memory regions.
     ///
-    /// # Errors The identity of the disk cannot be determined.
+    /// # Errors
+    /// The identity of the disk cannot be determined.
     pub(crate) fn new(
         config: &cairn_config::Namespace,
         backend: Backend,

@@ -80,7 +80,8 @@ impl WorkId {
 
     /// Kind of the work.
     ///
-    /// # Panics If the id was never issued.
+    /// # Panics
+    /// If the id was never issued.
     #[inline]
     pub(crate) fn kind(self) -> WorkKind {
         match (self.0 >> KIND_SHIFT) as u8 {

@@ -74,7 +74,7 @@ fn pretty(json: &(impl Serialize + ?Sized)) -> String {
         if c.is_ascii_graphic() || matches!(c, ' ' | '\n') || c.escape_debug().len() == 1 {
             out.push(c);
         } else {
-            // Such characters occur only in strings.
+            // The character is inside a JSON string, where an escape is valid.
             let units = c.encode_utf16(&mut [0; 2]).to_vec();
             out.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
         }

@@ -210,7 +210,7 @@ struct Verdict {
     read_us: f64,
     /// Time of an RDMA READ, if measured.
     wire_us: Option<f64>,
-    /// Remaining time of a command without disk access.
+    /// Time of a command without disk access, minus `wire_us`.
     target_us: f64,
     disk_us: f64,
 }
@@ -227,7 +227,7 @@ impl Verdict {
         }
     }
 
-    /// True if the wire takes longer than the whole read.
+    /// True if the RDMA READ took longer than the whole NVMe Read.
     fn is_contradiction(&self) -> bool {
         self.wire_us.is_some_and(|wire| wire > self.read_us)
     }

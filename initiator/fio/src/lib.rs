@@ -69,10 +69,11 @@ const CALLS: Calls = Calls {
     io_u_free,
 };
 
-/// Returns the engine to fio. For an unknown fio, prints the reason and returns none.
+/// Stores a pointer to the engine in `ops`. If this version of fio is not supported, prints the
+/// reason and stores nothing.
 ///
 /// # Safety
-/// For fio: `ops` is where it expects the result.
+/// `ops` is valid for a write of a pointer; fio guarantees this.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn get_ioengine(ops: *mut *mut std::ffi::c_void) {
     match EngineOps::for_this_fio(c"cairn", &CALLS) {

@@ -268,8 +268,9 @@ impl Queue {
         Ok(Ended::No)
     }
 
-    /// Handles the close of the connection: each command completes, is parked if allowed and
-    /// `park`, or is lost. Passes commands to `unanswered` that the controller may have executed.
+    /// Handles the close of the connection. Commands with a response complete. If `park`, those
+    /// that may be repeated are parked; all others fail with `loss`. Passes unanswered I/O
+    /// commands, which the controller may have executed, to `unanswered`.
     pub(crate) fn closed(&mut self, loss: Loss, park: bool, mut unanswered: impl FnMut(&Sqe)) {
         self.capsules.closed();
         self.waiting.clear();
@@ -292,7 +293,7 @@ impl Queue {
         self.link = Link::Down(loss);
     }
 
-    /// Ends the waiting commands that `which` chooses with `loss`.
+    /// Fails the parked commands selected by `which` with `loss`.
     pub(crate) fn end_parked(&mut self, loss: &Loss, which: impl Fn(&Sqe) -> bool) {
         while let Some(cid) = self.parked(Duration::MAX, &which) {
             self.finish(cid, Err(loss.clone()));

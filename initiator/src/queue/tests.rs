@@ -74,10 +74,11 @@ fn capsules_outlive_their_commands_but_not_too_many() {
         }
         ended += 1;
     };
-    // All except the three commands that a queue of depth 2 has room for.
+    // Ended commands hold all capsule places but three, which are for the commands in flight of a
+    // queue of depth 2.
     assert_eq!(ended, places - 3);
     assert!(queue.next_over().is_none());
-    // One signaled SEND completes all before it.
+    // The completion of a signaled SEND also completes all earlier SENDs.
     assert!(ended >= 2 * signaled.len() && signaled.len() >= 2);
     queue.sent(signaled[0]);
     assert!(matches!(queue.next_over(), Some(Ended::ForCaller)));

@@ -12,7 +12,7 @@ const FIRST: u32 = 8;
 const LAST: u32 = 33;
 /// Buckets per power of two, as an exponent of two.
 const SHARE_BITS: u32 = 2;
-/// First bucket, those between the bounds, and the last one.
+/// Number of buckets: one up to 2^`FIRST` ns, those between the bounds, and one beyond all bounds.
 const BUCKETS: usize = 1 + (((LAST - FIRST) as usize) << SHARE_BITS) + 1;
 /// Index of the bucket for times beyond all bounds.
 const LONGER: usize = BUCKETS - 1;

@@ -47,7 +47,8 @@ impl Qpairs {
 
     /// Removes a queue pair.
     ///
-    /// # Panics If the table has no such queue pair.
+    /// # Panics
+    /// If the table has no such queue pair.
     pub(crate) fn remove(&mut self, id: QpairId) -> QueuePair {
         let entry = &mut self.entries[id.index as usize];
         assert_eq!(entry.generation, id.generation, "{id:?} is gone");

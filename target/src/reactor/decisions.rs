@@ -45,7 +45,8 @@ pub(super) fn parse(
 
 /// Decides again on a command of an older epoch and moves it to the current one.
 ///
-/// # Errors Status of the command; its disk must not receive it.
+/// # Errors
+/// Status of the command; its disk must not receive it.
 #[cold]
 pub(super) fn renew(
     request: &mut Request,

@@ -182,7 +182,8 @@ fn hand_over(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
 
 /// Repeats the decisions for a request of an older epoch before it reaches its disk.
 ///
-/// # Errors Status of the refused request.
+/// # Errors
+/// Status of the refused request.
 #[cold]
 pub(super) fn decide_again(queues: &mut Queues, io: &Io, id: RequestId) -> Result<(), Status> {
     let Queues {

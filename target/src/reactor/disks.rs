@@ -76,7 +76,8 @@ impl Disk {
 
     /// Checks the ANA state for a command of this controller (Base, 8.1.3).
     ///
-    /// # Errors Status of the refused command.
+    /// # Errors
+    /// Status of the refused command.
     #[inline(always)]
     pub(super) fn check_access(&self, controller: &ControllerShared) -> Result<(), Status> {
         ana::check_access(controller.ana_state(self.namespace.anagrpid()))

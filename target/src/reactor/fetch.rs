@@ -107,7 +107,8 @@ fn post_read(mut command: Command<'_>, io: &Io, now: &Now) {
 /// Handles the end of an RDMA READ. Returns its queue pair if other requests of it wait for the
 /// credits.
 ///
-/// # Errors The queue pair must be closed.
+/// # Errors
+/// The queue pair must be closed.
 pub(super) fn read_ended(
     queues: &mut Queues,
     io: &mut Io,

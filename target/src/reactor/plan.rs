@@ -51,7 +51,8 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
 /// Parses a command, finds its disk and plans its needs. Returns true if it may have to wait for a
 /// limit or is ordered.
 ///
-/// # Errors Status of the refused command.
+/// # Errors
+/// Status of the refused command.
 // Inlined with its callees, so that their results stay in registers.
 #[inline(always)]
 fn plan(

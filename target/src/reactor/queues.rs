@@ -21,7 +21,7 @@ use crate::request::{List, RequestId, RequestTable, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
 pub(super) struct Queues {
-    /// By device; `None` after its removal.
+    /// Ports by index of the device; `None` after removal of the device.
     pub(super) ports: Vec<Option<Port>>,
     pub(super) qpairs: Qpairs,
     pub(super) requests: RequestTable,
@@ -29,7 +29,8 @@ pub(super) struct Queues {
     pub(super) lines: Lines,
     /// Token bucket of each address for commands that are not I/O, with the queued commands.
     pub(super) accounts: Accounts,
-    /// Number of free requests from which every capsule may have one.
+    /// Number of free requests at or above which any capsule receives one without a check of its
+    /// host's share.
     pub(super) plenty: usize,
     /// Requests reserved for admin queues and Connects.
     pub(super) reserve: usize,
@@ -54,7 +55,7 @@ pub(super) struct Queues {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Broken {
     pub(super) qpair: QpairId,
-    /// Reason; `None` if the connection's own event gives it.
+    /// Reason for closing the queue pair; `None` if an event of the connection reports the reason.
     pub(super) ending: Option<Ending>,
 }
 

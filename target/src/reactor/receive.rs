@@ -46,7 +46,8 @@ fn accept(queue: &mut QueuePair, completion: &Completion) -> Result<u32, Ending>
 
 /// Handles a completed receive.
 ///
-/// # Errors The queue pair must be closed.
+/// # Errors
+/// The queue pair must be closed.
 pub(super) fn capsule_arrived(
     queues: &mut Queues,
     io: &mut Io,

@@ -15,7 +15,8 @@ use crate::work_id::{WorkId, WorkKind};
 /// Handles the end of a signaled SEND: frees its request and those whose SENDs it covers. Returns
 /// their queue pair if other requests of it wait for the credits.
 ///
-/// # Errors The queue pair must be closed.
+/// # Errors
+/// The queue pair must be closed.
 #[inline(always)]
 pub(super) fn send_ended(
     queues: &mut Queues,

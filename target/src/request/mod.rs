@@ -285,7 +285,8 @@ impl Request {
 
     /// Frees the request.
     ///
-    /// # Panics If the request still has a permit, a buffer, a share, a receive slot or a disk.
+    /// # Panics
+    /// If the request still has a permit, a buffer, a share, a receive slot or a disk.
     #[inline(always)]
     pub(crate) fn release(&mut self, id: RequestId, free: &mut FreeList) {
         // One check of all fields; the failing one is determined only in the cold path.
@@ -392,7 +393,8 @@ impl RequestTable {
 
     /// Takes a request for a command.
     ///
-    /// # Panics If no request is free: see [`Self::is_full`].
+    /// # Panics
+    /// If no request is free: see [`Self::is_full`].
     #[inline(always)]
     pub(crate) fn take(&mut self) -> Taken<'_> {
         let id = self.free.0.pop().expect("a request is free");
@@ -421,7 +423,8 @@ impl RequestTable {
 
     /// Returns the request of a completion.
     ///
-    /// # Panics If the request has been freed, which must not happen with work outstanding.
+    /// # Panics
+    /// If the request has been freed, which must not happen with work outstanding.
     #[inline]
     pub(crate) fn find(&mut self, work: WorkId) -> RequestId {
         self.find_mut(work).0
@@ -429,7 +432,8 @@ impl RequestTable {
 
     /// Same as [`Self::find`], with access to the request.
     ///
-    /// # Panics See [`Self::find`].
+    /// # Panics
+    /// See [`Self::find`].
     #[inline]
     pub(crate) fn find_mut(&mut self, work: WorkId) -> (RequestId, &mut Request) {
         let id = RequestId(work.slot());

@@ -88,7 +88,7 @@ pub(crate) struct Listening {
     pub(crate) roce: Roce,
     /// Configured ANA state of each group.
     pub(crate) ana: AnaStates,
-    /// True if an administrator has drained it.
+    /// True if an administrator has drained the listener.
     pub(crate) drained: bool,
 }
 

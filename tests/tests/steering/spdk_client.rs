@@ -1,7 +1,8 @@
 //! Tests with SPDK's published client: rpc.py, its Python classes, and spdkcli.
 //!
 //! Ignored by default. `cargo xtask test --all` fetches the client and runs the tests, and so does
-//! `SPDK_PYTHON=$(cargo xtask spdk-client) cargo nextest run -p cairn-tests --test steering --run-ignored only`.
+//! `SPDK_PYTHON=$(cargo xtask spdk-client) cargo nextest run -p cairn-tests --test steering
+//! --run-ignored only`.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -269,7 +270,7 @@ fn spdks_own_rpc_py_sends_many_commands() {
     let printed = names.lines().filter(|line| *line != "null");
     assert_eq!(printed.collect::<Vec<_>>(), wanted);
     assert_eq!(null_disks(), 200);
-    // Each request of a batch has its own answer.
+    // Each request of a batch receives its own response.
     let again = send("--batch-mode", &create);
     assert_eq!(again.status.code(), Some(1));
     let errors = String::from_utf8_lossy(&again.stderr);

@@ -13,7 +13,7 @@ use clap::Parser;
 
 /// Program named by findings.
 pub(crate) const PROGRAM: &str = "cairn-target";
-/// Names of that program and of the one at the other end.
+/// Names of the target program and of the host program at the other end.
 pub(crate) const CALLER: Caller = Caller {
     end: End::Target,
     host: "cairn-initiator",

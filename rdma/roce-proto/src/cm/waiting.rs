@@ -99,8 +99,9 @@ impl Waiting {
 
     /// Returns the place to replace.
     ///
-    /// Among decided requests, chooses the oldest of the payer with most places in the network with
-    /// most; on a tie, the oldest. Proven addresses compete by address instead of by network.
+    /// Considers only decided requests. Chooses the network with the most places, in it the payer
+    /// with the most places, and of that payer the oldest request; on a tie, the oldest request
+    /// decides. A proven address counts as a network of its own.
     fn victim(&self, is_known: bool) -> Option<&Place> {
         let may_go = |place: &&Place| place.is_known == is_known && place.is_answered;
         let network = |place: &Place| match is_known {

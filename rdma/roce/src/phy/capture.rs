@@ -158,13 +158,13 @@ impl Capture {
             // Errors are ignored as in `flush`.
             let _ = sink.file.flush();
             if !self.is_full.swap(true, Ordering::Relaxed) {
-                // Cause: the limit, once for a file.
+                // Cause: the limit. At most one line for each file.
                 tracing::warn!("the capture ends: the file has the size of --pcap-limit");
             }
             return;
         };
         sink.left_bytes = left;
-        // Errors are ignored as in `flush`. An enhanced packet block.
+        // Block type 6 is an enhanced packet block. Errors are ignored as in `flush`.
         let _ = write_block(&mut sink.file, 6, &block);
     }
 }

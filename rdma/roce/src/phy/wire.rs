@@ -85,7 +85,7 @@ impl Wire {
         let Some(sockets) = state.sockets.get_mut(&frame.destination) else {
             return;
         };
-        // As the filter of reuseport sockets.
+        // Selects the socket like the filter of reuseport sockets.
         let Some((bth, _)) = Bth::parse(&frame.bytes) else {
             return;
         };
@@ -95,12 +95,11 @@ impl Wire {
         }
     }
 
-    /// Adds a socket to an address; the first one determines the bits of a queue pair number that
-    /// select a socket.
+    /// Adds a socket to an address. Queue pair numbers select the socket by the bits above the
+    /// lowest `qpn_low_bits`, as given by the first socket of the address.
     ///
     /// # Errors
-    /// The socket is the first of an address that has one, or a further one of an address that has
-    /// none.
+    /// `is_first` is wrong: the address already has a socket, or it has none.
     pub(crate) fn join(
         &self,
         address: IpAddr,

@@ -133,10 +133,10 @@ const POLL: u64 = 1 << 63;
 /// Marks entries whose completion is ignored.
 const IGNORED: u64 = 1 << 62;
 
-/// With [`POLL`]: marks the poll for simulated disks.
+/// Set together with [`POLL`] for the descriptor of the simulated disks.
 const SIMULATED: u64 = 1 << 61;
 
-/// With [`POLL`]: marks the poll for workers.
+/// Set together with [`POLL`] for the eventfd of the workers.
 const WORKERS: u64 = 1 << 60;
 
 /// Completion returned by the ring.
