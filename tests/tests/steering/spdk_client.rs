@@ -1,8 +1,11 @@
 //! Tests with SPDK's published client: rpc.py, its Python classes, and spdkcli.
 //!
-//! Ignored by default. `cargo xtask test --all` fetches the client and runs the tests, and so does
-//! `SPDK_PYTHON=$(cargo xtask spdk-client) cargo nextest run -p cairn-tests --test steering
-//! --run-ignored only`.
+//! Ignored by default. `cargo xtask test --all` fetches the client and runs the tests, and so does:
+//!
+//! ```sh
+//! SPDK_PYTHON=$(cargo xtask spdk-client) \
+//!     cargo nextest run -p cairn-tests --test steering --run-ignored only
+//! ```
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
