@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
 
 use anyhow::{Context, Result, bail};
 
@@ -65,10 +66,22 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     let mut failed = Vec::new();
-    for target in targets {
-        println!("\n==> {target}, {} s", args.seconds);
-        if !fuzz(&target, args.seconds)? {
-            failed.push(target);
+    // Two at a time: the time is given by a clock, and a machine of two processors can run both.
+    for pair in targets.chunks(2) {
+        println!("\n==> {}, {} s", pair.join(" and "), args.seconds);
+        let results = thread::scope(|scope| {
+            let runs = pair
+                .iter()
+                .map(|it| (it, scope.spawn(|| fuzz(it, args.seconds))));
+            let runs: Vec<_> = runs.collect();
+            let ended = runs.into_iter();
+            let ended = ended.map(|(it, run)| (it, run.join().expect("a run does not panic")));
+            ended.collect::<Vec<_>>()
+        });
+        for (target, result) in results {
+            if !result? {
+                failed.push(target.clone());
+            }
         }
     }
     if failed.is_empty() {
@@ -102,8 +115,9 @@ fn fuzz(target: &str, seconds: u64) -> Result<bool> {
         "{found} fuzz/corpus/{target} -max_total_time={seconds} -timeout=10 -rss_limit_mb=2048 \
          -print_final_stats=1 -verbosity=0 -artifact_prefix={broken}/{target}-"
     );
+    let prefix = format!("{target:<10}| ");
     let success = Step::program("fuzz", program.clone(), &arguments)
-        .run("")?
+        .run(&prefix)?
         .success;
     if !success {
         println!("once more, with the input that it names: {program} FILE");

@@ -64,7 +64,7 @@ switch_uses() { bridge link show dev "$1" | grep -q "state forwarding"; }
 sectors_done() { awk '{ print $3 + $7 }' "/sys/block/${DISK##*/}/stat"; }
 sectors_reach() { [ "$(sectors_done)" -ge "$1" ]; }
 io_goes_on() {
-    wait_for 60 "I/O to go on" sectors_reach $(($(sectors_done) + 4000))
+    wait_for 60 "I/O to go on" sectors_reach $(($(sectors_done) + 1000))
     assert_verified_io_runs
 }
 reconnects() { count_in_kernel_news 'nvme.*[Rr]econnecting'; }
