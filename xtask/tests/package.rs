@@ -7,6 +7,7 @@ mod packages;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use packages::{files, has, named, run, text, unpack_image, workspace};
 
@@ -68,20 +69,43 @@ fn packages_have_what_they_promise_and_go_without_a_trace() {
     installs(&main, &folder.path().join("root"));
 }
 
-/// Checks that the image's program runs in its layer.
+/// Checks that this user may call chroot; the error is the reason why not.
+fn may_chroot() -> Result<(), String> {
+    observed(Command::new("chroot").args(["/", "true"]))
+}
+
+/// Runs a command; the error has its status and the first line of stderr that names an error.
+fn observed(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let lines = || errors.lines().filter(|line| !line.trim().is_empty());
+    let first = lines().find(|line| line.starts_with("E: ") || line.starts_with("error"));
+    let reason = first.or_else(|| lines().next_back());
+    Err(format!(
+        "{}: {}",
+        output.status,
+        reason.unwrap_or("no reason given")
+    ))
+}
+
+/// Checks that the image's program runs in its layer, as a user without privileges.
 fn image_runs(image: &Path, folder: &Path) {
     let (root, program) = unpack_image(image, &folder.join("image"));
-    let mut chroot = Command::new("chroot");
-    let output = chroot
-        .arg(&root)
-        .args([&program, "--version"])
-        .output()
-        .unwrap();
-    if !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("Operation not")
-    {
-        return cairn_skips::skip("packages: only root may chroot");
+    let image = fs::read_to_string(folder.join("image/user")).unwrap();
+    let (user, group) = image.split_once(':').unwrap();
+    assert!(user != "0" && group != "0", "the image's user is {image}");
+    match may_chroot() {
+        Ok(()) => {
+            let mut chroot = Command::new("chroot");
+            chroot.arg(format!("--userspec={image}")).arg(&root);
+            let output = run(chroot.args([&program, "--version"]));
+            assert!(text(&output).starts_with("cairn-target"), "{output:?}");
+        }
+        Err(reason) => cairn_skips::skip(format_args!("packages: chroot: {reason}")),
     }
-    assert!(text(&output).starts_with("cairn-target"), "{output:?}");
     for file in [
         "usr/share/doc/cairn/copyright",
         "usr/share/doc/cairn/examples/minimal.toml",
@@ -95,21 +119,19 @@ fn image_runs(image: &Path, folder: &Path) {
 
 /// Installs the package in a clean root and removes it.
 fn installs(deb: &Path, root: &Path) {
-    if !has("mmdebstrap") {
-        return cairn_skips::skip("packages: mmdebstrap is not there");
-    }
-    if !debian_root(root) {
-        return cairn_skips::skip(
-            "packages: mmdebstrap cannot make a root without root or a mirror",
-        );
-    }
+    let probed = may_chroot().and_then(|()| Release::choose());
+    let release = match probed {
+        Ok(release) => release,
+        Err(reason) => return cairn_skips::skip(format_args!("packages: no clean root: {reason}")),
+    };
+    run(release.mmdebstrap().arg(root).args(&release.sources));
     let before = files(root);
     let users = fs::read_to_string(root.join("etc/passwd")).unwrap();
     fs::copy(deb, root.join("cairn.deb")).unwrap();
     let chroot = |args: &[&str]| run(Command::new("chroot").arg(root).args(args));
     let apt = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--yes"];
-    // Required packages are in the root: apt downloads nothing.
-    chroot(&[&apt[..], &["--no-download", "install", "/cairn.deb"]].concat());
+    // Required packages are in the root, which has no lists: apt downloads nothing.
+    chroot(&[&apt[..], &["install", "/cairn.deb"]].concat());
     fs::remove_file(root.join("cairn.deb")).unwrap();
     for program in ["cairn-target", "cairn-initiator"] {
         assert!(text(&chroot(&[program, "--version"])).starts_with(program));
@@ -129,17 +151,74 @@ fn installs(deb: &Path, root: &Path) {
     fs::write(&config, "# Mine.\n").unwrap();
     let installed = fs::read_to_string(root.join("etc/passwd")).unwrap();
     assert!(installed.contains("\ncairn:"), "{installed}");
+    can_be_changed(root, &config);
     // As created by systemd for the unit, with an audit log.
     let logs = root.join("var/log/cairn");
     fs::create_dir(&logs).unwrap();
     fs::write(logs.join("audit.log"), "{}\n").unwrap();
+    let image = root.join("var/lib/cairn/disk.img");
+    fs::create_dir(root.join("var/lib/cairn")).unwrap();
+    fs::write(&image, "data of a host").unwrap();
     chroot(&[&apt[..], &["remove", "cairn"]].concat());
     assert!(config.is_file(), "the configuration stays until a purge");
     chroot(&[&apt[..], &["purge", "cairn"]].concat());
     assert!(!logs.exists(), "a purge leaves the logs");
+    assert_eq!(fs::read_to_string(&image).unwrap(), "data of a host");
+    fs::remove_dir_all(root.join("var/lib/cairn")).unwrap();
     assert_eq!(fs::read_to_string(root.join("etc/passwd")).unwrap(), users);
     let left: Vec<String> = files(root).difference(&before).cloned().collect();
     assert!(left.is_empty(), "a purge leaves {left:?}");
+    // An existing group is used, and stays after a purge.
+    fs::copy(deb, root.join("cairn.deb")).unwrap();
+    chroot(&["groupadd", "cairn"]);
+    chroot(&[&apt[..], &["install", "/cairn.deb"]].concat());
+    assert_eq!(text(&chroot(&["id", "-Gn", "cairn"])).trim(), "cairn");
+    chroot(&[&apt[..], &["purge", "cairn"]].concat());
+    assert_eq!(fs::read_to_string(root.join("etc/passwd")).unwrap(), users);
+    let groups = fs::read_to_string(root.join("etc/group")).unwrap();
+    assert!(
+        groups.contains("\ncairn:"),
+        "the group of another is gone: {groups}"
+    );
+}
+
+/// Checks that a target of the package's user can change a configuration file of root through the control socket.
+fn can_be_changed(root: &Path, config: &Path) {
+    let text = "[control]\nsocket = \"/run/cairn/target.sock\"\n[[subsystem]]\n\
+                nqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n";
+    fs::write(config, text).unwrap();
+    // As created by systemd for the unit.
+    let folder = ["install", "-d", "-o", "cairn", "-g", "cairn", "/run/cairn"];
+    run(Command::new("chroot").arg(root).args(folder));
+    let script = "mount -t proc proc \"$0/proc\" && exec chroot --userspec=cairn:cairn \"$0\" \
+                  cairn-target serve --config /etc/cairn/target.toml";
+    let mut target = Command::new("unshare")
+        .args(["--mount", "sh", "-c", script])
+        .arg(root)
+        .spawn()
+        .unwrap();
+    let mut add = Command::new("chroot");
+    add.arg(root)
+        .args([
+            "cairn-target",
+            "subsystem",
+            "add",
+            "nqn.2024-01.com.example:b",
+        ])
+        .env("CAIRN_CONTROL", "/run/cairn/target.sock");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let added = loop {
+        let added = observed(&mut add);
+        if added.is_ok() || Instant::now() > deadline {
+            break added;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    run(Command::new("kill").arg(target.id().to_string()));
+    target.wait().unwrap();
+    assert_eq!(added, Ok(()));
+    let written = fs::read_to_string(config).unwrap();
+    assert!(written.contains("example:b"), "{written}");
 }
 
 #[test]
@@ -198,38 +277,62 @@ fn the_unit_is_rated_safe() {
     run(analyze.arg(unit));
 }
 
-/// Creates a clean root of Debian stable, or of this machine's release from its mirrors. Returns
-/// false if neither is possible.
-fn debian_root(root: &Path) -> bool {
-    let make = |release: &str, sources: &[PathBuf]| {
-        let mut mmdebstrap = Command::new("mmdebstrap");
-        mmdebstrap.args(["--quiet", "--variant=apt", "--include=passwd", release]);
-        mmdebstrap
-            .arg(root)
-            .args(sources)
-            .output()
-            .unwrap()
-            .status
-            .success()
-    };
-    if make("stable", &[]) {
-        return true;
+/// A release of Debian from which a clean root can be made.
+struct Release {
+    name: String,
+    /// Files of apt sources; empty for mmdebstrap's default mirror.
+    sources: Vec<PathBuf>,
+}
+
+impl Release {
+    /// Returns Debian stable, or this machine's release from its mirrors: the first whose packages mmdebstrap finds. The
+    /// error has the reason for each.
+    fn choose() -> Result<Self, String> {
+        let stable = Self {
+            name: "stable".to_owned(),
+            sources: Vec::new(),
+        };
+        let mut reasons = Vec::new();
+        for release in [Some(stable), Self::of_machine()].into_iter().flatten() {
+            let folder = tempfile::tempdir().unwrap();
+            let mut probe = release.mmdebstrap();
+            probe.arg("--simulate").arg(folder.path().join("root"));
+            match observed(probe.args(&release.sources)) {
+                Ok(()) => return Ok(release),
+                Err(reason) => reasons.push(format!("mmdebstrap {}: {reason}", release.name)),
+            }
+        }
+        Err(reasons.join("; "))
     }
-    let about = fs::read_to_string("/etc/os-release").unwrap_or_default();
-    let release = about
-        .lines()
-        .find_map(|line| line.strip_prefix("VERSION_CODENAME="));
-    let lists = fs::read_dir("/etc/apt/sources.list.d")
-        .into_iter()
-        .flatten();
-    let lists = lists.filter_map(|list| Some(list.ok()?.path()));
-    let main = PathBuf::from("/etc/apt/sources.list");
-    let is_list = |path: &PathBuf| {
-        path.is_file()
-            && path
-                .extension()
-                .is_some_and(|end| end == "list" || end == "sources")
-    };
-    let sources: Vec<PathBuf> = lists.chain([main]).filter(is_list).collect();
-    release.is_some_and(|release| make(release, &sources))
+
+    /// Release of this machine, with its own mirrors.
+    fn of_machine() -> Option<Self> {
+        let about = fs::read_to_string("/etc/os-release").unwrap_or_default();
+        let mut lines = about.lines();
+        let name = lines.find_map(|line| line.strip_prefix("VERSION_CODENAME="))?;
+        let lists = fs::read_dir("/etc/apt/sources.list.d");
+        let lists = lists.into_iter().flatten();
+        let lists = lists.filter_map(|list| Some(list.ok()?.path()));
+        let is_list = |path: &PathBuf| {
+            let end = path.extension();
+            path.is_file() && end.is_some_and(|end| end == "list" || end == "sources")
+        };
+        let all = lists.chain([PathBuf::from("/etc/apt/sources.list")]);
+        Some(Self {
+            name: name.to_owned(),
+            sources: all.filter(is_list).collect(),
+        })
+    }
+
+    /// Command without its last arguments: the path of the root, and `sources`.
+    fn mmdebstrap(&self) -> Command {
+        let mut command = Command::new("mmdebstrap");
+        command.args([
+            "--mode=root",
+            "--variant=apt",
+            "--include=passwd",
+            &self.name,
+        ]);
+        command
+    }
 }

@@ -86,6 +86,8 @@ pub(crate) fn unpack_image(image: &Path, folder: &Path) -> (PathBuf, String) {
         .as_str()
         .unwrap()
         .to_owned();
+    let user = config["config"]["User"].as_str().unwrap_or("0:0");
+    fs::write(folder.join("user"), user).unwrap();
     let root = folder.join("layer");
     fs::create_dir(&root).unwrap();
     run(Command::new("tar")
