@@ -147,7 +147,7 @@ mod tests {
         let text = "[target]\nprovider = \"soft\"\nreactors = 1\n\
                     [marking]\nrules = [\"200\", \"16,src_ip=192.0.2.1\", \"hop_limit=9,src_ip=192.0.2.2\"]\n\
                     [[listener]]\naddress = \"192.0.2.1\"\ndscp = 24\n\
-                    [[listener]]\naddress = \"0.0.0.0\"\nport = 4421\npkey = 0x8001\n\
+                    [[listener]]\naddress = \"::\"\nport = 4421\npkey = 0x8001\n\
                     [[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n";
         std::fs::write(&file, text).unwrap();
         let intent = intent(Some(&read(&file).unwrap()));
