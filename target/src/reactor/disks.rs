@@ -116,8 +116,8 @@ impl Disk {
     fn learn(&mut self, port: usize, device: &Arc<dyn Device>) {
         match self.namespace.region(device) {
             Ok(region) => self.regions[port] = region,
-            // Data is then copied through a buffer. Cause: the configuration, at a change or when a
-            // device is new.
+            // Data is then copied through a buffer.
+            // Cause: the configuration, at a change or when a device is new.
             Err(error) => tracing::warn!(
                 nsid = self.namespace.nsid, device = device.name(), %error,
                 "the memory of a namespace could not be registered: its data will be copied"
