@@ -25,7 +25,7 @@ struct Block {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     Zeroes,
-    /// Bytes generated from this seed.
+    /// Content generated from this seed by `block_of`.
     Of(u64),
     /// A write ended without an answer, so any content is correct.
     Unknown,

@@ -71,7 +71,7 @@ fn a_disk_that_comes_later_is_announced_and_served() {
         shown.contains("MISSING") && shown.contains("not/yet/disk"),
         "{shown}"
     );
-    // Other namespaces are served. The namespace of the missing disk does not exist.
+    // The target serves all namespaces except that of the missing disk.
     let mut host = host(&target);
     host.run(1, command::flush(1), Data::None).unwrap();
     assert_eq!(host.active_namespaces().unwrap(), [1]);

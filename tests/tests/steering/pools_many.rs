@@ -18,7 +18,7 @@ fn files() -> usize {
 fn wait_for_count(host: &mut Host, expected: usize) {
     let deadline = Instant::now() + 3 * PATIENCE;
     loop {
-        // One namespace is in memory.
+        // The target also has one memory namespace, which is not counted.
         let now = host.active_namespaces().unwrap().len() - 1;
         if now == expected {
             return;

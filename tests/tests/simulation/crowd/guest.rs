@@ -1,4 +1,4 @@
-//! One of several simulated hosts. A test may pause, kill or restart the host.
+//! Simulated host that shares blocks with other hosts. A test may pause, kill or restart the host.
 
 use std::net::IpAddr;
 use std::ops::Range;
