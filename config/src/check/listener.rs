@@ -55,7 +55,7 @@ pub(super) fn check(
         let address = listener.socket_address();
         match clash {
             Clash::Port => {
-                let what = format_args!("the address {address}");
+                let what = format!("the address {address}");
                 let repeated = check.repeated(&key(index), &key(first), what);
                 repeated.help(
                     "remove one of them, or give it another port; 0.0.0.0 and :: include all",
