@@ -1,8 +1,8 @@
 //! File access of the control plane. Each call runs on its own thread and has a deadline, because a file system may never
 //! answer.
 //!
-//! A call that is late is given up. Until it returns, every other call for the same path fails at once, so a path
-//! keeps one thread at most after its deadline; all paths together keep [`LATE_MAX`].
+//! A call that is late is given up. Until it returns, each new call for the same path fails at once; if [`LATE_MAX`]
+//! calls are late, so does each new call for any path.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -86,9 +86,21 @@ fn unanswered(waited: Duration) -> io::Error {
 /// It is late, an earlier call for the path is, or there is no thread.
 pub(crate) async fn call<T: Send + 'static>(
     path: &Path,
-    job: impl FnOnce() -> T + Send + 'static,
+    job: impl FnOnce(&Path) -> T + Send + 'static,
 ) -> io::Result<T> {
-    call_or_undo(path, job, drop).await
+    let place = path.to_owned();
+    call_or_undo(path, move || job(&place), drop).await
+}
+
+/// Makes one access to the file at `path`, such as [`std::fs::metadata`], on a thread.
+///
+/// # Errors
+/// The access fails, or as those of [`call`].
+pub(crate) async fn access<T: Send + 'static>(
+    path: &Path,
+    job: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    call(path, job).await?
 }
 
 /// As [`call`]. If the call is late, or its caller is gone, `undo` receives its result on its thread, and other
@@ -180,17 +192,17 @@ mod tests {
     fn a_late_call_is_undone_and_holds_up_its_path_alone() {
         let (release, was_undone, ended) = held("/hung/one");
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        let again = wait_for(call(Path::new("/hung/one"), || 1)).unwrap();
+        let again = wait_for(call(Path::new("/hung/one"), |_| 1)).unwrap();
         assert!(again.unwrap_err().to_string().contains("has not answered"));
         assert_eq!(
-            wait_for(call(Path::new("/other"), || 1)).unwrap().unwrap(),
+            wait_for(call(Path::new("/other"), |_| 1)).unwrap().unwrap(),
             1
         );
         release.send(()).unwrap();
         let patience = Duration::from_secs(60);
         assert_eq!(was_undone.recv_timeout(patience).unwrap(), 7);
         let deadline = Instant::now() + patience;
-        while wait_for(call(Path::new("/hung/one"), || 1))
+        while wait_for(call(Path::new("/hung/one"), |_| 1))
             .unwrap()
             .is_err()
         {
@@ -201,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_call_that_panics_is_an_error() {
-        let ended = wait_for(call(Path::new("/panics"), || -> u32 { panic!("planted") }));
+        let ended = wait_for(call(Path::new("/panics"), |_| -> u32 { panic!("planted") }));
         assert!(ended.unwrap().unwrap_err().to_string().contains("panic"));
     }
 }

@@ -93,14 +93,13 @@ fn observed(command: &mut Command) -> Result<(), String> {
 
 /// Checks that the image's program runs in its layer, as a user without privileges.
 fn image_runs(image: &Path, folder: &Path) {
-    let (root, program) = unpack_image(image, &folder.join("image"));
-    let image = fs::read_to_string(folder.join("image/user")).unwrap();
-    let (user, group) = image.split_once(':').unwrap();
-    assert!(user != "0" && group != "0", "the image's user is {image}");
+    let (root, program, owner) = unpack_image(image, &folder.join("image"));
+    let (user, group) = owner.split_once(':').unwrap();
+    assert!(user != "0" && group != "0", "the image's user is {owner}");
     match may_chroot() {
         Ok(()) => {
             let mut chroot = Command::new("chroot");
-            chroot.arg(format!("--userspec={image}")).arg(&root);
+            chroot.arg(format!("--userspec={owner}")).arg(&root);
             let output = run(chroot.args([&program, "--version"]));
             assert!(text(&output).starts_with("cairn-target"), "{output:?}");
         }

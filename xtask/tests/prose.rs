@@ -12,7 +12,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::LazyLock;
 
 use regex::Regex;
@@ -224,24 +224,12 @@ fn findings(blocks: &[Block], is_rust: bool) -> Findings {
     all
 }
 
-fn pages(folder: &Path, all: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if path.is_dir() && name != "build" && name != "corpus" && !name.starts_with('.') {
-            pages(&path, all);
-        } else if name.ends_with(".md") {
-            all.push(path);
-        }
-    }
-}
-
 #[test]
 fn the_tree_reads_no_worse_than_before() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut files = common::rust_files(&root);
     files.retain(|file| !file.ends_with("bindings.rs"));
-    pages(&root, &mut files);
+    files.extend(common::files_below(&root, ".md"));
     assert!(files.len() > 1000, "only {} files are found", files.len());
     let mut shapes: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut words, mut past, mut worst) = (0, 0, Vec::new());

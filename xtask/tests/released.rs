@@ -124,7 +124,7 @@ fn image_serves(image: &Path, tree: &Path, folder: &Path) {
         return cairn_skips::skip("packages: runc is not there");
     }
     let bundle = folder.join("bundle");
-    let (root, entrypoint) = unpack_image(image, &bundle);
+    let (root, entrypoint, _) = unpack_image(image, &bundle);
     fs::rename(root, bundle.join("rootfs")).unwrap();
     run(Command::new("runc").arg("spec").current_dir(&bundle));
     // Address derived from the process, so that parallel tests differ.

@@ -115,15 +115,8 @@ fn comments(source: &str) -> Vec<(usize, String)> {
 
 /// Pages below a folder, except decisions, which are never edited.
 fn pages(folder: &Path) -> Vec<PathBuf> {
-    let mut all = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() && !path.ends_with("decisions") {
-            all.extend(pages(&path));
-        } else if path.extension().is_some_and(|ending| ending == "md") {
-            all.push(path);
-        }
-    }
+    let mut all = common::files_below(folder, ".md");
+    all.retain(|page| !page.starts_with(folder.join("decisions")));
     all
 }
 

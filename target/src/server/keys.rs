@@ -166,8 +166,7 @@ async fn secret(source: &KeySource) -> Result<Secret, KeyError> {
         KeySource::Named(key) if key.is_removed => return nobodys(),
         KeySource::Named(key) => (key.path.clone(), false),
     };
-    let place = path.clone();
-    let called = files::call(&path, move || read(&place, is_credential)).await;
+    let called = files::call(&path, move |path| read(path, is_credential)).await;
     let text = called.unwrap_or_else(|source| {
         let path = path.clone();
         Err(KeyError::Read { path, source })

@@ -235,8 +235,7 @@ impl ChangeQueue {
         let source = Arc::clone(&self.source);
         let text = match source.path().map(Path::to_path_buf) {
             Some(path) => {
-                let place = path.clone();
-                let read = files::call(&path, move || cairn_config::read_file(&place)).await;
+                let read = files::call(&path, cairn_config::read_file).await;
                 let read = read.map_err(|error| format!("{}: {error}", path.display()))?;
                 read.map_err(|error| error.to_string())?
             }

@@ -119,14 +119,10 @@ impl ConfigFile {
         let text: Arc<str> = text.into();
         let place = match &self.path {
             Some(path) => {
-                let (file, new, path) = (self.clone(), Arc::clone(&text), path.clone());
-                let write = {
-                    let path = path.clone();
-                    move || file.write_beside(&path, &new)
-                };
+                let (file, new) = (self.clone(), Arc::clone(&text));
                 // A place that comes late is dropped, and its file with it.
-                let written = files::call(&path, write).await;
-                Some(written.map_err(|source| system(&path, source))??)
+                let written = files::call(path, move |path| file.write_beside(path, &new)).await;
+                Some(written.map_err(|source| system(path, source))??)
             }
             None => None,
         };

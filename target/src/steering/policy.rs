@@ -10,6 +10,7 @@ use cairn_config::{Backing, Config, Exports};
 use cairn_control::Error;
 use rustix::io::Errno;
 
+use super::refused::errno_of;
 use crate::files;
 
 /// Kind of a change: decides whether it is batched and whether it may give hosts access.
@@ -86,13 +87,10 @@ fn folders(config: &Config) -> HashSet<&Path> {
 
 fn check_path(exports: &Exports, path: &Path) -> Result<(), Error> {
     let shown = path.display().to_string();
-    let place = path.to_owned();
-    let called = files::wait_for(files::call(path, move || std::fs::canonicalize(place)));
-    let found = called.and_then(|called| called).and_then(|found| found);
-    let resolved = found.map_err(|error| {
-        let errno = error.raw_os_error();
-        let errno = errno.map_or(Errno::IO, Errno::from_raw_os_error);
-        Error::errno(errno, format!("{shown} cannot be looked up: {error}"))
+    let found = files::wait_for(files::access(path, |path| std::fs::canonicalize(path)));
+    let resolved = found.and_then(|found| found).map_err(|error| {
+        let message = format!("{shown} cannot be looked up: {error}");
+        Error::errno(errno_of(&error), message)
     })?;
     match exports.allow_path(path, &resolved) {
         true => Ok(()),

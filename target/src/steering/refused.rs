@@ -1,5 +1,7 @@
 //! Reasons for refusing a change, and the error responses for them.
 
+use std::io;
+
 use cairn_config::{Config, EditError};
 use cairn_control::Error;
 use rustix::io::Errno;
@@ -47,14 +49,18 @@ pub(super) fn of_edit(error: EditError) -> Error {
     }
 }
 
+/// Error number of a failed file access; EIO if it has none.
+pub(super) fn errno_of(error: &io::Error) -> Errno {
+    let number = error.raw_os_error();
+    number.map_or(Errno::IO, Errno::from_raw_os_error)
+}
+
 /// Refusal of all changes because the file cannot be written.
 #[expect(clippy::needless_pass_by_value, reason = "map_err passes it")]
 pub(super) fn of_write(error: WriteError) -> Refused {
     let errno = match &error {
         WriteError::Changed(_) => Errno::STALE,
-        WriteError::System { source, .. } | WriteError::Unsynced { source, .. } => source
-            .raw_os_error()
-            .map_or(Errno::IO, Errno::from_raw_os_error),
+        WriteError::System { source, .. } | WriteError::Unsynced { source, .. } => errno_of(source),
     };
     Refused::All(Error::errno(errno, error.to_string()))
 }

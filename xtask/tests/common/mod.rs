@@ -5,20 +5,25 @@ use std::path::{Path, PathBuf};
 
 /// Rust files below a folder, without cargo's output and hidden files.
 pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    files_below(folder, ".rs")
+}
+
+/// Files below a folder whose name has this end, without cargo's output and hidden files.
+pub(crate) fn files_below(folder: &Path, end: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    collect(folder, &mut files);
+    collect(folder, end, &mut files);
     files
 }
 
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+fn collect(folder: &Path, end: &str, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy();
         if path.is_dir() {
             if name != "build" && !name.starts_with('.') {
-                collect(&path, files);
+                collect(&path, end, files);
             }
-        } else if name.ends_with(".rs") {
+        } else if name.ends_with(end) {
             files.push(path);
         }
     }

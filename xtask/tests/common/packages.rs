@@ -48,8 +48,8 @@ pub(crate) fn files(root: &Path) -> BTreeSet<String> {
     text(&found).lines().map(str::to_owned).collect()
 }
 
-/// Unpacks an OCI image; returns the root folder of its layer and its program.
-pub(crate) fn unpack_image(image: &Path, folder: &Path) -> (PathBuf, String) {
+/// Unpacks an OCI image; returns the root folder of its layer, its program and its user (`UID:GID`).
+pub(crate) fn unpack_image(image: &Path, folder: &Path) -> (PathBuf, String, String) {
     let layout = folder.join("layout");
     fs::create_dir_all(&layout).unwrap();
     run(Command::new("tar")
@@ -86,8 +86,8 @@ pub(crate) fn unpack_image(image: &Path, folder: &Path) -> (PathBuf, String) {
         .as_str()
         .unwrap()
         .to_owned();
-    let user = config["config"]["User"].as_str().unwrap_or("0:0");
-    fs::write(folder.join("user"), user).unwrap();
+    let user = config["config"]["User"].as_str();
+    let user = user.unwrap_or("0:0").to_owned();
     let root = folder.join("layer");
     fs::create_dir(&root).unwrap();
     run(Command::new("tar")
@@ -95,5 +95,5 @@ pub(crate) fn unpack_image(image: &Path, folder: &Path) -> (PathBuf, String) {
         .arg(layer)
         .arg("-C")
         .arg(&root));
-    (root, program)
+    (root, program, user)
 }

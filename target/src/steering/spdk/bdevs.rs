@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
 use cairn_config::{Backing, NewLimits};
 use cairn_control::Error;
@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use super::super::changes::{Disk, Stage};
 use super::super::notices::{Disks, by_name};
 use super::super::parameters::read;
+use super::super::refused::errno_of;
 use super::super::source::export_of;
 use super::parameters::{FileBdev, SizedBdev};
 use super::qos;
@@ -42,14 +43,9 @@ pub(super) async fn create(method: &str, params: Map<String, Value>) -> Result<N
     if !is_sized {
         let file: FileBdev = read(params)?;
         block_size(file.block_size.filter(|bytes| *bytes != 0).unwrap_or(512))?;
-        let path = PathBuf::from(&file.filename);
-        let place = path.clone();
-        let looked = files::call(&path, move || fs::metadata(place)).await;
-        looked.and_then(|found| found).map_err(|error| {
-            let errno = error
-                .raw_os_error()
-                .map_or(Errno::IO, Errno::from_raw_os_error);
-            Error::errno(errno, format!("{}: {error}", file.filename))
+        let looked = files::access(Path::new(&file.filename), |path| fs::metadata(path)).await;
+        looked.map_err(|error| {
+            Error::errno(errno_of(&error), format!("{}: {error}", file.filename))
         })?;
         return Ok(New {
             name: Some(file.name),

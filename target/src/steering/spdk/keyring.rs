@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::super::changes::Kind;
 use super::super::methods::Methods;
 use super::super::parameters::{Nothing, read};
-use super::super::refused::of_edit;
+use super::super::refused::{errno_of, of_edit};
 use super::parameters::{HostKeys, KeyAdd, KeyOf};
 use super::{Answer, Params, of, subsystem, well_formed};
 use crate::files;
@@ -133,13 +133,9 @@ async fn check_file(path: &Path) -> Result<(), Error> {
         return refused("the path of a key is absolute".to_owned());
     }
     let shown = path.display();
-    let place = path.to_owned();
-    let looked = files::call(path, move || std::fs::metadata(place)).await;
-    let file: Metadata = looked.and_then(|found| found).map_err(|error| {
-        let errno = error.raw_os_error();
-        let errno = errno.map_or(Errno::IO, Errno::from_raw_os_error);
-        Error::errno(errno, format!("{shown}: {error}"))
-    })?;
+    let looked = files::access(path, |path| std::fs::metadata(path)).await;
+    let file: Metadata =
+        looked.map_err(|error| Error::errno(errno_of(&error), format!("{shown}: {error}")))?;
     if file.mode() & 0o077 != 0 {
         return refused(format!(
             "users other than its owner can read or write {shown}: chmod 600 {shown}"
