@@ -19,11 +19,11 @@ use serde_json::json;
 
 use crate::target::{NQN, Steered};
 
-/// Highest NSID of the null disks. There are more than a device has memory regions, because
-/// namespaces must not need a region each.
+/// Highest NSID of the null disks.
 const NULL: u32 = 4_200;
 const MEMORY: u32 = 300;
-/// Namespaces of the other subsystem, for ten thousand in both.
+/// Namespaces of the other subsystem, for ten thousand in both. A device of RoCE in user space has
+/// 8,192 memory regions, so a namespace must not need one of its own.
 const BESIDE: u32 = 5_499;
 /// Highest possible NSID (NN) if transfers may be 64 KiB or longer.
 const LAST: u32 = 10_240;
