@@ -21,13 +21,12 @@ pub enum HostAccess {
     Any,
     /// Hosts with one of these NQNs.
     ///
-    /// The list is shared, because thousands of namespaces may have the same list of thousands of
-    /// hosts.
+    /// Shared, because thousands of namespaces may use the same list of thousands of hosts.
     Only(Arc<BTreeSet<Nqn>>),
 }
 
 impl HostAccess {
-    /// Access for these hosts only.
+    /// Restricts access to these hosts.
     pub fn only(nqns: impl IntoIterator<Item = Nqn>) -> Self {
         Self::Only(Arc::new(nqns.into_iter().collect()))
     }

@@ -1,8 +1,7 @@
 //! Asymmetric namespace access (Base, 8.1): the access state of each path to a namespace.
 //!
-//! A namespace belongs to an ANA group (ANAGRPID), and every port of the subsystem has a state for
-//! each group. A controller reports the states of its host's port in log page 0Ch, and raises an
-//! event when they change.
+//! A namespace belongs to an ANA group (ANAGRPID); every port has a state for each group. A
+//! controller reports its port's states in log page 0Ch and raises an event when they change.
 
 use crate::limits::ANA_GROUPS_MAX;
 use crate::wire::Status;
@@ -38,7 +37,6 @@ impl AnaStates {
 }
 
 impl Default for AnaStates {
-    /// Every group optimized.
     fn default() -> Self {
         Self::all(AnaState::OPTIMIZED)
     }
@@ -47,8 +45,8 @@ impl Default for AnaStates {
 /// Checks that a namespace in this state accepts I/O commands.
 ///
 /// # Errors
-/// The status for I/O commands (Base, 8.1.3.3 to 8.1.3.5). DNR is clear, because another path may
-/// work now, and this path may work later.
+/// The status for I/O commands (Base, 8.1.3.3 to 8.1.3.5). DNR is clear, because this or another
+/// path may work later.
 #[inline]
 pub const fn check_access(state: AnaState) -> Result<(), Status> {
     match state {
@@ -63,9 +61,8 @@ pub const fn check_access(state: AnaState) -> Result<(), Status> {
 #[derive(Debug)]
 pub(crate) struct AnaView {
     states: AnaStates,
-    /// Number of changes of the log: a state, the visible namespaces, or the group of one.
+    /// Counts changes of states, visible namespaces and their groups.
     changes: u64,
-    /// Number of changes of each group.
     group_changes: [u32; ANA_GROUPS_MAX as usize],
 }
 
@@ -90,7 +87,6 @@ impl AnaView {
         u64::from(self.group_changes[index(anagrpid)])
     }
 
-    /// Counts a change of the namespaces in these groups.
     pub(crate) fn note_change(&mut self, groups: &[u32]) {
         self.changes += 1;
         for &anagrpid in groups {

@@ -1,4 +1,4 @@
-//! State shared by the controllers of a subsystem: settings, namespaces, health, discovery log.
+//! State shared by the controllers of a subsystem.
 
 use alloc::string::String;
 use core::ops::RangeInclusive;
@@ -15,20 +15,19 @@ use crate::wire::fabrics::CNTLID_MAX;
 pub struct Settings {
     /// SUBNQN.
     pub nqn: Nqn,
-    /// SN: serial number; reported up to 20 ASCII characters.
+    /// SN: serial number, up to 20 ASCII characters.
     pub serial: String,
-    /// MN: model number; reported up to 40 ASCII characters.
+    /// MN: model number, up to 40 ASCII characters.
     pub model: String,
-    /// FR: firmware revision; reported up to 8 ASCII characters.
+    /// FR: firmware revision, up to 8 ASCII characters.
     pub firmware: String,
     /// Hosts that may connect.
     pub hosts: HostAccess,
-    /// VWC: whether a backend may hold acknowledged writes in a volatile cache.
+    /// VWC: whether a backend may cache acknowledged writes in volatile memory.
     pub volatile_write_cache: bool,
     /// Range of CNTLIDs.
     ///
-    /// Targets that export one subsystem together need disjoint ranges, because a CNTLID is unique
-    /// in the subsystem (Base, 3.1.2).
+    /// Must be disjoint between targets that export one subsystem (Base, 3.1.2).
     pub cntlids: RangeInclusive<u16>,
     /// Limits of the subsystem.
     pub limits: Limits,
@@ -46,12 +45,10 @@ pub enum Kind {
     Discovery,
 }
 
-/// Health of the media for log page 02h and its events.
+/// Media health for log page 02h and its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// CRITICAL WARNING bits 0 (spare), 2 (reliability), 3 (read only), 5 (persistent memory).
-    ///
-    /// The temperature bit is computed from the thresholds.
+    /// CRITICAL WARNING bits 0, 2, 3 and 5; the temperature bit is computed from the thresholds.
     pub critical_warning: u8,
     /// Composite temperature in kelvins, 0 if unknown.
     pub temperature_k: u16,
@@ -64,7 +61,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// CRITICAL WARNING: media errors have degraded the reliability.
+    /// CRITICAL WARNING bit of degraded reliability.
     pub const RELIABILITY_DEGRADED: u8 = 1 << 2;
 }
 
@@ -80,7 +77,6 @@ impl Default for Health {
     }
 }
 
-/// State shared by the controllers of a subsystem.
 #[derive(Debug)]
 pub(crate) struct Common {
     pub(crate) kind: Kind,

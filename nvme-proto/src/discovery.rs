@@ -1,7 +1,7 @@
-//! Discovery log page: the subsystems and listeners available to each host (Base, 5.16.1.23).
+//! Discovery log page: subsystems and listeners available to each host (Base, 5.16.1.23).
 //!
-//! Entries are rendered when they are read, so the cost depends on the requested part of the page.
-//! A host that reads the page in parts compares GENCTR afterwards.
+//! Entries are rendered when read, so the cost depends on the requested part. A host that reads in
+//! parts compares GENCTR afterwards.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -34,11 +34,11 @@ pub struct LocalEnd {
 pub struct Listener {
     /// PORTID: the NVM subsystem port.
     pub portid: u16,
-    /// Listening address; an unspecified address covers all addresses of its family.
+    /// Listening address; unspecified for all addresses of its family.
     pub address: SocketAddr,
     /// RDMA_PRTYPE: RDMA provider type.
     pub provider: RdmaProvider,
-    /// P_Key. Only hosts of this partition see the listener.
+    /// P_Key of the partition in which hosts see the listener.
     pub pkey: u16,
 }
 
@@ -47,7 +47,7 @@ pub struct Listener {
 pub struct Exported {
     /// SUBNQN.
     pub nqn: Nqn,
-    /// Hosts that see the subsystem.
+    /// Hosts with access.
     pub hosts: HostAccess,
     /// PORTIDs of the listeners for this subsystem; `None` for all listeners.
     pub ports: Option<BTreeSet<u16>>,
@@ -62,20 +62,20 @@ pub struct Referral {
     pub nqn: Nqn,
 }
 
-/// TREQ: no secure channel required (bits 1:0); a Connect may disable SQ flow control (bit 2).
+/// TREQ: bits 1:0, no secure channel required; bit 2, SQ flow control may be disabled.
 const TREQ: u8 = 0b10 | 1 << 2;
-/// ASQSZ: maximum size of an admin queue.
+/// ASQSZ.
 const ASQSZ: u16 = ADMIN_QUEUE_ENTRIES;
 /// P_Key of the default partition, and the P_Key bits that identify a partition (IBTA 10.9.1).
 const PKEY_DEFAULT: u16 = 0xffff;
 const PARTITION: u16 = 0x7fff;
-/// Size of the header and of each entry in bytes.
+/// Size of the header and each entry in bytes.
 const ENTRY_BYTES: u64 = 1024;
 
 /// Contents of log page 70h for all hosts.
 #[derive(Debug)]
 pub(crate) struct DiscoveryLog {
-    /// NQN of this discovery subsystem.
+    /// NQN of the discovery subsystem.
     nqn: Nqn,
     genctr: u64,
     listeners: Vec<Listener>,
@@ -83,10 +83,9 @@ pub(crate) struct DiscoveryLog {
     referrals: Vec<Referral>,
 }
 
-/// Part of the log visible to one host.
 struct View<'a> {
     listeners: Vec<(&'a Listener, IpAddr)>,
-    /// Subsystems visible to the host; this discovery subsystem comes first.
+    /// Visible subsystems; the discovery subsystem comes first.
     subsystems: Vec<Shown<'a>>,
     referrals: &'a [Referral],
 }
@@ -94,7 +93,6 @@ struct View<'a> {
 struct Shown<'a> {
     kind: SubsystemType,
     nqn: &'a Nqn,
-    /// See [`Exported::ports`].
     ports: Option<&'a BTreeSet<u16>>,
 }
 
@@ -105,7 +103,6 @@ impl Shown<'_> {
     }
 }
 
-/// Entry of the log, before encoding.
 struct Route<'a> {
     listener: &'a Listener,
     traddr: IpAddr,
@@ -114,7 +111,6 @@ struct Route<'a> {
 }
 
 impl DiscoveryLog {
-    /// Creates the empty log of the discovery subsystem with this NQN.
     pub(crate) fn of(nqn: Nqn) -> Self {
         Self {
             nqn,
@@ -125,7 +121,7 @@ impl DiscoveryLog {
         }
     }
 
-    /// Replaces listeners and subsystems. Returns true if they changed.
+    /// Replaces listeners and subsystems. Returns whether the log changed.
     pub(crate) fn set(&mut self, listeners: Vec<Listener>, exported: Vec<Exported>) -> bool {
         if self.listeners == listeners && self.exported == exported {
             return false;
@@ -135,7 +131,7 @@ impl DiscoveryLog {
         true
     }
 
-    /// Replaces the referrals. Returns true if they changed.
+    /// Replaces the referrals. Returns whether the log changed.
     pub(crate) fn refer(&mut self, referrals: Vec<Referral>) -> bool {
         let is_news = self.referrals != referrals;
         if is_news {
@@ -145,7 +141,7 @@ impl DiscoveryLog {
         is_news
     }
 
-    /// Length of the page for this host, in bytes.
+    /// Length of the page for a host, in bytes.
     pub(crate) fn length(&self, host: &Host, local: Option<LocalEnd>) -> u64 {
         ENTRY_BYTES * (1 + self.view(host, local).entries())
     }
@@ -201,7 +197,6 @@ impl DiscoveryLog {
 }
 
 impl<'a> View<'a> {
-    /// NUMREC: number of entries.
     fn entries(&self) -> u64 {
         let routes = self.subsystems.iter().map(|shown| match shown.ports {
             None => self.listeners.len(),
@@ -227,10 +222,9 @@ impl<'a> View<'a> {
     }
 }
 
-/// Address to report for a listener.
+/// Address to report for a listener, if reachable.
 ///
-/// For a listener on all addresses of a family, this is the local address of the host's connection,
-/// which is known to be reachable. Returns `None` for a wildcard of the other family.
+/// For a wildcard of the connection's family, this is the local address of the connection.
 fn reachable(listening: IpAddr, local: Option<IpAddr>) -> Option<IpAddr> {
     if !listening.is_unspecified() {
         return Some(listening);
@@ -245,7 +239,7 @@ impl Route<'_> {
         entry.subtype = self.kind.0;
         entry.subnqn = self.nqn.encode();
         if self.kind == SubsystemType::CURRENT_DISCOVERY {
-            // A discovery connection with a keep alive timer is persistent.
+            // A discovery connection with keep alive is persistent.
             entry.eflags.set(Eflags(0).with_epcsd(true).0);
         }
         let mut tsas = tsas_of(self.listener.provider);
@@ -269,7 +263,6 @@ impl Referral {
     }
 }
 
-/// Fields common to all entries.
 fn entry_at(traddr: IpAddr, port: u16) -> DiscoveryEntry {
     let mut entry = DiscoveryEntry::new_zeroed();
     entry.trtype = TransportType::RDMA.0;
@@ -293,7 +286,7 @@ fn tsas_of(provider: RdmaProvider) -> RdmaTsas {
     tsas
 }
 
-/// Writes text into a field and fills the remainder. Panics if the field is too short.
+/// Writes text and fills the remainder of the field. Panics if the field is too short.
 fn write_text(field: &mut [u8], fill: u8, text: core::fmt::Arguments<'_>) {
     struct Cursor<'a>(&'a mut [u8]);
     impl core::fmt::Write for Cursor<'_> {

@@ -1,20 +1,17 @@
 //! NVMe and NVMe over Fabrics protocol logic without I/O.
 //!
-//! - [`wire`]: wire formats: submission and completion queue entries, SGL descriptors, status
-//!   codes, Fabrics commands, properties, identify data, log pages, features, and the private data
-//!   of RDMA connection requests.
+//! - [`wire`]: wire formats.
 //! - [`subsystem`]: an NVM subsystem, the entry point to the target side.
 //! - [`controller`]: a controller: Connect, properties, admin commands, events, keep alive timer.
-//! - [`host`]: the host side: connects to a controller, keeps it alive, and reconnects.
+//! - [`host`]: the host side.
 //! - [`discovery`]: the discovery log.
 //! - [`ana`]: access states of the paths to a namespace.
-//! - [`namespace`], [`limits`]: namespaces, and all limits by name.
-//! - [`transfer`]: the location of a command's data, validated against its length.
-//! - [`io`]: I/O commands, parsed once into an executable form.
+//! - [`namespace`], [`limits`]: namespaces and limits.
+//! - [`transfer`]: validated data locations of commands.
+//! - [`io`]: I/O commands.
 //!
-//! The crate is `no_std`, needs only `alloc`, and uses no sockets, clocks, threads or files. It
-//! converts bytes to typed values and back. All peer input is parsed by functions that take slices,
-//! never panic and never read beyond the slice.
+//! The crate is `no_std` with `alloc`, and uses no sockets, clocks, threads or files. Functions
+//! that parse peer input take slices and never panic.
 //!
 //! Section numbers refer to the NVM Express Base Specification 2.0 ("Base"), the NVM Command Set
 //! Specification 1.0 ("NVM"), and the NVMe over Fabrics RDMA Transport Specification 1.0 ("RDMA").

@@ -1,26 +1,25 @@
 //! Limits of controllers and subsystems.
 //!
-//! A controller reports its limits in CAP, Identify Controller or a feature. A conforming host
-//! therefore never exceeds one. Another host receives the status code for that limit.
+//! Hosts learn the limits from CAP, Identify Controller or a feature. A host that exceeds one
+//! receives the status code for that limit.
 
 use crate::wire::fabrics::CNTLID_MAX;
 use crate::wire::log::{AnaGroup, AnaLogHeader};
 
-/// Memory page as the unit of MDTS: CAP.MPSMIN is 0, which means 4 KiB.
+/// Unit of MDTS in bytes (CAP.MPSMIN is 0).
 pub const PAGE_BYTES: u32 = 4096;
 
-/// Largest MDTS: 8 MiB.
+/// Largest MDTS (8 MiB).
 ///
-/// A command has one keyed SGL descriptor, whose length is at most 16 MiB minus one byte.
+/// The single keyed SGL descriptor of a command describes at most 16 MiB minus one byte.
 pub const MDTS_MAX: u8 = 11;
 
-/// Bytes of an SQE, the smallest command capsule.
+/// Bytes of an SQE.
 pub const CAPSULE_HEADER_BYTES: u32 = 64;
 
 /// Maximum entries of an admin submission queue.
 ///
-/// ASQSZ in the discovery log is at least 32 (Base, 5.16.1.23). Hosts send only a few admin
-/// commands at a time.
+/// ASQSZ is at least 32 (Base, 5.16.1.23), and hosts send few admin commands at a time.
 pub const ADMIN_QUEUE_ENTRIES: u16 = 128;
 
 /// Upper bound of [`Limits::io_queue_entries`].
@@ -29,13 +28,13 @@ pub const IO_QUEUE_ENTRIES_MAX: u16 = 1024;
 /// Upper bound of [`Limits::io_queues`].
 pub const IO_QUEUES_MAX: u16 = 1024;
 
-/// Largest NSID, for transfers that hold an ANA log of this size ([`namespaces_within`]).
+/// Largest NSID if transfers hold the ANA log ([`namespaces_within`]).
 pub const NAMESPACES_MAX: u32 = 10_240;
 
-/// Largest NSID that is available with every transfer size.
+/// Largest NSID available with every transfer size.
 pub const NAMESPACES_ALWAYS: u32 = 1024;
 
-/// Maximum number of NSIDs in log page 04h (Base, 5.16.1.5).
+/// Maximum NSIDs in log page 04h (Base, 5.16.1.5).
 pub const CHANGED_NAMESPACES_MAX: usize = 1024;
 
 /// Largest ANA group identifier (ANAGRPMAX, NANAGRPID).
@@ -43,7 +42,7 @@ pub const ANA_GROUPS_MAX: u32 = 128;
 
 /// NN of a controller with this transfer size.
 ///
-/// Linux reads the ANA log with one command. It disables ANA if a log of NANAGRPID groups and MNAN
+/// Linux reads the ANA log with one command, and disables ANA if a log of NANAGRPID groups and MNAN
 /// namespaces exceeds MDTS.
 #[must_use]
 pub fn namespaces_within(transfer_bytes: u32) -> u32 {
@@ -51,9 +50,9 @@ pub fn namespaces_within(transfer_bytes: u32) -> u32 {
     (rest / size_of::<u32>() as u32).clamp(NAMESPACES_ALWAYS, NAMESPACES_MAX)
 }
 
-/// Longest ANA log of a controller with MNAN `namespaces`, in bytes.
+/// Longest ANA log for MNAN `namespaces`, in bytes.
 ///
-/// Hosts compute this length from NANAGRPID and MNAN (Base, 5.16.1.13).
+/// Computed as by hosts, from NANAGRPID and MNAN (Base, 5.16.1.13).
 #[must_use]
 pub const fn ana_log_bytes(namespaces: u32) -> u64 {
     let groups = size_of::<AnaLogHeader>() + ANA_GROUPS_MAX as usize * size_of::<AnaGroup>();
@@ -62,8 +61,8 @@ pub const fn ana_log_bytes(namespaces: u32) -> u64 {
 
 /// Bytes of a discovery log with 65,536 records.
 ///
-/// A host that pages through a shrinking log reads zeroes up to this offset, and detects the change
-/// by GENCTR.
+/// A host that reads a shrinking log in parts reads zeroes up to this offset, and notices the
+/// change by GENCTR.
 pub const DISCOVERY_LOG_BYTES: u64 = 1024 * (1 + 65_536);
 
 /// Maximum of outstanding Asynchronous Event Requests (AERL is one less).
@@ -75,21 +74,21 @@ pub const ABORTS: usize = 4;
 /// Entries of a controller's Error Information log (ELPE is one less).
 pub const ERROR_LOG_ENTRIES: usize = 64;
 
-/// Granularity of the keep alive timer, in the 100 ms units of KAS.
+/// Keep alive granularity in units of 100 ms.
 pub const KAS: u16 = 1;
 
-/// CQT in milliseconds: time for disks to finish commands after a keep alive timer expired.
+/// CQT in milliseconds: time for disks to finish commands after keep alive expiry.
 ///
-/// No command is submitted to a disk after the expiry.
+/// No command is submitted to a disk after expiry.
 pub const COMMAND_QUIESCE_MS: u16 = 1000;
 
 /// Lifetime of an association without a running keep alive timer, in milliseconds.
 ///
-/// This applies to a discovery controller without KATO (Base, 3.1.2.3.3.1: two minutes), and to any
-/// controller that is not ready, since its timer does not run.
+/// For a discovery controller without KATO (Base, 3.1.2.3.3.1: two minutes), and any controller
+/// that is not ready.
 pub const IDLE_ASSOCIATION_MS: u32 = 120_000;
 
-/// Longest time for CSTS.RDY to follow CC.EN, in the 500 ms units of CAP.TO.
+/// Longest time between CC.EN and CSTS.RDY, in units of 500 ms.
 ///
 /// RDY changes at once unless a reset waits for outstanding I/O.
 pub const READY_TIMEOUT: u8 = 30;
@@ -109,9 +108,9 @@ pub struct Limits {
     pub namespaces: u32,
     /// Controllers of one subsystem.
     pub controllers: u16,
-    /// Controllers of one subsystem for one host NQN from one address.
+    /// Controllers of one subsystem for one host NQN and address.
     pub controllers_per_host: u16,
-    /// Controllers of one subsystem from one address, whatever host NQNs are used.
+    /// Controllers of one subsystem for one address.
     pub controllers_per_address: u16,
 }
 
@@ -131,7 +130,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Largest data transfer of a command, in bytes.
+    /// Maximum transfer of a command, in bytes.
     #[must_use]
     pub const fn transfer_bytes(&self) -> u32 {
         PAGE_BYTES << self.mdts
@@ -147,8 +146,7 @@ impl Limits {
         }
     }
 
-    /// Panics if a limit exceeds the range of the protocol. Callers validate their configuration
-    /// before.
+    /// Panics if a limit exceeds the protocol's range.
     pub(crate) fn assert_sane(&self) {
         assert!((1..=MDTS_MAX).contains(&self.mdts), "MDTS of {}", self.mdts);
         assert!((2..=IO_QUEUE_ENTRIES_MAX).contains(&self.io_queue_entries));

@@ -1,4 +1,4 @@
-//! Namespaces of a subsystem, as described by its controllers.
+//! Namespaces of a subsystem.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -15,11 +15,11 @@ use crate::wire::{NSID_ALL, Nqn, Status};
 pub struct Namespace {
     /// NSID: 1 to NN.
     pub nsid: u32,
-    /// UUID, in the byte order of its text form; stable across restarts and controllers.
+    /// UUID in text byte order, stable across restarts and controllers.
     pub uuid: [u8; 16],
-    /// NGUID, or zeroes for none.
+    /// NGUID, or zeroes.
     pub nguid: [u8; 16],
-    /// EUI64, or zeroes for none.
+    /// EUI64, or zeroes.
     pub eui64: [u8; 8],
     /// ANAGRPID: ANA group, 1 to [`ANA_GROUPS_MAX`].
     pub anagrpid: u32,
@@ -27,11 +27,11 @@ pub struct Namespace {
     pub blocks: u64,
     /// log2 of the bytes of a logical block: 9 or 12.
     pub block_shift: u8,
-    /// True if writes always fail, and hosts cannot change that.
+    /// True if writes always fail.
     pub read_only: bool,
     /// True if hosts may set `protection`.
     pub protectable: bool,
-    /// True if the target saves `protection` across restarts, except "until power cycle".
+    /// True if `protection` survives restarts, except "until power cycle".
     pub keeps_protection: bool,
     /// Write protection set by hosts.
     pub protection: WriteProtectionState,
@@ -43,7 +43,7 @@ pub struct Namespace {
     pub preferred: Option<Preferred>,
     /// Atomicity of writes.
     pub atomic: Atomic,
-    /// NOIOB: optimal I/O boundary in logical blocks; 0 if none.
+    /// NOIOB: optimal I/O boundary in blocks; 0 if none.
     pub boundary: u16,
 }
 
@@ -67,7 +67,7 @@ pub struct Preferred {
 pub struct Atomic {
     /// NAWUN: largest atomic write in normal operation.
     pub normal: u32,
-    /// NAWUPF: largest write that is atomic across a power failure.
+    /// NAWUPF: largest atomic write across a power failure.
     pub power_fail: u32,
     /// NABSN: a write across a multiple of this size is not atomic; 0 if none.
     pub boundary: u32,
@@ -78,7 +78,7 @@ pub struct Atomic {
 }
 
 impl Atomic {
-    /// Atomicity of one block, as reported by the controller for all namespaces.
+    /// Atomicity of one block.
     pub const BLOCK: Self = Self {
         normal: 1,
         power_fail: 1,
@@ -107,16 +107,16 @@ impl Namespace {
     }
 }
 
-/// Reason for which a namespace cannot be added or changed.
+/// Error of adding or changing a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamespaceError {
     /// The NSID is not in 1 to NN.
     NsidOutOfRange,
-    /// Another namespace has this NSID.
+    /// A namespace with this NSID exists.
     NsidInUse,
-    /// No namespace has this NSID.
+    /// No namespace has the NSID.
     Unknown,
-    /// The size is 0 blocks, or the block size is neither 512 B nor 4 KiB.
+    /// The size is 0, or the block size is neither 512 B nor 4 KiB.
     BadGeometry,
     /// The ANA group is not in 1 to [`ANA_GROUPS_MAX`].
     AnaGroupOutOfRange,
@@ -141,7 +141,7 @@ impl core::error::Error for NamespaceError {}
 /// Number of words of an [`NsidSet`].
 pub const NSID_WORDS: usize = NAMESPACES_MAX as usize / 64;
 
-/// Set of NSIDs, for example of the namespaces visible to a host.
+/// Set of NSIDs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NsidSet([u64; NSID_WORDS]);
 
@@ -152,11 +152,10 @@ impl Default for NsidSet {
 }
 
 impl NsidSet {
-    /// Word index and bit mask of an NSID. `None` if no namespace can have the NSID.
+    /// Word index and bit mask of an NSID, if valid.
     #[inline]
     #[must_use]
     pub const fn place(nsid: u32) -> Option<(usize, u64)> {
-        // 0 wraps to the largest number.
         let slot = nsid.wrapping_sub(1);
         if slot < NAMESPACES_MAX {
             Some((slot as usize / 64, 1 << (slot % 64)))
@@ -177,7 +176,6 @@ impl NsidSet {
         &self.0
     }
 
-    /// Adds or removes an NSID.
     pub(crate) fn set(&mut self, nsid: u32, is_in: bool) {
         let (word, bit) = Self::place(nsid).expect("the NSID of a namespace");
         if is_in {
@@ -188,28 +186,26 @@ impl NsidSet {
     }
 }
 
-/// Namespaces of a subsystem with their host-controlled state.
 #[derive(Debug, Default)]
 pub(crate) struct Namespaces {
     by_nsid: BTreeMap<u32, Attached>,
-    /// Number of protection changes so far.
     changes: u64,
 }
 
 #[derive(Debug)]
 struct Attached {
     namespace: Namespace,
-    /// Hosts that see the namespace.
+    /// Hosts with access.
     hosts: HostAccess,
-    /// TLER: time limited error recovery, in 100 ms (feature 05h).
+    /// TLER in 100 ms (feature 05h).
     tler: u16,
-    /// Protection change in progress at the target.
+    /// Protection change in progress.
     change: Option<Change>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Change {
-    /// Number of the change, unique in the subsystem.
+    /// Change number, unique in the subsystem.
     number: u64,
     /// Protection before the change.
     before: WriteProtectionState,
@@ -261,7 +257,6 @@ impl Namespaces {
         ))
     }
 
-    /// Sets the hosts that see a namespace.
     pub(crate) fn set_hosts(
         &mut self,
         nsid: u32,
@@ -272,7 +267,6 @@ impl Namespaces {
         Ok(&attached.namespace)
     }
 
-    /// NSIDs visible to a host.
     pub(crate) fn seen_by(&self, host: &Nqn) -> NsidSet {
         let mut seen = NsidSet::default();
         for (&nsid, attached) in &self.by_nsid {
@@ -281,7 +275,7 @@ impl Namespaces {
         seen
     }
 
-    /// Sets the size. Returns true if it changed.
+    /// Sets the size. Returns whether the size changed.
     pub(crate) fn resize(&mut self, nsid: u32, blocks: u64) -> Result<bool, NamespaceError> {
         let attached = self.by_nsid.get_mut(&nsid).ok_or(NamespaceError::Unknown)?;
         if blocks == 0 {
@@ -294,14 +288,11 @@ impl Namespaces {
         self.by_nsid.get(&nsid).map(|attached| &attached.namespace)
     }
 
-    /// Returns a namespace if its NSID is in `seen`.
-    ///
-    /// All answers to a host treat an invisible namespace as a missing one.
+    /// Returns a visible namespace. An invisible one counts as missing.
     pub(crate) fn seen(&self, nsid: u32, seen: &NsidSet) -> Option<&Namespace> {
         self.get(nsid).filter(|_| seen.contains(nsid))
     }
 
-    /// Namespaces in ascending order of NSID.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Namespace> {
         self.by_nsid.values().map(|attached| &attached.namespace)
     }
@@ -312,7 +303,7 @@ impl Namespaces {
         self.by_nsid.range(after).map(|(&nsid, _)| nsid)
     }
 
-    /// Visible NSIDs by ANA group, both ascending. Groups without visible namespaces are absent.
+    /// Visible NSIDs by ANA group, both ascending, without empty groups.
     pub(crate) fn by_ana_group(&self, seen: impl Fn(u32) -> bool) -> BTreeMap<u32, Vec<u32>> {
         let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for namespace in self.iter().filter(|namespace| seen(namespace.nsid)) {
@@ -339,13 +330,13 @@ impl Namespaces {
         }
     }
 
-    /// True if the target saves the protection of any visible namespace.
+    /// True if the protection of a visible namespace is saved.
     pub(crate) fn keep_protection(&self, seen: &NsidSet) -> bool {
         let mut all = self.iter();
         all.any(|namespace| namespace.keeps_protection && seen.contains(namespace.nsid))
     }
 
-    /// True if at least one namespace is visible and all visible ones support Write Uncorrectable.
+    /// True if a namespace is visible and all visible ones support Write Uncorrectable.
     pub(crate) fn write_uncorrectable(&self, seen: impl Fn(u32) -> bool) -> bool {
         let mut seen = self
             .iter()
@@ -354,10 +345,10 @@ impl Namespaces {
         seen.peek().is_some() && seen.all(|namespace| namespace.write_uncorrectable)
     }
 
-    /// Sets the protection of a visible namespace on request of its host.
+    /// Sets the protection of a visible namespace for a host.
     ///
-    /// Returns `Some(number)` if the target must carry out the change. The target then calls
-    /// [`Self::end_change`] with this number.
+    /// Returns the number of a change to be carried out by the target, which then calls
+    /// [`Self::end_change`].
     pub(crate) fn protect(
         &mut self,
         nsid: u32,
@@ -393,9 +384,9 @@ impl Namespaces {
         Ok(Some(number))
     }
 
-    /// Ends a change carried out by the target, or reverts it if it failed.
+    /// Ends a change, and reverts it on failure.
     ///
-    /// Returns false if no change with this number is pending.
+    /// Returns false if no such change is pending.
     pub(crate) fn end_change(&mut self, nsid: u32, number: u64, is_done: bool) -> bool {
         let Some(attached) = self.by_nsid.get_mut(&nsid) else {
             return false;
@@ -409,9 +400,9 @@ impl Namespaces {
         true
     }
 
-    /// Sets whether hosts may protect a namespace. Returns true if hosts had protected it.
+    /// Sets whether hosts may protect a namespace. Returns whether hosts had protected it.
     ///
-    /// Without permission, protection set by hosts ends and a pending change is discarded.
+    /// Without permission, protection by hosts ends and a pending change is discarded.
     pub(crate) fn set_protectable(
         &mut self,
         nsid: u32,
@@ -436,7 +427,7 @@ impl Namespaces {
             .ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)
     }
 
-    /// Sets TLER of a visible namespace, or of all visible namespaces.
+    /// Sets TLER of one or all visible namespaces.
     pub(crate) fn set_tler(&mut self, nsid: u32, seen: &NsidSet, tler: u16) -> Result<(), Status> {
         if nsid == NSID_ALL {
             let all = self.by_nsid.iter_mut();

@@ -1,10 +1,9 @@
-//! NVM subsystem: namespaces, and the controllers of connected hosts.
+//! NVM subsystem: namespaces and controllers.
 //!
-//! The whole control plane uses this interface, so one lock around a [`Subsystem`] suffices: no
-//! call blocks, and the I/O path makes no calls. A queue on another core takes the lock once, for
-//! its Connect.
+//! The control plane uses this interface under one lock: no call blocks, and the I/O path makes
+//! none. A queue on another core takes the lock once, for its Connect.
 //!
-//! A discovery subsystem ([`Subsystem::discovery`]) has no namespaces and no I/O queues. Its
+//! A discovery subsystem ([`Subsystem::discovery`]) has no namespaces or I/O queues; its
 //! controllers report log page 70h.
 
 mod changes;
@@ -29,9 +28,9 @@ use crate::namespace::{Namespace, Namespaces};
 use crate::wire::fabrics::{CNTLID_DYNAMIC, CNTLID_MAX, ConnectInvalidParameter as Parameter};
 use crate::wire::{Nqn, Status};
 
-/// Validated Connect of a host that has not authenticated yet.
+/// Validated Connect before authentication.
 ///
-/// The subsystem keeps no record of a claim. [`Subsystem::join`] turns it into a queue.
+/// The subsystem keeps no record of it; [`Subsystem::join`] creates its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     request: ConnectRequest,
@@ -47,7 +46,7 @@ impl Claim {
 
     /// CNTLID for the response to the Connect.
     ///
-    /// The CNTLID of an admin queue is free when the claim is made, but not reserved.
+    /// For an admin queue, the CNTLID is free but not reserved.
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.cntlid
@@ -61,22 +60,22 @@ pub struct Connected {
     pub cntlid: u16,
     /// QID.
     pub qid: u16,
-    /// Entries of the submission queue, 1-based: SQHD counts modulo this.
+    /// Entries of the submission queue, the modulus of SQHD.
     pub sq_entries: u16,
-    /// Whether responses carry SQHD; otherwise SQHD is FFFFh.
+    /// Whether responses contain SQHD instead of FFFFh.
     pub flow_control: bool,
     /// Response to the Connect.
     pub completion: Completion,
 }
 
-/// NVM subsystem or discovery subsystem.
+/// NVM or discovery subsystem.
 #[derive(Debug)]
 pub struct Subsystem {
     common: Common,
     controllers: BTreeMap<u16, Controller>,
-    /// I/O queues still connected after their admin queue closed, by CNTLID.
+    /// I/O queues still connected after their admin queue, by CNTLID.
     ///
-    /// The CNTLID stays reserved until all of these queues are closed.
+    /// Their CNTLID stays reserved until they close.
     closing: BTreeMap<u16, BTreeSet<u16>>,
     last_cntlid: u16,
 }
@@ -95,7 +94,7 @@ impl Subsystem {
         Self::of_kind(Kind::Nvm, settings)
     }
 
-    /// Creates a discovery subsystem with the well-known NQN; the NQN in the settings is ignored.
+    /// Creates a discovery subsystem with the well-known NQN instead of the one in the settings.
     #[must_use]
     pub fn discovery(settings: Settings) -> Self {
         let nqn = Nqn::discovery();
@@ -104,7 +103,7 @@ impl Subsystem {
 
     /// Creates a discovery subsystem with a unique NQN.
     ///
-    /// Hosts connect by this NQN or by the well-known one (Base, 3.1.3.3).
+    /// Hosts may also connect by the well-known NQN (Base, 3.1.3.3).
     #[must_use]
     pub fn discovery_named(settings: Settings) -> Self {
         Self::of_kind(
@@ -175,13 +174,12 @@ impl Subsystem {
     }
 }
 
-/// Connecting and disconnecting queues.
 impl Subsystem {
     /// Connects a queue of a host that need not authenticate (Base, 6.3). QID 0 creates a
     /// controller.
     ///
     /// # Errors
-    /// The response to the Connect; the connection must be closed after it.
+    /// The response to the Connect, to be sent before the connection closes.
     pub fn connect(
         &mut self,
         request: &ConnectRequest,
@@ -191,13 +189,12 @@ impl Subsystem {
         self.join(&claim, arrival)
     }
 
-    /// Validates a Connect without any effect, for a host that must authenticate first.
+    /// Validates a Connect without effect, before authentication.
     ///
-    /// A new controller gets the first free CNTLID from `first_cntlid` on, wrapping around at the
-    /// end of the range.
+    /// A new controller gets the first free CNTLID from `first_cntlid` on, with wraparound.
     ///
     /// # Errors
-    /// The response to the Connect; the connection must be closed after it.
+    /// The response to the Connect, to be sent before the connection closes.
     pub fn claim(
         &self,
         request: &ConnectRequest,
@@ -215,13 +212,12 @@ impl Subsystem {
         })
     }
 
-    /// Creates the queue of a claim, once its host has authenticated or need not.
+    /// Creates the queue of a claim after authentication, if required.
     ///
-    /// All checks are repeated, since the state may have changed. The first of several claims to
-    /// one CNTLID or QID succeeds.
+    /// Repeats all checks. The first of several claims to one CNTLID or QID succeeds.
     ///
     /// # Errors
-    /// The response to the Connect; the connection must be closed after it.
+    /// The response to the Connect, to be sent before the connection closes.
     pub fn join(&mut self, claim: &Claim, arrival: &Arrival<'_>) -> Result<Connected, Refusal> {
         let Claim { request, cntlid } = claim;
         let cntlid = *cntlid;
@@ -268,19 +264,18 @@ impl Subsystem {
         }
     }
 
-    /// True if hosts may address the subsystem by this NQN.
     fn has_name(&self, nqn: &Nqn) -> bool {
         let is_discovery = self.common.kind == Kind::Discovery && nqn.is_discovery();
         is_discovery || *nqn == self.common.settings.nqn
     }
 
     fn check_admin(&self, request: &ConnectRequest, arrival: &Arrival<'_>) -> Result<(), Refusal> {
-        // Controllers are dynamic: a host cannot choose one.
+        // Controllers are dynamic: hosts cannot choose one.
         if request.cntlid != CNTLID_DYNAMIC {
             return Err(Refusal::connect(Parameter::CNTLID));
         }
         let limits = self.common.limits();
-        // Limits count by address, because any host can use the NQN of another.
+        // Counted by address, because any host can use the NQN of another.
         let counts = |controller: &&Controller| match (arrival.peer, controller.peer()) {
             (Some(peer), Some(address)) => peer.counts(address),
             (peer, address) => peer.is_none() && address.is_none(),
@@ -328,10 +323,10 @@ impl Subsystem {
         Ok(())
     }
 
-    /// First free CNTLID from `from` on; at least one must be free.
+    /// First free CNTLID from `from` on; one must be free.
     ///
-    /// Callers start after the CNTLID assigned last. A freed CNTLID is therefore reused as late as
-    /// possible, so that no late message of an old association reaches a new one.
+    /// Callers start after the last assigned CNTLID, which delays reuse, so that no late message of
+    /// an old association reaches a new one.
     fn free_cntlid(&self, from: u32) -> u16 {
         let (first, last) = self.common.settings.cntlids.clone().into_inner();
         let count = u32::from(last - first) + 1;
@@ -345,10 +340,10 @@ impl Subsystem {
         !self.controllers.contains_key(&cntlid) && !self.closing.contains_key(&cntlid)
     }
 
-    /// Handles a closed queue connection, whichever side closed it.
+    /// Handles a closed queue connection.
     ///
-    /// Closing the admin queue ends the association. Closing an I/O queue does not, because a host
-    /// shuts down by closing its I/O queues before it uses the admin queue.
+    /// Only the admin queue ends the association, because a host in shutdown closes its I/O queues
+    /// first.
     pub fn queue_disconnected(
         &mut self,
         cntlid: u16,
@@ -375,11 +370,10 @@ impl Subsystem {
     }
 }
 
-/// Admin commands.
 impl Subsystem {
-    /// Executes a command of a controller's admin queue.
+    /// Executes a command of an admin queue.
     ///
-    /// A command for a missing controller fails with Command Sequence Error.
+    /// Without a controller, the command fails with Command Sequence Error.
     ///
     /// # Panics
     /// If the buffers differ in length from [`AdminCommand::transfer`].
@@ -405,7 +399,7 @@ impl Subsystem {
         }
     }
 
-    /// Fails a command of a controller's admin queue, and logs the error if the controller exists.
+    /// Fails a command of an admin queue, and logs the error if the controller exists.
     pub fn refuse(&mut self, cntlid: u16, cid: u16, refusal: Refusal) -> Completion {
         match self.controllers.get_mut(&cntlid) {
             Some(controller) => controller.refuse(cid, refusal),
@@ -413,10 +407,10 @@ impl Subsystem {
         }
     }
 
-    /// Logs failed commands of I/O queues, oldest first.
+    /// Logs failed I/O commands, oldest first.
     ///
-    /// `left_out` counts earlier failures without entries. Not for the I/O path: the caller
-    /// collects failures there and passes them on.
+    /// `left_out` counts earlier failures without entries. Callers collect failures on the I/O path
+    /// and log them elsewhere.
     pub fn record_failures(
         &mut self,
         cntlid: u16,
@@ -441,7 +435,7 @@ impl Subsystem {
         }
     }
 
-    /// Reports the result of [`Action::FlushAll`]; `intact` is true if no data was lost.
+    /// Reports the result of [`Action::FlushAll`]; `intact` is false after a loss of data.
     pub fn flushed(&mut self, cntlid: u16, intact: bool, now: Duration, actions: &mut Vec<Action>) {
         if let Some(controller) = self.controllers.get_mut(&cntlid) {
             controller.flushed(&self.common, intact, now, actions);
@@ -449,17 +443,16 @@ impl Subsystem {
     }
 }
 
-/// Timers.
 impl Subsystem {
-    /// Time of the next call to [`Self::poll`].
+    /// Time of the next [`Self::poll`].
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         self.controllers().filter_map(Controller::deadline).min()
     }
 
-    /// Checks the keep alive timers of all controllers.
+    /// Checks all keep alive timers.
     ///
-    /// `last` returns the time of a controller's last command on any of its queues.
+    /// `last` returns the time of a controller's last command on any queue.
     pub fn poll(
         &mut self,
         now: Duration,
@@ -471,10 +464,9 @@ impl Subsystem {
         }
     }
 
-    /// Checks the keep alive timer of one controller.
+    /// Checks one keep alive timer.
     ///
-    /// Called before anything that restarts the timer at `now`, so that an expired association
-    /// ends.
+    /// Must precede any restart of the timer at `now`, so that an expired association ends.
     pub fn poll_one(
         &mut self,
         cntlid: u16,

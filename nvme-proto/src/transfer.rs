@@ -1,11 +1,9 @@
-//! Data transfers: SGL 1 of a command, validated against the command's data length.
+//! Data transfers: SGL 1 of a command, checked against the data length.
 //!
-//! Over RDMA (RDMA, 3), data reaches the host by RDMA WRITE to a keyed data block. Data from the
-//! host comes by RDMA READ of a keyed data block, or in the command capsule. A command has one
-//! descriptor: MSDBD is 1, so segments fail.
+//! Data to the host uses RDMA WRITE to a keyed data block; data from the host uses RDMA READ, or
+//! arrives in the capsule (RDMA, 3). Segments fail, because MSDBD is 1.
 //!
-//! Invalidation of a key by the response does not depend on the result of the command, and is not
-//! handled here: see
+//! Invalidation of a key does not depend on the result of the command: see
 //! [`SglDescriptor::invalidate_rkey`](crate::wire::SglDescriptor::invalidate_rkey).
 
 use crate::wire::{Sgl, Sqe, Status};
@@ -19,16 +17,16 @@ pub enum DataTransfer {
     ToHost(RemoteBuffer),
     /// Host to controller, by RDMA READ.
     FromHost(RemoteBuffer),
-    /// Host to controller, already received in the capsule.
+    /// Host to controller, in the capsule.
     InCapsule(CapsuleSlice),
 }
 
-/// Memory range of the host. The range does not wrap around the address space.
+/// Memory range of the host, without wraparound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteBuffer {
     /// Virtual address in the host.
     pub address: u64,
-    /// Length in bytes, not 0.
+    /// Length in bytes, at least 1.
     pub length: u32,
     /// Remote key.
     pub rkey: u32,
@@ -55,17 +53,17 @@ impl RemoteBuffer {
     }
 }
 
-/// Part of the in-capsule data. The range lies within the received bytes.
+/// Part of the received in-capsule data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapsuleSlice {
-    /// Offset from the end of the SQE (ICDOFF is 0), in bytes.
+    /// Offset from the end of the SQE, in bytes (ICDOFF is 0).
     pub offset: u32,
     /// Length in bytes.
     pub length: u32,
 }
 
 impl CapsuleSlice {
-    /// Range in the in-capsule data, which starts after the SQE.
+    /// Range in the in-capsule data.
     #[must_use]
     pub const fn range(&self) -> core::ops::Range<usize> {
         self.offset as usize..self.offset as usize + self.length as usize
@@ -89,37 +87,34 @@ impl DataTransfer {
         }
     }
 
-    /// Transfer of a command that returns `length` bytes.
+    /// Transfer of `length` bytes to the host.
     ///
     /// # Errors
-    /// Data SGL Length Invalid if the SGL has another length; Invalid Field for an in-capsule
-    /// descriptor, whose data has the other direction; SGL Descriptor Type Invalid for a descriptor
-    /// other than a keyed data block.
+    /// Data SGL Length Invalid for another length; Invalid Field for an in-capsule descriptor; SGL
+    /// Descriptor Type Invalid for any other descriptor except a keyed data block.
     #[inline(always)]
     pub fn to_host(sqe: &Sqe, length: u32) -> Result<Self, Status> {
         RemoteBuffer::of_command(sqe, length).map(Self::ToHost)
     }
 
-    /// Transfer of a command with `length` bytes from the host.
+    /// Transfer of `length` bytes from the host.
     ///
-    /// `in_capsule_bytes` is the number of bytes received after the SQE. Pass 0 for the admin
-    /// queue, whose capsules carry no data (RDMA, 3.1).
+    /// `in_capsule_bytes` counts the bytes after the SQE: 0 on the admin queue (RDMA, 3.1).
     ///
     /// # Errors
-    /// Data SGL Length Invalid if the SGL has another length; SGL Offset Invalid if it exceeds the
-    /// capsule; SGL Descriptor Type Invalid for a descriptor that is neither a keyed data block nor
-    /// an offset.
+    /// Data SGL Length Invalid for another length; SGL Offset Invalid beyond the capsule; SGL
+    /// Descriptor Type Invalid for a descriptor that is neither a keyed data block nor an offset.
     #[inline]
     pub fn from_host(sqe: &Sqe, length: u32, in_capsule_bytes: u32) -> Result<Self, Status> {
         Self::from_host_fitting(sqe, length, in_capsule_bytes, Fit::Exact)
     }
 
-    /// Transfer from the host whose SGL may describe more than `length` bytes.
+    /// Transfer from the host whose SGL may exceed `length` bytes.
     ///
-    /// Used for Dataset Management: Linux describes room for 256 ranges, whatever their number.
+    /// For Dataset Management: Linux always describes 256 ranges.
     ///
     /// # Errors
-    /// See [`Self::from_host`]; only an SGL that is too short has an invalid length.
+    /// As for [`Self::from_host`], except that only a short SGL has an invalid length.
     pub fn from_host_at_least(
         sqe: &Sqe,
         length: u32,
@@ -161,7 +156,6 @@ impl DataTransfer {
     }
 }
 
-/// Required relation of the SGL length to the data length.
 #[derive(Clone, Copy)]
 enum Fit {
     Exact,

@@ -1,6 +1,6 @@
 //! Requested part of a log page.
 
-/// Bytes of a page from offset `start` on. Bytes that are not written are zero.
+/// Bytes of a page from `start` on; bytes not written are zero.
 #[derive(Debug)]
 pub(crate) struct Window<'a> {
     out: &'a mut [u8],
@@ -8,13 +8,12 @@ pub(crate) struct Window<'a> {
 }
 
 impl<'a> Window<'a> {
-    /// Creates the window at byte `start` of the page, backed by `out`.
     pub(crate) fn new(out: &'a mut [u8], start: u64) -> Self {
         out.fill(0);
         Self { out, start }
     }
 
-    /// True if the window overlaps these bytes of the page.
+    /// True if the window overlaps bytes of the page.
     pub(crate) fn shows(&self, at: u64, length: u64) -> bool {
         at < self.start.saturating_add(self.out.len() as u64)
             && at.saturating_add(length) > self.start
@@ -25,7 +24,7 @@ impl<'a> Window<'a> {
         if !self.shows(at, bytes.len() as u64) {
             return;
         }
-        // One of the two is 0. The other is within its slice because of the overlap.
+        // Either `skip` or `offset` is 0, and the overlap keeps the other within its slice.
         let skip = self.start.saturating_sub(at) as usize;
         let offset = at.saturating_sub(self.start) as usize;
         let (from, to) = (&bytes[skip..], &mut self.out[offset..]);

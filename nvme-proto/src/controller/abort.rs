@@ -1,5 +1,5 @@
-//! Abort command (Base, 5.1). The command to abort may be on another core, so the target aborts it
-//! and reports the result.
+//! Abort command (Base, 5.1), executed by the target because the command to abort may be on another
+//! core.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ use super::{Action, Completion, Controller, Outcome, Refusal};
 /// Bit 0 of DW0: the command was not aborted.
 const NOT_ABORTED: u64 = 1;
 
-/// Abort commands without a result yet, at most [`ABORTS`].
+/// Pending Abort commands, at most [`ABORTS`].
 #[derive(Debug, Default)]
 pub struct Aborts {
     waiting: Vec<Waiting>,
@@ -20,7 +20,6 @@ pub struct Aborts {
 #[derive(Debug)]
 struct Waiting {
     cid: u16,
-    /// Queue of the command to abort.
     sqid: u16,
 }
 
@@ -37,7 +36,7 @@ impl Aborts {
         Ok(())
     }
 
-    /// Returns the completion of the Abort with this CID, `None` if it is no longer pending.
+    /// Returns the completion of a pending Abort.
     pub fn end(&mut self, cid: u16, aborted: bool) -> Option<Completion> {
         let mine = |waiting: &Waiting| waiting.cid == cid;
         let index = self.waiting.iter().position(mine)?;
@@ -45,14 +44,14 @@ impl Aborts {
         Some(completion(cid, aborted))
     }
 
-    /// Completes the Aborts of a closed queue. The target may report no result for them.
+    /// Completes the Aborts of a closed queue as not aborted.
     pub fn end_of_queue(&mut self, sqid: u16) -> impl Iterator<Item = Completion> {
         self.waiting
             .extract_if(.., move |waiting| waiting.sqid == sqid)
             .map(|waiting| completion(waiting.cid, false))
     }
 
-    /// Discards all pending Aborts, on a controller reset.
+    /// Discards all pending Aborts on a controller reset.
     pub fn reset(&mut self) {
         self.waiting.clear();
     }
@@ -61,8 +60,8 @@ impl Aborts {
 impl Controller {
     /// Executes Abort (Base, 5.1).
     ///
-    /// On the admin queue, only Asynchronous Event Requests and changes of write protection can be
-    /// outstanding; other commands complete at once. A change of write protection is not aborted.
+    /// On the admin queue only Asynchronous Event Requests can be aborted: changes of write
+    /// protection are not, and other commands complete at once.
     pub(super) fn abort(
         &mut self,
         abort_cid: u16,
@@ -95,7 +94,6 @@ impl Controller {
         Ok(Outcome::Complete(completion(abort_cid, aborted)))
     }
 
-    /// Completes the Abort with the target's result.
     pub(crate) fn abort_done(&mut self, abort_cid: u16, aborted: bool, actions: &mut Vec<Action>) {
         if let Some(completion) = self.aborts.end(abort_cid, aborted) {
             actions.push(Action::Complete {

@@ -1,4 +1,4 @@
-//! Connection data of a Connect.
+//! Properties of the connection of a Connect command.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -12,15 +12,15 @@ use crate::wire::cm::RequestData;
 pub struct Arrival<'a> {
     /// Time since a fixed origin.
     pub now: Duration,
-    /// Private data of the RDMA connection request; `None` on other transports.
+    /// Private data of the RDMA connection request, if the transport is RDMA.
     pub cm: Option<&'a RequestData>,
     /// Local end of the connection.
     ///
-    /// The discovery log reports this address for a wildcard listener, and selects listeners by it.
+    /// Selects listeners in the discovery log, and is the address reported for a wildcard listener.
     pub local: Option<LocalEnd>,
     /// Remote end of the connection, if known.
     pub peer: Option<Peer>,
-    /// Port number assigned by the target, as used in
+    /// Port number, as used in
     /// [`Subsystem::set_ana_states`](crate::subsystem::Subsystem::set_ana_states).
     pub port: u64,
     /// ANA states at the port.

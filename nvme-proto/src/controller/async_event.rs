@@ -1,12 +1,12 @@
 //! Asynchronous events (Base, 5.2).
 //!
-//! A host keeps up to four Asynchronous Event Requests outstanding, stored by CID. An event
-//! completes one of them. All events of its log page are then masked until the host reads that
-//! page. A masked event stays pending, at most once for each kind.
+//! A host keeps up to four Asynchronous Event Requests outstanding, and an event completes one of
+//! them. All events of its log page are then masked until the host reads that page. A masked event
+//! stays pending, at most once for each kind.
 //!
-//! Error and SMART events have one log page for each type, so this equals masking by type as in the
-//! specification. Each notice has a log page of its own: a host that never reads one page (Linux
-//! without multipath and the ANA log) still receives the other notices.
+//! Each notice has its own log page: a host that never reads one (Linux without multipath and the
+//! ANA log) still receives the other notices. For error and SMART events, masking by page equals
+//! the specified masking by type.
 
 use alloc::vec::Vec;
 
@@ -16,7 +16,7 @@ use crate::wire::aen::AsyncEvent;
 
 use super::{Completion, Refusal};
 
-/// Events of this controller, in reporting order.
+/// Events in reporting order.
 const KINDS: [AsyncEvent; 8] = [
     AsyncEvent::ERROR_PERSISTENT_INTERNAL,
     AsyncEvent::ERROR_TRANSIENT_INTERNAL,
@@ -40,7 +40,7 @@ pub struct AsyncEvents {
 }
 
 impl AsyncEvents {
-    /// Stores a request.
+    /// Stores the CID of a request.
     ///
     /// # Errors
     /// The limit reported as AERL is reached.
@@ -99,7 +99,6 @@ fn bit_of(event: AsyncEvent) -> u8 {
     1 << index.expect("an event this controller reports")
 }
 
-/// Bit mask of all events of log page `lid`.
 fn bits_of_page(lid: u8) -> u8 {
     let of_page = KINDS.into_iter().filter(|event| event.lid() == lid);
     of_page.fold(0, |bits, event| bits | bit_of(event))
@@ -148,7 +147,6 @@ mod tests {
             events.raise(notice);
             assert_eq!(completed(&mut events), None, "masked by itself");
         }
-        // The ANA log stays unread; the namespace list is reported again.
         events.clear(0x04);
         events.raise(AsyncEvent::NOTICE_NAMESPACE_CHANGED);
         assert_eq!(

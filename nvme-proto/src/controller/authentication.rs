@@ -1,4 +1,4 @@
-//! Protocol-independent part of authentication: the commands of an unauthenticated queue.
+//! Commands of an unauthenticated queue, independent of the authentication protocol.
 
 use crate::transfer::DataTransfer;
 use crate::wire::fabrics::AuthenticationCommand;
@@ -8,9 +8,9 @@ use super::Refusal;
 use super::command::check_flags;
 use super::refusal::byte;
 
-/// Maximum transfer of an authentication command in bytes; DH-HMAC-CHAP messages are shorter.
+/// Maximum transfer of an authentication command in bytes.
 pub const AUTHENTICATION_BYTES_MAX: u32 = 4096;
-/// Length of the shortest messages, AUTH_Failure1 and AUTH_Failure2, in bytes.
+/// Length of AUTH_Failure1 and AUTH_Failure2, the shortest messages, in bytes.
 const BYTES_MIN: u32 = 8;
 
 /// SECP of NVMe, and SPSP0 and SPSP1 (Base, 6.1 and 6.2).
@@ -45,8 +45,7 @@ impl AuthenticationRequest {
 
     /// Parses a command of a connected, unauthenticated queue and locates its data.
     ///
-    /// On an I/O queue, the data may be in the capsule: `in_capsule_bytes` were received after the
-    /// SQE.
+    /// On an I/O queue, the capsule may contain `in_capsule_bytes` of data.
     ///
     /// # Errors
     /// The command is not an authentication command, or is invalid.

@@ -5,11 +5,10 @@ use alloc::collections::BTreeSet;
 use crate::limits::CHANGED_NAMESPACES_MAX;
 use crate::wire::NSID_ALL;
 
-/// Namespaces that changed since the host last read log page 04h.
 #[derive(Debug, Default)]
 pub(super) struct ChangedNamespaces {
     nsids: BTreeSet<u32>,
-    /// True if the page cannot hold all NSIDs. The host then checks every namespace.
+    /// True if the page cannot hold all NSIDs.
     too_many: bool,
 }
 
@@ -28,7 +27,7 @@ impl ChangedNamespaces {
         *self = Self::default();
     }
 
-    /// Entries of the page (Base, 5.16.1.5). One entry of FFFFFFFFh reports too many changes.
+    /// Entries of the page; one entry of FFFFFFFFh reports too many changes (Base, 5.16.1.5).
     pub(super) fn entries(&self) -> impl Iterator<Item = u32> {
         let too_many = self.too_many.then_some(NSID_ALL);
         too_many.into_iter().chain(self.nsids.iter().copied())

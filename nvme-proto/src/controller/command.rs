@@ -1,6 +1,6 @@
 //! Admin commands after parsing.
 //!
-//! Parsed commands contain no unknown opcode, PRP, unaligned log offset, or transfer beyond MDTS.
+//! Parsing rejects unknown opcodes, PRPs, unaligned log offsets and transfers beyond MDTS.
 
 use crate::transfer::DataTransfer;
 use crate::wire::fabrics::{PropertyGetCommand, PropertySetCommand, PropertySize};
@@ -59,7 +59,7 @@ pub struct GetLogPage {
     pub lid: LogPage,
     /// LSP: log specific field.
     pub lsp: u8,
-    /// RAE: do not clear the event of this page.
+    /// RAE: keep the event of this page.
     pub rae: bool,
     /// LPO: offset in bytes, a multiple of 4.
     pub lpo: u64,
@@ -120,7 +120,7 @@ pub enum Transfer {
         /// Length in bytes.
         length: u32,
     },
-    /// To the controller, before the command executes.
+    /// To the controller, before execution.
     FromHost {
         /// Length in bytes.
         length: u32,
@@ -128,7 +128,6 @@ pub enum Transfer {
 }
 
 impl Transfer {
-    /// Panics unless the buffers have the lengths of this transfer.
     pub(crate) fn assert_matches(self, data_in: &[u8], data_out: &[u8]) {
         let (from_host, to_host) = match self {
             Self::None => (0, 0),
@@ -149,8 +148,8 @@ impl AdminCommand {
     /// # Errors
     /// The response to an invalid or unsupported command.
     pub fn parse(sqe: &Sqe, transfer_bytes: u32) -> Result<Self, Refusal> {
-        // The opcode comes before the flags: fields of an unsupported command have no meaning, and
-        // hosts probe for commands by Invalid Command Opcode.
+        // The opcode is checked first: fields of an unsupported command have no meaning, and hosts
+        // probe for commands by Invalid Command Opcode.
         let command = Self::parse_by_opcode(sqe, transfer_bytes)?;
         check_flags(sqe)?;
         Ok(command)
@@ -202,7 +201,7 @@ impl AdminCommand {
             FabricsType::CONNECT => {
                 Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::NSID))
             }
-            // Disconnect (OFCS) and in-band authentication are not supported here.
+            // Disconnect (OFCS) and in-band authentication are unsupported.
             _ => Err(Refusal::new(Status::INVALID_OPCODE).at(byte::NSID)),
         }
     }
@@ -237,8 +236,8 @@ impl AdminCommand {
     /// The SGL does not match the data.
     pub fn locate(&self, sqe: &Sqe) -> Result<DataTransfer, Refusal> {
         let located = match self.transfer() {
-            // For a feature without transfer, such as its supported capabilities, a host may still
-            // describe a buffer.
+            // A host may describe a buffer for a feature without transfer, such as its supported
+            // capabilities.
             Transfer::None if matches!(self, Self::GetFeatures(_) | Self::SetFeatures(_)) => {
                 Ok(DataTransfer::None)
             }
@@ -317,7 +316,7 @@ impl GetFeatures {
             return 0;
         }
         match self.fid {
-            // A 64-bit host identifier fails and transfers no data.
+            // A 64-bit host identifier fails without a transfer.
             Feature::HOST_IDENTIFIER if !HostIdentifier(self.cdw11).exhid() => 0,
             fid => data_length(fid),
         }
@@ -337,14 +336,14 @@ impl SetFeatures {
 
     fn data_length(&self) -> u32 {
         match self.fid {
-            // Only Connect sets the host identifier; Set Features fails without reading data.
+            // Set Features of the host identifier fails without reading data.
             Feature::HOST_IDENTIFIER => 0,
             fid => data_length(fid),
         }
     }
 }
 
-/// Bytes of a feature's data structure, 0 for a value in CDW11 or DW0.
+/// Length of a feature's data structure in bytes, or 0.
 fn data_length(fid: Feature) -> u32 {
     match fid {
         Feature::TIMESTAMP => 8,
@@ -354,8 +353,7 @@ fn data_length(fid: Feature) -> u32 {
     }
 }
 
-/// Fails commands with PRPs, which Fabrics does not support, and fused commands, which do not exist
-/// on the admin queue (Base, 3.3.3.1).
+/// Rejects PRPs, which Fabrics does not support, and fused commands (Base, 3.3.3.1).
 pub(super) fn check_flags(sqe: &Sqe) -> Result<(), Refusal> {
     sqe.check_flags()
         .map_err(|status| Refusal::new(status).at(byte::FLAGS))

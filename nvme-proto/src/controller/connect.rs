@@ -1,8 +1,8 @@
-//! Connect command (Base, 6.3), which associates a connection with a queue of a controller.
+//! Connect command (Base, 6.3).
 //!
-//! Validation has three stages. [`admit`] checks the private data of the RDMA connection request,
-//! before a connection exists. [`ConnectRequest::parse`] checks the command and its data.
-//! [`crate::subsystem::Subsystem::claim`] checks both against the state of the subsystem.
+//! [`admit`] checks the private data of the RDMA connection request, [`ConnectRequest::parse`] the
+//! command and its data, and [`crate::subsystem::Subsystem::claim`] both against the state of the
+//! subsystem.
 
 use crate::limits::Limits;
 use crate::transfer::DataTransfer;
@@ -17,7 +17,7 @@ use super::Refusal;
 use super::command::check_flags;
 use super::refusal::byte;
 
-/// Decides on an RDMA connection request (RDMA, 7.2) and returns the reply.
+/// Accepts or rejects an RDMA connection request (RDMA, 7.2).
 ///
 /// # Errors
 /// The status to reject the connection with.
@@ -30,7 +30,7 @@ pub fn admit(request: &RequestData, limits: &Limits) -> Result<ReplyData, Reject
     if hsqsize == 0 || hsqsize >= limits.queue_entries(qid) {
         return Err(RejectStatus::INVALID_HSQSIZE);
     }
-    // A queue of n entries holds n - 1 commands. Each needs a receive for its response.
+    // Each of the n - 1 commands in a queue of n entries needs a receive for its response.
     if request.hrqsize.get() < hsqsize {
         return Err(RejectStatus::INVALID_HRQSIZE);
     }
@@ -60,14 +60,12 @@ pub struct ConnectRequest {
     pub hostnqn: Nqn,
 }
 
-/// Mask of the defined bits of CATTR.
 const CATTR_BITS: u8 = 0x0f;
 
 impl ConnectRequest {
     /// Checks the first command of a connection and locates its data.
     ///
-    /// On an I/O queue, the data may be in the capsule: `in_capsule_bytes` were received after the
-    /// SQE.
+    /// On an I/O queue, the capsule may contain `in_capsule_bytes` of data.
     ///
     /// # Errors
     /// The command is not a Connect, or is invalid.
@@ -128,7 +126,7 @@ impl ConnectRequest {
 
 /// Fails a Fabrics command on a connected I/O queue.
 ///
-/// Only Disconnect and authentication exist there, and neither is supported.
+/// Only Disconnect and authentication exist there; both are unsupported.
 #[must_use]
 pub fn refuse_on_io_queue(sqe: &Sqe) -> Refusal {
     let status = match sqe.fctype() {
@@ -138,7 +136,6 @@ pub fn refuse_on_io_queue(sqe: &Sqe) -> Refusal {
     Refusal::new(status).at(byte::NSID)
 }
 
-/// Checks the fields of the command without its data.
 fn check_command(sqe: &Sqe) -> Result<(), Refusal> {
     // Only Connect is allowed until it succeeds (Base, 6.3).
     if !sqe.is_fabrics() || sqe.fctype() != FabricsType::CONNECT {
@@ -282,7 +279,7 @@ mod tests {
         );
     }
 
-    /// NQNs of any form are accepted, as used by spdk_nvme_perf and nvmet.
+    /// As sent by spdk_nvme_perf and nvmet.
     #[test]
     fn names_of_any_form_are_taken() {
         for (hostnqn, subnqn) in [("", "testnqn"), ("db 1", "a\nb"), ("nqn.", "")] {

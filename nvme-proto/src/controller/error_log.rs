@@ -34,7 +34,7 @@ pub struct ErrorLog {
 }
 
 impl ErrorLog {
-    /// Adds a failure and drops the oldest one if the log is full.
+    /// Adds a failure; a full log drops the oldest one.
     pub fn record(&mut self, failure: &Failure) {
         self.count += 1;
         let mut entry = ErrorEntry::new_zeroed();

@@ -1,8 +1,7 @@
 //! Get Features and Set Features (Base, 5.15, 5.27).
 //!
-//! No feature is saveable: settings of a host end with its association, and permanent settings
-//! belong in the configuration. Features without a function here (interrupts, thermal management)
-//! can be read. Their supported capabilities report them as not changeable.
+//! No feature is saveable: a host's settings end with its association. Features without a function
+//! here (interrupts, thermal management) are readable and reported as not changeable.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -22,10 +21,10 @@ use super::command::{GetFeatures, SetFeatures};
 use super::refusal::byte;
 use super::{Action, Controller, Exchange, Refusal};
 
-/// I/O Command Set Profile; the only profile is 0, the NVM command set.
+/// I/O Command Set Profile, always 0 (the NVM command set).
 const IO_COMMAND_SET_PROFILE: Feature = Feature(0x19);
 
-/// Features of NVM controllers, in ascending order.
+/// In ascending order.
 const NVM_FEATURES: [Feature; 17] = [
     Feature::ARBITRATION,
     Feature::POWER_MANAGEMENT,
@@ -55,16 +54,15 @@ const DISCOVERY_FEATURES: [Feature; 2] = [
 /// TMPSEL of the composite temperature, and of all sensors.
 const TMPSEL_COMPOSITE: u8 = 0;
 const TMPSEL_ALL: u8 = 0xf;
-/// THSEL of the over and under temperature thresholds.
+/// THSEL values.
 const THSEL_OVER: u8 = 0;
 const THSEL_UNDER: u8 = 1;
 
-/// Bit of CRITICAL WARNING and of feature 0Bh: a temperature threshold was crossed.
+/// Bit of CRITICAL WARNING and of feature 0Bh for a crossed temperature threshold.
 const WARNING_TEMPERATURE: u8 = 1 << 1;
-/// Bit of CRITICAL WARNING: available spare is below its threshold.
 const WARNING_SPARE: u8 = 1 << 0;
 
-/// Values set by a host, except those stored in other types.
+/// Values set by a host.
 #[derive(Debug)]
 pub(super) struct Features {
     arbitration: Arbitration,
@@ -78,7 +76,6 @@ pub(super) struct Features {
     behavior: [u8; 3],
 }
 
-/// Features of a controller type.
 pub(super) fn supported(kind: Kind) -> &'static [Feature] {
     match kind {
         Kind::Nvm => &NVM_FEATURES,
@@ -86,7 +83,6 @@ pub(super) fn supported(kind: Kind) -> &'static [Feature] {
     }
 }
 
-/// Supported capabilities of a feature (Base, figure 190).
 pub(super) fn capabilities(fid: Feature) -> SupportedCapabilities {
     let fixed = matches!(
         fid,
@@ -104,10 +100,9 @@ pub(super) fn capabilities(fid: Feature) -> SupportedCapabilities {
 }
 
 impl Features {
-    /// Creates the default values.
     pub(super) fn new(write_cache: bool, now: Duration) -> Self {
         Self {
-            // No arbitration burst limit: all commands of a queue may be fetched at once.
+            // 7 means no arbitration burst limit.
             arbitration: Arbitration(0).with_ab(0b111),
             power: PowerManagement(0),
             over_temperature_k: u16::MAX,
@@ -120,7 +115,7 @@ impl Features {
         }
     }
 
-    /// True if the host enabled the event (feature 0Bh). Error events are always enabled.
+    /// True if feature 0Bh enables the event. Error events are always enabled.
     pub(super) fn is_enabled(&self, event: AsyncEvent) -> bool {
         match event {
             AsyncEvent::NOTICE_NAMESPACE_CHANGED => self.events.namespace_attribute(),
@@ -128,7 +123,7 @@ impl Features {
             AsyncEvent::NOTICE_DISCOVERY_CHANGED => self.events.discovery_change(),
             AsyncEvent::SMART_TEMPERATURE => self.events.smart() & WARNING_TEMPERATURE != 0,
             AsyncEvent::SMART_SPARE => self.events.smart() & WARNING_SPARE != 0,
-            // Bits of other warnings are checked in `health_changed`.
+            // `health_changed` checks the bits of other warnings.
             _ => true,
         }
     }
@@ -145,7 +140,6 @@ impl Features {
         health.critical_warning & !WARNING_TEMPERATURE | temperature
     }
 
-    /// Value of a feature of one dword that is stored here.
     fn dword(&self, get: &GetFeatures) -> Result<u32, Refusal> {
         match get.fid {
             Feature::ARBITRATION => Ok(self.arbitration.0),
@@ -162,7 +156,7 @@ impl Features {
             Feature::VOLATILE_WRITE_CACHE => Ok(VolatileWriteCache(0).with_wce(self.write_cache).0),
             Feature::WRITE_ATOMICITY => Ok(self.write_atomicity.0),
             Feature::ASYNC_EVENT_CONFIGURATION => Ok(self.events.0),
-            // No interrupts exist, so no vector coalesces.
+            // No interrupts exist, so coalescing is disabled for every vector.
             Feature::INTERRUPT_VECTOR_CONFIGURATION => {
                 let iv = InterruptVector(get.cdw11).iv();
                 Ok(InterruptVector(0).with_iv(iv).with_cd(true).0)
@@ -180,7 +174,7 @@ impl Features {
     fn set_behavior(&mut self, data: &[u8]) -> Result<(), Refusal> {
         let behavior = HostBehavior::ref_from_bytes(data).expect("the length was checked");
         let values = [behavior.acre, behavior.etdas, behavior.lbafee];
-        // Copy descriptor formats (CDFE) require the Copy command, which is not supported.
+        // Copy descriptor formats (CDFE) require the unsupported Copy command.
         if values.iter().any(|&value| value > 1) || behavior.cdfe.get() != 0 {
             return Err(Refusal::new(Status::INVALID_FIELD));
         }
@@ -202,7 +196,7 @@ impl Features {
 }
 
 impl Controller {
-    /// Executes Get Features and returns DW0. Some features also return data.
+    /// Executes Get Features and returns DW0.
     pub(super) fn get_features(
         &self,
         common: &Common,
@@ -284,7 +278,7 @@ impl Controller {
         match set.fid {
             Feature::ARBITRATION => self.features.arbitration = Arbitration(set.cdw11),
             Feature::POWER_MANAGEMENT => {
-                // NPSS is 0: only one power state exists.
+                // NPSS is 0: one power state.
                 if PowerManagement(set.cdw11).ps() != 0 {
                     return Err(Refusal::field(byte::CDW11));
                 }
@@ -349,7 +343,7 @@ impl Controller {
 
     /// Sets Number of Queues (Base, 5.27.1.5).
     ///
-    /// Over Fabrics, a submission and a completion queue form one queue, so both numbers are equal.
+    /// Over Fabrics, one queue contains a submission and a completion queue.
     fn set_number_of_queues(
         &mut self,
         common: &Common,
@@ -358,7 +352,7 @@ impl Controller {
         if !self.queues.is_empty() {
             return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::CDW10));
         }
-        // Numbers are 0-based, and FFFFh exceeds the maximum by one.
+        // 0-based; FFFFh is out of range.
         let fewer = asked.nsq().min(asked.ncq());
         if asked.nsq() == u16::MAX || asked.ncq() == u16::MAX {
             return Err(Refusal::field(byte::CDW11));
@@ -371,7 +365,7 @@ impl Controller {
         queues(self.queues_granted)
     }
 
-    /// Raises events for new warnings, after a change of the health or of a threshold.
+    /// Raises events for new warnings.
     pub(crate) fn health_changed(&mut self, old: &Health, new: &Health, actions: &mut Vec<Action>) {
         let risen = self.features.critical_warning(new) & !self.features.critical_warning(old);
         if risen & WARNING_SPARE != 0 {
@@ -406,7 +400,7 @@ impl Features {
     }
 }
 
-/// Events reported in OAES, which feature 0Bh can enable.
+/// Events reported in OAES.
 pub(super) fn offered_events(kind: Kind) -> AsyncEventConfig {
     match kind {
         Kind::Nvm => AsyncEventConfig(0)
@@ -426,7 +420,7 @@ fn in_nsid(status: Status) -> Refusal {
 }
 
 fn check_supported(common: &Common, fid: Feature) -> Result<(), Refusal> {
-    // Without a volatile write cache, its feature does not exist (Base, 5.27.1.4).
+    // The feature requires a volatile write cache (Base, 5.27.1.4).
     let absent = fid == Feature::VOLATILE_WRITE_CACHE && !common.has_write_cache();
     if absent || !supported(common.kind()).contains(&fid) {
         return Err(Refusal::field(byte::CDW10));

@@ -25,10 +25,10 @@ use super::{Controller, Refusal, properties};
 
 /// ANATT: maximum time of an ANA transition, in seconds.
 ///
-/// Linux resets the controller after twice this time. The actual time in ANA Change is chosen by
-/// the administrator.
+/// Linux resets the controller after twice this time. The administrator chooses the actual duration
+/// of ANA Change.
 const ANATT_S: u8 = 10;
-/// RTD3E: shutdown time in microseconds, during which a host waits for caches to be flushed.
+/// RTD3E: shutdown time for cache flushes, in microseconds.
 const RTD3E_US: u32 = 15_000_000;
 /// IORCSZ: size of a response capsule, in units of 16 bytes.
 const IORCSZ: u32 = 1;
@@ -42,7 +42,6 @@ const CNTID_THIS: u16 = 0xffff;
 const DLFEAT_ZEROES: u8 = 0b001;
 
 impl Controller {
-    /// Fills `out` with the requested data structure.
     pub(super) fn identify(
         &self,
         common: &Common,
@@ -66,7 +65,7 @@ impl Controller {
                 }
             }
             Cns::ACTIVE_NAMESPACES | Cns::IO_COMMAND_SET_ACTIVE_NAMESPACES => {
-                // FFFFFFFEh and above have no successor (Base, 5.17.2.2).
+                // NSIDs above FFFFFFFDh are invalid (Base, 5.17.2.2).
                 if nsid >= NSID_ALL - 1 {
                     return Err(bad_nsid());
                 }
@@ -78,7 +77,7 @@ impl Controller {
                 let namespace = self.find(common, nsid)?.ok_or_else(bad_nsid)?;
                 write_descriptors(namespace, out);
             }
-            // The structure describes metadata formats; none exist, so it is all zeroes.
+            // All zeroes, because no metadata formats exist.
             Cns::IO_COMMAND_SET_NAMESPACE => {
                 self.find(common, nsid)?;
             }
@@ -98,7 +97,7 @@ impl Controller {
                 if identify.cntid != CNTID_THIS && identify.cntid != self.cntlid {
                     return Err(Refusal::field(byte::CDW10));
                 }
-                // One combination: only the NVM command set.
+                // The only combination is the NVM command set.
                 let sets: &mut IoCommandSets = view(out);
                 sets.combinations[0].set(1 << CSI_NVM);
             }
@@ -109,8 +108,7 @@ impl Controller {
 
     /// Returns the namespace, or `None` if it is inactive for the host.
     ///
-    /// An inactive namespace is reported as all zeroes (Base, 5.17.2.1). An NSID beyond NN is an
-    /// error.
+    /// An inactive namespace reads as zeroes (Base, 5.17.2.1); an NSID beyond NN is an error.
     fn find<'a>(&self, common: &'a Common, nsid: u32) -> Result<Option<&'a Namespace>, Refusal> {
         if (1..=common.limits().namespaces).contains(&nsid) {
             Ok(common.namespaces.seen(nsid, &self.seen))
@@ -168,9 +166,7 @@ impl Controller {
         }
     }
 
-    /// True if the controller reports Write Uncorrectable.
-    ///
-    /// ONCS applies to all namespaces, so every namespace visible to the host must support it.
+    /// True if every visible namespace supports Write Uncorrectable, because ONCS applies to all.
     pub(super) fn has_write_uncorrectable(&self, common: &Common) -> bool {
         common
             .namespaces
@@ -180,7 +176,7 @@ impl Controller {
     fn fill_namespace(&self, namespace: &Namespace, id: &mut IdentifyNamespace) {
         id.nsze.set(namespace.blocks);
         id.ncap.set(namespace.blocks);
-        // Utilization is unknown without access (Base, 8.1.3.3 and 8.1.3.4).
+        // Without access, utilization is unknown (Base, 8.1.3.3 and 8.1.3.4).
         let lost = matches!(
             self.ana.get(namespace.anagrpid),
             AnaState::INACCESSIBLE | AnaState::PERSISTENT_LOSS
@@ -213,12 +209,11 @@ impl Controller {
         id.nsattr = nsattr(namespace);
         id.nguid = namespace.nguid;
         id.eui64 = namespace.eui64;
-        // NLBAF and FLBAS are 0: a single format without metadata.
+        // Format 0 is the only one, without metadata (NLBAF and FLBAS are 0).
         id.lbaf[0].lbads = namespace.block_shift;
     }
 }
 
-/// Sets the atomicity of the namespace, which exceeds the controller's.
 fn fill_atomic(atomic: &Atomic, id: &mut IdentifyNamespace) {
     id.nsfeat = Nsfeat(id.nsfeat).with_nsabp(true).0;
     id.nawun.set(zero_based(atomic.normal));
@@ -234,7 +229,6 @@ fn zero_based(blocks: u32) -> u16 {
     (blocks.clamp(1, 1 << 16) - 1) as u16
 }
 
-/// Sets fields that only a controller with namespaces has.
 fn fill_nvm_controller(common: &Common, seen: &NsidSet, id: &mut IdentifyController) {
     let nn = common.limits().namespaces;
     id.cntrltype = IdentifyController::CNTRLTYPE_IO;
@@ -260,7 +254,7 @@ fn fill_nvm_controller(common: &Common, seen: &NsidSet, id: &mut IdentifyControl
     id.nwpc = nwpc(common.namespaces.keep_protection(seen));
 }
 
-/// ONCS: optional commands supported by every namespace.
+/// ONCS of every namespace.
 fn oncs() -> Oncs {
     Oncs(0)
         .with_compare(true)
@@ -271,19 +265,19 @@ fn oncs() -> Oncs {
         .with_verify(true)
 }
 
-/// VWC: presence of the cache, and support of a Flush of all namespaces.
+/// VWC.
 fn vwc(common: &Common) -> Vwc {
     Vwc(0)
         .with_present(common.has_write_cache())
         .with_flush_all(Vwc::FLUSH_ALL_YES)
 }
 
-/// Limits for the parser of I/O commands, equal to those reported by Identify.
+/// Limits of I/O commands, as reported by Identify.
 pub(crate) fn io_limits(common: &Common) -> IoLimits {
     let mdts_bytes = common.limits().transfer_bytes();
     IoLimits {
         mdts_bytes,
-        // MDTS also applies to these commands: they move no data but cost as much.
+        // MDTS limits the cost of these commands, which transfer no data.
         wzsl_bytes: Some(mdts_bytes),
         vsl_bytes: Some(mdts_bytes),
         wusl_bytes: Some(mdts_bytes),
@@ -325,7 +319,7 @@ fn write_descriptors(namespace: &Namespace, out: &mut [u8]) {
     write(NamespaceDescriptor::Csi(CSI_NVM));
 }
 
-/// Views the buffer as a structure. Panics unless both have 4096 bytes.
+/// Views the 4096-byte buffer as a structure.
 fn view<T>(out: &mut [u8]) -> &mut T
 where
     T: FromBytes + IntoBytes + zerocopy::KnownLayout + zerocopy::Immutable,

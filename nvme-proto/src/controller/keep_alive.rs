@@ -1,12 +1,11 @@
 //! Keep alive timer of an association (Base, 3.9).
 //!
-//! The timer is a lease: the association ends KATO after the last command received on any queue
-//! (CTRATT.TBKAS), and never later. A dead host is thus detected after KATO, and a host that waits
-//! for KATO can rely on the end of its commands.
+//! The timer is a lease: the association ends KATO after the last command on any queue
+//! (CTRATT.TBKAS). A host that waits for KATO can therefore rely on the end of its commands.
 //!
-//! By the specification, the timer runs only while the controller is ready and not shut down. A
-//! host that never enables its controller, or never disconnects after a shutdown, would keep it for
-//! ever. [`limits::IDLE_ASSOCIATION_MS`] therefore applies whenever the timer does not run.
+//! The specified timer runs only while the controller is ready and not shut down. Otherwise
+//! [`limits::IDLE_ASSOCIATION_MS`] applies, so that an association without an enabled controller
+//! also ends.
 
 use core::time::Duration;
 
@@ -25,15 +24,14 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct KeepAlive {
     kato_ms: u32,
-    /// Whether an association without KATO ends when idle, as on a discovery controller.
+    /// Whether an idle association without KATO ends, as on a discovery controller.
     ends_idle: bool,
     running: bool,
-    /// Time of the last known command or timer restart.
     last_command: Duration,
 }
 
 impl KeepAlive {
-    /// Creates the timer of a new association. `kato_ms` is the value from Connect.
+    /// Creates the timer of a new association with KATO from Connect.
     #[must_use]
     pub fn new(kato_ms: u32, ends_idle: bool, now: Duration) -> Self {
         Self {
@@ -44,7 +42,7 @@ impl KeepAlive {
         }
     }
 
-    /// KATO in milliseconds, rounded up to the timer's granularity; 0 if disabled.
+    /// KATO in milliseconds, rounded up to KAS; 0 if disabled.
     #[must_use]
     pub fn kato_ms(&self) -> u32 {
         self.kato_ms
@@ -56,8 +54,7 @@ impl KeepAlive {
         self.restart(now);
     }
 
-    /// Switches between the timer and the idle limit when the controller becomes ready or not
-    /// ready.
+    /// Selects the timer for a ready controller, or the idle limit.
     pub fn set_running(&mut self, running: bool, now: Duration) {
         self.running = running;
         self.restart(now);
@@ -74,9 +71,7 @@ impl KeepAlive {
         self.last_command
     }
 
-    /// Lifetime of the association without a command.
-    ///
-    /// `None` if only a lost connection ends it.
+    /// Lifetime of an idle association; `None` if only a lost connection ends it.
     #[must_use]
     pub fn limit(&self) -> Option<Duration> {
         let ms = match (self.running, self.kato_ms) {
@@ -88,16 +83,14 @@ impl KeepAlive {
         Some(Duration::from_millis(u64::from(ms)))
     }
 
-    /// Time of the next [`Self::check`]; `None` if only a lost connection ends the association.
+    /// Expiry without another command; `None` if only a lost connection ends the association.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         Some(self.last_command + self.limit()?)
     }
 
-    /// Checks the timer.
-    ///
-    /// `last` returns the time of the last command on any queue, and is called only if the timer
-    /// seems to have expired.
+    /// Checks for expiry. If the timer seems expired, `last` returns the time of the last command
+    /// on any queue.
     pub fn check(&mut self, now: Duration, last: impl FnOnce() -> Duration) -> Verdict {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Verdict::Alive;
@@ -110,7 +103,7 @@ impl KeepAlive {
     }
 }
 
-/// Rounds up to the granularity in KAS. Values that do not fit saturate.
+/// Rounds up to the granularity in KAS, with saturation.
 fn round_up(kato_ms: u32) -> u32 {
     let unit_ms = u32::from(limits::KAS) * 100;
     kato_ms.div_ceil(unit_ms).saturating_mul(unit_ms)

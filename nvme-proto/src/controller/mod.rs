@@ -1,22 +1,20 @@
-//! Controller: state machine of an association on the target side, without I/O.
+//! State machine of an association on the target side, without I/O.
 //!
-//! A controller receives commands ([`AdminCommand`]), events and the time. It answers at once
-//! ([`Outcome`]) and requests other work from the target ([`Action`]): completing a delayed
-//! command, disconnecting queues, flushing, aborting. All calls pass through its
+//! A controller receives commands ([`AdminCommand`]), events and the time. It responds with an
+//! [`Outcome`] and requests other work from the target by [`Action`]. All calls pass through its
 //! [`crate::subsystem::Subsystem`].
 //!
 //! An admin command has these stages:
 //!
-//! 1. [`AdminCommand::parse`] checks the SQE. An error goes to
-//!    [`crate::subsystem::Subsystem::refuse`], which logs it and returns the completion.
-//! 2. [`AdminCommand::transfer`] returns the length and direction of its data, and
-//!    [`AdminCommand::locate`] the location in host memory. The target fetches the data or prepares
-//!    a buffer of that length.
-//! 3. [`crate::subsystem::Subsystem::execute`] executes the command. For [`Outcome::Complete`], the
-//!    target sends the buffer, if the command succeeded, then the completion. [`Outcome::Parked`]
-//!    ends later with [`Action::Complete`].
+//! 1. [`AdminCommand::parse`] checks the SQE. [`crate::subsystem::Subsystem::refuse`] logs errors
+//!    and returns the completion.
+//! 2. [`AdminCommand::transfer`] and [`AdminCommand::locate`] describe its data; the target fetches
+//!    it or prepares a buffer.
+//! 3. [`crate::subsystem::Subsystem::execute`] executes it. For [`Outcome::Complete`], the target
+//!    sends the buffer, if the command succeeded, then the completion. [`Outcome::Parked`] ends
+//!    later with [`Action::Complete`].
 //!
-//! The target carries out actions in order, and before it sends the outcome.
+//! The target carries out actions in order, before it sends the outcome.
 
 pub mod abort;
 mod arrival;
@@ -67,7 +65,7 @@ pub use connect::ConnectRequest;
 pub use log_page::SmartCounters;
 pub use refusal::Refusal;
 
-/// Completion of a command, without SQHD, which belongs to the queue.
+/// Completion of a command, without SQHD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// CID of the command.
@@ -96,28 +94,28 @@ impl Completion {
     }
 }
 
-/// Result of executing a command.
+/// Result of an executed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The command is complete. After success, the whole buffer goes to the host first.
+    /// Complete. After success, the whole buffer goes to the host first.
     Complete(Completion),
-    /// The command stays outstanding until [`Action::Complete`] or a reset.
+    /// Outstanding until [`Action::Complete`] or a reset.
     Parked,
 }
 
 /// Request to the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Send this completion on the admin queue.
+    /// Send a completion on the admin queue.
     Complete {
         /// CNTLID.
         cntlid: u16,
-        /// Completion to send.
+        /// Completion.
         completion: Completion,
     },
-    /// Start no further I/O commands and disconnect all I/O queues.
+    /// Start no I/O commands and disconnect all I/O queues.
     ///
-    /// The target reports each closed queue to [`crate::subsystem::Subsystem::queue_disconnected`].
+    /// [`crate::subsystem::Subsystem::queue_disconnected`] receives each closed queue.
     DisconnectIoQueues {
         /// CNTLID.
         cntlid: u16,
@@ -131,14 +129,14 @@ pub enum Action {
     },
     /// Flush the write caches of all namespaces.
     ///
-    /// The target reports the result to [`crate::subsystem::Subsystem::flushed`].
+    /// [`crate::subsystem::Subsystem::flushed`] receives the result.
     FlushAll {
         /// CNTLID of the controller that shuts down.
         cntlid: u16,
     },
     /// Abort a command if possible.
     ///
-    /// The target reports the result to [`crate::subsystem::Subsystem::abort_done`].
+    /// [`crate::subsystem::Subsystem::abort_done`] receives the result.
     Abort {
         /// CNTLID.
         cntlid: u16,
@@ -151,7 +149,7 @@ pub enum Action {
     },
     /// Enable or disable the volatile write cache for this controller.
     ///
-    /// While it is disabled, each write completes only when it is durable.
+    /// While it is disabled, writes complete only when durable.
     SetWriteCache {
         /// CNTLID.
         cntlid: u16,
@@ -160,9 +158,9 @@ pub enum Action {
     },
     /// Change the write protection of a namespace.
     ///
-    /// To protect it, the target rejects writes and makes earlier writes durable. The state is
-    /// saved if the namespace says so. On failure the namespace keeps its former state. The target
-    /// reports the result to [`crate::subsystem::Subsystem::protection_done`].
+    /// To protect it, the target rejects writes and makes earlier writes durable. It saves the
+    /// state if the namespace requires that. On failure, the former state remains.
+    /// [`crate::subsystem::Subsystem::protection_done`] receives the result.
     SetProtection {
         /// CNTLID of the controller whose host requested the change.
         cntlid: u16,
@@ -173,7 +171,7 @@ pub enum Action {
         /// Number of the change.
         change: u64,
     },
-    /// Restrict the I/O of this controller to [`Controller::seen`], which changed.
+    /// Restrict I/O of this controller to [`Controller::seen`].
     SetSeen {
         /// CNTLID.
         cntlid: u16,
@@ -183,7 +181,7 @@ pub enum Action {
 /// Reason for the end of an association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Termination {
-    /// No command was received for KATO.
+    /// No command within KATO.
     KeepAliveExpired,
     /// The host lost access to the subsystem.
     HostNotAllowed,
@@ -191,28 +189,28 @@ pub enum Termination {
     SubsystemRemoved,
     /// The port of the connection was removed.
     PortRemoved,
-    /// The port of the connection no longer leads to the subsystem.
+    /// The port no longer leads to the subsystem.
     PortNotAllowed,
     /// An administrator ended the association; the host may reconnect.
     Disconnected,
-    /// The target lost part of the association's state by an internal fault.
+    /// An internal fault of the target lost part of the association's state.
     TargetFault,
 }
 
-/// Inputs and buffers for executing a command.
+/// Inputs and buffers of a command.
 #[derive(Debug)]
 pub struct Exchange<'a> {
     /// Time since a fixed origin.
     pub now: Duration,
     /// Counters for log page 02h.
     pub smart: &'a SmartCounters,
-    /// Data from the host, with the length of [`AdminCommand::transfer`].
+    /// Data from the host; [`AdminCommand::transfer`] gives the length.
     pub data_in: &'a [u8],
-    /// Buffer for the host, with the length of [`AdminCommand::transfer`].
+    /// Buffer for the host; [`AdminCommand::transfer`] gives the length.
     pub data_out: &'a mut [u8],
 }
 
-/// Controller, which exists from the Connect of its admin queue until that queue closes.
+/// Controller, which lives from its admin Connect until that queue closes.
 #[derive(Debug)]
 pub struct Controller {
     cntlid: u16,
@@ -220,18 +218,17 @@ pub struct Controller {
     local: Option<LocalEnd>,
     peer: Option<IpAddr>,
     port: u64,
-    /// Active namespaces of the host.
     seen: NsidSet,
-    /// Namespaces hidden until the host has noticed the removal of their predecessors.
+    /// Namespaces hidden until the host notices the removal of their predecessors.
     withheld: Vec<Withheld>,
     ana: AnaView,
     properties: Properties,
-    /// True once the association must end and the target has received that action.
+    /// True once the target has received the action that ends the association.
     condemned: bool,
     keep_alive: KeepAlive,
-    /// Number of I/O queues that the host may create.
+    /// Maximum number of I/O queues.
     queues_granted: u16,
-    /// QIDs of the connected I/O queues.
+    /// QIDs of the I/O queues.
     queues: BTreeSet<u16>,
     features: Features,
     events: AsyncEvents,
@@ -242,7 +239,6 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Creates the controller of an admin Connect.
     pub(crate) fn new(
         cntlid: u16,
         request: &ConnectRequest,
@@ -276,7 +272,6 @@ impl Controller {
         }
     }
 
-    /// Address of the host.
     pub(crate) fn peer(&self) -> Option<IpAddr> {
         self.peer
     }
@@ -298,13 +293,13 @@ impl Controller {
         self.queues.iter().copied()
     }
 
-    /// True if the controller is enabled, and neither shut down, nor failed, nor terminated.
+    /// True if the controller is enabled, and neither shut down, failed nor terminated.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.properties.is_ready() && !self.condemned
     }
 
-    /// KATO in milliseconds, as granted; 0 if the timer is disabled.
+    /// Granted KATO in milliseconds; 0 if disabled.
     #[must_use]
     pub fn kato_ms(&self) -> u32 {
         self.keep_alive.kato_ms()
@@ -324,7 +319,7 @@ impl Controller {
 
     /// Earliest expiry of the association, `None` if only a lost connection ends it.
     ///
-    /// Commands on I/O queues may have extended it without notice to this controller.
+    /// Commands on I/O queues may have extended it unnoticed.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         if self.condemned {
@@ -334,16 +329,15 @@ impl Controller {
         }
     }
 
-    /// Time of the last known command, and the lifetime without another one.
+    /// Time of the last known command, and the lifetime since then, if limited.
     ///
-    /// The lifetime is `None` if unlimited. The result is `None` if the association is about to
-    /// end.
+    /// `None` if the association is ending.
     #[must_use]
     pub fn lease(&self) -> Option<(Duration, Option<Duration>)> {
         (!self.condemned).then(|| (self.keep_alive.last_command(), self.keep_alive.limit()))
     }
 
-    /// Checks the keep alive timer and ends the association on expiry.
+    /// Ends the association if the keep alive timer has expired.
     pub(crate) fn end_if_over(
         &mut self,
         now: Duration,
@@ -357,13 +351,11 @@ impl Controller {
         }
     }
 
-    /// Marks the association as ending. Returns true if it was not marked before.
     pub(crate) fn condemn(&mut self) -> bool {
         self.properties.set_fatal();
         !core::mem::replace(&mut self.condemned, true)
     }
 
-    /// Executes an admin command.
     pub(crate) fn execute(
         &mut self,
         common: &mut Common,
@@ -414,12 +406,11 @@ impl Controller {
         }
     }
 
-    /// Port of the connection.
     pub(crate) fn port(&self) -> u64 {
         self.port
     }
 
-    /// Adds an I/O queue after a successful Connect.
+    /// Adds an I/O queue.
     pub(crate) fn add_io_queue(&mut self, qid: u16, now: Duration) {
         self.keep_alive.restart(now);
         let new = self.queues.insert(qid);
@@ -442,7 +433,7 @@ impl Controller {
         self.queues.contains(&qid)
     }
 
-    /// Removes an I/O queue. Removing the last one continues a pending reset or shutdown.
+    /// Removes an I/O queue. The last one continues a pending reset or shutdown.
     pub(crate) fn remove_io_queue(
         &mut self,
         common: &Common,
@@ -508,7 +499,7 @@ impl Controller {
                 }
                 self.set_features(common, set, exchange, actions)?.into()
             }
-            // Like any command, it has restarted the timer.
+            // Every command has already restarted the timer.
             AdminCommand::KeepAlive => 0,
             AdminCommand::PropertyGet { ofst, size } => self.properties.get(*ofst, *size)?,
             AdminCommand::PropertySet { ofst, size, value } => {

@@ -9,12 +9,10 @@
 //!       flushed
 //! ```
 //!
-//! A reset waits for a flush in progress. At most one flush runs at a time, however often a host
-//! shuts down and resets.
+//! A reset waits for a flush in progress; at most one flush runs at a time.
 //!
-//! The version is 2.0, because log pages 00h, 12h and 13h, Identify CNS 06h, 08h and 1Ch, and CAP.CRMS
-//! have the layout of that version. Compared with version 1.3, a Linux host reads one more property
-//! (CRTO), and uses CNS 08h in place of one of two CNS 00h for each namespace.
+//! Log pages 00h, 12h and 13h, Identify CNS 06h, 08h and 1Ch, and CAP.CRMS have the layout of
+//! version 2.0.
 
 use crate::limits::{self, Limits};
 use crate::wire::Status;
@@ -31,28 +29,26 @@ pub const IOSQES: u8 = 6;
 /// CC.IOCQES: log2 of the bytes of a CQE.
 pub const IOCQES: u8 = 4;
 
-/// Mask of the defined bits of CC.
 const CC_BITS: u32 = 0x01ff_fff1;
 
-/// Life cycle of the controller, as in the module's diagram.
+/// Life cycle as in the diagram above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Disabled,
     Ready,
-    /// CC.EN was cleared; I/O queues are still connected, or write caches are being flushed.
+    /// CC.EN was cleared; I/O queues are connected, or write caches are being flushed.
     Resetting {
         flushing: bool,
     },
-    /// CC.SHN was set; I/O queues are still connected. `flush` selects a flush after they close.
+    /// CC.SHN was set; I/O queues are connected. `flush` selects a flush after they close.
     Draining {
         flush: bool,
     },
-    /// Write caches are being flushed.
     Flushing,
     ShutDown,
 }
 
-/// Result of a change of CC or of the last I/O queue's closing.
+/// Work after a change of CC or the closing of the last I/O queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transition {
     /// No work.
@@ -144,8 +140,8 @@ impl Properties {
         value: u64,
         io_queues: bool,
     ) -> Result<Transition, Refusal> {
-        // NSSR is not supported (CAP.NSSRS). Other properties are read-only, because CSTS.NSSRO is
-        // never set.
+        // NSSR is unsupported (CAP.NSSRS), and the other properties are read-only because
+        // CSTS.NSSRO is never set.
         if ofst != offset::CC {
             return Err(Refusal::field(byte::OFST));
         }
@@ -173,7 +169,7 @@ impl Properties {
         }
     }
 
-    /// Continues after a flush of the write caches; a failed flush is fatal until a reset.
+    /// Continues after a flush; a failed flush is fatal until a reset.
     pub fn flushed(&mut self, intact: bool) -> Transition {
         match self.state {
             State::Flushing => {
@@ -181,7 +177,6 @@ impl Properties {
                 self.fatal |= !intact;
                 Transition::ShutDown
             }
-            // The I/O queues closed before the flush began.
             State::Resetting { flushing: true } => self.reset(),
             _ => Transition::None,
         }
@@ -203,7 +198,7 @@ impl Properties {
             self.state = State::Ready;
             return Ok(Transition::Enabled);
         } else if cc.shn() != Cc::SHN_NONE && self.may_shut_down() {
-            // An abrupt shutdown does not wait for caches (Base, 3.6.2).
+            // An abrupt shutdown skips the flush (Base, 3.6.2).
             self.state = State::Draining {
                 flush: cc.shn() == Cc::SHN_NORMAL,
             };
@@ -226,11 +221,11 @@ impl Properties {
         if !cc.en() {
             return Ok(());
         }
-        // MPSMIN and MPSMAX are 4 KiB, and CAP.AMS supports only round robin.
+        // Only pages of 4 KiB (MPSMIN, MPSMAX) and round robin (CAP.AMS) are supported.
         if cc.mps() != 0 || cc.ams() != 0 || !matches!(cc.css(), Cc::CSS_NVM | Cc::CSS_IOCS) {
             return refused;
         }
-        // 0 is the default without I/O queues, as for discovery.
+        // 0 is the default of hosts without I/O queues, as for discovery.
         if !matches!(cc.iosqes(), 0 | IOSQES) || !matches!(cc.iocqes(), 0 | IOCQES) {
             return refused;
         }
@@ -248,7 +243,6 @@ impl Properties {
         }
     }
 
-    /// False during a shutdown or reset.
     fn may_shut_down(&self) -> bool {
         matches!(self.state, State::Disabled | State::Ready)
     }

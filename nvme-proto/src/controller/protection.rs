@@ -1,7 +1,7 @@
-//! Write protection of namespaces, set by hosts (Base, 8.12; feature 84h).
+//! Write protection of namespaces by hosts (Base, 8.12; feature 84h).
 //!
-//! The target rejects writes, makes earlier writes durable, and reports the result. Only then Set
-//! Features completes, and the hosts with access to the namespace receive an event.
+//! The target rejects writes and makes earlier writes durable. Then Set Features completes, and the
+//! hosts with access receive an event.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -14,16 +14,15 @@ use super::command::SetFeatures;
 use super::refusal::byte;
 use super::{Action, Completion, Controller, Outcome, Refusal};
 
-/// CIDs of commands that wait for the target, by NSID.
+/// CIDs of pending commands by NSID.
 pub(super) type Protecting = BTreeMap<u32, u16>;
 
-/// NWPC, with permanent protection if the target can save it.
+/// NWPC; permanent protection requires a target that can save it.
 pub(super) fn nwpc(keeps_protection: bool) -> u8 {
     1 << 0 | 1 << 1 | u8::from(keeps_protection) << 2
 }
 
 impl Controller {
-    /// Executes Set Features of feature 84h.
     pub(super) fn set_protection(
         &mut self,
         common: &mut Common,
@@ -64,7 +63,7 @@ impl Controller {
         Ok(Outcome::Parked)
     }
 
-    /// Completes the command that waits for a change of the namespace's protection, if any.
+    /// Completes a pending change of the namespace's protection.
     pub(crate) fn protection_done(&mut self, nsid: u32, status: Status, actions: &mut Vec<Action>) {
         if let Some(cid) = self.protecting.remove(&nsid) {
             actions.push(Action::Complete {

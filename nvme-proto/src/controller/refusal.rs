@@ -1,4 +1,4 @@
-//! Error response to a command, with the invalid field.
+//! Error response to a command.
 
 use crate::wire::Status;
 use crate::wire::fabrics::ConnectInvalidParameter;
@@ -12,7 +12,7 @@ pub struct Refusal {
     pub status: Status,
     /// Offset of the invalid byte in the SQE, if any.
     ///
-    /// The error log reports it as Parameter Error Location (Base, 5.16.1.2).
+    /// Reported as Parameter Error Location in the error log (Base, 5.16.1.2).
     pub byte: Option<u8>,
     /// DW0 of the response.
     pub result: u32,
@@ -86,7 +86,7 @@ impl Refusal {
         }
     }
 
-    /// Returns a copy with this byte of the SQE as invalid field.
+    /// Returns a copy with this invalid byte.
     #[must_use]
     pub const fn at(mut self, byte: u8) -> Self {
         self.byte = Some(byte);

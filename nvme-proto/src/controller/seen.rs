@@ -1,7 +1,7 @@
-//! Namespaces visible to a controller's host, and the events of their changes.
+//! Namespaces visible to a controller's host, and events of their changes.
 //!
-//! An invisible namespace is inactive: it is absent from all lists, events and ANA groups, and
-//! commands to its NSID fail.
+//! An invisible namespace is absent from all lists, events and ANA groups, and commands to its NSID
+//! fail.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -23,7 +23,7 @@ impl Controller {
         self.seen.contains(nsid)
     }
 
-    /// Sets the ANA states of the controller's port; `groups` lists the namespaces of each group.
+    /// Sets the ANA states of the port; `groups` lists the namespaces of each group.
     pub(crate) fn ana_changed(
         &mut self,
         states: &AnaStates,
@@ -31,7 +31,6 @@ impl Controller {
         actions: &mut Vec<Action>,
     ) {
         let seen = &self.seen;
-        // True if the log contains the group.
         let shown = |group| {
             let nsids = groups.get(&group);
             nsids.is_some_and(|nsids: &Vec<u32>| nsids.iter().any(|&nsid| seen.contains(nsid)))
@@ -41,7 +40,7 @@ impl Controller {
         }
     }
 
-    /// Reports changed attributes of a namespace to a host that sees it.
+    /// Reports changed attributes of a visible namespace.
     pub(crate) fn namespace_changed(&mut self, nsid: u32, actions: &mut Vec<Action>) {
         if self.sees(nsid) {
             self.report_namespace(nsid, actions);
@@ -55,8 +54,8 @@ impl Controller {
 
     /// Shows or hides a namespace of this ANA group.
     ///
-    /// A shown namespace accepts I/O before the host receives the event; a hidden one fails I/O
-    /// after it.
+    /// A namespace accepts I/O before the event that shows it, and fails I/O after the event that
+    /// hides it.
     pub(crate) fn set_seen(
         &mut self,
         nsid: u32,
@@ -81,7 +80,6 @@ impl Controller {
         actions.push(Action::SetSeen { cntlid });
     }
 
-    /// Makes a namespace visible.
     pub(super) fn show(&mut self, nsid: u32, anagrpid: u32, actions: &mut Vec<Action>) {
         self.seen.set(nsid, true);
         self.ana.note_change(&[anagrpid]);

@@ -1,9 +1,8 @@
-//! Namespaces hidden because they replaced another namespace at an NSID in use by a host.
+//! Namespaces hidden because they replaced another at an NSID in use by a host.
 //!
 //! A host that has not noticed the replacement would write data of the old disk to the new one. The
-//! NSID is therefore inactive until the host has read its state twice. The first read shows that
-//! the old namespace is gone. An event then requests the second read, which shows the new
-//! namespace.
+//! NSID is therefore inactive until the host has read its state twice: the first read shows the
+//! removal, and an event then requests the read that shows the new namespace.
 
 use alloc::vec::Vec;
 
@@ -12,7 +11,6 @@ use crate::wire::identify::Cns;
 use super::command::Identify;
 use super::{Action, Controller};
 
-/// Hidden namespace.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Withheld {
     pub(super) nsid: u32,
@@ -21,7 +19,7 @@ pub(super) struct Withheld {
     is_missed: bool,
 }
 
-/// True if the answer to `identify` shows whether the namespace is active.
+/// True if the response to `identify` shows whether the namespace is active.
 fn is_about(identify: &Identify, nsid: u32) -> bool {
     match identify.cns {
         Cns::ACTIVE_NAMESPACES | Cns::IO_COMMAND_SET_ACTIVE_NAMESPACES => nsid > identify.nsid,
@@ -34,7 +32,6 @@ fn is_about(identify: &Identify, nsid: u32) -> bool {
 }
 
 impl Controller {
-    /// Hides a namespace until the host has noticed the removal of its predecessor.
     pub(crate) fn withhold(&mut self, nsid: u32, anagrpid: u32, actions: &mut Vec<Action>) {
         self.withheld.push(Withheld {
             nsid,
@@ -44,7 +41,8 @@ impl Controller {
         self.report_namespace(nsid, actions);
     }
 
-    /// Shows the namespaces that the host has read as inactive before. Called before an answer.
+    /// Shows the due namespaces before the response to a host that has already read them as
+    /// inactive.
     pub(super) fn show_missed(&mut self, identify: &Identify, actions: &mut Vec<Action>) {
         let is_due = |one: &mut Withheld| one.is_missed && is_about(identify, one.nsid);
         let due: Vec<Withheld> = self.withheld.extract_if(.., is_due).collect();
@@ -53,7 +51,7 @@ impl Controller {
         }
     }
 
-    /// Records the namespaces that an answer reported as inactive, and requests another read by an
+    /// Records the namespaces that a response reported as inactive, and requests another read by an
     /// event.
     pub(super) fn note_missed(&mut self, identify: &Identify, actions: &mut Vec<Action>) {
         let mut missed = Vec::new();

@@ -1,4 +1,4 @@
-//! Authentication commands of a queue. The driver holds the secrets and supplies the messages.
+//! Authentication commands of a queue, with messages from the driver, which holds the secrets.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -15,23 +15,23 @@ use super::{Action, Association, Cause, Payload, Phase};
 const SECP: u8 = 0xe9;
 const SPSP: u8 = 0x01;
 
-/// Driver's decision on the next step after [`Action::Authenticate`].
+/// Driver's response to [`Action::Authenticate`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthenticationStep {
-    /// Authentication Send with this message.
+    /// Send this message with Authentication Send.
     Send(Box<[u8]>),
-    /// Authentication Receive with a buffer of this many bytes.
+    /// Send Authentication Receive with a buffer of this many bytes.
     Receive(u32),
-    /// Authentication succeeded at both ends.
+    /// Both ends succeeded.
     Done,
-    /// Authentication failed for this reason.
+    /// Failure with its reason.
     Failed(&'static str),
 }
 
 impl Association {
     /// Continues the authentication reported by [`Action::Authenticate`].
     ///
-    /// Does nothing if the queue was lost in the meantime.
+    /// Has no effect if the queue was lost.
     pub fn authenticate(&mut self, next: AuthenticationStep, now: Duration) {
         let Some(qid) = self.authenticating() else {
             return;
@@ -54,13 +54,12 @@ impl Association {
         }
     }
 
-    /// True while a queue authenticates, for the first time or again.
+    /// True during authentication or reauthentication.
     #[must_use]
     pub fn is_authenticating(&self) -> bool {
         self.authenticating().is_some()
     }
 
-    /// QID of the queue that authenticates now.
     pub(super) fn authenticating(&self) -> Option<u16> {
         match self.phase {
             Phase::BringUp(Step::Authenticate(qid)) => Some(qid),

@@ -1,4 +1,4 @@
-//! Steps from a new association to an enabled controller, in the order used by Linux.
+//! Steps from a new association to an enabled controller, in Linux's order.
 
 use alloc::boxed::Box;
 use core::time::Duration;
@@ -20,9 +20,9 @@ use crate::wire::{AdminOpcode, Cqe, Sqe};
 use super::teardown::Teardown;
 use super::{Action, Association, Cause, Payload, Phase, QueueSpec, Report, State};
 
-/// Entries of the admin queue: the minimum that every Fabrics controller supports, as in Linux.
+/// Entries of the admin queue: the required minimum, as in Linux.
 pub const ADMIN_ENTRIES: u16 = 32;
-/// Upper bound of in-capsule data in bytes, whatever IOCCSZ reports.
+/// Upper bound of in-capsule data in bytes, regardless of IOCCSZ.
 pub const IN_CAPSULE_BYTES_MAX: usize = 16 * 1024;
 
 /// Unit of IOCCSZ and IORCSZ in bytes (Base, 5.17.2.1).
@@ -31,42 +31,39 @@ const CAPSULE_UNIT: usize = 16;
 const READY_UNIT_MS: u64 = 500;
 /// Interval between reads of CSTS.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
-/// Name of the step of a live association in a [`Cause`].
+/// Step name of a live association in a [`Cause`].
 const REAUTHENTICATION: &str = "reauthentication";
-/// log2 of the bytes of an SQE and of a CQE, for CC.
+/// log2 of the bytes of an SQE and a CQE.
 const IOSQES: u8 = SQE_BYTES.trailing_zeros() as u8;
 const IOCQES: u8 = CQE_BYTES.trailing_zeros() as u8;
 
-/// Step of the bring-up. Variants are in execution order.
+/// Step of the bring-up, in execution order.
 ///
 /// The steps up to [`Step::Authenticate`] repeat for each I/O queue after [`Step::QueueCount`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Connection of this queue.
     Link(u16),
-    /// Connect command of this queue.
     Connect(u16),
-    /// Authentication of this queue, after its Connect.
     Authenticate(u16),
     Capabilities,
     /// Property Set CC without EN.
     Configure,
-    /// Property Get CAP once more: setting CC.CSS may change CAP (Base, 3.1.3.1).
+    /// Reads CAP again, because setting CC.CSS may change it (Base, 3.1.3.1).
     CapabilitiesAgain,
-    /// Property Get CRTO, if CAP.CRMS reports support.
+    /// Reads CRTO if CAP.CRMS reports support.
     ReadyTimeouts,
     Enable,
-    /// Property Get CSTS, repeated until RDY is set.
+    /// Reads CSTS until RDY is set.
     Ready,
     Version,
     Identify,
-    /// Set Features, Number of Queues.
+    /// Number of Queues.
     QueueCount,
-    /// Set Features, Asynchronous Event Configuration.
+    /// Asynchronous Event Configuration.
     Events,
 }
 
-/// I/O queues as granted by the controller.
+/// I/O queues granted by the controller.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct IoQueues {
     pub(super) count: u16,
@@ -139,7 +136,6 @@ impl Association {
         }
     }
 
-    /// Handles the answer to the current step's command.
     pub(super) fn step_answered(&mut self, cqe: &Cqe, data: &[u8], now: Duration) {
         let status = cqe.status();
         if !status.is_success() {
@@ -172,7 +168,7 @@ impl Association {
         }
     }
 
-    /// Stores the answer to a step and returns the next step, `None` after the last one.
+    /// Stores the result of a step and returns the next step, `None` after the last one.
     fn learn(
         &mut self,
         step: Step,
@@ -239,14 +235,13 @@ impl Association {
         }))
     }
 
-    /// Takes the next step unless a read of CSTS is scheduled.
     fn go_on(&mut self, next: Step, now: Duration) {
         if self.look_at.is_none() {
             self.step(next, now);
         }
     }
 
-    /// Returns the step after a successful Connect command.
+    /// Returns the step after a successful Connect.
     fn after_connect_command(&mut self, qid: u16, cqe: &Cqe) -> Result<Option<Step>, Cause> {
         let result = ConnectResult(cqe.dw0.get());
         if result.ascr() {
@@ -269,7 +264,7 @@ impl Association {
         Ok(self.after_connect(qid))
     }
 
-    /// Returns the step after a queue's Connect and its authentication, if any.
+    /// Returns the step after Connect and authentication of a queue.
     pub(super) fn after_connect(&self, qid: u16) -> Option<Step> {
         if qid == 0 {
             Some(Step::Capabilities)
@@ -278,7 +273,6 @@ impl Association {
         }
     }
 
-    /// Continues after a step that succeeded.
     pub(super) fn step_ended(&mut self, next: Option<Step>, now: Duration) {
         match next {
             Some(next) => self.go_on(next, now),
@@ -303,11 +297,10 @@ impl Association {
         self.report(Report::Live { tries });
     }
 
-    /// Requests a connection: the admin queue, or an I/O queue as negotiated.
     fn link(&mut self, qid: u16, now: Duration) {
         self.open.insert(qid);
         self.step_due = Some(now + self.settings.step_timeout);
-        // HRQSIZE counts entries, HSQSIZE is 0-based (RDMA, figure 5).
+        // HRQSIZE counts entries; HSQSIZE is 0-based (RDMA, figure 5).
         let (sqsize, capsule_bytes, cntlid) = if qid == 0 {
             (ADMIN_ENTRIES - 1, SQE_BYTES, CNTLID_NONE)
         } else {
@@ -323,7 +316,6 @@ impl Association {
         }));
     }
 
-    /// Sends Connect (Base, 6.3).
     fn send_connect(&mut self, qid: u16, now: Duration) {
         let settings = &self.settings;
         let mut data = ConnectData::new_zeroed();
@@ -367,7 +359,7 @@ impl Association {
         self.get_property(PropertySize::Four, offset::CSTS, now);
     }
 
-    /// Schedules the next read of CSTS, or fails once the deadline has passed.
+    /// Schedules the next read of CSTS, or fails after the deadline.
     pub(super) fn look_again(&mut self, now: Duration) -> Result<(), Cause> {
         if now >= self.reached_by {
             return Err(self.overdue());
@@ -376,7 +368,7 @@ impl Association {
         Ok(())
     }
 
-    /// Returns the cause for a step that exceeded its time.
+    /// Returns the cause for an overdue step.
     pub(super) fn overdue(&self) -> Cause {
         match self.phase {
             Phase::BringUp(Step::Link(qid)) => Cause::NotConnected { qid },
@@ -394,20 +386,20 @@ impl Association {
         }
     }
 
-    /// Longest time for CSTS.RDY to follow CC.EN (Base, 3.1.3.1 and 3.1.3.21).
+    /// Longest time between CC.EN and CSTS.RDY (Base, 3.1.3.1 and 3.1.3.21).
     pub(super) fn ready_timeout(&self) -> Duration {
         let units = u64::from(self.cap.to()).max(self.crwmt.into());
-        // A TO of 0 counts as half a second, as in Linux: no controller is ready at once.
+        // A TO of 0 counts as half a second, as in Linux.
         Duration::from_millis((units + 1) * READY_UNIT_MS)
     }
 
-    /// Events enabled by the host, a subset of OAES in Identify Controller.
+    /// Events to enable, a subset of OAES.
     pub(super) fn enabled_events(&self) -> AsyncEventConfig {
         let offered = self.identity.as_ref().map_or(0, |id| id.oaes.get());
         AsyncEventConfig(offered & self.settings.events.0)
     }
 
-    /// Checks the requirements for a controller over RDMA, which are the same as in Linux.
+    /// Checks the requirements for a controller over RDMA, as in Linux.
     fn check_usable(&self, identity: &IdentifyController) -> Result<(), Cause> {
         let discovery = self.settings.subnqn.is_discovery()
             || identity.cntrltype == IdentifyController::CNTRLTYPE_DISCOVERY;
@@ -430,12 +422,12 @@ impl Association {
 
     /// Computes the size of I/O queues.
     ///
-    /// SQSIZE is limited by the requested entries, CAP.MQES and MAXCMD, the capsule by IOCCSZ.
+    /// The requested entries, CAP.MQES and MAXCMD limit SQSIZE; IOCCSZ limits the capsule.
     fn shape(&self, identity: &IdentifyController) -> IoQueues {
         let least = 1 + u16::from(self.settings.spare_entry);
         let asked = self.settings.queue_entries.saturating_sub(1).max(least);
         let mut sqsize = asked.min(self.cap.mqes().max(1));
-        // MAXCMD of 0 violates the standard and counts as no limit.
+        // MAXCMD of 0 violates the specification and means no limit.
         if let Some(most) = identity.maxcmd.get().checked_sub(1) {
             sqsize = sqsize.min(most.max(1));
         }
@@ -454,7 +446,7 @@ impl Association {
     }
 }
 
-/// CC without EN. Selects all I/O command sets if the controller requires that.
+/// CC without EN; CSS selects all I/O command sets if required by CAP.
 fn configuration(cap: Cap) -> Cc {
     let css = if cap.css() & Cap::CSS_IOCS != 0 {
         Cc::CSS_IOCS
@@ -464,7 +456,6 @@ fn configuration(cap: Cap) -> Cc {
     Cc(0).with_css(css).with_iosqes(IOSQES).with_iocqes(IOCQES)
 }
 
-/// Admin command with this opcode and all other fields 0.
 pub(super) fn command(opcode: AdminOpcode) -> Sqe {
     let mut sqe = Sqe::new_zeroed();
     sqe.opc = opcode.0;

@@ -1,10 +1,10 @@
-//! Reasons for which an association fails or ends.
+//! Reasons for the failure or end of an association.
 
 use core::fmt;
 
 use crate::wire::Status;
 
-/// Reason for which an association failed. The driver adds the fabric's error.
+/// Reason for the failure of an association. The driver adds the fabric's error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// The connection of this queue could not be established.
@@ -19,26 +19,26 @@ pub enum Cause {
     },
     /// The connection of this queue ended during authentication.
     ///
-    /// A controller that rejects the host may close the connection before its reason arrives.
+    /// A controller that rejects the host may close the connection before sending its reason.
     LostAuthenticating {
         /// QID.
         qid: u16,
     },
-    /// The controller completed one of the association's commands with an error.
+    /// A command of the association failed.
     Status {
-        /// Command name as in the specification.
+        /// Command name of the specification.
         command: &'static str,
         /// Status of the completion.
         status: Status,
         /// Result of the completion; for Connect, the invalid parameter.
         result: u64,
     },
-    /// An answer or a controller state did not arrive in time.
+    /// A response or controller state was overdue.
     TooSlow {
-        /// Name of the expected answer or state.
+        /// Name of the response or state.
         what: &'static str,
     },
-    /// A command stayed unanswered, and aborting it did not help.
+    /// A command stayed unanswered after an Abort.
     CommandTimeout {
         /// QID of the command's queue.
         qid: u16,
@@ -47,14 +47,14 @@ pub enum Cause {
     },
     /// CSTS.CFS is set: the controller reports a fatal error.
     Fatal,
-    /// The host or the controller failed to authenticate.
+    /// Authentication failed at the host or controller.
     NotAuthenticated(&'static str),
     /// The controller does not meet the requirements of this host.
     Unusable(&'static str),
 }
 
 impl Cause {
-    /// True if a retry cannot succeed: the status has DNR set, or a secret is wrong.
+    /// True if a retry cannot succeed: DNR is set, or a secret is wrong.
     pub(super) fn is_final(&self) -> bool {
         match self {
             Self::Status { status, .. } => status.dnr(),

@@ -9,18 +9,17 @@ use crate::wire::{AdminOpcode, Cqe, Sqe};
 use super::bring_up::command;
 use super::{Action, Association, Cause, Duty, Notice, OwnCommand, Payload, Phase, Report};
 
-/// Maximum of outstanding Aborts, even if ACL allows more.
+/// Maximum of outstanding Aborts, regardless of ACL.
 pub(super) const ABORTS_MAX: u8 = 4;
 
 /// Keep alive timer of the host (Base, 3.9).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct KeepAlive {
-    /// KATO, `None` if disabled.
     kato: Option<Duration>,
     interval: Duration,
     /// CTRATT.TBKAS: any command restarts the controller's timer.
     traffic_based: bool,
-    /// True if a command was answered since the last check.
+    /// True if a command completed since the last check.
     traffic: bool,
     due: Duration,
     /// Send time of the outstanding Keep Alive.
@@ -46,15 +45,14 @@ impl Aborts {
 }
 
 impl Association {
-    /// Starts the periodic work once the controller is ready.
     pub(super) fn begin_duties(&mut self, now: Duration) {
         let kato = Duration::from_millis(self.settings.kato_ms.into());
         let traffic_based = self
             .identity
             .as_ref()
             .is_some_and(|id| Ctratt(id.ctratt.get()).tbkas());
-        // With traffic-based keep alive, a silent interval may follow an interval whose only
-        // traffic was at its start. Half the interval covers that.
+        // With traffic-based keep alive, a silent interval may follow one whose only traffic was at
+        // its start. Half the interval covers both.
         let interval = kato / if traffic_based { 4 } else { 2 };
         self.keep_alive = KeepAlive {
             kato: (!kato.is_zero()).then_some(kato),
@@ -69,15 +67,15 @@ impl Association {
         }
     }
 
-    /// Records the answer to a user command, for traffic-based keep alive.
+    /// Records a completed user command for traffic-based keep alive.
     pub fn note_traffic(&mut self) {
         self.keep_alive.traffic = true;
     }
 
-    /// Handles a user command on `qid` that has been unanswered for too long.
+    /// Handles an overdue user command on `qid`.
     ///
-    /// Sends an Abort and returns true, if the controller accepts another Abort now. With `last`,
-    /// the command was aborted without effect before: the controller then counts as lost.
+    /// Returns true after sending an Abort, if the controller accepts one now. With `last`, an
+    /// earlier Abort had no effect, and the controller counts as lost.
     pub fn command_timed_out(&mut self, qid: u16, cid: u16, last: bool, now: Duration) -> bool {
         if self.phase != Phase::Live {
             return false;
@@ -134,7 +132,6 @@ impl Association {
         }
     }
 
-    /// Handles the completion of an Asynchronous Event Request.
     pub(super) fn event_came(&mut self, cqe: &Cqe) {
         if self.phase == Phase::Live && cqe.status().is_success() {
             let event = AsyncEvent(cqe.dw0.get());

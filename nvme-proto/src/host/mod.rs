@@ -1,16 +1,15 @@
 //! Host side of one association with a controller, without I/O.
 //!
-//! An [`Association`] receives events (a queue was connected or lost, one of its own commands was
-//! answered, time passed) and returns [`Action`]s for its driver: connect or close a queue, send a
-//! command, report. Its order is that of a Linux host: the admin queue, the properties that enable
-//! the controller, Identify, the I/O queues, the asynchronous events. A live association keeps the
-//! controller alive and receives its events. After a loss it reconnects as [`Recovery`] says.
+//! An [`Association`] receives events (queues connected or lost, responses to its own commands,
+//! time) and returns [`Action`]s for its driver. It follows the order of a Linux host: admin queue,
+//! properties, Identify, I/O queues, asynchronous events. A live association keeps the controller
+//! alive; after a loss it reconnects according to [`Recovery`].
 //!
-//! User commands do not pass through this module. Their driver needs three items:
-//! [`Association::state`] reports when they may be sent, [`Association::command_timed_out`] takes
-//! commands without an answer, and [`requeue::is_safe`] decides which may be sent again.
+//! User commands bypass this module. Their driver calls [`Association::state`] to learn when they
+//! may be sent, [`Association::command_timed_out`] for overdue ones, and [`requeue::is_safe`] for
+//! those that may be sent again.
 //!
-//! No answer of a controller causes a panic: an invalid one ends the association with a [`Cause`].
+//! An invalid response of a controller never panics; it ends the association with a [`Cause`].
 
 mod authentication;
 mod bring_up;
@@ -47,9 +46,9 @@ pub use settings::{Recovery, Settings};
 
 /// Maximum of outstanding commands of the association itself.
 ///
-/// The count covers one step, one Keep Alive, one Asynchronous Event Request and the Aborts. All
-/// use the admin queue, except Connect and authentication of an I/O queue. An I/O queue holds one
-/// such command in addition to its depth.
+/// One step, one Keep Alive, one Asynchronous Event Request and the Aborts, all on the admin queue
+/// except Connect and authentication of an I/O queue, where one command is outstanding in addition
+/// to the depth.
 pub const OWN_COMMANDS: u16 = 3 + duties::ABORTS_MAX as u16;
 
 /// Request to the driver. Actions are carried out in order.
@@ -57,7 +56,7 @@ pub const OWN_COMMANDS: u16 = 3 + duties::ABORTS_MAX as u16;
 pub enum Action {
     /// Connect this queue. [`Association::queue_connected`] or [`Association::queue_lost`] follows.
     Connect(QueueSpec),
-    /// Send this command; the driver sets CID, PSDT and the data pointer.
+    /// Send a command; the driver sets CID, PSDT and the data pointer.
     ///
     /// [`Association::completed`] follows unless the queue is lost.
     Send(OwnCommand),
@@ -68,18 +67,18 @@ pub enum Action {
         /// QID.
         qid: u16,
     },
-    /// Produce the next authentication message of this queue.
+    /// Produce the next authentication message of a queue.
     ///
-    /// The driver answers with [`Association::authenticate`].
+    /// The driver calls [`Association::authenticate`].
     Authenticate {
         /// QID.
         qid: u16,
-        /// Data returned by the last [`AuthenticationStep::Receive`].
+        /// Data of the last [`AuthenticationStep::Receive`].
         ///
-        /// `None` starts an authentication and discards the one of any other queue.
+        /// `None` starts an authentication, and discards one of another queue.
         answer: Option<Box<[u8]>>,
     },
-    /// Report to the host's user.
+    /// Report to the user.
     Report(Report),
 }
 
@@ -90,10 +89,10 @@ pub struct QueueSpec {
     pub qid: u16,
     /// Maximum of outstanding user commands.
     ///
-    /// The value is SQSIZE, one less than the number of entries (Base, 3.3.1.5), or one less than
-    /// SQSIZE with [`Settings::spare_entry`].
+    /// SQSIZE (one less than the entries; Base, 3.3.1.5), or one less with
+    /// [`Settings::spare_entry`].
     pub depth: u16,
-    /// Size of the largest command capsule in bytes.
+    /// Maximum size of a command capsule in bytes.
     pub capsule_bytes: usize,
     /// Private data of the connection request.
     pub request: RequestData,
@@ -102,13 +101,13 @@ pub struct QueueSpec {
 /// Command of the association itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnCommand {
-    /// QID of the queue for this command.
+    /// QID.
     pub qid: u16,
-    /// Purpose, to be passed back to [`Association::completed`].
+    /// Purpose, returned to [`Association::completed`].
     pub duty: Duty,
     /// Submission queue entry.
     pub sqe: Sqe,
-    /// Data of the command.
+    /// Command data.
     pub payload: Payload,
 }
 
@@ -126,7 +125,7 @@ pub enum Payload {
 /// Purpose of an [`OwnCommand`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duty {
-    /// Step with this serial number, of bring-up, reauthentication or teardown.
+    /// Step of bring-up, reauthentication or teardown with this serial number.
     Step(u32),
     /// Keep Alive.
     KeepAlive,
@@ -139,27 +138,27 @@ pub enum Duty {
 /// Report to the user of an association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// The controller accepts commands, for the first time or again.
+    /// The controller accepts commands.
     Live {
-        /// Reconnection attempts that were needed; 0 the first time.
+        /// Reconnection attempts; 0 the first time.
         tries: u32,
     },
-    /// The controller is lost. Reconnection follows as [`Recovery`] allows, else [`Report::Gone`].
+    /// The controller is lost. Reconnection follows if [`Recovery`] allows, else [`Report::Gone`].
     Lost(Cause),
     /// A reconnection attempt failed.
     TryFailed {
-        /// Attempts so far.
+        /// Attempts.
         tries: u32,
-        /// Reason of the failure.
+        /// Reason.
         cause: Cause,
     },
     /// `fast_io_fail_tmo` expired: commands no longer wait for the controller.
     FailFast,
-    /// The association ended. `None`: at the user's request.
+    /// The association ended; `None` on the user's request.
     Gone(Option<Cause>),
     /// The controller reported an event.
     Notice(Notice),
-    /// Every queue has authenticated again.
+    /// Every queue reauthenticated.
     Reauthenticated,
     /// The controller does not support reauthentication; the association continues.
     NotReauthenticated(Cause),
@@ -172,11 +171,11 @@ pub enum State {
     Connecting,
     /// Accepts commands.
     Live,
-    /// Requested reset in progress, or the bring-up after it.
+    /// Requested reset, including the bring-up.
     Resetting,
-    /// Controller lost; waiting for or making an attempt to reconnect.
+    /// Waiting for, or making, an attempt to reconnect.
     Reconnecting {
-        /// Attempts so far, including the current one.
+        /// Attempts, including the current one.
         tries: u32,
     },
     /// Shutdown in progress.
@@ -192,16 +191,15 @@ pub enum State {
 pub struct Association {
     settings: Settings,
     phase: Phase,
-    /// Value of [`Self::state`] during bring-up.
     going_up: State,
-    /// QIDs of the connections requested and not yet closed.
+    /// QIDs of the requested connections not yet closed.
     open: BTreeSet<u16>,
     /// Subset of `open` released by [`Self::release_queue`].
     released: BTreeSet<u16>,
-    /// Serial number of the last step's command, and the deadline of its answer.
+    /// Serial number of the last step, and deadline of its response.
     serial: u32,
     step_due: Option<Duration>,
-    /// Time of the next read of CSTS, and the deadline for its expected value.
+    /// Time of the next read of CSTS, and deadline for its expected value.
     look_at: Option<Duration>,
     reached_by: Duration,
     cntlid: u16,
@@ -213,7 +211,7 @@ pub struct Association {
     io_queues: IoQueues,
     keep_alive: KeepAlive,
     aborts: Aborts,
-    /// True if the admin queue authenticated when it was connected.
+    /// True if the admin queue authenticated.
     authenticated: bool,
     renewal: Renewal,
     loss: Option<Loss>,
@@ -226,9 +224,8 @@ enum Phase {
     BringUp(Step),
     Live,
     TearingDown(Teardown),
-    /// Waits until all connections are closed.
+    /// Waiting until all connections are closed.
     Closing(Next),
-    /// Waits for the next reconnection attempt.
     Waiting {
         until: Duration,
     },
@@ -239,7 +236,6 @@ enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     BringUp,
-    /// Reconnect if [`Recovery`] allows.
     Recover(Cause),
     Gone(Option<Cause>),
 }
@@ -274,19 +270,19 @@ impl Association {
         }
     }
 
-    /// Starts to connect. Later calls have no effect.
+    /// Starts to connect. Repeated calls have no effect.
     pub fn begin(&mut self, now: Duration) {
         if self.phase == Phase::New {
             self.start_bring_up(now);
         }
     }
 
-    /// Removes and returns the oldest pending action.
+    /// Returns the oldest pending action.
     pub fn next_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// Time of the next call to [`tick`](Self::tick), if no other event comes first.
+    /// Time of the next [`tick`](Self::tick) without another event.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         let phase = match self.phase {
@@ -306,7 +302,7 @@ impl Association {
         .min()
     }
 
-    /// Performs the work that is due at `now`.
+    /// Performs the work due at `now`.
     pub fn tick(&mut self, now: Duration) {
         self.check_fail_fast(now);
         self.check_loss(now);
@@ -324,17 +320,17 @@ impl Association {
         }
     }
 
-    /// Continues after a requested connection was established.
+    /// Continues after a connection was established.
     ///
-    /// The CRQSIZE of the target's reply is ignored: the target must provide one receive for each
-    /// command that SQSIZE allows.
+    /// CRQSIZE in the target's reply is ignored: the target must provide one receive for each
+    /// command within SQSIZE.
     pub fn queue_connected(&mut self, qid: u16, now: Duration) {
         if self.phase == Phase::BringUp(Step::Link(qid)) {
             self.step(Step::Connect(qid), now);
         }
     }
 
-    /// Handles a connection that failed to establish, or ended.
+    /// Handles a connection that failed or ended.
     ///
     /// [`Self::queue_closed`] follows after [`Action::Disconnect`].
     pub fn queue_lost(&mut self, qid: u16, now: Duration) {
@@ -353,13 +349,13 @@ impl Association {
             _ => Cause::QueueLost { qid },
         };
         match self.phase {
-            // A controller that resets or shuts down may close its I/O queues first.
+            // A controller may close its I/O queues first during a reset or shutdown.
             Phase::TearingDown(_) if qid != 0 => {}
             _ => self.fail(cause, now),
         }
     }
 
-    /// Handles a closed connection: no peer can access the memory of its commands any more.
+    /// Handles a closed connection, through which no peer can access memory any more.
     pub fn queue_closed(&mut self, qid: u16, now: Duration) {
         if !self.open.remove(&qid) {
             return;
@@ -373,7 +369,7 @@ impl Association {
         }
     }
 
-    /// Handles the answer to one of the association's own commands.
+    /// Handles the response to a command of the association.
     ///
     /// `data` has the length requested by [`Payload::ToHost`].
     pub fn completed(&mut self, duty: Duty, cqe: &Cqe, data: &[u8], now: Duration) {
@@ -382,7 +378,7 @@ impl Association {
                 self.step_due = None;
                 self.step_answered(cqe, data, now);
             }
-            // Answer to a step that was given up.
+            // Late response to an abandoned step.
             Duty::Step(_) => {}
             Duty::KeepAlive => self.kept_alive(cqe, now),
             Duty::EventRequest => self.event_came(cqe),
@@ -390,14 +386,14 @@ impl Association {
         }
     }
 
-    /// Releases one I/O queue; the association continues without it.
+    /// Closes one I/O queue; the association continues without it.
     pub fn release_queue(&mut self, qid: u16) {
         if qid != 0 && self.open.contains(&qid) && self.released.insert(qid) {
             self.actions.push_back(Action::Disconnect { qid });
         }
     }
 
-    /// Closes all connections at once, without notice to the controller.
+    /// Closes all connections without notice to the controller.
     pub fn disconnect(&mut self, now: Duration) {
         match self.phase {
             Phase::Gone | Phase::Closing(Next::Gone(_)) => {}
@@ -405,7 +401,7 @@ impl Association {
         }
     }
 
-    /// Ends the association: its adapter was removed with all connections.
+    /// Ends the association after its adapter was removed with all connections.
     pub fn device_removed(&mut self, now: Duration) {
         let qid = self.open.first().copied().unwrap_or(0);
         self.open.clear();
@@ -427,37 +423,37 @@ impl Association {
         }
     }
 
-    /// CNTLID of the controller, valid once connected.
+    /// CNTLID, valid once connected.
     #[must_use]
     pub fn cntlid(&self) -> u16 {
         self.cntlid
     }
 
-    /// CAP, as read when the controller was enabled.
+    /// CAP, read when the controller was enabled.
     #[must_use]
     pub fn cap(&self) -> Cap {
         self.cap
     }
 
-    /// VS, as read when the controller was enabled.
+    /// VS, read when the controller was enabled.
     #[must_use]
     pub fn vs(&self) -> Vs {
         self.vs
     }
 
-    /// Identify Controller, as read when the controller was enabled.
+    /// Identify Controller, read when the controller was enabled.
     #[must_use]
     pub fn identity(&self) -> Option<&IdentifyController> {
         self.identity.as_deref()
     }
 
-    /// Number of I/O queues granted by the controller. QIDs are 1 to this number.
+    /// Number of I/O queues granted by the controller, with QIDs from 1.
     #[must_use]
     pub fn io_queues(&self) -> u16 {
         self.io_queues.count
     }
 
-    /// Closes all connections after a failure, then continues as [`Recovery`] says.
+    /// Closes all connections after a failure, then recovers according to [`Recovery`].
     pub(crate) fn fail(&mut self, cause: Cause, now: Duration) {
         match self.phase {
             Phase::BringUp(_) | Phase::Live => self.close(Next::Recover(cause), now),
@@ -469,7 +465,6 @@ impl Association {
         }
     }
 
-    /// Closes all connections, then continues with `next`.
     fn close(&mut self, next: Next, now: Duration) {
         self.phase = Phase::Closing(next);
         self.step_due = None;
@@ -477,7 +472,7 @@ impl Association {
         self.keep_alive = KeepAlive::default();
         self.aborts = Aborts::default();
         self.renewal = Renewal::default();
-        // The report comes first: it gives the reason with which outstanding commands end.
+        // Reported first, because outstanding commands end with this reason.
         if let Next::Recover(cause) = next {
             self.note_loss(cause, now);
         }
@@ -503,7 +498,6 @@ impl Association {
         }
     }
 
-    /// Sends the command of a step.
     fn send_step(&mut self, qid: u16, sqe: Sqe, payload: Payload, now: Duration) {
         self.serial = self.serial.wrapping_add(1);
         self.step_due = Some(now + self.settings.step_timeout);

@@ -1,30 +1,30 @@
-//! Asynchronous events as a host handles them (Base, 5.2.1).
+//! Asynchronous events at a host (Base, 5.2.1).
 
 use crate::wire::aen::AsyncEvent;
 use crate::wire::feature::AsyncEventConfig;
 
 /// Event reported by the controller.
 ///
-/// Reading its log page without RAE (retain asynchronous event) re-arms the event.
+/// Reading its log page without RAE re-arms an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Namespaces were added, removed or changed; log page 04h lists them.
+    /// Namespaces changed; log page 04h lists them.
     NamespacesChanged,
-    /// ANA states changed; see log page 0Ch.
+    /// ANA states changed (log page 0Ch).
     AnaChanged,
-    /// The discovery log page (70h) changed.
+    /// The discovery log changed (log page 70h).
     DiscoveryChanged,
-    /// The controller starts to activate firmware, and may pause.
+    /// The controller activates firmware and may pause.
     FirmwareActivation,
-    /// The controller had an error; see log page 01h.
+    /// The controller had an error (log page 01h).
     Error(AsyncEvent),
-    /// The health of the medium degraded; see log page 02h.
+    /// The health of the medium degraded (log page 02h).
     Health(AsyncEvent),
     /// Any other event.
     Other(AsyncEvent),
 }
 
-/// Events that this host can handle; Linux enables the same ones.
+/// Events handled by this host, as in Linux.
 #[must_use]
 pub fn all_notices() -> AsyncEventConfig {
     AsyncEventConfig(0)

@@ -1,19 +1,17 @@
-//! Recovery after the loss of a controller: delay, reconnection attempts, end.
+//! Recovery after the loss of a controller.
 
 use core::time::Duration;
 
 use super::{Association, Cause, Next, Phase, Report, State};
 
-/// State of a lost controller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Loss {
-    /// Time of the loss.
     since: Duration,
     /// Reconnection attempts, including the current one.
     pub(super) tries: u32,
-    /// True once `fast_io_fail_tmo` expired: commands no longer wait.
+    /// True once `fast_io_fail_tmo` expired: commands fail at once.
     failed_fast: bool,
-    /// Reason of the loss or of the last failed attempt.
+    /// Reason of the loss or the last failed attempt.
     cause: Cause,
 }
 
@@ -21,7 +19,6 @@ impl Association {
     /// Records a loss or a failed reconnection attempt, and reports it.
     pub(super) fn note_loss(&mut self, cause: Cause, now: Duration) {
         if self.going_up == State::Connecting {
-            // Never live yet: `recover` gives up.
             return;
         }
         self.going_up = State::Reconnecting { tries: 0 };
@@ -40,7 +37,7 @@ impl Association {
         }
     }
 
-    /// Schedules the next attempt, or gives up. Called once all connections are closed.
+    /// Schedules the next attempt, or gives up, once all connections are closed.
     pub(super) fn recover(&mut self, cause: Cause, now: Duration) {
         let recovery = self.settings.recovery;
         match self.loss {
@@ -55,7 +52,6 @@ impl Association {
         }
     }
 
-    /// Starts the next attempt, or gives up, after the delay.
     pub(super) fn try_again(&mut self, now: Duration) {
         if let Some(loss) = self.loss
             && self.is_over(now)
@@ -81,7 +77,7 @@ impl Association {
         self.give_up_at().filter(|_| is_try)
     }
 
-    /// Time at which the controller counts as gone, `ctrl_loss_tmo` after the loss.
+    /// Time of `ctrl_loss_tmo`, after which the controller counts as gone.
     fn give_up_at(&self) -> Option<Duration> {
         let tmo = self.settings.recovery.ctrl_loss_tmo?;
         Some(self.loss?.since + tmo)

@@ -1,16 +1,14 @@
-//! Reauthentication: the queues of a live association authenticate again, one after the other
-//! (Base, 8.13.5.6). User commands continue meanwhile.
+//! Reauthentication of the queues of a live association, one after the other (Base, 8.13.5.6). User
+//! commands continue.
 
 use core::time::Duration;
 
 use super::{Association, Cause, Phase, Report};
 
-/// State of a reauthentication, and the time of the next one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Renewal {
-    /// QID of the queue that authenticates now.
+    /// QID of the authenticating queue.
     qid: Option<u16>,
-    /// Time at which the next reauthentication starts.
     due: Option<Duration>,
 }
 
@@ -25,11 +23,11 @@ impl Renewal {
 }
 
 impl Association {
-    /// Starts to authenticate every queue again, and returns true if it started.
+    /// Starts to reauthenticate every queue, and returns whether it started.
     ///
-    /// Returns false if the controller is not live or a reauthentication is in progress.
-    /// [`Report::Reauthenticated`] or [`Report::NotReauthenticated`] follows. A host that fails to
-    /// authenticate loses the controller instead, because the controller closes the connection.
+    /// Returns false if the controller is not live or reauthentication is in progress.
+    /// [`Report::Reauthenticated`] or [`Report::NotReauthenticated`] follows. If the host fails,
+    /// the controller closes the connection and is lost.
     pub fn reauthenticate(&mut self) -> bool {
         if self.phase != Phase::Live || self.renewal.qid.is_some() {
             return false;
@@ -39,7 +37,7 @@ impl Association {
         true
     }
 
-    /// Sets whether the controller must authenticate to this host, from the next connection on.
+    /// Sets whether the controller must authenticate, from the next connection on.
     pub fn set_expects_proof(&mut self, expects_proof: bool) {
         self.settings.expects_proof = expects_proof;
     }
@@ -53,14 +51,13 @@ impl Association {
         };
     }
 
-    /// Starts a reauthentication that is due.
     pub(super) fn renew(&mut self, now: Duration) {
         if self.renewal.due.is_some_and(|due| now >= due) {
             self.reauthenticate();
         }
     }
 
-    /// Continues with the queue after `qid`, or completes the reauthentication.
+    /// Continues with the queue after `qid`, or completes.
     pub(super) fn renewed(&mut self, qid: u16, now: Duration) {
         let open = self.open.range(qid + 1..);
         let next = open.copied().find(|qid| !self.released.contains(qid));
@@ -70,12 +67,12 @@ impl Association {
         }
     }
 
-    /// Ends a reauthentication that the controller does not support. The association continues.
+    /// Ends an unsupported reauthentication. The association continues.
     pub(super) fn not_renewed(&mut self, cause: Cause, now: Duration) {
         self.end_renewal(Report::NotReauthenticated(cause), now);
     }
 
-    /// Continues with the next queue if the closed one was authenticating.
+    /// Skips a closed queue.
     pub(super) fn leave_out_of_renewal(&mut self, qid: u16, now: Duration) {
         if self.renewal.qid == Some(qid) {
             self.step_due = None;

@@ -1,4 +1,4 @@
-//! Commands that may be sent again after a lost connection, when their outcome is unknown.
+//! Commands that may be repeated after an unknown outcome.
 
 use core::time::Duration;
 
@@ -10,13 +10,13 @@ pub const RETRIES_MAX: u8 = 5;
 /// Unit of the CRDTs of Identify Controller, in milliseconds.
 const CRDT_UNIT_MS: u64 = 100;
 
-/// True if a failed command may succeed when sent again: DNR is clear and it is safe to repeat.
+/// True if a failed command may be repeated: DNR is clear and repetition is safe.
 #[must_use]
 pub fn may_pass(status: Status, sqe: &Sqe) -> bool {
     !status.is_success() && !status.dnr() && is_safe(sqe)
 }
 
-/// Delay before a failed command is sent again: the CRDT selected by the status (CRD).
+/// Delay before repeating a failed command: the CRDT selected by CRD.
 #[must_use]
 pub fn pause(status: Status, controller: &IdentifyController) -> Duration {
     let units = match status.crd() {
@@ -28,14 +28,12 @@ pub fn pause(status: Status, controller: &IdentifyController) -> Duration {
     Duration::from_millis(u64::from(units) * CRDT_UNIT_MS)
 }
 
-/// True if executing the I/O command twice has the effect of executing it once.
+/// True if executing the command twice has the same effect as once.
 ///
-/// The precondition is that no other command writes to the same blocks between both executions.
+/// Precondition: no other command writes to the same blocks between both executions.
 ///
-/// Reads, writes and similar commands name their blocks and their data in host memory. Reservations
-/// change access rights, Copy may read its own output, and the effect of vendor commands is
-/// unknown: their caller decides. A command that invalidates a memory key cannot be sent again with
-/// that key, so it also returns to its caller.
+/// Reservations change access rights, Copy may read its own output, and vendor commands have
+/// unknown effects. A command that invalidates a memory key cannot use that key again.
 #[must_use]
 pub fn is_safe(sqe: &Sqe) -> bool {
     let idempotent = matches!(

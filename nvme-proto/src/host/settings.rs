@@ -14,52 +14,51 @@ pub struct Settings {
     pub hostnqn: Nqn,
     /// HOSTID of this host.
     pub hostid: [u8; 16],
-    /// Number of I/O queues to request; 0 for administration only.
+    /// I/O queues to request; 0 for administration only.
     pub io_queues: u16,
-    /// Entries of each I/O submission queue, 1-based. The controller may require fewer.
+    /// Entries of each I/O submission queue, 1-based; the controller may require fewer.
     pub queue_entries: u16,
-    /// Reserves one entry of each I/O queue for the association's own commands.
+    /// Reserves one entry of each I/O queue for reauthentication.
     ///
-    /// A live I/O queue needs this entry to authenticate again.
     /// [`QueueSpec::depth`](super::QueueSpec::depth) excludes it.
     pub spare_entry: bool,
     /// KATO: keep alive timeout in milliseconds; 0 disables it.
     pub kato_ms: u32,
-    /// Whether to request that SQ flow control be disabled.
+    /// Whether to request the end of SQ flow control.
     pub disable_sq_flow_control: bool,
-    /// Whether the controller of a subsystem must authenticate to this host.
+    /// Whether the subsystem's controller must authenticate to this host.
     ///
-    /// A controller that does not request authentication of the host cannot do so.
+    /// That requires a controller that requests authentication of the host.
     pub expects_proof: bool,
-    /// Interval of reauthentication for associations that authenticated. `None`: never.
+    /// Interval of reauthentication; `None` for never.
     pub reauthenticate_every: Option<Duration>,
-    /// Events to enable, as far as the controller supports them (OAES).
+    /// Events to enable if supported (OAES).
     pub events: AsyncEventConfig,
-    /// Timeout of each step.
+    /// Timeout of each bring-up step.
     pub step_timeout: Duration,
     /// Policy after the loss of the controller.
     pub recovery: Recovery,
 }
 
-/// Reconnection policy after a loss, in the terms of nvme-cli.
+/// Reconnection policy, in the terms of nvme-cli.
 ///
 /// A controller that was never live is not retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// `--ctrl-loss-tmo`: time after a loss until the controller counts as gone.
+    /// `--ctrl-loss-tmo`: time from loss to the end of the association.
     ///
-    /// `None`: never. Zero: no attempt to reconnect.
+    /// `None` for no limit; zero for no attempt to reconnect.
     pub ctrl_loss_tmo: Option<Duration>,
     /// `--reconnect-delay`: delay before each attempt.
     pub reconnect_delay: Duration,
-    /// `--fast_io_fail_tmo`: time that commands wait for a lost controller before they fail.
+    /// `--fast_io_fail_tmo`: maximum wait of commands for a lost controller.
     ///
-    /// `None`: until the controller counts as gone.
+    /// `None` for no limit.
     pub fast_io_fail_tmo: Option<Duration>,
 }
 
 impl Default for Recovery {
-    /// Linux defaults: an attempt every 10 s for 10 minutes; commands wait all that time.
+    /// As in Linux: an attempt every 10 s for 10 minutes, with commands waiting.
     fn default() -> Self {
         Self {
             ctrl_loss_tmo: Some(Duration::from_secs(600)),
@@ -70,7 +69,7 @@ impl Default for Recovery {
 }
 
 impl Recovery {
-    /// No reconnection: a lost controller is gone.
+    /// No reconnection.
     pub const NONE: Self = Self {
         ctrl_loss_tmo: Some(Duration::ZERO),
         reconnect_delay: Duration::from_secs(10),
@@ -79,8 +78,8 @@ impl Recovery {
 
     /// True if another attempt may follow `tries` failed ones.
     ///
-    /// The maximum is the number of delays that fit into `ctrl_loss_tmo`, as in Linux. The timeout
-    /// itself also ends the attempts.
+    /// As in Linux, the number of delays within `ctrl_loss_tmo` limits attempts; so does the
+    /// timeout itself.
     pub(super) fn allows(&self, tries: u32) -> bool {
         let Some(loss) = self.ctrl_loss_tmo else {
             return true;
@@ -89,7 +88,7 @@ impl Recovery {
         u128::from(tries) < loss.as_millis().div_ceil(delay_ms)
     }
 
-    /// Delay before each attempt, at least 1 ms so that a host does not flood its target.
+    /// Delay before each attempt, at least 1 ms to protect the target.
     pub(super) fn delay(&self) -> Duration {
         self.reconnect_delay.max(Duration::from_millis(1))
     }

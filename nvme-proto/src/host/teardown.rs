@@ -1,7 +1,7 @@
 //! Shutdown and reset of a controller.
 //!
-//! Both close the I/O queues first, then set CC, and wait for CSTS to show completion before the
-//! admin queue closes (Base, 3.6.2 and 3.7.2).
+//! Both close the I/O queues, set CC, and wait for CSTS before they close the admin queue (Base,
+//! 3.6.2 and 3.7.2).
 
 use core::time::Duration;
 
@@ -10,10 +10,9 @@ use crate::wire::property::{Cc, Csts};
 
 use super::{Action, Association, Cause, KeepAlive, Next, Phase, Renewal, State};
 
-/// Minimum time for a shutdown, as in Linux, whatever RTD3E reports.
+/// Minimum wait for a shutdown, as in Linux, regardless of RTD3E.
 const SHUTDOWN_MIN: Duration = Duration::from_secs(5);
 
-/// Progress of a shutdown or reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Teardown {
     goal: Goal,
@@ -28,16 +27,14 @@ enum Goal {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The I/O queues are closing.
     Queues,
-    /// The write of CC is outstanding.
     Configuration,
-    /// CSTS is read until it shows completion.
+    /// CSTS is polled.
     Status,
 }
 
 impl Teardown {
-    /// Command name in the [`Cause`](super::Cause) of a failure.
+    /// Command name in a [`Cause`](super::Cause).
     pub(super) const COMMAND: &'static str = "Property Set (CC) or Get (CSTS)";
 
     pub(super) fn is_reset(self) -> bool {
@@ -53,13 +50,13 @@ impl Teardown {
 }
 
 impl Association {
-    /// Shuts the controller down in order, then closes all connections.
+    /// Shuts the controller down, then closes all connections.
     ///
     /// [`Report::Gone`](super::Report::Gone) follows.
     pub fn shutdown(&mut self, now: Duration) {
         match self.phase {
             Phase::Live => self.leave(Goal::Shutdown, now),
-            // During a reset, the controller is idle already.
+            // A controller in reset is idle.
             Phase::Closing(Next::Gone(_)) | Phase::Gone => {}
             Phase::TearingDown(teardown) if !teardown.is_reset() => {}
             _ => self.close(Next::Gone(None), now),
@@ -68,7 +65,7 @@ impl Association {
 
     /// Resets the controller (CC.EN) and brings it up again.
     ///
-    /// The driver sends outstanding user commands again or returns them.
+    /// The driver repeats or returns outstanding user commands.
     pub fn reset(&mut self, now: Duration) {
         if self.phase == Phase::Live {
             self.going_up = State::Resetting;
@@ -89,7 +86,6 @@ impl Association {
         self.continue_teardown(Teardown { goal, stage }, now);
     }
 
-    /// Continues once all I/O queues are closed.
     pub(super) fn continue_teardown(&mut self, teardown: Teardown, now: Duration) {
         let only_admin = self.open.iter().all(|&qid| qid == 0);
         if teardown.stage != Stage::Queues || !only_admin {
@@ -116,7 +112,7 @@ impl Association {
         }
         let csts = Csts(cqe.dw0.get());
         let next = match goal {
-            // SHST completes even if the caches were not written back; CFS reports that.
+            // SHST completes even if the cache flush failed, which CFS reports.
             Goal::Shutdown if csts.cfs() => return self.fail(Cause::Fatal, now),
             Goal::Shutdown if csts.shst() == Csts::SHST_COMPLETE => Next::Gone(None),
             Goal::Reset if !csts.rdy() => Next::BringUp,

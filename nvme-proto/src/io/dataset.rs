@@ -8,7 +8,7 @@ use crate::wire::Status;
 
 /// Bytes of one range.
 pub const DATASET_RANGE_BYTES: usize = 16;
-/// Maximum ranges of one command: NR has 8 bits and is 0-based.
+/// Maximum ranges of one command (NR has 8 bits, 0-based).
 pub const DATASET_RANGES_MAX: usize = 256;
 
 /// Range in wire format.
@@ -17,7 +17,7 @@ pub const DATASET_RANGES_MAX: usize = 256;
 )]
 #[repr(C)]
 pub struct DatasetRange {
-    /// Context attributes, which are only hints.
+    /// Context attributes; only hints.
     pub context_attributes: U32,
     /// Length in logical blocks, 1-based; 0 for an empty range.
     pub nlb: U32,
@@ -26,7 +26,7 @@ pub struct DatasetRange {
 }
 const _: () = assert!(size_of::<DatasetRange>() == DATASET_RANGE_BYTES);
 
-/// Validated ranges of one command, all within the namespace.
+/// Validated ranges of one command.
 #[derive(Clone, Copy, Debug)]
 pub struct DatasetRanges<'a>(&'a [DatasetRange]);
 
@@ -37,8 +37,8 @@ impl<'a> DatasetRanges<'a> {
     /// LBA Out of Range.
     ///
     /// # Panics
-    /// If the length of `data` is not a multiple of the range size. Transfers returned by
-    /// [`IoCommand::parse`](super::IoCommand::parse) satisfy this.
+    /// If the length of `data` is not a multiple of the range size, which
+    /// [`IoCommand::parse`](super::IoCommand::parse) ensures.
     pub fn parse(data: &'a [u8], namespace: &NamespaceView) -> Result<Self, Status> {
         let ranges = <[DatasetRange]>::ref_from_bytes(data)
             .expect("the transfer is a whole number of ranges");
@@ -48,7 +48,7 @@ impl<'a> DatasetRanges<'a> {
         Ok(Self(ranges))
     }
 
-    /// Ranges that are not empty.
+    /// Non-empty ranges.
     pub fn iter(&self) -> impl Iterator<Item = BlockRange> + use<'a> {
         self.0
             .iter()

@@ -1,29 +1,25 @@
 //! I/O commands of the NVM command set.
 //!
-//! [`IoCommand::parse`] converts an SQE into a validated command, given the namespace of its NSID
-//! and the controller's limits. The opcode is supported, the blocks exist, the transfer has the
-//! length of the blocks and lies in the capsule or in host memory, and no reserved field is set.
-//! Only the disk can fail later, and the ranges of Dataset Management, which arrive separately
-//! ([`DatasetRanges`]).
+//! [`IoCommand::parse`] converts an SQE into a validated command: the opcode is supported, the
+//! blocks exist, the transfer fits the blocks and lies in the capsule or host memory, and no
+//! reserved field is set. Afterwards only the disk can fail, and the ranges of Dataset Management,
+//! which arrive separately ([`DatasetRanges`]).
 //!
-//! A target executes a command in these steps:
+//! A target executes these steps:
 //!
 //! 1. Pass Fabrics commands ([`Sqe::is_fabrics`]) to the controller.
-//! 2. Look up the namespace by `sqe.nsid`, create its [`NamespaceView`], and parse. An error is the
-//!    status of the response.
-//! 3. According to [`IoCommand::transfer`], fetch [`DataTransfer::FromHost`] by RDMA READ, or use
-//!    [`DataTransfer::InCapsule`] in place.
+//! 2. Create the [`NamespaceView`] of `sqe.nsid`, and parse. An error is the status of the
+//!    response.
+//! 3. Fetch [`DataTransfer::FromHost`] by RDMA READ, or use [`DataTransfer::InCapsule`] in place.
 //! 4. Execute [`IoCommand::operation`].
-//! 5. Unless it failed, send [`DataTransfer::ToHost`] by RDMA WRITE.
-//! 6. Send the response, also after an error in step 2. Use SEND with invalidate if
-//!    `sqe.dptr.invalidate_rkey()` returns a key.
+//! 5. After success, send [`DataTransfer::ToHost`] by RDMA WRITE.
+//! 6. Send the response, with invalidate if `sqe.dptr.invalidate_rkey()` returns a key.
 //!
-//! All types are `Copy`, and nothing allocates.
+//! All types are `Copy`; nothing allocates.
 //!
-//! Fields that the specification requires a controller to ignore are not checked: protection tags
-//! (CDW2, CDW3, CDW14, CDW15) without protection information, and access hints (CDW13). An NSID
-//! without namespace fails with Invalid Namespace or Format, whether it is beyond NN or inactive.
-//! Hosts cannot distinguish a removed namespace from one that never existed.
+//! As the specification requires, protection tags (CDW2, CDW3, CDW14, CDW15) without protection
+//! information and access hints (CDW13) are ignored. Any NSID without namespace fails with Invalid
+//! Namespace or Format, so that hosts cannot distinguish removed namespaces.
 
 mod dataset;
 
@@ -33,16 +29,16 @@ use crate::transfer::{DataTransfer, RemoteBuffer};
 use crate::wire::identify::{Oncs, Vwc};
 use crate::wire::{NSID_ALL, NvmOpcode, Sqe, Status};
 
-/// Validated command of the NVM command set.
+/// Validated I/O command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoCommand {
     /// CID.
     pub cid: u16,
     /// NSID; FFFFFFFFh only for a Flush of all namespaces.
     pub nsid: u32,
-    /// Operation of the command.
+    /// Operation.
     pub operation: Operation,
-    /// Data of the command.
+    /// Data transfer.
     pub transfer: DataTransfer,
 }
 
@@ -53,7 +49,7 @@ pub enum Operation {
     Read(BlockAccess),
     /// Write blocks (NVM, 3.2.6).
     Write(BlockAccess),
-    /// Compare blocks with the host's data; Compare Failure if they differ (NVM, 3.2.1).
+    /// Compare blocks with the host's data (NVM, 3.2.1).
     Compare(BlockAccess),
     /// Read blocks without returning data (NVM, 3.2.5).
     Verify(BlockAccess),
@@ -68,16 +64,16 @@ pub enum Operation {
     WriteUncorrectable(BlockAccess),
     /// Make earlier writes durable (Base, 7.1).
     Flush(FlushScope),
-    /// Deallocate ranges, or give hints on them (NVM, 3.2.3).
+    /// Deallocate ranges or give hints (NVM, 3.2.3).
     DatasetManagement {
         /// NR: number of ranges, 1 to [`DATASET_RANGES_MAX`].
         ranges: u16,
-        /// AD: deallocate the ranges. If false, the command is a hint without required effect.
+        /// AD: deallocate the ranges; otherwise a hint.
         deallocate: bool,
     },
 }
 
-/// Operation without its blocks: a small copy for decisions after planning.
+/// Operation without its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationKind {
     /// [`Operation::Read`].
@@ -137,16 +133,16 @@ impl OperationKind {
 /// Scope of a Flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushScope {
-    /// Namespace of the command.
+    /// The command's namespace.
     Namespace,
-    /// Every namespace attached to the controller.
+    /// All attached namespaces.
     All,
 }
 
 /// Blocks with access flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockAccess {
-    /// Existing blocks.
+    /// Range of existing blocks.
     pub range: BlockRange,
     /// FUA: access the non-volatile medium, not a cache.
     pub fua: bool,
@@ -203,8 +199,7 @@ const WRITE_PROTECTED: Status = Status::NAMESPACE_WRITE_PROTECTED.with_dnr();
 impl IoCommand {
     /// Parses and validates a command.
     ///
-    /// `in_capsule_bytes` is the number of bytes received after the SQE. `namespace` is the
-    /// namespace attached at the SQE's NSID, if any.
+    /// `in_capsule_bytes` counts the bytes after the SQE; `namespace` is the one at the SQE's NSID.
     ///
     /// # Errors
     /// The status of the response.
@@ -234,7 +229,7 @@ impl IoCommand {
             NvmOpcode::DATASET_MANAGEMENT if oncs.dataset_management() => {
                 parser.dataset_management()?
             }
-            // Checked for the namespace: ONCS reports it only if all namespaces support it.
+            // ONCS reports this command only if all namespaces support it.
             NvmOpcode::WRITE_UNCORRECTABLE
                 if namespace.is_some_and(|namespace| namespace.write_uncorrectable) =>
             {
@@ -251,7 +246,6 @@ impl IoCommand {
     }
 }
 
-/// Requirements of every command: an SGL, no metadata.
 #[inline(always)]
 fn check_header(sqe: &Sqe) -> Result<(), Status> {
     sqe.check_flags()?;
@@ -275,10 +269,10 @@ impl NamespaceView {
         }
     }
 
-    /// Bytes of this number of blocks.
+    /// Converts blocks to bytes.
     ///
     /// # Panics
-    /// If LBADS exceeds 31, which no namespace allows.
+    /// If LBADS exceeds 31.
     #[must_use]
     #[inline]
     pub fn bytes(&self, blocks: u32) -> u64 {
@@ -287,7 +281,6 @@ impl NamespaceView {
     }
 }
 
-/// Bits of CDW12 of block commands.
 mod cdw12 {
     pub(super) const NLB: u32 = 0xffff;
     /// DTYPE and reserved bits of Write Uncorrectable.
@@ -305,7 +298,7 @@ mod cdw12 {
 /// Bits 15:8 of CDW13 of block commands.
 const CDW13_RESERVED: u32 = 0x0000_ff00;
 
-/// Parser state. Methods take it by value to keep it in registers.
+/// Parser state, passed by value to keep it in registers.
 #[derive(Clone, Copy)]
 struct Parser<'a> {
     sqe: &'a Sqe,
@@ -317,8 +310,7 @@ struct Parser<'a> {
 type Parsed = Result<(Operation, DataTransfer), Status>;
 
 impl<'a> Parser<'a> {
-    // Inlined like all functions on the path of a read or write, to keep results in registers. The
-    // compiler considers this one too large to inline automatically.
+    // Inlined to keep results in registers; the compiler considers this function too large.
     #[inline(always)]
     fn read(self) -> Parsed {
         check_header(self.sqe)?;
@@ -419,9 +411,9 @@ impl<'a> Parser<'a> {
         ))
     }
 
-    /// Returns the blocks of a command with a range in CDW10 to CDW12, and their bytes.
+    /// Returns the blocks of CDW10 to CDW12, and their bytes.
     ///
-    /// `defined` is a mask of bits in CDW12 that only this command defines.
+    /// `defined` masks bits of CDW12 that only this command defines.
     #[inline(always)]
     fn block_access(self, defined: u32) -> Result<(BlockAccess, u64), Status> {
         let namespace = self.namespace()?;
@@ -446,7 +438,7 @@ impl<'a> Parser<'a> {
         DataTransfer::from_host(self.sqe, self.within_mdts(bytes)?, self.in_capsule_bytes)
     }
 
-    /// Checks MDTS: a longer transfer fails with Invalid Field (Base, figure 275).
+    /// Checks MDTS (Base, figure 275).
     #[inline]
     fn within_mdts(self, bytes: u64) -> Result<u32, Status> {
         match u32::try_from(bytes) {
@@ -481,7 +473,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Checks WZSL, VSL or WUSL: a longer command fails with Invalid Field (NVM, figure 102).
+/// Checks WZSL, VSL or WUSL (NVM, figure 102).
 fn check_limit(bytes: u64, limit: Option<u32>) -> Result<(), Status> {
     match limit {
         Some(limit) if bytes > u64::from(limit) => Err(INVALID_FIELD),

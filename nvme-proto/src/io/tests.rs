@@ -28,7 +28,7 @@ fn limits() -> IoLimits {
     }
 }
 
-/// Command for `blocks` blocks at `slba` of namespace 1, with an SGL as sent by Linux.
+/// Command with an SGL as sent by Linux.
 fn command(opcode: NvmOpcode, slba: u64, blocks: u32) -> Sqe {
     let mut sqe = Sqe::new_zeroed();
     sqe.opc = opcode.0;

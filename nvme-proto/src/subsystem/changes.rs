@@ -1,4 +1,4 @@
-//! Configuration and state changes of a subsystem, with the events that report them.
+//! Configuration and state changes of a subsystem, with their events.
 
 use alloc::vec::Vec;
 
@@ -40,9 +40,9 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Adds a namespace at the NSID of one that was removed just before.
+    /// Adds a namespace in place of one removed just before.
     ///
-    /// If the UUID differs, the NSID stays inactive for a connected host until that host has
+    /// If the UUID differs, the NSID stays inactive for each connected host until the host has
     /// noticed the removal.
     ///
     /// # Errors
@@ -67,10 +67,9 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Sets the hosts that see a namespace.
+    /// Sets the hosts with access to a namespace.
     ///
-    /// A host that gains or loses the namespace receives the event of an added or removed
-    /// namespace. No other host receives an event.
+    /// Hosts that gain or lose the namespace receive an event; other hosts do not.
     ///
     /// # Errors
     /// The NSID is unknown.
@@ -118,7 +117,7 @@ impl Subsystem {
 
     /// Reports the result of [`Action::SetProtection`].
     ///
-    /// `intact` is true if all earlier writes are durable.
+    /// `intact` is true if earlier writes are durable.
     pub fn protection_done(
         &mut self,
         nsid: u32,
@@ -140,10 +139,10 @@ impl Subsystem {
         }
     }
 
-    /// Sets whether hosts may protect a namespace from writes.
+    /// Sets whether hosts may protect a namespace.
     ///
-    /// Without permission, protection set by hosts ends. The target must accept writes again before
-    /// this call.
+    /// Without permission, protection by hosts ends. The target must accept writes before this
+    /// call.
     ///
     /// # Errors
     /// The NSID is unknown.
@@ -191,7 +190,7 @@ impl Subsystem {
 
     /// Sets the ANA states of a port.
     ///
-    /// Hosts connected through the port receive an event if the change concerns a namespace.
+    /// Hosts of the port receive an event if a namespace is affected.
     pub fn set_ana_states(&mut self, port: u64, states: &AnaStates, actions: &mut Vec<Action>) {
         let groups = self.common.namespaces.by_ana_group(|_| true);
         for controller in self.controllers.values_mut() {
@@ -215,7 +214,7 @@ impl Subsystem {
         }
     }
 
-    /// Raises the event of a persistent or transient internal error.
+    /// Raises a persistent or transient internal error.
     pub fn internal_error(&mut self, persistent: bool, actions: &mut Vec<Action>) {
         let event = match persistent {
             true => AsyncEvent::ERROR_PERSISTENT_INTERNAL,
@@ -224,7 +223,7 @@ impl Subsystem {
         self.raise(event, actions);
     }
 
-    /// Sets the hosts that may connect. Hosts that lose access are disconnected.
+    /// Sets the hosts that may connect, and disconnects others.
     pub fn set_hosts(&mut self, hosts: HostAccess, actions: &mut Vec<Action>) {
         let unwelcome = |controller: &Controller| !hosts.allows(&controller.host().nqn);
         self.terminate(unwelcome, Termination::HostNotAllowed, actions);
@@ -236,16 +235,16 @@ impl Subsystem {
         self.terminate(|_| true, Termination::SubsystemRemoved, actions);
     }
 
-    /// Ends the associations of hosts connected through a port.
+    /// Ends the associations through a port.
     ///
-    /// Called when the port is removed or no longer leads to this subsystem. The target rejects new
+    /// For a port that was removed or no longer leads to this subsystem. The target rejects new
     /// associations.
     pub fn terminate_port(&mut self, port: u64, reason: Termination, actions: &mut Vec<Action>) {
         let of_port = |controller: &Controller| controller.port() == port;
         self.terminate(of_port, reason, actions);
     }
 
-    /// Ends the association with this CNTLID, if any. The host may reconnect.
+    /// Ends an association. The host may reconnect.
     pub fn disconnect(&mut self, cntlid: u16, actions: &mut Vec<Action>) {
         let of_it = |controller: &Controller| controller.cntlid() == cntlid;
         self.terminate(of_it, Termination::Disconnected, actions);
@@ -259,7 +258,7 @@ impl Subsystem {
 
     /// Sets the contents of the discovery log.
     ///
-    /// Hosts with a persistent connection receive an event if the contents changed.
+    /// Hosts with a persistent connection receive an event on a change.
     pub fn set_discovery(
         &mut self,
         listeners: Vec<Listener>,

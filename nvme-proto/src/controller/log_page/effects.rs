@@ -9,7 +9,7 @@ use crate::wire::feature::Feature;
 use crate::wire::log::{CommandEffects, CommandEffectsLog, FeatureEffects};
 use crate::wire::{AdminOpcode, NvmOpcode, U32};
 
-/// Admin commands, supported by controllers of all types.
+/// Supported by controllers of all types.
 const ADMIN: [AdminOpcode; 8] = [
     AdminOpcode::GET_LOG_PAGE,
     AdminOpcode::IDENTIFY,
@@ -21,7 +21,7 @@ const ADMIN: [AdminOpcode; 8] = [
     AdminOpcode::FABRICS,
 ];
 
-/// I/O commands supported by every namespace, and whether they change logical block contents.
+/// I/O commands of every namespace, and whether they change data.
 const NVM: [(NvmOpcode, bool); 7] = [
     (NvmOpcode::FLUSH, false),
     (NvmOpcode::WRITE, true),

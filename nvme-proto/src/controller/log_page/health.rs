@@ -9,7 +9,7 @@ use crate::controller::Controller;
 use crate::window::Window;
 use crate::wire::log::SmartLog;
 
-/// Counters of a subsystem, maintained by the target.
+/// Subsystem counters, maintained by the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SmartCounters {
     /// Bytes read by hosts.
@@ -20,19 +20,19 @@ pub struct SmartCounters {
     pub read_commands: u64,
     /// Number of Write commands.
     pub write_commands: u64,
-    /// Time with at least one outstanding I/O command.
+    /// Time with an outstanding I/O command.
     pub busy: Duration,
     /// Running time of the target.
     pub power_on: Duration,
-    /// Number of starts of the target.
+    /// Starts of the target.
     pub power_cycles: u64,
-    /// Number of terminations without a shutdown.
+    /// Terminations of the target without a shutdown.
     pub unsafe_shutdowns: u64,
-    /// Number of media errors.
+    /// Media errors.
     pub media_errors: u64,
 }
 
-/// Data unit: 1000 times 512 bytes.
+/// Data unit in bytes.
 const DATA_UNIT_BYTES: u64 = 512_000;
 const MINUTE_S: u64 = 60;
 const HOUR_S: u64 = 60 * MINUTE_S;

@@ -1,8 +1,8 @@
 //! Get Log Page (Base, 5.16).
 //!
-//! Only the requested part of a page is rendered. Bytes between the present end and the maximum
-//! length of the page read as zeroes: hosts such as nvme-cli read a page in parts, up to the length
-//! from Identify or up to a former length. An offset beyond the maximum length is an error.
+//! Only the requested part of a page is rendered. Reads beyond its end return zeroes up to the
+//! maximum length, because hosts such as nvme-cli read in parts up to the length from Identify or a
+//! former length. An offset beyond the maximum is an error.
 
 mod effects;
 mod health;
@@ -30,7 +30,6 @@ pub use health::SmartCounters;
 /// NVMe-MI Commands Supported and Effects: empty, but required with page 00h.
 const MI_EFFECTS: LogPage = LogPage(0x13);
 
-/// Log pages of NVM controllers.
 const NVM_PAGES: [LogPage; 9] = [
     LogPage::SUPPORTED_LOG_PAGES,
     LogPage::ERROR_INFORMATION,
@@ -92,7 +91,6 @@ impl Controller {
             LogPage::ANA => self.put_ana(common, AnaLsp(log.lsp), &mut page),
             LogPage::FEATURE_EFFECTS => effects::put_features(common, &mut page),
             LogPage::DISCOVERY => common.discovery.render(&self.host, self.local, &mut page),
-            // MI_EFFECTS is all zeroes.
             _ => {}
         }
         if !log.rae {
@@ -105,7 +103,7 @@ impl Controller {
     }
 
     fn check_scope(&self, log: &GetLogPage) -> Result<(), Refusal> {
-        // LPA bit 0 is clear: SMART data covers the controller, not single namespaces.
+        // LPA bit 0 is clear: SMART data covers the whole controller.
         if log.lid == LogPage::SMART && !matches!(log.nsid, 0 | NSID_ALL) {
             return Err(Refusal::field(byte::NSID));
         }
@@ -115,9 +113,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Maximum length of a page in bytes.
-    ///
-    /// For a page of variable length, this is the length reported by Identify or a fixed bound.
+    /// Maximum length of a page in bytes: fixed, or as reported by Identify.
     fn longest_page(&self, common: &Common, lid: LogPage) -> u64 {
         let length = match lid {
             LogPage::ERROR_INFORMATION => size_of::<ErrorEntry>() * ERROR_LOG_ENTRIES,
@@ -143,15 +139,14 @@ impl Controller {
         }
     }
 
-    /// Renders log page 04h: a list of NSIDs, padded with zeroes (Base, 5.16.1.5).
+    /// Renders log page 04h (Base, 5.16.1.5).
     fn put_changed_namespaces(&self, page: &mut Window<'_>) {
         put_nsids(0, self.changed_namespaces.entries(), page);
     }
 
     /// Renders log page 0Ch (Base, 5.16.1.13).
     ///
-    /// The page lists the groups with namespaces visible to the host in ascending order, with their
-    /// state at the controller's port.
+    /// Lists the groups with visible namespaces in ascending order.
     fn put_ana(&self, common: &Common, lsp: AnaLsp, page: &mut Window<'_>) {
         let groups = common.namespaces.by_ana_group(|nsid| self.sees(nsid));
         let mut header = AnaLogHeader::new_zeroed();
@@ -184,13 +179,13 @@ fn put_supported_pages(kind: Kind, page: &mut Window<'_>) {
 
 fn put_firmware(common: &Common, page: &mut Window<'_>) {
     let mut firmware = FirmwareSlotLog::new_zeroed();
-    // AFI: slot 1 is active, and remains active after a reset.
+    // Slot 1 is active before and after a reset.
     firmware.afi = 1;
     firmware.frs[0] = ascii_field(&common.settings.firmware);
     page.put(0, firmware.as_bytes());
 }
 
-/// NSIDs of a group to report; none if the host requests only groups.
+/// NSIDs of a group, unless the host requests only groups.
 fn shown(nsids: &[u32], lsp: AnaLsp) -> &[u32] {
     if lsp.rgo() { &[] } else { nsids }
 }

@@ -5,7 +5,6 @@ use core::fmt;
 use crate::wire::log::{AnaGroup, AnaLogHeader, AnaState};
 use crate::wire::{FromBytes, U32};
 
-/// Bits of ANAS with the state.
 const ANAS_MASK: u8 = 0x0f;
 
 /// Log page with validated structure.
@@ -23,7 +22,7 @@ pub struct AnaEntry<'a> {
     pub anagrpid: u32,
     /// ANA state of the group.
     pub state: AnaState,
-    /// CHGCNT: change count of the group; 0 if not maintained.
+    /// CHGCNT of the group; 0 if not maintained.
     pub chgcnt: u64,
     nsids: &'a [U32],
 }
@@ -40,7 +39,7 @@ impl AnaEntry<'_> {
 pub enum AnaLogError {
     /// The page ends before its last group.
     Short,
-    /// A group has the number 0.
+    /// A group has number 0.
     NoGroup,
     /// Undefined ANA state (Base, figure 225).
     UnknownState(u8),
@@ -78,7 +77,7 @@ impl<'a> AnaLog<'a> {
         Ok(log)
     }
 
-    /// CHGCNT: number of changes of the page.
+    /// CHGCNT of the page.
     #[must_use]
     pub fn chgcnt(&self) -> u64 {
         self.chgcnt
@@ -94,7 +93,7 @@ impl<'a> AnaLog<'a> {
         })
     }
 
-    /// State of the group that contains the namespace, if the page lists it.
+    /// State of the namespace's group, if listed.
     #[must_use]
     pub fn state_of(&self, nsid: u32) -> Option<AnaState> {
         let mut groups = self.groups();

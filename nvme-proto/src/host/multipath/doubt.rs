@@ -1,7 +1,7 @@
-//! Write barriers for commands whose path was lost before their answer.
+//! Write barriers for unanswered commands of a lost path.
 //!
-//! The target of the lost path may still execute such a command for some time. Commands that change
-//! the same blocks wait until that time has passed.
+//! The target of the lost path may still execute such a command for some time, during which
+//! commands that change the same blocks must wait.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -10,19 +10,16 @@ use core::time::Duration;
 use crate::wire::identify::{Ctratt, IdentifyController};
 use crate::wire::{NSID_ALL, NvmOpcode, Sqe};
 
-/// Assumed KATO for an association without a keep alive timer.
-///
-/// No timer ends such an association at the target, so this is an estimate.
+/// Estimated KATO for an association without a keep alive timer.
 const KATO_NONE: Duration = Duration::from_secs(5);
-/// Assumed CQT of a controller that reports none.
+/// Assumed CQT if none is reported.
 const CQT_NONE: Duration = Duration::from_secs(1);
 const EVERYTHING: Range<u64> = 0..u64::MAX;
 
-/// Time after the end of its connection during which a controller may still execute commands.
+/// Time during which a controller may execute commands after its connection ended.
 ///
-/// Precondition: the controller respects its keep alive timer. The time is KATO rounded up to its
-/// granularity (KAS), doubled if traffic restarts the timer (CTRATT.TBKAS: one check in each
-/// interval), plus CQT.
+/// KATO rounded up to KAS, doubled if traffic restarts the timer (CTRATT.TBKAS: one check in each
+/// interval), plus CQT. Precondition: the controller respects its keep alive timer.
 #[must_use]
 pub fn time_in_doubt(kato_ms: u32, controller: &IdentifyController) -> Duration {
     let unit_ms = u64::from(controller.kas.get().max(1)) * 100;
@@ -41,9 +38,9 @@ pub fn time_in_doubt(kato_ms: u32, controller: &IdentifyController) -> Duration 
     kato + cqt
 }
 
-/// Returns the blocks that a command may change, `None` if it changes no data.
+/// Returns the blocks that a command may change, if any.
 ///
-/// A command whose SQE does not list its blocks counts as changing all blocks.
+/// All blocks if the SQE does not list them.
 fn changed_blocks(sqe: &Sqe) -> Option<Range<u64>> {
     match NvmOpcode(sqe.opc) {
         NvmOpcode::FLUSH
@@ -66,13 +63,12 @@ fn changed_blocks(sqe: &Sqe) -> Option<Range<u64>> {
 
 #[derive(Clone, Debug)]
 struct Doubt {
-    /// [`NSID_ALL`] for all namespaces.
     nsid: u32,
     blocks: Range<u64>,
     until: Duration,
 }
 
-/// Blocks that commands of lost paths may still change, with expiry times.
+/// Blocks that commands of lost paths may change, with expiry times.
 #[derive(Debug)]
 pub struct Doubts {
     /// Never grows beyond its initial capacity.
@@ -80,9 +76,9 @@ pub struct Doubts {
 }
 
 impl Doubts {
-    /// Creates an empty list of at most `most` entries.
+    /// Creates a list with a capacity of `most`.
     ///
-    /// When the list is full, all entries merge into one that covers all blocks.
+    /// A full list merges all entries into one for all blocks.
     ///
     /// # Panics
     /// If `most` is 0.
@@ -94,7 +90,7 @@ impl Doubts {
         }
     }
 
-    /// Records an unanswered command of a lost path; its target may execute it until `until`.
+    /// Records an unanswered command, which its target may execute until `until`.
     pub fn add(&mut self, sqe: &Sqe, until: Duration) {
         let Some(blocks) = changed_blocks(sqe) else {
             return;
@@ -107,7 +103,7 @@ impl Doubts {
         });
     }
 
-    /// Moves all entries of `others` into this list.
+    /// Moves the entries of `others` into this list.
     pub fn take(&mut self, others: &mut Self) {
         for doubt in others.list.drain(..) {
             self.put(doubt);
@@ -124,7 +120,7 @@ impl Doubts {
         self.list.push(doubt);
     }
 
-    /// True if the command must wait: it changes blocks that a lost command may still change.
+    /// True if the command changes blocks that a lost command may still change, and must wait.
     #[must_use]
     pub fn hold(&self, sqe: &Sqe) -> bool {
         !self.list.is_empty()
@@ -136,12 +132,12 @@ impl Doubts {
             })
     }
 
-    /// Removes entries whose time has passed.
+    /// Removes expired entries.
     pub fn expire(&mut self, now: Duration) {
         self.list.retain(|doubt| now < doubt.until);
     }
 
-    /// Time of the next call to [`expire`](Self::expire).
+    /// Time of the next [`expire`](Self::expire).
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         self.list.iter().map(|doubt| doubt.until).min()

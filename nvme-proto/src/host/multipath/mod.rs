@@ -1,26 +1,24 @@
 //! Paths to one namespace: path selection and failover.
 //!
-//! [`PathSet`] tracks the link, the ANA state and the outstanding commands of each path, and
-//! [`PathSet::choose`] selects a path as Linux does. [`judge`] and [`judge_loss`] decide the next
-//! step of a command that failed. [`AnaLog`] parses log page 0Ch.
+//! [`PathSet`] tracks each path's link, ANA state and outstanding commands and selects a path as
+//! Linux does. [`judge`] and [`judge_loss`] decide on failed commands. [`AnaLog`] parses log page
+//! 0Ch.
 //!
 //! # Writes with unknown outcome
 //!
-//! When a path is lost, its outstanding commands have no answer. Such a write may have been
-//! executed fully, in part or not at all, or may still be queued in the target. The rule is that of
-//! Linux: a command that is safe to repeat ([`requeue::is_safe`](super::requeue::is_safe)), as all
-//! commands of a block layer are, goes to another path. Any other command returns to its caller.
+//! An unanswered write of a lost path may have been executed fully, in part or not at all, or may
+//! still be queued in the target. As in Linux, a command that is safe to repeat
+//! ([`requeue::is_safe`](super::requeue::is_safe)) goes to another path, and any other returns to
+//! its caller.
 //!
-//! The first copy may still be inside the lost target. A paused target executes it when it
-//! continues, after the second copy and after any later writes to the same blocks. A target
-//! executes nothing once its keep alive timer has expired and the time reported as CQT has passed.
-//! [`Doubts`] therefore delay commands that change blocks of an unanswered command by
-//! [`time_in_doubt`]. The delay counts from the close of the lost connection, after which nothing
-//! can restart the target's timer. The last answer is too early, since the target may have received
-//! commands after it. Reads, and writes of other blocks, are sent at once.
+//! A paused target executes its copy when it continues, perhaps after later writes to the same
+//! blocks. A target executes nothing after its keep alive timer and CQT have expired. [`Doubts`]
+//! therefore delay commands that change the same blocks by [`time_in_doubt`]. The delay starts when
+//! the lost connection closes: from then on nothing restarts the target's timer, whereas commands
+//! may have arrived after the last response.
 //!
-//! Two cases are not covered: a target that executes commands after its timer expired, and a write
-//! submitted in time that stays in its disk for longer than CQT.
+//! Not covered are a target that executes commands after its timer expired, and a write that stays
+//! in its disk for longer than CQT.
 
 mod ana_log;
 mod doubt;
@@ -35,16 +33,15 @@ pub use ana_log::{AnaEntry, AnaLog, AnaLogError};
 pub use doubt::{Doubts, time_in_doubt};
 pub use verdict::{FAILOVERS_MAX, Verdict, judge, judge_loss};
 
-/// Path selection policy among equally good paths, named as in Linux.
+/// Policy for equally good paths, named as in Linux.
 ///
-/// Linux's `numa` (the adapter nearest to the processor) has no use in a process with one polling
-/// thread.
+/// `numa` (the adapter nearest to the processor) has no use with one polling thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// `round-robin`: one path after the other.
+    /// One path after the other.
     #[default]
     RoundRobin,
-    /// `queue-depth`: the path with the fewest outstanding commands.
+    /// The path with the fewest outstanding commands.
     QueueDepth,
 }
 
@@ -70,20 +67,17 @@ pub enum Choice {
     Fail,
 }
 
-/// Maximum duration of ANA Change in units of ANATT, after which the controller is reset.
-///
-/// Linux uses the same value.
+/// Maximum duration of ANA Change in units of ANATT, as in Linux; the controller is then reset.
 const CHANGE_LASTS_ANATT: u32 = 2;
 
 #[derive(Clone, Copy, Debug)]
 struct Path {
     link: Link,
-    /// ANA state; `None` while unknown, or after a command failed because of it.
+    /// `None` if unknown, or if a command failed because of the state.
     ana: Option<AnaState>,
-    /// True once `fast_io_fail_tmo` expired: commands do not wait for this path.
+    /// True once `fast_io_fail_tmo` expired for commands that wait for this path.
     fails_fast: bool,
     outstanding: u32,
-    /// Deadline of the ANA Change state.
     change_until: Option<Duration>,
 }
 
@@ -96,7 +90,6 @@ impl Path {
         self.is(AnaState::OPTIMIZED) || self.is(AnaState::NON_OPTIMIZED)
     }
 
-    /// True if the path may become usable.
     fn gives_hope(&self) -> bool {
         match self.link {
             // Persistent loss lasts as long as the association (Base, 8.1.3.4). Linux waits for
@@ -139,7 +132,7 @@ impl PathSet {
         self.paths.len() - 1
     }
 
-    /// Sets the link state of a path. The ANA state must be read again after each reconnection.
+    /// Sets the link state; each reconnection requires a new read of the ANA state.
     pub fn set_link(&mut self, path: usize, link: Link) {
         let path = &mut self.paths[path];
         if link != Link::Live || path.link != Link::Live {
@@ -149,12 +142,12 @@ impl PathSet {
         path.fails_fast &= link == Link::Reconnecting;
     }
 
-    /// Marks a path for which commands no longer wait.
+    /// Marks a path for which no command waits.
     pub fn set_fails_fast(&mut self, path: usize) {
         self.paths[path].fails_fast = true;
     }
 
-    /// Sets the ANA state of a path; `anatt` is the controller's ANATT.
+    /// Sets the ANA state; `anatt` is the controller's ANATT.
     pub fn set_ana(&mut self, path: usize, state: AnaState, anatt: Duration, now: Duration) {
         let path = &mut self.paths[path];
         path.ana = Some(state);
@@ -165,9 +158,7 @@ impl PathSet {
         };
     }
 
-    /// Excludes a path until its ANA state is read again.
-    ///
-    /// Called when a command failed because of the ANA state.
+    /// Excludes a path after an ANA error until its ANA state is read again.
     pub fn doubt_ana(&mut self, path: usize) {
         self.paths[path].ana = None;
     }
@@ -196,22 +187,22 @@ impl PathSet {
         self.paths[path].outstanding
     }
 
-    /// Counts a command sent on the path.
+    /// Counts a sent command.
     pub fn begin(&mut self, path: usize) {
         self.paths[path].outstanding += 1;
     }
 
-    /// Counts a command completed on the path.
+    /// Counts a completed command.
     pub fn end(&mut self, path: usize) {
         self.paths[path].outstanding -= 1;
     }
 
-    /// Selects the path for the next command among those for which `has_room` is true.
+    /// Selects the path for the next command among those with room.
     pub fn choose(&mut self, has_room: impl Fn(usize) -> bool) -> Choice {
         let best = self
             .choose_among(AnaState::OPTIMIZED, &has_room)
             .or_else(|| {
-                // A full optimized path does not make a non-optimized one eligible.
+                // A non-optimized path remains ineligible while an optimized one is full.
                 let better = self.paths.iter().any(|path| path.is(AnaState::OPTIMIZED));
                 (!better).then(|| self.choose_among(AnaState::NON_OPTIMIZED, &has_room))?
             });
@@ -227,7 +218,7 @@ impl PathSet {
 
     fn choose_among(&self, state: AnaState, has_room: &impl Fn(usize) -> bool) -> Option<usize> {
         let count = self.paths.len();
-        // Starts after the last selected path, which comes last.
+        // The last selected path comes last.
         let mut in_turn = (1..=count)
             .map(|step| (self.last + step) % count)
             .filter(|&path| self.paths[path].is(state) && has_room(path));
@@ -237,13 +228,13 @@ impl PathSet {
         }
     }
 
-    /// Time of the next call to [`tick`](Self::tick).
+    /// Time of the next [`tick`](Self::tick).
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
         self.paths.iter().filter_map(|path| path.change_until).min()
     }
 
-    /// Returns a path whose ANA Change state exceeded its deadline, to reset its controller.
+    /// Returns a path whose controller must be reset because ANA Change exceeded its deadline.
     pub fn tick(&mut self, now: Duration) -> Option<usize> {
         let overdue = |path: &Path| path.change_until.is_some_and(|until| until <= now);
         let index = self.paths.iter().position(overdue)?;

@@ -4,17 +4,17 @@ use crate::host::requeue;
 use crate::wire::Sqe;
 use crate::wire::status::{SCT_PATH, Status};
 
-/// Maximum of failovers because of path errors other than ANA states and loss, as in Linux.
+/// Maximum of failovers for reasons other than ANA states and loss, as in Linux.
 pub const FAILOVERS_MAX: u8 = requeue::RETRIES_MAX;
 
 /// Next step of a failed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Return the answer to the caller.
+    /// Return the completion to the caller.
     Caller,
     /// Send the command on another path.
     Elsewhere {
-        /// Whether the ANA state was the reason, and must be read again before the path is used.
+        /// Whether the path's ANA state must be read again, because it caused the failure.
         doubt_ana: bool,
     },
     /// Send the command on any path after [`requeue::pause`].
@@ -23,10 +23,10 @@ pub enum Verdict {
 
 /// Decides on a failed command.
 ///
-/// `failovers` counts earlier retries for reasons other than ANA states and loss. A path-related
-/// status (SCT 3h) does not concern the namespace, so another path may succeed. A command aborted
-/// because of a deleted queue is treated alike. DNR applies to every path. Any other failure may be
-/// temporary, as in Linux: for example a namespace that is not ready, or an aborted slow command.
+/// `failovers` counts earlier failovers for reasons other than ANA states and loss. After a
+/// path-related status (SCT 3h) or an abort by queue deletion, another path may succeed, because
+/// the namespace is not the cause. DNR applies to every path. As in Linux, other failures may be
+/// temporary.
 #[must_use]
 pub fn judge(status: Status, sqe: &Sqe, failovers: u8) -> Verdict {
     let code = status.code();
@@ -51,7 +51,7 @@ pub fn judge(status: Status, sqe: &Sqe, failovers: u8) -> Verdict {
     }
 }
 
-/// Decides on a command whose queue was lost, so that its outcome is unknown.
+/// Decides on a command of unknown outcome after the loss of its queue.
 #[must_use]
 pub fn judge_loss(sqe: &Sqe) -> Verdict {
     if requeue::is_safe(sqe) {
