@@ -1,5 +1,4 @@
-//! Aborts of commands in progress at a disk. An Abort completes when its command has ended, or when
-//! the disk has not ended the command in time.
+//! Aborts of commands at a disk. An Abort completes when its command ends, or at its deadline.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -37,7 +36,6 @@ impl Aborts {
         self.waiting.push(abort);
     }
 
-    /// True if a host asked to abort the command with this tag.
     pub(super) fn has(&self, tag: u64) -> bool {
         self.waiting.iter().any(|abort| abort.tag == tag)
     }
@@ -48,7 +46,7 @@ impl Aborts {
         }
     }
 
-    /// Completes the Aborts whose time is over as not aborted.
+    /// Completes the Aborts past their deadline as not aborted.
     pub(super) fn end_late(&mut self, now: Instant) {
         for abort in self.waiting.extract_if(.., |abort| abort.until <= now) {
             abort.answer(false);

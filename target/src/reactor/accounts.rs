@@ -1,9 +1,8 @@
-//! Token buckets for connections and for commands that are not I/O, one per [`Payer`], with the
-//! waiting commands. [`super::budget`] serves the queued work.
+//! Token buckets for connections and non-I/O commands, one per [`Payer`], with the queued work.
 //!
 //! Each command costs [`EACH_NS`]; unused time accumulates up to [`BURST`] commands. Buckets apply
-//! only while the reactor has I/O. An address has one bucket, whatever host NQNs it sends. A
-//! connection is paid for once its peer confirms it, because the source of a request may be forged.
+//! only while the reactor has I/O. An address has one bucket for all its host NQNs. A connection is
+//! charged once its peer confirms it: the source of a request may be forged.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -14,7 +13,7 @@ use super::lines::Capsule;
 use crate::ids::QpairId;
 use crate::registry::{Admitted, PlaceId};
 
-/// Largest cost per payer in one round, so that rounds stay short.
+/// Largest cost per payer and round.
 const ROUND: u32 = 4;
 /// Burst in commands: enough for a host that connects all its queues.
 const BURST: u64 = 256;
@@ -22,10 +21,10 @@ const BURST: u64 = 256;
 const EACH_NS: u64 = 500_000;
 /// Time after an I/O command during which the reactor counts as having I/O.
 const IO_LASTS_NS: u64 = 1_000_000;
-/// Largest number of accounts. Payers beyond it share an account.
+/// Payers beyond this number share an account.
 const ACCOUNTS_MAX: usize = 4096;
 
-/// Cost of a command, in units of [`EACH_NS`].
+/// In units of [`EACH_NS`].
 const COMMAND: u32 = 1;
 /// Cost of a connection, which creates and destroys a queue pair.
 const CONNECTION: u32 = ROUND;
@@ -44,7 +43,7 @@ impl Waiting {
         }
     }
 
-    /// Part of the cost that is charged when the work proceeds.
+    /// Part of the cost charged when the work proceeds.
     fn price(&self) -> u32 {
         match self {
             Self::Capsule(_) => COMMAND,
@@ -55,9 +54,9 @@ impl Waiting {
 
 #[derive(Default)]
 struct Account {
-    /// Moment up to which the bucket's time is spent.
+    /// Time up to which the bucket is spent.
     sold_ns: u64,
-    /// Last round with work of this payer, and the cost in that round.
+    /// Last round with work of this payer, and its cost.
     round: (u64, u32),
     waiting: VecDeque<Waiting>,
 }
@@ -90,24 +89,21 @@ impl Account {
     }
 }
 
-/// Token buckets of the payers, with their queued work.
 #[derive(Default)]
 pub(super) struct Accounts {
     accounts: HashMap<Payer, Account>,
     /// Payers with queued work, in the order of service.
     turns: VecDeque<Payer>,
     waiting: usize,
-    /// Time of the next check of the queued work.
     next_ns: u64,
     round: u64,
-    /// Commands other than I/O among the current completions of a device.
+    /// Non-I/O commands among the current completions of a device.
     arrived: u64,
-    /// Time of the last I/O command.
     io_ns: Option<u64>,
 }
 
 impl Accounts {
-    /// Begins a round and returns whether queued work is due for a check.
+    /// Returns true if queued work is due for a check.
     #[inline(always)]
     pub(super) fn begin_round(&mut self, now_ns: u64) -> bool {
         self.round += 1;
@@ -126,7 +122,7 @@ impl Accounts {
         }
     }
 
-    /// Time of the next check of the queued work, `u64::MAX` without queued work.
+    /// Time of the next check of the queued work; `u64::MAX` if none is queued.
     pub(super) fn next_look(&self) -> u64 {
         if self.waiting == 0 {
             u64::MAX
@@ -135,17 +131,15 @@ impl Accounts {
         }
     }
 
-    /// Number of queued commands and connections.
     pub(super) fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// True if buckets do not apply, because no host has I/O.
     fn is_free(&self, now_ns: u64) -> bool {
         self.io_ns.is_none_or(|at| now_ns >= at + IO_LASTS_NS)
     }
 
-    /// Returns the account of a payer, or the common one if the table is full.
+    /// Returns the payer's account, or the common one if the table is full.
     fn of(&mut self, payer: Payer, now_ns: u64) -> (Payer, &mut Account) {
         let mut key = payer;
         if !self.accounts.contains_key(&key) && self.accounts.len() >= ACCOUNTS_MAX {
@@ -159,12 +153,11 @@ impl Accounts {
         (key, self.accounts.entry(key).or_default())
     }
 
-    /// True if the payer may execute a command now, which is then charged.
+    /// Charges a command if the payer may execute it now.
     pub(super) fn pays(&mut self, payer: Payer, now_ns: u64) -> bool {
         self.takes(payer, COMMAND, COMMAND, now_ns)
     }
 
-    /// True if the payer's debt allows a new connection now.
     pub(super) fn may_connect(&mut self, payer: Payer, now_ns: u64) -> bool {
         self.takes(payer, CONNECTION, 0, now_ns)
     }
@@ -187,12 +180,10 @@ impl Accounts {
         account.take(COMMAND, COMMAND, round, now_ns);
     }
 
-    /// Charges a connection that its peer has confirmed.
     pub(super) fn pay_connection(&mut self, payer: Payer, now_ns: u64) {
         self.of(payer, now_ns).1.pay(CONNECTION, now_ns);
     }
 
-    /// Queues work until its payer's bucket allows it.
     pub(super) fn wait(&mut self, payer: Payer, waiting: Waiting, now_ns: u64) {
         let (key, account) = self.of(payer, now_ns);
         let first = account.waiting.is_empty();
@@ -204,8 +195,8 @@ impl Accounts {
         self.next_ns = self.next_ns.min(now_ns);
     }
 
-    /// Returns the next work that may proceed, and charges it. Payers are served in rotation. After
-    /// `None`, [`Self::next_look`] is the time of the next attempt.
+    /// Returns and charges the next work that may proceed, payers in rotation. After `None`,
+    /// [`Self::next_look`] is the time of the next attempt.
     pub(super) fn next(
         &mut self,
         now_ns: u64,
@@ -270,12 +261,10 @@ impl Accounts {
     }
 }
 
-/// True for a command of this queue pair.
 pub(super) fn is_of(waiting: &Waiting, qpair: QpairId) -> bool {
     matches!(waiting, Waiting::Capsule(capsule) if capsule.qpair == qpair)
 }
 
-/// True for the connection with this place.
 pub(super) fn has_place(waiting: &Waiting, place: PlaceId) -> bool {
     matches!(waiting, Waiting::Connection(admitted) if admitted.place.id() == place)
 }
@@ -302,7 +291,7 @@ mod tests {
         })
     }
 
-    /// Returns the work done in `time_ns` by an address that always has more, in rounds of 10 us.
+    /// Returns the work done in `time_ns` by a busy address, in rounds of 10 us.
     fn taken_in(accounts: &mut Accounts, of: Payer, from_ns: u64, time_ns: u64, io: bool) -> u64 {
         let mut taken = 0;
         let mut now = from_ns;
@@ -399,12 +388,10 @@ mod tests {
         let gone = accounts.take_out(|one| is_of(one, QpairId::NONE));
         assert_eq!((gone.len(), accounts.waiting()), (2, 0));
         assert!(accounts.turns.is_empty());
-        // Accounts without debt are removed.
         accounts.pays(address(9_000_000), START + 1_000_000_000);
         assert!(accounts.accounts.len() <= 1);
     }
 
-    /// Connection requests with a forged source cost that address nothing.
     #[test]
     fn a_connection_is_paid_for_once_it_is_confirmed() {
         let mut accounts = Accounts {

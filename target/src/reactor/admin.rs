@@ -1,4 +1,4 @@
-//! Admin commands. They are rare, so locks and allocations are acceptable.
+//! Admin commands; rare, so locks and allocations are acceptable.
 
 use nvme_proto::controller::{AdminCommand, Outcome, Refusal, Transfer};
 use nvme_proto::wire::Status;

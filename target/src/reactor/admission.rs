@@ -1,5 +1,5 @@
-//! Admission of capsules: a capsule gets a request if one more is within the shares of both its
-//! host and its namespace ([`super::shares`]).
+//! Admission of capsules: a capsule gets a request within the shares of its host and its namespace
+//! ([`super::shares`]).
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use super::time::Now;
 use crate::ids::QpairId;
 use crate::qpair::QueuePair;
 
-/// Number of requests reserved for admin queues and Connects, out of `requests`.
+/// Requests reserved for admin queues and Connects.
 pub(super) fn reserve(requests: usize) -> usize {
     (requests / 8).clamp(1, 64)
 }
@@ -24,7 +24,7 @@ pub(super) fn reserve(requests: usize) -> usize {
 /// healthy disk with hundreds of commands takes less for one.
 pub(super) const STUCK_AFTER: Duration = Duration::from_millis(250);
 
-/// Divisor of the number of receives: with fewer posted, receives are short.
+/// Receives are short if fewer than 1/`SHORT` are posted.
 const SHORT: usize = 4;
 
 /// True if a new capsule may have a request; otherwise queues it.
@@ -35,8 +35,7 @@ pub(super) fn may_go(queues: &mut Queues, io: &Io, now: &Now, mut capsule: Capsu
         return true;
     }
     queues.counters.request_waits.add(1);
-    // The SQE was copied, so only in-capsule data needs the slot. Waiting commands thus keep no
-    // receives from other hosts. Their number is limited by the entries of the queues.
+    // The SQE was copied, so only in-capsule data needs the slot.
     let port = queues.qpairs[qpair].port;
     let stuck = || {
         let line = queues.lines.find(qpair, nsid);
@@ -57,8 +56,7 @@ pub(super) fn may_go(queues: &mut Queues, io: &Io, now: &Now, mut capsule: Capsu
 }
 
 /// True if the capsule may bypass waiting capsules: none of its queue pair waits, and its host
-/// waits for no limit. Called while requests are plentiful; this check is the only cost that other
-/// hosts' waiting adds.
+/// waits for no limit. Called while requests are plentiful.
 #[cold]
 pub(super) fn goes_past(
     lines: &Lines,
@@ -77,7 +75,7 @@ pub(super) fn goes_past(
     true
 }
 
-/// Returns the next queued capsule that may have a request. Queues are served in rotation.
+/// Returns the next queued capsule that may have a request, queues in rotation.
 pub(super) fn next(queues: &mut Queues, io: &Io) -> Option<Capsule> {
     let mut lines = std::mem::take(&mut queues.lines);
     let next = lines.next(|qpair, nsid| may_begin(queues, io, qpair, nsid));
@@ -102,7 +100,7 @@ pub(super) fn may_begin(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> 
     stock.allows(held_by_host(queues, io, qpair), users as usize, 1)
 }
 
-/// Same as [`may_begin`], separately for the shares of (host, namespace).
+/// Same as [`may_begin`], separately for (host, namespace).
 fn may_take(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> (bool, bool) {
     let Some(stock) = stock(queues) else {
         return (false, false);
@@ -115,7 +113,7 @@ fn may_take(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> (bool, bool)
 }
 
 /// True if commands of the host for this namespace wait for limits while other hosts may need their
-/// requests: a further one then waits without a request.
+/// requests.
 fn is_limited(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
     let queue = &queues.qpairs[qpair];
     let association = queue.association.as_ref();
@@ -123,14 +121,12 @@ fn is_limited(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
     io.limited.is_crowd() && disk().is_some_and(|disk| io.limited.has_line(queue.share, disk))
 }
 
-/// Returns the requests available for I/O, `None` if all are in use.
 fn stock(queues: &Queues) -> Option<Stock> {
     let free = queues.requests.free().checked_sub(queues.reserve)?;
     let total = queues.requests.capacity() - queues.reserve;
     (free > 0).then_some(Stock { total, free })
 }
 
-/// Requests in use by the host of a queue pair.
 pub(super) fn held_by_host(queues: &Queues, io: &Io, qpair: QpairId) -> usize {
     let of_queue = |&queue: &QpairId| queues.qpairs[queue].requests as usize;
     match queues.qpairs[qpair].share {
@@ -139,8 +135,7 @@ pub(super) fn held_by_host(queues: &Queues, io: &Io, qpair: QpairId) -> usize {
     }
 }
 
-/// Returns when a command that had waited last began: for the queue pair's host, and for the
-/// namespace.
+/// Returns when a command that had waited last began, for the host and the namespace.
 fn last_begun(
     queues: &Queues,
     io: &Io,
@@ -170,8 +165,7 @@ fn disk_of<'a>(queues: &Queues, io: &'a Io, qpair: QpairId, nsid: u32) -> Option
     Some(&io.disks[disk])
 }
 
-/// Returns the NSID of an I/O command, 0 for others. Fabrics commands have their type in that
-/// field.
+/// Returns the NSID of an I/O command, otherwise 0. Fabrics commands have their type in that field.
 fn nsid_of(queue: &QueuePair, sqe: &Sqe) -> u32 {
     let association = queue.association.as_ref();
     let is_io = association.is_some_and(|association| association.qid != 0);
@@ -182,7 +176,6 @@ fn nsid_of(queue: &QueuePair, sqe: &Sqe) -> u32 {
     }
 }
 
-/// True if stuck queues must give up their receive slots.
 pub(super) fn receives_are_short(queues: &Queues, port: usize) -> bool {
     let port = queues.ports[port].as_ref();
     port.is_some_and(|port| port.slots_posted() * SHORT < port.slots().count() as usize)

@@ -1,4 +1,4 @@
-//! Audit log events of queues: connects, refusals and disconnects.
+//! Audit events of queues.
 
 use std::net::SocketAddr;
 
@@ -28,7 +28,7 @@ impl Reactor {
         });
     }
 
-    /// Records that the host of a live queue has authenticated again, which it may do at any rate.
+    /// Not rate-limited by the protocol: a live host may authenticate again at any time.
     pub(super) fn record_reauthentication(&self, qpair: QpairId, proof: Authenticated) {
         self.control.audit.record(|| {
             let queue = &self.queues.qpairs[qpair];
@@ -36,7 +36,7 @@ impl Reactor {
         });
     }
 
-    /// Records the end of a connection. A refused Connect is already recorded.
+    /// A refused Connect is already recorded.
     pub(super) fn record_disconnect(&self, qpair: QpairId, reason: &str, orderly: bool) {
         let queue = &self.queues.qpairs[qpair];
         if queue.connect_begun && queue.subsystem().is_none() {
@@ -48,7 +48,6 @@ impl Reactor {
         });
     }
 
-    /// Records the refusal of the host named by this queue's Connect.
     pub(super) fn record_refusal(&self, qpair: QpairId, at: &'static str, reason: &str) {
         self.control.audit.record(|| {
             let queue = &self.queues.qpairs[qpair];
@@ -57,7 +56,6 @@ impl Reactor {
         });
     }
 
-    /// Records a refused Connect with the names in its data, if that arrived.
     pub(super) fn record_refused_connect(
         &self,
         qpair: QpairId,
@@ -112,8 +110,8 @@ fn of_queue(event: Event, queue: &QueuePair) -> Event {
         .of_peer(queue.peer)
         .text("provider", queue.listener.provider);
     match (&queue.association, &queue.claimant) {
-        // A host needs an allowed name for an association with namespaces, so such events are not
-        // cheap to cause.
+        // An association with namespaces needs an allowed host name, so these events are not cheap
+        // to cause.
         (Some(association), _) => {
             of_association(event.cheap(is_discovery(association)), association)
         }
@@ -141,7 +139,7 @@ fn of_association(event: Event, association: &Association) -> Event {
         .text("host", controller.host_nqn())
         .text("hostid", &hex(controller.hostid()))
         .text("subsystem", subsystem.nqn());
-    // Discovery controllers get a new CNTLID each time, of no use in the log.
+    // Discovery controllers get a new CNTLID each time.
     let cntlid = (!is_discovery(association)).then(|| controller.cntlid());
     event.value("cntlid", cntlid).value("qid", *qid)
 }
@@ -156,7 +154,7 @@ pub(super) fn claimed(name: &[u8]) -> String {
     String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]).into_owned()
 }
 
-/// Formats a host ID as a UUID, like the host's own tools.
+/// Formats a host ID as a UUID.
 fn hex(hostid: &[u8; 16]) -> String {
     let digits: String = hostid.iter().map(|byte| format!("{byte:02x}")).collect();
     let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);

@@ -1,10 +1,10 @@
-//! Authentication of a queue, between its Connect and its first other command, and again whenever
-//! the host begins one (Base, 8.13.5).
+//! Authentication of a queue after its Connect, and again whenever the host begins one (Base,
+//! 8.13.5).
 //!
 //! The reactor transfers the messages; the thread of
 //! [`Authenticator`](crate::registry::Authenticator) computes them. A queue has no association
-//! until its host has authenticated, and until then all its commands end in this module. A live
-//! queue stays in use while its host authenticates again, and is closed if that fails.
+//! until its host has authenticated; until then all its commands end here. A live queue stays in
+//! use during reauthentication and is closed if that fails.
 
 use cairn_rdma::log::{Line, Topic};
 use cairn_rdma::peer_line;
@@ -21,7 +21,7 @@ use crate::registry::{Computed, Step};
 use crate::request::{Request, RequestId, Stage, Task};
 
 impl Reactor {
-    /// Begins authentication on a live queue; it is not offered to hosts without a key.
+    /// Begins authentication on a live queue, if the host has a key.
     pub(super) fn begin_reauthenticate(&mut self, id: RequestId) {
         let queue = &self.queues.qpairs[self.queues.requests[id].qpair];
         let association = queue.association.as_ref().expect("a live queue");
@@ -35,7 +35,6 @@ impl Reactor {
         }
     }
 
-    /// Checks an authentication command and acquires a buffer for its data.
     pub(super) fn begin_authenticate(&mut self, id: RequestId) {
         let request = &mut self.queues.requests[id];
         let queue = &self.queues.qpairs[request.qpair];
@@ -61,12 +60,11 @@ impl Reactor {
         }
     }
 
-    /// Passes a step to the authenticator's thread once its data has arrived.
     pub(super) fn execute_authenticate(&mut self, id: RequestId, step: AuthenticationRequest) {
         let qpair = self.queues.requests[id].qpair;
         let claimant = self.queues.qpairs[qpair].claimant.as_mut();
-        // No exchange: another command of the queue has ended the authentication or is being
-        // computed. A host that sends two steps at a time violates the message order.
+        // No exchange: it has ended or is being computed. Two steps at a time violate the message
+        // order.
         let now = self.time.now.at;
         let exchange = claimant.and_then(|claimant| {
             let exchange = claimant.exchange.take()?;
@@ -79,7 +77,6 @@ impl Reactor {
         self.compute(id, exchange, step);
     }
 
-    /// Passes a step for a live queue, with the current keys.
     pub(super) fn execute_reauthenticate(&mut self, id: RequestId, step: AuthenticationRequest) {
         let qpair = self.queues.requests[id].qpair;
         let queue = &mut self.queues.qpairs[qpair];
@@ -126,7 +123,6 @@ impl Reactor {
             .push_back(waiting, id, Stage::AwaitingAuthentication);
     }
 
-    /// Refuses a step; the connection is closed once the host has received the response.
     fn refuse_step(&mut self, id: RequestId, refusal: Refusal) {
         let request = &mut self.queues.requests[id];
         request.close_after = true;
@@ -135,7 +131,6 @@ impl Reactor {
         self.finish(id, refusal.status, u64::from(refusal.result));
     }
 
-    /// Completes the command of a computed step.
     pub(super) fn go_on_authenticating(&mut self, computed: Computed) {
         let Computed {
             qpair,
@@ -150,11 +145,11 @@ impl Reactor {
             .take_out(waiting, of_qpair, |id| found = Some(id));
         // The queue is closed or closing.
         let Some(id) = found else { return };
-        // Too many steps are waiting, or random numbers are unavailable: the host starts again.
+        // Too many steps wait, or random numbers are unavailable: the host starts again.
         let Some(message) = answer else {
             let refusal = Refusal::transient(Status::INTERNAL_ERROR);
             if self.queues.qpairs[qpair].renewal.take().is_some() {
-                // The host did nothing wrong, so its former authentication remains valid.
+                // The former authentication remains valid.
                 return self.finish(id, refusal.status, 0);
             }
             return self.refuse_step(id, refusal);
@@ -188,7 +183,7 @@ impl Reactor {
         self.answer_connect(id, 0);
     }
 
-    /// Handles successful authentication: a new queue joins its association, a live one continues.
+    /// A new queue joins its association; a live one continues.
     fn succeed(&mut self, qpair: QpairId, proof: Authenticated) -> Result<(), Refusal> {
         let queue = &mut self.queues.qpairs[qpair];
         if queue.claimant.is_some() {

@@ -1,6 +1,6 @@
-//! Execution of connections and of commands other than I/O within the token bucket of their address
-//! ([`super::accounts`]). They lock, allocate and compute, so a host that floods the target with
-//! them must not take the time of other hosts' I/O.
+//! Execution of connections and non-I/O commands within the token bucket of their address
+//! ([`super::accounts`]). They lock, allocate and compute, so a flood of them must not delay other
+//! hosts' I/O.
 
 use std::time::Instant;
 
@@ -15,12 +15,12 @@ use crate::ids::QpairId;
 use crate::registry::{Admitted, PlaceId};
 use crate::request::RequestId;
 
-/// Connections accepted at a time, so that a flood of them leaves time for commands.
+/// Limits connections accepted at a time, so that a flood leaves time for commands.
 const CONNECTIONS_AT_A_TIME: u32 = 2;
 
 impl Reactor {
-    /// Accepts a few connections, and more only after [`CHECK_INTERVAL`] while commands are in
-    /// progress. Returns whether there were any.
+    /// Accepts a few connections; while commands are in progress, more only after
+    /// [`CHECK_INTERVAL`]. Returns whether there were any.
     pub(super) fn take_connections(&mut self) -> bool {
         let now = self.time.now.at;
         if self.control.next_connections.is_some_and(|next| now < next) {
@@ -40,13 +40,11 @@ impl Reactor {
         true
     }
 
-    /// Time at which further waiting connections are accepted.
     pub(super) fn connections_due(&self) -> Instant {
         let (next, check) = (self.control.next_connections, self.time.next_check);
         next.map_or(check, |next| next.max(check))
     }
 
-    /// Accepts a connection request, or queues it for the bucket of its address.
     pub(super) fn enter_connection(&mut self, admitted: Box<Admitted>) {
         let (accounts, now_ns) = (&mut self.queues.accounts, self.time.now.ns);
         let payer = admitted.place.payer();
@@ -56,7 +54,7 @@ impl Reactor {
         accounts.wait(payer, Waiting::Connection(admitted), now_ns);
     }
 
-    /// Charges the address of a connection whose peer has confirmed it: the address is not forged.
+    /// Charges a connection whose peer has confirmed it: its address is not forged.
     pub(super) fn confirmed(&mut self, qpair: QpairId) {
         let place = &mut self.queues.qpairs[qpair].place;
         place.confirm();
@@ -64,7 +62,7 @@ impl Reactor {
         self.queues.accounts.pay_connection(payer, now_ns);
     }
 
-    /// Resumes queued work and returns whether there was any.
+    /// Returns whether there was queued work to resume.
     #[inline(always)]
     pub(super) fn serve_accounts(&mut self) -> bool {
         self.queues.accounts.begin_round(self.time.now.ns) && self.go_on_with_accounts()
@@ -96,7 +94,7 @@ fn next(queues: &mut Queues, io: &Io, now: &Now) -> Option<Waiting> {
     next
 }
 
-/// Executes a command that is not I/O next, or queues its capsule without a request.
+/// Executes a non-I/O command next, or queues its capsule without a request.
 pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     queues.accounts.arrived();
     let (qpair, slot) = (queues.requests[id].qpair, queues.requests[id].receive);
@@ -104,8 +102,7 @@ pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
     if queues.accounts.pays(payer, now.ns) {
         return queues.execute_later(id);
     }
-    // In-capsule data stays in the receive slot. If slots are short, the command is executed before
-    // its turn.
+    // In-capsule data stays in the receive slot. If slots are short, the command is executed early.
     let port = queues.qpairs[qpair].port;
     if slot.is_some() && admission::receives_are_short(queues, port) {
         queues.accounts.charge(payer, now.ns);
@@ -137,7 +134,6 @@ pub(super) fn drop_of(queues: &mut Queues, qpair: QpairId) -> Vec<u32> {
     gone.into_iter().filter_map(slot).collect()
 }
 
-/// Removes queued connection requests: the one with this place, or all.
 pub(super) fn take_connections(queues: &mut Queues, place: Option<PlaceId>) -> Vec<Admitted> {
     let goes = |waiting: &Waiting| match place {
         Some(place) => accounts::has_place(waiting, place),

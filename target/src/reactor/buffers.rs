@@ -1,4 +1,4 @@
-//! Stage 3: a request acquires its buffers or waits for them.
+//! Stage 3: buffers of a request.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use super::time::Now;
 use crate::qpair::QueuePair;
 use crate::request::{Request, RequestId, Stage, Task};
 
-/// Alternating periods in which other requests wait behind the first one that lacks buffers, or may
-/// pass it.
+/// Length of the alternating periods in which others wait behind the first request without buffers,
+/// or may pass it.
 pub(super) const PASS_BY: Duration = Duration::from_millis(100);
 
 /// Continues a command that needs no buffers or can use the spare one.
@@ -27,8 +27,8 @@ pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     Stop::Buffers
 }
 
-/// Acquires buffers for a command that left the fast path at this stage or a later one, or queues
-/// it. Requests are served in order of arrival, however little later ones need.
+/// Continues or queues a command that left the fast path at this stage or later. Requests are
+/// served in order of arrival.
 pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, stop: Stop) {
     if stop != Stop::Buffers {
         return fetch::stopped(queues, io, now, id, stop);
@@ -38,7 +38,6 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
     }
 }
 
-/// Acquires buffers for a Connect or an admin command and continues it.
 pub(super) fn acquire(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let stop = pass(queues.command(id), io, now);
     stopped(queues, io, now, id, stop);
@@ -49,8 +48,8 @@ fn go_on(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     fetch::stopped(queues, io, now, id, stop);
 }
 
-/// Takes the spare buffer, which I/O cannot use, for the only command of an admin queue or of a
-/// connection without an association.
+/// Takes the spare buffer, closed to I/O, for the only command of an admin queue or of a connection
+/// without an association.
 fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bool {
     let is_io = matches!(request.task, Task::Io(_));
     let (data, scratch) = request.buffer_bytes;
@@ -62,8 +61,8 @@ fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bo
     request.data.is_some()
 }
 
-/// Promises a request its buffers from the shares of its host and disk, or queues it. Returns
-/// whether the request continues.
+/// Promises buffers from the shares of host and disk, or queues the request. Returns whether the
+/// request continues.
 fn claim_share(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
     let command = queues.command(id);
     let (share, request) = (command.share(), command.request);
@@ -76,7 +75,6 @@ fn claim_share(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
     false
 }
 
-/// Acquires buffers that the shares allow, or queues the request for the pool.
 fn acquire_promised(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let first = io.awaiting_buffer.is_empty() || others_pass(io, now);
     if first && take_both(&mut io.arena, &mut queues.requests[id]) {
@@ -89,7 +87,7 @@ fn acquire_promised(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
         .push_back(waiting, id, Stage::AwaitingBuffer);
 }
 
-/// Takes both buffers or none: requests that hold one while waiting for the other could deadlock.
+/// Takes both buffers or none: holding one while waiting for the other could deadlock.
 fn take_both(arena: &mut Arena, request: &mut Request) -> bool {
     let (data, scratch) = request.buffer_bytes;
     let pool = arena.pool();
@@ -113,7 +111,7 @@ fn take_both(arena: &mut Arena, request: &mut Request) -> bool {
     true
 }
 
-/// Serves requests whose shares have room again, one per queue in rotation.
+/// Serves requests whose shares have room again, queues in rotation.
 pub(super) fn serve_shares(queues: &mut Queues, io: &mut Io, now: &Now) {
     while let Some(id) = io.shares.next(&mut queues.requests, &mut io.disks) {
         acquire_promised(queues, io, now, id);
@@ -134,8 +132,8 @@ pub(super) fn serve_pool(queues: &mut Queues, io: &mut Io, now: &Now) {
 }
 
 /// True in the periods in which other requests may pass the first one. A hanging request may hold
-/// the buffer that the first one needs, so others must pass at times. If they always passed, the
-/// first one might never get its buffer.
+/// the buffer that the first one needs, so others must pass at times; if they always passed, the
+/// first one might starve.
 fn others_pass(io: &Io, now: &Now) -> bool {
     io.buffers_short.is_some_and(|since| {
         let turns = now.at.duration_since(since).as_nanos() / PASS_BY.as_nanos();
@@ -143,7 +141,7 @@ fn others_pass(io: &Io, now: &Now) -> bool {
     })
 }
 
-/// Serves requests behind the first one while they may pass it; returns whether there were any.
+/// Serves requests that may pass the first one; returns whether there were any.
 pub(super) fn pass_by(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     if io.awaiting_buffer.is_empty() || !others_pass(io, now) {
         return false;

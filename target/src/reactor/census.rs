@@ -1,5 +1,5 @@
-//! Changes in progress when a later association of their host begins. They are entered in the order
-//! of their disks, and the Connect waits for that. See [`Arming`].
+//! Census: when a host begins a later association, its changes in progress enter the order of their
+//! disks before the Connect completes. See [`Arming`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use nvme_proto::wire::Status;
 #[derive(Debug)]
 pub(super) struct Census {
     qpair: QpairId,
-    /// Time up to which arrived capsules count; `None` until the device has been read.
+    /// Arrival time up to which capsules count; `None` until the device has been read.
     until_ns: Option<u64>,
     arming: Arc<Arming>,
 }
 
-/// Limit on polls of a device to read all its completions. Completion queues and socket buffers
-/// hold fewer batches.
+/// Polls that read all completions of a device: completion queues and socket buffers hold fewer
+/// batches.
 const POLLS_MAX: usize = 256;
 
 impl Reactor {
@@ -33,9 +33,9 @@ impl Reactor {
         self.time.next_check = self.time.now.at;
     }
 
-    /// Reads the devices of queues that are to enter their changes; returns whether there were any.
-    /// A capsule still unread would otherwise be entered, and executed, after changes of the new
-    /// association. Must not run within a poll of completions, one of which is the Connect itself.
+    /// Reads the devices of queues with a new census; returns whether there were any. An unread
+    /// capsule would otherwise be entered, and executed, after changes of the new association. Must
+    /// not run within a poll of completions, one of which is the Connect itself.
     pub(super) fn see_censuses(&mut self) -> bool {
         let new = self.control.censuses.len();
         let unseen = self.control.censuses.iter();
@@ -46,7 +46,6 @@ impl Reactor {
         for port in ports.iter().copied().flatten() {
             self.drain_port(port);
         }
-        // Queues added meanwhile are handled in the next call.
         for census in &mut self.control.censuses[..new] {
             census.until_ns.get_or_insert(self.time.now.ns);
         }
@@ -67,9 +66,8 @@ impl Reactor {
         port.is_some_and(|port| port.endpoint().arm().unwrap_or(false))
     }
 
-    /// Enters the changes of queues whose devices have been read.
     pub(super) fn take_censuses(&mut self) {
-        // One by one and in place, so that a panic loses none that a Connect waits for.
+        // In place, so that a panic loses no census that a Connect waits for.
         let mut at = 0;
         while let Some(census) = self.control.censuses.get(at) {
             let (qpair, is_late) = (census.qpair, census.arming.is_late(self.time.now.ns));
@@ -78,7 +76,6 @@ impl Reactor {
                 continue;
             };
             self.enter_changes(qpair);
-            // Capsules without a request cannot be entered yet.
             if !is_late && self.queues.lines.seen_until(qpair, until_ns) {
                 at += 1;
                 continue;
@@ -102,8 +99,8 @@ impl Reactor {
         }
     }
 
-    /// Completes a successful Connect or authentication step at once, unless it created a queue and
-    /// older queues of the host have yet to enter their changes.
+    /// Completes a Connect or authentication step at once, unless it created a queue and older
+    /// queues of the host have yet to enter their changes.
     pub(super) fn answer_connect(&mut self, id: RequestId, result: u64) {
         // Queues of this reactor do so when it next handles messages.
         if self.arming_of(id).is_none_or(Arming::is_done) {
@@ -115,7 +112,6 @@ impl Reactor {
         requests.push_back(waiting, id, Stage::AwaitingCensus);
     }
 
-    /// Completes the Connects that need not wait any longer.
     pub(super) fn serve_connects(&mut self) {
         let mut over: Vec<RequestId> = Vec::new();
         let qpairs = &self.queues.qpairs;

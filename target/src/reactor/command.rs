@@ -1,5 +1,5 @@
-//! A command on the fast path: its request, with the parts of the queues that the stages need. Each
-//! part is looked up once for all stages.
+//! Command on the fast path: its request and the parts of the queues that the stages need, looked
+//! up once.
 
 use cairn_rdma::{PostError, SendWork};
 
@@ -21,12 +21,12 @@ pub(super) struct Command<'a> {
     pub(super) ended: &'a mut Vec<QpairId>,
 }
 
-/// Stage at which a command leaves the fast path because the stage needs more than a [`Command`]:
-/// the tables of all requests and queue pairs. `stopped` of that stage continues it.
+/// Stage at which a command leaves the fast path, because it needs the tables of all requests and
+/// queue pairs. `stopped` of that stage continues it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a command that stopped must be taken on"]
 pub(super) enum Stop {
-    /// None: the response is posted, or the queue is closed.
+    /// The response is posted, or the queue is closed.
     Nowhere,
     /// Plan: not an I/O command.
     NotIo,
@@ -45,7 +45,6 @@ pub(super) enum Stop {
 }
 
 impl Command<'_> {
-    /// Returns the device's port unless the device has been removed.
     #[inline(always)]
     pub(super) fn port(&mut self) -> Option<&mut Port> {
         self.ports[self.queue.port].as_mut()
@@ -60,8 +59,8 @@ impl Command<'_> {
         }
     }
 
-    /// Returns the share charged for the buffers. Connects and authentication commands are charged
-    /// to none, because their queue has no share when they acquire buffers.
+    /// Returns the share charged for the buffers. Connects and authentication commands have none:
+    /// their queue has no share when they acquire buffers.
     #[inline(always)]
     pub(super) fn share(&self) -> Option<ShareId> {
         let share = self.queue.share;
@@ -76,7 +75,6 @@ impl Command<'_> {
         }
     }
 
-    /// Ensures room in the outbox for `count` work requests.
     #[inline(always)]
     pub(super) fn make_room(&mut self, count: usize) {
         if !self.queue.outbox.has_room(count) {
@@ -94,7 +92,7 @@ impl Command<'_> {
         self.queue.outbox.push_other(work);
     }
 
-    /// Frees the request, whose buffers and disk have been released.
+    /// Frees the request; its buffers and disk have been released before.
     #[inline(always)]
     pub(super) fn free(self) {
         let Self { request, queue, .. } = self;
@@ -116,7 +114,7 @@ pub(super) fn post_outbox(queue: &mut QueuePair, port: Option<&mut Port>, lost: 
     match posted {
         Ok(()) => {}
         Err(PostError::Full) => panic!("more posted than there were credits for"),
-        // The reason comes with the connection's event. No work of the chain completes.
+        // The connection's event has the reason. No work of the chain completes.
         Err(PostError::Broken) => {
             let work = outbox.iter().map(|work| WorkId::decode(work.id));
             lost.extend(work);

@@ -1,4 +1,4 @@
-//! Connect, the first command of a connection: it makes the connection a queue of a controller.
+//! Connect: makes a connection a queue of a controller.
 
 use std::sync::Arc;
 
@@ -85,7 +85,6 @@ impl Reactor {
         }
     }
 
-    /// Turns the claim of an authenticated host into a queue.
     pub(super) fn join(&mut self, qpair: QpairId, proof: Authenticated) -> Result<(), Refusal> {
         let queue = &self.queues.qpairs[qpair];
         let claimant = queue.claimant.as_ref().expect("its host authenticates");
@@ -110,7 +109,6 @@ impl Reactor {
         }
     }
 
-    /// Returns the public state of a queue whose host is now known by name.
     fn shown(&mut self, qpair: QpairId, host: Nqn, proof: Option<Authenticated>) -> QueueShared {
         let marked = self.settle_marking(qpair, host);
         let queue = &self.queues.qpairs[qpair];
@@ -128,7 +126,7 @@ impl Reactor {
         }
     }
 
-    /// Joins a queue to its association, after its Connect or after authentication.
+    /// Joins a queue to its association after Connect or authentication.
     fn associate(
         &mut self,
         qpair: QpairId,
@@ -180,8 +178,7 @@ impl Reactor {
         queue.associated(association, share);
     }
 
-    /// Applies the rules for the host, now known by name, to the queue's packets, and returns their
-    /// marking.
+    /// Applies the marking rules for the host to the queue's packets.
     fn settle_marking(&mut self, qpair: QpairId, host: Nqn) -> Shown {
         let queue = &mut self.queues.qpairs[qpair];
         let marking = queue.policy.choose(Some(host.raw()));
@@ -195,8 +192,8 @@ impl Reactor {
     }
 
     /// Closes the connection with this place, which another connection takes. Associations with
-    /// namespaces stay, and so do connections whose Connect is in progress. Connections that have
-    /// yet to authenticate are closed.
+    /// namespaces and connections whose Connect is in progress stay; connections yet to
+    /// authenticate are closed.
     pub(super) fn displace(&mut self, place: PlaceId) {
         let is_it = |id: &QpairId| self.queues.qpairs[*id].place.id() == place;
         let Some(qpair) = self.queues.qpairs.ids().find(is_it) else {
@@ -220,7 +217,7 @@ impl Reactor {
         respond::finish(queues, io, &time.now, id, status, result);
     }
 
-    /// Refuses a Connect; the connection is closed once the host has received the response.
+    /// The connection is closed once the host has received the response.
     fn refuse_connect(&mut self, id: RequestId, refusal: Refusal, data: Option<&ConnectData>) {
         let request = &mut self.queues.requests[id];
         request.close_after = true;
@@ -240,7 +237,7 @@ impl Reactor {
     }
 }
 
-/// Logs a refused Connect. For a host that is not allowed, the line has the setting that allows it.
+/// For a host that is not allowed, the line has the setting that allows it.
 fn report_refusal(line: Line, queue: &QueuePair, refusal: &Refusal, data: Option<&ConnectData>) {
     let qid = queue.qid();
     let Some(data) = data else {

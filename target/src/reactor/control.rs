@@ -20,15 +20,15 @@ pub(super) struct Control {
     pub(super) registry: Arc<Registry>,
     pub(super) inbox: Inbox,
     pub(super) inbox_watched: bool,
-    /// Earliest time at which further connections are accepted; `None` means at once.
+    /// Earliest time of further accepts; `None` means at once.
     pub(super) next_connections: Option<Instant>,
     pub(super) plane: UnboundedSender<ControlMessage>,
     pub(super) audit: Audit,
-    /// Queues that are to enter their changes, because their hosts began later associations.
+    /// Queues that are to enter their changes.
     pub(super) censuses: Vec<Census>,
-    /// Changes of decisions that wait for older commands.
+    /// Changed decisions that wait for older commands.
     pub(super) unsettled: Vec<Unsettled>,
-    /// Commands still at disks from predecessors that panicked.
+    /// Commands at disks of predecessors that panicked.
     pub(super) remains: Vec<Remains>,
     pub(super) peer_limit: PeerLimit,
     pub(super) events: Vec<Event>,

@@ -1,5 +1,5 @@
-//! Counters of a reactor. Only the reactor writes them; the metrics page reads them in place:
-//! [`crate::metrics`].
+//! Counters of a reactor, written by it alone and read in place by the metrics page
+//! ([`crate::metrics`]).
 
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
@@ -11,8 +11,7 @@ use crate::qpair::Association;
 use crate::request::{Request, Task};
 
 impl Reactor {
-    /// Adds the time since the last call to the reactor's current activity and returns it, in
-    /// nanoseconds.
+    /// Adds the time since the last call to the current activity and returns it, in nanoseconds.
     pub(super) fn count_time(&mut self, now_ns: u64) -> u64 {
         let passed_ns = now_ns - self.time.now.ns;
         self.queues.counters.time_ns[self.time.doing as usize].add(passed_ns);
@@ -77,7 +76,6 @@ fn count_success(request: &Request, op: Op, association: &Association, disks: &D
     }
 }
 
-/// Counts a failed I/O command or any other command.
 #[cold]
 fn count_other(request: &Request, status: Status, association: &Association, disks: &Disks) {
     match request.task {
@@ -86,7 +84,7 @@ fn count_other(request: &Request, status: Status, association: &Association, dis
         _ if status.is_success() => association.queue.counters.succeeded_admin(),
         _ => {
             association.queue.counters.failed(status);
-            // A command refused by the parser has no disk; its NSID may still name one.
+            // A command refused by the parser has no disk; its NSID may name one.
             if association.qid != 0
                 && let Some(disk) = disks.find(association, request.sqe.nsid.get())
             {
@@ -96,7 +94,7 @@ fn count_other(request: &Request, status: Status, association: &Association, dis
     }
 }
 
-/// Counts the latency of a command whose response is acknowledged.
+/// Called when the response is acknowledged.
 #[inline]
 pub(super) fn count_latency(
     request: &Request,

@@ -1,10 +1,8 @@
-//! Decisions made when a command is planned: size and position on the disk, access of the host,
-//! write protection, and durability of writes.
+//! Decisions of the plan: size and position on disk, access, write protection, and durability.
 //!
-//! A command may wait for a limit, for buffers or for data while a decision changes. Each such
-//! change begins a new epoch ([`Disks::epoch`]), and each command is tagged with the epoch of its
-//! plan. Directly before the disk receives a command, the two are compared, and a command of an
-//! older epoch is decided again.
+//! Each change of a decision begins a new epoch ([`Disks::epoch`]), and each command is tagged with
+//! the epoch of its plan. Directly before the disk receives a command of an older epoch, it is
+//! decided again.
 
 use cairn_disk::BlockOp;
 use nvme_proto::io::{IoCommand, IoLimits, NamespaceView, Operation, OperationKind};
@@ -15,7 +13,6 @@ use crate::qpair::Association;
 use crate::registry::ControllerShared;
 use crate::request::{Request, Task};
 
-/// Fails if hosts have write-protected the namespace.
 #[inline(always)]
 pub(super) fn check_writable(disk: Option<&Disk>) -> Result<(), Status> {
     if disk.is_some_and(|disk| disk.namespace.is_protected()) {
@@ -24,9 +21,8 @@ pub(super) fn check_writable(disk: Option<&Disk>) -> Result<(), Status> {
     Ok(())
 }
 
-/// Parses a command of an I/O queue and refuses Fabrics commands: a second Connect is out of
-/// sequence (Base, 6.3), others are not supported there. [`super::plan::stopped`] handles
-/// authentication commands.
+/// Parses a command of an I/O queue. Refuses Fabrics commands: a second Connect is out of sequence
+/// (Base, 6.3). [`super::plan::stopped`] handles authentication commands.
 #[inline(always)]
 pub(super) fn parse(
     sqe: &Sqe,
@@ -43,7 +39,7 @@ pub(super) fn parse(
     IoCommand::parse(sqe, in_capsule_bytes, view, limits)
 }
 
-/// Decides again on a command of an older epoch and moves it to the current one.
+/// Decides again on a command of an older epoch and updates its epoch.
 ///
 /// # Errors
 /// Status of the command; its disk must not receive it.
@@ -61,7 +57,7 @@ pub(super) fn renew(
         return Ok(());
     }
     let (controller, nsid) = (&*association.controller, request.sqe.nsid.get());
-    // A different disk that now has the NSID is not the one that the host meant.
+    // Another disk with the same NSID is not the one the host meant.
     let found = disks.find(association, nsid);
     let disk = found.filter(|found| request.disk == Some(*found));
     let disk = disk.map(|disk| &disks[disk]);
@@ -88,7 +84,6 @@ pub(super) fn renew(
     Ok(())
 }
 
-/// True if a write may complete only once it is durable.
 #[inline(always)]
 pub(super) fn must_be_durable(fua: bool, controller: &ControllerShared) -> bool {
     fua || !controller.write_cache()

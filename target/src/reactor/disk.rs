@@ -1,4 +1,4 @@
-//! Stage 5: execution by the disk. A command completes at once, or is in the ring
+//! Stage 5: execution by the disk. A command completes at once, is in the ring
 //! ([`Stage::InBackend`]) until [`step_ended`], or waits for its turn ([`super::turns`]) or a retry
 //! ([`super::retry`]).
 
@@ -25,8 +25,7 @@ use crate::order::Arrival;
 use crate::request::{Door, RequestId, Stage, Task, Turn};
 use crate::work_id::{WorkId, WorkKind};
 
-/// Accepts a command whose data is ready. A read through a window needs no backend: the device
-/// reads the memory.
+/// Accepts a command whose data is ready. A read through a window needs no backend.
 #[inline(always)]
 pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     if command.request.window.is_some() {
@@ -35,7 +34,6 @@ pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     Stop::Disk
 }
 
-/// Continues a command that left the fast path at this stage or a later one.
 pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, stop: Stop) {
     if stop != Stop::Disk {
         return respond::stopped(queues, id, stop);
@@ -80,7 +78,6 @@ fn execute_io(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, kind: 
     begin(queues, io, now, id, span);
 }
 
-/// Starts block I/O, and completes the request if it is done at once.
 pub(super) fn begin(
     queues: &mut Queues,
     io: &mut Io,
@@ -94,14 +91,12 @@ pub(super) fn begin(
 
 #[derive(Clone, Copy)]
 enum Handed {
-    /// In progress at the backend, or waiting for its turn.
     UnderWay,
     Done(Result<(), Errno>),
-    /// Refused by a decision made after planning; no disk has received the request.
+    /// Refused by a newer decision; no disk has received the request.
     Refused(Status),
 }
 
-/// Completes a request unless it waits or is in progress.
 fn go_on(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, handed: Handed) {
     match handed {
         Handed::UnderWay => {}
@@ -114,7 +109,6 @@ fn go_on(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, handed: Han
     }
 }
 
-/// Passes a request to the backend or queues it.
 fn start(queues: &mut Queues, io: &mut Io, id: RequestId, span: Option<Span>) -> Handed {
     let request = &mut queues.requests[id];
     request.block.as_mut().expect("block I/O is planned").span = span;
@@ -124,7 +118,6 @@ fn start(queues: &mut Queues, io: &mut Io, id: RequestId, span: Option<Span>) ->
     start_by_door(queues, io, id)
 }
 
-/// Same as [`start`] for a request that may have to wait.
 #[cold]
 fn start_by_door(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
     let door = queues.requests[id].door;
@@ -144,7 +137,6 @@ fn start_by_door(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
     hand_over_by_door(queues, io, id)
 }
 
-/// Passes a request, possibly an ordered one, to the backend.
 fn hand_over_by_door(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
     let handed = hand_over(queues, io, id);
     if matches!(handed, Handed::Done(_)) && queues.requests[id].door.is_ordered() {
@@ -153,7 +145,7 @@ fn hand_over_by_door(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed 
     handed
 }
 
-/// Passes a request to the backend; nothing delays it any more.
+/// Passes a request to the backend without delay.
 fn hand_over(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
     if queues.requests[id].epoch != io.disks.epoch()
         && let Err(status) = decide_again(queues, io, id)
@@ -180,7 +172,7 @@ fn hand_over(queues: &mut Queues, io: &mut Io, id: RequestId) -> Handed {
     Handed::UnderWay
 }
 
-/// Repeats the decisions for a request of an older epoch before it reaches its disk.
+/// Decides again on a request of an older epoch.
 ///
 /// # Errors
 /// Status of the refused request.
@@ -195,7 +187,6 @@ pub(super) fn decide_again(queues: &mut Queues, io: &Io, id: RequestId) -> Resul
     decisions::renew(request, association, &io.disks)
 }
 
-/// Continues a request after a step of its block I/O.
 pub(super) fn step_ended(
     queues: &mut Queues,
     io: &mut Io,
@@ -245,7 +236,6 @@ pub(super) fn step_ended(
     }
 }
 
-/// Completes or continues a request after the backend finished an operation.
 pub(super) fn ended(
     queues: &mut Queues,
     io: &mut Io,
@@ -260,7 +250,7 @@ pub(super) fn ended(
         }
         // A backend with a ring completes only refusals at once.
         leave(queues, io, id);
-        // A difference in a Compare is no fault of the drive.
+        // Different data in a Compare is no fault of the drive.
         if is_difference(errno) {
             return respond::fail(queues, io, now, id, Status::COMPARE_FAILURE);
         }
@@ -318,8 +308,7 @@ fn copy_ranges<'a>(
     data
 }
 
-/// Deallocates the remaining ranges, one after another. All ranges are checked before the first is
-/// executed.
+/// Deallocates the ranges in order. All are checked before the first is executed.
 #[cold]
 fn deallocate(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
@@ -354,7 +343,7 @@ fn deallocate(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     respond::finish(queues, io, now, id, Status::SUCCESS, 0);
 }
 
-/// Passes access hints of a host to the disk if the disk uses them.
+/// Passes access hints to the disk if it uses them.
 #[cold]
 fn advise(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
@@ -390,7 +379,7 @@ fn matches(queues: &Queues, io: &Io, id: RequestId) -> bool {
 
 fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, errno: Errno) {
     let block = queues.requests[id].block.expect("block I/O was planned");
-    // The reason for a cancellation is already logged.
+    // A cancellation is already logged.
     if errno != Errno(libc::ECANCELED) {
         let subsystem = &queues.association(id).subsystem;
         subsystem.counters(io.disks.reactor()).media_errors.add(1);
@@ -403,7 +392,7 @@ fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, errno: Errno
     respond::fail(queues, io, now, id, status_of(block.op, errno));
 }
 
-/// Logs a failure, at most once a second for each disk.
+/// At most one line a second for each disk.
 fn report_failure(
     queues: &Queues,
     io: &mut Io,
@@ -426,8 +415,7 @@ fn report_failure(
     );
 }
 
-/// Ends the turn of an operation and starts the next ones. `result` is `None` if the operation is
-/// retried.
+/// Ends a turn and starts the next ones. `result` is `None` if the operation is retried.
 fn turn_ended(
     queues: &mut Queues,
     io: &mut Io,
@@ -460,8 +448,8 @@ fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
     }
 }
 
-/// Records that a request has left the backend, for a disk with turns, a limit or ordered changes,
-/// and starts others. `result` is `None` if the request is retried.
+/// Records that a request has left the backend of a disk with turns, a limit or ordered changes,
+/// and starts others. `result` is `None` if it is retried.
 #[cold]
 fn went_out(
     queues: &mut Queues,
@@ -483,7 +471,6 @@ fn went_out(
     }
 }
 
-/// Removes a request from the disk's count if it was counted.
 fn leave(queues: &mut Queues, io: &mut Io, id: RequestId) {
     let request = &mut queues.requests[id];
     if request.door.is_inside() {
@@ -492,7 +479,6 @@ fn leave(queues: &mut Queues, io: &mut Io, id: RequestId) {
     }
 }
 
-/// Starts queued requests up to the disk's limit.
 fn let_in(queues: &mut Queues, io: &mut Io, now: &Now, at: u32) {
     loop {
         let disk = &mut io.disks[at];
@@ -508,7 +494,7 @@ fn let_in(queues: &mut Queues, io: &mut Io, now: &Now, at: u32) {
     }
 }
 
-/// Queues a request that must wait for its turn or for the disk's limit; returns whether it waits.
+/// Queues a request that must wait for its turn or the disk's limit; returns whether it waits.
 #[cold]
 fn waits_at_door(queues: &mut Queues, io: &mut Io, id: RequestId, door: Door) -> bool {
     let request = &queues.requests[id];
@@ -539,7 +525,7 @@ fn waits_at_door(queues: &mut Queues, io: &mut Io, id: RequestId, door: Door) ->
     waits
 }
 
-/// Retries the requests whose pause is over; returns whether there were any.
+/// Returns whether any pause was over.
 pub(super) fn serve_retries(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     let due = io.retries.take_due(&mut queues.requests, now.at);
     for &id in &due {
@@ -550,7 +536,7 @@ pub(super) fn serve_retries(queues: &mut Queues, io: &mut Io, now: &Now) -> bool
     !due.is_empty()
 }
 
-/// Resumes a request after an older change of the same blocks has ended.
+/// Resumes a request after an older change of its blocks has ended.
 pub(super) fn older_ended(queues: &mut Queues, io: &mut Io, now: &Now, work: WorkId) {
     let waits = |id: &RequestId| queues.requests[*id].stage() == Stage::AwaitingOlder;
     if let Some(id) = queues.requests.get(work).filter(waits) {
@@ -558,8 +544,8 @@ pub(super) fn older_ended(queues: &mut Queues, io: &mut Io, now: &Now, work: Wor
     }
 }
 
-/// Lets requests that have waited long enough overtake older changes that have not reached the
-/// disk; returns whether there were any.
+/// Lets late requests overtake older changes that have not reached the disk; returns whether there
+/// were any.
 pub(super) fn overtake(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     let late = io.older.take_late(&queues.requests, now);
     for &id in &late {
@@ -568,7 +554,6 @@ pub(super) fn overtake(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     !late.is_empty()
 }
 
-/// Starts a request unless it still has to wait for older changes.
 fn after_older(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, late: bool) {
     if ordering::arrive(queues, io, id, late) == Arrival::Wait {
         return;

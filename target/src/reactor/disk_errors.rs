@@ -1,13 +1,13 @@
-//! Errors of disks as NVMe statuses and as text.
+//! Disk errors as NVMe statuses and text.
 
 use cairn_disk::{BlockOp, Errno};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::status::SCT_PATH;
 
-/// Result of a change cancelled because a newer change of the same blocks was executed.
+/// Cancellation of a change because a newer change of its blocks was executed.
 pub(super) const OVERTAKEN: Errno = Errno(-1);
 
-/// Returns the status for a failed operation, without DNR if a retry or another path may succeed.
+/// Returns the status of a failed operation, without DNR if a retry or another path may succeed.
 pub(super) fn status_of(op: BlockOp, errno: Errno) -> Status {
     if let Some(bits) = errno.drive_status() {
         return status_of_drive(Status::from_bits(bits));
@@ -38,8 +38,8 @@ pub(super) fn status_of(op: BlockOp, errno: Errno) -> Status {
     }
 }
 
-/// Returns the drive's status, except for path errors and aborts that the host did not request: the
-/// host retries those.
+/// Returns the drive's status, except for path errors and aborts not requested by the host, which
+/// the host is to retry.
 fn status_of_drive(status: Status) -> Status {
     let code = status.code();
     let aborted = [Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION];
@@ -56,7 +56,6 @@ pub(super) fn is_difference(errno: Errno) -> bool {
     status.is_some_and(|status| status.code() == Status::COMPARE_FAILURE)
 }
 
-/// Returns the reason for a disk's failure as text.
 pub(super) fn reason(errno: Errno) -> String {
     match errno.drive_status() {
         Some(bits) => format!("the drive's status: {}", Status::from_bits(bits)),

@@ -1,4 +1,4 @@
-//! Namespaces of one reactor, with their files in its ring and their memory regions on its devices.
+//! Namespaces of a reactor, with their files in its ring and their memory regions on its devices.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,40 +19,38 @@ use crate::qpair::Association;
 use crate::registry::{ControllerShared, IoCounters};
 use crate::request::{Request, RequestId, RequestTable};
 
-/// Smallest interval between two log lines about failures of the same disk.
+/// Interval of failure reports per disk.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Age of a disk's oldest command from which the disk counts as slow.
+/// Age of the oldest command from which a disk counts as slow.
 const SLOW: Duration = Duration::from_millis(100);
 
 const _: () = assert!(size_of::<Option<Disk>>() == 256);
 
-/// Namespace as used by a reactor. The size is a power of two, so that indexing the table takes one
-/// instruction; rarely used state is boxed.
+/// Namespace as used by a reactor. The power-of-two size makes indexing one instruction; rarely
+/// used state is boxed.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) namespace: Arc<Namespace>,
     pub(crate) view: NamespaceView,
     pub(crate) counters: Arc<NamespaceCounters>,
     pub(crate) smart: Arc<IoCounters>,
-    /// Slot among the ring's files, if the storage is a file.
     pub(crate) file: Option<FileSlot>,
     regions: [Option<Arc<Region>>; PORTS_MAX],
     /// Time of the last reported failure, and the number suppressed since.
     reported: Option<(Instant, u64)>,
-    /// Number of requests in progress at the disk.
+    /// Requests at the disk.
     users: u32,
-    /// Buffers held by those requests or promised to them, in bytes.
+    /// Bytes of buffers held by those requests or promised to them.
     pub(super) held: usize,
-    /// Time at which a command last began while others waited for requests.
+    /// Last start of a command while others waited for requests.
     pub(super) last_begun: Option<Instant>,
     /// Time bought under the namespace's rate limits.
     pub(super) purse: Purse,
-    /// Queue of commands that cannot start at once.
     pub(super) entrance: Box<Entrance>,
-    /// Age of the oldest command in progress, in nanoseconds.
+    /// Age of the oldest command, in nanoseconds.
     oldest_ns: u64,
-    /// True if the disk is removed once no request uses it.
+    /// True if the disk is removed once unused.
     retired: bool,
 }
 
@@ -74,7 +72,7 @@ impl Disk {
         })
     }
 
-    /// Checks the ANA state for a command of this controller (Base, 8.1.3).
+    /// Checks the ANA state (Base, 8.1.3).
     ///
     /// # Errors
     /// Status of the refused command.
@@ -83,8 +81,7 @@ impl Disk {
         ana::check_access(controller.ana_state(self.namespace.anagrpid()))
     }
 
-    /// Returns a log line for a failure, with the number suppressed since the last one; `None` to
-    /// suppress this one.
+    /// Returns a log line unless it is suppressed, with the number suppressed before.
     pub(crate) fn failure_to_report(&mut self, now: Instant) -> Option<Line> {
         let due = self
             .reported
@@ -116,8 +113,7 @@ impl Disk {
     fn learn(&mut self, port: usize, device: &Arc<dyn Device>) {
         match self.namespace.region(device) {
             Ok(region) => self.regions[port] = region,
-            // Data is then copied through a buffer.
-            // Cause: the configuration, at a change or when a device is new.
+            // Data is then copied through a buffer. Cause: a configuration change or a new device.
             Err(error) => tracing::warn!(
                 nsid = self.namespace.nsid, device = device.name(), %error,
                 "the memory of a namespace could not be registered: its data will be copied"
@@ -130,9 +126,8 @@ impl Disk {
 enum Slot {
     #[default]
     Empty,
-    /// Namespace open to every host of the subsystem: the common case, without a further check.
+    /// Open to every host of the subsystem: no further check.
     Open(u32),
-    /// Namespace open to some hosts only.
     Restricted(u32),
 }
 
@@ -155,16 +150,14 @@ impl Slot {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Last table received from the control plane.
     source: Arc<NamespaceTable>,
     /// Indexed by NSID - 1.
     disks: Vec<Slot>,
     counters: Arc<IoCounters>,
     /// Time bought under the subsystem's rate limits.
     purse: Purse,
-    /// I/O commands in progress.
     active: u32,
-    /// True if the subsystem is in [`Disks::busy`].
+    /// True if listed in [`Disks::busy`].
     busy: bool,
 }
 
@@ -186,10 +179,9 @@ pub(crate) struct Disks {
     disks: Vec<Option<Disk>>,
     /// Indexed by subsystem id.
     tables: Vec<Table>,
-    /// Generation counter of decisions about commands, modulo 2^32: [`super::decisions`].
+    /// Generation of decisions about commands, modulo 2^32: [`super::decisions`].
     epoch: u32,
-    /// Subsystems whose busy time runs: they have I/O commands in progress, or had some in this
-    /// round.
+    /// Subsystems with I/O commands in progress, now or in this round.
     busy: Vec<u32>,
 }
 
@@ -213,8 +205,7 @@ impl Disks {
         self.epoch
     }
 
-    /// Begins the next epoch and returns it. Called after a change that may alter decisions about
-    /// planned commands.
+    /// Begins the next epoch. Called after a change of decisions about planned commands.
     pub(super) fn begin_epoch(&mut self) -> u32 {
         self.epoch = self.epoch.wrapping_add(1);
         self.epoch
@@ -225,7 +216,6 @@ impl Disks {
         self.epoch = epoch;
     }
 
-    /// Replaces the namespaces and counters of a subsystem.
     pub(crate) fn adopt(
         &mut self,
         subsystem: u32,
@@ -274,7 +264,6 @@ impl Disks {
         self.tables[index].disks = new;
     }
 
-    /// Returns the last tables of all subsystems, for a reactor that takes over.
     pub(super) fn sources(&self) -> Vec<(u32, Arc<IoCounters>, Arc<NamespaceTable>)> {
         let tables = self.tables.iter().enumerate();
         let source = |(index, table): (usize, &Table)| {
@@ -295,7 +284,7 @@ impl Disks {
         let file = match namespace.backend.add_to(ring) {
             Ok(file) => file,
             Err(error) => {
-                // Cause: the configuration, at a change or when a device is new.
+                // Cause: a configuration change or a new device.
                 tracing::error!(nsid = namespace.nsid, %error, "a namespace cannot be served");
                 return None;
             }
@@ -343,7 +332,7 @@ impl Disks {
         }
     }
 
-    /// Returns the disk of a namespace if the host of this association has access.
+    /// Returns the disk if the association's host has access.
     #[inline]
     pub(crate) fn find(&self, of: &Association, nsid: u32) -> Option<u32> {
         let table = self.tables.get(of.subsystem.id as usize)?;
@@ -379,7 +368,7 @@ impl Disks {
         disk.oldest_ns = disk.oldest_ns.max(age.as_nanos() as u64);
     }
 
-    /// Publishes the ages and passes whether each disk is slow to its backend.
+    /// Publishes the ages and reports slow disks to their backends.
     pub(crate) fn show_ages(&mut self) {
         for disk in self.disks.iter_mut().flatten() {
             disk.counters.oldest_ns.set(disk.oldest_ns);
@@ -390,8 +379,7 @@ impl Disks {
         }
     }
 
-    /// Returns the first disk from slot `from` on that the host has access to, as (slots passed,
-    /// disk).
+    /// Returns the first accessible disk from slot `from` on, as (slots passed, disk).
     pub(crate) fn next(&self, of: &Association, from: u32) -> Option<(u32, u32)> {
         let table = self.tables.get(of.subsystem.id as usize)?;
         let rest = from..table.disks.len() as u32;
@@ -404,7 +392,7 @@ impl Disks {
         self[disk].enter();
     }
 
-    /// Ends the use of a disk by a request and removes a retired disk after the last one.
+    /// Removes a retired disk after its last request.
     #[inline]
     pub(crate) fn leave(&mut self, disk: u32, ring: &mut Ring) {
         let left = &mut self[disk];
@@ -425,12 +413,11 @@ impl Disks {
         if let Some(file) = removed.file
             && let Err(error) = ring.remove_file(file)
         {
-            // Cause: the configuration, at a change or when a device is new.
+            // Cause: a configuration change or a new device.
             tracing::warn!(nsid = removed.namespace.nsid, %error, "a file stays open");
         }
     }
 
-    /// Counts an I/O command that begins and returns the disk of its namespace.
     #[inline(always)]
     pub(crate) fn io_begins(&mut self, of: &Association, nsid: u32) -> Option<u32> {
         let subsystem = of.subsystem.id;
@@ -447,7 +434,6 @@ impl Disks {
         &mut self.tables[subsystem as usize].purse
     }
 
-    /// Ends the use of disk and subsystem by a request that is complete.
     #[inline]
     pub(crate) fn end(&mut self, request: &mut Request, ring: &mut Ring) {
         if let Some(subsystem) = request.subsystem.take() {
@@ -458,8 +444,8 @@ impl Disks {
         }
     }
 
-    /// Adds the time since the last round to the busy time of subsystems that had I/O commands in
-    /// progress when it ended.
+    /// Adds the time of the last round to the subsystems that had I/O commands in progress when it
+    /// ended.
     #[inline]
     pub(crate) fn count_busy(&mut self, passed_ns: u64) {
         let mut place = 0;

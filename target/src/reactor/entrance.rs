@@ -1,18 +1,18 @@
-//! Limit on the commands that a disk has in progress, and turns of operations that are restricted
-//! further. Commands beyond the limit wait in one queue per host.
+//! Limit on a disk's commands in progress, and turns of operations that are restricted further.
+//! Excess commands wait in one queue per host.
 //!
-//! The queue whose host has used least of its part goes first. Use is counted in bytes, so that
-//! hosts share a busy disk evenly, or by weight, whatever the size and number of their commands.
+//! The queue with the least use in bytes, divided by its host's weight, goes first, so hosts share
+//! a busy disk by weight, whatever the size and number of their commands.
 
 use super::turns::Turns;
 use crate::depth::Depth;
 use crate::ids::ShareId;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
-/// Smallest cost of a command, in bytes: a disk does not execute smaller ones faster.
+/// Smallest cost of a command in bytes: smaller ones take a disk as long.
 const BYTES_MIN: u64 = 4096;
 
-/// Units per byte of cost, so that large weights can divide small commands.
+/// Cost units per byte, so that large weights can divide small commands.
 const PARTS: u64 = 64;
 
 #[derive(Debug, Clone, Copy)]
@@ -26,21 +26,19 @@ struct Line {
     guest: Guest,
     waiting: List,
     count: u32,
-    /// Bytes used by the host, in [`PARTS`], divided by its weight.
+    /// Bytes used, in [`PARTS`], divided by the host's weight.
     taken: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Entrance {
-    /// Turns of flushes and fallocates.
     pub(super) turns: Turns,
     reactor: usize,
-    /// Commands in progress at the disk.
     inside: u32,
     /// Sum of the weights of the hosts with queued commands.
     wanting: u32,
     lines: Vec<Line>,
-    /// Value of `taken` of the last queue served.
+    /// `taken` of the last queue served.
     served: u64,
 }
 
@@ -128,11 +126,11 @@ impl Entrance {
         self.tell(depth);
     }
 
-    /// Returns the index of the host's queue. An idle host saves nothing up.
+    /// An idle host accumulates no credit.
     fn line_of(&mut self, guest: Guest) -> usize {
         let of = |line: &Line| line.guest.share == guest.share;
         let Some(at) = self.lines.iter().position(of) else {
-            // Empty queues without an excess over `served` carry no information.
+            // Empty queues up to `served` carry no information.
             let served = self.served;
             self.lines
                 .retain(|line| line.count > 0 || line.taken > served);

@@ -1,5 +1,4 @@
-//! Stage 4, for write data: data that did not arrive in the capsule is fetched by RDMA READ. Other
-//! commands pass through to the disk.
+//! Stage 4: write data that did not arrive in the capsule is fetched by RDMA READ.
 
 use cairn_rdma::{Operation, RemoteBuffer, SendWork, SgeList, WorkStatus};
 use nvme_proto::transfer::DataTransfer;
@@ -14,7 +13,6 @@ use crate::registry::KEEP_ALIVE_EXPIRED;
 use crate::request::{RequestId, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
-/// Continues a command with its buffers to the disk, unless its data must be fetched first.
 #[inline(always)]
 pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     let request = &mut *command.request;
@@ -28,14 +26,13 @@ pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     }
 }
 
-/// Fetches the data of a command that left the fast path at this stage or a later one.
 pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, stop: Stop) {
     if stop != Stop::Fetch {
         return disk::stopped(queues, io, now, id, stop);
     }
     let request = &mut queues.requests[id];
     if matches!(request.transfer, DataTransfer::InCapsule(_)) {
-        // Data misaligned for the disk: a rare copy.
+        // Misaligned for the disk: a rare copy.
         let to = io.data_span(request);
         io.ring.copy_span(queues.capsule_span(id), to);
         let mut command = queues.command(id);
@@ -66,8 +63,8 @@ pub(super) fn pump_reads(queues: &mut Queues, io: &mut Io, now: &Now, qpair: Qpa
     }
 }
 
-/// Starts the READ of a command's data; the credits are available. A READ into a window changes the
-/// disk, so it is not posted if a newer decision refuses the command.
+/// Starts the READ; credits are available. A READ into a window changes the disk, so a newer
+/// decision may refuse it.
 fn begin_read(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let request = &queues.requests[id];
     if request.window.is_some()
@@ -80,7 +77,7 @@ fn begin_read(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     post_read(queues.command(id), io, now);
 }
 
-/// Posts the READ of a command's data; the credits are available.
+/// Posts the READ; credits are available.
 fn post_read(mut command: Command<'_>, io: &Io, now: &Now) {
     let queue = &mut *command.queue;
     queue.read_credits -= 1;
@@ -104,8 +101,7 @@ fn post_read(mut command: Command<'_>, io: &Io, now: &Now) {
     command.push_read(work);
 }
 
-/// Handles the end of an RDMA READ. Returns its queue pair if other requests of it wait for the
-/// credits.
+/// Returns the queue pair if its other requests wait for the credits.
 ///
 /// # Errors
 /// The queue pair must be closed.

@@ -1,14 +1,13 @@
-//! Time that passed without a round: an idle reactor slept, its process was stopped, its machine
-//! was suspended, or its thread did not run.
+//! Gap: time without a round, because the reactor, its process or its machine slept, or its thread
+//! did not run.
 //!
 //! Capsules that arrived meanwhile may be stale, because their host may have moved to another path.
 //! Before a round reads any device, expired associations therefore end, by a clock that includes
-//! such times, and the reactor itself handles the connection management messages that have arrived.
-//! It relies on no other thread for that: one may have been stopped too, or may run much later.
+//! such times, and the reactor handles the arrived connection management messages itself: other
+//! threads may have been stopped too.
 //!
-//! Commands read before a stop in the middle of a round are also covered: the ring checks the clock
-//! before a disk receives a change, and holds the change back if there was a gap since the round
-//! began.
+//! For a stop in the middle of a round, the ring checks the clock before a disk receives a change,
+//! and holds the change back after a gap.
 
 use super::Reactor;
 use crate::ids::QpairId;
@@ -18,8 +17,7 @@ use crate::work_id::WorkId;
 pub(super) use cairn_disk::GAP;
 
 impl Reactor {
-    /// Handles the connections that ended in the gap before this round. The round then proceeds
-    /// normally.
+    /// Handles connections that ended in the gap before this round.
     pub(super) fn heed_gap(&mut self) {
         self.end_overdue();
         for port in 0..self.queues.ports.len() {
@@ -34,8 +32,8 @@ impl Reactor {
         }
     }
 
-    /// Reads all completions of all devices. A capsule that arrived before the gap then restarts
-    /// its association's timer now, and not again after a later gap, so it is executed within twice
+    /// Reads all completions of all devices. A capsule that arrived before the gap restarts its
+    /// association's timer now, and not again after a later gap, so it is executed within twice
     /// KATO of being sent, however often the target is stopped.
     pub(super) fn read_devices(&mut self) {
         for port in 0..self.queues.ports.len() {
@@ -43,7 +41,7 @@ impl Reactor {
         }
     }
 
-    /// Closes the queues of expired associations; none of their further commands are executed.
+    /// Closes the queues of expired associations without executing their commands.
     fn end_overdue(&mut self) {
         let overdue: Vec<QpairId> = self
             .queues
@@ -60,14 +58,13 @@ impl Reactor {
 
     pub(super) fn expire(&mut self, qpair: QpairId) {
         self.close(qpair, KEEP_ALIVE_EXPIRED);
-        // The control plane closes the other queues of the association.
         let _ = self.control.plane.send(ControlMessage::TimersChanged);
     }
 
-    /// Returns the error of a cancelled operation. An operation that was not aborted is a change
-    /// whose lease ended before it could begin: its association ends now, before a response could
-    /// leave. If the host sent something in time while the change waited for its turn, the result
-    /// is EAGAIN and the change is retried.
+    /// Returns the error of a cancelled operation. One that was not aborted is a change whose lease
+    /// ended before it could begin: its association ends now, before a response could leave. If the
+    /// host sent something in time while the change waited for its turn, the result is EAGAIN and
+    /// the change is retried.
     #[cold]
     pub(super) fn why_cancelled(&mut self, work: WorkId) -> i32 {
         let id = self.queues.requests.find(work);

@@ -1,4 +1,4 @@
-//! I/O resources of a reactor: ring, buffers, disks, and the queues for them.
+//! I/O resources of a reactor.
 
 use std::time::Instant;
 
@@ -17,12 +17,11 @@ pub(super) struct Io {
     pub(super) ring: Ring,
     pub(super) arena: Arena,
     pub(super) disks: Disks,
-    /// Shares of the hosts in the data buffers.
     pub(super) shares: Shares,
     pub(super) limited: Limited,
     /// Requests within their shares that wait for free data buffers.
     pub(super) awaiting_buffer: List,
-    /// Time since which no free buffer is large enough for the first of `awaiting_buffer`.
+    /// Time since which no free buffer fits the first of `awaiting_buffer`.
     pub(super) buffers_short: Option<Instant>,
     pub(super) retries: Retries,
     /// Changes that wait for older ones of the same blocks.
@@ -47,7 +46,6 @@ impl Io {
         self.arena.span(buffer, request.buffer_bytes.1)
     }
 
-    /// Returns the buffers of a request to the arena and their bytes to its share.
     pub(super) fn release_buffers(&mut self, request: &mut Request, share: Option<ShareId>) {
         if let Some(buffer) = request.data.take() {
             self.arena.give(buffer);

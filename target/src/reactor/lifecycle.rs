@@ -20,7 +20,7 @@ use crate::registry::{Admitted, ControlMessage, KEEP_ALIVE_EXPIRED};
 use crate::request::{Request, RequestId, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
-/// Upper limit of RDMA READs outstanding on a queue pair; most adapters support 16.
+/// Limit of RDMA READs outstanding per queue pair; most adapters support 16.
 const READS_MAX: u8 = 16;
 
 const SHUTTING_DOWN: &str = "the target is shutting down";
@@ -69,7 +69,7 @@ impl Reactor {
         self.explain_refusal(peer, device.name(), reason);
     }
 
-    /// Logs the reason for a rejection: the host receives only "No Resources".
+    /// Logs the reason: the host receives only "No Resources".
     fn explain_refusal(&mut self, address: SocketAddr, device: &str, reason: &str) {
         let payer = Payer::stranger(address.ip());
         let limit = &mut self.control.peer_limit;
@@ -92,8 +92,8 @@ impl Reactor {
             place,
         } = admitted;
         let limits = *self.queues.port(port).limits();
-        // A READ, then WRITE and SEND, for each command that the host may send. The next command
-        // may arrive before the completion of the SEND; its work then waits.
+        // READ, then WRITE and SEND, per command. The next command may arrive before the completion
+        // of the SEND; its work then waits.
         let send_work = (2 * u32::from(reply.crqsize.get())).min(limits.send_work);
         let reads = request
             .peer_responder_resources
@@ -131,8 +131,8 @@ impl Reactor {
             listener,
             place,
         };
-        // If the process was suspended during this round, the time of the round is outdated, and a
-        // deadline based on it would leave the host no time for its Connect.
+        // After a suspension during this round, its time is outdated, and a deadline based on it
+        // would leave no time for the Connect.
         let now = self.time.clock.now().max(self.time.now.at);
         let id = self.queues.qpairs.add(QueuePair::new(accepted, now));
         self.queues.ports[port]
@@ -144,7 +144,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Returns the port of a device and opens it for the first connection.
+    /// Opens the device's port for the first connection.
     fn port_for(
         &mut self,
         device: &Arc<dyn Device>,
@@ -269,7 +269,7 @@ impl Reactor {
         }
     }
 
-    /// Closes a queue whose connection broke; the reason is logged later.
+    /// The reason is logged later.
     pub(super) fn close_unexplained(&mut self, qpair: QpairId) {
         if self.queues.qpairs[qpair].is_open() {
             self.let_go(qpair, false);
@@ -299,7 +299,6 @@ impl Reactor {
         peer_line!(warn, line, host, %address, subsystem, qid, reason, "disconnected");
     }
 
-    /// Handles the end of a connection, as reported by the transport.
     fn disconnected(&mut self, qpair: QpairId, reason: DisconnectReason) {
         match reason {
             DisconnectReason::Peer => {
@@ -319,7 +318,6 @@ impl Reactor {
         }
     }
 
-    /// Disconnects and ends all work of the queue that is not posted.
     fn let_go(&mut self, qpair: QpairId, explained: bool) {
         let queue = &mut self.queues.qpairs[qpair];
         queue.state = State::Closing { explained };
@@ -328,14 +326,13 @@ impl Reactor {
             port.endpoint().disconnect(qp);
         }
         self.drop_waiting(qpair);
-        // Work never posted ends here; posted work completes with an error.
+        // Posted work completes with an error; the rest ends here.
         let outbox = self.queues.qpairs[qpair].outbox.take();
         let work = outbox.iter().map(|work| WorkId::decode(work.id));
         self.queues.lost.extend(work);
         self.end_lost();
     }
 
-    /// Ends work that broken queue pairs did not accept.
     pub(super) fn end_lost(&mut self) {
         while let Some(work) = self.queues.lost.pop() {
             let Self {
@@ -407,7 +404,7 @@ impl Reactor {
         queues.late.retain(|(of, _)| *of != qpair);
     }
 
-    /// Handles the end of a queue pair in the device: all its work has completed.
+    /// All work of the queue pair has completed.
     fn closed(&mut self, qpair: QpairId) {
         self.close(qpair, Ending::Trouble(&trouble::TRANSPORT_GAVE_UP));
         let queue = &mut self.queues.qpairs[qpair];
@@ -419,7 +416,6 @@ impl Reactor {
         self.retire_if_done(qpair);
     }
 
-    /// Removes a closed queue without requests and reports it to its subsystem.
     pub(super) fn retire_if_done(&mut self, qpair: QpairId) {
         let queue = &self.queues.qpairs[qpair];
         if queue.state != State::Closed || queue.requests > 0 {
@@ -437,7 +433,6 @@ impl Reactor {
         self.report_drained();
     }
 
-    /// Handles the removal of a device and the loss of its work.
     fn device_removed(&mut self, index: usize) {
         let Some(port) = self.queues.ports[index].take() else {
             return;
@@ -449,10 +444,9 @@ impl Reactor {
             reactor = self.control.index,
             "device removed"
         );
-        // The ring keeps the pages of the receive slots, so requests in the backend can still read
-        // them. The slots are not posted again.
+        // The ring keeps the pages of the receive slots for requests in the backend. The slots are
+        // not posted again.
         if let Err(error) = port.close(index, &mut self.io.ring) {
-            // Cause: the removal of a device.
             tracing::warn!(%error, "memory of a removed device stays registered");
         }
         self.io.disks.port_closed(index);
@@ -484,11 +478,9 @@ impl Reactor {
             .send(ControlMessage::DeviceRemoved { device });
     }
 
-    /// Ends a request whose work was lost with its device.
     fn lose_request(&mut self, id: RequestId) {
         let Self { queues, io, .. } = self;
         if queues.requests[id].stage() == Stage::Sending {
-            // The loop loses the other SENDs of the chain too.
             let _ = queues.requests[id].sent();
             sent::free(queues.command(id), io);
         } else {
@@ -529,7 +521,6 @@ impl Reactor {
         }
     }
 
-    /// Accepts no more commands and closes queues as they become idle.
     pub(super) fn drain(&mut self) {
         self.queues.draining = true;
         self.refuse_waiting();
@@ -549,7 +540,7 @@ impl Reactor {
         }
     }
 
-    /// Closes all queues, with or without commands in progress; then the reactor ends.
+    /// Closes all queues, also with commands in progress; then the reactor ends.
     pub(super) fn stop(&mut self) {
         self.control.stopping = true;
         self.refuse_waiting();

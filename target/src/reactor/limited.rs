@@ -1,5 +1,5 @@
-//! Commands that wait for rate limits, in one queue per host and disk. The queue that has used
-//! least time goes first, so that hosts share a limit evenly, whatever the size of their commands.
+//! Commands that wait for rate limits, in one queue per host and disk. The queue with the least
+//! use, divided by its host's weight, goes first, so that hosts share a limit evenly.
 //! [`super::throttle`] serves the queues.
 
 use super::tally::Tally;
@@ -10,7 +10,7 @@ use crate::request::{List, Request, RequestId, RequestTable, Stage};
 /// If at least 1/16 of all requests wait for limits, further capsules wait without a request.
 const CROWD: usize = 16;
 
-/// Largest advantage of a newly filled queue over the others, in nanoseconds of use.
+/// Largest advantage of a newly filled queue, in nanoseconds of use.
 const LAG_MAX_NS: u64 = 16 * SLICE_NS;
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Line {
     disk: u32,
     waiting: List,
     count: usize,
-    /// Time used of the widest limit, divided by the host's weight, in nanoseconds.
+    /// Use of the widest limit, divided by the host's weight, in nanoseconds.
     taken_ns: u64,
 }
 
@@ -28,12 +28,11 @@ impl Line {
         self.waiting.front()
     }
 
-    /// Returns `taken_ns` at which a turn that begins now ends.
+    /// Returns `taken_ns` at the end of a turn that begins now.
     pub(super) fn end_of_turn(&self) -> u64 {
         self.taken_ns + SLICE_NS
     }
 
-    /// Time used of the widest limit, divided by the host's weight, in nanoseconds.
     pub(super) fn taken_ns(&self) -> u64 {
         self.taken_ns
     }
@@ -43,7 +42,6 @@ impl Line {
 pub(super) struct Limited {
     lines: Vec<Line>,
     of_share: Tally,
-    /// Time of the next attempt, in nanoseconds.
     pub(super) next_ns: u64,
     count: usize,
     /// Number of queued commands from which capsules wait without a request.
@@ -51,7 +49,6 @@ pub(super) struct Limited {
 }
 
 impl Limited {
-    /// Creates the queues for a reactor with this number of requests.
     pub(super) fn new(requests: u32) -> Self {
         Self {
             lines: Vec::with_capacity(64),
@@ -62,7 +59,6 @@ impl Limited {
         }
     }
 
-    /// Schedules an attempt at `ns`, unless one is due earlier.
     pub(super) fn look_at(&mut self, ns: u64) {
         self.next_ns = self.next_ns.min(ns);
     }
@@ -71,7 +67,6 @@ impl Limited {
         self.count == 0
     }
 
-    /// True if so many commands wait that other hosts may need their requests.
     #[inline(always)]
     pub(super) fn is_crowd(&self) -> bool {
         self.count >= self.crowd
@@ -140,7 +135,6 @@ impl Limited {
         &self.lines[at]
     }
 
-    /// Removes the first command of a queue and adds its cost.
     pub(super) fn pop(&mut self, requests: &mut RequestTable, at: usize, cost_ns: u64) {
         let line = &mut self.lines[at];
         requests.pop_front(&mut line.waiting);
@@ -152,7 +146,7 @@ impl Limited {
         }
     }
 
-    /// Removes empty queues whose past use no longer affects the order.
+    /// Removes empty queues that no longer affect the order.
     pub(super) fn tidy(&mut self) {
         let Some(least) = self.least() else {
             return self.lines.clear();

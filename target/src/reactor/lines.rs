@@ -1,5 +1,5 @@
-//! Capsules that wait for a request, queued by queue pair and namespace and served in rotation. A
-//! host or namespace at its share ([`super::shares`]) blocks no other capsules.
+//! Capsules that wait for a request, in one queue per queue pair and namespace, in rotation. A host
+//! or namespace at its share ([`super::shares`]) blocks no other capsules.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -9,21 +9,18 @@ use nvme_proto::wire::Sqe;
 use super::tally::Tally;
 use crate::ids::{QpairId, ShareId};
 
-/// Command capsule that waits for a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Capsule {
     pub(super) qpair: QpairId,
-    /// Receive slot, unless it was released during the wait; in-capsule data is then lost.
+    /// `None` if released during the wait; in-capsule data is then lost.
     pub(super) slot: Option<u32>,
-    /// Command, copied from the slot.
     pub(super) sqe: Sqe,
-    /// Length of the in-capsule data, in bytes.
+    /// In-capsule data, in bytes.
     pub(super) data_bytes: u32,
     pub(super) seen_ns: u64,
 }
 
 impl Capsule {
-    /// True if the in-capsule data was discarded.
     pub(super) fn is_shed(&self) -> bool {
         self.data_bytes > 0 && self.slot.is_none()
     }
@@ -37,19 +34,17 @@ impl Capsule {
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) qpair: QpairId,
-    /// NSID; 0 for commands that are not I/O.
+    /// 0 for commands that are not I/O.
     pub(super) nsid: u32,
-    /// Share of the host and disk of the namespace.
     share: Option<ShareId>,
     disk: Option<u32>,
-    /// Time since which capsules of the host, or for the disk, have waited without a break.
+    /// Time since which capsules of the host (or for the disk) have waited without a break.
     pub(super) host_since: Instant,
     pub(super) disk_since: Instant,
     capsules: VecDeque<Capsule>,
 }
 
 impl Line {
-    /// True if capsules keep receive slots for their data.
     pub(super) fn keeps_receives(&self) -> bool {
         self.capsules.iter().any(|capsule| capsule.slot.is_some())
     }
@@ -95,7 +90,6 @@ impl Lines {
         lines.find(|line| line.qpair == qpair && line.nsid == nsid)
     }
 
-    /// Returns the next capsule for which `may_go` holds. Queues are served in rotation.
     pub(super) fn next(&mut self, may_go: impl Fn(QpairId, u32) -> bool) -> Option<Capsule> {
         for _ in 0..self.lines.len() {
             let mut line = self.lines.pop_front()?;
@@ -120,7 +114,6 @@ impl Lines {
         self.lines[index].capsules.iter_mut()
     }
 
-    /// True if waiting capsules keep receive slots.
     pub(super) fn keep_receives(&self) -> bool {
         self.lines.iter().any(Line::keeps_receives)
     }
@@ -149,14 +142,12 @@ impl Lines {
         taken
     }
 
-    /// Restarts the waiting times after a period without progress.
     pub(super) fn pardon(&mut self, now: Instant) {
         for line in &mut self.lines {
             (line.host_since, line.disk_since) = (now, now);
         }
     }
 
-    /// Appends a capsule to its queue, which counts for this host and disk.
     pub(super) fn push(
         &mut self,
         nsid: u32,
@@ -190,7 +181,7 @@ impl Lines {
         });
     }
 
-    /// True if a capsule of the queue pair waits that arrived by `ns`.
+    /// True if a capsule of the queue pair that arrived by `ns` waits.
     pub(super) fn seen_until(&self, qpair: QpairId, ns: u64) -> bool {
         let seen = |line: &Line| {
             line.qpair == qpair && line.capsules.iter().any(|capsule| capsule.seen_ns <= ns)

@@ -1,18 +1,15 @@
 //! Reactor: one pinned thread that owns all state on the path of its I/O commands.
 //!
-//! Each round polls the completions of the devices and the ring, advances the requests, and posts
-//! the resulting work: receives first, then sends in one chain per queue pair, then block I/O in
-//! one system call. Without work the reactor polls for a while ([`cairn_disk::Idle`]) and then
-//! sleeps in its ring.
+//! Each round polls the devices and the ring, advances the requests, and posts the work: receives,
+//! then sends in one chain per queue pair, then block I/O in one system call. Without work the
+//! reactor polls for a while ([`cairn_disk::Idle`]), then sleeps in its ring.
 //!
-//! The state is split into [`Queues`] (devices, queue pairs, requests), [`Io`] (ring, buffers,
-//! disks), [`Control`] (mailbox, registry) and [`Time`]. Functions of the I/O path take only the
-//! parts that they use.
+//! The state is split into [`Queues`], [`Io`], [`Control`] and [`Time`], so that I/O functions take
+//! only the parts that they use.
 //!
-//! An I/O command passes seven stages in this order: [`receive`] (capsule and permit), [`plan`]
-//! (parsing, disk), [`buffers`], [`fetch`] (RDMA READ of write data), [`disk`] (done, pending or
-//! waiting), [`respond`] (RDMA WRITE, SEND) and [`sent`]. docs/walk.md describes them. [`connect`],
-//! [`authenticate`] and [`admin`] handle the other commands, [`lifecycle`] the queue pairs.
+//! Stages of an I/O command, in order (docs/walk.md): [`receive`], [`plan`], [`buffers`],
+//! [`fetch`], [`disk`], [`respond`] and [`sent`]. [`connect`], [`authenticate`] and [`admin`]
+//! handle the other commands, [`lifecycle`] the queue pairs.
 
 mod aborts;
 mod accounts;
@@ -85,47 +82,44 @@ use time::Time;
 pub(crate) use start::{ReactorHandle, Start, start};
 pub(crate) use time::Rest;
 
-/// Interval of checks for connection events and messages while busy, because a check may cost a
-/// system call. Events and messages wake a sleeping reactor.
+/// Interval of checks for connection events and messages while busy; each may cost a system call.
+/// They wake a sleeping reactor.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Interval of deadline checks.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Token of the mailbox in the ring.
 const INBOX_TOKEN: u32 = u32::MAX;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Sizes {
     pub(crate) receives: u32,
-    /// Largest in-capsule data, in bytes.
+    /// Limit of in-capsule data, in bytes.
     pub(crate) in_capsule_bytes: u32,
     /// Data buffers, in bytes.
     pub(crate) data_bytes: usize,
-    /// Largest transfer, in bytes.
+    /// Limit of a transfer, in bytes.
     pub(crate) transfer_bytes: usize,
     pub(crate) queue_pairs: u16,
-    /// Longest time of polling without work.
+    /// Polling time without work.
     pub(crate) poll_idle: Duration,
-    /// True if drives with poll queues are polled.
     pub(crate) poll_drives: bool,
-    /// Longest time that a disk may keep a command; 0 means no limit.
+    /// Limit of a command's time at a disk; 0 means no limit.
     pub(crate) io_timeout: Duration,
 }
 
 impl Sizes {
-    /// Number of requests, which limits the commands in progress. Capsules beyond them wait in
-    /// their receive slots, so more requests than receives are of no use.
+    /// Capsules beyond this number wait in their receive slots, so more requests than receives are
+    /// of no use.
     pub(crate) fn requests(&self) -> u32 {
         self.receives
     }
 
-    /// Largest number of completions outstanding per device.
+    /// Completions outstanding per device.
     pub(crate) fn completions(&self) -> u32 {
         // Each posted receive completes once.
         self.receives
-            // A request has at most one signaled work request outstanding: its READ or its SEND. On
-            // a broken queue pair, its WRITE and its SEND both complete, signaled or not.
+            // A request has at most one signaled work request: its READ or its SEND. On a broken
+            // queue pair, its WRITE and its SEND both complete, signaled or not.
             + 2 * self.requests()
     }
 }
@@ -135,12 +129,12 @@ pub(crate) struct Reactor {
     io: Io,
     control: Control,
     time: Time,
-    /// Buffer for completions, reused in each round.
+    /// Reused in each round.
     batch: Box<[Completion]>,
 }
 
 impl Reactor {
-    /// Runs until a message stops the reactor and all queues are closed.
+    /// Returns once a message has stopped the reactor and all queues are closed.
     pub(crate) fn run(&mut self) {
         let mut contention = Contention::default();
         while !(self.control.stopping
@@ -181,7 +175,6 @@ impl Reactor {
         }
     }
 
-    /// Runs one round at `now` and returns how to wait for the next one.
     pub(crate) fn step(&mut self, now: Instant) -> Rest {
         self.time.now.at = now;
         let passed_ns = self.count_time(now.duration_since(self.time.started).as_nanos() as u64);
@@ -204,7 +197,6 @@ impl Reactor {
         match self.time.idle.pause_for(now, threads) {
             Pause::Spin => Rest::Spin,
             Pause::Yield => Rest::Yield,
-            // Completions of a polled drive wake no sleeper.
             Pause::Sleep if self.io.ring.must_poll() => Rest::Yield,
             Pause::Sleep => match self.prepare_sleep() {
                 Some(deadline) => {
@@ -216,7 +208,6 @@ impl Reactor {
         }
     }
 
-    /// Runs one round and returns whether there was work.
     fn round(&mut self) -> bool {
         let mut busy = false;
         for port in 0..self.queues.ports.len() {
@@ -279,8 +270,8 @@ impl Reactor {
         count > 0
     }
 
-    /// Posts waiting requests of a queue pair that now has credits: responses first, because they
-    /// free resources.
+    /// Posts waiting requests of a queue pair with new credits, responses first: they free
+    /// resources.
     #[inline]
     fn use_credits(&mut self, qpair: Option<QpairId>) {
         if let Some(qpair) = qpair {
@@ -359,8 +350,7 @@ impl Reactor {
         }
     }
 
-    /// Checks infrequent events: connection events, messages, deadlines. Returns whether there were
-    /// any.
+    /// Checks infrequent events and returns whether there were any.
     fn check(&mut self) -> bool {
         let mut busy = false;
         for port in 0..self.queues.ports.len() {
@@ -415,7 +405,7 @@ impl Reactor {
             Message::Complete { qpair, completion } => {
                 if self.queues.qpairs.get(qpair).is_some() {
                     // Sent at once if possible: completions caused by an admin command precede its
-                    // own (an aborted command before the Abort).
+                    // own.
                     self.queues.late.push_back((qpair, completion));
                     receive::serve_late(&mut self.queues, &mut self.io, &self.time.now);
                 }
@@ -449,7 +439,6 @@ impl Reactor {
         }
     }
 
-    /// Posts the work of this round and removes queue pairs that have ended.
     fn flush(&mut self) {
         self.queues.flush();
         while !self.queues.lost.is_empty() {
@@ -464,8 +453,8 @@ impl Reactor {
         }
     }
 
-    /// Returns the time of the next deadline check, `None` without deadlines: idle connections wake
-    /// no thread.
+    /// Returns the time of the next deadline check; `None` without deadlines, so idle connections
+    /// wake no thread.
     fn tick_deadline(&self) -> Option<Instant> {
         let waits = |id| self.queues.draining || self.queues.qpairs[id].has_deadline();
         let any = self.queues.requests.in_use() > 0
@@ -475,8 +464,8 @@ impl Reactor {
         any.then_some(self.time.next_tick)
     }
 
-    /// Arms all wake-up sources and returns the deadline of the sleep, if there is one. The outer
-    /// `None` means that work has arrived meanwhile.
+    /// Arms all wake-up sources and returns the deadline of the sleep, if any. The outer `None`
+    /// means that work has arrived.
     fn prepare_sleep(&mut self) -> Option<Option<Instant>> {
         self.time.next_check = self.time.now.at;
         self.take_censuses();
@@ -506,7 +495,7 @@ impl Reactor {
             let Some(port) = port else { continue };
             match port.endpoint().arm() {
                 Ok(false) => {}
-                // Work has just arrived, or the device is removed, which an event reports.
+                // Work has just arrived, or the device is removed, as an event reports.
                 Ok(true) | Err(_) => return None,
             }
             port.watch(index, &mut self.io.ring);
@@ -547,7 +536,7 @@ impl Reactor {
         throttle::serve(queues, io, &time.now)
     }
 
-    /// Assigns freed resources to waiting requests. Nothing becomes free in a round without work.
+    /// Assigns freed resources. Nothing becomes free in a round without work.
     fn serve_waiting(&mut self, busy: bool) {
         let Self {
             queues, io, time, ..
@@ -564,7 +553,6 @@ impl Reactor {
         self.execute_commands();
     }
 
-    /// Simulates the death of the process: no command gets a response.
     pub(crate) fn abandon_all(&mut self) {
         self.queues.requests.abandon_all();
     }

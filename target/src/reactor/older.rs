@@ -6,17 +6,15 @@ use super::time::Now;
 use crate::order::OVERTAKEN_AFTER;
 use crate::request::{Request, RequestId, RequestTable, Stage};
 
-/// Change that waits for an older one.
 #[derive(Debug, Clone, Copy)]
 struct Wait {
     id: RequestId,
-    /// True if it has overtaken older changes that have not reached the disk.
+    /// True if it has overtaken older changes not yet at the disk.
     late: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Older {
-    /// At most the number of requests.
     waiting: Vec<Wait>,
 }
 
@@ -26,7 +24,6 @@ impl Older {
         self.waiting.push(Wait { id, late: false });
     }
 
-    /// Time at which the next change overtakes older ones.
     pub(super) fn next(&self, requests: &RequestTable, now: &Now) -> Option<Instant> {
         let due = |wait: &&Wait| !wait.late;
         let left = |wait: &Wait| OVERTAKEN_AFTER.saturating_sub(age(requests, wait.id, now));
@@ -34,7 +31,7 @@ impl Older {
         first.map(|left| now.at + left)
     }
 
-    /// Returns the changes that have waited for [`OVERTAKEN_AFTER`], each once.
+    /// Returns each change that has waited for [`OVERTAKEN_AFTER`], once.
     pub(super) fn take_late(&mut self, requests: &RequestTable, now: &Now) -> Vec<RequestId> {
         let mut late = Vec::new();
         for wait in self.waiting.iter_mut().filter(|wait| !wait.late) {

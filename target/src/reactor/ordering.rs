@@ -18,8 +18,7 @@ pub(super) fn is_ordered(queues: &Queues, id: RequestId) -> bool {
     controller.limiter.is_ordered()
 }
 
-/// True if the request changes the blocks named by its command. The ranges of Dataset Management
-/// are known only once its data has arrived.
+/// Ranges of Dataset Management are known only once its data has arrived.
 fn changes_blocks(request: &Request) -> bool {
     match request.task {
         Task::Io(OperationKind::DatasetManagement { .. }) => false,
@@ -28,7 +27,6 @@ fn changes_blocks(request: &Request) -> bool {
     }
 }
 
-/// Returns the byte range on disk of a command with one range.
 fn bytes_of(request: &Request, disks: &Disks) -> Range<u64> {
     let disk = request.disk.expect("a command with blocks has a disk");
     let start = request.sqe.cdw10_11() << disks[disk].view.lbads;
@@ -81,7 +79,6 @@ pub(super) fn arrive(queues: &Queues, io: &Io, id: RequestId, late: bool) -> Arr
     io.disks[disk].namespace.order.arrive(ticket, late)
 }
 
-/// Enters Dataset Management with its ranges and requests its start at the disk.
 pub(super) fn arrive_with(
     queues: &mut Queues,
     io: &Io,
@@ -112,8 +109,7 @@ fn bytes_of_ranges<'a>(
     })
 }
 
-/// Removes a change that the disk has completed or never gets, and wakes the changes that waited
-/// for it.
+/// Removes a change that the disk has completed or never gets, and wakes the changes behind it.
 #[cold]
 pub(super) fn leave(request: &mut Request, association: &Association, disks: &Disks) {
     if let Some(ticket) = request.ordered.take() {
@@ -130,7 +126,7 @@ pub(super) fn leave_at(queues: &mut Queues, io: &Io, id: RequestId) {
     }
 }
 
-/// Enters a change that was planned before changes of its host were ordered.
+/// Enters a change planned before changes of its host were ordered.
 pub(super) fn enter_former(queues: &mut Queues, io: &Io, id: RequestId) {
     let request = &queues.requests[id];
     if request.ordered.is_some() || request.disk.is_none() {
@@ -153,7 +149,7 @@ pub(super) fn enter_former(queues: &mut Queues, io: &Io, id: RequestId) {
     }
 }
 
-/// Enters a change in progress at a disk. `span`: the ranges of Dataset Management.
+/// `span`: the ranges of Dataset Management.
 fn enter_at_disk(
     request: &mut Request,
     id: RequestId,
@@ -178,7 +174,7 @@ fn enter_at_disk(
     }
 }
 
-/// Enters the operation in progress at a disk of a request whose queue is lost.
+/// Enters the operation at a disk of a request whose queue is lost.
 pub(super) fn enter_lost(
     request: &mut Request,
     id: RequestId,
@@ -193,7 +189,6 @@ pub(super) fn enter_lost(
     }
 }
 
-/// Returns the data sent by the host, in a buffer or in its capsule.
 pub(super) fn input_span(queues: &Queues, io: &Io, id: RequestId) -> Span {
     let request = &queues.requests[id];
     match request.data {

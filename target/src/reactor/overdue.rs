@@ -1,7 +1,6 @@
-//! Deadlines of commands: at a disk, and for hosts that do not send data or accept a response.
+//! Deadlines of commands at disks, and of hosts that do not send data or accept responses.
 //!
-//! Each command has its own deadline. A host that now and then answers one READ or accepts one
-//! response gains time only for that command.
+//! Each command has its own deadline, so a slow host gains time only for the command it serves.
 //!
 //! A command past its deadline at a disk is cancelled, and completed only when the disk has ended
 //! it: until then its data could still arrive.
@@ -21,20 +20,17 @@ use crate::ids::QpairId;
 use crate::request::{Request, RequestId, Stage};
 use crate::work_id::WorkKind;
 
-/// Time for a host to send all data of a command, from when its READ could begin.
+/// From when the READ of a command could begin.
 const DATA_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time for a host to accept a response, from the end of the command. It exceeds
-/// [`crate::qpair::RESPONSE_TIMEOUT`], the time for a host that accepts none: on a slow link, the
-/// last of many large reads arrives late.
+/// [`crate::qpair::RESPONSE_TIMEOUT`]: on a slow link, the last of many large reads arrives late.
 const TAKING_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Time for a disk to end an aborted command. After it, the Abort completes as not aborted, which
-/// is true at that time.
+/// Time for a disk to end an aborted command; the Abort then completes as not aborted.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Checks the ages of all commands. Returns the queue pairs of hosts past a deadline, with the
-/// reason.
+/// Returns the queue pairs of hosts past a deadline, with the reason.
 pub(super) fn check_ages(
     queues: &mut Queues,
     io: &mut Io,
@@ -85,7 +81,6 @@ pub(super) fn check_ages(
     silent
 }
 
-/// Cancels a command past its deadline at the disk.
 fn give_up(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, age: Duration) {
     report_late(queues, io, now, id, age);
     let request = &mut queues.requests[id];
@@ -125,8 +120,7 @@ fn report_late(queues: &Queues, io: &mut Io, now: &Now, id: RequestId, age: Dura
 }
 
 /// Executes an Abort: completes the command if it has not started at its disk, otherwise cancels it
-/// there. A host that violates the rules may use one CID for several commands; each of them is
-/// completed.
+/// there. An invalid host may use one CID for several commands; all are completed.
 pub(super) fn abort(
     queues: &mut Queues,
     io: &mut Io,
@@ -162,7 +156,6 @@ pub(super) fn abort(
         until: now.at + ABORT_TIMEOUT,
     };
     if !aborted && let Some(tag) = stop_in_backend(queues, io, qpair, cid) {
-        // The result is known when the disk ends the command.
         return io.aborts.add(Abort { tag, ..abort });
     }
     for id in found {
@@ -172,7 +165,6 @@ pub(super) fn abort(
     abort.answer(aborted);
 }
 
-/// Removes the commands with this CID from the queues of their disks.
 fn take_from_backend(queues: &mut Queues, io: &mut Io, qpair: QpairId, cid: u16) -> Vec<RequestId> {
     let victim = |request: &Request| request.qpair == qpair && request.cid() == cid;
     let mut found = Vec::new();
@@ -185,7 +177,6 @@ fn take_from_backend(queues: &mut Queues, io: &mut Io, qpair: QpairId, cid: u16)
     found
 }
 
-/// Cancels a command in progress at the disk and returns its tag.
 fn stop_in_backend(queues: &mut Queues, io: &mut Io, qpair: QpairId, cid: u16) -> Option<u64> {
     let requests = &mut queues.requests;
     let id = requests.of_qpair(qpair).find(|&id| {
@@ -197,7 +188,7 @@ fn stop_in_backend(queues: &mut Queues, io: &mut Io, qpair: QpairId, cid: u16) -
 }
 
 impl Io {
-    /// Cancels a command in progress at the disk; it then completes.
+    /// The command then completes.
     fn stop_block(&mut self, request: &mut Request, id: RequestId) {
         let tag = request.work_id(id, WorkKind::Block);
         let block = request.block.as_mut();

@@ -1,5 +1,5 @@
-//! Stage 2: parsing of an I/O command and lookup of its disk. The plan has the operation for the
-//! disk, the memory that the device reads directly, and the sizes of the buffers.
+//! Stage 2: plan of an I/O command: its disk, the operation, the memory read directly by the
+//! device, and buffer sizes.
 
 use cairn_disk::{BlockIo, BlockOp, Hints};
 use nvme_proto::controller::AuthenticationRequest;
@@ -35,7 +35,6 @@ pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     }
 }
 
-/// Continues a command that left the fast path at this stage or a later one.
 pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, stop: Stop) {
     match stop {
         Stop::NotIo => budget::enter(queues, io, now, id),
@@ -48,12 +47,11 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
     }
 }
 
-/// Parses a command, finds its disk and plans its needs. Returns true if it may have to wait for a
-/// limit or is ordered.
+/// Returns true if the command may have to wait for a limit or is ordered.
 ///
 /// # Errors
 /// Status of the refused command.
-// Inlined with its callees, so that their results stay in registers.
+// Inlined with its callees to keep results in registers.
 #[inline(always)]
 fn plan(
     request: &mut Request,
@@ -148,8 +146,7 @@ fn hints(sqe: &Sqe, operation: Operation, fua: bool) -> Hints {
     }
 }
 
-/// Returns the buffer bytes that a command without a window needs, as (data, scratch). MDTS limits
-/// the length to 32 bits.
+/// Returns buffer bytes without a window, as (data, scratch). MDTS limits the length to 32 bits.
 fn buffers_for(
     operation: Operation,
     transfer: DataTransfer,

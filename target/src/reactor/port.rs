@@ -1,4 +1,4 @@
-//! Port: the endpoint of one device on one reactor, and the memory registered with the device.
+//! Port: endpoint of one device on one reactor, with its registered memory.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -14,8 +14,7 @@ use crate::capsules::ReceiveSlots;
 use crate::ids::QpairId;
 use crate::metrics::DeviceCounters;
 
-/// Largest number of devices per reactor: the fixed buffers of the ring, less its zeroes and the
-/// arena.
+/// Limit of devices per reactor: the fixed buffers of the ring, less its zeroes and the arena.
 pub(crate) const PORTS_MAX: usize = cairn_disk::BUFFERS_MAX - 2;
 
 pub(crate) struct Port {
@@ -24,21 +23,18 @@ pub(crate) struct Port {
     arena: Region,
     slots: ReceiveSlots,
     receives: Box<[RecvWork]>,
-    /// Keeps the memory of the receives registered.
     _slots_region: Region,
     counters: Arc<DeviceCounters>,
-    /// Number of receive slots that are not posted.
     slots_out: u32,
     reposts: Vec<RecvWork>,
-    /// Queue pairs by the endpoint's slot. The endpoint may reuse a slot before the reactor has
-    /// read the event that closes the former queue pair.
+    /// Queue pairs by the endpoint's slot. A slot may be reused before the reactor has read the
+    /// event that closes its former queue pair.
     qpairs: Vec<Vec<(QpId, QpairId)>>,
-    /// True for descriptors of the endpoint that the ring polls.
+    /// Descriptors of the endpoint polled by the ring.
     watched: Vec<bool>,
 }
 
 impl Port {
-    /// Opens an endpoint, registers the memory and posts all receives.
     pub(crate) fn open(
         device: &Arc<dyn Device>,
         arena: &Arc<Mapping>,
@@ -89,7 +85,6 @@ impl Port {
         Ok(port)
     }
 
-    /// Removes the port's polls and buffer from the ring.
     pub(crate) fn close(mut self, index: usize, ring: &mut Ring) -> std::io::Result<()> {
         for (fd, watched) in self.watched.iter_mut().enumerate() {
             if std::mem::take(watched) {
@@ -143,7 +138,7 @@ impl Port {
         self.slots_out as usize
     }
 
-    /// Number of receive slots that are posted, or will be at the end of the round.
+    /// Includes slots to be posted at the end of the round.
     pub(crate) fn slots_posted(&self) -> usize {
         (self.slots.count() - self.slots_out) as usize + self.reposts.len()
     }
@@ -170,7 +165,6 @@ impl Port {
         self.qpairs[qp.slot()].push((qp, qpair));
     }
 
-    /// Returns the reactor's id of a queue pair, `None` if it is no longer known.
     #[inline]
     pub(crate) fn qpair(&self, qp: QpId) -> Option<QpairId> {
         let known = self
@@ -181,7 +175,6 @@ impl Port {
         known.map(|(_, qpair)| *qpair)
     }
 
-    /// Removes a queue pair that has ended in the endpoint.
     pub(crate) fn remove_qpair(&mut self, qp: QpId) {
         self.qpairs[qp.slot()].retain(|(known, _)| *known != qp);
     }
@@ -195,7 +188,6 @@ impl Port {
         }
     }
 
-    /// Records that a descriptor was readable and is no longer polled.
     pub(crate) fn woken(&mut self, fd: usize) {
         self.watched[fd] = false;
     }

@@ -1,4 +1,4 @@
-//! Queues of a reactor: ports, queue pairs and requests.
+//! Ports, queue pairs and requests of a reactor.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,33 +21,30 @@ use crate::request::{List, RequestId, RequestTable, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
 pub(super) struct Queues {
-    /// Ports by index of the device; `None` after removal of the device.
+    /// By index of the device; `None` after its removal.
     pub(super) ports: Vec<Option<Port>>,
     pub(super) qpairs: Qpairs,
     pub(super) requests: RequestTable,
-    /// Capsules that wait for a request; at most the entries of all queues.
+    /// At most the entries of all queues.
     pub(super) lines: Lines,
-    /// Token bucket of each address for commands that are not I/O, with the queued commands.
+    /// Token buckets for non-I/O commands, with the queued commands.
     pub(super) accounts: Accounts,
-    /// Number of free requests at or above which any capsule receives one without a check of its
-    /// host's share.
+    /// Number of free requests from which a capsule receives one without a check of shares.
     pub(super) plenty: usize,
-    /// Requests reserved for admin queues and Connects.
     pub(super) reserve: usize,
     pub(super) commands: List,
-    /// Completions of parked commands that wait for a request; at most the controllers' limit on
-    /// parked commands.
+    /// Completions of parked commands that wait for a request; limited by the controllers.
     pub(super) late: VecDeque<(QpairId, CommandEnd)>,
     /// Connects that wait until older queues of their host have entered their changes.
     pub(super) awaiting_census: List,
-    /// Authentication commands being computed by another thread, at most one per queue pair.
+    /// Authentication commands at another thread, at most one per queue pair.
     pub(super) awaiting_authentication: List,
     pub(super) dirty: Vec<QpairId>,
-    /// Work that a broken queue pair did not accept. It ends at the end of the round.
+    /// Work not accepted by a broken queue pair; it ends with the round.
     pub(super) lost: Vec<WorkId>,
     /// Closed queue pairs without requests, removed at the end of the round.
     pub(super) ended: Vec<QpairId>,
-    /// True if new commands are refused because the target is shutting down.
+    /// True if new commands are refused during shutdown.
     pub(super) draining: bool,
     pub(super) counters: Arc<ReactorCounters>,
 }
@@ -55,7 +52,7 @@ pub(super) struct Queues {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Broken {
     pub(super) qpair: QpairId,
-    /// Reason for closing the queue pair; `None` if an event of the connection reports the reason.
+    /// `None` if an event of the connection reports the reason.
     pub(super) ending: Option<Ending>,
 }
 
@@ -66,15 +63,12 @@ pub(super) enum Wait {
     /// Share of the host in the data buffers.
     Share,
     Pool,
-    /// End of another READ of the queue pair.
     Read,
-    /// End of other work of the queue pair.
     Send,
 }
 
 impl Queues {
-    /// Creates the queues for this number of requests, of which `reserve` are only for admin queues
-    /// and Connects.
+    /// `reserve` of the requests are only for admin queues and Connects.
     pub(super) fn new(requests: u32, reserve: usize, counters: Arc<ReactorCounters>) -> Self {
         Self {
             ports: Vec::new(),
@@ -105,7 +99,6 @@ impl Queues {
 
     #[inline]
     pub(super) fn repost(&mut self, port: usize, slot: u32) {
-        // A removed port needs no receives.
         if let Some(port) = &mut self.ports[port] {
             port.repost(slot);
         }
@@ -165,8 +158,8 @@ impl Queues {
         }
     }
 
-    /// Posts the work of the round. Receives precede sends, so that a host that has a response
-    /// finds a receive for its next command.
+    /// Posts the work of the round. Receives precede sends, so that a host with a response finds a
+    /// receive for its next command.
     pub(super) fn flush(&mut self) {
         for port in self.ports.iter_mut().flatten() {
             if port.flush_receives().is_err() {
@@ -204,7 +197,6 @@ impl Queues {
         Broken { qpair, ending }
     }
 
-    /// Takes a request for a capsule whose SQE has been copied.
     pub(super) fn take_on(&mut self, capsule: &Capsule) -> RequestId {
         let mut taken = self.requests.take();
         *taken.sqe() = capsule.sqe;
@@ -225,7 +217,6 @@ impl Queues {
         id
     }
 
-    /// Queues a command other than I/O for execution by the reactor, which may lock and allocate.
     pub(super) fn execute_later(&mut self, id: RequestId) {
         let waiting = &mut self.commands;
         self.requests.push_back(waiting, id, Stage::AwaitingReactor);

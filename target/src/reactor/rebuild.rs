@@ -1,5 +1,4 @@
-//! Replacement of a reactor that panicked. It runs on the same thread, which the old ring may not
-//! leave.
+//! Replacement of a reactor that panicked, on the same thread, which the old ring may not leave.
 
 use std::collections::HashSet;
 use std::io;
@@ -14,25 +13,21 @@ use crate::panics::{Panic, REPORT};
 use crate::qpair::Qpairs;
 use crate::request::{Request, RequestId, Stage};
 
-/// Time for the disks to end the old reactor's commands before the new one begins, so that both
-/// need not have memory at once.
+/// Time for disks to end the old reactor's commands, so that both need not have memory at once.
 const DISKS_WAIT: Duration = Duration::from_millis(250);
 
-/// Largest number of former reactors that wait for disks. More would let hung disks keep too much
-/// memory.
+/// Limit of former reactors that wait for disks: hung disks must not keep too much memory.
 const REMAINS_MAX: usize = 4;
 
 #[derive(Debug, Default)]
 struct Losses {
     hosts: usize,
     queue_pairs: usize,
-    /// Commands still in progress at disks.
     commands: usize,
 }
 
 impl Reactor {
-    /// Returns the successor of this reactor, which panicked. The successor has the mailbox, but
-    /// none of the hosts' queues.
+    /// Returns the successor, which has the mailbox but none of the hosts' queues.
     pub(super) fn rebuild(mut self, panic: &Panic) -> io::Result<Self> {
         self.queues.counters.panics.add(1);
         self.queues.requests.abandon_all();
@@ -67,7 +62,6 @@ impl Reactor {
         }
         let mut new = Self::new(Start {
             index: self.control.index,
-            // The thread is already pinned.
             core: None,
             sizes: self.control.sizes,
             registry: self.control.registry,
@@ -110,8 +104,7 @@ impl Reactor {
         }
     }
 
-    /// Ends queues that a subsystem has and the reactor does not: a panic in the middle of a
-    /// Connect leaves such a queue.
+    /// Ends queues known only to a subsystem, as left by a panic in the middle of a Connect.
     fn retire_strays(&self, queues: &[Lost]) {
         let waiting = self
             .control
@@ -129,7 +122,7 @@ impl Reactor {
         }
     }
 
-    /// Returns the lost queues, with their commands that may be in progress at disks.
+    /// Returns the lost queues, with their commands that may be at disks.
     fn lost_queues(&self) -> (Vec<Lost>, Losses) {
         let mut hosts = HashSet::new();
         let mut queues = Vec::new();
@@ -173,7 +166,6 @@ impl Reactor {
         self.show_orphans();
     }
 
-    /// Time of the next check whether disks have ended commands of former reactors.
     pub(super) fn next_look_at_remains(&self) -> Option<Instant> {
         (!self.control.remains.is_empty()).then(|| self.time.now.at + LOOK_INTERVAL)
     }
@@ -189,7 +181,7 @@ impl Reactor {
     }
 }
 
-/// True if the request may be in progress at a disk; a running one may just have been passed to it.
+/// A running request may just have been passed to its disk.
 fn may_be_with_disk(request: &Request) -> bool {
     let with_disk = matches!(request.stage(), Stage::InBackend | Stage::Running);
     with_disk && request.block.is_some()

@@ -1,5 +1,4 @@
-//! Stage 1: arrival of a capsule. The queue pair accepts it, and it gets a request with the permit
-//! for exactly one completion. [`super::plan`] continues the command.
+//! Stage 1: arrival of a capsule. It gets a request with the permit for exactly one completion.
 
 use cairn_rdma::{Completion, WorkStatus};
 use nvme_proto::controller::Completion as CommandEnd;
@@ -22,8 +21,7 @@ use crate::registry::KEEP_ALIVE_EXPIRED;
 use crate::request::Task;
 use crate::work_id::WorkKind;
 
-/// Checks that a receive is a capsule that its queue may send, and returns its in-capsule data
-/// length.
+/// Validates a received capsule and returns its in-capsule data length.
 #[inline]
 fn accept(queue: &mut QueuePair, completion: &Completion) -> Result<u32, Ending> {
     if completion.status != WorkStatus::Success {
@@ -44,8 +42,6 @@ fn accept(queue: &mut QueuePair, completion: &Completion) -> Result<u32, Ending>
     Ok(data_bytes)
 }
 
-/// Handles a completed receive.
-///
 /// # Errors
 /// The queue pair must be closed.
 pub(super) fn capsule_arrived(
@@ -128,7 +124,6 @@ pub(super) fn capsule_arrived(
     Ok(())
 }
 
-/// Takes a request for a capsule if the shares allow it, otherwise queues the capsule.
 #[cold]
 fn wait_or_admit(queues: &mut Queues, io: &mut Io, now: &Now, port: usize, mut capsule: Capsule) {
     if let (Some(port), Some(slot)) = (&queues.ports[port], capsule.slot) {
@@ -139,7 +134,7 @@ fn wait_or_admit(queues: &mut Queues, io: &mut Io, now: &Now, port: usize, mut c
     }
 }
 
-/// Takes a request for a capsule whose SQE has been copied, and starts the command.
+/// Starts the command of a capsule whose SQE has been copied.
 pub(super) fn admit(queues: &mut Queues, io: &mut Io, now: &Now, capsule: Capsule) {
     let id = queues.take_on(&capsule);
     if capsule.is_shed() {
@@ -150,7 +145,6 @@ pub(super) fn admit(queues: &mut Queues, io: &mut Io, now: &Now, capsule: Capsul
     plan::stopped(queues, io, now, id, stop);
 }
 
-/// Completes parked commands whose result is available.
 #[inline]
 pub(super) fn serve_late(queues: &mut Queues, io: &mut Io, now: &Now) {
     while !queues.requests.is_full()

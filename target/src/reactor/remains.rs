@@ -1,13 +1,12 @@
-//! Commands in progress at disks after their reactor panicked.
+//! Commands at disks after their reactor panicked.
 //!
-//! A panic shows that an invariant of the reactor is broken, so none of its work continues. Its
-//! endpoints are closed first: devices transfer no more data for it, and its hosts notice the loss
-//! of their connections. Disks cannot be stopped in this way: they still execute commands and write
-//! read data into the reactor's memory. Its ring and the memory known to the ring therefore remain
-//! until the last of these commands has ended ([`Remains`]). Nothing more is submitted; operations
-//! not yet submitted by the ring have lost their files.
+//! After a panic an invariant is broken, so no work of the reactor continues. Its endpoints are
+//! closed first, so devices transfer no more data for it. Disks still execute commands and write
+//! read data into its memory, so its ring and memory remain until the last of these commands has
+//! ended ([`Remains`]). Nothing more is submitted; operations not yet submitted have lost their
+//! files.
 //!
-//! Meanwhile the queues of these commands count as connected: changes of the host's next
+//! Until then the queues of these commands count as connected: changes of the host's next
 //! association wait for them ([`crate::order`]), and their CNTLID is not reused.
 
 use std::io;
@@ -22,14 +21,13 @@ use crate::qpair::Association;
 use crate::request::{RequestId, RequestTable};
 use crate::work_id::{WorkId, WorkKind};
 
-/// Interval of checks for ended commands, while no event wakes the reactor.
+/// Interval of checks for ended commands; no event wakes the reactor.
 pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(super) struct Lost {
     pub(super) qpair: QpairId,
     pub(super) association: Association,
-    /// Commands that may be in progress at a disk.
     pub(super) commands: Vec<RequestId>,
 }
 
@@ -45,7 +43,6 @@ impl Lost {
     }
 }
 
-/// State kept for the commands at disks of a reactor that panicked.
 pub(super) struct Remains {
     pub(super) ring: Ring,
     pub(super) requests: RequestTable,
@@ -54,7 +51,6 @@ pub(super) struct Remains {
 }
 
 impl Remains {
-    /// Cancels the commands at the disks.
     pub(super) fn cancel(&mut self) -> io::Result<()> {
         self.ring.remove_all_files()?;
         for id in self.queues.iter().flat_map(|queue| &queue.commands) {
@@ -64,7 +60,6 @@ impl Remains {
         Ok(())
     }
 
-    /// Waits for the disks until the deadline.
     pub(super) fn wait_until(&mut self, deadline: Instant) -> io::Result<()> {
         loop {
             self.collect()?;
@@ -101,8 +96,8 @@ impl Remains {
         Ok(())
     }
 
-    /// Handles the end of a step of block I/O. The operation ends with it unless another step is in
-    /// progress. Lost writes are recorded as usual.
+    /// Handles the end of a step. The operation ends with it unless another step is in progress.
+    /// Lost writes are recorded as usual.
     fn ended(&mut self, work: WorkId, result: Result<u32, i32>) {
         let Some(id) = self.requests.get(work) else {
             return;
@@ -127,7 +122,6 @@ impl Remains {
         }
     }
 
-    /// True if no command is left at the disks.
     pub(super) fn is_over(&self) -> bool {
         self.ring.in_flight() == 0
     }

@@ -1,5 +1,4 @@
-//! Stage 6: completion of a command. Its data and its response are posted together at the end of
-//! the round.
+//! Stage 6: completion of a command. Data and response are posted together at the end of the round.
 
 use std::time::Instant;
 
@@ -21,10 +20,9 @@ use crate::qpair::QueuePair;
 use crate::request::{Request, RequestId, Stage};
 use crate::work_id::WorkKind;
 
-/// Largest number of work requests of a response: WRITE and SEND.
+/// WRITE and SEND.
 const RESPONSE_WORK: usize = 2;
 
-/// Takes the credits for a response if the queue pair has enough.
 #[inline]
 fn claim_send(request: &mut Request, queue: &mut QueuePair) -> bool {
     let to_host = matches!(request.transfer, DataTransfer::ToHost(_));
@@ -37,8 +35,7 @@ fn claim_send(request: &mut Request, queue: &mut QueuePair) -> bool {
     enough
 }
 
-/// Adds the data and the response of a command to its queue pair's outbox. Room and credits are
-/// available.
+/// Room and credits are available.
 #[inline(always)]
 fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
     let Command {
@@ -93,7 +90,7 @@ fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
     request.sends(before);
 }
 
-/// Completes a command and adds its response to the outbox, unless it must wait for credits.
+/// Completes a command and adds its response to the outbox, unless it lacks credits.
 #[inline(always)]
 pub(super) fn pass(
     mut command: Command<'_>,
@@ -106,7 +103,6 @@ pub(super) fn pass(
     request.end(status, result, now.ns);
     let to_host = matches!(request.transfer, DataTransfer::ToHost(_));
     if status != Status::SUCCESS && to_host {
-        // After an error, only the response is sent.
         request.transfer = DataTransfer::None;
     }
     count_end(request, status, queue.association.as_ref(), &io.disks);
@@ -127,7 +123,6 @@ pub(super) fn pass(
     Stop::Nowhere
 }
 
-/// Queues a command that lacks credits for its response.
 pub(super) fn stopped(queues: &mut Queues, id: RequestId, stop: Stop) {
     if stop == Stop::Respond {
         let queue = &mut queues.qpairs[queues.requests[id].qpair];
@@ -150,7 +145,7 @@ pub(super) fn finish(
     stopped(queues, id, stop);
 }
 
-/// Completes a command with an error, which is also recorded in the host's error log.
+/// Completes a command with an error and records it in the host's error log.
 pub(super) fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, status: Status) {
     let request = &queues.requests[id];
     let sqe = &request.sqe;

@@ -1,5 +1,5 @@
-//! Block I/O that the disk asks to retry. A pause before each retry prevents a disk that always
-//! asks again from occupying the reactor.
+//! Retries of block I/O, each after a pause, so that a disk that always asks again cannot occupy
+//! the reactor.
 
 use std::time::Instant;
 
@@ -13,7 +13,6 @@ struct Retry {
 
 #[derive(Debug, Default)]
 pub(super) struct Retries {
-    /// At most the number of requests.
     waiting: Vec<Retry>,
 }
 

@@ -1,4 +1,4 @@
-//! Stage 7: the host has the response. The command's buffers, credits and request are freed.
+//! Stage 7: the host has the response; the command's resources are freed.
 
 use cairn_rdma::WorkStatus;
 
@@ -12,8 +12,8 @@ use crate::ending::Ending;
 use crate::ids::QpairId;
 use crate::work_id::{WorkId, WorkKind};
 
-/// Handles the end of a signaled SEND: frees its request and those whose SENDs it covers. Returns
-/// their queue pair if other requests of it wait for the credits.
+/// Handles the end of a signaled SEND: frees its request and those that it covers. Returns the
+/// queue pair if its other requests wait for the credits.
 ///
 /// # Errors
 /// The queue pair must be closed.
@@ -55,7 +55,7 @@ pub(super) fn send_ended(
     Ok(others_wait.then_some(qpair))
 }
 
-/// Handles a failed WRITE or covered SEND; the signaled SEND after it will be flushed.
+/// Handles a failed WRITE or covered SEND; the signaled SEND behind it will be flushed.
 pub(super) fn unsignaled_failed(queues: &mut Queues, work: WorkId, status: WorkStatus) -> Broken {
     assert!(!status.is_success(), "{work:?} is not signaled");
     let id = queues.requests.find(work);
@@ -63,7 +63,6 @@ pub(super) fn unsignaled_failed(queues: &mut Queues, work: WorkId, status: WorkS
     queues.work_failed(qpair, work.kind(), status)
 }
 
-/// Ends a command of a closed queue without a response.
 #[cold]
 pub(super) fn abandon(mut command: Command<'_>, io: &mut Io) {
     command.release_receive();

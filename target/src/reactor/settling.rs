@@ -1,9 +1,9 @@
-//! Settling of changed decisions: a change is settled once no disk has a command planned before it.
+//! Settling of changed decisions: done once no disk has a command planned before the change.
 //!
-//! The control plane changes the basis of plans (protection, size, access, the write cache) and
-//! sends each reactor [`Message::Settle`](crate::registry::Message::Settle). From then on, commands
-//! of an older epoch do not reach their disks ([`super::decisions`]), and the reactor answers when
-//! its disks have ended those in progress.
+//! The control plane changes the basis of plans and sends each reactor
+//! [`Message::Settle`](crate::registry::Message::Settle). From then on, commands of an older epoch
+//! do not reach their disks ([`super::decisions`]), and the reactor answers when those in progress
+//! have ended.
 
 use std::sync::Arc;
 
@@ -13,16 +13,13 @@ use super::queues::Queues;
 use crate::registry::{Scope, Settling};
 use crate::request::{Request, Stage, Task};
 
-/// Change that this reactor has yet to answer.
 #[derive(Debug)]
 pub(super) struct Unsettled {
-    /// First epoch in which the change applies.
     epoch: u32,
     settling: Arc<Settling>,
 }
 
-/// True if a change is in progress at the disk: in the backend, or as a READ by a device into the
-/// disk's memory.
+/// True if a change is in the backend, or is a READ by a device into the disk's memory.
 fn is_at_disk(request: &Request) -> bool {
     let changes = matches!(request.task, Task::Io(kind) if kind.changes());
     let stage = request.stage();
@@ -30,9 +27,7 @@ fn is_at_disk(request: &Request) -> bool {
 }
 
 impl Unsettled {
-    /// True if the request reached its disk before the change and is in its scope.
     fn waits_for(&self, request: &Request, queues: &Queues, disks: &Disks) -> bool {
-        // Epochs are compared modulo 2^32.
         let is_older = (request.epoch.wrapping_sub(self.epoch) as i32) < 0;
         is_older
             && is_at_disk(request)
@@ -49,7 +44,6 @@ impl Unsettled {
 }
 
 impl Reactor {
-    /// Begins a new epoch after a change of a decision, so that older commands are decided again.
     pub(super) fn settle(&mut self, settling: Arc<Settling>) {
         let epoch = self.io.disks.begin_epoch();
         self.control.unsettled.push(Unsettled { epoch, settling });
@@ -57,8 +51,8 @@ impl Reactor {
         self.time.next_check = self.time.now.at;
     }
 
-    /// Answers the changes for which no older command is in progress. Commands left at disks by a
-    /// reactor that panicked count as older than any change.
+    /// Answers the changes without older commands in progress. Commands left by a reactor that
+    /// panicked count as older than any change.
     pub(super) fn answer_settled(&mut self) {
         let (queues, disks) = (&self.queues, &self.io.disks);
         let requests = &queues.requests;

@@ -1,13 +1,10 @@
-//! Shares of each host and each namespace in the fixed resources of a reactor: requests and data
-//! buffers.
+//! Shares of hosts and namespaces in the requests and data buffers of a reactor.
 //!
-//! A host whose link died, or a disk that hangs, keeps its resources until the transport or the
-//! disk returns them. No holder may therefore take everything. A host may take one more only if it
-//! then holds no more than the rest that stays free; a namespace only if it then holds at most half
-//! of that rest. A single host gets half, a single namespace a third, each next one the same part
-//! of the rest, and something always stays free. Resources held by former controllers of a host
-//! count as the host's. A host at its share may still use a little of a namespace that holds
-//! little, so a hanging disk does not block the host's other disks.
+//! A host with a dead link, or a hanging disk, keeps its resources until the transport or the disk
+//! returns them, so no holder may take everything. After taking one more, a host may hold at most
+//! the free rest, a namespace at most half of it. Resources of a host's former controllers count as
+//! the host's. A host at its share may still use a little of a namespace that holds little, so a
+//! hanging disk does not block the host's other disks.
 //!
 //! A request beyond its share waits in the queue of its host and disk and blocks no other queue.
 
@@ -19,7 +16,7 @@ use crate::ids::{QpairId, ShareId};
 use crate::limits::Purse;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
-/// Divisor of the total up to which a namespace holds little.
+/// A namespace holds little up to 1/`LITTLE` of the total.
 const LITTLE: usize = 16;
 
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +27,7 @@ pub(super) struct Stock {
 
 impl Stock {
     /// True if a host and a disk with these holdings may take `more`. A holder of nothing may
-    /// always take something, however small its share.
+    /// always take something.
     pub(super) fn allows(self, by_host: usize, by_disk: usize, more: usize) -> bool {
         let left = self.free.saturating_sub(more);
         let (host, disk) = (by_host + more, by_disk + more);
@@ -40,7 +37,7 @@ impl Stock {
         disk_may && (host_may || little)
     }
 
-    /// Returns the free amount at which every host is within its share.
+    /// Returns the free amount from which every host is within its share.
     pub(super) fn plenty(total: usize, reserve: usize) -> usize {
         // A holding is at most the amount that is not free.
         (2 * total + reserve + 3).div_ceil(3)
@@ -50,17 +47,16 @@ impl Stock {
 #[derive(Debug)]
 struct Share {
     host: String,
-    /// Queue pairs of the host on this reactor; their controllers may have ended.
+    /// Queue pairs of the host on this reactor, also of ended controllers.
     queues: Vec<QpairId>,
-    /// Buffers held by its requests or promised to them, in bytes.
+    /// Bytes of buffers held or promised.
     held: usize,
-    /// Time at which a command of the host last began while others waited for requests.
+    /// Last start of a command while others waited for requests.
     last_begun: Option<Instant>,
     /// Time bought under the host's rate limits, by subsystem.
     purses: Vec<(u32, Purse)>,
 }
 
-/// Requests of one host for one disk that wait for buffers.
 #[derive(Debug)]
 struct Line {
     share: Option<ShareId>,
@@ -72,16 +68,15 @@ struct Line {
 pub(super) struct Shares {
     shares: Vec<Option<Share>>,
     total: usize,
-    /// Promised bytes. They exceed the total while a holder of nothing waits for its first buffer.
+    /// May exceed the total while a holder of nothing waits for its first buffer.
     promised: usize,
-    /// Served in rotation.
     lines: VecDeque<Line>,
     /// True if buffers were returned while a request waits.
     eased: bool,
 }
 
 impl Shares {
-    /// Creates the shares of `total` bytes of data buffers.
+    /// `total`: data buffers, in bytes.
     pub(super) fn new(total: usize) -> Self {
         Self {
             shares: Vec::new(),
@@ -113,7 +108,7 @@ impl Shares {
         id
     }
 
-    /// Removes a queue. The share ends with the last one.
+    /// The share ends with its last queue.
     pub(super) fn leave(&mut self, id: ShareId, queue: QpairId) {
         let share = self.share(id);
         share.queues.retain(|&own| own != queue);
@@ -123,7 +118,6 @@ impl Shares {
         }
     }
 
-    /// Returns the time bought under a host's rate limits in a subsystem.
     pub(super) fn purse(&mut self, id: ShareId, subsystem: u32) -> &mut Purse {
         let purses = &mut self.share(id).purses;
         let known = purses.iter().position(|(of, _)| *of == subsystem);
@@ -134,7 +128,6 @@ impl Shares {
         &mut purses[at].1
     }
 
-    /// Number of hosts with a share.
     pub(super) fn count(&self) -> usize {
         self.shares.iter().flatten().count()
     }
@@ -144,12 +137,10 @@ impl Shares {
         &share.expect("a share is there while its queues are").queues
     }
 
-    /// Returns when a command of the host last began while others waited for requests.
     pub(super) fn last_begun(&self, id: ShareId) -> Option<Instant> {
         self.shares[id].as_ref()?.last_begun
     }
 
-    /// Records that a command of the host begins while others wait for requests.
     pub(super) fn note_begun(&mut self, id: ShareId, now: Instant) {
         self.share(id).last_begun = Some(now);
     }
@@ -196,7 +187,7 @@ impl Shares {
         requests.push_back(waiting, id, Stage::AwaitingBuffer);
     }
 
-    /// Promises buffers to a request if the shares of its host and its disk allow it.
+    /// Promises buffers if the shares of host and disk allow it.
     pub(super) fn promise(
         &mut self,
         request: &mut Request,
@@ -220,7 +211,6 @@ impl Shares {
         true
     }
 
-    /// Revokes the promise of buffers to a request.
     pub(super) fn take_back(
         &mut self,
         request: &mut Request,
@@ -305,7 +295,6 @@ mod tests {
         let by_disk: Vec<usize> = (0..4).map(|_| fill(&mut free, &mut 0, &mut 0)).collect();
         assert_eq!(by_disk, [341, 227, 152, 101]);
         assert!(free >= TOTAL / 6, "something is left for the next");
-        // One host with a different disk for each command.
         let (mut free, mut host) = (TOTAL, 0);
         while fill(&mut free, &mut host, &mut (TOTAL / LITTLE)) > 0 {}
         assert_eq!(host, TOTAL / 2);

@@ -1,10 +1,9 @@
 //! Release of receive slots by waiting capsules when receives run short.
 //!
-//! In-capsule data stays in its receive slot, and all hosts of a device share its slots. Commands
-//! for a hanging disk wait with their slots and can outnumber them. Once few slots are posted, a
-//! queue without any progress for a while therefore discards its data; a slow queue does not.
-//! Commands keep their positions in the queue. At their turn or deadline they fail with Namespace
-//! Not Ready without Do Not Retry: nothing of them was executed, and the host sends them again.
+//! In-capsule data stays in its receive slot, shared by all hosts of a device, and commands for a
+//! hanging disk can occupy them all. Once few slots are posted, a queue without progress therefore
+//! discards its data. Its commands keep their positions; at their turn or deadline they fail with
+//! Namespace Not Ready without Do Not Retry: nothing was executed, and the host sends them again.
 
 use std::time::Duration;
 
@@ -21,7 +20,6 @@ use crate::ids::QpairId;
 /// disk may hang for a minute before an application gets an error.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Discards in-capsule data of stuck queues on ports with few receives posted.
 pub(super) fn shed_stuck(queues: &mut Queues, io: &mut Io, now: &Now) {
     for index in 0..queues.lines.count() {
         let line = queues.lines.line(index);
@@ -40,8 +38,8 @@ pub(super) fn shed_stuck(queues: &mut Queues, io: &mut Io, now: &Now) {
     }
 }
 
-/// Removes commands with discarded data that have waited for [`PATIENCE`], to complete them. They
-/// may use requests beyond their host's share, up to three quarters of all.
+/// Removes the commands with discarded data past [`PATIENCE`]. They may use requests beyond their
+/// host's share, up to three quarters of all.
 pub(super) fn take_overdue(queues: &mut Queues, io: &Io, now: &Now) -> Vec<Capsule> {
     if queues.lines.is_empty() {
         return Vec::new();

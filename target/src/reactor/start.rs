@@ -29,13 +29,12 @@ use crate::panics::{self, Panic, Panics, REPORT};
 use crate::registry::{ControlMessage, Inbox, Registry};
 use crate::request::List;
 
-/// Entries of the ring for polls, in addition to one per request.
+/// Entries of the ring for polls.
 const RING_SPARE: u32 = 64;
 
-/// Largest number of completions per poll of a device.
+/// Completions per poll of a device.
 const POLL_BATCH: usize = 64;
 
-/// Interval of checks whether a reactor has ended.
 const JOIN_STEP: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
@@ -44,7 +43,7 @@ pub(crate) struct ReactorHandle {
 }
 
 impl ReactorHandle {
-    /// Waits for the end of the reactor. Fails if it panicked or still runs at the deadline.
+    /// Fails if the reactor panicked or still runs at the deadline.
     pub(crate) fn join_until(self, deadline: Instant) -> Result<(), String> {
         while !self.thread.is_finished() {
             if Instant::now() >= deadline {
@@ -74,7 +73,7 @@ pub(crate) struct Start {
     pub(crate) counters: Arc<ReactorCounters>,
 }
 
-/// Starts a reactor and returns once it runs.
+/// Returns once the reactor runs.
 pub(crate) fn start(begin: Start, panics: Arc<Panics>) -> io::Result<ReactorHandle> {
     let (ready, is_ready) = std::sync::mpsc::channel();
     let name = format!("reactor-{}", begin.index);
@@ -96,7 +95,7 @@ pub(crate) fn start(begin: Start, panics: Arc<Panics>) -> io::Result<ReactorHand
     Ok(ReactorHandle { thread })
 }
 
-/// Runs a reactor, and its successors after panics, until it stops.
+/// Also runs the successors after panics.
 fn live(mut reactor: Reactor, panics: &Panics) {
     while let Err(panic) = panics::confine(|| reactor.run()) {
         panics.survive(&panic);
@@ -115,7 +114,7 @@ fn give_up(panic: &Panic, trouble: &str) -> ! {
 }
 
 impl Reactor {
-    /// Creates a reactor for the calling thread, which its ring and endpoints never leave.
+    /// Binds the reactor to the calling thread.
     pub(crate) fn new(begin: Start) -> io::Result<Self> {
         let Start {
             index,
@@ -182,12 +181,11 @@ impl Reactor {
     }
 }
 
-/// Pins the thread to a core. It also runs where that is forbidden, as by a container's cpuset.
+/// Continues if pinning is forbidden, as by a container's cpuset.
 fn pin(core: usize) {
     let mut cores = CpuSet::new();
     cores.set(core);
     if let Err(error) = sched_setaffinity(None, &cores) {
-        // Cause: the start.
         tracing::warn!(core, %error, "a reactor could not be pinned to its core");
     }
 }

@@ -1,5 +1,5 @@
-//! Rate limits, between the plan and the buffers. A waiting command has a request but no buffer,
-//! and its deadline at the disk does not run.
+//! Rate limits, between plan and buffers. A waiting command has a request but no buffer, and its
+//! deadline at the disk does not run.
 
 use super::buffers;
 use super::count;
@@ -12,7 +12,7 @@ use crate::request::{Request, RequestId, Task};
 use cairn_disk::BlockOp;
 use nvme_proto::io::OperationKind;
 
-/// Returns the cost of a command; `None` if it is never throttled.
+/// `None`: never throttled.
 fn bill(request: &Request) -> Option<Bill> {
     let bytes = request.disk_bytes;
     let Task::Io(kind) = request.task else {
@@ -39,8 +39,8 @@ fn bill(request: &Request) -> Option<Bill> {
     }
 }
 
-/// Calls `each` for all limiters of a command, the widest last, with the time that this reactor has
-/// bought.
+/// Calls `each` for all limiters of a command, the widest last, with the time bought by this
+/// reactor.
 fn each_limit(
     queues: &Queues,
     io: &mut Io,
@@ -61,7 +61,6 @@ fn each_limit(
     }
 }
 
-/// True if an earlier command waits for a bucket that this one needs.
 fn is_awaited(queues: &Queues, io: &mut Io, id: RequestId, bill: &Bill) -> bool {
     let mut awaited = false;
     each_limit(queues, io, id, |limiter, purse| {
@@ -70,7 +69,7 @@ fn is_awaited(queues: &Queues, io: &mut Io, id: RequestId, bill: &Bill) -> bool 
     awaited
 }
 
-/// Pays for a command and returns its cost; `Err`: time of the next attempt, in nanoseconds.
+/// Returns the cost; `Err`: time of the next attempt, in nanoseconds.
 fn try_pay(
     queues: &Queues,
     io: &mut Io,
@@ -107,7 +106,7 @@ fn has_limit(queues: &Queues, io: &Io, id: RequestId) -> bool {
         || association.controller.limiter.is_limited()
 }
 
-/// Continues a planned command, or queues it for its limits. Enters ordered changes.
+/// Continues a planned command or queues it for its limits. Enters ordered changes.
 #[cold]
 pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     if ordering::is_ordered(queues, id) {
@@ -137,7 +136,6 @@ pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
     io.limited.wait(&mut queues.requests, id, line);
 }
 
-/// Continues commands that the limits now allow; returns whether there were any.
 #[inline(always)]
 pub(super) fn serve(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     now.ns >= io.limited.next_ns && serve_lines(queues, io, now)
@@ -166,8 +164,8 @@ fn serve_lines(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
     any
 }
 
-/// Continues commands of one queue until its turn ends; returns whether there were any. A command
-/// that limits do not allow blocks the later ones of its queue.
+/// Continues commands of one queue until its turn ends or limits block the first; returns whether
+/// there were any.
 fn take_turn(queues: &mut Queues, io: &mut Io, now: &Now, at: usize) -> bool {
     let mut any = false;
     let end = io.limited.line(at).end_of_turn();
@@ -199,7 +197,7 @@ fn take_turn(queues: &mut Queues, io: &mut Io, now: &Now, at: usize) -> bool {
     any
 }
 
-/// Removes the waiting requests that match, and drops the savings for them.
+/// Removes the matching requests, and drops the savings for them.
 pub(super) fn take_out(
     queues: &mut Queues,
     io: &mut Io,

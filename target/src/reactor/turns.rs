@@ -1,21 +1,20 @@
-//! Turns of the operations that the ring passes to kernel threads, flushes and fallocates, so that
-//! a hanging disk takes few of these threads from others.
+//! Turns of flushes and fallocates, which the ring passes to kernel threads, so that a hanging disk
+//! takes few of these threads.
 //!
-//! Only one flush of a disk is in progress at a time. Flushes that arrive meanwhile wait, and the
-//! next flush, which begins after their arrival, completes all of them.
+//! One flush of a disk is in progress at a time. Flushes that arrive meanwhile wait; the next flush
+//! completes all of them.
 
 use crate::request::{List, Request, RequestId, RequestTable, Stage, Turn};
 
-/// Largest number of fallocates in progress per disk.
+/// Fallocates in progress per disk.
 const ALLOCATIONS_MAX: u32 = 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// True while a flush is in progress, with the other flushes that it completes.
+    /// True while a flush is in progress; `joined` completes with it.
     flushing: bool,
     joined: List,
     flushes: List,
-    /// Number of fallocates in progress, with those that wait.
     allocating: u32,
     allocations: List,
 }
@@ -68,12 +67,10 @@ impl Turns {
         }
     }
 
-    /// Returns the flushes covered by the one that has just ended.
     pub(super) fn take_joined(&mut self) -> List {
         std::mem::take(&mut self.joined)
     }
 
-    /// Returns the next request that may begin.
     pub(super) fn next(&mut self, requests: &mut RequestTable) -> Option<RequestId> {
         if !self.flushing && !self.flushes.is_empty() {
             let next = requests.pop_front(&mut self.flushes);
