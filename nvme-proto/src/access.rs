@@ -26,7 +26,7 @@ pub enum HostAccess {
 }
 
 impl HostAccess {
-    /// Restricts access to these hosts.
+    /// Restricts access to hosts with these NQNs.
     pub fn only(nqns: impl IntoIterator<Item = Nqn>) -> Self {
         Self::Only(Arc::new(nqns.into_iter().collect()))
     }

@@ -1,7 +1,7 @@
 //! Limits of controllers and subsystems.
 //!
-//! Hosts learn the limits from CAP, Identify Controller or a feature. A host that exceeds one
-//! receives the status code for that limit.
+//! CAP, Identify Controller or a feature reports each limit. A host that exceeds one receives the
+//! status code for that limit.
 
 use crate::wire::fabrics::CNTLID_MAX;
 use crate::wire::log::{AnaGroup, AnaLogHeader};
@@ -100,17 +100,17 @@ pub struct Limits {
     pub mdts: u8,
     /// Entries of an I/O submission queue, 1-based (CAP.MQES, MAXCMD).
     pub io_queue_entries: u16,
-    /// I/O queues of one controller.
+    /// I/O queues of a controller.
     pub io_queues: u16,
     /// In-capsule data of an I/O command, in bytes (IOCCSZ).
     pub in_capsule_bytes: u32,
     /// NN: the largest NSID.
     pub namespaces: u32,
-    /// Controllers of one subsystem.
+    /// Controllers of a subsystem.
     pub controllers: u16,
-    /// Controllers of one subsystem for one host NQN and address.
+    /// Controllers of a subsystem for each host NQN and address.
     pub controllers_per_host: u16,
-    /// Controllers of one subsystem for one address.
+    /// Controllers of a subsystem for each address.
     pub controllers_per_address: u16,
 }
 

@@ -78,7 +78,7 @@ pub struct Atomic {
 }
 
 impl Atomic {
-    /// Atomicity of one block.
+    /// Atomicity of a single block.
     pub const BLOCK: Self = Self {
         normal: 1,
         power_fail: 1,

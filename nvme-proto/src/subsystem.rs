@@ -156,7 +156,7 @@ impl Subsystem {
         self.controllers.values()
     }
 
-    /// Controller with this CNTLID.
+    /// Controller with a CNTLID.
     #[must_use]
     pub fn controller(&self, cntlid: u16) -> Option<&Controller> {
         self.controllers.get(&cntlid)
@@ -214,7 +214,7 @@ impl Subsystem {
 
     /// Creates the queue of a claim after authentication, if required.
     ///
-    /// Repeats all checks. The first of several claims to one CNTLID or QID succeeds.
+    /// Every check is repeated. The first of several claims to one CNTLID or QID succeeds.
     ///
     /// # Errors
     /// The response to the Connect, to be sent before the connection closes.
@@ -450,7 +450,7 @@ impl Subsystem {
         self.controllers().filter_map(Controller::deadline).min()
     }
 
-    /// Checks all keep alive timers.
+    /// Checks the keep alive timers of the controllers.
     ///
     /// `last` returns the time of a controller's last command on any queue.
     pub fn poll(
@@ -464,7 +464,7 @@ impl Subsystem {
         }
     }
 
-    /// Checks one keep alive timer.
+    /// Checks the keep alive timer of a controller.
     ///
     /// Must precede any restart of the timer at `now`, so that an expired association ends.
     pub fn poll_one(

@@ -1,4 +1,4 @@
-//! Controller side: answers Authentication Send and Authentication Receive.
+//! Controller side of the authentication.
 
 use alloc::vec::Vec;
 use subtle::ConstantTimeEq;
@@ -9,7 +9,7 @@ use crate::message::{FAILURE_BYTES, Message};
 use crate::response::{Asked, Role};
 use crate::{Authenticated, Group, Hash, Names, Policy, Random, Reason, Secrets};
 
-/// Authentication of one queue. After one failure, the connection must be closed.
+/// Authentication of a queue. After a failure, the connection must be closed.
 #[derive(Debug)]
 pub struct Authentication {
     names: Names,
@@ -20,23 +20,21 @@ pub struct Authentication {
 }
 
 enum State {
-    /// Expects AUTH_Negotiate.
+    /// Before AUTH_Negotiate.
     Negotiating,
-    /// Expects the host to read a challenge.
+    /// Before the host reads a challenge.
     Challenging(Hash, Group),
-    /// Expects the reply of the host.
+    /// Before the host's reply.
     Replying(Challenge),
-    /// Expects the host to read the result, with the response to its own challenge.
+    /// Before the host reads the result, with the response to its own challenge.
     Succeeding(Hash, Group, Option<Zeroizing<Vec<u8>>>),
-    /// Expects the host's verdict on the controller's response.
+    /// Before the host's verdict on the controller's response.
     Confirming(Authenticated),
-    /// Failed; the host may read the reason.
+    /// After a failure; the host may read the reason.
     Failing(Reason),
-    /// Ended.
     Ended(Result<Authenticated, Reason>),
 }
 
-/// Challenge sent to the host.
 struct Challenge {
     hash: Hash,
     group: Group,
@@ -59,9 +57,9 @@ impl core::fmt::Debug for State {
     }
 }
 
-/// Error: the buffer of an Authentication Receive is shorter than any message.
+/// Error: the buffer of an Authentication Receive is too short for any message.
 ///
-/// The command fails with Invalid Field in Command.
+/// The response is Invalid Field in Command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooShort;
 
@@ -78,8 +76,7 @@ impl Authentication {
         }
     }
 
-    /// Result, `None` until the authentication ends. After a failure, the connection must be
-    /// closed.
+    /// Result, if the authentication ended. After a failure, the connection must be closed.
     #[must_use]
     pub fn outcome(&self) -> Option<Result<Authenticated, Reason>> {
         match &self.state {
@@ -90,8 +87,7 @@ impl Authentication {
 
     /// Processes the data of an Authentication Send.
     ///
-    /// The command always succeeds; the next Authentication Receive reports any error in the
-    /// message.
+    /// The command always succeeds; the next Authentication Receive returns any error.
     pub fn send(&mut self, data: &[u8]) {
         let (transaction, message) = Message::parse(data);
         let state = core::mem::replace(&mut self.state, State::Negotiating);
@@ -118,10 +114,10 @@ impl Authentication {
 
     /// Returns the data of an Authentication Receive with a buffer of `bytes` bytes.
     ///
-    /// `seqnum` must not be 0 and must differ for each challenge.
+    /// `seqnum` must not be 0, and must differ between challenges.
     ///
     /// # Errors
-    /// The buffer is shorter than any message.
+    /// The buffer is too short for any message.
     pub fn receive(
         &mut self,
         bytes: usize,

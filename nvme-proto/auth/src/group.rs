@@ -34,7 +34,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// All groups, the strongest last.
+    /// Groups, strongest last.
     pub const ALL: [Self; 6] = [
         Self::Null,
         Self::Ffdhe2048,
@@ -44,13 +44,13 @@ impl Group {
         Self::Ffdhe8192,
     ];
 
-    /// Group with this wire identifier.
+    /// Group with a wire identifier.
     #[must_use]
     pub fn of(id: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|group| *group as u8 == id)
     }
 
-    /// Length of a public key in bytes; 0 without an exchange.
+    /// Length of a public key in bytes, or 0.
     #[must_use]
     pub fn key_len(self) -> usize {
         self.prime().map_or(0, |prime| prime.len() / 2)
@@ -94,7 +94,7 @@ impl FromStr for Group {
     }
 }
 
-/// Private key of one end, for a single exchange.
+/// Private key for a single exchange.
 pub(crate) struct Exchange {
     field: BoxedMontyParams,
     prime: BoxedUint,
@@ -107,7 +107,7 @@ impl Exchange {
         group.prime()?;
         let mut bytes = Zeroizing::new(vec![0; EXPONENT_BITS as usize / 8]);
         random(&mut bytes);
-        // Keys have a fixed length and are never small.
+        // Sets the top bit, so that no key is small.
         bytes[0] |= 0x80;
         Self::of(group, &bytes)
     }
@@ -131,7 +131,7 @@ impl Exchange {
             .retrieve()
     }
 
-    /// Public key with the length of the prime: g to the power of the private key.
+    /// Public key: g to the power of the private key, with the length of the prime.
     pub(crate) fn public_key(&self) -> Vec<u8> {
         let two = BoxedUint::from(2u8).widen(self.prime.bits_precision());
         self.power(two).to_be_bytes().into_vec()
@@ -139,8 +139,8 @@ impl Exchange {
 
     /// Shared secret with the length of the prime.
     ///
-    /// `None` if the peer's public key is not between 2 and p - 2, since the result would not
-    /// depend on the private key.
+    /// `None` if the peer's public key is not between 2 and p - 2, for which the result would be
+    /// predictable.
     pub(crate) fn common(&self, public_key: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         let bits = self.prime.bits_precision();
         if public_key.len() * 8 > bits as usize {
@@ -149,7 +149,7 @@ impl Exchange {
         let key = BoxedUint::from_be_slice(public_key, bits).ok()?;
         let one = BoxedUint::one_with_precision(bits);
         let last = self.prime.wrapping_sub(&one);
-        // A public key is not secret, so these comparisons need not take constant time.
+        // Public keys need no comparison in constant time.
         if key <= one || key >= last {
             return None;
         }
@@ -197,7 +197,7 @@ mod tests {
         }
     }
 
-    /// Public keys 0, 1, p - 1 and p are rejected, because they make the shared secret predictable.
+    /// Rejects the public keys 0, 1, p - 1 and p.
     #[test]
     fn keys_without_a_secret_are_refused() {
         let exchange = Exchange::of(Group::Ffdhe2048, &[0x81; 64]).unwrap();

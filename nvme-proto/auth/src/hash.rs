@@ -23,10 +23,10 @@ pub enum Hash {
 }
 
 impl Hash {
-    /// All hash functions, the strongest last.
+    /// Hash functions, strongest last.
     pub const ALL: [Self; 3] = [Self::Sha256, Self::Sha384, Self::Sha512];
 
-    /// Hash function with this wire identifier.
+    /// Hash function with a wire identifier.
     #[must_use]
     pub fn of(id: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|hash| *hash as u8 == id)
@@ -42,7 +42,6 @@ impl Hash {
         }
     }
 
-    /// H(data).
     pub(crate) fn digest(self, data: &[u8]) -> Zeroizing<Vec<u8>> {
         Zeroizing::new(match self {
             Self::Sha256 => Sha256::digest(data).to_vec(),
@@ -101,7 +100,6 @@ mod tests {
     use alloc::format;
     use std::string::ToString;
 
-    /// HMACs match RFC 4231, test case 2.
     #[test]
     fn hmacs_are_those_of_the_rfc() {
         let hex = |bytes: &[u8]| {

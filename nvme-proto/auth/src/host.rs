@@ -1,9 +1,9 @@
-//! Host side. Each step consumes received data and returns the next message.
+//! Host side of the authentication, in these steps:
 //!
 //! 1. Authentication Send of [`Negotiating::message`];
-//! 2. Authentication Receive, and [`Negotiating::challenged`] with the received data;
+//! 2. Authentication Receive, and [`Negotiating::challenged`] with its data;
 //! 3. Authentication Send of [`Replied::message`];
-//! 4. Authentication Receive, and [`Replied::answered`] with the received data;
+//! 4. Authentication Receive, and [`Replied::answered`] with its data;
 //! 5. Authentication Send of [`Success::message`], if any.
 //!
 //! Each Authentication Receive has a buffer of
@@ -23,7 +23,7 @@ use crate::{Authenticated, Group, Hash, Names, Policy, Random, Reason, Secrets};
 pub struct Failure {
     /// Reason of the failure.
     pub reason: Reason,
-    /// AUTH_Failure2 to send before disconnecting; `None` if the controller reported the failure.
+    /// AUTH_Failure2 to send before disconnecting, unless the controller reported the failure.
     pub message: Option<Vec<u8>>,
 }
 
@@ -43,7 +43,7 @@ pub struct Replied {
     hash: Hash,
     group: Group,
     transaction: u16,
-    /// Expected response of the controller, if requested.
+    /// Expected response of the controller, if required.
     expected: Option<Zeroizing<Vec<u8>>>,
 }
 
@@ -65,8 +65,8 @@ pub struct Success {
 impl Negotiating {
     /// Starts an authentication.
     ///
-    /// `transaction` (T_ID) must differ between the queues of an association. The controller must
-    /// authenticate too if [`Secrets::controller`] is set.
+    /// `transaction` (T_ID) must differ between the queues of an association. With
+    /// [`Secrets::controller`], the controller must authenticate too.
     #[must_use]
     pub fn new(names: Names, secrets: Secrets, policy: Policy, transaction: u16) -> Self {
         Self {
@@ -85,7 +85,7 @@ impl Negotiating {
 
     /// Processes the controller's challenge.
     ///
-    /// `seqnum` must not be 0 and must differ for each challenge of this host.
+    /// `seqnum` must not be 0, and must differ between challenges of this host.
     ///
     /// # Errors
     /// The controller reports a failure, or selects parameters outside the policy.
@@ -165,10 +165,10 @@ impl Negotiating {
 }
 
 impl Replied {
-    /// Processes the controller's answer to the reply.
+    /// Processes the controller's result.
     ///
     /// # Errors
-    /// The controller reports a failure, or its response is wrong or missing.
+    /// The controller reports a failure, or a required response is wrong or missing.
     pub fn answered(self, data: &[u8]) -> Result<Success, Failure> {
         let message = received(data, self.transaction)?;
         let Message::Success1 { response, .. } = message else {
@@ -177,7 +177,6 @@ impl Replied {
         let is_right = match (&self.expected, response) {
             (None, _) => true,
             (Some(expected), Some(response)) => expected.ct_eq(response).into(),
-            // A requested response is missing.
             (Some(_), None) => false,
         };
         if !is_right {
@@ -195,7 +194,6 @@ impl Replied {
     }
 }
 
-/// Parses data returned by the controller.
 fn received(data: &[u8], transaction: u16) -> Result<Message<'_>, Failure> {
     match Message::parse(data) {
         (_, Ok(Message::Failure1(reason))) => Err(Failure {

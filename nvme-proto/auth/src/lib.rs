@@ -1,20 +1,18 @@
-//! DH-HMAC-CHAP (NVM Express Base Specification 2.0, section 8.13.5; TP 8006) without I/O.
+//! DH-HMAC-CHAP (Base 2.0, section 8.13.5; TP 8006) without I/O.
 //!
-//! A host proves possession of a secret, and may require a proof from the controller. No secret
-//! crosses the network.
+//! A host proves possession of a secret, and may require a proof from the controller.
 //!
 //! - [`Secret`]: shared secret, in text form `DHHC-1:...`.
-//! - [`Hash`](enum@Hash), [`Group`], [`Policy`]: accepted parameters, the best first.
-//! - [`controller`]: answers Authentication Send and Authentication Receive.
-//! - [`host`]: sends these commands.
-//! - [`message`]: wire format of the messages.
+//! - [`Hash`](enum@Hash), [`Group`], [`Policy`]: accepted parameters.
+//! - [`controller`], [`host`]: both ends.
+//! - [`message`]: wire format.
 //!
-//! The caller supplies random numbers. All peer input is parsed by functions that take slices,
-//! never panic and never read beyond the slice. Secrets and derived values are overwritten when
-//! dropped, compared in constant time, and never shown by `Debug`.
+//! The caller supplies random numbers. Functions that parse peer input take slices and never panic.
+//! Secrets and derived values are overwritten when dropped, compared in constant time, and never
+//! printed by `Debug`.
 //!
-//! A step with one of the larger groups takes milliseconds of processor time. Callers with other
-//! work must run it on a separate thread.
+//! A step with a large group takes milliseconds of processor time, so callers with other work need
+//! a separate thread.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -40,10 +38,10 @@ pub use secret::{Secret, SecretError};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Callback that fills a slice with random bytes that a peer cannot predict.
+/// Callback that fills a slice with random bytes unpredictable for a peer.
 pub type Random<'a> = &'a mut dyn FnMut(&mut [u8]);
 
-/// Accepted parameters, the best first.
+/// Accepted parameters, most preferred first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     /// Hash functions.
@@ -53,7 +51,7 @@ pub struct Policy {
 }
 
 impl Default for Policy {
-    /// All parameters, the strongest first.
+    /// Every parameter, strongest first.
     fn default() -> Self {
         Self {
             hashes: Hash::ALL.iter().rev().copied().collect(),
@@ -62,7 +60,7 @@ impl Default for Policy {
     }
 }
 
-/// NQNs of both ends, which are part of each response.
+/// NQNs of both ends, as inputs of each response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
     /// HOSTNQN.
@@ -76,7 +74,7 @@ pub struct Names {
 pub struct Secrets {
     /// Secret of the host.
     pub host: Secret,
-    /// Secret of the controller, used if the host requires its authentication.
+    /// Secret of the controller, if the host requires its authentication.
     pub controller: Option<Secret>,
 }
 

@@ -11,7 +11,7 @@ pub const SECP: u8 = 0xe9;
 /// SPSP0 and SPSP1 of both commands.
 pub const SPSP: u8 = 1;
 
-/// AUTH_TYPE of common messages, and of DH-HMAC-CHAP messages.
+/// AUTH_TYPE values.
 const COMMON: u8 = 0;
 const DH_HMAC_CHAP: u8 = 1;
 /// Protocol identifier in AUTH_Negotiate.
@@ -31,16 +31,15 @@ const LISTS: usize = 4;
 const GROUPS: usize = 30;
 /// Bytes before values of variable length.
 const FIXED: usize = 16;
-/// Bytes of AUTH_Failure1 and AUTH_Failure2.
 pub(crate) const FAILURE_BYTES: usize = 8;
-/// Bytes of the longest message: DH-HMAC-CHAP_Reply with the longest values.
+/// Bytes of the longest message, DH-HMAC-CHAP_Reply.
 pub const MESSAGE_BYTES_MAX: usize = FIXED + 2 * 64 + 1024;
 
 /// Reason of a failed authentication (figure 450).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reason {
-    /// A response is wrong, or its secret is not configured.
+    /// A response is wrong, or no secret is configured.
     AuthenticationFailed = 1,
     /// No common protocol.
     ProtocolNotUsable = 2,
@@ -52,7 +51,7 @@ pub enum Reason {
     GroupNotUsable = 5,
     /// A field of a message is invalid.
     IncorrectPayload = 6,
-    /// A message arrived out of sequence.
+    /// A message is out of sequence.
     IncorrectMessage = 7,
 }
 
@@ -87,11 +86,11 @@ impl fmt::Display for Reason {
 /// Parsed message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// AUTH_Negotiate: parameters accepted by the host, without unknown identifiers.
+    /// AUTH_Negotiate, without unknown identifiers.
     Negotiate {
         /// SC_C is 0: no secure channel.
         without_channel: bool,
-        /// Whether DH-HMAC-CHAP is among the protocols.
+        /// Whether DH-HMAC-CHAP is offered.
         has_protocol: bool,
         /// Hash functions.
         hashes: Vec<Hash>,
@@ -131,17 +130,16 @@ pub enum Message<'a> {
     },
     /// DH-HMAC-CHAP_Success2.
     Success2,
-    /// AUTH_Failure1, sent by the controller.
+    /// AUTH_Failure1 of the controller.
     Failure1(Reason),
-    /// AUTH_Failure2, sent by the host.
+    /// AUTH_Failure2 of the host.
     Failure2(Reason),
 }
 
 impl<'a> Message<'a> {
-    /// Parses a message and its transaction (T_ID), which is `None` if the data are too short.
+    /// Parses a message and its transaction (T_ID), if complete.
     ///
-    /// Bytes after the message are ignored, because Authentication Receive returns the whole
-    /// buffer.
+    /// Ignores bytes after the message, because Authentication Receive returns the whole buffer.
     pub fn parse(bytes: &'a [u8]) -> (Option<u16>, Result<Self, Reason>) {
         let transaction = bytes.get(4..6).and_then(|bytes| bytes.try_into().ok());
         let transaction = transaction.map(u16::from_le_bytes);
@@ -209,14 +207,13 @@ impl<'a> Message<'a> {
             }
             Self::Success2 => bytes.resize(FIXED, 0),
             Self::Failure1(reason) | Self::Failure2(reason) => {
-                // RC: authentication failure. RCE: the reason.
+                // RC is 1 for an authentication failure, and RCE is the reason.
                 bytes.extend([1, *reason as u8]);
             }
         }
         bytes
     }
 
-    /// AUTH_Negotiate of a host with this policy.
     pub(crate) fn negotiate(policy: &Policy) -> Self {
         Self::Negotiate {
             without_channel: true,
@@ -267,7 +264,7 @@ fn parse_values(bytes: &[u8]) -> Option<(usize, usize, u32, &[u8])> {
     let (fixed, values) = bytes.split_first_chunk::<FIXED>()?;
     let hash_len = usize::from(fixed[6]);
     let key_len = usize::from(u16::from_le_bytes([fixed[10], fixed[11]]));
-    // DHVLEN is a multiple of 4 bytes (Base 2.0).
+    // DHVLEN must be a multiple of 4 (Base 2.0).
     if key_len % 4 != 0 {
         return None;
     }

@@ -5,7 +5,6 @@ use zeroize::Zeroizing;
 
 use crate::{Hash, Secret};
 
-/// End that responds.
 #[derive(Clone, Copy)]
 pub(crate) enum Role {
     Host,
@@ -30,13 +29,12 @@ pub(crate) struct Asked<'a> {
     pub(crate) common: Option<&'a [u8]>,
     pub(crate) seqnum: u32,
     pub(crate) transaction: u16,
-    /// NQNs of the responding end and of its peer.
+    /// NQNs of the responding end and its peer.
     pub(crate) own: &'a str,
     pub(crate) other: &'a str,
 }
 
 impl Asked<'_> {
-    /// Computes the response.
     pub(crate) fn response(&self, secret: &Secret) -> Zeroizing<Vec<u8>> {
         let augmented = self.common.map(|common| {
             let key = self.hash.digest(common);
@@ -47,7 +45,7 @@ impl Asked<'_> {
             challenge,
             &self.seqnum.to_le_bytes(),
             &self.transaction.to_le_bytes(),
-            // SC_C: no secure channel.
+            // SC_C is 0: no secure channel.
             &[0],
             self.role.label(),
             self.own.as_bytes(),

@@ -13,13 +13,12 @@ use zeroize::Zeroizing;
 
 use crate::{Hash, Random};
 
-/// Prefix of the text form.
 const PREFIX: &str = "DHHC-1:";
 /// Input of each key transformation.
 const LABEL: &[u8] = b"NVMe-over-Fabrics";
-/// Valid lengths of a key in bytes.
+/// Valid key lengths in bytes.
 const LENGTHS: [usize; 3] = [32, 48, 64];
-/// Bytes of the CRC-32 after the key.
+/// Bytes of the CRC-32.
 const CRC_BYTES: usize = 4;
 
 /// Shared secret (Base 2.0, section 8.13.5.8).
@@ -30,7 +29,7 @@ pub struct Secret {
     transformation: Option<Hash>,
 }
 
-/// Error in the text form of a secret. No error message contains part of the secret.
+/// Error in the text form of a secret, never containing part of the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
     /// The prefix is missing.
@@ -55,7 +54,7 @@ pub enum SecretError {
 impl Secret {
     /// Generates a secret of 32, 48 or 64 bytes, rounding `bytes` up.
     ///
-    /// Without a transformation, hosts of any NQN can use the key.
+    /// Without a transformation, the key is valid for any NQN.
     #[must_use]
     pub fn generate(bytes: usize, transformation: Option<Hash>, random: Random<'_>) -> Self {
         let length = LENGTHS.into_iter().find(|length| bytes <= *length);
@@ -141,7 +140,7 @@ impl fmt::Debug for Secret {
 mod tests {
     use super::*;
 
-    /// Encoding of the bytes 0 to 31, created with Python's base64 and zlib.
+    /// Encoding of the bytes 0 to 31 by Python's base64 and zlib.
     const TEXT: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
 
     #[test]

@@ -1,4 +1,4 @@
-//! Authentication between a host and a controller, with and without attacks.
+//! Authentication with and without attacks.
 
 use cairn_sim::Random as Seeded;
 use nvme_auth::controller::Authentication;
@@ -101,8 +101,7 @@ fn only(hash: Hash, group: Group) -> Policy {
     }
 }
 
-/// Every hash with every group, in both directions, with and without a transformation, gives the
-/// messages computed by Python.
+/// Each combination gives the messages computed by Python.
 #[test]
 fn messages_are_those_computed_apart() {
     for line in include_str!("vectors.txt").lines() {
@@ -204,7 +203,6 @@ fn wrong_secrets_are_found_by_the_end_that_asks() {
     }
 }
 
-/// A secret with a transformation works for one NQN only.
 #[test]
 fn another_name_makes_another_key() {
     let policy = only(Hash::Sha256, Group::Null);
@@ -224,7 +222,6 @@ fn another_name_makes_another_key() {
     assert_eq!(failure.reason, Reason::AuthenticationFailed);
 }
 
-/// A reply to one challenge fails for another challenge.
 #[test]
 fn replies_cannot_be_replayed() {
     let policy = only(Hash::Sha256, Group::Null);
@@ -244,7 +241,7 @@ fn replies_cannot_be_replayed() {
     assert_eq!(controller.outcome(), Some(Err(failed)));
 }
 
-/// An attacker who reflects the controller's own challenge cannot obtain a valid reply.
+/// Reflection of the controller's own challenge yields no valid reply.
 #[test]
 fn a_reflected_challenge_is_no_reply() {
     let policy = only(Hash::Sha256, Group::Null);
@@ -270,7 +267,7 @@ fn a_reflected_challenge_is_no_reply() {
     assert_eq!(exchange.controller, Some(Err(Reason::AuthenticationFailed)));
 }
 
-/// Modified messages cause no panic, and no end succeeds wrongly.
+/// Modified messages cause neither a panic nor a wrong success.
 #[test]
 fn no_changed_message_succeeds() {
     let policy = || only(Hash::Sha384, Group::Ffdhe2048);
@@ -306,7 +303,6 @@ fn no_changed_message_succeeds() {
     }
 }
 
-/// Commands in any order with any data cause no panic.
 #[test]
 fn no_order_of_commands_panics() {
     for seed in 0..2000 {

@@ -19,9 +19,9 @@ pub struct Failure {
     pub status: Status,
     /// Offset of the invalid byte in the SQE, if any.
     pub byte: Option<u8>,
-    /// First affected logical block, 0 if none.
+    /// First affected logical block, or 0.
     pub lba: u64,
-    /// Affected namespace, 0 if none.
+    /// Affected namespace, or 0.
     pub nsid: u32,
 }
 

@@ -34,7 +34,7 @@ const RTD3E_US: u32 = 15_000_000;
 const IORCSZ: u32 = 1;
 /// SGLS.SUPPORTED: no alignment requirement.
 const SGLS_UNALIGNED: u8 = 0b01;
-/// FRMW: one slot, read-only.
+/// FRMW: a single read-only slot.
 const FRMW_ONE_READ_ONLY_SLOT: u8 = 1 << 1 | 1;
 /// CNTID for the controller that processes the command.
 const CNTID_THIS: u16 = 0xffff;

@@ -10,7 +10,7 @@
 //!    and returns the completion.
 //! 2. [`AdminCommand::transfer`] and [`AdminCommand::locate`] describe its data; the target fetches
 //!    it or prepares a buffer.
-//! 3. [`crate::subsystem::Subsystem::execute`] executes it. For [`Outcome::Complete`], the target
+//! 3. [`crate::subsystem::Subsystem::execute`] executes the command. For [`Outcome::Complete`], the target
 //!    sends the buffer, if the command succeeded, then the completion. [`Outcome::Parked`] ends
 //!    later with [`Action::Complete`].
 //!

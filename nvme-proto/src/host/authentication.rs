@@ -22,9 +22,9 @@ pub enum AuthenticationStep {
     Send(Box<[u8]>),
     /// Send Authentication Receive with a buffer of this many bytes.
     Receive(u32),
-    /// Both ends succeeded.
+    /// Success at both ends.
     Done,
-    /// Failure with its reason.
+    /// Failure with a reason.
     Failed(&'static str),
 }
 

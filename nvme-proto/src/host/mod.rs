@@ -5,7 +5,7 @@
 //! properties, Identify, I/O queues, asynchronous events. A live association keeps the controller
 //! alive; after a loss it reconnects according to [`Recovery`].
 //!
-//! User commands bypass this module. Their driver calls [`Association::state`] to learn when they
+//! User commands do not pass through this module. Their driver calls [`Association::state`] to learn when they
 //! may be sent, [`Association::command_timed_out`] for overdue ones, and [`requeue::is_safe`] for
 //! those that may be sent again.
 //!
@@ -54,7 +54,7 @@ pub const OWN_COMMANDS: u16 = 3 + duties::ABORTS_MAX as u16;
 /// Request to the driver. Actions are carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Connect this queue. [`Association::queue_connected`] or [`Association::queue_lost`] follows.
+    /// Connect a queue. [`Association::queue_connected`] or [`Association::queue_lost`] follows.
     Connect(QueueSpec),
     /// Send a command; the driver sets CID, PSDT and the data pointer.
     ///
@@ -118,7 +118,7 @@ pub enum Payload {
     None,
     /// This many bytes from the controller.
     ToHost(u32),
-    /// These bytes to the controller.
+    /// Bytes to the controller.
     FromHost(Box<[u8]>),
 }
 
@@ -175,7 +175,7 @@ pub enum State {
     Resetting,
     /// Waiting for, or making, an attempt to reconnect.
     Reconnecting {
-        /// Attempts, including the current one.
+        /// Attempts so far, including the current attempt.
         tries: u32,
     },
     /// Shutdown in progress.

@@ -20,7 +20,7 @@ pub enum Notice {
     Error(AsyncEvent),
     /// The health of the medium degraded (log page 02h).
     Health(AsyncEvent),
-    /// Any other event.
+    /// An unknown event.
     Other(AsyncEvent),
 }
 

@@ -10,9 +10,9 @@ use crate::wire::feature::AsyncEventConfig;
 pub struct Settings {
     /// SUBNQN of the subsystem.
     pub subnqn: Nqn,
-    /// HOSTNQN of this host.
+    /// HOSTNQN.
     pub hostnqn: Nqn,
-    /// HOSTID of this host.
+    /// HOSTID.
     pub hostid: [u8; 16],
     /// I/O queues to request; 0 for administration only.
     pub io_queues: u16,
@@ -20,7 +20,7 @@ pub struct Settings {
     pub queue_entries: u16,
     /// Reserves one entry of each I/O queue for reauthentication.
     ///
-    /// [`QueueSpec::depth`](super::QueueSpec::depth) excludes it.
+    /// The entry is not part of [`QueueSpec::depth`](super::QueueSpec::depth).
     pub spare_entry: bool,
     /// KATO: keep alive timeout in milliseconds; 0 disables it.
     pub kato_ms: u32,

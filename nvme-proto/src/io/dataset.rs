@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::{BlockRange, NamespaceView};
 use crate::wire::Status;
 
-/// Bytes of one range.
+/// Bytes of a range.
 pub const DATASET_RANGE_BYTES: usize = 16;
 /// Maximum ranges of one command (NR has 8 bits, 0-based).
 pub const DATASET_RANGES_MAX: usize = 256;
@@ -26,7 +26,7 @@ pub struct DatasetRange {
 }
 const _: () = assert!(size_of::<DatasetRange>() == DATASET_RANGE_BYTES);
 
-/// Validated ranges of one command.
+/// Validated ranges of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct DatasetRanges<'a>(&'a [DatasetRange]);
 

@@ -73,7 +73,7 @@ pub enum Operation {
     },
 }
 
-/// Operation without its blocks.
+/// Kind of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationKind {
     /// [`Operation::Read`].
@@ -98,7 +98,7 @@ pub enum OperationKind {
 }
 
 impl Operation {
-    /// Operation without its blocks.
+    /// Kind of the operation.
     #[must_use]
     #[inline]
     pub const fn kind(&self) -> OperationKind {
@@ -135,7 +135,7 @@ impl OperationKind {
 pub enum FlushScope {
     /// The command's namespace.
     Namespace,
-    /// All attached namespaces.
+    /// Every attached namespace.
     All,
 }
 

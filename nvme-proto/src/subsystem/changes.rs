@@ -230,7 +230,7 @@ impl Subsystem {
         self.common.settings.hosts = hosts;
     }
 
-    /// Ends all associations. The target rejects new ones.
+    /// Ends every association. The target rejects new associations.
     pub fn terminate_all(&mut self, actions: &mut Vec<Action>) {
         self.terminate(|_| true, Termination::SubsystemRemoved, actions);
     }

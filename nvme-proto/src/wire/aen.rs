@@ -1,14 +1,14 @@
-//! Asynchronous events: result of an Asynchronous Event Request (Base, 5.2.1).
+//! Result of an Asynchronous Event Request (Base, 5.2.1).
 
 bitfields! {
     /// DW0 of the completion.
     pub struct AsyncEvent(u32);
     fields {
-        /// AET: event type, one of the `TYPE_` constants.
+        /// Event type, one of the `TYPE_` constants.
         aet with_aet: u8 = 0..=2;
-        /// AEI: event information, which depends on the type.
+        /// Event information, which depends on the type.
         aei with_aei: u8 = 8..=15;
-        /// LID: the log page with details. Reading the page re-arms the event.
+        /// Log page with details. Reading the page re-arms the event.
         lid with_lid: u8 = 16..=23;
     }
 }
@@ -37,7 +37,7 @@ impl AsyncEvent {
     pub const SMART_TEMPERATURE: Self = Self::new(Self::TYPE_SMART, 0x01, 0x02);
     /// SMART: spare capacity below its threshold.
     pub const SMART_SPARE: Self = Self::new(Self::TYPE_SMART, 0x02, 0x02);
-    /// Notice: namespace attributes changed; read the Changed Namespace List.
+    /// Notice: namespace attributes changed (log page 04h).
     pub const NOTICE_NAMESPACE_CHANGED: Self = Self::new(Self::TYPE_NOTICE, 0x00, 0x04);
     /// Notice: firmware activation starts.
     pub const NOTICE_FIRMWARE_ACTIVATION: Self = Self::new(Self::TYPE_NOTICE, 0x01, 0x03);
@@ -46,7 +46,7 @@ impl AsyncEvent {
     /// Notice: the discovery log page changed.
     pub const NOTICE_DISCOVERY_CHANGED: Self = Self::new(Self::TYPE_NOTICE, 0xf0, 0x70);
 
-    /// Creates an event of type `aet` with information `aei` and log page `lid`.
+    /// Creates an event.
     #[must_use]
     pub const fn new(aet: u8, aei: u8, lid: u8) -> Self {
         Self(0).with_aet(aet).with_aei(aei).with_lid(lid)

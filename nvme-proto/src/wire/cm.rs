@@ -1,19 +1,18 @@
 //! Private data of RDMA connection requests, replies and rejects (RDMA, 7).
 //!
-//! The connection manager pads private data with zeroes to the length of its own message, so every
-//! parser accepts longer slices. The 36-byte IP header of the RDMA IP CM service is not parsed
-//! here.
+//! The connection manager pads private data with zeroes, so every parser accepts longer slices. The
+//! 36-byte header of the RDMA IP CM service is not parsed here.
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// RECFMT of all structures in this module.
+/// RECFMT of the structures.
 pub const RECFMT: u16 = 0;
-/// CNTLID of a request for an admin queue before NVMe 2.0a, or if the CNTLID is unknown.
+/// CNTLID in requests for an admin queue (before NVMe 2.0a), or if unknown.
 pub const CNTLID_NONE: u16 = 0;
 
 codes! {
-    /// STS: reason of a rejected connection (RDMA, figure 8).
+    /// STS: reject reason (RDMA, figure 8).
     pub struct RejectStatus(u16);
     0x01 INVALID_LENGTH "Invalid Private Data Length";
     0x02 INVALID_RECFMT "Invalid RECFMT";
@@ -36,13 +35,13 @@ impl core::error::Error for RejectStatus {}
 pub struct RequestData {
     /// RECFMT: [`RECFMT`].
     pub recfmt: U16,
-    /// QID of the new connection; 0 is the admin queue.
+    /// QID of the connection; 0 for the admin queue.
     pub qid: U16,
-    /// HRQSIZE: receives posted by the host, 1-based.
+    /// Receives posted by the host, 1-based.
     pub hrqsize: U16,
-    /// HSQSIZE: maximum of outstanding sends of the host, 0-based.
+    /// Maximum of outstanding sends of the host, 0-based.
     pub hsqsize: U16,
-    /// CNTLID: the controller of an I/O queue.
+    /// CNTLID, for an I/O queue.
     pub cntlid: U16,
     /// Reserved.
     pub reserved: [u8; 22],
@@ -50,7 +49,7 @@ pub struct RequestData {
 assert_size!(RequestData = 32);
 
 impl RequestData {
-    /// Creates a request for queue `qid` with these sizes.
+    /// Creates a request.
     #[must_use]
     pub fn new(qid: u16, hrqsize: u16, hsqsize: u16, cntlid: u16) -> Self {
         Self {
@@ -66,7 +65,7 @@ impl RequestData {
     /// Parses the request at the start of `private_data`.
     ///
     /// # Errors
-    /// The status to reject the connection with, for an invalid length or record format.
+    /// The status for the reject.
     pub fn parse(private_data: &[u8]) -> Result<Self, RejectStatus> {
         let (request, _) =
             Self::read_from_prefix(private_data).map_err(|_| RejectStatus::INVALID_LENGTH)?;
@@ -77,7 +76,7 @@ impl RequestData {
     }
 }
 
-/// Private data of a reply that accepts the connection.
+/// Private data of a reply.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -85,7 +84,7 @@ impl RequestData {
 pub struct ReplyData {
     /// RECFMT: [`RECFMT`].
     pub recfmt: U16,
-    /// CRQSIZE: receives posted by the controller for this connection, 1-based.
+    /// Receives posted by the controller, 1-based.
     pub crqsize: U16,
     /// Reserved.
     pub reserved: [u8; 28],
@@ -125,7 +124,7 @@ impl ReplyData {
 pub struct RejectData {
     /// RECFMT: [`RECFMT`].
     pub recfmt: U16,
-    /// STS: a [`RejectStatus`].
+    /// A [`RejectStatus`].
     pub sts: U16,
 }
 assert_size!(RejectData = 4);

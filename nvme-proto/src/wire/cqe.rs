@@ -1,7 +1,7 @@
-//! Completion queue entry: 16 bytes (Base, 3.3.3.2; Fabrics responses: 3.3.3.2.1).
+//! Completion queue entry (Base, 3.3.3.2; Fabrics responses: 3.3.3.2.1).
 //!
-//! A Fabrics response capsule consists of the CQE. Its first 8 bytes are the result, SQID is
-//! reserved, and the phase tag is always 0.
+//! A Fabrics response capsule is a CQE with a result in its first 8 bytes, reserved SQID and phase
+//! tag 0.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -11,17 +11,17 @@ use super::status::Status;
 /// Bytes of a completion queue entry.
 pub const CQE_BYTES: usize = 16;
 
-/// A completion queue entry.
+/// Completion queue entry.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Cqe {
-    /// DW0: result of the command.
+    /// Result of the command.
     pub dw0: U32,
-    /// DW1: the upper half of an 8-byte result (Property Get), otherwise reserved.
+    /// Upper half of an 8-byte result (Property Get).
     pub dw1: U32,
-    /// SQHD: submission queue head pointer, FFFFh if SQ flow control is disabled.
+    /// Submission queue head, FFFFh without SQ flow control.
     pub sqhd: U16,
     /// SQID; reserved over Fabrics.
     pub sqid: U16,
@@ -33,10 +33,10 @@ pub struct Cqe {
 assert_size!(Cqe = CQE_BYTES);
 
 impl Cqe {
-    /// SQHD of a queue whose flow control was disabled at Connect (Base, 6.3: DISSQFC).
+    /// SQHD of a queue without SQ flow control (Base, 6.3: DISSQFC).
     pub const SQHD_NO_FLOW_CONTROL: u16 = 0xffff;
 
-    /// Creates a Fabrics response with `result` in its first 8 bytes, no SQID and phase 0.
+    /// Creates a Fabrics response.
     #[must_use]
     pub fn new(cid: u16, sqhd: u16, status: Status, result: u64) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl Cqe {
         }
     }
 
-    /// Result of 8 bytes in DW0 and DW1, as in Fabrics responses.
+    /// Result in DW0 and DW1.
     #[must_use]
     pub fn result(&self) -> u64 {
         u64::from(self.dw0.get()) | u64::from(self.dw1.get()) << 32
@@ -61,7 +61,7 @@ impl Cqe {
         Status::from_field(self.status.get())
     }
 
-    /// Bit 0 of the status field; 0 over Fabrics.
+    /// Phase tag; 0 over Fabrics.
     #[must_use]
     pub fn phase(&self) -> bool {
         self.status.get() & 1 != 0

@@ -1,7 +1,7 @@
 //! Fabrics commands (Base, 6): Connect, Disconnect, properties, authentication.
 //!
-//! Each is an SQE of opcode 7Fh whose byte 4, FCTYPE, selects the command. Each type has the 64
-//! bytes of an [`Sqe`] and converts to and from it.
+//! Each is an SQE with opcode 7Fh, and with FCTYPE in byte 4. Each type has the 64 bytes of an
+//! [`Sqe`] and converts to and from it.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -12,13 +12,13 @@ use super::sqe::{FabricsType, OPCODE_FABRICS, Sqe};
 
 /// RECFMT of Connect and Disconnect.
 pub const RECFMT: u16 = 0;
-/// Bytes of Connect's data.
+/// Bytes of Connect data.
 pub const CONNECT_DATA_BYTES: usize = 1024;
-/// CNTLID in the data of a Connect that requests any controller of the dynamic model.
+/// CNTLID in Connect data for any controller of the dynamic model.
 pub const CNTLID_DYNAMIC: u16 = 0xffff;
-/// CNTLID in the data of a Connect that requests any controller of the static model.
+/// CNTLID in Connect data for any controller of the static model.
 pub const CNTLID_STATIC_ANY: u16 = 0xfffe;
-/// Largest CNTLID (Base, 5.17.2.1: FFF0h and above are reserved).
+/// Largest CNTLID (Base, 5.17.2.1).
 pub const CNTLID_MAX: u16 = 0xffef;
 
 /// Implements FCTYPE and the conversions from and to [`Sqe`] for a Fabrics command.
@@ -27,7 +27,7 @@ macro_rules! fabrics_command {
         assert_size!($name = 64);
 
         impl $name {
-            /// FCTYPE of the command.
+            /// FCTYPE.
             pub const FCTYPE: FabricsType = FabricsType::$fctype;
         }
 
@@ -45,7 +45,7 @@ macro_rules! fabrics_command {
     };
 }
 
-/// Connect: associates an RDMA connection with a queue of a controller (Base, 6.3).
+/// Connect (Base, 6.3).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -61,19 +61,19 @@ pub struct ConnectCommand {
     pub fctype: u8,
     /// Reserved.
     pub reserved5: [u8; 19],
-    /// SGL1: location of the [`ConnectData`].
+    /// Location of the [`ConnectData`].
     pub sgl1: SglDescriptor,
     /// RECFMT: [`RECFMT`].
     pub recfmt: U16,
     /// QID: 0 for the admin queue, which creates a controller.
     pub qid: U16,
-    /// SQSIZE: entries of the submission queue, 0-based.
+    /// Entries of the submission queue, 0-based.
     pub sqsize: U16,
-    /// CATTR: connect attributes, a [`Cattr`].
+    /// Connect attributes, a [`Cattr`].
     pub cattr: u8,
     /// Reserved.
     pub reserved47: u8,
-    /// KATO: keep alive timeout, in milliseconds; 0 disables. For the admin queue.
+    /// KATO of the admin queue in milliseconds; 0 disables the timer.
     pub kato: U32,
     /// Reserved.
     pub reserved52: [u8; 12],
@@ -84,18 +84,18 @@ bitfields! {
     /// CATTR: attributes of a Connect.
     pub struct Cattr(u8);
     fields {
-        /// Priority class of the queue; for weighted round robin.
+        /// Priority class for weighted round robin.
         priority with_priority: u8 = 0..=1;
     }
     flags {
-        /// Disable SQ flow control: SQHD is FFFFh in every response.
+        /// Disables SQ flow control: SQHD is FFFFh in every response.
         dissqfc with_dissqfc = 2;
-        /// The host may delete single I/O queues by Disconnect.
+        /// The host may delete I/O queues by Disconnect.
         io_queue_deletion with_io_queue_deletion = 3;
     }
 }
 
-/// Data of a Connect: identity of the host, subsystem and controller.
+/// Data of a Connect.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -103,13 +103,13 @@ bitfields! {
 pub struct ConnectData {
     /// HOSTID: 128-bit host identifier.
     pub hostid: [u8; 16],
-    /// CNTLID: the controller; [`CNTLID_DYNAMIC`] or [`CNTLID_STATIC_ANY`] for a new one.
+    /// CNTLID; [`CNTLID_DYNAMIC`] or [`CNTLID_STATIC_ANY`] for a new controller.
     pub cntlid: U16,
     /// Reserved.
     pub reserved18: [u8; 238],
-    /// SUBNQN: NVM subsystem.
+    /// NVM subsystem.
     pub subnqn: [u8; NQN_FIELD_BYTES],
-    /// HOSTNQN: host.
+    /// Host.
     pub hostnqn: [u8; NQN_FIELD_BYTES],
     /// Reserved.
     pub reserved768: [u8; 256],
@@ -117,29 +117,29 @@ pub struct ConnectData {
 assert_size!(ConnectData = CONNECT_DATA_BYTES);
 
 bitfields! {
-    /// DW0 of a successful Connect's response (Base, figure 393).
+    /// DW0 of a successful Connect (Base, figure 393).
     pub struct ConnectResult(u32);
     fields {
         /// CNTLID of the queue's controller.
         cntlid with_cntlid: u16 = 0..=15;
     }
     flags {
-        /// AUTHREQ.ATR: authentication is required, by a transaction on this queue.
+        /// AUTHREQ.ATR: authentication is required on this queue.
         atr with_atr = 17;
-        /// AUTHREQ.ASCR: authentication is required, and a secure channel.
+        /// AUTHREQ.ASCR: authentication over a secure channel is required.
         ascr with_ascr = 18;
     }
 }
 
 bitfields! {
-    /// DW0 of a response with Connect Invalid Parameters.
+    /// DW0 with Connect Invalid Parameters.
     pub struct ConnectInvalidParameter(u32);
     fields {
-        /// IPO: offset of the invalid parameter, in bytes.
+        /// Byte offset of the invalid parameter.
         ipo with_ipo: u16 = 0..=15;
     }
     flags {
-        /// IATTR: set if the offset is in the data, clear if it is in the SQE.
+        /// IATTR: the offset is in the data, not in the SQE.
         in_data with_in_data = 16;
     }
 }
@@ -173,7 +173,7 @@ impl ConnectInvalidParameter {
     }
 }
 
-/// Disconnect: deletes the I/O queue of its connection (Base, 6.4).
+/// Disconnect of an I/O queue (Base, 6.4).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -189,7 +189,7 @@ pub struct DisconnectCommand {
     pub fctype: u8,
     /// Reserved.
     pub reserved5: [u8; 19],
-    /// SGL1: no data.
+    /// No data.
     pub sgl1: SglDescriptor,
     /// RECFMT: [`RECFMT`].
     pub recfmt: U16,
@@ -198,7 +198,7 @@ pub struct DisconnectCommand {
 }
 fabrics_command!(DisconnectCommand = DISCONNECT);
 
-/// ATTRIB of the property commands: size of the property.
+/// ATTRIB: size of a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropertySize {
     /// 000b: 4 bytes.
@@ -208,7 +208,7 @@ pub enum PropertySize {
 }
 
 impl PropertySize {
-    /// Decodes bits 2:0 of ATTRIB; `None` for a reserved value. Bits 7:3 are ignored.
+    /// Decodes bits 2:0 of ATTRIB, ignoring others; `None` for a reserved value.
     #[must_use]
     pub const fn from_attrib(attrib: u8) -> Option<Self> {
         match attrib & 0b111 {
@@ -228,7 +228,7 @@ impl PropertySize {
     }
 }
 
-/// Property Get: reads a property of the controller (Base, 6.5).
+/// Property Get (Base, 6.5).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -244,11 +244,11 @@ pub struct PropertyGetCommand {
     pub fctype: u8,
     /// Reserved.
     pub reserved5: [u8; 35],
-    /// ATTRIB: see [`PropertySize`].
+    /// A [`PropertySize`].
     pub attrib: u8,
     /// Reserved.
     pub reserved41: [u8; 3],
-    /// OFST: offset of the property, see [`super::property::offset`].
+    /// Offset of the property ([`super::property::offset`]).
     pub ofst: U32,
     /// Reserved.
     pub reserved48: [u8; 16],
@@ -266,7 +266,7 @@ impl PropertyGetCommand {
     }
 }
 
-/// Property Set: writes a property of the controller (Base, 6.6).
+/// Property Set (Base, 6.6).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -282,13 +282,13 @@ pub struct PropertySetCommand {
     pub fctype: u8,
     /// Reserved.
     pub reserved5: [u8; 35],
-    /// ATTRIB: see [`PropertySize`].
+    /// A [`PropertySize`].
     pub attrib: u8,
     /// Reserved.
     pub reserved41: [u8; 3],
-    /// OFST: offset of the property, see [`super::property::offset`].
+    /// Offset of the property ([`super::property::offset`]).
     pub ofst: U32,
-    /// VALUE to write; a 4-byte property uses the lower half.
+    /// New value; a 4-byte property uses the lower half.
     pub value: U64,
     /// Reserved.
     pub reserved56: [u8; 8],
@@ -307,7 +307,7 @@ impl PropertySetCommand {
     }
 }
 
-/// Authentication Send or Authentication Receive, with a common layout (Base, 6.1 and 6.2).
+/// Authentication Send or Receive (Base, 6.1 and 6.2).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -323,7 +323,7 @@ pub struct AuthenticationCommand {
     pub fctype: u8,
     /// Reserved.
     pub reserved5: [u8; 19],
-    /// SGL1: the message, or the buffer for it.
+    /// Message, or buffer for a message.
     pub sgl1: SglDescriptor,
     /// Reserved.
     pub reserved40: u8,
@@ -331,9 +331,9 @@ pub struct AuthenticationCommand {
     pub spsp0: u8,
     /// SPSP1: 01h.
     pub spsp1: u8,
-    /// SECP: E9h, NVMe.
+    /// NVMe (E9h).
     pub secp: u8,
-    /// TL or AL: bytes to send, or size of the receive buffer.
+    /// TL or AL: bytes of the message or buffer.
     pub length: U32,
     /// Reserved.
     pub reserved48: [u8; 16],
@@ -353,7 +353,7 @@ impl From<AuthenticationCommand> for Sqe {
 }
 
 impl Sqe {
-    /// Creates a Fabrics command of this type without data; other fields are 0.
+    /// Creates a Fabrics command without data.
     #[must_use]
     pub fn fabrics(cid: u16, fctype: FabricsType) -> Self {
         let mut sqe: Self = zerocopy::FromZeros::new_zeroed();
@@ -371,7 +371,7 @@ mod tests {
     use super::*;
     use crate::wire::property::offset;
 
-    /// The byte offsets of Connect parameters match those reported by a Linux target.
+    /// The offsets equal those of a Linux target.
     #[test]
     fn invalid_parameter_offsets() {
         assert_eq!(ConnectInvalidParameter::RECFMT.0, 40);

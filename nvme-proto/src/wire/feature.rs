@@ -1,10 +1,10 @@
-//! Features: settings that a host reads and changes (Base, 5.27).
+//! Features (Base, 5.27).
 
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 codes! {
-    /// FID: feature identifier (Base, figure 317; NVM, figure 83).
+    /// FID (Base, figure 317; NVM, figure 83).
     pub struct Feature(u8);
     0x01 ARBITRATION "Arbitration";
     0x02 POWER_MANAGEMENT "Power Management";
@@ -31,9 +31,9 @@ bitfields! {
     /// CDW10 of Get Features.
     pub struct GetFeaturesCdw10(u32);
     fields {
-        /// FID: a [`Feature`].
+        /// A [`Feature`].
         fid with_fid: u8 = 0..=7;
-        /// SEL: the requested value, a [`Select`].
+        /// A [`Select`].
         sel with_sel: u8 = 8..=10;
     }
 }
@@ -42,17 +42,17 @@ bitfields! {
     /// CDW10 of Set Features.
     pub struct SetFeaturesCdw10(u32);
     fields {
-        /// FID: a [`Feature`].
+        /// A [`Feature`].
         fid with_fid: u8 = 0..=7;
     }
     flags {
-        /// SV: save the value across resets.
+        /// Save across resets.
         sv with_sv = 31;
     }
 }
 
 codes! {
-    /// SEL: selects one of a feature's values.
+    /// SEL: requested value of a feature.
     pub struct Select(u8);
     0x0 CURRENT "Current";
     0x1 DEFAULT "Default";
@@ -61,14 +61,14 @@ codes! {
 }
 
 bitfields! {
-    /// DW0 of Get Features for the supported capabilities (Base, figure 195).
+    /// Supported capabilities in DW0 of Get Features (Base, figure 195).
     pub struct SupportedCapabilities(u32);
     flags {
-        /// The feature can be saved.
+        /// Saveable.
         saveable with_saveable = 0;
-        /// The feature is specific to a namespace.
+        /// Namespace specific.
         namespace_specific with_namespace_specific = 1;
-        /// The feature can be changed.
+        /// Changeable.
         changeable with_changeable = 2;
     }
 }
@@ -77,13 +77,13 @@ bitfields! {
     /// Arbitration (FID 01h).
     pub struct Arbitration(u32);
     fields {
-        /// AB: burst, 2^n commands; 111b for no limit.
+        /// Burst, 2^n commands; 111b for no limit.
         ab with_ab: u8 = 0..=2;
-        /// LPW: weight of low priority, 0-based.
+        /// Weight of low priority, 0-based.
         lpw with_lpw: u8 = 8..=15;
-        /// MPW: weight of medium priority, 0-based.
+        /// Weight of medium priority, 0-based.
         mpw with_mpw: u8 = 16..=23;
-        /// HPW: weight of high priority, 0-based.
+        /// Weight of high priority, 0-based.
         hpw with_hpw: u8 = 24..=31;
     }
 }
@@ -92,9 +92,9 @@ bitfields! {
     /// Power Management (FID 02h).
     pub struct PowerManagement(u32);
     fields {
-        /// PS: power state.
+        /// Power state.
         ps with_ps: u8 = 0..=4;
-        /// WH: workload hint.
+        /// Workload hint.
         wh with_wh: u8 = 5..=7;
     }
 }
@@ -103,7 +103,7 @@ bitfields! {
     /// Temperature Threshold (FID 04h).
     pub struct TemperatureThreshold(u32);
     fields {
-        /// TMPTH: threshold, in kelvin.
+        /// Threshold, in kelvin.
         tmpth with_tmpth: u16 = 0..=15;
         /// TMPSEL: 0 composite, 1 to 8 a sensor, Fh all.
         tmpsel with_tmpsel: u8 = 16..=19;
@@ -113,14 +113,14 @@ bitfields! {
 }
 
 bitfields! {
-    /// Error Recovery (FID 05h), of a namespace.
+    /// Error Recovery of a namespace (FID 05h).
     pub struct ErrorRecovery(u32);
     fields {
-        /// TLER: time limited error recovery, in units of 100 ms; 0 for no limit.
+        /// Time limited error recovery, in units of 100 ms; 0 for no limit.
         tler with_tler: u16 = 0..=15;
     }
     flags {
-        /// DULBE: reads of deallocated or unwritten blocks fail.
+        /// Reads of deallocated or unwritten blocks fail.
         dulbe with_dulbe = 16;
     }
 }
@@ -129,13 +129,13 @@ bitfields! {
     /// Volatile Write Cache (FID 06h).
     pub struct VolatileWriteCache(u32);
     flags {
-        /// WCE: enable.
+        /// Enables the cache.
         wce with_wce = 0;
     }
 }
 
 bitfields! {
-    /// Number of Queues (FID 07h): requested in CDW11, granted in DW0 of the completion.
+    /// Number of Queues (FID 07h): requested in CDW11, granted in DW0.
     pub struct NumberOfQueues(u32);
     fields {
         /// NSQR or NSQA: I/O submission queues, 0-based.
@@ -149,9 +149,9 @@ bitfields! {
     /// Interrupt Coalescing (FID 08h).
     pub struct InterruptCoalescing(u32);
     fields {
-        /// THR: completions, 0-based.
+        /// Threshold in completions, 0-based.
         thr with_thr: u8 = 0..=7;
-        /// TIME: in units of 100 microseconds.
+        /// Aggregation time, in units of 100 microseconds.
         time with_time: u8 = 8..=15;
     }
 }
@@ -160,11 +160,11 @@ bitfields! {
     /// Interrupt Vector Configuration (FID 09h).
     pub struct InterruptVector(u32);
     fields {
-        /// IV: vector.
+        /// Vector.
         iv with_iv: u16 = 0..=15;
     }
     flags {
-        /// CD: coalescing disable.
+        /// Coalescing disable.
         cd with_cd = 16;
     }
 }
@@ -173,18 +173,18 @@ bitfields! {
     /// Write Atomicity Normal (FID 0Ah).
     pub struct WriteAtomicity(u32);
     flags {
-        /// DN: disable normal; AWUN and NAWUN do not apply.
+        /// Disable normal; AWUN and NAWUN do not apply.
         dn with_dn = 0;
     }
 }
 
 bitfields! {
-    /// Asynchronous Event Configuration (FID 0Bh): the enabled events.
+    /// Asynchronous Event Configuration (FID 0Bh).
     ///
     /// OAES of Identify Controller has the same bits from 8 on.
     pub struct AsyncEventConfig(u32);
     fields {
-        /// SMART / Health critical warnings, as bits of that log's first byte.
+        /// SMART / Health critical warnings, as in that log.
         smart with_smart: u8 = 0..=7;
     }
     flags {
@@ -194,7 +194,7 @@ bitfields! {
         firmware_activation with_firmware_activation = 9;
         /// TLN: telemetry log notices.
         telemetry with_telemetry = 10;
-        /// ANACN: asymmetric namespace access change notices.
+        /// ANACN: ANA change notices.
         ana_change with_ana_change = 11;
         /// PLEAN: predictable latency event aggregate log change notices.
         predictable_latency with_predictable_latency = 12;
@@ -202,9 +202,9 @@ bitfields! {
         lba_status with_lba_status = 13;
         /// EGEAN: endurance group event aggregate log change notices.
         endurance_group with_endurance_group = 14;
-        /// NNSSN: normal NVM subsystem shutdown.
+        /// NNSSN: normal subsystem shutdown.
         subsystem_shutdown with_subsystem_shutdown = 15;
-        /// DLPCN: discovery log page change notices.
+        /// DLPCN: discovery log change notices.
         discovery_change with_discovery_change = 31;
     }
 }
@@ -213,9 +213,9 @@ bitfields! {
     /// Host Controlled Thermal Management (FID 10h).
     pub struct HostThermalManagement(u32);
     fields {
-        /// TMT2: heavy throttling, in kelvin.
+        /// Heavy throttling, in kelvin.
         tmt2 with_tmt2: u16 = 0..=15;
-        /// TMT1: light throttling, in kelvin.
+        /// Light throttling, in kelvin.
         tmt1 with_tmt1: u16 = 16..=31;
     }
 }
@@ -224,13 +224,13 @@ bitfields! {
     /// Host Identifier (FID 81h).
     pub struct HostIdentifier(u32);
     flags {
-        /// EXHID: the identifier has 128 bits, as it must over Fabrics.
+        /// The identifier has 128 bits, as required over Fabrics.
         exhid with_exhid = 0;
     }
 }
 
 codes! {
-    /// WPS: write protection state of a namespace (Base, 8.12).
+    /// WPS: write protection state (Base, 8.12).
     pub struct WriteProtectionState(u8);
     0x0 NONE "No Write Protect";
     0x1 PROTECTED "Write Protect";
@@ -242,20 +242,20 @@ bitfields! {
     /// Namespace Write Protection Config (FID 84h).
     pub struct WriteProtection(u32);
     fields {
-        /// WPS: a [`WriteProtectionState`].
+        /// A [`WriteProtectionState`].
         wps with_wps: u8 = 0..=2;
     }
 }
 
-/// Data of Timestamp (FID 0Eh; Base, figure 335).
+/// Timestamp (FID 0Eh; Base, figure 335).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Timestamp {
-    /// Milliseconds since 1970-01-01 00:00 UTC, or since the last reset, little-endian.
+    /// Milliseconds since 1970-01-01 00:00 UTC or the last reset, little-endian.
     pub milliseconds: [u8; 6],
-    /// Bit 0: the count may have stopped. Bits 3:1, origin: 000b since reset, 001b set by the host.
+    /// Bit 0: the count may have stopped. Bits 3:1: origin.
     pub attributes: u8,
     /// Reserved.
     pub reserved7: u8,
@@ -263,7 +263,7 @@ pub struct Timestamp {
 assert_size!(Timestamp = 8);
 
 impl Timestamp {
-    /// Origin: 0 at the last controller level reset.
+    /// Origin: 0 at the last reset.
     pub const ORIGIN_RESET: u8 = 0b000;
     /// Origin: set by the host.
     pub const ORIGIN_HOST: u8 = 0b001;
@@ -295,7 +295,7 @@ impl Timestamp {
     }
 }
 
-/// Data of Host Behavior Support (FID 16h; Base, figure 353).
+/// Host Behavior Support (FID 16h; Base, figure 353).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -303,13 +303,13 @@ impl Timestamp {
 pub struct HostBehavior {
     /// ACRE: 1 if the host respects CRD.
     pub acre: u8,
-    /// ETDAS: 1 if the host supports extended telemetry data area 4.
+    /// 1 if the host supports extended telemetry data area 4.
     pub etdas: u8,
-    /// LBAFEE: 1 if the host supports extended LBA formats.
+    /// 1 if the host supports extended LBA formats.
     pub lbafee: u8,
     /// Reserved.
     pub reserved3: u8,
-    /// CDFE: copy descriptor formats enabled by the host.
+    /// Copy descriptor formats enabled by the host.
     pub cdfe: U16,
     /// Reserved.
     pub reserved6: [u8; 506],

@@ -1,4 +1,4 @@
-//! Log pages, as returned by Get Log Page (Base, 5.16).
+//! Log pages (Base, 5.16).
 
 use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::nqn::NQN_FIELD_BYTES;
 
 codes! {
-    /// LID: log page identifier (Base, figure 202).
+    /// LID (Base, figure 202).
     pub struct LogPage(u8);
     0x00 SUPPORTED_LOG_PAGES "Supported Log Pages";
     0x01 ERROR_INFORMATION "Error Information";
@@ -24,15 +24,15 @@ bitfields! {
     /// CDW10 of Get Log Page.
     pub struct GetLogCdw10(u32);
     fields {
-        /// LID: a [`LogPage`].
+        /// A [`LogPage`].
         lid with_lid: u8 = 0..=7;
-        /// LSP: log specific field.
+        /// Log specific field.
         lsp with_lsp: u8 = 8..=14;
-        /// NUMDL: lower half of the number of dwords to return, 0-based.
+        /// Lower half of the number of dwords, 0-based.
         numdl with_numdl: u16 = 16..=31;
     }
     flags {
-        /// RAE: retain asynchronous event, do not re-arm it.
+        /// Retain the asynchronous event.
         rae with_rae = 15;
     }
 }
@@ -41,9 +41,9 @@ bitfields! {
     /// CDW11 of Get Log Page.
     pub struct GetLogCdw11(u32);
     fields {
-        /// NUMDU: upper half of the number of dwords to return.
+        /// Upper half of the number of dwords.
         numdu with_numdu: u16 = 0..=15;
-        /// LSI: log specific identifier.
+        /// Log specific identifier.
         lsi with_lsi: u16 = 16..=31;
     }
 }
@@ -54,16 +54,16 @@ bitfields! {
     fields {
         /// UUID index.
         uuid_index with_uuid_index: u8 = 0..=6;
-        /// CSI: I/O command set, for some log pages.
+        /// I/O command set, for some log pages.
         csi with_csi: u8 = 24..=31;
     }
     flags {
-        /// OT: the offset is an entry index instead of a byte offset.
+        /// The offset is an entry index.
         ot with_ot = 23;
     }
 }
 
-/// Bytes requested by Get Log Page, from CDW10 and CDW11: up to 16 GiB.
+/// Bytes requested by Get Log Page, up to 16 GiB.
 #[must_use]
 pub const fn get_log_bytes(cdw10: GetLogCdw10, cdw11: GetLogCdw11) -> u64 {
     let numd = (cdw11.numdu() as u64) << 16 | cdw10.numdl() as u64;
@@ -76,22 +76,22 @@ pub const fn get_log_bytes(cdw10: GetLogCdw10, cdw11: GetLogCdw11) -> u64 {
 )]
 #[repr(C)]
 pub struct SupportedLogPages {
-    /// One [`SupportedLogPage`] for each LID.
+    /// A [`SupportedLogPage`] for each LID.
     pub lids: [U32; 256],
 }
 assert_size!(SupportedLogPages = 1024);
 
 bitfields! {
-    /// Support of one LID, an entry of the Supported Log Pages log.
+    /// Entry of the Supported Log Pages log.
     pub struct SupportedLogPage(u32);
     fields {
         /// LID specific parameter.
         parameter with_parameter: u16 = 16..=31;
     }
     flags {
-        /// LSUPP: the log page is supported.
+        /// The page is supported.
         lsupp with_lsupp = 0;
-        /// IOS: the offset may be an index.
+        /// The offset may be an index.
         ios with_ios = 1;
     }
 }
@@ -102,23 +102,23 @@ bitfields! {
 )]
 #[repr(C)]
 pub struct ErrorEntry {
-    /// Error Count: unique for the life of the controller; 0 in an invalid entry.
+    /// Error count, unique for the life of the controller; 0 in an invalid entry.
     pub error_count: U64,
-    /// SQID: queue of the command, FFFFh if none.
+    /// Queue of the command, or FFFFh.
     pub sqid: U16,
-    /// CID: command, FFFFh if none.
+    /// Command, or FFFFh.
     pub cid: U16,
-    /// Status field of the completion, phase tag in bit 0.
+    /// Status field of the completion, with the phase tag in bit 0.
     pub status: U16,
-    /// Byte (7:0) and bit (10:8) of the invalid SQE field; FFFFh if not specific to one.
+    /// Byte (7:0) and bit (10:8) of the invalid SQE field, or FFFFh.
     pub parameter_error_location: U16,
-    /// First LBA with the error, if any.
+    /// First affected LBA, if any.
     pub lba: U64,
     /// NSID, if any.
     pub nsid: U32,
-    /// Vendor specific log page with details; 0 if none.
+    /// Vendor specific log page with details, or 0.
     pub vendor_log_page: u8,
-    /// TRTYPE: transport.
+    /// Transport.
     pub trtype: u8,
     /// Reserved.
     pub reserved30: [u8; 2],
@@ -132,7 +132,7 @@ pub struct ErrorEntry {
 assert_size!(ErrorEntry = 64);
 
 impl ErrorEntry {
-    /// SQID, CID and parameter error location of an error without a command.
+    /// SQID, CID and location of an error without a command.
     pub const NOT_OF_A_COMMAND: u16 = 0xffff;
 }
 
@@ -150,19 +150,19 @@ pub struct SmartLog {
     pub avsp: u8,
     /// Available spare threshold, in percent.
     pub avspt: u8,
-    /// Percentage used, may exceed 100.
+    /// Percentage used; may exceed 100.
     pub pused: u8,
     /// Endurance group critical warnings.
     pub endurance_group_warning: u8,
     /// Reserved.
     pub reserved7: [u8; 25],
-    /// Data units read, in units of 1000 blocks of 512 bytes, rounded up.
+    /// Data units read, in units of 512,000 bytes, rounded up.
     pub data_units_read: U128,
-    /// Data units written, in units of 1000 blocks of 512 bytes, rounded up.
+    /// Data units written, in units of 512,000 bytes, rounded up.
     pub data_units_written: U128,
-    /// Read and Compare commands completed.
+    /// Completed Read and Compare commands.
     pub host_read_commands: U128,
-    /// Write commands completed.
+    /// Completed Write commands.
     pub host_write_commands: U128,
     /// Time with an I/O command outstanding, in minutes.
     pub controller_busy_time: U128,
@@ -174,13 +174,13 @@ pub struct SmartLog {
     pub unsafe_shutdowns: U128,
     /// Media and data integrity errors.
     pub media_errors: U128,
-    /// Error Information log entries over the life of the controller.
+    /// Error Information log entries so far.
     pub error_log_entries: U128,
     /// Time above the warning temperature, in minutes.
     pub warning_temperature_time: U32,
     /// Time above the critical temperature, in minutes.
     pub critical_temperature_time: U32,
-    /// Temperature sensors, in kelvin; 0 if not implemented.
+    /// Temperature sensors, in kelvin, or 0.
     pub temperature_sensors: [U16; 8],
     /// Transitions to thermal management temperature 1.
     pub thermal1_transitions: U32,
@@ -201,11 +201,11 @@ assert_size!(SmartLog = 512);
 )]
 #[repr(C)]
 pub struct FirmwareSlotLog {
-    /// AFI: slot in use in bits 2:0, slot of the next reset in bits 6:4.
+    /// Active slot in bits 2:0, slot after the next reset in bits 6:4.
     pub afi: u8,
     /// Reserved.
     pub reserved1: [u8; 7],
-    /// FRS1 to FRS7: revisions, ASCII; 0 in an empty slot.
+    /// Revisions of the slots, ASCII or 0.
     pub frs: [[u8; 8]; 7],
     /// Reserved.
     pub reserved64: [u8; 448],
@@ -218,9 +218,9 @@ assert_size!(FirmwareSlotLog = 512);
 )]
 #[repr(C)]
 pub struct CommandEffectsLog {
-    /// ACS0 to ACS255: a [`CommandEffects`] for each admin opcode.
+    /// A [`CommandEffects`] for each admin opcode.
     pub acs: [U32; 256],
-    /// IOCS0 to IOCS255: a [`CommandEffects`] for each I/O opcode.
+    /// A [`CommandEffects`] for each I/O opcode.
     pub iocs: [U32; 256],
     /// Reserved.
     pub reserved2048: [u8; 2048],
@@ -231,39 +231,38 @@ bitfields! {
     /// Effects of a command (Base, figure 211).
     pub struct CommandEffects(u32);
     fields {
-        /// CSE: 000b no restriction, 001b one command for each namespace, 010b one command in
-        /// total.
+        /// 000b no restriction, 001b one command for each namespace, 010b one in total.
         cse with_cse: u8 = 16..=18;
     }
     flags {
-        /// CSUPP: the command is supported.
+        /// The command is supported.
         csupp with_csupp = 0;
-        /// LBCC: logical block content.
+        /// Logical block content changes.
         lbcc with_lbcc = 1;
-        /// NCC: namespace capabilities.
+        /// Namespace capabilities change.
         ncc with_ncc = 2;
-        /// NIC: the namespace inventory.
+        /// Namespace inventory changes.
         nic with_nic = 3;
-        /// CCC: controller capabilities.
+        /// Controller capabilities change.
         ccc with_ccc = 4;
         /// UUID selection is supported.
         uuid_selection with_uuid_selection = 19;
-        /// CSP: the scope of the command is a namespace.
+        /// CSP: namespace scope.
         namespace_scope with_namespace_scope = 20;
-        /// CSP: the scope of the command is the controller.
+        /// CSP: controller scope.
         controller_scope with_controller_scope = 21;
     }
 }
 
 bitfields! {
-    /// Effects of a feature: an entry of log page 12h (Base, figure 257).
+    /// Entry of log page 12h (Base, figure 257).
     pub struct FeatureEffects(u32);
     flags {
-        /// FSUPP: the feature is supported.
+        /// The feature is supported.
         fsupp with_fsupp = 0;
-        /// FSP: the scope of the feature is a namespace.
+        /// FSP: namespace scope.
         namespace_scope with_namespace_scope = 20;
-        /// FSP: the scope of the feature is the controller.
+        /// FSP: controller scope.
         controller_scope with_controller_scope = 21;
     }
 }
@@ -274,9 +273,9 @@ bitfields! {
 )]
 #[repr(C)]
 pub struct AnaLogHeader {
-    /// CHGCNT: change count; wraps past 0.
+    /// Change count, with wraparound past 0.
     pub chgcnt: U64,
-    /// NGRPS: number of group descriptors after the header.
+    /// Number of group descriptors.
     pub ngrps: U16,
     /// Reserved.
     pub reserved10: [u8; 6],
@@ -287,24 +286,24 @@ bitfields! {
     /// LSP of Get Log Page for the ANA log.
     pub struct AnaLsp(u8);
     flags {
-        /// RGO: return groups only, no NSIDs.
+        /// Return groups only.
         rgo with_rgo = 0;
     }
 }
 
-/// ANA group descriptor without its NSIDs (Base, figure 225); NNSIDS dwords follow.
+/// ANA group descriptor, followed by its NSIDs (Base, figure 225).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct AnaGroup {
-    /// AGID: group.
+    /// Group number.
     pub agid: U32,
-    /// NNSIDS: number of NSIDs after the descriptor.
+    /// Number of NSIDs.
     pub nnsids: U32,
-    /// CHGCNT: change count of the group.
+    /// Change count of the group.
     pub chgcnt: U64,
-    /// ANAS: an [`AnaState`], in bits 3:0.
+    /// An [`AnaState`] in bits 3:0.
     pub anas: u8,
     /// Reserved.
     pub reserved17: [u8; 15],
@@ -312,7 +311,7 @@ pub struct AnaGroup {
 assert_size!(AnaGroup = 32);
 
 codes! {
-    /// ANAS: asymmetric namespace access state (Base, 8.1.3).
+    /// ANA state (Base, 8.1.3).
     pub struct AnaState(u8);
     0x01 OPTIMIZED "ANA Optimized";
     0x02 NON_OPTIMIZED "ANA Non-Optimized";
@@ -321,15 +320,15 @@ codes! {
     0x0f CHANGE "ANA Change";
 }
 
-/// Header of the Discovery log (LID 70h; Base, figure 264); NUMREC entries follow.
+/// Header of the Discovery log (LID 70h; Base, figure 264).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct DiscoveryLogHeader {
-    /// GENCTR: generation counter, which changes with the log.
+    /// Generation counter, which changes with the log.
     pub genctr: U64,
-    /// NUMREC: number of entries.
+    /// Number of entries.
     pub numrec: U64,
     /// RECFMT: 0.
     pub recfmt: U16,
@@ -338,40 +337,40 @@ pub struct DiscoveryLogHeader {
 }
 assert_size!(DiscoveryLogHeader = 1024);
 
-/// Entry of the Discovery log: one path to one NVM subsystem (Base, figure 265).
+/// Entry of the Discovery log (Base, figure 265).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct DiscoveryEntry {
-    /// TRTYPE: transport, a [`TransportType`].
+    /// Transport, a [`TransportType`].
     pub trtype: u8,
-    /// ADRFAM: address family, an [`AddressFamily`].
+    /// Address family, an [`AddressFamily`].
     pub adrfam: u8,
-    /// SUBTYPE: a [`SubsystemType`].
+    /// A [`SubsystemType`].
     pub subtype: u8,
-    /// TREQ: secure channel in bits 1:0 (01b required, 10b not required), SQ flow control may be
-    /// disabled in bit 2.
+    /// Secure channel in bits 1:0 (01b required, 10b not required); bit 2: SQ flow control may be
+    /// disabled.
     pub treq: u8,
-    /// PORTID: port of the NVM subsystem.
+    /// Port of the subsystem.
     pub portid: U16,
-    /// CNTLID: controller; FFFFh for the dynamic controller model.
+    /// Controller, or FFFFh for the dynamic model.
     pub cntlid: U16,
-    /// ASQSZ: entries of the largest admin submission queue; at least 32.
+    /// Maximum entries of an admin submission queue, at least 32.
     pub asqsz: U16,
-    /// EFLAGS: an [`Eflags`].
+    /// An [`Eflags`].
     pub eflags: U16,
     /// Reserved.
     pub reserved12: [u8; 20],
-    /// TRSVCID: transport service, ASCII padded with spaces; for RDMA a port number.
+    /// Transport service, ASCII padded with spaces; a port number for RDMA.
     pub trsvcid: [u8; 32],
     /// Reserved.
     pub reserved64: [u8; 192],
-    /// SUBNQN: NVM subsystem.
+    /// NVM subsystem.
     pub subnqn: [u8; NQN_FIELD_BYTES],
-    /// TRADDR: transport address, ASCII padded with spaces.
+    /// Transport address, ASCII padded with spaces.
     pub traddr: [u8; 256],
-    /// TSAS: for RDMA an [`RdmaTsas`].
+    /// An [`RdmaTsas`] for RDMA.
     pub tsas: [u8; 256],
 }
 assert_size!(DiscoveryEntry = 1024);
@@ -396,7 +395,7 @@ codes! {
 }
 
 codes! {
-    /// SUBTYPE: type of the subsystem in a Discovery log entry.
+    /// SUBTYPE: type of the subsystem.
     pub struct SubsystemType(u8);
     0x01 DISCOVERY_REFERRAL "Referral to another discovery service";
     0x02 NVM "NVM subsystem";
@@ -404,12 +403,12 @@ codes! {
 }
 
 bitfields! {
-    /// EFLAGS: entry flags.
+    /// EFLAGS.
     pub struct Eflags(u16);
     flags {
-        /// DUPRETINFO: other ports of this discovery subsystem return identical data.
+        /// Other ports of this discovery subsystem return identical data.
         dupretinfo with_dupretinfo = 0;
-        /// EPCSD: explicit persistent connection to the discovery controller is supported.
+        /// Explicit persistent discovery connections are supported.
         epcsd with_epcsd = 1;
     }
 }
@@ -428,7 +427,7 @@ pub struct RdmaTsas {
     pub cms: u8,
     /// Reserved.
     pub reserved3: [u8; 5],
-    /// RDMA_PKEY: partition key; 0 if not reported.
+    /// RDMA_PKEY: P_Key, or 0.
     pub pkey: U16,
     /// Reserved.
     pub reserved10: [u8; 246],
@@ -436,9 +435,9 @@ pub struct RdmaTsas {
 assert_size!(RdmaTsas = 256);
 
 impl RdmaTsas {
-    /// RDMA_QPTYPE: reliable connected.
+    /// Reliable connected.
     pub const QPTYPE_CONNECTED: u8 = 1;
-    /// RDMA_CMS: RDMA_IP_CM.
+    /// RDMA_IP_CM.
     pub const CMS_RDMA_IP_CM: u8 = 1;
 }
 

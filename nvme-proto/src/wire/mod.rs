@@ -1,9 +1,8 @@
-//! Structures of NVMe and NVMe over Fabrics, one module for each kind.
+//! Structures of NVMe and NVMe over Fabrics.
 //!
-//! Fields carry the specification's mnemonics; sizes are asserted at compile time. Every structure
-//! is plain bytes without padding, alignment requirement or invalid bit pattern. A slice of the
-//! right length is therefore a valid structure ([`FromBytes`]), and a structure is sent unchanged
-//! ([`IntoBytes`]), including unknown bits.
+//! Fields have the specification's mnemonics. Structures are plain bytes without padding, alignment
+//! or invalid bit patterns: any slice of the right length is valid ([`FromBytes`]) and is sent
+//! unchanged ([`IntoBytes`]), including unknown bits. Sizes are asserted at compile time.
 
 /// Asserts the size of a structure at compile time.
 macro_rules! assert_size {
@@ -12,9 +11,9 @@ macro_rules! assert_size {
     };
 }
 
-/// Declares an integer with named bit fields: a getter and a `with_` setter for each.
+/// Declares an integer with named bit fields, each with a getter and a `with_` setter.
 ///
-/// Bits without a name are preserved.
+/// Unnamed bits are preserved.
 macro_rules! bitfields {
     (
         $(#[$meta:meta])*
@@ -37,7 +36,7 @@ macro_rules! bitfields {
                 pub const fn $field(self) -> $ftype {
                     ((self.0 >> $low) & ($repr::MAX >> ($repr::BITS - 1 - ($high - $low)))) as $ftype
                 }
-                /// Returns a copy with this field set; bits that do not fit are dropped.
+                /// Returns a copy with this field set, truncated to its bits.
                 #[must_use]
                 pub const fn $with_field(self, value: $ftype) -> Self {
                     let mask = $repr::MAX >> ($repr::BITS - 1 - ($high - $low));
@@ -60,7 +59,7 @@ macro_rules! bitfields {
     };
 }
 
-/// Declares an open set of codes: an integer with named values, which prints as its name.
+/// Declares an integer with named values, which prints as its name.
 macro_rules! codes {
     (
         $(#[$meta:meta])*
@@ -77,7 +76,7 @@ macro_rules! codes {
                 pub const $code: Self = Self($value);
             )+
 
-            /// Name in the specification, if the value is defined.
+            /// Name in the specification, if defined.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// Maximum length of an NQN in bytes, without the terminating NUL.
+/// Maximum bytes of an NQN without the NUL.
 pub const NQN_BYTES_MAX: usize = 223;
 /// Size of an NQN field in bytes.
 pub const NQN_FIELD_BYTES: usize = 256;
@@ -13,46 +13,45 @@ pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 const PREFIX: &str = "nqn.";
 const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
-/// NVMe qualified name: UTF-8 of at most [`NQN_BYTES_MAX`] bytes without a NUL.
+/// NVMe qualified name: UTF-8 of at most [`NQN_BYTES_MAX`] bytes without NUL.
 ///
-/// Peers may use any such name: some hosts have an empty NQN, and some subsystems use another
-/// format. [`Nqn::irregularity`] reports a violation of the specification's format.
+/// Peers may use any such name, since some hosts and subsystems use an empty name or another
+/// format. [`Nqn::irregularity`] reports format violations.
 ///
-/// Names compare bytewise. `Display` and `Debug` escape control characters, because a name is peer
-/// input that could control a terminal or split a log line. [`Nqn::raw`] returns the unescaped
-/// text.
+/// Names compare bytewise. `Display` and `Debug` escape control characters, because a peer's name
+/// could control a terminal or split a log line. [`Nqn::raw`] returns unescaped text.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Nqn {
     bytes: [u8; NQN_BYTES_MAX],
     len: u8,
 }
 
-/// Reason for which a field or text is not an NQN.
+/// Error in a field or text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NqnError {
     /// More than [`NQN_BYTES_MAX`] bytes, or no NUL in the field.
     TooLong,
     /// Not UTF-8.
     NotUtf8,
-    /// The text contains a NUL, the terminator of a name.
+    /// The text contains a NUL.
     Nul,
 }
 
 /// Violation of the NQN format.
 ///
-/// Valid formats are `nqn.yyyy-mm.reverse.domain:unique`, `nqn.2014-08.org.nvmexpress:uuid:UUID`,
-/// and [`DISCOVERY_NQN`].
+/// Valid formats: `nqn.yyyy-mm.reverse.domain:unique`, `nqn.2014-08.org.nvmexpress:uuid:UUID`, and
+/// [`DISCOVERY_NQN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Irregularity {
-    /// The name is empty.
+    /// Empty name.
     Empty,
-    /// The name contains a control character.
+    /// Control character.
     ControlCharacter,
-    /// The name does not start with `nqn.`.
+    /// No prefix `nqn.`.
     Prefix,
-    /// The prefix is not followed by `yyyy-mm.`.
+    /// No `yyyy-mm.` after the prefix.
     Date,
-    /// No reverse domain name between the date and the colon.
+    /// No reverse domain name before the colon.
     Domain,
     /// No colon, or nothing after the colon.
     UserString,
@@ -92,7 +91,7 @@ impl Nqn {
         Self::parse(core::str::from_utf8(&field[..len]).map_err(|_| NqnError::NotUtf8)?)
     }
 
-    /// Encodes the NQN as a field padded with NUL.
+    /// Encodes a field padded with NUL.
     #[must_use]
     pub fn encode(&self) -> [u8; NQN_FIELD_BYTES] {
         let mut field = [0; NQN_FIELD_BYTES];
@@ -120,23 +119,23 @@ impl Nqn {
 
     /// Unescaped text for comparing, hashing and sending.
     ///
-    /// The text may contain any character except NUL; use `Display` for output.
+    /// Use `Display` for output, because the text may contain control characters.
     #[must_use]
     pub fn raw(&self) -> &str {
         core::str::from_utf8(&self.bytes[..usize::from(self.len)])
             .expect("an Nqn is UTF-8 from its construction on")
     }
 
-    /// First violation of the NQN format, if any.
+    /// First format violation, if any.
     #[must_use]
     pub fn irregularity(&self) -> Option<Irregularity> {
         check(self.raw()).err()
     }
 }
 
-/// Peer text with non-printable characters escaped as in Rust (`\n`, `\u{1b}`).
+/// Peer text with non-printable characters escaped as in Rust.
 ///
-/// The backslash is escaped too, so different texts have different output.
+/// Backslashes are escaped, so different texts have different output.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(pub &'a str);
 
@@ -152,7 +151,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// Text as a quoted TOML string, whatever characters it contains.
+/// Text as a quoted TOML string.
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a>(pub &'a str);
 
@@ -210,7 +209,7 @@ fn strip_date(text: &str) -> Option<&str> {
     (digits(year, 4) && month_ok).then_some(rest)
 }
 
-/// True for a UUID in RFC 4122 form: 8-4-4-4-12 hexadecimal digits.
+/// True for a UUID in RFC 4122 form.
 fn is_uuid(text: &str) -> bool {
     text.len() == 36
         && text.bytes().enumerate().all(|(i, b)| match i {

@@ -1,6 +1,6 @@
-//! Controller properties, the Fabrics equivalent of PCIe registers (Base, 3.1.3).
+//! Controller properties (Base, 3.1.3).
 
-/// Offsets of properties, in bytes.
+/// Byte offsets of properties.
 pub mod offset {
     /// Controller Capabilities, 8 bytes.
     pub const CAP: u32 = 0x00;
@@ -16,32 +16,32 @@ pub mod offset {
     pub const CRTO: u32 = 0x68;
 }
 
-/// Value of NSSR that resets the NVM subsystem: "NVMe" in ASCII.
+/// Value of NSSR that resets the NVM subsystem.
 pub const NSSR_RESET: u32 = 0x4e56_4d65;
 
 bitfields! {
     /// CAP: Controller Capabilities (Base, 3.1.3.1).
     pub struct Cap(u64);
     fields {
-        /// MQES: entries of the largest I/O queue, 0-based.
+        /// Entries of the largest I/O queue, 0-based.
         mqes with_mqes: u16 = 0..=15;
-        /// AMS: arbitration mechanisms in addition to round robin.
+        /// Arbitration mechanisms besides round robin.
         ams with_ams: u8 = 17..=18;
-        /// TO: longest time for CSTS.RDY to follow CC.EN, in units of 500 ms.
+        /// Longest time between CC.EN and CSTS.RDY, in units of 500 ms.
         to with_to: u8 = 24..=31;
-        /// CSS: I/O command sets; bit 0 is the NVM command set, bit 6 the sets of CNS 1Ch.
+        /// I/O command sets; bit 0: NVM, bit 6: sets of CNS 1Ch.
         css with_css: u8 = 37..=44;
-        /// MPSMIN: smallest host page, 2^(12 + MPSMIN) bytes.
+        /// Smallest host page, 2^(12 + MPSMIN) bytes.
         mpsmin with_mpsmin: u8 = 48..=51;
-        /// MPSMAX: largest host page, 2^(12 + MPSMAX) bytes.
+        /// Largest host page, 2^(12 + MPSMAX) bytes.
         mpsmax with_mpsmax: u8 = 52..=55;
     }
     flags {
-        /// CQR: I/O queues must be physically contiguous; 1 over Fabrics.
+        /// I/O queues must be physically contiguous; 1 over Fabrics.
         cqr with_cqr = 16;
-        /// NSSRS: NVM Subsystem Reset is supported.
+        /// NVM Subsystem Reset is supported.
         nssrs with_nssrs = 36;
-        /// CRMS.CRWMS: Controller Ready With Media is supported; CRTO is valid.
+        /// CRMS.CRWMS: Controller Ready With Media is supported, and CRTO is valid.
         crwms with_crwms = 59;
         /// CRMS.CRIMS: Controller Ready Independent of Media is supported.
         crims with_crims = 60;
@@ -49,23 +49,23 @@ bitfields! {
 }
 
 impl Cap {
-    /// CSS: the NVM command set.
+    /// CSS: NVM command set.
     pub const CSS_NVM: u8 = 1 << 0;
-    /// CSS: the I/O command sets that Identify CNS 1Ch lists.
+    /// CSS: I/O command sets of Identify CNS 1Ch.
     pub const CSS_IOCS: u8 = 1 << 6;
     /// CSS: no I/O command set.
     pub const CSS_ADMIN_ONLY: u8 = 1 << 7;
 }
 
 bitfields! {
-    /// VS: the specification's version (Base, 3.1.3.2).
+    /// VS: specification version (Base, 3.1.3.2).
     pub struct Vs(u32);
     fields {
-        /// TER: tertiary version.
+        /// Tertiary version.
         ter with_ter: u8 = 0..=7;
-        /// MNR: minor version.
+        /// Minor version.
         mnr with_mnr: u8 = 8..=15;
-        /// MJR: major version.
+        /// Major version.
         mjr with_mjr: u16 = 16..=31;
     }
 }
@@ -83,31 +83,31 @@ bitfields! {
     /// CC: Controller Configuration (Base, 3.1.3.5).
     pub struct Cc(u32);
     fields {
-        /// CSS: selected I/O command sets; 000b NVM, 110b all sets of CNS 1Ch, 111b none.
+        /// Selected I/O command sets: 000b NVM, 110b all sets of CNS 1Ch, 111b none.
         css with_css: u8 = 4..=6;
-        /// MPS: host page, 2^(12 + MPS) bytes.
+        /// Host page, 2^(12 + MPS) bytes.
         mps with_mps: u8 = 7..=10;
-        /// AMS: selected arbitration mechanism.
+        /// Selected arbitration mechanism.
         ams with_ams: u8 = 11..=13;
-        /// SHN: shutdown notification; 01b normal, 10b abrupt.
+        /// Shutdown notification; 01b normal, 10b abrupt.
         shn with_shn: u8 = 14..=15;
-        /// IOSQES: I/O SQ entries are 2^IOSQES bytes.
+        /// I/O SQ entries are 2^IOSQES bytes.
         iosqes with_iosqes: u8 = 16..=19;
-        /// IOCQES: I/O CQ entries are 2^IOCQES bytes.
+        /// I/O CQ entries are 2^IOCQES bytes.
         iocqes with_iocqes: u8 = 20..=23;
     }
     flags {
-        /// EN: enable.
+        /// Enable.
         en with_en = 0;
-        /// CRIME: ready independent of media.
+        /// Ready independent of media.
         crime with_crime = 24;
     }
 }
 
 impl Cc {
-    /// CSS: the NVM command set.
+    /// CSS: NVM command set.
     pub const CSS_NVM: u8 = 0b000;
-    /// CSS: all I/O command sets that are supported.
+    /// CSS: all supported I/O command sets.
     pub const CSS_IOCS: u8 = 0b110;
     /// CSS: admin commands only.
     pub const CSS_ADMIN_ONLY: u8 = 0b111;
@@ -123,17 +123,17 @@ bitfields! {
     /// CSTS: Controller Status (Base, 3.1.3.6).
     pub struct Csts(u32);
     fields {
-        /// SHST: shutdown status, one of the `SHST_` constants.
+        /// Shutdown status, a `SHST_` constant.
         shst with_shst: u8 = 2..=3;
     }
     flags {
-        /// RDY: ready for commands.
+        /// Ready for commands.
         rdy with_rdy = 0;
-        /// CFS: fatal error; a reset is needed.
+        /// Fatal error until a reset.
         cfs with_cfs = 1;
-        /// NSSRO: the NVM subsystem was reset.
+        /// The NVM subsystem was reset.
         nssro with_nssro = 4;
-        /// PP: processing paused.
+        /// Processing paused.
         pp with_pp = 5;
     }
 }
@@ -143,7 +143,7 @@ impl Csts {
     pub const SHST_NORMAL: u8 = 0b00;
     /// SHST: shutdown in progress.
     pub const SHST_OCCURRING: u8 = 0b01;
-    /// SHST: shutdown is complete.
+    /// SHST: shutdown complete.
     pub const SHST_COMPLETE: u8 = 0b10;
 }
 
@@ -151,9 +151,9 @@ bitfields! {
     /// CRTO: Controller Ready Timeouts (Base, 3.1.3.21).
     pub struct Crto(u32);
     fields {
-        /// CRWMT: with media, in units of 500 ms.
+        /// With media, in units of 500 ms.
         crwmt with_crwmt: u16 = 0..=15;
-        /// CRIMT: independent of media, in units of 500 ms.
+        /// Independent of media, in units of 500 ms.
         crimt with_crimt: u16 = 16..=31;
     }
 }
@@ -162,7 +162,7 @@ bitfields! {
 mod tests {
     use super::*;
 
-    /// Values of a Linux target and a Linux host in tests/captures decode correctly.
+    /// Values in tests/captures.
     #[test]
     fn values_of_the_captures() {
         let cap = Cap(0x0000_0820_0f00_007f);

@@ -1,8 +1,7 @@
 //! SGL descriptors: location of a command's data (Base, 4.1.2).
 //!
-//! A Fabrics command has exactly one descriptor in its SQE (SGL1). Over RDMA (RDMA, 3) it is a
-//! keyed data block, which names host memory for RDMA access by the controller, or a data block
-//! with an offset into the in-capsule data.
+//! A Fabrics command has one descriptor (SGL1): over RDMA (RDMA, 3) a keyed data block of host
+//! memory, or a data block at an offset of the in-capsule data.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -12,7 +11,7 @@ use super::status::Status;
 pub const SGL_DESCRIPTOR_BYTES: usize = 16;
 
 codes! {
-    /// SGL descriptor type: the upper half of the descriptor's last byte.
+    /// SGL descriptor type, in the upper half of the last byte.
     pub struct SglType(u8);
     0x0 DATA_BLOCK "SGL Data Block";
     0x1 BIT_BUCKET "SGL Bit Bucket";
@@ -25,7 +24,7 @@ codes! {
 
 /// Subtype 0h: memory address.
 pub const SUBTYPE_ADDRESS: u8 = 0x0;
-/// Subtype 1h: offset into the capsule, from the end of the SQE.
+/// Subtype 1h: capsule offset from the end of the SQE.
 pub const SUBTYPE_OFFSET: u8 = 0x1;
 /// Subtype Fh of a keyed descriptor: the response invalidates the key (RDMA, 3.2.1).
 pub const SUBTYPE_INVALIDATE: u8 = 0xf;
@@ -58,7 +57,7 @@ pub enum Sgl {
         /// Length in bytes.
         length: u32,
     },
-    /// Data block with a plain memory address, used by PCIe but not by RDMA.
+    /// Data block with a memory address, unused by RDMA.
     Address {
         /// Memory address.
         address: u64,
@@ -67,13 +66,13 @@ pub enum Sgl {
     },
     /// Host memory, accessed by RDMA READ or WRITE.
     Keyed {
-        /// Virtual address in the host.
+        /// Virtual address.
         address: u64,
-        /// Length in bytes; 24 bits on the wire.
+        /// Length in bytes (24 bits on the wire).
         length: u32,
         /// Remote key.
         rkey: u32,
-        /// Whether the response must be a SEND with invalidate of `rkey`.
+        /// Whether the response must invalidate `rkey`.
         invalidate: bool,
     },
     /// Controller data discarded by the host.
@@ -81,22 +80,22 @@ pub enum Sgl {
         /// Length in bytes.
         length: u32,
     },
-    /// Another list of descriptors in the capsule.
+    /// List of descriptors in the capsule.
     Segment {
         /// Offset from the end of the SQE, in bytes.
         offset: u64,
         /// Length of the list in bytes.
         length: u32,
-        /// Whether the list contains only data descriptors.
+        /// Whether all descriptors of the list are data.
         last: bool,
     },
 }
 
 impl Sgl {
-    /// Maximum data length of a keyed descriptor, which has 24 bits.
+    /// Maximum length of a keyed descriptor.
     pub const KEYED_LENGTH_MAX: u32 = 0x00ff_ffff;
 
-    /// Bytes of data; for a segment, bytes of descriptors.
+    /// Bytes of data, or of descriptors for a segment.
     #[must_use]
     pub const fn length(&self) -> u32 {
         match *self {
@@ -133,19 +132,19 @@ impl SglDescriptor {
         Self(bytes)
     }
 
-    /// Keyed descriptor of a command without data: address, length and key are 0.
+    /// Keyed descriptor without data, all zeroes.
     #[must_use]
     pub fn none() -> Self {
         Self::keyed(0, 0, 0, false)
     }
 
-    /// Creates a data block in the capsule.
+    /// Creates an in-capsule data block.
     #[must_use]
     pub fn in_capsule(offset: u64, length: u32) -> Self {
         Self::unkeyed(SglType::DATA_BLOCK, SUBTYPE_OFFSET, offset, length)
     }
 
-    /// Creates a last segment: a list of data descriptors in the capsule.
+    /// Creates a last segment in the capsule.
     #[must_use]
     pub fn last_segment(offset: u64, length: u32) -> Self {
         Self::unkeyed(SglType::LAST_SEGMENT, SUBTYPE_OFFSET, offset, length)
@@ -167,11 +166,11 @@ impl SglDescriptor {
 
     /// Interprets the descriptor.
     ///
-    /// The three reserved bytes of an unkeyed descriptor are ignored: Linux reuses SQEs and leaves
-    /// key bytes of earlier keyed descriptors there.
+    /// Reserved bytes of an unkeyed descriptor are ignored, because Linux reuses SQEs and leaves
+    /// key bytes there.
     ///
     /// # Errors
-    /// SGL Descriptor Type Invalid for a type or subtype that is undefined for Fabrics over RDMA.
+    /// SGL Descriptor Type Invalid for a type or subtype undefined for Fabrics over RDMA.
     // Inlined to keep the result in registers.
     #[inline(always)]
     pub fn parse(&self) -> Result<Sgl, Status> {
@@ -205,7 +204,7 @@ impl SglDescriptor {
         }
     }
 
-    /// Key to invalidate with the response, whether the command succeeds or fails.
+    /// Key to invalidate with the response, even of a failed command.
     #[must_use]
     #[inline]
     pub fn invalidate_rkey(&self) -> Option<u32> {

@@ -1,7 +1,6 @@
-//! Submission queue entry: 64 bytes.
+//! Submission queue entry (Base, 3.3.3.1; Fabrics: 3.3.3.1.1).
 //!
-//! Base, 3.3.3.1 (common command format) and 3.3.3.1.1 (Fabrics). A command capsule is an SQE,
-//! optionally followed by in-capsule data ([`Sqe::split_capsule`]).
+//! A command capsule is an SQE with optional in-capsule data ([`Sqe::split_capsule`]).
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -13,7 +12,7 @@ use super::status::Status;
 pub const SQE_BYTES: usize = 64;
 
 codes! {
-    /// Opcodes of the admin queue (Base, figure 138).
+    /// Admin opcodes (Base, figure 138).
     pub struct AdminOpcode(u8);
     0x00 DELETE_IO_SQ "Delete I/O Submission Queue";
     0x01 CREATE_IO_SQ "Create I/O Submission Queue";
@@ -41,7 +40,7 @@ codes! {
 }
 
 codes! {
-    /// Opcodes of I/O queues for the NVM command set (NVM, figure 15).
+    /// I/O opcodes of the NVM command set (NVM, figure 15).
     pub struct NvmOpcode(u8);
     0x00 FLUSH "Flush";
     0x01 WRITE "Write";
@@ -60,7 +59,7 @@ codes! {
 }
 
 codes! {
-    /// FCTYPE: type of a Fabrics command, an SQE of opcode 7Fh (Base, figure 389).
+    /// FCTYPE: type of a Fabrics command (Base, figure 389).
     pub struct FabricsType(u8);
     0x00 PROPERTY_SET "Property Set";
     0x01 CONNECT "Connect";
@@ -70,79 +69,78 @@ codes! {
     0x08 DISCONNECT "Disconnect";
 }
 
-/// Opcode of every Fabrics command, on admin and I/O queues.
+/// Opcode of all Fabrics commands.
 pub const OPCODE_FABRICS: u8 = 0x7f;
 
-/// Submission queue entry in the common command format.
+/// Submission queue entry in the common format.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct Sqe {
-    /// OPC: opcode.
+    /// Opcode.
     pub opc: u8,
-    /// FUSE in bits 1:0, PSDT in bits 7:6; the others are reserved.
+    /// FUSE in bits 1:0, PSDT in bits 7:6.
     pub flags: u8,
-    /// CID: command identifier, unique among the queue's outstanding commands.
+    /// Command identifier, unique among a queue's outstanding commands.
     pub cid: U16,
-    /// NSID: namespace, 0 if none, FFFFFFFFh for all. Its first byte is FCTYPE in a Fabrics
-    /// command.
+    /// Namespace, 0 for none, or FFFFFFFFh for all. The first byte of a Fabrics command is FCTYPE.
     pub nsid: U32,
-    /// CDW2: command specific.
+    /// Command specific.
     pub cdw2: U32,
-    /// CDW3: command specific.
+    /// Command specific.
     pub cdw3: U32,
-    /// MPTR: metadata pointer.
+    /// Metadata pointer.
     pub mptr: U64,
-    /// DPTR: data pointer; over Fabrics always SGL Descriptor 1.
+    /// Data pointer; over Fabrics SGL descriptor 1.
     pub dptr: SglDescriptor,
-    /// CDW10: command specific.
+    /// Command specific.
     pub cdw10: U32,
-    /// CDW11: command specific.
+    /// Command specific.
     pub cdw11: U32,
-    /// CDW12: command specific.
+    /// Command specific.
     pub cdw12: U32,
-    /// CDW13: command specific.
+    /// Command specific.
     pub cdw13: U32,
-    /// CDW14: command specific.
+    /// Command specific.
     pub cdw14: U32,
-    /// CDW15: command specific.
+    /// Command specific.
     pub cdw15: U32,
 }
 assert_size!(Sqe = SQE_BYTES);
 
-/// PSDT: whether DPTR holds PRPs or an SGL (Base, figure 87).
+/// PSDT: type of DPTR (Base, figure 87).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Psdt {
-    /// 00b: PRPs, which Fabrics does not support.
+    /// 00b: PRPs, unsupported by Fabrics.
     Prp,
-    /// 01b: an SGL, and MPTR is the address of contiguous metadata.
+    /// 01b: SGL; MPTR is the address of contiguous metadata.
     Sgl,
-    /// 10b: an SGL, and MPTR is the address of an SGL segment.
+    /// 10b: SGL; MPTR is the address of an SGL segment.
     SglMetadataSgl,
     /// 11b: reserved.
     Reserved,
 }
 
 impl Sqe {
-    /// PSDT bits of a command with an SGL, required for Fabrics.
+    /// PSDT bits required for Fabrics.
     pub const FLAGS_SGL: u8 = 0b01 << 6;
 
     /// Splits a command capsule into SQE and in-capsule data.
     ///
-    /// Returns `None` if the capsule is shorter than an SQE.
+    /// Returns `None` if it is shorter than an SQE.
     #[must_use]
     pub fn split_capsule(capsule: &[u8]) -> Option<(&Self, &[u8])> {
         Self::ref_from_prefix(capsule).ok()
     }
 
-    /// FUSE: 0 for a normal command, 1 and 2 for the halves of a fused one.
+    /// FUSE: 0, or 1 and 2 for the halves of a fused command.
     #[must_use]
     pub const fn fuse(&self) -> u8 {
         self.flags & 0b11
     }
 
-    /// PSDT: type of the data pointer.
+    /// PSDT.
     #[must_use]
     pub const fn psdt(&self) -> Psdt {
         match self.flags >> 6 {
@@ -159,8 +157,7 @@ impl Sqe {
         self.flags & 0b0011_1100
     }
 
-    /// Checks the flags as required for Fabrics: not fused, an SGL, no reserved bit (Base, figure
-    /// 87).
+    /// Checks the flags for Fabrics: not fused, an SGL, no reserved bit (Base, figure 87).
     ///
     /// # Errors
     /// Invalid Field in Command.
@@ -173,7 +170,7 @@ impl Sqe {
         }
     }
 
-    /// True for a Fabrics command, on any queue.
+    /// True for a Fabrics command.
     #[must_use]
     pub const fn is_fabrics(&self) -> bool {
         self.opc == OPCODE_FABRICS
@@ -185,7 +182,7 @@ impl Sqe {
         FabricsType(self.nsid.get() as u8)
     }
 
-    /// CDW10 and CDW11 as one number: the starting LBA of NVM commands.
+    /// CDW10 and CDW11 as one number, the SLBA of NVM commands.
     #[must_use]
     pub fn cdw10_11(&self) -> u64 {
         u64::from(self.cdw10.get()) | u64::from(self.cdw11.get()) << 32

@@ -1,10 +1,10 @@
-//! Status codes of completions (Base, 3.3.3.2.1; NVM, 3.1; Fabrics: Base, figure 97).
+//! Status codes (Base, 3.3.3.2.1; NVM, 3.1; Fabrics: Base, figure 97).
 
 use core::fmt;
 
-/// Status field of a completion without its phase tag.
+/// Status field without the phase tag.
 ///
-/// The 15 bits are SC (7:0), SCT (10:8), CRD (12:11), M (13) and DNR (14).
+/// Bits: SC (7:0), SCT (10:8), CRD (12:11), M (13) and DNR (14).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(u16);
 
@@ -25,10 +25,10 @@ const MORE: u16 = 1 << 13;
 const DNR: u16 = 1 << 14;
 const ALL_BITS: u16 = 0x7fff;
 
-/// Declares the codes, by status code type.
+/// Declares the codes of each status code type.
 ///
-/// Two command sets define values 1/80h to 1/82h differently. Only the command distinguishes them,
-/// so their text names both meanings.
+/// The text of values 1/80h to 1/82h has both meanings, because two command sets define them
+/// differently.
 macro_rules! status_codes {
     ($($sct:literal { $($sc:literal $name:ident $text:literal $(or $alias:ident)*;)+ })+) => {
         impl Status {
@@ -41,7 +41,7 @@ macro_rules! status_codes {
                 )*
             )+)+
 
-            /// Name of the code in the specification, if defined.
+            /// Name in the specification, if defined.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match (self.sct(), self.sc()) {
@@ -170,31 +170,31 @@ status_codes! {
 }
 
 impl Status {
-    /// Creates a status from type and code, without DNR, M and CRD.
+    /// Creates a status without DNR, M and CRD.
     #[must_use]
     pub const fn new(sct: u8, sc: u8) -> Self {
         Self(((sct & 7) as u16) << 8 | sc as u16)
     }
 
-    /// Extracts the status from the status field of a completion; the phase tag is dropped.
+    /// Extracts the status from a completion's status field.
     #[must_use]
     pub const fn from_field(field: u16) -> Self {
         Self(field >> 1)
     }
 
-    /// Encodes the status field of a completion.
+    /// Encodes a completion's status field.
     #[must_use]
     pub const fn to_field(self, phase: bool) -> u16 {
         self.0 << 1 | phase as u16
     }
 
-    /// Creates a status from its 15 bits in the form printed by Linux: DNR is bit 14.
+    /// Creates a status from the 15 bits printed by Linux.
     #[must_use]
     pub const fn from_bits(bits: u16) -> Self {
         Self(bits & ALL_BITS)
     }
 
-    /// Status as 15 bits, in the form printed by Linux: DNR is bit 14.
+    /// Status as the 15 bits printed by Linux.
     #[must_use]
     pub const fn bits(self) -> u16 {
         self.0
@@ -212,19 +212,19 @@ impl Status {
         self.0 as u8
     }
 
-    /// CRD: index of the CRDT value that the host waits, 0 for none.
+    /// CRD: index of the CRDT, or 0.
     #[must_use]
     pub const fn crd(self) -> u8 {
         (self.0 >> CRD_SHIFT) as u8 & 3
     }
 
-    /// M: the Error Information log has more information.
+    /// M: the Error Information log has more.
     #[must_use]
     pub const fn more(self) -> bool {
         self.0 & MORE != 0
     }
 
-    /// DNR: a retry of the command fails again.
+    /// DNR: a retry fails again.
     #[must_use]
     pub const fn dnr(self) -> bool {
         self.0 & DNR != 0
@@ -248,7 +248,7 @@ impl Status {
         Self(self.0 & !(3 << CRD_SHIFT) | ((crd & 3) as u16) << CRD_SHIFT)
     }
 
-    /// Status code type and code, without DNR, M and CRD.
+    /// SCT and SC.
     #[must_use]
     pub const fn code(self) -> Self {
         Self(self.0 & SC_SCT_MASK)

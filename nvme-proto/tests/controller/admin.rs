@@ -1,4 +1,4 @@
-//! Identify, and errors of admin commands.
+//! Identify and admin errors.
 
 use nvme_proto::limits::Limits;
 use nvme_proto::namespace::{Atomic, Namespace, NamespaceError, Preferred};
@@ -40,7 +40,7 @@ fn without_a_write_cache_there_is_no_vwc() {
     assert_eq!(id.vwc, 0b110);
     assert_eq!(rig.fail(get_features(0x06, 0, 0)), Status::INVALID_FIELD);
     assert_eq!(rig.fail(set_features(0x06, 1)), Status::INVALID_FIELD);
-    // The feature is not listed as supported either.
+    // Log page 12h omits the feature.
     assert_eq!(rig.log(0x12, 1024)[6 * 4], 0);
 }
 
@@ -246,7 +246,6 @@ fn opcodes_that_are_not_there_are_refused() {
         if !known {
             let mut unknown = sqe(AdminOpcode(opcode));
             assert_eq!(rig.fail(unknown), Status::INVALID_OPCODE);
-            // Flags, PRPs and lengths of an unsupported command are not checked.
             for flags in [0x00, 0x41, 0x80, 0xc0, 0xff] {
                 unknown.flags = flags;
                 unknown.mptr.set(u64::MAX);

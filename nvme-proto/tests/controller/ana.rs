@@ -1,4 +1,4 @@
-//! Asymmetric namespace access: log page 0Ch, its event, and Identify data.
+//! ANA: log page 0Ch, its event, and Identify data.
 
 use nvme_proto::ana::AnaStates;
 use nvme_proto::controller::Action;
@@ -14,7 +14,7 @@ use crate::rig::{self, Connect, Rig, SUBNQN, log, namespace, read, set_features,
 
 const ANA_LOG: u8 = 0x0c;
 
-/// Group in the log: ANAGRPID, state, NSIDs.
+/// ANAGRPID, state and NSIDs of a group in the log.
 type Shown = (u32, AnaState, Vec<u32>);
 
 fn groups_only(mut sqe: Sqe) -> Sqe {
@@ -23,7 +23,7 @@ fn groups_only(mut sqe: Sqe) -> Sqe {
     sqe
 }
 
-/// CHGCNT and groups of the log, and CHGCNT of each group.
+/// CHGCNT, groups, and CHGCNT of each group.
 fn ana(rig: &mut Rig, sqe: Sqe) -> (u64, Vec<Shown>, Vec<u64>) {
     let (_, data) = rig.succeed(sqe);
     let header: AnaLogHeader = read(&data);
@@ -75,7 +75,6 @@ fn set(rig: &mut Rig, port: u64, group: u32, state: AnaState) {
         .set_ana_states(port, &states, &mut rig.actions);
 }
 
-/// Events reported so far.
 fn events(rig: &mut Rig) -> Vec<AsyncEvent> {
     rig.take_actions()
         .into_iter()

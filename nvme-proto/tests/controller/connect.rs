@@ -27,7 +27,6 @@ fn refused(connect: &Connect, subsystem: &mut Subsystem) -> Refusal {
     connect.send(subsystem, Duration::ZERO).unwrap_err()
 }
 
-/// DW0 of a Connect with an invalid parameter.
 fn parameter(connect: &Connect, subsystem: &mut Subsystem) -> u32 {
     let refusal = refused(connect, subsystem);
     assert_eq!(
@@ -48,7 +47,7 @@ fn an_admin_connect_makes_a_controller() {
     assert_eq!((connected.qid, connected.sq_entries), (0, 32));
     assert!(!connected.flow_control);
     assert_eq!(connected.completion.cid, 77);
-    // The result is only CNTLID: AUTHREQ must be 0, or Linux would authenticate.
+    // AUTHREQ must be 0, or Linux would authenticate.
     assert_eq!(connected.completion.result, u64::from(connected.cntlid));
     let controller = subsystem.controller(connected.cntlid).unwrap();
     assert_eq!(controller.host().nqn, nqn(HOSTNQN));
@@ -121,7 +120,6 @@ fn controllers_are_limited_in_all_and_for_each_host() {
     });
     let first = admin().send(&mut subsystem, Duration::ZERO).unwrap().cntlid;
     admin().send(&mut subsystem, Duration::ZERO).unwrap();
-    // The error is temporary, so the host may retry.
     assert_eq!(
         refused(&admin(), &mut subsystem).status,
         Status::CONNECT_CONTROLLER_BUSY
@@ -210,7 +208,6 @@ fn no_io_queue_beyond_what_was_granted() {
     assert_eq!(rig.connect_io(3).unwrap_err().result, 42);
 }
 
-/// Address of another host; limits apply to a whole IPv6 /64.
 fn peer_of(address: &str) -> Peer {
     let address: IpAddr = address.parse().unwrap();
     let (first, last) = match address {
@@ -228,7 +225,7 @@ fn peer_of(address: &str) -> Peer {
     }
 }
 
-/// Controllers under a foreign host NQN count for the address that created them.
+/// Controllers with a foreign host NQN count for their own address.
 #[test]
 fn a_claimed_name_does_not_keep_its_host_out() {
     let limits = Limits {
@@ -260,7 +257,7 @@ fn a_claimed_name_does_not_keep_its_host_out() {
     let stranger = "2001:db8::1";
     connect("host", stranger).unwrap();
     connect("host", "2001:db8::2").unwrap();
-    // The addresses of a /64 share one limit.
+    // A /64 shares one limit.
     assert_eq!(
         connect("host", "2001:db8::3").map(|_| ()),
         busy.map(|_: ()| ())
@@ -271,7 +268,7 @@ fn a_claimed_name_does_not_keep_its_host_out() {
         connect("host", "192.0.2.1").map(|_| ()),
         busy.map(|_: ()| ())
     );
-    // Other NQNs do not extend the limit of an address.
+    // Further NQNs do not extend an address's limit.
     connect("another", stranger).unwrap();
     assert_eq!(connect("third", stranger).map(|_| ()), busy.map(|_: ()| ()));
     connect("third", "192.0.2.2").unwrap();
@@ -325,8 +322,7 @@ fn claim(subsystem: &Subsystem, connect: &Connect, first: u32) -> Result<Claim, 
     subsystem.claim(&request, &arrival(&AnaStates::default()), first)
 }
 
-/// Unauthenticated claims with the identity of a host, for any of its queues and new controllers,
-/// do not prevent that host from connecting every queue.
+/// Unauthenticated claims in a host's name do not prevent its connections.
 #[test]
 fn claims_take_nothing_from_the_host_that_they_name() {
     proptest!(|(steps in proptest::collection::vec((0_u16..10, 0_u32..70_000), 1..40))| {
@@ -362,12 +358,11 @@ fn of_two_claims_to_one_thing_the_first_one_that_is_proven_has_it() {
     let controllers = [0, 1].map(|_| claim(&rig.subsystem, &admin(), 77).unwrap());
     assert_eq!([77; 2], controllers.map(|claim| claim.cntlid()));
     rig.subsystem.join(&controllers[0], &arrival(&ana)).unwrap();
-    // The error is temporary, so the host may retry.
+    // Temporary, so that the host retries.
     let late = rig.subsystem.join(&controllers[1], &arrival(&ana));
     assert_eq!(late.unwrap_err().status, Status::CONNECT_CONTROLLER_BUSY);
 }
 
-/// A claim fails if the host lost access or the association ended before authentication.
 #[test]
 fn a_claim_is_checked_again_when_it_is_proven() {
     let mut rig = Rig::ready();

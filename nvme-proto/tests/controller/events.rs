@@ -16,7 +16,6 @@ impl Rig {
             .unwrap();
     }
 
-    /// CIDs of completed requests with their events.
     fn events(&mut self) -> Vec<(u16, AsyncEvent)> {
         let event = |action| match action {
             Action::Complete {

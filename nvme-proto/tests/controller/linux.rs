@@ -1,6 +1,6 @@
-//! Requirements of the Linux host (drivers/nvme/host) on a target, checked as Linux checks them.
+//! Requirements of the Linux host (drivers/nvme/host), checked as in Linux.
 //!
-//! A violation causes a failed connect or a warning in Linux.
+//! A violation causes a failed connect or a warning.
 
 use nvme_proto::controller::Action;
 use nvme_proto::wire::fabrics::{PropertyGetCommand, PropertySize};
@@ -25,7 +25,7 @@ fn linux_requires_ready_within_the_timeout_of_cap_and_crto() {
     let get = |size, ofst| PropertyGetCommand::new(0, size, ofst).into();
     let cap = Cap(rig.complete(get(PropertySize::Eight, offset::CAP)).result);
     assert_eq!(cap.mpsmin(), 0, "nvme_enable_ctrl: pages of 4 KiB");
-    // Linux uses the longer of both times, in units of 500 ms.
+    // Linux uses the longer time, in units of 500 ms.
     assert!(cap.crwms());
     let crto = Crto(rig.complete(get(PropertySize::Four, offset::CRTO)).result as u32);
     assert_eq!(crto.crwmt(), u16::from(cap.to()));
@@ -114,7 +114,7 @@ fn linux_requires_a_sane_ana_log_where_cmic_promises_one() {
 #[test]
 fn linux_requires_queues_to_be_granted() {
     let mut rig = Rig::ready();
-    // nvme_set_queue_count uses the minimum of the requested number and both halves plus one.
+    // nvme_set_queue_count: minimum of the request and both halves plus one.
     assert_eq!(rig.succeed(set_features(0x07, 0x0003_0003)).0, 0x0003_0003);
     for qid in 1..=4 {
         assert_eq!(rig.connect_io(qid).unwrap().cntlid, rig.cntlid);
@@ -142,7 +142,7 @@ fn linux_requires_namespaces_to_be_listed_and_described() {
     assert_eq!(list.iter().collect::<Vec<_>>(), [2]);
     let descriptors = rig.identify(Cns::NAMESPACE_DESCRIPTORS, 2);
     let descriptors: Vec<_> = namespace_descriptors(&descriptors).collect();
-    // With CC.CSS 110b, Linux rejects a namespace without CSI.
+    // With CC.CSS 110b, Linux requires a CSI.
     assert_eq!(
         descriptors,
         [

@@ -1,4 +1,4 @@
-//! Get Log Page: contents of each page, and parts of pages.
+//! Get Log Page: whole pages and parts.
 
 use std::time::Duration;
 
@@ -56,7 +56,6 @@ fn the_supported_pages_are_those_that_can_be_read() {
 #[test]
 fn any_window_onto_a_page_shows_the_same_bytes() {
     let mut rig = Rig::ready();
-    // Creates entries of the error log.
     for _ in 0..3 {
         rig.fail(identify(Cns(0x7f), 0));
     }
@@ -95,7 +94,7 @@ fn offsets_beyond_the_end_or_unaligned_are_refused() {
     }
 }
 
-/// Length of the ANA log that a host computes from Identify Controller, in bytes.
+/// Length of the ANA log computed from Identify Controller, in bytes.
 fn advertised_ana_log(rig: &mut Rig) -> u64 {
     let id: IdentifyController = read(&rig.succeed(identify(Cns::CONTROLLER, 0)).1);
     16 + 32 * u64::from(id.nanagrpid.get()) + 4 * u64::from(id.mnan.get())
@@ -344,7 +343,7 @@ fn more_changes_than_the_list_can_name_are_one_entry() {
     let page = rig.log(0x04, 4096);
     assert_eq!(page[..4], [0xff; 4]);
     assert_eq!(page[4..], [0; 4092]);
-    // After the list was read, further changes are listed by NSID again.
+    // Reading the list cleared the overflow.
     add(&mut rig, 10_240..=10_240);
     assert_eq!(rig.log(0x04, 4096)[..8], [0, 40, 0, 0, 0, 0, 0, 0]);
 }

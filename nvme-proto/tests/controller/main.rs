@@ -1,4 +1,4 @@
-//! Tests of controllers through their host interface: commands in, completions and actions out.
+//! Tests of controllers by commands, completions and actions.
 
 mod admin;
 mod ana;

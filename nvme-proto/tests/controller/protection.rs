@@ -36,7 +36,7 @@ fn nwpc(rig: &mut Rig) -> u8 {
     id.nwpc
 }
 
-/// Sends a command for the target to carry out; returns the requested state and change number.
+/// Sends a command and returns the state and number of the requested change.
 fn begin(rig: &mut Rig, nsid: u32, state: u32) -> (u32, u64) {
     assert_eq!(rig.send(set(nsid, state), &[]).0, Outcome::Parked);
     let [
@@ -54,7 +54,7 @@ fn begin(rig: &mut Rig, nsid: u32, state: u32) -> (u32, u64) {
     (to_be.0.into(), change)
 }
 
-/// Reports the result of a change and returns the statuses of completed commands.
+/// Reports a result and returns the statuses of completed commands.
 fn end(rig: &mut Rig, nsid: u32, change: u64, intact: bool) -> Vec<Status> {
     rig.subsystem
         .protection_done(nsid, change, intact, &mut rig.actions);
@@ -81,12 +81,11 @@ fn a_namespace_is_protected_and_lifted() {
     assert_eq!((state(&mut rig, 1), nsattr(&mut rig, 1)), (PROTECTED, 1));
     let view = rig.subsystem.namespaces().next().unwrap().view();
     assert!(view.write_protected);
-    // A state that is already set needs no change.
     rig.succeed(set(1, PROTECTED));
     assert!(rig.take_actions().is_empty());
     change(&mut rig, 1, NONE);
     assert_eq!((state(&mut rig, 1), nsattr(&mut rig, 1)), (NONE, 0));
-    // Both paths to the state that only a power cycle ends.
+    // Both ways to "until power cycle".
     change(&mut rig, 1, PROTECTED);
     rig.succeed(set(1, UNTIL_POWER_CYCLE));
     rig.succeed(set(1, UNTIL_POWER_CYCLE));
@@ -137,7 +136,6 @@ fn one_change_is_under_way_at_a_time() {
     for state in [NONE, UNTIL_POWER_CYCLE] {
         assert_eq!(rig.fail(set(1, state)), Status::COMMAND_INTERRUPTED);
     }
-    // A failed change leaves the namespace in its former state.
     assert_eq!(end(&mut rig, 1, first, false), [Status::WRITE_FAULT]);
     assert_eq!((state(&mut rig, 1), nsattr(&mut rig, 1)), (NONE, 0));
     let (_, second) = begin(&mut rig, 1, PROTECTED);

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::rig::*;
 
-/// Random SQEs, biased to valid opcodes and flags and to small numbers.
+/// SQEs biased to valid opcodes and flags and to small numbers.
 fn any_sqe() -> impl Strategy<Value = Sqe> {
     let opcode = prop_oneof![
         4 => prop::sample::select(&[0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x7f][..]),
@@ -44,7 +44,6 @@ fn any_sqe() -> impl Strategy<Value = Sqe> {
         )
 }
 
-/// Event around a controller.
 #[derive(Clone, Debug)]
 enum Event {
     Command(Sqe),
@@ -54,7 +53,7 @@ enum Event {
     AnswerActions,
     Time(u64),
     Resize(u64),
-    /// Sets whether the host sees namespace 1.
+    /// Visibility of namespace 1.
     Show(bool),
 }
 
@@ -129,7 +128,6 @@ impl Account {
         }
     }
 
-    /// Carries out actions as a target does, until none is left.
     fn answer(&mut self) {
         let rig = &mut self.rig;
         while !rig.actions.is_empty() {
@@ -163,7 +161,6 @@ impl Account {
         }
     }
 
-    /// Resets the controller, which discards outstanding requests.
     fn settle(&mut self) {
         self.answer();
         self.rig.set_cc(0);

@@ -1,6 +1,6 @@
 //! Test fixture: a host and a target around a subsystem.
 //!
-//! Commands go in as SQEs; completions and actions are recorded for the test.
+//! Commands are SQEs; completions and actions are recorded.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use nvme_proto::wire::{AdminOpcode, FromBytes, FromZeros, Nqn, Sqe, Status, U16,
 pub(crate) const SUBNQN: &str = "nqn.2026-01.org.example:disks";
 pub(crate) const HOSTNQN: &str = "nqn.2026-01.org.example:host";
 
-/// Values of CC written by Linux: disabled, enabled, and enabled with shutdown.
+/// Values of CC written by Linux.
 pub(crate) const CC_DISABLED: u64 = 0x0046_0060;
 pub(crate) const CC_ENABLED: u64 = 0x0046_0061;
 pub(crate) const CC_SHUT_DOWN: u64 = 0x0046_4061;
@@ -68,7 +68,6 @@ pub(crate) fn namespace(nsid: u32) -> Namespace {
     }
 }
 
-/// Connect command with data, whose fields tests may change.
 #[derive(Clone)]
 pub(crate) struct Connect {
     pub command: ConnectCommand,
@@ -134,7 +133,7 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Creates an association that is connected but not enabled.
+    /// Creates a connected association that is not enabled.
     pub(crate) fn connected(mut subsystem: Subsystem, kato_ms: u32) -> Self {
         let subnqn = subsystem.settings().nqn;
         let now = Duration::from_secs(1000);
@@ -150,7 +149,6 @@ impl Rig {
         }
     }
 
-    /// Creates an enabled association with namespaces 1 and 2.
     pub(crate) fn ready() -> Self {
         let mut subsystem = Subsystem::new(settings());
         for nsid in [1, 2] {
@@ -178,7 +176,7 @@ impl Rig {
         self.complete(get.into()).result as u32
     }
 
-    /// Sends a command with these data as a target would, and returns the data for the host.
+    /// Sends a command as a target would, and returns the data for the host.
     pub(crate) fn send(&mut self, mut sqe: Sqe, data_in: &[u8]) -> (Outcome, Vec<u8>) {
         self.last_cid += 1;
         sqe.cid.set(self.last_cid);
@@ -200,7 +198,7 @@ impl Rig {
             Transfer::ToHost { length } => (0, length as usize),
             Transfer::FromHost { length } => (length as usize, 0),
         };
-        // Detects bytes that the command leaves unwritten.
+        // Detects unwritten bytes.
         let mut data_out = vec![0xee; to_host];
         let exchange = Exchange {
             now: self.now,
@@ -218,7 +216,7 @@ impl Rig {
         completion(self.send(sqe, &[0; 512]).0)
     }
 
-    /// Sends a command that must succeed; returns DW0 and the data.
+    /// Sends a command that must succeed, and returns DW0 and the data.
     pub(crate) fn succeed(&mut self, sqe: Sqe) -> (u32, Vec<u8>) {
         let (outcome, data) = self.send(sqe, &[0; 512]);
         let completion = completion(outcome);
@@ -226,7 +224,7 @@ impl Rig {
         (completion.result as u32, data)
     }
 
-    /// Sends a command that must fail; returns its status code.
+    /// Sends a command that must fail, and returns its status code.
     pub(crate) fn fail(&mut self, sqe: Sqe) -> Status {
         let completion = self.complete(sqe);
         assert!(!completion.status.is_success(), "{sqe:?}");
@@ -302,7 +300,6 @@ pub(crate) fn identify(cns: Cns, nsid: u32) -> Sqe {
     sqe
 }
 
-/// Get Log Page from offset 0, without RAE.
 pub(crate) fn log(lid: u8, length: usize) -> Sqe {
     let numd = length as u32 / 4 - 1;
     let mut sqe = sqe(AdminOpcode::GET_LOG_PAGE);
@@ -338,7 +335,6 @@ pub(crate) fn set_features(fid: u8, cdw11: u32) -> Sqe {
     sqe
 }
 
-/// Reads a structure from the data of a command.
 pub(crate) fn read<T: FromBytes>(data: &[u8]) -> T {
     T::read_from_prefix(data).ok().unwrap().0
 }

@@ -14,7 +14,7 @@ use crate::rig::*;
 const OTHER: &str = "nqn.2026-01.org.example:other";
 const ERROR_RECOVERY: u8 = 0x05;
 
-/// Namespace 1 is visible to every host, 2 to this host, and 3, in ANA group 7, to another host.
+/// Namespace 1 is visible to all hosts, 2 to this host, 3 (ANA group 7) to another.
 fn rig() -> Rig {
     let mut subsystem = Subsystem::new(settings());
     let mut add = |namespace: Namespace, hosts: HostAccess| {
@@ -44,7 +44,7 @@ fn nsids(data: &[u8]) -> Vec<u32> {
     nsids.take_while(|nsid| *nsid != 0).collect()
 }
 
-/// Support of Write Uncorrectable in ONCS and in the commands log.
+/// Support of Write Uncorrectable in ONCS and in log page 05h.
 fn announces_write_uncorrectable(rig: &mut Rig) -> (bool, bool) {
     const WRITE_UNCORRECTABLE: usize = 0x04;
     let id: IdentifyController = rig.identify_as(Cns::CONTROLLER, 0);
@@ -79,7 +79,7 @@ fn write_uncorrectable_is_announced_if_all_that_the_host_sees_have_it() {
     assert_eq!(announces_write_uncorrectable(&mut rig), (true, true));
 }
 
-/// Groups of the ANA log with their namespaces.
+/// ANA groups with their namespaces.
 fn groups(rig: &mut Rig) -> Vec<(u32, Vec<u32>)> {
     let page = rig.log(0x0c, 1024);
     let header: AnaLogHeader = read(&page);
@@ -94,7 +94,7 @@ fn groups(rig: &mut Rig) -> Vec<(u32, Vec<u32>)> {
     groups
 }
 
-/// Checks that all lists and identify data show these namespaces.
+/// Checks all lists and Identify data.
 fn assert_sees(rig: &mut Rig, expected: &[u32]) {
     assert_eq!(nsids(&rig.identify(Cns::ACTIVE_NAMESPACES, 0)), expected);
     let of_nvm = rig.identify(Cns::IO_COMMAND_SET_ACTIVE_NAMESPACES, 0);
@@ -130,7 +130,7 @@ fn show_third_to(rig: &mut Rig, hosts: &HostAccess) {
         .unwrap();
 }
 
-/// Events, and `None` for each change of the namespaces available to I/O queues.
+/// Events; `None` stands for [`Action::SetSeen`].
 fn done(rig: &mut Rig) -> Vec<Option<AsyncEvent>> {
     let each = |action| match action {
         Action::Complete { completion, .. } => Some(AsyncEvent(completion.result as u32)),
@@ -145,7 +145,7 @@ fn a_host_sees_its_namespaces_alone() {
     let mut rig = rig();
     assert_sees(&mut rig, &[1, 2]);
     assert_eq!(groups(&mut rig), [(1, vec![1, 2])]);
-    // Lists that start after an NSID, too.
+    // Lists after an NSID.
     assert_eq!(nsids(&rig.identify(Cns::ACTIVE_NAMESPACES, 1)), [2]);
     assert_eq!(nsids(&rig.identify(Cns::ACTIVE_NAMESPACES, 2)), []);
 }
@@ -157,14 +157,13 @@ fn a_namespace_that_comes_into_sight_is_one_that_is_attached() {
     let before = counted(&mut rig);
     rig.park_aer();
     show_third_to(&mut rig, &HostAccess::only([nqn(OTHER), nqn(HOSTNQN)]));
-    // I/O works before the host receives the event.
+    // I/O works before the event.
     let expected = [None, Some(AsyncEvent::NOTICE_NAMESPACE_CHANGED)];
     assert_eq!(done(&mut rig), expected);
     assert_sees(&mut rig, &[1, 2, 3]);
     assert_eq!(groups(&mut rig), [(1, vec![1, 2]), (7, vec![3])]);
     assert_eq!(counted(&mut rig), before + 1);
     assert_eq!(nsids(&rig.log(0x04, 4096)), [3]);
-    // A new host list that still contains the host changes nothing.
     rig.park_aer();
     show_third_to(&mut rig, &HostAccess::Any);
     assert_eq!(done(&mut rig), []);
@@ -179,7 +178,7 @@ fn a_namespace_that_goes_out_of_sight_is_one_that_is_detached() {
     rig.take_actions();
     rig.park_aer();
     show_third_to(&mut rig, &HostAccess::only([]));
-    // I/O fails after the host receives the event.
+    // I/O fails after the event.
     let expected = [Some(AsyncEvent::NOTICE_NAMESPACE_CHANGED), None];
     assert_eq!(done(&mut rig), expected);
     assert_sees(&mut rig, &[1, 2]);
@@ -231,7 +230,6 @@ fn a_set_has_a_place_for_each_nsid() {
     }
 }
 
-/// Replaces namespace 2 by a disk with this UUID.
 fn replace_second(rig: &mut Rig, uuid: u8, hosts: &HostAccess) {
     let (subsystem, actions) = (&mut rig.subsystem, &mut rig.actions);
     let former = subsystem.remove_namespace(2, actions).unwrap();
@@ -251,10 +249,10 @@ fn another_disk_at_an_nsid_is_seen_when_the_former_one_was_missed() {
         let mut rig = rig();
         rig.park_aer();
         replace_second(&mut rig, 0xa1, &HostAccess::Any);
-        // The host receives the event before its I/O fails.
+        // The event precedes the failure of I/O.
         assert_eq!(done(&mut rig), [CHANGED, None]);
         assert_eq!(nsids(&rig.log(0x04, 4096)), [2]);
-        // Commands about other namespaces do not count as reads of the state.
+        // Commands for other namespaces are no reads of the state.
         rig.identify(Cns::NAMESPACE, 1);
         rig.identify(Cns::ACTIVE_NAMESPACES, 2);
         rig.park_aer();
@@ -294,7 +292,7 @@ fn what_is_withheld_can_be_hidden_and_removed() {
     let mut rig = rig();
     replace_second(&mut rig, 0xa1, &HostAccess::Any);
     rig.identify(Cns::ACTIVE_NAMESPACES, 0);
-    // A second replacement before the host's next read starts again.
+    // A second replacement before the next read starts again.
     replace_second(&mut rig, 0xa2, &HostAccess::Any);
     assert_sees_once_missed(&mut rig);
     replace_second(&mut rig, 0xa3, &HostAccess::Any);
@@ -315,7 +313,7 @@ fn assert_sees_once_missed(rig: &mut Rig) {
     assert_sees(rig, &[1, 2]);
 }
 
-/// A hidden NSID and a free NSID give equal answers to Identify, Get Features and Set Features.
+/// Identify, Get Features and Set Features do not distinguish hidden and free NSIDs.
 #[test]
 fn a_hidden_namespace_is_as_one_that_is_not_there() {
     let mut subsystem = Subsystem::new(settings());

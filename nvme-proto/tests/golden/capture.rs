@@ -1,7 +1,7 @@
-//! Extraction of capsules from captured packets.
+//! Extraction of capsules from captures.
 //!
-//! Only the parts of RoCE v2 and of the IB connection manager found in the two files are parsed,
-//! without validation.
+//! Parses only the RoCE v2 and IB connection management packets in the two files, without
+//! validation.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -11,15 +11,15 @@ use cairn_sim::pcap;
 use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::{Cqe, FromBytes, Sgl, Sqe};
 
-/// Message on a queue: a command capsule or a response capsule.
+/// Command or response capsule.
 pub(crate) struct Capsule {
-    /// Number of the first packet in the file, from 1.
+    /// Number of the first packet, from 1.
     pub frame: usize,
-    /// Index of the connection in order of CM requests: CIDs repeat between connections.
+    /// Index of the connection in order of CM requests, because CIDs repeat between connections.
     pub connection: usize,
-    /// NVMe queue identifier from the CM request.
+    /// QID from the CM request.
     pub qid: u16,
-    /// Payload of the message.
+    /// Message payload.
     pub capsule: Vec<u8>,
     /// Payload bytes in the first packet.
     pub first_packet_bytes: usize,
@@ -27,21 +27,21 @@ pub(crate) struct Capsule {
     pub invalidated: Option<u32>,
 }
 
-/// Contents of one capture file.
+/// Contents of a capture file.
 #[derive(Default)]
 pub(crate) struct Session {
     name: &'static str,
-    /// Private data of CM requests after the IP header, with frame numbers.
+    /// Private data of CM requests after the IP header, by frame number.
     pub requests: Vec<(usize, Vec<u8>)>,
-    /// Private data of CM replies, with frame numbers.
+    /// Private data of CM replies, by frame number.
     pub replies: Vec<(usize, Vec<u8>)>,
-    /// Commands, ordered by first frame.
+    /// Commands by first frame.
     pub commands: Vec<Capsule>,
-    /// Responses, ordered by first frame.
+    /// Responses by first frame.
     pub completions: Vec<Capsule>,
-    /// Data of the target's RDMA WRITEs, by key and address.
+    /// Data of RDMA WRITEs by key and address.
     written: HashMap<(u32, u64), Vec<u8>>,
-    /// Data of the target's RDMA READs, by key and address.
+    /// Data of RDMA READs by key and address.
     read: HashMap<(u32, u64), Vec<u8>>,
     connections: Vec<Connection>,
 }
@@ -56,7 +56,7 @@ struct Connection {
     from_target: Flow,
 }
 
-/// Incomplete messages of one direction of a connection.
+/// Incomplete messages of one direction.
 #[derive(Default)]
 struct Flow {
     send: Option<(usize, usize, Vec<u8>)>,
@@ -69,7 +69,7 @@ struct Packet<'a> {
     source: Ipv4Addr,
     opcode: u8,
     dest_qpn: u32,
-    /// Bytes after the BTH, without padding and ICRC.
+    /// Bytes between BTH and padding.
     rest: &'a [u8],
 }
 
@@ -90,7 +90,7 @@ impl Session {
         session
     }
 
-    /// Lines of this kind from the decoded text, without frame number, time and extra blanks.
+    /// Decoded lines of this kind, without frame number, time and extra blanks.
     pub(crate) fn decoded_lines(&self, kind: &str) -> Vec<String> {
         let text = std::fs::read_to_string(path(self.name, "decoded.txt")).unwrap();
         let words = |line: &str| {
@@ -105,12 +105,11 @@ impl Session {
             .collect()
     }
 
-    /// Data read by the target at this host address.
     pub(crate) fn read_by_target(&self, rkey: u32, address: u64) -> &[u8] {
         &self.read[&(rkey, address)]
     }
 
-    /// Admin commands whose data were sent by the target, with the data.
+    /// Admin commands with data from the target.
     pub(crate) fn payloads(&self) -> impl Iterator<Item = (&Sqe, &[u8])> {
         self.commands
             .iter()
@@ -124,7 +123,7 @@ impl Session {
             })
     }
 
-    /// Command of this response: the last earlier one with the same CID on the same connection.
+    /// Last earlier command with the response's CID on the same connection.
     pub(crate) fn command_of(&self, completion: &Capsule) -> &Capsule {
         let cid = Cqe::ref_from_bytes(&completion.capsule).unwrap().cid;
         let matches = |command: &&Capsule| {
@@ -147,7 +146,6 @@ impl Session {
         }
     }
 
-    /// Parses a management datagram: 8 bytes of DETH, a 24-byte header, and the CM message.
     fn take_mad(&mut self, packet: &Packet<'_>) {
         const REQ: u16 = 0x10;
         const REP: u16 = 0x13;
@@ -235,7 +233,7 @@ impl Session {
 }
 
 impl Flow {
-    /// Handles SEND first, middle, last and only, and the last two with invalidate.
+    /// SEND first, middle, last, only, and the last two with invalidate.
     fn send(&mut self, packet: &Packet<'_>) -> Option<(usize, usize, Vec<u8>, Option<u32>)> {
         let invalidates = matches!(packet.opcode, 0x16 | 0x17);
         let (ieth, data) = packet.rest.split_at(if invalidates { 4 } else { 0 });
@@ -254,7 +252,7 @@ impl Flow {
         Some((frame, first, message, invalidates.then(|| be32(ieth))))
     }
 
-    /// Handles RDMA WRITE first, middle, last and only.
+    /// RDMA WRITE first, middle, last, only.
     fn write(&mut self, packet: &Packet<'_>) -> Option<((u32, u64), Vec<u8>)> {
         let starts = matches!(packet.opcode, 0x06 | 0x0a);
         if starts {
@@ -273,7 +271,7 @@ impl Flow {
         }
     }
 
-    /// Handles RDMA READ response first, middle, last and only.
+    /// RDMA READ response first, middle, last, only.
     fn read_response(&mut self, packet: &Packet<'_>) -> Option<((u32, u64), Vec<u8>)> {
         let data = &packet.rest[if packet.opcode == 0x0e { 0 } else { 4 }..];
         self.read
@@ -294,7 +292,7 @@ fn path(name: &str, extension: &str) -> PathBuf {
     captures.join(format!("{name}.{extension}"))
 }
 
-/// Parses Ethernet, IPv4, UDP to port 4791 and BTH; `None` for other packets.
+/// Parses Ethernet, IPv4, UDP to port 4791 and BTH.
 fn roce_packet(number: usize, frame: &[u8]) -> Option<Packet<'_>> {
     const ICRC_BYTES: usize = 4;
 
@@ -318,7 +316,7 @@ fn roce_packet(number: usize, frame: &[u8]) -> Option<Packet<'_>> {
     })
 }
 
-/// Key and address in an RDMA extended transport header.
+/// Key and address of an RETH.
 fn reth(bytes: &[u8]) -> (u32, u64) {
     (
         be32(&bytes[8..]),

@@ -1,4 +1,4 @@
-//! Parsed commands and responses, formatted like the decoded text.
+//! Commands and responses formatted like the decoded text.
 
 use nvme_proto::wire::fabrics::{ConnectCommand, PropertyGetCommand, PropertySetCommand};
 use nvme_proto::wire::feature::SetFeaturesCdw10;

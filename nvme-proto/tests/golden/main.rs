@@ -1,8 +1,7 @@
 //! Captured sessions of a Linux host and a Linux target, parsed and re-encoded.
 //!
-//! `tests/captures` holds two sessions of kernel 6.12 (discover, connect, some I/O, disconnect), as
-//! packets and as text from an independent decoder. The text detects fields in the wrong place,
-//! which re-encoding alone does not.
+//! `tests/captures` holds two sessions of kernel 6.12 as packets and as text of an independent
+//! decoder, which detects fields at a wrong offset.
 
 mod capture;
 mod decoded;
@@ -21,7 +20,7 @@ use nvme_proto::wire::{
     AdminOpcode, Cqe, FabricsType, FromBytes, IntoBytes, Nqn, Sgl, SglDescriptor, Sqe, Status,
 };
 
-/// Sessions with their numbers of commands, responses and connections.
+/// Commands, responses and connections of each session.
 const SESSIONS: [(&str, usize, usize, usize); 2] = [
     ("nvme-rdma-session-mtu1500", 73, 71, 4),
     ("nvme-rdma-session-mtu4200", 72, 70, 4),
@@ -242,7 +241,6 @@ fn connect_data() {
     assert_eq!(connects, 8);
 }
 
-/// Every I/O command of the Linux host is accepted, except the one that must fail.
 #[test]
 fn io_commands_of_a_linux_host_are_accepted() {
     let limits = IoLimits {

@@ -1,4 +1,4 @@
-//! Identify structures and log pages sent by the captured targets.
+//! Identify structures and log pages of the captured targets.
 
 use std::collections::BTreeMap;
 
@@ -145,7 +145,6 @@ fn log_page(sqe: &Sqe, bytes: &[u8], discovery_seen: &mut bool) -> &'static str 
     }
 }
 
-/// Header, groups with their NSIDs, then zeroes.
 fn ana(bytes: &[u8]) -> &'static str {
     let (header, mut rest) = AnaLogHeader::read_from_prefix(bytes).unwrap();
     let mut emitted = header.as_bytes().to_vec();
@@ -164,7 +163,6 @@ fn ana(bytes: &[u8]) -> &'static str {
     );
     emitted.resize(bytes.len(), 0);
     assert_eq!(emitted, bytes);
-    // The multipath host interprets the log as Linux does.
     let log = AnaLog::parse(bytes).unwrap();
     assert_eq!(log.chgcnt(), header.chgcnt.get());
     assert!(
@@ -177,7 +175,7 @@ fn ana(bytes: &[u8]) -> &'static str {
     "ana"
 }
 
-/// The captured host reads the header first, then the whole log.
+/// The captured host reads the header, then the whole log.
 fn discovery(bytes: &[u8], header_alone: bool) {
     let (header, rest) = DiscoveryLogHeader::read_from_prefix(bytes).unwrap();
     assert_eq!((header.numrec.get(), header.recfmt.get()), (2, 0));

@@ -1,6 +1,6 @@
-//! Captured commands of Linux hosts, answered by this crate's controllers.
+//! Captured commands of Linux hosts, executed by this crate's controllers.
 //!
-//! Each answer must equal the captured one, except for intended differences between the targets.
+//! Responses equal the captured ones, except for intended differences.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -26,12 +26,12 @@ use nvme_proto::wire::{AdminOpcode, Cqe, FabricsType, FromBytes, Nqn, NvmOpcode,
 
 use crate::capture::{Capsule, Session};
 
-/// Replacement of the captured target by this crate's controllers.
+/// Controllers in place of the captured target.
 struct Target<'a> {
     session: &'a Session,
     discovery: Subsystem,
     disks: Subsystem,
-    /// For each connection: whether it leads to discovery, and its CNTLID.
+    /// Whether a connection belongs to discovery, and its CNTLID.
     queues: HashMap<usize, (bool, u16)>,
     now: Duration,
     smart: SmartCounters,
@@ -148,7 +148,7 @@ impl<'a> Target<'a> {
         connected.completion
     }
 
-    /// Validates an I/O command; a disk would execute it.
+    /// Validates an I/O command.
     fn io(&self, sqe: &Sqe, in_capsule_bytes: usize) -> Completion {
         let view = self
             .disks
@@ -167,10 +167,8 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Carries out actions until none is left.
-///
-/// The captured hosts disconnected their I/O queues before shutdown. The replay contains no
-/// disconnects, so the controller requests them.
+/// The captured hosts disconnected their I/O queues before shutdown; here the controller requests
+/// that.
 fn carry_out(mut actions: Vec<Action>, subsystem: &mut Subsystem, now: Duration) {
     while let Some(action) = actions.pop() {
         match action {
@@ -207,7 +205,7 @@ fn namespace(nsid: u32) -> Namespace {
     }
 }
 
-/// Data of a Connect, from the capsule or from the target's RDMA READ.
+/// Connect data from the capsule or the target's RDMA READ.
 pub(crate) fn data<'a>(session: &'a Session, command: &'a Capsule) -> &'a ConnectData {
     let (sqe, in_capsule) = Sqe::split_capsule(&command.capsule).unwrap();
     let bytes = match ConnectRequest::locate(sqe, in_capsule.len() as u32).unwrap() {
@@ -218,7 +216,7 @@ pub(crate) fn data<'a>(session: &'a Session, command: &'a Capsule) -> &'a Connec
     ConnectData::ref_from_bytes(bytes).unwrap()
 }
 
-/// Intended difference between both targets for this command, with the reason.
+/// Reason of an intended difference, if any.
 fn differs_on_purpose(sqe: &Sqe, qid: u16) -> Option<&'static str> {
     if qid != 0 && !sqe.is_fabrics() {
         return match NvmOpcode(sqe.opc) {
@@ -297,7 +295,7 @@ fn a_linux_session_goes_as_it_went_with_another_target() {
     }
 }
 
-/// Checks answers excluded above: CSTS is ready after enabling, and reports a complete shutdown.
+/// Checks CSTS after enabling and after shutdown, excluded above.
 fn linux_saw_ready_and_shut_down(session: &Session) {
     let mut target = Target::new(session);
     let mut last_cc = HashMap::new();

@@ -1,4 +1,4 @@
-//! Bring-up, live operation, and shutdown.
+//! Bring-up, live operation and shutdown.
 
 use std::time::Duration;
 
@@ -150,7 +150,6 @@ fn a_shutdown_is_orderly() {
     assert_eq!(rig.take_reports(), [Report::Gone(None)]);
     assert_eq!(rig.state(), State::Gone);
     assert_eq!(rig.target.controllers().count(), 0);
-    // Calls after the end have no effect.
     rig.host.reset(rig.now);
     rig.host.shutdown(rig.now);
     rig.pass(Duration::from_secs(1000));
@@ -177,7 +176,6 @@ fn a_queue_that_is_not_needed_may_go() {
     rig.host.release_queue(2);
     rig.settle();
     assert_eq!(rig.state(), State::Live);
-    // The admin queue cannot be released.
     rig.host.release_queue(0);
     rig.settle();
     assert_eq!(rig.state(), State::Live);

@@ -1,5 +1,5 @@
-//! Tests of the host through its driver interface: against this crate's controller on one fake
-//! clock, and against controllers with arbitrary answers.
+//! Tests of the host against this crate's controller on one fake clock, and against arbitrary
+//! controllers.
 
 mod life;
 mod random;

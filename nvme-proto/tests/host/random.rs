@@ -1,4 +1,4 @@
-//! Controllers with arbitrary answers, and networks with arbitrary faults.
+//! Controllers with arbitrary responses, and networks with arbitrary faults.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::rig::settings;
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// Answer to the oldest outstanding command with this status, result and kind of data.
+    /// Response to the oldest command: status, result and kind of data.
     Answer(u16, u64, u8),
-    /// Answer to a step that may never have been sent.
+    /// Response to a step, perhaps never sent.
     Stray(u32),
     Connected(u16),
     Lost(u16),
@@ -29,7 +29,7 @@ enum Event {
     TimedOut(u16, bool),
     DeviceRemoved,
     Reauthenticate,
-    /// Authentication step of the driver, possibly without a request.
+    /// Authentication step, perhaps without a request.
     Authenticate(u8),
 }
 
@@ -54,7 +54,7 @@ fn any_event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// Identify data that are valid, almost valid, or random.
+/// Valid, almost valid or random Identify data.
 fn identity(kind: u8, cntlid: u16) -> IdentifyController {
     let mut identity = IdentifyController::new_zeroed();
     if kind == 255 {
@@ -75,7 +75,7 @@ fn identity(kind: u8, cntlid: u16) -> IdentifyController {
     identity
 }
 
-/// Driver with random events, which checks each action of the association.
+/// Driver with random events that checks each action.
 struct Driver {
     host: Association,
     now: Duration,
@@ -140,7 +140,6 @@ impl Driver {
             Event::Lost(qid) => self.host.queue_lost(qid, now),
             Event::Closed(qid) => {
                 self.open.remove(&qid);
-                // Commands of a closed admin queue end with it.
                 if qid == 0 {
                     self.unanswered.clear();
                 }
@@ -179,7 +178,7 @@ impl Driver {
         self.obey();
     }
 
-    /// Checks that a disconnect ends the association from every state.
+    /// A disconnect ends the association in every state.
     fn finish(mut self) {
         self.happen(&Event::Disconnect);
         while let Some(&qid) = self.open.first() {

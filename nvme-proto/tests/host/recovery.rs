@@ -1,4 +1,4 @@
-//! Loss of a controller, and recovery.
+//! Loss and recovery of a controller.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn tries_go_on_until_ctrl_loss_tmo() {
     assert_eq!(rig.state(), State::Gone);
 }
 
-/// A controller counts as gone after `ctrl_loss_tmo`, even while an attempt is in progress.
+/// `ctrl_loss_tmo` also ends an attempt in progress.
 #[test]
 fn a_controller_counts_as_gone_when_ctrl_loss_tmo_is_over() {
     for (tmo, tries_fail) in [(35, true), (30, true), (25, false), (11, false)] {
@@ -82,7 +82,6 @@ fn a_network_that_comes_back_in_time_is_enough() {
     rig.pass(10 * SECOND);
     let reports = rig.take_reports();
     assert_eq!(reports.last(), Some(&Report::Live { tries: 10 }));
-    // The number of attempts restarts.
     rig.cut(0);
     assert_eq!(rig.state(), State::Reconnecting { tries: 0 });
 }
@@ -152,7 +151,7 @@ fn a_mute_controller_is_noticed_by_its_keep_alive() {
     let what = "the answer to a Keep Alive";
     let cause = Cause::TooSlow { what };
     assert_eq!(rig.take_reports(), [Report::Lost(cause)]);
-    // Without answers, each attempt lasts for the step timeout.
+    // Each attempt lasts for the step timeout.
     rig.pass(20 * SECOND);
     let what = "Connect";
     let cause = Cause::TooSlow { what };
@@ -165,7 +164,7 @@ fn a_mute_controller_is_noticed_by_its_keep_alive() {
 #[test]
 fn a_command_that_hangs_is_aborted_and_then_the_controller_is_lost() {
     let mut rig = Rig::live(settings());
-    // Each command is aborted once, within the controller's limit of Aborts.
+    // One Abort for each command, within the controller's limit.
     rig.mute = true;
     let now = rig.now;
     let sent = (0..10).filter(|&cid| rig.host.command_timed_out(1, cid, false, now));
@@ -226,7 +225,7 @@ fn a_shutdown_whose_flush_failed_is_no_success() {
     rig.flush_fails = true;
     rig.host.shutdown(rig.now);
     rig.settle();
-    // SHST reports completion together with CSTS.CFS.
+    // SHST reports completion together with CFS.
     assert_eq!(rig.take_reports(), [Report::Gone(Some(Cause::Fatal))]);
 }
 

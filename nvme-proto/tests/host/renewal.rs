@@ -14,7 +14,7 @@ fn live() -> Rig {
     })
 }
 
-/// QID of the next authentication request, and whether it starts an authentication.
+/// QID of the next authentication request, and whether it is the first.
 fn asked(rig: &mut Rig) -> (u16, bool) {
     match rig.host.next_action() {
         Some(Action::Authenticate { qid, answer }) => (qid, answer.is_none()),
@@ -29,7 +29,7 @@ fn sent(rig: &mut Rig) -> OwnCommand {
     }
 }
 
-/// Exchanges one authentication command of a queue, which completes with this status.
+/// Completes one authentication command with this status.
 fn exchange(rig: &mut Rig, qid: u16, status: Status) {
     let message = Next::Send([1; 40].into());
     rig.host.authenticate(message, rig.now);
@@ -103,7 +103,7 @@ fn a_controller_that_does_not_answer_or_cannot_prove_itself_is_lost() {
         } else {
             rig.host.authenticate(Next::Receive(4096), rig.now);
             sent(&mut rig);
-            // Keep Alives are answered.
+            // Stands for responses to Keep Alive.
             rig.host.note_traffic();
             rig.host.tick(rig.now + Duration::from_secs(10));
             Cause::TooSlow {

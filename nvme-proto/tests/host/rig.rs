@@ -1,4 +1,4 @@
-//! Test fixture: an association connected to a subsystem.
+//! Test fixture: an association with a subsystem.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -80,20 +80,18 @@ fn nqn(name: &str) -> Nqn {
     name.parse().unwrap()
 }
 
-/// Host and target on one clock, connected by a network with fault injection.
+/// Host and target on one clock, with fault injection.
 pub(crate) struct Rig {
     pub(crate) host: Association,
     pub(crate) target: Subsystem,
     pub(crate) now: Duration,
-    /// Connections fail.
     pub(crate) unreachable: bool,
-    /// Commands arrive, but no answer returns.
+    /// The target's responses are lost.
     pub(crate) mute: bool,
-    /// The target's disks fail to flush their caches.
+    /// Cache flushes fail.
     pub(crate) flush_fails: bool,
-    /// Queue and command of everything sent by the host.
+    /// QIDs and commands sent by the host.
     pub(crate) sent: Vec<(u16, Sqe)>,
-    /// CM requests of the host.
     pub(crate) requests: Vec<RequestData>,
     pub(crate) reports: Vec<Report>,
     cntlid: Option<u16>,
@@ -125,7 +123,6 @@ impl Rig {
         }
     }
 
-    /// Creates a fixture with a live controller.
     pub(crate) fn live(settings: Settings) -> Self {
         let mut rig = Self::new(settings);
         rig.host.begin(rig.now);
@@ -134,7 +131,7 @@ impl Rig {
         rig
     }
 
-    /// Processes all actions without advancing the clock.
+    /// Processes all actions at the current time.
     pub(crate) fn settle(&mut self) {
         while let Some(action) = self.host.next_action() {
             match action {
@@ -157,7 +154,7 @@ impl Rig {
         }
     }
 
-    /// Advances the clock and processes all deadlines on the way.
+    /// Advances the clock, processing each deadline.
     pub(crate) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         loop {
@@ -176,7 +173,7 @@ impl Rig {
     }
 
     pub(crate) fn wake(&mut self) {
-        // A target without input would end the association first.
+        // Without commands, the target would end the association first.
         if !self.mute {
             let mut actions = Vec::new();
             self.target.poll(self.now, |_| Duration::ZERO, &mut actions);
@@ -186,7 +183,6 @@ impl Rig {
         self.settle();
     }
 
-    /// Drops a connection.
     pub(crate) fn cut(&mut self, qid: u16) {
         self.host.queue_lost(qid, self.now);
         self.settle();
@@ -200,7 +196,7 @@ impl Rig {
         self.host.state()
     }
 
-    /// Changes the subsystem and delivers the resulting events to the host.
+    /// Changes the subsystem and delivers its events.
     pub(crate) fn change(&mut self, what: impl FnOnce(&mut Subsystem, &mut Vec<TargetAction>)) {
         let mut actions = Vec::new();
         what(&mut self.target, &mut actions);
@@ -238,7 +234,7 @@ impl Rig {
         let (completion, data) = if is_connect {
             (self.connect(command.qid, &sqe, &command.payload), vec![])
         } else {
-            // Recorded first, because the command may be parked and completed in one call.
+            // Recorded first, because one call may park and complete the command.
             self.parked.insert(cid, command.duty);
             match self.execute(&sqe) {
                 (Outcome::Complete(completion), data) => {

@@ -38,7 +38,7 @@ pub use verdict::{FAILOVERS_MAX, Verdict, judge, judge_loss};
 /// `numa` (the adapter nearest to the processor) has no use with one polling thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// One path after the other.
+    /// Each path in turn.
     #[default]
     RoundRobin,
     /// The path with the fewest outstanding commands.

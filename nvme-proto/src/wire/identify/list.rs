@@ -5,9 +5,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::IDENTIFY_BYTES;
 
-/// NSIDs in ascending order, terminated by 0 if the list is not full.
+/// NSIDs in ascending order; 0 ends a list that is not full.
 ///
-/// Used for CNS 02h, 07h and 10h (Base, 4.4.2), and for the Changed Namespace List log.
+/// For CNS 02h, 07h and 10h (Base, 4.4.2), and log page 04h.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -18,11 +18,11 @@ pub struct NamespaceList {
 }
 assert_size!(NamespaceList = IDENTIFY_BYTES);
 
-/// Maximum number of NSIDs in one [`NamespaceList`].
+/// Maximum NSIDs of a [`NamespaceList`].
 pub const NAMESPACE_LIST_MAX: usize = 1024;
 
 impl NamespaceList {
-    /// Creates a list of the first [`NAMESPACE_LIST_MAX`] NSIDs.
+    /// Creates a list of up to [`NAMESPACE_LIST_MAX`] NSIDs.
     #[must_use]
     pub fn new(nsids: impl IntoIterator<Item = u32>) -> Self {
         let mut list = Self {
@@ -52,9 +52,9 @@ pub enum NamespaceDescriptor<'a> {
     Nguid([u8; 16]),
     /// NIDT 3h: UUID, big-endian.
     Uuid([u8; 16]),
-    /// NIDT 4h: the I/O command set.
+    /// NIDT 4h: I/O command set.
     Csi(u8),
-    /// Unknown type, or a known type with an invalid length.
+    /// Unknown type, or invalid length.
     Other {
         /// NIDT.
         nidt: u8,
@@ -63,19 +63,19 @@ pub enum NamespaceDescriptor<'a> {
     },
 }
 
-/// Bytes before the identifier: NIDT, NIDL and two reserved bytes.
+/// Bytes before the identifier.
 const DESCRIPTOR_HEADER_BYTES: usize = 4;
 
 impl NamespaceDescriptor<'_> {
-    /// Encoded length of the descriptor in bytes.
+    /// Encoded length in bytes.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         DESCRIPTOR_HEADER_BYTES + self.nid().len()
     }
 
-    /// Writes the descriptor to the start of `out` and returns the remainder of `out`.
+    /// Writes the descriptor to `out` and returns the remainder.
     ///
-    /// Returns `None` and writes nothing if the descriptor does not fit.
+    /// Returns `None` without writing if the descriptor does not fit.
     pub fn write<'o>(&self, out: &'o mut [u8]) -> Option<&'o mut [u8]> {
         let nid = self.nid();
         let (head, rest) = out.split_at_mut_checked(self.encoded_len())?;
@@ -104,7 +104,7 @@ impl NamespaceDescriptor<'_> {
     }
 }
 
-/// Descriptors of a list (CNS 03h), up to the first of length 0 or the end of the bytes.
+/// Descriptors of a list (CNS 03h), up to the first of length 0.
 pub fn namespace_descriptors(list: &[u8]) -> impl Iterator<Item = NamespaceDescriptor<'_>> {
     let mut rest = list;
     core::iter::from_fn(move || {

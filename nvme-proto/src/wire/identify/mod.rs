@@ -1,4 +1,4 @@
-//! Identify data of controllers and namespaces (Base, 5.17; NVM, 4.1.5).
+//! Identify data (Base, 5.17; NVM, 4.1.5).
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -21,7 +21,7 @@ pub use namespace::{
 pub const IDENTIFY_BYTES: usize = 4096;
 
 codes! {
-    /// CNS: requested data structure (Base, figure 273).
+    /// CNS (Base, figure 273).
     pub struct Cns(u8);
     0x00 NAMESPACE "Identify Namespace";
     0x01 CONTROLLER "Identify Controller";
@@ -45,9 +45,9 @@ bitfields! {
     /// CDW10 of Identify.
     pub struct IdentifyCdw10(u32);
     fields {
-        /// CNS: a [`Cns`].
+        /// A [`Cns`].
         cns with_cns: u8 = 0..=7;
-        /// CNTID: controller identifier, for some CNS values.
+        /// Controller identifier, for some CNS values.
         cntid with_cntid: u16 = 16..=31;
     }
 }
@@ -58,18 +58,18 @@ bitfields! {
     fields {
         /// CNS specific identifier.
         cnssid with_cnssid: u16 = 0..=15;
-        /// CSI: I/O command set, for some CNS values.
+        /// I/O command set, for some CNS values.
         csi with_csi: u8 = 24..=31;
     }
 }
 
-/// Supported combinations of I/O command sets (CNS 1Ch; Base, figure 290).
+/// Combinations of I/O command sets (CNS 1Ch; Base, figure 290).
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
 pub struct IoCommandSets {
-    /// Bit mask of CSI values for each combination; 0 if unused.
+    /// Bit mask of CSI values by combination; 0 if unused.
     pub combinations: [U64; 512],
 }
 assert_size!(IoCommandSets = IDENTIFY_BYTES);

@@ -11,83 +11,83 @@ use super::IDENTIFY_BYTES;
 )]
 #[repr(C)]
 pub struct IdentifyNamespace {
-    /// NSZE: size, in logical blocks.
+    /// Size, in logical blocks.
     pub nsze: U64,
-    /// NCAP: capacity, in logical blocks.
+    /// Capacity, in logical blocks.
     pub ncap: U64,
-    /// NUSE: utilization, in logical blocks.
+    /// Utilization, in logical blocks.
     pub nuse: U64,
-    /// NSFEAT: features, an [`Nsfeat`].
+    /// Features, an [`Nsfeat`].
     pub nsfeat: u8,
-    /// NLBAF: LBA formats, 0-based.
+    /// LBA formats, 0-based.
     pub nlbaf: u8,
-    /// FLBAS: index of the current LBA format in bits 3:0 (and 6:5).
+    /// Index of the LBA format in bits 3:0 and 6:5.
     pub flbas: u8,
-    /// MC: metadata capabilities.
+    /// Metadata capabilities.
     pub mc: u8,
-    /// DPC: end-to-end data protection capabilities.
+    /// End-to-end data protection capabilities.
     pub dpc: u8,
-    /// DPS: end-to-end data protection settings.
+    /// End-to-end data protection settings.
     pub dps: u8,
-    /// NMIC: bit 0, the namespace may be attached to several controllers.
+    /// Bit 0: several controllers may attach the namespace.
     pub nmic: u8,
-    /// RESCAP: reservation capabilities.
+    /// Reservation capabilities.
     pub rescap: u8,
-    /// FPI: format progress indicator.
+    /// Format progress indicator.
     pub fpi: u8,
-    /// DLFEAT: deallocate features, a [`Dlfeat`].
+    /// Deallocate features, a [`Dlfeat`].
     pub dlfeat: u8,
-    /// NAWUN: atomic write unit normal, in logical blocks, 0-based.
+    /// Atomic write unit normal, in logical blocks, 0-based.
     pub nawun: U16,
-    /// NAWUPF: atomic write unit power fail, in logical blocks, 0-based.
+    /// Atomic write unit power fail, in logical blocks, 0-based.
     pub nawupf: U16,
-    /// NACWU: atomic compare and write unit, in logical blocks, 0-based.
+    /// Atomic compare and write unit, in logical blocks, 0-based.
     pub nacwu: U16,
-    /// NABSN: atomic boundary size normal, in logical blocks, 0-based.
+    /// Atomic boundary size normal, in logical blocks, 0-based.
     pub nabsn: U16,
-    /// NABO: atomic boundary offset, in logical blocks.
+    /// Atomic boundary offset, in logical blocks.
     pub nabo: U16,
-    /// NABSPF: atomic boundary size power fail, in logical blocks, 0-based.
+    /// Atomic boundary size power fail, in logical blocks, 0-based.
     pub nabspf: U16,
-    /// NOIOB: optimal I/O boundary, in logical blocks.
+    /// Optimal I/O boundary, in logical blocks.
     pub noiob: U16,
-    /// NVMCAP: capacity, in bytes.
+    /// Capacity, in bytes.
     pub nvmcap: U128,
-    /// NPWG: preferred write granularity, in logical blocks, 0-based.
+    /// Preferred write granularity, in logical blocks, 0-based.
     pub npwg: U16,
-    /// NPWA: preferred write alignment, in logical blocks, 0-based.
+    /// Preferred write alignment, in logical blocks, 0-based.
     pub npwa: U16,
-    /// NPDG: preferred deallocate granularity, in logical blocks, 0-based.
+    /// Preferred deallocate granularity, in logical blocks, 0-based.
     pub npdg: U16,
-    /// NPDA: preferred deallocate alignment, in logical blocks, 0-based.
+    /// Preferred deallocate alignment, in logical blocks, 0-based.
     pub npda: U16,
-    /// NOWS: optimal write size, in logical blocks, 0-based.
+    /// Optimal write size, in logical blocks, 0-based.
     pub nows: U16,
-    /// MSSRL: maximum single source range length of Copy, in logical blocks.
+    /// Maximum length of a source range of Copy, in logical blocks.
     pub mssrl: U16,
-    /// MCL: maximum copy length, in logical blocks.
+    /// Maximum copy length, in logical blocks.
     pub mcl: U32,
-    /// MSRC: maximum source ranges of Copy, 0-based.
+    /// Maximum source ranges of Copy, 0-based.
     pub msrc: u8,
     /// Reserved.
     pub reserved81: u8,
-    /// NULBAF: LBA formats with unique attributes.
+    /// LBA formats with unique attributes.
     pub nulbaf: u8,
     /// Reserved.
     pub reserved83: [u8; 9],
-    /// ANAGRPID: ANA group.
+    /// ANA group.
     pub anagrpid: U32,
     /// Reserved.
     pub reserved96: [u8; 3],
-    /// NSATTR: bit 0, the namespace is write protected.
+    /// Bit 0: write protected.
     pub nsattr: u8,
-    /// NVMSETID: NVM set.
+    /// NVM set.
     pub nvmsetid: U16,
-    /// ENDGID: endurance group.
+    /// Endurance group.
     pub endgid: U16,
-    /// NGUID: globally unique identifier, big-endian; 0 if none.
+    /// Globally unique identifier, big-endian, or 0.
     pub nguid: [u8; 16],
-    /// EUI64: IEEE extended unique identifier, big-endian; 0 if none.
+    /// IEEE extended unique identifier, big-endian, or 0.
     pub eui64: [u8; 8],
     /// LBAF0 to LBAF63: LBA formats.
     pub lbaf: [LbaFormat; 64],
@@ -97,12 +97,12 @@ pub struct IdentifyNamespace {
 assert_size!(IdentifyNamespace = IDENTIFY_BYTES);
 
 impl IdentifyNamespace {
-    /// NMIC: the namespace may be attached to several controllers.
+    /// NMIC: several controllers may attach the namespace.
     pub const NMIC_SHARED: u8 = 1 << 0;
-    /// NSATTR: the namespace is write protected.
+    /// NSATTR: write protected.
     pub const NSATTR_WRITE_PROTECTED: u8 = 1 << 0;
 
-    /// Index of the current LBA format, decoded from FLBAS.
+    /// Index of the LBA format, decoded from FLBAS.
     #[must_use]
     pub const fn lba_format_index(&self) -> usize {
         let index = if self.nlbaf < 16 {
@@ -113,7 +113,7 @@ impl IdentifyNamespace {
         index as usize
     }
 
-    /// Current LBA format, if the index in FLBAS is valid.
+    /// LBA format, if the index is valid.
     #[must_use]
     pub fn lba_format(&self) -> Option<LbaFormat> {
         let index = self.lba_format_index();
@@ -129,41 +129,41 @@ impl IdentifyNamespace {
 )]
 #[repr(C)]
 pub struct LbaFormat {
-    /// MS: metadata, in bytes per logical block.
+    /// Metadata bytes per logical block.
     pub ms: U16,
-    /// LBADS: log2 of the bytes of a logical block.
+    /// Log2 of the bytes of a logical block.
     pub lbads: u8,
-    /// RP: relative performance, in bits 1:0; 0 is best.
+    /// Relative performance in bits 1:0; 0 is best.
     pub rp: u8,
 }
 assert_size!(LbaFormat = 4);
 
 bitfields! {
-    /// NSFEAT: namespace features.
+    /// NSFEAT.
     pub struct Nsfeat(u8);
     flags {
-        /// THINP: NCAP may be less than NSZE.
+        /// NCAP may be less than NSZE.
         thinp with_thinp = 0;
-        /// NSABP: NAWUN, NAWUPF and NACWU are valid.
+        /// NAWUN, NAWUPF and NACWU are valid.
         nsabp with_nsabp = 1;
-        /// DAE: reads of deallocated blocks may fail, if enabled by the host.
+        /// Reads of deallocated blocks may fail, if enabled by the host.
         dae with_dae = 2;
-        /// UIDREUSE: NGUID and EUI64 are never reused.
+        /// NGUID and EUI64 are never reused.
         uidreuse with_uidreuse = 3;
-        /// OPTPERF: NPWG, NPWA, NPDG, NPDA and NOWS are valid.
+        /// NPWG, NPWA, NPDG, NPDA and NOWS are valid.
         optperf with_optperf = 4;
     }
 }
 
 bitfields! {
-    /// DLFEAT: properties of deallocated blocks.
+    /// DLFEAT: deallocated blocks.
     pub struct Dlfeat(u8);
     fields {
         /// Value of deallocated blocks: 0 unknown, 1 all 00h, 2 all FFh.
         read with_read: u8 = 0..=2;
     }
     flags {
-        /// Write Zeroes supports its Deallocate bit.
+        /// Write Zeroes supports DEAC.
         write_zeroes_deallocate with_write_zeroes_deallocate = 3;
         /// The guard field is the CRC of the returned value.
         guard_crc with_guard_crc = 4;
@@ -176,9 +176,9 @@ bitfields! {
 )]
 #[repr(C)]
 pub struct IdentifyNamespaceNvm {
-    /// LBSTM: logical block storage tag mask.
+    /// Logical block storage tag mask.
     pub lbstm: U64,
-    /// PIC: protection information capabilities.
+    /// Protection information capabilities.
     pub pic: u8,
     /// Reserved.
     pub reserved9: [u8; 3],
@@ -195,25 +195,25 @@ assert_size!(IdentifyNamespaceNvm = IDENTIFY_BYTES);
 )]
 #[repr(C)]
 pub struct IdentifyNamespaceIndependent {
-    /// NSFEAT: features.
+    /// Features.
     pub nsfeat: u8,
-    /// NMIC: bit 0, the namespace may be attached to several controllers.
+    /// Bit 0: several controllers may attach the namespace.
     pub nmic: u8,
-    /// RESCAP: reservation capabilities.
+    /// Reservation capabilities.
     pub rescap: u8,
-    /// FPI: format progress indicator.
+    /// Format progress indicator.
     pub fpi: u8,
-    /// ANAGRPID: ANA group.
+    /// ANA group.
     pub anagrpid: U32,
-    /// NSATTR: bit 0, the namespace is write protected.
+    /// Bit 0: write protected.
     pub nsattr: u8,
     /// Reserved.
     pub reserved9: u8,
-    /// NVMSETID: NVM set.
+    /// NVM set.
     pub nvmsetid: U16,
-    /// ENDGID: endurance group.
+    /// Endurance group.
     pub endgid: U16,
-    /// NSTAT: bit 0, the namespace is ready.
+    /// Bit 0: ready.
     pub nstat: u8,
     /// Reserved.
     pub reserved15: [u8; 4081],
@@ -221,7 +221,7 @@ pub struct IdentifyNamespaceIndependent {
 assert_size!(IdentifyNamespaceIndependent = IDENTIFY_BYTES);
 
 impl IdentifyNamespaceIndependent {
-    /// NSTAT: the namespace is ready.
+    /// NSTAT: ready.
     pub const NSTAT_READY: u8 = 1 << 0;
 }
 
