@@ -1,5 +1,5 @@
-//! State shared by the queues of one listener, and ANA states that reactors read while the control
-//! plane changes them.
+//! Listener state shared by its queues, and ANA states read by reactors while the control plane
+//! changes them.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -9,30 +9,28 @@ use nvme_proto::ana::AnaStates;
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
 
-/// Listener state shared by its queues and the control plane.
 #[derive(Debug)]
 pub(crate) struct ListenerShared {
-    /// Unique identifier in the process, never reused.
+    /// Unique in the process, never reused.
     pub(crate) id: u64,
-    /// Configured address; subsystems refer to the listener by it.
+    /// Configured address, by which subsystems refer to the listener.
     pub(crate) address: SocketAddr,
     pub(crate) provider: &'static str,
     pub(crate) pkey: PKey,
-    /// Default ANA state of each group over this listener; a subsystem may override it.
+    /// Default ANA states over this listener; a subsystem may override them.
     pub(crate) ana: AnaShared,
-    /// True after a reload removed the listener or an administrator began to drain it.
+    /// True after a reload removed the listener or an administrator drained it.
     pub(crate) removed: AtomicBool,
 }
 
 impl ListenerShared {
-    /// True if the listener accepts no new hosts.
     pub(crate) fn is_removed(&self) -> bool {
         self.removed.load(Ordering::Relaxed)
     }
 }
 
-/// ANA state of each group over one listener. A controller's copy is read by every I/O command and
-/// written by a reload; a command in progress keeps the state that it began with.
+/// ANA states over one listener. A controller's copy is read by every I/O command and written by a
+/// reload; a command in progress keeps its state.
 #[derive(Debug)]
 pub(crate) struct AnaShared([AtomicU8; ANA_GROUPS_MAX as usize]);
 
@@ -43,8 +41,7 @@ impl AnaShared {
         shared
     }
 
-    /// Returns the state of a group. `anagrpid` is in `1..=ANA_GROUPS_MAX`: the configuration check
-    /// guarantees it.
+    /// `anagrpid` is in `1..=ANA_GROUPS_MAX`, checked in the configuration.
     pub(crate) fn get(&self, anagrpid: u32) -> AnaState {
         AnaState(self.0[anagrpid as usize - 1].load(Ordering::Relaxed))
     }

@@ -2,7 +2,7 @@
 //!
 //! Responses use the head of the reactor's [`Arena`]. Commands are received into [`ReceiveSlots`],
 //! one per reactor and device, laid out as `[SQEs | in-capsule data]`. A receive has two segments,
-//! the SQE and a page-aligned data slot, so that in-capsule data can go to disk without a copy.
+//! the SQE and a page-aligned data slot, so that in-capsule data goes to disk without a copy.
 
 use std::io;
 use std::sync::Arc;
@@ -14,16 +14,14 @@ use nvme_proto::wire::{Cqe, IntoBytes, Sqe};
 
 use crate::work_id::WorkId;
 
-/// Size of a response capsule, which is a CQE, in bytes.
 const CQE_BYTES: usize = size_of::<Cqe>();
 
-/// Returns the bytes of arena head needed for one response per request.
+/// Bytes of arena head for one response per request.
 pub(crate) fn response_bytes(requests: usize) -> usize {
     requests * CQE_BYTES
 }
 
-/// Writes the response of a request to its place in the arena's head and returns the segment to
-/// SEND.
+/// Writes a response to the arena's head and returns the segment to SEND.
 #[inline(always)]
 pub(crate) fn write_response(arena: &Arena, request: usize, cqe: &Cqe, lkey: u32) -> Sge {
     Sge {
@@ -38,14 +36,12 @@ pub(crate) struct ReceiveSlots {
     count: u32,
     in_capsule_bytes: u32,
     data_offset: usize,
-    /// Distance between the data of two slots, in bytes.
     stride: usize,
-    /// Index of the mapping among the ring's fixed buffers.
+    /// Index among the ring's fixed buffers.
     slot: u16,
 }
 
 impl ReceiveSlots {
-    /// Allocates `count` slots for capsules with up to `in_capsule_bytes` of data.
     pub(crate) fn new(count: u32, in_capsule_bytes: u32) -> io::Result<Self> {
         // Adjacent SQEs: parsing touches fewer cache lines and pages.
         let sqes = (count as usize * SQE_BYTES).next_multiple_of(UNIT);
@@ -78,7 +74,6 @@ impl ReceiveSlots {
         self.count
     }
 
-    /// Returns the receive work request that fills slot `index`.
     pub(crate) fn receive(&self, index: u32, lkey: u32) -> RecvWork {
         assert!(index < self.count, "receive slot {index} of {}", self.count);
         let base = self.mapping.addr();
@@ -110,7 +105,6 @@ impl ReceiveSlots {
         self.mapping.read(offset, into.as_mut_bytes());
     }
 
-    /// Returns `length` bytes at `offset` of the data received in slot `index`.
     pub(crate) fn span(&self, index: u32, offset: u32, length: u32) -> Span {
         let end = offset.checked_add(length);
         assert!(

@@ -1,4 +1,4 @@
-//! Limit on the commands that a disk has in progress, divided among the reactors.
+//! Limit on a disk's commands in progress, divided among the reactors.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -9,10 +9,10 @@ struct Part {
     wanting: AtomicU32,
 }
 
-/// Limit of one namespace (`outstanding`) and the counts that each reactor publishes.
+/// Limit of one namespace (`outstanding`), with the counts published by each reactor.
 #[derive(Debug)]
 pub(crate) struct Depth {
-    /// Limit in commands; 0 means no limit.
+    /// In commands; 0 means no limit.
     most: AtomicU32,
     parts: Box<[Part]>,
 }
@@ -25,7 +25,6 @@ impl Depth {
         }
     }
 
-    /// Sets the limit; it applies from the next command.
     pub(crate) fn set(&self, most: Option<u32>) {
         self.most.store(most.unwrap_or(0), Ordering::Relaxed);
     }
@@ -36,9 +35,8 @@ impl Depth {
     }
 
     /// True if `reactor` may start one more command for a host of this weight. A reactor without a
-    /// command in progress always may, so that the completion of that command triggers the next
-    /// check. While hosts of other reactors wait, the limit is divided in proportion to the
-    /// weights.
+    /// command in progress always may, so that a completion triggers its next check. While hosts of
+    /// other reactors wait, the limit is divided in proportion to the weights.
     pub(crate) fn allows(&self, reactor: usize, weight: u32) -> bool {
         let most = u64::from(self.most.load(Ordering::Relaxed));
         let (inside, wanting) = self.of(reactor);
@@ -58,7 +56,6 @@ impl Depth {
         (inside, wanting)
     }
 
-    /// Publishes the counts of a reactor.
     pub(crate) fn tell(&self, reactor: usize, inside: u32, wanting: u32) {
         let part = &self.parts[reactor];
         part.inside.store(inside, Ordering::Relaxed);
@@ -88,7 +85,7 @@ mod tests {
         assert!(depth.allows(1, 3), "one may always have one");
         depth.tell(1, 1, 3);
         assert!(!depth.allows(1, 3), "the disk is full");
-        // The first reactor has more than its two of eight, the second less than its six.
+        // The first reactor exceeds its two of eight, the second does not reach its six.
         depth.tell(0, 5, 1);
         assert!(!depth.allows(0, 1) && depth.allows(1, 3));
         depth.tell(0, 1, 1);
@@ -99,7 +96,6 @@ mod tests {
         assert!(depth.allows(1, 3));
         depth.tell(1, 6, 3);
         assert!(!depth.allows(1, 3));
-        // Nothing waits at the second reactor, so the first may use the rest.
         depth.tell(1, 2, 0);
         assert!(depth.allows(0, 1));
     }

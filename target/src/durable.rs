@@ -1,12 +1,12 @@
-//! Atomic replacement of small files: after an error or a crash, the file has either its old or its
-//! new content.
+//! Atomic replacement of small files: after an error or a crash, a file has its old or its new
+//! content.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-/// Replaces the content of the file and syncs it to disk. Blocks on the file system.
+/// Replaces the content of the file durably. Blocks on the file system.
 ///
 /// # Errors
 /// I/O errors of the system.
@@ -14,7 +14,6 @@ use std::path::Path;
 /// # Panics
 /// If the path has no folder.
 pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    // Written under a temporary name, then renamed.
     let mut beside = path.to_owned().into_os_string();
     beside.push(".new");
     // Also removes a symbolic link placed there.
@@ -30,7 +29,7 @@ pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> 
     sync_folder(path)
 }
 
-/// Removes the file if it exists, and syncs its folder. Blocks on the file system.
+/// Removes the file durably if it exists. Blocks on the file system.
 ///
 /// # Errors
 /// I/O errors of the system.

@@ -16,21 +16,17 @@ pub(crate) const CALLER: Caller = Caller {
     target: "cairn-target",
 };
 
-/// Reason for the end of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// Normal end, without a fault.
     Orderly(&'static str),
     /// Fault of the host, of the path to it, or of this target.
     Fault(&'static str),
-    /// A work request failed.
     Work(WorkKind, WorkStatus),
-    /// Known trouble of the connection.
     Trouble(&'static Trouble),
 }
 
 impl Ending {
-    /// Returns the fault as text for the log, or `None` after a normal end.
+    /// Returns the fault as text for the log; `None` after a normal end.
     pub(crate) fn fault(self, peer: IpAddr) -> Option<Cow<'static, str>> {
         match self {
             Self::Orderly(_) => None,

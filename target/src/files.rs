@@ -1,8 +1,8 @@
-//! File access of the control plane. Each call runs on its own thread and has a deadline, because a file system may never
-//! answer.
+//! File access of the control plane. Each call has its own thread and a deadline, because a file
+//! system may never answer.
 //!
-//! A call that is late is given up. Until it returns, each new call for the same path fails at once; if [`LATE_MAX`]
-//! calls are late, so does each new call for any path.
+//! A late call is given up. Until it returns, each new call for its path fails at once, and with
+//! [`LATE_MAX`] late calls each new call for any path.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,28 +13,25 @@ use tokio::sync::oneshot;
 
 use crate::panics::{Part, confine_part};
 
-/// Deadline of a call.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum running calls whose deadline has passed.
+/// Maximum calls past their deadline.
 const LATE_MAX: usize = 64;
 
-/// A call that has not returned.
 struct Running {
     path: PathBuf,
     since: Instant,
     is_late: bool,
 }
 
-/// All running calls of the process.
 static RUNNING: Mutex<Vec<Arc<Mutex<Running>>>> = Mutex::new(Vec::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whole whatever panics: each change is one assignment.
+    // Consistent after a panic: each change is one assignment.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A call's entry in [`RUNNING`]. Dropped by its thread, the entry goes.
+/// A call's entry in [`RUNNING`], removed on drop by its thread.
 struct Entry(Arc<Mutex<Running>>);
 
 impl Entry {
@@ -80,7 +77,7 @@ fn unanswered(waited: Duration) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, message)
 }
 
-/// Calls `job`, which accesses the file at `path`, on a thread.
+/// Calls `job` with the path on a thread.
 ///
 /// # Errors
 /// It is late, an earlier call for the path is, or there is no thread.
@@ -92,7 +89,7 @@ pub(crate) async fn call<T: Send + 'static>(
     call_or_undo(path, move || job(&place), drop).await
 }
 
-/// Makes one access to the file at `path`, such as [`std::fs::metadata`], on a thread.
+/// Makes one file access, such as [`std::fs::metadata`], on a thread.
 ///
 /// # Errors
 /// The access fails, or as those of [`call`].
@@ -103,8 +100,8 @@ pub(crate) async fn access<T: Send + 'static>(
     call(path, job).await?
 }
 
-/// As [`call`]. If the call is late, or its caller is gone, `undo` receives its result on its thread, and other
-/// calls for the path fail until that has returned, too.
+/// Same as [`call`]. If the call is late, or its caller is gone, its thread passes the result to
+/// `undo`, and other calls for the path fail until that has returned.
 ///
 /// # Errors
 /// As those of [`call`].
@@ -161,7 +158,7 @@ async fn call_within<T: Send + 'static>(
     Ok(result)
 }
 
-/// Waits for calls where there is no runtime: at the start, and in commands.
+/// Waits for calls without a runtime: at the start, and in commands.
 ///
 /// # Errors
 /// There is no runtime.
@@ -175,7 +172,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// A call that waits for a word, with a short deadline.
+    /// Makes a call that waits for a word, with a short deadline.
     fn held(path: &'static str) -> (Sender<()>, Receiver<u32>, io::Result<u32>) {
         let (release, held) = channel();
         let (undone, was_undone) = channel();

@@ -1,4 +1,4 @@
-//! Identifiers of reactor objects, without dependencies on the objects.
+//! Identifiers of reactor objects.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct QpairId {
@@ -8,12 +8,12 @@ pub(crate) struct QpairId {
 }
 
 impl QpairId {
-    /// Value that names no queue pair.
+    /// Names no queue pair.
     pub(crate) const NONE: Self = Self {
         index: u32::MAX,
         generation: 0,
     };
 }
 
-/// Index of a host's share of the requests and data buffers of a reactor.
+/// Index of a host's share of a reactor's requests and data buffers.
 pub(crate) type ShareId = usize;

@@ -1,8 +1,8 @@
 //! File that keeps the write protection of a namespace across restarts.
 //!
-//! The file exists while the protection must outlast the process. It has one line: the protection
-//! state and the UUID of the disk. An unreadable file counts as protection, because a fault must
-//! not make a protected disk writable.
+//! It exists while the protection must outlast the process, and has one line: the state and the
+//! UUID of the disk. An unreadable file counts as protection: a fault must not make a protected
+//! disk writable.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -16,7 +16,6 @@ use crate::durable;
 const PROTECTED: &str = "protected";
 const PERMANENT: &str = "permanent";
 
-/// Write protection file of one disk.
 #[derive(Debug)]
 pub(crate) struct Kept {
     path: PathBuf,
@@ -55,7 +54,6 @@ impl Kept {
         let word = match state {
             State::PROTECTED => PROTECTED,
             State::PERMANENT => PERMANENT,
-            // Protection that ends with the process.
             _ => return durable::remove(&self.path),
         };
         let line = format!("{word} {}\n", self.uuid);

@@ -1,39 +1,38 @@
-//! Rate limits for hosts, as token buckets shared by all reactors.
+//! Rate limits, as token buckets shared by all reactors.
 //!
-//! Tokens are nanoseconds: a command that uses what the rate allows in one millisecond costs one
-//! millisecond. The state of a bucket is the moment up to which its time is spent. That moment
-//! exceeds the present by at most the needs of the waiting commands, and lags it by at most the
-//! burst. The work in any interval is therefore at most what the rate allows in it, plus the burst.
+//! Tokens are nanoseconds: a command that uses the work allowed in one millisecond costs one
+//! millisecond. A bucket's state is the moment up to which its time is spent. It exceeds the
+//! present by at most the needs of the waiting commands, and lags by at most the burst, so the work
+//! in any interval is at most the rate plus the burst.
 //!
 //! Reactors take slices of at least [`SLICE_NS`] and pay single commands from them. A slice of
-//! future time counts once that time has come; commands wait until then. A reactor keeps less than
-//! one slice of unused time.
+//! future time counts once that time has come. A reactor keeps less than one slice of unused time.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use cairn_config::{BURST_DEFAULT, Limits};
 
-/// Smallest purchase from a bucket, in nanoseconds.
+/// Smallest purchase, in nanoseconds.
 pub(crate) const SLICE_NS: u64 = 2_000_000;
 
-/// Units per nanosecond of prices: a small command at a high rate costs only a few nanoseconds.
+/// Price units per nanosecond: a small command at a high rate costs few nanoseconds.
 const PARTS: u64 = 64;
 
-/// Number of rates: commands, bytes read, bytes written, all bytes.
+/// Commands, bytes read, bytes written, all bytes.
 const RATES: usize = 4;
 
-/// Token bucket of one rate, used by several threads without a lock.
+/// Token bucket of one rate, lock-free.
 #[derive(Debug, Default)]
 struct Bucket {
-    /// Rate; 0 means no limit.
+    /// 0 means no limit.
     per_second: AtomicU64,
     /// Moment up to which the bucket's time is spent.
     sold_ns: AtomicU64,
 }
 
 impl Bucket {
-    /// Buys `wanted_ns` if that much is available now, otherwise one slice. Returns the time bought
-    /// and the moment from which it counts.
+    /// Buys `wanted_ns` if available now, otherwise one slice. Returns the time bought and the
+    /// moment from which it counts.
     fn buy(&self, wanted_ns: u64, burst_ns: u64, now_ns: u64) -> (u64, u64) {
         let mut sold = self.sold_ns.load(Ordering::Relaxed);
         loop {
@@ -55,17 +54,14 @@ impl Bucket {
     }
 }
 
-/// Rate limits shared by reactors.
 #[derive(Debug, Default)]
 pub(crate) struct Limiter {
-    /// True if commands leave the fast path when they are planned: a limit is set, or changes of
-    /// the host are ordered. The other fields are read only in that case.
+    /// True if commands leave the fast path when planned: a limit is set, or changes of the host
+    /// are ordered. Other fields are read only then.
     stops: AtomicBool,
-    /// True if a rate or a limit of outstanding commands is set.
     limited: AtomicBool,
-    /// For a host: true if its changes of a disk are ordered across associations (`crate::order`).
+    /// For a host: changes of a disk are ordered across associations (`crate::order`).
     ordered: AtomicBool,
-    /// Generation counter of the limits.
     changes: AtomicU32,
     burst_ns: AtomicU64,
     /// For a host: see [`Limits::weight`].
@@ -81,7 +77,6 @@ impl Limiter {
         limiter
     }
 
-    /// Sets the limits; they apply from the next command.
     pub(crate) fn set(&self, limits: &Limits) {
         let rates = [limits.iops, limits.read, limits.write, limits.total];
         for (bucket, rate) in self.buckets.iter().zip(rates) {
@@ -101,13 +96,12 @@ impl Limiter {
         self.set_stops();
     }
 
-    /// Turns ordering of the host's changes on or off, from the next command.
     pub(crate) fn set_ordered(&self, ordered: bool) {
         self.ordered.store(ordered, Ordering::Release);
         self.set_stops();
     }
 
-    /// Recomputes `stops`. Callers hold the subsystem's lock or run on the control plane thread.
+    /// Callers hold the subsystem's lock or run on the control plane thread.
     fn set_stops(&self) {
         let stops = self.is_limited() | self.is_ordered();
         self.stops.store(stops, Ordering::Release);
@@ -117,13 +111,12 @@ impl Limiter {
         self.ordered.load(Ordering::Relaxed)
     }
 
-    /// True if commands leave the fast path: the only check for I/O without limits.
+    /// The only check for I/O without limits.
     #[inline(always)]
     pub(crate) fn stops(&self) -> bool {
         self.stops.load(Ordering::Relaxed)
     }
 
-    /// Weight of the host in limits that it shares with others.
     pub(crate) fn weight(&self) -> u32 {
         self.weight.load(Ordering::Relaxed).max(1)
     }
@@ -133,7 +126,6 @@ impl Limiter {
     }
 }
 
-/// Cost of a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bill {
     /// (commands, bytes read, bytes written, all bytes), in the order of the buckets.
@@ -149,8 +141,7 @@ impl Bill {
     }
 }
 
-/// Returns the price of so many commands or bytes at this rate, in [`PARTS`]. Rounds up, so that no
-/// rate is exceeded.
+/// Returns the price at this rate, in [`PARTS`], rounded up so that no rate is exceeded.
 fn price(share: u64, per_second: u64) -> u64 {
     match per_second {
         0 => 0,
@@ -159,16 +150,15 @@ fn price(share: u64, per_second: u64) -> u64 {
     }
 }
 
-/// Time that one reactor has bought from a limiter.
 #[derive(Debug, Default)]
 pub(crate) struct Purse {
-    /// Value of `Limiter::changes` at the last purchase.
+    /// `Limiter::changes` at the last purchase.
     changes: u32,
     /// Unspent time by bucket, in [`PARTS`].
     left: [u64; RATES],
-    /// Moment from which the last purchase counts, by bucket.
+    /// Start of the last purchase, by bucket.
     from_ns: [u64; RATES],
-    /// True for a bucket whose time a queued command waits for; that command goes first.
+    /// True for a bucket with a queued command, which goes first.
     awaited: [bool; RATES],
 }
 
@@ -206,8 +196,8 @@ impl Purse {
         if at > 0 { Err(at) } else { Ok(()) }
     }
 
-    /// Pays for a command after [`Self::provide`] succeeded. Returns the highest price among the
-    /// buckets, in nanoseconds.
+    /// Pays for a command after [`Self::provide`] succeeded. Returns the highest price, in
+    /// nanoseconds.
     pub(crate) fn pay(&mut self, limiter: &Limiter, bill: &Bill) -> u64 {
         let mut most = 0;
         for (index, bucket) in limiter.buckets.iter().enumerate() {
@@ -215,14 +205,13 @@ impl Purse {
                 bill.shares[index],
                 bucket.per_second.load(Ordering::Relaxed),
             );
-            // The rate may have changed since [`Self::provide`].
             self.left[index] = self.left[index].saturating_sub(price);
             most = most.max(price);
         }
         most / PARTS
     }
 
-    /// True if a queued command waits for a bucket that this command needs.
+    /// True if a queued command waits for a bucket that this one needs.
     pub(crate) fn is_awaited(&self, limiter: &Limiter, bill: &Bill) -> bool {
         let mut all = limiter.buckets.iter().zip(bill.shares).zip(self.awaited);
         all.any(|((bucket, share), awaited)| {
@@ -230,12 +219,11 @@ impl Purse {
         })
     }
 
-    /// Clears the waiting marks.
     pub(crate) fn forget_awaited(&mut self) {
         self.awaited = [false; RATES];
     }
 
-    /// Drops savings beyond one slice: they were for a cancelled command or for another rate.
+    /// Drops savings beyond one slice, made for a cancelled command or another rate.
     pub(crate) fn clip(&mut self) {
         for left in &mut self.left {
             *left = (*left).min(SLICE_NS * PARTS);
@@ -262,8 +250,7 @@ mod tests {
         }
     }
 
-    /// Reactor that executes commands of given sizes as fast as its limits allow, and records
-    /// (time, bytes).
+    /// Executes commands of given sizes as fast as its limits allow, and records (time, bytes).
     struct Hungry {
         purse: Purse,
         next: usize,
@@ -271,7 +258,7 @@ mod tests {
         done: Vec<(u64, u64)>,
     }
 
-    /// Runs the reactors until `until_ns`. Their timers fire up to `late_ns` late.
+    /// Timers of the reactors fire up to `late_ns` late.
     fn run(limiter: &Limiter, reactors: &mut [Hungry], sizes: &[u64], until_ns: u64, late_ns: u64) {
         loop {
             let next = reactors.iter_mut().min_by_key(|one| one.at_ns).unwrap();
@@ -305,7 +292,7 @@ mod tests {
         (0..count).map(one).collect()
     }
 
-    /// Returns the most work in any interval of `stretch_ns`, with `of` as the weight of a command.
+    /// Returns the most work in any interval of `stretch_ns`; `of` weighs a command.
     fn most_in(reactors: &[Hungry], stretch_ns: u64, of: impl Fn(u64) -> u64) -> u64 {
         let mut all: Vec<(u64, u64)> = reactors.iter().flat_map(|one| one.done.clone()).collect();
         all.sort_unstable();
@@ -339,7 +326,6 @@ mod tests {
         ) {
             let burst = Duration::from_millis(burst_ms);
             let limiter = Limiter::new(&limits(None, Some(rate), burst));
-            // Enough commands to measure in a bounded time.
             let mean = sizes.iter().sum::<u64>() / sizes.len() as u64;
             let stretch = (mean * 4000 * SECOND / rate).clamp(SECOND / 4, 4000 * SECOND);
             let begin = idle_s * SECOND + 7;
@@ -381,7 +367,6 @@ mod tests {
     fn reactors_share_a_limit_evenly_whatever_they_do() {
         let limiter = Limiter::new(&limits(None, Some(16 << 20), BURST_DEFAULT));
         let mut reactors = hungry(2, SECOND);
-        // One reactor has small commands, the other large ones.
         let mut at = SECOND;
         while at < 11 * SECOND {
             at += SLICE_NS;

@@ -12,7 +12,6 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
-/// Filter of log lines, changeable at run time.
 #[derive(Debug, Clone)]
 pub(crate) struct LogFilter {
     handle: reload::Handle<EnvFilter, Registry>,
@@ -31,8 +30,6 @@ impl LogFilter {
         most.ok().flatten().unwrap_or(LevelFilter::TRACE)
     }
 
-    /// Replaces the filter.
-    ///
     /// # Errors
     /// The directives cannot be parsed.
     pub(crate) fn set(&self, directives: &str) -> Result<(), String> {
@@ -50,16 +47,12 @@ fn parse(directives: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(directives).map_err(|error| format!("log filter: {error}"))
 }
 
-/// Checks the log configuration.
-///
 /// # Errors
 /// The filter cannot be parsed.
 pub(crate) fn check(log: &Log) -> Result<(), String> {
     parse(&log.filter).map(drop)
 }
 
-/// Starts the log of this process.
-///
 /// # Errors
 /// The filter cannot be parsed.
 pub(crate) fn start(log: &Log) -> Result<LogFilter, String> {
@@ -85,12 +78,11 @@ pub(crate) fn start(log: &Log) -> Result<LogFilter, String> {
     })
 }
 
-/// Prints the reason why the program failed, with error priority if stderr is the journal.
+/// Prints why the program failed, with error priority if stderr is the journal.
 pub(crate) fn print_failure(message: &str) {
     let mut line = Line {
         priority: is_journal().then_some(priority(tracing::Level::ERROR)),
     };
-    // There is no other place to report a failed write.
     let _ = line.write_all(format!("{message}\n").as_bytes());
 }
 
@@ -100,8 +92,8 @@ fn is_colored() -> bool {
     io::stderr().is_terminal() && !refused
 }
 
-/// True if stderr is connected to the journal: `JOURNAL_STREAM` has its device and inode
-/// (systemd.exec(5)). A child with redirected stderr inherits the variable, hence the comparison.
+/// True if stderr is the journal: `JOURNAL_STREAM` has its device and inode (systemd.exec(5)). A
+/// child with redirected stderr inherits the variable.
 fn is_journal() -> bool {
     let Ok(named) = std::env::var("JOURNAL_STREAM") else {
         return false;
@@ -110,7 +102,7 @@ fn is_journal() -> bool {
         .is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// Returns the syslog priority, as in sd-daemon(3).
+/// As in sd-daemon(3).
 fn priority(level: tracing::Level) -> u8 {
     match level {
         tracing::Level::ERROR => 3,
@@ -137,7 +129,7 @@ impl<'a> MakeWriter<'a> for LogWriter {
     }
 }
 
-/// Writer of one log line to stderr, in a single write.
+/// Log line, written to stderr at once.
 struct Line {
     priority: Option<u8>,
 }
@@ -156,7 +148,7 @@ impl Write for Line {
     }
 }
 
-/// Puts the priority in front of each line: the journal reads line by line.
+/// Prefixes each line with the priority: the journal reads line by line.
 fn prefixed(text: &[u8], priority: u8) -> Vec<u8> {
     let mut all = Vec::with_capacity(text.len() + 8);
     for line in text.split_inclusive(|byte| *byte == b'\n') {

@@ -1,8 +1,8 @@
-//! Marking of a connection's packets: from the rules, else from its listener, else as requested by
-//! the host.
+//! Marking of a connection's packets: from the rules, else its listener, else as requested by the
+//! host.
 //!
-//! The host's NQN is known from its Connect; I/O queues name their controller before that. Rules
-//! for NQNs apply as soon as the NQN is known.
+//! Rules for NQNs apply as soon as the NQN is known: from the Connect, or for I/O queues from the
+//! controller that they name before.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use cairn_fabric::priorities::Priorities;
 use cairn_fabric::tos::Tos;
 use cairn_rdma::marking::{Marked, Marking, Rules};
 
-/// Policy of one connection, from the configuration at the time of its request.
+/// Policy of one connection, from the configuration at its request.
 #[derive(Debug, Clone)]
 pub(crate) struct MarkingPolicy {
     pub(crate) rules: Arc<Rules>,
@@ -35,13 +35,11 @@ pub(crate) struct Shown {
     pub(crate) tos: Option<u8>,
     pub(crate) dscp: Option<u8>,
     pub(crate) sl: Option<u8>,
-    /// Only for tagged packets.
     pub(crate) pcp: Option<u8>,
     pub(crate) hop_limit: Option<u8>,
 }
 
 impl Shown {
-    /// Leaves the fields empty if the marking is unknown.
     pub(crate) fn of(marked: Option<Marked>, priorities: Option<Priorities>) -> Self {
         let Some(marked) = marked else {
             return Self::default();

@@ -20,31 +20,28 @@ use crate::regions::Regions;
 /// State of a namespace shared by all reactors.
 #[derive(Debug)]
 pub(crate) struct Namespace {
-    /// Unique identifier in the process, also among namespaces with the same NSID.
+    /// Unique in the process, also among namespaces with the same NSID.
     pub(crate) id: u64,
     pub(crate) nsid: u32,
     pub(crate) backend: Backend,
-    /// Name of the storage: a path or a kind.
     pub(crate) backing: String,
     pub(crate) uuid: Uuid,
-    /// True if the UUID comes from the configuration instead of the disk.
+    /// True if the UUID comes from the configuration.
     pub(crate) is_named: bool,
     read_only: bool,
-    /// Rate limits for all hosts together.
+    /// For all hosts together.
     pub(crate) limiter: Limiter,
-    /// Limit on commands in progress at the disk.
     pub(crate) depth: Depth,
-    /// Order of changes by hosts with several associations.
     pub(crate) order: Arc<DiskOrder>,
     counters: Box<[Arc<NamespaceCounters>]>,
     anagrpid: AtomicU32,
-    /// True if only some hosts of the subsystem may use the namespace.
+    /// True if only some hosts of the subsystem have access.
     restricted: AtomicBool,
     /// True if some controllers get access later, because the namespace replaced another one.
     withheld: AtomicBool,
     protected: AtomicBool,
     pub(crate) kept: Option<Kept>,
-    /// Write protection at export: from the file, or taken over from the predecessor.
+    /// Write protection at export: from the file, or from the predecessor.
     protection: AtomicU8,
     regions: Option<Arc<Regions>>,
 }
@@ -103,7 +100,7 @@ impl Namespace {
         })
     }
 
-    /// Logs a warning if drives are to be polled and the driver has no poll queues for this one.
+    /// Warns if drives are to be polled and the driver has no poll queues for this one.
     pub(crate) fn warn_unless_polled(&self) {
         if self.backend.lacks_poll_queues() {
             // Cause: the configuration.
@@ -136,19 +133,17 @@ impl Namespace {
         self.restricted.store(restricted, Ordering::Relaxed);
     }
 
-    /// Marks the namespace as not yet accessible to all controllers. Called before export.
+    /// Defers access of some controllers. Called before export.
     pub(crate) fn withhold(&self) {
         self.withheld.store(true, Ordering::Relaxed);
     }
 
-    /// Sets write protection. It applies from the next command, before any message could reach the
-    /// reactors.
+    /// Applies from the next command, before any message could reach the reactors.
     pub(crate) fn set_protected(&self, protected: bool) {
         self.protected.store(protected, Ordering::Release);
     }
 
-    /// Takes over the protection that hosts set on the same disk under this NSID. Called before
-    /// export.
+    /// Takes over the protection of the same disk under this NSID. Called before export.
     pub(crate) fn stays_protected(&self, state: WriteProtectionState) {
         self.protection.store(state.0, Ordering::Relaxed);
         self.set_protected(state != WriteProtectionState::NONE);
@@ -183,8 +178,7 @@ impl Namespace {
         }
     }
 
-    /// Returns the memory region for `device` and registers it if necessary; `None` if the storage
-    /// is not in memory.
+    /// Registers the memory if necessary; `None` if the storage is not in memory.
     pub(crate) fn region(
         &self,
         device: &Arc<dyn Device>,
@@ -193,7 +187,6 @@ impl Namespace {
         regions.map(|regions| regions.at(device)).transpose()
     }
 
-    /// Drops the memory region of a removed device.
     pub(crate) fn forget_device(&self, device: u64) {
         if let Some(regions) = &self.regions {
             regions.forget(device);
@@ -201,7 +194,7 @@ impl Namespace {
     }
 }
 
-/// Returns the stored protection; an unreadable file counts as protected.
+/// An unreadable file counts as protected.
 fn kept_of(kept: &Kept) -> WriteProtectionState {
     kept.read().unwrap_or_else(|error| {
         // Cause: the configuration.
@@ -218,11 +211,9 @@ pub(crate) fn is_restricted(config: &cairn_config::Namespace) -> bool {
     config.hosts != cairn_config::Access::AnyHost
 }
 
-/// Immutable snapshot of a subsystem's namespaces. A change makes a new table, which is sent to the
-/// reactors.
+/// Immutable snapshot of a subsystem's namespaces. A change sends a new table to the reactors.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct NamespaceTable {
-    /// In ascending order of NSID.
     pub(crate) namespaces: Vec<Entry>,
 }
 
@@ -233,8 +224,8 @@ impl NamespaceTable {
         found.ok().map(|index| &namespaces[index])
     }
 
-    /// Flushes all namespaces, even after a failure, and returns whether all flushes succeeded.
-    /// Blocks on the disks.
+    /// Flushes all namespaces, even after a failure, and returns whether all succeeded. Blocks on
+    /// the disks.
     pub(crate) fn flush(&self) -> bool {
         let mut intact = true;
         for Entry { namespace, .. } in &self.namespaces {
@@ -254,7 +245,6 @@ impl NamespaceTable {
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) namespace: Arc<Namespace>,
-    /// Properties needed to parse commands.
     pub(crate) view: NamespaceView,
     pub(crate) restricted: bool,
 }

@@ -1,11 +1,10 @@
 //! Order of the changes that one host sends to one disk over several associations.
 //!
-//! A host that loses a connection repeats its writes at once over another one, then sends newer
-//! writes. A change of the lost association must not reach the disk after those. Each change of a
-//! host with more than one association is therefore entered here when it is planned, and leaves
-//! when the disk has completed it. In between, it waits for overlapping older changes of the host's
-//! other associations. If an older change is still on its way to the disk (queued for a limit or
-//! for data), the newer one waits for [`OVERTAKEN_AFTER`] and then overtakes it; the older change
+//! A host that loses a connection repeats its writes over another one, then sends newer writes; a
+//! change of the lost association must not reach the disk after those. Each change of a host with
+//! more than one association is therefore entered here from its plan to its completion, and waits
+//! for overlapping older changes of the host's other associations. If an older change is still on
+//! its way to the disk, the newer one overtakes it after [`OVERTAKEN_AFTER`], and the older one
 //! fails instead of being executed late.
 //!
 //! Namespaces on the same file or device share one [`DiskOrder`]. Changes of different hosts are
@@ -23,12 +22,10 @@ use cairn_config::Uuid;
 /// Longest wait for an older change that has not reached the disk.
 pub(crate) const OVERTAKEN_AFTER: Duration = Duration::from_millis(100);
 
-/// Identity of a disk in the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
     /// Device and inode of a file, or number of a device.
     File(u64, u64),
-    /// UUID of an image or of memory.
     Named(Uuid),
 }
 
@@ -36,7 +33,7 @@ pub(crate) enum Place {
 pub(crate) struct Sender {
     /// Hash of HOSTNQN and HOSTID from [`host_key`].
     pub(crate) host: u64,
-    /// Number of the association, unique in the process.
+    /// Unique in the process.
     pub(crate) association: u64,
 }
 
@@ -47,28 +44,25 @@ pub(crate) struct Waiter {
     pub(crate) work: u64,
 }
 
-/// Handle of a change in its [`DiskOrder`]. Tickets increase in the order of arrival.
+/// Change in its [`DiskOrder`]. Tickets increase in the order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(NonZeroU64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
     Go,
-    /// The change waits for an older one. Its reactor is notified when to try again.
+    /// The change waits; its reactor is notified when to try again.
     Wait,
-    /// A newer change of the same blocks has begun; this change must fail.
+    /// A newer change of the same blocks has begun; this one must fail.
     Overtaken,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Planned, not yet at the disk.
     Coming,
-    /// At the disk, waiting for an older change.
     Waiting,
     /// In progress at the disk, or between two steps.
     AtDisk,
-    /// Cancelled by a newer change.
     Overtaken,
 }
 
@@ -112,7 +106,6 @@ pub(crate) struct DiskOrder {
 pub(crate) struct DiskOrders(Mutex<HashMap<Place, Weak<DiskOrder>>>);
 
 impl DiskOrders {
-    /// Returns the order of the disk at this place, shared by all its namespaces.
     pub(crate) fn of(self: &Arc<Self>, place: Place) -> Arc<DiskOrder> {
         let mut disks = self.disks();
         if let Some(order) = disks.get(&place).and_then(Weak::upgrade) {
@@ -133,7 +126,7 @@ impl DiskOrders {
     }
 }
 
-/// Hashes a host for [`Sender`]. A collision only makes two hosts wait for each other.
+/// A collision only makes two hosts wait for each other.
 pub(crate) fn host_key(host: impl Hash) -> u64 {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     KEYS.hash_one(host)
@@ -145,7 +138,7 @@ impl DiskOrder {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a change that is on its way to the disk or already there (`at_disk`).
+    /// `at_disk`: the change is already at the disk.
     pub(crate) fn enter(
         &self,
         from: Sender,
@@ -171,8 +164,8 @@ impl DiskOrder {
         ticket
     }
 
-    /// Requests the start of a change at the disk. `late`: the change has waited for
-    /// [`OVERTAKEN_AFTER`] and overtakes older ones that have not reached the disk.
+    /// Requests the start at the disk. `late`: the change has waited for [`OVERTAKEN_AFTER`] and
+    /// overtakes older ones that have not reached the disk.
     pub(crate) fn arrive(&self, ticket: Ticket, late: bool) -> Arrival {
         let mut entries = self.entries();
         let list = &mut entries.list;
@@ -230,7 +223,6 @@ impl DiskOrder {
 impl Drop for DiskOrder {
     fn drop(&mut self) {
         let mut disks = self.orders.disks();
-        // A new order may have replaced this one.
         if disks
             .get(&self.place)
             .is_some_and(|it| it.strong_count() == 0)
@@ -280,7 +272,6 @@ mod tests {
                 .enter(from, waiter, false, ranges.iter().cloned())
         }
 
-        /// Enters a change that arrives at the disk at once.
         fn comes(&mut self, from: Sender, bytes: Range<u64>) -> (Ticket, Arrival) {
             let ticket = self.enter(from, &[bytes]);
             (ticket, self.order.arrive(ticket, false))
@@ -315,7 +306,7 @@ mod tests {
         let (held, _) = bed.comes(FIRST, 0..8);
         let (second, arrival) = bed.comes(SECOND, 0..8);
         assert_eq!(arrival, Arrival::Wait);
-        // Otherwise changes of the first association could block the second without end.
+        // Otherwise the first association could block the second without end.
         let (third, arrival) = bed.comes(FIRST, 0..8);
         assert_eq!(arrival, Arrival::Wait);
         assert_eq!(bed.leaves(held), [2]);
@@ -349,7 +340,6 @@ mod tests {
         let (held, _) = bed.comes(FIRST, 0..8);
         let (newer, _) = bed.comes(SECOND, 0..8);
         assert_eq!(bed.order.arrive(newer, true), Arrival::Wait);
-        // A change that waits at the disk is not overtaken either.
         let (newest, _) = bed.comes(FIRST, 0..8);
         assert_eq!(bed.order.arrive(newest, true), Arrival::Wait);
         bed.leaves(held);

@@ -12,26 +12,22 @@ pub(crate) type Place = (Nqn, u32);
 /// Part of the configuration that can be missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Thing {
-    /// Disk of a namespace.
     Namespace(Place),
-    /// Files of a directory, by its first NSID.
+    /// By the first NSID of the directory.
     Directory(Place),
     Listener(SocketAddr),
     Metrics(SocketAddr),
-    /// Kind of an audit log destination.
+    /// Kind of destination.
     Audit(&'static str),
 }
 
-/// Missing part of the configuration.
 #[derive(Debug, Clone)]
 pub(crate) struct Missing {
     pub(crate) thing: Thing,
-    /// Cause and remedy.
     pub(crate) reason: String,
     pub(crate) since: Instant,
 }
 
-/// Served and missing parts of the configuration.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outlook {
     pub(crate) subsystems: usize,
@@ -43,7 +39,6 @@ pub(crate) struct Outlook {
 }
 
 impl Thing {
-    /// Returns the place of a namespace, `None` for other parts.
     pub(crate) fn place(&self) -> Option<Place> {
         match self {
             Self::Namespace(place) => Some(*place),
@@ -82,7 +77,7 @@ impl fmt::Display for Thing {
     }
 }
 
-/// Writes one line: the counts of served objects and the first missing part.
+/// One line: the counts of served objects and the first missing part.
 impl fmt::Display for Outlook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = |number: usize, noun: &str, plural: &str| {

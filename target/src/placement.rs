@@ -7,17 +7,17 @@ use cairn_config::{Config, Reactors};
 use cairn_fabric::placement::near_cpus;
 use cairn_fabric::source::Live;
 
-/// Largest number of reactors chosen automatically: reactors poll, and each has its own memory, so
-/// the default must not take over a machine.
+/// Largest automatic number of reactors: they poll and have their own memory, so the default must
+/// not take over a machine.
 const REACTORS_AUTO_MAX: usize = 2;
 
 /// Smallest number of cores at which reactors are pinned. With fewer, pinning only keeps a reactor
 /// from an idle core.
 const CORES_TO_PIN: usize = 4;
 
-/// Returns a core for each reactor; `None` leaves the choice to the scheduler. Cores that are not
-/// configured are chosen near the adapters of the listeners, because a reactor's memory is
-/// allocated on the node of its core.
+/// Returns a core for each reactor; `None` leaves it to the scheduler. Cores that are not
+/// configured are chosen near the listeners' adapters: a reactor's memory is allocated on the node
+/// of its core.
 pub(crate) fn cores(config: &Config) -> Vec<Option<usize>> {
     let reactors = &config.target.reactors;
     if let Reactors::Cores(cores) = reactors {
@@ -30,7 +30,7 @@ pub(crate) fn cores(config: &Config) -> Vec<Option<usize>> {
     choose(reactors, &allowed_cores(), &near)
 }
 
-/// Returns the configured cores that the machine lacks or this process may not use.
+/// Returns the configured cores that this process cannot use.
 pub(crate) fn missing_cores(reactors: &Reactors) -> Vec<usize> {
     let Reactors::Cores(cores) = reactors else {
         return Vec::new();
@@ -63,7 +63,7 @@ fn choose(reactors: &Reactors, allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec
     (0..count).map(|_| cores.next().filter(|_| pin)).collect()
 }
 
-/// Returns the cores in order of preference: from the near nodes in rotation, then all others. Each
+/// Returns the cores in order of preference: the near nodes in rotation, then all others. Each
 /// starts at the highest core, because interrupts tend to use the lowest.
 fn by_nearness(allowed: &[usize], near: &[BTreeSet<u32>]) -> Vec<usize> {
     let is_in = |node: &BTreeSet<u32>, core: usize| node.contains(&(core as u32));

@@ -16,8 +16,8 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    /// Returns the regions of a backend in memory. All null backends share one mapping, hence one
-    /// region per device: devices support only some thousand regions.
+    /// Returns the regions of a backend in memory. All null backends share one mapping: devices
+    /// support only some thousand regions.
     pub(crate) fn of(backend: &Backend) -> Option<Arc<Self>> {
         static COMMON: Mutex<Weak<Regions>> = Mutex::new(Weak::new());
         let mapping = backend.mapping()?;

@@ -2,10 +2,9 @@
 
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Commit of the build, with a "+" if files differed from it; "unknown" in development builds.
+/// Commit of the build, with a "+" if files differed; "unknown" in development builds.
 pub(crate) const COMMIT: &str = env!("CAIRN_COMMIT");
 
-/// Version and commit in one line.
 pub(crate) const LONG: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (commit ",

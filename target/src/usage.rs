@@ -1,6 +1,6 @@
 //! Resource usage of a target, for tests that detect leaks.
 
-/// Resources in use by all reactors of a target.
+/// Resources in use by all reactors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
     /// Queue pairs.

@@ -1,25 +1,20 @@
 //! Work request ids: slot, kind and generation in 64 bits.
 //!
-//! A completion is mapped to its slot by its id only, so no pointer passes through a device. The
-//! generation detects a late completion for a slot that has been reused.
+//! A completion is mapped to its slot by its id, so no pointer passes through a device. The
+//! generation detects a late completion for a reused slot.
 
 use std::fmt;
 
-/// Kind of a completed work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkKind {
-    /// Receive; the slot is a receive slot.
+    /// The slot is a receive slot.
     Receive = 0,
-    /// RDMA READ of a request's data.
     Read = 1,
-    /// RDMA WRITE of a request's data.
     Write = 2,
     /// SEND of a response, whose completion also ends the covered SENDs before it.
     Send = 3,
-    /// Block I/O of a request.
     Block = 4,
-    /// SEND of a response that ends with the completion of a later SEND. It has its own completion
-    /// only if it fails.
+    /// SEND of a response that ends with a later SEND. It has its own completion only if it fails.
     CoveredSend = 5,
 }
 
@@ -35,8 +30,7 @@ impl WorkKind {
     }
 }
 
-/// Id of a work request: receive slot or request, kind, and generation modulo 2^16. The upper byte
-/// is 0, because the ring reserves it.
+/// Slot, kind, and generation modulo 2^16. The upper byte is 0, because the ring reserves it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WorkId(u64);
 
@@ -58,7 +52,7 @@ impl WorkId {
         Self::new(self.slot(), kind, self.generation())
     }
 
-    /// Id of a receive into `slot`. A slot is posted once at a time, so its generation is always 0.
+    /// A slot is posted once at a time, so its generation is always 0.
     pub(crate) fn receive(slot: u32) -> Self {
         Self::new(slot, WorkKind::Receive, 0)
     }
@@ -95,7 +89,6 @@ impl WorkId {
         }
     }
 
-    /// Generation of the request in its slot, modulo 2^16.
     #[inline]
     pub(crate) fn generation(self) -> u16 {
         (self.0 >> GENERATION_SHIFT) as u16

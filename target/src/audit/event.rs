@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-/// Maximum bytes of a text in a line: names and reasons come from unauthenticated peers.
+/// Maximum bytes of a text: names and reasons come from unauthenticated peers.
 const TEXT_MAX: usize = 1024;
 
 #[derive(Debug)]
@@ -21,7 +21,6 @@ pub(crate) struct Event {
 }
 
 impl Event {
-    /// Creates an event with the current time.
     pub(crate) fn new(name: &'static str) -> Self {
         Self {
             at: SystemTime::now(),
@@ -32,19 +31,18 @@ impl Event {
         }
     }
 
-    /// Sets the address of the peer that caused the event.
     pub(crate) fn of_peer(mut self, peer: SocketAddr) -> Self {
         self.peer = Some(peer);
         self
     }
 
-    /// Marks the event as cheap: equal events of an address may share a line.
+    /// Lets equal events of an address share a line.
     pub(crate) fn cheap(mut self, is_cheap: bool) -> Self {
         self.is_cheap = is_cheap;
         self
     }
 
-    /// Adds a text of any origin.
+    /// Adds a text of any origin, cut to [`TEXT_MAX`].
     pub(crate) fn text(self, key: &'static str, text: &str) -> Self {
         let end = (0..=text.len().min(TEXT_MAX)).rev();
         let end = end.into_iter().find(|end| text.is_char_boundary(*end));
@@ -66,7 +64,6 @@ impl Event {
     }
 }
 
-/// Line with the number of lost events.
 pub(super) fn line_of_lost(count: u64) -> String {
     line(SystemTime::now(), "lost", None, "", Some(count))
 }
@@ -97,8 +94,8 @@ fn line(
 fn push(text: &mut String, key: &str, value: &Value) {
     let _ = write!(text, ",\"{key}\":");
     for character in value.to_string().chars() {
-        // JSON permits these characters, but terminals and readers may misinterpret them. Only
-        // strings contain such characters.
+        // JSON permits these characters, all in strings, but terminals and readers may misinterpret
+        // them.
         if character.is_ascii() && character != '\x7f' {
             text.push(character);
             continue;
@@ -109,7 +106,7 @@ fn push(text: &mut String, key: &str, value: &Value) {
     }
 }
 
-/// Time in RFC 3339 format, in microseconds.
+/// RFC 3339, in microseconds.
 struct Utc(SystemTime);
 
 impl std::fmt::Display for Utc {

@@ -1,9 +1,9 @@
-//! Combines equal events of an address into one line, so that a flood of refused connections cannot
-//! fill a disk, but is counted completely.
+//! Combines equal events of an address into one line: a flood of refused connections is counted
+//! completely and cannot fill a disk.
 //!
-//! Time is divided into periods of one second. The first event of a kind gets its own line at once.
-//! Events equal to it except for the port are counted, and their line follows at the end of the
-//! period. Events beyond the number of kinds per address or per period share one line.
+//! In periods of one second, the first event of a kind gets its own line. Events equal to it except
+//! for the port are counted, and their line follows at the end of the period. Events beyond the
+//! number of kinds per address or per period share one line.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,16 +12,14 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::event::Event;
 
-/// Period over which equal events are counted.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Maximum kinds of an address per period with their own lines.
+/// Kinds with their own lines, per address and period.
 const KINDS_OF_ADDRESS_MAX: usize = 4;
 
-/// Maximum kinds per period with their own lines.
+/// Kinds with their own lines, per period.
 const KINDS_MAX: usize = 32;
 
-/// Events of the current period.
 #[derive(Default)]
 pub(super) struct Folding {
     ends: Option<Instant>,
@@ -40,12 +38,11 @@ struct Held {
 }
 
 impl Folding {
-    /// End of the current period, if one has begun.
     pub(super) fn ends(&self) -> Option<Instant> {
         self.ends
     }
 
-    /// Line of an event, or `None` if it is only counted.
+    /// Returns the event's line; `None` if it is only counted.
     pub(super) fn take(&mut self, event: &Arc<Event>, now: Instant) -> Option<String> {
         let line = event.line();
         if !event.is_cheap {
@@ -99,7 +96,7 @@ mod tests {
     use super::*;
     use serde_json::Value;
 
-    /// Number of lines, and of the events in them.
+    /// Returns the numbers of lines and of the events in them.
     fn fold(events: impl Iterator<Item = Event>) -> (usize, u64) {
         let mut folding = Folding::default();
         let now = Instant::now();

@@ -1,9 +1,9 @@
-//! Audit log: records connections, refusals and changes, separately from the log and without its
-//! rate limits.
+//! Audit log: records connections, refusals and changes, independently of the log and its rate
+//! limits.
 //!
 //! Each destination has a bounded queue and a thread. Reactors and the control plane add events
-//! without blocking. Events that do not fit in the queue are counted, and a line reports their
-//! number once the destination accepts lines again. docs/guide-target.md describes the lines.
+//! without blocking. Events that do not fit are counted, and a line reports their number once the
+//! destination accepts lines again. docs/guide-target.md describes the lines.
 
 mod event;
 mod folding;
@@ -23,7 +23,6 @@ use output::Destination;
 pub(crate) use output::JOURNAL;
 use writer::Writer;
 
-/// Capacity of a destination's queue in events.
 const QUEUE_MAX: usize = 4096;
 
 /// Time for one line after which a destination counts as failed.
@@ -31,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 const JOIN_STEP: Duration = Duration::from_millis(5);
 
-/// Callback for when [`Audit::troubles`] may have changed.
+/// Called when [`Audit::troubles`] may have changed.
 pub(crate) type Changed = Arc<dyn Fn() + Send + Sync>;
 
 /// Handle to all destinations; records nothing until [`apply`](Self::apply).
@@ -40,7 +39,7 @@ pub(crate) struct Audit {
     sinks: Arc<Mutex<Vec<Sink>>>,
 }
 
-/// Queue and thread of one destination. When dropped, the thread writes the queued events and ends.
+/// Destination with its queue and thread. On drop, the thread writes the queued events and ends.
 #[derive(Debug)]
 struct Sink {
     destination: Destination,
@@ -51,11 +50,9 @@ struct Sink {
 
 enum Item {
     Event(Arc<Event>),
-    /// Makes the thread check its flags.
     Wake,
 }
 
-/// State shared with a destination's thread.
 struct Shared {
     reopen: AtomicBool,
     ended: AtomicBool,
@@ -64,7 +61,7 @@ struct Shared {
     /// Lost events not yet reported by a line.
     unreported: AtomicU64,
     started: Instant,
-    /// Start of the current system call in nanoseconds after `started`; 0 if none.
+    /// Start of the current system call, in nanoseconds after `started`; 0 if none.
     call_ns: AtomicU64,
     trouble: Mutex<Option<String>>,
     changed: Changed,
@@ -98,7 +95,7 @@ impl Audit {
         Ok(())
     }
 
-    /// Records an event if there are destinations. Never blocks.
+    /// Never blocks.
     pub(crate) fn record(&self, event: impl FnOnce() -> Event) {
         let sinks = self.lock();
         if sinks.is_empty() {
@@ -110,7 +107,6 @@ impl Audit {
         }
     }
 
-    /// Errors of failing destinations, by name.
     pub(crate) fn troubles(&self) -> Vec<(&'static str, String)> {
         let sinks = self.lock();
         let trouble = |sink: &Sink| Some((sink.destination.name(), sink.shared.trouble().clone()?));
@@ -127,7 +123,7 @@ impl Audit {
         counts.collect()
     }
 
-    /// Writes queued events until done, at most for `within`.
+    /// Writes queued events for at most `within`.
     pub(crate) fn end(&self, within: Duration) {
         let deadline = Instant::now() + within;
         let sinks = std::mem::take(&mut *self.lock());
@@ -140,7 +136,7 @@ impl Audit {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Sink>> {
-        // The lock cannot leave a half-made state after a panic: a change is one call.
+        // Consistent after a panic: each change is one call.
         self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -233,7 +229,7 @@ impl Shared {
     }
 
     fn trouble(&self) -> MutexGuard<'_, Option<String>> {
-        // The lock cannot leave a half-made state after a panic: each change is one assignment.
+        // Consistent after a panic: each change is one assignment.
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Destinations of audit lines: a file, the journal, or a Unix datagram socket.
+//! Destinations of audit lines.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Write};
@@ -17,7 +17,6 @@ pub(super) enum Destination {
 }
 
 impl Destination {
-    /// Destinations named by a configuration.
     pub(super) fn all(config: &cairn_config::Audit) -> Vec<Self> {
         let file = config.file.clone().map(Self::File);
         let journal = config.journal.then_some(Self::Journal);
@@ -25,7 +24,6 @@ impl Destination {
         [file, journal, datagram].into_iter().flatten().collect()
     }
 
-    /// Name in metrics and status.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::File(_) => "file",
@@ -61,7 +59,7 @@ pub(super) enum Output {
 }
 
 impl Output {
-    /// Writes a line starting at byte `from`; returns the bytes written, including the line end.
+    /// Writes a line from byte `from` on; returns the bytes written, including the line end.
     pub(super) fn write(&mut self, line: &str, from: usize) -> io::Result<usize> {
         match self {
             Self::File(file) => {
@@ -81,10 +79,9 @@ impl Output {
     }
 }
 
-/// Opens the file for appending; a new file is readable only by its owner.
+/// Opens the file for appending, created with mode 0600.
 ///
-/// Symbolic links are refused because they may belong to another user. The open does not block on a
-/// FIFO.
+/// Refuses symbolic links, which may belong to another user. Does not block on a FIFO.
 fn open_file(path: &Path) -> io::Result<File> {
     let mut file = File::options()
         .read(true)
@@ -95,7 +92,7 @@ fn open_file(path: &Path) -> io::Result<File> {
         .open(path)?;
     let metadata = file.metadata()?;
     if metadata.is_file() && ends_within_line(&file, &metadata)? {
-        // Left by a killed process or a full disk.
+        // Completes a line left by a killed process or a full disk.
         file.write_all(b"\n")?;
     }
     Ok(file)

@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use super::*;
 
-/// Timeout for expected events.
 const LONG: Duration = Duration::from_secs(60);
 
 struct Case {
@@ -68,7 +67,7 @@ fn wait_until(mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Numbers of the events, and the reported number of lost events.
+/// Returns the event numbers and the reported number of lost events.
 fn read(text: &str) -> (Vec<u64>, u64) {
     let (mut numbers, mut lost) = (Vec::new(), 0);
     for line in text.lines() {
@@ -115,8 +114,8 @@ fn a_full_disk_loses_what_does_not_fit_into_the_queue_and_says_so() {
     case.audit.end(LONG);
 }
 
-/// Simulates a disk with little space by a pipe: it fills in the middle of a line and has space
-/// again when read.
+/// A pipe simulates a disk with little space: it fills in the middle of a line and has space again
+/// when read.
 #[test]
 fn a_disk_that_has_room_again_gets_what_waited_and_one_line_of_what_was_lost() {
     let case = Case::new();
@@ -234,7 +233,6 @@ fn another_configuration_writes_elsewhere() {
     };
     case.apply(&config);
     case.record(5..7);
-    // The socket does not exist yet.
     wait_until(|| case.trouble().is_some());
     let socket = UnixDatagram::bind(&at).unwrap();
     socket.set_read_timeout(Some(LONG)).unwrap();

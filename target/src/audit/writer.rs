@@ -13,10 +13,9 @@ use super::folding::Folding;
 use super::output::{Destination, Output};
 use super::{Item, Shared};
 
-/// Maximum lines held by the thread; further events stay in the queue.
+/// Lines held by the thread; further events stay in the queue.
 const LINES_MAX: usize = 64;
 
-/// Pause before a retry after a failure.
 const PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) struct Writer {
@@ -25,10 +24,9 @@ pub(super) struct Writer {
     items: Receiver<Item>,
     output: Option<Output>,
     lines: VecDeque<String>,
-    /// Bytes of the first line that are written.
+    /// Bytes of the first line already written.
     written: usize,
     folding: Folding,
-    /// Time of the next retry after a failure.
     retry: Option<Instant>,
 }
 
@@ -50,9 +48,8 @@ impl Writer {
         }
     }
 
-    /// Runs until the destination is removed or the target ends.
     pub(super) fn run(mut self) {
-        // Opens the destination and reports a failure at once.
+        // Reports a failure to open at once.
         self.write();
         loop {
             let deadline = match self.retry {
@@ -101,7 +98,6 @@ impl Writer {
         self.folding.end(|line| lines.push_back(line));
     }
 
-    /// Writes all lines, or records the failure.
     fn write(&mut self) {
         let opened = self.open();
         // The old file is used until a new one is open.
@@ -127,8 +123,8 @@ impl Writer {
         self.shared.failed(&trouble);
     }
 
-    /// Opens the destination if it is closed or must be reopened. A partly written line is written
-    /// again as a whole.
+    /// Opens the destination if it is closed or must be reopened. A partly written line is then
+    /// rewritten.
     fn open(&mut self) -> io::Result<()> {
         let again = self.shared.reopen.swap(false, Ordering::Relaxed);
         if self.output.is_some() && !again {
@@ -154,7 +150,6 @@ impl Writer {
         };
         loop {
             if self.written == 0 {
-                // Lost events precede the remaining lines.
                 let lost = self.shared.unreported.swap(0, Ordering::Relaxed);
                 if lost > 0 {
                     self.lines.push_front(line_of_lost(lost));
@@ -167,8 +162,8 @@ impl Writer {
             match output.write(line, self.written) {
                 Ok(written) => self.written += written,
                 Err(error) => {
-                    // A socket may have a new peer, so reopen it. A file already contains a part of
-                    // the line.
+                    // A socket may have a new peer, so reopen it. A file already has a part of the
+                    // line.
                     if !matches!(output, Output::File(_)) {
                         self.output = None;
                     }

@@ -5,14 +5,13 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use cairn_config::{Config, Listener};
 use cairn_rdma::PKey;
 
-/// Commands for each listener: discover, then connect for each subsystem. Linux hosts support only
-/// the default partition.
+/// Commands per listener: discover, then connect for each subsystem. Linux hosts support only the
+/// default partition.
 pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Vec<String> {
     let mut lines = Vec::new();
     for (listener, address) in listening {
         let ip = reachable(address.ip());
         let port = address.port();
-        // Other machines cannot reach this address.
         let local = if ip.is_loopback() {
             "  # from this machine alone"
         } else {
@@ -43,7 +42,6 @@ pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Ve
     lines
 }
 
-/// Summary of a configuration for `check`.
 pub(super) fn summary(config: &Config) -> String {
     let namespaces: usize = config.subsystems.iter().map(|s| s.namespaces.len()).sum();
     format!(
@@ -59,12 +57,12 @@ fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{plural}")
 }
 
-/// Address to connect to. For a wildcard, the source address of the default route.
+/// Address to connect to: for a wildcard, the source address of the default route.
 fn reachable(listening: IpAddr) -> IpAddr {
     if !listening.is_unspecified() {
         return listening;
     }
-    // Connecting a UDP socket sends nothing; it only looks up the route to a documentation address.
+    // Connecting a UDP socket sends nothing; it only looks up a route.
     let world = if listening.is_ipv4() {
         "192.0.2.1:9"
     } else {

@@ -13,7 +13,7 @@ use super::probe;
 use crate::ending::CALLER;
 use crate::placement;
 
-/// Bytes of a submission queue entry, and of the response memory of a receive.
+/// Bytes of an SQE, and of the response memory of a receive.
 const SQE_BYTES: u64 = 64;
 const RESPONSE_BYTES: u64 = 16;
 
@@ -46,7 +46,6 @@ fn read(file: &Path) -> Result<Config, ConfigError> {
     Config::from_file(file, &Flags::default())
 }
 
-/// Fabric requirements of a configuration, or of the defaults.
 fn intent(config: Option<&Config>) -> Intent {
     let Some(config) = config else {
         // The address does not matter for the defaults.
@@ -79,7 +78,6 @@ fn intent(config: Option<&Config>) -> Intent {
     }
 }
 
-/// All ToS values that rules and listeners may set.
 fn choices(config: &Config) -> Vec<Choice> {
     let by_rules = config.marking.iter().filter_map(|rule| {
         Some(Choice {

@@ -11,7 +11,7 @@ use clap::Subcommand;
 use nvme_auth::{Hash, Secret};
 use zeroize::Zeroizing;
 
-/// Maximum file size in bytes: the longest secret with room for spaces.
+/// In bytes: the longest secret with room for spaces.
 const FILE_BYTES_MAX: usize = 1024;
 
 /// What the command line asks for.
@@ -40,7 +40,6 @@ pub(super) enum Key {
     },
 }
 
-/// Value of `--hash`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Transformation(Option<Hash>);
 
@@ -105,8 +104,8 @@ fn generate(hash: Option<Hash>, bytes: Option<usize>, output: Option<&Path>) -> 
     written.map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// Reads a file or standard input into memory that is wiped when dropped. Library buffers and
-/// growing buffers would leave copies.
+/// Reads into memory that is wiped when dropped. Library buffers and growing buffers would leave
+/// copies.
 fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut file = if path == Path::new("-") {
         File::from(io::stdin().as_fd().try_clone_to_owned()?)

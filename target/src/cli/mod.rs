@@ -1,7 +1,6 @@
 //! Command line of cairn-target.
 //!
-//! Output for scripts goes to stdout: the `nvme` commands, then `ready`. Everything else goes to
-//! stderr.
+//! Output for scripts goes to stdout (the `nvme` commands, then `ready`), all else to stderr.
 
 mod announce;
 mod convert;
@@ -209,7 +208,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Checks a file like `serve`, and reports unavailable parts. Returns the exit code.
+/// Checks a file like `serve` and returns the exit code.
 fn check(file: &Path, offline: bool) -> u8 {
     let config = match Config::from_file(file, &Flags::default()) {
         Ok(config) => config,
@@ -228,7 +227,6 @@ fn check(file: &Path, offline: bool) -> u8 {
     report(&probe::probe(&config))
 }
 
-/// Prints the findings and returns the exit code.
 fn report(findings: &[probe::Finding]) -> u8 {
     for probe::Finding { severity, text } in findings {
         eprintln!("{severity}: {text}");
@@ -237,7 +235,7 @@ fn report(findings: &[probe::Finding]) -> u8 {
     codes.max().unwrap_or(0)
 }
 
-/// Prints a line. A closed stdout is no error.
+/// A closed stdout is no error.
 fn print_line(line: &str) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());

@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-/// Reports the start or the end of a reload, with the status for `systemctl status`.
+/// Reports the end of a start or reload, with the status for `systemctl status`.
 pub(super) fn ready(status: &str) {
     send(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// Reports the start of a reload; [`ready`] reports its end.
 pub(super) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => send(&[NotifyState::Reloading, now]),
@@ -17,7 +16,7 @@ pub(super) fn reloading() {
     }
 }
 
-/// Interval between calls of [`alive`], if the service manager requires them (`WatchdogSec`).
+/// Interval of [`alive`], if the service manager requires it (`WatchdogSec`).
 pub(super) fn watchdog() -> Option<Duration> {
     let own = std::env::var("WATCHDOG_PID").ok();
     if own.is_some_and(|pid| pid != std::process::id().to_string()) {
@@ -27,7 +26,6 @@ pub(super) fn watchdog() -> Option<Duration> {
     (limit_us > 0).then(|| Duration::from_micros(limit_us) / 3)
 }
 
-/// Reports that reactors and control plane make progress.
 pub(super) fn alive() {
     send(&[NotifyState::Watchdog]);
 }

@@ -10,8 +10,8 @@ use cairn_roce::phy::Network;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_verbs::VerbsProvider;
 
-/// All providers, best first, and the soft provider separately for its counters. A provider that
-/// cannot work here fails when used.
+/// Returns all providers, best first, and the soft provider separately for its counters. A provider
+/// that cannot work here fails when used.
 ///
 /// # Errors
 /// The capture file cannot be written.
@@ -40,8 +40,8 @@ pub(super) fn all(
     ))
 }
 
-/// Verbs provider, opened at the first successful use. librdmacm fails without an RDMA device, and
-/// a device may be added later.
+/// Opened at the first successful use: librdmacm fails without an RDMA device, and one may be added
+/// later.
 #[derive(Debug, Default)]
 struct Verbs(OnceLock<VerbsProvider>);
 

@@ -18,10 +18,8 @@ use crate::panics;
 use crate::server::{StartError, Starting, Target};
 use crate::steering::{self, Steering};
 
-/// Time for a healthy target on a busy machine to show progress.
 const ALIVE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Runs a target until a signal ends it.
 pub(super) fn run(serve: &Serve) -> Result<(), String> {
     let mut source = serve.source();
     let (text, config) = source.read().map_err(|error| error.to_string())?;
@@ -33,7 +31,7 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
         .enable_all()
         .build()
         .map_err(|error| format!("no runtime: {error}"))?;
-    // Install handlers first, so that no early signal is lost.
+    // Before all else, so that no early signal is lost.
     let mut signals = runtime
         .block_on(async { Signals::new() })
         .map_err(|error| format!("signals: {error}"))?;
@@ -67,7 +65,7 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
     target.stop()
 }
 
-/// Waits until hosts can connect; `None` if a signal ends the start.
+/// `None` if a signal ends the start.
 fn start(
     mut starting: Starting,
     runtime: &Runtime,
@@ -98,7 +96,7 @@ async fn follow(
     mut outlook: watch::Receiver<Arc<Outlook>>,
 ) {
     let mut reloading: Option<oneshot::Receiver<Result<(), String>>> = None;
-    // Set if a reload was requested during another; the configuration is read when that ends.
+    // Set if a reload was requested during another.
     let mut again = false;
     let watchdog = notify::watchdog();
     let mut last_beat = tokio::time::Instant::now();
@@ -155,7 +153,7 @@ async fn follow(
     }
 }
 
-/// Logs the nonzero counters of the soft provider's endpoints.
+/// Logs the nonzero counters of the soft provider.
 fn report_counters(soft: &Soft) {
     for (device, counters) in soft.counters() {
         let counted = counters.iter().filter(|(_, value)| *value > 0);
@@ -206,8 +204,7 @@ impl Signals {
     }
 }
 
-/// Raises the limit on open files: each disk and connection takes some, and shells set a low limit
-/// for select(2).
+/// Each disk and connection takes open files, and shells set a low limit for select(2).
 pub(super) fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-/// Table with a row for each element of an array.
 pub(super) fn table(rows: &Value, columns: &[(&str, &str)]) -> String {
     let rows: Vec<Vec<String>> = rows
         .as_array()
@@ -29,7 +28,6 @@ pub(super) fn table(rows: &Value, columns: &[(&str, &str)]) -> String {
     text.trim_end().to_owned()
 }
 
-/// Lines for the members of an object, without those in `left_out`.
 pub(super) fn members(object: &Value, left_out: &[&str]) -> String {
     let members: Vec<(&String, String)> = object
         .as_object()
@@ -45,7 +43,7 @@ pub(super) fn members(object: &Value, left_out: &[&str]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Text of a value, without control characters that could affect the terminal.
+/// Removes control characters that could affect the terminal.
 fn cell(value: &Value) -> String {
     let text = match value {
         Value::Null => "-".to_owned(),

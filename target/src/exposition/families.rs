@@ -1,19 +1,14 @@
-//! Names of all metrics; docs/metrics.md explains them.
+//! Names of all metrics, explained in docs/metrics.md.
 
 use metrics::Unit;
 
-/// Type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Monotonic.
     Counter,
-    /// May rise and fall.
     Gauge,
-    /// Times in buckets.
     Histogram,
 }
 
-/// Metric: all series of one name.
 #[derive(Debug)]
 pub(crate) struct Family {
     pub(crate) name: &'static str,
@@ -31,7 +26,6 @@ macro_rules! families {
             help: $help,
         };)+
 
-        /// Families of the metrics page.
         pub(crate) const ALL: &[Family] = &[$($id,)+];
     };
 }

@@ -1,11 +1,10 @@
-//! HTTP/1.1 server of the metrics port, for Prometheus and probes, on hyper.
+//! HTTP/1.1 server of the metrics port, on hyper.
 //!
-//! Any client that reaches the port may be hostile. hyper parses requests; this module limits the
-//! cost of a client: connections, size of a request, time for a request and for reading the
-//! response, one request per connection. The server has its own thread, so a flood delays only
-//! other clients of this port and no host. A connection above the limit closes the oldest one. A
-//! client that sends its request at once has its response before that, so slow clients do not
-//! exclude others.
+//! Clients may be hostile. hyper parses requests; this module limits connections, request size,
+//! time for a request and for reading the response, and allows one request per connection. The
+//! server has its own thread, so a flood delays no host. A connection above the limit closes the
+//! oldest one; a client that sends its request at once has its response before that, so slow
+//! clients do not exclude others.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -32,37 +31,33 @@ use super::Observed;
 use super::page::{Buckets, Format, Page};
 use crate::panics::{Part, confine_future};
 
-/// Largest number of connections; one more closes the oldest.
+/// One more connection closes the oldest.
 const CONNECTIONS_MAX: usize = 64;
-/// Size limit of a request with its headers, the smallest that hyper supports.
+/// Limit of a request with its headers, the smallest that hyper supports.
 const REQUEST_MAX_BYTES: usize = 8 << 10;
-/// Time for a request to arrive.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for a response to be read.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// Pause after a failed accept, usually caused by a lack of descriptors.
+/// Pause after a failed accept, usually for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Time for each reactor to make a round.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Content type of Prometheus's text format.
+/// Prometheus's text format.
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// Content type of OpenMetrics.
 const OPEN_FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Metrics server that listens until it is dropped.
+/// Listens until it is dropped.
 #[derive(Debug)]
 pub(crate) struct MetricsServer {
     address: SocketAddr,
-    /// The thread ends when this is dropped.
+    /// Dropped to end the thread.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl MetricsServer {
-    /// Listens at `address` and serves the metrics of `observed`.
     pub(crate) fn start(address: SocketAddr, observed: Arc<Observed>) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -146,8 +141,8 @@ async fn converse(stream: TcpStream, observed: Arc<Observed>) {
         .max_buf_size(REQUEST_MAX_BYTES)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    // hyper responds to requests that it cannot parse; they are only counted here. A client that
-    // does not read its response is disconnected.
+    // hyper responds to requests that it cannot parse; here they are counted. A client that does
+    // not read its response is disconnected.
     if let Ok(Err(error)) = timeout(REQUEST_TIMEOUT + ANSWER_TIMEOUT, connection).await {
         if error.is_parse_too_large() {
             let code = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
@@ -160,7 +155,7 @@ async fn converse(stream: TcpStream, observed: Arc<Observed>) {
 
 type Answer = Response<Full<Bytes>>;
 
-/// Returns the response to a request. hyper omits the body for HEAD.
+/// hyper omits the body for HEAD.
 fn answer<B>(request: &Request<B>, observed: &Observed) -> Answer {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let text = "this port answers GET and HEAD\n";
@@ -191,7 +186,6 @@ fn answer<B>(request: &Request<B>, observed: &Observed) -> Answer {
     }
 }
 
-/// Responds with the readiness for hosts and the served configuration.
 fn ready_to_serve(observed: &Observed) -> Answer {
     let outlook = Arc::clone(&observed.outlook.borrow());
     let code = if outlook.addresses.is_empty() {
@@ -202,7 +196,7 @@ fn ready_to_serve(observed: &Observed) -> Answer {
     with(code, PLAIN, format!("{outlook}\n").into())
 }
 
-/// Returns OpenMetrics for clients that accept it, as Prometheus does, otherwise the text format.
+/// Returns OpenMetrics for clients that accept it, otherwise the text format.
 fn wanted(headers: &HeaderMap) -> Format {
     let accepted = headers.get_all(ACCEPT).iter();
     let accepted = accepted.filter_map(|value| value.to_str().ok());

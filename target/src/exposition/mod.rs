@@ -1,10 +1,10 @@
 //! Metrics page, assembled from the target's state and counters on request.
 //!
 //! [`Observed`] reads the registry and the reactors' counters and reports to a recorder of the
-//! `metrics` façade. The recorder [`page`] writes the text for Prometheus, and [`http`] serves it.
-//! Former objects are not reported.
+//! `metrics` façade. The recorder [`page`] writes the text, and [`http`] serves it. Former objects
+//! are not reported.
 //!
-//! docs/metrics.md explains all names, which are in [`families`].
+//! docs/metrics.md explains the names in [`families`].
 
 mod families;
 mod http;
@@ -34,7 +34,6 @@ use crate::registry::{Mailbox, Registry};
 pub(crate) use http::MetricsServer;
 use reporter::Reporter;
 
-/// Interval of checks whether reactors have made a round.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 #[derive(Debug)]
@@ -44,12 +43,12 @@ pub(crate) struct Observed {
     providers: Vec<Arc<dyn Provider>>,
     /// Connection requests rejected by the control plane, by STS.
     rejected: CodeCounts<16>,
-    /// Responses of the metrics server by HTTP status, written only by its thread.
+    /// Responses by HTTP status, written only by the server's thread.
     pub(super) answers: CodeCounts<16>,
     pub(super) panics: Arc<Panics>,
     pub(super) outlook: watch::Receiver<Arc<Outlook>>,
     mailboxes: Arc<[Mailbox]>,
-    /// Time of the last reload, and whether it succeeded.
+    /// Time and success of the last reload.
     reload: Mutex<Option<(SystemTime, bool)>>,
     audit: Audit,
 }
@@ -111,7 +110,6 @@ impl Observed {
         }
     }
 
-    /// Counts a connection request rejected by the control plane.
     pub(crate) fn rejected(&self, status: RejectStatus) {
         self.rejected.add(status.0);
     }

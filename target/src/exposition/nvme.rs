@@ -32,7 +32,7 @@ fn report_subsystem(reporter: &Reporter<'_>, subsystem: &SubsystemShared) {
     }
 }
 
-/// Reports the SMART counters, which outlive namespaces.
+/// SMART counters outlive namespaces.
 fn report_smart(reporter: &Reporter<'_>, subsystem: &SubsystemShared) {
     let nqn = ("subsystem", subsystem.nqn());
     let mut sums = [0; 5];
@@ -240,7 +240,6 @@ fn status_name(code: Option<u16>) -> String {
     })
 }
 
-/// Label for codes not counted separately.
 fn other() -> String {
     "other".to_owned()
 }

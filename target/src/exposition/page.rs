@@ -1,5 +1,5 @@
-//! Metrics page in the text format of Prometheus, version 0.0.4, or as OpenMetrics 1.0.0. The page
-//! is a recorder of the `metrics` façade, created and filled for one request.
+//! Metrics page in Prometheus's text format 0.0.4 or OpenMetrics 1.0.0: a recorder of the `metrics`
+//! façade, filled for one request.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -13,17 +13,15 @@ use metrics::{
 
 use crate::metrics::histogram::bounds_ns;
 
-/// Exponent of the first coarse bucket bound, in nanoseconds.
+/// Exponent of two of the first coarse bound, in nanoseconds.
 const COARSE_FIRST: u32 = 10;
-/// Exponent of the last coarse bucket bound, in nanoseconds.
+/// Exponent of two of the last coarse bound.
 const COARSE_LAST: u32 = 32;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Buckets {
-    /// Powers of two.
     #[default]
     Coarse,
-    /// Buckets of the internal histograms.
     Fine,
 }
 
@@ -41,9 +39,8 @@ impl Buckets {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// Text format of Prometheus.
     Text,
-    /// OpenMetrics: counter families have no `_total`, and the page has an end mark.
+    /// Counter families have no `_total`, and the page has an end mark.
     OpenMetrics,
 }
 
@@ -140,7 +137,6 @@ impl Page {
         let families = self.families.into_inner();
         for (name, family) in families.unwrap_or_else(PoisonError::into_inner) {
             if !family.series.is_empty() {
-                // Writing to a String cannot fail.
                 let _ = family.write(&name, format, &mut text);
             }
         }
@@ -261,7 +257,7 @@ impl fmt::Display for Labels<'_> {
     }
 }
 
-/// Text with backslashes and line ends escaped, and quotes if the flag is set.
+/// Text with escapes, also of quotes if the flag is set.
 struct Escaped<'a>(&'a str, bool);
 
 impl fmt::Display for Escaped<'_> {

@@ -34,7 +34,7 @@ pub(super) fn report(reporter: &Reporter<'_>) {
             reporter.gauge(family, &[], value * unit);
         }
     }
-    // Locked memory, and memory pinned by devices and io_uring.
+    // Includes memory pinned by devices and io_uring.
     if let (Some(locked), Some(pinned)) = (number(&status, "VmLck"), number(&status, "VmPin")) {
         let bytes = (locked + pinned) * 1024;
         reporter.gauge(&families::PROCESS_LOCKED, &[], bytes);
@@ -57,9 +57,7 @@ fn number(status: &str, field: &str) -> Option<u64> {
 
 #[derive(Debug, PartialEq, Eq)]
 struct ProcessTimes {
-    /// User and system time.
     cpu_ns: u64,
-    /// Start time since boot.
     start_ns: u64,
 }
 

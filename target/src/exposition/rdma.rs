@@ -1,4 +1,4 @@
-//! Metrics of RDMA devices: from the reactors, from the system, and from user-space providers.
+//! Metrics of RDMA devices, from reactors, the system and user-space providers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use crate::metrics::reactor::{DeviceCounters, QpEvent, WORK_ERRORS};
 /// Octets per unit of port_rcv_data and port_xmit_data (IBTA 16.1.3.5).
 const DATA_UNIT: u64 = 4;
 
-/// Label of each direction, and the names of its counters: packets and data in the system, packets
-/// and bytes in user-space devices.
+/// Label of each direction, with its counters: packets and data in the system, packets and bytes in
+/// user-space devices.
 const DIRECTIONS: [(&str, [&str; 4]); 2] = [
     (
         "receive",
@@ -60,7 +60,6 @@ pub(super) fn report(reporter: &Reporter<'_>, observed: &Observed, machine: &dyn
     }
 }
 
-/// Reports the events counted by reactors.
 fn report_seen(reporter: &Reporter<'_>, device: &str, seen: &[Arc<DeviceCounters>]) {
     let device = ("device", device);
     for (event, name) in QpEvent::ALL {
@@ -77,7 +76,7 @@ fn report_seen(reporter: &Reporter<'_>, device: &str, seen: &[Arc<DeviceCounters
     }
 }
 
-/// Reports the system's data about a device. For user-space devices, only their presence.
+/// For user-space devices, reports only their presence.
 fn report_system(reporter: &Reporter<'_>, device: &str, provider: &str, machine: &dyn Source) {
     let telemetry = Telemetry::read(machine, device);
     let driver = telemetry.as_ref().and_then(|known| known.driver.get());
@@ -140,7 +139,7 @@ fn report_port(reporter: &Reporter<'_>, device: &str, port: &PortTelemetry) {
     }
 }
 
-/// Reports the counters of a user-space device, which has one port.
+/// A user-space device has one port.
 fn report_counted(reporter: &Reporter<'_>, counted: &cairn_rdma::DeviceCounters) {
     let (device, port) = (("device", counted.device.as_str()), ("port", "1"));
     for &(name, value) in &counted.counters {
@@ -177,7 +176,6 @@ mod tests {
         machine
     }
 
-    /// Returns the report of a device that a reactor uses or used.
     fn reported(device: &str, open: bool, machine: &Recording) -> String {
         let reactor = Arc::new(ReactorCounters::default());
         let counters = reactor.device(device, "verbs");
@@ -261,7 +259,6 @@ mod tests {
         let text = reported("mlx5_0", true, &recorded("half-readable", ""));
         assert!(text.contains("cairn_rdma_port_counter_total"));
         assert!(!text.contains("cairn_rdma_hw_counter_total"));
-        // User-space devices have no system data.
         let text = reported("soft-192.0.2.1", true, &recorded("no-device", ""));
         let info = "cairn_rdma_device_info{device=\"soft-192.0.2.1\",provider=\"verbs\",\
                     driver=\"\",firmware=\"\"} 1";

@@ -5,7 +5,6 @@ use metrics::{Key, Label, Level, Metadata, Recorder};
 use crate::exposition::families::{self, Family, Kind};
 use crate::metrics::histogram::Times;
 
-/// Metadata of the caller, required by the façade.
 const METADATA: Metadata<'_> = Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
 
 pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
@@ -36,7 +35,7 @@ impl<'a> Reporter<'a> {
         counter.absolute(value);
     }
 
-    /// Reports a counter of time, as a gauge because the façade's counters are integers.
+    /// As a gauge: the façade's counters are integers.
     pub(super) fn count_ns(&self, family: &Family, labels: Labels<'_>, ns: u64) {
         debug_assert_eq!(family.kind, Kind::Counter, "{}", family.name);
         let gauge = self
@@ -61,12 +60,10 @@ impl<'a> Reporter<'a> {
         gauge.set(ns as f64 * 1e-9);
     }
 
-    /// Reports an information series with the value 1.
     pub(super) fn info(&self, family: &Family, labels: Labels<'_>) {
         self.gauge(family, labels, 1);
     }
 
-    /// Reports a histogram unless it is empty.
     pub(super) fn times(&self, family: &Family, labels: Labels<'_>, times: &Times) {
         debug_assert_eq!(family.kind, Kind::Histogram, "{}", family.name);
         if !times.is_empty() {

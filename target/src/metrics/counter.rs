@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds to the counter. Only the writing thread calls it.
+    /// Only the writing thread calls it.
     #[inline]
     pub(crate) fn add(&self, amount: u64) {
         self.0.store(
@@ -21,12 +21,11 @@ impl Counter {
     }
 }
 
-/// Number that may rise and fall.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge(AtomicU64);
 
 impl Gauge {
-    /// Sets the value. Only the writing thread calls it.
+    /// Only the writing thread calls it.
     #[inline]
     pub(crate) fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
@@ -37,8 +36,7 @@ impl Gauge {
     }
 }
 
-/// Counters by 16-bit code, for a few distinct codes; further codes share a counter. Too slow for
-/// every I/O command.
+/// Counters by 16-bit code; codes beyond `PLACES` share one. Too slow for every I/O command.
 #[derive(Debug)]
 pub(crate) struct CodeCounts<const PLACES: usize> {
     places: [Place; PLACES],
@@ -62,7 +60,7 @@ impl<const PLACES: usize> Default for CodeCounts<PLACES> {
 }
 
 impl<const PLACES: usize> CodeCounts<PLACES> {
-    /// Counts a code. Only the writing thread calls it.
+    /// Only the writing thread calls it.
     pub(crate) fn add(&self, code: u16) {
         let tag = u32::from(code) + 1;
         for place in &self.places {
@@ -77,8 +75,7 @@ impl<const PLACES: usize> CodeCounts<PLACES> {
         self.others.add(1);
     }
 
-    /// Returns the counted codes with their counts; `None` stands for codes without a counter of
-    /// their own.
+    /// Returns the counts by code; `None` stands for codes that share a counter.
     pub(crate) fn each(&self) -> impl Iterator<Item = (Option<u16>, u64)> {
         let known = self.places.iter().filter_map(|place| {
             let code = place.code.load(Ordering::Relaxed).checked_sub(1)?;

@@ -5,16 +5,14 @@
 
 use super::counter::Counter;
 
-/// Exponent of the first bucket's upper bound: 256 ns. Events in one round of a reactor take no
-/// time.
+/// Exponent of the first upper bound: 256 ns. Events in one round of a reactor take no time.
 const FIRST: u32 = 8;
 /// Exponent of the largest bound: 8.6 s.
 const LAST: u32 = 33;
 /// Buckets per power of two, as an exponent of two.
 const SHARE_BITS: u32 = 2;
-/// Number of buckets: one up to 2^`FIRST` ns, those between the bounds, and one beyond all bounds.
+/// One up to 2^`FIRST` ns, those between the bounds, and one beyond all bounds.
 const BUCKETS: usize = 1 + (((LAST - FIRST) as usize) << SHARE_BITS) + 1;
-/// Index of the bucket for times beyond all bounds.
 const LONGER: usize = BUCKETS - 1;
 
 #[derive(Debug)]
@@ -30,7 +28,7 @@ pub(crate) struct Times {
     sum_ns: u64,
 }
 
-/// Time with its bucket, to be counted in several histograms.
+/// Time with its bucket, for several histograms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Time {
     ns: u64,
@@ -52,7 +50,7 @@ impl Time {
     }
 }
 
-/// Returns the bucket of a time. Bounds are inclusive upper bounds, as in Prometheus.
+/// Bounds are inclusive upper bounds, as in Prometheus.
 #[inline]
 fn bucket_of(ns: u64) -> usize {
     if ns <= 1 << FIRST {
@@ -67,7 +65,6 @@ fn bucket_of(ns: u64) -> usize {
     (1 + before + upper - (1 << SHARE_BITS)).min(LONGER)
 }
 
-/// Upper bound of a bucket other than the last.
 const fn bound_ns(bucket: usize) -> u64 {
     if bucket == 0 {
         return 1 << FIRST;
@@ -78,7 +75,6 @@ const fn bound_ns(bucket: usize) -> u64 {
     (1 << power) + ((share + 1) << (power - SHARE_BITS))
 }
 
-/// Returns all upper bounds in ascending order.
 pub(crate) fn bounds_ns() -> impl Iterator<Item = u64> {
     (0..LONGER).map(bound_ns)
 }
@@ -93,14 +89,14 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Records a time. Only the writing thread calls it.
+    /// Only the writing thread calls it.
     #[inline]
     pub(crate) fn record(&self, time: Time) {
         self.counts[time.bucket].add(1);
         self.sum_ns.add(time.ns);
     }
 
-    /// Records a time of 0. Only the writing thread calls it.
+    /// Only the writing thread calls it.
     #[inline]
     pub(crate) fn record_none(&self) {
         self.counts[0].add(1);
@@ -139,8 +135,8 @@ impl Times {
         self.counts.iter().all(|&count| count == 0)
     }
 
-    /// Records the snapshot in `recorder`: each count in its bucket, with the exact sum. The counts
-    /// of a bucket share one value.
+    /// Records the snapshot in `recorder` with the exact sum. The counts of a bucket share one
+    /// value.
     pub(crate) fn record_in(&self, recorder: &metrics::Histogram) {
         let place = self.place();
         for (bucket, &count) in self.counts.iter().enumerate() {
@@ -169,8 +165,8 @@ impl Times {
         if width == 0.0 {
             return 0.0;
         }
-        // Counts and sum may differ by times recorded during the read, and times beyond all bounds
-        // have no position.
+        // Counts and sum may differ by times recorded meanwhile, and times beyond all bounds have
+        // no position.
         (above / width).clamp(0.0, 1.0)
     }
 

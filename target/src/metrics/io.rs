@@ -6,9 +6,7 @@ use nvme_proto::wire::Status;
 use super::counter::{CodeCounts, Counter, Gauge};
 use super::histogram::{Histogram, Time, Times};
 
-/// Statuses counted separately per namespace.
 const NAMESPACE_STATUSES: usize = 32;
-/// Statuses counted separately per queue.
 const QUEUE_STATUSES: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +47,7 @@ impl Op {
         }
     }
 
-    /// True if bytes are counted; a Dataset Management command transfers only ranges.
+    /// Dataset Management transfers only ranges.
     pub(crate) fn has_bytes(self) -> bool {
         !matches!(self, Self::Flush | Self::DatasetManagement)
     }
@@ -79,9 +77,8 @@ impl Class {
     ];
 }
 
-/// Names of the stages of a command, in order.
+/// Stages of a command, in order.
 pub(crate) const PARTS: [&str; 4] = ["buffer", "data_in", "backend", "data_out"];
-/// Index of the stage that fetches the host's data.
 const DATA_IN: usize = 1;
 
 /// Label for the whole time of a command.
@@ -97,7 +94,6 @@ pub(crate) struct StageTimes {
 }
 
 impl StageTimes {
-    /// Starts with the arrival of the capsule.
     #[inline]
     pub(crate) fn seen(now_ns: u64) -> Self {
         Self {
@@ -106,7 +102,7 @@ impl StageTimes {
         }
     }
 
-    /// Records that the command has its buffers.
+    /// Called when the command has its buffers.
     #[inline]
     pub(crate) fn held(&mut self, now_ns: u64) {
         self.held_ns = now_ns;
@@ -127,7 +123,7 @@ impl StageTimes {
         now_ns.saturating_sub(self.seen_ns)
     }
 
-    /// Time since the command and its data were ready for the disk.
+    /// Time since command and data were ready for the disk.
     pub(crate) fn here_for_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.here_ns)
     }
@@ -142,13 +138,12 @@ impl StageTimes {
         now_ns.saturating_sub(self.done_ns)
     }
 
-    /// Returns the total time of a command whose response is acknowledged.
+    /// Called when the response is acknowledged.
     #[inline]
     pub(crate) fn whole(&self, now_ns: u64) -> Time {
         Time::of_ns(now_ns - self.seen_ns)
     }
 
-    /// Returns the times of the stages of a command whose response is acknowledged.
     #[inline]
     fn parts_ns(&self, now_ns: u64) -> [u64; 4] {
         [
@@ -180,17 +175,14 @@ pub(crate) struct Stages {
     pub(crate) whole: Histogram,
 }
 
-/// Counters of one reactor for one namespace. Aligned so that no two reactors write to the same
-/// cache line or to adjacent lines fetched together.
+/// Counters of one reactor for one namespace, aligned so that no two reactors write to one cache
+/// line or to adjacent lines fetched together.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct NamespaceCounters {
-    /// Successful commands, by [`Op`].
     pub(crate) ops: [Tally; 8],
-    /// Times of successful commands, by [`Class`].
     pub(crate) stages: [Stages; 3],
     pub(crate) in_progress: Gauge,
-    /// Age of the oldest command at the disk.
     pub(crate) oldest_ns: Gauge,
     pub(crate) errors: CodeCounts<NAMESPACE_STATUSES>,
     /// Commands delayed by limits, and the total delay.
@@ -214,7 +206,6 @@ impl NamespaceCounters {
         succeeded.chain(failed).sum()
     }
 
-    /// Records the times of a successful command that ends now.
     #[inline]
     pub(crate) fn went(
         &self,
@@ -229,8 +220,8 @@ impl NamespaceCounters {
             if part == DATA_IN && !fetched {
                 continue;
             }
-            // A command of several rounds usually spends them in one stage; the other stages take
-            // no time.
+            // A command of several rounds usually spends them in one stage; the others take no
+            // time.
             match ns {
                 0 => times.record_none(),
                 ns if ns == whole.ns() => times.record(whole),
@@ -241,22 +232,18 @@ impl NamespaceCounters {
     }
 }
 
-/// Counters of a queue, written only by its reactor.
+/// Written only by the queue's reactor.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct QueueCounters {
-    /// Commands in progress.
     pub(crate) depth: Gauge,
-    /// Successful commands, by [`Class`].
     pub(crate) classes: [Tally; 3],
-    /// Times of successful commands, by [`Class`].
     pub(crate) times: [Histogram; 3],
     pub(crate) errors: CodeCounts<QUEUE_STATUSES>,
     /// Commands that waited for their host's share of the buffers.
     pub(crate) share_waits: Counter,
     /// Commands that waited for free buffers.
     pub(crate) pool_waits: Counter,
-    /// Commands delayed by limits, and the total delay.
     pub(crate) limit_waits: Counter,
     pub(crate) limit_wait_ns: Counter,
 }

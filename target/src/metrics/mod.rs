@@ -1,9 +1,9 @@
 //! Counters of the target's work.
 //!
-//! Reactors write counters in their own memory ([`counter`], [`histogram`]): for I/O commands
-//! ([`io`]), and for themselves and their devices ([`reactor`]). No other thread writes there, so
-//! counting needs neither locks nor read-modify-write. Times have the resolution of a reactor's
-//! round. [`exposition`](crate::exposition) publishes the counters.
+//! Reactors write counters in their own memory ([`counter`], [`histogram`]), for I/O commands
+//! ([`io`]) and for themselves and their devices ([`reactor`]). No other thread writes there, so
+//! counting needs no locks. Times have the resolution of a reactor's round.
+//! [`exposition`](crate::exposition) publishes the counters.
 
 pub(crate) mod counter;
 pub(crate) mod histogram;

@@ -1,4 +1,4 @@
-//! Counters of reactors and of their devices.
+//! Counters of reactors and their devices.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -6,14 +6,11 @@ use cairn_rdma::{DisconnectReason, Event, WorkStatus};
 
 use super::counter::{CodeCounts, Counter, Gauge};
 
-/// Number of reasons for refusals counted separately.
 const REASONS: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Doing {
-    /// Round with work.
     Work,
-    /// Round without work.
     Poll,
     Sleep,
 }
@@ -26,7 +23,7 @@ impl Doing {
     ];
 }
 
-/// Counters of a reactor, written only by that reactor.
+/// Written only by the reactor.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct ReactorCounters {
@@ -36,7 +33,7 @@ pub(crate) struct ReactorCounters {
     pub(crate) sleeps: Counter,
     pub(crate) capsules: Counter,
     pub(crate) panics: Counter,
-    /// Commands at disks left by predecessors that panicked.
+    /// Commands at disks of predecessors that panicked.
     pub(crate) orphans: Gauge,
     pub(crate) queue_pairs: Gauge,
     pub(crate) requests: Gauge,
@@ -52,14 +49,12 @@ pub(crate) struct ReactorCounters {
     /// Responses that waited for other work of their queue pair.
     pub(crate) send_waits: Counter,
     pub(crate) request_waits: Counter,
-    /// Rejected connection requests, by STS.
     pub(crate) rejected: CodeCounts<REASONS>,
-    /// Refused Connect commands, by status.
     pub(crate) refused: CodeCounts<REASONS>,
     pub(crate) ended_orderly: Counter,
     pub(crate) ended_by_fault: Counter,
-    /// Counters by device, including former ones. Locked when a device is opened and when metrics
-    /// are read. Consistent after a panic: each change is one push.
+    /// Includes former devices. Locked when a device is opened and when metrics are read.
+    /// Consistent after a panic: each change is one push.
     devices: Mutex<Vec<Arc<DeviceCounters>>>,
 }
 
@@ -80,7 +75,6 @@ impl ReactorCounters {
         new
     }
 
-    /// Resets gauges that a predecessor may have left.
     pub(crate) fn forget_former(&self) {
         for gauge in [&self.buffer_used_bytes, &self.requests, &self.queue_pairs] {
             gauge.set(0);
@@ -160,11 +154,8 @@ pub(crate) const WORK_ERRORS: [&str; 12] = [
 pub(crate) struct DeviceCounters {
     pub(crate) name: String,
     pub(crate) provider: &'static str,
-    /// 1 while the device is in use, otherwise 0.
     pub(crate) open: Gauge,
-    /// By [`QpEvent`].
     pub(crate) events: [Counter; QpEvent::ALL.len()],
-    /// Failed work, by index in [`WORK_ERRORS`].
     pub(crate) errors: [Counter; WORK_ERRORS.len()],
 }
 

@@ -1,8 +1,7 @@
-//! Scan of a directory: the files that are disks, their NSIDs, and the reasons why others are left
-//! out.
+//! Scan of a directory: its disks with their NSIDs, and the files left out with the reasons.
 //!
 //! A new file becomes a namespace once it is complete: no program writes it, it has not changed for
-//! a moment, and its size is a multiple of the block size. Existing namespaces stay in any case.
+//! a moment, and its size is a multiple of the block size. Existing namespaces stay.
 
 use std::collections::HashSet;
 use std::io;
@@ -16,16 +15,14 @@ use super::scan::{Found, Listing, scan};
 use super::table::{self, Choice, Table};
 use super::writers::is_written;
 
-/// Time without a change after which a file is complete, in seconds.
+/// Seconds without a change after which a file is complete.
 const SETTLED_S: i64 = 2;
 
-/// State kept between two scans.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    /// Table on disk, and the table that could not be written over it.
+    /// Table on disk, and the table that could not replace it.
     unwritten: Option<(Table, Table)>,
     last: Look,
-    /// Messages already logged.
     said: HashSet<String>,
 }
 
@@ -33,10 +30,8 @@ pub(super) struct Memory {
 pub(super) struct Look {
     pub(super) files: Vec<Shown>,
     pub(super) left_out: Vec<LeftOut>,
-    /// Names without a free NSID.
     pub(super) surplus: Vec<String>,
     pub(super) problem: Option<String>,
-    /// True if a file may soon be complete.
     pub(super) waits: bool,
     /// True if the scan has not ended in time.
     pub(super) is_late: bool,
@@ -60,7 +55,6 @@ impl Look {
     }
 }
 
-/// Escapes unprintable characters of a name.
 pub(super) fn escaped(name: &str) -> String {
     name.escape_debug().to_string()
 }
@@ -68,7 +62,6 @@ pub(super) fn escaped(name: &str) -> String {
 /// Suitability of a file as a disk.
 enum State {
     Whole,
-    /// Changed recently.
     Soon,
     /// Open for writing; the kernel reports when its writer closes it.
     Written,
@@ -76,7 +69,7 @@ enum State {
 }
 
 impl Memory {
-    /// Scans the directory. `keep`: stores new NSIDs.
+    /// `keep`: stores new NSIDs.
     pub(super) fn look(&mut self, pool: &Pool, keep: bool) -> Look {
         let folder = &pool.folder;
         let looked = scan(folder).map_err(|error| (is_gone(&error), explain_scan(folder, &error)));
@@ -158,7 +151,6 @@ impl Memory {
         let mut files = Vec::new();
         let mut inodes = HashSet::new();
         let named = table.names();
-        // Of several names of one file, the former one is kept.
         let (first, rest): (Vec<&Found>, Vec<&Found>) = all
             .iter()
             .partition(|file| named.contains(file.name.as_str()));
@@ -200,13 +192,13 @@ impl Memory {
     fn say(&mut self, what: &str) {
         const SAID_MAX: usize = 1024;
         if self.said.len() < SAID_MAX && self.said.insert(what.to_owned()) {
-            // Cause: a directory that is exported, or the configuration.
+            // Cause: an exported directory, or the configuration.
             tracing::warn!("{what}");
         }
     }
 }
 
-/// Determines the state of a file. An existing namespace stays while it has at least one block.
+/// An existing namespace stays while its file has at least one block.
 fn state(pool: &Pool, file: &Found, table: &Table) -> State {
     let block = u64::from(pool.like.block_size.map_or(512, BlockSize::bytes));
     let empty = || State::Wrong("it is empty: `truncate -s 1G FILE`".to_owned());

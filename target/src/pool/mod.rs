@@ -1,8 +1,8 @@
 //! Directories whose files are namespaces: `export = "dir:/srv/cairn"`.
 //!
-//! A directory is expanded to namespaces each time the configuration is read and when the directory
-//! changes. All further steps are those of a reload. A separate thread scans each directory; if its
-//! file system hangs, the former result stays in use.
+//! A directory is expanded to namespaces when the configuration is read and when the directory
+//! changes. Each directory has a thread for scans; if its file system hangs, the former result
+//! stays in use.
 
 mod look;
 mod scan;
@@ -22,10 +22,8 @@ use tokio::sync::Notify;
 use crate::panics::{Part, confine_part};
 use look::{Look, Memory, Shown};
 
-/// Time limit of a scan.
 pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Largest number of names in a log line.
 const NAMED_MAX: usize = 8;
 
 #[derive(Debug, Clone, Default)]
@@ -56,7 +54,7 @@ struct Away {
 }
 
 impl Pools {
-    /// Adds the files of all directories to the namespaces. `keep`: stores the assigned NSIDs.
+    /// `keep`: stores the assigned NSIDs.
     pub(crate) fn expand(&self, config: &mut Config, keep: bool) {
         let mut slots = self.0.slots.lock().unwrap_or_else(PoisonError::into_inner);
         let all = config.subsystems.iter().flat_map(|one| &one.pools);
@@ -77,7 +75,6 @@ impl Pools {
         }
     }
 
-    /// Records the configuration that is now in force.
     pub(crate) fn note_in_force(&self, config: &Config) {
         let mut slots = self.0.slots.lock().unwrap_or_else(PoisonError::into_inner);
         for subsystem in &config.subsystems {
@@ -93,24 +90,22 @@ impl Pools {
         }
     }
 
-    /// Notifies [`Self::changed`] that the configuration has changed or a directory responds again.
+    /// Wakes [`Self::changed`]: the configuration has changed, or a directory responds again.
     pub(crate) fn note_changed(&self) {
         self.0.changed.notify_one();
     }
 
-    /// Waits for [`Self::note_changed`] or a late scan.
     pub(crate) async fn changed(&self) {
         self.0.changed.notified().await;
     }
 
-    /// True if a file may soon become a namespace.
     pub(crate) fn waits(&self) -> bool {
         let slots = self.0.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.values().any(|slot| slot.last.waits || slot.waits)
     }
 }
 
-/// Returns the number of files that may be opened in addition to the configured disks.
+/// Returns how many files may be opened in addition to the configured disks.
 fn room(config: &Config) -> usize {
     let all = config.subsystems.iter().flat_map(|one| &one.namespaces);
     let disks = all.filter(|one| matches!(one.backing, Backing::Disk(_)));
@@ -124,7 +119,6 @@ impl Slot {
             match away.back.try_recv() {
                 Err(TryRecvError::Empty) => return,
                 Err(TryRecvError::Disconnected) => {}
-                // The result is outdated.
                 Ok((memory, _)) => self.memory = memory,
             }
         }
@@ -143,7 +137,6 @@ impl Slot {
         }
     }
 
-    /// Waits for the scan, up to its time limit.
     fn end(&mut self) {
         let Some(away) = self.away.take() else {
             return;
@@ -163,7 +156,7 @@ impl Slot {
         }
     }
 
-    /// Returns the namespaces of the directory, and stores problems and omitted files in the pool.
+    /// Returns the directory's namespaces, and stores problems and omitted files in the pool.
     fn fit(&mut self, pool: &mut Pool, room: &mut usize) -> Vec<Namespace> {
         let look = &self.last;
         let in_range = look
@@ -218,7 +211,6 @@ fn run(
     out: &SyncSender<(Memory, Look)>,
     shared: &Shared,
 ) {
-    // After a panic, the channel closes without a result.
     let result = confine_part(Part::Open, move || {
         let look = memory.look(pool, keep);
         (memory, look)

@@ -7,13 +7,13 @@ use std::path::Path;
 use cairn_config::FileId;
 use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
 
-/// Largest number of names in a directory; larger ones are refused.
+/// Largest number of names in a directory.
 const NAMES_MAX: usize = 65_536;
 
-/// Directory created by file systems in their root.
+/// Created by file systems in their root.
 const LOST_AND_FOUND: &str = "lost+found";
 
-/// Endings of names of files that are still being written.
+/// Endings of names of unfinished files.
 const UNFINISHED: [&str; 5] = [".tmp", ".part", ".partial", ".new", "~"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,11 +22,11 @@ pub(super) struct Found {
     pub(super) id: FileId,
     pub(super) birth: Birth,
     pub(super) bytes: u64,
-    /// Time of the last change, in seconds since 1970.
+    /// In seconds since 1970.
     pub(super) changed: i64,
 }
 
-/// Creation time of a file. If unknown, the file is identified by its name.
+/// Creation time. If unknown, the file is identified by its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Birth {
     At(i64, u32),
@@ -40,7 +40,7 @@ pub(super) struct Listing {
     pub(super) ignored: Vec<(String, &'static str)>,
 }
 
-/// Lists a directory. Symbolic links are not followed.
+/// Does not follow symbolic links.
 pub(super) fn scan(folder: &Path) -> io::Result<Listing> {
     let mut listing = Listing::default();
     for (index, entry) in fs::read_dir(folder)?.enumerate() {
@@ -74,7 +74,6 @@ fn look(folder: &Path, name: &str, listing: &mut Listing) -> io::Result<()> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let statx = match rustix::fs::statx(CWD, folder.join(name), flags, wanted) {
         Ok(statx) => statx,
-        // Removed meanwhile.
         Err(rustix::io::Errno::NOENT) => return Ok(()),
         Err(error) => return Err(error.into()),
     };

@@ -1,8 +1,8 @@
 //! Table of NSIDs of a directory's files, stored in the directory.
 //!
-//! A file is identified by its inode and creation time: a rename keeps its NSID, and a file that
-//! replaces another one gets a new NSID. The NSID of a removed file is reused only if every other
-//! NSID has been used; the one free for the longest time comes first.
+//! A file is identified by its inode and creation time: a rename keeps its NSID, a replacement gets
+//! a new one. The NSID of a removed file is reused only if every other one has been used, the one
+//! free for longest first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -18,15 +18,13 @@ use crate::durable;
 const NAME: &str = ".cairn-nsids";
 const HEADER: &str = "cairn-nsids 1";
 
-/// Size limit of a table, in bytes: each of 65,536 names once, and former ones.
+/// Size limit in bytes: each of 65,536 names once, and former ones.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// Choice of NSIDs for new files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Choice {
-    /// Lowest NSID that no file has had.
     Next,
-    /// NSID derived from the file, where the table cannot be written: later files do not change the
+    /// Derived from the file, where the table cannot be written: later files do not change the
     /// NSIDs of others.
     Derived,
 }
@@ -39,7 +37,7 @@ struct Row {
     name: String,
 }
 
-/// Identity of a file. Includes the name if the file system has no creation time.
+/// Includes the name if the file system has no creation time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     inode: u64,
@@ -58,7 +56,6 @@ impl Key {
     }
 }
 
-/// Table of all files, with an index by file.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Table {
     rows: BTreeMap<u32, Row>,
@@ -70,7 +67,7 @@ pub(super) fn place(folder: &Path) -> PathBuf {
 }
 
 impl Table {
-    /// Reads the table of a directory; empty if it does not exist.
+    /// Empty if the table does not exist.
     pub(super) fn read(folder: &Path) -> io::Result<Self> {
         // Neither follows links nor blocks on a pipe.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
@@ -123,7 +120,6 @@ impl Table {
                 Birth::Unknown => "- -".to_owned(),
             };
             let inode = file.inode;
-            // Writing to a String cannot fail.
             let _ = writeln!(text, "{nsid} {inode} {birth} {gone} {name}");
         }
         text.push_str("end\n");
@@ -138,14 +134,12 @@ impl Table {
         self.rows.values().map(|row| row.name.as_str()).collect()
     }
 
-    /// Returns the NSID of a file if it is in this range.
     pub(super) fn find(&self, file: &Found, nsids: &RangeInclusive<u32>) -> Option<u32> {
         let nsid = self.nsids.get(&Key::of(file)).copied();
         nsid.filter(|nsid| nsids.contains(nsid))
     }
 
-    /// Assigns NSIDs to the files, former ones if possible. Returns the names of files without a
-    /// free NSID.
+    /// Assigns NSIDs, former ones if possible. Returns the names of files without one.
     pub(super) fn assign(
         &mut self,
         files: &[&Found],
@@ -204,7 +198,7 @@ impl Table {
         }
     }
 
-    /// Returns the free NSIDs in the order of assignment.
+    /// In the order of assignment.
     fn free(&self, nsids: &RangeInclusive<u32>) -> Vec<u32> {
         let unused = nsids.clone().filter(|nsid| !self.rows.contains_key(nsid));
         let gone = self.rows.range(nsids.clone());
@@ -216,8 +210,8 @@ impl Table {
     }
 }
 
-/// Returns a free NSID for each file while there are any: the one derived from the file, or the
-/// next free one.
+/// Returns an NSID for each file while any are free: the one derived from the file, or the next
+/// free one.
 fn derived(files: &[&Found], free: &[u32], nsids: &RangeInclusive<u32>) -> Vec<u32> {
     let (first, last) = (*nsids.start(), *nsids.end());
     let mut free: BTreeSet<u32> = free.iter().copied().collect();
@@ -269,8 +263,7 @@ mod tests {
             |table: &mut Table, files: &[&Found]| table.assign(files, &nsids, Choice::Next);
         assert!(assign(&mut table, &[&files[0], &files[1]]).is_empty());
         assert_eq!(nsid(&table, &files[1]), Some(6));
-        // 6 is removed, then 5: a new file gets 7, the next one gets the NSID free for the longest
-        // time.
+        // 6 is removed, then 5: a new file gets 7, the next one the NSID free for longest.
         assert!(assign(&mut table, &[&files[0]]).is_empty());
         assert!(assign(&mut table, &[&files[2]]).is_empty());
         assert_eq!(nsid(&table, &files[2]), Some(7));
@@ -292,7 +285,6 @@ mod tests {
         assert_eq!(table.find(&new, &nsids), Some(2));
         table.assign(&[&old, &new], &nsids, Choice::Next);
         assert_eq!(table.find(&old, &nsids), Some(1));
-        // The inode is reused later.
         let again = Found {
             birth: Birth::At(8, 0),
             ..file("a", 1)
@@ -329,14 +321,13 @@ mod tests {
         let distinct: HashSet<&u32> = all.iter().collect();
         assert_eq!(distinct.len(), files.len());
         assert!(all.iter().all(|nsid| nsids.contains(nsid)));
-        // Later files have later creation times, and their order in the directory is irrelevant.
+        // Later files have later creation times; their order in the directory is irrelevant.
         assert_eq!(derive(&files[..300]), all[..300]);
         let mut turned: Vec<Found> = files.clone();
         turned.reverse();
         let mut of_turned = derive(&turned);
         of_turned.reverse();
         assert_eq!(of_turned, all);
-        // Also in a full range.
         let mut table = Table::default();
         let many: Vec<&Found> = files.iter().collect();
         assert_eq!(table.assign(&many, &(7..=9), Choice::Derived).len(), 397);

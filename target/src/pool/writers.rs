@@ -8,8 +8,8 @@ use std::path::Path;
 /// fcntl(2) command for the signal of a broken lease (asm-generic/fcntl.h).
 const F_SETSIG: libc::c_int = 10;
 
-/// True if a program of this machine may still write the file. Returns false if the kernel cannot
-/// report it: file systems without leases, files of other users.
+/// True if a program of this machine may still write the file. False if the kernel cannot report
+/// it: file systems without leases, files of other users.
 pub(super) fn is_written(path: &Path) -> bool {
     let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
     let opened = File::options().read(true).custom_flags(flags).open(path);

@@ -22,36 +22,33 @@ use crate::marking::MarkingPolicy;
 use crate::registry::{ControllerShared, Place, QueueShared, SubsystemShared};
 use crate::request::List;
 
-/// Time from the connection request to a completed Connect command, or to the end of the host's
-/// authentication.
+/// Time from the connection request to a completed Connect or authentication.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time between two steps of a reauthentication. All queues of a host may reauthenticate at once,
-/// so it exceeds the time for a Connect. The target's own computing time does not count.
+/// Time between two steps of a reauthentication, without the target's computing time. All queues of
+/// a host may reauthenticate at once, so it exceeds the time for a Connect.
 pub(crate) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Time from posting work to its completion: a host that needs longer no longer reads its
 /// responses. One completion ends a bounded number of them ([`Outbox::cover`]).
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Life cycle of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Accepted; the Connect command must succeed before the deadline.
+    /// The Connect command must succeed before the deadline.
     Connecting {
         deadline: Instant,
     },
     Live,
     /// Disconnected by either side; work is still completing.
     Closing {
-        /// True if the reason is logged. Otherwise the connection's own event gives it.
+        /// True if the reason is logged; otherwise the connection's event gives it.
         explained: bool,
     },
-    /// Ended in the device; requests may still be in progress at a backend.
+    /// Ended in the device; a backend may still have requests.
     Closed,
 }
 
-/// Subsystem and controller of a connected queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Association {
     pub(crate) subsystem: Arc<SubsystemShared>,
@@ -60,22 +57,21 @@ pub(crate) struct Association {
     pub(crate) queue: Arc<QueueShared>,
 }
 
-/// Queue whose Connect succeeded and whose host has yet to authenticate. Its names are unproven,
-/// and the subsystem has no state of it.
+/// Queue whose host has yet to authenticate after Connect. Its names are unproven, and the
+/// subsystem has no state of it.
 #[derive(Debug)]
 pub(crate) struct Claimant {
-    /// Subsystem named by the Connect.
     pub(crate) subsystem: Arc<SubsystemShared>,
     pub(crate) claim: Claim,
     pub(crate) host_nqn: String,
-    /// Exchange; `None` while another thread computes a step.
+    /// `None` while another thread computes a step.
     pub(crate) exchange: Option<Box<Authentication>>,
     pub(crate) computing_since: Instant,
 }
 
 #[derive(Debug)]
 pub(crate) struct Renewal {
-    /// Exchange; `None` while another thread computes a step.
+    /// `None` while another thread computes a step.
     pub(crate) exchange: Option<Box<Authentication>>,
     pub(crate) deadline: Instant,
 }
@@ -83,43 +79,40 @@ pub(crate) struct Renewal {
 #[derive(Debug)]
 pub(crate) struct QueuePair {
     pub(crate) qp: QpId,
-    /// Index of the reactor's port.
     pub(crate) port: usize,
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) listener: Arc<ListenerShared>,
     pub(crate) cm: RequestData,
-    /// Marking of the packets, as far as the host is known.
+    /// Marking as far as the host is known.
     pub(crate) marking: Marking,
     pub(crate) policy: MarkingPolicy,
-    /// Place that counts the connection for its address until the queue pair ends.
+    /// Counts the connection for its address until the queue pair ends.
     pub(crate) place: Place,
     pub(crate) state: State,
     /// True if the only Connect command has arrived.
     pub(crate) connect_begun: bool,
-    /// Set from Connect until the host has authenticated, if that is required.
+    /// Set from Connect until authentication, if that is required.
     pub(crate) claimant: Option<Box<Claimant>>,
     /// Set from Connect, or from the end of authentication.
     pub(crate) association: Option<Association>,
     pub(crate) renewal: Option<Box<Renewal>>,
     /// Host's share of the data buffers, from Connect.
     pub(crate) share: Option<ShareId>,
-    /// Entries of the submission queue, 1-based.
+    /// 1-based size of the submission queue.
     pub(crate) entries: u16,
     /// Commands in progress, without parked ones.
     pub(crate) outstanding: u32,
-    /// Requests of the queue pair, including those with a response in transit.
+    /// Includes requests with a response in transit.
     pub(crate) requests: u32,
-    /// SQHD, or `None` if the host disabled flow control.
+    /// `None` if the host disabled flow control.
     sqhd: Option<u16>,
     /// Remaining send-queue work requests.
     pub(crate) send_credits: u32,
-    /// Remaining RDMA READs.
     pub(crate) read_credits: u32,
     pub(crate) awaiting_read: List,
     pub(crate) awaiting_send: List,
     pub(crate) outbox: Outbox,
-    /// Signaled work in progress.
     pub(crate) in_flight: u32,
     /// Time of the last completion, or of the first post after an idle period.
     pub(crate) in_flight_since: Instant,
@@ -171,7 +164,6 @@ impl QueuePair {
         self.state = State::Live;
     }
 
-    /// True if the queue pair accepts commands and sends responses.
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.state, State::Connecting { .. } | State::Live)
@@ -183,7 +175,7 @@ impl QueuePair {
         association.is_some_and(|association| association.controller.is_over(now_ns))
     }
 
-    /// End of the association's lease if the host sends nothing more, in nanoseconds.
+    /// End of the association's lease without further commands, in nanoseconds.
     #[inline]
     pub(crate) fn lease_end_ns(&self) -> u64 {
         let association = self.association.as_ref();
@@ -192,8 +184,8 @@ impl QueuePair {
         })
     }
 
-    /// Extends the association's lease for a command that has arrived. Returns false if the lease
-    /// has ended; the command must not be executed.
+    /// Extends the lease for an arrived command. Returns false if the lease has ended; the command
+    /// must not be executed.
     #[inline]
     pub(crate) fn extend_lease(&self, now_ns: u64) -> bool {
         let association = self.association.as_ref();
@@ -205,7 +197,6 @@ impl QueuePair {
         self.show_depth();
     }
 
-    /// Counts a command that is completed or parked.
     pub(crate) fn command_ends(&mut self) {
         self.outstanding -= 1;
         self.show_depth();
@@ -241,7 +232,6 @@ impl QueuePair {
         own.or(claimed)
     }
 
-    /// Advances SQHD by one command and returns it for the response.
     #[inline]
     pub(crate) fn advance_sqhd(&mut self) -> u16 {
         match &mut self.sqhd {
@@ -257,7 +247,6 @@ impl QueuePair {
         }
     }
 
-    /// Counts posted signaled work.
     pub(crate) fn work_posted(&mut self, now: Instant) {
         if self.in_flight == 0 {
             self.in_flight_since = now;
@@ -265,7 +254,6 @@ impl QueuePair {
         self.in_flight += 1;
     }
 
-    /// Counts completed signaled work.
     pub(crate) fn work_returned(&mut self, now: Instant) {
         self.in_flight -= 1;
         self.in_flight_since = now;
@@ -281,7 +269,7 @@ impl QueuePair {
         !self.awaiting_send.is_empty() || !self.awaiting_read.is_empty()
     }
 
-    /// True if the queue pair may become [`Self::overdue`] without further events.
+    /// True if [`Self::overdue`] may change without further events.
     pub(crate) fn has_deadline(&self) -> bool {
         matches!(self.state, State::Connecting { .. })
             || self.in_flight > 0
@@ -294,8 +282,7 @@ impl QueuePair {
         claimant.is_some_and(|claimant| claimant.exchange.is_some())
     }
 
-    /// Stores the exchange after a computed step, and extends the host's deadline by the computing
-    /// time.
+    /// Stores the exchange after a computed step, and extends the deadline by the computing time.
     pub(crate) fn computed(&mut self, exchange: Box<Authentication>, now: Instant) {
         let Some(claimant) = &mut self.claimant else {
             return;
@@ -314,7 +301,7 @@ impl QueuePair {
     /// Returns the reason to close the queue pair if a deadline has passed.
     pub(crate) fn overdue(&self, now: Instant) -> Option<&'static str> {
         match self.state {
-            // Only the host's time counts, not the target's.
+            // Only the host's time counts.
             State::Connecting { deadline } if now >= deadline && self.has_claimant_at_rest() => {
                 Some("the host did not authenticate in time")
             }
@@ -337,7 +324,6 @@ impl QueuePair {
 #[derive(Debug)]
 pub(crate) struct Accepted {
     pub(crate) qp: QpId,
-    /// Index of the reactor's port.
     pub(crate) port: usize,
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
@@ -345,10 +331,8 @@ pub(crate) struct Accepted {
     pub(crate) marking: Marking,
     pub(crate) policy: MarkingPolicy,
     pub(crate) send_work: u32,
-    /// Largest number of outstanding RDMA READs.
     pub(crate) reads: u32,
     pub(crate) listener: Arc<ListenerShared>,
-    /// Place of the connection among those that wait for their Connect.
     pub(crate) place: Place,
 }
 
@@ -417,7 +401,6 @@ mod tests {
         qpair.state = State::Live;
         let deadline = Instant::now() + RENEWAL_TIMEOUT;
         let renewal = |exchange| Some(Box::new(Renewal { exchange, deadline }));
-        // A step is being computed.
         qpair.renewal = renewal(None);
         assert!(qpair.has_deadline());
         assert_eq!(qpair.overdue(deadline), None);

@@ -5,20 +5,18 @@ use cairn_rdma::{Operation, SendWork};
 use crate::request::RequestId;
 use crate::work_id::{WorkId, WorkKind};
 
-/// Work of a round before it is posted, in trains: RDMA WRITEs first, then the rest.
+/// Work of a round in trains: RDMA WRITEs first, then the rest.
 ///
-/// A response only has to follow its own data. With the data of several commands together and their
-/// responses together, packets of equal size are adjacent, and a network stack sends them in one
-/// batch. A train is limited to one such batch, so that the host processes one train while the next
-/// is built.
+/// A response only has to follow its own data. Trains put packets of equal size next to each other,
+/// so that a network stack sends them in one batch. A train is limited to one batch, so that the
+/// host processes it while the next is built.
 ///
-/// A long transfer fills batches without others. Its response directly follows it and does not
-/// delay the earlier ones.
+/// A long transfer fills batches itself; its response directly follows it and does not delay
+/// earlier ones.
 ///
-/// Work of a send queue completes in order, so not every response is signaled. The last response of
-/// a post is signaled, and its completion also ends the covered responses before it. An earlier one
-/// is signaled too if covered responses would otherwise hold many credits or much memory until the
-/// last one completes.
+/// Send-queue work completes in order, so the last response of a post is signaled and also ends the
+/// covered responses before it. An earlier one is signaled too if covered responses would otherwise
+/// hold many credits or much memory.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     trains: Vec<SendWork>,
@@ -27,33 +25,32 @@ pub(crate) struct Outbox {
     write_bytes: u64,
     others: Vec<SendWork>,
     count: usize,
-    /// Newest response, if it is not signaled.
+    /// Newest response, if unsignaled.
     covered: Option<RequestId>,
-    /// Bytes of data that complete with the next signaled response.
+    /// Data bytes that complete with the next signaled response.
     covered_bytes: u64,
     /// Smallest number of bytes counted for a response, because credits complete with it too.
     bytes_least: u64,
 }
 
 impl Outbox {
-    /// Largest number of work requests per post.
+    /// Work requests per post.
     pub(crate) const MAX: usize = 120;
 
-    /// Largest number of WRITEs in a train, and of other work.
+    /// WRITEs in a train, and other work requests.
     const TRAIN_MAX: usize = 32;
 
-    /// Largest number of bytes of a train's WRITEs, which fit one datagram.
+    /// Bytes of a train's WRITEs, which fit one datagram.
     const TRAIN_BYTES: u64 = 60 << 10;
 
-    /// Size of a long transfer: half of the largest IP packet.
+    /// Half of the largest IP packet.
     const LONG: u64 = 32 << 10;
 
-    /// Bytes of data whose buffers complete with one signaled response.
+    /// Data bytes that complete with one signaled response.
     const COVERED_BYTES: u64 = 128 << 10;
 
-    /// Creates an outbox for a queue pair with `send_work` send-queue work requests. At two per
-    /// response, one completion ends at most a quarter of them, so that further commands can use
-    /// the rest.
+    /// `send_work`: work requests of the send queue. At two per response, one completion ends at
+    /// most a quarter of them, so that further commands can use the rest.
     pub(crate) fn new(send_work: u32) -> Self {
         Self {
             covered: None,
@@ -73,13 +70,11 @@ impl Outbox {
         self.count == 0
     }
 
-    /// True if `count` more work requests fit before a post.
     #[inline]
     pub(crate) fn has_room(&self, count: usize) -> bool {
         self.count + count <= Self::MAX
     }
 
-    /// Adds an RDMA WRITE of `bytes` bytes.
     // Inlined, so that the work request is built in place.
     #[inline(always)]
     pub(crate) fn push_write(&mut self, work: SendWork, bytes: u32) {
@@ -94,8 +89,8 @@ impl Outbox {
     }
 
     /// Accounts for the response of `request`, about to be added after its `bytes` of data. Returns
-    /// the response that completes with it, and whether it is signaled. Otherwise it is covered;
-    /// the last one of a post is signaled in any case.
+    /// the response that completes with it, and whether it is signaled. The last one of a post is
+    /// signaled in any case.
     #[inline(always)]
     pub(crate) fn cover(&mut self, request: RequestId, bytes: u32) -> (Option<RequestId>, bool) {
         self.covered_bytes += u64::from(bytes).max(self.bytes_least);
@@ -118,7 +113,7 @@ impl Outbox {
         push(&mut self.others, work);
     }
 
-    /// Takes all work in the order in which to post it. [`Self::give_back`] returns the allocation.
+    /// Takes all work in posting order. [`Self::give_back`] returns the allocation.
     pub(crate) fn take(&mut self) -> Vec<SendWork> {
         self.end_train();
         self.count = 0;
@@ -148,8 +143,8 @@ impl Outbox {
     }
 }
 
-/// Appends to a train without reallocation: the work request is built in place, because no call can
-/// grow the vector.
+/// Appends without reallocation: the work request is built in place, because no call can grow the
+/// vector.
 #[inline(always)]
 fn push(train: &mut Vec<SendWork>, work: SendWork) {
     assert!(train.len() < train.capacity(), "a train has room");
@@ -163,7 +158,6 @@ fn is_response(work: &SendWork) -> bool {
     )
 }
 
-/// Makes the completion of a response cover those before it.
 fn signal(response: &mut SendWork) {
     response.signaled = true;
     response.id = WorkId::decode(response.id).of_kind(WorkKind::Send).encode();

@@ -1,5 +1,3 @@
-//! Queue pairs of a reactor.
-
 use super::QueuePair;
 use crate::ids::QpairId;
 
@@ -9,18 +7,17 @@ struct Entry {
     qpair: Option<QueuePair>,
 }
 
-/// Table of queue pairs. An entry stays until its last request has ended, possibly after the queue
-/// pair ended in the device.
+/// Queue pairs of a reactor. An entry stays until its last request has ended, possibly after its
+/// end in the device.
 #[derive(Debug, Default)]
 pub(crate) struct Qpairs {
     entries: Vec<Entry>,
     free: Vec<u32>,
-    /// Generation of new entries.
     first_generation: u32,
 }
 
 impl Qpairs {
-    /// Creates an empty table whose ids never equal those of another table.
+    /// Creates an empty table with ids that never equal those of `other`.
     pub(crate) fn after(other: &Self) -> Self {
         let generations = other.entries.iter().map(|entry| entry.generation + 1);
         Self {
@@ -45,8 +42,6 @@ impl Qpairs {
         }
     }
 
-    /// Removes a queue pair.
-    ///
     /// # Panics
     /// If the table has no such queue pair.
     pub(crate) fn remove(&mut self, id: QpairId) -> QueuePair {
@@ -82,7 +77,7 @@ impl Qpairs {
     }
 }
 
-/// Argument by value, so that callers keep the id in registers.
+/// Argument by value keeps the id in registers.
 #[cold]
 fn is_gone(id: QpairId) -> ! {
     panic!("{id:?} is gone: a queue pair stays until its last request has ended");

@@ -83,7 +83,7 @@ pub(crate) use start::{ReactorHandle, Start, start};
 pub(crate) use time::Rest;
 
 /// Interval of checks for connection events and messages while busy; each may cost a system call.
-/// They wake a sleeping reactor.
+/// Events and messages wake a sleeping reactor.
 const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 const TICK: Duration = Duration::from_millis(250);

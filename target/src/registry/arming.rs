@@ -1,19 +1,18 @@
 //! Start of the ordering of a host's changes.
 //!
-//! Changes of a host with a single association are not entered in any order. When the host begins
-//! another association, the queues of the older ones enter their changes in progress: a message
-//! asks each of their reactors to do so, and the new Connect completes when all have.
+//! Changes of a host with one association are not ordered. When it begins another one, a message
+//! makes the queues of the older ones enter their changes in progress; the new Connect completes
+//! when all have.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::{Mailbox, Message};
 
-/// Longest time that a Connect waits for queued capsules of the older associations to get a
-/// request.
+/// Longest wait of a Connect for older capsules without a request.
 pub(crate) const CONNECT_WAIT: Duration = Duration::from_secs(2);
 
-/// Number of queues of older associations that have yet to enter their changes.
+/// Counts the queues of older associations that have yet to enter their changes.
 #[derive(Debug)]
 pub(crate) struct Arming {
     left: AtomicUsize,
@@ -31,7 +30,7 @@ impl Arming {
         }
     }
 
-    /// Records that a queue has entered its changes. Called once for each queue.
+    /// Called once for each queue.
     pub(crate) fn entered(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.waiter.send(Message::Armed);

@@ -1,5 +1,4 @@
-//! Thread that computes authentication steps: exponentiations of up to 8192 bits would block a
-//! reactor.
+//! Thread for authentication steps: exponentiations of up to 8192 bits would block a reactor.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -14,22 +13,21 @@ use nvme_proto::wire::Nqn;
 use super::{Mailbox, Message, QueueAddress, SubsystemShared};
 use crate::ids::QpairId;
 
-/// Largest number of waiting steps. Beyond it, the [`Payer`] with most of them loses its last one,
-/// which ends that connection or reauthentication. A host has at most one step per queue here, and
-/// none unless it is authenticating.
+/// Limit of waiting steps. Beyond it, the [`Payer`] with most of them loses its last one, which
+/// ends that connection or reauthentication. A host has at most one step per queue, and only while
+/// it authenticates.
 const JOBS_MAX: usize = 256;
-/// Largest number of waiting steps of one payer. A connection beyond it ends, and its host retries.
+/// Limit of waiting steps of a payer. Beyond it a connection ends, and its host retries.
 const JOBS_OF_PAYER_MAX: usize = 128;
 
-/// Niceness of the thread relative to reactors: a flood of unauthenticated hosts must not take the
-/// processors of connected ones.
+/// Relative to reactors: a flood of unauthenticated hosts must not take the processors of connected
+/// ones.
 const NICENESS: i32 = 10;
 
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// Message sent by the host.
     Send(Vec<u8>),
-    /// Largest message that the host accepts, in bytes.
+    /// In bytes, as the host accepts.
     Receive(usize),
 }
 
@@ -43,15 +41,14 @@ pub(crate) struct Computed {
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HostKeys {
-    /// Keys of hosts that have none of their own.
+    /// Keys of hosts without their own.
     pub(crate) others: Option<Secrets>,
     pub(crate) hosts: HashMap<Nqn, Secrets>,
-    /// Accepted hashes and groups, in order of preference.
     pub(crate) policy: Policy,
 }
 
 impl HostKeys {
-    /// Returns the exchange that a queue of this host must complete, `None` without a key.
+    /// Returns the exchange required of this host, `None` without a key.
     pub(crate) fn exchange(&self, host: &Nqn, subsystem: &Nqn) -> Option<Authentication> {
         let secrets = self.hosts.get(host).or(self.others.as_ref())?;
         let names = Names {
@@ -78,18 +75,17 @@ struct Job {
     step: Step,
 }
 
-/// Waiting steps by payer. Payers take turns, so a flood from one of them delays a step of another
-/// by one step.
+/// Waiting steps by payer, in rotation: a flood from one payer delays a step of another by one
+/// step.
 #[derive(Debug)]
 struct Line<T> {
-    /// Entries are never empty.
     waiting: HashMap<Payer, VecDeque<T>>,
     turns: VecDeque<Payer>,
     count: usize,
 }
 
 impl<T> Line<T> {
-    /// Adds a step. `Some`: this step, or the last one of the payer with most, is displaced.
+    /// Returns a displaced step: this one, or the last one of the payer with most.
     fn push(&mut self, payer: Payer, job: T) -> Option<T> {
         let own = self.waiting.get(&payer).map_or(0, VecDeque::len);
         if own >= JOBS_OF_PAYER_MAX {
@@ -113,7 +109,6 @@ impl<T> Line<T> {
         displaced
     }
 
-    /// Returns the oldest step of the payer whose turn it is.
     fn next(&mut self) -> Option<T> {
         let payer = self.turns.pop_front()?;
         self.turns.push_back(payer);
@@ -172,8 +167,7 @@ impl std::fmt::Debug for Job {
 }
 
 impl Authenticator {
-    /// Starts the thread once. Not called on a reactor, whose core affinity the thread would
-    /// inherit.
+    /// Starts the thread once. Not called on a reactor, whose core affinity it would inherit.
     pub(crate) fn start(&self) -> io::Result<()> {
         let mut wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
         if wake.is_none() {
@@ -186,8 +180,8 @@ impl Authenticator {
         Ok(())
     }
 
-    /// Queues a step at the expense of `payer`. [`Message::Computed`] follows, without an answer if
-    /// the queue is full.
+    /// Queues a step of `payer`. [`Message::Computed`] follows, without an answer if the queue is
+    /// full.
     fn compute(&self, payer: Payer, job: Job) {
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         let displaced = line.push(payer, job);
@@ -204,7 +198,7 @@ impl Authenticator {
 }
 
 impl SubsystemShared {
-    /// Queues an authentication step for computation; the queue's reactor receives the result.
+    /// The queue's reactor receives the result.
     pub(crate) fn compute(
         &self,
         address: QueueAddress,
@@ -221,8 +215,7 @@ impl SubsystemShared {
         self.authenticator.compute(payer, job);
     }
 
-    /// Returns the exchange for reauthentication of a live queue, `None` if the host has no key
-    /// now.
+    /// Returns the exchange for reauthentication, `None` if the host has no key now.
     pub(crate) fn renewal(&self, host: &Nqn) -> Option<Authentication> {
         let state = self.lock();
         state.keys.exchange(host, state.subsystem_nqn())
@@ -232,19 +225,18 @@ impl SubsystemShared {
         self.lock().keys.has(host)
     }
 
-    /// Sets the keys for later Connects and reauthentications. Connected queues stay connected.
+    /// Applies to later Connects and reauthentications. Connected queues stay connected.
     pub(crate) fn set_keys(&self, keys: HostKeys) {
         self.lock().keys = keys;
     }
 }
 
 fn run(line: &Mutex<Line<Job>>, wake: &Receiver<()>) {
-    // If this fails, the thread competes at normal priority.
+    // If this fails, the thread has normal priority.
     let _ = rustix::process::setpriority_process(None, NICENESS);
     let mut seqnum: u32 = 0;
     for () in wake {
         let job = line.lock().unwrap_or_else(PoisonError::into_inner).next();
-        // The step was displaced.
         let Some(mut job) = job else { continue };
         // Nonzero, and different for each challenge.
         seqnum = seqnum.wrapping_add(1).max(1);
@@ -315,7 +307,6 @@ mod tests {
             line.push(own, job);
         }
         assert_eq!(line.count, JOBS_MAX);
-        // The last step of one of the payers with most.
         for host in 10..40 {
             let displaced = line.push(address(host), 5000 + i32::from(host));
             assert!(displaced.is_some_and(|job| job < 1000));

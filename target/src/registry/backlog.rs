@@ -1,8 +1,8 @@
 //! Admitted connections that wait for their reactor.
 //!
 //! A reactor takes a few at a time, so that a flood does not fill its rounds; known hosts go first.
-//! A connection that loses its place is removed here at no cost to the reactor. Places bound the
-//! number of waiting connections.
+//! A displaced connection is removed here at no cost to the reactor. Places bound the number of
+//! waiting connections.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use super::{Admitted, PlaceId};
 #[derive(Debug, Default)]
 pub(super) struct Backlog {
     waiting: Mutex<Waiting>,
-    /// True if a connection waits. Saves the lock in the common case; changed under the lock.
+    /// Saves the lock in the common case; changed under the lock.
     any: AtomicBool,
 }
 
@@ -21,12 +21,11 @@ pub(super) struct Backlog {
 struct Waiting {
     known: VecDeque<Box<Admitted>>,
     strangers: VecDeque<Box<Admitted>>,
-    /// True once the reactor has ended.
     closed: bool,
 }
 
 impl Backlog {
-    /// Adds a connection, or drops and thereby rejects it if the mailbox is closed.
+    /// Drops, and thereby rejects, the connection if the mailbox is closed.
     pub(super) fn put(&self, admitted: Box<Admitted>) {
         let mut waiting = self.lock();
         if waiting.closed {

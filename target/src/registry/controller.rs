@@ -20,11 +20,11 @@ use crate::limits::Limiter;
 use crate::order::{Sender, host_key};
 
 /// Time by which a recorded last command may be ahead, so that not every command writes to shared
-/// memory. An association outlives KATO by at most this time.
+/// memory. An association may outlive KATO by it.
 const LAST_COMMAND_AHEAD: Duration = Duration::from_millis(10);
 
-/// Namespaces accessible to a host, read by reactors while the control plane changes them. Used
-/// only for I/O to restricted namespaces.
+/// Restricted namespaces accessible to a host, read by reactors while the control plane changes
+/// them.
 #[derive(Debug)]
 pub(super) struct Seen([AtomicU64; NSID_WORDS]);
 
@@ -33,7 +33,7 @@ impl Seen {
         Self(seen.words().map(AtomicU64::new))
     }
 
-    /// Replaces the set. Commands in progress are not affected.
+    /// Commands in progress are not affected.
     pub(super) fn set(&self, seen: &NsidSet) {
         for (word, new) in self.0.iter().zip(seen.words()) {
             word.store(*new, Ordering::Relaxed);
@@ -46,7 +46,7 @@ impl Seen {
     }
 }
 
-/// Controller state that any reactor reads without a lock.
+/// Controller state read by any reactor without a lock.
 #[derive(Debug)]
 pub(crate) struct ControllerShared {
     pub(super) cntlid: u16,
@@ -56,22 +56,21 @@ pub(crate) struct ControllerShared {
     /// Time of the last command on any queue, in nanoseconds since the target started, plus up to
     /// [`LAST_COMMAND_AHEAD`].
     pub(super) last_command_ns: AtomicU64,
-    /// Lifetime without a command, in nanoseconds; `u64::MAX` means no limit.
+    /// Time without a command, in nanoseconds; `u64::MAX` means no limit.
     pub(super) lease_ns: AtomicU64,
     /// True if writes may complete from a volatile cache.
     pub(super) write_cache: AtomicBool,
-    /// Number of changes of `write_cache`.
     pub(super) cache_changes: AtomicU64,
     pub(super) listener: Arc<ListenerShared>,
-    /// ANA states of the subsystem's groups for this controller.
+    /// ANA states of the subsystem's groups.
     pub(super) ana: AnaShared,
     pub(super) seen: Seen,
-    /// Rate limits of the host, common to all of its controllers.
+    /// Common to all controllers of the host.
     pub(crate) limiter: Arc<Limiter>,
     pub(super) hostid: [u8; 16],
-    /// Sender of the controller's changes in a [`crate::order::DiskOrder`].
+    /// For [`crate::order::DiskOrder`].
     sender: Sender,
-    /// Queues of older associations of the host that existed when this one began.
+    /// Older queues of the host at the start of this association.
     pub(super) arming: Option<Arc<Arming>>,
     pub(super) failures: Failures,
 }
@@ -125,8 +124,7 @@ impl ControllerShared {
         &self.host_nqn
     }
 
-    /// True if the host has access to a restricted namespace. Cold: I/O to other namespaces does
-    /// not call it.
+    /// For restricted namespaces. Cold: I/O to other namespaces does not call it.
     #[cold]
     pub(crate) fn sees(&self, nsid: u32) -> bool {
         self.seen.contains(nsid)
@@ -136,8 +134,8 @@ impl ControllerShared {
         self.ana.get(anagrpid)
     }
 
-    /// Extends the lease for a command that has arrived. Returns false if the lease has ended; the
-    /// command must not be executed. Most calls do not write to shared memory.
+    /// Extends the lease for an arrived command. Returns false if it has ended; the command must
+    /// not be executed. Most calls do not write to shared memory.
     #[inline]
     pub(crate) fn extend_lease(&self, now_ns: u64) -> bool {
         now_ns <= self.last_command_ns.load(Ordering::Relaxed) || self.renew(now_ns)
@@ -163,7 +161,7 @@ impl ControllerShared {
         silent_ns >= self.lease_ns.load(Ordering::Relaxed)
     }
 
-    /// End of the lease if the host sends nothing more, in nanoseconds since the target started.
+    /// End of the lease without further commands, in nanoseconds since the target started.
     #[inline]
     pub(crate) fn lease_end_ns(&self) -> u64 {
         let last_command_ns = self.last_command_ns.load(Ordering::Relaxed);
@@ -178,7 +176,6 @@ impl ControllerShared {
         self.sender
     }
 
-    /// Queues of older associations of the host, if there were any at the start.
     pub(crate) fn arming(&self) -> Option<&Arming> {
         self.arming.as_deref()
     }

@@ -7,22 +7,18 @@ use nvme_proto::controller::SmartCounters;
 
 use crate::metrics::{Counter, Op};
 
-/// Counters of one reactor for one subsystem. Aligned so that no two reactors write to the same
-/// cache line or to adjacent lines fetched together.
+/// Aligned so that no two reactors write to one cache line or to adjacent lines fetched together.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct IoCounters {
     /// Successful Read, Compare and Verify commands.
     pub(crate) read_commands: Counter,
-    /// Bytes of successful Read, Compare and Verify commands.
     pub(crate) read_bytes: Counter,
-    /// Successful Write commands.
     pub(crate) write_commands: Counter,
-    /// Bytes of successful Write commands.
     pub(crate) written_bytes: Counter,
     /// Commands that failed because of the disk.
     pub(crate) media_errors: Counter,
-    /// Time with an I/O command in progress, in nanoseconds.
+    /// Time with an I/O command in progress.
     pub(crate) busy_ns: Counter,
 }
 
@@ -43,8 +39,8 @@ impl IoCounters {
     }
 }
 
-/// Returns the sums over all reactors for log page 02h. Nothing is kept across restarts: the
-/// process counts one power cycle and no unsafe shutdown.
+/// Sums up all reactors for log page 02h. Nothing is kept across restarts: the process counts one
+/// power cycle and no unsafe shutdown.
 pub(crate) fn smart(sets: &[Arc<IoCounters>], power_on: Duration) -> SmartCounters {
     let sum =
         |counter: fn(&IoCounters) -> &Counter| sets.iter().map(|set| counter(set).get()).sum();

@@ -1,8 +1,8 @@
-//! Failed commands in transit from reactors to the error log of their controller.
+//! Failed commands in transit from reactors to their controller's error log.
 //!
-//! A host can cause failures at any rate, so a reactor takes no lock for one and stores it here.
-//! The next admin command of the controller, Get Log Page included, moves the stored failures to
-//! the log under the subsystem's lock.
+//! A host can cause failures at any rate, so a reactor stores them here without a lock. The
+//! controller's next admin command, Get Log Page included, moves them to the log under the
+//! subsystem's lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,11 +10,10 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use nvme_proto::controller::error_log::Failure;
 use nvme_proto::limits::ERROR_LOG_ENTRIES;
 
-/// Attempts to make room, which other reactors may take each time. The failure is then only
-/// counted.
+/// Attempts to make room, which other reactors may take; then the failure is only counted.
 const ATTEMPTS: usize = 3;
 
-/// Newest failures of a controller, at most the size of its error log.
+/// Newest failures, at most the size of the error log.
 #[derive(Debug)]
 pub(super) struct Failures {
     sender: Sender<Failure>,
@@ -33,7 +32,7 @@ impl Failures {
         }
     }
 
-    /// Stores a failure and displaces the oldest if necessary. Takes no lock and allocates nothing.
+    /// Displaces the oldest failure if necessary. Takes no lock and allocates nothing.
     pub(super) fn record(&self, mut failure: Failure) {
         for _ in 0..ATTEMPTS {
             match self.sender.try_send(failure) {
@@ -51,7 +50,7 @@ impl Failures {
         self.left_out.swap(0, Ordering::Relaxed)
     }
 
-    /// Takes the stored failures, oldest first.
+    /// Oldest first.
     pub(super) fn take(&self) -> impl Iterator<Item = Failure> + '_ {
         self.receiver.try_iter()
     }

@@ -1,9 +1,9 @@
 //! Messages between threads.
 //!
 //! Messages carry connections, effects of admin commands and configuration changes, never single
-//! I/O commands. Mailboxes are unbounded because no thread may block here (two reactors could wait
-//! forever for room in each other's mailbox); the numbers of queue pairs and controllers limit
-//! their size. `cargo xtask loom` tests all interleavings of the threads.
+//! I/O commands. Mailboxes are unbounded: two reactors could block forever on each other's full
+//! mailbox. The numbers of queue pairs and controllers limit their size. `cargo xtask loom` tests
+//! all interleavings of the threads.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -33,78 +33,64 @@ pub(crate) struct QueueAddress {
 pub(crate) struct Admitted {
     pub(crate) request: ConnRequest,
     pub(crate) cm: RequestData,
-    /// Private data of the reply.
     pub(crate) reply: ReplyData,
     pub(crate) marking: Marking,
-    /// Policy for the marking once the HOSTNQN is known.
+    /// For the marking once the HOSTNQN is known.
     pub(crate) policy: MarkingPolicy,
     pub(crate) listener: Arc<ListenerShared>,
-    /// Place of the connection among those that wait for their Connect.
+    /// Place among the connections that wait for their Connect.
     pub(crate) place: Place,
 }
 
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// Replace the namespaces of a subsystem.
     Namespaces {
         subsystem: u32,
-        /// The reactor's counters of the subsystem.
         counters: Arc<IoCounters>,
         table: Arc<NamespaceTable>,
     },
-    /// Complete a parked command.
     Complete {
         /// Admin queue of the command.
         qpair: QpairId,
         completion: Completion,
     },
-    /// Close a queue pair.
     Disconnect {
         qpair: QpairId,
-        /// Logged reason.
         ending: Ending,
     },
-    /// Close the queue pair that has this place, unless its Connect has arrived.
+    /// Close this queue pair unless its Connect has arrived.
     Displace {
-        /// Place of the queue pair to close.
         place: PlaceId,
     },
-    /// Abort a command if still possible, and report the result to the subsystem.
+    /// Abort a command if still possible, and report to the subsystem.
     Abort {
         qpair: QpairId,
         cid: u16,
-        /// CID of the Abort command.
         abort_cid: u16,
     },
-    /// Enter the changes of a queue, because its host begins a later association.
+    /// Enter the changes of a queue: its host begins a later association.
     Order {
         qpair: QpairId,
-        /// Recipient of the report.
         arming: Arc<Arming>,
     },
     /// All queues that a Connect waits for have entered their changes.
     Armed,
     /// An older change that another one waited for has ended.
     OlderEnded {
-        /// Work id of the waiting request.
         work: u64,
     },
     /// Answer once no disk has a command from before this change of a decision.
     Settle {
-        /// Change that the reactor must answer.
         settling: Arc<Settling>,
     },
     Computed(Box<Computed>),
     /// Accept no more commands, and close each queue after its last response.
     Drain,
-    /// Stop once all queues are closed.
     Stop,
 }
 
-/// Present and expected queue pairs of a reactor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Admin queues, which cause little work.
     pub(crate) admin: usize,
     pub(crate) io: usize,
 }
@@ -114,9 +100,9 @@ impl Load {
         self.admin + self.io
     }
 
-    /// Returns the index of the reactor for a new queue: the one with the fewest queues of its
-    /// kind. Kinds are counted separately, otherwise hosts with one queue of each kind would have
-    /// all their I/O on one of two reactors. `None`: all have `limit` queue pairs.
+    /// Returns the reactor for a new queue: the one with the fewest queues of its kind. Kinds are
+    /// counted separately, otherwise hosts with one queue of each kind would have all their I/O on
+    /// one of two reactors. `None`: all have `limit` queue pairs.
     pub(crate) fn lightest(loads: &[Self], qid: u16, limit: usize) -> Option<usize> {
         let weight = |load: &Self| match qid {
             0 => (load.admin, load.io),
@@ -149,7 +135,6 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    /// Creates a mailbox and its receiving end.
     pub(crate) fn new() -> Result<(Self, Inbox), FabricError> {
         let messages = Arc::new(mailbox::Mailbox::new()?);
         let backlog = Arc::<Backlog>::default();
@@ -168,7 +153,7 @@ impl Mailbox {
         Ok((mailbox, inbox))
     }
 
-    /// Sends a message; it is dropped if the reactor has ended.
+    /// The message is dropped if the reactor has ended.
     pub(crate) fn send(&self, message: Message) {
         self.messages.put(message);
     }
@@ -191,8 +176,8 @@ impl Mailbox {
         self.messages.nudge();
     }
 
-    /// Ends a connection that has lost its place. Returns it if the reactor has not taken it yet;
-    /// otherwise the reactor closes it.
+    /// Ends a displaced connection. Returns it if the reactor has not taken it yet; otherwise the
+    /// reactor closes it.
     pub(crate) fn displace(&self, place: PlaceId) -> Option<Box<Admitted>> {
         let Some(admitted) = self.backlog.take_out(place) else {
             self.send(Message::Displace { place });
@@ -204,12 +189,12 @@ impl Mailbox {
     }
 }
 
-/// Pending input of a reactor that is about to sleep.
+/// Pending input of a reactor about to sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// True if messages wait; all of them are handled at once.
+    /// All messages are handled at once.
     pub(crate) messages: bool,
-    /// True if connections wait; they are taken at their own times.
+    /// Connections are taken at their own times.
     pub(crate) connections: bool,
 }
 
@@ -218,7 +203,7 @@ pub(crate) struct Inbox {
     messages: Arc<mailbox::Mailbox<Message>>,
     backlog: Arc<Backlog>,
     load: Arc<SharedLoad>,
-    /// Part of the load that the reactor has taken; the rest is in the mailbox.
+    /// Part of the load taken by the reactor; the rest is in the mailbox.
     received: SharedLoad,
 }
 
@@ -234,13 +219,13 @@ impl Inbox {
         Some(admitted)
     }
 
-    /// Descriptor that is readable after a message or a wake-up, until [`Self::rest`].
+    /// Readable after a message or wake-up, until [`Self::rest`].
     pub(crate) fn wake_fd(&self) -> RawFd {
         self.messages.fd()
     }
 
-    /// Prepares the reactor to sleep and returns the pending input. The wake-up is reset before the
-    /// input is checked, so input that arrives in between is not lost.
+    /// Prepares to sleep and returns the pending input. The wake-up is reset before the check, so
+    /// that no input is lost.
     pub(crate) fn rest(&self) -> Left {
         self.messages.rest();
         Left {
@@ -255,7 +240,6 @@ impl Inbox {
         self.received.of(qid).fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Removes all queue pairs taken by the reactor from the load.
     pub(crate) fn unload_all(&self) {
         for qid in [0, 1] {
             let gone = self.received.of(qid).swap(0, Ordering::Relaxed);

@@ -37,31 +37,27 @@ use crate::order::DiskOrders;
 
 #[derive(Debug)]
 pub(crate) enum ControlMessage {
-    /// A keep alive deadline is earlier than all known ones, or was found to have passed.
+    /// A keep alive deadline is earlier than all known ones, or has passed.
     TimersChanged,
     /// Make all completed writes durable, then report to the subsystem.
     FlushAll {
         subsystem: u32,
-        /// Controller that waits for the flush.
         cntlid: u16,
         namespaces: Arc<NamespaceTable>,
     },
-    /// A flush has ended.
     Flushed {
         namespaces: Arc<NamespaceTable>,
         /// True if all writes are durable.
         intact: bool,
     },
-    /// A host changed the write protection of a namespace: report to the subsystem once earlier
-    /// writes are durable and the state is stored.
+    /// Write protection has changed: report to the subsystem once earlier writes are durable and
+    /// the state is stored.
     Protect {
         subsystem: u32,
-        /// Namespace, which already applies the new state.
+        /// Already applies the new state.
         namespace: Arc<Namespace>,
         state: WriteProtectionState,
-        /// True if the namespace was protected before.
         was_protected: bool,
-        /// Number of the change.
         change: u64,
     },
     /// A host has disabled its write cache.
@@ -70,26 +66,23 @@ pub(crate) enum ControlMessage {
     Settled { id: u64 },
     /// The audit log has stopped or resumed accepting lines.
     AuditChanged,
-    /// A disk reports a change of itself.
     DiskChanged,
-    /// A device was removed; its memory regions must be dropped.
+    /// Drop the memory regions of a removed device.
     DeviceRemoved {
-        /// Id of the device.
         device: u64,
     },
-    /// A reactor has closed its last queue pair after [`Message::Drain`].
     Drained,
 }
 
-/// Command that disables the write cache of a controller. Later writes of the controller are
-/// durable before they complete; the command completes once the earlier ones are durable too.
+/// Command that disables a controller's write cache. Later writes are durable before they complete;
+/// the command completes once the earlier ones are durable too.
 #[derive(Debug)]
 pub(crate) struct WriteThrough {
     pub(crate) subsystem: u32,
     pub(crate) controller: Arc<ControllerShared>,
-    /// Number of the change among those of the controller's write cache.
+    /// Number among the changes of the controller's write cache.
     pub(crate) change: u64,
-    /// Completion of the command if all writes are durable.
+    /// Completion sent if all writes are durable.
     pub(crate) completion: Completion,
 }
 
@@ -97,7 +90,7 @@ pub(crate) struct WriteThrough {
 pub(crate) struct Registry {
     /// Consistent after a panic: each change is one insertion or removal.
     subsystems: RwLock<BTreeMap<Nqn, Arc<SubsystemShared>>>,
-    /// Unique NQN of the discovery subsystem, in addition to the well-known one.
+    /// In addition to the well-known NQN.
     discovery_nqn: OnceLock<Nqn>,
     orders: Arc<DiskOrders>,
 }
@@ -124,7 +117,7 @@ impl Registry {
         all
     }
 
-    /// Appends all subsystems to `all`, for callers that reuse the allocation.
+    /// For callers that reuse the allocation.
     pub(crate) fn append_to(&self, all: &mut Vec<Arc<SubsystemShared>>) {
         let subsystems = self
             .subsystems

@@ -1,20 +1,19 @@
 //! Limits on connections that wait for their Connect, by address and network.
 //!
-//! Any peer that reaches a listener can open connections, and each one holds a queue pair until its
-//! Connect arrives or [`CONNECT_TIMEOUT`](crate::qpair::CONNECT_TIMEOUT) passes. Each connection
-//! therefore has a [`Place`], from its request until the end of its queue pair, and the places of
-//! an address, of a network, and of all strangers together are limited. A stranger is an address
-//! without a present or recent association. Controllers of the discovery subsystem do not count as
-//! associations, because that subsystem is open to all.
+//! Each open connection holds a queue pair until its Connect arrives or
+//! [`CONNECT_TIMEOUT`](crate::qpair::CONNECT_TIMEOUT) passes. Each therefore has a [`Place`], until
+//! the end of its queue pair, and the places of an address, of a network, and of all strangers are
+//! limited. A stranger is an address without a present or recent association; discovery controllers
+//! do not count, because any host may have one.
 //!
-//! An address with associations always gets places. If an address reaches its limit because
-//! requests with a forged source claim it, the oldest connection not confirmed by its peer is
-//! displaced instead of refusing the new one.
+//! An address with associations always gets places. At the limit of an address, the oldest
+//! connection not confirmed by its peer is displaced: requests with a forged source may claim the
+//! address.
 //!
-//! If strangers hold all of their places, a new one displaces the oldest connection of the largest
+//! If strangers hold all their places, a new one displaces the oldest connection of the largest
 //! holder, first by network and then by address. A host sends its Connect one round trip after it
-//! connects, long before as many newer connections arrive as there are places. Attackers who hold
-//! every place, from any number of networks, therefore do not delay a new host.
+//! connects, long before as many newer connections arrive as there are places, so attackers with
+//! every place do not delay a new host.
 
 mod strangers;
 
@@ -34,26 +33,24 @@ use strangers::Strangers;
 pub(crate) const DISPLACED: &str = "it waits without an association, and strangers have all of \
      their places: a newer connection takes its place";
 
-/// Maximum waiting connections per stranger (an IPv4 address or an IPv6 /64). A connection beyond
-/// this limit displaces the oldest one.
+/// Limit per stranger (an IPv4 address or an IPv6 /64). One more displaces the oldest one.
 pub(crate) const STRANGER_MAX: u32 = 128;
-/// Maximum waiting connections of all strangers in one network. User-space RoCE admits half as many
-/// strangers in total; during a flood it ends the oldest, and the other half of this limit admits
-/// new connections while old ones end.
+/// Limit of all strangers in one network. User-space RoCE admits half as many strangers in total;
+/// during a flood it ends the oldest, and the other half of this limit admits new connections while
+/// old ones end.
 pub(crate) const NETWORK_MAX: u32 = 384;
-/// Maximum waiting connections of all strangers.
+/// Limit of all strangers together.
 pub(crate) const STRANGERS_MAX: u32 = 512;
-/// Maximum waiting connections per known address. Sufficient for hosts that connect 128 I/O queues
-/// at once, or for many hosts behind one address that reconnect together.
+/// Limit per known address: enough for hosts that connect 128 I/O queues at once, or for many hosts
+/// behind one address.
 pub(crate) const KNOWN_MAX: u32 = 512;
 /// Time for which an address stays known after its last association.
 pub(crate) const KNOWN_FOR: Duration = Duration::from_secs(1800);
-/// Largest number of known addresses without an association. Beyond it, the address with the
-/// shortest total association time is dropped, so short-lived visitors do not displace long-term
-/// hosts.
+/// Limit of known addresses without an association. Beyond it, the address with the shortest total
+/// association time is dropped, so that short-lived visitors do not displace long-term hosts.
 pub(crate) const FORMER_MAX: usize = 1024;
 
-/// Error: an address has reached its limit of waiting connections.
+/// An address has reached its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Full(u32);
 
@@ -75,7 +72,7 @@ pub(crate) struct Evicted {
     pub(crate) reactor: usize,
 }
 
-/// Number of a place, in ascending order of creation.
+/// In ascending order of creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PlaceId(u64);
 
@@ -85,7 +82,7 @@ pub(crate) struct Places {
     state: Mutex<State>,
 }
 
-/// Place of a connection, released on drop.
+/// Released on drop.
 #[derive(Debug)]
 pub(crate) struct Place {
     places: Arc<Places>,
@@ -98,7 +95,7 @@ pub(crate) struct Place {
 #[derive(Debug, Default)]
 struct State {
     hosts: HashMap<IpAddr, Host>,
-    /// Waiting connections, the oldest first.
+    /// The oldest first.
     waiting: BTreeMap<PlaceId, Waiting>,
     taken: u64,
     strangers: Strangers,
@@ -113,14 +110,12 @@ struct Waiting {
 #[derive(Debug)]
 struct Host {
     waiting: u32,
-    /// Waiting connections not confirmed by their peer; their source address may be forged.
+    /// Connections not confirmed by their peer; their source address may be forged.
     unconfirmed: BTreeSet<PlaceId>,
     associated: u32,
     /// Start of the present period with associations.
     since: Instant,
-    /// Total length of former periods with associations.
     lasted: Duration,
-    /// End of the last association.
     left: Option<Instant>,
     /// True if its waiting connections count as those of a known host.
     is_known: bool,
@@ -134,8 +129,8 @@ impl Places {
         }
     }
 
-    /// Takes a place for a connection of this address. Also returns the connection displaced for
-    /// it, if any. `is_short`: no queue pair is available to strangers.
+    /// Takes a place and returns the connection displaced for it, if any. `is_short`: no queue pair
+    /// is available to strangers.
     pub(crate) fn take(
         self: &Arc<Self>,
         address: IpAddr,
@@ -175,7 +170,7 @@ impl Place {
         self.payer
     }
 
-    /// Records that the peer has confirmed the connection, so its source address is genuine.
+    /// Records that the peer has confirmed the connection: its source is genuine.
     pub(crate) fn confirm(&self) {
         self.places.lock().confirm(self.id, self.host);
     }
@@ -186,12 +181,12 @@ impl Place {
         }
     }
 
-    /// True if the connection is a queue of a subsystem with namespaces.
+    /// True for a queue of a subsystem with namespaces.
     pub(crate) fn is_associated(&self) -> bool {
         self.is_associated
     }
 
-    /// Records that the connection has become a queue of a subsystem with namespaces.
+    /// The connection has become a queue of a subsystem with namespaces.
     pub(crate) fn associate(&mut self) {
         if !std::mem::replace(&mut self.is_associated, true) {
             self.payer = Payer::host(self.host);
@@ -250,8 +245,8 @@ impl State {
         Ok((id, evicted))
     }
 
-    /// Displaces a stranger's connection to admit a new one from `address`. If `within`, only a
-    /// connection from the same network is displaced.
+    /// Displaces a stranger's connection for a new one from `address`; if `within`, only one of the
+    /// same network.
     fn evict_for(&mut self, address: IpAddr, within: bool) -> Option<Evicted> {
         let place = self.strangers.victim_for(address, within)?;
         self.evict(place)
@@ -264,7 +259,7 @@ impl State {
         Some(Evicted { place, reactor })
     }
 
-    /// Ends the wait of a connection. Returns `None` if the connection was displaced before.
+    /// Returns `None` if the connection was displaced before.
     fn end_waiting(&mut self, id: PlaceId) -> Option<Waiting> {
         let waiting = self.waiting.remove(&id)?;
         let host = self.host(waiting.host);
@@ -320,7 +315,6 @@ impl State {
         })
     }
 
-    /// Removes an address without information.
     fn forget_if_nothing(&mut self, address: IpAddr) {
         let is_nothing = |host: &Host| host.waiting == 0 && !host.is_known;
         if self.hosts.get(&address).is_some_and(is_nothing) {
@@ -358,7 +352,6 @@ impl State {
         }
     }
 
-    /// Enforces [`FORMER_MAX`].
     fn forget_if_many(&mut self, now: Instant) {
         let is_former = |host: &Host| host.associated == 0 && host.left.is_some();
         let former = || self.hosts.iter().filter(|(_, host)| is_former(host));

@@ -16,10 +16,10 @@ pub(crate) struct QueueShared {
     pub(crate) device: String,
     pub(crate) provider: &'static str,
     pub(crate) pkey: PKey,
-    /// Entries of the submission queue, 1-based.
+    /// 1-based size of the submission queue.
     pub(crate) entries: u16,
     pub(crate) marked: Shown,
-    /// Authentication at the Connect, if the host had to authenticate.
+    /// Set if the host had to authenticate at the Connect.
     pub(crate) authenticated: Option<Authenticated>,
     pub(crate) counters: QueueCounters,
 }

@@ -9,14 +9,12 @@ use super::{ControlMessage, ControllerShared};
 
 #[derive(Debug)]
 pub(crate) enum Scope {
-    /// Commands for the namespaces, by [`crate::namespace::Namespace::id`].
+    /// By [`crate::namespace::Namespace::id`].
     Namespaces(Vec<u64>),
-    /// Commands of a controller.
     Controller(Arc<ControllerShared>),
 }
 
-/// Change sent to each reactor in a message. Each reactor answers once; the last answer notifies
-/// the control plane.
+/// Change sent to each reactor. Each answers once; the last answer notifies the control plane.
 #[derive(Debug)]
 pub(crate) struct Settling {
     pub(crate) scope: Scope,
@@ -26,7 +24,6 @@ pub(crate) struct Settling {
 }
 
 impl Settling {
-    /// Creates a change that this number of reactors must answer.
     pub(crate) fn new(
         id: u64,
         scope: Scope,
@@ -41,7 +38,7 @@ impl Settling {
         }
     }
 
-    /// Records that a reactor has no more commands from before the change.
+    /// A reactor has no more commands from before the change.
     pub(crate) fn answer(&self) {
         if self.unanswered.fetch_sub(1, Ordering::AcqRel) == 1 {
             // No receiver: the control plane has ended.

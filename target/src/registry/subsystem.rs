@@ -1,5 +1,5 @@
-//! Subsystem and its users: the protocol's state machine behind one lock, and the locations of its
-//! controllers' queues.
+//! Subsystem and its users: the protocol's state machine and the locations of queues, behind one
+//! lock.
 
 mod actions;
 mod ana;
@@ -34,12 +34,11 @@ use crate::panics;
 pub(crate) use connects::{Entry, Joined, Origin};
 pub(crate) use leases::KEEP_ALIVE_EXPIRED;
 
-/// Controller and queues of an association.
 struct Controller {
     shared: Arc<ControllerShared>,
-    /// Locations by QID.
+    /// By QID.
     queues: BTreeMap<u16, QueueAddress>,
-    /// Public state of connected queues, by QID.
+    /// By QID.
     shown: BTreeMap<u16, Arc<QueueShared>>,
     past: HostTotals,
 }
@@ -48,25 +47,24 @@ pub(super) struct State {
     subsystem: Subsystem,
     controllers: HashMap<u16, Controller>,
     namespaces: Arc<NamespaceTable>,
-    /// Rate limits of each host.
     limits_per_host: Limits,
-    /// Rate limits of single hosts, in place of `limits_per_host`.
+    /// In place of `limits_per_host`.
     limits_of_hosts: BTreeMap<Nqn, Limits>,
-    /// Keys for authentication, from the next Connect.
+    /// For later Connects.
     pub(super) keys: HostKeys,
     /// Listeners that lead to the subsystem; `None` means all.
     listeners: Option<Box<[SocketAddr]>>,
-    /// ANA states that differ from the listener's, by listener address.
+    /// Overrides by listener address.
     ana: BTreeMap<SocketAddr, AnaOverride>,
     /// Next check of the keep alive timers, as known to the control plane.
     armed: Option<Duration>,
     /// First CNTLID tried for a new controller. Claims advance it and reserve no CNTLID.
     next_cntlid: u32,
-    /// True after removal, for a host that found the subsystem just before.
+    /// For a host that found the subsystem just before its removal.
     removed: bool,
 }
 
-/// Subsystem shared by the control plane and the reactors.
+/// Shared by the control plane and the reactors.
 pub(crate) struct SubsystemShared {
     /// Index in the reactors' tables, never reused.
     pub(crate) id: u32,
@@ -95,7 +93,7 @@ impl State {
         controllers.filter(move |own| own.shared.host == *host)
     }
 
-    /// Returns the limiter of a host, common to all of its controllers.
+    /// Common to all controllers of the host.
     fn limiter_of(&self, host: &Nqn) -> Arc<Limiter> {
         let other = self.of_host(host).next();
         let other = other.map(|own| Arc::clone(&own.shared.limiter));
@@ -107,18 +105,15 @@ impl State {
         own.unwrap_or(&self.limits_per_host)
     }
 
-    /// True if the listener with this address leads to the subsystem.
     fn is_behind(&self, listener: SocketAddr) -> bool {
         let own = self.listeners.as_ref();
         own.is_none_or(|own| own.contains(&listener))
     }
 
-    /// SUBNQN as sent by hosts.
     pub(super) fn subsystem_nqn(&self) -> &Nqn {
         &self.subsystem.settings().nqn
     }
 
-    /// Moves the failures recorded by reactors to the controller's error log.
     fn log_failures(&mut self, cntlid: u16) {
         if let Some(controller) = self.controllers.get(&cntlid) {
             let failures = &controller.shared.failures;
@@ -176,7 +171,7 @@ impl SubsystemShared {
         self.is_discovery
     }
 
-    /// Limits that apply when I/O commands are parsed.
+    /// Applied when I/O commands are parsed.
     pub(crate) fn io_limits(&self) -> &IoLimits {
         &self.io_limits
     }
@@ -197,7 +192,7 @@ impl SubsystemShared {
         self.clock.now().duration_since(self.started)
     }
 
-    /// Runs `job` under the lock and executes the actions that it requests.
+    /// Runs `job` under the lock and executes the requested actions.
     fn with<T>(&self, job: impl FnOnce(&mut State, Duration, &mut Vec<Action>) -> T) -> T {
         let mut state = self.lock();
         let mut actions = Vec::new();
@@ -208,13 +203,12 @@ impl SubsystemShared {
         result
     }
 
-    /// Makes a waiting change ask again whether it may begin.
+    /// Makes a waiting change try again.
     pub(crate) fn wake(&self, waiter: Waiter) {
         let work = waiter.work;
         self.reactors[waiter.reactor].send(Message::OlderEnded { work });
     }
 
-    /// Sets the rate limits for all hosts together, for each host, and for single hosts.
     pub(crate) fn set_limits(&self, config: &cairn_config::Subsystem) {
         self.limiter.set(&config.limits);
         let mut state = self.lock();
@@ -226,7 +220,7 @@ impl SubsystemShared {
         }
     }
 
-    /// Sets the listeners that lead to the subsystem, for later Connects; `None` means all.
+    /// Applies to later Connects; `None` means all listeners.
     pub(crate) fn set_listeners(&self, listeners: Option<&[SocketAddr]>) {
         self.lock().listeners = listeners.map(Box::from);
     }
@@ -282,7 +276,6 @@ impl SubsystemShared {
         (controller.peer == peer).then_some(controller.host)
     }
 
-    /// Removes a closed queue without commands.
     pub(crate) fn disconnected(&self, cntlid: u16, qid: u16) {
         self.with_controller(cntlid, |state, now, actions| {
             state
@@ -339,7 +332,6 @@ impl SubsystemShared {
         state.subsystem.refuse(cntlid, cid, refusal)
     }
 
-    /// Handles the answer to [`Message::Abort`].
     pub(crate) fn abort_done(&self, cntlid: u16, abort_cid: u16, aborted: bool) {
         self.with(|state, _, actions| {
             state
@@ -348,7 +340,6 @@ impl SubsystemShared {
         });
     }
 
-    /// Handles the answer to [`ControlMessage::FlushAll`].
     pub(crate) fn flushed(&self, cntlid: u16, intact: bool) {
         self.with_controller(cntlid, |state, now, actions| {
             state.subsystem.flushed(cntlid, intact, now, actions);
@@ -363,7 +354,7 @@ impl SubsystemShared {
         self.lock().subsystem.health().critical_warning != 0
     }
 
-    /// Updates the SMART log's report of lost data. Hosts that enabled the event receive it.
+    /// Updates the SMART log's report of lost data, and sends the event to hosts.
     pub(crate) fn show_losses(&self) {
         self.with(|state, _, actions| {
             let mut entries = state.namespaces.namespaces.iter();
@@ -382,7 +373,6 @@ impl SubsystemShared {
         });
     }
 
-    /// Ends all associations and refuses new ones.
     pub(crate) fn remove(&self) {
         self.with(|state, _, actions| {
             state.removed = true;
@@ -390,7 +380,7 @@ impl SubsystemShared {
         });
     }
 
-    /// Returns the queues on a reactor, as (CNTLID, QID, queue pair).
+    /// Returns (CNTLID, QID, queue pair) of the queues on a reactor.
     pub(crate) fn queues_on(&self, reactor: usize) -> Vec<(u16, u16, QpairId)> {
         let state = self.lock();
         let controllers = state.controllers.iter();
@@ -404,15 +394,14 @@ impl SubsystemShared {
             .collect()
     }
 
-    /// Ends an association that had a queue on a reactor that panicked. [`Self::disconnected`]
-    /// later reports the end of that queue.
+    /// Ends an association with a queue on a reactor that panicked. [`Self::disconnected`] later
+    /// reports the end of that queue.
     pub(crate) fn lose(&self, cntlid: u16) {
         self.administer(|subsystem, actions| subsystem.terminate_faulty(cntlid, actions));
     }
 
-    /// Sets the namespaces used by I/O. The protocol's own list is changed by [`Self::administer`],
-    /// after this call for new namespaces and before it for old ones, so that no host gets a
-    /// namespace whose I/O would fail.
+    /// Sets the namespaces used by I/O: before [`Self::administer`] for new ones and after it for
+    /// old ones, so that no host gets a namespace whose I/O would fail.
     pub(crate) fn set_namespaces(&self, table: NamespaceTable) {
         let table = Arc::new(table);
         for (reactor, counters) in self.reactors.iter().zip(&self.counters) {

@@ -9,7 +9,7 @@ use crate::namespace::NamespaceTable;
 #[derive(Debug)]
 pub(crate) struct SubsystemView {
     pub(crate) namespaces: Arc<NamespaceTable>,
-    /// Controllers by ascending CNTLID.
+    /// By ascending CNTLID.
     pub(crate) controllers: Vec<ControllerView>,
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct ControllerView {
     pub(crate) host_nqn: String,
     pub(crate) hostid: [u8; 16],
     pub(crate) past: HostTotals,
-    /// Queues by ascending QID.
+    /// By ascending QID.
     pub(crate) queues: Vec<(u16, Arc<QueueShared>)>,
 }
 
@@ -36,7 +36,6 @@ impl ControllerView {
 /// Activity of hosts connected through one listener.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Activity {
-    /// Number of controllers.
     pub(crate) associations: usize,
     pub(crate) outstanding: u64,
     pub(crate) answered: u64,

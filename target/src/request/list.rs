@@ -2,8 +2,7 @@
 
 use super::{RequestId, RequestTable, Stage};
 
-/// Queue of requests, linked through the request table. A request is in at most one queue, which
-/// corresponds to its stage.
+/// Queue linked through the request table. A request is in at most one queue, that of its stage.
 #[derive(Debug, Default)]
 pub(crate) struct List {
     head: Option<RequestId>,
@@ -23,7 +22,6 @@ impl List {
 }
 
 impl RequestTable {
-    /// Appends a running request to `list` and sets its stage.
     pub(crate) fn push_back(&mut self, list: &mut List, id: RequestId, stage: Stage) {
         self.set_stage(id, Stage::Running, stage);
         assert_eq!(self[id].next, None, "{id:?} is in a list already");
@@ -33,7 +31,6 @@ impl RequestTable {
         }
     }
 
-    /// Removes the first request of `list` and sets it running.
     pub(crate) fn pop_front(&mut self, list: &mut List) -> Option<RequestId> {
         let id = list.head?;
         list.head = self[id].next.take();
@@ -45,7 +42,7 @@ impl RequestTable {
     }
 
     /// Removes the requests for which `goes` holds, in order, sets them running and passes them to
-    /// `each`. Visits the whole list, so only the control path calls it.
+    /// `each`. Visits the whole list: control path only.
     pub(crate) fn take_out(
         &mut self,
         list: &mut List,

@@ -1,7 +1,7 @@
 //! Requests: commands in progress in a reactor.
 //!
-//! A request is taken when a capsule is accepted. It is freed when its response has arrived, the
-//! backend has completed, and its buffers are returned. Its [`Stage`] names its owner in between.
+//! A request is taken when a capsule is accepted, and freed when its response has arrived, the
+//! backend has completed and its buffers are returned. Its [`Stage`] names its owner.
 
 mod door;
 mod list;
@@ -38,51 +38,40 @@ pub(crate) enum Stage {
     Free,
     /// The reactor, in the middle of a call.
     Running,
-    /// Queue of commands that wait for rate limits.
     AwaitingLimit,
-    /// Queue for data buffers.
     AwaitingBuffer,
-    /// Queue pair's queue for READs.
     AwaitingRead,
     /// Connects and admin commands that the reactor executes next.
     AwaitingReactor,
     /// Connects that wait until older queues of their host have entered their changes.
     AwaitingCensus,
-    /// Thread for the computation of authentication steps.
     AwaitingAuthentication,
     /// Device: the RDMA READ is posted, or about to be.
     Reading,
     InBackend,
-    /// Disk's queue for flushes or fallocates, or another flush that covers this one.
+    /// Disk's queue for flushes or fallocates, or a flush that covers this one.
     AwaitingTurn,
-    /// Timer of the next retry in the backend.
     AwaitingRetry,
     /// Older change of the same blocks, by another association of the host.
     AwaitingOlder,
-    /// Queue pair's queue for SENDs.
     AwaitingSend,
     /// Device: the response is posted, or about to be.
     Sending,
 }
 
-/// Kind of command of a request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Task {
-    /// Unknown so far.
     Unparsed,
-    /// Connect of a queue.
     Connect,
-    /// Authentication step of a new queue.
+    /// Step of a new queue.
     Authenticate(AuthenticationRequest),
-    /// Authentication step of a live queue.
+    /// Step of a live queue.
     Reauthenticate(AuthenticationRequest),
     Admin(AdminCommand),
     Io(OperationKind),
-    /// Completion of a parked command.
     LateCompletion,
 }
 
-/// Command in progress.
 #[derive(Debug)]
 pub(crate) struct Request {
     generation: u16,
@@ -92,35 +81,31 @@ pub(crate) struct Request {
     next: Option<RequestId>,
     permit: Option<Permit>,
     pub(crate) qpair: QpairId,
-    /// Command, copied from its receive slot.
     pub(crate) sqe: Sqe,
-    /// Receive slot with in-capsule data that is still needed.
+    /// Receive slot whose in-capsule data is still needed.
     pub(crate) receive: Option<u32>,
-    /// Length of the in-capsule data, in bytes.
     pub(crate) in_capsule_bytes: u32,
     pub(crate) task: Task,
     pub(crate) transfer: DataTransfer,
-    /// Bytes of (data, scratch) buffers needed before the command continues.
+    /// Bytes of (data, scratch) buffers needed next.
     pub(crate) buffer_bytes: (u32, u32),
-    /// Bytes of buffers promised by the host's share.
     pub(crate) reserved: usize,
-    /// Disk memory from which the RDMA device sends read data without a copy, if possible.
+    /// Disk memory read directly by the RDMA device.
     pub(crate) window: Option<Sge>,
     pub(crate) data: Option<Buffer>,
-    /// Second buffer, for the data that a Compare reads from the disk.
+    /// For the data that a Compare reads from the disk.
     pub(crate) scratch: Option<Buffer>,
     pub(crate) disk: Option<u32>,
-    /// Bytes on disk that the command affects.
     pub(crate) disk_bytes: u64,
-    /// Block I/O for the backend; `None` if the device moves the data.
+    /// `None` if the device moves the data.
     pub(crate) block: Option<BlockIo>,
-    /// Restrictions on the start of `block`; valid once `block` is planned.
+    /// Valid once `block` is planned.
     pub(crate) door: Door,
-    /// Ticket in the order of the disk, until the disk has completed the change.
+    /// Set until the disk has completed the change.
     pub(crate) ordered: Option<Ticket>,
-    /// Epoch of the plan or of the last repeated decision.
+    /// Epoch of the last decision.
     pub(crate) epoch: u32,
-    /// Number of completed steps (ranges, namespaces).
+    /// Completed steps (ranges, namespaces).
     pub(crate) steps_done: u32,
     /// Subsystem whose busy time runs for this command.
     pub(crate) subsystem: Option<u32>,
@@ -131,8 +116,7 @@ pub(crate) struct Request {
     pub(crate) close_after: bool,
 }
 
-// Panics are separate functions with arguments by value, so that the callers keep them in
-// registers.
+// Panics are separate functions with arguments by value, so that callers keep them in registers.
 
 #[cold]
 fn wrong_stage(stage: Stage, from: Stage, to: Stage) -> ! {
@@ -149,7 +133,6 @@ fn too_late(work: WorkId) -> ! {
     panic!("{work:?} came too late");
 }
 
-/// Completion of a command that has not ended.
 const UNFINISHED: Completion = Completion {
     cid: 0,
     status: Status::INTERNAL_ERROR,
@@ -189,8 +172,8 @@ impl Request {
         }
     }
 
-    /// Initializes the request for a command. [`Request::release`] has checked that fields with
-    /// references or counts are empty; all others are set here.
+    /// [`Request::release`] has checked that fields with references or counts are empty; all others
+    /// are set here.
     #[inline(always)]
     fn begin(&mut self, qpair: QpairId) {
         self.stage = Stage::Running;
@@ -221,8 +204,8 @@ impl Request {
         WorkId::new(id.0, kind, self.generation).encode()
     }
 
-    /// Returns `length` bytes of the data in local memory: the buffer in the arena, registered with
-    /// `arena_lkey`, or the disk's memory.
+    /// Returns `length` bytes of local data: the buffer in the arena, registered with `arena_lkey`,
+    /// or the disk's memory.
     #[inline]
     pub(crate) fn local_data(&self, arena: &Arena, arena_lkey: u32, length: u32) -> Sge {
         match &self.data {
@@ -249,7 +232,7 @@ impl Request {
         self.stage
     }
 
-    /// Passes the request to another owner or back to the reactor (`Running`).
+    /// Passes the request to another owner, or to the reactor (`Running`).
     #[inline]
     pub(crate) fn set_stage(&mut self, from: Stage, to: Stage) {
         if self.stage != from {
@@ -258,15 +241,14 @@ impl Request {
         self.stage = to;
     }
 
-    /// Marks the response as about to be posted. The completion of its SEND also completes that of
-    /// `before`.
+    /// Marks the response as about to be posted. Its SEND also completes that of `before`.
     #[inline]
     pub(crate) fn sends(&mut self, before: Option<RequestId>) {
         self.set_stage(Stage::Running, Stage::Sending);
         self.next = before;
     }
 
-    /// Marks the response as sent or lost. Returns the request that completes with this one.
+    /// Returns the request that completes with this one.
     #[inline]
     pub(crate) fn sent(&mut self) -> Option<RequestId> {
         self.set_stage(Stage::Sending, Stage::Running);
@@ -283,13 +265,11 @@ impl Request {
         self.times.done(now_ns);
     }
 
-    /// Frees the request.
-    ///
     /// # Panics
     /// If the request still has a permit, a buffer, a share, a receive slot or a disk.
     #[inline(always)]
     pub(crate) fn release(&mut self, id: RequestId, free: &mut FreeList) {
-        // One check of all fields; the failing one is determined only in the cold path.
+        // One check of all fields; only the cold path determines the failing one.
         if self.stage != Stage::Running || self.is_held() {
             self.refuse_release(id);
         }
@@ -327,14 +307,14 @@ impl Request {
     }
 }
 
-/// Requests of a reactor; their number limits the commands in progress.
+/// The number of requests limits the commands in progress.
 #[derive(Debug)]
 pub(crate) struct RequestTable {
     requests: Vec<Request>,
     free: FreeList,
 }
 
-/// Request just taken. Its SQE is copied directly into it before it begins.
+/// Request whose SQE is copied directly into it before it begins.
 #[must_use = "a request that was taken begins"]
 pub(crate) struct Taken<'a> {
     id: RequestId,
@@ -348,7 +328,6 @@ impl<'a> Taken<'a> {
         &mut self.request.sqe
     }
 
-    /// Begins the command in the SQE, received on this queue pair.
     #[inline(always)]
     pub(crate) fn begin(self, qpair: QpairId) -> (RequestId, &'a mut Request, &'a mut FreeList) {
         self.request.begin(qpair);
@@ -363,7 +342,7 @@ impl RequestTable {
     pub(crate) fn new(capacity: u32) -> Self {
         Self {
             requests: (0..capacity).map(|_| Request::free()).collect(),
-            // In reverse, so that the first request is used first.
+            // The first request is used first.
             free: FreeList((0..capacity).rev().map(RequestId).collect()),
         }
     }
@@ -385,14 +364,12 @@ impl RequestTable {
         self.requests.len() - self.free.0.len()
     }
 
-    /// Drops all permits without a response, before the reactor's end.
+    /// Drops all permits without a response.
     pub(crate) fn abandon_all(&mut self) {
         let permits = self.requests.iter_mut().filter_map(|it| it.permit.take());
         permits.for_each(Permit::abandoned);
     }
 
-    /// Takes a request for a command.
-    ///
     /// # Panics
     /// If no request is free: see [`Self::is_full`].
     #[inline(always)]
@@ -411,7 +388,6 @@ impl RequestTable {
         (&mut self.requests[id.index()], &mut self.free)
     }
 
-    /// Passes a request to another owner or back to the reactor (`Running`).
     #[inline]
     pub(crate) fn set_stage(&mut self, id: RequestId, from: Stage, to: Stage) {
         self[id].set_stage(from, to);
@@ -421,8 +397,6 @@ impl RequestTable {
         self[id].work_id(id, kind)
     }
 
-    /// Returns the request of a completion.
-    ///
     /// # Panics
     /// If the request has been freed, which must not happen with work outstanding.
     #[inline]
@@ -444,7 +418,7 @@ impl RequestTable {
         (id, request)
     }
 
-    /// Returns the request of a completion unless it has been freed.
+    /// Returns `None` if the request has been freed.
     pub(crate) fn get(&self, work: WorkId) -> Option<RequestId> {
         let request = self.requests.get(work.slot() as usize)?;
         (request.generation == work.generation()).then_some(RequestId(work.slot()))

@@ -1,7 +1,7 @@
 //! Permit that ensures exactly one response per command.
 
-/// Permit to complete a command, taken when the command is accepted and consumed by its completion.
-/// Dropping it panics, because a lost command would hang the host.
+/// Taken when a command is accepted, and consumed by its completion. Dropping it panics, because a
+/// lost command would hang the host.
 #[derive(Debug)]
 #[must_use = "a command must be answered"]
 pub(crate) struct Permit {
@@ -13,23 +13,22 @@ impl Permit {
         Self { cid }
     }
 
-    /// Consumes the permit of a command whose response is posted.
+    /// The response is posted.
     pub(crate) fn answered(self) {
         std::mem::forget(self);
     }
 
-    /// Consumes the permit of a parked command: the controller keeps the CID, and another request
-    /// completes it later.
+    /// The controller keeps the CID, and another request completes the command later.
     pub(crate) fn parked(self) {
         std::mem::forget(self);
     }
 
-    /// Consumes the permit of a command that waits as a capsule: another request executes it later.
+    /// The command waits as a capsule, and another request executes it later.
     pub(crate) fn deferred(self) {
         std::mem::forget(self);
     }
 
-    /// Consumes the permit of a command whose queue is closed: no host waits for the response.
+    /// The queue is closed: no host waits for the response.
     pub(crate) fn abandoned(self) {
         std::mem::forget(self);
     }

@@ -1,12 +1,11 @@
-//! Selects the columns of a table that fit a width, and their widths.
+//! Columns of a table that fit a width.
 
 use super::tables::Table;
 
 pub(super) const SPACING: u16 = 1;
 
-/// Preferred width of a name while low-priority columns can still be dropped.
+/// Preferred width of a name while columns can still be dropped.
 const NAME_WIDTH: u16 = 24;
-/// Minimum width of a name.
 const NAME_WIDTH_MIN: u16 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,17 +14,14 @@ pub(super) struct Fitted {
     pub(super) width: u16,
 }
 
-/// Visible columns of a table.
-///
-/// Names shrink first; then columns of the highest rank are dropped, except `kept`. The remaining
-/// width goes back to the names.
+/// Visible columns. Names shrink first; then columns of the highest rank are dropped, except
+/// `kept`. The remaining width goes back to the names.
 pub(super) fn columns(table: &Table, width: u16, kept: usize) -> Vec<Fitted> {
     let full = |column: usize| {
         let cells = table
             .rows
             .iter()
             .map(|row| row[column].text.chars().count());
-        // The sort column has a mark after its title.
         let title = table.columns[column].title.chars().count() + 1;
         let widest = cells.max().unwrap_or(0).max(title);
         u16::try_from(widest).unwrap_or(u16::MAX)
@@ -67,7 +63,7 @@ fn needed(shown: &[Fitted]) -> u32 {
     widths + gaps * u32::from(SPACING)
 }
 
-/// Cuts a long name at its beginning, because host names begin alike.
+/// Cuts a long name at its beginning: host names begin alike.
 pub(super) fn end_of(text: &str, width: u16) -> String {
     let (width, length) = (usize::from(width), text.chars().count());
     if length <= width {

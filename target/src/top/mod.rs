@@ -55,7 +55,6 @@ pub(crate) struct Top {
     output: Format,
 }
 
-/// Reads metrics repeatedly and shows the changes.
 pub(crate) fn run(top: &Top) -> Result<(), String> {
     let from = top.address()?;
     let mut readings = Readings::begin(from, Duration::from_secs_f64(top.interval))?;
@@ -91,7 +90,6 @@ impl Readings {
         })
     }
 
-    /// Waits for the interval and returns the rates since the last reading.
     fn next(&mut self) -> Result<Rates, String> {
         std::thread::sleep(self.interval);
         let after = Page::parse(&scrape::scrape(self.from)?)?;
@@ -120,7 +118,7 @@ impl Top {
     }
 }
 
-/// Prints a reading; returns whether the output is still open.
+/// Returns whether the output is still open.
 fn print(rates: &Rates, from: SocketAddr, format: Format) -> Result<bool, String> {
     let text = match format {
         Format::Json => serde_json::to_string(rates).map_err(|error| error.to_string())?,

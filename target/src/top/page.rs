@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Samples of a reading by metric name.
+/// Samples by metric name.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     samples: BTreeMap<String, Vec<Sample>>,
@@ -15,7 +15,6 @@ pub(super) struct Sample {
 }
 
 impl Page {
-    /// Parses a page and ignores comments.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let mut page = Self::default();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -36,7 +35,7 @@ impl Page {
     /// Sum of a metric's samples that have at least these labels.
     pub(super) fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let matching = self.all(name).iter().filter(|sample| sample.has(labels));
-        // Start at +0: `sum` of no values is -0, which would be displayed.
+        // Starts at +0: `sum` of no values is -0, which would be displayed.
         matching.fold(0.0, |sum, sample| sum + sample.value)
     }
 }
@@ -70,12 +69,11 @@ fn parse_line(line: &str) -> Option<(String, Sample)> {
         }
         rest = &rest[1..];
     }
-    // A time stamp may follow.
     let value = rest.split_whitespace().next()?.parse().ok()?;
     Some((name.to_owned(), Sample { labels, value }))
 }
 
-/// Text up to the closing quote, and the rest.
+/// Returns the text up to the closing quote, and the rest.
 fn parse_quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut chars = text.char_indices();

@@ -9,7 +9,7 @@ pub(super) struct Buckets {
 }
 
 impl Buckets {
-    /// Samples added to histogram `name` between two pages, over all series with these labels.
+    /// Over all series with these labels.
     pub(super) fn between(
         before: &Page,
         after: &Page,

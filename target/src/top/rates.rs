@@ -10,10 +10,9 @@ use super::quantile::Buckets;
 /// Stages of a command, as in the metrics.
 pub(super) const STAGES: [&str; 4] = ["buffer", "data_in", "backend", "data_out"];
 
-/// Contents of the view.
 #[derive(Debug, Serialize)]
 pub(super) struct Rates {
-    /// Time between the readings in seconds.
+    /// Between the readings.
     pub(super) seconds: f64,
     pub(super) version: String,
     pub(super) resident_bytes: f64,
@@ -21,11 +20,10 @@ pub(super) struct Rates {
     pub(super) hosts: Vec<Host>,
     pub(super) namespaces: Vec<Namespace>,
     pub(super) devices: Vec<Device>,
-    /// Refused connections per second, by reason.
+    /// By reason.
     pub(super) refused_per_s: BTreeMap<String, f64>,
 }
 
-/// I/O rates of a host or namespace.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct Load {
     pub(super) reads_per_s: f64,
@@ -34,21 +32,19 @@ pub(super) struct Load {
     pub(super) read_bytes_per_s: f64,
     pub(super) written_bytes_per_s: f64,
     pub(super) errors_per_s: f64,
-    /// Latency of whole commands; `None` without commands.
+    /// Whole commands; `None` without any.
     pub(super) p50_us: Option<f64>,
     pub(super) p99_us: Option<f64>,
 }
 
-/// Controller of a host.
 #[derive(Debug, Serialize)]
 pub(super) struct Host {
     pub(super) subsystem: String,
     pub(super) host_nqn: String,
     pub(super) cntlid: String,
     pub(super) remote: String,
-    /// Number of queues, including the admin queue.
+    /// Includes the admin queue.
     pub(super) queues: f64,
-    /// Commands in flight.
     pub(super) depth: f64,
     pub(super) load: Load,
     pub(super) buffer_waits_per_s: f64,
@@ -65,14 +61,14 @@ pub(super) struct Namespace {
     pub(super) backing: String,
     pub(super) in_progress: f64,
     pub(super) load: Load,
-    /// Median of each stage in microseconds, if any.
+    /// Median of each stage, if any.
     pub(super) stage_p50_us: BTreeMap<&'static str, f64>,
 }
 
 #[derive(Debug, Serialize)]
 pub(super) struct Reactor {
     pub(super) reactor: String,
-    /// Fraction of the time spent busy; `polling` and `sleeping` likewise.
+    /// Fraction of the time, like `polling` and `sleeping`.
     pub(super) busy: f64,
     pub(super) polling: f64,
     pub(super) sleeping: f64,
@@ -87,7 +83,7 @@ pub(super) struct Reactor {
 #[derive(Debug, Serialize)]
 pub(super) struct Device {
     pub(super) device: String,
-    /// Changed hardware counters, per second.
+    /// Changed hardware counters.
     pub(super) per_second: BTreeMap<String, f64>,
 }
 
@@ -113,7 +109,6 @@ impl Rates {
     }
 }
 
-/// Two pages and the time between them.
 struct Change<'a> {
     before: &'a Page,
     after: &'a Page,
@@ -123,7 +118,7 @@ struct Change<'a> {
 type Labels<'a> = [(&'static str, &'a str)];
 
 impl Change<'_> {
-    /// Increase of a counter per second. A counter that restarted counts from 0.
+    /// A counter that restarted counts from 0.
     fn rate(&self, name: &str, labels: &Labels<'_>) -> f64 {
         let (then, now) = (self.before.sum(name, labels), self.after.sum(name, labels));
         let change = if now < then { now } else { now - then };
@@ -149,7 +144,7 @@ impl Change<'_> {
         rates.filter(|(_, rate)| *rate > 0.0).collect()
     }
 
-    /// Load of a "host" or "namespace" `scope`, whose metrics have analogous names.
+    /// `scope`: "host" or "namespace", whose metrics have analogous names.
     fn load(&self, scope: &str, labels: &Labels<'_>) -> Load {
         let by_op = |what: &str, op: &str| {
             let name = format!("cairn_{scope}_{what}_total");
@@ -296,7 +291,6 @@ impl Change<'_> {
     }
 }
 
-/// Distinct nonempty values, sorted.
 fn distinct<'a>(values: impl Iterator<Item = &'a str>) -> Vec<String> {
     let set: std::collections::BTreeSet<&str> = values.filter(|value| !value.is_empty()).collect();
     set.into_iter().map(str::to_owned).collect()

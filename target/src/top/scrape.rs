@@ -13,16 +13,14 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Path with fine buckets, for accurate quantiles.
+/// Fine buckets give accurate quantiles.
 const PATH: &str = "/metrics?buckets=fine";
 
-/// Timeout for a response; a target responds at once.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Maximum page size, far above that of 1,000 hosts: any server may be at that port.
+/// Far above the page of 1,000 hosts: any server may be at that port.
 const PAGE_BYTES_MAX: usize = 256 << 20;
 
-/// Text of the metrics page.
 pub(super) fn scrape(from: SocketAddr) -> Result<String, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -53,7 +51,7 @@ fn is_no_http(error: &(dyn Error + 'static)) -> bool {
     error.is_some_and(|error| error.is_parse() || error.is_incomplete_message())
 }
 
-/// Page, or the message of an error response.
+/// Returns the page, or the message of an error response.
 async fn get(from: SocketAddr) -> Result<Result<String, String>, Box<dyn Error + Send + Sync>> {
     let stream = TcpStream::connect(from).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
@@ -79,7 +77,6 @@ mod tests {
 
     use super::*;
 
-    /// Result for a server that sends this response.
     fn answered(answer: &'static [u8]) -> Result<String, String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let from = listener.local_addr().unwrap();

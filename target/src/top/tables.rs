@@ -11,7 +11,6 @@ pub(super) const MIB: f64 = 1_048_576.0;
 /// Busy share above which a reactor is nearly saturated.
 const NEARLY_BUSY: f64 = 0.9;
 
-/// Table of one kind of object.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) name: &'static str,
@@ -23,21 +22,17 @@ pub(super) struct Table {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Column {
     pub(super) title: &'static str,
-    /// Drop order: the highest rank is dropped first, and 0 never.
+    /// The highest rank is dropped first, and 0 never.
     pub(super) rank: u8,
-    /// True for a name, which may be cut; false for a number.
+    /// A name may be cut; a number may not.
     pub(super) is_name: bool,
 }
 
-/// Severity of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tone {
     Plain,
-    /// No activity.
     Idle,
-    /// A resource is scarce.
     Warning,
-    /// Failures occurred.
     Bad,
 }
 
@@ -50,8 +45,8 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// Cell with text that may come from a host. Control characters are replaced, so that no escape
-    /// sequence reaches a terminal.
+    /// The text may come from a host, so control characters are replaced: no escape sequence
+    /// reaches a terminal.
     fn name(text: &str) -> Self {
         let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
         Self {
@@ -94,7 +89,6 @@ impl Cell {
         }
     }
 
-    /// Sets the tone if `applies`.
     fn toned(self, tone: Tone, applies: bool) -> Self {
         Self {
             tone: if applies { tone } else { self.tone },
@@ -105,7 +99,6 @@ impl Cell {
     pub(super) fn compare(&self, other: &Self) -> Ordering {
         match (self.number, other.number) {
             (Some(one), Some(other)) => one.total_cmp(&other),
-            // Sorting requires a total order of cells.
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
             (None, None) => self.text.cmp(&other.text),
@@ -113,7 +106,7 @@ impl Cell {
     }
 }
 
-/// Tables in display order.
+/// In display order.
 pub(super) fn all(rates: &Rates) -> [Table; 4] {
     [
         hosts(&rates.hosts),
@@ -139,7 +132,6 @@ const fn number(title: &'static str, rank: u8) -> Column {
     }
 }
 
-/// Columns of a [`Load`].
 const LOAD: [Column; 7] = [
     number("READ/s", 0),
     number("WRITE/s", 0),
@@ -207,7 +199,7 @@ fn hosts(all: &[Host]) -> Table {
     }
 }
 
-/// Columns in the order of [`STAGES`].
+/// In the order of [`STAGES`].
 const STAGE_COLUMNS: [Column; STAGES.len()] = [
     number("BUFFER us", 6),
     number("DATA_IN us", 5),
@@ -316,7 +308,7 @@ fn marked(tos: &[String]) -> String {
     shown.collect::<Vec<_>>().join(" ")
 }
 
-/// Formats a rate; small rates get a decimal, because rare events matter.
+/// Small rates get a decimal, because rare events matter.
 pub(super) fn rate(value: f64) -> String {
     if value > 0.0 && value < 10.0 {
         format!("{value:.1}")

@@ -1,4 +1,4 @@
-//! Terminal handling of the view: keys, resizing and new readings.
+//! Terminal handling of the view.
 
 use std::io;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
@@ -11,7 +11,6 @@ use super::Readings;
 use super::rates::Rates;
 use super::view::View;
 
-/// Polling interval for readings between key presses.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Shows readings until a key ends the view, or `count` times. Restores the terminal, also after a
@@ -20,8 +19,8 @@ pub(super) fn run(mut readings: Readings, count: Option<u64>) -> Result<(), Stri
     let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let mut view = View::new(readings.from, has_colours);
     let (sender, receiver) = sync_channel(1);
-    // A separate thread, so that a target that hangs does not delay keys. The thread ends when the
-    // receiver is dropped.
+    // On a thread, so that a hanging target does not delay keys. It ends when the receiver is
+    // dropped.
     std::thread::spawn(move || while sender.send(readings.next()).is_ok() {});
     let no_terminal = |error: io::Error| {
         format!("cannot draw on this terminal ({error}): use `--output json` or a pipe instead")

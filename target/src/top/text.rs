@@ -23,7 +23,6 @@ pub(super) fn text(rates: &Rates, from: SocketAddr) -> String {
     text
 }
 
-/// Heading with identity and size of the target.
 pub(super) fn heading(rates: &Rates, from: SocketAddr) -> String {
     format!(
         "cairn-target {} at {from}: {} hosts, {} namespaces, {:.0} MiB resident; last {:.1} s",
@@ -35,7 +34,6 @@ pub(super) fn heading(rates: &Rates, from: SocketAddr) -> String {
     )
 }
 
-/// Line for each reason for which connections were refused.
 pub(super) fn refused(rates: &Rates) -> impl Iterator<Item = String> {
     let refused = rates.refused_per_s.iter();
     refused.map(|(reason, rate)| format!("connections refused, {rate:.1} a second: {reason}"))

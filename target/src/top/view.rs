@@ -16,7 +16,6 @@ use super::text;
 
 const KEYS: &str = "q quit  Tab 1-4 table  < > sort by  r reverse  arrows scroll  space pause";
 
-/// Rows scrolled by a page key.
 const PAGE_ROWS: usize = 10;
 
 #[derive(Debug)]
@@ -24,13 +23,12 @@ pub(super) struct View {
     from: SocketAddr,
     has_colours: bool,
     rates: Option<Rates>,
-    /// Error of the last reading, if it failed.
     problem: Option<String>,
     is_paused: bool,
     chosen: usize,
-    /// Order of each table; `None` for the default.
+    /// `None` for the default.
     orders: [Option<Order>; 4],
-    /// Scroll offset of each table in rows.
+    /// Scroll offsets in rows.
     above: [usize; 4],
 }
 
@@ -54,7 +52,6 @@ impl View {
         }
     }
 
-    /// Handles a new reading or its error.
     pub(super) fn take(&mut self, reading: Result<Rates, String>) {
         if self.is_paused {
             return;
@@ -68,7 +65,7 @@ impl View {
         }
     }
 
-    /// Handles a key; returns false to end the view.
+    /// Returns false to end the view.
     pub(super) fn key(&mut self, key: KeyEvent) -> bool {
         if key.kind == KeyEventKind::Release {
             return true;
@@ -176,7 +173,6 @@ impl View {
                 ordering
             }
         });
-        // A line is taken by the title.
         let shown = usize::from(area.height.saturating_sub(1));
         let above = &mut self.above[self.chosen];
         *above = (*above).min(table.rows.len().saturating_sub(shown));
@@ -230,7 +226,6 @@ fn aligned(table: &Table, fitted: &Fitted, text: String) -> Line<'static> {
     })
 }
 
-/// Line with the totals of the namespaces.
 fn totals(rates: &Rates) -> Line<'static> {
     let sum = |of: fn(&super::rates::Load) -> f64| {
         let loads = rates.namespaces.iter().map(|one| of(&one.load));

@@ -1,4 +1,4 @@
-//! Typed access to members of JSON objects, without treating an invalid member as absent.
+//! Typed access to members of JSON objects.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::Notes;
 
-/// Reader of the members of a JSON object.
+/// Reader of a JSON object.
 ///
-/// A member that is present but invalid is noted, and the caller then leaves out the object
+/// An invalid member is noted, never treated as absent; the caller then leaves out the object
 /// ([`are_readable`](Self::are_readable)). [`note_unknown`](Self::note_unknown) notes members that
 /// were never read.
 pub(super) struct Fields<'v> {
@@ -22,7 +22,7 @@ pub(super) struct Fields<'v> {
 }
 
 impl<'v> Fields<'v> {
-    /// Reader of `object`, named `what` in notes. Null counts as an object without members.
+    /// `what` names the object in notes. Null counts as an object without members.
     pub(super) fn of(what: impl Into<String>, object: &'v Value, notes: &Notes) -> Self {
         let fields = Self {
             what: what.into(),
@@ -41,7 +41,6 @@ impl<'v> Fields<'v> {
         &self.what
     }
 
-    /// Changes the name used in notes.
     pub(super) fn named(mut self, what: impl Into<String>) -> Self {
         self.what = what.into();
         self
@@ -111,13 +110,13 @@ impl<'v> Fields<'v> {
         texts.collect()
     }
 
-    /// Reader of a nested object, under the same name in notes.
+    /// Keeps the name in notes.
     pub(super) fn object(&self, key: &'static str) -> Self {
         let value = self.get(key).unwrap_or(&Value::Null);
         Self::of(self.what.clone(), value, &self.notes)
     }
 
-    /// JSON value of a member; null if absent.
+    /// Null if absent.
     pub(super) fn value(&self, key: &'static str) -> &'v Value {
         self.get(key).unwrap_or(&Value::Null)
     }
@@ -139,12 +138,10 @@ impl<'v> Fields<'v> {
         self.object.as_object().map_or(0, serde_json::Map::len)
     }
 
-    /// True if the member is present.
     pub(super) fn has(&self, key: &'static str) -> bool {
         self.get(key).is_some()
     }
 
-    /// Marks members as read, regardless of their values.
     pub(super) fn ignore(&self, keys: &[&'static str]) {
         self.asked.borrow_mut().extend(keys);
     }
@@ -171,7 +168,6 @@ impl<'v> Fields<'v> {
         self.object.get(key).filter(|value| !value.is_null())
     }
 
-    /// Notes an invalid member and returns `None`.
     fn unreadable<T>(&self, key: &str, expected: impl Display, value: &Value) -> Option<T> {
         self.is_unreadable.set(true);
         // A host key must not appear in notes.

@@ -58,7 +58,7 @@ struct Converted {
     opens: bool,
 }
 
-/// Notes of a conversion, shared by clones.
+/// Clones share the notes.
 #[derive(Clone, Default)]
 struct Notes {
     all: Rc<RefCell<Vec<String>>>,
@@ -74,7 +74,7 @@ impl Notes {
         }
     }
 
-    /// Adds a note about a lost restriction; the conversion then ends with an error.
+    /// Notes a lost restriction; the conversion then ends with an error.
     fn opens(&self, note: impl Into<String>) {
         self.add(note);
         self.opens.set(true);
@@ -107,7 +107,6 @@ impl Notes {
         }
     }
 
-    /// Notes the `settings` that are set.
     fn without_counterpart<const N: usize>(&self, what: &str, settings: [(&str, bool); N]) {
         for (key, _) in settings.iter().filter(|(_, is_set)| *is_set) {
             self.add(format!("{what}: {key} has no counterpart"));
@@ -130,7 +129,6 @@ impl Notes {
         }
     }
 
-    /// Notes the error of an edit.
     fn made<T>(&self, made: Result<T, EditError>) {
         if let Err(error) = made {
             self.add(error.to_string());
@@ -189,7 +187,7 @@ fn json(file: &Path) -> Result<Value, String> {
     Ok(value)
 }
 
-/// True for a device: by the file type if the path exists here, otherwise by its name.
+/// By the file type if the path exists here, otherwise by its name.
 fn is_device(path: &Path) -> bool {
     match std::fs::metadata(path).map(|there| there.file_type()) {
         Ok(kind) => kind.is_block_device() || kind.is_char_device(),

@@ -36,7 +36,7 @@ pub(super) fn import(saved: &Value) -> Result<Converted, String> {
 /// Keys of a host, the same for all subsystems.
 struct HostKeys {
     host: String,
-    /// Host key and controller key; `None` if they exist but cannot be read.
+    /// Host key and controller key; `None` if they cannot be read.
     keys: Option<(String, Option<String>)>,
 }
 
@@ -68,7 +68,6 @@ fn keys_of(notes: &Notes, host: &Value) -> Option<HostKeys> {
     })
 }
 
-/// Address of a port or of a discovery service.
 fn place(notes: &Notes, addr: &Fields<'_>) -> Option<(IpAddr, u16)> {
     let what = addr.what();
     let transport = addr.text("trtype").unwrap_or_default();
@@ -86,10 +85,8 @@ fn place(notes: &Notes, addr: &Fields<'_>) -> Option<(IpAddr, u16)> {
     Some((address?, port?))
 }
 
-/// Port at which Cairn can listen.
 struct Port {
     at: SocketAddr,
-    /// NQNs of the port's subsystems.
     subsystems: Vec<String>,
 }
 
@@ -195,7 +192,6 @@ fn add_subsystem(
     {
         notes.add(format!("{}: qid_max has no counterpart", fields.what()));
     }
-    // The NVMe version is a property of each target.
     attr.ignore(&["version", "firmware"]);
     attr.note_unknown();
     for drive in fields.array("passthru") {

@@ -33,7 +33,7 @@ pub(super) fn export(config: &Config) -> Converted {
     notes.into_converted(format!("{saved:#}"))
 }
 
-/// Host with its inline keys, if any. In nvmet, a host has the same keys in all subsystems.
+/// Host with its inline keys. In nvmet, a host has the same keys in all subsystems.
 fn host(config: &Config, nqn: &str) -> Value {
     let mut host = json!({"nqn": nqn});
     let subsystems = config.subsystems.iter();
@@ -57,7 +57,7 @@ fn is_inline(keys: &Keys) -> bool {
     all.all(|key| matches!(key, KeySource::Inline(_)))
 }
 
-/// Maximum NSID and port number that nvmetcli restores.
+/// Largest NSID and port number restored by nvmetcli.
 const NVMETCLI_MAX: u32 = 8192;
 
 fn addr(address: std::net::SocketAddr) -> Value {

@@ -17,9 +17,9 @@ use crate::steering::listed;
 struct Import {
     draft: Draft,
     notes: Notes,
-    /// Client settings by name of the cluster connection.
+    /// By name of the cluster connection.
     clusters: HashMap<String, NewCeph>,
-    /// Bdevs by name, until a namespace uses them.
+    /// By name, until a namespace uses them.
     disks: HashMap<String, NewNamespace>,
     listeners: Vec<SocketAddr>,
     /// Listeners of each subsystem, by NQN.
@@ -100,7 +100,7 @@ fn nqn(params: &Fields<'_>) -> String {
     params.text("nqn").unwrap_or_default()
 }
 
-/// Export of an image: "rbd:POOL/IMAGE" or "rbd:POOL/NAMESPACE/IMAGE".
+/// Returns "rbd:POOL/IMAGE" or "rbd:POOL/NAMESPACE/IMAGE".
 fn image(params: &Fields<'_>) -> Option<String> {
     let (pool, image) = (params.text("pool_name")?, params.text("rbd_name")?);
     Some(match params.text("namespace_name") {
@@ -153,7 +153,7 @@ impl Import {
         }
     }
 
-    /// Imports target settings; authentication parameters go into `[target]`.
+    /// Authentication parameters go into `[target]`.
     fn settings(&mut self, params: &Fields<'_>) {
         let mut lists = [
             ("dhchap_digests", &DHCHAP_HASHES[..]),
@@ -258,7 +258,6 @@ impl Import {
             name: Some(name.clone()),
             export,
             uuid,
-            // An image has its own block size.
             block_size: block_size.filter(|_| method != "bdev_rbd_create"),
             read_only: readonly == Some(true) || read_only == Some(true),
             ceph,
@@ -317,8 +316,8 @@ impl Import {
         }
     }
 
-    /// Adds a host with its keys. A host whose key is lost is not added, because it would connect
-    /// without authentication.
+    /// Adds a host with its keys. Without a lost key it would connect unauthenticated, so it is
+    /// left out.
     fn host(&mut self, params: Fields<'_>) {
         let host = params.text("host").unwrap_or_default();
         let what = format!("host {host}");
@@ -470,8 +469,7 @@ impl Import {
         }
     }
 
-    /// Writes the listener lists. A subsystem with all listeners gets none, so that later listeners
-    /// also lead to it.
+    /// A subsystem with all listeners gets no list, so that later listeners also lead to it.
     fn set_listeners(&mut self) {
         for (nqn, own) in &self.listeners_of {
             if own.len() < self.listeners.len() {

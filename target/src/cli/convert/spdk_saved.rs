@@ -1,4 +1,4 @@
-//! Export of a configuration as requests for SPDK, in the format of its rpc.py.
+//! Export of a configuration as requests for SPDK's rpc.py.
 //!
 //! First a copy of the configuration is adapted: settings that SPDK lacks are removed and noted,
 //! and required names are added. The copy is then written like the configuration in force by the
@@ -38,7 +38,6 @@ pub(super) fn export(config: &Config) -> Converted {
     notes.into_converted(format!("{saved:#}"))
 }
 
-/// Configuration reduced to settings that SPDK has.
 fn fitted(notes: &Notes, config: &Config) -> Config {
     let mut config = config.clone();
     for (part, is_set) in [
@@ -142,7 +141,7 @@ pub(super) fn note_required_key(notes: &Notes, subsystem: &Subsystem) {
     }
 }
 
-/// Replaces keys by keyring entries: SPDK's keys are named files, one for each host.
+/// SPDK's keys are named files, one for each host.
 fn fit_keys(notes: &Notes, subsystem: &mut Subsystem, keyring: &mut Vec<NamedKey>) {
     let nqn = subsystem.nqn;
     let left_out = |who: &str, why: &str| {
@@ -172,7 +171,7 @@ fn fit_keys(notes: &Notes, subsystem: &mut Subsystem, keyring: &mut Vec<NamedKey
     }
 }
 
-/// Replaces key files by keyring entries; returns false if a key is in no file.
+/// Returns false if a key is in no file.
 fn name_keys(keys: &mut Keys, keyring: &mut Vec<NamedKey>) -> bool {
     let mut all = std::iter::once(&mut keys.host).chain(&mut keys.controller);
     all.all(|source| {
@@ -186,7 +185,6 @@ fn name_keys(keys: &mut Keys, keyring: &mut Vec<NamedKey>) -> bool {
     })
 }
 
-/// Keyring entry with this path, added if necessary.
 fn in_keyring(keyring: &mut Vec<NamedKey>, path: PathBuf) -> NamedKey {
     let known = keyring
         .iter()
@@ -205,7 +203,7 @@ fn in_keyring(keyring: &mut Vec<NamedKey>, path: PathBuf) -> NamedKey {
     key
 }
 
-/// Adapts a namespace; returns false if it must be left out.
+/// Returns false if the namespace must be left out.
 fn fit_namespace(notes: &Notes, what: &str, namespace: &mut Namespace) -> bool {
     if let Some(why) = why_left_out(namespace) {
         notes.add(format!("{what} is left out: {why}"));
@@ -268,17 +266,14 @@ fn is_generic(path: &Path) -> bool {
     is_device(path) && name.is_some_and(|name| name.starts_with("ng"))
 }
 
-/// Bdev names in use.
 struct Names(HashSet<String>);
 
 impl Names {
-    /// Names of the configured namespaces.
     fn of(config: &Config) -> Self {
         let all = config.subsystems.iter().flat_map(|one| &one.namespaces);
         Self(all.filter_map(|one| one.name.clone()).collect())
     }
 
-    /// Names a namespace that has no name.
     fn give(&mut self, namespace: &mut Namespace) {
         if namespace.name.is_some() {
             return;
@@ -338,7 +333,7 @@ fn disk(namespace: &Namespace) -> Vec<Value> {
         .collect()
 }
 
-/// Parameters of a separate Ceph connection, for an image with more settings than a user.
+/// Separate Ceph connection, for an image with more settings than a user.
 fn cluster(image: &ImageSpec, name: &str) -> Option<Value> {
     if image.conf.is_none() && image.keyring.is_none() && image.options.is_empty() {
         return None;

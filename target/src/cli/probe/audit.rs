@@ -11,7 +11,6 @@ use rustix::fs::{Access, AtFlags, CWD};
 use super::user;
 use crate::audit::JOURNAL;
 
-/// Problems of the destinations, each with its remedy.
 pub(super) fn problems(audit: &Audit) -> Vec<String> {
     let file = audit.file.as_deref().and_then(|path| file(path).err());
     let journal = audit.journal.then(|| socket(Path::new(JOURNAL)).err());
@@ -53,7 +52,7 @@ fn socket(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Metadata of a path; `None` if nothing exists there.
+/// `None` if nothing exists there.
 fn kind(path: &Path) -> Result<Option<Metadata>, String> {
     match path.symlink_metadata() {
         Ok(found) => Ok(Some(found)),

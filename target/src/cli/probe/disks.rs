@@ -1,7 +1,7 @@
 //! Checks disks and memory of namespaces.
 //!
-//! Opens disks like `serve`, but read-only, and keeps all open, so that a disk exported twice under
-//! different names is detected.
+//! Opens disks like `serve`, but read-only, and keeps all open to detect a disk exported twice
+//! under different names.
 
 use std::collections::HashSet;
 use std::io;
@@ -14,10 +14,9 @@ use rustix::fs::{Access, AtFlags, CWD};
 
 use crate::server::{Identity, tell_apart, try_backend};
 
-/// Reason why a namespace would be missing.
 pub(super) struct Problem {
     pub(super) text: String,
-    /// True if another process may be the cause, which may be a running target.
+    /// True if another process may be the cause, such as a running target.
     pub(super) by_another: bool,
 }
 
@@ -30,7 +29,6 @@ struct Opened<'a> {
     disk: Backend,
 }
 
-/// Problems of namespaces that `serve` would lack.
 pub(super) fn problems(config: &Config) -> Vec<Problem> {
     let mut problems = Vec::new();
     let mut opened: Vec<Opened<'_>> = Vec::new();
@@ -73,7 +71,7 @@ pub(super) fn problems(config: &Config) -> Vec<Problem> {
 }
 
 impl Opened<'_> {
-    /// Identity with the configured UUID, or one derived from the disk's place. The actual UUID may
+    /// Returns the configured identity, or one derived from the disk's place: the actual UUID may
     /// not be stored on the disk yet.
     fn identity(&self, index: usize) -> Identity<'_> {
         let place = self.disk.place();
@@ -110,7 +108,7 @@ fn open(namespace: &Namespace) -> Result<Option<Backend>, String> {
     try_backend(namespace).map_err(|error| error.to_string())
 }
 
-/// Checks whether this user may open the file like `serve`; the check itself opens disks read-only.
+/// Checks the permissions of `serve`; the check itself opens disks read-only.
 fn may_open(path: &Path, read_only: bool) -> Result<(), String> {
     let shown = path.display();
     let user = super::user();
@@ -126,12 +124,10 @@ fn may_open(path: &Path, read_only: bool) -> Result<(), String> {
         Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => Err(format!(
             "no permission to open {shown}: let {user} read and write it, or export it read-only"
         )),
-        // The open reports all other errors.
         _ => Ok(()),
     }
 }
 
-/// Reports if memory namespaces exceed the machine's memory.
 fn memory(config: &Config) -> Option<Problem> {
     let namespaces = config.subsystems.iter().flat_map(|one| &one.namespaces);
     let sizes = namespaces.filter_map(|one| match one.backing {

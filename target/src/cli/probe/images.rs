@@ -7,12 +7,10 @@ use std::time::{Duration, Instant};
 use cairn_config::{Backing, Config, ImageSpec, Namespace};
 use cairn_disk::{Backend, Claim};
 
-/// Deadlines of the check.
 #[derive(Clone, Copy)]
 pub(super) struct Patience {
-    /// Deadline of a single image. A Ceph client waits 8 seconds for a monitor.
+    /// A Ceph client waits 8 seconds for a monitor.
     each: Duration,
-    /// Deadline of the whole check.
     all: Duration,
 }
 
@@ -36,8 +34,7 @@ pub(super) fn open(image: &ImageSpec, namespace: &Namespace) -> Result<(), Strin
     opened.map(drop).map_err(|error| error.to_string())
 }
 
-/// Problems reported by `open` for each image. Runs on a separate thread, which is abandoned if a
-/// call hangs.
+/// Opens each image with `open` on a separate thread, which is abandoned if a call hangs.
 pub(super) fn problems(
     config: &Config,
     open: impl Fn(&ImageSpec, &Namespace) -> Result<(), String> + Send + 'static,

@@ -1,9 +1,8 @@
-//! Checks the preparation of `serve` without side effects: log, control socket, cores, keys, disks,
-//! addresses, ports, memory.
+//! Checks the preparation of `serve` without side effects.
 //!
-//! Each part calls the code of `serve` where that changes nothing. No disk is opened for
-//! writing, except NVMe character devices, which only receive Identify commands. Ceph images are
-//! opened as a reader.
+//! Each part calls the code of `serve` where that changes nothing. Disks are opened read-only,
+//! except NVMe character devices, which only receive Identify commands. Ceph images are opened as a
+//! reader.
 
 mod audit;
 mod disks;
@@ -29,20 +28,17 @@ use crate::{logging, placement, steering};
 /// UDP port of RoCE v2 (InfiniBand annex A17).
 const ROCE_PORT: u16 = 4791;
 
-/// Timeout for a running target to answer at the control socket.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Problem found by a check, with its severity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
     pub(super) text: String,
 }
 
-/// Phrases of errors about objects in use by another process, which may be the running target.
+/// Phrases of errors about objects in use, possibly by the running target.
 const IN_USE: [&str; 2] = [PORT_IN_USE, "is already exported"];
 
-/// Phrase of errors about ports and block devices in use.
 const PORT_IN_USE: &str = "is in use";
 
 /// Checks the preparation of `serve`.
@@ -93,7 +89,6 @@ fn socket(control: &Control) -> Option<Finding> {
     })
 }
 
-/// Problem of cores to which no reactor can be pinned.
 fn cores(config: &Config) -> Option<Finding> {
     let missing = placement::missing_cores(&config.target.reactors);
     (!missing.is_empty()).then(|| Finding {
@@ -105,7 +100,6 @@ fn cores(config: &Config) -> Option<Finding> {
     })
 }
 
-/// Files of pool directories that would be exported, and those that would not.
 fn directories(config: &Config) -> Vec<Finding> {
     let mut findings = Vec::new();
     let finding = |severity, text| Finding { severity, text };
@@ -187,12 +181,10 @@ fn parts(config: &Config) -> Vec<Finding> {
     missing.into_iter().map(finding).collect()
 }
 
-/// True if a target answers at the control socket.
 fn runs(control: &Control) -> bool {
     steering::path_of(control).is_some_and(|path| Client::connect(&path, PATIENCE).is_ok())
 }
 
-/// User of this process, whose permissions apply to the check.
 fn user() -> String {
     format!("user {}", geteuid())
 }
@@ -219,7 +211,7 @@ fn address(listener: &Listener) -> Option<String> {
     refused.or_else(|| rdma_port(listener))
 }
 
-/// Problem of the port at RDMA devices, which is separate from socket ports.
+/// The port space of RDMA devices is separate from that of sockets.
 fn rdma_port(listener: &Listener) -> Option<String> {
     if listener.provider == Provider::Soft {
         return None;
@@ -258,8 +250,7 @@ fn tcp_port(at: SocketAddr) -> Result<(), String> {
         })
 }
 
-/// Problem of the locked memory limit. RDMA devices access locked memory; the soft provider needs
-/// none.
+/// Checks the locked memory limit. RDMA devices access locked memory; the soft provider needs none.
 fn memory(config: &Config) -> Option<String> {
     let mut listeners = config.listeners.iter();
     let limit = getrlimit(Resource::Memlock).current?;
@@ -427,8 +418,7 @@ mod tests {
         }
     }
 
-    /// The only finding for `text`, in a folder with a disk image of 1 MiB. FOLDER stands for the
-    /// folder.
+    /// Returns the only finding for `text`, in a folder (FOLDER) with a disk image of 1 MiB.
     fn only(text: &str) -> Finding {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
@@ -558,7 +548,6 @@ mod tests {
              [[subsystem.namespace]]\nnsid = 7\nexport = \"dir:{}\"\n",
             pool.display()
         );
-        // A file that was just created is not exported yet.
         std::thread::sleep(Duration::from_millis(2500));
         let found = found(&text);
         let of = |part: &str| {
@@ -589,7 +578,6 @@ mod tests {
         for name in ["hidden", "half.part", "lost+found"] {
             assert_eq!(of(name), (None, None));
         }
-        // The check has written nothing.
         assert!(!pool.join(".cairn-nsids").exists());
         drop(writer);
     }

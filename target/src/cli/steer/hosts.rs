@@ -99,8 +99,8 @@ fn of_group(action: &GroupAction) -> Asked<'_> {
     }
 }
 
-/// Absolute path of a key file. Names and inline keys stay unchanged; the target refuses an inline
-/// key without showing it.
+/// Makes the path of a key file absolute. Names and inline keys stay unchanged; the target refuses
+/// an inline key without showing it.
 fn key_file(key: &str) -> String {
     let is_name = ["key:", "credential:", "DHHC-"];
     if is_name.iter().any(|start| key.starts_with(start)) {

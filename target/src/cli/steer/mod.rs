@@ -19,7 +19,7 @@ use actions::{
 };
 use hosts::{HOSTS, of_host, of_referral};
 
-/// Timeout of a request, for slow disks and a busy control plane.
+/// For slow disks and a busy control plane.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Commands that need a running target.
@@ -125,19 +125,14 @@ fn parameters(text: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(text).map_err(|error| format!("not a JSON object: {error}"))
 }
 
-/// Presentation of a response.
 enum Look {
-    /// Table with the given columns.
     Rows(&'static [(&'static str, &'static str)]),
     Status,
     /// Settings that take effect at the next start, if any.
     Waiting,
-    /// Hosts of a subsystem.
     Hosts,
     Config,
-    /// Unchanged text.
     Text,
-    /// Confirmation, usually empty.
     Done,
     Json,
 }
@@ -201,7 +196,6 @@ const CONNECTIONS: Look = Look::Rows(&[
     ("OUTSTANDING", "outstanding"),
 ]);
 
-/// Request, and presentation of its response.
 struct Asked<'a> {
     at: &'a At,
     method: &'a str,
@@ -219,7 +213,7 @@ impl<'a> Asked<'a> {
         }
     }
 
-    /// Request for a change; null parameters are removed.
+    /// Null parameters are removed.
     fn deed(at: &'a At, method: &'a str, mut params: Value) -> Self {
         if let Some(params) = params.as_object_mut() {
             params.retain(|_, value| !value.is_null());
@@ -233,7 +227,6 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Sends the request of a command and prints the response.
 pub(super) fn run(steer: &Steer) -> Result<(), String> {
     let asked = asked(steer);
     let path = asked.at.socket.clone().or_else(cairn_control::default_path);

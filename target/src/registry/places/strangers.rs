@@ -1,5 +1,5 @@
-//! Waiting connections of strangers, indexed by network and payer, so that the largest holder is
-//! found without a scan.
+//! Waiting connections of strangers by network and payer, to find the largest holder without a
+//! scan.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,12 +12,11 @@ use super::{PlaceId, network_of};
 #[derive(Debug, Default)]
 pub(super) struct Strangers {
     networks: BTreeMap<IpAddr, Network>,
-    /// (number of connections, oldest connection, network).
     by_size: BTreeSet<(u32, Reverse<PlaceId>, IpAddr)>,
     count: u32,
 }
 
-/// Connections of a network by payer. Every payer has at least one.
+/// Every payer has at least one connection.
 #[derive(Debug, Default)]
 struct Network {
     payers: BTreeMap<Payer, BTreeSet<PlaceId>>,
@@ -34,7 +33,7 @@ impl Network {
         Some((self.count(), Reverse(*oldest)))
     }
 
-    /// Returns the oldest connection of the payer with most; the new connection counts as one.
+    /// Returns the oldest connection of the payer with most, counting the new one.
     fn victim(&self, new: IpAddr) -> Option<PlaceId> {
         let new = Payer::stranger(new);
         let held = |(payer, ids): (&Payer, &BTreeSet<PlaceId>)| {
@@ -84,16 +83,16 @@ impl Strangers {
         self.count -= 1;
     }
 
-    /// Returns the oldest connection of the payer of this address if the payer has reached `limit`.
+    /// Returns the payer's oldest connection if the payer has reached `limit`.
     pub(super) fn victim_of_payer(&self, new: IpAddr, limit: u32) -> Option<PlaceId> {
         let network = self.networks.get(&network_of(new))?;
         let own = network.payers.get(&Payer::stranger(new))?;
         own.first().copied().filter(|_| own.len() >= limit as usize)
     }
 
-    /// Returns the connection to displace for a new one of this address: the oldest of the largest
-    /// payer in the largest network. The new one counts, so an address that keeps connecting loses
-    /// its own. `within`: only in its own network.
+    /// Returns the connection to displace for a new one: the oldest of the largest payer in the
+    /// largest network (`within`: in its own network). The new one counts, so an address that keeps
+    /// connecting loses its own.
     pub(super) fn victim_for(&self, new: IpAddr, within: bool) -> Option<PlaceId> {
         let own = self.networks.get(&network_of(new));
         let network = if within {

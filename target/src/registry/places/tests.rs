@@ -36,7 +36,6 @@ impl Door {
         Ok(id)
     }
 
-    /// Takes and confirms places until the limit.
     fn fill(&mut self, address: &str) -> (u32, Full) {
         for taken in 0..=KNOWN_MAX {
             match self.take(address) {
@@ -50,7 +49,6 @@ impl Door {
         panic!("an address has a limit");
     }
 
-    /// Removes and returns the oldest place of an address.
     fn oldest(&mut self, address: &str) -> (IpAddr, PlaceId) {
         let host = address.parse::<IpAddr>().unwrap().to_canonical();
         let at = self.taken.iter().position(|(other, _)| *other == host);
@@ -68,7 +66,6 @@ impl Door {
         (host, id)
     }
 
-    /// Has an association for this time.
     fn visit(&mut self, address: &str, time: Duration) {
         self.take(address).unwrap();
         let (host, id) = self.associate(address);
@@ -77,7 +74,6 @@ impl Door {
     }
 }
 
-/// Returns an address in the /24 network of this number.
 fn of_network(number: u32) -> IpAddr {
     in_network(number, 1)
 }
@@ -102,8 +98,7 @@ fn an_address_has_a_limit_and_networks_take_places_from_themselves() {
     assert_eq!(door.state.strangers.count(), NETWORK_MAX);
 }
 
-/// Strangers of many networks do not exclude a new host: their further connections do not displace
-/// its place before it can be used.
+/// Further connections of strangers do not displace a new host's place before it can be used.
 #[test]
 fn strangers_of_many_networks_keep_no_new_host_out() {
     const NETWORKS: u32 = 600;
@@ -244,7 +239,6 @@ fn who_comes_and_goes_pushes_out_no_host_that_stayed() {
     assert!(!knows(of(0)) && knows(of(2 * FORMER_MAX - 1)));
 }
 
-/// The index returns the same victim as a full scan.
 #[test]
 fn who_has_most_loses_the_oldest() {
     let mut door = Door::new();
@@ -299,8 +293,7 @@ fn who_has_most_loses_the_oldest() {
     assert!(door.evicted.len() > 50, "{}", door.evicted.len());
 }
 
-/// Forged requests of an address displace each other and do not cause refusals. Confirmed
-/// connections are its own: the limit applies to them.
+/// Forged requests of an address displace each other; the limit applies to confirmed connections.
 #[test]
 fn an_address_that_strangers_claim_is_not_refused() {
     for is_known in [false, true] {
@@ -326,7 +319,7 @@ fn an_address_that_strangers_claim_is_not_refused() {
 }
 
 /// A stranger with all addresses of an IPv6 /64 causes no refusals in the network and displaces no
-/// known host there.
+/// known host.
 #[test]
 fn strangers_of_an_ipv6_network_refuse_nobody_there() {
     let mut door = Door::new();

@@ -79,7 +79,6 @@ impl SubsystemShared {
                 shared.write_cache.store(enabled, Ordering::Relaxed);
                 shared.cache_changes.fetch_add(1, Ordering::Relaxed);
             }
-            // Done above: it needs no controller.
             Action::SetProtection { .. } => {}
             Action::SetSeen { .. } => {
                 if let Some(of_protocol) = state.subsystem.controller(cntlid) {
@@ -96,7 +95,7 @@ impl SubsystemShared {
         protection: WriteProtectionState,
         change: u64,
     ) {
-        // A namespace being removed fails its writes; the waiting command completes at that time.
+        // A namespace being removed fails its writes; the waiting command completes then.
         if let Some(entry) = state.namespaces.get(nsid) {
             let was_protected = entry.namespace.is_protected();
             let is_protected = protection != WriteProtectionState::NONE;
@@ -111,8 +110,8 @@ impl SubsystemShared {
         }
     }
 
-    /// Parks a command that disables a controller's write cache. It completes once all acknowledged
-    /// writes are durable, and those in progress will be before they complete.
+    /// Parks a command that disables the write cache. It completes once all acknowledged writes are
+    /// durable, and those in progress will be before they complete.
     pub(super) fn park_write_through(
         &self,
         state: &State,
@@ -129,7 +128,6 @@ impl SubsystemShared {
             return Outcome::Complete(completion);
         };
         let controller = Arc::clone(&controller.shared);
-        // Value of the counter after the action.
         let change = controller.cache_changes.load(Ordering::Relaxed) + 1;
         self.report_control(ControlMessage::WriteThrough(WriteThrough {
             subsystem: self.id,
@@ -158,7 +156,6 @@ impl SubsystemShared {
         }
     }
 
-    /// Handles the answer to [`ControlMessage::Protect`].
     pub(crate) fn protection_done(&self, nsid: u32, change: u64, intact: bool) {
         self.with(|state, _, actions| {
             let subsystem = &mut state.subsystem;

@@ -12,7 +12,7 @@ use crate::ana::ListenerShared;
 
 impl State {
     pub(super) fn ana_by(&self, listener: &ListenerShared) -> AnaStates {
-        // Whatever the configuration, hosts of a removed listener must use other paths.
+        // Hosts of a removed listener must use other paths.
         if listener.is_removed() {
             return AnaStates::all(AnaState::INACCESSIBLE);
         }
@@ -23,14 +23,12 @@ impl State {
 }
 
 impl SubsystemShared {
-    /// Sets the overrides of the listeners' states for later Connects. [`Self::update_ana`] follows
-    /// for connected hosts.
+    /// Applies to later Connects; [`Self::update_ana`] follows for connected hosts.
     pub(crate) fn set_ana(&self, ana: &BTreeMap<SocketAddr, AnaOverride>) {
         self.lock().ana.clone_from(ana);
     }
 
-    /// Applies the current states to hosts connected through this listener. Hosts whose states
-    /// change receive an event.
+    /// Applies the current states to hosts of this listener, which receive an event for changes.
     pub(crate) fn update_ana(&self, listener: &ListenerShared) {
         self.with(|state, _, actions| {
             let states = state.ana_by(listener);

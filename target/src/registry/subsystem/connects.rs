@@ -1,4 +1,4 @@
-//! Connects: first a claim that changes nothing, then, after authentication if required, a queue.
+//! Connects: a claim that changes nothing, then a queue, after authentication if required.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -51,18 +51,15 @@ impl Origin<'_> {
     }
 }
 
-/// Queue created by a Connect, with its controller.
 pub(crate) type Joined = (Connected, Arc<ControllerShared>);
 
-/// Result of a valid Connect.
 pub(crate) enum Entry {
     Joined(Joined),
-    /// Claim, which [`SubsystemShared::join`] turns into a queue after a successful exchange.
+    /// [`SubsystemShared::join`] turns the claim into a queue after a successful exchange.
     Claimed(Box<Claim>, Box<Authentication>),
 }
 
 impl State {
-    /// Checks that a connection may lead to this subsystem.
     fn check_listener(&self, origin: &Origin<'_>) -> Result<(), Refusal> {
         if self.removed {
             return Err(ConnectRequest::unknown_subsystem());
@@ -82,7 +79,7 @@ impl State {
 
 impl SubsystemShared {
     /// Connects a queue, which then receives messages. If the host must authenticate first, the
-    /// subsystem and its controllers stay unchanged.
+    /// subsystem stays unchanged.
     pub(crate) fn connect(
         &self,
         request: &ConnectRequest,

@@ -1,8 +1,8 @@
-//! Lifetime of associations: the protocol's keep alive timers and the leases visible to reactors.
+//! Leases of associations: the protocol's keep alive timers, as visible to reactors.
 //!
 //! An expired association does not revive. A command or the end of a queue restarts the timer with
-//! a time taken before, and only if the association had not expired at that time. A command that
-//! waited through a pause of the process therefore renews nothing.
+//! a time taken before, and only if the association had not expired then. A command that waited
+//! through a pause of the process therefore renews nothing.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,20 +13,18 @@ use super::{Controller, State, SubsystemShared};
 use crate::ending::Ending;
 use crate::registry::ControlMessage;
 
-/// Reason for closing the queues of an expired association.
 pub(crate) const KEEP_ALIVE_EXPIRED: Ending =
     Ending::Fault("keep alive expired: the host was silent for too long");
 
 impl SubsystemShared {
     /// Same as [`Self::with`], for jobs that may restart the controller's timer. An expired
-    /// association ends first, so the job cannot revive it.
+    /// association ends first.
     pub(super) fn with_controller<T>(
         &self,
         cntlid: u16,
         job: impl FnOnce(&mut State, Duration, &mut Vec<Action>) -> T,
     ) -> T {
         self.with(|state, now, actions| {
-            // Actions of the expiry precede those of the job.
             self.end_if_over(state, cntlid, now);
             let result = job(state, now, actions);
             self.renew_lease(state, cntlid);
@@ -34,7 +32,7 @@ impl SubsystemShared {
         })
     }
 
-    /// Ends an expired association before the current event could restart its timer.
+    /// Called before an event that could restart the timer.
     pub(super) fn end_if_over(&self, state: &mut State, cntlid: u16, now: Duration) {
         let Some(own) = state.controllers.get(&cntlid) else {
             return;
@@ -47,8 +45,8 @@ impl SubsystemShared {
         }
     }
 
-    /// Publishes a controller's lease to the reactors, and makes the control plane check earlier if
-    /// the lease ends before its next check.
+    /// Publishes the lease to the reactors, and schedules an earlier check of the control plane if
+    /// necessary.
     pub(super) fn renew_lease(&self, state: &mut State, cntlid: u16) {
         let Some(controller) = state.subsystem.controller(cntlid) else {
             return;
@@ -69,7 +67,7 @@ impl SubsystemShared {
         }
     }
 
-    /// Checks the keep alive timers and returns the time of the next check.
+    /// Returns the time of the next check.
     pub(crate) fn poll(&self) -> Option<Instant> {
         let next = self.with(|state, now, actions| {
             let State {

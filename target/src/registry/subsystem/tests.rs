@@ -19,7 +19,6 @@ use crate::registry::HostKeys;
 
 const SUBNQN: &str = "nqn.2026-01.org.example:disks";
 const HOSTNQN: &str = "nqn.2026-01.org.example:host";
-/// Enabled, with the entry sizes that NVMe defines.
 const CC: u64 = 0x0046_0061;
 
 fn subsystem(hosts: HostAccess) -> SubsystemShared {
@@ -107,7 +106,6 @@ fn claim(shared: &SubsystemShared, address: u8, request: &ConnectRequest) -> Cla
     }
 }
 
-/// Returns all state visible to hosts.
 fn state(shared: &SubsystemShared) -> String {
     let state = shared.lock();
     let mut controllers: Vec<String> = state
@@ -153,7 +151,6 @@ fn nobody_who_has_proven_nothing_changes_a_subsystem() {
     }
 }
 
-/// Removal of the listener or of the host also affects hosts that are authenticating.
 #[test]
 fn a_host_that_was_removed_while_it_authenticated_does_not_get_in() {
     let shared = subsystem(HostAccess::only([HOSTNQN.parse().unwrap()]));

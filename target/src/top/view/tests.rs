@@ -4,7 +4,7 @@ use ratatui::backend::TestBackend;
 use super::super::page::Page;
 use super::*;
 
-/// Rates of three hosts: the second reads most, the third has failures.
+/// Three hosts: the second reads most, the third has failures.
 fn rates() -> Rates {
     let mut text = String::from(
         "cairn_build_info{version=\"9.9\"} 1\n\
@@ -38,7 +38,6 @@ fn press(view: &mut View, code: KeyCode) -> bool {
     view.key(KeyEvent::new(code, KeyModifiers::NONE))
 }
 
-/// Lines drawn on a terminal of this size.
 fn drawn(view: &mut View, (width, height): (u16, u16)) -> Vec<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal.draw(|frame| view.draw(frame)).unwrap();
@@ -79,7 +78,6 @@ fn a_screen_of_80_by_24_has_what_matters() {
     ] {
         assert!(all.contains(shown), "no {shown} in:\n{all}");
     }
-    // Names are cut at their common beginning.
     assert!(all.contains("…") && all.contains("4bd5-host2 "), "{all}");
     assert!(!all.contains("P_KEY"), "{all}");
     assert!(lines[23].starts_with("q quit"), "{all}");
