@@ -1,7 +1,6 @@
-//! Attackers whose load must not affect other hosts of a target.
+//! Attackers that must not affect other hosts.
 //!
-//! Each attacker works in turns and never blocks, so single-threaded test programs can interleave
-//! it with a target.
+//! An attacker takes short steps without blocking, so that its thread can also run the target.
 
 use std::fs::Permissions;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -25,28 +24,26 @@ use crate::harness::{NQN, Scratch, host_nqn, nqn, subsystem};
 
 /// UDP port of RoCE v2.
 const ROCE_PORT: u16 = 4791;
-/// Concurrent connections of [`Attack::Silent`].
+/// Connections of [`Attack::Silent`].
 const SILENT: u16 = 600;
-/// Concurrent controllers of the other attacks.
+/// Controllers, except of [`Attack::Silent`].
 const CONTROLLERS: usize = 4;
-/// Connection requests of [`Attack::Silent`] in a turn.
+/// Requests of [`Attack::Silent`] in a turn.
 const REQUESTS: usize = 4;
-/// Datagrams in a turn.
 const DATAGRAMS: usize = 4;
-/// Opcode of a SEND packet, and the queue pair numbers of the first reactor over user-space RoCE.
+/// Queue pair numbers of the first reactor over user-space RoCE.
 ///
-/// `NUMBER_BITS` low bits of the number are arbitrary; guesses step through them in mixed order.
+/// Guesses step through the `NUMBER_BITS` low bits in mixed order.
 const SEND_ONLY: u8 = Opcode::SendOnly as u8;
 const FIRST_REACTOR: u32 = 1 << NUMBER_BITS;
 const NUMBER_BITS: u32 = 18;
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Outstanding commands of [`Attack::Io`].
+/// Commands of [`Attack::Io`].
 const IO_DEPTH: u16 = 512;
-/// Bytes of each command of [`Attack::Io`].
+/// Bytes of a command of [`Attack::Io`].
 const IO_BYTES: u32 = 64 << 10;
-/// Time for the target's other threads in a turn, for attacks that involve them.
+/// Pause for other threads of the target in a turn.
 const COMPUTED: Duration = Duration::from_micros(100);
-/// Timeout of all operations, in simulated time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Type of attack.
@@ -68,10 +65,10 @@ pub enum Attack {
     Io,
 }
 
-/// Subsystem whose key the attacker does not have.
+/// Subsystem whose key is unknown to the attacker.
 const VAULT: &str = "nqn.2026-01.org.example:vault";
 
-/// Creates a file with the key of that subsystem.
+/// Creates a key file for the subsystem with a key.
 ///
 /// # Panics
 /// If the file cannot be written.
@@ -85,7 +82,7 @@ pub fn key_file() -> Scratch {
     file
 }
 
-/// Configuration: limits of the attacking host for the preceding subsystem, and a subsystem with a
+/// Configuration: the attacking host's limits in the preceding subsystem, and a subsystem with a
 /// key.
 #[must_use]
 pub fn tables(key: &Scratch, limits: &str) -> String {
@@ -97,7 +94,7 @@ pub fn tables(key: &Scratch, limits: &str) -> String {
     )
 }
 
-/// Attacker on one address.
+/// Attacker with an address.
 pub struct Attacker {
     attack: Attack,
     device: Arc<dyn Device>,
@@ -107,9 +104,9 @@ pub struct Attacker {
     silent: Option<Box<dyn Endpoint>>,
     datagrams: Option<UdpSocket>,
     events: Vec<Event>,
-    /// Number of started operations: connections, commands, datagrams.
+    /// Started connections, commands or datagrams.
     pub begun: u64,
-    /// Number of operations that were answered, rejected or ended.
+    /// Answered, rejected or ended operations.
     pub ended: u64,
 }
 
@@ -153,9 +150,9 @@ impl Attacker {
         }
     }
 
-    /// True if the target has processed part of the attack.
+    /// True if the attack has begun.
     ///
-    /// For attacks without answers, one started operation is sufficient.
+    /// Attacks without responses need one started operation, others an ended one.
     #[must_use]
     pub fn is_under_way(&self) -> bool {
         match self.attack {
@@ -164,7 +161,7 @@ impl Attacker {
         }
     }
 
-    /// Performs one turn without blocking.
+    /// Performs a step without blocking.
     pub fn turn(&mut self, now: Instant) {
         match self.attack {
             Attack::Silent => self.open_connections(),
@@ -172,7 +169,7 @@ impl Attacker {
             Attack::WrongName | Attack::Reconnect => self.connect(now),
             Attack::WrongKey => {
                 self.connect(now);
-                // The target's thread for authentication has no simulated clock.
+                // Authentication runs on a real thread without simulated clock.
                 std::thread::sleep(COMPUTED);
             }
             Attack::Admin => self.fill(now, 0, IDENTIFY_BYTES as u32),
@@ -214,11 +211,11 @@ impl Attacker {
             let guess =
                 FIRST_REACTOR | (self.begun.wrapping_mul(STEP) >> (64 - NUMBER_BITS)) as u32;
             let mut datagram = [0xa5; 64];
-            // Opcode, flags, partition key, and queue pair number.
+            // Opcode, flags, partition key and queue pair number.
             let [_, number @ ..] = guess.to_be_bytes();
             datagram[..5].copy_from_slice(&[SEND_ONLY, 0, 0xff, 0xff, 0]);
             datagram[5..8].copy_from_slice(&number);
-            // Datagrams dropped by the kernel count as sent.
+            // The kernel may drop datagrams.
             let _ = socket.send_to(&datagram, (self.remote.ip(), ROCE_PORT));
             self.begun += 1;
         }

@@ -3,20 +3,20 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Outcome of a case that did not fail.
+/// Outcome of a successful case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// All assertions held.
+    /// Every assertion held.
     Passed,
-    /// The case cannot run with this provider or machine, for this reason.
+    /// The case cannot run here, for this reason.
     Skipped(String),
 }
 
 /// Named test case.
 pub struct Case<C> {
-    /// Name for the command line: lower case with underscores.
+    /// Lower case with underscores.
     pub name: &'static str,
-    /// Required behaviour in one sentence.
+    /// Required behaviour.
     pub about: &'static str,
     /// Runs the case.
     pub run: fn(&C) -> anyhow::Result<Outcome>,
@@ -28,14 +28,14 @@ impl<C> fmt::Debug for Case<C> {
     }
 }
 
-/// Prints the names and requirements of cases.
+/// Prints names and requirements of cases.
 pub fn list<'a, C: 'a>(cases: impl IntoIterator<Item = &'a Case<C>>) {
     for case in cases {
         println!("{:<40} {}", case.name, case.about);
     }
 }
 
-/// Cases with the given names in suite order; all cases if no name is given.
+/// Named cases in suite order, or all cases without a name.
 ///
 /// # Errors
 /// A name is unknown.
@@ -52,7 +52,7 @@ pub fn select<'a, C>(all: &'a [Case<C>], wanted: &[String]) -> anyhow::Result<Ve
         .collect())
 }
 
-/// Runs each case and prints one line for it. Returns true if no case failed.
+/// Runs cases and prints a line for each. Returns true if no case failed.
 pub fn run_all<C>(cases: &[&Case<C>], run: impl Fn(&Case<C>) -> anyhow::Result<Outcome>) -> bool {
     let mut failed = 0;
     for case in cases {
@@ -75,9 +75,9 @@ fn print_line(name: &str, took: Duration, result: &anyhow::Result<Outcome>) {
     }
 }
 
-/// Defines `cases()`, which lists the functions of a module as cases.
+/// Defines `cases()` from functions of a module.
 ///
-/// The functions take the suite's `Setting` and return `Result<()>`.
+/// Each function takes `Setting` and returns `Result<()>`.
 macro_rules! suite {
     ($($name:ident: $about:literal,)*) => {
         pub(super) fn cases() -> Vec<$crate::case::Case<super::Setting>> {

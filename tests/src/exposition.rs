@@ -1,4 +1,4 @@
-//! Strict parser of Prometheus metrics (exposition format, version 0.0.4).
+//! Strict parser of Prometheus metrics (text format 0.0.4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ pub type Labels = BTreeMap<String, String>;
 /// Parsed page of metrics.
 #[derive(Debug, Default)]
 pub struct Exposition {
-    /// Types by metric name.
+    /// By metric name.
     types: BTreeMap<String, String>,
     samples: Vec<(String, Labels, f64)>,
 }
@@ -100,7 +100,6 @@ impl Exposition {
         Ok(())
     }
 
-    /// Bounds and counts of a histogram, in page order.
     fn buckets(&self, name: &str, of: &Labels) -> Vec<(f64, f64)> {
         let name = format!("{name}_bucket");
         let buckets = self.samples.iter().filter(|(own, ..)| *own == name);
@@ -112,7 +111,7 @@ impl Exposition {
         bounds.collect()
     }
 
-    /// Sum of the samples of a metric that have these labels, among others; `None` without samples.
+    /// Sum of the samples with at least these labels, if any.
     #[must_use]
     pub fn get(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let has = |own: &Labels| {
@@ -137,7 +136,7 @@ impl Exposition {
         value as u64
     }
 
-    /// Distinct values of a label in all samples.
+    /// Values of a label.
     #[must_use]
     pub fn values(&self, label: &str) -> BTreeSet<&str> {
         let samples = self.samples.iter();
@@ -178,7 +177,7 @@ fn labels(mut rest: &str) -> Result<Labels> {
     Ok(labels)
 }
 
-/// Splits text at the closing quote, and removes escapes from the first part.
+/// Splits text at the closing quote and unescapes the first part.
 fn quoted(text: &str) -> Result<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();
@@ -196,7 +195,7 @@ fn quoted(text: &str) -> Result<(String, &str)> {
     bail!("no closing quote")
 }
 
-/// Requests a path; returns head and body of the answer.
+/// Requests a path, and returns head and body of the response.
 ///
 /// # Panics
 /// If the request fails.
@@ -205,7 +204,7 @@ pub fn get(address: SocketAddr, path: &str) -> (String, String) {
     ask(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
 }
 
-/// Sends a raw request; returns head and body of the answer.
+/// Sends a raw request, and returns head and body of the response.
 ///
 /// # Panics
 /// If the request fails.

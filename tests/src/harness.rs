@@ -1,4 +1,4 @@
-//! Target in this process, with hosts over the loopback provider or user-space RoCE.
+//! Target in this process with hosts.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -18,33 +18,32 @@ use nvme_proto::wire::Nqn;
 
 use crate::exposition::Exposition;
 
-/// Variable with the value "soft" for user-space RoCE on the loopback interface.
+/// Variable that selects user-space RoCE by "soft".
 ///
-/// By default every [`TestTarget`] uses the in-process loopback.
+/// Default: in-process loopback.
 pub const PROVIDER_VARIABLE: &str = "CAIRN_TEST_PROVIDER";
 
-/// Address of hosts on the in-process loopback, on another device than the target.
+/// Address of hosts, on another device than the target.
 const HOSTS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
 /// Subsystem of [`TestTarget::with_namespaces`].
 pub const NQN: &str = "nqn.2026-01.org.example:disks";
 
-/// Configuration for [`TestTarget::scrape`].
+/// Configuration of the metrics server, for [`TestTarget::scrape`].
 pub const METRICS: &str = "[metrics]\nlisten = \"127.0.0.1:0\"\n";
 
-/// Running target with one listener.
+/// Running target with a listener.
 #[derive(Debug)]
 pub struct TestTarget {
-    // Declared before the network, which it uses until it has stopped.
+    // Stops before the network is dropped.
     target: Target,
     network: Network,
 }
 
-/// Network between target and hosts of one test.
 #[derive(Debug)]
 enum Network {
     Loopback(Arc<Loopback>),
-    /// With the target's address, which a reload must not change.
+    /// Address of the target, the same after a reload.
     Soft(Arc<Soft>, Ipv4Addr),
 }
 
@@ -64,7 +63,6 @@ impl Network {
         }
     }
 
-    /// Address of hosts.
     fn hosts(&self) -> Option<IpAddr> {
         match self {
             Self::Loopback(_) => Some(HOSTS),
@@ -72,7 +70,6 @@ impl Network {
         }
     }
 
-    /// Configuration of a listener.
     fn listener(&self) -> String {
         let address = match self {
             Self::Loopback(_) => Ipv4Addr::new(192, 0, 2, 1),
@@ -82,7 +79,7 @@ impl Network {
     }
 }
 
-/// Returns a loopback address, and thus a UDP port for RoCE, that no other test uses.
+/// Returns an unused loopback address, which implies an unused UDP port for RoCE.
 #[must_use]
 pub fn own_loopback_address() -> Ipv4Addr {
     static NEXT: AtomicU8 = AtomicU8::new(2);
@@ -91,7 +88,7 @@ pub fn own_loopback_address() -> Ipv4Addr {
 }
 
 impl TestTarget {
-    /// Starts a target with this configuration and a listener.
+    /// Starts a target with a listener.
     ///
     /// # Panics
     /// If the target does not start.
@@ -100,7 +97,7 @@ impl TestTarget {
         Self::start_as(toml, "")
     }
 
-    /// Starts a target with this configuration and more lines for its listener.
+    /// Starts a target with more lines for its listener.
     ///
     /// # Panics
     /// If the target does not start.
@@ -109,7 +106,7 @@ impl TestTarget {
         Self::start_on(Network::chosen(), toml, listener)
     }
 
-    /// Starts a target over user-space RoCE, whatever [`PROVIDER_VARIABLE`] selects.
+    /// Starts a target over user-space RoCE, regardless of [`PROVIDER_VARIABLE`].
     ///
     /// # Panics
     /// If the target does not start.
@@ -137,7 +134,7 @@ impl TestTarget {
         }
     }
 
-    /// Starts a target with the subsystem [`NQN`], open to every host, and namespaces 1, 2, ...
+    /// Starts a target with the open subsystem [`NQN`] and namespaces 1, 2, ...
     #[must_use]
     pub fn with_namespaces(exports: &[&str]) -> Self {
         Self::start(&subsystem(NQN, exports))
@@ -151,7 +148,7 @@ impl TestTarget {
         self.reload_as(toml, "");
     }
 
-    /// Changes the configuration, with more lines for the listener.
+    /// Changes the configuration with more lines for the listener.
     ///
     /// # Panics
     /// If the target rejects the configuration.
@@ -160,7 +157,7 @@ impl TestTarget {
             .unwrap_or_else(|error| panic!("the target does not reload: {error}"));
     }
 
-    /// Changes the configuration, if the target accepts it.
+    /// Tries to change the configuration.
     ///
     /// # Errors
     /// The reason for which the old configuration remains.
@@ -168,7 +165,7 @@ impl TestTarget {
         self.target.reload(config(toml, &self.network, listener))
     }
 
-    /// Changes the configuration while `host` is polled, like a host in another process.
+    /// Changes the configuration while polling `host`.
     ///
     /// # Errors
     /// The target rejects the configuration, or a disk does not complete earlier commands.
@@ -192,7 +189,7 @@ impl TestTarget {
         self.network.provider()
     }
 
-    /// In-process loopback, if selected. Its devices can be removed.
+    /// In-process loopback, if selected.
     #[must_use]
     pub fn loopback(&self) -> Option<&Loopback> {
         match &self.network {
@@ -226,9 +223,9 @@ impl TestTarget {
         Exposition::scrape(self.metrics_address())
     }
 
-    /// Options for the host `name` to connect to [`NQN`], without reconnection.
+    /// Options for the host `name` to connect to [`NQN`].
     ///
-    /// A lost host stays lost, so that the test detects the loss.
+    /// Without reconnection, so that a test detects a loss.
     #[must_use]
     pub fn options(&self, name: &str) -> HostOptions {
         let patience = Duration::from_secs(20);
@@ -241,7 +238,7 @@ impl TestTarget {
         }
     }
 
-    /// Connects a host with this name and one I/O queue.
+    /// Connects a host with one I/O queue.
     ///
     /// # Panics
     /// If the host cannot connect.
@@ -271,7 +268,7 @@ impl TestTarget {
     /// Stops the target.
     ///
     /// # Errors
-    /// Description of everything that did not stop in order.
+    /// Everything that did not stop in order.
     pub fn try_stop(self) -> Result<(), String> {
         self.target.stop()
     }
@@ -282,7 +279,7 @@ impl TestTarget {
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// Creates the file in the folder for temporary files. Names are unique within a process.
+    /// Creates the file in the temporary folder. Names must differ within a process.
     ///
     /// # Panics
     /// If the file cannot be created.
@@ -291,8 +288,7 @@ impl Scratch {
         Self::in_folder(&std::env::temp_dir(), name, length)
     }
 
-    /// Creates the file in a memory file system, if available, for tests that do not depend on a
-    /// disk.
+    /// Creates the file in a memory file system, if available.
     ///
     /// # Panics
     /// As [`new`](Self::new).
@@ -306,7 +302,7 @@ impl Scratch {
         }
     }
 
-    /// Creates the file with every block written, so that later writes allocate nothing.
+    /// Creates the file with all blocks written, so that later writes allocate nothing.
     ///
     /// # Panics
     /// As [`new`](Self::new).
@@ -349,7 +345,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Configuration of a subsystem that is open to every host.
+/// Configuration of an open subsystem.
 #[must_use]
 pub fn subsystem(nqn: &str, exports: &[&str]) -> String {
     let mut toml = format!("[[subsystem]]\nnqn = \"{nqn}\"\nallow_any_host = true\n");
@@ -359,16 +355,16 @@ pub fn subsystem(nqn: &str, exports: &[&str]) -> String {
     toml
 }
 
-/// Configuration of a namespace of the preceding subsystem.
+/// Configuration of a namespace for the preceding subsystem.
 ///
-/// An export may contain more keys, as in `"mem:1MiB block_size = 4096"`.
+/// `export` may contain more keys, as in `"mem:1MiB block_size = 4096"`.
 #[must_use]
 pub fn namespace(nsid: u32, export: &str) -> String {
     let (export, more) = export.split_once(' ').unwrap_or((export, ""));
     format!("[[subsystem.namespace]]\nnsid = {nsid}\nexport = \"{export}\"\n{more}\n")
 }
 
-/// HOSTNQN of a test host.
+/// HOSTNQN of a host.
 #[must_use]
 pub fn host_nqn(name: &str) -> Nqn {
     nqn(&format!("nqn.2026-01.org.example:host-{name}"))
@@ -392,7 +388,7 @@ fn host_id(name: &str) -> [u8; 16] {
 }
 
 fn config(toml: &str, network: &Network, listener: &str) -> Config {
-    // One reactor by default, which keeps tests fast on small machines.
+    // One reactor is fast on small machines.
     let target = if toml.contains("[target]") {
         ""
     } else {

@@ -1,17 +1,17 @@
-//! Test suites, fixtures, and programs that run the suites in the virtual machine.
+//! Test suites, fixtures and programs.
 //!
-//! * [`attacker`]: attackers on a target that work in turns.
-//! * [`fabric`]: conformance suite for providers, based only on the traits of `cairn-rdma`.
-//! * [`bad_peer`]: suite for targets with misbehaving hosts that send raw capsules.
+//! * [`attacker`]: attackers.
+//! * [`fabric`]: conformance suite for providers.
+//! * [`bad_peer`]: suite of misbehaving hosts.
 //! * [`exposition`]: parser of Prometheus metrics.
 //! * [`faulty_disk`]: disk with fault injection.
-//! * [`harness`]: target in this process, for the tests in `tests/`.
-//! * [`logged`]: log of this process in memory.
+//! * [`harness`]: target in this process.
+//! * [`logged`]: log in memory.
 //! * [`process`]: targets in child processes.
-//! * [`victim`]: target over user-space RoCE for attack tests.
+//! * [`victim`]: target over user-space RoCE.
 //!
-//! A suite is a list of cases in the library. The cases run as tests over the in-process loopback,
-//! and as a program on a machine with RDMA devices.
+//! The cases of a suite run as tests over the in-process loopback, and as a program on machines
+//! with RDMA devices.
 
 pub mod attacker;
 pub mod bad_peer;

@@ -1,4 +1,4 @@
-//! Verified I/O over several paths, which must not see an error.
+//! Verified I/O over several paths.
 
 use std::time::{Duration, Instant};
 
@@ -7,16 +7,12 @@ use cairn_initiator::multipath::{Multipath, PathBuffer, PathTicket};
 
 use cairn_sim::Random;
 
-/// Bytes of a command's data.
 const BYTES: usize = 8192;
-/// Number of outstanding commands.
 const DEPTH: usize = 16;
-/// Number of places on the disk, each as large as a command.
+/// Command-sized places on the disk.
 const PLACES: u64 = 256;
-/// Timeout of a run.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Operation of a command.
 #[derive(Debug, Clone, Copy)]
 enum Job {
     Write { place: u64, seed: u64 },
@@ -31,24 +27,23 @@ impl Job {
     }
 }
 
-/// Random reads and writes, with the expected contents of the disk.
+/// Random I/O with the expected contents of the disk.
 #[derive(Debug)]
 pub struct Load {
     /// Disk under load.
     pub disk: Multipath,
-    /// Buffers by slot, `None` while a command uses the buffer.
     buffers: Vec<Option<PathBuffer>>,
     random: Random,
-    /// Seed of the contents of each place; 0 for zeroes.
+    /// Seed of each place's contents; 0 for zeroes.
     contents: Vec<u64>,
     /// Outstanding commands by slot.
     jobs: Vec<Option<(PathTicket, Job)>>,
-    /// Number of answered commands.
+    /// Completed commands.
     pub done: u64,
 }
 
 impl Load {
-    /// Creates a load on a disk that reads as zeroes.
+    /// Creates a load on a zeroed disk.
     ///
     /// # Panics
     /// If memory cannot be allocated.
@@ -64,7 +59,7 @@ impl Load {
         }
     }
 
-    /// Restarts the random sequence with this seed.
+    /// Restarts the random sequence.
     pub fn reseed(&mut self, seed: u64) {
         self.random = Random::new(seed);
     }
@@ -81,7 +76,7 @@ impl Load {
         }
     }
 
-    /// Runs this number of commands.
+    /// Runs a number of commands.
     ///
     /// # Panics
     /// If a command fails, a block has wrong contents, or the run takes longer than a minute.
@@ -90,7 +85,7 @@ impl Load {
         self.run_until("commands", |load| load.done >= end);
     }
 
-    /// Waits for all outstanding commands.
+    /// Waits for the outstanding commands.
     ///
     /// # Panics
     /// If a command fails, a block has wrong contents, or the run takes longer than a minute.
@@ -111,7 +106,7 @@ impl Load {
         self.disk
     }
 
-    /// Waits for all outstanding commands and verifies all contents.
+    /// Waits for all commands and verifies all contents.
     ///
     /// # Panics
     /// If a command fails, a block has wrong contents, or the run takes longer than a minute.
@@ -140,7 +135,7 @@ impl Load {
         while self.disk.outstanding() < DEPTH {
             let place = self.random.below(PLACES);
             let jobs = self.jobs.iter().flatten();
-            // Two concurrent commands on one place would make its contents ambiguous.
+            // Concurrent commands would make the contents ambiguous.
             if jobs.into_iter().any(|(_, job)| job.place() == place) {
                 continue;
             }
@@ -159,7 +154,7 @@ impl Load {
         let block_bytes = self.disk.namespace().unwrap().block_bytes;
         let blocks = BYTES as u32 / block_bytes;
         let slba = job.place() * u64::from(blocks);
-        // Buffer of a free slot.
+        // Each slot has a buffer.
         let part = self.jobs.iter().position(Option::is_none).unwrap();
         let mut buffer = self.buffers[part].take().unwrap();
         let sqe = match job {

@@ -5,7 +5,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// All log lines so far. Tests recognize their lines by the contents.
+/// Log lines so far.
 static LINES: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Copy)]
@@ -31,7 +31,7 @@ impl MakeWriter<'_> for Tap {
     }
 }
 
-/// Starts to store log lines. Later calls have no effect.
+/// Starts to store log lines. Repeated calls have no effect.
 ///
 /// # Panics
 /// If the process has another subscriber.
@@ -45,7 +45,7 @@ pub fn listen() {
     });
 }
 
-/// Log lines that contain all of these parts.
+/// Log lines that contain every part.
 #[must_use]
 pub fn lines(parts: &[&str]) -> Vec<String> {
     let bytes = LINES.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Endpoint with memory, and its pending completions and events.
+//! Endpoint with memory and polled results.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -9,26 +9,20 @@ use cairn_rdma::{
     RecvWork, Region, RemoteBuffer, SendWork, Sge, SgeList,
 };
 
-/// Maximum of posted receives of a node.
 pub(crate) const RECEIVES: u32 = 256;
-/// Bytes of each receive.
 pub(crate) const SLOT: usize = 8 * 1024;
-/// Maximum of queue pairs of a node.
 pub(crate) const QUEUE_PAIRS: u16 = 64;
-/// Offset of the memory that is not used by receives.
+/// Offset of the memory after the receives.
 pub(crate) const DATA: usize = RECEIVES as usize * SLOT;
-/// Bytes of the memory that is not used by receives.
 pub(crate) const DATA_LEN: usize = 2 * 1024 * 1024;
 
-/// Flag in the IDs of receives; the other bits are the slot.
+/// Flag of receive IDs; the other bits are the slot.
 const RECEIVE_ID: u64 = 1 << 63;
 
-/// ID of the receive in `slot`.
 pub(crate) const fn receive_id(slot: u32) -> u64 {
     RECEIVE_ID | slot as u64
 }
 
-/// Endpoint with a registered mapping, and polled results.
 pub(crate) struct Node {
     pub(crate) endpoint: Box<dyn Endpoint>,
     pub(crate) region: Region,
@@ -38,12 +32,10 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Opens a node with large queues and all access rights on its memory.
     pub(crate) fn open(device: &Arc<dyn Device>) -> Result<Self> {
         Self::open_with(device, QUEUE_PAIRS)
     }
 
-    /// Opens a node for this number of queue pairs.
     pub(crate) fn open_with(device: &Arc<dyn Device>, queue_pairs: u16) -> Result<Self> {
         let mapping = Arc::new(Mapping::anonymous(DATA + DATA_LEN)?);
         let region = device
@@ -68,7 +60,7 @@ impl Node {
         })
     }
 
-    /// Polls all completions and events. Returns true if there were any.
+    /// Polls all completions and events, and returns whether any arrived.
     ///
     /// # Errors
     /// A completion or event for a queue pair arrived after its `Closed`.
@@ -110,13 +102,11 @@ impl Node {
         Ok(())
     }
 
-    /// Removes the oldest completion with this ID.
     pub(crate) fn take_completion(&mut self, id: u64) -> Option<Completion> {
         let at = self.completions.iter().position(|c| c.id == id)?;
         self.completions.remove(at)
     }
 
-    /// Removes the oldest completion of a receive.
     pub(crate) fn take_receive(&mut self) -> Option<Completion> {
         let at = self
             .completions
@@ -125,33 +115,29 @@ impl Node {
         self.completions.remove(at)
     }
 
-    /// Discards all completions except those of receives.
+    /// Discards completions of sends.
     pub(crate) fn forget_sends(&mut self) {
         self.completions.retain(|c| c.id & RECEIVE_ID != 0);
     }
 
-    /// Removes the oldest completion.
     pub(crate) fn take_any(&mut self) -> Option<Completion> {
         self.completions.pop_front()
     }
 
-    /// Number of polled completions that were not removed.
     pub(crate) fn waiting_completions(&self) -> usize {
         self.completions.len()
     }
 
-    /// Removes the oldest event for which `wanted` is true.
+    /// Removes the oldest event matching `wanted`.
     pub(crate) fn take_event(&mut self, wanted: impl Fn(&Event) -> bool) -> Option<Event> {
         let at = self.events.iter().position(wanted)?;
         self.events.remove(at)
     }
 
-    /// True if `Closed` has arrived for this queue pair.
     pub(crate) fn is_closed(&self, qp: QpId) -> bool {
         self.closed.contains(&qp)
     }
 
-    /// Posts one receive for each of these slots.
     pub(crate) fn post_receives(&mut self, slots: std::ops::Range<u32>) -> Result<()> {
         let works: Vec<_> = slots
             .map(|slot| RecvWork {
@@ -162,13 +148,11 @@ impl Node {
         Ok(self.endpoint.post_receives(&works)?)
     }
 
-    /// Received bytes of a completed receive.
     pub(crate) fn received(&self, completion: &Completion) -> Vec<u8> {
         let slot = slot_of(completion.id) as usize;
         self.bytes(slot * SLOT, completion.byte_len as usize)
     }
 
-    /// Local scatter-gather entry of this node's memory.
     pub(crate) fn sge(&self, offset: usize, length: usize) -> Sge {
         Sge {
             addr: self.region.mapping().addr() + offset as u64,
@@ -177,12 +161,10 @@ impl Node {
         }
     }
 
-    /// Remote key of this node's memory.
     pub(crate) fn rkey(&self) -> u32 {
         self.region.rkey().expect("a node's memory has all rights")
     }
 
-    /// Remote address in this node's memory.
     pub(crate) fn remote(&self, offset: usize) -> RemoteBuffer {
         RemoteBuffer {
             addr: self.region.mapping().addr() + offset as u64,
@@ -190,19 +172,17 @@ impl Node {
         }
     }
 
-    /// Writes to this node's memory.
     pub(crate) fn fill(&self, offset: usize, bytes: &[u8]) {
         self.region.mapping().write(offset, bytes);
     }
 
-    /// Copies from this node's memory.
     pub(crate) fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
         let mut out = vec![0; length];
         self.region.mapping().read(offset, &mut out);
         out
     }
 
-    /// Posts one signaled work request on `length` bytes at `offset`.
+    /// Posts a signaled work request.
     pub(crate) fn post_one(
         &mut self,
         qp: QpId,
@@ -235,12 +215,10 @@ pub(crate) fn unsignaled(id: u64, op: Operation, sges: SgeList) -> SendWork {
     }
 }
 
-/// Slot of a receive with this ID.
 pub(crate) fn slot_of(receive_id: u64) -> u32 {
     (receive_id & !RECEIVE_ID) as u32
 }
 
-/// Queue pair of an event.
 pub(crate) fn qp_of(event: &Event) -> Option<QpId> {
     match event {
         Event::Established { qp, .. }

@@ -1,4 +1,4 @@
-//! Targets and other programs in child processes, which can be stopped and killed.
+//! Targets and other programs in child processes.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
@@ -15,10 +15,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::exposition::Exposition;
 use crate::harness::{NQN, host_nqn, nqn, own_loopback_address};
 
-/// Maximum start time of a target.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Path of a program of this package, next to the running test.
+/// Path of a program of this package.
 ///
 /// # Panics
 /// If the path of the test is unknown.
@@ -41,12 +40,12 @@ pub fn signal(child: &Child, signal: Signal) {
     kill_process(pid, signal).expect("the process is there until it is waited for");
 }
 
-/// cairn-target over user-space RoCE in a child process, with its configuration file.
+/// cairn-target over user-space RoCE in a child process.
 #[derive(Debug)]
 pub struct TargetProcess {
     address: Ipv4Addr,
     port_id: u16,
-    /// Range of CNTLIDs; `None` for all.
+    /// Range of CNTLIDs, `None` for the default.
     controller_ids: Option<(u16, u16)>,
     namespaces: String,
     config: PathBuf,
@@ -54,10 +53,9 @@ pub struct TargetProcess {
 }
 
 impl TargetProcess {
-    /// Starts target number `port_id` of several targets of the subsystem [`NQN`].
+    /// Starts one of several targets of the subsystem [`NQN`].
     ///
-    /// `namespaces` are configuration lines as returned by
-    /// [`namespace`](crate::harness::namespace).
+    /// `namespaces` are lines of [`namespace`](crate::harness::namespace).
     ///
     /// # Panics
     /// If the target does not start.
@@ -67,7 +65,7 @@ impl TargetProcess {
         Self::start_as(port_id, Some(controller_ids), namespaces)
     }
 
-    /// Starts the only target of its subsystem, with the default range of CNTLIDs.
+    /// Starts a target with the default range of CNTLIDs.
     ///
     /// # Panics
     /// If the target does not start.
@@ -112,7 +110,7 @@ impl TargetProcess {
         std::fs::write(&self.config, toml).expect("there is a place for temporary files");
     }
 
-    /// Starts the target again after its end; returns when hosts can connect.
+    /// Starts the target again, and returns when hosts can connect.
     ///
     /// # Panics
     /// If the target is running or does not start.
@@ -144,7 +142,7 @@ impl TargetProcess {
         }
     }
 
-    /// Replaces the namespaces in the configuration and sends SIGHUP.
+    /// Changes the namespaces by SIGHUP.
     ///
     /// # Panics
     /// If the target is not running.
@@ -162,7 +160,7 @@ impl TargetProcess {
         signal(self.child(), Signal::HUP);
     }
 
-    /// Sends SIGKILL and waits for the end.
+    /// Sends SIGKILL and waits.
     ///
     /// # Panics
     /// If the target is not running.
@@ -180,7 +178,7 @@ impl TargetProcess {
         signal(self.child(), Signal::STOP);
     }
 
-    /// True if all threads have stopped, except those blocked in the kernel.
+    /// True if all threads have stopped or are blocked in the kernel.
     ///
     /// # Panics
     /// If the target is not running.
@@ -207,7 +205,7 @@ impl TargetProcess {
         signal(self.child(), Signal::CONT);
     }
 
-    /// Sends SIGTERM; returns the exit status, or `None` after the timeout.
+    /// Sends SIGTERM and returns the exit status before the timeout.
     ///
     /// # Panics
     /// If the target is not running.
@@ -225,7 +223,7 @@ impl TargetProcess {
         None
     }
 
-    /// True unless the target has ended by itself.
+    /// True if the target has not ended.
     ///
     /// # Panics
     /// If the target was ended before.
@@ -256,7 +254,7 @@ impl TargetProcess {
         Exposition::scrape(SocketAddr::from((self.address, 9464)))
     }
 
-    /// Options of the host `name`, which detects a loss early and reconnects.
+    /// Options of the host `name` with early loss detection and reconnection.
     #[must_use]
     pub fn options(&self, name: &str) -> HostOptions {
         let remote = SocketAddr::from((self.address, 4420));
@@ -280,7 +278,7 @@ impl Drop for TargetProcess {
             return;
         };
         let _ = child.kill();
-        // A process with a hanging disk ends only with the disk, which may be dropped later.
+        // The process may hang until a disk is dropped later.
         let deadline = Instant::now() + Duration::from_secs(2);
         while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));

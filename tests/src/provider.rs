@@ -1,4 +1,4 @@
-//! Providers selectable on the command line of test programs.
+//! Providers for the command line of test programs.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Provider that makes a target panic at selected operations.
+//! Provider that makes a target panic.
 //!
-//! Reactors panic when they answer a read of a certain length or a Connect. The control plane
-//! panics when it handles a connection request or a request for metrics.
+//! Reactors panic at reads of a certain length or Connects, the control plane at connection
+//! requests or requests for metrics.
 
 use std::any::Any;
 use std::fmt;
@@ -21,17 +21,17 @@ use cairn_rdma::{
 /// Message of the panics.
 pub const MESSAGE: &str = "an invariant is broken on purpose";
 
-/// Provider for the target; hosts use the wrapped network directly.
+/// Provider for the target only; hosts use the wrapped network.
 #[derive(Debug, Clone)]
 pub struct Saboteur {
     network: Arc<dyn Provider>,
     fuse: Arc<Fuse>,
 }
 
-/// Number of panics still to come, by operation.
+/// Pending panics by operation.
 #[derive(Debug)]
 struct Fuse {
-    /// Bytes of the RDMA WRITE that panics.
+    /// Length of the RDMA WRITE that panics.
     length: u64,
     reads: AtomicUsize,
     requests: AtomicUsize,
@@ -39,7 +39,7 @@ struct Fuse {
     connects: AtomicUsize,
 }
 
-/// Panics if `times` is not 0, and decrements it.
+/// Decrements `times`, and panics unless it was 0.
 ///
 /// # Panics
 /// As long as `times` is not 0.
@@ -61,7 +61,7 @@ impl Fuse {
 }
 
 impl Saboteur {
-    /// Wraps a network. Reads of `length` bytes panic after [`arm`](Self::arm).
+    /// Wraps a network. After [`arm`](Self::arm), reads of `length` bytes panic.
     #[must_use]
     pub fn new(network: Arc<dyn Provider>, length: u64) -> Self {
         let fuse = Arc::new(Fuse {
@@ -84,7 +84,7 @@ impl Saboteur {
         self.fuse.requests.store(1, Ordering::Relaxed);
     }
 
-    /// Makes the next Connect command end its reactor during execution.
+    /// Makes the next Connect end its reactor.
     pub fn arm_connect(&self) {
         self.fuse.connects.store(1, Ordering::Relaxed);
     }
@@ -139,7 +139,6 @@ impl Provider for Saboteur {
     }
 }
 
-/// Connection request whose handling panics.
 #[derive(Debug)]
 struct TrappedHandle {
     handle: Box<dyn ConnHandle>,
@@ -165,7 +164,6 @@ impl ConnHandle for TrappedHandle {
     }
 }
 
-/// Device whose endpoints panic.
 struct Trapped {
     device: Arc<dyn Device>,
     fuse: Arc<Fuse>,

@@ -1,4 +1,4 @@
-//! Peer without a connection: sends arbitrary RoCE datagrams from a UDP socket.
+//! Peer without a connection, which sends arbitrary RoCE datagrams.
 
 use std::mem::zeroed;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -16,20 +16,20 @@ use cairn_roce_proto::wire::{Deth, Opcode, Packet, Syndrome};
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::RequestData;
 
-/// Timeout of an answer that must arrive.
+/// Timeout of an expected response.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Waiting time for an answer that may be missing.
+/// Timeout of an optional response.
 const SOON: Duration = Duration::from_millis(100);
 
-/// `IP_MTU_DISCOVER`: no fragments, and identification 0 (ip(7)).
+/// No fragments, and identification 0 (ip(7)).
 const PROBE: i32 = libc::IP_PMTUDISC_DO;
 
-/// Packet received for one of the queue pairs.
+/// Received packet for a queue pair.
 #[derive(Debug, Clone, Copy)]
 pub struct Heard {
-    /// Opcode of the packet.
+    /// Opcode.
     pub opcode: Opcode,
-    /// Queue pair number of the destination.
+    /// Destination queue pair number.
     pub qpn: u32,
     /// Packet sequence number.
     pub psn: u32,
@@ -39,11 +39,11 @@ pub struct Heard {
     pub tos: u8,
 }
 
-/// UDP socket and connection manager, without queue pairs.
+/// UDP socket and connection manager without queue pairs.
 #[derive(Debug)]
 pub struct Stranger {
     socket: UdpSocket,
-    /// Socket for sending, if its port differs from the receiving one.
+    /// Sending socket, if its port differs.
     outgoing: Option<UdpSocket>,
     path: Path,
     manager: Manager,
@@ -53,7 +53,7 @@ pub struct Stranger {
 }
 
 impl Stranger {
-    /// Opens a socket at this loopback address, with the RoCE port, or another port for 0.
+    /// Opens a socket at a loopback address; port 0 selects any port.
     ///
     /// # Panics
     /// If the address and port cannot be used.
@@ -79,7 +79,7 @@ impl Stranger {
         }
     }
 
-    /// Sends from this port for all queue pairs; the receiving port is unchanged.
+    /// Sends from this port; the receiving port stays.
     ///
     /// # Panics
     /// If the port cannot be used.
@@ -89,7 +89,7 @@ impl Stranger {
         self.outgoing = Some(socket);
     }
 
-    /// Sets the IP type of service of sent packets.
+    /// Sets the type of service of sent packets.
     pub fn mark(&self, tos: u8) {
         set(self.sender(), libc::IPPROTO_IP, libc::IP_TOS, tos.into());
     }
@@ -106,7 +106,7 @@ impl Stranger {
         }
     }
 
-    /// Sends packets of equal length as one joined buffer, as the kernel's receive offload does.
+    /// Sends packets of equal length as one buffer, like the kernel's receive offload.
     ///
     /// # Panics
     /// If the system rejects them.
@@ -126,7 +126,7 @@ impl Stranger {
         set(self.sender(), libc::SOL_UDP, libc::UDP_SEGMENT, 0);
     }
 
-    /// Waits for the next packet for one of the queue pairs.
+    /// Waits for a packet for a queue pair.
     ///
     /// # Panics
     /// If the packet is damaged.
@@ -159,12 +159,12 @@ impl Stranger {
         }
     }
 
-    /// Sends the connection request of an admin queue.
+    /// Requests an admin queue's connection.
     pub fn ask(&mut self, qpn: u32) -> ConnId {
         self.ask_with(qpn, &RequestData::new(0, 32, 31, 0))
     }
 
-    /// Sends a connection request with this private data.
+    /// Requests a connection with private data.
     pub fn ask_with(&mut self, qpn: u32, data: &RequestData) -> ConnId {
         let mut private_data = [0; 56];
         private_data[..32].copy_from_slice(data.as_bytes());
@@ -195,24 +195,23 @@ impl Stranger {
         id
     }
 
-    /// Current time of the connection manager.
     fn now(&self) -> ProtoInstant {
         ProtoInstant::after(self.start.elapsed())
     }
 
-    /// Sends pending messages of the connection manager.
+    /// Sends pending messages.
     pub fn say(&mut self) {
         while let Some(message) = self.manager.poll_transmit() {
             self.send_mad(&message.mad, |_| {});
         }
     }
 
-    /// Drops pending messages of the connection manager.
+    /// Drops pending messages.
     pub fn say_nothing(&mut self) {
         while self.manager.poll_transmit().is_some() {}
     }
 
-    /// Sends a management datagram to the target's QP1, modified by `change`.
+    /// Sends a management datagram to QP1, modified by `change`.
     pub fn send_mad(&mut self, mad: &[u8], change: impl Fn(&mut Packet<'_>)) {
         self.psn += 1;
         let mut packet = Packet::new(Opcode::UdSendOnly, GSI_QPN, self.psn);
@@ -237,7 +236,7 @@ impl Stranger {
         self.sender().send_to(&bytes[..length], to).unwrap();
     }
 
-    /// Receives an answer within a short time; `None` if the target does not answer.
+    /// Receives a response within a short time, if any.
     ///
     /// # Panics
     /// As [`Self::receive`].
@@ -249,12 +248,12 @@ impl Stranger {
         came.then(|| self.receive())
     }
 
-    /// Receives the target's next answer.
+    /// Receives the next response.
     ///
-    /// [`Self::say`] sends the regular reaction to it, [`Self::say_nothing`] drops that.
+    /// [`Self::say`] sends the regular reaction, [`Self::say_nothing`] drops it.
     ///
     /// # Panics
-    /// If no answer arrives, or it is invalid or from another address.
+    /// If no response arrives, or an invalid or foreign one does.
     pub fn receive(&mut self) -> CmEvent {
         loop {
             if let Some(event) = self.manager.poll_event() {

@@ -1,4 +1,4 @@
-//! Target over user-space RoCE on the loopback interface, for attack tests.
+//! Target over user-space RoCE for attack tests.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,10 +13,9 @@ use cairn_target::Target;
 
 use crate::harness::{NQN, host_nqn, nqn, own_loopback_address, subsystem};
 
-/// Timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Target with its provider.
+/// Target and its provider over user-space RoCE.
 pub struct Victim {
     /// Target.
     pub target: Target,
@@ -34,7 +33,7 @@ impl Victim {
         Self::start_with(1)
     }
 
-    /// Starts a target with this number of reactors.
+    /// Starts a target with several reactors.
     ///
     /// # Panics
     /// If the target does not start.

@@ -1,6 +1,6 @@
-//! Ceph cluster for scripts, in the given folder, until the end of standard input.
+//! Ceph cluster in the given folder for scripts, until the end of standard input.
 //!
-//! Input lines are commands, `kill-osd` or `start-osd`. Each output line confirms a command.
+//! Input lines are `kill-osd` or `start-osd`; an output line confirms each.
 
 use std::io::{self, BufRead as _};
 use std::path::PathBuf;

@@ -12,7 +12,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a program with the folder's configuration. Its output goes to `NAME.out` there.
+    /// Starts a program with the folder's configuration; the output goes to `NAME.out`.
     pub(crate) fn start(
         folder: &Path,
         name: &str,
@@ -39,7 +39,6 @@ impl Daemon {
         })
     }
 
-    /// Fails if the daemon has ended.
     pub(crate) fn check(&mut self) -> io::Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -50,7 +49,6 @@ impl Daemon {
         }
     }
 
-    /// Kills the daemon with SIGKILL.
     pub(crate) fn kill(mut self) -> io::Result<()> {
         self.child.kill()?;
         self.child.wait().map(drop)

@@ -1,8 +1,8 @@
-//! Ceph cluster on this machine: one monitor and one OSD in a folder, on loopback only.
+//! Ceph cluster on loopback: one monitor and one OSD in a folder.
 //!
-//! Debian's `ceph-mon`, `ceph-osd` and `ceph-common` are required, but neither systemd nor root.
-//! All processes end with the [`Cluster`]; the folder belongs to the caller. The settings are
-//! chosen for a fast start: two or three seconds to a writable image.
+//! Requires Debian's `ceph-mon`, `ceph-osd` and `ceph-common`, but neither systemd nor root. All
+//! processes end with the [`Cluster`]; the folder belongs to the caller. The settings favour a fast
+//! start of two or three seconds.
 
 mod daemon;
 mod settings;
@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 
 use daemon::Daemon;
 
-/// Required programs.
 const PROGRAMS: [&str; 6] = [
     "ceph-mon",
     "ceph-osd",
@@ -27,13 +26,11 @@ const PROGRAMS: [&str; 6] = [
     "monmaptool",
 ];
 
-/// Command that installs the programs on Debian and Ubuntu.
+/// Installation command for Debian and Ubuntu.
 pub const INSTALL: &str = "apt-get install --no-install-recommends ceph-mon ceph-osd ceph-common";
 
-/// Timeout of a daemon's start and of an administrative command.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Polling interval for a daemon's start.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Pool of the images.
@@ -52,7 +49,7 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// Error message with the first missing program, if any.
+/// Error message for the first missing program, if any.
 #[must_use]
 pub fn missing() -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -63,7 +60,7 @@ pub fn missing() -> Option<String> {
 }
 
 impl Cluster {
-    /// Creates and starts a cluster in an empty folder, with a pool for images.
+    /// Creates and starts a cluster with a pool for images in an empty folder.
     ///
     /// # Errors
     /// A program is missing, or does not start in time.
@@ -72,7 +69,7 @@ impl Cluster {
             return Err(io::Error::other(missing));
         }
         let folder = folder.canonicalize()?;
-        // The folder contains the daemons' sockets, whose paths are limited.
+        // The folder contains sockets, whose paths have a limited length.
         if folder.as_os_str().len() > 80 {
             let shown = folder.display();
             return Err(io::Error::other(format!("{shown} is too long a path")));
@@ -86,7 +83,7 @@ impl Cluster {
         this.start_monitor()?;
         this.ceph(&["osd", "new", &uuid, "0"])?;
         this.launch_osd()?;
-        // The OSD boots meanwhile.
+        // Meanwhile the OSD boots.
         this.ceph(&["osd", "pool", "create", POOL, "8", "8"])?;
         this.wait_for_osd()?;
         this.rbd(&["pool", "init", POOL])?;
@@ -107,7 +104,7 @@ impl Cluster {
         self.rbd(&["create", "--size", size, name]).map(drop)
     }
 
-    /// Runs `rbd` with these arguments; returns its output.
+    /// Runs `rbd` and returns its output.
     ///
     /// # Errors
     /// The command fails, or does not end in time.
@@ -115,7 +112,7 @@ impl Cluster {
         self.run("rbd", arguments)
     }
 
-    /// Runs `ceph` with these arguments; returns its output.
+    /// Runs `ceph` and returns its output.
     ///
     /// # Errors
     /// The command fails, or does not end in time.
@@ -131,7 +128,7 @@ impl Cluster {
         self.osd.take().map_or(Ok(()), Daemon::kill)
     }
 
-    /// Starts the OSD again, and waits until it serves.
+    /// Starts the OSD again, and waits until it is ready.
     ///
     /// # Errors
     /// The OSD does not start in time.
@@ -140,7 +137,7 @@ impl Cluster {
         self.wait_for_osd()
     }
 
-    /// Kills the only monitor with SIGKILL, so that no quorum exists.
+    /// Kills the only monitor with SIGKILL, which ends the quorum.
     ///
     /// # Errors
     /// The process cannot be killed.
@@ -148,7 +145,7 @@ impl Cluster {
         self.monitor.take().map_or(Ok(()), Daemon::kill)
     }
 
-    /// Starts the monitor, and waits until it leads.
+    /// Starts the monitor, and waits for a quorum.
     ///
     /// # Errors
     /// The monitor does not start in time.
@@ -172,7 +169,7 @@ impl Cluster {
         self.wait_for("osd.0", "status", r#""state": "active""#)
     }
 
-    /// Waits until a daemon's admin socket answers `command` with text that contains `answer`.
+    /// Waits until the response of a daemon's admin socket contains `answer`.
     fn wait_for(&mut self, daemon: &str, command: &str, answer: &str) -> io::Result<()> {
         let deadline = Instant::now() + TIMEOUT;
         let socket = self.folder.join(format!("{daemon}.asok"));
@@ -198,7 +195,7 @@ impl Cluster {
     }
 
     fn command(&self, program: &str) -> Command {
-        // `timeout` ends commands that hang: a client waits for ever for an OSD.
+        // Without `timeout`, a client waits for ever for an OSD.
         let mut command = Command::new("timeout");
         command.arg(TIMEOUT.as_secs().to_string()).arg(program);
         command.env("CEPH_CONF", self.conf()).env("CEPH_ARGS", "");
@@ -214,12 +211,11 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // No data need to be preserved, so SIGKILL is sufficient.
+        // SIGKILL suffices, because no data must be preserved.
         let _ = self.kill_osd();
     }
 }
 
-/// Runs a command; returns its output.
 fn succeed(command: &mut Command) -> io::Result<String> {
     let Output {
         status,
@@ -236,7 +232,6 @@ fn succeed(command: &mut Command) -> io::Result<String> {
     )))
 }
 
-/// Text of a proc file without its newline.
 fn proc_text(path: &str) -> io::Result<String> {
     Ok(fs::read_to_string(path)?.trim().to_owned())
 }

@@ -1,4 +1,4 @@
-//! DH-HMAC-CHAP at both ends, with arbitrary and with modified messages.
+//! DH-HMAC-CHAP at both ends, with arbitrary and modified messages.
 
 use nvme_auth::controller::Authentication;
 use nvme_auth::host::Negotiating;
@@ -9,7 +9,7 @@ use crate::input::Input;
 
 const TRANSACTION: u16 = 7;
 
-/// The cheapest groups; the others differ from the second one only in their prime.
+/// The cheapest groups; the larger ones differ only in their prime.
 fn policy() -> Policy {
     Policy {
         hashes: Hash::ALL.to_vec(),
@@ -47,7 +47,7 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-/// Controller with a host that sends arbitrary messages in any order.
+/// Controller with arbitrary messages in any order.
 fn controller(input: &mut Input<'_>) {
     let mut end = Authentication::new(names(), secrets(1), policy());
     for seqnum in 1..8 {
@@ -63,7 +63,7 @@ fn controller(input: &mut Input<'_>) {
             assert!(answer.is_ok_and(|message| message.len() <= room) || room < 16);
         }
     }
-    // The host has none of the secrets.
+    // The host has no secret.
     assert!(!matches!(end.outcome(), Some(Ok(_))));
 }
 

@@ -1,4 +1,4 @@
-//! Controller with a host that sends arbitrary commands.
+//! Controller with arbitrary commands.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::input::Input;
 const SUBNQN: &str = "nqn.2026-01.org.example:disks";
 const HOSTNQN: &str = "nqn.2026-01.org.example:host";
 
-/// Values of CC written by Linux: disabled and enabled.
+/// Values of CC written by Linux.
 const CC: [u64; 2] = [0x0046_0060, 0x0046_0061];
 
 const OPCODES: [AdminOpcode; 8] = [
@@ -34,7 +34,7 @@ const OPCODES: [AdminOpcode; 8] = [
     AdminOpcode(0x7f),
 ];
 
-/// Maximum of steps in one input; more steps find nothing new.
+/// Longer inputs find nothing new.
 const STEPS_MAX: usize = 64;
 
 struct Rig {
@@ -98,7 +98,7 @@ impl Rig {
             0..4 => {
                 let mut sqe = Sqe::read_from_bytes(&input.array::<64>()).expect("64 bytes");
                 let opcode = OPCODES.get(usize::from(sqe.opc) % (OPCODES.len() + 1));
-                // One variant leaves the SQE unchanged.
+                // The other variant keeps the SQE.
                 if let Some(opcode) = opcode {
                     sqe.opc = opcode.0;
                     sqe.flags = Sqe::FLAGS_SGL;
@@ -180,7 +180,6 @@ impl Rig {
             .queue_disconnected(cntlid, qid, now, &mut self.actions);
     }
 
-    /// Carries out actions as a target does, until none is left.
     fn answer(&mut self) {
         while !self.actions.is_empty() {
             for action in std::mem::take(&mut self.actions) {

@@ -1,10 +1,10 @@
 //! Fuzz targets for parsers and state machines.
 //!
-//! `fuzz/` runs them with libFuzzer. The tests of this crate run them with random bytes and with
-//! the corpora of `fuzz/corpus`.
+//! `fuzz/` runs them with libFuzzer; tests run them with random bytes and the corpora of
+//! `fuzz/corpus`.
 //!
-//! Each function panics if the tested code violates a promise: it must not panic itself, read
-//! beyond its input, complete a command twice, or write other bytes than it has read.
+//! Each function panics if the tested code panics, reads beyond its input, completes a command
+//! twice, or re-encodes to different bytes.
 
 mod authentication;
 mod controller;
@@ -14,10 +14,10 @@ mod packets;
 mod queue_pair;
 mod text;
 
-/// Function that runs one input.
+/// Function for an input.
 pub type Target = fn(&[u8]);
 
-/// All targets by name. `fuzz/fuzz_targets` has a program for each.
+/// Targets by name, with a program for each in `fuzz/fuzz_targets`.
 pub const TARGETS: [(&str, Target); 9] = [
     ("authentication", authentication::run),
     ("configuration", text::configuration),
@@ -30,7 +30,7 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("queue_pair", queue_pair::run),
 ];
 
-/// Runs one input of the target with this name.
+/// Runs an input of the named target.
 ///
 /// # Panics
 /// If the name is unknown, or the input violates a promise.

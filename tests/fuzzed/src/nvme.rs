@@ -1,4 +1,4 @@
-//! NVMe structures. The first byte selects the structure, the others are its bytes.
+//! NVMe structures; the first byte selects the structure.
 
 use nvme_proto::controller::{AdminCommand, AuthenticationRequest, ConnectRequest, connect};
 use nvme_proto::host::multipath::AnaLog;
@@ -14,7 +14,6 @@ use nvme_proto::wire::log::{
 };
 use nvme_proto::wire::{Cqe, FromBytes, IntoBytes, Nqn, Sqe};
 
-/// Checks that a structure re-encodes to the same bytes.
 macro_rules! same_bytes {
     ($bytes:expr, $($name:ty),+) => {$(
         if let Ok((value, _)) = <$name>::read_from_prefix($bytes) {
@@ -56,7 +55,7 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-/// Parses a capsule as a target does on an admin and on an I/O queue.
+/// Parses a capsule as on an admin and an I/O queue.
 fn command(bytes: &[u8]) {
     let Some((sqe, data)) = Sqe::split_capsule(bytes) else {
         assert!(bytes.len() < size_of::<Sqe>());
@@ -118,7 +117,6 @@ fn ana_log(bytes: &[u8]) {
     let _ = log.state_of(1);
 }
 
-/// Private data of connection requests, replies and rejects.
 fn requests(bytes: &[u8]) {
     same_bytes!(bytes, RequestData, ReplyData, RejectData);
     if let Ok(request) = RequestData::parse(bytes) {

@@ -13,10 +13,9 @@ use cairn_roce_proto::wire::{Header, Packet};
 
 use crate::input::Input;
 
-/// Bytes that a re-encoded packet may gain by padding.
+/// Padding of a re-encoded packet.
 const ROOM: usize = 64;
 
-/// Parses a packet, a frame and a connection management message.
 pub(crate) fn run(bytes: &[u8]) {
     if let Ok(packet) = Packet::parse(bytes) {
         let mut again = vec![0; bytes.len() + ROOM];
@@ -47,7 +46,6 @@ pub(crate) fn run(bytes: &[u8]) {
     }
 }
 
-/// Maximum of requests and answers in one input.
 const STEPS_MAX: usize = 200;
 
 fn path(peer: u8) -> Path {
@@ -67,7 +65,7 @@ fn terms(qpn: u32) -> QpTerms {
     }
 }
 
-/// Connection manager with peers that send arbitrary messages and modified copies of its own ones.
+/// Connection manager with arbitrary messages and modified copies of sent messages.
 pub(crate) fn connections(bytes: &[u8]) {
     let mut numbers = 0;
     let mut manager = Manager::new(Identity::new(Box::new(move || {
@@ -95,7 +93,7 @@ pub(crate) fn connections(bytes: &[u8]) {
                 mad.resize(MAD_LEN, 0);
                 manager.handle_mad(now, path(attribute), 0, &mad);
             }
-            // Its own message with modifications, so that connection numbers are valid.
+            // A modified message of the manager has valid connection numbers.
             3 | 4 => {
                 let (which, attribute) = (usize::from(input.byte()), input.byte());
                 let changes = input.array::<4>();
@@ -105,7 +103,7 @@ pub(crate) fn connections(bytes: &[u8]) {
                 };
                 mad[17] = attribute % 16 + 0x0e;
                 let numbers: [u8; 8] = mad[24..32].try_into().expect("8 bytes");
-                // The peer's number is the other one.
+                // Swaps the connection numbers as a peer does.
                 mad[24..28].copy_from_slice(&numbers[4..]);
                 mad[28..32].copy_from_slice(&numbers[..4]);
                 let at = usize::from(changes[0]) + usize::from(changes[1]);
@@ -129,7 +127,6 @@ pub(crate) fn connections(bytes: &[u8]) {
     assert!(manager.connections() <= known.len());
 }
 
-/// Takes events and messages, and accepts or rejects requests.
 fn take(
     manager: &mut Manager,
     now: Instant,
@@ -140,7 +137,7 @@ fn take(
     while let Some(event) = manager.poll_event() {
         if let CmEvent::Request { id, .. } = event {
             known.push(id);
-            // The connection may have ended.
+            // Fails if the connection has ended.
             let _ = if step.is_multiple_of(3) {
                 manager.reject(id, RejReason::Consumer, &[], &[1])
             } else {

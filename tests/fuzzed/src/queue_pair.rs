@@ -1,4 +1,4 @@
-//! Queue pair with a peer that sends arbitrary packets.
+//! Queue pair with arbitrary packets from its peer.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -17,19 +17,18 @@ use cairn_roce_proto::wire::{Aeth, Opcode, Packet, Reth};
 use crate::input::Input;
 
 const ID: QpId = QpId::new(0, 1);
-/// Key of the only region, which starts at [`BASE`].
+/// Key of the region at [`BASE`].
 const KEY: u32 = 0x100;
 const BASE: u64 = 0x10_0000;
 const BYTES: usize = 16 << 10;
-/// Maximum size of a received packet, and buffer size of a sent packet.
+/// Maximum size of received packets, and buffer size for sent packets.
 const FRAME_BYTES: usize = 2048;
 const SEND_WORK: u32 = 16;
 const RECEIVES: usize = 8;
 const STEPS_MAX: usize = 200;
-/// Maximum of packets sent for one received packet; answers to READs need most.
+/// Maximum of packets sent for one received packet; READs need most.
 const SENDS_MAX: usize = 4096;
 
-/// Region of memory.
 #[derive(Debug)]
 struct Region(RefCell<Vec<u8>>);
 
@@ -43,7 +42,7 @@ impl Region {
         Ok(offset as usize..end as usize)
     }
 
-    /// Calls `take` for each range of bytes in a scatter-gather list.
+    /// Calls `take` for each range of a scatter-gather list.
     fn each(
         sges: &[Sge],
         offset: u64,
@@ -120,7 +119,6 @@ impl Memory for Region {
     }
 }
 
-/// Queue pair with its environment and outstanding work.
 struct Rig {
     qp: Qp,
     memory: Region,
@@ -220,7 +218,7 @@ impl Rig {
         }
     }
 
-    /// Sends an almost valid packet: PSN and key are close to the expected ones.
+    /// Sends an almost valid packet, with PSN and key close to the expected ones.
     fn likely_packet(&mut self, input: &mut Input<'_>) {
         let opcode = Opcode::ALL[usize::from(input.byte()) % Opcode::ALL.len()];
         let psn = 0x00ff_ffe8 + u32::from(input.byte() % 64);
@@ -243,7 +241,7 @@ impl Rig {
         }
         let mut bytes = [0; FRAME_BYTES];
         let headers = packet.emit(&mut bytes);
-        // Overwrites other headers, too, if the packet has any.
+        // The random bytes may overwrite further headers.
         let length = usize::from(input.short() % 300);
         let rest = input.bytes(length);
         bytes[headers..headers + rest.len()].copy_from_slice(rest);
@@ -303,7 +301,7 @@ impl Rig {
     }
 }
 
-/// Range within the region or next to it.
+/// Range within or next to the region.
 fn bytes_of(input: &mut Input<'_>) -> Sge {
     Sge {
         addr: BASE + u64::from(input.short()),

@@ -1,10 +1,10 @@
-//! Texts written by users and programs: configurations, and requests of the control socket.
+//! Configurations and control requests.
 
 use cairn_config::{Config, Draft, Flags, parse_size};
 use cairn_control::{Frames, parses};
 use cairn_rdma::marking::Rules;
 
-/// Parses a configuration, whose errors must be printable. A valid one stays valid after edits.
+/// Parses a configuration. Errors must be printable, and a valid text stays valid after edits.
 pub(crate) fn configuration(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -21,7 +21,7 @@ pub(crate) fn configuration(bytes: &[u8]) {
     }
 }
 
-/// Parses a stream of requests, with equal results in one piece and in several.
+/// Parses a stream of requests whole and in pieces, with equal results.
 pub(crate) fn control(bytes: &[u8]) {
     let Some((size, bytes)) = bytes.split_first() else {
         return;
@@ -35,7 +35,7 @@ pub(crate) fn control(bytes: &[u8]) {
     }
 }
 
-/// Values of a stream, and whether it ends without an error.
+/// Values of a stream, and whether no error occurred.
 fn frames(pieces: &[&[u8]]) -> (Vec<Vec<u8>>, bool) {
     let mut frames = Frames::default();
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! Each fuzz target with random bytes and with stored inputs.
+//! Fuzz targets with random bytes and stored inputs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,6 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
 }
 
-/// Inputs of a target, sorted by file name.
 fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = folder().join("corpus").join(target);
     let entries =
@@ -54,7 +53,7 @@ fn the_inputs_that_are_kept_break_nothing() {
     }
 }
 
-/// Random bytes cause no failure; few cases each, since libFuzzer tries more.
+/// Few cases each, because libFuzzer tries more.
 #[test]
 fn random_bytes_break_nothing() {
     let config = ProptestConfig {
@@ -72,7 +71,6 @@ fn random_bytes_break_nothing() {
     }
 }
 
-/// Stored inputs with some modified bytes cause no failure.
 #[test]
 fn changed_inputs_break_nothing() {
     for (name, target) in TARGETS {

@@ -1,8 +1,8 @@
 //! Helpers for simulations and tests of recorded traffic.
 //!
-//! * [`Random`]: random numbers determined by a seed;
-//! * [`network`]: network with losses, duplication, delays, reordering and corruption;
-//! * [`seeds`]: execution of a test with many seeds, or with the failed one;
+//! * [`Random`]: random numbers with a seed;
+//! * [`network`]: network with faults;
+//! * [`seeds`]: execution of a test with many seeds or one;
 //! * [`pcap`]: frames of a capture file.
 
 pub mod network;

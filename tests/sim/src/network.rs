@@ -1,4 +1,4 @@
-//! Simulated network that loses, duplicates, delays, reorders and corrupts packets by a seed.
+//! Simulated network with faults by a seed.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -7,22 +7,22 @@ use std::time::Duration;
 
 use crate::Random;
 
-/// Fault rates of the network, each in packets per thousand.
+/// Fault rates in packets per thousand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weather {
     /// Lost packets.
     pub loss: u64,
     /// Packets delivered twice.
     pub duplication: u64,
-    /// Packets with one bit flipped, which are lost if the network's checksum detects that.
+    /// Packets with a flipped bit, which a checksum may turn into losses.
     pub corruption: u64,
-    /// Packets delivered after later ones.
+    /// Packets overtaken by later packets.
     pub reordering: u64,
     /// Packets marked with congestion.
     pub congestion: u64,
-    /// Minimum delivery time.
+    /// Minimum latency.
     pub latency: Duration,
-    /// Maximum additional delivery time.
+    /// Maximum additional latency.
     pub jitter: Duration,
 }
 
@@ -38,7 +38,7 @@ impl Weather {
         jitter: Duration::ZERO,
     };
 
-    /// Random faults of all types, with a loss of up to 10 %.
+    /// Random faults, with a loss of up to 10 %.
     pub fn foul(random: &mut Random) -> Self {
         let mut up_to = |most: u64| match random.below(10) {
             0..3 => 0,
@@ -55,16 +55,15 @@ impl Weather {
         }
     }
 
-    /// True if faults may exhaust the retries of a connection once in thousands of runs.
-    ///
-    /// This requires the loss of eight consecutive packets or answers.
+    /// True if eight consecutive losses may exhaust a connection's retries once in thousands of
+    /// runs.
     #[must_use]
     pub fn may_break_connections(&self) -> bool {
         self.loss + self.corruption > 30
     }
 }
 
-/// Fate of a packet.
+/// Fate of a sent packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// Delivered.
@@ -73,7 +72,7 @@ pub enum Fate {
     Late,
     /// Delivered twice.
     Twice,
-    /// Delivered corrupted, or lost because of corruption.
+    /// Delivered corrupted, or lost by corruption.
     Damaged,
     /// Not delivered.
     Lost,
@@ -81,9 +80,9 @@ pub enum Fate {
     Cut,
 }
 
-/// Packet type of the network.
+/// Packet of the network.
 pub trait Packet: Clone {
-    /// Identity of an end.
+    /// Address of an end.
     type End: Ord + Clone;
 
     /// Source and destination.
@@ -92,26 +91,26 @@ pub trait Packet: Clone {
     /// Length in bytes.
     fn length(&self) -> usize;
 
-    /// Flips a bit. Returns false if a lower checksum detects that, and the packet is lost.
+    /// Flips a bit. Returns false if a checksum detects that, so that the packet is lost.
     fn flip(&mut self, bit: usize) -> bool;
 
     /// Marks the packet with congestion.
     fn mark_congested(&mut self) {}
 }
 
-/// Packets in transit, on a clock of type `T`.
+/// Packets in transit, with clock type `T`.
 #[derive(Debug)]
 pub struct Network<T, P: Packet> {
-    /// Current fault rates.
+    /// Current faults.
     pub weather: Weather,
-    /// Ends without connectivity.
+    /// Disconnected ends.
     pub cut_off: Vec<P::End>,
     random: Random,
-    /// Arrival times, each with a number that preserves order.
+    /// Arrival times with the order of sending.
     arrivals: BinaryHeap<Reverse<(T, u64)>>,
     packets: BTreeMap<u64, P>,
     count: u64,
-    /// Arrival time of the last in-order packet to each end.
+    /// Latest in-order arrival at each end.
     last: BTreeMap<P::End, T>,
 }
 
@@ -183,7 +182,7 @@ impl<T: Copy + Ord + Add<Duration, Output = T>, P: Packet> Network<T, P> {
         self.arrivals.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Removes a packet that has arrived by `now`.
+    /// Removes the next packet with an arrival time up to `now`.
     pub fn receive(&mut self, now: T) -> Option<P> {
         self.next_arrival().filter(|at| *at <= now)?;
         let Reverse((_, number)) = self.arrivals.pop()?;
@@ -191,7 +190,7 @@ impl<T: Copy + Ord + Add<Duration, Output = T>, P: Packet> Network<T, P> {
     }
 }
 
-/// Bytes in transit between two ends.
+/// Bytes in transit to an end.
 #[derive(Debug, Clone)]
 pub struct Datagram {
     /// Destination: 0 or 1.

@@ -1,18 +1,18 @@
-//! Frames of a capture file: classic pcap as written by tcpdump, and pcapng as written by `--pcap`.
+//! Frames of a capture file: pcap of tcpdump, or pcapng of `--pcap`.
 //!
-//! Only for files created or stored by tests; docs/decisions explains why no library is used.
+//! Only for files of these tests; docs/decisions explains why no library is used.
 
-/// Magic of classic pcap, little-endian, with microseconds.
+/// Magic of little-endian pcap with microseconds.
 const PCAP: [u8; 4] = [0xd4, 0xc3, 0xb2, 0xa1];
-/// Type of the first block of a pcapng file.
+/// First block type of pcapng.
 const PCAPNG: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
-/// Type of a pcapng block with one packet.
+/// Block type of a pcapng packet.
 const ENHANCED_PACKET: u32 = 6;
-/// Bytes of block type and length, and of the fields before the frame: interface, time, lengths.
+/// Bytes of block type and length, and of interface, time and lengths.
 const BLOCK_HEADER: usize = 8;
 const PACKET_HEADER: usize = 20;
 
-/// Frames of a file, in order.
+/// Frames of a file in order.
 ///
 /// # Panics
 /// If the file has another format or is truncated within a frame.

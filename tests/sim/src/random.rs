@@ -1,6 +1,6 @@
-//! Random numbers determined by a seed.
+//! Random numbers with a seed.
 
-/// Random generator for tests, determined by a seed.
+/// Random generator with a seed.
 #[derive(Debug, Clone)]
 pub struct Random(fastrand::Rng);
 
@@ -24,7 +24,7 @@ impl Random {
         self.0.u64(..bound)
     }
 
-    /// True with a probability of `per_mille` in a thousand.
+    /// True with this probability in thousandths.
     pub fn chance(&mut self, per_mille: u64) -> bool {
         self.below(1000) < per_mille
     }

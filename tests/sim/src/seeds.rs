@@ -1,4 +1,4 @@
-//! Execution of a test with many seeds, or with one.
+//! Execution of a test with many seeds or one.
 
 use std::panic::RefUnwindSafe;
 
@@ -8,7 +8,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{variable}={value} is no number")))
 }
 
-/// True if `CAIRN_SEED` selects one seed, whose run should print details.
+/// True if `CAIRN_SEED` selects a seed, whose run should print details.
 #[must_use]
 pub fn is_replay() -> bool {
     number("CAIRN_SEED").is_some()
@@ -17,8 +17,7 @@ pub fn is_replay() -> bool {
 /// Runs `case` for `CAIRN_SEED`, or for `CAIRN_SEEDS` seeds, `default` if unset.
 ///
 /// # Panics
-/// At the first seed that fails. The message contains the command that repeats it; `command` is the
-/// command of the test.
+/// At the first seed that fails, with a message how to repeat it by `command`.
 pub fn for_each_seed(command: &str, default: u64, case: impl Fn(u64) + RefUnwindSafe) {
     let seeds = match number("CAIRN_SEED") {
         Some(seed) => seed..seed + 1,

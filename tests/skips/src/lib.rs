@@ -1,8 +1,8 @@
 //! Records of skipped tests.
 //!
-//! Rust's test harness cannot report a test as skipped at run time. Tests that cannot run on this
-//! machine record that here: on standard error, and in a file if the environment names one. `cargo
-//! xtask test` names one, counts its lines, and fails for a skip that is not allowed.
+//! Rust's test harness cannot skip a test at run time. A test that cannot run here records that on
+//! standard error, and in a file if the environment names one. `cargo xtask test` fails for a skip
+//! that is not allowed.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -11,12 +11,12 @@ use std::panic::Location;
 /// Environment variable with the path of the skip file.
 pub const FILE_VARIABLE: &str = "CAIRN_SKIPS";
 
-/// Records that the calling test, or a part of it, is skipped.
+/// Records a skip of the calling test, or part of it.
 ///
-/// The record is one line: source file, tab, thread name of the test, tab, reason.
+/// The record is a line: source file, thread name of the test and reason, separated by tabs.
 ///
 /// # Panics
-/// If the skip file cannot be written, so that no skip is lost.
+/// If the skip file cannot be written.
 #[track_caller]
 pub fn skip(reason: impl Display) {
     let place = Location::caller().file();
@@ -27,7 +27,7 @@ pub fn skip(reason: impl Display) {
     let Some(path) = std::env::var_os(FILE_VARIABLE) else {
         return;
     };
-    // A single write in append mode, because other tests write at the same time.
+    // One write in append mode, because other tests write too.
     let line = format!("{place}\t{test}\t{reason}\n");
     std::fs::File::options()
         .create(true)

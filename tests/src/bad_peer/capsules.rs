@@ -37,7 +37,7 @@ fn short_capsule(setting: &Setting) -> Result<()> {
                 .with_context(|| format!("a capsule of {length} bytes"))?;
         }
     }
-    // Also before Connect.
+    // Before Connect, too.
     let mut peer = Peer::open(setting)?;
     let qp = peer.dial_queue(0, ENTRIES)?;
     peer.say(qp, &[0x7f; 63])?;
@@ -45,7 +45,7 @@ fn short_capsule(setting: &Setting) -> Result<()> {
 }
 
 fn oversized_capsule(setting: &Setting) -> Result<()> {
-    // IOCCSZ allows 4 KiB of data by default and 16 KiB at most; a peer's slot has 8 KiB.
+    // IOCCSZ allows 4 KiB of data by default, at most 16 KiB; a slot has 8 KiB.
     for on_admin in [false, true] {
         let (mut peer, admin, io) = Peer::with_io_queue(setting)?;
         let qp = if on_admin { admin } else { io };
@@ -61,13 +61,13 @@ fn oversized_capsule(setting: &Setting) -> Result<()> {
 
 fn duplicate_cid(setting: &Setting) -> Result<()> {
     let (mut peer, admin) = Peer::with_controller(setting)?;
-    // An event request stays outstanding and occupies its CID.
+    // An outstanding event request occupies its CID.
     let waiting = plain(&mut peer, command::async_event_request());
     peer.say(admin, waiting.as_bytes())?;
     let mut second = plain(&mut peer, command::keep_alive());
     second.cid = waiting.cid;
     peer.say(admin, second.as_bytes())?;
-    // The detection of conflicts is optional for a controller (Base, figure 94).
+    // Conflict detection is optional (Base, figure 94).
     match peer.receive(admin)? {
         Answer::Closed => Ok(()),
         Answer::Response(cqe) => {
@@ -118,7 +118,7 @@ fn reserved_flags(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Sends batches of random capsules, each followed by a Flush or Keep Alive that shows its end.
+/// Each batch of random capsules ends with a Flush or Keep Alive.
 fn random_capsules(setting: &Setting) -> Result<()> {
     const BATCH: u32 = 16;
     let mut noise = Noise(Random::new(setting.seed));
@@ -139,7 +139,7 @@ fn random_capsules(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Sends one batch. Returns true if the queues remain usable.
+/// Sends a batch. Returns true if the queues remain usable.
 fn one_batch(
     peer: &mut Peer,
     qp: QpId,
@@ -181,12 +181,10 @@ fn one_batch(
             }
         }
     }
-    // An outstanding event request, or a controller after reset or shutdown, would affect later
-    // batches.
+    // Outstanding event requests, resets and shutdowns would affect later batches.
     Ok(unanswered.is_empty() && is_ready(peer, qp, on_admin)?)
 }
 
-/// True if an ordinary command succeeds.
 fn is_ready(peer: &mut Peer, qp: QpId, on_admin: bool) -> Result<bool> {
     if on_admin {
         return Ok(false);
@@ -200,14 +198,14 @@ fn is_ready(peer: &mut Peer, qp: QpId, on_admin: bool) -> Result<bool> {
     }
 }
 
-/// Generator of capsules that are invalid in one field or in all.
+/// Generator of capsules with one or all fields invalid.
 struct Noise(Random);
 
 impl Noise {
     fn capsule(&mut self, peer: &Peer, cid: u16, on_admin: bool) -> Vec<u8> {
         let mut bytes = self.0.bytes(SQE_BYTES);
         if self.0.below(4) > 0 {
-            // Mostly zeroes, which pass the first checks more often.
+            // Zeroes pass the first checks more often.
             let keep = self.0.below(SQE_BYTES as u64) as usize;
             for (index, byte) in bytes.iter_mut().enumerate() {
                 if index != keep {
@@ -223,7 +221,7 @@ impl Noise {
         if self.0.below(8) > 0 {
             sqe.opc = self.opcode(on_admin);
         }
-        // Other namespaces may be in use, so the NSID is this one or invalid.
+        // Uses this NSID or an invalid one, because other namespaces may be in use.
         let in_use = (1..=NAMESPACES_MAX).contains(&sqe.nsid.get());
         if !sqe.is_fabrics() && (in_use || self.0.below(2) > 0) {
             sqe.nsid = U32::new(peer.nsid);
@@ -254,7 +252,6 @@ impl Noise {
     }
 }
 
-/// Prepares a command without data.
 pub(super) fn plain(peer: &mut Peer, mut sqe: Sqe) -> Sqe {
     sqe.flags = Sqe::FLAGS_SGL;
     sqe.cid = U16::new(peer.new_cid());
@@ -262,7 +259,7 @@ pub(super) fn plain(peer: &mut Peer, mut sqe: Sqe) -> Sqe {
     sqe
 }
 
-/// Admin opcodes that a target may support, including Fabrics.
+/// Admin opcodes a target may support, including Fabrics.
 fn known_admin() -> Vec<u8> {
     let codes = [
         AdminOpcode::GET_LOG_PAGE,
@@ -277,7 +274,7 @@ fn known_admin() -> Vec<u8> {
     codes.map(|code| code.0).to_vec()
 }
 
-/// I/O opcodes that a target may support, including Fabrics.
+/// I/O opcodes a target may support, including Fabrics.
 fn known_io() -> Vec<u8> {
     let codes = [
         NvmOpcode::FLUSH,

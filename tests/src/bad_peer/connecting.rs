@@ -42,8 +42,7 @@ fn short_private_data(setting: &Setting) -> Result<()> {
     let mut peer = Peer::open(setting)?;
     for length in [0, 1, 5] {
         let request = RequestData::new(0, ENTRIES, ENTRIES - 1, 0);
-        // The transport pads missing bytes with zeroes, so the length may be lost. A queue without
-        // entries is invalid too.
+        // The transport's zero padding may hide the length; a queue without entries is invalid too.
         match peer.dial(&request.as_bytes()[..length], &host_qp())? {
             Err(Refusal::Status(
                 RejectStatus::INVALID_LENGTH
@@ -164,7 +163,7 @@ fn command_before_connect(setting: &Setting) -> Result<()> {
 
 fn io_queue_without_controller(setting: &Setting) -> Result<()> {
     let mut peer = Peer::open(setting)?;
-    // First without a CNTLID in the private data, then with a wrong one.
+    // The CNTLID in the private data is first missing, then wrong.
     for in_request in [0, 0xabc] {
         peer.cntlid = 0xabc;
         let request = RequestData::new(1, ENTRIES, ENTRIES - 1, in_request);
@@ -189,7 +188,6 @@ fn io_queue_before_enable(setting: &Setting) -> Result<()> {
     let data = peer.connect_data();
     let cqe = peer.run_connect(io, connect, &data)?;
     ensure!(!cqe.status().is_success(), "it was let in");
-    // The controller remains usable.
     peer.enable(admin)?;
     peer.connect_queue(1, ENTRIES)?;
     Ok(())

@@ -1,4 +1,4 @@
-//! Excessive numbers of valid operations.
+//! Too many valid operations.
 
 use anyhow::{Context, Result, ensure};
 use cairn_initiator::command;
@@ -10,9 +10,9 @@ use super::peer::{Answer, ENTRIES, Peer};
 use super::{BLOCK_BYTES, Bystander, Setting};
 use crate::case::suite;
 
-/// Blocks of the largest transfer by default.
+/// Blocks of the largest default transfer.
 const LARGE_BLOCKS: u32 = 2048;
-/// Number of I/O queues whose largest transfers exceed a host's share of the buffers.
+/// I/O queues whose transfers exceed a host's share of buffers.
 const LARGE_QUEUES: u16 = 4;
 
 suite! {
@@ -51,7 +51,7 @@ fn hoards_buffers(setting: &Setting) -> Result<()> {
             .collect();
         say_all(&mut peer, io, &reads)?;
     }
-    // The target has not detected the stalled peer by then.
+    // Earlier than the target detects the stalled peer.
     bystander.limit_patience(setting.patience / 4);
     bystander
         .check_io(4)
@@ -60,8 +60,7 @@ fn hoards_buffers(setting: &Setting) -> Result<()> {
 }
 
 fn more_than_the_queue_holds(setting: &Setting) -> Result<()> {
-    // Without receives no response can be sent, and each command stays outstanding. The target must
-    // close the queue at some point.
+    // Responses need receives, so each command stays outstanding until the target closes the queue.
     let (mut peer, queues) = deaf_peer(setting, 1)?;
     let io = queues[0];
     for _ in 0..8 {
@@ -69,7 +68,7 @@ fn more_than_the_queue_holds(setting: &Setting) -> Result<()> {
             .map(|_| plain(&mut peer, command::flush(setting.nsid)))
             .collect();
         if say_all(&mut peer, io, &flushes).is_err() {
-            // The target has already closed the queue.
+            // The target has closed the queue.
             break;
         }
     }
@@ -77,8 +76,7 @@ fn more_than_the_queue_holds(setting: &Setting) -> Result<()> {
 }
 
 fn abort_of_duplicates(setting: &Setting) -> Result<()> {
-    // The peer receives no data, so its reads soon wait for its share of the buffers, unless the
-    // device reads the namespace from memory by itself.
+    // The reads wait for the peer's share of buffers, unless the device reads the memory directly.
     let (mut peer, admin, queues) = deaf_peer_and_admin(setting, LARGE_QUEUES)?;
     let mut read = plain(&mut peer, command::read(setting.nsid, 0, LARGE_BLOCKS));
     read.dptr = peer.keyed(LARGE_BLOCKS * BLOCK_BYTES);
@@ -105,7 +103,7 @@ fn abort_storm(setting: &Setting) -> Result<()> {
         peer.say(io, victim.as_bytes())?;
         let aborts: Vec<Sqe> = (0..ENTRIES - 2)
             .map(|n| {
-                // The victim, commands that never existed, and queues that do not exist.
+                // The victim, unknown commands, and unknown queues.
                 let (sqid, cid) = match n % 3 {
                     0 => (1, victim.cid.get()),
                     1 => (0, 0x7000 + round),
@@ -160,7 +158,7 @@ fn event_request_flood(setting: &Setting) -> Result<()> {
             Answer::Closed => anyhow::bail!("the target closed the admin queue"),
         }
     }
-    // AERL allows up to 255, but no target stores this many.
+    // AERL allows 255 requests, more than any target.
     ensure!(
         refused > 0 && refused < requests.len(),
         "{refused} of {} were refused",
@@ -187,16 +185,16 @@ fn error_flood(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Peer with I/O queues and no remaining receive.
+/// Peer with I/O queues and without receives.
 fn deaf_peer(setting: &Setting, io_queues: u16) -> Result<(Peer, Vec<QpId>)> {
     let (peer, _, queues) = deaf_peer_and_admin(setting, io_queues)?;
     Ok((peer, queues))
 }
 
-/// Peer with I/O queues and no remaining receive, and its admin queue.
+/// Like [`deaf_peer`], with the admin queue.
 fn deaf_peer_and_admin(setting: &Setting, io_queues: u16) -> Result<(Peer, QpId, Vec<QpId>)> {
     let mut peer = Peer::open_deaf(setting)?;
-    // Receives for the Connects, CC.EN, and one read of CSTS.
+    // For the Connects, CC.EN and one read of CSTS.
     peer.node.post_receives(0..3 + u32::from(io_queues))?;
     let admin = peer.connect_queue(0, ENTRIES)?;
     peer.enable(admin)
@@ -211,7 +209,7 @@ fn say_all(peer: &mut Peer, qp: QpId, sqes: &[Sqe]) -> Result<()> {
     peer.say_all(qp, &capsules)
 }
 
-/// Receives exactly one response to each of these commands.
+/// Receives exactly one response to each command.
 fn answers(peer: &mut Peer, qp: QpId, sqes: &[Sqe]) -> Result<Vec<Cqe>> {
     let mut waiting: Vec<u16> = sqes.iter().map(|sqe| sqe.cid.get()).collect();
     let mut responses = Vec::new();

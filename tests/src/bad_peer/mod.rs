@@ -1,8 +1,7 @@
-//! Suite for targets with misbehaving hosts.
+//! Suite of misbehaving hosts.
 //!
-//! Each case opens connections and sends raw capsules. A regular bystander host is associated with
-//! the same subsystem. Its I/O must work before and after the case, as must that of a host that
-//! connects later. The cases write to the namespace, which must be unused.
+//! Each case opens connections and sends raw capsules. Before and after it, a bystander in the same
+//! subsystem and a later host must perform I/O. The cases overwrite the namespace.
 
 mod capsules;
 mod connecting;
@@ -29,7 +28,6 @@ use nvme_proto::wire::Nqn;
 use crate::case::{Case, Outcome};
 use cairn_sim::Random;
 
-/// Logical block size of the namespace, in bytes.
 const BLOCK_BYTES: u32 = 512;
 
 /// Target under test.
@@ -41,19 +39,19 @@ pub struct Setting {
     pub remote: SocketAddr,
     /// NQN of the subsystem.
     pub subnqn: Nqn,
-    /// NSID of an unused, writable namespace of 64 MiB with blocks of 512 bytes.
+    /// NSID of an unused, writable namespace of 64 MiB with 512-byte blocks.
     pub nsid: u32,
-    /// Timeout of each operation, including the target's own deadlines.
+    /// Timeout of each operation, including deadlines of the target.
     pub patience: Duration,
     /// Seed of random capsules.
     pub seed: u64,
     /// Number of random capsules.
     pub random_capsules: u32,
-    /// Number of connection requests of bad peers. A target may log one line for each.
+    /// Connection requests so far; a target may log a line for each.
     pub dials: Arc<AtomicU64>,
 }
 
-/// All cases of the suite.
+/// Cases of the suite.
 #[must_use]
 pub fn cases() -> Vec<Case<Setting>> {
     let mut all = connecting::cases();
@@ -64,7 +62,7 @@ pub fn cases() -> Vec<Case<Setting>> {
     all
 }
 
-/// Runs a case together with a bystander.
+/// Runs a case with a bystander.
 ///
 /// # Errors
 /// The case fails, or the bystander is affected.
@@ -82,7 +80,6 @@ pub fn run(case: &Case<Setting>, setting: &Setting) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Regular host.
 struct Bystander {
     host: Host,
     nsid: u32,
@@ -109,7 +106,7 @@ impl Bystander {
         })
     }
 
-    /// Writes some blocks, reads them back, and compares.
+    /// Writes, reads and compares blocks.
     fn check_io(&mut self, seed: u64) -> Result<()> {
         const BLOCKS: u32 = 8;
         const SLBA: u64 = 64;
@@ -130,7 +127,6 @@ impl Bystander {
         Ok(())
     }
 
-    /// Sets the timeout of commands.
     fn limit_patience(&mut self, patience: Duration) {
         self.host.set_timeout(patience);
     }
@@ -140,7 +136,6 @@ impl Bystander {
     }
 }
 
-/// HOSTNQN in this suite.
 fn host_nqn(name: &str) -> Nqn {
     Nqn::parse(&format!("nqn.2026-01.org.example:{name}")).expect("a valid NQN")
 }

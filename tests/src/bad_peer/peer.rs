@@ -1,4 +1,4 @@
-//! Host that sends arbitrary capsules for tests.
+//! Host with arbitrary capsules.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -18,44 +18,34 @@ use nvme_proto::wire::{Cqe, FromBytes, FromZeros, IntoBytes, SglDescriptor, Sqe,
 use super::{Setting, host_nqn};
 use crate::node::{DATA, Node, SLOT, qp_of, signaled, slot_of};
 
-/// Default number of queue entries in this suite.
+/// Default queue entries.
 pub(super) const ENTRIES: u16 = 32;
-/// Maximum of capsules being sent at a time.
 const CAPSULES: usize = 128;
-/// Offset of a peer's data buffer, after its capsules.
+/// Offset of the data buffer, after the capsules.
 pub(super) const BUFFER: usize = DATA + CAPSULES * SLOT;
-/// Bytes of the data buffer.
 pub(super) const BUFFER_LEN: u32 = 1024 * 1024;
 
-/// Message or event on a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Response capsule.
     Response(Cqe),
-    /// The target closed the connection.
     Closed,
 }
 
-/// Failure of a connection request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Rejected by the target with a reason.
     Status(RejectStatus),
-    /// Failed without a reason.
+    /// Without a reason.
     Silent,
 }
 
-/// Endpoint that acts as a host.
 pub(super) struct Peer {
     pub(super) node: Node,
     setting: Setting,
-    /// NSID of the namespace that may be written.
     pub(super) nsid: u32,
-    /// CNTLID, once connected.
     pub(super) cntlid: u16,
     next_capsule: usize,
     next_cid: u16,
-    /// Whether used receives are posted again.
+    /// Whether receives are posted again after use.
     replenish: bool,
     responses: VecDeque<(QpId, Cqe)>,
 }
@@ -88,14 +78,14 @@ impl Peer {
         &self.setting
     }
 
-    /// Starts to receive responses on a peer created without receives.
+    /// Posts receives on a peer created without them.
     pub(super) fn read_again(&mut self) -> Result<()> {
         self.node.post_receives(0..crate::node::RECEIVES)?;
         self.replenish = true;
         Ok(())
     }
 
-    /// Creates a peer with an enabled controller; returns its admin queue.
+    /// Creates a peer with an enabled controller, and returns its admin queue.
     pub(super) fn with_controller(setting: &Setting) -> Result<(Self, QpId)> {
         let mut peer = Self::open(setting)?;
         let admin = peer.connect_queue(0, ENTRIES)?;
@@ -103,14 +93,12 @@ impl Peer {
         Ok((peer, admin))
     }
 
-    /// Creates a peer with an enabled controller; returns its admin queue and I/O queue 1.
     pub(super) fn with_io_queue(setting: &Setting) -> Result<(Self, QpId, QpId)> {
         let (mut peer, admin) = Self::with_controller(setting)?;
         let io = peer.connect_queue(1, ENTRIES)?;
         Ok((peer, admin, io))
     }
 
-    /// Requests a connection with this private data.
     pub(super) fn dial(
         &mut self,
         private_data: &[u8],
@@ -141,7 +129,6 @@ impl Peer {
         }
     }
 
-    /// Establishes the connection of queue `qid`, which the target must accept.
     pub(super) fn dial_queue(&mut self, qid: u16, entries: u16) -> Result<QpId> {
         let cntlid = if qid == 0 { 0 } else { self.cntlid };
         let request = RequestData::new(qid, entries, entries - 1, cntlid);
@@ -151,7 +138,6 @@ impl Peer {
         }
     }
 
-    /// Connects queue `qid`, including the Connect command; both must succeed.
     pub(super) fn connect_queue(&mut self, qid: u16, entries: u16) -> Result<QpId> {
         let qp = self.dial_queue(qid, entries)?;
         let connect = self.connect_command(qid, entries - 1);
@@ -166,7 +152,6 @@ impl Peer {
         Ok(qp)
     }
 
-    /// Valid Connect command.
     pub(super) fn connect_command(&mut self, qid: u16, sqsize: u16) -> ConnectCommand {
         let cid = self.new_cid();
         let mut connect = ConnectCommand::from(Sqe::fabrics(cid, ConnectCommand::FCTYPE));
@@ -175,7 +160,6 @@ impl Peer {
         connect
     }
 
-    /// Valid Connect data.
     pub(super) fn connect_data(&self) -> ConnectData {
         let mut data = ConnectData::new_zeroed();
         data.hostid = *b"a bad peer's id!";
@@ -185,7 +169,7 @@ impl Peer {
         data
     }
 
-    /// Sends a Connect whose data the target fetches by RDMA; returns the response.
+    /// Sends a Connect with data for RDMA READ, and returns the response.
     pub(super) fn run_connect(
         &mut self,
         qp: QpId,
@@ -207,7 +191,6 @@ impl Peer {
         self.wait_ready(admin, true)
     }
 
-    /// Waits until CSTS.RDY has the expected value.
     pub(super) fn wait_ready(&mut self, admin: QpId, ready: bool) -> Result<()> {
         let deadline = Instant::now() + self.setting.patience;
         loop {
@@ -223,26 +206,24 @@ impl Peer {
         }
     }
 
-    /// Returns the next CID.
     pub(super) fn new_cid(&mut self) -> u16 {
         self.next_cid = self.next_cid.wrapping_add(1);
         self.next_cid
     }
 
-    /// Keyed descriptor for the first bytes of the data buffer.
+    /// Keyed descriptor of the data buffer.
     pub(super) fn keyed(&self, length: u32) -> SglDescriptor {
         let RemoteBuffer { addr, rkey } = self.node.remote(BUFFER);
         SglDescriptor::keyed(addr, length, rkey, false)
     }
 
-    /// Sends a capsule.
     pub(super) fn say(&mut self, qp: QpId, capsule: &[u8]) -> Result<()> {
         self.say_all(qp, &[capsule])
     }
 
-    /// Sends capsules in one chain.
+    /// Sends capsules in a chain.
     ///
-    /// Capsule memory is a ring of [`CAPSULES`] slots; a longer sequence overwrites the first ones.
+    /// After [`CAPSULES`] slots, the first ones are overwritten.
     pub(super) fn say_all(&mut self, qp: QpId, capsules: &[&[u8]]) -> Result<()> {
         assert!(capsules.len() <= CAPSULES, "too much at a time");
         let mut chain = Vec::with_capacity(capsules.len());
@@ -259,12 +240,12 @@ impl Peer {
             .context("sending a capsule")
     }
 
-    /// Sends an SQE and returns the response, which must arrive.
+    /// Sends an SQE and waits for the response.
     pub(super) fn run(&mut self, qp: QpId, sqe: Sqe) -> Result<Cqe> {
         self.run_capsule(qp, sqe.as_bytes())
     }
 
-    /// Sends a capsule and returns the response to its CID, which must arrive.
+    /// Sends a capsule and waits for the response to its CID.
     pub(super) fn run_capsule(&mut self, qp: QpId, capsule: &[u8]) -> Result<Cqe> {
         let (sqe, _) = Sqe::split_capsule(capsule).context("a capsule without an SQE")?;
         let cid = sqe.cid.get();
@@ -278,12 +259,12 @@ impl Peer {
         }
     }
 
-    /// Sends an SQE and checks the status of its response.
+    /// Sends an SQE and checks the response's status.
     pub(super) fn expect(&mut self, qp: QpId, sqe: Sqe, status: Status) -> Result<Cqe> {
         self.expect_capsule(qp, sqe.as_bytes(), status)
     }
 
-    /// Sends a capsule and checks the status of its response.
+    /// Sends a capsule and checks the response's status.
     pub(super) fn expect_capsule(
         &mut self,
         qp: QpId,
@@ -299,14 +280,13 @@ impl Peer {
         Ok(cqe)
     }
 
-    /// Waits for the next response or close on a queue.
     pub(super) fn receive(&mut self, qp: QpId) -> Result<Answer> {
         self.wait("a response, or the end of the queue", |peer| {
             peer.try_receive(qp)
         })
     }
 
-    /// Waits until the target closes a queue, ignoring responses.
+    /// Waits for the end of a queue, ignoring responses.
     pub(super) fn expect_closed(&mut self, qp: QpId) -> Result<()> {
         self.wait("the end of the queue", |peer| {
             while let Some(answer) = peer.try_receive(qp) {
@@ -318,7 +298,7 @@ impl Peer {
         })
     }
 
-    /// Disconnects a queue and waits for its close.
+    /// Disconnects a queue and waits for `Closed`.
     pub(super) fn hang_up(&mut self, qp: QpId) -> Result<()> {
         self.node.endpoint.disconnect(qp);
         self.wait("the end of the queue", |peer| {
@@ -338,7 +318,7 @@ impl Peer {
             let progress = self.node.pump()?;
             self.listen()?;
             if let Some(value) = ready(self) {
-                // Sends due acknowledgements, since a case may not poll for some time.
+                // Sends due acknowledgements, because a case may not poll for some time.
                 self.node.endpoint.arm()?;
                 return Ok(value);
             }
@@ -349,7 +329,7 @@ impl Peer {
         }
     }
 
-    /// Stores received responses and posts receives again.
+    /// Stores responses and posts receives again.
     fn listen(&mut self) -> Result<()> {
         self.node.forget_sends();
         while let Some(landed) = self.node.take_receive() {
@@ -383,7 +363,7 @@ impl Peer {
     }
 }
 
-/// Queue pair options of a regular host.
+/// Queue pair options of an ordinary host.
 pub(super) fn host_qp() -> QpOptions {
     QpOptions {
         send_work: 256,

@@ -1,4 +1,4 @@
-//! Reauthentication of live queues: valid, invalid, and incomplete.
+//! Valid, invalid and incomplete reauthentication of live queues.
 
 use anyhow::{Result, bail, ensure};
 use cairn_initiator::command;
@@ -16,23 +16,23 @@ use super::{Setting, host_nqn};
 const SEND: FabricsType = FabricsType::AUTHENTICATION_SEND;
 const RECEIVE: FabricsType = FabricsType::AUTHENTICATION_RECEIVE;
 
-/// Violation of the message order in an authentication.
+/// Violation of the message order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disorder {
     /// The last message comes first.
     SuccessFirst,
-    /// The reply has another transaction ID.
+    /// Reply with another transaction ID.
     OtherTransaction,
     /// Authentication Receive comes first.
     Receive,
-    /// A second AUTH_Negotiate comes before the end.
+    /// Second AUTH_Negotiate before the end.
     NegotiateTwice,
-    /// The message is invalid.
+    /// Invalid message.
     Nonsense,
 }
 
 impl Disorder {
-    /// All violations.
+    /// Every violation.
     pub const ALL: [Self; 5] = [
         Self::SuccessFirst,
         Self::OtherTransaction,
@@ -42,13 +42,13 @@ impl Disorder {
     ];
 }
 
-/// Association with an admin queue and one I/O queue.
+/// Association with an admin and an I/O queue.
 pub struct Renewing {
     peer: Peer,
     /// Queue pairs by QID.
     queues: [QpId; 2],
     transaction: u16,
-    /// Whether both queues accept commands.
+    /// Whether the queues accept commands.
     is_live: bool,
 }
 
@@ -59,7 +59,7 @@ impl std::fmt::Debug for Renewing {
 }
 
 impl Renewing {
-    /// Connects both queues, and authenticates them if there is a secret.
+    /// Connects both queues, and authenticates with the secret, if any.
     ///
     /// # Errors
     /// The target rejects the host.
@@ -90,7 +90,7 @@ impl Renewing {
         self.peer.cntlid
     }
 
-    /// Connects and authenticates another I/O queue, which replaces queue 1 in this object.
+    /// Connects and authenticates an I/O queue, which replaces queue 1 here.
     ///
     /// # Errors
     /// The target rejects the queue.
@@ -102,9 +102,9 @@ impl Renewing {
         self.check()
     }
 
-    /// Authenticates a queue, which must succeed.
+    /// Authenticates a queue successfully.
     ///
-    /// On live queues, one command of each is sent in between.
+    /// Live queues execute a command in between.
     ///
     /// # Errors
     /// The authentication fails.
@@ -114,8 +114,8 @@ impl Renewing {
         Ok(())
     }
 
-    /// Authenticates with a wrong secret, which must end the queue; with the admin queue, both
-    /// queues.
+    /// Authenticates with a wrong secret, which must end the queue, and both queues if it is the
+    /// admin queue.
     ///
     /// # Errors
     /// The queue does not end.
@@ -127,7 +127,7 @@ impl Renewing {
     /// Violates the message order, which must end the queue with a reason.
     ///
     /// # Errors
-    /// The queue does not end, or gives no reason.
+    /// The queue continues, or gives no reason.
     pub fn break_order(mut self, qid: usize, how: Disorder) -> Result<()> {
         let negotiate = self.negotiating(&some_secret()).message();
         match how {
@@ -154,7 +154,7 @@ impl Renewing {
         self.expect_end(qid, &answer)
     }
 
-    /// Starts an authentication, and stops after the challenge.
+    /// Starts an authentication, up to the challenge.
     ///
     /// # Errors
     /// The target sends no challenge.
@@ -162,7 +162,7 @@ impl Renewing {
         self.replied(qid, &some_secret()).map(drop)
     }
 
-    /// Starts an authentication that the target must reject as unsupported; both queues stay live.
+    /// Starts an authentication that the target must reject as unsupported without ending a queue.
     ///
     /// # Errors
     /// The target behaves differently.
@@ -173,7 +173,7 @@ impl Renewing {
         self.check()
     }
 
-    /// Sends a command on each queue, which must succeed.
+    /// Executes a command on each queue.
     ///
     /// # Errors
     /// A command fails.
@@ -186,7 +186,7 @@ impl Renewing {
         self.peer.expect(io, flush, Status::SUCCESS).map(drop)
     }
 
-    /// Expects AUTH_Failure1 and the end of the queue; for the admin queue, of both queues.
+    /// Expects AUTH_Failure1 and the end of the queue, or of both for the admin queue.
     fn expect_end(&mut self, qid: usize, answer: &[u8]) -> Result<()> {
         ensure!(
             answer.starts_with(&FAILURE),
@@ -222,7 +222,7 @@ impl Renewing {
         }
     }
 
-    /// Sends a reply and returns the target's answer.
+    /// Sends a reply and returns the result.
     fn reply(&mut self, qid: usize, secret: &Secret) -> Result<Vec<u8>> {
         let replied = self.replied(qid, secret)?;
         if self.is_live {

@@ -26,7 +26,7 @@ suite! {
     too_large: "a transfer beyond MDTS fails with Invalid Field",
 }
 
-/// Peer with an I/O queue, and the size of its namespace.
+/// Peer with an I/O queue and the size of its namespace.
 struct Bench {
     peer: Peer,
     admin: QpId,
@@ -52,7 +52,6 @@ impl Bench {
         })
     }
 
-    /// Sends an I/O command with this data pointer and checks its status.
     fn expect(&mut self, sqe: Sqe, dptr: SglDescriptor, status: Status) -> Result<()> {
         let mut sqe = ready(&mut self.peer, sqe);
         sqe.dptr = dptr;
@@ -130,8 +129,7 @@ fn data_without_use(setting: &Setting) -> Result<()> {
 fn bad_sgl_types(setting: &Setting) -> Result<()> {
     let mut bench = Bench::open(setting)?;
     let good = bench.peer.keyed(BLOCK_BYTES);
-    // The last byte holds type and subtype. Valid are an offset into the capsule, and a keyed block
-    // with or without invalidation.
+    // Valid identifiers: capsule offset, keyed block, keyed block with invalidation.
     for identifier in 0..=u8::MAX {
         if matches!(identifier, 0x01 | 0x40 | 0x4f) {
             continue;
@@ -253,7 +251,7 @@ fn lba_out_of_range(setting: &Setting) -> Result<()> {
 fn too_large(setting: &Setting) -> Result<()> {
     let mut bench = Bench::open(setting)?;
     let blocks = 0x1_0000;
-    // Maximum length of a keyed descriptor, which exceeds any MDTS here.
+    // Maximum of a keyed descriptor, beyond any MDTS here.
     let dptr = bench.peer.keyed(0x00ff_ffff);
     for sqe in [
         command::read(setting.nsid, 0, blocks),
@@ -264,7 +262,7 @@ fn too_large(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Sets PSDT and a new CID.
+/// Sets PSDT and CID.
 fn ready(peer: &mut Peer, mut sqe: Sqe) -> Sqe {
     sqe.flags = Sqe::FLAGS_SGL;
     sqe.cid = U16::new(peer.new_cid());

@@ -1,4 +1,4 @@
-//! Peers that may connect but have no secret for authentication.
+//! Peers without a secret.
 
 use anyhow::{Result, bail, ensure};
 use cairn_initiator::Secrets;
@@ -15,14 +15,14 @@ use nvme_proto::wire::{AdminOpcode, FabricsType, SglDescriptor, Sqe, Status};
 use super::peer::{BUFFER, ENTRIES, Peer};
 use super::{Setting, host_nqn};
 
-/// First bytes of AUTH_Failure1, DH-HMAC-CHAP_Challenge and DH-HMAC-CHAP_Success1.
+/// First bytes of authentication messages.
 pub(super) const FAILURE: [u8; 2] = [0x00, 0xf1];
 const CHALLENGE: [u8; 2] = [0x01, 0x01];
 pub(super) const SUCCESS: [u8; 2] = [0x01, 0x03];
 
-/// Checks a connected, unauthenticated queue.
+/// Checks an unauthenticated queue.
 ///
-/// The queue must fail every command until its host has authenticated, and close if that fails.
+/// It must fail every command until authentication, and close after a failure.
 ///
 /// # Errors
 /// The target behaves differently.
@@ -41,7 +41,7 @@ pub fn knock(setting: &Setting) -> Result<()> {
     connect.dptr = SglDescriptor::none();
     let again = Status::COMMAND_SEQUENCE_ERROR;
     peer.expect(admin, connect, again)?;
-    // An I/O queue fails as well, since its controller is not enabled.
+    // The I/O queue fails too, since its controller is not enabled.
     let mut other = Peer::open(setting)?;
     let io = other.dial_queue(1, ENTRIES)?;
     let connect = other.connect_command(1, ENTRIES - 1);
@@ -51,7 +51,7 @@ pub fn knock(setting: &Setting) -> Result<()> {
         !refused.status().is_success(),
         "an I/O queue without a host"
     );
-    // An invalid message fails and ends the connection.
+    // An invalid message ends the connection.
     exchange(
         &mut peer,
         admin,
@@ -66,10 +66,10 @@ pub fn knock(setting: &Setting) -> Result<()> {
     peer.expect_closed(admin)
 }
 
-/// Checks that a reply recorded on another connection fails, although its sender had the secret.
+/// Checks that a reply recorded on another connection fails.
 ///
 /// # Errors
-/// The replayed reply is accepted, or the recorded one was not.
+/// The replay is accepted, or the recorded reply was not.
 pub fn replay(setting: &Setting, secret: &Secret) -> Result<()> {
     let mut recorded: Option<(Vec<u8>, Vec<u8>)> = None;
     loop {
@@ -111,9 +111,8 @@ pub fn replay(setting: &Setting, secret: &Secret) -> Result<()> {
     }
 }
 
-/// Peer that received a challenge and does not answer.
+/// Peer that received a challenge and sends no reply.
 pub struct HalfDone {
-    /// Keeps the connection open.
     _peer: Peer,
 }
 
@@ -152,9 +151,8 @@ impl HalfDone {
     }
 }
 
-/// Unauthenticated peers that claim queues of another host's controller by its NQN.
+/// Unauthenticated peers that claim queues under another host's NQN.
 pub struct Impostors {
-    /// Keeps the connections open.
     _peers: Vec<Peer>,
 }
 
@@ -165,10 +163,10 @@ impl std::fmt::Debug for Impostors {
 }
 
 impl Impostors {
-    /// Connects peers that each claim all of these queues; QID 0 claims a new controller.
+    /// Connects peers that each claim these queues; QID 0 claims a new controller.
     ///
     /// # Errors
-    /// The target rejects a claim before authentication, or grants it.
+    /// The target rejects a claim before authentication, or accepts it.
     pub fn new(setting: &Setting, cntlid: u16, qids: &[u16]) -> Result<Self> {
         let mut peers = Vec::new();
         for _ in 0..2 {
@@ -186,7 +184,7 @@ impl Impostors {
     }
 }
 
-/// Exchanges one authentication command; returns the contents of the peer's buffer.
+/// Exchanges an authentication command, and returns the peer's buffer.
 pub(super) fn exchange(
     peer: &mut Peer,
     admin: QpId,

@@ -1,4 +1,4 @@
-//! Hosts that disconnect during operations.
+//! Disconnects during operations.
 
 use anyhow::Result;
 use cairn_initiator::command;
@@ -53,7 +53,7 @@ fn reset_in_flight(setting: &Setting) -> Result<()> {
     peer.run(admin, reset.into())?;
     peer.expect_closed(io)?;
     peer.wait_ready(admin, false)?;
-    // The admin queue survives the reset, and the controller can be enabled again.
+    // A reset keeps the admin queue; the controller can be enabled again.
     peer.enable(admin)?;
     peer.connect_queue(1, ENTRIES)?;
     Ok(())
@@ -70,7 +70,6 @@ fn come_and_go(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Fills the queue with reads and writes.
 fn fill_queue(peer: &mut Peer, io: cairn_rdma::QpId) -> Result<()> {
     let nsid = peer.nsid;
     let capsules: Vec<Sqe> = (0..u64::from(ENTRIES - 1))

@@ -1,4 +1,4 @@
-//! `cairn-attacker`: an attacker in a separate process, for RDMA adapters and the virtual machine.
+//! `cairn-attacker`: an attacker in a separate process, for RDMA adapters and virtual machines.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -10,10 +10,9 @@ use cairn_tests::attacker::{Attack, Attacker};
 use cairn_tests::provider::ProviderName;
 use clap::Parser;
 
-/// Pause after each turn.
+/// Pause after a turn.
 ///
-/// Without it the attacker would occupy a processor. A machine with one processor would then show
-/// the kernel's scheduling instead of the target's behaviour.
+/// Otherwise a machine with one processor measures the kernel's scheduling, not the target.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Attacks a target for some time.

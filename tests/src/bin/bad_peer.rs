@@ -1,4 +1,4 @@
-//! `cairn-bad-peer`: runs the suite of misbehaving hosts against a target.
+//! `cairn-bad-peer`: suite of misbehaving hosts.
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;

@@ -1,9 +1,8 @@
-//! Target and host in one thread with a fixed order of steps, for reproducible counts of callgrind.
+//! Target and host in one thread, for reproducible counts of callgrind.
 //!
-//! `tests/costs` runs this program. The host keeps `--depth` commands outstanding. Host and target
-//! alternate: each side runs until it has no more work. Neither sleeps, and the clock advances by
-//! turns. Over the loopback provider every run is identical. Over user-space RoCE packets use real
-//! sockets of the loopback interface.
+//! `tests/costs` runs this program. The host keeps `--depth` commands outstanding. Both sides
+//! alternate until idle, without sleeping, and the clock advances by a fixed time each turn. Every
+//! run over the loopback provider is identical; user-space RoCE uses real sockets.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,22 +19,20 @@ use cairn_tests::attacker::{self, Attack, Attacker};
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address, subsystem};
 use clap::{Parser, ValueEnum};
 
-/// Bytes of a block.
 const BLOCK: u32 = 512;
 
-/// Simulated time of a turn, and for each command, similar to a current machine.
+/// Simulated time of a turn, and for each command, as on a current machine.
 ///
-/// The time determines how often the reactor checks rare events.
+/// Sets how often the reactor checks rare events.
 const TURN: Duration = Duration::from_micros(10);
 const TURN_OF_COMMAND: Duration = Duration::from_micros(2);
 
-/// Turns without an answer after which the run has failed.
+/// Turns without a completion before the run fails.
 const TURNS_MAX: u32 = 10_000;
 
-/// Limits of the attacking host in an I/O attack.
+/// Limits of the attacking host.
 const GLUTTON_LIMITS: &str = "iops = 400, total = \"16MiB\"";
 
-/// Turns until both sides are idle.
 const RESTING: u32 = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -88,26 +85,23 @@ struct Args {
     attack: Option<Attack>,
 }
 
-/// Both ends and their environment.
+/// Both ends.
 struct World {
     clock: Clock,
-    /// User-space RoCE without threads of its own, if selected.
+    /// User-space RoCE without its threads, if selected.
     soft: Option<Soft>,
     loopback: Option<Loopback>,
     target: SteppedTarget,
     host: Controller,
     attacker: Option<Attacker>,
-    /// Other associations of the host.
     _others: Vec<Controller>,
     buffer: Buffer,
-    /// In-capsule data of a write.
     capsule: Vec<u8>,
     job: Job,
     bytes: u32,
     depth: u32,
     queues: u16,
     outstanding: u32,
-    /// QID of the next command.
     turn: u16,
 }
 
@@ -145,31 +139,28 @@ fn main() {
         "completions {}",
         posted.completions - posted_before.completions
     );
-    // The end of the association is not counted.
+    // Ends without the association's end, which is not counted.
     std::process::exit(0);
 }
 
-/// Breakpoint at which callgrind writes and resets its counts.
+/// Breakpoint of callgrind, which writes and resets its counts.
 #[inline(never)]
 fn milestone(name: &str) {
     black_box(name);
 }
 
-/// Turn of the target. Counts of the target are those in this function.
 #[inline(never)]
 fn target_turn(target: &mut SteppedTarget) {
     target.round();
 }
 
-/// Turn of the control plane, which is a separate thread in a real target.
+/// Control plane, which is a separate thread in a real target.
 #[inline(never)]
 fn control_turn(target: &mut SteppedTarget) {
     target.attend();
 }
 
-/// Turn of the host: takes completions and submits up to `more` commands within the depth.
-///
-/// Returns the numbers of completed and submitted commands.
+/// Takes completions, submits up to `more` commands, and returns both numbers.
 #[inline(never)]
 fn host_turn(world: &mut World, now: Instant, more: u32) -> (u32, u32) {
     let host = &mut world.host;
@@ -274,7 +265,7 @@ impl World {
         world
     }
 
-    /// Keeps the queue full until `count` commands are complete and both sides are idle.
+    /// Keeps the queue full until `count` commands complete and both sides are idle.
     fn serve(&mut self, count: u32) {
         let (mut left, mut over, mut turns) = (count, 0, 0);
         let time = TURN.max(TURN_OF_COMMAND * self.depth);
@@ -293,7 +284,7 @@ impl World {
         }
     }
 
-    /// Runs both sides until they are idle and report their counts.
+    /// Runs both sides until idle, with counts reported.
     fn rest(&mut self) {
         for _ in 0..RESTING {
             self.pass(Duration::from_millis(1));
@@ -307,7 +298,7 @@ impl World {
         self.clock.advance_to(self.clock.now() + time);
     }
 
-    /// Work posted and polled by the target over the loopback provider.
+    /// Work of the target over the loopback provider.
     fn posted(&self) -> Posted {
         let at = self.target.addresses()[0].ip();
         self.loopback
@@ -316,7 +307,6 @@ impl World {
             .unwrap_or_default()
     }
 
-    /// Packets sent and received by all endpoints of target and host.
     fn packets(&mut self) -> (u64, u64) {
         self.rest();
         let counters = self.soft.iter().flat_map(Soft::counters);

@@ -1,4 +1,4 @@
-//! `cairn-fabric-conformance`: runs the conformance suite of the fabric model on a provider.
+//! `cairn-fabric-conformance`: conformance suite for a fabric provider.
 
 use std::net::IpAddr;
 use std::process::ExitCode;

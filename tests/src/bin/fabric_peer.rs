@@ -1,7 +1,7 @@
-//! `cairn-fabric-peer`: one end of a connection in a separate process.
+//! `cairn-fabric-peer`: one end of a connection.
 //!
-//! Used for tests that kill a peer, unplug a device, or inspect packet headers. Each event is
-//! printed as one line for scripts.
+//! For tests that kill a peer, unplug a device, or inspect headers. It prints a line for each
+//! event.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -168,7 +168,7 @@ fn answer(
     }
 }
 
-/// Accepts a request, opening an endpoint on its device if necessary.
+/// Accepts a request on an endpoint of its device.
 fn accept(end: &mut Option<End>, request: ConnRequest, options: &QpOptions) -> Result<()> {
     let open = match end {
         Some(open) => open,
@@ -209,7 +209,7 @@ fn ask(end: &mut End, qp: QpId, count: u32, hold: bool) -> Result<ExitCode> {
     }
 }
 
-/// Endpoint with memory for receive slots and one message to send.
+/// Endpoint with receive slots and a message to send.
 struct End {
     endpoint: Box<dyn Endpoint>,
     region: Region,
@@ -245,7 +245,7 @@ impl End {
         Ok(())
     }
 
-    /// Returns received messages and posts their receives again.
+    /// Returns messages and posts their receives again.
     fn receives(&mut self) -> Vec<Completion> {
         let mut out = [Completion::EMPTY; 16];
         let count = self.endpoint.poll(&mut out);
@@ -265,7 +265,6 @@ impl End {
         landed
     }
 
-    /// Returns events after printing them.
     fn events(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         self.endpoint.poll_events(&mut events);

@@ -1,6 +1,6 @@
-//! `cairn-multipath-load`: verified I/O over several paths, for scripts that interrupt the paths.
+//! `cairn-multipath-load`: verified I/O for scripts that interrupt paths.
 //!
-//! The program prints path events, and every second the paths with commands.
+//! Prints path events, and every second the paths in use.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

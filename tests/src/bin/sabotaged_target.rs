@@ -1,4 +1,4 @@
-//! Target over user-space RoCE whose reactors panic at each read of a given length.
+//! Target over user-space RoCE whose reactors panic at reads of a given length.
 //!
 //! Usage: `cairn-sabotaged-target BYTES ADDRESS`. Prints the listening address.
 
@@ -30,6 +30,6 @@ fn main() {
     saboteur.arm(usize::MAX);
     let target = Target::start(config, vec![Arc::new(saboteur)]).unwrap();
     println!("{}", target.addresses()[0]);
-    // The target ends by itself or is killed.
+    // The target ends or is killed before.
     std::thread::sleep(Duration::from_secs(120));
 }

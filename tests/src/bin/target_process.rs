@@ -1,4 +1,4 @@
-//! cairn-target as a program of this package, for tests that run it in a child process.
+//! cairn-target as a program of this package, for tests in child processes.
 
 fn main() -> std::process::ExitCode {
     cairn_target::cli::main()

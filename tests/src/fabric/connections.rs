@@ -41,13 +41,13 @@ suite! {
     acceptor_leaves_at_once: "an acceptor that leaves at once refuses or disconnects, never both",
 }
 
-/// Private data of a REQ: 92 bytes minus the RDMA-CM header (IBTA A11.6).
+/// Bytes of private data in a REQ: 92 minus the RDMA-CM header (IBTA A11.6).
 const REQ_DATA: usize = 56;
-/// Private data of a REP (IBTA 12.6.8).
+/// Bytes of private data in a REP (IBTA 12.6.8).
 const REP_DATA: usize = 196;
-/// Private data of a REJ (IBTA 12.6.7).
+/// Bytes of private data in a REJ (IBTA 12.6.7).
 const REJ_DATA: usize = 148;
-/// Reason of a reject by the consumer (IBTA 12.6.7.2).
+/// REJ reason of the consumer (IBTA 12.6.7.2).
 const REJ_CONSUMER: u16 = 28;
 
 fn private_data_both_ways(setting: &Setting) -> Result<()> {
@@ -169,7 +169,7 @@ fn other_partitions_are_refused(setting: &Setting) -> Result<()> {
     let mut pair = Pair::open(setting)?;
     match super::pair::Door::open_in(setting, pkey(0x8001)?) {
         Ok(door) => pair.door = door,
-        // An adapter that is only in the default partition reports that.
+        // Adapters that are only in the default partition.
         Err(error) => match error.downcast()? {
             FabricError::NoPartition { pkey, .. } => {
                 ensure!(pkey.bits() == 0x8001, "it names {pkey}");
@@ -271,7 +271,7 @@ fn disconnect_twice_is_harmless(setting: &Setting) -> Result<()> {
     pair.close_target(link.target)?;
     pair.settle()?;
 
-    // The endpoints can establish another connection.
+    // The endpoints can connect again.
     let next = pair.link(&QpOptions::default())?;
     pair.host.endpoint.disconnect(link.host);
     pair.target.post_receives(0..1)?;
@@ -280,8 +280,7 @@ fn disconnect_twice_is_harmless(setting: &Setting) -> Result<()> {
 }
 
 fn silent_work_holds_up_no_other(setting: &Setting) -> Result<()> {
-    // Time for a device to confirm the end of a connection. A slow machine may exceed it in some
-    // rounds, but not in all.
+    // Maximum time to confirm the end of a connection; a slow machine may exceed it in some rounds.
     const DEADLINE: Duration = Duration::from_secs(1);
     let mut pair = Pair::open(setting)?;
     let mut quickest = Duration::MAX;
@@ -310,7 +309,7 @@ fn host_gives_up_early(setting: &Setting) -> Result<()> {
     let request = pair.request()?;
     pair.close_host(host)?;
 
-    // The target receives an error from accept or an event.
+    // Accept fails, or an event reports the end.
     if let Ok(target) = pair
         .target
         .endpoint
@@ -393,7 +392,7 @@ fn ids_are_not_reused(setting: &Setting) -> Result<()> {
 
 fn slots_wait_for_closed(setting: &Setting) -> Result<()> {
     let (mut pair, old) = Pair::connected(setting)?;
-    // Moved out of the pair, so that nothing else polls it.
+    // Outside of the pair, nothing else polls it.
     let mut host = Node::open(&Arc::clone(pair.host.endpoint.device()))?;
     std::mem::swap(&mut host, &mut pair.host);
     host.endpoint.disconnect(old.host);
@@ -528,7 +527,7 @@ fn acceptor_leaves_at_once(setting: &Setting) -> Result<()> {
         let request = pair.request()?;
         let target = &mut pair.target.endpoint;
         let accepted = target.accept(request, &QpOptions::default(), &[])?;
-        // The REP has been sent, and no RTU has arrived.
+        // The REP was sent, and no RTU arrived.
         target.disconnect(accepted);
         let event = pair.host_event(host)?;
         if matches!(event, Event::Established { .. }) {
@@ -548,7 +547,7 @@ fn acceptor_leaves_at_once(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// Waits for a rejection and the `Closed` after it.
+/// Waits for a reject and `Closed`.
 fn refused(pair: &mut Pair, host: cairn_rdma::QpId) -> Result<()> {
     let event = pair.host_event(host)?;
     ensure!(

@@ -1,4 +1,4 @@
-//! Effect of invalid keys, long messages and disconnects on outstanding work.
+//! Invalid keys, long messages and disconnects.
 
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ fn dropped_region(setting: &Setting) -> Result<()> {
     let (mut pair, link) = Pair::connected(setting)?;
     let region = extra_region(&pair, Access::REMOTE_READ | Access::REMOTE_WRITE)?;
     let there = whole(&region);
-    // The memory remains; only its key becomes invalid.
+    // Only the key becomes invalid; the memory remains.
     let mapping = Arc::clone(region.mapping());
     pair.host
         .post_one(link.host, 1, Operation::Write(there), DATA, 64)?;
@@ -102,7 +102,7 @@ fn foreign_lkey(setting: &Setting) -> Result<()> {
     ensure!(
         matches!(
             done.status,
-            // rdma_rxe breaks the queue pair first and then also flushes the failed work.
+            // rdma_rxe breaks the queue pair first, then flushes the failed work.
             WorkStatus::LocalProtection | WorkStatus::LocalQpOperation | WorkStatus::Flushed
         ),
         "{done:?}"
@@ -226,7 +226,7 @@ fn receives_outlive_connections(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// RDMA to `there` fails with a remote access error and breaks both ends without writing.
+/// RDMA to `there` fails without writing and breaks both ends.
 fn access_is_refused(
     pair: &mut Pair,
     link: Link,
@@ -249,7 +249,7 @@ fn access_is_refused(
     both_are_broken(pair, link)
 }
 
-/// After the connection has ended, both ends reject new work and close.
+/// Both ends reject new work and close.
 fn both_are_broken(pair: &mut Pair, link: Link) -> Result<()> {
     pair.host_disconnected(link.host)?;
     let work = signaled(99, Operation::Send, pair.host.sge(DATA, 1).into());
@@ -263,7 +263,7 @@ fn both_are_broken(pair: &mut Pair, link: Link) -> Result<()> {
     pair.close_target(link.target)
 }
 
-/// Posts SENDs without matching receives; every second one is unsignaled.
+/// Posts SENDs without receives; every second one is unsignaled.
 fn post_stuck_work(pair: &mut Pair, link: Link) -> Result<()> {
     let chain: Vec<SendWork> = (0..STUCK)
         .map(|id| SendWork {
@@ -275,7 +275,6 @@ fn post_stuck_work(pair: &mut Pair, link: Link) -> Result<()> {
     pair.settle()
 }
 
-/// Each stuck SEND completes once with an error.
 fn stuck_work_is_flushed(pair: &mut Pair) -> Result<()> {
     for id in 0..STUCK {
         let done = pair.wait("flushed work", |pair| pair.host.take_any())?;
@@ -296,13 +295,12 @@ fn patient() -> QpOptions {
     }
 }
 
-/// Registers another region at the target.
 fn extra_region(pair: &Pair, access: Access) -> Result<Region> {
     let mapping = Arc::new(Mapping::anonymous(4096)?);
     Ok(pair.target.endpoint.device().register(mapping, access)?)
 }
 
-/// The whole region, by its local key if peers have no access rights.
+/// The region, by its local key if it has no remote key.
 fn whole(region: &Region) -> RemoteBuffer {
     RemoteBuffer {
         addr: region.mapping().addr(),

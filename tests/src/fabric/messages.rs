@@ -1,4 +1,4 @@
-//! SENDs arrive in receives: complete, in order, and counted.
+//! SENDs arrive in receives completely and in order.
 
 use anyhow::{Result, ensure};
 use cairn_rdma::{
@@ -76,7 +76,7 @@ fn two_stretches(setting: &Setting) -> Result<()> {
     let (mut pair, link) = Pair::connected(setting)?;
     let bytes = Random::new(2).bytes(64 + 4096);
     for (front, back, seam) in [(64, 4096, 64), (64, 4096, 1000), (4096, 64, 16)] {
-        // Two separate buffers, split at another offset than the sent message.
+        // Two buffers, split at another offset than the message.
         pair.target.fill(DATA, &[0; 16 * 1024]);
         let sges = SgeList::two(
             pair.target.sge(DATA + 8192, seam),
@@ -170,7 +170,7 @@ fn unsignaled_sends(setting: &Setting) -> Result<()> {
         ..QpOptions::default()
     };
     let (mut pair, link) = Pair::connected_with(setting, &options)?;
-    // Ten times the depth: unsignaled work that is never freed would exhaust the queue.
+    // Unsignaled work must be freed within ten times the depth.
     for round in 0..10 {
         pair.target.post_receives(0..16)?;
         let chain: Vec<_> = (0..16)
@@ -202,7 +202,6 @@ fn full_send_queue(setting: &Setting) -> Result<()> {
         ..QpOptions::default()
     };
     let (mut pair, link) = Pair::connected_with(setting, &options)?;
-    // Nothing completes without a receive.
     let chain: Vec<_> = (0..5)
         .map(|index| numbered_send(&pair, index, true))
         .collect();
@@ -243,7 +242,7 @@ fn full_receive_queue(setting: &Setting) -> Result<()> {
     let result = pair.target.endpoint.post_receives(&[one_more]);
     ensure!(result == Err(PostError::Full), "one more gave {result:?}");
 
-    // Each consumed receive frees one entry.
+    // Each consumed receive frees an entry.
     let link = pair.link(&QpOptions::default())?;
     for _ in 0..3 {
         pair.check_works(link)?;
@@ -291,7 +290,6 @@ fn rnr_retries_run_out(setting: &Setting) -> Result<()> {
     close_broken(&mut pair, link)
 }
 
-/// Closes both ends after the host's queue pair failed.
 fn close_broken(pair: &mut Pair, link: Link) -> Result<()> {
     pair.close_host(link.host)?;
     pair.target_disconnected(link.target)?;

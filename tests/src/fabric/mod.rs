@@ -1,8 +1,7 @@
-//! Conformance suite for providers of the fabric model.
+//! Conformance suite for fabric providers.
 //!
-//! Each case opens its own listener, endpoints and memory, and connects to itself at the given
-//! address. All waits have deadlines, so a lost completion fails the case instead of blocking the
-//! run.
+//! Each case connects to itself at the given address. All waits have deadlines, so that a lost
+//! completion fails the case.
 
 mod connections;
 mod failures;
@@ -23,11 +22,11 @@ use crate::case::Case;
 pub struct Setting {
     /// Provider under test.
     pub provider: Arc<dyn Provider>,
-    /// Address of a device of the provider, used for both ends of every connection.
+    /// Address of a device, for both ends of connections.
     pub ip: IpAddr,
 }
 
-/// All cases in execution order.
+/// Cases in execution order.
 #[must_use]
 pub fn cases() -> Vec<Case<Setting>> {
     let mut all = connections::cases();

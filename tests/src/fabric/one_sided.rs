@@ -22,7 +22,6 @@ suite! {
     both_ways_at_once: "READs, WRITEs and SENDs of both ends at once stay apart",
 }
 
-/// Cases of this module, including one that some providers skip.
 pub(super) fn all_cases() -> Vec<Case<Setting>> {
     let mut all = cases();
     all.push(Case {
@@ -208,7 +207,7 @@ fn more_reads_than_depth(setting: &Setting) -> Result<()> {
     pair.close(link)
 }
 
-/// Both ends repeatedly READ and WRITE 8 KiB and send a message, in separate memory areas.
+/// READs, WRITEs and messages of both ends in separate memory.
 fn both_ways_at_once(setting: &Setting) -> Result<()> {
     const LENGTH: usize = 8192;
     const SOURCE: usize = DATA;

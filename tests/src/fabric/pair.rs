@@ -1,4 +1,4 @@
-//! Connected host and target nodes, driven by the calling thread.
+//! Connected host and target, driven by the calling thread.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -14,24 +14,21 @@ use crossbeam_channel::Receiver;
 use super::Setting;
 use crate::node::Node;
 
-/// Timeout of all operations, long enough for emulated machines.
+/// Timeout, long enough for emulated machines.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-/// Observation time for events that must not occur.
+/// Observation time for absent events.
 pub(super) const QUIET: Duration = Duration::from_millis(30);
 
-/// Listener and its events.
 pub(super) struct Door {
     listener: Box<dyn Listener>,
     events: Receiver<ListenerEvent>,
 }
 
 impl Door {
-    /// Listens on a port chosen by the provider.
     pub(super) fn open(setting: &Setting) -> Result<Self> {
         Self::open_in(setting, PKey::DEFAULT)
     }
 
-    /// Listens in a partition.
     pub(super) fn open_in(setting: &Setting, pkey: PKey) -> Result<Self> {
         let (sender, events) = crossbeam_channel::unbounded();
         let options = ListenOptions {
@@ -41,7 +38,7 @@ impl Door {
             roce: None,
         };
         let sink = Box::new(move |event| {
-            // No receiver exists once this object is dropped.
+            // The receiver may have been dropped.
             let _ = sender.send(event);
         });
         let listener = setting.provider.listen(&options, sink)?;
@@ -52,12 +49,10 @@ impl Door {
         Ok(Self { listener, events })
     }
 
-    /// Address of the listener.
     pub(super) fn address(&self) -> SocketAddr {
         self.listener.local_addr()
     }
 
-    /// Next connection request that has arrived.
     pub(super) fn try_request(&self) -> Option<ConnRequest> {
         self.events.try_iter().find_map(|event| match event {
             ListenerEvent::Request(request) => Some(*request),
@@ -66,14 +61,12 @@ impl Door {
     }
 }
 
-/// Two nodes on the device with the setting's address.
 pub(super) struct Pair {
     pub(super) host: Node,
     pub(super) target: Node,
     pub(super) door: Door,
 }
 
-/// Queue pair IDs of both ends of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Link {
     pub(super) host: QpId,
@@ -92,19 +85,16 @@ impl Pair {
         })
     }
 
-    /// Creates a pair with one connection.
     pub(super) fn connected(setting: &Setting) -> Result<(Self, Link)> {
         Self::connected_with(setting, &QpOptions::default())
     }
 
-    /// Creates a pair with one connection with these options for both ends.
     pub(super) fn connected_with(setting: &Setting, options: &QpOptions) -> Result<(Self, Link)> {
         let mut pair = Self::open(setting)?;
         let link = pair.link(options)?;
         Ok((pair, link))
     }
 
-    /// Establishes another connection.
     pub(super) fn link(&mut self, options: &QpOptions) -> Result<Link> {
         let host = self.begin_connect(options, &[])?;
         let request = self.request()?;
@@ -118,18 +108,16 @@ impl Pair {
         Ok(link)
     }
 
-    /// Starts a connection request of the host.
     pub(super) fn begin_connect(&mut self, qp: &QpOptions, private_data: &[u8]) -> Result<QpId> {
         let options = connect_options(self.door.address(), qp);
         Ok(self.host.endpoint.connect(&options, private_data)?)
     }
 
-    /// Waits for the connection request at the listener.
     pub(super) fn request(&mut self) -> Result<ConnRequest> {
         self.wait("a connection request", |pair| pair.door.try_request())
     }
 
-    /// Waits until both ends report Established; returns the private data of the REP.
+    /// Waits until both ends are established, and returns the private data of the REP.
     pub(super) fn established(&mut self, link: Link) -> Result<PrivateData> {
         let event = self.host_event(link.host)?;
         let Event::Established { private_data, .. } = event else {
@@ -143,45 +131,38 @@ impl Pair {
         Ok(private_data)
     }
 
-    /// Waits for the next event of a queue pair of the host.
     pub(super) fn host_event(&mut self, qp: QpId) -> Result<Event> {
         self.wait("an event at the host", |pair| {
             pair.host.take_event(about(qp))
         })
     }
 
-    /// Waits for the next event of a queue pair of the target.
     pub(super) fn target_event(&mut self, qp: QpId) -> Result<Event> {
         self.wait("an event at the target", |pair| {
             pair.target.take_event(about(qp))
         })
     }
 
-    /// Waits for the completion with this ID at the host.
     pub(super) fn host_completion(&mut self, id: u64) -> Result<Completion> {
         self.wait(&format!("completion {id:#x} at the host"), |pair| {
             pair.host.take_completion(id)
         })
     }
 
-    /// Waits for the completion with this ID at the target.
     pub(super) fn target_completion(&mut self, id: u64) -> Result<Completion> {
         self.wait(&format!("completion {id:#x} at the target"), |pair| {
             pair.target.take_completion(id)
         })
     }
 
-    /// Waits for the next message at the target.
     pub(super) fn target_receive(&mut self) -> Result<Completion> {
         self.wait("a message at the target", |pair| pair.target.take_receive())
     }
 
-    /// Waits for the next message at the host.
     pub(super) fn host_receive(&mut self) -> Result<Completion> {
         self.wait("a message at the host", |pair| pair.host.take_receive())
     }
 
-    /// Disconnects the host's queue pair and waits for `Closed`.
     pub(super) fn close_host(&mut self, qp: QpId) -> Result<()> {
         self.host.endpoint.disconnect(qp);
         self.wait("Closed at the host", |pair| {
@@ -189,7 +170,6 @@ impl Pair {
         })
     }
 
-    /// Disconnects the target's queue pair and waits for `Closed`.
     pub(super) fn close_target(&mut self, qp: QpId) -> Result<()> {
         self.target.endpoint.disconnect(qp);
         self.wait("Closed at the target", |pair| {
@@ -197,25 +177,22 @@ impl Pair {
         })
     }
 
-    /// Disconnects from the host and waits until both ends are closed.
+    /// Disconnects from the host and waits for both ends.
     pub(super) fn close(&mut self, link: Link) -> Result<()> {
         self.close_host(link.host)?;
         self.target_disconnected(link.target)?;
         self.close_target(link.target)
     }
 
-    /// Waits for `Disconnected` at the host.
     pub(super) fn host_disconnected(&mut self, qp: QpId) -> Result<DisconnectReason> {
         disconnect_reason(&self.host_event(qp)?)
     }
 
-    /// Waits for `Disconnected` at the target.
     pub(super) fn target_disconnected(&mut self, qp: QpId) -> Result<DisconnectReason> {
         disconnect_reason(&self.target_event(qp)?)
     }
 
-    /// Checks that a small message from host to target arrives. Uses one receive posted by the
-    /// caller.
+    /// Checks that a message from the host arrives in a receive posted by the caller.
     pub(super) fn check_works(&mut self, link: Link) -> Result<()> {
         const PING_ID: u64 = 0x7069_6e67;
         let offset = crate::node::DATA + crate::node::DATA_LEN - 64;
@@ -249,7 +226,7 @@ impl Pair {
         }
     }
 
-    /// Drives both nodes for a short time.
+    /// Drives the nodes for [`QUIET`].
     pub(super) fn settle(&mut self) -> Result<()> {
         let mut patience = Patience::new(QUIET);
         while patience.step(self.pump()?) {}
@@ -263,7 +240,7 @@ impl Pair {
     }
 }
 
-/// Deadline of a polling loop, which yields the processor while idle.
+/// Deadline of a polling loop, which yields when idle.
 pub(super) struct Patience {
     deadline: Instant,
     idle_rounds: u32,
@@ -277,7 +254,7 @@ impl Patience {
         }
     }
 
-    /// Called once for each round. Returns false after the deadline.
+    /// Returns false after the deadline.
     pub(super) fn step(&mut self, progress: bool) -> bool {
         self.idle_rounds = if progress { 0 } else { self.idle_rounds + 1 };
         match self.idle_rounds {
@@ -289,7 +266,6 @@ impl Patience {
     }
 }
 
-/// Connect options of the suite.
 pub(super) fn connect_options(remote: SocketAddr, qp: &QpOptions) -> ConnectOptions {
     ConnectOptions {
         remote,
@@ -300,7 +276,6 @@ pub(super) fn connect_options(remote: SocketAddr, qp: &QpOptions) -> ConnectOpti
     }
 }
 
-/// Selects the events of one queue pair.
 pub(super) fn about(qp: QpId) -> impl Fn(&Event) -> bool {
     move |event| crate::node::qp_of(event) == Some(qp)
 }

@@ -1,6 +1,6 @@
-//! Sleeping in poll(2) until there is work.
+//! Sleeping in poll(2).
 //!
-//! The peer runs on another thread, so that only the endpoint's descriptors can wake the sleeper.
+//! The peer runs on another thread, so that only descriptors wake the sleeper.
 
 use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
@@ -64,8 +64,7 @@ fn arm_says_when_something_is_there(setting: &Setting) -> Result<()> {
     let mut bed = Bed::make(setting)?;
     bed.node.post_receives(0..1)?;
     bed.order(Order::Send)?;
-    // A user-space provider notices the message only when called, so the test must call it
-    // repeatedly.
+    // A user-space provider receives only when called.
     let mut patience = Patience::new(PATIENCE);
     while !bed.node.endpoint.arm()? {
         ensure!(patience.step(false), "arm hides a message that has landed");
@@ -94,13 +93,12 @@ fn idle_endpoint_sleeps(setting: &Setting) -> Result<()> {
     bed.finish()
 }
 
-/// Command for the peer thread.
 enum Order {
     Send,
     Leave,
 }
 
-/// Sleeper connected to a peer on another thread.
+/// Sleeper connected to a peer thread.
 struct Bed {
     node: Node,
     qp: QpId,
@@ -166,7 +164,7 @@ impl Bed {
         }
     }
 
-    /// Closes the connection and returns the result of the peer thread.
+    /// Closes the connection and joins the peer thread.
     fn finish(mut self) -> Result<()> {
         let qp = self.qp;
         self.node.endpoint.disconnect(qp);
@@ -178,7 +176,6 @@ impl Bed {
     }
 }
 
-/// Peer thread, which polls without sleeping.
 struct Peer {
     node: Node,
     to_do: Receiver<Order>,
@@ -197,8 +194,7 @@ impl Peer {
                 Some(Event::Disconnected { .. }) => self.node.endpoint.disconnect(qp),
                 _ => {}
             }
-            // The other end may report the connection first, and posting fails before this end
-            // does.
+            // The other end may be established earlier; posting would fail here.
             let order = is_established.then(|| self.to_do.try_recv().ok()).flatten();
             match order {
                 Some(Order::Send) => self.node.post_one(qp, 1, Operation::Send, DATA, 64)?,

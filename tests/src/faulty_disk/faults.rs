@@ -3,60 +3,58 @@
 use std::ops::Range;
 use std::time::Duration;
 
-/// Effect of a pending read or write on its caller.
+/// Effect of a held read or write on its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nature {
     /// The caller continues, as with a disk that has a queue.
     Disk,
-    /// Each operation blocks a thread (in an io_uring, a kernel worker), as on a frozen file
-    /// system.
+    /// Each operation blocks a thread (an io_uring worker), as on a frozen file system.
     ///
-    /// A held write blocks fsync, which needs the file's lock.
+    /// A held write holds the file's lock and thus blocks fsync.
     FileSystem,
 }
 
-/// Operation that rules can match.
+/// Operation matched by rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
     /// open(2).
     Open,
-    /// Read by any system call.
+    /// Any read.
     Read,
-    /// Write by any system call.
+    /// Any write.
     Write,
-    /// fsync(2), fdatasync(2), and completion of a write with `RWF_DSYNC`.
+    /// fsync(2), fdatasync(2), and the completion of a write with `RWF_DSYNC`.
     Sync,
-    /// fallocate(2): zeroing or deallocation.
+    /// fallocate(2).
     Allocate,
-    /// Query of the size.
+    /// Size query.
     Look,
     /// close(2).
     Close,
 }
 
 impl Op {
-    /// Number of operations.
     pub(super) const COUNT: usize = 7;
 }
 
-/// Fault that replaces the normal execution.
+/// Fault in place of execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Waits until released. Signals do not interrupt the caller, as with a failing disk.
+    /// Wait until released, not interruptible by signals, as with a failing disk.
     Hold,
-    /// Waits until released. A signal to the caller interrupts it with EINTR.
+    /// Wait until released; a signal interrupts the caller with EINTR.
     HoldUntilInterrupted,
-    /// Fails with this errno without effect.
+    /// Fail with an errno.
     Fail(i32),
-    /// Executes this many bytes and returns that count.
+    /// Execute only a number of bytes.
     ///
-    /// The kernel turns a short write to a [`Disk`](Nature::Disk) into EIO.
+    /// For a [`Disk`](Nature::Disk), the kernel turns a short write into EIO.
     Short(u32),
-    /// Executes after this delay.
+    /// Execute after a delay.
     Delay(Duration),
 }
 
-/// Fault with the operations that it applies to.
+/// Fault and the operations to which it applies.
 #[derive(Debug, Clone)]
 pub struct Rule {
     op: Op,
@@ -67,7 +65,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Rule for every operation of this type.
+    /// Rule for every operation of a type.
     #[must_use]
     pub fn new(op: Op, fault: Fault) -> Self {
         Self {
@@ -79,7 +77,7 @@ impl Rule {
         }
     }
 
-    /// Restricts the rule to operations on these bytes. Opens and fsyncs match any range.
+    /// Restricts the rule to these bytes; opens and fsyncs match any range.
     #[must_use]
     pub fn within(self, bytes: Range<u64>) -> Self {
         Self { bytes, ..self }
@@ -91,13 +89,12 @@ impl Rule {
         Self { spared, ..self }
     }
 
-    /// Limits the number of faults.
+    /// Sets the number of faults.
     #[must_use]
     pub fn times(self, times: u64) -> Self {
         Self { times, ..self }
     }
 
-    /// Returns the fault for an operation and counts it.
     pub(super) fn judge(&mut self, op: Op, bytes: &Range<u64>) -> Option<Fault> {
         let touches = self.bytes.start < bytes.end && bytes.start < self.bytes.end;
         if op != self.op || !touches || self.times == 0 {

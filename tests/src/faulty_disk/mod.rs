@@ -1,6 +1,6 @@
-//! Disk with fault injection: holds, fails, delays or truncates operations.
+//! Disk that holds, fails, delays or truncates operations on request.
 //!
-//! Other programs see a regular file.
+//! The disk appears as a regular file.
 //!
 //! ```no_run
 //! use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};
@@ -18,15 +18,15 @@
 //! ```
 //!
 //! The disk is a FUSE file system with one file in memory, served by two threads of this process.
-//! All access is direct I/O, so the kernel forwards each call without caching. [`Nature`] selects
-//! whether a held read or write blocks its caller. An fsync always blocks a thread, and blocks
-//! writes: FUSE holds the file's lock meanwhile.
+//! Direct I/O forwards each call without caching. [`Nature`] selects whether held reads and writes
+//! block their callers; an fsync always blocks a thread, and writes too, because FUSE holds the
+//! file's lock.
 //!
-//! Mounting requires root. Otherwise [`FaultyDisk::mount`] prints the reason and returns `None`,
-//! and the test ends; with [`VARIABLE`] set it panics instead.
+//! Mounting requires root. Without it, [`FaultyDisk::mount`] prints the reason and returns `None`,
+//! or panics if [`VARIABLE`] is set.
 //!
-//! Release or fail held operations before the target stops, because the target waits for its I/O.
-//! Declare the disk before the target, so that it is dropped after it.
+//! A target waits for its I/O: release or fail held operations before it stops, and declare the
+//! disk before the target, to drop it later.
 
 mod faults;
 mod mounting;
@@ -47,19 +47,19 @@ pub use faults::{Fault, Nature, Op, Rule};
 use mounting::{mount_on, unmount};
 use server::Server;
 
-/// Variable with the value "required" if a failed mount must fail the test.
+/// Variable, "required" if a failed mount must fail the test.
 pub const VARIABLE: &str = "CAIRN_FUSE";
 
-/// Maximum time for an operation to reach the disk.
+/// Maximum time until an operation reaches the disk.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Shell script of the caretaker, which unmounts the disk when its input is silent for 20 s.
+/// Script of the caretaker, which unmounts after 20 s without input.
 ///
-/// This process cannot always unmount. If the disk holds I/O of an io_uring, the kernel closes the
-/// files of an exiting process, including /dev/fuse, only after that I/O.
+/// A process with held io_uring I/O cannot unmount: the kernel closes its /dev/fuse only after that
+/// I/O.
 const CARETAKER: &str = "while read -r -t 20; do :; done; umount -c -i -f -l \"$0\"; rm -f \"$0\"";
 
-/// Folder without responses, mounted on another folder. Dropping it fails waiting operations.
+/// Mounted folder without responses. Waiting operations fail when it is dropped.
 #[derive(Debug)]
 pub struct HangingFolder {
     place: PathBuf,
@@ -67,7 +67,7 @@ pub struct HangingFolder {
 }
 
 impl HangingFolder {
-    /// Mounts the folder at `place`. Returns `None` if impossible, which is recorded as a skip.
+    /// Mounts the folder at `place`. Returns `None`, recorded as a skip, if impossible.
     ///
     /// # Panics
     /// If it cannot be mounted and [`VARIABLE`] is "required".
@@ -109,10 +109,9 @@ fn or_skip<T>(mounted: io::Result<T>) -> Option<T> {
     }
 }
 
-/// Disk with fault injection. Dropping it fails held operations and unmounts it.
+/// Disk with fault injection. Dropping it fails held operations and unmounts.
 #[derive(Debug)]
 pub struct FaultyDisk {
-    // Mount point, a file.
     place: Scratch,
     server: Arc<Server>,
     threads: Vec<JoinHandle<()>>,
@@ -120,8 +119,7 @@ pub struct FaultyDisk {
 }
 
 impl FaultyDisk {
-    /// Mounts a disk of `length` zero bytes. Returns `None` if impossible, which is recorded as a
-    /// skip.
+    /// Mounts a disk of `length` zeroes. Returns `None`, recorded as a skip, if impossible.
     ///
     /// # Panics
     /// If it cannot be mounted and [`VARIABLE`] is "required".
@@ -130,7 +128,7 @@ impl FaultyDisk {
         Self::mount_as(Nature::Disk, name, length)
     }
 
-    /// Mounts a disk of this nature.
+    /// Mounts a disk with a [`Nature`].
     ///
     /// # Panics
     /// As [`mount`](Self::mount).
@@ -149,7 +147,7 @@ impl FaultyDisk {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // A test runner kills the process group of a test that hangs.
+            // Test runners kill the process group of a hanging test.
             .process_group(0)
             .spawn()?;
         let sign = caretaker.stdin.take().expect("its input is a pipe");
@@ -158,7 +156,7 @@ impl FaultyDisk {
             thread("disk", &server, |server| server.serve())?,
             thread("disk's time", &server, move |server| server.keep_time(sign))?,
         ];
-        // The kernel assumes an empty file until it requests the size.
+        // Requests the size, without which the kernel assumes an empty file.
         std::fs::metadata(place.path())?;
         Ok(Self {
             place,
@@ -180,22 +178,22 @@ impl FaultyDisk {
         self.place.export(block_size)
     }
 
-    /// Appends a rule. The first matching rule applies.
+    /// Appends a rule; the first matching one applies.
     pub fn begin(&self, rule: Rule) {
         self.server.state().rules.push(rule);
     }
 
-    /// Removes all rules. Waiting operations continue to wait.
+    /// Removes the rules. Waiting operations stay.
     pub fn end_faults(&self) {
         self.server.state().rules.clear();
     }
 
-    /// Executes waiting operations in order of arrival. Rules remain.
+    /// Executes waiting operations in order.
     pub fn release(&self) {
         self.server.release(None);
     }
 
-    /// Fails waiting operations. Rules remain.
+    /// Fails waiting operations.
     pub fn fail_waiting(&self, errno: i32) {
         self.server.release(Some(errno));
     }
@@ -206,13 +204,13 @@ impl FaultyDisk {
         self.release();
     }
 
-    /// Number of waiting operations of a type.
+    /// Waiting operations of a type.
     #[must_use]
     pub fn waiting(&self, op: Op) -> usize {
         self.server.state().waiting(op)
     }
 
-    /// Number of executed operations of a type.
+    /// Executed operations of a type.
     #[must_use]
     pub fn done(&self, op: Op) -> u64 {
         self.server.state().done(op)
@@ -231,13 +229,13 @@ impl FaultyDisk {
         );
     }
 
-    /// Copy of the contents.
+    /// Copy of a range.
     #[must_use]
     pub fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
         self.server.state().contents[offset..offset + length].to_vec()
     }
 
-    /// Extends the disk with zeroes, or truncates it.
+    /// Resizes the disk, filling with zeroes.
     pub fn set_length(&self, length: usize) {
         self.server.state().contents.resize(length, 0);
     }
@@ -249,7 +247,7 @@ impl Drop for FaultyDisk {
         self.end_faults();
         self.fail_waiting(libc::EIO);
         unmount(self.place.path());
-        // Stopped before the threads, whose end would make it unmount the next disk at this path.
+        // Stopped first, because it could unmount the next disk at this path.
         let _ = self.caretaker.kill();
         let _ = self.caretaker.wait();
         self.server.close();

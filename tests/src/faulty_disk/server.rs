@@ -1,4 +1,4 @@
-//! FUSE server of the disk: receives requests, injects faults, executes operations.
+//! FUSE server of the disk.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -9,13 +9,12 @@ use std::time::{Duration, Instant};
 use super::faults::{Fault, Nature, Op, Rule};
 use super::wire::{self, Call, Request};
 
-/// Interval of liveness messages to the caretaker process.
+/// Interval of messages to the caretaker.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// Contents, rules and waiting requests of a disk.
 #[derive(Debug)]
 pub(super) struct Server {
-    /// Mounted /dev/fuse.
+    /// /dev/fuse.
     device: File,
     nature: Nature,
     state: Mutex<State>,
@@ -31,7 +30,6 @@ pub(super) struct State {
     closing: bool,
 }
 
-/// Held or delayed request.
 #[derive(Debug)]
 struct Waiting {
     op: Op,
@@ -69,7 +67,7 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Blocks until `holds` is true or the timeout expires. Returns the last value of `holds`.
+    /// Blocks until `holds` is true or the timeout expires, and returns `holds`.
     pub(super) fn wait(&self, patience: Duration, holds: impl Fn(&State) -> bool) -> bool {
         let waited = self
             .changed
@@ -78,7 +76,7 @@ impl Server {
         holds(&state)
     }
 
-    /// Executes waiting requests in order of arrival, or fails them with `failure`.
+    /// Executes waiting requests in order, or fails them with `failure`.
     pub(super) fn release(&self, failure: Option<i32>) {
         let mut state = self.state();
         for waiting in std::mem::take(&mut state.waiting) {
@@ -90,19 +88,19 @@ impl Server {
         self.changed.notify_all();
     }
 
-    /// Stops the timer thread. The server thread ends with the mount.
+    /// Stops the timer thread; unmounting ends the server thread.
     pub(super) fn close(&self) {
         self.state().closing = true;
         self.changed.notify_all();
     }
 
-    /// Main loop of the server thread, until the file system is unmounted.
+    /// Server thread, until unmounted.
     pub(super) fn serve(&self) {
         let mut bytes = vec![0; wire::REQUEST_MAX];
         loop {
             match (&self.device).read(&mut bytes) {
                 Ok(length) => self.take(Request::parse(&bytes[..length])),
-                // The request was interrupted before it was read.
+                // The request was interrupted before this read.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
                 // ENODEV: unmounted.
@@ -111,7 +109,7 @@ impl Server {
         }
     }
 
-    /// Main loop of the timer thread: executes delayed requests and sends liveness messages.
+    /// Timer thread: executes delayed requests and reports to the caretaker.
     pub(super) fn keep_time(&self, mut sign: impl Write) {
         let mut state = self.state();
         let mut shown = None;
@@ -168,7 +166,7 @@ impl Server {
         }
     }
 
-    /// Executes a request, limited to `most` bytes, and responds.
+    /// Executes up to `most` bytes of a request, and responds.
     fn carry_out(&self, state: &mut State, request: &Request, most: usize) {
         let id = request.id;
         let answer = match &request.call {
@@ -227,13 +225,13 @@ impl Server {
         self.send(&answer);
     }
 
-    /// Sends a response. Errors are ignored: the request or the mount may have ended.
+    /// Sends a response. Fails if the request or mount has ended.
     fn send(&self, answer: &[u8]) {
         let _ = (&self.device).write(answer);
     }
 }
 
-/// Operation and byte range of a request that rules can match.
+/// Operation and bytes of a request with rules.
 fn disturbable(call: &Call) -> Option<(Op, Range<u64>)> {
     Some(match *call {
         Call::Open => (Op::Open, 0..u64::MAX),

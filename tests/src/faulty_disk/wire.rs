@@ -1,16 +1,15 @@
-//! Encoding of the part of the FUSE protocol (linux/fuse.h) needed for a single file.
+//! FUSE protocol (linux/fuse.h), as far as needed for one file.
 
-/// Maximum write size requested from the kernel, in bytes.
+/// Maximum write size, in bytes.
 pub(super) const WRITE_MAX: usize = 1 << 20;
-/// Buffer size for any request, in bytes.
+/// Maximum request size, in bytes.
 pub(super) const REQUEST_MAX: usize = WRITE_MAX + 4096;
-/// Inode of the file, which is the root of its file system.
+/// Inode of the file, which is the root.
 const ROOT_INODE: u64 = 1;
 
 const IN_HEADER: usize = 40;
 const OUT_HEADER: usize = 16;
 
-/// Operation requested by the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Call {
     Init,
@@ -34,29 +33,26 @@ pub(super) enum Call {
         offset: u64,
         length: u64,
     },
-    /// The caller of the request with this ID received a signal.
+    /// The caller of this request received a signal.
     Interrupt {
         id: u64,
     },
-    /// Close of one descriptor.
     Close,
-    /// Needs only a success response, for example the last close.
+    /// Needs only success, for example the last close.
     Nothing,
     /// Needs no response.
     Forget,
     Unknown,
 }
 
-/// Request of the kernel.
 #[derive(Debug)]
 pub(super) struct Request {
-    /// ID for the response.
     pub(super) id: u64,
     pub(super) call: Call,
 }
 
 impl Request {
-    /// Parses a request without validation, since the kernel is trusted.
+    /// Parses a request of the trusted kernel without validation.
     pub(super) fn parse(bytes: &[u8]) -> Self {
         let id = u64_at(bytes, 8);
         let body = &bytes[IN_HEADER..];
@@ -100,14 +96,12 @@ impl Request {
     }
 }
 
-/// Successful response with a body.
 pub(super) fn answer(id: u64, body: &[u8]) -> Vec<u8> {
     let mut bytes = header(OUT_HEADER + body.len(), 0, id);
     bytes.extend_from_slice(body);
     bytes
 }
 
-/// Error response.
 pub(super) fn error(id: u64, errno: i32) -> Vec<u8> {
     header(OUT_HEADER, -errno, id)
 }
@@ -121,8 +115,7 @@ fn header(length: usize, error: i32, id: u64) -> Vec<u8> {
 
 /// `fuse_init_out` of protocol 7.31.
 ///
-/// With asynchronous direct I/O, the kernel neither blocks the caller nor holds the file's lock
-/// during an operation.
+/// With asynchronous direct I/O, an operation neither blocks its caller nor holds the file's lock.
 pub(super) fn init_body(asynchronous: bool) -> Vec<u8> {
     const ASYNC_READ: u32 = 1 << 0;
     const BIG_WRITES: u32 = 1 << 5;
@@ -138,7 +131,7 @@ pub(super) fn init_body(asynchronous: bool) -> Vec<u8> {
     body
 }
 
-/// `fuse_attr_out` without validity time, so that the kernel requests attributes each time.
+/// `fuse_attr_out` with no validity time.
 pub(super) fn attributes_body(length: u64) -> Vec<u8> {
     let mut body = vec![0; 16];
     for value in [ROOT_INODE, length, length.div_ceil(512), 0, 0, 0] {
@@ -149,7 +142,6 @@ pub(super) fn attributes_body(length: u64) -> Vec<u8> {
     body
 }
 
-/// `fuse_statfs_out` with all fields 0.
 pub(super) fn statistics_body() -> [u8; 80] {
     [0; 80]
 }
@@ -161,7 +153,6 @@ pub(super) fn open_body() -> Vec<u8> {
     words(&[0, 0, DIRECT_IO | PARALLEL_DIRECT_WRITES, 0])
 }
 
-/// `fuse_write_out`.
 pub(super) fn write_body(length: usize) -> Vec<u8> {
     words(&[length as u32, 0])
 }

@@ -1,10 +1,9 @@
-//! All threads of a target under load, watched for data races by `cargo xtask sanitize thread`.
+//! Threads of a loaded target, watched for data races by `cargo xtask sanitize thread`.
 //!
-//! Two reactors serve hosts that connect and disconnect, while the configuration changes and the
-//! metrics are read.
+//! Two reactors serve changing hosts during configuration changes and reads of metrics.
 
 //!
-//! This is a separate package, because a sanitizer recompiles all dependencies of the test.
+//! A separate package, because a sanitizer recompiles all dependencies.
 #![cfg(test)]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +13,9 @@ use cairn_initiator::{Data, HostOptions, command};
 use cairn_sim::Random;
 use cairn_tests::harness::{METRICS, NQN, TestTarget, subsystem};
 
-/// Blocks of a command, and their bytes.
 const BLOCKS: u32 = 16;
 const BYTES: usize = 16 * 512;
-/// Number of areas that each queue writes and reads.
+/// Areas written and read by each queue.
 const STRETCHES: u64 = 40;
 
 fn disks(exports: &[&str]) -> String {
@@ -27,7 +25,7 @@ fn disks(exports: &[&str]) -> String {
     )
 }
 
-/// Stops the other threads when dropped, also after a panic.
+/// Stops the other threads when dropped, even after a panic.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -36,7 +34,7 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Writes and reads alternately on two queues of different reactors; each reads the other's writes.
+/// Two queues on different reactors read each other's writes.
 fn write_and_read(target: &TestTarget, seed: u64) {
     let options = HostOptions {
         io_queues: 2,
