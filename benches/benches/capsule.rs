@@ -1,4 +1,4 @@
-//! Cost of parsing a command capsule.
+//! Parsing of a command capsule.
 
 use std::hint::black_box;
 

@@ -1,4 +1,4 @@
-//! Cost of building and of verifying a RoCE packet: headers, payload and ICRC.
+//! Building and verification of a RoCE packet: headers, payload and ICRC.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,7 +19,7 @@ const ROUTE: Route = Route::Udp {
 
 const IDENTITY: Identity = Identity::of_segment(0);
 
-/// Builds an RDMA WRITE packet with its ICRC; returns its length.
+/// Builds an RDMA WRITE with its ICRC, and returns its length.
 fn build(payload: &[u8], out: &mut [u8]) -> usize {
     let mut packet = Packet::new(Opcode::WriteOnly, 0x12_3456, 0x65_4321);
     packet.reth = Some(Reth {

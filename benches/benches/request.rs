@@ -1,4 +1,4 @@
-//! Cost of one command through host, loopback fabric and target with a null disk.
+//! A command through host, loopback fabric and target with a null disk.
 
 use cairn_initiator::{Buffer, Data, Host, Ticket, command};
 use cairn_tests::harness::TestTarget;

@@ -1,2 +1,1 @@
-//! Micro-benchmarks (`cargo bench -p cairn-benches`), and in `src/bin` the programs used by `cargo
-//! xtask bench`.
+//! Micro-benchmarks (`cargo bench -p cairn-benches`), and programs for `cargo xtask bench`.

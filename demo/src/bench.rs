@@ -1,4 +1,4 @@
-//! Short benchmark: jobs of a few seconds each, and a table of their results.
+//! Short benchmark with a table of results.
 
 use std::sync::atomic::AtomicBool;
 
@@ -7,11 +7,11 @@ use cairn_bench::{Direction, Job, JobResult, NvmeLanes, run};
 
 use crate::progress::Progress;
 
-/// Workload measured in one line of the table.
+/// Workload of a line in the table.
 #[derive(Debug)]
 pub(crate) struct Line {
     name: &'static str,
-    /// Values of the fio options with these names.
+    /// fio options.
     rw: &'static str,
     bs: &'static str,
     iodepth: &'static str,
@@ -40,7 +40,7 @@ const fn line(
 }
 
 impl Line {
-    /// Runs the workload for this number of seconds and returns the formatted line.
+    /// Runs the workload for some seconds and returns the formatted line.
     pub(crate) fn measure(&self, lanes: &NvmeLanes, seconds: u64) -> Result<String> {
         let seconds = seconds.to_string();
         let keys = [
@@ -78,7 +78,7 @@ impl Line {
     }
 }
 
-/// Runs one job with a progress bar and returns its result, or an error if the job failed.
+/// Runs a job with a progress bar.
 pub(crate) fn run_job(
     label: String,
     lanes: &NvmeLanes,
@@ -102,7 +102,6 @@ pub(crate) fn run_job(
     }
 }
 
-/// Returns the heading of the table.
 pub(crate) fn header() -> String {
     format!(
         "  {:<22} {:>5} {:>9} {:>8} {:>9} {:>9} {:>9} {:>9}",

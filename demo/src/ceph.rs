@@ -1,7 +1,6 @@
-//! Demonstration with an image in a real Ceph cluster.
+//! Demonstration with a real Ceph cluster.
 //!
-//! The cluster is one monitor and one OSD in a temporary folder, reachable only over loopback. The cluster
-//! ends with this process.
+//! One monitor and one OSD in a temporary folder on loopback, which end with this process.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -16,9 +15,9 @@ use cairn_target::Target;
 
 use super::{Args, bench, config, connect, measure};
 
-/// Time from the start of the load until the OSD is killed.
+/// From the start of the load until the OSD is killed.
 const BEFORE_KILL: Duration = Duration::from_millis(700);
-/// Time until the killed OSD is started again.
+/// From the end of the OSD until its restart.
 const DEAD: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(args: &Args, install: bool) -> Result<()> {
@@ -54,7 +53,7 @@ pub(crate) fn run(args: &Args, install: bool) -> Result<()> {
     Ok(())
 }
 
-/// Writes the whole image while the OSD is killed and restarted, then reads and verifies the image.
+/// Writes the whole image while the OSD is killed and restarted, then verifies the image.
 fn verify_under_kill(cluster: &mut Cluster, lanes: &NvmeLanes) -> Result<()> {
     let keys = [
         ("rw", "write"),

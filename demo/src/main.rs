@@ -1,7 +1,6 @@
-//! Demonstration of Cairn: a target and a host in one process, started by `cargo demo`.
+//! Demonstration of Cairn (`cargo demo`): target and host in one process.
 //!
-//! Both use RoCE in user space over the loopback interface. No RDMA device, root privileges or packages
-//! are required.
+//! User-space RoCE over loopback needs no RDMA device, root privileges or packages.
 
 mod bench;
 mod ceph;
@@ -100,7 +99,7 @@ fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Creates an unnamed sparse file. The kernel deletes the file when this process ends, even after a crash.
+/// Creates an unnamed sparse file, which the kernel deletes when this process ends.
 fn image(bytes: u64) -> Result<File> {
     let make = || {
         let file = tempfile::tempfile()?;
@@ -117,7 +116,7 @@ fn image(bytes: u64) -> Result<File> {
     })
 }
 
-/// Returns a configuration with one reactor and less memory than the usual limit on locked memory (8 MiB).
+/// Configuration with one reactor, within the usual limit on locked memory (8 MiB).
 fn config(address: IpAddr, export: &str, more: &str) -> Result<Config> {
     let text = format!(
         r#"
@@ -148,7 +147,7 @@ block_size = 4096
 
 /// Discovers the subsystem, connects to it, and prints its controller and namespace.
 ///
-/// Benchmark jobs open separate connections.
+/// Benchmark jobs use separate connections.
 fn connect(provider: &dyn Provider, target: &Target) -> Result<NvmeLanes> {
     let options = HostOptions::new(target.addresses()[0], nqn(SUBSYSTEM), nqn(HOST));
     let log = discover(provider, &options)?;
@@ -168,7 +167,7 @@ fn nqn(name: &str) -> Nqn {
     Nqn::parse(name).expect("the demo's own names are right")
 }
 
-/// Prints the identity of the controller and its first namespace, and returns lanes for benchmark jobs.
+/// Prints controller and namespace, and returns lanes for jobs.
 fn inspect(host: &mut Host, options: HostOptions) -> Result<NvmeLanes> {
     let model = String::from_utf8_lossy(&host.identity().mn)
         .trim()

@@ -1,12 +1,12 @@
-//! Progress bar on a terminal. Without a terminal nothing is drawn, so that logs stay readable.
+//! Progress bar, drawn only on a terminal.
 
 use cairn_bench::{Audience, Glimpse};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Number of steps of a complete bar.
+/// Steps of a complete bar.
 const PARTS: u64 = 1000;
 
-/// Progress bar of one task, removed from the screen on drop.
+/// Progress bar of a task, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,

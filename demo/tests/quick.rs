@@ -1,10 +1,10 @@
-//! The first command of the README, with a short run time, works as described.
+//! The README's first command works, with a shorter run time.
 
 use std::process::Command;
 
 #[test]
 fn it_verifies_measures_and_says_what_comes_next() {
-    // A separate address is used, since UDP port 4791 of 127.0.0.1 may be in use.
+    // UDP port 4791 of 127.0.0.1 may be in use.
     let [.., high, low] = std::process::id().to_be_bytes();
     let output = Command::new(env!("CARGO_BIN_EXE_cairn-demo"))
         .args(["--seconds", "1", "--mib", "4", "--address"])

@@ -13,7 +13,7 @@ fn main() -> ExitCode {
         .into_iter()
         .map(|case| {
             Trial::test(case.name, move || {
-                // A file, because a memory disk needs no buffers that a host could exhaust.
+                // A memory disk needs no buffers, which a host could exhaust.
                 let disk = Scratch::new(case.name, 64 << 20);
                 let target = TestTarget::with_namespaces(&[&disk.export(512)]);
                 let setting = Setting {
@@ -21,7 +21,7 @@ fn main() -> ExitCode {
                     remote: target.remote(),
                     subnqn: nqn(NQN),
                     nsid: 1,
-                    // Longer than each deadline of the target.
+                    // Longer than every deadline of the target.
                     patience: Duration::from_secs(60),
                     seed: 1,
                     random_capsules: 10_000,

@@ -1,4 +1,4 @@
-//! Target over user-space RoCE with peers that violate protocols below NVMe.
+//! Violations of protocols below NVMe, over user-space RoCE.
 //!
 //! The peers send single datagrams from a UDP socket.
 
@@ -12,26 +12,25 @@ use cairn_tests::stranger::Stranger;
 use cairn_tests::victim::Victim;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Peer with the RoCE port that sends only packets chosen by the test.
+/// Peer that sends only packets of the test.
 fn peer_of(victim: &Victim) -> Stranger {
     Stranger::at(own_loopback_address(), ROCE_PORT, victim.address().ip())
 }
 
-/// Receives the target's next message without a reaction.
+/// Receives the next message without a reaction.
 fn receive(peer: &mut Stranger) -> CmEvent {
     let event = peer.receive();
     peer.say_nothing();
     event
 }
 
-/// Sends a SEND with invalidate of a key on this queue pair.
+/// Sends a SEND with invalidate of a key.
 fn invalidate(peer: &Stranger, terms: &QpTerms, rkey: u32) {
     let mut packet = Packet::new(Opcode::SendOnlyInv, terms.qpn, terms.starting_psn);
     packet.ieth = Some(Ieth { rkey });
     peer.send(&packet);
 }
 
-/// Peers that receive a REP and send no RTU do not affect other hosts.
 #[test]
 fn peers_that_never_confirm() {
     let victim = Victim::start();
@@ -44,7 +43,6 @@ fn peers_that_never_confirm() {
     victim.target.stop().unwrap();
 }
 
-/// A flood of requests from one address is limited.
 #[test]
 fn a_flood_of_requests() {
     let victim = Victim::start();
@@ -63,8 +61,7 @@ fn a_flood_of_requests() {
     victim.target.stop().unwrap();
 }
 
-/// A peer that guesses memory keys invalidates none, does not disturb other hosts, and is soon
-/// ignored.
+/// Guesses of memory keys invalidate no key, and their sender is soon ignored.
 #[test]
 fn guessers_of_keys_are_slowed() {
     let victim = Victim::start();
@@ -87,7 +84,7 @@ fn guessers_of_keys_are_slowed() {
     }
     assert!((9..40).contains(&guesses), "{guesses} guesses in all");
     victim.serves_others();
-    // An endpoint publishes its counters after its round.
+    // Counters are published after a round.
     while victim.counters().resp_remote_access_errors < 9 {
         assert!(Instant::now() < deadline, "{:?}", victim.counters());
         std::thread::yield_now();
@@ -95,7 +92,7 @@ fn guessers_of_keys_are_slowed() {
     victim.target.stop().unwrap();
 }
 
-/// Numbers of one connection or start do not reveal those of another.
+/// Numbers of a connection do not reveal those of another.
 #[test]
 fn numbers_are_not_foreseen() {
     let mut terms = Vec::new();
@@ -111,7 +108,7 @@ fn numbers_are_not_foreseen() {
         }
         victim.target.stop().unwrap();
     }
-    // The top bits of a queue pair number are the reactor's.
+    // The top bits of a QPN identify the reactor.
     let psns: Vec<u32> = terms.iter().map(|own| own.starting_psn).collect();
     let qpns: Vec<u32> = terms.iter().map(|own| own.qpn & 0x3_ffff).collect();
     for (what, bits, numbers) in [("PSN", 24, psns), ("QPN", 18, qpns)] {
@@ -123,7 +120,7 @@ fn numbers_are_not_foreseen() {
                 "{what}, bit {bit}: {numbers:x?}"
             );
         }
-        // The difference of consecutive numbers must vary.
+        // Differences of consecutive numbers must vary.
         let mut steps: Vec<u32> = numbers
             .windows(2)
             .map(|w| w[1].wrapping_sub(w[0]))
@@ -134,7 +131,7 @@ fn numbers_are_not_foreseen() {
     }
 }
 
-/// Datagrams with one wrong field are not processed by connection management.
+/// Connection management ignores datagrams with a wrong field.
 #[test]
 fn datagrams_of_strangers() {
     let victim = Victim::start();
@@ -143,9 +140,9 @@ fn datagrams_of_strangers() {
     let before = victim.counters();
     peer.send_mad(&mad, |packet| packet.bth.pkey = 0x8001);
     peer.send_mad(&mad, |packet| packet.deth.as_mut().unwrap().qkey = 1);
-    // The kernel drops this datagram.
+    // Dropped by the kernel.
     peer.send_mad(&mad, |packet| packet.bth.dest_qpn = 2);
-    // The answer shows that the earlier datagrams have been processed.
+    // The response shows that the target has processed the earlier datagrams.
     peer.ask(100);
     assert!(matches!(receive(&mut peer), CmEvent::Accepted { .. }));
     let counted = victim.counters().rx_not_ours - before.rx_not_ours;
@@ -153,7 +150,7 @@ fn datagrams_of_strangers() {
     victim.target.stop().unwrap();
 }
 
-/// Of guessed queue pair numbers, only numbers in use or reserved reach an endpoint.
+/// Only queue pair numbers in use or reserved reach an endpoint.
 #[test]
 fn guesses_of_numbers_wake_nobody() {
     let victim = Victim::start();
@@ -163,7 +160,7 @@ fn guesses_of_numbers_wake_nobody() {
         panic!("a request was not accepted");
     };
     let before = victim.counters().rcvd_datagrams;
-    // All slots of the endpoint with the present generation; the generation of other slots differs.
+    // All slots with the present generation, which other slots do not have.
     for place in 0..1024 {
         let number = terms.qpn & !1023 | place;
         if number != terms.qpn {
@@ -178,7 +175,7 @@ fn guesses_of_numbers_wake_nobody() {
         assert!(Instant::now() < deadline, "{:?}", victim.counters());
         std::thread::yield_now();
     }
-    // The valid packet, and the few guesses that equal reserved numbers.
+    // The valid packet, and guesses that equal reserved numbers.
     assert!(arrived() <= 8, "{} of 1024", arrived());
     victim.serves_others();
     victim.target.stop().unwrap();

@@ -1,4 +1,4 @@
-//! Conformance suite of the fabric model over the in-process loopback, one test for each case.
+//! Conformance suite over the in-process loopback, one test for each case.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::ExitCode;

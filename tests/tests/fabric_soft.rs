@@ -1,7 +1,7 @@
-//! Conformance suite of the fabric model over user-space RoCE, one test for each case.
+//! Conformance suite over user-space RoCE, one test for each case.
 //!
-//! Each case runs on the loopback interface without faults, and with packets lost, duplicated,
-//! reordered and corrupted. If packet sockets are allowed, RoCE v1 runs too.
+//! Runs without faults, and with packets lost, duplicated, reordered and corrupted; also with RoCE
+//! v1 if packet sockets are allowed.
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Benchmark of target and host in one process with the loopback provider, without a network.
+//! Benchmark of target and host in one process over the loopback provider.
 //!
 //! Prints the report of `cairn-initiator bench --output-format=json`.
 
@@ -19,7 +19,7 @@ use nvme_proto::wire::Nqn;
 const SUBSYSTEM: &str = "nqn.2026-01.org.example:bench";
 const HOST: &str = "nqn.2026-01.org.example:bench-host";
 
-/// Address on a loopback device other than the target's.
+/// On another loopback device than the target.
 const HOST_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
 /// Measures the target's logic and the host's, without a network.
@@ -63,7 +63,6 @@ fn config(args: &Args) -> Result<Config> {
     Config::parse("the configuration", &text, &Flags::default()).map_err(anyhow::Error::msg)
 }
 
-/// Paths of jobs to the namespace.
 fn lanes(provider: &dyn Provider, target: &Target) -> Result<NvmeLanes> {
     let nqn = |name| Nqn::parse(name).expect("these names are right");
     let options = HostOptions {
@@ -84,7 +83,6 @@ fn lanes(provider: &dyn Provider, target: &Target) -> Result<NvmeLanes> {
     Ok(lanes)
 }
 
-/// Runs a job and returns its report.
 fn measure(lanes: &NvmeLanes, keys: &[String]) -> Result<String> {
     let mut job = Job::new("bench");
     for key in keys {
@@ -104,7 +102,6 @@ fn measure(lanes: &NvmeLanes, keys: &[String]) -> Result<String> {
     Ok(report::json(&result))
 }
 
-/// Discards progress reports.
 struct NoAudience;
 
 impl Audience for NoAudience {

@@ -1,4 +1,4 @@
-//! Throughput at a fixed number of outstanding commands, by number of queue pairs.
+//! Throughput at a fixed depth by number of queue pairs.
 
 use std::time::{Duration, Instant};
 
@@ -10,18 +10,16 @@ use crate::hosts::{self, Wish};
 use crate::report::{DepthRow, Report};
 use crate::served::{Core, NAMESPACE_BYTES, Program, Served, Usage, on_core};
 
-/// Bytes of each command: one block of the namespace.
+/// Bytes of a command.
 const BYTES: u32 = 4096;
 const BLOCKS: u64 = NAMESPACE_BYTES / BYTES as u64;
 
-/// Parameters of the load.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
-    /// Number of outstanding commands.
     pub(crate) depth: u16,
-    /// Number of controllers that share the queue pairs.
+    /// Controllers that share the queue pairs.
     pub(crate) hosts: u16,
-    /// Measured time, after a warm-up of a quarter of it.
+    /// Measured time, after a quarter of it as warm-up.
     pub(crate) seconds: Duration,
 }
 
@@ -70,14 +68,14 @@ fn run(served: &Served, load: &Load, hosts: u16, queue_pairs: u16) -> Result<Dep
     Ok(row)
 }
 
-/// Packets sent and received by the hosts, as reported by their endpoints.
+/// Packets of the hosts.
 fn packets(soft: &Soft) -> u64 {
     let counters = soft.counters();
     let each = counters.iter().map(|(_, c)| c.sent_pkts + c.rcvd_pkts);
     each.sum()
 }
 
-/// Outstanding commands; each new one goes to the next queue.
+/// Outstanding commands, distributed over the queues.
 struct Commands {
     hosts: Vec<Host>,
     buffers: Vec<Buffer>,
@@ -105,7 +103,7 @@ impl Commands {
         })
     }
 
-    /// Runs for `length` plus the time to complete all commands; returns their number.
+    /// Runs for `length` and until all commands complete, and returns their number.
     fn run(&mut self, length: Duration) -> Result<u64> {
         let end = Instant::now() + length;
         let mut done = 0;

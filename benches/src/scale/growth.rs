@@ -9,16 +9,14 @@ use crate::hosts::{self, Wish};
 use crate::report::{Growth, Report};
 use crate::served::{Core, Program, Served, on_core};
 
-/// Queue pairs to connect, including admin queues.
+/// Queue pairs, including admin queues.
 const QUEUE_PAIRS: u16 = 1000;
-/// Hosts that share the queue pairs.
 const HOSTS: u16 = 8;
-/// Controllers without I/O queues.
 const CONTROLLERS: u16 = 60;
-/// Time for an idle process to release temporary memory.
+/// Time to release temporary memory.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// Measures memory and connection time of a thousand queue pairs, and memory of controllers.
+/// Measures memory and connection time of queue pairs, and memory of controllers.
 pub(crate) fn measure(program: &Program, report: &mut Report) -> Result<()> {
     let wish = |io_queues| Wish {
         io_queues,
@@ -27,7 +25,7 @@ pub(crate) fn measure(program: &Program, report: &mut Report) -> Result<()> {
     };
     let soft = Soft::default();
     let served = Served::start(program, "")?;
-    // Fixed costs of the first connection count for the target.
+    // The target's fixed costs include the first connection.
     let first = hosts::connect(&soft, 1, wish(1))?;
     std::thread::sleep(SETTLE);
     let before = served.memory()?;

@@ -1,4 +1,4 @@
-//! Hosts of the measured target, all in this process, each with a separate endpoint.
+//! Hosts in this process, each with an endpoint.
 
 use cairn_initiator::{Host, HostOptions, Recovery};
 use cairn_roce::Soft;
@@ -8,16 +8,13 @@ use anyhow::{Context, Result};
 
 use crate::served::{NQN, Served};
 
-/// Connection parameters of a host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wish {
     pub(crate) io_queues: u16,
-    /// Depth of each I/O queue.
     pub(crate) depth: u16,
     pub(crate) kato_ms: u32,
 }
 
-/// Connects `count` hosts with different NQNs.
 pub(crate) fn connect(soft: &Soft, count: u16, wish: Wish) -> Result<Vec<Host>> {
     (0..count).map(|number| one(soft, number, wish)).collect()
 }

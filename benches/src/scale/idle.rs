@@ -10,18 +10,16 @@ use crate::hosts::{self, Wish};
 use crate::report::{Idle, Report, Start};
 use crate::served::{Program, Served};
 
-/// I/O queues of each idle host.
 const IO_QUEUES: u16 = 4;
-/// KATO of idle hosts, the default of Linux.
+/// KATO of idle hosts, the default in Linux.
 const KATO_MS: u32 = 5000;
-/// Idle time before each first command.
+/// Idle time before each command.
 const QUIET: Duration = Duration::from_millis(250);
-/// Number of first commands.
 const TRIES: usize = 16;
-/// Number of starts; the fastest is reported.
+/// Starts, of which the fastest counts.
 const STARTS: usize = 5;
 
-/// Measures the time from start to listening, and the memory at that point.
+/// Measures the start until listening, and the memory then.
 pub(crate) fn start(program: &Program, report: &mut Report) -> Result<()> {
     let mut best: Option<Start> = None;
     for _ in 0..STARTS {
@@ -52,7 +50,7 @@ pub(crate) fn start(program: &Program, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Measures idle hosts, then the first command after idling.
+/// Measures idle hosts and the first command after idling.
 pub(crate) fn measure(
     program: &Program,
     count: u16,
@@ -67,7 +65,7 @@ pub(crate) fn measure(
         kato_ms: KATO_MS,
     };
     let mut hosts = hosts::connect(&soft, count, wish)?;
-    // Long enough for several Keep Alives of each host.
+    // Several Keep Alives of each host.
     let length = (seconds * 4).max(Duration::from_millis(u64::from(KATO_MS)));
     keep_alive(&mut hosts, Duration::from_secs(1));
     let before = served.usage()?;
@@ -87,7 +85,7 @@ pub(crate) fn measure(
     hosts::disconnect(hosts)
 }
 
-/// Keeps the connections of these hosts alive for `length`.
+/// Keeps connections alive for `length`.
 fn keep_alive(hosts: &mut [Host], length: Duration) {
     let end = Instant::now() + length;
     while Instant::now() < end {
@@ -98,7 +96,7 @@ fn keep_alive(hosts: &mut [Host], length: Duration) {
     }
 }
 
-/// Median time of a command of the first host, each after an idle time.
+/// Median time of a command after an idle time.
 fn commands(hosts: &mut [Host], quiet: Duration) -> Result<Duration> {
     let buffer = hosts[0].buffer(4096)?;
     let mut times = Vec::with_capacity(TRIES);

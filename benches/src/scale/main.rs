@@ -1,8 +1,7 @@
 //! Cost of a target by number of queue pairs and hosts, and while idle.
 //!
-//! The program starts `cairn-target` as a child process and runs all hosts itself, with RoCE in
-//! user space on the loopback interface. It prints a table and, on request, JSON. `cargo xtask
-//! bench scale` builds and runs it.
+//! Starts `cairn-target` as a child process and runs all hosts, over user-space RoCE on loopback.
+//! Prints a table and, on request, JSON. `cargo xtask bench scale` runs it.
 
 mod depth;
 mod growth;

@@ -13,34 +13,34 @@ pub(crate) struct Report {
     pub(crate) idle: Option<Idle>,
 }
 
-/// Target before any host has connected.
+/// Target before and after the first connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Start {
     pub(crate) listening_in: Duration,
-    /// Resident memory in bytes.
+    /// Resident bytes.
     pub(crate) memory: u64,
-    /// Resident memory after a host has connected, in bytes.
+    /// Resident bytes after a host has connected.
     pub(crate) memory_connected: u64,
-    /// Memory pinned by rings and devices in bytes, part of `memory`.
+    /// Pinned bytes of rings and devices, part of `memory`.
     pub(crate) pinned: u64,
 }
 
-/// Throughput for one number of queue pairs.
+/// Throughput for a number of queue pairs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DepthRow {
     pub(crate) queue_pairs: u16,
     pub(crate) hosts: u16,
     pub(crate) depth: u16,
     pub(crate) iops: f64,
-    /// Packets for each command, both directions.
+    /// Packets in both directions for each command.
     pub(crate) packets: f64,
     /// Processor time of the target for each command, including polling.
     pub(crate) target_cpu_us: f64,
-    /// Processor time of all hosts for each command.
+    /// Processor time of the hosts for each command.
     pub(crate) host_cpu_us: f64,
 }
 
-/// Cost of each further queue pair and controller.
+/// Cost of further queue pairs and controllers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Growth {
     pub(crate) queue_pairs: u16,
@@ -49,14 +49,14 @@ pub(crate) struct Growth {
     pub(crate) bytes_per_controller: u64,
 }
 
-/// Connected, idle hosts.
+/// Idle hosts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Idle {
     pub(crate) hosts: u16,
     pub(crate) io_queues: u16,
     pub(crate) kato_ms: u32,
     pub(crate) cores: f64,
-    /// Wake-ups per second.
+    /// Wake-ups in a second.
     pub(crate) wake_ups: f64,
     pub(crate) first_command: Duration,
     pub(crate) busy_command: Duration,
@@ -105,7 +105,6 @@ impl Report {
 
     pub(crate) fn table(&self) -> String {
         let mut text = String::new();
-        // Writing to a string cannot fail.
         let _ = self.write(&mut text);
         text
     }

@@ -10,20 +10,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// NQN of the exported subsystem.
 pub(crate) const NQN: &str = "nqn.2026-01.org.example:scale";
-/// Size of the single namespace in bytes, which is in memory.
+/// Size of the memory namespace in bytes.
 pub(crate) const NAMESPACE_BYTES: u64 = 4 << 20;
-/// Listening address, which no other test of the loopback network uses.
+/// Address unused by other tests on loopback.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 71, 0, 1);
 const PORT: u16 = 4420;
 
-/// Executable of the target.
 #[derive(Debug)]
 pub(crate) struct Program(PathBuf);
 
 impl Program {
-    /// Uses `path`, or the target next to this executable.
+    /// Uses `path`, or the target in this executable's folder.
     pub(crate) fn new(path: Option<PathBuf>) -> Result<Self> {
         let path = match path {
             Some(path) => path,
@@ -43,21 +41,19 @@ impl Program {
 pub(crate) struct Served {
     child: Child,
     config: tempfile::NamedTempFile,
-    /// Time from start to listening.
+    /// From start to listening.
     pub(crate) started_in: Duration,
 }
 
-/// Resource usage of a process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
-    /// Processor time of all threads.
     pub(crate) cpu: Duration,
-    /// Number of voluntary context switches of all threads.
+    /// Voluntary context switches.
     pub(crate) sleeps: u64,
 }
 
 impl Served {
-    /// Starts a target with one reactor and `more` lines in `[target]`, on the last core.
+    /// Starts a target with one reactor on the last core; `more` are lines in `[target]`.
     pub(crate) fn start(program: &Program, more: &str) -> Result<Self> {
         let mut config = tempfile::NamedTempFile::new()?;
         write!(
@@ -97,17 +93,15 @@ impl Served {
         ))
     }
 
-    /// Listening address.
     pub(crate) fn remote() -> SocketAddr {
         SocketAddr::new(ADDRESS.into(), PORT)
     }
 
-    /// Resident memory in bytes, including pinned memory.
+    /// Resident bytes, including pinned memory.
     pub(crate) fn memory(&self) -> Result<u64> {
         self.status("VmRSS:").map(|kib| kib * 1024)
     }
 
-    /// Memory pinned for devices and rings, in bytes.
     pub(crate) fn pinned(&self) -> Result<u64> {
         self.status("VmPin:").map(|kib| kib * 1024)
     }
@@ -132,7 +126,7 @@ impl Usage {
         };
         for thread in fs::read_dir(format!("/proc/{process}/task"))? {
             let folder = thread?.path();
-            // The first number is nanoseconds on a core (the kernel's sched-stats.rst).
+            // Nanoseconds on a core (sched-stats.rst).
             let stat = fs::read_to_string(folder.join("schedstat"))?;
             let on_core = stat.split_ascii_whitespace().next();
             let nanos = on_core.and_then(|text| text.parse().ok());
@@ -146,7 +140,7 @@ impl Usage {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // The target has no state that this would damage.
+        // The target has no state to lose.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -159,14 +153,14 @@ fn number(text: &str, key: &str) -> Result<u64> {
         .with_context(|| format!("no number behind {key}"))
 }
 
-/// First or last core available to this process.
+/// First or last available core.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Core {
     First,
     Last,
 }
 
-/// Runs `work` on one core, together with the processes that it starts.
+/// Runs `work` and its child processes on one core.
 pub(crate) fn on_core<T, E>(core: Core, work: impl FnOnce() -> Result<T, E>) -> Result<T>
 where
     E: Into<anyhow::Error>,

@@ -1,4 +1,4 @@
-//! The commands of the guide lead from a cluster to a disk.
+//! The guide's commands lead from a cluster to a disk.
 
 use cairn_ceph::Cluster;
 use cairn_config::{Config, Flags};
@@ -13,13 +13,12 @@ use super::{cluster, status};
 
 const GUIDE: &str = include_str!("../../../docs/guide-ceph.md");
 
-/// Folder of the configuration and keys in the guide.
+/// Folder of configuration and keys in the guide.
 const FOLDER: &str = "/etc/ceph";
 
-/// Maximum number of commands from a cluster to a mounted disk.
+/// Maximum commands from a cluster to a mounted disk.
 const COMMANDS_MAX: usize = 10;
 
-/// Section of the guide with these commands.
 fn section() -> &'static str {
     let (_, section) = GUIDE
         .split_once("## From a cluster to a disk of a host\n")
@@ -27,7 +26,7 @@ fn section() -> &'static str {
     section.split("\n## ").next().unwrap_or(section)
 }
 
-/// Commands of the section: lines of code blocks without a language.
+/// Commands in code blocks without a language.
 fn commands() -> Vec<&'static str> {
     let mut block = None;
     let mut commands = Vec::new();
@@ -42,7 +41,7 @@ fn commands() -> Vec<&'static str> {
     commands
 }
 
-/// Splits a command into words as a shell does.
+/// Splits a command like a shell.
 fn words(command: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
@@ -56,7 +55,7 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// Runs the guide's administrative commands, with keys in the cluster's folder.
+/// Runs the administrative commands, with keys in `folder`.
 fn administer(cluster: &Cluster, folder: &str) {
     let mut run = 0;
     for command in commands() {
@@ -77,7 +76,7 @@ fn administer(cluster: &Cluster, folder: &str) {
     assert_eq!(run, 4, "the commands for the cluster: {:?}", commands());
 }
 
-/// Configuration of the guide with the test's address and the cluster's files.
+/// The guide's configuration with the test's address and files.
 fn config(cluster: &Cluster, folder: &str, user: &str, image: &str) -> Config {
     let (_, toml) = section().split_once("```toml\n").expect("a configuration");
     let toml = toml.split("```").next().expect("its end");
@@ -93,7 +92,7 @@ fn config(cluster: &Cluster, folder: &str, user: &str, image: &str) -> Config {
     Config::parse("the guide", &toml, &Flags::default()).expect("the guide's configuration")
 }
 
-/// Connects a host with the NQN allowed by the guide's configuration.
+/// Connects the host allowed by the configuration.
 fn connect(network: &Loopback, target: &Target) -> Host {
     let remote = target.addresses()[0];
     let (subsystem, host) = (
@@ -146,7 +145,7 @@ fn the_guide_leads_from_a_cluster_to_a_disk() {
     let data = Data::start_of(&buffer, 4096);
     host.run(1, command::write(1, last, blocks), data).unwrap();
 
-    // Capabilities in the guide that suffice for a snapshot.
+    // The guide's capabilities suffice for a snapshot.
     cluster.rbd(&["snap", "create", "disks/vm-7@then"]).unwrap();
     let caps = "`mon 'profile rbd' osd 'profile rbd-read-only pool=disks'`";
     assert!(section().contains(caps));
@@ -174,6 +173,6 @@ fn the_guide_leads_from_a_cluster_to_a_disk() {
     drop((host, other));
     reader.stop().unwrap();
     target.stop().unwrap();
-    // A target that has ended holds no lock.
+    // An ended target has no lock.
     assert_eq!(cluster.rbd(&["lock", "ls", "disks/vm-7"]).unwrap(), "");
 }

@@ -1,7 +1,7 @@
-//! Ceph images as namespaces, over user-space RoCE with this project's host.
+//! Ceph images as namespaces, over user-space RoCE.
 //!
-//! The tests are ignored by default. `cargo xtask test` runs them, as does `cargo test -p
-//! cairn-tests --test ceph -- --ignored`.
+//! Ignored by default; `cargo xtask test` runs these tests, as does `cargo test -p cairn-tests
+//! --test ceph -- --ignored`.
 
 mod guide;
 mod trouble;
@@ -19,10 +19,9 @@ use nvme_proto::wire::feature::AsyncEventConfig;
 use nvme_proto::wire::log::{LogPage, SmartLog};
 use nvme_proto::wire::{FromBytes, Status};
 
-/// Timeout of all waits.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Starts a cluster in a temporary folder; `None` if Ceph is missing.
+/// Starts a cluster, or returns `None` without Ceph.
 fn cluster() -> Option<(tempfile::TempDir, Cluster)> {
     if let Some(missing) = cairn_ceph::missing() {
         cairn_skips::skip(missing);
@@ -77,7 +76,6 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Kills and restarts the OSD three times during the load.
 fn kill_now_and_then(cluster: &mut Cluster, over: &AtomicBool) {
     for _ in 0..3 {
         std::thread::sleep(Duration::from_millis(500));
@@ -130,7 +128,7 @@ fn what_an_administrator_does_reaches_the_host() {
     cluster.image("gone/disk", "64M").unwrap();
     let images = ["rbd/disk", "rbd/other", "gone/disk"];
     let exports = images.map(|image| export(&cluster, image));
-    // Administrative commands take a second each. A host that is not polled meanwhile loses its
+    // Administrative commands take a second, in which a host that is not polled loses its
     // user-space RoCE connection.
     let exports = subsystem(NQN, &exports.each_ref().map(String::as_str));
     let target = TestTarget::start(&exports);
@@ -138,7 +136,7 @@ fn what_an_administrator_does_reaches_the_host() {
     options.events = AsyncEventConfig(0).with_namespace_attribute(true);
     let mut host = target.try_connect(options).unwrap();
 
-    // A new size is reported without a reload.
+    // No reload is needed.
     assert_eq!(host.open_namespace(1).unwrap().blocks, 16 << 10);
     cluster.rbd(&["resize", "--size", "96M", "disk"]).unwrap();
     let event = host.wait_until("the event", |host| host.take_event());
@@ -149,7 +147,7 @@ fn what_an_administrator_does_reaches_the_host() {
     assert_eq!(host.open_namespace(1).unwrap().blocks, 24 << 10);
     assert_eq!(write(&mut host, 1, (24 << 10) - 1), Ok(()));
 
-    // A full cluster fails writes, but not reads.
+    // A full cluster fails writes only.
     for (name, ratio) in [
         ("nearfull", "1e-7"),
         ("backfillfull", "2e-7"),
@@ -163,7 +161,7 @@ fn what_an_administrator_does_reaches_the_host() {
         let pools = cluster.ceph(&["osd", "pool", "ls", "detail"]).unwrap();
         pools.contains("hashpspool,full")
     });
-    // Existing objects can be overwritten, so each write creates an object.
+    // Existing objects can be overwritten, so each write needs a new one.
     let mut objects = 2..20;
     until("no more space", || {
         std::thread::sleep(Duration::from_millis(200));
@@ -182,7 +180,7 @@ fn what_an_administrator_does_reaches_the_host() {
     }
     until("room", || write(&mut host, 1, 22 << 10) == Ok(()));
 
-    // Deleting a pool deletes its image, whose reads must fail instead of returning zeroes.
+    // Reads of an image whose pool was deleted must fail instead of returning zeroes.
     assert_eq!(write(&mut host, 3, 0), Ok(()));
     cluster
         .ceph(&[
@@ -199,7 +197,7 @@ fn what_an_administrator_does_reaches_the_host() {
     });
     assert_eq!(write(&mut host, 3, 0), Err(Status::NAMESPACE_NOT_READY));
 
-    // The cluster blocklists one client.
+    // The cluster blocklists a client.
     let watchers = cluster.rbd(&["status", "disk"]).unwrap();
     let (_, address) = watchers.split_once("watcher=").expect("a watcher");
     let address = address.split_whitespace().next().unwrap();
@@ -216,7 +214,7 @@ fn what_an_administrator_does_reaches_the_host() {
     assert_eq!(read(&mut host, 1, 0), Ok(()));
     until("no warning for it", || warning(&mut host) == 0);
 
-    // The other namespace was never affected.
+    // The other namespace is unaffected.
     assert_eq!(write(&mut host, 2, 0), Ok(()));
     assert_eq!(read(&mut host, 2, 0), Ok(()));
     host.shutdown().unwrap();

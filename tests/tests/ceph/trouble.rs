@@ -1,4 +1,4 @@
-//! Effects of a long OSD failure, and of monitors without a quorum.
+//! A long OSD failure, and monitors without a quorum.
 
 use std::thread;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use cairn_tests::harness::{NQN, TestTarget, subsystem};
 
 use super::{cluster, export, read, until, write};
 
-/// Head of the configuration, with a command timeout of two seconds.
+/// With a command timeout of two seconds.
 const HEAD: &str =
     "[target]\nreactors = 1\nio_timeout_s = 2\n[metrics]\nlisten = \"127.0.0.1:0\"\n";
 
-/// Age of the oldest command of a namespace in seconds.
+/// Age of a namespace's oldest command in seconds.
 fn oldest(page: &Exposition, nsid: &str) -> f64 {
     let labels = [("nsid", nsid)];
     page.get("cairn_namespace_oldest_seconds", &labels)
@@ -43,7 +43,7 @@ fn while_an_osd_is_dead_only_its_images_wait() {
             waiting.shutdown().unwrap();
             ended
         });
-        // Also after the timeout.
+        // Beyond the timeout.
         until("the age of the write", || {
             assert_eq!(self::write(&mut host, 2, 0), Ok(()));
             assert_eq!(read(&mut host, 2, 0), Ok(()));
@@ -57,7 +57,7 @@ fn while_an_osd_is_dead_only_its_images_wait() {
         cluster.start_osd().unwrap();
         write.join().unwrap()
     });
-    // The write completed late, but successfully.
+    // Late, but successful.
     assert_eq!(ended, Ok(()));
     until("its return", || write(&mut host, 1, 1) == Ok(()));
     assert_eq!(read(&mut host, 1, 1), Ok(()));

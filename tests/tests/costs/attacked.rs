@@ -1,18 +1,17 @@
-//! Cost of attackers at other addresses: the target's instructions and system calls for each
-//! command of a host, with and without the attacker.
+//! Cost of attackers: the target's instructions and system calls for each command of another host,
+//! with and without an attacker.
 //!
-//! The attacker takes turns with host and target ([`cairn_tests::attacker`]). Only a reactor's
-//! rounds are counted, since the host depends on that thread. Control plane and connection
-//! management process packets of attackers on other threads.
+//! The attacker runs alternately with host and target ([`cairn_tests::attacker`]). Only rounds of
+//! the reactor count; other threads execute the control plane and connection management.
 
 use crate::{Bounds, Counted, NO_ADAPTER, counted_program};
 
-/// Maximum increase of instructions for each command of another host, in percent.
+/// Maximum increase of instructions in percent.
 const MOST: f64 = 10.0;
-/// Maximum increase of system calls in percent; a RoCE connection in user space needs some.
+/// Maximum increase of system calls in percent. User-space RoCE needs some for a connection.
 const MOST_CALLS: f64 = 20.0;
 
-/// Attacks with this bound over each fabric.
+/// Attacks over each fabric.
 const ATTACKS: [&str; 6] = [
     "silent",
     "wrong-name",
@@ -21,10 +20,9 @@ const ATTACKS: [&str; 6] = [
     "admin",
     "io",
 ];
-/// Attack with packets that exist only over RoCE.
+/// Attack that exists only over RoCE.
 ///
-/// The kernel's filters drop them, so they cost nothing; without filters they would cost two
-/// percent.
+/// The kernel's filters drop these packets, which would cost two percent otherwise.
 const GUESSES: &str = "garbage";
 const MOST_OF_GUESSES: f64 = 1.0;
 
@@ -41,7 +39,6 @@ fn over_soft_roce_attackers_slow_them_no_more() {
     compare(&reads("soft", 80 * 1024), &attacks);
 }
 
-/// Compares the costs of the host's commands without and with each attacker.
 fn compare(bounds: &Bounds, attacks: &[&str]) {
     let program = counted_program();
     let fabric = bounds.fabric;
@@ -60,7 +57,7 @@ fn compare(bounds: &Bounds, attacks: &[&str]) {
         let (instructions, calls, made) = costs(&counted, bounds);
         println!("{fabric:>9} {attack:>11} {instructions:>13.0} {calls:>13.3} {made:>8}");
         let more = 100.0 * (instructions / alone - 1.0);
-        // One call in a hundred commands, because of clock and mailbox checks.
+        // One call in a hundred commands is for clock and mailbox checks.
         let more_calls = 100.0 * (calls - 0.01) / (calls_alone + 0.01) - 100.0;
         let most = if attack == GUESSES {
             MOST_OF_GUESSES
@@ -80,7 +77,7 @@ fn compare(bounds: &Bounds, attacks: &[&str]) {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// The host's commands, enough of them that initial bursts of an attacker are over.
+/// Enough commands to outlast an attacker's initial burst.
 fn reads(fabric: &'static str, commands: u32) -> Bounds {
     Bounds {
         fabric,
@@ -98,8 +95,7 @@ fn reads(fabric: &'static str, commands: u32) -> Bounds {
     }
 }
 
-/// Instructions and system calls of the target for each command, and the number of attack
-/// operations.
+/// Instructions and system calls for each command, and the number of attack operations.
 fn costs(counted: &Counted, bounds: &Bounds) -> (f64, f64, f64) {
     let target = counted.target(bounds);
     let commands = f64::from(bounds.commands);

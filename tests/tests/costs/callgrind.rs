@@ -1,8 +1,7 @@
 //! Parser of callgrind's output files.
 //!
-//! In this format, `fn=` names a function, and lines that start with a number are its own cost. A
-//! `calls=` line and the following number line are a call: the inclusive cost of the function in
-//! `cfn=`.
+//! `fn=` names a function, and lines that start with a number are its own cost. `calls=` and the
+//! next number line are the inclusive cost of a call to the function in `cfn=`.
 
 use std::collections::HashMap;
 use std::ops::{Add, AddAssign, Sub};
@@ -10,25 +9,21 @@ use std::ops::{Add, AddAssign, Sub};
 /// Counted events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// Instructions.
     pub(crate) instructions: u64,
-    /// Instructions that lock the bus: atomic read-modify-write operations, as used by locks.
+    /// Atomic read-modify-write instructions, as used by locks.
     pub(crate) locked: u64,
-    /// System calls.
     pub(crate) system_calls: u64,
 }
 
-/// Parsed output file.
 #[derive(Debug, Default)]
 pub(crate) struct Profile {
-    /// Own cost of each function.
+    /// Own costs of functions.
     functions: HashMap<String, Cost>,
-    /// Inclusive cost of calls by caller and callee.
+    /// Inclusive costs by caller and callee.
     calls: HashMap<(String, String), Cost>,
 }
 
 impl Profile {
-    /// Parses an output file.
     pub(crate) fn parse(text: &str) -> Self {
         let mut profile = Self::default();
         let mut events = Vec::new();
@@ -56,7 +51,7 @@ impl Profile {
         profile
     }
 
-    /// Inclusive cost of the calls between selected functions.
+    /// Inclusive cost of calls between selected functions.
     pub(crate) fn calls(
         &self,
         is_caller: impl Fn(&str) -> bool,
@@ -67,14 +62,13 @@ impl Profile {
         costs.fold(Cost::default(), |sum, (_, &cost)| sum + cost)
     }
 
-    /// Own cost of selected functions.
     pub(crate) fn own(&self, is_chosen: impl Fn(&str) -> bool) -> Cost {
         let chosen = |function: &&String| is_chosen(function);
         let costs = self.functions.iter().filter(|(name, _)| chosen(name));
         costs.fold(Cost::default(), |sum, (_, &cost)| sum + cost)
     }
 
-    /// Functions with a cost of their own.
+    /// Functions with own cost.
     pub(crate) fn functions(&self) -> impl Iterator<Item = &str> {
         let worked = self
             .functions
@@ -85,8 +79,7 @@ impl Profile {
 }
 
 impl Cost {
-    /// Parses a line: the source line, then one number for each event. Trailing numbers may be
-    /// missing.
+    /// Parses a source line and the number of each event; trailing numbers may be missing.
     fn parse(line: &str, events: &[&str]) -> Self {
         let mut numbers = line.split(' ').map(|number| {
             number

@@ -1,6 +1,6 @@
-//! Cost of an operation on a Ceph image, without the costs of librbd.
+//! Cost of an operation on a Ceph image without librbd.
 //!
-//! A stub (`librbd.c`) replaces librbd. Its operations complete at once and move no data.
+//! The stub `librbd.c` completes operations at once and moves no data.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,22 +8,22 @@ use std::process::Command;
 use super::callgrind::{Cost, Profile};
 use super::{FORBIDDEN, release_folder};
 
-/// librados and librbd, with the names opened by the target.
+/// Names opened by the target.
 const LIBRARIES: [&str; 2] = ["librados.so.2", "librbd.so.1"];
 
-/// Maximum instructions of this project's crates for each operation, 5 % above the measured number.
+/// Maximum instructions of this project's crates for each operation, 5 % above the measurement.
 const INSTRUCTIONS: f64 = 580.0;
 
 /// Maximum atomic operations: references to image and memory, image state, lock of completions.
 const LOCKED: f64 = 17.0;
 
-/// Maximum copying instructions. Copying 4 KiB of data takes 128; fewer fill the buffers at start.
+/// Maximum copying instructions: copying 4 KiB takes 128, filling buffers at start fewer.
 const COPIES: f64 = 64.0;
 
-/// Maximum instructions for allocation and formatting, which occur only at start.
+/// Maximum instructions for allocation and formatting, which belong to the start.
 const OTHERS: f64 = 20.0;
 
-/// Workload, bytes and depth; the total size of buffers is constant.
+/// Workload, bytes and depth with a constant size of all buffers.
 const ROWS: [(&str, u32, u32); 4] = [
     ("randread", 4 << 10, 32),
     ("randwrite", 4 << 10, 32),
@@ -31,7 +31,7 @@ const ROWS: [(&str, u32, u32); 4] = [
     ("randwrite", 128 << 10, 4),
 ];
 
-/// Long enough to make start-up costs negligible.
+/// Makes start-up costs negligible.
 const RUNTIME_MS: u32 = 1500;
 
 #[test]
@@ -70,7 +70,7 @@ fn an_image_costs_what_it_may() {
     );
 }
 
-/// Runs the benchmark; returns the number of operations and the profile.
+/// Runs the benchmark, and returns the number of operations and the profile.
 fn run(program: &Path, libraries: &Path, rw: &str, bytes: u32, depth: u32) -> (f64, Profile) {
     let folder = tempfile::tempdir().expect("a folder for what callgrind writes");
     let (counts, conf) = (
@@ -103,7 +103,6 @@ fn run(program: &Path, libraries: &Path, rw: &str, bytes: u32, depth: u32) -> (f
     (operations, Profile::parse(&String::from_utf8_lossy(&dump)))
 }
 
-/// Compiles the stub libraries into a temporary folder.
 fn compile_libraries() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder for libraries");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/costs/librbd.c");

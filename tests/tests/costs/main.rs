@@ -1,14 +1,13 @@
-//! Cost of reads and writes at the target, by counts that do not depend on the load of the machine.
+//! Cost of reads and writes at the target, independent of the machine's load.
 //!
-//! Counted are instructions, allocations, locks, formatting, system calls, packets, and work for an
-//! adapter: doorbells, work requests, completions.
+//! Counts of instructions, allocations, locks, formatting, system calls, packets, and adapter work
+//! (doorbells, work requests, completions).
 //!
-//! Callgrind runs a release build of `cairn-counted` (`src/bin/counted.rs`). Host and target
-//! alternate in one thread, and only the target's turns count. The cost of target logic (from a
-//! capsule to a response, with a disk that takes no time) excludes calls of the provider
-//! ([`Endpoint`]).
+//! Callgrind runs a release build of `cairn-counted` (`src/bin/counted.rs`), in which only the
+//! target's turns count. Target logic, from capsule to response, excludes the provider
+//! ([`Endpoint`]) and uses a disk without latency.
 //!
-//! [`BOUNDS`] contains the limits. A change that reduces a cost lowers its limit. A commit that
+//! [`BOUNDS`] contains the limits. A change that reduces a cost lowers its limit; a commit that
 //! must raise a limit explains the reason.
 //!
 //! [`Endpoint`]: cairn_rdma::Endpoint
@@ -24,29 +23,28 @@ use std::process::Command;
 
 use callgrind::{Cost, Profile};
 
-/// Scenario, with the maximum costs of a command.
+/// Scenario with maximum costs of a command.
 struct Bounds {
     fabric: &'static str,
-    /// `read`, `write` (in the capsule, if the data fit) or `fetch` (RDMA READ by the target).
+    /// `read`, `write` (in the capsule if possible) or `fetch` (RDMA READ).
     job: &'static str,
-    /// `null`, or `mem`, a memory disk that copies data.
+    /// `null`, or `mem` for a memory disk that copies data.
     disk: &'static str,
     /// Bytes of a command.
     bytes: u32,
-    /// Number of counted commands.
+    /// Counted commands.
     commands: u32,
     depth: u32,
-    /// Number of queue pairs.
     queues: u32,
-    /// Instructions of target logic, about 5 % above the number measured with Rust 1.95.
+    /// Instructions of target logic, about 5 % above the measurement with Rust 1.95.
     instructions: f64,
-    /// Atomic operations of the target including its provider.
+    /// Atomic operations of target and provider.
     locked: f64,
-    /// System calls of the target including its provider.
+    /// System calls of target and provider.
     system_calls: f64,
     /// Packets of both ends.
     packets: f64,
-    /// Work for an adapter, counted only by the loopback provider.
+    /// Adapter work, counted by the loopback provider.
     adapter: Adapter,
 }
 
@@ -60,19 +58,19 @@ impl Bounds {
     }
 }
 
-/// Work for an adapter for each command.
+/// Adapter work for each command.
 struct Adapter {
-    /// Chains posted to the send queue.
+    /// Chains posted to send queues.
     doorbells: f64,
-    /// Work requests in these chains: data and responses.
+    /// Work requests for data and responses.
     work_requests: f64,
     /// Chains posted to the shared receive queue.
     receive_doorbells: f64,
-    /// Completions of receives and of signaled work.
+    /// Completions of receives and signaled work.
     completions: f64,
 }
 
-/// For user-space RoCE, which has no adapter.
+/// User-space RoCE has no adapter.
 const NO_ADAPTER: Adapter = Adapter {
     doorbells: 0.0,
     work_requests: 0.0,
@@ -80,14 +78,11 @@ const NO_ADAPTER: Adapter = Adapter {
     completions: 0.0,
 };
 
-/// Scenarios.
-///
-/// A round of the reactor serves one command at depth 1, and 32 commands at depth 32. 64 queue
-/// pairs have one command each, with one acknowledgement. Over the loopback provider, system calls
-/// occur only in the checks of each millisecond. Over user-space RoCE, a single read needs one sent
-/// and one received datagram, and a receive that finds nothing. The C library uses an atomic
-/// operation at the start and at the end of each such system call, and a check of the connection
-/// mailbox needs one. The loopback provider is a structure with one lock, taken in each call.
+/// At depth 1, a reactor round serves one command; at depth 32, 32 commands. 64 queue pairs have
+/// one command and one acknowledgement each. Over loopback, only the checks each millisecond make
+/// system calls. Over user-space RoCE, a single read needs one sent and one received datagram, and
+/// an empty receive. Each of these calls costs two atomic operations in the C library, and the
+/// check of the connection mailbox one. Every call of the loopback provider takes its lock.
 const BOUNDS: [Bounds; 15] = [
     Bounds {
         fabric: "loopback",
@@ -323,8 +318,8 @@ const BOUNDS: [Bounds; 15] = [
 
 /// Atomic operations of target logic for each command.
 ///
-/// The mailbox is checked every millisecond. A lock or reference count on the path of a command
-/// would cost at least one for each command.
+/// For the mailbox check each millisecond. A lock or reference count for each command would cost at
+/// least 1.
 const LOGIC_LOCKED: f64 = 0.05;
 
 /// Parts of names of functions that allocate, free or format.
@@ -375,15 +370,14 @@ fn a_command_costs_what_it_may() {
     );
 }
 
-/// Result of a scenario.
 struct Counted {
     profile: Profile,
-    /// Figures printed by the program, by name.
+    /// Printed figures by name.
     figures: HashMap<String, f64>,
 }
 
 impl Counted {
-    /// Prints the costs and returns messages for those above their limits.
+    /// Prints the costs and returns messages for exceeded limits.
     fn judge(&self, bounds: &Bounds) -> Vec<String> {
         let Bounds {
             fabric,
@@ -484,7 +478,6 @@ impl Counted {
         }
     }
 
-    /// Total cost of the target.
     fn target(&self, bounds: &Bounds) -> Cost {
         let turn = |name: &str| name.ends_with("counted::target_turn");
         let cost = self.profile.calls(|_| true, turn);
@@ -495,7 +488,6 @@ impl Counted {
         cost
     }
 
-    /// Cost of the target without its provider.
     fn logic(&self, bounds: &Bounds) -> Cost {
         let ours = |name: &str| name.contains("cairn_target::");
         let endpoint = |name: &str| name.contains(" as cairn_rdma::provider::Endpoint>::");
@@ -507,7 +499,6 @@ impl Counted {
         self.target(bounds) - provider
     }
 
-    /// Forbidden functions that were called.
     fn forbidden(&self) -> Vec<String> {
         let forbidden = |name: &&str| FORBIDDEN.iter().any(|part| name.contains(part));
         let found = self.profile.functions().filter(forbidden);
@@ -517,14 +508,13 @@ impl Counted {
     }
 }
 
-/// Release build of `cairn-counted`.
 fn counted_program() -> PathBuf {
     release_folder().join("cairn-counted")
 }
 
-/// Builds the counted programs for release and returns their folder.
+/// Builds the counted programs and returns their folder.
 ///
-/// Both are built together and without package names, so that they share dependencies and features.
+/// One build without package names shares dependencies and features.
 fn release_folder() -> PathBuf {
     let mut build = Command::new(env!("CARGO"));
     build
@@ -535,7 +525,7 @@ fn release_folder() -> PathBuf {
         build.status().is_ok_and(|status| status.success()),
         "{build:?}"
     );
-    // This program is in build/PROFILE/deps.
+    // build/PROFILE/deps contains this program.
     let program = std::env::current_exe().expect("this program has a path");
     let folder = program.ancestors().nth(3).expect("cargo's output folder");
     folder.join("release")

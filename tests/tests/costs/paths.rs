@@ -1,13 +1,12 @@
-//! Cost of ordering changes: none for a host with one association, and a bounded number of
-//! instructions for each change with several.
+//! Cost of ordering changes: none with one association, bounded with several.
 
 use super::{Adapter, Bounds, Counted, NO_ADAPTER, counted_program};
 
-/// Maximum additional instructions of a command after an earlier association of the host has ended.
+/// Maximum additional instructions after an earlier association has ended.
 const ALONE_INSTRUCTIONS: f64 = 2.0;
-/// Maximum additional instructions of a write with two associations and 32 outstanding writes.
+/// Maximum additional instructions of a write with two associations and 32 writes.
 const PATHS_INSTRUCTIONS: f64 = 1000.0;
-/// Maximum additional atomic operations: the lock of the disk's order is taken three times.
+/// Maximum additional atomic operations: three locks of the disk's order.
 const PATHS_LOCKED: f64 = 6.1;
 
 fn bounds(job: &'static str) -> Bounds {

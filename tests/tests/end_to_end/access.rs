@@ -24,7 +24,7 @@ fn only_allowed_hosts_get_in() {
     target.stop();
 }
 
-/// NQNs of any form are accepted, as used by SPDK's perf and nvmet.
+/// As used by SPDK's perf and nvmet.
 #[test]
 fn hosts_without_a_name_and_subsystems_of_any_name_are_served() {
     let odd = "test nqn\n\u{1b}[2J";
@@ -59,7 +59,7 @@ fn hosts_without_a_name_and_subsystems_of_any_name_are_served() {
         }
         connected.shutdown().unwrap();
     }
-    // An empty host NQN is not in the list of allowed hosts.
+    // The allowed hosts do not include an empty NQN.
     let nameless = target.try_connect(options("", NQN));
     assert_eq!(status(nameless).code(), Status::CONNECT_INVALID_HOST);
     let log = discover(&*target.provider(), &options("", NQN)).unwrap();
@@ -83,15 +83,13 @@ fn only_allowed_addresses_get_in() {
     let target = TestTarget::start_as(&disks, "allowed_addresses = [\"198.51.100.0/24\"]");
     let stranger = target.try_connect(target.options("a"));
     assert!(stranger.is_err(), "{stranger:?}");
-    // Hosts of both networks.
     let everybody = "allowed_addresses = [\"192.0.2.2\", \"127.0.0.0/8\"]";
     target.reload_as(&disks, everybody);
     target.connect("a").shutdown().unwrap();
     target.stop();
 }
 
-/// A listener accepts members of its partition, except limited members among each other (IBTA
-/// 10.9.3).
+/// Limited members do not reach each other (IBTA 10.9.3).
 #[test]
 fn a_listener_accepts_the_members_of_its_partition_alone() {
     let disks = subsystem(NQN, &["mem:1MiB"]);
@@ -216,7 +214,7 @@ fn hosts_of_a_listener_that_is_removed_are_disconnected() {
     let second = format!("[[listener]]\naddress = \"{}\"\n", network.ip());
     let target = TestTarget::start(&disks);
     if target.loopback().is_none() {
-        // Loopback addresses are reserved for the tests that use them.
+        // Only these tests use the loopback addresses.
         return;
     }
     target.reload_as(&disks, &second);
@@ -245,7 +243,7 @@ fn hosts_of_a_listener_that_is_removed_are_disconnected() {
     assert!(disk.read(0, 4096, Transfer::Keyed) == bytes(1, 4096));
     assert!(stays.take_event().is_none(), "it noticed");
 
-    // The address can be added again for new hosts.
+    // New hosts can use the address again.
     target.reload_as(&disks, &second);
     let back = target.try_connect(options("goes", network)).unwrap();
     back.shutdown().unwrap();

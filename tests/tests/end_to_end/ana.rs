@@ -1,4 +1,4 @@
-//! Asymmetric namespace access: ANA states configured for listeners.
+//! ANA states configured for listeners.
 
 use cairn_initiator::{Data, Host, HostError, Notice, Response, command};
 use cairn_tests::harness::{NQN, Scratch, TestTarget, namespace, nqn, subsystem};
@@ -9,19 +9,18 @@ use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe, Status};
 
 use crate::verified::{Disk, Transfer, bytes, next_notice, status};
 
-/// Namespace 1 in ANA group 1, namespace 2 in ANA group 2.
+/// Namespace 1 in group 1, namespace 2 in group 2.
 fn two_groups() -> String {
     let first = namespace(1, "mem:1MiB");
     let second = namespace(2, "mem:1MiB ana_group = 2");
     subsystem(NQN, &[]) + &first + &second
 }
 
-/// Listener configuration with the state of group 2.
 fn second_group(state: &str) -> String {
     format!("[[listener.ana_group]]\nid = 2\nstate = \"{state}\"\n")
 }
 
-/// ANAGRPID, state and CHGCNT of each group in log page 0Ch.
+/// ANAGRPID, state and CHGCNT of each group.
 fn states(host: &mut Host) -> Vec<(u32, AnaState, u64)> {
     let page = host.log_page(LogPage::ANA, 0, 4096, false).unwrap();
     let (head, mut rest) = AnaLogHeader::read_from_prefix(&page).ok().unwrap();
@@ -39,7 +38,6 @@ fn state_of(host: &mut Host, group: u32) -> AnaState {
     states.iter().find(|(id, ..)| *id == group).unwrap().1
 }
 
-/// Host with ANA events enabled.
 fn listener(target: &TestTarget) -> Host {
     let mut options = target.options("a");
     options.events = AsyncEventConfig(0).with_ana_change(true);
@@ -50,7 +48,6 @@ fn run(host: &mut Host, sqe: Sqe) -> Result<Response, HostError> {
     host.run(1, sqe, Data::None)
 }
 
-/// Every NVM command to namespace 2 fails with this status.
 fn refused_with(host: &mut Host, expected: Status) {
     let buffer = host.buffer(4096).unwrap();
     for (sqe, data) in [
@@ -66,7 +63,6 @@ fn refused_with(host: &mut Host, expected: Status) {
         assert_eq!(refused.code(), expected, "{sqe:?}");
         assert!(!refused.dnr(), "another path may work: {sqe:?}");
     }
-    // The other group is not affected.
     Disk::new(host, 1).write(0, &bytes(1, 4096), Transfer::Keyed);
 }
 
@@ -113,7 +109,7 @@ fn each_state_is_shown_and_kept_to() {
     target.stop();
 }
 
-/// Two subsystems of one listener, one of which has separate states, keep their states apart.
+/// One of two subsystems at a listener has separate states.
 #[test]
 fn a_subsystem_keeps_to_its_own_states() {
     let target = TestTarget::start(&two_groups());
@@ -136,7 +132,7 @@ fn a_subsystem_keeps_to_its_own_states() {
     assert_eq!(next_notice(&mut host), Notice::AnaChanged);
     assert_eq!(state_of(&mut host, 2), AnaState::INACCESSIBLE);
     refused_with(&mut host, Status::ANA_INACCESSIBLE);
-    // The listener's state changes, and this subsystem's state remains.
+    // Only the listener's state changes.
     target.reload_as(&toml("inaccessible"), &second_group("non-optimized"));
     assert_eq!(next_notice(&mut beside), Notice::AnaChanged);
     let after = states(&mut beside);
@@ -145,7 +141,7 @@ fn a_subsystem_keeps_to_its_own_states() {
     assert_eq!(state_of(&mut host, 2), AnaState::INACCESSIBLE);
     assert!(host.take_event().is_none());
     Disk::new(&mut beside, 2).write(0, &bytes(3, 4096), Transfer::Keyed);
-    // Without a separate state, the subsystem uses the listener's.
+    // Without a separate state, the listener's applies.
     target.reload_as(&two_groups(), &second_group("non-optimized"));
     assert_eq!(next_notice(&mut host), Notice::AnaChanged);
     assert_eq!(state_of(&mut host, 2), AnaState::NON_OPTIMIZED);
@@ -175,7 +171,6 @@ fn a_reload_without_changes_is_silent() {
     let mut host = listener(&target);
     let before = states(&mut host);
     target.reload_as(&two_groups(), "ana = \"optimized\"\nbacklog = 128\n");
-    // Group 7 has no namespace.
     target.reload_as(
         &two_groups(),
         "[[listener.ana_group]]\nid = 7\nstate = \"inaccessible\"\n",

@@ -1,4 +1,4 @@
-//! DH-HMAC-CHAP on every queue of target and host.
+//! DH-HMAC-CHAP on every queue.
 
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,6 @@ use cairn_initiator::{Host, HostError, HostOptions, Secret, Secrets};
 use cairn_tests::bad_peer::{HalfDone, Impostors, Renewing, Setting, knock, replay};
 use cairn_tests::harness::{METRICS, NQN, TestTarget, host_nqn, namespace, nqn};
 
-/// Folder with key files.
 pub(crate) struct Keys(tempfile::TempDir);
 
 impl Keys {
@@ -23,7 +22,7 @@ impl Keys {
         self.0.path().join(name)
     }
 
-    /// Creates a secret from `seed` and writes it to a file.
+    /// Creates a secret from `seed` in a file.
     pub(crate) fn write(&self, name: &str, seed: u8) -> Secret {
         let secret = secret(seed);
         let mut options = std::fs::File::options();
@@ -38,7 +37,6 @@ pub(crate) fn secret(seed: u8) -> Secret {
     Secret::generate(32, None, &mut |bytes| bytes.fill(seed))
 }
 
-/// Subsystem for host "a", with more lines.
 fn subsystem(lines: &str) -> String {
     let host = host_nqn("a");
     let table = format!("[[subsystem]]\nnqn = \"{NQN}\"\nallowed_hosts = [\"{host}\"]\n");
@@ -49,7 +47,7 @@ pub(crate) fn key(name: &str, path: &Path) -> String {
     format!("{name} = \"{}\"\n", path.display())
 }
 
-/// Connects host "a" with these secrets and two I/O queues.
+/// Connects host "a" with two I/O queues.
 pub(crate) fn connect(
     target: &TestTarget,
     host: Option<Secret>,
@@ -114,7 +112,7 @@ fn whoever_has_another_secret_or_none_is_refused() {
     assert!(error.contains("--dhchap-secret"), "{error}");
     let error = refused(connect(&target, Some(secret(9)), None));
     assert!(error.contains("dhchap-secret"), "{error}");
-    // The controller has no secret.
+    // No secret of the controller is configured.
     let error = refused(connect(
         &target,
         Some(host.clone()),
@@ -129,7 +127,7 @@ fn whoever_has_another_secret_or_none_is_refused() {
     let mut connected = connect(&target, Some(host.clone()), Some(controller.clone())).unwrap();
     check_io(&mut connected);
     connected.shutdown().unwrap();
-    // A target without a key does not authenticate itself.
+    // Without a key, the target does not authenticate.
     target.reload(&subsystem(""));
     let error = refused(connect(&target, Some(host.clone()), Some(controller)));
     assert!(error.contains("does not ask"), "{error}");
@@ -153,7 +151,7 @@ fn another_key_counts_for_the_next_connect_and_ends_no_association() {
     refused(connect(&target, Some(old), None));
     let mut second = connect(&target, Some(new.clone()), None).unwrap();
     check_io(&mut second);
-    // An unusable key leaves the present keys unchanged.
+    // An unusable key keeps the present ones.
     let path = keys.path("host");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     let error = target.try_reload_as(&config, "").unwrap_err().to_string();
@@ -213,8 +211,7 @@ fn half_done_authentications_hold_up_nobody() {
     target.stop();
 }
 
-/// Unauthenticated claims under a host's identity affect no other host, and the host connects all
-/// queues.
+/// Unauthenticated claims in a host's name do not prevent its connections.
 #[test]
 fn a_stranger_holds_nothing_of_the_host_that_it_names() {
     let keys = Keys::new();
@@ -236,7 +233,6 @@ fn a_stranger_holds_nothing_of_the_host_that_it_names() {
     target.stop();
 }
 
-/// Hosts, controllers and queues in the metrics.
 fn shown(target: &TestTarget) -> Vec<String> {
     let page = target.scrape();
     let of = |label| page.values(label).into_iter().map(str::to_owned);
@@ -268,7 +264,6 @@ fn a_flood_from_one_address_refuses_no_host_of_another() {
             let (stop, begun) = (&stop, &begun);
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    // The attempt may fail.
                     let _ = HalfDone::new(&setting);
                     begun.fetch_add(1, Ordering::Relaxed);
                 }
@@ -302,7 +297,7 @@ fn the_audit_log_has_how_each_host_authenticated_and_why_it_was_refused() {
     drop(connect(&target, Some(host.clone()), Some(controller)).unwrap());
     drop(connect(&target, Some(host), None).unwrap());
     refused(connect(&target, Some(secret(9)), None));
-    // Stopping the target flushes the log.
+    // Stopping flushes the log.
     target.stop();
     let text = std::fs::read_to_string(&path).unwrap();
     let of = |event: &str| {
@@ -316,7 +311,7 @@ fn the_audit_log_has_how_each_host_authenticated_and_why_it_was_refused() {
         )
     };
     for mutual in [true, false] {
-        // One admin queue and two I/O queues.
+        // Admin queue and two I/O queues.
         let connects = of("connect").filter(|line| line.contains(&proof(mutual)));
         assert_eq!(connects.count(), 3, "{text}");
     }

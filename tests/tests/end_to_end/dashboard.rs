@@ -1,7 +1,6 @@
-//! Validation of the Grafana dashboard without Grafana.
+//! Validation of the Grafana dashboard.
 //!
-//! The dashboard matches Grafana's model, contains valid PromQL, and uses only metrics and labels
-//! of a target.
+//! It fits Grafana's model, and its PromQL is valid and uses only metrics and labels of a target.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -18,7 +17,6 @@ static DASHBOARD: LazyLock<Value> = LazyLock::new(|| {
 
 /// Labels added by Prometheus.
 const OF_PROMETHEUS: [&str; 2] = ["instance", "job"];
-/// Columns of Grafana's grid.
 const COLUMNS: u64 = 24;
 
 fn list<'a>(value: &'a Value, what: &str) -> &'a [Value] {
@@ -41,13 +39,12 @@ fn variables() -> &'static [Value] {
     list(&DASHBOARD["templating"], "list")
 }
 
-/// All queries of all panels.
 fn queries() -> Vec<&'static Value> {
     let of_panels = panels().iter().filter(|panel| text(panel, "type") != "row");
     of_panels.flat_map(|panel| list(panel, "targets")).collect()
 }
 
-/// Replaces Grafana's variables as Grafana does before the query.
+/// Replaces variables as Grafana does.
 fn as_prometheus_sees_it(expression: &str) -> String {
     expression.replace("$__rate_interval", "5m")
 }
@@ -57,7 +54,7 @@ fn it_has_what_grafanas_model_demands() {
     assert_eq!(text(&DASHBOARD, "title"), "Cairn target");
     // Grafana requires 8 to 40 characters.
     assert!((8..=40).contains(&text(&DASHBOARD, "uid").len()));
-    // Data sources are objects since version 33, row panels are list items since version 16.
+    // Data sources are objects since version 33, row panels are list items since 16.
     assert!(DASHBOARD["schemaVersion"].as_u64() >= Some(33));
     assert!(DASHBOARD["id"].is_null(), "Grafana numbers what it imports");
     for part in ["tags", "links"] {
@@ -72,7 +69,7 @@ fn it_has_what_grafanas_model_demands() {
         assert!(ids.insert(panel["id"].as_u64().expect("an id")), "{panel}");
         assert!(!text(panel, "title").is_empty(), "{panel}");
         match text(panel, "type") {
-            // The panels of an open row follow it in the list.
+            // Panels of an open row follow it in the list.
             "row" => assert!(list(panel, "panels").is_empty()),
             "stat" | "timeseries" | "table" => {
                 has_source(panel);
@@ -88,7 +85,7 @@ fn it_has_what_grafanas_model_demands() {
     }
 }
 
-/// The panel or query uses the selected data source.
+/// Checks for the selected data source.
 fn has_source(asking: &Value) {
     let source = &asking["datasource"];
     assert_eq!(text(source, "type"), "prometheus", "{asking}");
@@ -138,7 +135,7 @@ fn variables_are_there_and_are_used() {
     assert_eq!(used, known);
 }
 
-/// Labels of a series in an expression; `None` if the metric does not exist.
+/// Labels of a series in an expression, if the metric exists.
 fn labels_of(series: &str, metrics: &BTreeMap<String, Documented>) -> Option<BTreeSet<String>> {
     let histogram = ["_bucket", "_sum", "_count"].iter().find_map(|part| {
         let metric = metrics.get(series.strip_suffix(part)?)?;

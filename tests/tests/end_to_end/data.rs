@@ -26,7 +26,7 @@ fn every_size_on_files() {
     target.stop();
 }
 
-/// Writes and reads 512 bytes to 1 MiB on both namespaces with each type of transfer.
+/// 512 bytes to 1 MiB on both namespaces, with each type of transfer.
 fn every_size(target: &TestTarget) {
     let mut host = target.connect("a");
     for (nsid, block_bytes) in [(1, 512), (2, 4096)] {
@@ -130,7 +130,7 @@ fn zeroes_and_deallocated_blocks_read_as_zeroes() {
         }
         for transfer in [Transfer::Keyed, Transfer::InCapsule] {
             disk.write(0, &data, Transfer::Keyed);
-            // Whole pages, since a controller may keep smaller ranges (NVM, 3.2.3.2.1).
+            // Whole pages: a controller may keep smaller ranges (NVM, 3.2.3.2.1).
             let page = 4096 / disk.block_bytes;
             let holes = [(0, page), (u64::from(page) * 2, 2 * page)];
             let ranges: Vec<u8> = holes
@@ -139,7 +139,7 @@ fn zeroes_and_deallocated_blocks_read_as_zeroes() {
                 .collect();
             let deallocate = command::deallocate(nsid, holes.len() as u32);
             disk.send_data(deallocate, &ranges, transfer).unwrap();
-            // Memory disks do not deallocate, which is allowed (NVM, 3.2.3.2.1).
+            // Memory disks do not deallocate, as allowed (NVM, 3.2.3.2.1).
             expect_holes(&mut disk, &data, &holes, nsid == 2);
         }
     }
@@ -154,9 +154,9 @@ fn range(slba: u64, nlb: u32) -> DatasetRange {
     }
 }
 
-/// Checks that the first 64 blocks contain `data` with zeroes in the holes.
+/// Checks `data` in the first 64 blocks with zeroes in the holes.
 ///
-/// Unless `certain`, the holes may also contain the data.
+/// Unless `certain`, holes may contain the data.
 fn expect_holes(disk: &mut Disk<'_>, data: &[u8], holes: &[(u64, u32)], certain: bool) {
     let block = disk.block_bytes as usize;
     let mut expected = data.to_vec();

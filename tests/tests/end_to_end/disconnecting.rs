@@ -1,11 +1,11 @@
-//! Hosts that disconnect during I/O do not affect others.
+//! Disconnects during I/O do not affect other hosts.
 
 use cairn_initiator::{Data, Host, command};
 use cairn_tests::harness::TestTarget;
 
 use crate::verified::{Disk, Transfer, bytes};
 
-/// Submits reads and writes until the queue is full.
+/// Fills the queue with reads and writes.
 fn fill_queue(host: &mut Host) {
     let buffer = host.buffer(128 * 1024).unwrap();
     for n in 0..127 {

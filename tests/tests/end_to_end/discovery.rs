@@ -1,4 +1,4 @@
-//! Discovery of subsystems by hosts.
+//! Discovery of subsystems.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use nvme_proto::wire::log::{
     AddressFamily, DiscoveryEntry, RdmaTsas, SubsystemType, TransportType,
 };
 
-/// Timeout of an expected event, and observation time for an unexpected one.
+/// Timeout of an expected event, and observation time without one.
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(20);
 
 const OTHER: &str = "nqn.2026-01.org.example:other";
 
-/// Two subsystems, one of which is restricted to one host.
+/// Two subsystems, one restricted to a host.
 fn two_subsystems() -> String {
     let private = format!(
         "[[subsystem]]\nnqn = \"{OTHER}\"\nallowed_hosts = [\"{}\"]\n",
@@ -35,7 +35,7 @@ fn names(entries: &[DiscoveryEntry]) -> Vec<String> {
         .collect()
 }
 
-/// A discovery log longer than MDTS is read in several commands.
+/// The log exceeds MDTS.
 #[test]
 fn a_log_longer_than_a_command_is_read_in_pieces() {
     let all: Vec<_> = (10..30).map(|number| format!("{NQN}-{number}")).collect();

@@ -1,4 +1,4 @@
-//! Identity of disks, and handling of disks that lost data.
+//! Identity of disks, and disks that lost data.
 
 use std::fs::{self, File};
 use std::io::BufRead;
@@ -18,7 +18,7 @@ use crate::verified::{Disk, Transfer, bytes};
 
 const SIZE: u64 = 1 << 20;
 
-/// UUID of namespace 1, read by a new host of a new target.
+/// UUID of namespace 1 at a new target.
 fn identity(toml: &str) -> [u8; 16] {
     let target = TestTarget::start(toml);
     let mut host = target.connect("a");
@@ -39,11 +39,11 @@ fn another_disk_behind_an_nsid_is_another_namespace() {
     let known = of(&disk);
     assert_eq!(of(&disk), known, "the same disk after a restart");
     assert_ne!(of(&other), known);
-    // The identity depends on the disk, not on subsystem and NSID.
+    // Independent of subsystem and NSID.
     let elsewhere = subsystem("nqn.2026-01.org.example:else", &[]) + &namespace(7, "null:1MiB");
     let elsewhere = elsewhere + &subsystem(NQN, &[&disk.export(512)]);
     assert_eq!(identity(&elsewhere), known);
-    // Another disk under the configured path has another identity.
+    // Another disk under the same path.
     fs::rename(other.path(), disk.path()).unwrap();
     assert_ne!(of(&disk), known);
 }
@@ -71,15 +71,15 @@ fn one_disk_is_not_shown_as_two() {
         refused.contains("namespace 2") && refused.contains("set uuid"),
         "{refused}"
     );
-    // Different UUIDs in the configuration override the check.
+    // Explicit UUIDs override the check.
     target.reload(&(twice + "uuid = \"12345678-9abc-4def-8123-456789abcdef\"\n"));
-    // Two subsystems may export one disk, with one identity.
+    // Two subsystems may export one disk.
     let both = subsystem(NQN, &[&export]) + &subsystem("nqn.2026-01.org.example:else", &[&export]);
     target.reload(&both);
     target.stop();
 }
 
-/// I/O to a disk that another program truncates fails until a reload.
+/// Another program truncates the disk.
 #[test]
 fn a_disk_that_is_cut_short_fails_until_a_reload() {
     let disk = on_disk("cut");
@@ -93,14 +93,14 @@ fn a_disk_that_is_cut_short_fails_until_a_reload() {
         file.set_len(size).unwrap();
     };
     set_size(SIZE / 2);
-    // A write beyond the truncated size does not extend the disk.
+    // A write beyond the end does not extend the disk.
     assert_eq!(write(&mut host, 255), Err(Status::WRITE_FAULT));
     assert_eq!(fs::metadata(disk.path()).unwrap().len(), SIZE / 2);
     assert_eq!(read(&mut host, 200), Err(Status::UNRECOVERED_READ_ERROR));
     assert_eq!(read(&mut host, 0), Err(Status::UNRECOVERED_READ_ERROR));
     assert_eq!(flush(&mut host, 1), Err(Status::WRITE_FAULT));
     assert_eq!(warning(&mut host), 1 << 2, "SMART says so");
-    // Another namespace is not affected.
+    // Another namespace is unaffected.
     assert_eq!(flush(&mut host, 2), Ok(()));
 
     target.reload(&toml);
@@ -147,15 +147,15 @@ fn a_flush_that_hangs_does_not_keep_the_target() {
     let started = Instant::now();
     let error = target.try_stop().unwrap_err();
     assert!(error.contains("1 flushes have not ended"), "{error}");
-    // The target guarantees 15 seconds; twice that on a busy machine.
+    // Twice the guaranteed 15 seconds, for a busy machine.
     assert!(started.elapsed() < Duration::from_secs(30));
     disk.release(Operation::Flush);
 }
 
 #[test]
 fn more_disks_than_a_thousand_work() {
-    // A subsystem holds 1,024 namespaces. Each disk needs one or two files, so the test uses fewer
-    // if the limit on open files is low.
+    // A subsystem has 1,024 namespaces. Each disk needs one or two files, so a low limit on open
+    // files reduces their number.
     let disk = Scratch::in_memory("many", SIZE);
     let export = format!("{} read_only = true", disk.path().display());
     let mut toml = String::new();
@@ -216,7 +216,7 @@ fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// A file system without direct I/O is rejected as shared disk, because of its page cache.
+/// Without direct I/O, the page cache prevents sharing.
 #[test]
 fn a_disk_behind_the_page_cache_is_not_shared() {
     let folder = tempfile::tempdir().unwrap();
@@ -233,7 +233,7 @@ fn a_disk_behind_the_page_cache_is_not_shared() {
             subsystem(NQN, &[&export])
         );
         fs::write(&toml, text).unwrap();
-        // The target continues without the rejected disk.
+        // The target continues without the disk.
         let mut target = std::process::Command::new("timeout")
             .args(["60", "unshare", "--mount", "sh", "-c", &script, "sh"])
             .arg(env!("CARGO_BIN_EXE_cairn-target-process"))
@@ -262,8 +262,7 @@ fn a_disk_behind_the_page_cache_is_not_shared() {
     let _ = fs::remove_file(&toml);
 }
 
-/// The system reports a lost write to one flush only, so the target must fail flushes on all
-/// queues.
+/// The system reports a lost write to one flush only, so flushes must fail on all queues.
 #[test]
 fn a_failed_flush_fails_for_all_hosts_until_the_disk_flushes_again() {
     let disk = Scratch::in_memory("flush", SIZE);
@@ -282,16 +281,16 @@ fn a_failed_flush_fails_for_all_hosts_until_the_disk_flushes_again() {
             assert_eq!(flush(host, 1), Err(Status::WRITE_FAULT));
         }
         assert_eq!(warning(host), 1 << 2, "SMART says so");
-        // Operations other than flushes still work.
+        // Other operations still work.
         write(host, 1).unwrap();
         read(host, 0).unwrap();
         assert_eq!(flush(host, 2), Ok(()));
     }
-    // A reload does not clear the error while flushes fail.
+    // A reload keeps the error while flushes fail.
     simulated.fail(Operation::Flush, libc::EIO, 1);
     target.reload(&toml);
     assert_eq!(flush(&mut other, 1), Err(Status::WRITE_FAULT));
-    // Two probes may run at once, and the failing one may end last.
+    // Of two concurrent probes, the failing one may end last.
     wait_until("it flushes again", || {
         target.reload(&toml);
         flush(&mut other, 1).is_ok()

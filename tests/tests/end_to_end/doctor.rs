@@ -1,4 +1,4 @@
-//! `cairn-target doctor --fix` changes the system only after confirmation.
+//! `cairn-target doctor --fix` requires confirmation.
 
 use std::fs;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 const DEFAULTS: &str = "sys/kernel/config/rdma_cm/mlx5_0/ports/1";
 const MODE: &str = "sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_mode";
 
-/// Simulated machine with RoCE v1 as default of a port that supports v2.
+/// Simulated machine with RoCE v1 as the default of a v2 port.
 fn machine(root: &Path) {
     let port = "sys/class/infiniband/mlx5_0/ports/1";
     for (file, content) in [
@@ -33,7 +33,7 @@ fn machine(root: &Path) {
     }
 }
 
-/// Output of the program for this answer, and the mode set afterwards.
+/// Output for an answer, and the mode afterwards.
 fn fix(answer: &str) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     machine(folder.path());

@@ -1,6 +1,5 @@
-//! A completed reload applies to all commands.
-//!
-//! This includes commands that waited for a rate limit or were at the disk during the reload.
+//! A completed reload applies to all commands, including those that waited for a rate limit or were
+//! at the disk.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -15,7 +14,7 @@ use nvme_proto::wire::Status;
 const BLOCK: usize = 4096;
 const DISK_BYTES: u64 = 1 << 20;
 const LAST: u64 = DISK_BYTES / BLOCK as u64 - 1;
-/// Number of commands; the limit allows a few of them at once.
+/// Far more than the limit allows at once.
 const COMMANDS: usize = 40;
 const LIMIT: &str = "limits = { iops = 20 }";
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,13 +31,12 @@ fn read(host: &mut Host, lba: u64) -> Status {
     host.wait(ticket).unwrap().cqe.status()
 }
 
-/// Waits for the first response, which shows that the target has received all commands.
+/// The first response shows that the target has received all commands.
 fn until_the_first_ends(host: &mut Host, tickets: &mut Vec<Ticket>) {
     let first = tickets.remove(0);
     assert_eq!(host.wait(first).unwrap().cqe.status(), Status::SUCCESS);
 }
 
-/// Rate-limited namespace in a file.
 struct Limited {
     file: Scratch,
     target: TestTarget,
@@ -65,14 +63,14 @@ impl Limited {
         statuses.map(status).collect()
     }
 
-    /// Truncates the file to half its length and reloads.
+    /// Truncates the file to half and reloads.
     fn shrink(&self) {
         let file = File::options().write(true).open(self.file.path()).unwrap();
         file.set_len(DISK_BYTES / 2).unwrap();
         self.target.reload(&Self::toml(&self.file, ""));
     }
 
-    /// Reloads while writes wait. The file must not change after the reload has returned.
+    /// After the reload returns, waiting writes must not change the file.
     fn stays_after(mut self, reload_to: &str, expected: Status) {
         let mut tickets: Vec<Ticket> = (0..COMMANDS as u64)
             .map(|lba| write(&mut self.host, lba))

@@ -1,4 +1,4 @@
-//! Namespaces are added, removed and resized while hosts are connected.
+//! Namespaces change while hosts are connected.
 
 use cairn_initiator::{Host, Notice, command};
 use cairn_tests::harness::{NQN, TestTarget, subsystem};
@@ -8,14 +8,12 @@ use nvme_proto::wire::log::LogPage;
 
 use crate::verified::{Disk, Transfer, bytes, next_notice, status};
 
-/// Host with namespace events enabled.
 fn listener(target: &TestTarget, name: &str) -> Host {
     let mut options = target.options(name);
     options.events = AsyncEventConfig(0).with_namespace_attribute(true);
     target.try_connect(options).unwrap()
 }
 
-/// Waits for the event and reads the list of changed namespaces.
 fn changed_namespaces(host: &mut Host) -> Vec<u32> {
     assert_eq!(next_notice(host), Notice::NamespacesChanged);
     let bytes = host
@@ -45,7 +43,6 @@ fn a_new_namespace_is_announced_to_all_who_listen() {
     let mut disk = Disk::new(&mut a, 2);
     disk.write(0, &bytes(2, 4096), Transfer::Keyed);
     assert_eq!(disk.read(0, 4096, Transfer::Keyed), bytes(2, 4096));
-    // The old namespace keeps its contents.
     assert_eq!(
         Disk::new(&mut a, 1).read(0, 4096, Transfer::Keyed),
         bytes(1, 4096)

@@ -50,7 +50,7 @@ fn every_block_is_verified_by_many_tasks() {
     target.stop();
 }
 
-/// Every future completes, even if the target stops or the host's thread ends.
+/// Even if the target stops or the host's thread ends.
 #[test]
 fn every_future_has_an_end() {
     let target = TestTarget::with_namespaces(&["mem:1MiB block_size = 512"]);
@@ -76,7 +76,6 @@ fn every_future_has_an_end() {
     });
 }
 
-/// An error in one task does not affect other tasks of the host.
 #[test]
 fn a_task_that_errs_ends_no_other() {
     let target = TestTarget::with_namespaces(&["mem:1MiB"]);

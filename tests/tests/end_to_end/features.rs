@@ -10,7 +10,7 @@ use nvme_proto::wire::{FromBytes, FromZeros, IntoBytes, Status};
 
 use crate::verified::status;
 
-/// Features whose value fits in a completion.
+/// Features with a value in the completion.
 const PLAIN: [Feature; 11] = [
     Feature::ARBITRATION,
     Feature::POWER_MANAGEMENT,

@@ -1,7 +1,7 @@
-//! No command takes effect late.
+//! No command takes effect late: after its host's keep alive timer expired, or after its
+//! association was replaced.
 //!
-//! This covers hosts whose keep alive timer expired, and associations replaced by another one. The
-//! test steps the target on a simulated clock.
+//! The test steps the target on a simulated clock.
 
 mod epochs;
 mod order;
@@ -23,11 +23,10 @@ use nvme_proto::wire::Status;
 
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 64;
-/// Maximum number of turns for an expected event.
+/// Maximum turns until an expected event.
 const TURNS_MAX: usize = 10_000;
 const MOMENT: Duration = Duration::from_micros(500);
 
-/// Target with disk and simulated clock.
 struct Bed {
     network: Arc<Loopback>,
     target: SteppedTarget,
@@ -41,12 +40,11 @@ impl Bed {
         Self::with(name, "")
     }
 
-    /// Creates a target with more lines for the subsystem.
     fn with(name: &str, more: &str) -> Self {
         Self::exporting(name, more, "")
     }
 
-    /// Creates a target with more lines for the subsystem and for the disk's namespace.
+    /// More lines for the subsystem and the namespace.
     fn exporting(name: &str, more: &str, of_disk: &str) -> Self {
         let file = Scratch::new(name, (BLOCKS * BLOCK) as u64);
         let clock = Clock::simulated();
@@ -95,7 +93,7 @@ impl Bed {
         host
     }
 
-    /// Steps both ends and advances the clock.
+    /// Steps both ends once.
     fn turn(&mut self, host: &mut Controller) {
         self.target.step();
         host.poll(self.clock.now());
@@ -122,7 +120,7 @@ impl Bed {
         panic!("no answer: {host:?}");
     }
 
-    /// Writes twos to a block of namespace 1 and checks the disk.
+    /// Writes twos to a block and verifies the disk.
     fn writes(&mut self, host: &mut Controller, block: usize) {
         let buffer = filled(host, 2);
         let ticket = write(host, 1, block as u64, &buffer);
@@ -130,7 +128,7 @@ impl Bed {
         assert_eq!(self.block(block), [2; BLOCK]);
     }
 
-    /// Writes ones to block 3 and waits until the disk holds the write.
+    /// Writes ones to block 3, and waits until the disk holds the write.
     fn holds_a_write(&mut self, host: &mut Controller) -> Ticket {
         let buffer = filled(host, 1);
         self.disk.hold(Operation::Write);
@@ -145,7 +143,7 @@ impl Bed {
         panic!("the disk has no write: {:?}", self.target);
     }
 
-    /// Checks that the host connects only after its old write has left the disk.
+    /// The host connects only after its old write has left the disk.
     fn is_live_once_the_disk_lets_go(&mut self, host: &mut Controller) {
         for _ in 0..1000 {
             self.turn(host);
@@ -160,7 +158,7 @@ impl Bed {
         self.clock.advance_to(self.clock.now() + time);
     }
 
-    /// Advances the clock, stepping only the target at its deadlines.
+    /// Advances the clock with steps of the target at its deadlines.
     fn pass(&mut self, time: Duration) {
         let end = self.clock.now() + time;
         while let Some(next) = self.target.step().filter(|&next| next < end) {
@@ -181,7 +179,6 @@ impl Bed {
     }
 }
 
-/// Buffer with a block of this byte.
 fn filled(host: &Controller, byte: u8) -> Buffer {
     let buffer = host.buffer(BLOCK).unwrap();
     buffer.write(0, &[byte; BLOCK]);
@@ -254,7 +251,7 @@ fn read_data_that_waited_through_a_pause_longer_than_kato_is_not_written() {
     let mut host = bed.live_host("fails-over", 5000);
     let buffer = filled(&host, 7);
     write(&mut host, 1, 3, &buffer);
-    // The capsule is received and its READ posted; the data arrive in the next round.
+    // The capsule arrived and its READ is posted; data arrive in the next round.
     bed.target.round();
     assert_eq!(bed.target.usage().requests, 1);
     bed.jump(Duration::from_millis(5020));
@@ -303,7 +300,7 @@ fn a_cntlid_is_used_again_only_when_nothing_of_its_old_controller_is_left() {
     assert_eq!(bed.target.usage().requests, 1, "its write is held");
     let second = bed.live_host("second", 0);
     assert_eq!(second.cntlid(), 8);
-    // No third CNTLID exists, so a host that requests one must retry.
+    // No third CNTLID exists, so the host must retry.
     let mut third = bed.host("third", 0);
     for _ in 0..100 {
         bed.turn(&mut third);
@@ -316,7 +313,7 @@ fn a_cntlid_is_used_again_only_when_nothing_of_its_old_controller_is_left() {
     assert_eq!(third.cntlid(), 7);
 }
 
-/// Host whose write of ones to block 3 is held by the disk; later writes are not.
+/// Host whose write to block 3 is held by the disk; later writes are not.
 fn host_with_a_held_write(bed: &mut Bed, name: &str) -> (Controller, Ticket) {
     let mut host = bed.live_host(name, 60_000);
     let ticket = bed.holds_a_write(&mut host);

@@ -1,4 +1,4 @@
-//! A hanging disk or host stalls no other. The test steps target and hosts on a simulated clock.
+//! A hanging disk or host stalls no other, tested on a simulated clock.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use nvme_proto::wire::{Sqe, Status};
 pub(super) const BLOCK: u32 = 4096;
 const DISK_BYTES: u64 = 4 << 20;
 const TARGET: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
-/// Maximum number of turns for an expected event.
+/// Maximum turns until an expected event.
 const TURNS_MAX: usize = 60_000;
 
-/// Target with two disks, NSIDs 1 and 2, and hosts on one clock.
+/// Target with disks 1 and 2, and hosts on one clock.
 pub(super) struct Bed {
     pub(super) network: Arc<Loopback>,
     pub(super) target: SteppedTarget,
@@ -36,12 +36,12 @@ impl Bed {
         Self::limited(name, settings, ["", ""])
     }
 
-    /// Creates a target with these lines for each disk.
+    /// With lines for each disk.
     pub(super) fn limited(name: &str, settings: &str, lines: [&str; 2]) -> Self {
         Self::with(name, settings, "", lines)
     }
 
-    /// Creates a target with these lines for the subsystem and for each disk.
+    /// With lines for the subsystem and each disk.
     pub(super) fn with(name: &str, settings: &str, subsystems: &str, lines: [&str; 2]) -> Self {
         let clock = Clock::simulated();
         let files = [1, 2].map(|n| Scratch::in_memory(&format!("{name}-{n}"), DISK_BYTES));
@@ -71,13 +71,12 @@ impl Bed {
         }
     }
 
-    /// Connects another host and returns its index.
+    /// Connects a host and returns its index.
     pub(super) fn connect(&mut self, name: &str, io_queues: u16, entries: u16) -> usize {
         let options = self.options(name, io_queues, entries);
         self.connect_as(options)
     }
 
-    /// Connect options of a host.
     pub(super) fn options(&self, name: &str, io_queues: u16, entries: u16) -> HostOptions {
         HostOptions {
             local: Some(IpAddr::from([192, 0, 2, 2])),
@@ -90,7 +89,6 @@ impl Bed {
         }
     }
 
-    /// Connects another host and returns its index.
     pub(super) fn connect_as(&mut self, options: HostOptions) -> usize {
         let remote = options.remote;
         let device = self.network.device_for(remote, options.local).unwrap();
@@ -105,7 +103,7 @@ impl Bed {
         self.hosts[at].as_mut().unwrap()
     }
 
-    /// Steps target and hosts and advances the clock.
+    /// Steps all ends once.
     pub(super) fn turn(&mut self) {
         let now = self.clock.now() + Duration::from_micros(100);
         self.clock.advance_to(now);
@@ -139,7 +137,6 @@ impl Bed {
         self.host(at).submit(qid, sqe, data).unwrap()
     }
 
-    /// Executes a command, which must complete.
     pub(super) fn run(
         &mut self,
         at: usize,
@@ -155,7 +152,6 @@ impl Bed {
         answer.unwrap()
     }
 
-    /// Writes and reads a block of a namespace.
     pub(super) fn check_io(&mut self, at: usize, nsid: u32) {
         let buffer = self.host(at).buffer(BLOCK as usize).unwrap();
         for sqe in [command::write(nsid, 7, 1), command::read(nsid, 7, 1)] {
@@ -166,7 +162,7 @@ impl Bed {
         }
     }
 
-    /// Fills the I/O queues of a host with copies of a command.
+    /// Fills I/O queues with copies of a command.
     pub(super) fn flood(
         &mut self,
         at: usize,
@@ -194,7 +190,7 @@ impl Bed {
         tickets
     }
 
-    /// Fills the I/O queues of a host with in-capsule writes to namespace 1.
+    /// Fills I/O queues with in-capsule writes to namespace 1.
     fn flood_in_capsule(&mut self, at: usize, queues: u16, depth: usize) -> Vec<Ticket> {
         let bytes = [7; BLOCK as usize];
         let mut tickets = Vec::new();
@@ -210,7 +206,7 @@ impl Bed {
         tickets
     }
 
-    /// Waits until all commands complete successfully.
+    /// Waits for successful completions.
     pub(super) fn collect(&mut self, at: usize, tickets: Vec<Ticket>) {
         for ticket in tickets {
             let mut answer = None;
@@ -227,7 +223,7 @@ impl Bed {
         self.hosts[at] = None;
     }
 
-    /// Disconnects all hosts and checks that the target holds no resources.
+    /// Disconnects all hosts and checks that no resources are in use.
     pub(super) fn quiet(&mut self) {
         for at in 0..self.hosts.len() {
             self.kill(at);
@@ -253,7 +249,7 @@ pub(super) fn status_of(answer: Result<Response, HostError>) -> Status {
     }
 }
 
-/// A hanging disk with the maximum of commands of two hosts takes no requests from others.
+/// Two hosts have the maximum of commands at the disk.
 #[test]
 fn a_disk_that_hangs_takes_no_requests_from_others() {
     let mut bed = Bed::new("hangs", "receives = 64");
@@ -265,7 +261,6 @@ fn a_disk_that_hangs_takes_no_requests_from_others() {
     let held = bed.flood(greedy, 4, 30, read, BLOCK);
     let more = bed.flood(also, 4, 30, read, BLOCK);
     bed.check_io(bystander, 2);
-    // Hosts that wait for the disk can use other namespaces and their admin queues.
     bed.check_io(greedy, 2);
     let keep_alive = bed.submit(greedy, 0, command::keep_alive(), Data::None);
     bed.collect(greedy, vec![keep_alive]);
@@ -278,7 +273,7 @@ fn a_disk_that_hangs_takes_no_requests_from_others() {
     bed.quiet();
 }
 
-/// In-capsule writes to a hanging disk, more than the receives of all hosts, take none from others.
+/// The writes exceed the receives of all hosts.
 #[test]
 fn in_capsule_writes_to_a_disk_that_hangs_keep_no_receives_from_others() {
     let mut bed = Bed::new("capsules", "receives = 64");
@@ -303,7 +298,7 @@ fn in_capsule_writes_to_a_disk_that_hangs_keep_no_receives_from_others() {
     bed.check_io(greedy, 2);
     let newcomer = bed.connect("newcomer", 1, 32);
     bed.check_io(newcomer, 2);
-    // Commands without a response are returned after some time, for a retry.
+    // After some time, unanswered commands return for a retry.
     bed.pass(Duration::from_secs(12));
     let [of_greedy, of_also] = held.try_into().unwrap();
     let mut refused = 0;
@@ -321,7 +316,7 @@ fn in_capsule_writes_to_a_disk_that_hangs_keep_no_receives_from_others() {
     bed.quiet();
 }
 
-/// In-capsule writes fail at most once if the disk continues in time.
+/// If the disk continues in time, the writes fail at most once.
 #[test]
 fn in_capsule_writes_that_waited_for_a_disk_succeed_when_sent_again() {
     let mut bed = Bed::new("again-in-capsule", "receives = 64");
@@ -352,7 +347,7 @@ fn in_capsule_writes_that_waited_for_a_disk_succeed_when_sent_again() {
     bed.quiet();
 }
 
-/// In-capsule writes to a slow disk wait without an error.
+/// Slow writes wait without an error.
 #[test]
 fn in_capsule_writes_to_a_slow_disk_wait() {
     let mut bed = Bed::new("slow-in-capsule", "receives = 64");
@@ -366,7 +361,7 @@ fn in_capsule_writes_to_a_slow_disk_wait() {
     bed.quiet();
 }
 
-/// Resources of earlier controllers count for a host that disconnects repeatedly.
+/// Resources of earlier controllers count for a host that reconnects.
 #[test]
 fn what_former_controllers_hold_counts_as_their_host_s() {
     let mut bed = Bed::new("dies", "data_buffers = \"4MiB\"\nin_capsule_data = \"0\"");
@@ -402,7 +397,7 @@ fn flushes_of_a_disk_that_hangs_take_one_thread_and_end_together() {
     assert_eq!(bed.disks[0].waiting(Operation::Flush), 1);
     let response = bed.run(other, command::flush(2), Data::None).unwrap();
     assert!(response.cqe.status().is_success());
-    // Only the first flush completes; later ones may cover newer writes.
+    // The second flush may cover newer writes.
     assert!(bed.disks[0].release_oldest(Operation::Flush));
     for _ in 0..100 {
         bed.turn();
@@ -455,7 +450,7 @@ fn a_command_that_a_disk_keeps_is_cancelled_in_time() {
     bed.quiet();
 }
 
-/// A command gets no response while the disk may still execute it.
+/// No response while the disk may still execute the command.
 #[test]
 fn a_command_that_a_disk_does_not_let_go_of_has_no_answer() {
     let mut bed = Bed::new("keeps-on", "io_timeout_s = 10");
@@ -543,12 +538,12 @@ fn a_device_removed_while_a_short_write_resumes_loses_the_write() {
         bed.disks[0].waiting(Operation::Write) > 0
     });
     bed.network.unplug(TARGET);
-    // The reactor checks for such events once a millisecond.
+    // The reactor checks for these events once a millisecond.
     for _ in 0..100 {
         bed.turn();
     }
     assert_eq!(bed.target.usage().receives, 0, "the port is gone");
-    // Part of the data was written; the remainder is in a receive slot that no longer exists.
+    // The rest of the data is in a receive slot that no longer exists.
     bed.disks[0].set_habits(Habits {
         short: 1000,
         ..Habits::default()

@@ -19,7 +19,7 @@ fn a_silent_host_is_let_go_and_others_stay() {
     options.kato_ms = 2000;
     let mut talkative = target.try_connect(options).unwrap();
 
-    // One host polls for longer than its KATO and stays alive; the other does not poll.
+    // A host that polls outlives its KATO, unlike one that does not.
     let end = Instant::now() + Duration::from_millis(2500);
     while Instant::now() < end {
         talkative.poll();
@@ -36,7 +36,7 @@ fn a_silent_host_is_let_go_and_others_stay() {
     target.stop();
 }
 
-/// Reads CSTS until it has the expected value.
+/// Waits for a value of CSTS.
 fn wait_for_csts(host: &mut Host, reached: impl Fn(Csts) -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
@@ -57,7 +57,6 @@ fn shutdown_is_reported_when_it_is_complete() {
     host.set_property(offset::CC, cc.0).unwrap();
     wait_for_csts(&mut host, |csts| csts.shst() == Csts::SHST_COMPLETE);
     host.disconnect().unwrap();
-    // The next controller works normally.
     target.connect("a").shutdown().unwrap();
     target.stop();
 }
@@ -66,7 +65,7 @@ fn shutdown_is_reported_when_it_is_complete() {
 fn a_reset_controller_can_be_enabled_again() {
     let target = TestTarget::with_namespaces(&["mem:1MiB"]);
     let mut host = target.connect("a");
-    // A reset closes I/O queues, so they are released first.
+    // A reset closes I/O queues, so the host releases them first.
     host.close_queue(1).unwrap();
     let cc = Cc(host.property(offset::CC).unwrap());
     host.set_property(offset::CC, cc.with_en(false).0).unwrap();
@@ -100,7 +99,7 @@ fn a_reset_brings_the_controller_up_again() {
 fn an_abort_is_answered_and_so_is_what_it_aborts() {
     let target = TestTarget::with_namespaces(&["mem:64MiB block_size = 512"]);
     let mut host = target.connect("a");
-    // An event request stays outstanding, so it can be aborted reliably.
+    // An outstanding event request can be aborted reliably.
     let waiting = host
         .submit(0, command::async_event_request(), Data::None)
         .unwrap();
@@ -108,7 +107,7 @@ fn an_abort_is_answered_and_so_is_what_it_aborts() {
     let end = host.wait(waiting).unwrap().cqe.status();
     assert_eq!(end.code(), Status::ABORT_REQUESTED);
 
-    // I/O may complete before the Abort arrives. The Abort completes in any case.
+    // I/O may complete before the Abort, which completes in any case.
     let buffer = host.buffer(1 << 20).unwrap();
     for _ in 0..20 {
         let read = command::read(1, 0, 2048);
@@ -166,7 +165,7 @@ fn a_device_can_be_pulled_out_and_put_back() {
             (!host.is_up(0) && !host.is_up(1)).then_some(())
         })
         .unwrap();
-        // The command completed or was lost.
+        // Completed or lost.
         let _ = host.wait(in_flight);
         network.plug(address);
     }

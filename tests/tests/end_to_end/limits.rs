@@ -1,4 +1,4 @@
-//! Rate limits are exact. The test runs on a simulated clock.
+//! Rate limits are exact, tested on a simulated clock.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use nvme_proto::wire::{Sqe, Status};
 
 use super::isolation::{BLOCK, Bed, status_of};
 
-/// Load of a host that replaces each completed command.
+/// Load that replaces each completed command.
 pub(super) struct Demand {
     host: usize,
     sqe: Sqe,
@@ -20,7 +20,6 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// Creates a load of one type of command with this depth.
     pub(super) fn new(bed: &mut Bed, host: usize, sqe: Sqe, blocks: u32, depth: usize) -> Self {
         let bytes = blocks * BLOCK;
         let buffer = bed.host(host).buffer(bytes as usize).unwrap();
@@ -66,7 +65,6 @@ impl Demand {
     }
 }
 
-/// Runs loads for this time.
 fn run(bed: &mut Bed, time: Duration, demands: &mut [Demand]) {
     let end = bed.clock.now() + time;
     while bed.clock.now() < end {
@@ -77,7 +75,7 @@ fn run(bed: &mut Bed, time: Duration, demands: &mut [Demand]) {
     }
 }
 
-/// Leaks buffers, which the target uses until their hosts are gone.
+/// Leaks buffers used by the target until their hosts are gone.
 pub(super) fn forget(demands: impl IntoIterator<Item = Demand>) {
     for demand in demands {
         std::mem::forget(demand.buffer);
@@ -238,7 +236,7 @@ fn what_was_not_taken_is_a_burst_of_the_configured_time_at_most() {
     let mut demands = [Demand::new(&mut bed, host, command::read(1, 0, 1), 1, 60)];
     run(&mut bed, Duration::from_millis(20), &mut demands);
     let burst = demands[0].done;
-    // 20 of the burst, and 2 of the elapsed time.
+    // 20 from the burst, 2 from the elapsed time.
     assert!((19..=23).contains(&burst), "{burst}");
     forget(demands);
     bed.quiet();
@@ -337,7 +335,7 @@ fn a_host_that_waits_keeps_requests_and_receives_from_no_other() {
     bed.quiet();
 }
 
-/// A reload that removes a limit releases waiting commands at once.
+/// Removing a limit releases waiting commands at once.
 #[test]
 fn a_reload_lifts_a_limit_for_those_that_wait() {
     let toml = |limits: &str| {
@@ -352,7 +350,7 @@ fn a_reload_lifts_a_limit_for_those_that_wait() {
         host.submit(1, command::read(1, 0, 1), data).unwrap()
     };
     let tickets: Vec<Ticket> = (0..100).map(|_| submit(&mut host)).collect();
-    // The response on the admin queue shows that all commands were planned.
+    // The admin response shows that all commands were received.
     host.run(0, command::keep_alive(), Data::None).unwrap();
     target.reload(&toml(""));
     for ticket in tickets {

@@ -1,4 +1,4 @@
-//! Get Log Page: all pages, complete and in parts.
+//! Log pages, whole and in parts.
 
 use cairn_initiator::{Data, Host, command};
 use cairn_tests::harness::TestTarget;
@@ -108,7 +108,7 @@ fn smart_counts_what_was_done() {
     };
     let (reads, writes) = commands(&before);
     assert_eq!(commands(&after), (reads + 3, writes + 4));
-    // In units of 1000 times 512 bytes, rounded up: 3 and 4 MiB are 7 and 9.
+    // In units of 512,000 bytes, rounded up: 3 and 4 MiB are 7 and 9.
     assert!(after.data_units_read.get() >= before.data_units_read.get() + 6);
     assert!(after.data_units_written.get() >= before.data_units_written.get() + 8);
     assert_eq!(after.critical_warning, 0);

@@ -1,4 +1,4 @@
-//! Metrics report I/O exactly, by the right labels, and only while their objects exist.
+//! Metrics count I/O exactly, with the right labels, and only while their objects exist.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,23 +13,21 @@ use crate::verified::status;
 
 const BLOCK: u32 = 512;
 const KIB: u32 = 1 << 10;
-/// Timeout for counts that depend on acknowledgements of the host.
+/// Timeout for counts that depend on the host's acknowledgements.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Relative error of sums added in another order.
+/// Relative error of sums in another order.
 const ROUNDING: f64 = 1e-6;
 
 fn target_with(exports: &[&str]) -> TestTarget {
     TestTarget::start(&format!("{METRICS}{}", subsystem(NQN, exports)))
 }
 
-/// Host with two I/O queues.
 fn connect(target: &TestTarget, name: &str) -> Host {
     let mut options = target.options(name);
     options.io_queues = 2;
     target.try_connect(options).unwrap()
 }
 
-/// Runs a command with `length` bytes of host memory several times.
 fn repeat(times: u32, host: &mut Host, qid: u16, sqe: Sqe, length: u32) {
     let buffer = host.buffer(length.max(BLOCK) as usize).unwrap();
     for _ in 0..times {
@@ -41,7 +39,7 @@ fn repeat(times: u32, host: &mut Host, qid: u16, sqe: Sqe, length: u32) {
     }
 }
 
-/// Runs a known set of commands.
+/// Runs known commands.
 ///
 /// 5 reads of 4 KiB from namespace 1 on queue 1, 3 writes of 8 KiB to namespace 2 on queue 2, 2
 /// in-capsule writes of 1 KiB, and one of every other command.
@@ -135,7 +133,6 @@ fn what_was_done_is_counted_by_namespace_host_and_queue() {
     target.stop();
 }
 
-/// Requests the metrics until they have the expected value.
 fn eventually(target: &TestTarget, what: &str, right: impl Fn(&Exposition) -> bool) -> Exposition {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -216,7 +213,7 @@ fn who_goes_takes_its_series_along() {
         1
     );
 
-    // The I/O of a closed queue remains in its host's totals.
+    // I/O of a closed queue remains in the host's totals.
     stays.close_queue(2).unwrap();
     let gone = |page: &Exposition| page.get("cairn_queue_depth", &[("qid", "2")]).is_none();
     let page = eventually(&target, "no series of the queue that went", gone);
@@ -290,8 +287,8 @@ fn waits_for_buffers_are_counted() {
 fn waits_for_a_queue_pairs_own_work_are_counted() {
     let target = target_with(&["mem:16MiB block_size = 512"]);
     let mut host = connect(&target, "many");
-    // More WRITE commands than the host's READ depth. A busy target may take them in small batches
-    // without waiting, so several rounds may be needed.
+    // The writes exceed the host's READ depth. A busy target may take them in small batches, so
+    // several rounds may be needed.
     let length = 16 * KIB;
     let buffer = host.buffer(length as usize).unwrap();
     let blocks = length / BLOCK;
@@ -398,11 +395,11 @@ fn the_port_answers_requests_and_nothing_else() {
     ] {
         let (head, body) = ask(address, request);
         assert_eq!(code(&head), expected, "{request:?}");
-        // The answer to an invalid request has no content.
+        // Responses to invalid requests have no content.
         let is_empty = request.starts_with("HEAD") || expected == "400";
         assert_eq!(body.is_empty(), is_empty, "{request:?}");
     }
-    // As many bytes as the server accepts, without an end.
+    // The maximum length, without an end.
     let long = format!("GET / HTTP/1.1\r\nX: {}", "y".repeat(8 * 1024 - 19));
     assert_eq!(code(&ask(address, &long).0), "431");
     let page = target.scrape();
@@ -415,7 +412,7 @@ fn the_port_answers_requests_and_nothing_else() {
 fn silent_clients_keep_no_other_out() {
     let target = target_with(&["mem:1MiB"]);
     let connect = || std::net::TcpStream::connect(target.metrics_address()).unwrap();
-    // One connection more than the maximum closes the oldest one.
+    // One connection beyond the maximum closes the oldest.
     let mut silent: Vec<_> = (0..64).map(|_| connect()).collect();
     let (head, _) = get(target.metrics_address(), "/metrics");
     assert!(head.contains("200 OK"), "{head}");
@@ -441,13 +438,12 @@ fn a_reload_moves_the_port_and_closes_it() {
     target.stop();
 }
 
-/// Metric in docs/metrics.md.
 pub(crate) struct Documented {
     pub(crate) is_histogram: bool,
     pub(crate) labels: BTreeSet<String>,
 }
 
-/// All metrics in docs/metrics.md, whose names cairn-target's tests compare with the program.
+/// Metrics of docs/metrics.md, whose names cairn-target's tests check.
 pub(crate) fn documented() -> BTreeMap<String, Documented> {
     let page = include_str!("../../../docs/metrics.md");
     let mut documented = BTreeMap::new();
@@ -457,7 +453,7 @@ pub(crate) fn documented() -> BTreeMap<String, Documented> {
         let [_, names, of, labels, ..] = columns[..] else {
             continue;
         };
-        // "host_nqn, op = read, write; stage" are three labels, the second with its values.
+        // "host_nqn, op = read, write; stage" are three labels, the second with values.
         let parts = labels.split(';');
         let names_of = parts.filter_map(|part| part.split(" = ").next());
         let labels: BTreeSet<String> = names_of

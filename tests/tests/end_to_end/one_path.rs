@@ -1,7 +1,6 @@
-//! Host with one path whose target disappears for some time.
+//! The target of a host with one path disappears for some time.
 //!
-//! The disk may be another one afterwards, and old commands may still be executed. The test steps
-//! target and host.
+//! The disk may be replaced, and old commands may still execute. The test steps target and host.
 
 use std::time::{Duration, Instant};
 
@@ -37,7 +36,7 @@ fn answer(bed: &mut Bed, ticket: Ticket) -> Answer {
     answer.unwrap()
 }
 
-/// Identifies namespace 1 and restricts I/O to that disk.
+/// Restricts I/O to the disk at namespace 1.
 fn open(bed: &mut Bed) {
     let buffer = bed.host.buffer(IDENTIFY_BYTES).unwrap();
     let mut ask = |cns| {
@@ -63,15 +62,14 @@ fn filled(bed: &Bed, byte: u8) -> Buffer {
     buffer
 }
 
-/// Fault of the target.
 #[derive(Clone, Copy)]
 enum Fate {
     Killed,
-    /// Stopped until the host has given up, then continued.
+    /// Stopped until the host has given up.
     Paused,
 }
 
-/// Advances the clock until the controller is back; returns the time of the loss.
+/// Advances the clock until the controller is back, and returns the time of the loss.
 fn come_back(bed: &mut Bed, fate: Fate) -> Instant {
     let paused = match fate {
         Fate::Killed => {
@@ -124,7 +122,6 @@ fn another_disk_is_not_touched() {
     let data = Data::start_of(&ones, BLOCK as u32);
     let refused = bed.host.submit(1, command::write(1, 0, 1), data);
     assert!(matches!(refused, Err(HostError::Replaced { .. })));
-    // Nor after another loss.
     come_back(&mut bed, Fate::Killed);
     bed.pass(Duration::from_secs(10));
     assert!(bed.host.submit(1, command::write(1, 0, 1), data).is_err());
@@ -181,7 +178,7 @@ fn write_in_doubt(name: &str, fate: Fate) {
     }
 }
 
-/// A reset controller has completed its commands, so no write has an unknown outcome.
+/// A reset controller has completed its commands.
 #[test]
 fn a_reset_leaves_no_write_in_doubt() {
     let mut bed = bed("no-doubt");

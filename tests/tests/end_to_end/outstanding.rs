@@ -1,6 +1,6 @@
 //! Limit of outstanding commands at a disk, and its distribution to hosts.
 //!
-//! The simulated disk completes one command in each turn, in order of submission.
+//! The simulated disk completes one command in each turn, in order.
 
 use cairn_disk::Operation;
 use cairn_initiator::{Data, Ticket, command};
@@ -9,7 +9,6 @@ use cairn_tests::harness::{METRICS, NQN, Scratch, TestTarget, host_nqn, subsyste
 use super::isolation::{BLOCK, Bed};
 use super::limits::{Demand, forget};
 
-/// Runs turns in which the disk completes one command each.
 fn run(bed: &mut Bed, turns: usize, most: usize, demands: &mut [Demand]) {
     for _ in 0..turns {
         bed.disks[0].release_oldest(Operation::Read);
@@ -22,7 +21,7 @@ fn run(bed: &mut Bed, turns: usize, most: usize, demands: &mut [Demand]) {
     }
 }
 
-/// Bytes read by each host, for given block counts and depths.
+/// Bytes read by each host for given block counts and depths.
 fn shares(name: &str, weight: u32, limit: &str, hosts: [(u32, usize); 3]) -> [u64; 3] {
     let most = if limit.is_empty() { 1024 } else { 8 };
     let heavy = host_nqn("heavy");
@@ -37,7 +36,6 @@ fn shares(name: &str, weight: u32, limit: &str, hosts: [(u32, usize); 3]) -> [u6
     });
     run(&mut bed, 6000, most, &mut demands);
     let each = demands.each_ref().map(Demand::bytes_done);
-    // Some commands end while they wait.
     forget(demands);
     bed.disks[0].release_all();
     bed.quiet();
@@ -58,7 +56,6 @@ fn assert_parts(each: [u64; 3], weights: [u64; 3]) {
     }
 }
 
-/// Without a limit, a host that sends more commands gets more of a busy disk.
 #[test]
 fn without_a_limit_who_sends_more_has_more() {
     let [few, _, many] = shares("unlimited", 1, "", [(1, 8), (1, 8), (1, 48)]);
@@ -85,7 +82,7 @@ fn a_busy_disk_is_shared_by_weights() {
     );
 }
 
-/// A host below its share gets everything it requests, and the others share the rest.
+/// Others share what a host below its share leaves.
 #[test]
 fn what_a_host_does_not_take_is_the_others() {
     let [little, one, other] = shares("rest", 1, LIMIT, [(1, 1), (1, 32), (1, 32)]);
@@ -96,7 +93,7 @@ fn what_a_host_does_not_take_is_the_others() {
     );
 }
 
-/// A hanging disk delays only its namespace, accepts no further commands, and loses none.
+/// Only the namespace of the hanging disk is delayed.
 #[test]
 fn a_disk_that_hangs_lets_no_more_in_and_loses_none() {
     let mut bed = Bed::with("hangs", "", "", [LIMIT, ""]);
@@ -115,7 +112,7 @@ fn a_disk_that_hangs_lets_no_more_in_and_loses_none() {
     bed.quiet();
 }
 
-/// Waits are counted and a reload removes the limit, with a real disk and clock.
+/// With a real disk and clock.
 #[test]
 fn waits_are_counted_and_a_reload_lifts_the_limit() {
     let file = Scratch::in_memory("outstanding", 4 << 20);

@@ -1,16 +1,16 @@
-//! Parser of the part of PromQL used by the dashboard: aggregations, four functions, selectors and
-//! operators. Anything else is an error, even if Prometheus accepts it.
+//! Parser of the PromQL used by the dashboard: aggregations, four functions, selectors and
+//! operators. Anything else is an error.
 
 use std::collections::BTreeSet;
 
 const AGGREGATIONS: [&str; 5] = ["avg", "count", "max", "min", "sum"];
-/// Functions of one range vector.
+/// Functions of a range vector.
 const OF_RANGES: [&str; 2] = ["increase", "rate"];
-/// Operators, the longest first, since one may be the prefix of another.
+/// Longest first, because of common prefixes.
 const OPERATORS: [&str; 10] = ["==", "!=", ">=", "<=", ">", "<", "+", "-", "*", "/"];
 const MATCHES: [&str; 4] = ["=~", "!~", "!=", "="];
 
-/// Names with selected labels, and labels for grouping in an expression.
+/// Selected names with labels, and labels for grouping.
 #[derive(Debug, Default)]
 pub(crate) struct Query {
     pub(crate) selected: Vec<(String, Vec<String>)>,
@@ -18,7 +18,6 @@ pub(crate) struct Query {
 }
 
 impl Query {
-    /// Parses an expression.
     pub(crate) fn parse(expression: &str) -> Result<Self, String> {
         let mut reader = Reader {
             rest: expression.trim_start(),
@@ -32,7 +31,7 @@ impl Query {
     }
 }
 
-/// Type of an expression's value.
+/// Type of an expression.
 #[derive(Debug, PartialEq, Eq)]
 enum Yields {
     Instant,
@@ -45,7 +44,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Parses an expression for a number or an instant vector.
+    /// Parses a number or an instant vector.
     fn instant(&mut self) -> Result<(), String> {
         let before = self.rest;
         match self.expression()? {
@@ -124,7 +123,6 @@ impl<'a> Reader<'a> {
         Ok(Yields::Range)
     }
 
-    /// Parses `label="value"` and returns the label.
     fn matcher(&mut self) -> Result<String, String> {
         let label = self.name()?.to_owned();
         if !MATCHES.iter().any(|operator| self.takes(operator)) {
@@ -140,7 +138,7 @@ impl<'a> Reader<'a> {
         Ok(label)
     }
 
-    /// Parses a comma-separated list of at least one item.
+    /// Parses a non-empty, comma-separated list.
     fn list<T>(
         &mut self,
         open: &str,

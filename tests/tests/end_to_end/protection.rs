@@ -14,7 +14,7 @@ use nvme_proto::wire::identify::IdentifyNamespace;
 
 use crate::verified::{Disk, Transfer, bytes, next_notice, status};
 
-/// Namespace 1 with protection by hosts allowed or not, and namespace 2 without.
+/// Namespace 1, protectable or not, and namespace 2.
 fn toml(allowed: bool) -> String {
     let first = format!("mem:1MiB write_protection = {allowed}");
     subsystem(NQN, &[]) + &namespace(1, &first) + &namespace(2, "mem:1MiB")
@@ -32,7 +32,7 @@ fn protect(host: &mut Host, nsid: u32, state: State) -> Result<Response, HostErr
     host.run(0, sqe, Data::None)
 }
 
-/// Protection reported by Get Features and Identify.
+/// Protection in Get Features and Identify.
 fn reported(host: &mut Host, nsid: u32) -> (u32, bool) {
     let fid = Feature::NAMESPACE_WRITE_PROTECTION.0;
     let get = command::get_features(fid, Select::CURRENT, nsid, 0);
@@ -44,13 +44,12 @@ fn reported(host: &mut Host, nsid: u32) -> (u32, bool) {
     )
 }
 
-/// Waits for the event and reads the changed namespace.
 fn notice(host: &mut Host) {
     assert_eq!(next_notice(host), Notice::NamespacesChanged);
     assert_eq!(host.changed_namespaces().unwrap(), Some(vec![1]));
 }
 
-/// Checks that commands that change the namespace fail, and others work.
+/// Commands that change the namespace fail; others work.
 fn can_be_read_alone(host: &mut Host) {
     let buffer = host.buffer(4096).unwrap();
     for (sqe, data) in [
@@ -65,7 +64,6 @@ fn can_be_read_alone(host: &mut Host) {
     }
     host.run(1, command::flush(1), Data::None).unwrap();
     Disk::new(host, 1).read(0, 4096, Transfer::Keyed);
-    // Other namespaces are not protected.
     Disk::new(host, 2).write(0, &bytes(3, 4096), Transfer::Keyed);
 }
 
@@ -85,7 +83,7 @@ fn a_host_protects_a_namespace_and_another_lifts_that() {
             bytes(1, 4096)
         );
     }
-    // The protection belongs to the namespace, not to the association.
+    // The protection survives its association.
     a.shutdown().unwrap();
     let mut a = connect(&target, "a");
     can_be_read_alone(&mut a);
@@ -110,7 +108,7 @@ fn a_protection_until_the_target_ends_is_lifted_by_the_administrator_alone() {
     let lifted = status(protect(&mut host, 1, State::NONE));
     assert_eq!(lifted.code(), Status::FEATURE_NOT_CHANGEABLE);
     can_be_read_alone(&mut host);
-    // A namespace without a changed configuration keeps its protection.
+    // An unchanged namespace keeps its protection.
     target.reload(&(toml(true) + &namespace(3, "mem:1MiB")));
     assert_eq!(next_notice(&mut host), Notice::NamespacesChanged);
     host.changed_namespaces().unwrap();
@@ -137,7 +135,7 @@ fn a_protection_until_the_target_ends_is_lifted_by_the_administrator_alone() {
 fn a_write_that_is_sent_after_protection_is_complete_is_refused_on_every_queue() {
     let target = TestTarget::start(&format!("[target]\nreactors = 2\n{}", toml(true)));
     let states = || [State::PROTECTED, State::NONE].repeat(20).into_iter();
-    // Completed changes, and those observed by the writer.
+    // Completed changes, and changes observed by the writer.
     let (complete, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -180,8 +178,7 @@ fn a_write_that_is_sent_after_protection_is_complete_is_refused_on_every_queue()
     target.stop();
 }
 
-/// After a target is killed, its successor restores exactly the protections that survive power
-/// cycles.
+/// Exactly the protections that survive power cycles are restored.
 #[test]
 fn a_protection_outlasts_a_target_that_is_killed() {
     let folder = tempfile::tempdir().unwrap();
@@ -235,7 +232,7 @@ fn a_protection_outlasts_a_target_that_is_killed() {
     target.restart();
     let mut host = connect(&target);
     write(&mut host).unwrap();
-    // Without its folder the protection cannot be saved, so it fails.
+    // Without its folder, the protection cannot be saved.
     drop(folder);
     let refused = status(protect(&mut host, 1, State::PROTECTED));
     assert_eq!(refused.code(), Status::WRITE_FAULT);

@@ -9,16 +9,15 @@ use crate::verified::bytes;
 
 const BLOCK: usize = 512;
 
-/// Outstanding command with its lane.
 struct InFlight {
     ticket: Ticket,
     lane: usize,
     write: bool,
 }
 
-/// Random single-block reads and writes with full queues.
+/// Random single-block I/O with full queues.
 ///
-/// Each lane (queue and depth) uses a separate block, and every read is verified.
+/// Each lane (queue and depth) has its own block, and reads are verified.
 struct Storm<'a> {
     host: &'a mut Host,
     first_block: u64,
@@ -43,7 +42,7 @@ impl<'a> Storm<'a> {
         }
     }
 
-    /// Fills all lanes and runs `commands` more.
+    /// Fills all lanes, then runs `commands` more.
     fn run(&mut self, commands: usize) {
         for lane in 0..self.seeds.len() {
             self.start(lane);
@@ -63,7 +62,7 @@ impl<'a> Storm<'a> {
     fn start(&mut self, lane: usize) {
         let qid = 1 + (lane / self.depth) as u16;
         let slba = self.first_block + lane as u64;
-        // The first command of a lane must be a write.
+        // A lane starts with a write.
         let write = self.seeds[lane] == 0 || self.random.below(2) == 0;
         let sqe = if write {
             self.seeds[lane] = self.random.bits() | 1;
@@ -112,7 +111,6 @@ fn a_queue_takes_as_many_as_it_has_entries_less_one() {
     let target = TestTarget::with_namespaces(&["mem:16MiB block_size = 512"]);
     let mut host = target.connect("a");
     Storm::new(&mut host, 127, 0, 1).run(2000);
-    // The host does not send more.
     let tickets: Vec<Ticket> = (0..127)
         .map(|_| host.submit(1, command::flush(1), Data::None).unwrap())
         .collect();

@@ -1,4 +1,4 @@
-//! DH-HMAC-CHAP reauthentication of live queues.
+//! Reauthentication of live queues.
 
 use std::time::Duration;
 
@@ -68,7 +68,8 @@ fn half_done_reauthentications_hold_up_nobody() {
     let mut first = connect(&target, Some(host.clone()), None).unwrap();
     let all = (0..8).map(|_| Renewing::new(&setting(&target), Some(&host)).unwrap());
     let mut begun: Vec<Renewing> = all.collect();
-    // Started late: each has a deadline of 30 s, and connections take seconds on a busy machine.
+    // Started late, because each has a deadline of 30 s and connecting takes seconds on a busy
+    // machine.
     for own in &mut begun {
         own.begin(0).unwrap();
         own.begin(1).unwrap();
@@ -105,7 +106,6 @@ fn a_host_may_begin_once_it_has_a_key() {
     target.stop();
 }
 
-/// Subsystem with keys for both ends.
 fn with_both(keys: &Keys) -> String {
     let table = format!("[[subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n");
     let host = key("dhchap_key", &keys.path("host"));
@@ -120,7 +120,7 @@ fn secrets(host: &Secret, controller: &Secret) -> Secrets {
     }
 }
 
-/// Waits for the next event other than a notice.
+/// Waits for an event that is no notice.
 fn next_event(host: &mut Host) -> Event {
     let event = host.wait_until("an event", |host| {
         std::iter::from_fn(|| host.take_event()).find(|event| !matches!(event, Event::Notice(_)))
@@ -128,7 +128,6 @@ fn next_event(host: &mut Host) -> Event {
     event.unwrap()
 }
 
-/// Fills a queue with writes of 4 KiB.
 fn fill_queue(host: &mut Host, qid: u16, seed: u8) -> Vec<Ticket> {
     let data = [seed; 4096];
     let writes = (0..u64::from(host.depth(qid))).map(|at| {

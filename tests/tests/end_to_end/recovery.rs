@@ -1,6 +1,6 @@
-//! Reset, hanging, dying and returning controllers under verified I/O.
+//! Reset, hang, end and return of controllers under verified I/O.
 //!
-//! Each command has one answer, and no data are lost. The test steps both ends on a simulated
+//! Each command completes once, without loss of data. The test steps both ends on a simulated
 //! clock.
 
 use std::net::IpAddr;
@@ -22,23 +22,21 @@ use nvme_proto::wire::Status;
 use crate::verified::bytes;
 
 pub(super) const BLOCK: usize = 4096;
-/// Concurrent commands, each on a separate block.
+/// Concurrent commands with a block each.
 const LANES: usize = 24;
 /// Simulated time of a turn.
 const TURN: Duration = Duration::from_micros(10);
-/// Maximum number of turns for an expected event.
+/// Maximum turns until an expected event.
 const TURNS_MAX: usize = 200_000;
 
-/// Removable target, and a controller connected to it.
+/// Removable target with a controller.
 pub(super) struct Bed {
     network: Arc<Loopback>,
     pub(super) config: String,
     pub(super) target: Option<SteppedTarget>,
     pub(super) host: Controller,
-    /// Simulated time of both ends.
     pub(super) now: Instant,
     clock: Clock,
-    /// Next deadline of the target.
     target_next: Option<Instant>,
     events: Vec<Event>,
     _disk: Scratch,
@@ -80,7 +78,7 @@ impl Bed {
         bed
     }
 
-    /// Steps both ends until they are idle.
+    /// Steps both ends until idle.
     pub(super) fn turn(&mut self) {
         self.now += TURN;
         self.clock.advance_to(self.now);
@@ -108,7 +106,7 @@ impl Bed {
         );
     }
 
-    /// Advances the clock, polling both ends at their deadlines.
+    /// Advances the clock, polling at deadlines.
     pub(super) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while let Some(next) = self.next_deadline().filter(|&next| next < end) {
@@ -124,7 +122,7 @@ impl Bed {
         [host, self.target_next].into_iter().flatten().min()
     }
 
-    /// Advances the clock until the host has detected that its target hangs.
+    /// Advances the clock until the host has detected the hang.
     fn pass_until_lost(&mut self) {
         for _ in 0..300 {
             self.pass(Duration::from_secs(1));
@@ -153,7 +151,7 @@ fn start(config: &str, network: &Arc<Loopback>, clock: &Clock) -> SteppedTarget 
     SteppedTarget::start(config, providers, clock.clone()).unwrap()
 }
 
-/// Random writes and reads, with one command at a time in each lane.
+/// Random I/O with one command at a time in each lane.
 struct Storm {
     buffer: Buffer,
     lanes: Vec<Lane>,
@@ -165,7 +163,7 @@ struct Storm {
 
 #[derive(Clone, Copy, Default)]
 struct Lane {
-    /// Seed of the block's contents, or of the outstanding write.
+    /// Seed of the block or of the outstanding write.
     seed: u64,
     write: bool,
     ticket: Option<Ticket>,
@@ -214,7 +212,6 @@ impl Storm {
         self.submitted += 1;
     }
 
-    /// Removes and verifies answers.
     fn reap(&mut self, bed: &mut Bed) -> usize {
         let mut count = 0;
         for qid in [1, 2] {
@@ -236,7 +233,7 @@ impl Storm {
         match answer {
             Err(HostError::Lost { .. }) => {
                 self.lost += 1;
-                // The contents of the block are unknown.
+                // The block's contents are unknown.
                 self.lanes[at].seed = if lane.write { 0 } else { lane.seed };
             }
             Err(other) => panic!("{other}"),
@@ -254,7 +251,7 @@ impl Storm {
         }
     }
 
-    /// Runs this number of commands, and then drains.
+    /// Runs some commands, then drains.
     fn run(&mut self, bed: &mut Bed, commands: usize) {
         let end = self.answered + commands;
         self.fill(bed);
@@ -269,7 +266,7 @@ impl Storm {
         panic!("{} of {end} answers: {:?}", self.answered, bed.host);
     }
 
-    /// Waits for outstanding commands without new ones.
+    /// Waits for outstanding commands.
     fn drain(&mut self, bed: &mut Bed) {
         for _ in 0..TURNS_MAX {
             if self.answered == self.submitted {
@@ -291,9 +288,7 @@ fn resets_under_io_lose_nothing() {
         storm.fill(&mut bed);
         bed.host.reset();
         assert_eq!(bed.host.state(), State::Resetting);
-        // New commands wait.
         storm.fill(&mut bed);
-        // CSTS is read at intervals.
         for _ in 0..100 {
             bed.pass(Duration::from_millis(1));
         }
@@ -475,7 +470,7 @@ fn a_target_that_hangs_for_good_is_given_up() {
     let read = bed.host.submit(1, command::read(1, 0, 1), data).unwrap();
     let hung = bed.target.take();
     bed.pass(Duration::from_secs(80));
-    // The connection is closed once the other end has confirmed that.
+    // The connection closes after confirmation by the other end.
     bed.target = hung;
     bed.until("the end", |host| host.state() == State::Gone);
     let answer = bed.host.take(read).unwrap();
@@ -485,7 +480,7 @@ fn a_target_that_hangs_for_good_is_given_up() {
     assert!(error.to_string().contains("got no answer"), "{error}");
 }
 
-/// Last event of a controller that is shut down after `before`, during `after`.
+/// Last event after a shutdown between `before` and `after`.
 fn shut_down(name: &str, before: impl FnOnce(&mut Bed), after: impl FnOnce(&mut Bed)) -> Event {
     let mut bed = Bed::new(name, |_| {});
     before(&mut bed);

@@ -1,4 +1,4 @@
-//! Namespaces whose disks are replaced by one reload.
+//! Disks replaced by one reload.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -22,7 +22,6 @@ fn listener(target: &TestTarget) -> Host {
     target.try_connect(options).unwrap()
 }
 
-/// Waits for the event and reads the changed NSIDs.
 fn changed(host: &mut Host) -> Vec<u32> {
     assert_eq!(next_notice(host), Notice::NamespacesChanged);
     host.changed_namespaces().unwrap().unwrap()
@@ -47,7 +46,6 @@ fn read(host: &mut Host, nsid: u32) -> Vec<u8> {
     Disk::new(host, nsid).read(0, LENGTH, Transfer::Keyed)
 }
 
-/// True if the file is not locked exclusively.
 fn is_free(disk: &Scratch) -> bool {
     let file = File::open(disk.path()).unwrap();
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
@@ -80,7 +78,7 @@ fn another_disk_takes_the_place_of_one_and_no_other_notices() {
     assert!(!is_free(&second));
     wait_until("the first is closed", || is_free(&first));
     write(&mut host, 1, 3);
-    // The first disk has its earlier identity and contents.
+    // Identity and contents are as before.
     target.reload(&toml(&first));
     assert_eq!(changed(&mut host), [1]);
     assert_eq!(uuid(&mut host, 1), before[0]);
@@ -103,7 +101,7 @@ fn two_namespaces_swap_their_disks() {
     assert_eq!([1, 2].map(|nsid| uuid(&mut host, nsid)), [second, first]);
     assert_eq!(read(&mut host, 1), bytes(2, LENGTH));
     assert_eq!(read(&mut host, 2), bytes(1, LENGTH));
-    // One namespace is removed, and its file is exported at another NSID.
+    // One namespace is removed, and its file exported at another NSID.
     let moved = subsystem(NQN, &[]) + &namespace(2, &one) + &namespace(3, &two);
     target.reload(&moved);
     assert_eq!(uuid(&mut host, 3), second);
@@ -154,7 +152,7 @@ fn a_new_disk_that_does_not_open_leaves_all_as_it_was() {
     let wrong = subsystem(NQN, &["/nowhere/disk", &second]);
     let refused = target.try_reload_as(&wrong, "").unwrap_err().to_string();
     assert!(refused.contains("namespace 1"), "{refused}");
-    // One half of the swap fails.
+    // Half of the swap fails.
     let half = subsystem(NQN, &[&second, "/nowhere/disk"]);
     target.try_reload_as(&half, "").unwrap_err();
     assert_eq!([1, 2].map(|nsid| uuid(&mut host, nsid)), before);
@@ -168,8 +166,7 @@ fn a_new_disk_that_does_not_open_leaves_all_as_it_was() {
     target.stop();
 }
 
-/// Reloads while the former disk holds a command, which the error reports; the new configuration
-/// applies.
+/// Reloads while a disk holds a command: the error reports that, and the configuration applies.
 fn reload_while_held(target: &TestTarget, host: &mut Host, toml: &str) {
     let error = target.try_reload_beside(host, toml).unwrap_err();
     assert!(error.is_in_force(), "{error}");
@@ -204,7 +201,7 @@ fn a_command_that_its_disk_holds_ends_after_another_took_its_place() {
         bytes(2, LENGTH),
         "it is not in the new disk"
     );
-    // Another setting of the disk while it holds a command.
+    // A setting changes while the disk holds a command.
     target.reload(&subsystem(NQN, &[&file.export(4096)]));
     assert_eq!(uuid(&mut host, 1), before);
     assert_eq!(read(&mut host, 1)[..4096], bytes(1, 4096));
@@ -224,8 +221,7 @@ fn a_command_that_its_disk_holds_ends_after_another_took_its_place() {
     target.stop();
 }
 
-/// Commands for the former disk from a host that has not noticed the change never reach the new
-/// one.
+/// Commands of a host that has not noticed the change never reach the new disk.
 #[test]
 fn no_write_for_one_disk_reaches_another() {
     let [first, second] = ["meant", "not-meant"].map(|name| Scratch::new(name, SIZE));
@@ -236,7 +232,7 @@ fn no_write_for_one_disk_reaches_another() {
         let sent = host.run(1, command::write(1, 0, 1), Data::InCapsule(&data));
         sent.map(drop)
     };
-    // A reactor may serve the former disk for a moment.
+    // A reactor may still serve the former disk for a moment.
     let until_refused = |host: &mut Host, seed: u64| {
         let end = Instant::now() + Duration::from_secs(20);
         loop {
@@ -251,7 +247,7 @@ fn no_write_for_one_disk_reaches_another() {
     let code = Status::INVALID_NAMESPACE_OR_FORMAT;
     assert_eq!(until_refused(&mut host, 2), code);
     assert_eq!(changed(&mut host), [1]);
-    // The host finds that the disk is gone. Commands sent before that fail as well.
+    // The host finds the disk gone; commands sent before fail as well.
     assert_eq!(host.active_namespaces().unwrap(), [] as [u32; 0]);
     assert_eq!(status(send(&mut host, 3)).code(), code);
     assert_eq!(changed(&mut host), [1]);
@@ -262,10 +258,10 @@ fn no_write_for_one_disk_reaches_another() {
     send(&mut host, 5).unwrap();
     assert_eq!(on_disk()[..4096], bytes(5, 4096));
     assert!(host.take_event().is_none());
-    // A newly connected host has never seen the former disk.
+    // A new host never saw the former disk.
     let mut other = target.connect("b");
     send(&mut other, 6).unwrap();
-    // The disk is replaced twice before the host reads its state.
+    // Two replacements before the host's next read.
     target.reload(&subsystem(NQN, &[&first.export(4096)]));
     target.reload(&subsystem(NQN, &[&second.export(4096)]));
     assert_eq!(until_refused(&mut other, 7), code);
@@ -277,7 +273,7 @@ fn no_write_for_one_disk_reaches_another() {
     target.stop();
 }
 
-/// Reads during repeated replacements return blocks of the right disk or fail.
+/// Reads return blocks of the right disk or fail.
 #[test]
 fn io_goes_on_while_disks_change_places() {
     let disks = ["running-one", "running-two"].map(|name| Scratch::new(name, SIZE));
@@ -373,8 +369,7 @@ fn limits_hosts_and_ana_groups_of_the_new_namespace_count() {
     target.stop();
 }
 
-/// A disk that was removed can be added by the next reload, though a reactor briefly keeps its file
-/// locked.
+/// A reactor may briefly keep the file locked.
 #[test]
 fn a_disk_that_goes_comes_again_in_the_next_reload() {
     let disk = Scratch::new("back", SIZE);
@@ -383,10 +378,9 @@ fn a_disk_that_goes_comes_again_in_the_next_reload() {
     let mut host = target.connect("a");
     let data = bytes(1, 4096);
     for round in 0..20 {
-        // The reactor has just used the disk. A host that has not noticed the replacement gets an
-        // error.
+        // Uses the disk just before. A host that has not noticed the replacement gets an error.
         let _ = host.run(1, command::write(1, 0, 1), Data::InCapsule(&data));
-        // In every second round the subsystem is removed as well.
+        // Every second round also removes the subsystem.
         let hidden = match round % 2 {
             0 => subsystem(NQN, &[]),
             _ => subsystem("nqn.2026-01.org.example:another", &["mem:1MiB"]),

@@ -1,4 +1,4 @@
-//! Namespaces visible to some hosts of a subsystem.
+//! Namespaces visible to some hosts.
 
 use cairn_initiator::{Data, Host, HostError, Notice, Response, command};
 use cairn_tests::harness::{NQN, TestTarget, host_nqn, namespace, subsystem};
@@ -7,7 +7,7 @@ use nvme_proto::wire::{NSID_ALL, Status};
 
 use crate::verified::{Disk, Transfer, bytes, next_notice, status};
 
-/// Namespace visible to these hosts.
+/// Namespace with a list of hosts.
 fn of(nsid: u32, hosts: &[&str]) -> String {
     let hosts = hosts.iter().map(|name| host_nqn(name).raw().to_owned());
     namespace(
@@ -16,19 +16,17 @@ fn of(nsid: u32, hosts: &[&str]) -> String {
     )
 }
 
-/// Subsystem whose namespace 1 is visible to every host.
+/// Subsystem with namespace 1 for every host.
 fn with(others: &[String]) -> String {
     subsystem(NQN, &["mem:1MiB"]) + &others.concat()
 }
 
-/// Host with namespace events enabled.
 fn connect(target: &TestTarget, name: &str) -> Host {
     let mut options = target.options(name);
     options.events = AsyncEventConfig(0).with_namespace_attribute(true);
     target.try_connect(options).unwrap()
 }
 
-/// Waits for the event and reads the changed NSIDs.
 fn changed(host: &mut Host) -> Vec<u32> {
     assert_eq!(next_notice(host), Notice::NamespacesChanged);
     host.changed_namespaces().unwrap().unwrap()
@@ -39,7 +37,7 @@ fn read(host: &mut Host, nsid: u32) -> Result<Response, HostError> {
     host.run(1, command::read(nsid, 0, 8), Data::start_of(&buffer, 4096))
 }
 
-/// Checks that the namespace does not exist for this host.
+/// The namespace does not exist for this host.
 fn sees_nothing(host: &mut Host, nsid: u32) {
     let buffer = host.buffer(4096).unwrap();
     for (sqe, data) in [
@@ -105,7 +103,7 @@ fn a_host_gains_and_loses_a_namespace_while_others_use_it() {
     assert_eq!(b.active_namespaces().unwrap(), [1, 2]);
     let found = Disk::new(&mut b, 2).read(0, 4096, Transfer::Keyed);
     assert_eq!(found, bytes(2, 4096));
-    // During removal each command succeeds or fails.
+    // During removal, a command succeeds or fails.
     let lost = std::thread::scope(|scope| {
         scope.spawn(|| target.reload(&with(&[of(2, &["b"])])));
         loop {
@@ -120,7 +118,7 @@ fn a_host_gains_and_loses_a_namespace_while_others_use_it() {
     assert_eq!(a.active_namespaces().unwrap(), [1]);
     sees_nothing(&mut a, 2);
     Disk::new(&mut b, 2).write(0, &bytes(3, 4096), Transfer::Keyed);
-    // Without a host list every host sees the namespace. Hosts that saw it receive no event.
+    // Without a list, every host has access; hosts that had it receive no event.
     target.reload(&with(&[namespace(2, "mem:1MiB")]));
     for host in [&mut a, &mut c] {
         assert_eq!(changed(host), [2]);
@@ -129,7 +127,6 @@ fn a_host_gains_and_loses_a_namespace_while_others_use_it() {
     }
     assert_eq!(b.active_namespaces().unwrap(), [1, 2]);
     assert!(b.take_event().is_none());
-    // With an empty list no host sees it.
     target.reload(&with(&[of(2, &[])]));
     for mut host in [a, b, c] {
         assert_eq!(changed(&mut host), [2]);
@@ -157,7 +154,7 @@ fn a_namespace_that_is_added_for_some_hosts_is_an_event_to_them_alone() {
     target.stop();
 }
 
-/// Two groups of hosts. Namespace 2 is visible to both, and 3 to the first group and host c.
+/// Two groups of hosts: namespace 2 for both, namespace 3 for the first group and host c.
 fn of_groups(first: &[&str], second: &[&str]) -> String {
     let names = |hosts: &[&str]| -> Vec<String> {
         let hosts = hosts.iter().map(|name| host_nqn(name).raw().to_owned());
@@ -196,7 +193,6 @@ fn a_group_that_changes_shows_and_hides_the_namespaces_that_name_it() {
     assert_eq!(changed(&mut a), [3]);
     assert_eq!(a.active_namespaces().unwrap(), [1, 2]);
     sees_nothing(&mut a, 3);
-    // Hosts without changes receive no event.
     for host in [&mut b, &mut c] {
         assert!(host.take_event().is_none());
     }

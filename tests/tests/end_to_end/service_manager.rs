@@ -1,4 +1,4 @@
-//! Notifications of a service manager (sd_notify(3)) during the life of a target.
+//! Notifications of a service manager (sd_notify(3)).
 
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::net::UnixDatagram;
@@ -11,7 +11,6 @@ use cairn_tests::harness::{NQN, Scratch, host_nqn, nqn};
 
 use cairn_tests::harness::own_loopback_address;
 
-/// Timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Lines of the next notification.
@@ -28,7 +27,7 @@ fn next(manager: &UnixDatagram) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Lines of the next notification that differs from `known`.
+/// Next notification other than `known`.
 fn next_but(manager: &UnixDatagram, known: &str) -> Vec<String> {
     loop {
         let lines = next(manager);
@@ -88,7 +87,7 @@ fn a_service_manager_follows_start_reload_and_stop() {
     assert!(target.wait().unwrap().success());
 }
 
-/// The default limit on locked memory of distributions suffices for an ordinary user.
+/// The default limit of distributions suffices.
 #[test]
 fn an_ordinary_user_s_target_runs_with_eight_mebibytes_of_locked_memory() {
     let address = own_loopback_address();
@@ -96,7 +95,7 @@ fn an_ordinary_user_s_target_runs_with_eight_mebibytes_of_locked_memory() {
     let mut target = Command::new("prlimit");
     target.arg("--memlock=8388608:8388608");
     if rustix::process::geteuid().is_root() {
-        // Drops the capabilities that override the limit.
+        // Drops capabilities that override the limit.
         std::os::unix::fs::chown(disk.path(), Some(65534), Some(65534)).unwrap();
         target.args([
             "setpriv",

@@ -1,4 +1,4 @@
-//! `cairn-target top`, which displays a target's metrics.
+//! `cairn-target top`.
 
 use std::process::{Command, Output};
 
@@ -22,7 +22,7 @@ fn succeeded(output: Output) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs `look` while a host reads continuously.
+/// Runs `look` during continuous reads.
 fn while_a_host_reads<T: Send>(target: &TestTarget, look: impl FnOnce() -> T + Send) -> T {
     let mut host = target.try_connect(target.options("reader")).unwrap();
     let buffer = host.buffer(READ_BYTES as usize).unwrap();
@@ -64,7 +64,7 @@ fn top_shows_who_does_what() {
             let reads = load["reads_per_s"].as_f64().unwrap();
             let bytes = load["read_bytes_per_s"].as_f64().unwrap();
             assert!(reads > 0.0, "{line}");
-            // The counters are read at slightly different times while the host continues.
+            // The counters are read at different times.
             let seconds = line["seconds"].as_f64().unwrap();
             let apart = (bytes / f64::from(READ_BYTES) - reads).abs() * seconds;
             assert!(apart < 8.0, "{line}");

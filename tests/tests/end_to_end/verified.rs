@@ -4,7 +4,7 @@ use cairn_initiator::{Buffer, Data, Event, Host, HostError, Notice, Response, co
 use cairn_sim::Random;
 use nvme_proto::wire::Status;
 
-/// Namespace, accessed through one I/O queue of a host.
+/// Namespace through one I/O queue of a host.
 pub(crate) struct Disk<'a> {
     pub(crate) host: &'a mut Host,
     pub(crate) qid: u16,
@@ -12,14 +12,12 @@ pub(crate) struct Disk<'a> {
     pub(crate) block_bytes: u32,
 }
 
-/// Transfer of write data to the target.
+/// Transfer of write data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transfer {
-    /// Keyed SGL.
     Keyed,
-    /// Keyed SGL with invalidation of the key.
+    /// Keyed SGL with invalidation.
     KeyedOnce,
-    /// In-capsule data.
     InCapsule,
 }
 
@@ -86,14 +84,13 @@ fn keyed(buffer: &Buffer, length: u32, transfer: Transfer) -> Data<'_> {
     }
 }
 
-/// Checks that the response invalidated exactly the requested key.
+/// The response invalidates exactly the requested key.
 fn check_key(buffer: &Buffer, response: &Response, transfer: Transfer) {
     let rkey = buffer.region().rkey();
     let expected = rkey.filter(|_| transfer == Transfer::KeyedOnce);
     assert_eq!(response.invalidated_rkey, expected);
 }
 
-/// Waits for a notice of the controller.
 pub(crate) fn next_notice(host: &mut Host) -> Notice {
     let event = host.wait_until("a notice", |host| host.take_event());
     match event.unwrap() {
@@ -102,12 +99,11 @@ pub(crate) fn next_notice(host: &mut Host) -> Notice {
     }
 }
 
-/// Pseudo-random bytes of a seed.
+/// Pseudo-random bytes.
 pub(crate) fn bytes(seed: u64, length: usize) -> Vec<u8> {
     Random::new(seed).bytes(length)
 }
 
-/// Status of a failed command.
 pub(crate) fn status<T: std::fmt::Debug>(result: Result<T, HostError>) -> Status {
     match result {
         Err(HostError::Status { status, .. }) => status,

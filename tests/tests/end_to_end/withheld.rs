@@ -1,6 +1,4 @@
-//! Hosts that withhold write data or leave responses unacknowledged.
-//!
-//! The test steps target and hosts on a simulated clock.
+//! Hosts that withhold write data or acknowledgements, tested on a simulated clock.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -13,18 +11,18 @@ use nvme_proto::wire::Sqe;
 use super::isolation::{BLOCK, Bed};
 
 const STALLER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 66));
-/// Queues of the stalling host, and commands in each queue.
+/// Queues of the stalling host, and commands of each.
 const QUEUES: u16 = 12;
 const DEPTH: usize = 127;
-/// Time limit of the target for the data of a command.
+/// Time limit for the data of a command.
 const DATA_DEADLINE: Duration = Duration::from_secs(30);
-/// Time limit for a response while the host acknowledges others.
+/// Time limit for a response while others are acknowledged.
 const RESPONSE_DEADLINE: Duration = Duration::from_secs(120);
-/// Time limit for all responses covered by one completion.
+/// Time limit for all responses of one completion.
 ///
-/// One response in five seconds is too slow for this limit.
+/// One response in five seconds is too slow.
 const COMPLETION_DEADLINE: Duration = Duration::from_secs(30);
-/// Reads of a bystander for measuring their duration.
+/// Timed reads of the bystander.
 const READS: usize = 100;
 
 #[test]
@@ -38,7 +36,7 @@ fn a_host_that_answers_no_read_is_noticed_by_no_other() {
     );
 }
 
-/// An answer to one command does not extend the deadline of another.
+/// A response to one command does not extend another's deadline.
 #[test]
 fn a_host_that_answers_few_reads_has_no_longer() {
     stall(
@@ -61,17 +59,17 @@ fn a_host_that_takes_few_responses_has_no_longer() {
     );
 }
 
-/// Answers one operation of each queue in five seconds, including the admin queue.
+/// Releases one operation of each queue, including the admin queue.
 fn seldom(bed: &Bed) {
     for queue in 0..=usize::from(QUEUES) {
         bed.network.release_one(STALLER, queue);
     }
 }
 
-/// A host fills all of its queues and withholds what the target waits for.
+/// A host fills all queues and withholds what the target needs.
 ///
-/// Reads of another host continue meanwhile. After the deadlines the target holds no resources for
-/// the first host, which is still connected and retries.
+/// Another host's reads continue. After the deadlines, the first host is connected and retries, but
+/// uses no resources of the target.
 fn stall(
     name: &str,
     [earliest, latest]: [Duration; 2],
@@ -84,7 +82,7 @@ fn stall(
     let bystander = bed.connect_as(bed.options("bystander", 1, 32));
     let alone = slowest_read(&mut bed, bystander);
     let baseline = held(&bed);
-    // The target's deadlines end the queues, not an unanswered Keep Alive.
+    // Deadlines of the target end the queues, not a Keep Alive.
     let staller = bed.connect_as(HostOptions {
         local: Some(STALLER),
         kato_ms: 0,
@@ -96,7 +94,7 @@ fn stall(
     let begun = bed.clock.now();
     let mut stalled = held(&bed).0;
     assert!(stalled > 200, "{:?}", bed.target);
-    // Further commands start when the first ones are given up.
+    // Further commands start when the first ones fail.
     while stalled > 0 && bed.clock.now() - begun < 4 * latest {
         let slowest = slowest_read(&mut bed, bystander);
         assert!(slowest <= 4 * alone, "{slowest:?}, alone {alone:?}");
@@ -116,7 +114,7 @@ fn stall(
     bed.quiet();
 }
 
-/// Requests, buffers and everything that waits for them.
+/// Requests, buffers, and commands that wait for them.
 fn held(bed: &Bed) -> (usize, usize, usize, usize) {
     let Usage {
         requests,
@@ -128,7 +126,6 @@ fn held(bed: &Bed) -> (usize, usize, usize, usize) {
     (requests, buffer_bytes, capsules, receives)
 }
 
-/// Advances the clock by `time`.
 fn pass(bed: &mut Bed, time: Duration) {
     let end = bed.clock.now() + time;
     while bed.clock.now() < end {
@@ -138,7 +135,7 @@ fn pass(bed: &mut Bed, time: Duration) {
     }
 }
 
-/// Longest duration of consecutive small reads.
+/// Longest duration of small reads.
 fn slowest_read(bed: &mut Bed, host: usize) -> Duration {
     let buffer = bed.host(host).buffer(BLOCK as usize).unwrap();
     let times = (0..READS).map(|_| {

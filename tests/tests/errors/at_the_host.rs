@@ -1,4 +1,4 @@
-//! Error messages of a host for a target that rejects, fails or does not answer.
+//! Error messages of a host for a target that rejects, fails or hangs.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use super::fake::{Accepted, Fake};
 use super::log::assert_in_order;
 use super::{PATIENCE, Place};
 
-/// Error of a host that tries to connect during `target`.
+/// Error of a host that connects during `target`.
 fn failure(place: &Place, port: u16, target: impl FnOnce()) -> String {
     std::thread::scope(|scope| {
         let host = scope.spawn(|| {
@@ -41,7 +41,7 @@ fn each_refusal_of_a_target_is_explained() {
             let who = format!("{peer}:{at} rejects queue 0: {}", known.what);
             assert_in_order(&said, &[&who, known.name, "likely (1) ", "; next: "]);
         }
-        // A reject without an NVMe reason.
+        // Reject without an NVMe reason.
         let said = failure(&place, fake.port(), || fake.request().reject(&[]));
         assert_in_order(
             &said,
@@ -53,7 +53,7 @@ fn each_refusal_of_a_target_is_explained() {
 #[test]
 fn a_port_without_a_listener_is_distinguished_from_a_refusal() {
     for place in Place::both() {
-        // The address is in use, because the soft provider would not answer otherwise.
+        // The soft provider responds only at an address in use.
         let fake = Fake::open(&place);
         let said = failure(&place, fake.port() ^ 1, || {});
         let parts = [
@@ -83,7 +83,7 @@ fn a_receive_that_is_too_short_is_named_at_the_sender() {
     }
 }
 
-/// Disconnects a broken queue pair as a target does.
+/// Disconnects a broken queue pair like a target.
 fn poll_until_disconnected(accepted: &mut Accepted) {
     let deadline = Instant::now() + PATIENCE;
     let mut events = Vec::new();
@@ -103,8 +103,7 @@ fn poll_until_disconnected(accepted: &mut Accepted) {
     accepted.endpoint.disconnect(qp);
 }
 
-/// A target that never acknowledges, like a hung machine or a filtered one, is given up with
-/// advice.
+/// As with a hung or filtered machine.
 #[test]
 fn a_target_that_falls_silent_is_given_up_with_where_to_look() {
     let place = Place::soft();
@@ -131,7 +130,7 @@ fn a_target_that_falls_silent_is_given_up_with_where_to_look() {
     });
 }
 
-/// An endpoint without retries reports a peer without receives.
+/// An endpoint without retries reports the lack of receives.
 #[test]
 fn an_end_without_receives_is_named() {
     for place in Place::both() {

@@ -1,4 +1,4 @@
-//! Log lines of a target for hosts that violate protocols or vanish.
+//! Log of a target for hosts that violate protocols or vanish.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ impl Victim {
         Self::start_as(place, name, "")
     }
 
-    /// Starts a target with more lines for its listener.
+    /// With more lines for the listener.
     fn start_as(place: Place, name: &str, more: &str) -> Self {
         logged::listen();
         let disk = Scratch::in_memory(name, 64 << 20);
@@ -57,7 +57,7 @@ impl Victim {
         }
     }
 
-    /// Runs a case of misbehaviour and returns its number of connection requests.
+    /// Runs a case of misbehaviour and returns its connection requests.
     fn suffer(&self, case: &str) -> u64 {
         let setting = self.setting();
         let all = bad_peer::cases();
@@ -67,7 +67,7 @@ impl Victim {
     }
 }
 
-/// Runs a case of misbehaviour and checks the log for these parts.
+/// Runs a case of misbehaviour and checks the log.
 fn assert_logged(case: &str, parts: &[&str]) {
     for place in Place::both() {
         let name = format!("errors-{case}-{}", place.provider.name());
@@ -171,7 +171,6 @@ fn each_refused_request_says_why_and_what_to_do_at_the_host() {
     }
 }
 
-/// A peer that is rejected repeatedly causes one log line in a second.
 #[test]
 fn a_peer_that_is_refused_over_and_over_gets_a_line_a_second() {
     let victim = Victim::start(Place::loopback(), "errors-flood");
@@ -187,7 +186,7 @@ fn a_peer_that_is_refused_over_and_over_gets_a_line_a_second() {
     victim.target.stop().unwrap();
 }
 
-/// A host that vanishes without disconnecting is logged as an exceeded retry counter.
+/// The reason in the log is an exceeded retry counter.
 #[test]
 fn a_host_that_vanishes_is_a_retry_counter_exceeded() {
     let victim = Victim::start(Place::soft(), "errors-vanish");
@@ -198,7 +197,7 @@ fn a_host_that_vanishes_is_a_retry_counter_exceeded() {
     let identify = command::identify(Cns::CONTROLLER, 0);
     let data = Data::start_of(&buffer, 4096);
     host.submit(0, identify, data).unwrap();
-    // The capsule is sent, and no receiver is left for the answer.
+    // The capsule is sent, but its response cannot arrive.
     host.poll();
     let line = log::expect(&["disconnected", "transport retry counter exceeded"]);
     let parts = [

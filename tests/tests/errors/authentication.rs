@@ -1,5 +1,4 @@
-//! Error messages of a host whose target disconnects during authentication, as nvmet does on
-//! failure.
+//! Error messages of a host whose target disconnects during authentication, like nvmet on failure.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -20,14 +19,14 @@ use super::{PATIENCE, Place};
 /// Offsets of messages and responses, after the receive.
 const MESSAGE: usize = 4096;
 const RESPONSE: usize = 8192;
-/// T_ID of a host's first queue.
+/// T_ID of the first queue.
 const TRANSACTION: u16 = 1;
 
-/// Controller that answers a given number of commands.
+/// Controller with a given number of responses.
 struct Controller {
     accepted: Accepted,
     qp: Option<QpId>,
-    /// Commands received while it waited for another completion.
+    /// Commands received before another completion.
     received: VecDeque<Completion>,
 }
 
@@ -70,7 +69,6 @@ impl Controller {
         }
     }
 
-    /// Waits for the next command.
     fn command(&mut self) -> Sqe {
         let received = self.received.pop_front();
         let received = received.unwrap_or_else(|| self.poll_for(CompletionKind::Recv));
@@ -85,7 +83,7 @@ impl Controller {
         Sqe::read_from_bytes(&capsule).unwrap()
     }
 
-    /// Completes a command with a message and waits until the host has received both.
+    /// Completes a command with a message, and waits for both transfers.
     fn answer(&mut self, sqe: &Sqe, result: u32, message: &[u8]) {
         let mut cqe = Cqe::new_zeroed();
         cqe.cid = sqe.cid;
@@ -122,7 +120,7 @@ impl Controller {
     fn disconnect(&mut self) {
         let qp = self.qp.expect("a command came");
         self.accepted.endpoint.disconnect(qp);
-        // The endpoint must be polled for the host to receive the disconnect.
+        // The disconnect is sent by polling.
         for _ in 0..20 {
             self.accepted.endpoint.poll(&mut [Completion::EMPTY; 8]);
             self.accepted.endpoint.poll_events(&mut Vec::new());
@@ -131,8 +129,7 @@ impl Controller {
     }
 }
 
-/// Answers authentication commands in order. The next command gets no answer, and the connection
-/// ends.
+/// Responds in order, not to the next command, and ends the connection.
 fn run(fake: &Fake, answers: &[(u32, Vec<u8>)]) {
     let mut controller = Controller::new(fake);
     for (result, message) in answers {
@@ -143,7 +140,7 @@ fn run(fake: &Fake, answers: &[(u32, Vec<u8>)]) {
     controller.disconnect();
 }
 
-/// Answers authentication commands in order and disconnects after the last answer.
+/// Responds in order and disconnects after the last response.
 fn run_and_leave(fake: &Fake, answers: &[(u32, Vec<u8>)]) {
     let mut controller = Controller::new(fake);
     for (result, message) in answers {
@@ -153,8 +150,8 @@ fn run_and_leave(fake: &Fake, answers: &[(u32, Vec<u8>)]) {
     controller.disconnect();
 }
 
-/// Answers to Connect, Authentication Send of AUTH_Negotiate, Receive of the challenge, Send of the
-/// reply, and Receive of `last`.
+/// Responses to Connect, Send of AUTH_Negotiate, Receive of the challenge, Send of the reply, and
+/// Receive of `last`.
 fn answers(last: &Message<'_>) -> Vec<(u32, Vec<u8>)> {
     let challenge = Message::Challenge {
         hash: Hash::Sha256 as u8,
@@ -176,7 +173,7 @@ fn secret(seed: u8) -> Secret {
     Secret::generate(32, None, &mut |bytes| bytes.fill(seed))
 }
 
-/// Error of a host that connects with these secrets.
+/// Error of a host with these secrets.
 fn failure(place: &Place, mutual: bool, target: impl FnOnce(&Fake)) -> String {
     let fake = Fake::open(place);
     let port = fake.port();
@@ -223,7 +220,7 @@ fn a_target_that_leaves_is_named_with_the_step_and_what_to_check() {
             let ended = "the target ended the connection of queue 0";
             assert_in_order(&said, &[&who, ended, moment, remedy]);
         }
-        // Disconnect directly after the answers, before and after the reason.
+        // Disconnects directly before and after the reason.
         let said = failure(&place, false, |fake| {
             run_and_leave(fake, &answers(&failed)[..4]);
         });
@@ -244,7 +241,7 @@ fn why_this_host_refuses_stays_the_error_when_the_target_leaves() {
         response: Some(&[0; 32]),
     };
     for place in Place::both() {
-        // AUTH_Failure2 arrives and gets no answer.
+        // AUTH_Failure2 gets no response.
         let said = failure(&place, true, |fake| run(fake, &answers(&wrong)));
         let reason = "did not prove that it has the controller's secret";
         assert_in_order(&said, &["cannot authenticate with", reason]);

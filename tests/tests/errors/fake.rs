@@ -1,4 +1,4 @@
-//! Listener that answers connection requests under control of a test, without NVMe.
+//! Listener controlled by a test, without NVMe.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,10 +19,9 @@ pub(crate) struct Fake {
     requests: Receiver<ConnRequest>,
 }
 
-/// Endpoint of an accepted connection.
 pub(crate) struct Accepted {
     pub(crate) endpoint: Box<dyn Endpoint>,
-    /// Memory region that starts with the receive buffer.
+    /// Region that starts with the receive buffer.
     pub(crate) region: Region,
 }
 
@@ -37,7 +36,7 @@ impl Fake {
         };
         let sink = Box::new(move |event| {
             if let ListenerEvent::Request(request) = event {
-                // A finished test has dropped the receiver.
+                // A finished test drops the receiver.
                 let _ = sender.send(*request);
             }
         });
@@ -55,7 +54,7 @@ impl Fake {
         self.requests.recv_timeout(PATIENCE).unwrap()
     }
 
-    /// Accepts with receives of `bytes` bytes, or without receives for 0.
+    /// Accepts with receives of `bytes` bytes; 0 for none.
     pub(crate) fn accept(&self, bytes: u32) -> Accepted {
         let request = self.request();
         let device = Arc::clone(&request.device);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use cairn_tests::logged::lines;
 
-/// Waits for a line with all of these parts in order.
+/// Waits for a line with these parts in order.
 pub(crate) fn expect(parts: &[&str]) -> String {
     let deadline = Instant::now() + super::PATIENCE;
     loop {
@@ -21,7 +21,6 @@ pub(crate) fn expect(parts: &[&str]) -> String {
     }
 }
 
-/// Asserts that `text` contains these parts in order.
 pub(crate) fn assert_in_order(text: &str, parts: &[&str]) {
     let mut rest = text;
     for part in parts {

@@ -1,7 +1,4 @@
-//! Error messages contain cause and advice.
-//!
-//! Each error is provoked over the loopback provider and over user-space RoCE, and its message
-//! checked.
+//! Error messages contain cause and advice, over loopback and user-space RoCE.
 
 mod at_the_host;
 mod at_the_target;
@@ -19,10 +16,10 @@ use cairn_rdma::loopback::Loopback;
 use cairn_roce::Soft;
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
 
-/// Longer than the retries of the transport.
+/// Longer than the transport's retries.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Network with addresses for target and hosts.
+/// Network with addresses.
 struct Place {
     provider: Arc<dyn Provider>,
     target: IpAddr,
@@ -50,7 +47,6 @@ impl Place {
         [Self::loopback(), Self::soft()]
     }
 
-    /// Options for connecting to `port`.
     fn options(&self, port: u16) -> HostOptions {
         HostOptions {
             local: self.hosts,

@@ -1,4 +1,4 @@
-//! A hanging disk of the audit log delays neither hosts, nor I/O, nor the end of the target.
+//! A hanging disk of the audit log delays neither hosts nor the target's end.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use cairn_tests::harness::{METRICS, NQN, TestTarget, subsystem};
 
 use crate::until;
 
-/// Time limit for the end of a target, plus a minute for a busy machine.
+/// Time limit of the target's end plus a minute.
 const BOUND: Duration = Duration::from_secs(75);
 
 #[test]
@@ -16,7 +16,7 @@ fn an_audit_log_whose_disk_hangs_holds_up_no_host_and_no_end() {
     let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, "audit", 4096) else {
         return;
     };
-    // The first read searches for the end of a line, so the thread hangs from its start.
+    // The thread hangs from its first read, for the end of a line.
     disk.begin(Rule::new(Op::Read, Fault::Hold));
     let path = disk.path().display();
     let audit = format!("[audit]\nfile = \"{path}\"\n");

@@ -1,4 +1,4 @@
-//! Tests of the fault-injecting disk in this process.
+//! Fault-injecting disk.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};
 
 const BLOCK: usize = 4096;
 
-/// Buffer aligned for direct I/O.
+/// Aligned for direct I/O.
 #[repr(align(4096))]
 struct Block([u8; BLOCK]);
 
@@ -46,7 +46,7 @@ fn what_it_holds_lands_when_it_is_released() {
     thread::scope(|scope| {
         scope.spawn(|| file.write_all_at(&Block([1; BLOCK]).0, 0).unwrap());
         disk.wait_until_waiting(Op::Write, 1);
-        // Later writes overtake the held one.
+        // A later write overtakes the held one.
         file.write_all_at(&Block([2; BLOCK]).0, 0).unwrap();
         assert_eq!(disk.bytes(0, 1), [2]);
         disk.release();

@@ -1,4 +1,4 @@
-//! ext4 on a loop device, which can be frozen (fsfreeze) and whose disk can hang.
+//! ext4 on a loop device, which can be frozen (fsfreeze) or hang.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -6,25 +6,23 @@ use std::process::{Child, Command, Stdio};
 
 use cairn_tests::harness::Scratch;
 
-/// Shell script that thaws and unmounts when its input ends, or after 150 s.
+/// Thaws and unmounts when its input ends, or after 150 s.
 ///
-/// The timeout is necessary: the kernel neither ends a process nor closes its files while its
-/// writes wait for the thaw.
+/// The timeout is necessary: while its writes wait for the thaw, the kernel does not end a process.
 const CARETAKER: &str = "read -r -t 150; fsfreeze -u \"$0\"; umount -l \"$0\"; rmdir \"$0\"";
 
-/// Mounted file system with one disk file. Dropping it thaws and unmounts.
+/// Mounted file system with a disk file. Dropping it thaws and unmounts.
 #[derive(Debug)]
 pub(super) struct Freezer {
-    /// Image file, unless owned by another object.
+    /// Image file, unless owned elsewhere.
     image: Option<Scratch>,
     folder: PathBuf,
     caretaker: Child,
-    /// Export of the disk file.
     pub(super) disk: String,
 }
 
 impl Freezer {
-    /// Creates and mounts the file system; `None` if impossible, which is printed.
+    /// Creates and mounts the file system; `None` if impossible.
     pub(super) fn mount(name: &str) -> Option<Self> {
         let image = Scratch::new(&format!("freezer-{name}"), 32 << 20);
         let mut mounted = Self::mount_on(image.path())?;
@@ -32,7 +30,7 @@ impl Freezer {
         Some(mounted)
     }
 
-    /// Creates and mounts the file system on this image, which must live longer.
+    /// Creates and mounts the file system on an image, which must live longer.
     pub(super) fn mount_on(image: &Path) -> Option<Self> {
         let folder = image.with_extension("mounted");
         std::fs::create_dir(&folder).unwrap();
@@ -51,7 +49,7 @@ impl Freezer {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Fully written, so that later writes allocate nothing.
+        // Later writes allocate nothing.
         let file = folder.join("disk");
         std::fs::write(&file, vec![0; 1 << 20]).unwrap();
         Some(Self {
@@ -62,17 +60,17 @@ impl Freezer {
         })
     }
 
-    /// Writes all data to the disk. The journal commits again within three seconds.
+    /// Writes back all data. The journal commits again within three seconds.
     pub(super) fn sync(&self) {
         assert!(run("sync", &["-f"], &[&self.folder]));
     }
 
-    /// Freezes the file system: changes wait.
+    /// Makes changes wait.
     pub(super) fn freeze(&self) {
         assert!(run("fsfreeze", &["-f"], &[&self.folder]));
     }
 
-    /// Resumes waiting changes.
+    /// Continues waiting changes.
     pub(super) fn thaw(&self) {
         assert!(run("fsfreeze", &["-u"], &[&self.folder]));
     }
@@ -86,7 +84,6 @@ impl Drop for Freezer {
     }
 }
 
-/// Runs a program. Returns true if it succeeded.
 fn run(program: &str, options: &[&str], paths: &[&Path]) -> bool {
     let output = Command::new(program).args(options).args(paths).output();
     output.is_ok_and(|output| output.status.success())

@@ -1,4 +1,4 @@
-//! Full disk: hosts get a specific status, and the disk works again once it has space.
+//! A full disk fails with a specific status, and works again once it has space.
 
 use cairn_initiator::{Data, Host, HostError, command};
 use cairn_roce::Soft;
@@ -26,7 +26,6 @@ fn a_disk_without_space_says_so_until_it_has_some() {
             panic!("the disk has no space");
         };
         assert_eq!(status.code(), Status::CAPACITY_EXCEEDED);
-        // Freed space suffices for recovery.
         write(&mut host).unwrap();
         host.run(1, command::flush(1), Data::None).unwrap();
     }

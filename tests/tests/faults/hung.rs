@@ -12,19 +12,17 @@ use crate::freezer::Freezer;
 use crate::until;
 
 const BLOCK: usize = 4096;
-/// Longer than any command on a busy machine, and shorter than the hang.
+/// Longer than a command on a busy machine, shorter than the hang.
 const BOUND: Duration = Duration::from_secs(8);
 
-/// Transfer of write data.
 #[derive(Debug, Clone, Copy)]
 enum Transfer {
-    /// RDMA READ by the target.
     Fetched,
-    /// In-capsule data, which stay in the receive.
+    /// In-capsule data, which occupy the receive.
     InCapsule,
 }
 
-/// Connects a host that fills many queues with writes and flushes of namespace 1.
+/// Connects a host and fills its queues with writes and flushes of namespace 1.
 fn flood(target: &TestTarget, name: &str, queues: u16, transfer: Transfer) -> Host {
     let options = HostOptions {
         io_queues: queues,
@@ -54,9 +52,9 @@ fn flood(target: &TestTarget, name: &str, queues: u16, transfer: Transfer) -> Ho
     host
 }
 
-/// Runs a bystander's I/O on namespace 2, including flushes, and checks its data and duration.
+/// Verifies and times a bystander's I/O and flushes on namespace 2.
 ///
-/// Returns the duration of the slowest command.
+/// Returns the slowest duration.
 fn check_bystander(host: &mut Host, random: &mut Random) -> Duration {
     let buffer = host.buffer(BLOCK).unwrap();
     let mut slowest = Duration::ZERO;

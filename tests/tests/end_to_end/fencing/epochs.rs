@@ -1,17 +1,16 @@
-//! A change by a host completes when it applies to all commands.
-//!
-//! This includes commands that waited for a rate limit or were at the disk.
+//! A change by a host completes when it applies to all commands, including those that waited for a
+//! rate limit or were at the disk.
 
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::feature::{Feature, WriteProtectionState};
 
 use super::*;
 
-/// Number of commands; the limit allows a few of them at once.
+/// Far more than the limit allows at once.
 const COMMANDS: usize = 40;
 const LIMIT: &str = "limits = { iops = 20 }";
 const PROTECTABLE: &str = "write_protection = true";
-/// Longer than the time limit of older commands at the disk.
+/// Longer than the time limit for older commands.
 const LONG: Duration = Duration::from_secs(6);
 
 fn protection(state: WriteProtectionState) -> Sqe {
@@ -24,7 +23,7 @@ fn write_cache_off() -> Sqe {
 }
 
 impl Bed {
-    /// Writes to different blocks, most of which wait for the limit.
+    /// Writes to different blocks, most of which wait.
     fn waiting_writes(&mut self, host: &mut Controller) -> Vec<Ticket> {
         let tickets = (0..COMMANDS as u64).map(|block| {
             let data = Data::InCapsule(&[7; BLOCK]);
@@ -42,7 +41,7 @@ impl Bed {
         self.answer(host, ticket)
     }
 
-    /// Checks that the command completes only after the disk has released the write.
+    /// The command completes only after the disk releases the write.
     fn waits_for_the_disk(&mut self, host: &mut Controller, sqe: Sqe) {
         let ticket = host.submit(0, sqe, Data::None).unwrap();
         for _ in 0..100 {
@@ -54,7 +53,7 @@ impl Bed {
         assert_eq!(self.block(3), [1; BLOCK], "the older write has ended");
     }
 
-    /// Checks that the command fails in bounded time while the disk holds the write.
+    /// The command fails in bounded time while the disk holds the write.
     fn fails_when_the_disk_hangs(&mut self, host: &mut Controller, sqe: Sqe) {
         let ticket = host.submit(0, sqe, Data::None).unwrap();
         self.pass(LONG);
@@ -111,7 +110,7 @@ fn a_protection_fails_if_the_disk_hangs() {
     assert_eq!(bed.admin(&mut other, protect), Status::SUCCESS);
 }
 
-/// Disabling the write cache also makes earlier completed writes durable.
+/// Earlier completed writes become durable.
 #[test]
 fn without_a_write_cache_all_that_was_answered_is_durable() {
     let mut bed = Bed::exporting("no-cache", "", LIMIT);

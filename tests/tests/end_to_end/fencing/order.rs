@@ -1,11 +1,11 @@
-//! Order of changes by one host on several associations.
+//! Order of changes by a host on several associations.
 //!
-//! A change waits for older changes of its blocks that another association has at the disk, whether
-//! or not that association has ended or the target has noticed its end.
+//! A change waits for older changes of its blocks at the disk by another association, even if that
+//! has ended unnoticed.
 
 use super::*;
 
-/// Checks that only a write to the held block 3 waits.
+/// Checks that only a write to block 3 waits.
 fn only_the_held_block_waits(bed: &mut Bed, host: &mut Controller) {
     let buffer = filled(host, 2);
     let waits = write(host, 1, 3, &buffer);
@@ -21,7 +21,7 @@ fn only_the_held_block_waits(bed: &mut Bed, host: &mut Controller) {
 }
 
 impl Bed {
-    /// Checks that the change executes only after the disk has released the older one.
+    /// The change executes only after the disk releases the older one.
     fn waits_until_the_disk_lets_go(&mut self, host: &mut Controller, change: Ticket) {
         for _ in 0..2000 {
             self.turn(host);
@@ -75,8 +75,7 @@ fn neither_does_one_whose_end_the_target_has_not_noticed() {
     only_the_held_block_waits(&mut bed, &mut second);
 }
 
-/// After failover to an established path, an older write of the lost path does not overwrite newer
-/// data.
+/// After failover, an older write of the lost path does not overwrite newer data.
 #[test]
 fn neither_does_a_lost_paths_write_after_those_by_another_path() {
     for is_noticed in [true, false] {
@@ -106,13 +105,13 @@ fn a_connect_does_not_wait_for_the_disk() {
     bed.pass(Duration::from_millis(100));
 }
 
-/// Capsules unread at the start of the next association are executed before it or never.
+/// Unread capsules are executed before the next association or never.
 #[test]
 fn capsules_that_the_target_has_not_read_count_as_well() {
-    // More than a reactor receives in two rounds, and fewer than a host's requests.
+    // More than a reactor receives in two rounds, but fewer than a host's requests.
     const CAPSULES: usize = 300;
     let mut bed = Bed::new("unread");
-    // The I/O queue of the host is on another reactor than the next admin queue.
+    // The next admin queue is on another reactor.
     let options = HostOptions {
         queue_entries: 512,
         ..bed.options("returns", 60_000)
@@ -121,7 +120,7 @@ fn capsules_that_the_target_has_not_read_count_as_well() {
     bed.until(&mut first, Controller::is_live);
     let _between = bed.live_host("between", 60_000);
     let mut second = bed.host("returns", 60_000);
-    // The connection is established; the Connect is sent by the next poll.
+    // Connected, but Connect is sent only by the next poll.
     while !second.is_up(0) {
         bed.target.step();
         second.poll(bed.clock.now());
@@ -171,7 +170,7 @@ fn a_second_path_does_not_harm_the_first() {
     bed.writes(&mut first, 3);
 }
 
-/// A second path fails no rate-limited write of the first one.
+/// A second path does not fail rate-limited writes of the first.
 #[test]
 fn a_second_path_to_a_limited_namespace_fails_no_write() {
     let mut bed = Bed::with("limited", "limits = { iops = 20 }");
@@ -192,8 +191,7 @@ fn a_second_path_to_a_limited_namespace_fails_no_write() {
     }
 }
 
-/// A rate-limited write that a newer write on another path overtook is returned and not executed
-/// late.
+/// An overtaken write returns without late execution.
 #[test]
 fn a_write_that_was_overtaken_is_not_carried_out() {
     let mut bed = Bed::with("overtaken", "limits = { iops = 20 }");
@@ -212,7 +210,7 @@ fn a_write_that_was_overtaken_is_not_carried_out() {
     assert_eq!(status.code(), Status::ANA_TRANSITION);
     assert!(!status.dnr(), "the host may send it again");
     assert_eq!(bed.block(3), [2; BLOCK]);
-    // Linux retries in this way.
+    // Linux retries like this.
     bed.until(&mut first, |first| first.outstanding(1) == 0);
     let again = write(&mut first, 1, 3, &buffer);
     assert_eq!(bed.answer(&mut first, again), Status::SUCCESS);
@@ -317,7 +315,7 @@ fn all_ranges_of_a_deallocation_are_waited_for() {
             bed.disk.waiting(Operation::Zero) == 1
         });
         let second = second.get_or_insert_with(|| bed.live_host("two-paths", 60_000));
-        // The disk has the first range; the second one follows.
+        // The disk holds the first range.
         let buffer = filled(second, 2);
         let waits = write(second, 1, 3, &buffer);
         bed.writes(second, 20);
@@ -327,12 +325,12 @@ fn all_ranges_of_a_deallocation_are_waited_for() {
     }
 }
 
-/// RDMA placement into a memory namespace is disabled where a change may have to wait.
+/// Where a change may have to wait, RDMA placement is disabled.
 #[test]
 fn changes_of_memory_are_in_order_too() {
     let mut bed = Bed::new("memory");
     let mut first = bed.live_host("two-paths", 60_000);
-    // The device receives the first write before the second association starts.
+    // The device has the first write before the second association starts.
     let old = filled(&first, 1);
     let ticket = write(&mut first, 2, 3, &old);
     bed.target.round();

@@ -1,4 +1,4 @@
-//! Repeated stops of a target, each almost as long as KATO.
+//! Repeated stops, each almost as long as KATO.
 //!
 //! Writes sent before the first stop gain no time: the host waits for at most twice KATO.
 
@@ -6,15 +6,15 @@ use super::*;
 
 const KATO: Duration = Duration::from_secs(5);
 const STOP: Duration = Duration::from_millis(4900);
-/// Tolerance of the association's lifetime.
+/// Tolerance.
 const MORE: Duration = Duration::from_millis(10);
-/// More than the target receives in several rounds.
+/// More than several rounds receive.
 const WRITES: u64 = 400;
 const STOPS: usize = 6;
 
-/// Stops the target after each of `rounds` rounds, and then continues.
+/// Stops the target after each of `rounds` rounds, then continues.
 ///
-/// The disk must receive none of the writes later than twice KATO after they were sent.
+/// No write reaches the disk later than twice KATO.
 fn stopped_after(rounds: usize, moment: Duration, in_capsule: bool) {
     let mut bed = Bed::new("many-stops");
     let options = HostOptions {

@@ -1,8 +1,8 @@
-//! A target that is stopped at any of its clock readings starts no disk operation afterwards.
+//! A target stopped at any clock reading starts no disk operation afterwards.
 //!
-//! The stop is longer than KATO, or the host disconnects during it. A program cannot detect a stop
-//! between two clock readings, so these are all cases. Commands wait in the network from the start,
-//! since the target cannot distinguish arrival before the stop from arrival during it.
+//! The stop exceeds KATO, or the host disconnects during it. These are all cases, because a program
+//! cannot detect a stop between two clock readings. Commands wait in the network from the start,
+//! since the target cannot distinguish when they arrived.
 
 use std::time::Instant;
 
@@ -13,12 +13,12 @@ use super::*;
 
 const KATO: Duration = Duration::from_secs(5);
 const STOP: Duration = Duration::from_secs(9);
-/// Shorter than KATO, but long enough for a host to disconnect.
+/// Shorter than KATO, but enough for a disconnect.
 const SHORT_STOP: Duration = Duration::from_secs(1);
-/// More clock readings than the target makes for the commands.
+/// More clock readings than the commands need.
 const LOOKS_MAX: u64 = 10_000;
 
-/// Admin commands, each of which restarts the timer on arrival.
+/// Admin commands, each of which restarts the timer.
 fn admin_commands() -> [Sqe; 4] {
     let kato_ms = KATO.as_millis() as u32;
     [
@@ -29,7 +29,7 @@ fn admin_commands() -> [Sqe; 4] {
     ]
 }
 
-/// Host whose writes the disk will hold. The neighbours determine the host's reactors.
+/// Host whose writes the disk will hold; the neighbours determine its reactors.
 fn host_of_held_writes(neighbours: usize, kato: Duration) -> (Bed, Vec<Controller>, Controller) {
     let mut bed = Bed::new("stopped");
     let names = ["first", "second"];
@@ -46,9 +46,9 @@ fn send_write(host: &mut Controller, block: u64) {
 }
 
 impl Bed {
-    /// Steps the target with a stop at clock reading number `looks`.
+    /// Steps the target with a stop at clock reading `looks`.
     ///
-    /// Returns the time of the stop, or `None` if the target made fewer readings.
+    /// Returns the time of the stop, if reached.
     fn step_until_stopped(&mut self, looks: u64, time: Duration) -> Option<Instant> {
         let now = self.clock.now();
         self.clock.stop_after(looks, time);
@@ -56,7 +56,7 @@ impl Bed {
         (!self.clock.forget_stop()).then_some(now)
     }
 
-    /// Number of writes that the disk received later.
+    /// Writes received by the disk later.
     fn writes_since(&self, stopped_at: Instant) -> usize {
         let since = self.disk.waiting_since(Operation::Write);
         since.iter().filter(|&&since| since > stopped_at).count()
@@ -68,7 +68,7 @@ impl Bed {
     }
 }
 
-/// Executes writes around an admin command with a stop. Returns false if the stop was not reached.
+/// Writes around an admin command with a stop. Returns false if the stop was not reached.
 fn writes_around(admin: Sqe, neighbours: usize, looks: u64) -> bool {
     let (mut bed, _others, mut host) = host_of_held_writes(neighbours, KATO);
     send_write(&mut host, 1);
@@ -98,7 +98,7 @@ fn nothing_is_begun_after_one_that_is_longer_than_kato() {
     }
 }
 
-/// Executes writes with a stop in which the host disconnects.
+/// Writes with a stop during which the host disconnects.
 fn writes_before_leaving(kato: Duration, neighbours: usize, looks: u64) -> bool {
     let (mut bed, _others, mut host) = host_of_held_writes(neighbours, kato);
     let buffer = filled(&host, 7);
@@ -124,7 +124,7 @@ fn nothing_is_begun_after_one_in_which_the_host_left() {
     }
 }
 
-/// Executes writes with a stop that the host survives.
+/// Writes with a stop that the host survives.
 fn writes_of_one_who_stays(neighbours: usize, looks: u64) -> bool {
     let (mut bed, _others, mut host) = host_of_held_writes(neighbours, KATO);
     let tickets = [1, 2].map(|block| {
