@@ -1,5 +1,6 @@
 //! Execution of a test with many seeds or one.
 
+use std::ops::Range;
 use std::panic::RefUnwindSafe;
 
 fn number(variable: &str) -> Option<u64> {
@@ -14,14 +15,25 @@ pub fn is_replay() -> bool {
     number("CAIRN_SEED").is_some()
 }
 
-/// Runs `case` for `CAIRN_SEED`, or for `CAIRN_SEEDS` seeds, `default` if unset.
+/// Share of the default seeds, from `CAIRN_SEEDS_SHARE`: `first` is a quarter, `rest` the others.
+fn share(seeds: u64) -> Range<u64> {
+    let first = seeds.div_ceil(4);
+    match std::env::var("CAIRN_SEEDS_SHARE").as_deref() {
+        Ok("first") => 0..first,
+        Ok("rest") => first..seeds,
+        Ok(other) => panic!("CAIRN_SEEDS_SHARE={other} is neither `first` nor `rest`"),
+        Err(_) => 0..seeds,
+    }
+}
+
+/// Runs `case` for `CAIRN_SEED`, or for `CAIRN_SEEDS` seeds, or for a share of `default` seeds.
 ///
 /// # Panics
 /// At the first seed that fails, with a message how to repeat it by `command`.
 pub fn for_each_seed(command: &str, default: u64, case: impl Fn(u64) + RefUnwindSafe) {
     let seeds = match number("CAIRN_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("CAIRN_SEEDS").unwrap_or(default),
+        None => number("CAIRN_SEEDS").map_or_else(|| share(default), |seeds| 0..seeds),
     };
     for seed in seeds {
         if std::panic::catch_unwind(|| case(seed)).is_err() {

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Peers that break the rules, one rule at a time; a host that keeps them notices nothing.
-# vm: main programs=cairn-target,cairn-bad-peer timeout=900
+# vm: programs=cairn-target,cairn-bad-peer timeout=900
 
 # Fewer random capsules than on the machine at hand: each batch may cost a connection here.
 RANDOM_CAPSULES=1000

@@ -1,6 +1,6 @@
 #!/bin/bash
 # The kernel's nvme-rdma over rxe uses a target that has no RDMA device: RoCE in user space.
-# vm: main programs=cairn-target timeout=900
+# vm: programs=cairn-target timeout=900
 
 use_soft_target
 

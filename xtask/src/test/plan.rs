@@ -17,6 +17,13 @@ const FUSE_VARIABLE: &str = "CAIRN_FUSE";
 /// Variable with the folder of SPDK's client.
 const SPDK_VARIABLE: &str = "SPDK_PYTHON";
 
+/// Variable with the share of the simulations' seeds that a step runs.
+const SEEDS_VARIABLE: &str = "CAIRN_SEEDS_SHARE";
+
+/// Tests with a share of their seeds in each of the two runs. A planted bug is found by a quarter.
+const SEEDED_TESTS: &str = "(binary(simulation) | (package(cairn-roce-proto) & binary(connections))) \
+     & not test(planted)";
+
 /// Filter of a quick run, without tests that take more than a few seconds.
 const LONG_TESTS: &str = "not (binary(simulation) and package(cairn-tests)) \
      and not binary(faults) and not binary(multipath) and not binary(namespaces) \
@@ -121,7 +128,8 @@ fn main_steps(tools: &Tools, skips: &Skips) -> Vec<Step> {
     let tests = tests
         .with_env(TSHARK_VARIABLE, "required")
         .with_env(FIO_VARIABLE, "required")
-        .with_env(FUSE_VARIABLE, fuse_demand());
+        .with_env(FUSE_VARIABLE, fuse_demand())
+        .with_env(SEEDS_VARIABLE, "first");
     vec![
         Step::cargo("format", "fmt --all --check"),
         skips.note(tests),
@@ -150,14 +158,16 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
              --test no_trace --locked",
             "nextest run --workspace --test costs --run-ignored all --locked \
              --success-output immediate",
-            "nextest run --workspace --test released --run-ignored all --locked",
+            "nextest run --workspace --test released --test package --test no_io \
+             --run-ignored all --locked",
         )
     } else {
         (
             "test --workspace --test end_to_end --test bad_peer_loopback --test no_trace \
              --locked --no-fail-fast",
             "test --workspace --test costs --locked -- --include-ignored --nocapture",
-            "test --workspace --test released --locked -- --include-ignored",
+            "test --workspace --test released --test package --test no_io --locked \
+             --no-fail-fast -- --include-ignored",
         )
     };
     Ok(vec![
@@ -172,6 +182,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         Step::cargo("documentation", "doc --workspace --no-deps --locked")
             .with_env("RUSTDOCFLAGS", "-D warnings"),
         skips.note(Step::cargo("tests, soft", soft).with_env("CAIRN_TEST_PROVIDER", "soft")),
+        seeded_tests(tools),
         Step::cargo("costs", costs).with_arguments(without_the_longest),
         skips.note(spdk_tests(tools)),
         skips.note(Step::cargo("packages", packages)),
@@ -191,6 +202,25 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
              --seconds 0.3",
         )?,
     ])
+}
+
+/// The simulations with the seeds that the step "tests" leaves out.
+fn seeded_tests(tools: &Tools) -> Step {
+    const NAME: &str = "more seeds";
+    let step = if tools.nextest {
+        Step::cargo(NAME, "nextest run --workspace --locked").with_arguments([
+            "--filterset",
+            SEEDED_TESTS,
+            "--status-level",
+            "slow",
+        ])
+    } else {
+        Step::cargo(
+            NAME,
+            "test --workspace --test simulation --test connections --locked --no-fail-fast",
+        )
+    };
+    step.with_env(SEEDS_VARIABLE, "rest")
 }
 
 fn ceph_tests(tools: &Tools) -> Step {
