@@ -29,8 +29,8 @@ impl ListenerShared {
     }
 }
 
-/// ANA states over one listener. A controller's copy is read by every I/O command and written by a
-/// reload; a command in progress keeps its state.
+/// ANA states of all groups over one listener. A controller's copy is read by every I/O command and
+/// written by a reload; a command in progress keeps its state.
 #[derive(Debug)]
 pub(crate) struct AnaShared([AtomicU8; ANA_GROUPS_MAX as usize]);
 

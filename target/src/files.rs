@@ -15,7 +15,7 @@ use crate::panics::{Part, confine_part};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum calls past their deadline.
+/// Maximum running calls past their deadline.
 const LATE_MAX: usize = 64;
 
 struct Running {
@@ -100,8 +100,8 @@ pub(crate) async fn access<T: Send + 'static>(
     call(path, job).await?
 }
 
-/// Same as [`call`]. If the call is late, or its caller is gone, its thread passes the result to
-/// `undo`, and other calls for the path fail until that has returned.
+/// Makes a call like [`call`]. If the call is late, or its caller is gone, its thread passes the
+/// result to `undo`, and other calls for the path fail until that has returned.
 ///
 /// # Errors
 /// As those of [`call`].

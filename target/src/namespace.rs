@@ -29,7 +29,7 @@ pub(crate) struct Namespace {
     /// True if the UUID comes from the configuration.
     pub(crate) is_named: bool,
     read_only: bool,
-    /// For all hosts together.
+    /// Rate limits for all hosts together.
     pub(crate) limiter: Limiter,
     pub(crate) depth: Depth,
     pub(crate) order: Arc<DiskOrder>,

@@ -44,7 +44,7 @@ pub(crate) struct Waiter {
     pub(crate) work: u64,
 }
 
-/// Change in its [`DiskOrder`]. Tickets increase in the order of arrival.
+/// Handle of a change in its [`DiskOrder`]. Tickets increase in the order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Ticket(NonZeroU64);
 

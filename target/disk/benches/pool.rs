@@ -1,15 +1,15 @@
-//! Cost of allocating and freeing data buffers, one at a time and 128 together.
+//! Cost of allocating and freeing data buffers.
 
 use std::hint::black_box;
 
 use cairn_disk::{Buffer, Pool};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
-/// Default pool size of a reactor and default largest transfer, in bytes.
+/// Defaults of a reactor's pool and of the largest transfer, in bytes.
 const POOL_BYTES: usize = 16 << 20;
 const LARGEST: usize = 1 << 20;
 
-/// One buffer at a time: splits the largest free block and merges it again.
+/// Splits the largest free block and merges it again.
 fn one(c: &mut Criterion) {
     let mut group = c.benchmark_group("pool: one buffer");
     group.throughput(Throughput::Elements(1));

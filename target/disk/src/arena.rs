@@ -1,7 +1,7 @@
 //! Memory of an I/O thread: `[head | data buffers | spare buffers]`.
 //!
-//! One mapping, so that it is registered once with the ring and once with each RDMA device. The
-//! head belongs to the caller; the target stores responses there.
+//! One mapping, registered once with the ring and each RDMA device. The head belongs to the caller;
+//! the target stores responses there.
 
 use std::io;
 use std::sync::Arc;
@@ -11,8 +11,7 @@ use cairn_rdma::Mapping;
 use crate::pool::{Buffer, Pool, UNIT};
 use crate::ring::Span;
 
-/// Number of spare buffers, one page each, for work that must not wait for the pool
-/// ([`Arena::take_spare`]).
+/// Spare buffers of one page each ([`Arena::take_spare`]).
 const SPARES: usize = 32;
 
 /// Memory of an I/O thread: a head, a pool of data buffers, and spare buffers.
@@ -24,13 +23,12 @@ pub struct Arena {
     data: usize,
     spare: Vec<Buffer>,
     data_offset: usize,
-    /// Index of the mapping among the ring's fixed buffers.
+    /// Index among the ring's fixed buffers.
     slot: u16,
 }
 
 impl Arena {
-    /// Allocates `head` bytes, and `data` bytes for buffers of up to `largest` bytes. The sizes
-    /// are rounded up.
+    /// Allocates `head` bytes, and `data` bytes for buffers of up to `largest` bytes, rounded up.
     ///
     /// # Errors
     /// The system has not enough memory.
@@ -38,8 +36,8 @@ impl Arena {
     /// # Panics
     /// If `largest` is not a power of two of at least [`UNIT`].
     pub fn new(head: usize, data: usize, largest: usize) -> io::Result<Self> {
-        // A compare holds two buffers of the largest transfer size, and the pool consists of whole
-        // largest buffers.
+        // A compare holds two buffers of the largest size, and the pool consists of whole largest
+        // buffers.
         let data = data.max(2 * largest).next_multiple_of(largest);
         let head = head.next_multiple_of(UNIT);
         let mapping = Arc::new(Mapping::anonymous(head + data + SPARES * UNIT)?);
@@ -79,7 +77,7 @@ impl Arena {
         self.pool.taken_bytes() + (SPARES - self.spare.len()) * UNIT
     }
 
-    /// Takes a spare buffer of one page, if any is free.
+    /// Takes a spare page, if any is free, for work that must not wait for the pool.
     #[inline]
     pub fn take_spare(&mut self) -> Option<Buffer> {
         self.spare.pop()
@@ -101,7 +99,7 @@ impl Arena {
         &mut self.pool
     }
 
-    /// Returns a span of the first `length` bytes of a buffer.
+    /// Returns a span of the first `length` bytes.
     ///
     /// # Panics
     /// If the buffer is shorter.
@@ -119,7 +117,7 @@ impl Arena {
         }
     }
 
-    /// Copies bytes to `offset` of the head, and returns their address.
+    /// Copies bytes to `offset` of the head and returns their address.
     ///
     /// # Panics
     /// If the bytes exceed the head.

@@ -10,30 +10,28 @@ const TAKEN: Duration = Duration::from_micros(500);
 
 /// Lost time above which the core counts as shared.
 const LOST_MAX: Duration = Duration::from_millis(10);
-/// Tolerated part of time lost to others: one in `LOST_PART`. A process of low priority takes a
-/// tenth.
+/// Tolerated part of lost time: one in `LOST_PART`. A process of low priority takes a tenth.
 const LOST_PART: u32 = 4;
 
 /// Measurement of a polling thread's core.
 #[derive(Debug, Default)]
 pub struct Contention {
-    /// Start of the last round, if it had no work and did not end in sleep.
+    /// Start of the last round without work, unless it ended in sleep.
     polled: Option<Instant>,
     /// Lost time, reduced as time passes, and the time of its last update.
     lost: Option<(Duration, Instant)>,
-    /// Number of involuntary context switches at the last check.
+    /// Involuntary context switches at the last check.
     switches: i64,
 }
 
 impl Contention {
-    /// Records that the round begun at `now` had no work and that the thread continues to poll.
+    /// Records that the round begun at `now` had no work and the thread polls on.
     #[inline]
     pub fn polls_on(&mut self, now: Instant) {
         self.polled = Some(now);
     }
 
-    /// True if others take so much of the core while this thread polls that it would receive more
-    /// by sleeping.
+    /// True if others take so much of the core that this thread would receive more by sleeping.
     #[inline]
     pub fn core_is_shared(&mut self, now: Instant) -> bool {
         let polled = self.polled.take();
@@ -54,8 +52,7 @@ impl Contention {
         too_much
     }
 
-    /// True if the thread was preempted. Otherwise the round itself was slow, or the machine was
-    /// stopped.
+    /// True if the thread was preempted. Otherwise the round was slow, or the machine was stopped.
     #[cold]
     fn was_switched(&mut self) -> bool {
         let switches = involuntary_switches();
@@ -63,7 +60,6 @@ impl Contention {
     }
 }
 
-/// Returns the number of involuntary context switches of this thread.
 fn involuntary_switches() -> i64 {
     let mut usage = MaybeUninit::<libc::rusage>::uninit();
     // SAFETY: the kernel fills in the structure, or fails.
@@ -79,15 +75,14 @@ mod tests {
 
     use super::*;
 
-    /// Simulates a thread that alternates with another one on its core: it runs for `kept`, then
-    /// the other for `taken`.
+    /// A thread runs for `kept`, then another one on its core for `taken`.
     fn shares(taken: Duration, kept: Duration) -> bool {
         let (mut core, mut now) = (Contention::default(), Instant::now());
         (0..1000).any(|_| {
             now += kept;
             core.polls_on(now);
             now += taken;
-            // An impossible count, so that the next one always differs.
+            // An impossible count: the next one always differs.
             core.switches = -1;
             core.core_is_shared(now)
         })

@@ -1,32 +1,30 @@
 //! Decides how long a reactor polls without work before it sleeps.
 //!
-//! Sleeping costs a system call and a wake-up; polling costs the core. A reactor polls for an
-//! adaptive window after its last work: twice the last gap if the last two gaps were short enough
-//! to bridge, otherwise zero. A host that is silent for longer is not sensitive to a wake-up. Two
-//! gaps are required because the acknowledgement of a keep alive response arrives soon and is
-//! followed by silence.
+//! A reactor polls for an adaptive window after its last work: twice the last gap if the last two
+//! gaps were short enough to bridge, otherwise zero. A host that is silent for longer is not
+//! sensitive to a wake-up. Two gaps are required because the acknowledgement of a keep alive
+//! response arrives soon and is followed by silence.
 //!
 //! A gap includes the wake-up time of both peers: about 100 us on a dedicated processor, several
-//! times that on an emulated one. The largest gap to bridge (`poll_idle`) must be well above it, or
-//! two waiting peers keep each other asleep.
+//! times that on an emulated one. The largest gap (`poll_idle`) must be well above it, or two
+//! waiting peers keep each other asleep.
 //!
-//! If there are more threads than cores, the next work may come from a thread that waits for the
-//! reactor's core. After [`CORE_KEPT`] without work, each poll therefore yields the core first. The
-//! other thread then keeps it for milliseconds, whereas a sleeping reactor regains the core when
-//! work arrives. A reactor that loses much of its core tries both methods and keeps the better one
-//! for some time ([`Trial`]).
+//! With more threads than cores, the next work may come from a thread that waits for the reactor's
+//! core. After [`CORE_KEPT`] without work, each poll therefore yields the core first. The other
+//! thread then keeps it for milliseconds, whereas a sleeping reactor regains it when work arrives;
+//! a reactor that loses much of its core tries both methods ([`Trial`]).
 
 use std::time::{Duration, Instant};
 
 use crate::trial::Trial;
 
-/// Smallest polling window after a gap worth bridging.
+/// Smallest window after a gap worth bridging.
 const WINDOW_MIN: Duration = Duration::from_micros(10);
 
 /// Time without work after which a poll yields the core.
 const CORE_KEPT: Duration = Duration::from_micros(20);
 
-/// Action after a polling round without work.
+/// Action after a round without work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pause {
     /// Poll again immediately.
@@ -50,7 +48,7 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// Limits the window to `largest`. With 0 the reactor always sleeps at once.
+    /// Limits the window to `largest`; with 0 the reactor always sleeps at once.
     pub fn new(largest: Duration) -> Self {
         Self {
             largest,
@@ -74,7 +72,7 @@ impl Idle {
         self.served += commands;
     }
 
-    /// Reports that other threads use the core while this one polls ([`crate::Contention`]).
+    /// Reports that other threads use the core ([`crate::Contention`]).
     pub fn core_is_shared(&mut self, now: Instant) {
         self.shared.begin(now, self.served);
     }
@@ -94,9 +92,9 @@ impl Idle {
         }
     }
 
-    /// Like [`Self::pause`], but sleeps instead of yielding if `threads` is true: all pending work
-    /// is then with other threads of this machine ([`crate::Ring::waits_for_threads`]), which may
-    /// need the core.
+    /// Same as [`Self::pause`], but sleeps instead of yielding if `threads`: other threads of this
+    /// machine then have all pending work and may need the core
+    /// ([`crate::Ring::waits_for_threads`]).
     #[inline]
     pub fn pause_for(&mut self, now: Instant, threads: bool) -> Pause {
         match self.pause(now) {

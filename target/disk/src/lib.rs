@@ -1,13 +1,13 @@
 //! Block I/O, independent of the network.
 //!
-//! A [`Backend`] is a disk: a file or a block device, an image of a Ceph cluster, memory, or
-//! zeroes. It is shared by all threads. Each thread has a [`Ring`], its own io_uring for I/O and
-//! sleeping, and an [`Arena`] with buffers. An operation is a [`BlockIo`]. [`Backend::begin`]
-//! starts it, [`Ring::pop`] returns completions, and [`Backend::resume`] continues the operation
-//! until it is [`Progress::Done`]. The caller identifies it by a tag, whose upper 8 bits must be 0.
+//! A [`Backend`] is a disk: a file or a block device, a Ceph image, memory, or zeroes, shared by
+//! all threads. Each thread has a [`Ring`], its own io_uring for I/O and sleeping, and an [`Arena`]
+//! with buffers. [`Backend::begin`] starts an operation, a [`BlockIo`]; [`Ring::pop`] returns
+//! completions, and [`Backend::resume`] continues it until it is [`Progress::Done`]. Its tag's
+//! upper 8 bits must be 0.
 //!
-//! Offsets and lengths are in bytes, unless a field says blocks. Errors of an operation are errnos
-//! or drive statuses ([`Errno`]); errors of opening contain the disk, the cause and the remedy
+//! Offsets and lengths are in bytes, unless a field says blocks. Operations end with errnos or
+//! drive statuses ([`Errno`]); errors of opening have the disk, the cause and the remedy
 //! ([`OpenError`]).
 //!
 //! Operations on files allocate no memory, take no lock and format no text.

@@ -5,13 +5,11 @@ use std::sync::Once;
 
 use rustix::process::{Resource, getrlimit};
 
-/// True if memory cannot be pinned because of the limit.
 pub(crate) fn is_limit(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EPERM))
 }
 
-/// Logs, once, that buffers of this process are not pinned. Disks work without pinning; each I/O
-/// then looks up its pages.
+/// Logs, once, that buffers are not pinned: each I/O then looks up its pages.
 pub(crate) fn report(needed: usize) {
     static REPORTED: Once = Once::new();
     REPORTED.call_once(|| {

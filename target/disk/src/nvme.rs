@@ -14,10 +14,10 @@ pub(crate) const COMMAND_BYTES: usize = 72;
 
 pub(crate) const RANGE_BYTES: usize = 16;
 
-/// Maximum number of blocks of a command: NLB has 16 bits and is 0-based.
+/// NLB has 16 bits and is 0-based.
 pub(crate) const BLOCKS_MAX: u32 = 1 << 16;
 
-/// Offset added to an NVMe status to form an error number: above all errnos.
+/// Offset of NVMe statuses in error numbers, above all errnos.
 pub(crate) const STATUS: i32 = 1 << 16;
 
 /// Opcodes (NVM, figure 16; Base, figure 138).
@@ -46,11 +46,11 @@ const DEALLOCATE: u32 = 1 << 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Blocks {
     pub(crate) first: u64,
-    /// Number of blocks: 1 to [`BLOCKS_MAX`] in a command, possibly more in a range.
+    /// 1 to [`BLOCKS_MAX`] in a command, possibly more in a range.
     pub(crate) count: u32,
 }
 
-/// Optional hints of a host about a command. NVMe drives receive them; other disks ignore them.
+/// Optional hints of a host about a command, used only by NVMe drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Hints {
     /// FUA of a command that does not write: returned data must be on the medium.
@@ -66,7 +66,7 @@ pub struct Hints {
 pub(crate) struct Command {
     opcode: u8,
     nsid: u32,
-    /// Dwords 10 to 13. Dwords 14 and 15 are 0.
+    /// Dwords 10 to 13; 14 and 15 are 0.
     dwords: [u32; 4],
 }
 
@@ -111,7 +111,7 @@ impl Command {
         self
     }
 
-    /// Dataset Management that deallocates one range, passed as data.
+    /// Dataset Management of one range, passed as data.
     pub(crate) fn deallocate(nsid: u32) -> Self {
         Self {
             opcode: DATASET_MANAGEMENT,
@@ -120,7 +120,7 @@ impl Command {
         }
     }
 
-    /// Dataset Management with hints only. Its data are `bytes` of ranges, as sent by the host.
+    /// Dataset Management with hints only, for `bytes` of the host's ranges.
     pub(crate) fn advise(nsid: u32, bytes: u32, hints: Hints) -> Self {
         let ranges = bytes / RANGE_BYTES as u32;
         Self {
@@ -130,7 +130,7 @@ impl Command {
         }
     }
 
-    /// Identify, which returns 4096 bytes of data.
+    /// Identify, which returns 4096 bytes.
     pub(crate) fn identify(nsid: u32, cns: u8) -> Self {
         Self {
             opcode: IDENTIFY,
@@ -167,7 +167,6 @@ fn fua(durable: bool) -> u32 {
     if durable { FUA } else { 0 }
 }
 
-/// Encodes a Dataset Management range without attributes.
 pub(crate) fn range(blocks: Blocks) -> [u8; RANGE_BYTES] {
     let mut bytes = [0; RANGE_BYTES];
     bytes[4..8].copy_from_slice(&blocks.count.to_le_bytes());
@@ -190,13 +189,12 @@ mod tests {
         attributes: 0x3a,
     };
 
-    /// cdw13 is at offset 52.
     fn with_attributes(mut bytes: [u8; COMMAND_BYTES]) -> [u8; COMMAND_BYTES] {
         bytes[52] = HINTS.attributes;
         bytes
     }
 
-    /// Expected bytes, from the offsets of `struct nvme_uring_cmd`: opcode 0, nsid 4, addr 24,
+    /// Expected bytes, by the offsets of `struct nvme_uring_cmd`: opcode 0, nsid 4, addr 24,
     /// data_len 36, cdw10 40.
     fn golden(opcode: u8, nsid: u8, dwords: [[u8; 4]; 3]) -> [u8; COMMAND_BYTES] {
         let mut bytes = [0; COMMAND_BYTES];
@@ -207,7 +205,7 @@ mod tests {
         bytes
     }
 
-    /// Computes the numbers as `_IOWR` does: direction, size, type, number.
+    /// As `_IOWR` does: direction, size, type, number.
     #[test]
     fn requests_have_the_numbers_of_the_header() {
         let iowr =

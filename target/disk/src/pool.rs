@@ -1,18 +1,17 @@
 //! Data buffers: a buddy allocator over the arena's data area.
 //!
-//! Each buffer is contiguous, because an RDMA work request and a block I/O each describe one range.
-//! Sizes are powers of two from a page to the largest transfer, so free neighbours always merge:
-//! after all requests have ended, the largest buffer is available again.
+//! Each buffer is contiguous: an RDMA work request and a block I/O each describe one range. Sizes
+//! are powers of two from a page to the largest transfer, so free neighbours always merge.
 //!
-//! Up to [`LOOSE_MAX`] freed pages are kept unmerged for the next one-page allocations, so that
-//! small commands do not split and merge repeatedly. They are merged before an allocation fails.
+//! Up to [`LOOSE_MAX`] freed pages are kept unmerged, so that small commands do not split and merge
+//! repeatedly. They are merged before an allocation fails.
 
-/// Size of the smallest buffer: one page, which satisfies the direct I/O alignment of any disk.
+/// Smallest buffer: one page, the direct I/O alignment of any disk.
 pub const UNIT: usize = 4096;
 
 const LOOSE_MAX: usize = 32;
 
-/// Null index: end of a free list.
+/// End of a free list.
 const NONE: u32 = u32::MAX;
 
 /// Allocated buffer, freed by [`Pool::give`].
@@ -24,7 +23,6 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Returns a page outside any pool.
     pub(crate) fn at(offset: usize) -> Self {
         let unit = (offset / UNIT) as u32;
         Self { unit, order: 0 }
@@ -36,19 +34,17 @@ impl Buffer {
         self.unit as usize * UNIT
     }
 
-    /// Size in bytes; at least the requested size.
     #[inline]
     pub fn bytes(&self) -> usize {
         UNIT << self.order
     }
 }
 
-/// State of the block that starts at a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Free block, with the order.
+    /// Order of the free block.
     Free(u8),
-    /// Allocated block, with the order.
+    /// Order of the allocated block.
     Taken(u8),
     /// Free page kept unmerged.
     Loose,
@@ -67,9 +63,8 @@ struct Unit {
 #[derive(Debug)]
 pub struct Pool {
     units: Vec<Unit>,
-    /// Head of the free list of each order.
+    /// Heads by order.
     free: Vec<u32>,
-    /// Free pages kept out of the free lists.
     loose: Vec<u32>,
     free_units: usize,
 }
@@ -101,7 +96,7 @@ impl Pool {
             loose: Vec::with_capacity(LOOSE_MAX),
             free_units: length / UNIT,
         };
-        // In reverse, so that the lowest addresses are used first.
+        // The lowest addresses are used first.
         for first in (0..length).step_by(largest).rev() {
             pool.link((first / UNIT) as u32, orders - 1);
         }
@@ -121,12 +116,12 @@ impl Pool {
     }
 
     #[cfg(test)]
-    /// Free bytes, possibly fragmented.
+    /// Possibly fragmented.
     pub(crate) fn free_bytes(&self) -> usize {
         self.free_units * UNIT
     }
 
-    /// Allocates a buffer of at least `length` bytes. Returns `None` if none is free.
+    /// Allocates at least `length` bytes. Returns `None` if no buffer is free.
     ///
     /// # Panics
     /// If `length` exceeds [`Self::largest`].
@@ -153,7 +148,7 @@ impl Pool {
         let found = (order..self.free.len() as u8).find(|&o| self.free[usize::from(o)] != NONE)?;
         let unit = self.free[usize::from(found)];
         self.unlink(unit, found);
-        // Split: keep the lower half and free the upper one, down to the required order.
+        // Keep the lower half and free the upper one, down to the required order.
         for half in (order..found).rev() {
             self.link(unit + (1 << half), half);
         }
@@ -238,7 +233,6 @@ pub fn rounded(length: usize) -> usize {
     UNIT << order_of(length)
 }
 
-/// Smallest order whose buffers hold `length` bytes.
 fn order_of(length: usize) -> u8 {
     length
         .div_ceil(UNIT)

@@ -1,14 +1,14 @@
 //! Determines which operations on a file may block at submission.
 //!
-//! A ring tries each operation without blocking; if that fails, the kernel passes it to a kernel
-//! thread. A file system that ignores the non-blocking flag blocks the reactor and all its hosts.
-//! FUSE does so, and before Linux 6.12 every file system with frozen writes. Reads that may block
-//! are passed to a kernel thread from the start (IOSQE_ASYNC), which costs some microseconds.
-//! Writes that may block are passed to workers of the target, which check the leases first.
+//! A ring tries each operation without blocking, then the kernel passes it to a kernel thread. A
+//! file system that ignores the non-blocking flag blocks the reactor and all its hosts: FUSE, and
+//! before Linux 6.12 every file system with frozen writes. Reads that may block go to a kernel
+//! thread from the start (IOSQE_ASYNC), which costs some microseconds. Writes that may block go to
+//! workers, which check the leases first.
 //!
-//! ext4 does not wait for data, but for its journal: it records the time of a write there, and a
-//! commit that hangs blocks the next write. Operations on files of a slow disk are therefore handed
-//! over, too. The reactor detects slow disks by the ages of their commands.
+//! ext4 records the time of a write in its journal, and a commit that hangs blocks the next write.
+//! Operations on files of a slow disk are therefore handed over, too. The reactor detects slow
+//! disks by the ages of their commands.
 
 use std::fs::File;
 use std::io::IoSliceMut;
@@ -20,11 +20,11 @@ use rustix::io::{Errno, ReadWriteFlags};
 const NOWHERE: u64 = 1 << 62;
 
 /// First Linux version that tries a write to a frozen file system without waiting (io_uring/rw.c,
-/// `io_kiocb_start_write`). Some stable kernels have a backport, but the version numbers of
-/// distributions do not show that.
+/// `io_kiocb_start_write`). Stable backports are not visible in the version numbers of
+/// distributions.
 const FREEZE_AWARE: (u32, u32) = (6, 12);
 
-/// Operations that are passed to another thread from the start.
+/// Operations passed to another thread from the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Handover {
     pub(crate) reads: bool,
@@ -37,8 +37,7 @@ impl Handover {
         writes: true,
     };
 
-    /// Returns the handover required for this file on this kernel. `direct` means that data
-    /// bypasses the page cache.
+    /// `direct`: data bypasses the page cache.
     pub(crate) fn of(file: &File, direct: bool, is_device: bool) -> Self {
         static KERNEL: LazyLock<Option<(u32, u32)>> =
             LazyLock::new(|| version(&std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?));
@@ -69,7 +68,6 @@ fn supports_nowait(file: &File) -> bool {
     read != Err(Errno::OPNOTSUPP)
 }
 
-/// Parses the first two numbers of a kernel release, such as "6.12.9-arch1".
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     let mut next = || numbers.next()?.parse().ok();
@@ -97,14 +95,12 @@ mod tests {
             ..all
         };
         let (old, new) = (Some((6, 11)), Some((6, 12)));
-        // File systems without non-blocking operations, such as FUSE and NFS.
+        // FUSE and NFS.
         assert_eq!(Handover::choose(false, true, false, new), all);
         assert_eq!(Handover::choose(true, true, false, new), none);
         assert_eq!(Handover::choose(true, true, false, old), writes);
         assert_eq!(Handover::choose(true, true, false, None), writes);
-        // Devices cannot be frozen.
         assert_eq!(Handover::choose(true, true, true, old), none);
-        // Through the page cache.
         assert_eq!(Handover::choose(true, false, false, new), writes);
     }
 

@@ -1,19 +1,18 @@
 //! System calls that are made shortly after the clock was read, or not at all.
 //!
-//! A thread can be stopped between reading the clock and calling the kernel, for example by
-//! SIGSTOP, a debugger or a suspended machine, and would then act on a stale decision. Two
-//! mechanisms prevent this:
+//! A thread stopped between reading the clock and calling the kernel (by SIGSTOP, a debugger or a
+//! suspended machine) would act on a stale decision. Two mechanisms prevent this:
 //!
-//! - The time stamp counter is read before the clock, and again directly before the call. If more
-//!   than `TICKS_MAX` ticks have passed, the call is not made.
+//! - The time stamp counter is read before the clock, and again directly before the call, which is
+//!   not made after more than `TICKS_MAX` ticks.
 //! - From the second reading up to the `syscall` instruction, the thread is in a restartable
-//!   sequence (rseq(2), Linux 4.18). If it is preempted or interrupted there, the kernel resumes it
-//!   at the abort handler, and the call is not made. glibc 2.35 registers each thread for this.
-//!   With an older glibc or another C library only the first mechanism works, which leaves a window
-//!   of about ten nanoseconds.
+//!   sequence (rseq(2), Linux 4.18). If it is interrupted there, the kernel resumes it at the abort
+//!   handler, and the call is not made. glibc 2.35 registers each thread for this. With an older
+//!   glibc or another C library only the first mechanism works, which leaves a window of about ten
+//!   nanoseconds.
 //!
-//! Neither mechanism detects a hypervisor that pauses the machine within that window. On processors
-//! other than x86-64 neither is implemented, and the call is always made.
+//! A hypervisor's pause within that window is not detected. On processors other than x86-64 neither
+//! mechanism exists, and the call is always made.
 //!
 //! Why `unsafe` here: the sequence is assembly, and the caller chooses the system call.
 
@@ -21,11 +20,10 @@ use std::io;
 
 pub(crate) type Call = [usize; 7];
 
-/// Maximum time stamp counter ticks between a reading of the clock and the call: 1 to 4 ms.
+/// Time stamp counter ticks between a reading of the clock and the call: 1 to 4 ms.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const TICKS_MAX: u64 = 1 << 22;
 
-/// Time stamp taken before the clock is read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look {
     #[cfg_attr(not(all(target_arch = "x86_64", not(miri))), expect(dead_code))]
@@ -33,7 +31,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// Takes a time stamp. Call this before reading the clock.
+    /// Call this before reading the clock.
     #[inline(always)]
     pub(crate) fn begin() -> Self {
         Self {
@@ -49,8 +47,8 @@ impl Look {
     }
 }
 
-/// Makes the call if `look` is recent and the thread has not been interrupted. `None` means that
-/// the call was not made: the caller must read the clock again.
+/// Makes the call if `look` is recent and the thread was not interrupted. `None`: the call was not
+/// made, and the caller must read the clock again.
 ///
 /// # Safety
 /// As for the system call.
@@ -167,7 +165,6 @@ mod imp {
         (result != NOT_MADE).then_some(result)
     }
 
-    /// Returns the address of the thread's `rseq_cs` field, if rseq is registered.
     #[inline]
     fn sequence_of_thread() -> Option<*mut u64> {
         static AREA: LazyLock<Option<isize>> = LazyLock::new(area);
@@ -178,7 +175,7 @@ mod imp {
         Some(thread.wrapping_add_signed(offset).wrapping_add(SEQUENCE_AT) as *mut u64)
     }
 
-    /// Offset of glibc's `struct rseq` from the thread pointer, if glibc registers it.
+    /// Offset of glibc's `struct rseq` from the thread pointer, if registered.
     fn area() -> Option<isize> {
         // SAFETY: both variables belong to glibc, have these types, and are constant once the
         // program runs.
@@ -234,7 +231,6 @@ mod tests {
 
     use super::*;
 
-    /// Adds 1 to an eventfd. Returns whether the call was made.
     fn add(fd: i32, look: Look) -> bool {
         let one = 1_u64;
         let write = [
@@ -260,7 +256,7 @@ mod tests {
         let fd = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         assert!(!add(fd.as_raw_fd(), Look::long_ago()));
         assert_eq!(sum(&fd), 0);
-        // A call that was interrupted is not made; try again.
+        // An interrupted call is not made.
         while !add(fd.as_raw_fd(), Look::begin()) {}
         assert_eq!(sum(&fd), 1);
     }
@@ -283,7 +279,6 @@ mod tests {
         CAUGHT.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Signals interrupt the thread at any place, including the sequence.
     #[test]
     fn what_was_interrupted_was_made_or_was_not() {
         let fd = eventfd(0, EventfdFlags::NONBLOCK).unwrap();

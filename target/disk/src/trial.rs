@@ -3,9 +3,8 @@
 //! The result depends on the other threads. A computing program keeps a yielded core for
 //! milliseconds while hosts wait, whereas a sleeping thread regains the core when its work arrives.
 //! Threads that produce the reactor's work (hosts, or the kernel of a single-processor machine)
-//! return the core when they wait for the reactor; sleeping is then pure cost. No clock or counter
-//! distinguishes the two. Both methods are therefore tried in succession, and the better one is
-//! kept for some time.
+//! return the core soon; sleeping is then pure cost. No clock or counter distinguishes the two, so
+//! both methods are tried, and the better one is kept for some time.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,7 @@ const WORTH: f64 = 1.1;
 const KEPT_MIN: Duration = Duration::from_millis(100);
 const KEPT_MAX: Duration = Duration::from_secs(4);
 
-/// A repeated result within this time after the previous one is kept for longer.
+/// A repeated result within this time is kept for longer.
 const SOON: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -30,7 +29,6 @@ pub(crate) struct Trial {
 
 #[derive(Debug, Default, Clone, Copy)]
 enum Phase {
-    /// No other thread is known to use the core.
     #[default]
     Alone,
     Polls(Stretch),
@@ -39,7 +37,7 @@ enum Phase {
     Known(Finding),
 }
 
-/// Better method, the time for which it is kept, and the end of that time.
+/// Better method, the time for which it is kept, and its end.
 #[derive(Debug, Clone, Copy)]
 struct Finding {
     sleeps: bool,
@@ -50,7 +48,6 @@ struct Finding {
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
     since: Instant,
-    /// Number of commands served before the trial.
     served: u64,
 }
 
@@ -66,14 +63,13 @@ impl Stretch {
 }
 
 impl Trial {
-    /// Starts a trial if none is running. `served` is the total number of commands served.
+    /// `served`: total number of commands.
     pub(crate) fn begin(&mut self, now: Instant, served: u64) {
         if matches!(self.phase, Phase::Alone) {
             self.phase = Phase::Polls(Stretch { since: now, served });
         }
     }
 
-    /// True if the reactor must sleep now instead of polling.
     #[inline]
     pub(crate) fn sleeps(&mut self, now: Instant, served: u64) -> bool {
         !matches!(self.phase, Phase::Alone) && self.goes_on(now, served)
@@ -154,7 +150,7 @@ mod tests {
         assert!((0..5000).all(|ms| !trial.sleeps(now + Duration::from_millis(ms), ms)));
     }
 
-    /// After the core is no longer shared the reactor polls, and later trials start with the
+    /// Once the core is no longer shared the reactor polls, and later trials start with the
     /// shortest time.
     #[test]
     fn a_finding_ends() {
@@ -169,7 +165,6 @@ mod tests {
             assert!(trial.sleeps(now + ms(kept - 1), 300), "{kept}");
             now += ms(kept);
             assert!(!trial.sleeps(now, 300), "{kept}");
-            // The count continues as if from 0.
             trial.phase = Phase::Alone;
         }
         now += SOON + 2 * TRIED;

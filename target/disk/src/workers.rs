@@ -1,7 +1,7 @@
 //! Worker threads for jobs that io_uring cannot execute. They wake the ring on completion.
 //!
-//! A worker that hangs delays no other job: each job gets an idle worker or a new one at once. The
-//! number of workers is bounded because the ring starts only a few jobs per disk.
+//! Each job gets an idle worker or a new one at once, so a worker that hangs delays no other job.
+//! The ring starts only a few jobs per disk, which bounds the workers.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -11,28 +11,27 @@ use std::time::Duration;
 use cairn_rdma::panics::{Part, confine_part};
 use cairn_rdma::wake::Wake;
 
-/// Time after which an idle worker exits.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Error of a job that panicked: its effect on the disk is unknown. No system call of a job returns
-/// this errno.
+/// Errno of a job that panicked, with unknown effect on the disk. No system call of a job returns
+/// it.
 pub(crate) const FATE_UNKNOWN: i32 = libc::ENOTRECOVERABLE;
 
-/// Result of a job: bytes or an errno, like that of a ring operation.
+/// Bytes or an errno.
 pub(crate) type Ended = Result<u32, i32>;
 
 #[derive(Debug)]
 pub(crate) enum Outcome<J> {
     /// Completed.
     Ended(Ended),
-    /// Started; another source reports its completion.
+    /// Another source reports the completion.
     Begun,
     /// Not started: the owner must decide again.
     Undone(J),
 }
 
 pub(crate) trait Job: Send + Sized + 'static {
-    /// Executes the job on the worker's thread. May block.
+    /// Runs on the worker's thread. May block.
     fn run(self) -> Outcome<Self>;
 }
 
@@ -51,7 +50,7 @@ struct State<J> {
     jobs: VecDeque<(u64, J)>,
     ended: VecDeque<(u64, Outcome<J>)>,
     idle: usize,
-    /// Number of jobs whose outcome was not popped.
+    /// Jobs whose outcome was not popped.
     out: u32,
     closed: bool,
 }
@@ -63,7 +62,7 @@ impl<J> std::fmt::Debug for State<J> {
 }
 
 impl<J: Job> Workers<J> {
-    /// Starts without workers. Returns `None` if no eventfd can be created.
+    /// Returns `None` if no eventfd can be created.
     pub(crate) fn new() -> Option<Self> {
         let wake = Wake::new().ok()?;
         Some(Self(Arc::new(Shared {
@@ -79,7 +78,7 @@ impl<J: Job> Workers<J> {
         })))
     }
 
-    /// Queues a job. It completes with `EAGAIN` if no thread can be started.
+    /// The job completes with `EAGAIN` if no thread can be started.
     pub(crate) fn begin(&self, tag: u64, job: J) {
         let mut state = self.0.state();
         state.jobs.push_back((tag, job));
@@ -102,12 +101,12 @@ impl<J: Job> Workers<J> {
         }
     }
 
-    /// Descriptor that becomes readable when a job ends.
+    /// Readable when a job ends.
     pub(crate) fn wake_fd(&self) -> RawFd {
         self.0.wake.fd()
     }
 
-    /// Resets [`Self::wake_fd`]. Call this before popping the last outcome.
+    /// Call this before popping the last outcome.
     pub(crate) fn clear(&self) {
         self.0.wake.clear();
     }
@@ -119,7 +118,6 @@ impl<J: Job> Workers<J> {
         Some(ended)
     }
 
-    /// Number of jobs whose outcome was not popped.
     pub(crate) fn out(&self) -> u32 {
         self.0.state().out
     }

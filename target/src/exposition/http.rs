@@ -48,7 +48,7 @@ const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPEN_FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Listens until it is dropped.
+/// Metrics server, which listens until it is dropped.
 #[derive(Debug)]
 pub(crate) struct MetricsServer {
     address: SocketAddr,

@@ -45,6 +45,7 @@ pub(crate) enum ControlMessage {
         cntlid: u16,
         namespaces: Arc<NamespaceTable>,
     },
+    /// A flush has ended.
     Flushed {
         namespaces: Arc<NamespaceTable>,
         /// True if all writes are durable.
@@ -68,11 +69,14 @@ pub(crate) enum ControlMessage {
     },
     /// The audit log has stopped or resumed accepting lines.
     AuditChanged,
+    /// A disk reports a change of itself.
     DiskChanged,
     /// Drop the memory regions of a removed device.
     DeviceRemoved {
+        /// Id of the device.
         device: u64,
     },
+    /// A reactor has closed its last queue pair after [`Message::Drain`].
     Drained,
 }
 

@@ -39,7 +39,7 @@ pub(crate) const STRANGER_MAX: u32 = 128;
 /// during a flood it ends the oldest, and the other half of this limit admits new connections while
 /// old ones end.
 pub(crate) const NETWORK_MAX: u32 = 384;
-/// Limit of all strangers together.
+/// Limit of the waiting connections of all strangers.
 pub(crate) const STRANGERS_MAX: u32 = 512;
 /// Limit per known address: enough for hosts that connect 128 I/O queues at once, or for many hosts
 /// behind one address.

@@ -50,7 +50,7 @@ impl Door {
         self.0 & bit != 0
     }
 
-    /// Adds the disk's limit, not counted yet. Turns already limit their operations.
+    /// Adds the disk's limit, not counted yet. Operations with turns are exempt.
     pub(crate) fn limited(self) -> Self {
         match self.turn() {
             None => Self(self.0 & !Self::INSIDE | Self::LIMITED),

@@ -1,6 +1,5 @@
-//! Disk used by one thread in the way of a target's reactor: it gathers operations, submits the
-//! remainder once per round, polls for completions, and sleeps in the ring after the same time
-//! without work.
+//! Disk used by one thread like a target's reactor: it submits in batches and once per round,
+//! polls, and sleeps in the ring after the same time without work.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use cairn_disk::{
 };
 use cairn_rdma::Mapping;
 
-/// Disk opened as by a target, for one thread.
+/// Disk opened as by a target.
 pub(crate) struct BareDisk {
     ring: Ring,
     backend: Backend,
@@ -72,14 +71,13 @@ impl BareDisk {
         })
     }
 
-    /// Number of whole operations that fit on the disk.
     pub(crate) fn places(&self) -> u64 {
         let geometry = self.backend.geometry();
         geometry.blocks * u64::from(geometry.block_bytes) / u64::from(self.io_bytes)
     }
 
-    /// Reads or writes at the places returned by `next`, with the maximum concurrency, until it
-    /// returns `None` and all operations have completed. `done` receives the latency of each.
+    /// Reads or writes at the places returned by `next`, at full depth, until it returns `None` and
+    /// all operations have completed. `done` receives the latency of each.
     ///
     /// # Errors
     /// The first failed operation.
@@ -171,7 +169,7 @@ impl BareDisk {
         }
     }
 
-    /// Returns the slot of an operation if this was its last step.
+    /// Returns the operation's slot if this was its last step.
     fn ended(&mut self, finished: Finished) -> io::Result<Option<usize>> {
         let Finished::Operation { tag, result } = finished else {
             unreachable!("nothing is watched here: {finished:?}")
@@ -190,7 +188,6 @@ impl BareDisk {
     }
 }
 
-/// Fills the buffers with incompressible bytes.
 fn fill(buffers: &Mapping) {
     let mut random = fastrand::Rng::with_seed(0);
     for at in (0..buffers.len() - 7).step_by(8) {

@@ -1,6 +1,6 @@
-//! Cost of block I/O without a network: random reads or writes on a file, a device or an image of a
-//! Ceph cluster. `cargo xtask bench` compares it with fio's io_uring engine, and `bench ceph` with
-//! fio's rbd engine. Prints JSON like fio.
+//! Cost of block I/O without a network: random reads or writes on a file, a device or a Ceph image,
+//! with JSON output like fio's. `cargo xtask bench` compares it with fio's io_uring engine, and
+//! `bench ceph` with fio's rbd engine.
 //!
 //! ```text
 //! truncate -s 1G /tmp/disk.img
@@ -22,10 +22,9 @@ use clap::{Parser, ValueEnum};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// Maximum recorded latency; longer ones are clamped.
+/// Longer latencies are clamped.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 
-/// Maximum time for closing an image.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Measures random I/O on a disk.
@@ -104,7 +103,7 @@ fn run(args: &Args) -> Result<Value, String> {
         .map_err(|error| format!("{name}: {error}"))?;
     let seconds = began.elapsed().as_secs_f64();
     drop(disk);
-    // Otherwise the next client would wait for the image's lock.
+    // The next client would wait for the image's lock.
     if !wait_for_images(CLOSE_TIMEOUT) {
         return Err(format!("{name} does not close"));
     }
@@ -135,7 +134,7 @@ fn run(args: &Args) -> Result<Value, String> {
     }] }))
 }
 
-/// Opens the disk given by the arguments. Also returns the name.
+/// Also returns the name.
 fn open(args: &Args, read_only: bool) -> Result<(String, Backend), String> {
     let opened = match (&args.image, &args.filename) {
         (Some(image), _) => {

@@ -27,7 +27,7 @@ use crate::simulated_disk::SimulatedDisk;
 use crate::submission::Handover;
 use crate::workers::FATE_UNKNOWN;
 
-/// Maximum bytes of one ring entry, whose length has 31 bits.
+/// Maximum bytes of a ring entry, whose length has 31 bits.
 const ENTRY_MAX: u64 = 1 << 30;
 
 #[derive(Debug)]
@@ -45,13 +45,12 @@ pub(super) struct BlockFile {
     /// Whether data bypasses the page cache.
     direct: bool,
     handover: Handover,
-    /// Whether workers submit writes without waiting for completion: such file systems (FUSE, NFS)
-    /// may keep the file locked while a thread waits.
+    /// Whether workers submit writes without waiting: such file systems (FUSE, NFS) may keep the
+    /// file locked while a thread waits.
     submits: bool,
-    /// Whether the system supports non-blocking writes to this disk.
+    /// Whether non-blocking writes are supported.
     writes_at_once: AtomicBool,
     zeroing: AtomicU8,
-    /// Whether a range can be zeroed by deallocating it.
     can_punch: AtomicBool,
     can_deallocate: AtomicBool,
     #[cfg(test)]
@@ -129,7 +128,7 @@ impl BlockFile {
         self.can_grow
     }
 
-    /// Returns the preferred sizes, in blocks, if known.
+    /// In blocks, if known.
     pub(super) fn preferred(&self) -> Option<Preferred> {
         let limits = self.limits?;
         let blocks = |bytes: u64| (bytes / u64::from(self.block_bytes)).max(1) as u32;
@@ -143,14 +142,13 @@ impl BlockFile {
         })
     }
 
-    /// Warns if a power failure can leave part of a block written. NVMe cannot express that: AWUPF
-    /// is at least one block.
+    /// Warns if a power failure can tear a block: NVMe's AWUPF is at least one block.
     fn warn_of_torn_blocks(&self) {
         let keeps = |limits: &QueueLimits| limits.keeps_blocks_whole(self.block_bytes);
         if self.limits.as_ref().is_none_or(keeps) {
             return;
         }
-        // Cause: the configuration, as a disk is opened.
+        // Cause: the configuration.
         tracing::warn!(
             path = %self.path.display(), block_bytes = self.block_bytes,
             "a block of the namespace is several of the device: if the power fails, a block can \
@@ -158,7 +156,7 @@ impl BlockFile {
         );
     }
 
-    /// Returns the atomic unit of a device, if a write of that size is one request.
+    /// Returns the device's atomic unit, if a write of that size is one request.
     pub(super) fn atomic(&self) -> Atomic {
         let unit = self.limits.and_then(|limits| limits.unit);
         let fits = |unit: &Unit| self.direct && unit.bytes <= self.piece_bytes;
@@ -170,17 +168,17 @@ impl BlockFile {
         identity::of(&self.file, &self.path, scope)
     }
 
-    /// Returns the location on this machine: (device, inode).
+    /// Returns (device, inode).
     pub(super) fn place(&self) -> (u64, u64) {
         self.file.place()
     }
 
-    /// Returns a weak reference, for a successor that takes over the lock or claim.
+    /// For a successor that takes over the lock or claim.
     pub(super) fn former(&self) -> FormerFile {
         self.file.former()
     }
 
-    /// Announces the removal: an open of the same disk then waits for this close.
+    /// An open of the same disk then waits for this close.
     pub(super) fn let_go(&self) {
         self.file.let_go();
     }
@@ -208,7 +206,6 @@ impl BlockFile {
         Ok(())
     }
 
-    /// True if the file was found unlinked.
     pub(super) fn is_deleted(&self) -> bool {
         self.health.is_deleted()
     }
@@ -244,7 +241,7 @@ impl BlockFile {
         }
     }
 
-    /// Adds the file to a ring, which keeps it open while operations are pending.
+    /// The ring keeps the file open while operations are pending.
     pub(super) fn add_to(&self, ring: &mut Ring) -> io::Result<FileSlot> {
         ring.add_file(self.file.keep(), self.handover())
     }
@@ -253,7 +250,7 @@ impl BlockFile {
         self.handover
     }
 
-    /// Like [`Self::handover`], while the disk is slow: a file system's journal may then block.
+    /// Handover of a slow disk: a file system's journal may then block.
     pub(crate) fn handover_while_slow(&self) -> Handover {
         if self.can_grow {
             Handover::ALL
@@ -273,7 +270,6 @@ impl BlockFile {
         }
     }
 
-    /// Submits the next step of an operation, or completes it.
     pub(super) fn step(
         &self,
         io: &mut BlockIo,
@@ -337,8 +333,8 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// True if the size must be checked first: the step could extend a file that was cut, or
-    /// confirm lost data as durable.
+    /// True if the size must be checked first: the step could extend a cut file, or confirm lost
+    /// data as durable.
     #[inline]
     fn must_look(&self, io: &BlockIo, file: FileSlot) -> bool {
         match io.op {
@@ -353,7 +349,6 @@ impl BlockFile {
         }
     }
 
-    /// Processes the result of a step or piece, and continues.
     pub(super) fn resume(
         &self,
         io: &mut BlockIo,
@@ -399,7 +394,7 @@ impl BlockFile {
                 ) =>
             {
                 let expected = self.blocks.load(Ordering::Relaxed) * u64::from(self.block_bytes);
-                // A smaller size may have been accepted since the operation began.
+                // A smaller size may have been accepted meanwhile.
                 if io.offset + io.done < expected {
                     self.health.cut_short(&self.path, expected);
                 }
@@ -414,7 +409,7 @@ impl BlockFile {
         self.step(io, ring, file, tag)
     }
 
-    /// Completes an operation whose range is done, or submits the sync that it requires.
+    /// Completes an operation whose range is done, or submits its sync.
     fn finish(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) -> Progress {
         if !self.syncs_apart(io.op) {
             return Progress::Done(Ok(()));
@@ -427,9 +422,9 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// True if a durable operation is a change followed by a separate sync. Writes through the page
-    /// cache are split because the system does not report whether a durable write failed as a write
-    /// or as a sync that also lost other writes.
+    /// True if a durable operation is a change and a separate sync. Writes through the page cache
+    /// are split: the system does not report whether a durable write failed as a write or as a sync
+    /// that also lost other writes.
     fn syncs_apart(&self, op: BlockOp) -> bool {
         match op {
             BlockOp::Write { durable } => durable && !self.direct,
@@ -438,7 +433,7 @@ impl BlockFile {
         }
     }
 
-    /// Handles an error: tries another method if the disk does not support the current one.
+    /// Tries another method if the disk does not support the current one.
     fn recover(
         &self,
         io: &mut BlockIo,
@@ -480,7 +475,6 @@ impl BlockFile {
         let next = match self.zeroing(deallocate) {
             Zeroing::Range => Zeroing::Punch,
             Zeroing::Punch if self.zeroing(false) == Zeroing::Range => {
-                // Deallocation was advisory.
                 return self.can_punch.store(false, Ordering::Relaxed);
             }
             Zeroing::Punch | Zeroing::Write => Zeroing::Write,

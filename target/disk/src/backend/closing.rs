@@ -1,5 +1,5 @@
-//! Closes disks on dedicated threads: close(2) may block on a disk or its server, and the last user
-//! of a removed disk can be a reactor or the control plane.
+//! Closes disks on dedicated threads: close(2) may block, and the last user of a removed disk can
+//! be a reactor or the control plane.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,26 +15,25 @@ use super::lock::Lock;
 use crate::ring::Open;
 use crate::simulated_disk::SimulatedDisk;
 
-/// Maximum number of concurrent closes. While that many hang, further files stay open.
+/// Limit of concurrent closes. While all hang, further files stay open.
 const CLOSERS_MAX: usize = 64;
 
-/// Maximum time that an open waits for the close of the same disk.
+/// Time that an open waits for the close of the same disk.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum time that an open waits for reactors to finish operations on the same, removed disk.
+/// Time that an open waits for reactors to finish operations on the same, removed disk.
 pub(super) const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Location of a disk on this machine: (device, inode).
+/// (device, inode) of a disk.
 pub(super) type Place = (u64, u64);
 
-/// Open disk and its guard, reference-counted. Dropping the last clone closes it on another thread.
-/// Rings hold a clone until all their operations on it have ended.
+/// Open disk with its guard, reference-counted. Dropping the last clone closes it on another thread. Rings hold a clone
+/// until all their operations on it have ended.
 #[derive(Debug, Clone)]
 pub(super) struct OpenFile(Arc<Opened>);
 
 #[derive(Debug)]
 struct Opened {
-    /// `Some` until dropped.
     files: Option<Files>,
     /// Whether the disk was removed and is about to be dropped.
     leaves: AtomicBool,
@@ -50,11 +49,10 @@ struct Files {
 /// Protection of a disk against other processes.
 #[derive(Debug)]
 pub(super) enum Guard {
-    /// None: the device is shared, or the file system has no locks.
+    /// The device is shared, or the file system has no locks.
     None,
     /// flock(2) on the file through which the disk writes.
     Lock(Lock),
-    /// `O_EXCL` on the block device.
     Claim,
     /// `O_EXCL` on the block device of a drive.
     Device(Arc<File>),
@@ -63,9 +61,9 @@ pub(super) enum Guard {
 #[derive(Debug)]
 struct State {
     queue: VecDeque<Files>,
-    /// Locations of queued files and of files being closed.
+    /// Queued files and files being closed.
     places: Vec<Place>,
-    /// Locations of removed files that a reactor may still use.
+    /// Removed files that a reactor may still use.
     leaving: Vec<Place>,
     closers: usize,
 }
@@ -90,7 +88,7 @@ impl OpenFile {
         self.0.files()
     }
 
-    /// Announces the removal. The disk is closed after reactors have finished their operations.
+    /// The disk is closed after reactors have finished their operations.
     pub(super) fn let_go(&self) {
         let mut state = state();
         if !self.0.leaves.swap(true, Ordering::Relaxed) {
@@ -173,7 +171,7 @@ impl Drop for Opened {
 }
 
 impl State {
-    /// Records that a removed disk has lost its last user.
+    /// A removed disk has lost its last user.
     fn left(&mut self, place: Place) {
         let at = self.leaving.iter().position(|leaving| *leaving == place);
         self.leaving.swap_remove(at.expect("it was noted"));
@@ -199,7 +197,7 @@ pub(super) fn wait_for(place: Place) -> bool {
     !waited.1.timed_out()
 }
 
-/// True if a disk at this location was removed and may still be used by a reactor.
+/// True if a removed disk at this location may still be used by a reactor.
 pub(super) fn is_leaving(place: Place) -> bool {
     state().leaving.contains(&place)
 }
@@ -214,8 +212,7 @@ pub(super) fn wait_until_left(place: Place) -> bool {
 }
 
 fn state() -> MutexGuard<'static, State> {
-    // Consistent after any panic: each change is a push, a removal or an addition, and no file is
-    // closed under the lock.
+    // Consistent after any panic: each change is one step, and no file is closed under the lock.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -258,7 +255,6 @@ mod tests {
     use super::*;
     use crate::backend::Claim;
 
-    /// Location at which the next close panics.
     static PANICS_AT: Mutex<Option<Place>> = Mutex::new(None);
 
     pub(super) fn panic_at(place: Place) {
@@ -268,13 +264,12 @@ mod tests {
         assert!(!panics, "on purpose");
     }
 
-    /// A close that panics still closes the disk: it can be opened and claimed again, even if the
-    /// next close panics too.
+    /// A close that panics still closes the disk, which can be claimed again, even if the next
+    /// close panics too.
     #[test]
     fn a_close_that_panics_closes_its_disk_and_no_closer_is_lost() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
-        // No real disk has this location.
         let place = (u64::MAX, 7);
         let closed = || cairn_rdma::panics::Panics::new(true).of_part(Part::Close);
         let before = closed();

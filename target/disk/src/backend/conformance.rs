@@ -28,7 +28,6 @@ const BUFFER_BYTES: u32 = 1 << 20;
 
 const WRITE: BlockOp = BlockOp::Write { durable: false };
 
-/// Backend under test, with the ring and buffer that a reactor would provide.
 struct Rig {
     ring: Ring,
     buffer: Arc<Mapping>,
@@ -60,7 +59,7 @@ impl Rig {
         }
     }
 
-    /// Runs several operations concurrently. Returns their results in the given order.
+    /// Returns the results in the given order.
     fn run_all(&mut self, operations: &mut [BlockIo]) -> Vec<Result<(), Errno>> {
         let mut ended = HashMap::new();
         for (tag, io) in operations.iter_mut().enumerate() {
@@ -107,7 +106,7 @@ impl Rig {
         self.buffer.write(0, bytes);
         let span = self.span(bytes.len() as u32);
         assert_eq!(self.run(op, offset, bytes.len() as u64, Some(span)), Ok(()));
-        // Overwrite the buffer, so that a read back must come from the disk.
+        // So that a read back must come from the disk.
         self.buffer.fill(0, bytes.len(), 0x5a);
     }
 
@@ -123,7 +122,6 @@ impl Rig {
     }
 }
 
-/// Byte pattern that depends on the position.
 fn pattern(seed: u8, length: usize) -> Vec<u8> {
     (0..length)
         .map(|i| (i / 512) as u8 ^ (i as u8).wrapping_mul(31) ^ seed)
@@ -135,7 +133,7 @@ fn keeps_what_was_written(backend: Backend) {
     let block = rig.backend.geometry().block_bytes as usize;
     assert_eq!(rig.backend.geometry().blocks, DISK_BYTES / block as u64);
 
-    // Sizes from one block to the largest transfer, at the start, inside and at the end.
+    // From one block to the largest transfer, at the start, inside and at the end.
     for (seed, length) in [block, 3 * block, 64 << 10, BUFFER_BYTES as usize]
         .into_iter()
         .enumerate()
@@ -205,7 +203,7 @@ fn deallocate_touches_nothing_else(backend: Backend) {
     assert_eq!(after[128 << 10..], bytes[128 << 10..]);
 }
 
-/// Two Dataset Management ranges, one of them empty.
+/// Two ranges, one of them empty.
 fn advice_changes_nothing(backend: Backend) {
     let mut rig = Rig::new(backend);
     let bytes = pattern(4, 64 << 10);
@@ -407,8 +405,7 @@ fn fails_when_cut(backend: Backend, path: &Path) {
     assert!(disk.refresh().unwrap(), "the size changed");
 }
 
-/// Runs the test with a file on a disk and one in tmpfs, which support different methods of
-/// zeroing.
+/// A file on a disk and one in tmpfs support different methods of zeroing.
 fn on_disk_and_in_memory(test: impl Fn(&Path, Backend)) {
     for folder in [env!("CARGO_MANIFEST_DIR"), "/dev/shm"] {
         let folder = tempfile::tempdir_in(folder).unwrap();
@@ -425,7 +422,7 @@ fn cut(path: &Path, bytes: u64) {
     file.set_len(bytes).unwrap();
 }
 
-/// No command may extend a file that was cut: lost data would read as zeroes.
+/// Lost data would read as zeroes.
 #[test]
 fn a_file_that_was_cut_is_not_made_longer_again() {
     let zeroes = BlockOp::WriteZeroes {

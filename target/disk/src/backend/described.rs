@@ -11,8 +11,7 @@ pub struct Geometry {
     pub blocks: u64,
     /// Required alignment of buffer addresses, in bytes.
     pub memory_alignment: u32,
-    /// Transfers that cross a multiple of this many logical blocks are slower; 0 if there is no
-    /// such boundary.
+    /// Transfers that cross a multiple of this many logical blocks are slower; 0 means no boundary.
     pub boundary: u16,
 }
 
@@ -31,18 +30,18 @@ pub struct Preferred {
     pub deallocate_alignment: u32,
 }
 
-/// Sizes in logical blocks of writes that are atomic: others see all of the write or nothing.
+/// Atomic write sizes in logical blocks: others see all of a write or nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Atomic {
     /// Atomic size without a power failure.
     pub normal: u32,
     /// Atomic size across a power failure.
     pub power_fail: u32,
-    /// A write that crosses a multiple of this is not atomic; 0 if there is no boundary.
+    /// A write that crosses a multiple of this is not atomic; 0 means no boundary.
     pub boundary: u32,
     /// Offset of the first boundary.
     pub boundary_offset: u16,
-    /// Boundary across a power failure; 0 if there is no boundary.
+    /// Boundary across a power failure; 0 means no boundary.
     pub boundary_power_fail: u32,
 }
 

@@ -2,18 +2,17 @@
 
 use std::fmt;
 
-/// Maximum bytes of one discard of a block device: a cancelled command ends between two discards.
+/// Maximum bytes of one discard: a cancelled command ends between two of them.
 pub(super) const DISCARD_MAX: u64 = 256 << 20;
 
-/// Method of zeroing a range. The first method that works is kept.
+/// Method of zeroing a range; the first that works is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Zeroing {
-    /// `FALLOC_FL_ZERO_RANGE`: the range stays allocated.
+    /// `FALLOC_FL_ZERO_RANGE`: stays allocated.
     Range,
-    /// `FALLOC_FL_PUNCH_HOLE`: the range is deallocated.
+    /// `FALLOC_FL_PUNCH_HOLE`: deallocates.
     Punch,
-    /// Zeroes are written.
     Write,
 }
 

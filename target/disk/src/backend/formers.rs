@@ -1,5 +1,5 @@
-//! Disks about to be replaced. A successor may use the same file or device, and then takes over its
-//! lock or claim.
+//! Disks about to be replaced. A successor with the same file or device takes over its lock or
+//! claim.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -49,7 +49,6 @@ impl Formers {
         self.at(place).find_map(shared)
     }
 
-    /// Returns a block device that a former disk has claimed.
     pub(super) fn claimed(&self, place: Place) -> Option<File> {
         let of = |former: OpenFile| match former.guard() {
             Guard::Claim => former.try_clone().ok(),
@@ -58,7 +57,6 @@ impl Formers {
         self.at(place).find_map(of)
     }
 
-    /// Returns the claimed block device of a former drive.
     pub(super) fn device(&self, place: Place) -> Option<Arc<File>> {
         let of = |former: OpenFile| match former.guard() {
             Guard::Device(device) => Some(Arc::clone(device)),
@@ -69,8 +67,8 @@ impl Formers {
 }
 
 impl Backend {
-    /// Like [`open_file`](Self::open_file), for a disk that may be one of `formers`: takes over its
-    /// lock or claim.
+    /// Opens like [`open_file`](Self::open_file), and takes over the lock or claim of a former
+    /// disk.
     ///
     /// # Errors
     /// The disk cannot be opened, or not with that block size.
@@ -89,7 +87,7 @@ impl Backend {
     }
 
     /// Announces the removal. Reactors drop the disk after their pending operations, and an open of
-    /// the same disk waits for that instead of failing.
+    /// the same disk waits for that.
     pub fn let_go(&self) {
         match &self.0 {
             Kind::File(disk) => disk.let_go(),
@@ -130,7 +128,6 @@ mod tests {
         drop(first);
         assert!(wait_for_close(&path, place).is_ok());
         assert!(is_free(reader) && !is_free(writer));
-        // A closed disk has nothing to pass on.
         assert!(open(writer, &formers).is_err());
         drop(second);
         assert!(is_free(writer));
@@ -151,7 +148,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = disk(&folder);
         let first = open(&path).unwrap();
-        // Refused at once, as for a disk of another owner.
         let since = Instant::now();
         let refused = open(&path).unwrap_err().to_string();
         assert!(refused.contains("already exported"), "{refused}");
@@ -165,7 +161,6 @@ mod tests {
         });
         let second = open(&path).unwrap();
         user.join().unwrap();
-        // The current disk was not removed.
         let refused = open(&path).unwrap_err().to_string();
         assert!(refused.contains("already exported"), "{refused}");
         drop(second);

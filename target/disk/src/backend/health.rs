@@ -1,23 +1,22 @@
-//! Permanent failures of a disk. They are recorded because the system reports each only once, to
-//! one caller.
+//! Permanent failures of a disk, recorded because the system reports each only once, to one caller.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use super::BlockOp;
 
-/// A flush of acknowledged writes failed. The system reports the failure once, and afterwards
-/// treats the lost pages as written.
+/// A flush of acknowledged writes failed. The system reports that once, and then treats the lost
+/// pages as written.
 const SYNC_FAILED: u8 = 1;
 
-/// The file is shorter than its namespace. A write beyond the new end would extend it, and lost
-/// data would read as zeroes.
+/// The file is shorter than its namespace. A write beyond its end would extend it, and lost data
+/// would read as zeroes.
 const CUT_SHORT: u8 = 2;
 
-/// A thread of the target panicked during a change: its effect on the disk is unknown.
+/// A thread panicked during a change: its effect on the disk is unknown.
 const CHANGE_UNKNOWN: u8 = 4;
 
-/// Failures of one disk, shared by all reactors and hosts.
+/// Shared by all reactors and hosts.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     losses: AtomicU8,
@@ -26,7 +25,6 @@ pub(super) struct Health {
 }
 
 impl Health {
-    /// True if an operation must fail because of an earlier failure.
     #[inline(always)]
     pub(super) fn refuses(&self, op: BlockOp) -> bool {
         let losses = self.losses.load(Ordering::Relaxed);
@@ -73,7 +71,7 @@ impl Health {
         }
     }
 
-    /// Records that the file is shorter than the namespace. Returns whether the failure is new.
+    /// The file is shorter than the namespace. Returns whether the failure is new.
     pub(super) fn cut_short(&self, path: &Path, expected: u64) -> bool {
         let is_new = self.note(CUT_SHORT);
         if is_new {
@@ -100,18 +98,18 @@ impl Health {
         }
     }
 
-    /// Clears the failure of a cut file: the administrator has accepted its size.
+    /// The administrator has accepted the size of a cut file.
     pub(super) fn size_accepted(&self) {
         self.losses.fetch_and(!CUT_SHORT, Ordering::Relaxed);
     }
 
-    /// Clears flush failures: a flush has succeeded, and the possible loss is logged.
+    /// A flush has succeeded, and the possible loss is logged.
     pub(super) fn flushes_again(&self) {
         let gone = SYNC_FAILED | CHANGE_UNKNOWN;
         self.losses.fetch_and(!gone, Ordering::Relaxed);
     }
 
-    /// Records a failure. Returns whether the failure is new.
+    /// Returns whether the failure is new.
     fn note(&self, loss: u8) -> bool {
         self.losses.fetch_or(loss, Ordering::Relaxed) & loss == 0
     }
@@ -132,7 +130,7 @@ fn refused(losses: u8, op: BlockOp) -> bool {
     losses & CUT_SHORT != 0 || promises_durability
 }
 
-/// Logs an unusual new size. `before` is the previous size in blocks.
+/// Logs an unusual new size. `before`: previous size in blocks.
 pub(super) fn warn_of_size(path: &Path, block_bytes: u32, bytes: u64, before: u64) {
     let (blocks, rest) = (
         bytes / u64::from(block_bytes),

@@ -1,5 +1,5 @@
 //! Identity of a disk: a UUID that is the same for all targets that export it, and differs between
-//! disks. The inputs and their reasons are described in `docs/decisions/`.
+//! disks. `docs/decisions/` has the inputs and reasons.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, StatxFlags, XattrFlags};
 use rustix::io::Errno;
 use uuid::Uuid;
 
-/// RFC 4122 name space for UUIDs derived from names of disks.
+/// RFC 4122 name space of derived UUIDs.
 const DISKS: Uuid = Uuid::from_u128(0x1d3c_40b8_6b1f_4c0e_9f55_7a2c_0f4e_d2b6);
 
 /// Extended attribute with a file's UUID, and the inode for which it was created.
@@ -26,7 +26,7 @@ pub struct Scope<'a> {
 }
 
 impl Scope<'_> {
-    /// Qualifies a name with the machine, unless the disk is shared between machines.
+    /// Adds the machine to a name, unless machines share the disk.
     fn name(self, name: &str) -> String {
         match self.shared {
             true => name.to_owned(),
@@ -44,7 +44,7 @@ pub(super) fn random() -> io::Result<Uuid> {
     Ok(Uuid::from_bytes(bytes))
 }
 
-/// Returns the identity of an open disk, and stores it with a file if possible.
+/// Stores the identity with a file if possible.
 pub(super) fn of(file: &File, path: &Path, scope: Scope<'_>) -> io::Result<Uuid> {
     let metadata = file.metadata()?;
     if metadata.file_type().is_block_device() {
@@ -78,11 +78,9 @@ pub(super) fn derived(name: &str) -> Uuid {
 /// Name of a device, by its scope.
 #[derive(Debug, PartialEq, Eq)]
 enum Name {
-    /// Globally unique.
     Global(String),
-    /// Unique among the devices of this machine.
     Local(String),
-    /// Name of a location: a replacement device gets the same name.
+    /// A replacement device gets the same name.
     Place(String),
 }
 
@@ -119,7 +117,7 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
         (!text.is_empty()).then(|| text.to_owned())
     };
     if text("partition").is_some() {
-        // The partition's own UUID is not used: a copy of the disk has the same one.
+        // A copy of the disk has the partition's UUID too.
         let start = text("start").unwrap_or_default();
         let disk = device
             .parent()
@@ -154,7 +152,6 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
         text("size").unwrap_or_default()
     );
     match device.file_name().and_then(|name| name.to_str()) {
-        // Contents of RAM disks are lost at a reboot.
         Some(name) if name.starts_with("ram") || name.starts_with("zram") => {
             let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id");
             Name::Place(format!("{place} since {}", boot.unwrap_or_default().trim()))
@@ -181,14 +178,13 @@ fn of_loop(backing: &Path, scope: Scope<'_>) -> Name {
     }
 }
 
-/// Distinguishes a file from all others of its file system: a copy has another inode number or
-/// birth time.
+/// Distinguishes files of a file system: a copy has another inode number or birth time.
 #[derive(Debug)]
 struct Birth {
     text: String,
     /// Whether the birth time is unknown: a reused inode number is then not detected.
     is_weak: bool,
-    /// ID of the file system. It may change with each mount.
+    /// File system, which may change with each mount.
     fsid: u64,
 }
 
@@ -220,7 +216,6 @@ impl Birth {
     }
 }
 
-/// Returns the identity stored with a file, or creates and stores one.
 fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
     let (uuid, how) = match read(file)? {
         None => (random()?, XattrFlags::CREATE),
@@ -241,7 +236,7 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
     };
     let value = format!("{uuid} {}", birth.text);
     match rustix::fs::fsetxattr(file, ATTRIBUTE, value.as_bytes(), how) {
-        // Another target has stored an identity in the meantime.
+        // Another target has stored an identity meanwhile.
         Err(Errno::EXIST) => {
             let kept = read(file)?.unwrap_or_default();
             let parsed = parse(&kept).filter(|(_, of)| of == &birth.text);
@@ -252,7 +247,7 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
         Err(_) if how == XattrFlags::REPLACE => Ok(uuid),
         Err(error) => Err(error.into()),
         Ok(()) => {
-            // Synced, because an identity seen by a host must survive a power failure.
+            // An identity seen by a host must survive a power failure.
             file.sync_all()?;
             Ok(uuid)
         }
@@ -268,7 +263,6 @@ fn read(file: &File) -> io::Result<Option<String>> {
     }
 }
 
-/// Parses a UUID and the inode for which it was created.
 fn parse(value: &str) -> Option<(Uuid, &str)> {
     let (uuid, birth) = value.split_once(' ')?;
     Some((Uuid::try_parse(uuid).ok()?, birth))
@@ -286,7 +280,7 @@ mod tests {
         shared: false,
     };
 
-    /// A folder on a disk, and one in memory.
+    /// On a disk, and in memory.
     const FOLDERS: [&str; 2] = [env!("CARGO_MANIFEST_DIR"), "/dev/shm"];
 
     fn image(path: &Path) -> PathBuf {
@@ -321,7 +315,7 @@ mod tests {
             fs::rename(&first, &moved).unwrap();
             assert_eq!(identity(&moved), known);
 
-            // Preserves all attributes, including the stored identity.
+            // Also preserves the stored identity.
             let copy = folder.path().join("copy");
             let [from, to] = [&moved, &copy].map(|path| path.to_str().unwrap());
             run("cp", &["--preserve=all", from, to]);
@@ -334,7 +328,6 @@ mod tests {
             assert_eq!(identity(&copy), of_copy);
             assert_eq!(identity(&moved), known, "the first stays who it was");
 
-            // Another file takes the path of the first.
             fs::rename(&copy, &moved).unwrap();
             assert_eq!(identity(&moved), of_copy);
             fs::rename(&other, &moved).unwrap();
@@ -440,7 +433,6 @@ mod tests {
         );
     }
 
-    /// Requires root and loop devices.
     #[test]
     fn a_loop_device_is_the_file_behind_it() {
         let folder = tempfile::tempdir_in(FOLDERS[0]).unwrap();
@@ -448,7 +440,7 @@ mod tests {
             let mut arguments = vec!["--find", "--show"];
             arguments.extend(more);
             arguments.push(file.to_str().unwrap());
-            // Another test may take the chosen device: try again.
+            // Another test may take the chosen device.
             let mut tries = (0..8).map(|_| Command::new("losetup").args(&arguments).output());
             let output = tries.find_map(|output| output.ok().filter(|o| o.status.success()))?;
             let device = String::from_utf8(output.stdout).unwrap();

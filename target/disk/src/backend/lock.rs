@@ -1,10 +1,9 @@
 //! flock(2) lock of an exported file.
 //!
-//! The kernel releases such a lock with the last reference to its open file description, and each
-//! pending operation holds one. A disk therefore writes through the description that holds the
-//! lock: if the process is killed, no other process can lock the file before the last write has
-//! ended. A replacement disk may use the same file: both then share the lock, so that no other
-//! process can take it in between.
+//! The kernel releases the lock with the last reference to its open file description, and each
+//! pending operation holds one. A disk therefore writes through the locked description: if the
+//! process is killed, no other process can lock the file before the last write has ended. A
+//! replacement disk shares the lock, so that no other process can take it in between.
 
 use std::fs::File;
 use std::io;
@@ -36,8 +35,7 @@ impl State {
         })
     }
 
-    /// Moves the lock to `file`, from a description that cannot write. The shared lock is released
-    /// in between.
+    /// Moves the lock from a description that cannot write. The shared lock is released in between.
     fn move_to(&mut self, file: &File) -> Result<(), Errno> {
         let file = duplicate(file)?;
         self.change(FlockOperation::Unlock)?;
@@ -51,8 +49,8 @@ impl State {
     }
 }
 
-/// Reference to the lock of a file. Dropping the last reference unlocks the file. Must not be
-/// dropped while the kernel has operations on the file.
+/// Reference to the lock of a file; dropping the last one unlocks it. Must not be dropped while the
+/// kernel has operations on the file.
 #[derive(Debug)]
 pub(super) struct Lock {
     held: Arc<Mutex<State>>,
@@ -73,14 +71,14 @@ fn is_writable(file: impl AsFd) -> bool {
     flags.is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)
 }
 
-/// True if this open file description bypasses the page cache.
+/// True if this description bypasses the page cache.
 pub(super) fn is_direct(file: impl AsFd) -> bool {
     let flags = rustix::fs::fcntl_getfl(file);
     flags.is_ok_and(|flags| flags.contains(OFlags::DIRECT))
 }
 
 impl Lock {
-    /// Locks the open file description of a disk.
+    /// Locks the disk's open file description.
     ///
     /// # Errors
     /// `WOULDBLOCK` if another process or disk holds the lock.
@@ -108,8 +106,8 @@ impl Lock {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a disk that has opened `own`. Returns its reference and the file for its I/O: a disk
-    /// that writes uses the locked description.
+    /// Adds a disk that has opened `own`. Also returns the file for its I/O: a disk that writes
+    /// uses the locked description.
     ///
     /// # Errors
     /// The disk requires exclusive use, but the file is shared by other processes or disks.
@@ -152,7 +150,7 @@ impl Drop for Lock {
             _ => return,
         };
         // A close is not sufficient: a ring, or a child process before exec, may keep the
-        // description open for some time.
+        // description open.
         if let Err(error) = state.change(operation) {
             // Cause: another process that locks the file concurrently.
             tracing::error!(%error, "the lock on a file is not as it should be");
@@ -216,8 +214,8 @@ mod tests {
         assert!(rig.can(WRITER));
     }
 
-    /// Simulates a process killed while the kernel has a write pending: a descriptor of the
-    /// description stays open, and nothing unlocks it.
+    /// Simulates a process killed during a write: a descriptor of the description stays open, and
+    /// nothing unlocks it.
     #[test]
     fn the_file_that_a_disk_writes_through_has_the_lock() {
         let rig = Rig::new();
@@ -225,7 +223,6 @@ mod tests {
             shared: true,
             ..WRITER
         };
-        // Previous claim, and claim of the writing disk.
         let cases = [
             (None, WRITER),
             (Some(WRITER), WRITER),
@@ -241,7 +238,7 @@ mod tests {
                 Some((former, _)) => former.as_ref().unwrap().share(own, claim).unwrap(),
             };
             let killed = |lock: Lock| {
-                // Closes the descriptors of the lock, like the end of a process.
+                // Closes the lock's descriptors, like the end of a process.
                 let state = Arc::clone(&lock.held);
                 std::mem::forget(lock);
                 let mut state = state.lock().unwrap();

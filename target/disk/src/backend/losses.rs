@@ -25,7 +25,7 @@ impl Backend {
         }
     }
 
-    /// True if the disk is a file that was found unlinked: its data is lost when the target ends.
+    /// True for an unlinked file: its data is lost when the target ends.
     pub fn is_deleted(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.is_deleted(),
@@ -33,8 +33,7 @@ impl Backend {
         }
     }
 
-    /// Returns the device number of the file system, if the disk is a file, which can be cut or
-    /// deleted.
+    /// Returns the file system's device number, if the disk is a file, which can be cut or deleted.
     pub fn file_system(&self) -> Option<u64> {
         match &self.0 {
             Kind::File(disk) => disk.file_system(),

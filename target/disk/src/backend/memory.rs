@@ -1,8 +1,8 @@
 //! Disk in memory.
 //!
-//! Data moves through a buffer, as for other disks, and is copied under a lock for each unit of 4
-//! KiB. A block is therefore written and read atomically (AWUN) by all reactors and hosts, and a
-//! connection lost during a data transfer changes nothing.
+//! Data moves through a buffer and is copied under a lock for each unit of 4 KiB. A block is
+//! therefore read and written atomically (AWUN) by all hosts, and a connection lost during a
+//! transfer changes nothing.
 
 use std::hint;
 use std::io;
@@ -17,19 +17,19 @@ use crate::ring::Ring;
 /// Bytes per lock: the largest block size.
 const UNIT: usize = 4096;
 
-/// Number of locks of a disk. Units whose numbers are equal modulo this share a lock.
+/// Units whose numbers are equal modulo this share a lock.
 const LOCKS: usize = 256;
 
-/// Number of spins on a held lock before the thread yields.
+/// Spins on a held lock before the thread yields.
 const SPINS: u32 = 100;
 
-/// Sequence lock: odd while a thread writes. A reader writes nothing, and repeats its read if a
-/// writer intervened.
+/// Sequence lock: odd while a thread writes. A reader writes nothing, and repeats its read after a
+/// writer.
 #[derive(Debug, Default)]
 struct Lock(AtomicU32);
 
 impl Lock {
-    /// Returns the sequence number, after waiting for any writer.
+    /// Returns the sequence number once no thread writes.
     #[inline]
     fn sequence(&self) -> u32 {
         let mut spins = 0;
@@ -76,7 +76,7 @@ impl Lock {
     }
 }
 
-/// Write lock held by this thread, and the sequence number before it.
+/// Held write lock, with the sequence number before it.
 struct Locked<'a>(&'a Lock, u32);
 
 impl Drop for Locked<'_> {
@@ -87,7 +87,7 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// Disk in the memory of this process. Its contents are lost when the process ends.
+/// Contents are lost when the process ends.
 #[derive(Debug)]
 pub(super) struct MemoryDisk {
     mapping: Mapping,
@@ -151,8 +151,8 @@ impl MemoryDisk {
         Ok(())
     }
 
-    /// Calls `each` for each unit of an operation, with the unit's lock, the offset in memory, the
-    /// offset in the operation, and the length in bytes.
+    /// Calls `each` for each unit, with its lock, the offset in memory, the offset in the
+    /// operation, and the length in bytes.
     #[inline]
     fn each_unit(&self, io: &BlockIo, mut each: impl FnMut(&Lock, usize, usize, usize)) {
         let (first, length) = (io.offset as usize, io.length as usize);
@@ -206,7 +206,6 @@ mod tests {
                 });
             }
             let (ring, span, buffer) = rig(9);
-            // On a busy machine a writer may not run for some time.
             for look in 0_u32.. {
                 run(BlockOp::Read, &ring, span);
                 let mut bytes = [0; UNIT];

@@ -1,10 +1,9 @@
 //! Backends: storage for the blocks of a namespace.
 //!
-//! A [`Backend`] is shared by all reactors. The state of an operation is in a [`BlockIo`], which is
-//! part of its request. A reactor [`begin`](Backend::begin)s the operation, and
-//! [`resume`](Backend::resume)s it with each completion from its ring until it is
-//! [`Progress::Done`]. Offsets and lengths are in bytes and are already checked against the
-//! namespace.
+//! All reactors share a [`Backend`]; the state of an operation is in a [`BlockIo`] of its request.
+//! A reactor [`begin`](Backend::begin)s the operation, and [`resume`](Backend::resume)s it with
+//! each completion from its ring until it is [`Progress::Done`]. Offsets and lengths are in bytes,
+//! already checked against the namespace.
 
 mod block_file;
 mod closing;
@@ -49,7 +48,7 @@ use rbd::RbdDisk;
 
 use crate::ring::{FileSlot, Ring};
 
-/// Default logical block size, in bytes, if neither configured nor reported by the disk.
+/// Logical block size in bytes, if neither configured nor reported.
 const BLOCK_BYTES_DEFAULT: u32 = 512;
 
 /// Access to a disk, and sharing with others.
@@ -59,9 +58,9 @@ pub struct Claim {
     pub read_only: bool,
     /// Share with other writers that also set this.
     pub shared: bool,
-    /// Required device and inode. A path that leads to any other file is rejected.
+    /// Required device and inode; any other file is rejected.
     pub expected: Option<(u64, u64)>,
-    /// Whether the open is a test: locks as configured, but opens for reading only.
+    /// Lock as configured, but open for reading only.
     pub is_trial: bool,
 }
 
@@ -77,7 +76,7 @@ impl OpenError {
         Self { what: what.into() }
     }
 
-    /// Returns an error for a disk that has not opened for `waited`.
+    /// Error for a disk that has not opened for `waited`.
     pub fn late(path: &Path, waited: Duration) -> Self {
         Self::new(format!(
             "{} has not opened for {} seconds: {}",
@@ -87,7 +86,7 @@ impl OpenError {
         ))
     }
 
-    /// Returns an error for an open whose thread panicked.
+    /// Error for an open whose thread panicked.
     pub fn panicked(path: &Path) -> Self {
         Self::new(format!(
             "{}: opening it failed by a bug in Cairn, which is an error in the log: report that \
@@ -96,7 +95,7 @@ impl OpenError {
         ))
     }
 
-    /// Returns an error for an open without a thread.
+    /// Error for an open without a thread.
     pub fn no_thread(error: &io::Error) -> Self {
         Self::new(format!(
             "cannot start a thread to open it: {error}: raise the limit on tasks (TasksMax in the \
@@ -105,21 +104,17 @@ impl OpenError {
     }
 }
 
-/// Storage of a namespace. Shared by all threads; each has its own [`Ring`].
+/// Storage of a namespace, shared by all threads; each has its own [`Ring`].
 #[derive(Debug)]
 pub struct Backend(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    /// File or block device, by io_uring.
     File(BlockFile),
-    /// Namespace of an NVMe drive, by passthrough.
     Drive(Drive),
-    /// Image of a Ceph cluster, by librbd.
     Rbd(RbdDisk),
-    /// Memory of the process.
     Memory(MemoryDisk),
-    /// Null disk: reads return zeroes, writes are discarded.
+    /// Reads return zeroes, writes are discarded.
     Null(NullDisk),
 }
 
@@ -136,7 +131,7 @@ impl Backend {
         Self::open_after(path, block_bytes, claim, &Formers::default())
     }
 
-    /// Opens an image of a Ceph cluster. `on_change` is called when its size changes or it fails.
+    /// Opens an image of a Ceph cluster, which calls `on_change` when its size changes or it fails.
     ///
     /// # Errors
     /// The image cannot be opened.
@@ -165,7 +160,7 @@ impl Backend {
             .map_err(|error| OpenError::new(format!("no memory for {bytes} bytes: {error}")))
     }
 
-    /// Creates a null disk. A command reads at most `transfer_bytes`.
+    /// Creates a null disk, with reads of at most `transfer_bytes`.
     ///
     /// # Errors
     /// There is not enough memory for the zeroes.
@@ -193,8 +188,7 @@ impl Backend {
         }
     }
 
-    /// True for a drive whose Linux driver has no poll queues: completions then always arrive by
-    /// interrupt. Returns false for disks other than drives.
+    /// True for a drive whose Linux driver has no poll queues: its completions arrive by interrupt.
     pub fn lacks_poll_queues(&self) -> bool {
         match &self.0 {
             Kind::Drive(disk) => !disk.can_poll(),
@@ -202,7 +196,7 @@ impl Backend {
         }
     }
 
-    /// True if the disk supports [`BlockOp::Compare`]. Otherwise the caller reads and compares.
+    /// True if the disk supports [`BlockOp::Compare`]; otherwise the caller reads and compares.
     #[inline]
     pub fn compares(&self) -> bool {
         match &self.0 {
@@ -254,8 +248,7 @@ impl Backend {
         }
     }
 
-    /// Returns the identity, which is unique. A disk in memory gets a new one each time, like its
-    /// contents.
+    /// Returns the unique identity. A disk in memory gets a new one each time, like its contents.
     ///
     /// # Errors
     /// The identity cannot be determined.
@@ -269,7 +262,7 @@ impl Backend {
         .map_err(|error| OpenError::new(format!("cannot find out which disk it is: {error}")))
     }
 
-    /// Returns the location of its file or device on this machine: (device, inode).
+    /// Returns its (device, inode) on this machine.
     pub fn place(&self) -> Option<(u64, u64)> {
         match &self.0 {
             Kind::File(disk) => Some(disk.place()),
@@ -307,7 +300,6 @@ impl Backend {
         }
     }
 
-    /// Reads and adopts the current size. Returns whether the size changed.
     #[cfg(test)]
     pub(crate) fn refresh(&self) -> io::Result<bool> {
         let bytes = self.measure()?;
@@ -339,7 +331,7 @@ impl Backend {
         }
     }
 
-    /// Returns the memory behind [`Self::window`], for registration with RDMA devices.
+    /// Returns the memory of [`Self::window`], for registration with RDMA devices.
     pub fn mapping(&self) -> Option<&Arc<Mapping>> {
         match &self.0 {
             Kind::File(_) | Kind::Drive(_) | Kind::Rbd(_) | Kind::Memory(_) => None,
@@ -373,8 +365,8 @@ impl Backend {
         }
     }
 
-    /// Returns the slot with the handover for a disk that is `slow` or not. Operations that may
-    /// block at a slow disk are passed to kernel threads.
+    /// Returns the slot for a disk that is `slow` or not. Operations that may block at a slow disk
+    /// are passed to kernel threads.
     #[must_use]
     pub fn slot_while(&self, file: FileSlot, slow: bool) -> FileSlot {
         match &self.0 {
@@ -384,8 +376,7 @@ impl Backend {
         }
     }
 
-    /// Starts an operation, or continues it after a pause. `file` is the backend's slot in the
-    /// ring, if any.
+    /// Starts an operation, or continues it after a pause. `file`: slot in the ring, if any.
     #[inline]
     pub fn begin(
         &self,
@@ -426,7 +417,7 @@ fn registered(file: Option<FileSlot>) -> FileSlot {
     file.expect("a reactor registers a disk's file before its first operation")
 }
 
-/// Returns a hint for diagnosing a disk that does not respond.
+/// Hint for diagnosing a disk that does not respond.
 #[must_use]
 pub fn where_to_look(path: &Path) -> &'static str {
     if path.to_string_lossy().starts_with("rbd:") {

@@ -11,14 +11,14 @@ use crate::ring::Ring;
 
 #[derive(Debug)]
 pub(super) struct NullDisk {
-    /// Zeroed memory for the largest read. Registered once with the RDMA devices for all disks that
-    /// share it.
+    /// Zeroed memory for the largest read, shared by null disks and registered once with each RDMA
+    /// device.
     zeroes: Arc<Mapping>,
     block_bytes: u32,
     blocks: AtomicU64,
 }
 
-/// Returns the zeroed memory of the previous disk if it is large enough, otherwise new memory.
+/// Returns the previous disk's zeroes if they suffice, otherwise new memory.
 fn zeroes(length: usize) -> io::Result<Arc<Mapping>> {
     static LAST: Mutex<Weak<Mapping>> = Mutex::new(Weak::new());
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -31,7 +31,7 @@ fn zeroes(length: usize) -> io::Result<Arc<Mapping>> {
 }
 
 impl NullDisk {
-    /// Creates a disk of `bytes`, rounded down to whole blocks. A command reads at most
+    /// Creates a disk of `bytes`, rounded down to whole blocks, with reads of at most
     /// `transfer_bytes`.
     pub(super) fn new(bytes: u64, block_bytes: u32, transfer_bytes: u32) -> io::Result<Self> {
         Ok(Self {

@@ -26,12 +26,11 @@ const IN_USE_INTERVAL: Duration = Duration::from_millis(5);
 pub(super) struct Opened {
     pub(super) file: OpenFile,
     pub(super) is_device: bool,
-    /// Whether data bypasses the page cache (`O_DIRECT`).
     pub(super) direct: bool,
 }
 
 pub(super) enum Refusal {
-    /// The disk is locked or claimed by another user. The open may be tried again.
+    /// Locked or claimed by another user. The open may be tried again.
     InUse(OpenError),
     Other(OpenError),
 }
@@ -42,7 +41,7 @@ impl From<OpenError> for Refusal {
     }
 }
 
-/// Opens a disk, which may already be open as one of `formers`. Blocks until the disk or its server
+/// Opens a disk, possibly already open as one of `formers`. Blocks until the disk or its server
 /// replies.
 pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opened, OpenError> {
     let (is_device, place) = check_kind(path)?;
@@ -51,16 +50,15 @@ pub(super) fn open(path: &Path, claim: Claim, formers: &Formers) -> Result<Opene
     })
 }
 
-/// Opens a disk with `open`. If the disk is in use and this target has just removed it, waits until
-/// the reactors have finished its operations. Then retries for [`IN_USE_PATIENCE`]: the kernel
-/// tears down the io_uring of a process some time after its end, and holds the lock or claim until
-/// then.
+/// Opens a disk with `open`. If this target has just removed it, first waits until the reactors
+/// have finished its operations. Then retries for [`IN_USE_PATIENCE`]: the kernel holds the lock or
+/// claim until it has torn down the io_uring of an ended process.
 pub(super) fn open_when_left<T>(
     path: &Path,
     place: Place,
     open: impl Fn() -> Result<T, Refusal>,
 ) -> Result<T, OpenError> {
-    // Read before the first try, so that a removal during that try is not missed.
+    // Before the first try, so that a removal during that try is not missed.
     let is_leaving = closing::is_leaving(place);
     wait_for_close(path, place)?;
     let mut opened = open();
@@ -87,8 +85,8 @@ fn open_at(
     claim: Claim,
     formers: &Formers,
 ) -> Result<Opened, Refusal> {
-    // On a block device, `O_EXCL` fails if the device is mounted, part of another device, or
-    // claimed by another target.
+    // `O_EXCL` fails if the block device is mounted, part of another device, or claimed by another
+    // target.
     let is_claimed = is_device && !claim.read_only && !claim.shared;
     if is_device && claim.shared && !claim.read_only && formers.claimed(place).is_none() {
         check_not_held(path).map_err(|error| refuse_open(path, &error))?;
@@ -120,16 +118,16 @@ fn open_at(
 }
 
 /// Refuses a device that is mounted or part of another: its file system or volume group is unaware
-/// of writes by hosts, shared or not. Targets that share a device hold `O_EXCL` only during this
-/// check; the retries of the caller cover that time.
+/// of writes by hosts. Targets that share a device hold `O_EXCL` only during this check; the
+/// caller's retries cover that time.
 fn check_not_held(path: &Path) -> io::Result<()> {
     let mut options = File::options();
     let options = options.read(true).custom_flags(libc::O_EXCL);
     options.open(path).map(drop)
 }
 
-/// Checks that the opened file is the one found in the directory. Between the two steps, its name
-/// can be taken by another file or by a link.
+/// Checks that the opened file is the one found in the directory, whose name another file or a link
+/// can take meanwhile.
 fn check_expected(path: &Path, file: &File, claim: Claim) -> Result<(), OpenError> {
     let Some(expected) = claim.expected else {
         return Ok(());
@@ -146,7 +144,6 @@ fn check_expected(path: &Path, file: &File, claim: Claim) -> Result<(), OpenErro
     )))
 }
 
-/// Waits until the previous open of this disk is closed.
 pub(super) fn wait_for_close(path: &Path, place: Place) -> Result<(), OpenError> {
     if closing::wait_for(place) {
         return Ok(());
@@ -158,7 +155,7 @@ pub(super) fn wait_for_close(path: &Path, place: Place) -> Result<(), OpenError>
     )))
 }
 
-/// Error for a disk that this target removed, and whose pending operations keep it open.
+/// Error for a removed disk kept open by pending operations.
 fn still_in_use(path: &Path) -> OpenError {
     OpenError::new(format!(
         "{} was removed before, and has not ended the commands that hosts sent it: look in the \
@@ -176,8 +173,7 @@ fn zoned(path: &Path) -> OpenError {
     ))
 }
 
-/// Refuses a shared file behind the page cache: a target's page cache does not reflect writes of
-/// other targets.
+/// Refuses a shared file behind the page cache, which does not reflect writes of other targets.
 fn check_coherent(path: &Path, file: &File) -> Result<(), OpenError> {
     // On tmpfs, files exist only in the page cache.
     const TMPFS_MAGIC: u32 = 0x0102_1994;
@@ -193,7 +189,7 @@ fn check_coherent(path: &Path, file: &File) -> Result<(), OpenError> {
     )))
 }
 
-/// Returns whether the path is a block device, and its place. Accepts only block devices and
+/// Returns whether the path is a block device, and its place. Other than devices, accepts only
 /// regular files.
 fn check_kind(path: &Path) -> Result<(bool, Place), OpenError> {
     let shown = path.display();
@@ -231,7 +227,7 @@ fn check_kind(path: &Path) -> Result<(bool, Place), OpenError> {
     Ok((kind.is_block_device(), place))
 }
 
-/// Opens with `O_DIRECT`, or without it if the file system rejects it.
+/// Opens with `O_DIRECT` if the file system allows it.
 fn open_direct(path: &Path, claim: Claim, is_claimed: bool) -> io::Result<File> {
     let exclusive = if is_claimed { libc::O_EXCL } else { 0 };
     let open = |flags: i32| {
@@ -255,7 +251,7 @@ fn open_direct(path: &Path, claim: Claim, is_claimed: bool) -> io::Result<File> 
     }
 }
 
-/// Returns the remedy for a missing permission. `otherwise` applies to users other than root.
+/// `otherwise` applies to users other than root.
 pub(super) fn permission(otherwise: &str) -> String {
     cairn_rdma::error::permission(
         otherwise,
@@ -264,7 +260,7 @@ pub(super) fn permission(otherwise: &str) -> String {
     )
 }
 
-/// Like [`explain_open`], and classifies `EBUSY` as in use.
+/// Classifies `EBUSY` as in use.
 pub(super) fn refuse_open(path: &Path, error: &io::Error) -> Refusal {
     let explained = explain_open(path, error);
     match error.raw_os_error() {
@@ -329,7 +325,7 @@ fn locked(path: &Path) -> OpenError {
     ))
 }
 
-/// Alignment required for direct I/O on a file, in bytes.
+/// Required for direct I/O, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Alignment {
     pub(super) offset: u32,
@@ -337,7 +333,6 @@ pub(super) struct Alignment {
 }
 
 impl Alignment {
-    /// No alignment: through the page cache.
     pub(super) const NONE: Self = Self {
         offset: 1,
         memory: 1,

@@ -19,7 +19,7 @@ pub enum BlockOp {
     },
     /// Compares disk and buffer. Only for a disk that [supports it](super::Backend::compares).
     Compare,
-    /// Reads the range and discards the data. The buffer may be shorter than the range.
+    /// Reads the range and discards the data. The buffer may be shorter.
     Verify,
     /// Zeroes the range.
     WriteZeroes {
@@ -33,8 +33,8 @@ pub enum BlockOp {
     WriteUncorrectable,
     /// Deallocates the range if possible. Advisory.
     Deallocate,
-    /// Passes a host's hints about ranges to a disk that [uses them](super::Backend::takes_advice).
-    /// The buffer holds the ranges in the format of Dataset Management; the offset is unused.
+    /// Passes a host's hints to a disk that [uses them](super::Backend::takes_advice). The buffer
+    /// holds ranges as for Dataset Management; the offset is unused.
     Advise,
     /// Makes completed writes durable.
     Flush,
@@ -85,19 +85,17 @@ pub struct BlockIo {
     pub hints: Hints,
     pub(super) done: u64,
     pub(super) pieces: Pieces,
-    /// Whether the final step, a sync, is pending.
     pub(super) syncing: bool,
-    /// Whether no further step may be submitted.
     pub(super) stopped: bool,
     pub(super) tries: u8,
-    /// Whether a write may block for space in the file. The file's size was then checked.
+    /// Whether a write may block for space in the file, whose size was then checked.
     pub(super) may_wait: bool,
-    /// Method of zeroing or discarding in the current step. The result refers to this method, even
-    /// if other operations have changed the disk's method in the meantime.
+    /// Method of zeroing or discarding in the current step, which its result refers to; other
+    /// operations may change the disk's method meanwhile.
     pub(super) method: u8,
 }
 
-/// Maximum number of consecutive retries. With the pauses in between this takes about two seconds.
+/// Maximum consecutive retries: about two seconds with the pauses.
 pub(super) const TRIES_MAX: u8 = 50;
 
 /// Longest pause between two retries, in milliseconds.
@@ -130,7 +128,7 @@ impl BlockIo {
         Self { hints, ..self }
     }
 
-    /// Stops the operation: its next step ends it, with `ECANCELED` unless it is complete by then.
+    /// Stops the operation: its next step ends it, with `ECANCELED` unless it is complete.
     #[inline]
     pub fn stop(&mut self) {
         self.stopped = true;
@@ -142,7 +140,7 @@ impl BlockIo {
         self.stopped
     }
 
-    /// Pause before the next retry: doubled each time, up to a limit.
+    /// Pause before the next retry, doubled each time up to a limit.
     pub fn pause(&self) -> Duration {
         let doubled = 1_u64 << u32::from(self.tries.saturating_sub(1)).min(16);
         Duration::from_millis(doubled.min(PAUSE_MAX_MS))
@@ -157,13 +155,12 @@ impl BlockIo {
             .expect("an operation that moves bytes has a buffer")
     }
 
-    /// Returns the part of the buffer for the whole operation.
     pub(super) fn whole(&self) -> Span {
         let length = u32::try_from(self.length).expect("a transfer is at most MDTS");
         self.memory().part(0, length)
     }
 
-    /// Returns the remaining range on the disk: (offset, length) in bytes.
+    /// Returns the remaining (offset, length) on the disk, in bytes.
     pub(super) fn rest(&self) -> (u64, u64) {
         (self.offset + self.done, self.length - self.done)
     }
@@ -186,11 +183,10 @@ impl Errno {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub enum Progress {
-    /// Submitted to the ring. The completion is to be passed to
-    /// [`Backend::resume`](super::Backend::resume).
+    /// Submitted to the ring. Pass the completion to [`Backend::resume`](super::Backend::resume).
     Pending,
-    /// Returned by [`Backend::resume`](super::Backend::resume) if the caller must retry with
-    /// [`Backend::begin`](super::Backend::begin) after a [pause](BlockIo::pause).
+    /// To be retried with [`Backend::begin`](super::Backend::begin) after a
+    /// [pause](BlockIo::pause); returned by [`Backend::resume`](super::Backend::resume).
     Later,
     /// Completed.
     Done(Result<(), Errno>),

@@ -1,9 +1,8 @@
-//! Splits transfers into pieces that a device accepts as one request.
+//! Pieces of a transfer, each accepted by the device as one request.
 //!
-//! A block device has a maximum request size. The kernel splits larger requests, but rejects large
-//! non-blocking ones (`REQ_NOWAIT`). The first attempt of io_uring is non-blocking; after its
-//! rejection, the ring passes the operation to a kernel thread. Pieces of the right size avoid that
-//! detour.
+//! The kernel splits requests beyond a block device's maximum, but rejects them if they are
+//! non-blocking (`REQ_NOWAIT`), as io_uring's first attempt is; the operation would then go to a
+//! kernel thread.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,19 +11,19 @@ use super::queue_limits;
 
 const PIECES_MAX: u32 = 8;
 
-/// Pieces are multiples of this: the largest logical block, and the smallest page.
+/// The largest logical block, and the smallest page.
 const UNIT: u64 = 4096;
 
-/// Pieces of an operation's current step, which has at least one.
+/// Pieces of an operation's current step, at least one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Pieces {
-    /// Pieces of this step, and the pending ones.
+    /// All pieces, and the pending ones.
     count: u32,
     out: u32,
-    /// Bytes requested, and bytes transferred.
+    /// Bytes requested, and transferred.
     asked: u32,
     moved: u32,
-    /// Set after a partial failure: from then on each step has only one piece.
+    /// Set after a partial failure: each later step has only one piece.
     one_by_one: bool,
     /// First errno of pieces that succeed or fail as a whole.
     error: i32,
@@ -49,15 +48,14 @@ impl Pieces {
         self.asked += bytes;
     }
 
-    /// True if the step has several pieces. Its result can then ask for a retry instead of giving
-    /// the cause of a failure.
+    /// True if the step has several pieces, and its result can ask for a retry instead of giving a
+    /// cause.
     pub(super) fn several(&self) -> bool {
         self.count > 1
     }
 
-    /// Records the result of a piece. Returns the step's result after the last one. After a partial
-    /// failure the result is `EAGAIN`: the step is retried piece by piece, which shows where and
-    /// why it fails.
+    /// Records a piece and returns the step's result after the last one. After a partial failure
+    /// that is `EAGAIN`: the step is retried piece by piece, which shows where and why it fails.
     pub(super) fn end_one(&mut self, result: Result<u32, i32>) -> Option<Result<u32, i32>> {
         if self.count <= 1 {
             return Some(result);
@@ -76,8 +74,8 @@ impl Pieces {
 }
 
 impl Pieces {
-    /// Like [`Self::end_one`] for pieces that succeed or fail as a whole. The step's result is its
-    /// bytes or its first error.
+    /// Same as [`Self::end_one`] for pieces that succeed or fail as a whole: the result is the
+    /// step's bytes or its first error.
     pub(super) fn end_whole(&mut self, result: Result<(), i32>) -> Option<Result<u32, i32>> {
         self.out -= 1;
         if let (Err(error), 0) = (result, self.error) {
@@ -105,13 +103,13 @@ fn command_of_queue(queue: &Path) -> Option<u64> {
     Some((largest / UNIT * UNIT).max(UNIT))
 }
 
-/// Returns the maximum request of a block device in bytes, if sysfs shows it.
+/// In bytes, if sysfs shows it.
 pub(super) fn largest_request(device: &File) -> Option<u64> {
     let queues = queue_limits::folders(device)?;
     queues.iter().find_map(|queue| request_of_queue(queue))
 }
 
-/// Limited by bytes and by segments. A segment has at least one page.
+/// Limited by bytes and by segments of at least one page.
 fn request_of_queue(queue: &Path) -> Option<u64> {
     let limit = |name| queue_limits::read_limit(queue, name);
     let bytes = limit("max_sectors_kb")? << 10;

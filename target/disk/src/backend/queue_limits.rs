@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::Atomic;
 
-/// Limits and preferred sizes of a block device, in bytes.
+/// In bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QueueLimits {
     /// Discard granularity; 0 if the device cannot discard.
@@ -19,11 +19,11 @@ pub(super) struct QueueLimits {
     pub(super) unit: Option<Unit>,
     /// Smallest write accepted by the device.
     pub(super) sector: u64,
-    /// The device splits a request that crosses a multiple of this; 0 if there is no such boundary.
+    /// Multiple at which the device splits requests; 0 means no such boundary.
     pub(super) chunk: u64,
 }
 
-/// Size of an atomic write unit, and start of the first unit.
+/// Size of an atomic write unit, and start of the first one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) bytes: u64,
@@ -31,12 +31,12 @@ pub(super) struct Unit {
 }
 
 impl Unit {
-    /// Returns the unit in logical blocks, or one block if a unit is not a whole number of at least
-    /// two blocks.
+    /// Returns the unit in logical blocks, or one block if it is not a whole number of at least
+    /// two.
     pub(super) fn in_blocks(self, block_bytes: u32) -> Atomic {
         let block = u64::from(block_bytes);
         let in_blocks = |bytes: u64| bytes.is_multiple_of(block).then(|| bytes / block);
-        // Both the 0-based number of blocks and the offset have 16 bits.
+        // The 0-based number of blocks and the offset have 16 bits.
         match (in_blocks(self.bytes), in_blocks(self.offset)) {
             (Some(blocks @ 2..=0x1_0000), Some(offset)) => {
                 Atomic::units(blocks as u32, (offset % blocks) as u16)
@@ -47,7 +47,7 @@ impl Unit {
 }
 
 impl QueueLimits {
-    /// Reads the limits of a block device. Returns `None` if sysfs does not show them.
+    /// Returns `None` if sysfs does not show the limits.
     pub(super) fn of(device: &File) -> Option<Self> {
         Self::read(&folder(device)?)
     }
@@ -72,7 +72,7 @@ impl QueueLimits {
         })
     }
 
-    /// True if the device writes such a block completely or not at all, even if the power fails.
+    /// True if a power failure cannot tear such a block.
     pub(super) fn keeps_blocks_whole(&self, block_bytes: u32) -> bool {
         let block = u64::from(block_bytes);
         let is_within = |unit: Unit| [unit.bytes, unit.offset].map(|it| it % block) == [0, 0];
@@ -92,7 +92,7 @@ impl QueueLimits {
     }
 }
 
-/// Reads `chunk_sectors`. A partition has the boundaries of its disk only if it starts at one.
+/// Reads `chunk_sectors`. A partition has its disk's boundaries only if it starts at one.
 fn chunk(device: &Path, queue: &Path) -> u64 {
     let chunk = read_limit(queue, "chunk_sectors").unwrap_or(0);
     let start = read_limit(device, "start").unwrap_or(0);
@@ -103,16 +103,16 @@ fn chunk(device: &Path, queue: &Path) -> u64 {
     }
 }
 
-/// Derived from `physical_block_size`, which a disk writes atomically, and `alignment_offset`,
-/// which is -1 if a device is not aligned with the devices below it.
+/// Derived from `physical_block_size`, written atomically, and `alignment_offset`, which is -1 if a
+/// device is not aligned with those below it.
 fn unit(device: &Path, disk: &Path) -> Option<Unit> {
     let bytes = smallest_unit(disk).filter(|bytes| *bytes > 0)?;
     let offset = read_limit(device, "alignment_offset")? % bytes;
     Some(Unit { bytes, offset })
 }
 
-/// Returns the smallest physical block of the device and of all devices below it. A stacked device
-/// reports the largest one, but writes to each of them.
+/// Returns the smallest physical block of the device and of all below it. A stacked device reports
+/// the largest, but writes to each of them.
 fn smallest_unit(disk: &Path) -> Option<u64> {
     let mut smallest = read_limit(disk, "queue/physical_block_size")?;
     for below in fs::read_dir(disk.join("slaves")).into_iter().flatten() {
@@ -122,13 +122,13 @@ fn smallest_unit(disk: &Path) -> Option<u64> {
     Some(smallest)
 }
 
-/// Returns the sysfs folder of the disk that a device is, or is a partition of.
+/// Returns the sysfs folder of a disk, or of a partition's disk.
 fn disk_of(device: &Path) -> Option<PathBuf> {
     let disks = [device.to_owned(), device.join("..")];
     disks.into_iter().find(|disk| disk.join("queue").is_dir())
 }
 
-/// True if a block device has zones that must be written sequentially.
+/// True if zones must be written sequentially.
 pub(super) fn has_sequential_zones(device: &File) -> bool {
     let folders = folders(device).into_iter().flatten();
     folders.into_iter().any(|queue| is_host_managed(&queue))
@@ -140,7 +140,7 @@ fn is_host_managed(queue: &Path) -> bool {
     model.is_ok_and(|model| model.trim() == "host-managed")
 }
 
-/// Possible folders of a device's queue. A partition uses the queue of its disk, one level up.
+/// A partition uses the queue of its disk, one level up.
 pub(super) fn folders(device: &File) -> Option<[PathBuf; 2]> {
     let device = folder(device)?;
     Some(["queue", "../queue"].map(|queue| device.join(queue)))
@@ -222,7 +222,7 @@ mod tests {
             fs::write(partition.join("alignment_offset"), alignment).unwrap();
             partition
         };
-        // Partition at sector 63, as made by DOS.
+        // As made by DOS.
         assert_eq!(unit_of(&partition("sda1", "512\n")), Some((4096, 512)));
         // Aligned to a RAID chunk of 64 KiB.
         assert_eq!(unit_of(&partition("sda2", "61440\n")), Some((4096, 0)));
@@ -242,9 +242,7 @@ mod tests {
         );
         for (bytes, offset, block) in [
             (512, 0, 512),
-            // A logical block larger than the unit.
             (512, 0, 4096),
-            // Unit that starts within a block.
             (16384, 512, 4096),
             (6144, 0, 4096),
             (2 * most, 0, 512),
@@ -283,12 +281,10 @@ mod tests {
         below(&volume, "md0", &raid);
         below(&raid, "sda", &on_512e);
         assert_eq!(unit_of(&volume), Some((4096, 0)));
-        // A partition; its disk is one level up.
         let partition = on_512n.join("sdb1");
         fs::create_dir(&partition).unwrap();
         below(&raid, "sdb1", &partition);
         assert_eq!(unit_of(&volume), Some((512, 0)));
-        // A device below was removed meanwhile.
         below(&raid, "sdc", &folder.path().join("sdc"));
         assert_eq!(unit_of(&volume), None);
     }

@@ -1,13 +1,12 @@
 //! Images of a Ceph cluster (RBD), by librbd.
 //!
-//! Differences from a disk, and their consequences:
-//! * librbd truncates an operation at the end of the image and reports success. Each operation is
-//!   therefore checked against the current size before and after.
-//! * A discard of less than 64 KiB has no effect. Deallocation is advisory; zeroing uses a separate
-//!   call that always zeroes.
+//! Differences from a disk:
+//! * librbd truncates an operation at the end of the image and reports success, so each operation
+//!   is checked against the size before and after.
+//! * A discard of less than 64 KiB has no effect. Deallocation is advisory; zeroing uses a call
+//!   that always zeroes.
 //! * Without a cache, acknowledged writes are on all replicas: FUA costs nothing.
-//! * An operation cannot be cancelled. A late one keeps its buffer until the cluster has replied,
-//!   as with a disk that hangs.
+//! * An operation cannot be cancelled. A late one keeps its buffer until the cluster has replied.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use crate::ring::{Ring, Span};
 /// Maximum bytes of one zeroing or discarding call: librbd sends requests to all objects at once.
 const PIECE_MAX: u64 = 256 << 20;
 
-/// Allocation unit of an OSD: smaller writes require a read first.
+/// OSD's allocation unit: smaller writes require a read.
 const WRITE_BYTES: u64 = 4096;
 
 /// `rbd_discard_granularity_bytes`: smaller discards have no effect.
@@ -39,7 +38,7 @@ pub(super) struct RbdDisk {
 }
 
 impl RbdDisk {
-    /// Opens an image. Blocks until the cluster replies.
+    /// Blocks until the cluster replies.
     pub(super) fn open(
         spec: &Spec,
         block_bytes: Option<u32>,
@@ -67,12 +66,12 @@ impl RbdDisk {
         })
     }
 
-    /// Announces the removal: an open of the same image then waits for this close.
+    /// An open of the same image then waits for this close.
     pub(super) fn let_go(&self) {
         self.image.let_go();
     }
 
-    /// Returns the preferred sizes: whole stripe units, and discards that have an effect.
+    /// Whole stripe units, and discards that have an effect.
     pub(super) fn preferred(&self) -> Preferred {
         let layout = self.image.layout();
         let blocks = |bytes: u64| (bytes / u64::from(self.block_bytes)).max(1) as u32;
@@ -96,7 +95,6 @@ impl RbdDisk {
         }
     }
 
-    /// Returns the identity, which is the same on all machines.
     pub(super) fn identity(&self) -> Uuid {
         identity::derived(self.image.identity())
     }
@@ -116,8 +114,8 @@ impl RbdDisk {
         self.blocks.swap(blocks, Ordering::Relaxed) != blocks
     }
 
-    /// Waits for started writes. Blocks. A failure loses nothing: without a cache, acknowledged writes
-    /// are on the OSDs.
+    /// Waits for started writes. Blocks. A failure loses nothing: without a cache, acknowledged
+    /// writes are on the OSDs.
     pub(super) fn flush(&self) -> io::Result<()> {
         if let Err(errno) = self.image.flush() {
             // Cause: a shutdown, of the target or of a controller.
@@ -129,7 +127,6 @@ impl RbdDisk {
         Ok(())
     }
 
-    /// True if the cluster rejects this client.
     pub(super) fn is_failed(&self) -> bool {
         self.image.failure().is_some()
     }
@@ -148,7 +145,6 @@ impl RbdDisk {
         Ok(())
     }
 
-    /// Submits the next step of an operation, or completes it.
     pub(super) fn step(&self, io: &mut BlockIo, ring: &mut Ring, tag: u64) -> Progress {
         let (offset, rest) = io.rest();
         if io.stopped && (rest > 0 || io.op == BlockOp::Flush) {
@@ -219,7 +215,7 @@ impl RbdDisk {
         self.step(io, ring, tag)
     }
 
-    /// Checks that the image is usable and contains the operation's range.
+    /// Checks that the image is usable and contains the range.
     fn check(&self, io: &BlockIo) -> Result<(), Errno> {
         let bytes = self.image.usable_bytes();
         let bytes = bytes.map_err(|errno| self.explain(errno))?;
@@ -230,12 +226,10 @@ impl RbdDisk {
         Ok(())
     }
 
-    /// Maps an error of librbd to that of a disk.
     fn explain(&self, errno: i32) -> Errno {
         Errno(match errno {
             // The image, its pool or the user's permissions were removed.
             libc::ENOENT | libc::EPERM | libc::EACCES => libc::ENODEV,
-            // Another client owns the lock.
             libc::EROFS if self.image.failure().is_none() => libc::ESHUTDOWN,
             libc::ETIMEDOUT | libc::ENOTCONN => libc::ESHUTDOWN,
             other => other,
@@ -247,7 +241,6 @@ fn is_read(op: BlockOp) -> bool {
     matches!(op, BlockOp::Read | BlockOp::Verify)
 }
 
-/// Returns the number of bytes of the next step.
 fn piece(io: &BlockIo) -> u64 {
     let (_, rest) = io.rest();
     match io.op {

@@ -1,8 +1,8 @@
 //! Asynchronous writes by Linux AIO (io_submit(2)).
 //!
-//! For file systems without non-blocking writes (FUSE, NFS). The calling thread passes a write to
-//! the file system and continues, so that the file's lock is held only for that time. io_uring
-//! cannot do this: it keeps such a write in a kernel thread.
+//! For file systems without non-blocking writes (FUSE, NFS): the caller continues after passing the
+//! write, so the file's lock is held only for that time. io_uring keeps such a write in a kernel
+//! thread.
 //!
 //! Why `unsafe` here: the AIO system calls have no safe wrapper, and take raw memory.
 
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::apart::Write;
 use crate::timely::{self, Look};
 
-/// Maximum number of pending writes; further ones fail with EAGAIN.
+/// Limit of pending writes; further ones fail with EAGAIN.
 const UNDER_WAY_MAX: usize = 1024;
 
 /// Completions per system call.
@@ -43,7 +43,7 @@ pub(super) struct Aio {
 }
 
 impl Aio {
-    /// Creates a context whose completions signal the eventfd `wake`, which must outlive it.
+    /// The eventfd `wake` must outlive the context.
     pub(super) fn new(wake: RawFd) -> io::Result<Self> {
         let mut context = 0_u64;
         // SAFETY: the kernel writes the context ID to `context`.
@@ -58,8 +58,7 @@ impl Aio {
         })
     }
 
-    /// Starts a write, whose completion [`Self::ended`] reports. Returns `None` if `look` is too
-    /// old.
+    /// Starts a write, completed by [`Self::ended`]. Returns `None` if `look` is too old.
     pub(super) fn write(
         &self,
         look: Look,
@@ -102,7 +101,7 @@ impl Aio {
         refused
     }
 
-    /// Passes completions to `each`: the tag, and bytes or an errno.
+    /// Passes each completion: its tag, and bytes or an errno.
     pub(super) fn ended(&self, mut each: impl FnMut(u64, Result<u32, i32>)) {
         // SAFETY: zeroes are a valid value of these structures of numbers.
         let mut events: [Event; BATCH] = unsafe { zeroed() };
@@ -163,7 +162,6 @@ mod tests {
             file.read_exact_at(&mut bytes, 1000).unwrap();
             bytes == [7; 100]
         };
-        // `None` after each reading of the clock that is too old.
         let write = |tag, fd, offset, durable| {
             let write = Write {
                 offset,

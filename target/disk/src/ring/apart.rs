@@ -1,16 +1,15 @@
-//! Changes of disks that may block, executed by worker threads of the target.
+//! Changes of disks that may block, executed by worker threads.
 //!
-//! A write that waits for space, a journal or another write could go to a kernel thread of
-//! io_uring. Such a thread stops with the process, and executes its work after the process
-//! continues, however late. These changes are therefore queued here, and at most
-//! [`WITH_WORKERS_MAX`] per file are with workers. A worker reads the clock directly before the
-//! system call, which is then made soon or not at all ([`timely`]). A change with an expired lease
-//! is not made. A change handed over before a gap is returned to its queue until the reactor has
-//! processed closed connections.
+//! A kernel thread of io_uring that waits for space, a journal or another write stops with the
+//! process, and executes its write however late afterwards. Such changes are therefore queued here,
+//! and at most [`WITH_WORKERS_MAX`] per file are with workers. A worker reads the clock directly
+//! before the system call, which is then made soon or not at all ([`timely`]). A change with an
+//! expired lease is not made. A change handed over before a gap returns to its queue until the
+//! reactor has processed closed connections.
 //!
-//! A worker waits for the completion of its change, except for writes to file systems without
-//! non-blocking writes (FUSE, NFS). Such a system may keep the file locked while a thread waits, so
-//! the worker submits the write by AIO ([`Aio`]) and continues.
+//! A worker waits for the completion of its change, except on file systems without non-blocking
+//! writes (FUSE, NFS), which may keep the file locked meanwhile: it then submits the write by AIO
+//! ([`Aio`]).
 //!
 //! Why `unsafe` here: system calls with raw memory, made soon after reading the clock, have no safe
 //! wrapper. Devices may write to that memory, so no reference to it may exist.
@@ -28,26 +27,25 @@ use crate::simulated_disk::Memory;
 use crate::timely::{self, Look};
 use crate::workers::{self, Ended, Outcome, Workers};
 
-/// Maximum number of changes of one file that are with workers.
+/// Limit of a file's changes with workers.
 pub(super) const WITH_WORKERS_MAX: usize = 8;
 
-/// Empty queues kept for reuse, so that a write does not allocate.
+/// Empty queues kept so that a write does not allocate.
 const SPARE_MAX: usize = 16;
 
-/// Unused [`Fate`]s kept for reuse, so that a write does not allocate.
+/// Unused [`Fate`]s kept so that a write does not allocate.
 const FATES_MAX: usize = 256;
 
-/// Initial capacity of a queue, in changes.
+/// Initial capacity of a queue.
 const WAITING_ROOM: usize = 64;
 
-/// Length of a gap: a pause between two rounds of a reactor in which hosts may have disconnected.
+/// Length of a gap: a pause between two rounds in which hosts may have disconnected.
 pub const GAP: Duration = Duration::from_millis(50);
 
-/// Reference that keeps a file open.
+/// Keeps a file open.
 pub(crate) type Open = Arc<dyn AsRawFd + Send + Sync>;
 
-/// `BLKDISCARD` (`linux/fs.h`): `_IO(0x12, 119)`. Its argument is two u64: offset and length in
-/// bytes.
+/// `BLKDISCARD` (`linux/fs.h`): `_IO(0x12, 119)`. Argument: two u64, offset and length in bytes.
 const BLKDISCARD: usize = 0x12 << 8 | 119;
 
 #[cfg(test)]
@@ -66,7 +64,7 @@ pub(super) enum Change {
         length: u64,
         mode: i32,
     },
-    /// Discards a range of a block device, which may then read as any data.
+    /// The range may then read as any data.
     Discard {
         offset: u64,
         length: u32,
@@ -75,8 +73,7 @@ pub(super) enum Change {
     Call(Call),
 }
 
-/// Cancellation flag of a change, from submission to completion. Set by the ring, and read by a
-/// worker before the system call.
+/// Cancellation flag of a change, set by the ring and read by a worker before the system call.
 #[derive(Clone, Default)]
 struct Fate(Arc<AtomicBool>);
 
@@ -89,7 +86,7 @@ impl Fate {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Keeps the allocation for reuse, unless a worker still refers to it.
+    /// Keeps the allocation, unless a worker still refers to it.
     fn give_back(mut self, spare: &mut Vec<Self>) {
         if spare.len() < FATES_MAX
             && let Some(cancelled) = Arc::get_mut(&mut self.0)
@@ -100,14 +97,14 @@ impl Fate {
     }
 }
 
-/// Change with the conditions under which it may begin.
+/// Change with the conditions for its start.
 pub(super) struct Job {
     file: Open,
     change: Change,
     lease: Lease,
     /// AIO context and tag, if the worker does not wait for completion.
     aio: Option<(Arc<Aio>, u64)>,
-    /// Time at which the reactor's knowledge of connections becomes too old to begin the change.
+    /// Time at which the reactor's knowledge of connections becomes too old.
     known_until_ns: u64,
     fate: Fate,
 }
@@ -144,7 +141,7 @@ impl workers::Job for Job {
 }
 
 impl Change {
-    /// Makes the change. Blocks until completion. Returns `None` if `look` is too old.
+    /// Blocks until completion. Returns `None` if `look` is too old.
     fn make(&self, look: Look, fd: RawFd) -> Option<Ended> {
         let slice;
         let range;
@@ -238,24 +235,23 @@ pub(super) struct Apart {
     workers: Option<Workers<Job>>,
     /// Inner `None` if the system rejects AIO.
     aio: OnceCell<Option<Arc<Aio>>>,
-    /// Tags of pending AIO writes, whose workers have returned.
+    /// Tags of AIO writes whose workers have returned.
     under_way: Vec<u64>,
-    /// AIO writes that completed before their workers reported the submission.
+    /// AIO writes completed before their workers reported the submission.
     early: Vec<(u64, Ended)>,
     queues: Vec<Queue>,
     spare: Vec<Queue>,
     fates: Vec<Fate>,
     /// Whether a waiting change may be able to begin.
     dirty: bool,
-    /// Whether workers returned changes because the reactor's knowledge of connections was too old.
+    /// Whether workers returned changes because of a gap.
     came_back: bool,
-    /// Whether no further change may begin.
     closed: bool,
 }
 
 impl Apart {
-    /// Starts the workers and returns their eventfd, or returns `None` if they already run. Fails
-    /// if the process has no free descriptor.
+    /// Starts the workers and returns their eventfd; `None` if they run. Fails without a free
+    /// descriptor.
     pub(super) fn start(&mut self) -> Result<Option<RawFd>, ()> {
         if self.workers.is_some() {
             return Ok(None);
@@ -265,9 +261,8 @@ impl Apart {
         Ok(Some(workers.wake_fd()))
     }
 
-    /// Returns the AIO context. Its completions wake the ring like those of workers. `None` if the
-    /// system rejects AIO (limit `fs.aio-max-nr`, rules of a container): workers then wait for
-    /// completion.
+    /// Completions wake the ring like those of workers. `None` if the system rejects AIO (limit
+    /// `fs.aio-max-nr`, rules of a container): workers then wait for completion.
     fn aio(&self) -> Option<Arc<Aio>> {
         let wake = self.workers.as_ref()?.wake_fd();
         self.aio
@@ -275,7 +270,7 @@ impl Apart {
             .clone()
     }
 
-    /// Queues a change of an open file. With `submits`, a worker does not wait for completion.
+    /// With `submits`, a worker does not wait for completion.
     pub(super) fn add(
         &mut self,
         tag: u64,
@@ -313,14 +308,14 @@ impl Apart {
         self.came_back
     }
 
-    /// Starts a round: returned changes may begin, as the reactor has processed closed connections.
+    /// Returned changes may begin: the reactor has processed closed connections.
     #[inline]
     pub(super) fn begin_round(&mut self) {
         self.dirty |= std::mem::take(&mut self.came_back);
     }
 
-    /// Passes queued changes to workers, up to the limit per file. A worker may begin a change
-    /// until `known_until_ns`. Calls `refuse` for changes with expired leases.
+    /// Passes queued changes to workers, which may begin them until `known_until_ns`. Calls
+    /// `refuse` for changes with expired leases.
     #[inline]
     pub(super) fn release(&mut self, known_until_ns: u64, refuse: impl FnMut(u64)) {
         if self.dirty {
@@ -353,7 +348,6 @@ impl Apart {
         }
     }
 
-    /// Collects completions from workers and AIO.
     pub(super) fn collect(&mut self, mut each: impl FnMut(u64, Ended)) {
         let Some(workers) = &self.workers else { return };
         while let Some((tag, outcome)) = workers.pop() {
@@ -392,7 +386,7 @@ impl Apart {
         );
     }
 
-    /// Resets the eventfd and returns it. Call this before collecting the last completions.
+    /// Resets and returns the eventfd. Call this before collecting the last completions.
     pub(super) fn rearm(&self) -> Option<RawFd> {
         let workers = self.workers.as_ref()?;
         workers.clear();
@@ -415,7 +409,7 @@ impl Apart {
         }
     }
 
-    /// Stops starting changes. Changes not begun are passed to `refuse`.
+    /// Stops starting changes; those not begun are passed to `refuse`.
     pub(super) fn close(&mut self, refuse: impl FnMut(u64)) {
         self.closed = true;
         if let Some(workers) = &self.workers {
@@ -425,12 +419,12 @@ impl Apart {
         waiting.map(|(tag, _)| tag).for_each(refuse);
     }
 
-    /// Number of changes with workers or the kernel.
+    /// Changes with workers or the kernel.
     pub(super) fn begun(&self) -> u32 {
         self.workers.as_ref().map_or(0, Workers::out) + self.under_way.len() as u32
     }
 
-    /// Number of changes, including queued ones.
+    /// Includes queued changes.
     pub(super) fn len(&self) -> u32 {
         let waiting: usize = self.queues.iter().map(|queue| queue.waiting.len()).sum();
         self.begun() + waiting as u32

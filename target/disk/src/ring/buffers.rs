@@ -1,4 +1,4 @@
-//! Fixed buffers of a ring: registered memory, and copies to and from it.
+//! Fixed buffers of a ring, and copies to and from them.
 
 use super::*;
 
@@ -7,8 +7,8 @@ impl Ring {
     /// Returns the slot.
     ///
     /// # Errors
-    /// All slots are taken, or the kernel rejects the mapping for a reason other than the limit on
-    /// locked memory.
+    /// All slots are taken, or the kernel rejects the mapping, except for the limit on locked
+    /// memory.
     pub fn add_buffer(&mut self, mapping: &Arc<Mapping>) -> io::Result<u16> {
         let slot = self
             .buffers
@@ -52,7 +52,7 @@ impl Ring {
         let index = usize::from(slot);
         self.remove_buffer_from_drives(index)?;
         if !std::mem::take(&mut self.pinned[index]) {
-            // Pending operations refer to the memory by address: keep it until all have ended.
+            // Pending operations refer to the memory by address.
             let mapping = self.buffers[index].take();
             if self.in_flight > 0 || self.drives_out() > 0 {
                 self.retired.extend(mapping);
@@ -77,7 +77,6 @@ impl Ring {
         Ok(())
     }
 
-    /// Returns a span of the first `length` bytes of the zeroes.
     pub(crate) fn zeroes(&self, length: u32) -> Span {
         let mapping = self.buffers[usize::from(ZEROES_SLOT)].as_ref();
         let addr = mapping.expect("the zeroes are never removed").addr();
@@ -103,7 +102,7 @@ impl Ring {
         mapping.read(offset, out);
     }
 
-    /// Copies one span to another of the same length.
+    /// Copies a span to another of the same length.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -113,8 +112,8 @@ impl Ring {
         source.copy_to(at, target, target_at, from.length as usize);
     }
 
-    /// Compares two spans of the same length. Copies a piece of each at a time, because no
-    /// reference may exist to memory that devices write.
+    /// Compares two spans of the same length. Copies a piece of each at a time: no reference may
+    /// exist to memory that devices write.
     ///
     /// # Panics
     /// If the lengths differ.
@@ -153,7 +152,7 @@ impl Ring {
         }
     }
 
-    /// Returns the mapping that contains `span`, and the offset in it.
+    /// Returns the span's mapping, and the offset in it.
     pub(super) fn locate(&self, span: Span) -> (&Mapping, usize) {
         let mapping = self.buffers[usize::from(span.buffer)].as_deref();
         let mapping = mapping.filter(|m| m.contains(span.addr, u64::from(span.length)));

@@ -37,8 +37,8 @@ impl Ring {
         self.enter_at_leisure()
     }
 
-    /// Reads the clock again, since the process may have been stopped, and cancels changes in the
-    /// submission queue whose leases have ended.
+    /// Reads the clock again, since the process may have been stopped, and cancels queued changes
+    /// with expired leases.
     #[cold]
     fn look_again(&mut self) -> io::Result<Look> {
         let (look, now_ns) = self.outgoing.look_again();
@@ -48,7 +48,6 @@ impl Ring {
         Ok(look)
     }
 
-    /// Cancels the changes in the submission queue for which `goes` returns true.
     #[cold]
     pub(super) fn blank(&mut self, goes: impl Fn(&Queued) -> bool) -> io::Result<()> {
         let entries = QueueEntries::map(&self.uring)?;
@@ -61,12 +60,12 @@ impl Ring {
         Ok(())
     }
 
-    /// Submits without a time limit, when the queue has no changes with leases.
+    /// Submits a queue without changes with leases, without a time limit.
     fn enter_at_leisure(&mut self) -> io::Result<()> {
         let pushed = self.uring.submission().len() as u32;
-        // With GETEVENTS but without waiting: completions available at once are then delivered by
-        // the same call. Otherwise deferred work (DEFER_TASKRUN) would require a second one.
-        // SAFETY: the entries satisfy the requirements of `push`; no argument is a pointer.
+        // With GETEVENTS but without waiting, completions available at once are delivered by this
+        // call; deferred work (DEFER_TASKRUN) would require a second one. SAFETY: the entries
+        // satisfy the requirements of `push`; no argument is a pointer.
         let entered = unsafe {
             let submitter = self.uring.submitter();
             submitter.enter::<libc::sigset_t>(pushed, 0, ENTER_GETEVENTS, None)

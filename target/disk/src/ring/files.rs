@@ -3,7 +3,7 @@
 use super::*;
 
 impl Ring {
-    /// Registers `open` as a fixed file. Operations in `handover` are passed to other threads.
+    /// Registers `open` as a fixed file; operations in `handover` go to other threads.
     pub(crate) fn add_file(&mut self, open: Open, handover: Handover) -> io::Result<FileSlot> {
         let fd = open.as_raw_fd();
         if let Some(disk) = SimulatedDisk::find(fd) {
@@ -32,7 +32,7 @@ impl Ring {
     }
 
     /// Unregisters the fixed files. Operations not yet submitted fail with `EBADF` or `ECANCELED`;
-    /// pending ones complete. Operations on simulated disks are already submitted.
+    /// pending ones complete, as do those of simulated disks.
     pub fn remove_all_files(&mut self) -> io::Result<()> {
         let settled = &mut self.settled;
         self.apart.close(|tag| settled.push_back(cancelled(tag)));

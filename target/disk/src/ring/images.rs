@@ -1,5 +1,5 @@
-//! Operations on images of a Ceph cluster, executed by threads of librbd. Completions wake the ring
-//! by an eventfd, only while the ring sleeps.
+//! Operations on Ceph images, executed by threads of librbd. Completions wake the ring by an
+//! eventfd, only while the ring sleeps.
 
 use cairn_rbd::{Image, Memory, Queue, Work};
 
@@ -11,13 +11,12 @@ pub(super) const IMAGES: u64 = 1 << 59;
 #[derive(Debug)]
 pub(super) struct Images {
     queue: Queue,
-    /// Whether the ring polls the eventfd.
     watched: bool,
 }
 
 impl Ring {
-    /// Starts an operation on an image, with this tag. `changes` means that it modifies the image
-    /// and therefore requires a valid lease.
+    /// Starts an operation on an image. `changes`: it modifies the image and requires a valid
+    /// lease.
     pub(crate) fn work_on_image(&mut self, tag: u64, image: &Image, work: &Work, changes: bool) {
         if self.images.is_none() {
             let queue = Queue::new();
@@ -32,7 +31,7 @@ impl Ring {
         match &mut self.images {
             Some(images) if !late => images.queue.submit(image, tag, work),
             images => {
-                // Without a queue: no descriptor is left, and the caller retries later.
+                // No descriptor is left for a queue: the caller retries later.
                 let errno = match images {
                     Some(_) => libc::ECANCELED,
                     None => libc::EAGAIN,
@@ -43,7 +42,7 @@ impl Ring {
         }
     }
 
-    /// Returns the memory of a span for use outside the ring.
+    /// Returns the span's memory for use outside the ring.
     pub(crate) fn shared_memory(&self, span: Span) -> Memory {
         let (_, at) = self.locate(span);
         let mapping = self.buffers[usize::from(span.buffer)].as_ref();

@@ -1,9 +1,9 @@
 //! io_uring of a reactor, for block I/O, and the only place where the reactor sleeps.
 //!
-//! Why `unsafe` here: the kernel accesses the buffers of a submitted entry asynchronously. The ring
-//! is a sound interface to it: it accepts only spans of mappings that are its fixed buffers. No
-//! reference to their bytes exists ([`Mapping`]'s contract), and the kernel holds their pages until
-//! the last operation has ended, even if they are unmapped earlier.
+//! Why `unsafe` here: the kernel accesses the buffers of a submitted entry asynchronously. The
+//! interface is sound: the ring accepts only spans of its fixed buffers, no reference to their
+//! bytes exists ([`Mapping`]'s contract), and the kernel holds their pages until the last operation
+//! has ended, even if they are unmapped earlier.
 
 mod aio;
 mod apart;
@@ -46,19 +46,18 @@ use images::{IMAGES, Images};
 use outgoing::Outgoing;
 use setup::{build, make_room};
 
-/// Number of fixed buffers: the zeroes, the arena, and one set of receive slots per device.
+/// Fixed buffers: the zeroes, the arena, and one set of receive slots per device.
 pub const BUFFERS_MAX: usize = 10;
 
-/// Submission queue entries. A full queue is submitted early, so this limits a batch, but not the
-/// pending operations.
+/// Submission queue entries. They limit a batch, but not the pending operations: a full queue is
+/// submitted early.
 const SUBMISSIONS: u32 = 256;
 
-/// Number of operations gathered before submission. Smaller batches cost more system calls. Larger
-/// ones leave the disk idle while operations are gathered, and the reactor idle while the disk
-/// works.
+/// Operations gathered before submission. Smaller batches cost more system calls; larger ones leave
+/// the disk idle while operations are gathered, and the reactor idle while the disk works.
 const BATCH: usize = 8;
 
-/// Bytes of zeroes, for disks that cannot zero a range themselves.
+/// Bytes of zeroes, for disks that cannot zero a range.
 pub(crate) const ZEROES: u32 = 64 * 1024;
 
 const ZEROES_SLOT: u16 = 0;
@@ -70,7 +69,7 @@ pub struct FileSlot {
     handover: Handover,
 }
 
-/// Bit of the index that marks a simulated disk.
+/// Marks a simulated disk.
 const SIMULATED_SLOT: u32 = 1 << 31;
 
 impl FileSlot {
@@ -107,7 +106,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Returns the part of `length` bytes at `offset`.
+    /// Returns `length` bytes at `offset` of the span.
     ///
     /// # Panics
     /// If the part exceeds the span.
@@ -133,10 +132,10 @@ const POLL: u64 = 1 << 63;
 /// Marks entries whose completion is ignored.
 const IGNORED: u64 = 1 << 62;
 
-/// Set together with [`POLL`] for the descriptor of the simulated disks.
+/// With [`POLL`]: descriptor of the simulated disks.
 const SIMULATED: u64 = 1 << 61;
 
-/// Set together with [`POLL`] for the eventfd of the workers.
+/// With [`POLL`]: eventfd of the workers.
 const WORKERS: u64 = 1 << 60;
 
 /// Completion returned by the ring.
@@ -159,23 +158,21 @@ pub enum Finished {
 /// io_uring of a thread, with workers, images and drives attached.
 pub struct Ring {
     uring: IoUring,
-    /// Number of entries pushed so far, modulo 2^32.
+    /// Entries pushed so far, modulo 2^32.
     pushed: u32,
     buffers: [Option<Arc<Mapping>>; BUFFERS_MAX],
-    /// Whether the kernel has pinned each buffer. The limit on locked memory can prevent it.
+    /// Whether the kernel has pinned each buffer; the limit on locked memory can prevent it.
     pinned: [bool; BUFFERS_MAX],
     /// Removed unpinned buffers that pending operations may still use.
     retired: Vec<Arc<Mapping>>,
-    /// Fixed files by index. A file is dropped only when none of its operations is pending: its
-    /// lock must not be released earlier.
+    /// Fixed files by index. Not dropped while operations are pending: locks must not be released
+    /// earlier.
     files: Vec<Option<Open>>,
     files_max: usize,
-    /// All slots before this one are in use.
     files_from: usize,
     files_removed: Vec<Open>,
-    /// Operations on buffers and files pending in the kernel, without polls.
+    /// Operations in the kernel, without polls.
     in_flight: u32,
-    /// Changes to be submitted by the next system call.
     outgoing: Outgoing,
     /// Completions collected by [`Self::settle`], and cancelled operations.
     settled: VecDeque<Finished>,
@@ -184,9 +181,7 @@ pub struct Ring {
     simulated: Option<Box<Attachment>>,
     /// Changes that may block or that io_uring does not support.
     apart: Apart,
-    /// Image operations; `None` until the first.
     images: Option<Box<Images>>,
-    /// Drive commands; `None` until the first drive.
     drives: Option<Box<DriveRings>>,
     polls_drives: bool,
 }
@@ -206,8 +201,8 @@ impl Ring {
         unsafe { uring.submitter().register_buffers(&[empty; BUFFERS_MAX])? };
         let files = setup::files_max();
         make_room(&uring, files)?;
-        // Up to one kernel thread per operation: a blocked one must not delay operations of other
-        // disks. The kernel creates threads on demand. Before Linux 5.15 this limit cannot be set.
+        // One kernel thread per operation: a blocked one must not delay other disks. The kernel
+        // creates threads on demand. Before Linux 5.15 this limit cannot be set.
         let _ = uring
             .submitter()
             .register_iowq_max_workers(&mut [operations, 0]);
@@ -243,7 +238,7 @@ impl Ring {
     }
 
     /// Sets the lease of subsequent changes: they may begin until `until_ns`, in nanoseconds since
-    /// the start. Later ones fail with `ECANCELED` and have no effect.
+    /// the start. Later they fail with `ECANCELED`, without effect.
     #[inline(always)]
     pub fn set_lease(&mut self, until_ns: u64) {
         self.outgoing.set_lease(until_ns);
@@ -251,8 +246,8 @@ impl Ring {
 
     /// Polls `fd` once. Completes when the descriptor is readable, at once if it already is.
     ///
-    /// Not multishot: a multishot poll reports only later changes, and a thread about to sleep must
-    /// not miss an earlier one.
+    /// Not multishot: that reports only later changes, and a thread about to sleep must not miss an
+    /// earlier one.
     pub fn poll_readable(&mut self, token: u32, fd: RawFd) {
         let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
         self.push(&entry.user_data(POLL | u64::from(token)));
@@ -272,7 +267,7 @@ impl Ring {
         self.in_flight + simulated + self.apart.len() + self.images_out() + self.drives_out()
     }
 
-    /// Number of operations that the kernel has or gets with the next system call.
+    /// Operations that the kernel has or gets with the next system call.
     #[cfg(test)]
     pub(crate) fn of_kernel(&self) -> u32 {
         self.in_flight
@@ -284,7 +279,7 @@ impl Ring {
     }
 
     /// Submits queued entries and processes available completions, without waiting. Makes no system
-    /// call if there is no work.
+    /// call without work.
     #[inline]
     pub fn submit(&mut self) -> io::Result<()> {
         self.release_changes();
@@ -297,7 +292,7 @@ impl Ring {
         self.enter()
     }
 
-    /// Like [`Self::submit`], then sleeps until a completion or the timeout.
+    /// Same as [`Self::submit`], then sleeps until a completion or the timeout.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.release_changes();
         if self.outgoing.has_queued() {
@@ -318,10 +313,10 @@ impl Ring {
         retry(self.uring.submitter().submit_with_args(1, &args))
     }
 
-    /// Waits for all pending operations, and returns them in the order of their tags. For
-    /// simulations, where disks take no time and the order chosen by the kernel must not matter.
-    /// Completions arriving later are kept for the next call. Changes returned by workers because
-    /// of a gap are kept for the next round: until then they would be returned again.
+    /// Waits for all pending operations, and returns them in the order of their tags: in
+    /// simulations the kernel's order must not matter. Later completions are kept for the next
+    /// call. Changes returned by workers because of a gap are kept for the next round: until then
+    /// they would be returned again.
     pub fn settle(&mut self) -> io::Result<()> {
         self.settles = true;
         self.release_changes();
@@ -338,7 +333,7 @@ impl Ring {
             retry(self.uring.submit_and_wait(1))?;
         }
         // The number of calls above depends on the workers' speed, and with it the descriptors
-        // reported as readable. This call reports all readable ones.
+        // reported as readable. This call reports all of them.
         self.enter()?;
         while let Some(finished) = self.take() {
             self.settled.push_back(finished);
@@ -359,8 +354,8 @@ impl Ring {
         !self.settled.is_empty()
     }
 
-    /// True if changes were kept because of a gap. They are submitted in a later round, and do not
-    /// end a wait.
+    /// True if changes were kept because of a gap. A later round submits them; they do not end a
+    /// wait.
     pub fn keeps_changes(&self) -> bool {
         let simulated = self.simulated.as_ref();
         self.outgoing.len() > 0
@@ -478,8 +473,9 @@ impl Ring {
     }
 }
 
-/// Pushes an entry and returns its position. A full queue is submitted first; callers submit
-/// batches of [`BATCH`], so this is rare.
+/// Pushes an entry and returns the number of entries pushed before it, modulo 2^32. A full queue is
+/// submitted first, without a check of leases; operations are submitted in batches of [`BATCH`], so
+/// this is rare.
 #[inline]
 fn push(uring: &mut IoUring, pushed: &mut u32, entry: &squeue::Entry) -> u32 {
     // SAFETY: the callers checked that the entry's buffer lies in a mapping that is a fixed buffer,
@@ -497,7 +493,6 @@ fn cancelled(tag: u64) -> Finished {
     Finished::Operation { tag, result }
 }
 
-/// Returns the entry flag that passes an operation to a kernel thread, or no flag.
 #[inline(always)]
 fn async_flag(handed_over: bool) -> squeue::Flags {
     if handed_over {
@@ -517,8 +512,8 @@ impl Drop for Ring {
                 .chain(self.files_removed.drain(..))
                 .for_each(std::mem::forget);
         }
-        // The kernel tears down a closed ring asynchronously. Unregister now: a block device that
-        // is still open cannot be claimed again, and the memory would still count as locked.
+        // The kernel tears down a closed ring asynchronously. Unregister now: an open block device
+        // cannot be claimed again, and the memory would still count as locked.
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }

@@ -4,7 +4,7 @@ use super::apart::{Change, Write};
 use super::*;
 
 impl Ring {
-    /// Reads from `offset` of the file into `span`.
+    /// Reads into `span`.
     pub(crate) fn read(&mut self, tag: u64, file: FileSlot, offset: u64, span: Span) {
         self.locate(span);
         if let Some(place) = file.simulated() {
@@ -24,9 +24,9 @@ impl Ring {
         self.push_operation(tag, entry.flags(async_flag(file.handover.reads)));
     }
 
-    /// Writes `span` to `offset` of the file. With `durable`, completes only when on stable
-    /// storage. With `at_once`, fails with EAGAIN instead of blocking, for example for space at the
-    /// end of a file.
+    /// Writes `span` to `offset` of the file. `durable`: completes only when on stable storage.
+    /// `at_once`: fails with EAGAIN instead of blocking, for example for space at the end of a
+    /// file.
     pub(crate) fn write(
         &mut self,
         tag: u64,
@@ -62,7 +62,7 @@ impl Ring {
         self.push_change(tag, entry.flags(async_flag(file.handover.writes)));
     }
 
-    /// Writes by a worker, which may block. `open` is a handle of `file`. With `submits`, the worker
+    /// Writes by a worker, which may block. `open` is a handle of `file`. `submits`: the worker
     /// does not wait for completion.
     pub(crate) fn write_apart(
         &mut self,
@@ -115,15 +115,14 @@ impl Ring {
         self.change_apart(tag, open, change, false);
     }
 
-    /// Discards a range of a block device by a worker. The range may then read as any data.
-    /// io_uring would pass a large discard, or one without a free tag of the device, to a kernel
-    /// thread, which ignores leases.
+    /// Discards a range of a block device by a worker; it may then read as any data. io_uring would
+    /// pass a large discard, or one without a free tag of the device, to a kernel thread, which
+    /// ignores leases.
     pub(crate) fn discard(&mut self, tag: u64, device: Open, offset: u64, length: u32) {
         let change = Change::Discard { offset, length };
         self.change_apart(tag, device, change, false);
     }
 
-    /// Calls a function on a worker, as an operation with this tag.
     #[cfg(test)]
     pub(crate) fn run_apart(&mut self, tag: u64, file: Open, call: Call) {
         self.change_apart(tag, file, Change::Call(call), false);
@@ -144,15 +143,15 @@ impl Ring {
         self.apart.add(tag, (file, change), lease, submits);
     }
 
-    /// Begins a round of a reactor that has processed all connections closed by `now_ns`
-    /// (nanoseconds since the start). Changes may begin for [`GAP`] from then on.
+    /// Begins a round that has processed all connections closed by `now_ns` (nanoseconds since the
+    /// start). Changes may begin for [`GAP`] from then on.
     #[inline]
     pub fn begin_round(&mut self, now_ns: u64) {
         self.outgoing.begin_round(now_ns);
         self.apart.begin_round();
     }
 
-    /// Requests a wake-up when a worker completes a change.
+    /// Arms the wake-up by workers.
     pub(super) fn watch_workers(&mut self) {
         if let Some(fd) = self.apart.rearm() {
             let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
@@ -167,9 +166,8 @@ impl Ring {
         });
     }
 
-    /// Cancels operations of this tag that have not begun, with `ECANCELED`. Operations that wait
-    /// for the next system call, were left by the last one, or wait for a drive's tag end at once.
-    /// An operation with a worker ends when the worker checks it or returns it.
+    /// Cancels operations of this tag that have not begun, with `ECANCELED`. They end at once; one
+    /// with a worker ends when the worker checks or returns it.
     pub fn take_back(&mut self, tag: u64) {
         self.take_back_from_drives(tag);
         self.take_back_simulated(tag);
@@ -186,8 +184,8 @@ impl Ring {
         }
     }
 
-    /// Requests cancellation of the operations of this tag. They still complete, with `ECANCELED`
-    /// if the cancellation succeeded.
+    /// Requests cancellation of this tag's operations. They still complete, with `ECANCELED` if it
+    /// succeeded.
     pub fn cancel(&mut self, tag: u64) {
         if let Some(attachment) = &self.simulated {
             attachment.cancel(tag);

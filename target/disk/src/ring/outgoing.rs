@@ -1,14 +1,14 @@
 //! Changes of disks that wait for submission to the kernel.
 //!
 //! An association is a lease: after its end, the host may write the same blocks through another
-//! path. The reactor reads the clock at the start of a round, but a process stopped within the
-//! round would submit stale changes. Changes are therefore gathered here with the ends of their
-//! leases, and the clock is read again directly before submission. If the process was stopped after
-//! that, the clock is read once more, and expired changes are removed from the submission queue.
+//! path. A process stopped within a round would submit stale changes, so changes are gathered here
+//! with the ends of their leases, and the clock is read again directly before submission. If the
+//! process was stopped after that, the clock is read once more, and expired changes are removed
+//! from the submission queue.
 //!
-//! A stop shorter than a lease may have been long enough for a host to disconnect. If the round
-//! began before a gap, the changes are kept here until the reactor has processed closed
-//! connections; changes of closed connections are then cancelled.
+//! During a stop shorter than a lease, a host may have disconnected. If the round began before a
+//! gap, the changes are kept until the reactor has processed closed connections; those of closed
+//! connections are then cancelled.
 
 use std::time::Instant;
 
@@ -18,7 +18,6 @@ use io_uring::squeue;
 use super::apart::GAP;
 use crate::timely::Look;
 
-/// Change to be submitted by the next system call.
 struct Change {
     tag: u64,
     entry: squeue::Entry,
@@ -28,13 +27,13 @@ struct Change {
 
 pub(super) struct Queued {
     pub(super) tag: u64,
-    /// End of the lease, or of the validity of the reactor's knowledge of connections.
+    /// End of the lease, or of the reactor's knowledge of connections.
     pub(super) until_ns: u64,
-    /// Number of entries pushed before this one, modulo 2^32.
+    /// Entries pushed before this one, modulo 2^32.
     pub(super) place: u32,
 }
 
-/// Changes to be submitted by the next system call.
+/// Changes for the next system call.
 pub(super) struct Outgoing {
     changes: Vec<Change>,
     /// Changes with leases in the submission queue.
@@ -60,19 +59,19 @@ impl Outgoing {
         }
     }
 
-    /// Records that the reactor has processed all connections closed by `now_ns`.
+    /// The reactor has processed all connections closed by `now_ns`.
     #[inline]
     pub(super) fn begin_round(&mut self, now_ns: u64) {
         self.known_until_ns = now_ns + GAP.as_nanos() as u64;
     }
 
-    /// Returns the time at which the reactor's knowledge of connections becomes too old to begin
-    /// changes, in nanoseconds since the target started; `u64::MAX` without rounds.
+    /// Returns the end of the reactor's knowledge of connections, in nanoseconds since the target
+    /// started; `u64::MAX` without rounds.
     pub(super) fn known_until_ns(&self) -> u64 {
         self.known_until_ns
     }
 
-    /// Sets the clock for leases. Times count from `started`.
+    /// Times of leases count from `started`.
     pub(super) fn set_clock(&mut self, clock: Clock, started: Instant) {
         self.clock = Some((clock, started));
     }
@@ -91,7 +90,6 @@ impl Outgoing {
         self.clock.as_ref().map_or(0, read)
     }
 
-    /// Returns the lease of subsequent changes, for a worker.
     pub(super) fn lease(&self) -> Lease {
         Lease {
             clock: self.clock.clone(),
@@ -115,7 +113,7 @@ impl Outgoing {
         });
     }
 
-    /// Number of changes not in the submission queue.
+    /// Changes not in the submission queue.
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
         self.changes.len()
@@ -128,7 +126,7 @@ impl Outgoing {
     }
 
     /// Empties the list, unless there was a gap. Passes valid changes to `carry_out`, which returns
-    /// their position in the submission queue, and expired ones to `refuse`.
+    /// their position, and expired ones to `refuse`.
     #[inline]
     pub(super) fn release(
         &mut self,
@@ -170,32 +168,30 @@ impl Outgoing {
         }
     }
 
-    /// True if changes with leases are in the submission queue.
     #[inline]
     pub(super) fn has_queued(&self) -> bool {
         !self.queued.is_empty()
     }
 
-    /// Takes the reading of the clock that covers the submission queue, if no system call has used
-    /// it.
+    /// Takes the reading of the clock that covers the submission queue, unless a system call has
+    /// used it.
     #[inline]
     pub(super) fn take_look(&mut self) -> Option<Look> {
         self.look.take()
     }
 
-    /// Reads the clock again. Returns the time in nanoseconds since the target started.
+    /// Also returns the time in nanoseconds since the target started.
     pub(super) fn look_again(&self) -> (Look, u64) {
         let look = Look::begin();
         (look, self.now_ns())
     }
 
-    /// Returns the earliest end of a lease in the submission queue.
+    /// Earliest end in the submission queue.
     pub(super) fn first_end(&self) -> u64 {
         let ends = self.queued.iter().map(|queued| queued.until_ns);
         ends.min().unwrap_or(u64::MAX)
     }
 
-    /// Removes the queued changes for which `goes` returns true, and passes them to `take_back`.
     pub(super) fn take_back(
         &mut self,
         goes: impl Fn(&Queued) -> bool,
@@ -217,7 +213,6 @@ impl Outgoing {
             .retain(|queued| queued.place.wrapping_sub(first) < left);
     }
 
-    /// Simulates a process stopped after reading the clock.
     #[cfg(test)]
     pub(super) fn forget_look(&mut self) {
         self.look = Some(Look::long_ago());

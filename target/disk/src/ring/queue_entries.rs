@@ -1,5 +1,5 @@
-//! Access to the entries of a submission queue, to cancel entries that the kernel has not read. The
-//! io-uring crate does not offer this.
+//! Cancels entries of a submission queue that the kernel has not read; the io-uring crate does not
+//! offer this.
 //!
 //! Why `unsafe` here: the entries are memory shared with the kernel.
 
@@ -18,7 +18,6 @@ const TAG_AT: usize = 32;
 pub(super) struct QueueEntries {
     memory: *mut u8,
     count: u32,
-    /// Bytes of an entry.
     bytes: usize,
 }
 
@@ -53,8 +52,8 @@ impl QueueEntries {
         })
     }
 
-    /// Turns the entry at this position into a no-op (`IORING_OP_NOP`, which is 0) with this user
-    /// data. The kernel must not have read the entry.
+    /// Turns an entry into a no-op (`IORING_OP_NOP`, 0) with this user data. The kernel must not
+    /// have read the entry.
     pub(super) fn blank(&self, place: u32, data: u64) {
         let at = (place & (self.count - 1)) as usize * self.bytes;
         // SAFETY: the number of entries is a power of two, so this one lies in the mapping; the

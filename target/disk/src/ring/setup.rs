@@ -7,21 +7,21 @@ use rustix::process::{Resource, getrlimit};
 
 use super::SUBMISSIONS;
 
-/// Maximum number of fixed files of a ring: one per disk of the process.
+/// Fixed files of a ring: one per disk of the process.
 const FILES_MAX: usize = 16 << 10;
 
-/// Descriptors reserved for uses other than disks: sockets, rings, devices, logs.
+/// Descriptors for sockets, rings, devices and logs.
 const FILES_RESERVED: usize = 256;
 
-/// Descriptors per file-backed disk: one for I/O, and one that holds the lock.
+/// Per file-backed disk: one for I/O, and one that holds the lock.
 const FILES_EACH: usize = 2;
 
-/// Returns the maximum number of file-backed disks, limited by rings and by open files.
+/// Returns the maximum number of file-backed disks, limited by rings and open files.
 pub fn disks_max() -> usize {
     FILES_MAX.min(open_files_max().saturating_sub(FILES_RESERVED) / FILES_EACH)
 }
 
-/// Returns the number of fixed files per ring, which the limit on open files also bounds.
+/// Fixed files per ring, also limited by open files.
 pub(super) fn files_max() -> usize {
     FILES_MAX.min(open_files_max())
 }
@@ -47,7 +47,7 @@ where
 }
 
 /// Builds a ring with the best supported options. Linux 6.1 defers completion work to the thread's
-/// own calls; older kernels interrupt the thread. With `polled`, completions must be polled for.
+/// own calls; older kernels interrupt it. With `polled`, completions must be polled for.
 pub(super) fn build<S, C>(operations: u32, polled: bool) -> io::Result<IoUring<S, C>>
 where
     S: squeue::EntryMarker,

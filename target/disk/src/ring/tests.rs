@@ -42,7 +42,6 @@ impl Rig {
         }
     }
 
-    /// Writes a block under a lease that ends at `until_ms`.
     fn write(&mut self, block: u64, until_ms: u64) {
         self.ring.set_lease(until_ms * 1_000_000);
         let offset = block * u64::from(BLOCK);
@@ -81,7 +80,7 @@ impl Rig {
     }
 }
 
-/// The process is stopped after the round has prepared its changes, and continues too late.
+/// The process is stopped after the round has prepared its changes.
 #[test]
 fn a_change_whose_lease_ends_before_the_ring_is_entered_is_not_made() {
     let mut rig = Rig::new();
@@ -131,7 +130,6 @@ fn what_the_kernel_did_not_get_soon_after_the_look_is_looked_at_again() {
 fn a_lease_that_holds_costs_a_change_nothing() {
     let mut rig = Rig::new();
     rig.pass(Duration::from_millis(99));
-    // More changes than a batch holds.
     for block in 0..8 {
         rig.write(block, 100);
     }
@@ -141,7 +139,6 @@ fn a_lease_that_holds_costs_a_change_nothing() {
     assert_eq!(rig.written(), all, "the kernel had them in time");
 }
 
-/// A thread may sleep in the ring only if no completion is available.
 #[test]
 fn who_waits_gets_what_was_refused() {
     let mut rig = Rig::new();
@@ -163,7 +160,7 @@ fn a_change_that_is_cancelled_on_its_way_ends_once() {
     assert_eq!(rig.written(), [1]);
 }
 
-/// Ring with prepared work, of a reactor that panicked.
+/// Ring of a reactor that panicked, with prepared work.
 #[test]
 fn what_was_not_submitted_reaches_no_file_that_was_removed() {
     const FOR_EVER: u64 = u64::MAX / 1_000_000;
@@ -208,7 +205,7 @@ fn after_a_gap_changes_wait_until_the_reactor_knows_who_has_left() {
     assert!(!rig.ring.keeps_changes());
 }
 
-/// The process is stopped that long with the changes in the submission queue.
+/// The process is stopped with the changes in the submission queue.
 #[test]
 fn those_that_the_kernel_did_not_get_before_a_gap_are_taken_back() {
     let mut rig = Rig::new();
@@ -260,7 +257,7 @@ fn hang(rig: &mut Rig, file: &Open) -> Vec<std::sync::mpsc::Sender<()>> {
     hanging
 }
 
-/// Changes taken by workers stay with them; changes queued behind can still be cancelled.
+/// Changes taken by workers stay with them; those queued behind can still be cancelled.
 #[test]
 fn what_waits_for_a_worker_is_not_made_when_its_lease_has_ended() {
     let mut rig = Rig::new();
@@ -289,7 +286,6 @@ fn what_waits_for_a_worker_is_not_made_when_its_lease_has_ended() {
     assert_eq!(rig.ring.in_flight(), 0);
 }
 
-/// After a gap the reactor must first process closed connections.
 #[test]
 fn what_a_worker_got_before_a_gap_comes_back() {
     let mut rig = Rig::new();
@@ -316,7 +312,7 @@ fn what_a_worker_got_before_a_gap_comes_back() {
     assert_eq!(next(&mut rig), Finished::Operation { tag: 1, result });
 }
 
-/// A queue closes after a gap, before the ring has collected the change returned by its worker.
+/// The queue closes before the ring has collected the change.
 #[test]
 fn what_comes_back_of_a_queue_that_has_ended_is_not_made() {
     let mut rig = Rig::new();

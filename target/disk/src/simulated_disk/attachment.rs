@@ -31,7 +31,7 @@ impl Completions {
 pub(crate) struct Attachment {
     disks: Vec<Option<SimulatedDisk>>,
     done: Arc<Completions>,
-    /// Number of operations with disks, or whose completion was not popped.
+    /// Operations with disks, or not popped.
     out: Cell<u32>,
     kept: Vec<Kept>,
 }
@@ -75,7 +75,6 @@ impl Attachment {
             .submit(tag, work, &self.done);
     }
 
-    /// Keeps a change for [`Self::release`].
     pub(crate) fn keep(&mut self, until_ns: u64, place: u32, tag: u64, work: Work) {
         self.kept.push(Kept {
             until_ns,
@@ -89,7 +88,7 @@ impl Attachment {
         !self.kept.is_empty()
     }
 
-    /// Submits kept changes to the disks. Passes those with expired leases to `refuse`.
+    /// Submits kept changes. Passes those with expired leases to `refuse`.
     pub(crate) fn release(&mut self, now_ns: u64, mut refuse: impl FnMut(u64)) {
         for kept in std::mem::take(&mut self.kept) {
             if kept.until_ns <= now_ns {
@@ -105,14 +104,14 @@ impl Attachment {
         self.kept.extract_if(.., of_tag).count()
     }
 
-    /// Requests cancellation of the operations of this tag from all disks.
+    /// Requests cancellation of this tag's operations from all disks.
     pub(crate) fn cancel(&self, tag: u64) {
         for disk in self.disks.iter().flatten() {
             disk.cancel(tag, &self.done);
         }
     }
 
-    /// Descriptor that becomes readable when an operation completes.
+    /// Readable when an operation completes.
     pub(crate) fn wake_fd(&self) -> RawFd {
         self.done.wake.fd()
     }
@@ -125,12 +124,12 @@ impl Attachment {
         ended
     }
 
-    /// Number of operations kept, pending, or not popped.
+    /// Operations kept, pending, or not popped.
     pub(crate) fn out(&self) -> u32 {
         self.out.get() + self.kept.len() as u32
     }
 
-    /// Resets the eventfd. Call this before popping the last completion.
+    /// Call this before popping the last completion.
     pub(crate) fn clear(&self) {
         self.done.wake.clear();
     }

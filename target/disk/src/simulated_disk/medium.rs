@@ -1,7 +1,7 @@
 //! Contents of a simulated disk: current data, and data that survives a power failure.
 //!
-//! A write goes to a volatile cache. Until the next flush, the medium may hold any version of the
-//! block since the last flush, because a cache writes blocks back at any time and in any order.
+//! Writes go to a volatile cache. Until the next flush, the medium may hold any version of a block
+//! since the last one: a cache writes blocks back at any time and in any order.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,6 @@ pub enum CacheFate {
     Mixed,
 }
 
-/// Write of a block that was not flushed.
 #[derive(Debug)]
 struct Version {
     number: u64,
@@ -30,11 +29,9 @@ struct Version {
 #[derive(Debug)]
 pub(super) struct Medium {
     block_bytes: usize,
-    /// Data returned by reads.
     current: Vec<u8>,
-    /// Data at the last flush.
     stable: Vec<u8>,
-    /// Unflushed versions by block, oldest first.
+    /// By block, oldest first.
     unflushed: BTreeMap<usize, Vec<Version>>,
     writes: u64,
 }
@@ -54,7 +51,7 @@ impl Medium {
         self.current.len()
     }
 
-    /// Returns the number of writes to be covered by a flush submitted now.
+    /// Returns the number of writes covered by a flush submitted now.
     pub(super) fn writes(&self) -> u64 {
         self.writes
     }

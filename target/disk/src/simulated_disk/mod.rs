@@ -1,10 +1,9 @@
 //! Simulated disks for tests, which delay, fail, reorder and lose operations.
 //!
-//! A test registers a file and exports it like any other. The rings of all targets in the process
-//! then redirect the file's operations to the simulated disk; the file itself only provides the
-//! size. [`BlockFile`](crate::backend) and all layers above are those of production. Two targets
-//! that export the file (`shared = true`) share the disk, and a restarted target finds the data of
-//! the previous one.
+//! A test registers a file and exports it like any other. All rings of the process redirect its
+//! operations to the simulated disk; the file only provides the size. [`BlockFile`](crate::backend)
+//! and all layers above are those of production. Two targets that export the file (`shared = true`)
+//! share the disk, and a restarted target finds the previous data.
 //!
 //! ```text
 //! let file = Scratch::in_memory("held", 1 << 20);
@@ -21,12 +20,12 @@
 //! assert_eq!(disk.contents(0, 512), [0; 512]);
 //! ```
 //!
-//! In a simulation (`SteppedTarget`), the simulated clock determines when an operation completes.
-//! Below a target with threads, a thread waits for each delay. An operation transfers its data on
-//! completion, not on submission, which reveals buffers reused too early.
+//! In a simulation (`SteppedTarget`), the simulated clock completes operations; below a target with
+//! threads, a thread waits for each delay. An operation transfers its data on completion, which
+//! reveals buffers reused too early.
 //!
 //! Without registered disks, the cost is one load per file added to a ring, and one bit test per
-//! operation on a file.
+//! operation.
 
 mod attachment;
 mod medium;
@@ -51,7 +50,7 @@ pub use medium::CacheFate;
 use medium::Medium;
 use operations::{Chance, Pending, State};
 
-/// Unit of torn writes: each block is written completely or not at all.
+/// Torn writes consist of whole blocks of this size.
 const BLOCK_BYTES: usize = 512;
 
 /// Kind of operation that a test can hold or fail.
@@ -70,11 +69,11 @@ pub enum Operation {
 /// Random behaviour of a disk. Values without a unit are frequencies per thousand operations.
 #[derive(Debug, Clone, Default)]
 pub struct Habits {
-    /// Duration of an operation. Short operations overtake long ones that were submitted earlier.
+    /// Duration of an operation. Short operations overtake longer ones.
     pub delay: Range<Duration>,
     /// Operations that hang until [`SimulatedDisk::release_all`] is called.
     pub hang: u64,
-    /// Operations of any kind that fail with EIO. A write may be executed in part.
+    /// Failures with EIO. A write may be executed in part.
     pub error: u64,
     /// Writes and zeroing operations that fail with ENOSPC.
     pub no_space: u64,
@@ -82,7 +81,7 @@ pub struct Habits {
     pub short: u64,
     /// Operations that start a series of EAGAIN.
     pub again: u64,
-    /// Flushes failing with EIO. Randomly, all data or none has become durable, and the writes
+    /// Failures of flushes with EIO. Randomly, all data or none has become durable, and the writes
     /// are dropped from the cache or kept.
     pub flush_error: u64,
     /// Injected bug, for tests of the checkers.
@@ -108,8 +107,8 @@ pub enum Lie {
     TornRead,
 }
 
-/// Simulated disk. Clones share the state. The file becomes an ordinary one again after the last
-/// clone is dropped and no ring uses it.
+/// Simulated disk. Clones share the state. The file becomes ordinary again once no clone and no
+/// ring uses the disk.
 #[derive(Debug, Clone)]
 pub struct SimulatedDisk(Arc<Shared>);
 
@@ -167,8 +166,7 @@ fn registry() -> MutexGuard<'static, Option<Registry>> {
 }
 
 impl SimulatedDisk {
-    /// Registers a simulated disk in place of a file. The disk has the size of the file, and is
-    /// zeroed.
+    /// Registers a zeroed simulated disk in place of a file, with its size.
     ///
     /// # Errors
     /// The file does not exist or cannot be examined.
@@ -241,7 +239,7 @@ impl SimulatedDisk {
         state.run(now);
     }
 
-    /// Completes all held operations, including those that hang randomly.
+    /// Completes all held operations, including randomly hanging ones.
     pub fn release_all(&self) {
         for operation in [
             Operation::Read,
@@ -253,13 +251,13 @@ impl SimulatedDisk {
         }
     }
 
-    /// Completes the oldest held operation of this kind. Returns false if no operation is held.
+    /// Completes the oldest held operation of this kind. Returns false if none is held.
     pub fn release_oldest(&self, operation: Operation) -> bool {
         let now = self.0.clock.glance();
         let mut state = self.state();
         let waits =
             |pending: &&mut Pending| pending.due.is_none() && pending.work.operation() == operation;
-        // Pending operations are in order of submission.
+        // In order of submission.
         let found = state.pending.iter_mut().find(waits);
         let released = found.map(|pending| pending.due = Some(now)).is_some();
         state.run(now);
@@ -334,14 +332,14 @@ impl SimulatedDisk {
         self.state().medium.read(offset, length).to_vec()
     }
 
-    /// Returns the bytes that remain after a crash with the maximum loss.
+    /// Returns the bytes that survive a crash with the maximum loss.
     #[must_use]
     pub fn durable(&self, offset: usize, length: usize) -> Vec<u8> {
         self.state().medium.stable(offset, length).to_vec()
     }
 
-    /// Makes completed writes durable. Blocks while flushes are held; in a simulation,
-    /// fails with `TimedOut` instead.
+    /// Makes completed writes durable. Blocks while flushes are held; in a simulation, fails with
+    /// `TimedOut` instead.
     pub(crate) fn flush(&self) -> io::Result<()> {
         while self.state().held[Operation::Flush as usize] {
             if self.0.stepped.load(Ordering::Relaxed) {
@@ -386,7 +384,6 @@ impl SimulatedDisk {
         }
     }
 
-    /// Completes due operations after a delay, under a real clock.
     fn run_later(&self, delay: Duration) {
         let this = self.clone();
         std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Operations of a simulated disk, and their effects at the time of completion.
+//! Operations of a simulated disk, with their effects on completion.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use cairn_rdma::Mapping;
 
 use super::{BLOCK_BYTES, Completions, Habits, Lie, Medium, Memory, Operation, Work};
 
-/// Maximum number of operations in a series of `EAGAIN`.
+/// Operations in a series of `EAGAIN`.
 const STORM_MAX: u64 = 40;
 
-/// Maximum delay of the repetition of a [`Lie::LateWrite`], in microseconds.
+/// Delay of the repetition of a [`Lie::LateWrite`], in microseconds.
 const LATE_MAX_US: u64 = 2_000_000;
 
 #[derive(Debug)]
@@ -31,13 +31,13 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) work: Work,
-    /// Receiver of the completion, and its tag. `None` for the repetition of a [`Lie::LateWrite`].
+    /// Receiver and tag. `None` for the repetition of a [`Lie::LateWrite`].
     pub(super) waiter: Option<(Arc<Completions>, u64)>,
     pub(super) since: Instant,
-    /// Time of completion; `None` while held.
+    /// `None` while held.
     pub(super) due: Option<Instant>,
     pub(super) number: u64,
-    /// Number of writes completed before submission.
+    /// Writes completed before submission.
     pub(super) writes_before: u64,
 }
 
@@ -65,7 +65,7 @@ impl State {
         start + Duration::from_nanos(self.chance.below(spread + 1))
     }
 
-    /// Executes an operation. Returns its bytes or an errno.
+    /// Returns bytes or an errno.
     fn carry_out(&mut self, pending: &Pending, now: Instant) -> Result<u32, i32> {
         if pending.waiter.is_some() {
             self.refusal(pending.work.operation())?;
@@ -86,7 +86,7 @@ impl State {
         }
     }
 
-    /// Fails an operation before it has any effect, according to the settings.
+    /// Fails an operation without effect, according to the settings.
     fn refusal(&mut self, operation: Operation) -> Result<(), i32> {
         let (errno, left) = &mut self.failures[operation as usize];
         if *left > 0 {
@@ -107,12 +107,11 @@ impl State {
         Ok(())
     }
 
-    /// Limits a length to the bytes from `offset` to the end.
     fn within(&self, offset: usize, length: usize) -> usize {
         length.min(self.medium.len().saturating_sub(offset))
     }
 
-    /// Returns the number of bytes to transfer: mostly all, sometimes fewer whole blocks.
+    /// Returns the bytes to transfer: mostly all, sometimes fewer whole blocks.
     fn moved(&mut self, length: usize) -> usize {
         let blocks = (length / BLOCK_BYTES) as u64;
         if blocks > 1 && self.chance.per_mille(self.habits.short) {

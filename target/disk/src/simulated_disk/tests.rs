@@ -87,7 +87,6 @@ fn what_is_held_waits_and_moves_its_bytes_when_it_ends() {
     assert_eq!(rig.disk.waiting(Operation::Write), 2);
     assert!(rig.disk.release_oldest(Operation::Write));
     assert_eq!(rig.ended(), [(1, Ok(512))]);
-    // The buffer was reused in the meantime.
     assert_eq!(rig.disk.contents(0, 512), [2; 512]);
     rig.disk.release(Operation::Write);
     assert_eq!(rig.ended(), [(2, Ok(512))]);

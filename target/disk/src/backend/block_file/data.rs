@@ -1,4 +1,4 @@
-//! Submits data transfers to a ring: non-blocking, or by a worker.
+//! Data transfers by the ring, non-blocking, or by a worker.
 
 use std::sync::atomic::Ordering;
 
@@ -6,8 +6,7 @@ use super::{BlockFile, BlockIo, BlockOp};
 use crate::ring::{FileSlot, Open, Ring, Span};
 
 impl BlockFile {
-    /// Submits reads or writes of the remaining range, up to the maximum number of concurrent
-    /// pieces.
+    /// Submits the remaining range, up to the maximum of concurrent pieces.
     pub(super) fn move_data(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) {
         let mut done = io.done;
         while done < io.length && io.pieces.may_add() {
@@ -24,7 +23,7 @@ impl BlockFile {
                 BlockOp::Write { durable } => {
                     let durable = durable && self.direct;
                     self.write_in_time(ring, tag, file, (offset, span), durable);
-                    // One piece at a time: a write started by a worker cannot be cancelled.
+                    // One piece at a time: a write with a worker cannot be cancelled.
                     return;
                 }
                 _ => ring.read(tag, file, offset, span),
@@ -49,7 +48,6 @@ impl BlockFile {
         ring.write_apart(tag, file, offset, span, durable, self.submits);
     }
 
-    /// Makes the next `count` writes panic in workers.
     #[cfg(test)]
     pub(crate) fn panic_writes(&self, count: u32) {
         self.writes_at_once.store(false, Ordering::Relaxed);
@@ -64,7 +62,7 @@ impl BlockFile {
         taken.is_ok()
     }
 
-    /// Returns the file's slot in a ring, and a reference that keeps the file open.
+    /// Also returns a reference that keeps the file open.
     pub(super) fn with(&self, file: FileSlot) -> (FileSlot, Open) {
         (file, self.file.keep())
     }
@@ -81,8 +79,8 @@ impl BlockFile {
         ring.fallocate(tag, self.with(file), offset, length, mode);
     }
 
-    /// True if a write is first tried without blocking: such a write cannot extend the file, and
-    /// costs no more than a blocking one.
+    /// True if a write is first tried without blocking: it then cannot extend the file, and costs
+    /// no more.
     #[inline]
     pub(super) fn asks_at_once(&self, io: &BlockIo, file: FileSlot) -> bool {
         let may_ask = !file.writes_block() && !io.may_wait;

@@ -1,9 +1,9 @@
-//! Classification of errors: transient ones, and those that may have lost acknowledged writes.
+//! Transient errors, and errors that may have lost acknowledged writes.
 
 use super::{BlockFile, BlockIo, BlockOp, Zeroing};
 
 impl BlockFile {
-    /// True if the error is transient and a retry loses nothing.
+    /// True if a retry loses nothing.
     pub(super) fn may_try_again(&self, io: &BlockIo, errno: i32) -> bool {
         match errno {
             libc::EINTR | libc::EAGAIN => true,
@@ -15,8 +15,8 @@ impl BlockFile {
         }
     }
 
-    /// True if this failure may have lost acknowledged writes. With `O_DIRECT`, the system does
-    /// not report whether a durable write failed as a write or as a sync.
+    /// True if acknowledged writes may be lost. With `O_DIRECT`, the system does not report whether
+    /// a durable write failed as a write or as a sync.
     pub(super) fn loses_writes(&self, io: &BlockIo, errno: i32) -> bool {
         if self.may_try_again(io, errno) {
             return false;
@@ -71,7 +71,6 @@ impl BlockFile {
         self.direct
     }
 
-    /// Makes the next `count` syncs fail with `errno`.
     pub(crate) fn fail_syncs_with(&self, count: u32, errno: i32) {
         use std::sync::atomic::Ordering::Relaxed;
         self.failing_syncs.errno.store(errno, Relaxed);

@@ -1,4 +1,4 @@
-//! Size of a disk, and detection of files that were cut or deleted.
+//! Size of a disk, and detection of cut and deleted files.
 
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
@@ -21,14 +21,14 @@ impl BlockFile {
         Ok(bytes)
     }
 
-    /// Returns the device number of the file system, if the disk is a file.
+    /// Returns the device number of a file's file system.
     pub(in crate::backend) fn file_system(&self) -> Option<u64> {
         let (device, _) = self.place();
         self.can_grow.then_some(device)
     }
 
-    /// Checks whether the file still has its size and name. Blocks until the file's server replies.
-    /// Returns whether the file was newly found to be cut.
+    /// Checks the file's size and name. Blocks until the server replies. Returns whether the file
+    /// was newly found to be cut.
     pub(in crate::backend) fn look(&self) -> bool {
         if !self.can_grow {
             return false;
@@ -39,7 +39,7 @@ impl BlockFile {
                 self.health.count_names(&self.path, found.stx_nlink.into());
                 self.compare_size(found.stx_size)
             }
-            // Error of a file server for a file deleted there.
+            // A file server reports a deleted file so.
             Err(Errno::STALE) => {
                 self.health.count_names(&self.path, 0);
                 false
@@ -69,7 +69,6 @@ impl BlockFile {
         changed
     }
 
-    /// Reads and adopts the current size. Returns whether the size changed.
     #[cfg(test)]
     pub(crate) fn refresh(&self) -> io::Result<bool> {
         Ok(self.accept_size(self.measure()?))
@@ -87,8 +86,7 @@ impl BlockFile {
         }
     }
 
-    /// Compares a size in bytes with that of the namespace. Returns whether the file was newly
-    /// found to be cut.
+    /// Returns whether the file was newly found to be cut.
     fn compare_size(&self, bytes: u64) -> bool {
         let expected = self.blocks.load(Ordering::Relaxed) * u64::from(self.block_bytes);
         bytes < expected && self.health.cut_short(&self.path, expected)

@@ -4,7 +4,7 @@
 
 use super::*;
 
-/// Loop device on a file, detached on drop. Requires root.
+/// Detached on drop. Requires root.
 struct Loop(String);
 
 impl Loop {
@@ -14,7 +14,7 @@ impl Loop {
             let output = losetup.args(["--find", "--show"]).arg(file).output();
             output.ok().filter(|output| output.status.success())
         };
-        // Another test may take the chosen device: try again.
+        // Another test may take the chosen device.
         let Some(output) = (0..8).find_map(|_| attach()) else {
             cairn_skips::skip("no loop devices here, or not root");
             return None;
@@ -44,8 +44,7 @@ impl Loop {
         std::fs::write(self.queue("queue/discard_max_bytes"), "0").unwrap();
     }
 
-    /// Removes the device: it keeps limits set by its user, which a new device with its number does
-    /// not inherit.
+    /// Removes the device, which would keep its limits for the next user of its number.
     fn remove(self) {
         const LOOP_CTL_REMOVE: libc::c_ulong = 0x4c81;
         let number = self.0.trim_start_matches("/dev/loop").parse::<i64>();
@@ -56,13 +55,12 @@ impl Loop {
         unsafe { libc::ioctl(fd, LOOP_CTL_REMOVE, number.unwrap()) };
     }
 
-    /// Returns the sysfs path of a queue attribute.
     fn queue(&self, name: &str) -> String {
         let device = self.0.trim_start_matches("/dev/");
         format!("/sys/block/{device}/{name}")
     }
 
-    /// Bytes requested so far: (written, discarded).
+    /// Bytes so far: (written, discarded).
     fn work(&self) -> (u64, u64) {
         let stat = std::fs::read_to_string(self.queue("stat")).unwrap();
         let numbers: Vec<u64> = stat
@@ -184,7 +182,7 @@ fn a_block_device_that_cannot_discard_does_nothing() {
     device.remove();
 }
 
-/// Discard support disappears after the open, as when a device mapper table changes.
+/// As when a device mapper table changes.
 #[test]
 fn a_block_device_that_discards_no_more_loses_nothing() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();

@@ -1,11 +1,11 @@
-//! Namespaces of NVMe drives by passthrough, tested with emulated drives in a virtual machine.
+//! NVMe drives by passthrough, emulated in a virtual machine.
 
 use super::*;
 
-/// Variable with the character devices of drives to erase, separated by commas.
+/// Character devices of drives to erase, separated by commas.
 const DRIVES: &str = "CAIRN_TEST_DRIVES";
 
-/// Variable set if drives are polled and their driver has poll queues.
+/// Set if drives are polled and their driver has poll queues.
 const POLLED: &str = "CAIRN_TEST_POLLED";
 
 #[test]
@@ -33,7 +33,7 @@ fn zeroes_without_the_drives_command(drive: &Path) {
     keeps_what_was_written(open());
 }
 
-/// Exclusive use, also against an export of the same drive as a block device.
+/// Also against an export of the same drive as a block device.
 fn claims(drive: &Path) {
     let block = drive.to_str().unwrap().replace("/ng", "/nvme");
     let first = Backend::open_file(drive, None, Claim::default()).unwrap();
@@ -52,7 +52,7 @@ fn claims(drive: &Path) {
     Backend::open_file(drive, Some(block_bytes), Claim::default()).unwrap();
 }
 
-/// Tests single and multiple commands, more than run concurrently.
+/// More commands than run concurrently.
 fn compares_by_itself(backend: Backend) {
     const COMPARE_FAILURE: u16 = 0x285;
     assert!(backend.compares());
@@ -96,12 +96,10 @@ fn ends_with_the_drives_status(backend: Backend) {
         let status = ended.unwrap_err().drive_status().expect("a drive's status");
         assert_eq!(status & 0x7ff, LBA_OUT_OF_RANGE, "{op:?}");
     }
-    // No command is left pending after the failures.
     rig.write(WRITE, 0, &pattern(4, 8192));
     assert_eq!(rig.read(0, 8192), pattern(4, 8192));
 }
 
-/// Returns a ring, which polls drives if [`POLLED`] is set.
 pub(super) fn ring() -> Ring {
     let mut ring = Ring::new(64).expect("io_uring");
     if std::env::var_os(POLLED).is_some() {

@@ -26,7 +26,6 @@ fn a_failed_flush_is_remembered() {
                 assert_eq!(rig.run(op, 4096, 4096, span), eio, "{op:?}");
             }
             assert!(rig.backend.flush().is_err());
-            // Operations without durability still succeed.
             rig.write(WRITE, 0, &pattern(5, 4096));
             assert_eq!(rig.read(0, 4096), pattern(5, 4096));
 
@@ -38,7 +37,6 @@ fn a_failed_flush_is_remembered() {
     }
 }
 
-/// Without memory nothing was executed, and nothing is lost.
 #[test]
 fn a_durable_write_that_found_no_memory_condemns_nothing() {
     let durable = BlockOp::Write { durable: true };

@@ -1,14 +1,14 @@
-//! Sparse files: behaviour on a full file system (a small tmpfs), and deallocation.
+//! Sparse files on a full file system (a small tmpfs), and deallocation.
 
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use super::*;
 
-/// Size of the file system in bytes: half of the sparse file.
+/// Half of the sparse file, in bytes.
 const SPACE: u64 = DISK_BYTES / 2;
 
-/// Mounted file system, unmounted on drop. Requires root.
+/// Unmounted on drop. Requires root.
 struct Tmpfs(tempfile::TempDir);
 
 impl Tmpfs {

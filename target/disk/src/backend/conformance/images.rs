@@ -5,7 +5,6 @@ use cairn_rbd::Spec;
 
 use super::*;
 
-/// Starts a private cluster. Also returns the folder of the cluster.
 fn cluster() -> Option<(tempfile::TempDir, Cluster)> {
     if let Some(missing) = cairn_ceph::missing() {
         cairn_skips::skip(missing);
@@ -66,7 +65,7 @@ fn an_image_of_ceph() {
         (1, 16, 16)
     );
 
-    // Operations beyond the end of an image fail, although librbd reports success.
+    // librbd reports success for operations beyond the end of an image.
     let mut rig = Rig::new(striped);
     cluster
         .rbd(&["resize", "--size", "4M", "--allow-shrink", "striped"])

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The effect of a write whose thread panicked is unknown, so later flushes must fail.
+/// The effect of the write is unknown.
 #[test]
 fn a_write_whose_thread_panics_fails_flushes_until_a_reload() {
     for durable in [false, true] {

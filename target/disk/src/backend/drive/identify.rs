@@ -1,11 +1,10 @@
-//! Parses the Identify data of a drive (Base, figures 275 to 280; NVM, figures 97 and 100).
+//! Identify data of a drive (Base, figures 275 to 280; NVM, figures 97 and 100).
 
 use uuid::Uuid;
 
 use crate::backend::{Atomic, Names, Preferred};
 use crate::nvme::BLOCKS_MAX;
 
-/// Bytes of an Identify data structure.
 pub(super) const PAGE: usize = 4096;
 
 pub(super) type Page = [u8; PAGE];
@@ -14,20 +13,20 @@ pub(super) type Page = [u8; PAGE];
 pub(super) const NAMESPACE: u8 = 0x00;
 pub(super) const CONTROLLER: u8 = 0x01;
 pub(super) const DESCRIPTORS: u8 = 0x03;
-/// Limits added by the NVM command set to those of the controller. Few drives support it at all.
+/// Limits added by the NVM command set. Few drives have them at all.
 pub(super) const CONTROLLER_NVM: u8 = 0x06;
 
-/// Smallest unit of a controller's limits, as a shift: 2^(12 + MPSMIN) bytes with MPSMIN 0.
+/// Unit of a controller's limits, as a shift: 2^(12 + MPSMIN) bytes with MPSMIN 0.
 const PAGE_SHIFT: u32 = 12;
 
-/// Command set identifiers: NVM, and zoned namespaces.
+/// CSI: NVM, and zoned namespaces.
 const CSI_NVM: u8 = 0;
 const CSI_ZONED: u8 = 2;
 
 pub(super) struct Pages {
     pub(super) controller: Box<Page>,
     pub(super) namespace: Box<Page>,
-    /// Supported by drives since NVMe 1.3.
+    /// Supported since NVMe 1.3.
     pub(super) descriptors: Option<Box<Page>>,
     pub(super) limits: Option<Box<Page>>,
 }
@@ -42,7 +41,7 @@ pub(super) struct Identified {
     /// NOIOB, in blocks.
     pub(super) boundary: u16,
     pub(super) atomic: Atomic,
-    /// Maximum blocks of a Write Zeroes, Verify and Write Uncorrectable; `None` if unsupported.
+    /// Maximum blocks of Write Zeroes, Verify and Write Uncorrectable; `None` if unsupported.
     pub(super) zeroes_max: Option<u32>,
     pub(super) verify_max: Option<u32>,
     pub(super) uncorrectable_max: Option<u32>,
@@ -52,7 +51,7 @@ pub(super) struct Identified {
     pub(super) reads_zeroes: bool,
 }
 
-/// Returns the size of a namespace in blocks, and log2 of the block size.
+/// Returns the size in blocks, and log2 of the block size.
 ///
 /// # Errors
 /// The reason why its format is not supported, and the remedy.
@@ -143,8 +142,8 @@ fn check_command_set(csi: u8) -> Result<(), String> {
     }
 }
 
-/// Returns the maximum blocks of a command with a limit of 2^`shift` pages. A `shift` of 0 means
-/// that MDTS (2^`mdts` pages) applies; 0 in both means no limit.
+/// Returns the maximum blocks of a command with a limit of 2^`shift` pages, or of 2^`mdts` if
+/// `shift` is 0; 0 in both means no limit.
 fn most_blocks(shift: u8, mdts: u8, block_shift: u32) -> u32 {
     let shift = u32::from(if shift == 0 { mdts } else { shift });
     if shift == 0 {
@@ -165,7 +164,7 @@ fn preferred(namespace: &Page) -> Preferred {
     }
 }
 
-/// Returns the namespace's atomic units if it has any, otherwise those of its controller.
+/// Returns the namespace's atomic units if it has any, otherwise its controller's.
 fn atomic(controller: &Page, namespace: &Page) -> Atomic {
     let blocks = |page, at| u32::from(le16(page, at)) + 1;
     if namespace[24] >> 1 & 1 == 0 {
@@ -189,10 +188,9 @@ fn atomic(controller: &Page, namespace: &Page) -> Atomic {
     }
 }
 
-/// Reads the names from a list of descriptors. Returns the command set identifier.
+/// Reads the names and returns the CSI.
 fn read_descriptors(mut list: &[u8], names: &mut Names) -> u8 {
     let mut csi = CSI_NVM;
-    // Type 0 ends the list.
     while let [kind, length, _, _, rest @ ..] = list
         && *kind > 0
     {
@@ -238,7 +236,7 @@ mod tests {
         Box::new(bytes.try_into().expect("a page"))
     }
 
-    /// Drive with 1000 blocks of 4096 bytes, in the second of two formats.
+    /// 1000 blocks of 4096 bytes, in the second of two formats.
     fn namespace() -> IdentifyNamespace {
         let mut namespace = IdentifyNamespace::new_zeroed();
         namespace.nsze.set(1000);
@@ -343,7 +341,6 @@ mod tests {
         let mut namespace = namespace();
         namespace.dlfeat = 0b1001;
         let drive = parse(&controller, &namespace, &[]).unwrap();
-        // 2^5 pages of 4096 bytes.
         assert_eq!((drive.zeroes_max, drive.verify_max), (Some(32), Some(32)));
         assert_eq!(drive.uncorrectable_max, Some(32));
         assert!(

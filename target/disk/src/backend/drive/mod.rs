@@ -1,7 +1,7 @@
-//! Namespaces of NVMe drives, accessed by passthrough: each operation is one or more NVMe commands,
-//! and ends with the drive's status.
+//! Namespaces of NVMe drives by passthrough: an operation is one or more NVMe commands, and ends
+//! with the drive's status.
 //!
-//! The drive's block device is also open with `O_EXCL`. This prevents a mount, and gives access to
+//! The drive's block device is also open with `O_EXCL`, which prevents a mount and gives access to
 //! the limit on the command size.
 
 mod identify;
@@ -30,7 +30,7 @@ use identify::Identified;
 
 pub(super) use open::is_drive;
 
-/// Required alignment of buffer addresses: the kernel copies the data of other buffers.
+/// The kernel copies the data of buffers with a smaller alignment.
 const MEMORY_ALIGNMENT: u32 = 4;
 
 /// Queue depth if the system does not report it.
@@ -45,7 +45,7 @@ const DEALLOCATE_MAX: u64 = 1 << 30;
 #[derive(Debug)]
 pub(super) struct Drive {
     path: PathBuf,
-    /// Block device, opened with `O_EXCL`. Declared before `file`, whose closer closes it.
+    /// Opened with `O_EXCL`. Declared before `file`, whose closer closes it.
     device: Arc<File>,
     /// Character device that receives the commands.
     file: OpenFile,
@@ -112,12 +112,12 @@ impl Drive {
         })
     }
 
-    /// Returns a weak reference, for a successor that takes over the claim.
+    /// For a successor that takes over the claim.
     pub(super) fn former(&self) -> FormerFile {
         self.file.former()
     }
 
-    /// Announces the removal: an open of the same drive then waits for this close.
+    /// An open of the same drive then waits for this close.
     pub(super) fn let_go(&self) {
         self.file.let_go();
     }
@@ -131,7 +131,7 @@ impl Drive {
         }
     }
 
-    /// True if deallocated blocks are freed and read as zeroes, and Write Zeroes can deallocate.
+    /// True if deallocated blocks read as zeroes, and Write Zeroes can deallocate.
     pub(super) fn deallocates_to_zeroes(&self) -> bool {
         let can = self.identified.can_deallocate && self.identified.zeroes_deallocate;
         can && self.identified.reads_zeroes
@@ -158,7 +158,7 @@ impl Drive {
         self.identified.preferred
     }
 
-    /// Returns the drive's atomic write units, limited to the size of one command.
+    /// Limited to the size of one command.
     pub(super) fn atomic(&self) -> Atomic {
         let most = (self.piece_bytes >> self.identified.block_shift) as u32;
         let of_drive = self.identified.atomic;
@@ -173,7 +173,7 @@ impl Drive {
         self.identified.names
     }
 
-    /// Returns the drive's UUID, or one derived from its NGUID, EUI-64 or device.
+    /// Returns the UUID, or one derived from NGUID, EUI-64 or device.
     pub(super) fn identity(&self, scope: Scope<'_>) -> io::Result<Uuid> {
         let names = self.identified.names;
         let derived = |kind: &str, name: &[u8]| {
@@ -207,13 +207,13 @@ impl Drive {
         Ok(blocks << shift)
     }
 
-    /// Adopts a size in bytes. Returns whether it differs from the previous size.
+    /// Adopts a size in bytes. Returns whether the size changed.
     pub(super) fn accept_size(&self, bytes: u64) -> bool {
         let blocks = bytes >> self.identified.block_shift;
         self.blocks.swap(blocks, Ordering::Relaxed) != blocks
     }
 
-    /// Flushes the drive's write cache. Blocks.
+    /// Blocks.
     pub(super) fn flush(&self) -> io::Result<()> {
         self.device.sync_data()
     }
@@ -222,7 +222,6 @@ impl Drive {
         ring.add_drive(self.file.keep(), &self.device, &self.tags)
     }
 
-    /// Submits the next commands of an operation, or completes it.
     pub(super) fn step(
         &self,
         io: &mut BlockIo,
@@ -331,8 +330,7 @@ impl Drive {
         self.step(io, ring, file, tag)
     }
 
-    /// Submits reads, writes or compares of the remaining range, up to the maximum number of
-    /// concurrent commands.
+    /// Submits the remaining range, up to the maximum of concurrent commands.
     fn move_data(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) {
         let mut done = io.done;
         while done < io.length && io.pieces.may_add() {
@@ -374,7 +372,7 @@ impl Drive {
         ring.command(tag, file, &command, Some(span.part(0, bytes)), false);
     }
 
-    /// Returns the blocks of the next command, and their number of bytes.
+    /// Returns the next command's blocks and bytes.
     fn next(&self, io: &mut BlockIo, most_bytes: u64) -> (Blocks, u32) {
         self.piece(io, io.done, most_bytes)
     }

@@ -16,30 +16,28 @@ use crate::backend::open::{Refusal, explain_open, open_when_left, permission, re
 use crate::backend::{Claim, OpenError};
 use crate::nvme::{ADMIN_CMD, Command, GET_NSID};
 
-/// Service drop-in that permits the packaged service to send NVMe commands.
+/// Service drop-in that permits NVMe commands.
 const DROP_IN: &str = "/usr/share/doc/cairn/nvme-drives.conf";
 
 pub(super) struct Opened {
     /// Character device that receives the commands.
     pub(super) file: OpenFile,
-    /// Block device, opened with `O_EXCL`.
+    /// Opened with `O_EXCL`.
     pub(super) device: Arc<File>,
     pub(super) nsid: u32,
     pub(super) identified: Identified,
 }
 
-/// Block device of a drive's namespace, in /dev and in sysfs.
+/// In /dev and in sysfs.
 struct Devices {
     block: PathBuf,
     block_sysfs: PathBuf,
 }
 
-/// True if the path is the character device of an NVMe namespace.
 pub(in crate::backend) fn is_drive(path: &Path) -> bool {
     sysfs(path).is_some()
 }
 
-/// Returns the sysfs folder of an NVMe character device.
 fn sysfs(path: &Path) -> Option<PathBuf> {
     let metadata = fs::metadata(path).ok()?;
     if !metadata.file_type().is_char_device() {
@@ -113,13 +111,13 @@ fn open_at(
     })
 }
 
-/// Reads the current size and format as (blocks, shift). Blocks until the drive replies.
+/// Returns the current (blocks, shift). Blocks until the drive replies.
 pub(super) fn measure(file: &File, nsid: u32) -> io::Result<(u64, u32)> {
     let page = identify(file, nsid, identify::NAMESPACE)?;
     identify::layout(&page).map_err(io::Error::other)
 }
 
-/// Finds the block device of a character device: `nvme0n1` for `ng0n1`.
+/// Finds `nvme0n1` for `ng0n1`.
 fn find(path: &Path) -> Result<Devices, OpenError> {
     let none = |why: &str| {
         OpenError::new(format!(
@@ -146,7 +144,7 @@ fn find(path: &Path) -> Result<Devices, OpenError> {
     })
 }
 
-/// Returns the number of the block device, after checking that /dev and sysfs agree on it.
+/// Returns the block device's number, if /dev and sysfs agree on it.
 fn block_number(path: &Path, devices: &Devices) -> Result<u64, OpenError> {
     let metadata = fs::metadata(&devices.block).map_err(|error| {
         OpenError::new(format!(
@@ -170,7 +168,7 @@ fn block_number(path: &Path, devices: &Devices) -> Result<u64, OpenError> {
     Ok(number)
 }
 
-/// Refuses a drive in use, and names the device that uses it if sysfs shows one.
+/// Refuses a drive in use, with the name of its user if sysfs shows one.
 fn check_holders(path: &Path, devices: &Devices) -> Result<(), OpenError> {
     let holders = fs::read_dir(devices.block_sysfs.join("holders"));
     let holders: Vec<String> = holders
@@ -243,9 +241,9 @@ fn identify_all(file: &File, nsid: u32) -> io::Result<Pages> {
     })
 }
 
-/// Makes a page optional: the drive may not support it. An error of the system is still an error.
-/// Otherwise the drive's names or command set would appear different to a process without the
-/// permission to read them.
+/// Returns `None` for a page that the drive refuses. A system error, such as a missing permission,
+/// stays an error: without the page, the drive would appear to have other names or another command
+/// set.
 fn optional(page: io::Result<Box<Page>>) -> io::Result<Option<Box<Page>>> {
     match page {
         Ok(page) => Ok(Some(page)),
@@ -254,7 +252,7 @@ fn optional(page: io::Result<Box<Page>>) -> io::Result<Option<Box<Page>>> {
     }
 }
 
-/// Sends Identify, and blocks until the drive has replied.
+/// Blocks until the drive has replied.
 fn identify(file: &File, nsid: u32, cns: u8) -> io::Result<Box<Page>> {
     let mut page = Box::new([0; PAGE]);
     let addr = page.as_mut_ptr() as u64;

@@ -1,4 +1,4 @@
-//! Tests with a simulated drive: they read the commands queued in the ring and choose the results.
+//! Tests with a simulated drive: they read the queued commands and choose the results.
 
 use cairn_rdma::Mapping;
 
@@ -18,8 +18,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// Drive with 1000 blocks of 4096 bytes. `uncorrectable_max` is the limit of Write
-    /// Uncorrectable.
+    /// 1000 blocks of 4096 bytes. `uncorrectable_max`: limit of Write Uncorrectable.
     fn new(uncorrectable_max: Option<u32>) -> Self {
         let device = Arc::new(tempfile::tempfile().unwrap());
         let guard = Guard::Device(Arc::clone(&device));
@@ -114,7 +113,7 @@ fn write_uncorrectable_is_refused_without_the_drives_command() {
     assert!(rig.ring.commands_for_drives().is_empty());
 }
 
-/// Write Uncorrectable changes the disk and therefore needs a lease, like a write.
+/// Write Uncorrectable changes the disk and needs a lease, like a write.
 #[test]
 fn write_uncorrectable_does_not_begin_after_its_lease() {
     let mut rig = Rig::new(Some(8));
@@ -133,7 +132,6 @@ fn write_uncorrectable_does_not_begin_after_its_lease() {
     assert_eq!(ended, Some(late));
 }
 
-/// Each command of an operation carries the host's hints.
 #[test]
 fn what_the_host_says_beside_goes_to_the_drive() {
     let mut rig = Rig::new(None);
@@ -152,7 +150,7 @@ fn what_the_host_says_beside_goes_to_the_drive() {
     assert_ne!(last, plain);
 }
 
-/// All ranges are sent in one command, unchanged: a hint may apply to all ranges together.
+/// A hint may apply to all ranges together.
 #[test]
 fn advice_is_one_command_of_the_drive() {
     let mut rig = Rig::new(None);

@@ -1,4 +1,4 @@
-//! Ring for commands to drives: commands pending in the kernel, and commands that wait for a tag.
+//! Ring for commands to drives, with commands that wait for a tag.
 //!
 //! Why `unsafe` here: the kernel accesses registered memory, which the reactor's ring owns.
 
@@ -19,17 +19,15 @@ use crate::ring::setup::{build, make_room};
 use crate::ring::{BUFFERS_MAX, Finished, Open, SUBMISSIONS, Span};
 use crate::timely::Look;
 
-/// Maximum number of drives in a ring: the drive's number is in the upper 8 bits of an entry's user
-/// data.
+/// The drive's number is in the upper 8 bits of an entry's user data.
 const DRIVES_MAX: usize = 255;
 
-/// Index of the first drive's claim among the fixed files. The drives precede the claims.
+/// Index of the first claim among the fixed files, after the drives.
 const CLAIMS_AT: u32 = DRIVES_MAX as u32;
 
-/// Position of the drive's number in an entry's user data. The tag is in the bits below.
+/// Position of the drive's number in user data, above the tag.
 pub(super) const PLACE_SHIFT: u32 = 56;
 
-/// Bits of the tag in an entry's user data.
 pub(super) const TAG_MASK: u64 = (1 << PLACE_SHIFT) - 1;
 
 /// User data of a cancelled entry: an unused drive number.
@@ -37,20 +35,20 @@ pub(super) const TAKEN_BACK: u64 = (DRIVES_MAX as u64) << PLACE_SHIFT;
 
 const RANGES: usize = 256;
 
-/// Initial capacity of a queue, in commands.
+/// Initial capacity of a queue.
 const WAITING_ROOM: usize = 64;
 
-/// Tags of a drive, divided among the rings that use the drive.
+/// Tags of a drive, divided among its rings.
 #[derive(Debug)]
 pub(crate) struct Tags {
     count: u32,
     rings: AtomicU32,
-    /// Whether Linux can poll for completions of the drive.
+    /// Whether Linux can poll for completions.
     can_poll: bool,
 }
 
 impl Tags {
-    /// `count` is the number of tags of each hardware queue of the drive.
+    /// `count`: tags of each hardware queue of the drive.
     pub(crate) fn new(count: u32, can_poll: bool) -> Self {
         Self {
             count,
@@ -63,7 +61,7 @@ impl Tags {
         self.can_poll
     }
 
-    /// Number of tags for one ring. At least one, so that no ring depends on the tags of another.
+    /// At least one, so that no ring depends on the tags of another.
     pub(super) fn of_a_ring(&self) -> u32 {
         (self.count / self.rings.load(Ordering::Relaxed).max(1)).max(1)
     }
@@ -73,7 +71,7 @@ impl Tags {
 pub(super) struct Waiting {
     pub(super) tag: u64,
     pub(super) entry: squeue::Entry128,
-    /// End of the lease, in nanoseconds since the target started. `None` if the command modifies
+    /// End of the lease, in nanoseconds since the target started; `None` if the command modifies
     /// nothing.
     pub(super) until_ns: Option<u64>,
 }
@@ -82,7 +80,6 @@ pub(super) struct Place {
     open: Open,
     pub(super) tags: Arc<Tags>,
     pub(super) waiting: VecDeque<Waiting>,
-    /// Number of commands pending in the kernel.
     pub(super) under_way: u32,
     /// Whether the drive was removed. Its number is reused after the last command.
     pub(super) closed: bool,
@@ -96,16 +93,16 @@ pub(in crate::ring) struct Drives {
     /// Whether the reactor's ring polls the eventfd.
     pub(super) watched: bool,
     pub(super) places: Vec<Option<Place>>,
-    /// Fixed buffers of the reactor's ring that are also registered with this ring.
+    /// Fixed buffers of the reactor's ring also registered here.
     pub(super) pinned: [bool; BUFFERS_MAX],
     /// Whether fixed buffers are supported: Linux 6.1.
     pub(super) can_pin: bool,
-    /// Number of entries pushed so far, modulo 2^32.
+    /// Entries pushed so far, modulo 2^32.
     pub(super) pushed: u32,
     /// Changes in the submission queue, and the reading of the clock that covers them.
     pub(super) queued: Vec<Queued>,
     pub(super) look: Option<Look>,
-    /// Number of commands whose completion was not popped, and number of waiting commands.
+    /// Commands whose completion was not popped, and waiting commands.
     pub(super) out: u32,
     pub(super) waiting: u32,
     /// Memory for ranges, and the tag that uses each slot.
@@ -122,12 +119,11 @@ fn has_fixed_commands(uring: &IoUring<squeue::Entry128, cqueue::Entry32>) -> boo
     asked.is_ok() && probe.is_supported(opcode::SendMsgZc::CODE)
 }
 
-/// Checks that the kernel supports rings for drive commands.
 pub(crate) fn check_drives() -> io::Result<()> {
     build_for_drives(1, false).map(drop)
 }
 
-/// True if the kernel supports polled rings for drives. Linux 6.1, like fixed buffers.
+/// Linux 6.1, like fixed buffers.
 pub(crate) fn can_poll_drives() -> bool {
     build_for_drives(1, true).is_ok_and(|uring| has_fixed_commands(&uring))
 }
@@ -205,7 +201,7 @@ impl Drives {
         Ok(index as u32)
     }
 
-    /// Removes a drive, and passes the tags of waiting commands to `refuse`.
+    /// Passes the tags of waiting commands to `refuse`.
     pub(super) fn remove(&mut self, index: u32, refuse: impl FnMut(u64)) -> io::Result<()> {
         let slot = &mut self.places[index as usize];
         let place = slot.as_mut().expect("the drive was added");
@@ -235,8 +231,7 @@ impl Drives {
         Ok(())
     }
 
-    /// Registers a buffer of the reactor's ring with this ring. If that fails, commands refer to
-    /// the memory by address.
+    /// Registers a buffer of the reactor's ring. If that fails, commands use addresses.
     pub(super) fn pin(&mut self, slot: usize, mapping: &Mapping) {
         if self.can_pin {
             let iovec = libc::iovec {
@@ -333,7 +328,7 @@ impl Drives {
         tag
     }
 
-    /// Cancels waiting commands of a tag. Returns the number of cancelled commands.
+    /// Cancels waiting commands of a tag and returns their number.
     pub(super) fn take_out(&mut self, tag: u64) -> u32 {
         let mut count = 0;
         for place in self.places.iter_mut().flatten() {
@@ -348,8 +343,8 @@ impl Drives {
         count
     }
 
-    /// Stores a range until the command of the tag ends, and returns its address; `None` if no slot
-    /// is free.
+    /// Stores a range until the tag's command ends, and returns its address; `None` if no slot is
+    /// free.
     pub(super) fn take_range(&mut self, tag: u64, bytes: &[u8]) -> Option<u64> {
         let index = self.ranges_taken.iter().position(Option::is_none)?;
         self.ranges_taken[index] = Some(tag);
@@ -374,8 +369,8 @@ impl Drives {
 impl Drop for Drives {
     fn drop(&mut self) {
         if self.out > self.waiting {
-            // As in the reactor's ring: drives and claims with pending commands are leaked, so that
-            // they stay open.
+            // As in the reactor's ring: files with pending commands are leaked, so that they stay
+            // open.
             let places = self.places.drain(..).flatten();
             return places.for_each(|place| std::mem::forget(place.open));
         }

@@ -14,13 +14,13 @@ use crate::timely::{self, Look};
 pub(super) struct Queued {
     data: u64,
     until_ns: u64,
-    /// Number of entries pushed before this one, modulo 2^32.
+    /// Entries pushed before this one, modulo 2^32.
     place: u32,
 }
 
 impl Drives {
-    /// Moves commands for which tags are free into the submission queue, as far as there is room,
-    /// and cancels those with expired leases. No command overtakes a change that waits because of a
+    /// Moves commands with free tags into the submission queue, as far as there is room, and
+    /// cancels those with expired leases. No command overtakes a change that waits because of a
     /// gap.
     pub(super) fn release(
         &mut self,
@@ -114,7 +114,7 @@ impl Drives {
     }
 
     /// Reads the clock again, since the process may have been stopped, and cancels queued changes
-    /// whose leases have ended.
+    /// with expired leases.
     #[cold]
     fn look_again(
         &mut self,
@@ -129,7 +129,7 @@ impl Drives {
         Ok(look)
     }
 
-    /// Cancels the changes of a tag that the last system call left in the queue.
+    /// Cancels the tag's changes that the last system call left in the queue.
     pub(super) fn take_back_queued(&mut self, tag: u64, refuse: impl FnMut(u64)) -> io::Result<()> {
         let of_tag = |queued: &Queued| queued.data & TAG_MASK == tag;
         if self.queued.iter().any(of_tag) {
@@ -138,7 +138,6 @@ impl Drives {
         Ok(())
     }
 
-    /// Cancels the queued changes for which `goes` returns true.
     fn blank(
         &mut self,
         goes: impl Fn(&Queued) -> bool,

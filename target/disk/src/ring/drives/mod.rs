@@ -1,23 +1,21 @@
-//! NVMe drives by passthrough: separate rings, because the entries of `IORING_OP_URING_CMD` are
-//! twice as large. Completions wake the reactor's ring by an eventfd, which is polled only while
-//! the reactor sleeps.
+//! NVMe drives by passthrough, in separate rings: entries of `IORING_OP_URING_CMD` are twice as
+//! large. Completions wake the reactor's ring by an eventfd, polled only while the reactor sleeps.
 //!
-//! The kernel first tries a command without blocking. If the drive has no free tag, the kernel
-//! passes the command to a kernel thread, which may execute it long after the process was stopped.
-//! The rings of a drive therefore divide its tags among them, and further commands wait here. Their
-//! leases are checked directly before submission, which follows soon or not at all
-//! ([`crate::timely`]).
+//! If a drive has no free tag, the kernel passes a command to a kernel thread, which may execute it
+//! long after the process was stopped. The rings of a drive therefore divide its tags, and further
+//! commands wait here. Their leases are checked directly before submission, which follows soon or
+//! not at all ([`crate::timely`]).
 //!
-//! The claim of a drive (its block device, opened with `O_EXCL`) is a fixed file of the same ring
-//! as the drive. The kernel thus keeps it open until the ring's last command has ended, even if the
-//! process is killed.
+//! The claim of a drive (its block device, opened with `O_EXCL`) is a fixed file of the drive's
+//! ring, so the kernel keeps it open until the ring's last command has ended, even if the process
+//! is killed.
 //!
-//! The fixed buffers of the reactor's ring are registered with these rings, too. Otherwise the
-//! kernel would pin the pages of each command.
+//! These rings also register the reactor's fixed buffers; otherwise the kernel would pin the pages
+//! of each command.
 //!
-//! There are at most two such rings. Commands of polled drives (`IORING_SETUP_IOPOLL`) use the
-//! second one. Their completions wake no thread: the reactor polls for them in each round, and does
-//! not sleep while any command is pending.
+//! A second ring has the commands of polled drives (`IORING_SETUP_IOPOLL`). Their completions wake
+//! no thread: the reactor polls for them in each round, and does not sleep while any command is
+//! pending.
 
 mod commands;
 mod entering;
@@ -42,18 +40,17 @@ const DRIVE_SLOT: u32 = 1 << 30;
 /// With [`DRIVE_SLOT`]: marks a polled drive.
 const POLLED_SLOT: u32 = 1 << 29;
 
-/// Buffer index of memory that is not a fixed buffer.
 const UNPINNED: u16 = u16::MAX;
 
-/// Rings for drives, by [`BY_INTERRUPTS`] and [`POLLED`].
+/// By [`BY_INTERRUPTS`] and [`POLLED`].
 pub(super) type DriveRings = [Option<Drives>; 2];
 
-/// Index of the ring for drives with completion interrupts.
+/// Drives with completion interrupts.
 const BY_INTERRUPTS: usize = 0;
 
 const POLLED: usize = 1;
 
-/// Location of a drive: the ring, and its number there.
+/// Ring of a drive, and its number there.
 #[derive(Clone, Copy)]
 pub(super) struct DrivePlace {
     ring: usize,
@@ -61,7 +58,6 @@ pub(super) struct DrivePlace {
 }
 
 impl FileSlot {
-    /// Returns the drive's location, if the file is a drive.
     pub(super) fn drive(self) -> Option<DrivePlace> {
         (self.index & (DRIVE_SLOT | SIMULATED_SLOT) == DRIVE_SLOT).then_some(DrivePlace {
             ring: match self.index & POLLED_SLOT {
@@ -79,7 +75,7 @@ impl Ring {
         self.polls_drives = true;
     }
 
-    /// Adds a drive. Commands go to `open`; `claim` is the file that excludes other users.
+    /// Commands go to `open`; `claim` is the file that excludes other users.
     pub(crate) fn add_drive(
         &mut self,
         open: Open,
@@ -108,14 +104,12 @@ impl Ring {
         })
     }
 
-    /// Registers a new buffer of the reactor's ring for drives, too.
     pub(super) fn add_buffer_to_drives(&mut self, slot: usize, mapping: &Mapping) {
         for drives in self.drive_rings() {
             drives.pin(slot, mapping);
         }
     }
 
-    /// Unregisters a buffer of the reactor's ring for drives, too.
     pub(super) fn remove_buffer_from_drives(&mut self, slot: usize) -> io::Result<()> {
         self.drive_rings().try_for_each(|drives| drives.unpin(slot))
     }
@@ -153,8 +147,8 @@ impl Ring {
             .try_for_each(|place| self.remove_drive(place))
     }
 
-    /// Queues a command for a drive, with its data in `span`, as an operation with this tag.
-    /// `changes` means that it modifies the drive and therefore requires a valid lease.
+    /// Queues a command for a drive, with its data in `span`. `changes`: it modifies the drive and
+    /// requires a valid lease.
     pub(crate) fn command(
         &mut self,
         tag: u64,
@@ -260,8 +254,7 @@ impl Ring {
             return Ok(true);
         }
         if let Some(drives) = self.drives_by_interrupts().filter(|it| !it.watched) {
-            // Cleared before the check for completions: a later one makes the eventfd readable
-            // again.
+            // Before the check for completions: a later one makes the eventfd readable again.
             drives.wake.clear();
         }
         self.submit_drives()?;
@@ -285,7 +278,7 @@ impl Ring {
             drives.watched = false;
             drives.wake.clear();
         }
-        // This call processes work deferred to this thread.
+        // Processes work deferred to this thread.
         self.submit_drives()
             .expect("io_uring takes what it has room for");
     }
@@ -321,7 +314,7 @@ impl Ring {
         rings.any(|drives| drives.waiting > 0 && drives.out == drives.waiting)
     }
 
-    /// Number of pending drive commands, including waiting ones.
+    /// Includes waiting commands.
     pub(super) fn drives_out(&self) -> u32 {
         let rings = self.drives.iter().flat_map(|it| it.iter().flatten());
         rings.map(|drives| drives.out).sum()

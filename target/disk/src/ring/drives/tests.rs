@@ -1,11 +1,10 @@
-//! Tests with a regular file as drive: the kernel rejects its commands, which shows the commands
-//! that were submitted.
+//! Tests with a regular file as drive: the kernel rejects its commands, which shows those that were
+//! submitted.
 
 use super::*;
 use crate::nvme::COMMAND_BYTES;
 use crate::timely::Look;
 
-/// Result of a command to a regular file.
 const REFUSED: Result<u32, i32> = Err(libc::EOPNOTSUPP);
 const LATE: Result<u32, i32> = Err(libc::ECANCELED);
 
@@ -25,9 +24,8 @@ impl Ring {
         rings[BY_INTERRUPTS].as_ref().expect("no drive is polled")
     }
 
-    /// Returns the encoded commands not yet submitted to the kernel.
     pub(crate) fn commands_for_drives(&self) -> Vec<[u8; COMMAND_BYTES]> {
-        /// Offset of the command in an entry: its last 80 bytes.
+        /// The command is in the last 80 bytes of an entry.
         const COMMAND_AT: usize = 48;
         let drives = self.by_interrupts();
         let waiting = drives.places.iter().flatten().flat_map(|it| &it.waiting);
@@ -116,7 +114,6 @@ fn what_the_kernel_did_not_get_soon_after_the_look_is_looked_at_again() {
     assert_eq!(rig.ended(), [(0, LATE), (1, REFUSED), (2, REFUSED)]);
     assert_eq!(rig.ring.in_flight(), 0);
 
-    // The queue is intact: later commands take the same path.
     rig.write(160);
     rig.write(400);
     rig.stop_after_the_look();
@@ -175,8 +172,7 @@ fn more_commands_than_the_queue_has_room_for_end_once() {
     assert_eq!(ended, expected);
 }
 
-/// Commands use a fixed buffer if it is registered, whether the buffer or the drive was added
-/// first.
+/// Whether the buffer or the drive was added first.
 #[test]
 fn buffers_are_those_of_the_reactors_ring() {
     let mut rig = Rig::new();
