@@ -7,7 +7,6 @@ use std::path::{Component, Path, PathBuf};
 /// Maximum patterns in a configuration.
 pub(crate) const EXPORTS_MAX: usize = 1024;
 
-/// Prefix of Ceph images in patterns and exports.
 const IMAGE: &str = "rbd:";
 
 /// Folders below /dev in which any user may create files and links.

@@ -373,7 +373,6 @@ fn check_apart(added: &[(String, toml_edit::Table)]) -> Option<Vec<Namespace>> {
     alone.map(|one| one.map(|[one]| one)).collect()
 }
 
-/// Applies the flags and checks the result.
 fn finish(
     mut file: File,
     flags: &Flags,

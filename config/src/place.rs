@@ -4,7 +4,6 @@
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Place(Vec<Step>);
 
-/// Step into a table or array.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Step {
     /// Key of a table.

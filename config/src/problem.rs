@@ -122,7 +122,6 @@ impl Excerpt {
         }
     }
 
-    /// Short reference to this position for other messages.
     pub(crate) fn reference(&self) -> String {
         match &self.line {
             Some(line) => format!("line {}", line.number),

@@ -66,11 +66,9 @@ impl Transform for Plain {
 
 /// Tables of a file without the parts that do not fit the schema.
 pub(crate) struct Shaped<'t> {
-    /// Remaining tables, which can be deserialized.
     pub(crate) root: Spanned<DeTable<'t>>,
     /// Places of the removed values.
     pub(crate) dropped: HashSet<Place>,
-    /// Reasons for the removal.
     pub(crate) problems: Vec<Problem>,
 }
 
@@ -174,7 +172,6 @@ impl<'a> Walk<'a, '_> {
     }
 }
 
-/// Value types accepted by a schema.
 fn kinds(schema: &Value) -> Vec<&str> {
     match (&schema["type"], &schema["anyOf"]) {
         (Value::String(kind), _) => vec![kind],

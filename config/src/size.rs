@@ -87,7 +87,6 @@ pub fn format(bytes: u64) -> String {
 }
 
 impl SizeError {
-    /// Message and remedy.
     pub(crate) fn explain(&self, text: &str) -> (String, String) {
         match self {
             Self::Number => (

@@ -19,9 +19,7 @@ pub(crate) fn folder() -> Result<PathBuf> {
         .context("no place for tools and the VM lab: set CAIRN_CACHE or HOME")
 }
 
-/// External program used by a subcommand.
 pub(crate) struct Tool {
-    /// Name of the package and of the program.
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
     /// Dependencies that are compiled with optimization.

@@ -26,7 +26,6 @@ const RECIPE: [&str; 5] = [
     "fuzz/Cargo.toml",
 ];
 
-/// Folder with cargo's fingerprints.
 const NOTES: &str = ".fingerprint";
 
 /// Folders of compiled output, with fingerprints last.
@@ -64,7 +63,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Archive for these crate versions and compilers.
 fn archive(tree: &Tree) -> Result<PathBuf> {
     let mut recipe = Vec::new();
     for file in RECIPE {
@@ -132,7 +130,6 @@ fn keep(archive: &Path, tree: &Tree) -> Result<()> {
     Ok(())
 }
 
-/// Names of workspace packages and targets, as used in file names.
 fn own_names(workspace: &Path) -> Result<HashSet<String>> {
     let mut names = HashSet::new();
     for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {

@@ -24,7 +24,6 @@ const CARGO_FUZZ: Tool = Tool {
 /// Output folder for programs and found inputs, kept between runs.
 const OUTPUT: &str = "build/fuzz";
 
-/// Folder of the programs.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz");
 
 /// Command-line arguments.

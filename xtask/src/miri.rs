@@ -11,16 +11,13 @@ use anyhow::Result;
 use crate::nightly;
 use crate::test::step::Step;
 
-/// Output folder, kept between runs.
 const OUTPUT: &str = "build/miri";
 
 /// Cases of each property test; without Miri, hundreds are tried.
 const CASES: &str = "2";
 
-/// Tests of one crate.
 struct Part {
     package: &'static str,
-    /// Test programs.
     programs: &'static str,
     /// Name prefixes of tests, and `--skip` for tests that take too long.
     tests: &'static str,

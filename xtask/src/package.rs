@@ -52,7 +52,6 @@ pub(crate) struct Args {
     pub(crate) version_suffix: String,
 }
 
-/// Metadata common to all packages.
 struct About {
     version: String,
     /// Debian name of the architecture.
@@ -110,7 +109,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Archive of the tree in a folder whose name contains the version.
 fn tarball(tree: &Path, about: &About, out: &Path) -> Result<PathBuf> {
     let name = format!("cairn-{}-{}", about.version, about.architecture);
     let file = out.join(format!("{name}.tar.gz"));
@@ -132,7 +130,6 @@ fn tar(tree: &Path, file: &Path, about: &About) -> Command {
     tar
 }
 
-/// Runs a command that must succeed.
 fn do_it(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("{command:?}"))?;
     ensure!(status.success(), "{command:?}: {status}");

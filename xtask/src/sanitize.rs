@@ -46,7 +46,6 @@ enum Sanitizer {
     Address,
 }
 
-/// Builds and runs the tests of a sanitizer.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let components: &[&str] = match args.sanitizer {
         Sanitizer::Thread => &["rust-src"],
@@ -78,7 +77,6 @@ impl Sanitizer {
         }
     }
 
-    /// Nightly cargo with the sanitizer enabled for compiled code.
     fn cargo(self, arguments: &str) -> Step {
         let name = self.name();
         let arguments = format!(

@@ -10,7 +10,6 @@ use anyhow::{Result, bail};
 use crate::stops;
 use crate::test::step::Step;
 
-/// Seeds of each simulation test.
 const SIMULATED: &str = "10000";
 /// Number of connects, which exceeds the number of controller IDs.
 const CONNECTS: &str = "70000";

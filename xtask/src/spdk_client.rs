@@ -31,7 +31,6 @@ const WHEELS: [(&str, &str, &str); 3] = [
 /// Path of the client in a folder with SPDK's package.
 pub(crate) const CLIENT: &str = "spdk/rpc/client.py";
 
-/// Programs required for the download, with their packages.
 pub(crate) const PROGRAMS: [(&str, &str); 2] = [("python3", "python3"), ("pip3", "python3-pip")];
 
 /// Timeout of pip in seconds.
@@ -80,7 +79,6 @@ fn versions() -> String {
     WHEELS.map(|(_, version, _)| version).join("-")
 }
 
-/// Requirements in pip's format.
 fn requirements() -> String {
     let lines =
         WHEELS.map(|(name, version, sha256)| format!("{name}=={version} --hash=sha256:{sha256}\n"));

@@ -77,7 +77,6 @@ pub(crate) fn with_runner(step: Step, options: &str) -> Result<Step> {
     Ok(step.with_env(&variable, &runner))
 }
 
-/// Runs a test's program under stops and returns its exit code.
 pub(crate) fn run_stopped(args: &RunnerArgs) -> Result<ExitCode> {
     let (program, arguments) = args.command.split_first().expect("clap requires one");
     let mut child = Command::new(program)

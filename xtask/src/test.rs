@@ -54,7 +54,6 @@ impl Args {
     }
 }
 
-/// Runs all steps and prints a summary.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let started = Instant::now();
     let extent = args.extent();

@@ -32,7 +32,6 @@ impl Times {
         }
     }
 
-    /// Expected duration.
     pub(crate) fn of(&self, name: &str) -> Duration {
         let fresh = || FRESH_S.iter().find(|(step, _)| *step == name);
         let seconds = self.measured.get(name).or(self.known.get(name)).copied();
@@ -40,7 +39,6 @@ impl Times {
         Duration::from_secs_f32(seconds.unwrap_or(UNKNOWN_S).max(0.0))
     }
 
-    /// Stores a measured duration.
     pub(crate) fn set(&mut self, name: &str, took: Duration) {
         self.measured.insert(name.to_owned(), took.as_secs_f32());
     }

@@ -12,7 +12,6 @@ use crate::config::{ANA_STATES, AnaOverride, Listener};
 use crate::file::{AnaGroupTable, ListenerTable, SubsystemAnaTable};
 use crate::place::Place;
 
-/// State of each group at this listener.
 pub(super) fn states(check: &mut Check<'_>, place: &Place, table: &ListenerTable) -> AnaStates {
     let all = check.word(&place.key("ana"), table.ana.as_deref(), &ANA_STATES);
     let mut states = AnaStates::all(all.unwrap_or(AnaState::OPTIMIZED));
@@ -104,7 +103,6 @@ pub(super) fn overrides(
     overrides
 }
 
-/// Listener whose states are overridden.
 fn overridden(
     check: &mut Check<'_>,
     place: &Place,

@@ -114,7 +114,6 @@ fn one_tag_an_address(
     }
 }
 
-/// Resource that two listeners cannot share.
 #[derive(Clone, Copy)]
 enum Clash {
     /// Address and port of the listener.
@@ -123,7 +122,6 @@ enum Clash {
     RocePort,
 }
 
-/// Returns the resource that both listeners need.
 fn clash(one: &Listener, other: &Listener, otherwise: Roce) -> Option<Clash> {
     let has_wildcard = one.address.is_unspecified() || other.address.is_unspecified();
     let is_same = one.address == other.address;

@@ -46,7 +46,6 @@ pub(crate) struct Check<'a> {
     pub(crate) problems: Vec<Problem>,
 }
 
-/// Objects available to subsystems.
 struct Named<'a> {
     /// `None` if a listener is invalid.
     listeners: Option<&'a [Listener]>,

@@ -278,7 +278,6 @@ fn listeners_of(
     Some(found)
 }
 
-/// Text for a field of Identify Controller.
 fn text(check: &mut Check<'_>, place: &Place, value: Option<&str>, max: usize) -> Option<String> {
     let value = value?;
     let printable = value.bytes().all(|byte| (b' '..=b'~').contains(&byte));

@@ -153,7 +153,6 @@ pub(super) fn roce(
     Roce::V2
 }
 
-/// Value of a switch that is on by default.
 fn on_off(check: &mut Check<'_>, place: &Place, key: &'static str, word: Option<&str>) -> bool {
     let place = place.key(key);
     check.word(&place, word, &ON_OFF).unwrap_or(true)

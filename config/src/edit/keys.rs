@@ -117,7 +117,6 @@ impl Draft {
         keys.any(|table| is_it(table, name) && !is_removed(table))
     }
 
-    /// Number of references to a keyring key.
     fn key_uses(&mut self, name: &str) -> usize {
         let named = |table: &Table| {
             let keys = ["dhchap_key", "dhchap_ctrl_key"].map(|key| text_of(table, key));

@@ -4,7 +4,6 @@ use toml_edit::{InlineTable, Item, Table, TableLike, value};
 
 use super::{Draft, EditError, push, remove, tables, text_of};
 
-/// Key of the tables of single hosts' limits.
 const LIMITED_HOST: &str = "limited_host";
 
 /// Scope of limits.
@@ -83,7 +82,6 @@ impl Draft {
         })
     }
 
-    /// Table with the limits of this scope.
     fn limited(&mut self, nqn: &str, of: &LimitsOf) -> Result<&mut Table, EditError> {
         if let LimitsOf::Namespace(nsid) = of {
             return self.namespace(nqn, *nsid);

@@ -8,7 +8,6 @@ use super::{Draft, EditError, ana, push, remove, tables, text_of};
 use crate::config::PORT_DEFAULT;
 use crate::flags::parse_listen;
 
-/// Key of a subsystem's list of listeners.
 const KEY: &str = "listeners";
 
 /// Listener to add.
@@ -181,7 +180,6 @@ fn is_at(one: &Value, at: SocketAddr) -> bool {
     one.as_str().and_then(address_of) == Some(at)
 }
 
-/// Listener address as a subsystem names it.
 pub(super) fn address_of(text: &str) -> Option<SocketAddr> {
     parse_listen(text, PORT_DEFAULT).map(SocketAddr::from)
 }

@@ -16,7 +16,6 @@ impl Taken {
         Self(tables.filter_map(entry).collect())
     }
 
-    /// Adds the NSID of a namespace.
     pub(super) fn add(&mut self, table: &Table) {
         self.0.extend(entry(table));
     }

@@ -36,7 +36,6 @@ impl Tracked {
         }
     }
 
-    /// Forgets the recorded changes.
     pub(super) fn settle(&mut self) {
         self.added.clear();
         self.removed.clear();
@@ -114,7 +113,6 @@ impl Tracked {
         }
     }
 
-    /// Index of a subsystem and its used NSIDs.
     pub(super) fn taken(&mut self, nqn: &str) -> Option<(usize, &Taken)> {
         let (at, subsystem) = self.subsystem(nqn)?;
         if !self.taken.contains_key(nqn) {
@@ -127,7 +125,6 @@ impl Tracked {
         Some((at, self.taken.get(nqn)?))
     }
 
-    /// Index of a subsystem and its table.
     pub(super) fn subsystem(&self, nqn: &str) -> Option<(usize, &Table)> {
         let all = self.document.get("subsystem")?.as_array_of_tables();
         let mut all = all.into_iter().flat_map(ArrayOfTables::iter).enumerate();

@@ -11,7 +11,6 @@ pub(super) struct Ledger {
     unit: usize,
     seed: u64,
     known: Known,
-    /// Buffer for a unit.
     scratch: Vec<u8>,
 }
 
@@ -24,7 +23,6 @@ enum Known {
 }
 
 impl Ledger {
-    /// Creates the ledger of a verified job.
     pub(super) fn new(plan: &Plan) -> Self {
         let job = &plan.job;
         let replayable = job.randseed.is_some() && !job.time_based;
@@ -125,7 +123,6 @@ fn units(start: u64, unit: usize, operation: Operation) -> impl Iterator<Item = 
     (first..first + count).map(move |index| (index as usize, start + index * unit))
 }
 
-/// Generations written by a job with the same seed.
 fn replay(plan: &Plan) -> Vec<u32> {
     let mut generations = vec![0u32; plan.units() as usize];
     let writes = Source::new(plan).filter(|operation| operation.command == Command::Write);

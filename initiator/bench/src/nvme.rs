@@ -13,9 +13,7 @@ use cairn_initiator::{
     Buffer, Controller, Data, Event, Host, HostError, HostOptions, Namespace, Response, Ticket,
 };
 
-/// Queue ID of a lane.
 const QUEUE: u16 = 1;
-/// Time limit for the shutdown of a controller.
 const GOODBYE: Duration = Duration::from_secs(10);
 
 /// Namespace, and the settings to connect to it. Each lane is a controller with one I/O queue.
@@ -132,7 +130,6 @@ impl NvmeLane {
         }
     }
 
-    /// Collects the available completions.
     fn take(&mut self, done: &mut Vec<Done>) {
         while let Some((ticket, answer)) = self.host.reap(QUEUE) {
             done.push(self.landed(ticket, answer));
@@ -155,7 +152,6 @@ impl NvmeLane {
         }
     }
 
-    /// Passes connection events to the callback.
     fn print_events(&mut self) -> Result<(), LaneError> {
         while let Some(event) = self.host.take_event() {
             (self.on_event)(&event);

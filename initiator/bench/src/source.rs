@@ -5,7 +5,6 @@ use super::lane::{Command, Operation};
 use super::plan::Plan;
 use super::random::{Random, Shuffle, mix};
 
-/// Iterator over the commands of a job.
 #[derive(Debug)]
 pub(super) struct Source {
     plan: Plan,
@@ -68,7 +67,6 @@ impl Source {
         }
     }
 
-    /// Number of units of the next command.
     fn units_needed(&mut self) -> u64 {
         let job = &self.plan.job;
         let most = job.bs_max / job.bs_min;

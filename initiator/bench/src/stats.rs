@@ -369,7 +369,6 @@ impl JobStats {
         }
     }
 
-    /// Adds a concurrent copy.
     pub(super) fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.directions.iter_mut().zip(&other.directions) {
             mine.merge(theirs);

@@ -8,7 +8,6 @@ use super::lane::{Command, Done, Format, Lane, LaneError, Operation};
 use super::run::{Audience, BenchResult, Glimpse, Lanes, run};
 use super::{Direction, Job, JobError, report};
 
-/// Fault of the fifth write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,

@@ -305,7 +305,6 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Checks the data of a read.
     fn check(&mut self, slot: usize, operation: Operation) -> ControlFlow<JobError> {
         let Some(ledger) = &mut self.ledger else {
             return ControlFlow::Continue(());

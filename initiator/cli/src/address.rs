@@ -144,7 +144,6 @@ impl Address {
         self.nr_io_queues.unwrap_or(1)
     }
 
-    /// RDMA device for the target.
     pub(super) fn provided(&self) -> Result<Provided> {
         Provided::choose(self.rdma, self.remote()?, self.host_traddr)
     }

@@ -58,7 +58,6 @@ impl Where {
     }
 }
 
-/// Prints connection events while commands wait.
 fn print_event(event: &Event) {
     match event {
         Event::Lost(error) => eprintln!("connection lost: {error}"),
@@ -301,7 +300,6 @@ impl Bench {
         })
     }
 
-    /// Lanes over -a, which determines the namespace, and over each --path.
     fn by_several_paths(&self, live: bool) -> Result<MultipathLanes> {
         let (session, first) = self.place.lanes(live)?;
         let mut paths = vec![first.options.clone()];

@@ -40,7 +40,6 @@ impl Discover {
     }
 }
 
-/// Entry with the keys of nvme-cli.
 fn record(entry: &DiscoveryEntry) -> Object {
     let object = Object::new()
         .with("trtype", transport(entry.trtype))

@@ -5,9 +5,7 @@ use serde_json::Value;
 
 use cairn_bench::object::Object;
 
-/// Numeric field of a wire structure.
 pub(super) trait Field {
-    /// JSON value of the field.
     fn value(&self) -> Value;
 }
 

@@ -37,7 +37,6 @@ impl IdCtrl {
     }
 }
 
-/// Identify Controller in nvme-cli's JSON format.
 fn controller(id: &IdentifyController) -> Object {
     // IEEE is an OUI of three bytes, least significant first.
     let ieee = id.ieee.iter().rev();
@@ -126,7 +125,6 @@ impl IdNs {
     }
 }
 
-/// Identify Namespace in nvme-cli's JSON format.
 fn of_namespace(id: &IdentifyNamespace) -> Object {
     let mut object = with_fields!(Object::new(), id;
         nsze ncap nuse nsfeat nlbaf flbas mc dpc dps nmic rescap fpi dlfeat nawun nawupf nacwu

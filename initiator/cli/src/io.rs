@@ -31,7 +31,6 @@ struct Target {
     namespace_id: Option<u32>,
 }
 
-/// Connection to a namespace.
 struct Disk {
     host: Host,
     namespace: Namespace,

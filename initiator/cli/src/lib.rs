@@ -32,10 +32,8 @@ use nvme_proto::wire::log::LogPage;
 use address::Address;
 use output::Output;
 
-/// Result with an error message for the user.
 type Result<T> = std::result::Result<T, String>;
 
-/// Names of this program and of Cairn's target.
 const CALLER: Caller = Caller {
     end: End::Host,
     host: "cairn-initiator",

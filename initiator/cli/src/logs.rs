@@ -228,7 +228,6 @@ impl GetLog {
     }
 }
 
-/// Entry in nvme-cli's JSON format.
 fn error(entry: &ErrorEntry) -> Object {
     let status = entry.status.get();
     Object::new()

@@ -53,7 +53,6 @@ impl Detailed {
         GetLog::of(page, self.detail, self.controller).run()
     }
 
-    /// Lists supported commands with their effects.
     pub(super) fn effects(&self) -> Result<()> {
         let mut host = Session::new(&self.controller.address)?.connect(0)?;
         let bytes = host.log_page(LogPage::COMMAND_EFFECTS, 0, 4096, false);
@@ -78,7 +77,6 @@ impl Detailed {
         Ok(())
     }
 
-    /// Shows the properties of a controller over fabrics.
     pub(super) fn show_regs(&self) -> Result<()> {
         let mut host = Session::new(&self.controller.address)?.connect(0)?;
         let cap = Cap(host.wide_property(offset::CAP).map_err(text)?);
@@ -119,7 +117,6 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// Lists ANA groups with states and namespaces.
     pub(super) fn ana(&self) -> Result<()> {
         let mut host = Session::new(&self.controller.address)?.connect(0)?;
         let groups = host.identity().nanagrpid.get() as usize;
@@ -146,7 +143,6 @@ impl Named {
         Ok(())
     }
 
-    /// Lists the NSIDs of the active namespaces.
     pub(super) fn list_ns(&self) -> Result<()> {
         let mut host = Session::new(&self.controller.address)?.connect(0)?;
         let nsids = host.active_namespaces().map_err(text)?;
@@ -165,7 +161,6 @@ impl Named {
         Ok(())
     }
 
-    /// Lists the subsystems of the target with their routes.
     pub(super) fn list_subsys(&self) -> Result<()> {
         let session = Session::new(&self.controller.address)?;
         let host = session.options(Nqn::discovery())?;

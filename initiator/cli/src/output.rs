@@ -90,7 +90,6 @@ pub(super) fn check() -> Result<()> {
     first.clone().map_or(Ok(()), Err)
 }
 
-/// Table with columns as wide as their content.
 pub(super) fn table<const N: usize>(
     head: [&str; N],
     rows: impl IntoIterator<Item = Vec<String>>,

@@ -18,7 +18,6 @@ use cairn_bench::object::Object;
 use cairn_bench::{Format, Random};
 use cairn_initiator::{Command, Data, Host, HostOptions, Namespace, command};
 
-/// ID of the I/O queue for reads.
 const QUEUE: u16 = 1;
 const CONNECTIONS: usize = 5;
 

@@ -21,7 +21,6 @@ use nvme_proto::wire::cm::RequestData;
 use super::session::text;
 use super::{CALLER, Result};
 
-/// Timeout of each operation.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Busy-poll time before sleeping, as in [`cairn_initiator::Host`].
 const SPIN: Duration = Duration::from_micros(50);
@@ -31,7 +30,6 @@ const RECEIVES: usize = 4;
 const DATA: usize = (RECEIVES + 1) * MESSAGE_BYTES;
 /// Bytes of a data transfer.
 pub(super) const DATA_BYTES: u32 = 128 << 10;
-/// Concurrent transfers for bandwidth.
 pub(super) const DEPTH: usize = 8;
 /// Size of perftest's message with key and address of memory.
 pub(super) const DESTINATION_BYTES: usize = 56;
@@ -40,13 +38,11 @@ pub(super) const ADDR: std::ops::Range<usize> = 24..32;
 /// Marks work IDs of receives.
 const RECEIVE: u64 = 1 << 63;
 
-/// Connection to a responder.
 pub(super) struct Link {
     remote: SocketAddr,
     endpoint: Box<dyn Endpoint>,
     region: Region,
     qp: QpId,
-    /// Memory of the responder.
     window: RemoteBuffer,
 }
 
@@ -138,7 +134,6 @@ impl Link {
         self.wait_event(|event| matches!(event, Event::Closed { .. }).then_some(()))
     }
 
-    /// Sends a message and waits for its echo.
     pub(super) fn echo(&mut self, message: &[u8]) -> Result<Vec<u8>> {
         let at = RECEIVES * MESSAGE_BYTES;
         self.region.mapping().write(at, message);

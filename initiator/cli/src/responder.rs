@@ -36,7 +36,6 @@ const RECEIVE: u64 = 1 << 63;
 pub(super) struct Responder {
     listener: Box<dyn Listener>,
     requests: Receiver<ConnRequest>,
-    /// Woken by new requests.
     wake: Arc<Wake>,
 }
 
@@ -114,7 +113,6 @@ impl Responder {
     }
 }
 
-/// Result of a polling round.
 enum Turn {
     Busy,
     Idle,

@@ -5,12 +5,10 @@ use std::time::{Duration, Instant};
 use super::Result;
 use cairn_bench::object::Object;
 
-/// Latencies of repeated operations.
 #[derive(Debug, Clone)]
 pub(super) struct Samples {
     pub(super) what: &'static str,
     pub(super) bytes: u32,
-    /// Description of the steps.
     pub(super) path: &'static str,
     /// Sorted latencies in nanoseconds.
     ns: Vec<u64>,
@@ -26,7 +24,6 @@ pub(super) struct Effort {
 }
 
 impl Samples {
-    /// Repeats the operation and measures it.
     pub(super) fn of(
         what: &'static str,
         bytes: u32,

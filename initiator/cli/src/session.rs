@@ -12,10 +12,8 @@ use cairn_bench::Format;
 use cairn_initiator::providers::Provided;
 use cairn_initiator::{DiscoveryLog, Host, HostError, HostOptions, Namespace as Disk, Recovery};
 
-/// Timeout of an admin command.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Target with the options to connect to it.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) provided: Provided,

@@ -16,10 +16,8 @@ use super::{in_turns, name, now, programs, progress};
 use crate::results::Better::Higher;
 use crate::results::{Machine, Metric, Results, bars, terminal};
 
-/// Name of the table.
 const GROUP: &str = "this build and the other";
 
-/// Main metric.
 const RATIO: &str = "of the other";
 
 /// Outstanding commands on many queue pairs.
@@ -54,14 +52,12 @@ struct Scaled {
     depth: Vec<Spread>,
 }
 
-/// Rate for a number of queue pairs.
 #[derive(Deserialize)]
 struct Spread {
     queue_pairs: u16,
     iops: f64,
 }
 
-/// Measures both builds.
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
     for (_, _, program) in programs::OF_ALL_ENDS {
         ensure!(

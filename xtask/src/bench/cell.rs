@@ -23,12 +23,10 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// Name of the cell's table.
     pub(super) fn group(&self) -> String {
         format!("{} {}", self.provider, self.backend)
     }
 
-    /// Name of the cell's row.
     pub(super) fn name(&self) -> String {
         let name = format!("{} {} {}", self.workload, self.size, self.depth);
         match self.queue_pairs.0 {
@@ -108,7 +106,6 @@ words! {
 }
 
 impl Workload {
-    /// Workload as fio keys.
     pub(super) fn keys(self) -> &'static [&'static str] {
         match self {
             Self::RandRead => &["rw=randread"],

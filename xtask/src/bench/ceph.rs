@@ -19,14 +19,11 @@ use crate::results::{Machine, Mark, Metric, Results, terminal};
 use crate::vm::host;
 use crate::vm::tree::create_dir;
 
-/// Name of the table.
 const GROUP: &str = "Ceph image";
 
-/// Main metric, and its goal.
 const RATIO: &str = "of fio";
 const REACH: f64 = 0.9;
 
-/// Name and size of the image.
 const IMAGE: &str = "bench";
 const IMAGE_MIB: u32 = 512;
 
@@ -53,7 +50,6 @@ pub(super) struct Args {
     no_build: bool,
 }
 
-/// Workload for both programs.
 #[derive(Debug, Clone, Copy)]
 struct Row {
     workload: Workload,
@@ -95,7 +91,6 @@ impl Row {
 /// Cluster, and the programs that use its image.
 struct Stage {
     cluster: Cluster,
-    /// Configuration of the cluster, with client settings of the target.
     conf: PathBuf,
     programs: PathBuf,
     seconds: u32,
@@ -132,7 +127,6 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks that fio has its rbd engine.
 fn require_fio() -> Result<()> {
     let engines = Command::new("fio").arg("--enghelp").output();
     let engines = engines.context("fio is not installed: apt install fio")?;
@@ -179,7 +173,6 @@ fn measure(args: &Args, rows: &[Row], stage: &Stage, run: &str) -> Result<Result
     Ok(results)
 }
 
-/// Report of a program, and its processor time.
 struct Sample {
     report: Report,
     cpu: Duration,
@@ -213,7 +206,6 @@ fn cpu_of_children() -> Result<Duration> {
     Ok(TICK * ticks.iter().sum())
 }
 
-/// Metrics of one sample from each program.
 fn metrics(ours: &Sample, fio: &Sample) -> Vec<Metric> {
     let iops = |sample: &Sample| sample.report.iops;
     let us = |ns: f64| ns / 1e3;

@@ -26,7 +26,6 @@ pub(super) struct Args {
     fail_on_worse: bool,
 }
 
-/// Prints the comparison.
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
     ensure!(
         (0.0..100.0).contains(&args.noise),

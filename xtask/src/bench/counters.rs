@@ -1,6 +1,5 @@
 //! Counters of the target's RoCE endpoints, logged when the target ends.
 
-/// Names and values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Counters(Vec<(String, u64)>);
 
@@ -35,7 +34,6 @@ impl Counters {
         self.0.is_empty()
     }
 
-    /// Subtracts the counters of another run.
     pub(super) fn without(&self, other: &Self) -> Self {
         let rest = self.0.iter();
         let rest = rest.map(|(name, value)| (name.clone(), value.saturating_sub(other.get(name))));

@@ -6,10 +6,8 @@ use std::iter::Sum;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// Processor time of all threads of a process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct CpuTime {
-    /// Time on a processor.
     pub(super) on_cpu: Duration,
     /// Time runnable but waiting for a processor, which shows other load on the machine.
     pub(super) waited: Duration,

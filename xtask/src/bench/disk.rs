@@ -12,7 +12,6 @@ use super::report::Report;
 use crate::results::Better::{Higher, Lower};
 use crate::results::Metric;
 
-/// Name of the table.
 pub(super) const GROUP: &str = "disk";
 
 /// Bytes of each operation.

@@ -30,15 +30,11 @@ const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Size of disks that are not files.
 const DISK: &str = "256MiB";
 
-/// Environment of measurements.
 pub(super) struct Stage {
-    /// Folder with cairn-target and cairn-initiator.
     pub(super) programs: PathBuf,
     /// Folder for configurations, logs and the exported file.
     pub(super) folder: PathBuf,
-    /// Addresses of target and host.
     pub(super) addresses: (IpAddr, IpAddr),
-    /// Address of a second host.
     pub(super) neighbour: IpAddr,
     /// Cores of the target's reactor and of the host.
     pub(super) cores: (usize, usize),
@@ -78,7 +74,6 @@ impl Stage {
         })
     }
 
-    /// Name of the run.
     pub(super) fn name(&self) -> String {
         let name = self.folder.file_name().unwrap_or_default();
         name.to_string_lossy().into_owned()
@@ -112,7 +107,6 @@ impl Stage {
         }
     }
 
-    /// Measures one sample of a cell.
     pub(super) fn measure(&self, cell: &Cell) -> Result<Sample> {
         if cell.provider == Provider::Loopback {
             return self.measure_in_one_process(cell);
@@ -183,14 +177,12 @@ impl Stage {
         })
     }
 
-    /// Job as options of the host.
     fn job(&self, cell: &Cell, seconds: f64) -> impl Iterator<Item = String> {
         let keys = self.keys(cell, seconds).into_iter();
         let destroys = cell.workload.writes().then(|| "--destroy-data".to_owned());
         keys.map(|key| format!("--{key}")).chain(destroys)
     }
 
-    /// Job as fio keys.
     fn keys(&self, cell: &Cell, seconds: f64) -> Vec<String> {
         let own = [
             format!("bs={}", cell.size.0),
@@ -214,7 +206,6 @@ impl Stage {
             .map(drop)
     }
 
-    /// Runs the host to completion and returns its report.
     fn run_host(&self, cell: &Cell, keys: impl Iterator<Item = String>) -> Result<Report> {
         programs::report(self.host(cell, self.addresses.1).args(keys))
     }
@@ -340,7 +331,6 @@ impl Drop for Target {
     }
 }
 
-/// Checks that the hardware required by a provider is present.
 pub(super) fn check_device(provider: Provider, sysfs: &Path) -> Result<()> {
     let has_device = || {
         let entries = fs::read_dir(sysfs.join("class/infiniband"));

@@ -4,10 +4,8 @@ use super::cell::Cell;
 use super::disk::{self, DiskRow};
 use super::link;
 
-/// Unit of measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Item {
-    /// Target and host.
     Cell(Cell),
     /// Disk without a network.
     Disk(DiskRow),
@@ -16,7 +14,6 @@ pub(super) enum Item {
 }
 
 impl Item {
-    /// Name of the item's table.
     pub(super) fn group(&self) -> String {
         match self {
             Self::Cell(cell) => cell.group(),
@@ -34,7 +31,6 @@ impl Item {
         }
     }
 
-    /// Table and row.
     pub(super) fn label(&self) -> String {
         format!("{}: {}", self.group(), self.name())
     }

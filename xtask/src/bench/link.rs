@@ -8,7 +8,6 @@ use anyhow::{Context, Result, ensure};
 use crate::results::Better::{Higher, Lower};
 use crate::results::Metric;
 
-/// Name of the table.
 pub(super) const GROUP: &str = "raw link";
 
 /// Measures all rows; returns their names and metrics.

@@ -122,7 +122,6 @@ where
     Ok(values)
 }
 
-/// Cells defined by a product of dimensions.
 struct Block {
     providers: Vec<Provider>,
     backends: Vec<Backend>,

@@ -36,7 +36,6 @@ use ends::Stage;
 use item::Item;
 use matrix::Choice;
 
-/// Published results of other programs.
 const MARKS: &str = include_str!("../../../benches/marks.json");
 
 /// Command-line arguments.
@@ -92,7 +91,6 @@ enum Other {
     Flame(flame::Args),
 }
 
-/// Runs the subcommand.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match &args.other {
         Some(Other::Against(against)) => against::run(against),
@@ -135,7 +133,6 @@ impl Args {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Measures all items in rounds.
     fn measure(&self, items: &[Item], stage: &Stage) -> Result<Results> {
         let machine = Machine::here(Path::new(programs::WORKSPACE));
         let mut results = Results::begin(stage.name(), machine);

@@ -22,7 +22,6 @@ pub(super) fn covering(seconds: f64) -> f64 {
 pub(super) struct Neighbour(Child);
 
 impl Neighbour {
-    /// Starts the host and waits for its start-up time.
     pub(super) fn start(command: &mut Command) -> Result<Self> {
         let child = command
             .stdin(Stdio::null())

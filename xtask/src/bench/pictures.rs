@@ -7,7 +7,6 @@ use anyhow::Result;
 use super::item::Item;
 use crate::results::{Curve, Metric, Point, Results, bars, curves};
 
-/// Draws the rows of each group as bars, and values by depth as curves.
 pub(super) fn draw(results: &Results, items: &[Item], folder: &Path) -> Result<()> {
     for group in results.groups() {
         let file = |what: &str| folder.join(format!("{}-{what}.svg", group.replace(' ', "-")));

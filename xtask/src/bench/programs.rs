@@ -12,7 +12,6 @@ use super::cell::Provider;
 use super::item::Item;
 use super::report::Report;
 
-/// Working directory of cargo.
 pub(super) const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Size of the exported file in MiB.
@@ -32,13 +31,11 @@ const SCALE: Program = ("cairn-benches", "--bin", "cairn-scale");
 /// Programs for measurements of a disk without a network.
 pub(super) const OF_DISKS: &[Program] = &[DISK];
 
-/// Programs for measurements of a growing target.
 pub(super) const OF_SCALE: &[Program] = &[TARGET, SCALE];
 
 /// Target and hosts, for few and for many queue pairs.
 pub(super) const OF_ALL_ENDS: &[Program] = &[TARGET, HOST, SCALE];
 
-/// Programs required by an item.
 fn of_item(item: &Item) -> &'static [Program] {
     match item {
         Item::Cell(cell) if cell.provider == Provider::Loopback => &[ONE_PROCESS],
@@ -48,7 +45,6 @@ fn of_item(item: &Item) -> &'static [Program] {
     }
 }
 
-/// Builds the programs of these items and returns their folder.
 pub(super) fn build(items: &[Item], debug: bool, no_build: bool) -> Result<PathBuf> {
     let mut programs: Vec<Program> = Vec::new();
     for program in items.iter().flat_map(of_item) {
@@ -59,7 +55,6 @@ pub(super) fn build(items: &[Item], debug: bool, no_build: bool) -> Result<PathB
     build_all(&programs, debug, no_build)
 }
 
-/// Builds programs and returns their folder.
 pub(super) fn build_all(programs: &[Program], debug: bool, no_build: bool) -> Result<PathBuf> {
     if !no_build {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
@@ -86,14 +81,12 @@ pub(super) fn build_all(programs: &[Program], debug: bool, no_build: bool) -> Re
     Ok(folder)
 }
 
-/// Command for a program pinned to a core.
 pub(super) fn pinned(core: usize, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", &core.to_string()]).arg(program);
     command
 }
 
-/// Runs a program to completion and parses its report.
 pub(super) fn report(command: &mut Command) -> Result<Report> {
     let output = command
         .stdin(Stdio::null())
@@ -115,12 +108,10 @@ pub(super) fn has_fio() -> bool {
     version.is_ok_and(|output| output.status.success())
 }
 
-/// Folder for results.
 pub(super) fn results() -> PathBuf {
     output().join("bench")
 }
 
-/// Output folder of cargo.
 fn output() -> PathBuf {
     let workspace = Path::new(WORKSPACE);
     let workspace = workspace.canonicalize().unwrap_or(workspace.to_owned());

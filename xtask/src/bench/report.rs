@@ -5,7 +5,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// Results of a job.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) ios: f64,
@@ -15,7 +14,6 @@ pub(super) struct Report {
     /// Longest completion latency in nanoseconds.
     pub(super) slowest_ns: f64,
     pub(super) runtime: Duration,
-    /// Processor time of the job's threads.
     pub(super) cpu: Duration,
 }
 
@@ -62,7 +60,6 @@ struct Latencies {
 }
 
 impl Report {
-    /// Parses the report of a single job or group.
     pub(super) fn read(json: &str) -> Result<Self> {
         let document: Document = serde_json::from_str(json)?;
         let job = document.jobs.into_iter().next().context("no job")?;

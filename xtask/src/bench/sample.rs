@@ -11,19 +11,15 @@ use crate::results::Metric;
 /// Counters of the target in the table, with their column heads.
 const COUNTERS: [(&str, &str); 2] = [("sent_pkts", "sent"), ("rcvd_pkts", "received")];
 
-/// One sample.
 #[derive(Debug)]
 pub(super) struct Sample {
-    /// Report of the host.
     pub(super) report: Report,
     /// Processor time of the target's threads, if the target is a separate process.
     pub(super) target: Option<CpuTime>,
-    /// Counters of the target's endpoints.
     pub(super) counters: Counters,
 }
 
 impl Sample {
-    /// Sample as metrics.
     pub(super) fn metrics(&self) -> Vec<Metric> {
         let report = &self.report;
         let mut metrics = report.metrics();
@@ -49,7 +45,6 @@ impl Sample {
 }
 
 impl Report {
-    /// Metrics of any job.
     fn metrics(&self) -> Vec<Metric> {
         vec![
             Metric::once("IOPS", "1/s", Higher, self.iops),

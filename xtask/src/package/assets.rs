@@ -30,7 +30,6 @@ impl Assets {
         self.0.iter().map(line).collect()
     }
 
-    /// File list for cargo-generate-rpm.
     pub(super) fn of_rpm(&self) -> String {
         let line = |asset: &Asset| {
             let (from, to, mode) = (asset.from.display(), asset.to.display(), asset.mode());

@@ -17,7 +17,6 @@ const TOOL: Tool = Tool {
     busy: &["md-5"],
 };
 
-/// Metadata of a package.
 pub(super) struct Package {
     name: &'static str,
     depends: &'static str,
@@ -51,7 +50,6 @@ pub(super) const ENGINE: Package = Package {
     scripts: None,
 };
 
-/// Writes the package of a tree.
 pub(super) fn write(tree: &Path, package: &Package, about: &About, out: &Path) -> Result<PathBuf> {
     let tool = installed_tool(&TOOL).map_or_else(|| cached_tool(&TOOL), Ok)?;
     let folder = out.join("deb");

@@ -16,7 +16,6 @@ use crate::cache;
 const RELEASE: &str = "bullseye";
 const MIRROR: &str = "http://deb.debian.org/debian";
 
-/// Packages of that release with development and runtime libraries.
 const PACKAGES: &str = "libc6-dev,libgcc-s1";
 
 /// Debian's library folder below `/lib` and `/usr/lib`.

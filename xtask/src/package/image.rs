@@ -65,7 +65,6 @@ pub(super) fn write(staged: &Staged, about: &About, out: &Path) -> Result<PathBu
     Ok(file)
 }
 
-/// Stores a blob under its digest.
 fn add(blobs: &Path, bytes: &[u8]) -> Result<Value> {
     let new = blobs.join("new");
     fs::write(&new, bytes)?;

@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use super::said;
 
-/// Licences of Cairn and of all dependencies, each text once.
 pub(super) fn all() -> Result<String> {
     let mut text = String::from("Cairn is licensed under MIT or Apache-2.0, at your choice.\n\n");
     text += &ours();
@@ -31,7 +30,6 @@ pub(super) fn all() -> Result<String> {
     Ok(text)
 }
 
-/// Licence of the fio engine.
 pub(super) fn engine() -> String {
     "The engine is licensed under GPL-2.0-or-later or MIT, at your choice; fio, which loads it, is \
      GPL-2.0. /usr/share/doc/cairn/copyright has the licences of what it contains.\n"
@@ -44,7 +42,6 @@ fn ours() -> String {
         .join("\n")
 }
 
-/// Name and version, licence and folder of each linked crate.
 fn dependencies() -> Result<Vec<(String, String, PathBuf)>> {
     let metadata =
         said(Command::new("cargo").args(["metadata", "--format-version=1", "--locked"]))?;

@@ -9,13 +9,10 @@ use anyhow::{Context, Result};
 
 use super::{do_it, licences, said};
 
-/// Packaged programs.
 pub(super) const PROGRAMS: [&str; 2] = ["cairn-target", "cairn-initiator"];
 
-/// Folder of documents.
 const DOC: &str = "usr/share/doc/cairn";
 
-/// File trees, one for each package.
 pub(super) struct Staged {
     pub(super) main: PathBuf,
     pub(super) debug: PathBuf,

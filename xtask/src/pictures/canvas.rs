@@ -47,7 +47,6 @@ impl Canvas {
         Self { svg }
     }
 
-    /// Adds a box with round corners.
     pub(super) fn rect(&mut self, class: &str, (x, y): (f64, f64), (width, height): (f64, f64)) {
         let _ = writeln!(
             self.svg,
@@ -56,7 +55,6 @@ impl Canvas {
         );
     }
 
-    /// Adds a bar of a diagram.
     pub(super) fn bar(&mut self, class: &str, (x, y): (f64, f64), (width, height): (f64, f64)) {
         let _ = writeln!(
             self.svg,

@@ -206,7 +206,6 @@ mod tests {
             .collect()
     }
 
-    /// Direct and indirect dependencies of a crate.
     fn reached(uses: &Uses, from: &str) -> BTreeSet<String> {
         let mut all = uses[from].clone();
         for used in &uses[from] {

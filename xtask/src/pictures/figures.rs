@@ -3,12 +3,10 @@
 use super::canvas::Canvas;
 use crate::results::{Results, Row};
 
-/// Group of rows compared with one program.
 struct Panel {
     group: &'static str,
     title: &'static str,
     below: &'static str,
-    /// Name of the ratio metric.
     ratio: &'static str,
 }
 

@@ -2,7 +2,6 @@
 
 use super::canvas::Canvas;
 
-/// Resources owned by a reactor.
 const REACTOR: [&str; 4] = [
     "queue pairs, one shared receive queue",
     "requests and their permits",
@@ -64,7 +63,6 @@ fn reactor(canvas: &mut Canvas, x: f64, name: &str) {
     }
 }
 
-/// Hosts on the left, disks on the right.
 fn outside(canvas: &mut Canvas) {
     canvas.rect("low", (16.0, 100.0), (86.0, 64.0));
     canvas.text("bold middle", (59.0, 137.0), "hosts");

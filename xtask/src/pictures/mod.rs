@@ -13,9 +13,7 @@ use anyhow::{Context, Result};
 
 use crate::results::Results;
 
-/// File with the figures of a picture.
 const RESULTS: &str = "docs/performance/results.json";
-/// Folder of the pictures.
 const FOLDER: &str = "docs/pictures";
 
 /// Draws each picture; returns file names and contents.
@@ -30,7 +28,6 @@ fn draw(workspace: &Path) -> Result<Vec<(&'static str, String)>> {
     ])
 }
 
-/// Draws the pictures into docs/.
 pub(crate) fn run() -> Result<()> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folder = workspace.join(FOLDER);

@@ -18,11 +18,8 @@ const GAP: f64 = 250.0;
 const TOP: f64 = 96.0;
 const STEP: f64 = 40.0;
 
-/// Step of a diagram.
 enum Step {
-    /// Message from one lane to another.
     Move(usize, usize, &'static str),
-    /// Work in a lane.
     Work(usize, &'static str),
 }
 use Step::{Move, Work};
@@ -104,7 +101,6 @@ fn draw(title: &str, description: &str, steps: &[Step]) -> String {
     canvas.finish()
 }
 
-/// Centre of a lane.
 fn x(lane: usize) -> f64 {
     LEFT + GAP * lane as f64
 }

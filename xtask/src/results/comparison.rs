@@ -12,7 +12,6 @@ use super::{Better, Metric, Results};
 /// Probability outside the interval on each side.
 const TAIL: f64 = 0.025;
 
-/// Differences between two runs.
 #[derive(Debug)]
 pub(crate) struct Comparison {
     pub(crate) changes: Vec<Change>,
@@ -35,7 +34,6 @@ pub(crate) struct Change {
     pub(crate) verdict: Verdict,
 }
 
-/// Significance of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Better,
@@ -130,7 +128,6 @@ fn quotient(after: f64, before: f64) -> f64 {
     if after == before { 1.0 } else { after / before }
 }
 
-/// Interval of the ratio of medians.
 fn interval(before: &Metric, after: &Metric) -> (f64, f64) {
     let mut ratios = Vec::new();
     for (old, old_chance) in medians(before) {

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Direction of improvement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Better {
@@ -12,7 +11,6 @@ pub(crate) enum Better {
     Lower,
 }
 
-/// Measured quantity with one or more samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Metric {
     /// Name in the column head: `IOPS`, `p99`, ...
@@ -25,7 +23,6 @@ pub(crate) struct Metric {
 }
 
 impl Metric {
-    /// Creates a metric with one sample.
     pub(crate) fn once(name: &str, unit: &str, better: Better, sample: f64) -> Self {
         Self {
             name: name.to_owned(),
@@ -35,7 +32,6 @@ impl Metric {
         }
     }
 
-    /// Column head.
     pub(crate) fn head(&self) -> String {
         match self.unit.as_str() {
             "" => self.name.clone(),

@@ -6,7 +6,6 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-/// Properties of a machine that affect results.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Machine {
     pub(crate) cpu: String,
@@ -39,7 +38,6 @@ impl Machine {
         }
     }
 
-    /// Records the load at the end of the run.
     pub(crate) fn ended(&mut self) {
         self.load_after = load();
     }

@@ -5,18 +5,14 @@ use serde::{Deserialize, Serialize};
 use super::figure::number;
 use super::{Metric, Results};
 
-/// Reference range for a metric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Mark {
-    /// Name of the metric.
     pub(crate) metric: String,
     pub(crate) low: f64,
     pub(crate) high: f64,
-    /// Origin of the values.
     pub(crate) source: String,
 }
 
-/// Data file with reference values.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Marks(Vec<Entry>);
 
@@ -33,13 +29,11 @@ impl Marks {
         serde_json::from_str(json)
     }
 
-    /// Number of entries.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Sets the reference value of each row in the file.
     pub(crate) fn put_on(&self, results: &mut Results) {
         for row in &mut results.rows {
             let entry = self
@@ -52,7 +46,6 @@ impl Marks {
 }
 
 impl Mark {
-    /// Range as text.
     pub(super) fn range(&self) -> String {
         if self.low == self.high {
             number(self.low)

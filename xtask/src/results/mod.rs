@@ -28,36 +28,26 @@ pub(crate) use table::{markdown, terminal};
 /// Version of the JSON document, incremented when fields change their meaning.
 const FORMAT: u32 = 1;
 
-/// File name of the document in a folder of results.
 const DOCUMENT: &str = "results.json";
 
-/// Run of a benchmark.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Results {
-    /// Version of this document.
     format: u32,
-    /// Name of the run.
     pub(crate) name: String,
     /// Start time in seconds since 1970.
     pub(crate) began_s: u64,
-    /// Machine of the run.
     pub(crate) machine: Machine,
-    /// Method of measurement, for readers.
     pub(crate) notes: Vec<String>,
-    /// Measured rows.
     pub(crate) rows: Vec<Row>,
 }
 
-/// Measured workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
-    /// Group of comparable rows.
     pub(crate) group: String,
     /// Name of the workload. Group and name identify the row in other runs.
     pub(crate) name: String,
     /// Metrics; the first is the main one.
     pub(crate) metrics: Vec<Metric>,
-    /// Reference value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mark: Option<Mark>,
 }
@@ -87,12 +77,10 @@ impl Results {
         groups
     }
 
-    /// Rows of a group.
     pub(crate) fn group<'a>(&'a self, group: &'a str) -> impl Iterator<Item = &'a Row> {
         self.rows.iter().filter(move |row| row.group == group)
     }
 
-    /// Row by group and name.
     pub(crate) fn row(&self, group: &str, name: &str) -> Option<&Row> {
         let mut rows = self.rows.iter();
         rows.find(|row| row.group == group && row.name == name)
@@ -141,7 +129,6 @@ impl Results {
         Ok(results)
     }
 
-    /// Writes the document and the tables into a folder.
     pub(crate) fn save(&self, folder: &Path) -> Result<()> {
         let mut json = serde_json::to_string_pretty(self)?;
         json.push('\n');
@@ -154,7 +141,6 @@ impl Results {
 }
 
 impl Row {
-    /// Metric by name.
     pub(crate) fn metric(&self, name: &str) -> Option<&Metric> {
         self.metrics.iter().find(|metric| metric.name == name)
     }
@@ -173,7 +159,6 @@ impl Row {
 mod tests {
     use super::*;
 
-    /// Results with one row and one metric with these samples.
     pub(super) fn one_row(better: Better, samples: &[f64]) -> Results {
         let mut results = Results::begin("test", Machine::default());
         for sample in samples {

@@ -12,7 +12,6 @@ const SIZE: (u32, u32) = (800, 480);
 const FONT: (&str, u32) = ("sans-serif", 14);
 const TITLE: (&str, u32) = ("sans-serif", 18);
 
-/// Curve of a plot.
 pub(crate) struct Curve {
     pub(crate) name: String,
     pub(crate) points: Vec<Point>,
@@ -87,7 +86,6 @@ pub(crate) fn curves(
     })
 }
 
-/// Draws a bar with its range for each name.
 pub(crate) fn bars(path: &Path, title: &str, unit: &str, rows: &[(String, &Metric)]) -> Result<()> {
     let top = range(rows.iter().map(|(_, metric)| metric.max())).end;
     let height = 90 + 26 * rows.len() as u32;
@@ -148,7 +146,6 @@ fn draw_sized(
     drawn.map_err(|error| anyhow!("cannot draw {}: {error}", path.display()))
 }
 
-/// Range from the smallest to the largest value.
 fn range(values: impl Iterator<Item = f64>) -> Range<f64> {
     values.fold(f64::INFINITY..f64::MIN_POSITIVE, |range, value| {
         range.start.min(value)..range.end.max(value)

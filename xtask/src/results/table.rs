@@ -3,7 +3,6 @@
 use super::figure::number;
 use super::{Results, Row};
 
-/// Tables of all groups, aligned with spaces.
 pub(crate) fn terminal(results: &Results) -> String {
     let mut text = String::new();
     for group in results.groups() {
@@ -13,7 +12,6 @@ pub(crate) fn terminal(results: &Results) -> String {
     text
 }
 
-/// Markdown page with machine, notes and tables of all groups.
 pub(crate) fn markdown(results: &Results) -> String {
     let mut text = format!("# {}\n\n{}\n", results.name, results.machine.summary());
     for note in &results.notes {

@@ -9,14 +9,12 @@ use anyhow::Result;
 use super::step::{Outcome, Step};
 use crate::times::{self, Times};
 
-/// Sequence of steps.
 pub(super) struct Lane {
     /// Prefix of output lines if several lanes run.
     pub(super) name: &'static str,
     pub(super) steps: Vec<Step>,
 }
 
-/// Completed step.
 pub(super) struct Done {
     pub(super) name: &'static str,
     pub(super) outcome: Outcome,

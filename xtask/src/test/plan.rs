@@ -14,7 +14,6 @@ const FIO_VARIABLE: &str = "CAIRN_FIO";
 /// Variable that turns missing FUSE mounts into a failure; only root can mount faulty disks.
 const FUSE_VARIABLE: &str = "CAIRN_FUSE";
 
-/// Variable with the folder of SPDK's client.
 const SPDK_VARIABLE: &str = "SPDK_PYTHON";
 
 /// Variable with the share of the simulations' seeds that a step runs.
@@ -35,7 +34,6 @@ const LONG_TESTS: &str = "not (binary(simulation) and package(cairn-tests)) \
 const CEPH_TESTS: &str = "(package(cairn-tests) & binary(ceph)) | (package(cairn-rbd) & binary(images)) \
      | (package(cairn-disk) & test(an_image_of_ceph))";
 
-/// Extent of a test run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
     /// No packages; a few minutes.
@@ -58,7 +56,6 @@ impl Extent {
     }
 }
 
-/// Lanes of a run.
 pub(super) fn lanes(extent: Extent, tools: &Tools, skips: &Skips, vm: bool) -> Result<Vec<Lane>> {
     let mut steps = Vec::new();
     if extent == Extent::Quick {
@@ -260,7 +257,6 @@ fn spdk_tests(tools: &Tools) -> Step {
     }
 }
 
-/// Step that runs another subcommand of this program.
 fn own_chore(name: &'static str, arguments: &str) -> Result<Step> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     Ok(Step::program(name, program, arguments))

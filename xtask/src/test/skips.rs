@@ -155,7 +155,6 @@ const ALLOWED: [(&str, Reason); 29] = [
     ),
 ];
 
-/// Skips of a run.
 pub(super) struct Skipped {
     /// Tests that recorded a skip and then passed.
     pub(super) recorded: u32,
@@ -165,7 +164,6 @@ pub(super) struct Skipped {
     pub(super) untested: Vec<String>,
 }
 
-/// File in which tests record skips.
 pub(super) struct Skips {
     path: PathBuf,
 }
@@ -178,12 +176,10 @@ impl Skips {
         Ok(Self { path })
     }
 
-    /// Passes the path of the skip file to a step.
     pub(super) fn note(&self, step: Step) -> Step {
         step.with_env(FILE_VARIABLE, &self.path.to_string_lossy())
     }
 
-    /// Prints all skips with their reasons, and counts them.
     pub(super) fn report(&self, done: &[Done], extent: Extent) -> Result<Skipped> {
         let notes = fs::read_to_string(&self.path)
             .with_context(|| format!("cannot read {}", self.path.display()))?;

@@ -13,18 +13,14 @@ use super::tally::{Tally, without_escapes};
 /// Working directory of steps, independent of the caller's.
 pub(super) const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-/// Program to run.
 pub(crate) struct Step {
     pub(crate) name: &'static str,
     command: Command,
 }
 
-/// Result of a step.
 pub(crate) struct Outcome {
     pub(crate) success: bool,
-    /// Number of tests, from the step's output.
     pub(super) tally: Tally,
-    /// Names of skipped tests, from the step's output.
     pub(super) skipped: Vec<String>,
     /// Failure lines of the step's output.
     pub(super) failures: Failures,

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::ops::Add;
 
-/// Numbers of passed, failed and skipped tests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) passed: u32,

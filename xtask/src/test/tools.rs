@@ -27,7 +27,6 @@ const PACKAGES_OF_TESTS: [&str; 2] = ["tshark", "fio"];
 /// Packages for longer runs: valgrind counts instructions, rpm and runc test the built packages.
 const PACKAGES_OF_REST: [&str; 3] = ["valgrind", "rpm", "runc"];
 
-/// Available tools.
 pub(super) struct Tools {
     /// Whether cargo-nextest is installed. `cargo test` is the slower alternative.
     pub(super) nextest: bool,

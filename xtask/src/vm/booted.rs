@@ -19,7 +19,6 @@ use super::process;
 use super::scenario::Options;
 use super::tree::create_dir;
 
-/// State file in the layer's folder.
 pub(crate) const STATE: &str = "state";
 /// Variable with the file's path for QEMU's shell, which avoids quoting.
 const STATE_VARIABLE: &str = "CAIRN_STATE";
@@ -40,7 +39,6 @@ pub(crate) fn version() -> Result<String> {
     process::output(process::command("qemu-system-x86_64").arg("--version"))
 }
 
-/// Fills the layer with the state file.
 pub(crate) fn build(files: &Files, dir: &Path) -> Result<()> {
     let none = dir.join("empty");
     create_dir(&none)?;
@@ -100,7 +98,6 @@ fn keep(child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// Configures QEMU to start from this state.
 pub(crate) fn begin_with(qemu: &mut Command, state: &Path) {
     qemu.args(["-incoming", &format!("exec:cat \"${STATE_VARIABLE}\"")])
         .env(STATE_VARIABLE, state)

@@ -17,7 +17,6 @@ use crate::cache::{fingerprint, folder};
 /// Age after the last use at which a new layer replaces this one.
 const KEEP_UNUSED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// Folder with all layers.
 pub(crate) struct Cache {
     dir: PathBuf,
 }

@@ -22,14 +22,12 @@ const TOOLS: [(&str, &str); 9] = [
 ];
 const TOOLS_OF_ROOT: usize = 7;
 
-/// Programs of a small Ceph cluster with their packages.
 pub(crate) const CEPH: [(&str, &str); 3] = [
     ("ceph-mon", "ceph-mon"),
     ("ceph-osd", "ceph-osd"),
     ("rbd", "ceph-common"),
 ];
 
-/// Machine with Debian or Ubuntu.
 pub(crate) struct Host {
     /// `ID` in os-release: `debian`, `ubuntu`, or a derivative.
     id: String,
@@ -77,7 +75,6 @@ impl Host {
         self.install(&missing)
     }
 
-    /// Packages of missing tools.
     fn missing_tools(&self) -> Vec<&'static str> {
         let needed = if self.root {
             &TOOLS[..TOOLS_OF_ROOT]
@@ -196,7 +193,6 @@ pub(crate) fn require(programs: &[&str], lab: bool) -> Result<()> {
     host.install(&missing)
 }
 
-/// Installs the packages of missing programs.
 pub(crate) fn require_programs(programs: &[(&str, &'static str)]) -> Result<()> {
     let missing = programs.iter().filter(|(program, _)| !on_path(program));
     let packages: Vec<&str> = missing.map(|&(_, package)| package).collect();

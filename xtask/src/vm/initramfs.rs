@@ -10,7 +10,6 @@ use super::kernel;
 use super::process::{self, Log};
 use super::tree::create_dir;
 
-/// Compressed archive in the layer's folder.
 pub(crate) const IMAGE: &str = "initramfs.gz";
 /// Script executed first by the kernel.
 pub(crate) const INIT: &str = include_str!("init.sh");
@@ -29,7 +28,6 @@ const MODULES: [&str; 9] = [
     "vmgenid",
 ];
 
-/// Fills the layer with the archive.
 pub(crate) fn build(kernel_dir: &Path, dir: &Path, log: &Log) -> Result<()> {
     let tree = dir.join("tree");
     for folder in ["bin", "dev", "proc", "sys", "root", "modules"] {

@@ -10,7 +10,6 @@ use super::host::Host;
 use super::process::{self, Log};
 use super::tree::create_dir;
 
-/// Kernel image in the layer's folder.
 pub(crate) const VMLINUZ: &str = "vmlinuz";
 /// Folder that contains `lib/modules/VERSION`.
 const TREE: &str = "tree";
@@ -81,7 +80,6 @@ pub(crate) fn build(host: &Host, dir: &Path, log: &Log) -> Result<()> {
     )
 }
 
-/// Version of the kernel in a layer.
 pub(crate) fn version(kernel_dir: &Path) -> Result<String> {
     fs::read_to_string(kernel_dir.join(VERSION)).context("the kernel layer has no version")
 }
@@ -91,7 +89,6 @@ pub(crate) fn tree(kernel_dir: &Path) -> PathBuf {
     kernel_dir.join(TREE)
 }
 
-/// Downloads packages with apt and unpacks them into a folder.
 pub(crate) fn download_and_unpack(packages: &[String], into: &Path, log: &Log) -> Result<()> {
     let archives = into.with_extension("debs");
     create_dir(&archives)?;
@@ -128,7 +125,6 @@ fn kernel_packages(host: &Host) -> Result<Vec<String>> {
     Ok(found.into_iter().collect())
 }
 
-/// Kernel packages among the dependencies of a package.
 fn depends(package: &str) -> Result<Vec<String>> {
     let listed = process::output(process::command("apt-cache").args(["depends", package]))?;
     let names = listed

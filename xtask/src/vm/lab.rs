@@ -8,18 +8,14 @@ use super::cache::Cache;
 use super::host::Host;
 use super::{booted, initramfs, kernel, root};
 
-/// Inputs of QEMU.
 pub(crate) struct Lab {
     pub(crate) files: Files,
     /// Saved state of a booted machine, if requested.
     pub(crate) booted: Option<PathBuf>,
 }
 
-/// Files that QEMU boots.
 pub(crate) struct Files {
-    /// Kernel of the distribution.
     pub(crate) kernel: PathBuf,
-    /// Initramfs that mounts the root file system.
     pub(crate) initramfs: PathBuf,
     /// Root file system of the guest, used read-only.
     pub(crate) root_image: PathBuf,

@@ -18,7 +18,6 @@ const TAP: &str = "tap0";
 const WAYS: [&[&str]; 2] = [&[], &["--user", "--map-root-user"]];
 const NAMESPACES: [&str; 5] = ["--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
-/// QEMU arguments for a network card connected to the tap.
 pub(crate) fn card() -> [String; 4] {
     let netdev = format!("tap,id=lan,ifname={TAP},script=no,downscript=no");
     [

@@ -13,7 +13,6 @@ use super::scenario::{NvmeNamespace, Options};
 /// Image of a scenario's second disk, deleted with the machine.
 const DISK_IMAGE: &str = "disk.raw";
 
-/// Size of each namespace of an NVMe drive.
 const NVME_SIZE: &str = "8M";
 
 /// MDTS: log2 of the 4 KiB pages in a transfer. A transfer of 256 KiB takes two commands.
@@ -26,11 +25,9 @@ const NVME_MDTS: &str = "5";
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off nokaslr audit=0 \
      apparmor=0 random.trust_cpu=on cryptomgr.notests net.ifnames=0 no_timer_check";
 
-/// Folders of this machine that are shared with the guest.
 pub(crate) struct Shares<'a> {
     pub(crate) tests: &'a Path,
     pub(crate) programs: &'a Path,
-    /// Writable folder.
     pub(crate) out: &'a Path,
 }
 
@@ -90,7 +87,6 @@ pub(crate) fn command(
     Ok(qemu)
 }
 
-/// Removes the disk images of a machine with these options.
 pub(crate) fn remove_disks(options: &Options, out: &Path) {
     if options.disk.is_some() {
         let _ = fs::remove_file(out.join(DISK_IMAGE));
@@ -112,7 +108,6 @@ fn add_disk(qemu: &mut Command, id: &str, image: &Path, options: &str, physical:
     ]);
 }
 
-/// Adds an NVMe drive with these namespaces.
 fn add_nvme(qemu: &mut Command, namespaces: &[NvmeNamespace], out_dir: &Path) -> Result<()> {
     if namespaces.is_empty() {
         return Ok(());

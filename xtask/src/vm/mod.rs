@@ -104,7 +104,6 @@ impl Args {
     }
 }
 
-/// Runs the chosen scenarios, one machine each, and prints a summary.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let tree = Tree::locate()?;
     let mut known = Scenario::load_all(&tree.scenarios())?;
@@ -148,7 +147,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// Progress of a run.
 struct Progress {
     report: Report,
     times: Times,
@@ -200,7 +198,6 @@ fn prepare(args: &Args, tree: &Tree, scenarios: &[&Scenario], with_booted: bool)
     })
 }
 
-/// Runs the machine of one scenario and returns its verdict.
 fn judge(
     args: &Args,
     tree: &Tree,
@@ -257,7 +254,6 @@ fn boot_until_begun(tree: &Tree, lab: &Lab, boot: &Boot<'_>, console: Console) -
     unreachable!("the loop ends at BOOTS_MAX")
 }
 
-/// Opens a console in the machine of a scenario.
 fn open_shell(args: &Args, tree: &Tree, known: &[Scenario]) -> Result<ExitCode> {
     let plain = Scenario::plain();
     let scenario = match args.names.first() {

@@ -16,7 +16,6 @@ pub(crate) fn command(program: &str) -> Command {
     command
 }
 
-/// Search path for programs.
 pub(crate) fn search_path() -> String {
     format!(
         "{}:/usr/sbin:/sbin",
@@ -24,7 +23,6 @@ pub(crate) fn search_path() -> String {
     )
 }
 
-/// Log file for the output of programs that build the lab.
 pub(crate) struct Log {
     path: PathBuf,
 }

@@ -16,25 +16,19 @@ use super::scenario::{Network, Options, Variable};
 use super::tree::Tree;
 use super::{booted, lan};
 
-/// Console log of the guest in a scenario's folder.
 pub(crate) const CONSOLE_LOG: &str = "console.log";
 
-/// Output of QEMU in a scenario's folder.
 pub(crate) const QEMU_LOG: &str = "qemu.log";
 
-/// Environment of the scenario, in its folder.
 const SETTINGS: &str = "settings";
 
 /// Time for booting and collecting logs in addition to the scenario's time limit.
 const GRACE_S: u64 = 60;
 
-/// Parameters of a run.
 pub(crate) struct Boot<'a> {
     /// Name of the script; empty for a shell at the console.
     pub(crate) scenario: &'a str,
-    /// Required machine.
     pub(crate) options: &'a Options,
-    /// Settings of the scenario.
     pub(crate) variables: &'a [Variable],
     /// Time limit of the scenario, measured in the guest.
     pub(crate) timeout_s: u64,
@@ -59,23 +53,18 @@ impl Boot<'_> {
     }
 }
 
-/// Destination of the guest's console.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Console {
     /// Log file only.
     Quiet,
-    /// Log file and terminal.
     Live,
-    /// Interactive terminal.
     Terminal,
 }
 
-/// Reason for the end of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// The guest shut down or panicked.
     PoweredOff,
-    /// The time limit was reached.
     TimedOut,
 }
 

@@ -10,18 +10,14 @@ use super::process;
 use super::qemu::{CONSOLE_LOG, Console, End, QEMU_LOG};
 use crate::times;
 
-/// Exit code of the scenario, a file in its folder.
 const EXIT_CODE: &str = "exit-code";
 /// Exit code of `timeout` for a scenario that reached its time limit.
 const EXIT_TIMEOUT: &str = "124";
 /// Console lines to show after a failure.
 const TAIL_LINES: usize = 40;
 
-/// Result of a scenario.
 pub(crate) enum Verdict {
-    /// All assertions held.
     Pass,
-    /// Reason of the failure.
     Fail(String),
     /// Not run, because an earlier scenario failed.
     Skipped,
@@ -41,7 +37,6 @@ impl Verdict {
     }
 }
 
-/// Prints the start of a scenario.
 pub(crate) fn announce(name: &str, summary: &str, left: Duration, console: Console) {
     println!("== {name} ({}): {summary}", times::left(left));
     if console == Console::Live {
@@ -70,7 +65,6 @@ pub(crate) fn explain(
     Ok(())
 }
 
-/// Results of the scenarios so far.
 #[derive(Default)]
 pub(crate) struct Report {
     rows: Vec<(String, Verdict, Duration)>,

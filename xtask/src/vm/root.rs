@@ -9,10 +9,8 @@ use super::host::Host;
 use super::kernel;
 use super::process::{self, Log};
 
-/// Image file in the layer's folder.
 pub(crate) const IMAGE: &str = "root.ext4";
 
-/// Packages used by scenarios.
 const PACKAGES: [&str; 27] = [
     "dmsetup",
     "e2fsprogs",

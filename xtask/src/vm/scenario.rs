@@ -13,9 +13,7 @@ pub(crate) struct Scenario {
     pub(crate) name: String,
     /// First comment line of the script.
     pub(crate) summary: String,
-    /// Required machine.
     pub(crate) options: Options,
-    /// Programs of this workspace used by the scenario.
     programs: Vec<Program>,
     /// Whether the scenario installs packages of this workspace from its folder.
     pub(crate) packages: bool,
@@ -29,19 +27,15 @@ pub(crate) struct Scenario {
     main: bool,
 }
 
-/// Program built from this workspace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Program {
-    /// Binary of a package.
     Binary(String),
-    /// Example of a package.
     Example(String),
     /// Unit tests of a package's library.
     Tests(String),
 }
 
 impl Program {
-    /// Name of the program in the guest.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::Binary(name) | Self::Example(name) => name.clone(),
@@ -50,14 +44,11 @@ impl Program {
     }
 }
 
-/// Namespace of the guest's NVMe drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NvmeNamespace {
     /// Block size in bytes.
     Blocks(u32),
-    /// Blocks with metadata.
     Metadata,
-    /// Zoned namespace.
     Zoned,
     /// Read-only namespace.
     ReadOnly,
@@ -112,7 +103,6 @@ impl fmt::Display for Variable {
     }
 }
 
-/// Machine requirements of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     /// Memory size in QEMU syntax.
@@ -123,7 +113,6 @@ pub(crate) struct Options {
     pub(crate) disk_physical: u32,
     /// Namespaces of an NVMe drive, from NSID 1 on; the drive is omitted if empty.
     pub(crate) nvme: Vec<NvmeNamespace>,
-    /// Network of the machine.
     pub(crate) network: Network,
     /// Time limit of the scenario in seconds.
     pub(crate) timeout_s: u64,
@@ -134,7 +123,6 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Default machine.
     pub(crate) fn plain() -> Self {
         Self {
             mem: "2G".to_owned(),
@@ -159,7 +147,6 @@ impl Options {
     }
 }
 
-/// Network card of the machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
     /// No network card.
@@ -271,7 +258,6 @@ impl Scenario {
 pub(crate) enum Share {
     /// All scenarios except those that only measure.
     All,
-    /// Scenarios that cover main promises.
     Main,
     /// All scenarios of `All` except those of `Main`.
     Others,
@@ -311,17 +297,14 @@ pub(crate) fn choose<'a>(
         .collect())
 }
 
-/// Build profile of the programs in the virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {
     /// Profile of the tests, so that nothing is compiled twice.
     Dev,
-    /// Full optimization, for measurements.
     Release,
 }
 
 impl Profile {
-    /// Profile required by these scenarios.
     pub(crate) fn of(scenarios: &[&Scenario]) -> Self {
         if scenarios.iter().any(|s| s.by_name) {
             Self::Release
@@ -341,7 +324,6 @@ impl Profile {
         }
     }
 
-    /// Folder with cargo's programs.
     pub(crate) fn folder(self) -> &'static str {
         match self {
             Self::Dev => "debug",
@@ -350,7 +332,6 @@ impl Profile {
     }
 }
 
-/// Programs used by any of these scenarios.
 pub(crate) fn programs<'a>(scenarios: &[&'a Scenario]) -> BTreeSet<&'a Program> {
     scenarios.iter().flat_map(|s| &s.programs).collect()
 }

@@ -11,7 +11,6 @@ use super::scenario::Scenario;
 use super::tree::create_dir;
 use crate::spdk_client::{self, CLIENT};
 
-/// Instructions for building a suitable tree.
 const HOW_TO_BUILD: &str = "\
 The guest's processor is a Nehalem, so SPDK has to be built for x86-64-v2:
 

@@ -11,14 +11,12 @@ use super::process;
 use super::scenario::{Profile, Program};
 use crate::package;
 
-/// Workspace, with the folders shared with a guest.
 pub(crate) struct Tree {
     workspace: PathBuf,
     build: PathBuf,
 }
 
 impl Tree {
-    /// Locates the workspace from cargo's path of the xtask package.
     pub(crate) fn locate() -> Result<Self> {
         let xtask = std::env::var_os("CARGO_MANIFEST_DIR")
             .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
@@ -35,7 +33,6 @@ impl Tree {
         &self.workspace
     }
 
-    /// Output folder of cargo.
     pub(crate) fn build(&self) -> &Path {
         &self.build
     }
@@ -45,7 +42,6 @@ impl Tree {
         self.workspace.join("tests/vm")
     }
 
-    /// Folder with one script for each scenario.
     pub(crate) fn scenarios(&self) -> PathBuf {
         self.vm_tests().join("scenarios")
     }
@@ -55,7 +51,6 @@ impl Tree {
         self.build.join("vm/.programs")
     }
 
-    /// Folder with cargo's programs of this profile.
     fn built(&self, profile: Profile) -> PathBuf {
         self.build.join(profile.folder())
     }
@@ -77,12 +72,10 @@ impl Tree {
         Ok(())
     }
 
-    /// File with the durations of earlier steps and scenarios.
     pub(crate) fn times(&self) -> PathBuf {
         self.build.join("xtask-times.json")
     }
 
-    /// File in which tests record skips.
     pub(crate) fn skips(&self) -> Result<PathBuf> {
         create_dir(&self.build)?;
         let build = fs::canonicalize(&self.build).context("cannot find cargo's output folder")?;
@@ -99,7 +92,6 @@ impl Tree {
         Ok(dir)
     }
 
-    /// Builds programs with this profile and copies them to the shared folder.
     pub(crate) fn stage_programs(
         &self,
         programs: &BTreeSet<&Program>,
@@ -180,7 +172,6 @@ impl Tree {
     }
 }
 
-/// Cargo command in the workspace.
 fn cargo(workspace: &Path) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     cargo.current_dir(workspace);

@@ -80,7 +80,6 @@ fn job(out: &mut String, entry: &Entry<'_>) {
     }
 }
 
-/// Appends the section of reads, writes or trims.
 fn moved(out: &mut String, direction: Direction, stats: &DirectionStats) {
     let (bytes, bandwidth) = (stats.bytes as f64, stats.bandwidth());
     line!(
@@ -219,7 +218,6 @@ fn steps(out: &mut String, entry: &Entry<'_>) {
     );
 }
 
-/// Totals of the jobs of a group.
 fn run_status(out: &mut String, group: &[Entry<'_>]) {
     line!(out, "\nRun status group {} (all jobs):", group[0].group);
     for direction in Direction::ALL {

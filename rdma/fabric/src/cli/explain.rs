@@ -9,7 +9,6 @@ use super::{Failure, Format, output};
 use crate::caller::Caller;
 use crate::trouble::{self, Trouble};
 
-/// Explanation of an error for one end of a connection.
 #[derive(Serialize)]
 struct Explained {
     table: &'static str,

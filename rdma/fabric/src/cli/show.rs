@@ -409,7 +409,6 @@ fn host(fabric: &Fabric) -> String {
     )
 }
 
-/// Describes a value that may be absent.
 fn optional(known: &Known<Option<String>>) -> String {
     match known {
         Known::Is(Some(text)) => text.clone(),

@@ -24,7 +24,6 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     findings.extend(congestion(examination));
 }
 
-/// Returns a finding for each congestion mechanism that is disabled for a priority.
 fn switched_off(netdev: &Netdev, ecn: &CnpState, priority: u8) -> impl Iterator<Item = Finding> {
     let roles = [
         (

@@ -240,7 +240,6 @@ impl Examination {
         all.map(|address| address.address).collect()
     }
 
-    /// Returns the netdevs that carry RoCE, each with its port.
     fn roce_netdevs(&self) -> impl Iterator<Item = (&Netdev, &Device, &Port)> {
         self.fabric.netdevs.each().filter_map(|netdev| {
             let (device, port) = self.fabric.ports_of(&netdev.name).next()?;

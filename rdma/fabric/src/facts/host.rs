@@ -7,7 +7,6 @@ use serde::Serialize;
 use super::numbers;
 use crate::source::{Known, Node, Source, Unknown, unless_absent};
 
-/// Kernel modules relevant to RoCE.
 const MODULES: [&str; 18] = [
     "bnxt_re",
     "hns_roce_hw_v2",

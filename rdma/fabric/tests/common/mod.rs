@@ -11,9 +11,7 @@ use cairn_fabric::source::{Recording, Source};
 use cairn_fabric::{Caller, End};
 use clap::Parser;
 
-/// Program named by findings.
 pub(crate) const PROGRAM: &str = "cairn-target";
-/// Names of the target program and of the host program at the other end.
 pub(crate) const CALLER: Caller = Caller {
     end: End::Target,
     host: "cairn-initiator",

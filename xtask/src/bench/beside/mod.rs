@@ -21,10 +21,8 @@ use crate::results::Better::{Higher, Lower};
 use crate::results::{Machine, Mark, Metric, Results, bars, terminal};
 use spdk::{Job, Spdk};
 
-/// Name of the table.
 const GROUP: &str = "beside SPDK NVMe/TCP";
 
-/// Main metric.
 const RATIO: &str = "of SPDK";
 
 /// Command-line arguments.
@@ -90,7 +88,6 @@ const ROWS: [Row; 8] = [
     Row::new(RandWrite, 128, 8, 1.0),
 ];
 
-/// Cells of all rows.
 pub(super) fn cells() -> impl Iterator<Item = Cell> {
     ROWS.iter().map(|row| row.cell)
 }
@@ -180,7 +177,6 @@ fn measure(args: &Args, rows: &[&Row], stage: &Stage, spdk: &Spdk) -> Result<Res
     Ok(results)
 }
 
-/// Metrics of one sample from each program.
 fn metrics(ours: &Report, theirs: &spdk::Sample) -> Vec<Metric> {
     let us = |ns: f64| ns / 1e3;
     vec![
@@ -198,7 +194,6 @@ fn metrics(ours: &Report, theirs: &spdk::Sample) -> Vec<Metric> {
     ]
 }
 
-/// Sets the goal of each row.
 fn put_marks(results: &mut Results) {
     for row in results.rows.iter_mut().filter(|row| row.group == GROUP) {
         let known = ROWS.iter().find(|known| known.cell.name() == row.name);
@@ -211,7 +206,6 @@ fn put_marks(results: &mut Results) {
     }
 }
 
-/// Draws the ratios as bars with their ranges.
 fn draw(results: &Results, stage: &Stage) -> Result<()> {
     let rows = results.group(GROUP);
     let ratios: Vec<(String, &Metric)> = rows

@@ -21,7 +21,6 @@ const MARK: f64 = 3.0;
 const READER: Row = Row::new(RandRead, 4, 1, MARK);
 const WRITER: Row = Row::new(RandWrite, 128, 32, MARK);
 
-/// Measured rates and latencies of a reader.
 struct Seen {
     iops: f64,
     p99_us: f64,
@@ -56,7 +55,6 @@ pub(super) fn measure(
     Ok(())
 }
 
-/// Sets the goal of Cairn's row.
 pub(super) fn put_mark(results: &mut Results) {
     for row in &mut results.rows {
         if row.group == GROUP && row.name == "Cairn" {

@@ -32,12 +32,10 @@ const DISK_MIB: u32 = 256;
 const MEMORY_MIB: u32 = 1024;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Build tree of SPDK.
 pub(super) struct Spdk {
     folder: PathBuf,
 }
 
-/// Job of the benchmark.
 pub(super) struct Job {
     /// Value of `-w`.
     pub(super) rw: String,
@@ -46,7 +44,6 @@ pub(super) struct Job {
     pub(super) seconds: u32,
 }
 
-/// Results of the benchmark.
 #[derive(Debug, PartialEq)]
 pub(super) struct Sample {
     pub(super) iops: f64,
@@ -71,7 +68,6 @@ impl Spdk {
         Ok(Self { folder })
     }
 
-    /// Version in the source tree.
     pub(super) fn version(&self) -> String {
         let text = fs::read_to_string(self.folder.join("VERSION"));
         text.map_or("unknown version".to_owned(), |text| text.trim().to_owned())
@@ -106,7 +102,6 @@ impl Spdk {
         Sample::read(&said).with_context(|| format!("the output of spdk_nvme_perf:\n{said}"))
     }
 
-    /// Starts a target and fills its disk.
     fn serve(&self, target_core: usize, host_core: usize, folder: &Path) -> Result<Target> {
         let target = self.start(target_core, folder)?;
         // An unwritten disk may map all blocks to one page.
@@ -154,7 +149,6 @@ impl Spdk {
         Ok(Target { child })
     }
 
-    /// Benchmark command, pinned to a core.
     fn perf(&self, job: &Job, core: usize) -> Command {
         let mut command = programs::pinned(core, self.program("spdk_nvme_perf"));
         command
@@ -176,7 +170,6 @@ impl Spdk {
     }
 }
 
-/// Runs the benchmark to completion and returns its output.
 fn run(perf: &mut Command) -> Result<String> {
     let output = perf.stdin(Stdio::null()).output();
     let output = output.context("cannot run spdk_nvme_perf")?;
@@ -189,7 +182,6 @@ fn run(perf: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Configuration of the target in SPDK's JSON format.
 fn configured() -> serde_json::Value {
     let disk =
         json!({"name": "Malloc0", "block_size": 4096, "num_blocks": u64::from(DISK_MIB) << 8});

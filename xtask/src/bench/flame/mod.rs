@@ -52,7 +52,6 @@ pub(super) struct Args {
     output: Option<PathBuf>,
 }
 
-/// Records samples and draws the graph.
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let perf = Command::new("perf").arg("--version").output();
     ensure!(
@@ -121,7 +120,6 @@ fn record(pid: u32, seconds: f64, data: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Reads the samples into a tree.
 fn read(data: &Path) -> Result<Tree> {
     let output = Command::new("perf")
         .args(["script", "--no-inline", "-F", "comm,ip,sym", "-i"])

@@ -7,14 +7,11 @@ use super::stacks::{Frame, Tree};
 const WIDTH: f64 = 1200.0;
 const ROW: f64 = 17.0;
 const MARGIN: f64 = 10.0;
-/// Height of the title.
 const HEAD: f64 = 34.0;
-/// Approximate width of a letter.
 const LETTER: f64 = 6.6;
 /// Minimum width of a box; narrower ones are omitted.
 const NARROWEST: f64 = 0.6;
 
-/// Layout of the boxes.
 pub(super) struct Picture<'a> {
     boxes: Vec<Square<'a>>,
     depth: usize,
@@ -29,7 +26,6 @@ struct Square<'a> {
 }
 
 impl<'a> Picture<'a> {
-    /// Computes the layout.
     pub(super) fn of(tree: &'a Tree) -> Self {
         let mut picture = Self {
             boxes: Vec::new(),
@@ -62,7 +58,6 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// Graph as SVG. Each box shows its details in a tooltip.
     pub(super) fn svg(&self, title: &str) -> String {
         let height = HEAD + (self.depth + 1) as f64 * ROW + MARGIN;
         let mut svg = format!(

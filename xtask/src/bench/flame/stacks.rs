@@ -1,12 +1,10 @@
 //! Stack samples of perf, folded into a call tree.
 
-/// Call tree of a thread.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     pub(super) root: Frame,
 }
 
-/// Function with its call path.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) name: String,

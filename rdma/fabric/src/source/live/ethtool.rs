@@ -14,7 +14,6 @@ const GSTRINGS: u32 = 0x1b;
 const GSTATS: u32 = 0x1d;
 const GSSET_INFO: u32 = 0x37;
 
-/// String set with the names of the counters.
 const SS_STATS: u32 = 1;
 /// Length of a string in a set, in bytes (ETH_GSTRING_LEN).
 const STRING_BYTES: usize = 32;

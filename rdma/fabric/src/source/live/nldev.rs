@@ -50,7 +50,6 @@ const TYPES: [(u8, &str); 10] = [
     (9, "XRC_INI"),
     (10, "XRC_TGT"),
 ];
-/// Names of enum ib_qp_state.
 const STATES: [(u8, &str); 7] = [
     (0, "RESET"),
     (1, "INIT"),
