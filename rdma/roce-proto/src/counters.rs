@@ -24,7 +24,7 @@ macro_rules! counters {
 counters! {
     /// Packets sent.
     sent_pkts,
-    /// Datagrams sent, each of one or several packets: passes through the network stack.
+    /// Datagrams sent, each of one or several packets.
     sent_datagrams,
     /// Packets received and accepted by this endpoint.
     rcvd_pkts,
@@ -38,7 +38,7 @@ counters! {
     send_calls,
     /// System calls for receiving.
     rcv_calls,
-    /// System calls without any data received.
+    /// System calls without data received.
     rcv_calls_in_vain,
     /// RDMA READ requests received.
     rx_read_requests,
@@ -46,7 +46,7 @@ counters! {
     rx_write_requests,
     /// Atomic requests received.
     rx_atomic_requests,
-    /// Duplicates of executed requests received.
+    /// Duplicates of executed requests.
     duplicate_request,
     /// Requests received out of sequence: a packet was lost.
     out_of_sequence,
@@ -60,9 +60,9 @@ counters! {
     local_ack_timeout_err,
     /// RNR NAKs received.
     rnr_nak_retry_err,
-    /// Peers given up because they did not answer.
+    /// Peers given up after silence.
     retry_exceeded_err,
-    /// Peers given up because they had no receive posted.
+    /// Peers given up without a posted receive.
     retry_rnr_exceeded_err,
     /// Requests refused by the peer for a key, range or right.
     req_remote_access_errors,
@@ -76,34 +76,32 @@ counters! {
     resp_local_length_error,
     /// Responses without a matching request.
     bad_resp_err,
-    /// NAKs that would have ended a queue pair, refuted by later acknowledgements of the peer.
+    /// NAKs that would have ended a queue pair, refuted by later acknowledgements.
     refuted_naks,
     /// Packets dropped because of a wrong ICRC.
     rx_icrc_encapsulated,
     /// Packets dropped because they were malformed.
     rx_malformed,
-    /// Packets dropped because their queue pair, address or partition matched no connection.
+    /// Packets dropped because queue pair, address or partition matched no connection.
     rx_not_ours,
-    /// Packets received by another endpoint's socket, joined with others by the kernel, and handed
-    /// over to the endpoint of their queue pair.
+    /// Packets joined by the kernel at another endpoint's socket, and handed over to their own.
     rx_handed_over,
-    /// Packets dropped because too many handed-over packets waited for their endpoint.
+    /// Handed-over packets dropped because too many waited.
     rx_handover_dropped,
     /// Connection requests ignored because too many waited, or because more than 500 a second of
     /// their address were refused.
     cm_dropped_requests,
-    /// Connection requests ignored because packets of their address had named keys not given to it.
+    /// Connection requests ignored because their address had named keys not given to it.
     cm_held_requests,
     /// Packets dropped because the socket or link accepted no more.
     send_err,
-    /// Times that super-packets to a peer were disabled for a minute, because the system refused
-    /// them or joined packets did not arrive.
+    /// Times that super-packets to a peer were disabled for a minute: refused by the system, or
+    /// lost.
     send_offload_err,
     /// Packets received with a congestion mark.
     np_ecn_marked_roce_packets,
     /// Congestion notifications sent.
     np_cnp_sent,
-    /// Congestion notifications received and obeyed.
     rp_cnp_handled,
     /// Congestion notifications ignored: more than one in a round trip, no data under way, or
     /// congestion control disabled.

@@ -2,11 +2,11 @@
 //!
 //! * [`wire`]: every header as a value, and the ICRC.
 //! * [`cm`]: the connection manager.
-//! * [`qp`]: the queue pair of a reliable connection, which takes packets and the time and returns
-//!   packets and completions.
+//! * [`qp`]: the queue pair of a reliable connection, from packets and time to packets and
+//!   completions.
 //!
-//! The crate uses no socket, clock, thread, file or random numbers: it is `no_std` and needs only
-//! an allocator, as `xtask/tests/no_io.rs` proves.
+//! It uses no socket, clock, thread, file or random numbers: `no_std` with an allocator, as
+//! `xtask/tests/no_io.rs` proves.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -5,9 +5,9 @@ use core::time::Duration;
 
 use cairn_rdma::allowance::Moment;
 
-/// Point in time, relative to a start chosen by the owner of the state machines.
+/// Point in time, relative to a start chosen by the state machines' owner.
 ///
-/// Replaces the standard library's type, which only the operating system's clock can create.
+/// The standard library's type requires the operating system's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(Duration);
 
@@ -15,7 +15,7 @@ impl Instant {
     /// Start of time.
     pub const START: Self = Self(Duration::ZERO);
 
-    /// Creates the point in time `start` after [`Self::START`].
+    /// Creates the point `start` after [`Self::START`].
     #[must_use]
     pub const fn after(start: Duration) -> Self {
         Self(start)
@@ -27,14 +27,14 @@ impl Instant {
         self.0
     }
 
-    /// Time since `earlier`; zero if `earlier` is later than `self`.
+    /// Time since `earlier`, or zero.
     #[must_use]
     #[inline]
     pub const fn saturating_duration_since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Time since `earlier`; zero if `earlier` is later than `self`.
+    /// Time since `earlier`, or zero.
     #[must_use]
     #[inline]
     pub const fn duration_since(self, earlier: Self) -> Duration {

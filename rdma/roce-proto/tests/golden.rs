@@ -1,5 +1,5 @@
 //! Captured traffic of two Linux kernels: every packet is parsed, its ICRC verifies, and
-//! re-encoding it yields the same bytes.
+//! re-encoding yields the same bytes.
 
 use cairn_roce_proto::wire::cm::{IpCm, Message, ip_cm};
 use cairn_roce_proto::wire::frame::Frame;
@@ -42,7 +42,6 @@ fn check(file: &[u8], expected: usize) {
     assert_eq!(seen, expected);
 }
 
-/// Checks that connection messages are re-encoded to the same bytes, private data included.
 fn check_message(packet: &Packet<'_>) {
     if packet.opcode != Opcode::UdSendOnly {
         return;

@@ -11,11 +11,11 @@ use crate::wire::cm::ip_cm::CONSUMER_LEN;
 use crate::wire::cm::{CommIds, rej, rep};
 use crate::wire::mad::MAD_LEN;
 
-/// Identifier of a connection: its local communication id.
+/// Connection, by its local communication id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ConnId(pub(super) u32);
 
-/// Pair of addresses between which messages travel.
+/// Addresses between which messages travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Path {
     /// Local address.
@@ -31,11 +31,11 @@ pub struct QpTerms {
     pub qpn: u32,
     /// First PSN that the queue pair expects.
     pub starting_psn: u32,
-    /// Maximum outstanding READs and atomics that the queue pair answers.
+    /// Maximum outstanding READs and atomics answered.
     pub responder_resources: u8,
-    /// Maximum outstanding READs and atomics that the queue pair sends.
+    /// Maximum outstanding READs and atomics sent.
     pub initiator_depth: u8,
-    /// Retries of the peer if no receive is posted.
+    /// Retries of the peer without a posted receive.
     pub rnr_retry_count: u8,
 }
 
@@ -71,9 +71,9 @@ pub struct Connect {
 pub struct Request {
     /// Addresses.
     pub path: Path,
-    /// Address of the listener, as stated by the peer.
+    /// Listener's address, as stated by the peer.
     pub local: SocketAddr,
-    /// Address and port of the peer, as stated by the peer.
+    /// Peer's address and port, as stated by the peer.
     pub peer: SocketAddr,
     /// Peer's queue pair.
     pub terms: QpTerms,
@@ -101,7 +101,7 @@ pub enum CmEvent {
         /// Parameters of the request.
         request: Box<Request>,
     },
-    /// The peer or a timeout ended a request before the consumer answered it.
+    /// The peer or a timeout ended a request before its answer.
     Withdrawn {
         /// Connection of the request.
         id: ConnId,
@@ -115,7 +115,7 @@ pub enum CmEvent {
         /// Private data of the peer's consumer.
         private_data: [u8; rep::PRIVATE_LEN],
     },
-    /// The peer has received the REP: the connection is established.
+    /// The peer has received the REP.
     Established {
         /// Established connection.
         id: ConnId,
@@ -143,8 +143,8 @@ pub enum CmEvent {
     },
     /// A message without our communication id suggests that the peer has lost the connection.
     ///
-    /// The connection remains. Its owner probes the peer's queue pair, and disconnects if that is
-    /// silent.
+    /// The connection remains. Its owner probes the peer's queue pair, and disconnects after
+    /// silence.
     Questioned {
         /// Connection in doubt.
         id: ConnId,
@@ -185,16 +185,13 @@ pub(super) struct Connection {
     pub(super) ids: CommIds,
     pub(super) transaction_id: u64,
     pub(super) local_qpn: u32,
-    /// Peer's GUID and queue pair number, a permanent identity.
+    /// Permanent identity of the peer's queue pair.
     pub(super) remote_qp: Option<RemoteQp>,
     pub(super) last: Option<Box<[u8; MAD_LEN]>>,
-    /// Time of the next repetition, or end of the state.
     pub(super) deadline: Option<Instant>,
     pub(super) interval: Duration,
-    /// True until the peer's address is proven: messages are then sent only in answer to the
-    /// peer's.
+    /// True until the peer's address is proven: messages then only answer the peer's.
     pub(super) quiet: bool,
-    /// Time at which repetition ends.
     pub(super) gives_up_at: Instant,
     pub(super) questioned_at: Option<Instant>,
 }

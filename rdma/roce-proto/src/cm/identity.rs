@@ -1,8 +1,8 @@
-//! Random identifiers of a connection manager: never repeated across starts, not predictable.
+//! Random identifiers of a connection manager, neither repeated nor predictable.
 //!
-//! Linux hosts keep a record of the GUID and queue pair number of each connection. A target that
-//! reused them after a restart would be refused with a stale connection (IBTA 12.9.8.3.1). Every
-//! REQ and REP exposes the GUID, so each number is drawn separately and cannot be derived from it.
+//! Linux hosts record the GUID and queue pair number of each connection, and refuse reuse after a
+//! restart as a stale connection (IBTA 12.9.8.3.1). Every REQ and REP exposes the GUID, so each
+//! number is drawn separately.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -23,7 +23,7 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Creates a generator on top of `draw`: the operating system's generator, or a simulation's.
+    /// Creates a generator on top of `draw`, the operating system's or a simulation's.
     #[must_use]
     pub fn new(mut draw: Draw) -> Self {
         // Locally administered (the U/L bit of an EUI-64).

@@ -24,7 +24,7 @@ use crate::wire::grh::address_of;
 impl Manager {
     /// Handles a datagram received on QP1 along `path`.
     ///
-    /// `traffic_class` is that of the datagram; answers outside of a connection use it.
+    /// `traffic_class` is the datagram's; answers outside of a connection use it.
     pub fn handle_mad(&mut self, now: Instant, path: Path, traffic_class: u8, mad: &[u8]) {
         let marked = Marked {
             traffic_class,
@@ -74,7 +74,7 @@ impl Manager {
         }
     }
 
-    /// Returns the connection of a message, if its source address and both communication ids match.
+    /// Returns the connection if source address and both communication ids match.
     fn find(&self, path: Path, ids: CommIds) -> Option<u32> {
         let connection = self.connections.get(&ids.remote)?;
         let known = connection.path == path && connection.ids.remote == ids.local;
@@ -85,7 +85,7 @@ impl Manager {
         self.connections[&id].state
     }
 
-    /// Answers a message that belongs to no connection, within the rate limit.
+    /// Answers a message outside of connections, within the rate limit.
     fn reply(&mut self, path: Path, marked: Marked, transaction_id: u64, message: &Message) {
         if !self.waiting.may_answer(path.remote) {
             return;
@@ -168,14 +168,14 @@ impl Manager {
         self.events.push_back(CmEvent::Request { id, request });
     }
 
-    /// True if requests of `address` are ignored for now; counts the request if so.
+    /// Counts the request if its address is ignored for now.
     fn is_held(&mut self, now: Instant, address: IpAddr) -> bool {
         let is_held = self.wrong_keys.holds(now, address);
         self.held_requests += u64::from(is_held);
         is_held
     }
 
-    /// Refuses a SIDR request: there are no datagram services (IBTA 12.11.2.3).
+    /// There are no datagram services (IBTA 12.11.2.3).
     fn handle_sidr_req(&mut self, path: Path, marked: Marked, transaction_id: u64, sidr: &SidrReq) {
         let answer = Message::SidrRep(SidrRep {
             request_id: sidr.request_id,
@@ -235,7 +235,7 @@ impl Manager {
         }
     }
 
-    /// Handles an RTU: the peer considers the connection established.
+    /// The peer considers the connection established.
     fn handle_rtu(&mut self, now: Instant, id: u32) {
         let connection = self.connections.get_mut(&id);
         let connection = connection.expect("callers have found it");
@@ -252,7 +252,7 @@ impl Manager {
         }
     }
 
-    /// Handles an MRA: the peer needs more time (IBTA 12.6.6).
+    /// The peer needs more time (IBTA 12.6.6).
     fn handle_mra(&mut self, now: Instant, path: Path, mra: &Mra) {
         let Some(connection) = self.connections.get_mut(&mra.ids.remote) else {
             return;
@@ -263,7 +263,7 @@ impl Manager {
             Answered::Other => false,
         };
         if fits && connection.path == path {
-            // The requested time, bounded by the remaining time of this end.
+            // Bounded by the remaining time of this end.
             let wait = timeout_of_code(mra.service_timeout) + MAX_INTERVAL;
             let until = (now + wait).min(connection.gives_up_at.max(now));
             connection.deadline = Some(until);
@@ -317,8 +317,7 @@ impl Manager {
         let found = self.find(path, dreq.ids);
         let marked = found.map_or(marked, |id| self.connections[&id].marked);
         let ours = found.filter(|id| self.connections[id].local_qpn == dreq.remote_qpn);
-        // Unknown connections get an answer, too, or the peer would repeat the DREQ (IBTA
-        // 12.9.8.4).
+        // Also for unknown connections, or the peer would repeat the DREQ (IBTA 12.9.8.4).
         let answer = Message::Drep(Drep {
             ids: answering(dreq.ids),
             private_data: padded(&[]),
@@ -368,7 +367,6 @@ fn read_request(path: Path, req: &Req) -> Result<Request, RejReason> {
     if !honest || !(1..=5).contains(&req.path_mtu) {
         return Err(RejReason::UnsupportedRequest);
     }
-    // Each listener checks the partition.
     let pkey = PKey::new(req.pkey).ok_or(RejReason::UnsupportedRequest)?;
     Ok(Request {
         path,

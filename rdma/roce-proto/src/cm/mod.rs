@@ -1,12 +1,12 @@
 //! Connection manager: both roles of IBTA chapter 12, as a state machine without I/O.
 //!
-//! Inputs are datagrams, calls of the consumer and the time. Outputs are datagrams
+//! Inputs are datagrams, calls of the consumer and the time; outputs are datagrams
 //! ([`Manager::poll_transmit`]), events ([`Manager::poll_event`]) and the time of the next call
 //! ([`Manager::poll_timeout`]).
 //!
-//! A message is accepted only from the address of the connection's peer and with both communication
-//! ids, which start at random. Requests not yet accepted or confirmed are limited in number, and so
-//! are answers to unproven addresses: see `waiting`.
+//! A message is accepted only from the peer's address and with both communication ids, which start
+//! at random. Unaccepted and unconfirmed requests, and answers to unproven addresses, are limited:
+//! see `waiting`.
 
 mod connection;
 mod identity;
@@ -40,23 +40,22 @@ const MAX_CONNECTIONS: usize = 65_536;
 
 /// Interval before the first repetition; each later one doubles it, up to [`MAX_INTERVAL`].
 const FIRST_INTERVAL: Duration = Duration::from_millis(250);
-/// Response time granted by REQs: code 20, as in Linux.
+/// Granted by REQs: code 20, as in Linux.
 const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
 const RESPONSE_TIMEOUT: u8 = 20;
 const MAX_CM_RETRIES: u8 = 15;
 const DECISION_TIME: Duration = Duration::from_secs(60);
-/// Longest interval at which a timer repeats a REP: two repetitions, to proven addresses only.
+/// For two repetitions of a REP by timer, to proven addresses only.
 const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
-/// Time during which a DREQ is repeated.
 const DISCONNECT_TIME: Duration = Duration::from_secs(4);
-/// Time for a queue pair's last packets to leave the network: twice the packet lifetime assumed by
-/// Linux (code 16).
+/// Time for the last packets to leave the network: twice the packet lifetime assumed by Linux (code
+/// 16).
 const TIME_WAIT: Duration = Duration::from_millis(540);
-/// Shortest interval between questions about one connection, and time for a peer to confirm a
-/// connection in doubt.
+/// Shortest interval between questions about a connection, and time for a peer to confirm one in
+/// doubt.
 const QUESTION_INTERVAL: Duration = Duration::from_secs(1);
-/// Target ACK delay announced by REPs, as a code: 0.13 s.
+/// Announced by REPs, as a code: 0.13 s.
 const TARGET_ACK_DELAY: u8 = 15;
 /// Failover Accepted: not supported (IBTA 12.6.8.9).
 const FAILOVER_UNSUPPORTED: u8 = 1;
@@ -69,13 +68,12 @@ pub const DEFAULT_HOP_LIMIT: u8 = 64;
 #[derive(Debug)]
 pub struct Manager {
     identity: Identity,
-    /// Connections by communication id; ordered, so that timeouts act in a deterministic order.
+    /// By communication id; ordered, so that timeouts act in a deterministic order.
     connections: BTreeMap<u32, Connection>,
     by_peer: BTreeMap<(IpAddr, u32), u32>,
     /// Established connections by the peer's queue pair.
     ///
-    /// Unconfirmed ones are absent, so that a stranger claiming a peer's next queue pair cannot
-    /// block the peer's own request.
+    /// Unconfirmed ones are absent, so that a stranger's claim cannot block the peer's own request.
     by_qp: BTreeMap<RemoteQp, u32>,
     waiting: Waiting,
     transmits: VecDeque<Transmit>,
@@ -90,7 +88,7 @@ pub struct Manager {
 pub struct Gone;
 
 impl Manager {
-    /// Creates a manager that draws its identifiers from `identity`.
+    /// Creates a manager with identifiers of `identity`.
     #[must_use]
     pub fn new(identity: Identity) -> Self {
         Self {
@@ -125,7 +123,7 @@ impl Manager {
         self.held_requests
     }
 
-    /// Penalizes the peer's address for a packet that named a key not given to the peer.
+    /// Penalizes the peer's address for a packet with a key not given to it.
     ///
     /// Returns the address if its requests are ignored from now on.
     pub fn penalize(&mut self, now: Instant, id: ConnId) -> Option<IpAddr> {
@@ -242,14 +240,13 @@ impl Manager {
         self.waiting.answered(id.0);
         let connection = self.in_state(id, State::RepSent)?;
         if connection.quiet {
-            // Repeated only when the peer repeats its request: the claimed address may be another
-            // machine's.
+            // Repeated only with the peer's request: the claimed address may be another machine's.
             connection.deadline = Some(connection.gives_up_at);
         }
         Ok(())
     }
 
-    /// Drops a request without an answer. A real peer repeats the request.
+    /// Drops a request without an answer. A real peer sends the request again.
     ///
     /// # Errors
     /// The peer gave up the request.
@@ -260,7 +257,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Sends a REJ. `info` is additional reject information.
+    /// Sends a REJ with additional information `info`.
     ///
     /// # Errors
     /// The peer gave up the request.
@@ -284,9 +281,8 @@ impl Manager {
 
     /// Notes that the queue pair has received a packet of its peer.
     ///
-    /// The packet replaces an RTU that may have been lost (IBTA 12.9.7.1, "communication
-    /// established"). It does not prove the peer's address, because queue pair numbers can be
-    /// guessed.
+    /// The packet replaces a lost RTU (IBTA 12.9.7.1, "communication established"). It does not
+    /// prove the peer's address, because queue pair numbers can be guessed.
     pub fn received_packet(&mut self, id: ConnId) {
         if let Ok(connection) = self.in_state(id, State::RepSent) {
             connection.state = State::Established;
@@ -299,7 +295,7 @@ impl Manager {
         }
     }
 
-    /// Ends a connection in any state. No further event of the connection follows.
+    /// Ends a connection in any state, without further events.
     pub fn disconnect(&mut self, now: Instant, id: ConnId) {
         let Some(connection) = self.connections.get_mut(&id.0) else {
             return;
@@ -343,7 +339,7 @@ impl Manager {
         self.connections.values().filter_map(|c| c.deadline).min()
     }
 
-    /// Repeats unanswered messages and gives up expired connections.
+    /// Repeats unanswered messages and ends expired connections.
     pub fn handle_timeout(&mut self, now: Instant) {
         let due = self.connections.iter();
         let due: Vec<u32> = due
@@ -404,7 +400,7 @@ impl Manager {
         connection.filter(|c| c.state == state).ok_or(Gone)
     }
 
-    /// Sends a message of a connection; with `again`, keeps it for repetition.
+    /// With `again`, keeps the message for repetition.
     fn send(&mut self, id: u32, message: &Message, again: Option<Instant>) {
         let connection = self
             .connections
@@ -450,7 +446,6 @@ impl Manager {
         self.send(id, &Message::Rtu(Rtu { ids, private_data }), None);
     }
 
-    /// Sends a DREQ, repeated until the peer answers.
     fn ask_to_disconnect(&mut self, id: u32, now: Instant) {
         let connection = self
             .connections
@@ -467,12 +462,11 @@ impl Manager {
         self.send(id, &message, Some(now));
     }
 
-    /// Removes a request from the waiting ones after its decision.
     fn opened(&mut self, id: u32) {
         self.waiting.remove(id);
     }
 
-    /// Reports an established connection as questionable, rate limited, because a stranger may have
+    /// Reports an established connection as questionable. Rate limited, because a stranger may have
     /// sent the message.
     fn question(&mut self, id: u32, now: Instant) {
         let connection = self.connections.get_mut(&id);
@@ -495,7 +489,7 @@ impl Manager {
         connection.deadline = Some(connection.deadline.unwrap_or(until).min(until));
     }
 
-    /// Gives up a peer with an unproven address, without sending a message.
+    /// Sends no message: the peer's address is unproven.
     fn time_out(&mut self, id: u32) {
         self.forget(id);
         self.events.push_back(CmEvent::TimedOut { id: ConnId(id) });

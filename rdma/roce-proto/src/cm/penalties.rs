@@ -1,9 +1,8 @@
 //! Penalties for addresses that guess keys: their connection requests are ignored for a while.
 //!
-//! A packet that names a key not given to its peer ends its queue pair, and an attacker that
-//! guesses keys would then request the next one. Each wrong key therefore adds to the address's
-//! debt, and beyond a credit its requests are ignored until the debt has decayed. The neighbours of
-//! the address are not affected. Refused requests cost nothing, because they prove nothing.
+//! A packet with a key not given to its peer ends its queue pair, and an attacker would request the
+//! next one. Each wrong key therefore adds to the address's debt; beyond a credit, its requests are
+//! ignored until the debt has decayed. Refused requests cost nothing, because they prove nothing.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;
@@ -15,17 +14,16 @@ const COST: Duration = Duration::from_secs(10);
 const CREDIT: Duration = Duration::from_secs(80);
 const DEBT_MAX: Duration = Duration::from_secs(600);
 
-/// Maximum number of remembered addresses; the one with the least debt is replaced.
+/// Limit of remembered addresses; the one with the least debt is replaced.
 const ADDRESSES_MAX: usize = 1024;
 
-/// Time until which each faulty address is in debt.
 #[derive(Debug, Default)]
 pub(super) struct Penalties {
     until: BTreeMap<IpAddr, Instant>,
 }
 
 impl Penalties {
-    /// Adds the debt of a wrong key of `address`. Returns true if that exceeded the credit.
+    /// Returns true if the debt exceeded the credit.
     pub(super) fn penalize(&mut self, now: Instant, address: IpAddr) -> bool {
         let key = address.to_canonical();
         if self.until.len() == ADDRESSES_MAX && !self.until.contains_key(&key) {

@@ -1,12 +1,10 @@
 //! Connection requests that wait for the local consumer, or for proof of the peer's address.
 //!
-//! A datagram's source address can be forged. It is proven when the peer answers a message sent
-//! there: by an RTU with the communication id of the REP. Until then a request occupies one of few
-//! places. So that strangers who forge addresses cannot exclude a host, a new request replaces
-//! another: the oldest request of the [`Payer`] with most places, in the network with most places.
-//! A real peer answers within a round trip, long before enough requests arrive to replace it.
-//! Proven addresses have separate places; there the oldest request of the address with most places
-//! is replaced.
+//! A source address can be forged; it is proven by an RTU with the communication id of the REP.
+//! Until then a request occupies one of few places. A new request replaces the oldest one of the
+//! [`Payer`] with most places in the network with most places, so strangers cannot exclude a host:
+//! a real peer answers within a round trip, before enough requests arrive. Proven addresses have
+//! separate places; there the oldest request of the address with most places is replaced.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;
@@ -19,30 +17,26 @@ use core::time::Duration;
 use cairn_rdma::address::{Payer, prefix_of};
 use cairn_rdma::allowance::Allowance;
 
-/// Maximum number of requests of unproven addresses.
+/// Limit of requests of unproven addresses.
 const STRANGERS_MAX: usize = 192;
-/// Maximum number of undecided requests of a payer that is a stranger.
+/// Limit of undecided requests of a stranger.
 ///
-/// The consumer decides at its own pace, and undecided requests cannot be replaced.
+/// They cannot be replaced, and the consumer decides at its own pace.
 const UNDECIDED_MAX_OF_STRANGERS: usize = 64;
-/// Maximum number of requests of strangers and proven addresses together.
 const WAITING_MAX: usize = 1024;
-/// Maximum number of requests of proven addresses.
 const KNOWN_MAX: usize = WAITING_MAX - STRANGERS_MAX;
-/// Maximum number of undecided requests of a proven address.
 const UNDECIDED_MAX: usize = 128;
-/// Maximum number of addresses remembered as proven.
 const PROVEN_MAX: usize = 4096;
 /// Burst limit of answers to strangers, and refill interval.
 ///
-/// Such answers go to the claimed address, whose owner may have sent nothing.
+/// The owner of the claimed address may have sent nothing.
 const ANSWERS_MAX: u32 = 256;
 const ANSWER_INTERVAL: Duration = Duration::from_millis(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     Take,
-    /// The request with this id loses its place to the new one.
+    /// The request with this id loses its place.
     Evict(u32),
     Drop,
 }
@@ -53,14 +47,14 @@ struct Place {
     address: IpAddr,
     payer: Payer,
     is_known: bool,
-    /// True if the consumer has decided, so that only the peer's answer is missing.
+    /// True if only the peer's answer is missing.
     is_answered: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     places: Vec<Place>,
-    /// Proven addresses, with the turn in which each was proven.
+    /// With the turn in which each was proven.
     proven: BTreeMap<IpAddr, u64>,
     networks: BTreeMap<IpAddr, BTreeMap<u64, IpAddr>>,
     turn: u64,
@@ -99,9 +93,9 @@ impl Waiting {
 
     /// Returns the place to replace.
     ///
-    /// Considers only decided requests. Chooses the network with the most places, in it the payer
-    /// with the most places, and of that payer the oldest request; on a tie, the oldest request
-    /// decides. A proven address counts as a network of its own.
+    /// Considers only decided requests: the oldest of the payer with most places in the network
+    /// with most places; on a tie, the oldest request decides. A proven address counts as a network
+    /// of its own.
     fn victim(&self, is_known: bool) -> Option<&Place> {
         let may_go = |place: &&Place| place.is_known == is_known && place.is_answered;
         let network = |place: &Place| match is_known {
@@ -148,8 +142,7 @@ impl Waiting {
 
     /// Marks an address as proven.
     ///
-    /// Beyond the limit, forgets the address proven the longest ago in the network with the most
-    /// proven addresses.
+    /// Beyond the limit, forgets the oldest one of the network with most proven addresses.
     pub(super) fn prove(&mut self, address: IpAddr) {
         let address = address.to_canonical();
         if !self.forget(address) && self.proven.len() >= PROVEN_MAX {
@@ -166,7 +159,7 @@ impl Waiting {
         network.insert(self.turn, address);
     }
 
-    /// Forgets a proven address and returns whether it was proven.
+    /// Returns whether the address was proven.
     fn forget(&mut self, address: IpAddr) -> bool {
         let Some(turn) = self.proven.remove(&address) else {
             return false;
@@ -180,7 +173,7 @@ impl Waiting {
         true
     }
 
-    /// True if a message of `address` that belongs to no connection may be answered.
+    /// True if a message outside of connections may be answered.
     pub(super) fn may_answer(&mut self, address: IpAddr) -> bool {
         let Some(now) = self.now.filter(|_| !self.knows(address)) else {
             return true;
@@ -228,7 +221,7 @@ mod tests {
             assert_ne!(verdict, Verdict::Drop);
         }
         assert_eq!(waiting.places.len(), STRANGERS_MAX);
-        // A new request gets a place, and keeps it while other requests come and go.
+        // A new request keeps its place while others come and go.
         assert!(matches!(
             arrive(&mut waiting, 10_000, address(2, 1)),
             Verdict::Evict(_)
@@ -239,8 +232,6 @@ mod tests {
         }
     }
 
-    /// A flood claims addresses of 600 networks.
-    ///
     /// A host of another network keeps its place until almost as many requests have arrived as
     /// there are places.
     #[test]
@@ -257,7 +248,6 @@ mod tests {
         };
         flood(&mut waiting, 2000, u32::MAX);
         for (round, host) in (1_000_000..1_000_020).enumerate() {
-            // Before, between and after the networks of the flood.
             let first = [9, 10, 200][round % 3];
             let address = [first, 200, round as u8, 1].into();
             assert_ne!(arrive(&mut waiting, host, address), Verdict::Drop);
@@ -266,7 +256,6 @@ mod tests {
         }
     }
 
-    /// Proven addresses that open connections without confirming them leave strangers their places.
     #[test]
     fn proven_addresses_of_many_networks_leave_strangers_their_places() {
         let mut waiting = Waiting::default();
@@ -342,7 +331,7 @@ mod tests {
         assert_eq!(waiting.proven.len(), PROVEN_MAX);
     }
 
-    /// A stranger that proves all addresses of an IPv6 /64 one by one displaces no proven host.
+    /// A stranger that proves all addresses of an IPv6 /64 displaces no proven host.
     #[test]
     fn a_network_of_proven_addresses_pushes_out_itself() {
         let mut waiting = Waiting::default();
@@ -358,7 +347,6 @@ mod tests {
         assert_eq!(waiting.networks.len(), 2);
     }
 
-    /// A flood from one claimed address, of a /24 or a /64, leaves its neighbours their places.
     #[test]
     fn a_claimed_address_leaves_its_neighbours_their_places() {
         let mut waiting = Waiting::default();

@@ -4,9 +4,7 @@ use alloc::collections::VecDeque;
 
 use crate::wire::Reth;
 
-/// Latest READs, up to the peer's maximum of outstanding READs.
-///
-/// The peer has received the responses of older ones.
+/// Latest READs, up to the peer's maximum of outstanding ones.
 #[derive(Debug)]
 pub(super) struct AnsweredReads {
     reads: VecDeque<AnsweredRead>,
@@ -36,7 +34,7 @@ impl AnsweredReads {
 
     /// True if a request at `sequence` repeats a READ or a later part of it.
     ///
-    /// A peer that lacks the end of a response requests only that part (IBTA 9.7.5.1.3).
+    /// A peer may request only the missing end (IBTA 9.7.5.1.3).
     pub(super) fn covers(&self, sequence: u64, reth: Reth, mtu: u32) -> bool {
         let mut reads = self.reads.iter();
         reads.any(|read| read.covers(sequence, reth, mtu))

@@ -2,36 +2,35 @@
 //!
 //! - The window halves when packets are lost and grows by one for each window that arrives. Without
 //!   a lossless network, the receiver's socket buffer overflows. A loss while the round trip is at
-//!   its minimum is random, not an overflow, and costs an eighth of the window (as in TCP Veno: Fu
-//!   and Liew, IEEE JSAC 2003).
-//! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015) once routers have marked congestion: cut on
-//!   a notification, recovered by halves, then increased until it no longer limits.
+//!   its minimum is random, and costs an eighth of the window (as in TCP Veno: Fu and Liew, IEEE
+//!   JSAC 2003).
+//! - The rate follows DCQCN (Zhu et al., SIGCOMM 2015): cut on a notification, recovered by halves,
+//!   then increased until it no longer limits.
 //!
-//! A notification carries no key, so any machine that can guess an address and queue pair number
-//! can forge one. The rate is therefore cut at most once a round trip, and never below half of the
-//! rate that window and round trip allow. Real congestion shows as loss, which halves the window,
-//! or as queueing, which lengthens the round trip, and both lower that floor. On a lossless
-//! network, windows would stay at their maximum and half of the windows of many queue pairs would
-//! stand in a queue. A notification therefore also shrinks the window while the round trip shows a
-//! queue of a millisecond.
+//! A notification carries no key, so any machine that guesses an address and queue pair number can
+//! forge one. The rate is therefore cut at most once a round trip, and never below half of the rate
+//! allowed by window and round trip. Real congestion also shows as loss or queueing, which lower
+//! that floor. On a lossless network, half of the windows of many queue pairs would stand in a
+//! queue, so a notification also shrinks the window while the round trip shows a queue of a
+//! millisecond.
 //!
-//! The rate covers a queue pair's data in both roles: its SENDs and WRITEs, the READ responses that
-//! it returns, and the READ data that it requests.
+//! The rate covers data in both roles: SENDs, WRITEs, returned READ responses, and requested READ
+//! data.
 
 use super::rtt::RoundTrip;
 use crate::time::Instant;
 use core::time::Duration;
 
-/// Initial window in packets, equal to that of rdma_rxe.
+/// In packets, equal to that of rdma_rxe.
 const INITIAL: u64 = 128;
 const MIN: u64 = 8;
-/// Maximum window in packets, well below the 2^23 that sequence numbers distinguish.
+/// In packets, well below the 2^23 that sequence numbers distinguish.
 const MAX: u64 = 512;
 /// Minimum time between two reductions for loss; a longer round trip extends it.
 const ONE_LOSS: Duration = Duration::from_millis(2);
 /// Divisor of the window for a random loss, or for a notification with a queue.
 const CHANCE: u64 = 8;
-/// Queueing delay from which notifications shrink the window, and lower bound in packets for that.
+/// Queueing delay from which notifications shrink the window, and lower bound in packets.
 const QUEUE_MAX: Duration = Duration::from_millis(1);
 const NOTICED_MIN: u64 = 32;
 
@@ -39,22 +38,22 @@ const NOTICED_MIN: u64 = 32;
 const GAIN: f64 = 1.0 / 16.0;
 /// Interval at which a rate is raised and the estimate decays.
 const PERIOD: Duration = Duration::from_micros(300);
-/// Minimum time between notifications obeyed, if the round trip is shorter or unknown.
+/// Minimum time between obeyed notifications, if the round trip is shorter or unknown.
 const ONE_NOTICE: Duration = Duration::from_micros(50);
 /// Fraction of the rate allowed by window and round trip, below which notifications do not cut.
 const NOTICED_SHARE: f64 = 0.5;
 /// Periods of fast recovery before the target rate is raised.
 const RECOVERY_PERIODS: u32 = 5;
-/// Increase of the target rate for each raise, in bytes per second: 40 Mbit/s.
+/// Per raise, in bytes per second: 40 Mbit/s.
 const RAISE: f64 = 5e6;
-/// Round trip assumed for a queue pair without a measurement, because it only answers.
+/// Round trip of a queue pair that only answers.
 const UNMEASURED: Duration = Duration::from_millis(1);
-/// Number of round trips after which a notification cannot concern packets sent before.
+/// Round trips after which a notification cannot concern earlier packets.
 const VALID_ROUND_TRIPS: u32 = 4;
-/// Lowest rate, in bytes per second: 10 Mbit/s.
+/// In bytes per second: 10 Mbit/s.
 const MIN_RATE: f64 = 1.25e6;
-/// Rate assumed at the first notification, and above which the limit is removed, in bytes per
-/// second: 100 Gbit/s.
+/// Rate at the first notification, above which the limit is removed, in bytes per second: 100
+/// Gbit/s.
 const LINE_RATE: f64 = 12.5e9;
 /// Time by which a paced sender may run ahead, so that packets leave in batches.
 const BURST: Duration = Duration::from_micros(200);
@@ -62,19 +61,17 @@ const BURST: Duration = Duration::from_micros(200);
 #[derive(Debug)]
 pub(super) struct Window {
     packets: u64,
-    /// Packets arrived since the window last grew.
+    /// Packets since the window last grew.
     arrived: u64,
     lost_at: Option<Instant>,
 }
 
-/// Rate limiter of a queue pair's data, active after notifications.
+/// Rate limiter of a queue pair, active after notifications.
 #[derive(Debug, Default)]
 pub(super) struct Pacer {
     rate: Option<Rate>,
     ignores: bool,
-    /// Time when data last left.
     sent_at: Option<Instant>,
-    /// Time until which requested data is delayed.
     held_until: Option<Instant>,
 }
 
@@ -84,18 +81,16 @@ pub(super) struct Measured {
     pub(super) window: u64,
     pub(super) round_trip: Option<Duration>,
     pub(super) is_under_way: bool,
-    /// Time of the last acknowledgement.
     pub(super) progress_at: Instant,
 }
 
-/// Rate limit in effect after notifications.
 #[derive(Debug)]
 struct Rate {
-    /// Current rate in bytes per second.
+    /// In bytes per second.
     current: f64,
-    /// Target rate of recovery, in bytes per second.
+    /// Target of recovery, in bytes per second.
     target: f64,
-    /// DCQCN's alpha: estimate of congestion, 0 to 1.
+    /// DCQCN's alpha, 0 to 1.
     congestion: f64,
     noticed_at: Option<Instant>,
     raised_at: Instant,
@@ -127,7 +122,7 @@ impl Window {
         }
     }
 
-    /// Shrinks the window after a notification, if the path has a long queue.
+    /// Shrinks the window if the path has a long queue.
     pub(super) fn noticed(&mut self, queue: Duration) {
         if queue > QUEUE_MAX && self.packets > NOTICED_MIN {
             self.packets = (self.packets - self.packets / CHANCE).max(NOTICED_MIN);
@@ -154,9 +149,7 @@ impl Pacer {
         self.rate.is_some()
     }
 
-    /// True if the next packet with data may leave.
-    ///
-    /// Otherwise [`Self::held_until`] returns the time.
+    /// True if the next packet with data may leave; otherwise [`Self::held_until`] has the time.
     pub(super) fn admits(&mut self, now: Instant) -> bool {
         self.held_until = self.hold(now);
         self.held_until.is_none()
@@ -177,12 +170,12 @@ impl Pacer {
         self.held_until
     }
 
-    /// Notes that nothing waits for the rate before the next [`Self::admits`].
+    /// Nothing waits for the rate before the next [`Self::admits`].
     pub(super) fn release(&mut self) {
         self.held_until = None;
     }
 
-    /// Counts bytes that have left or were requested.
+    /// Counts bytes sent or requested.
     pub(super) fn sent(&mut self, bytes: u64, now: Instant) {
         self.sent_at = Some(now);
         if let Some(rate) = &mut self.rate {
@@ -193,8 +186,7 @@ impl Pacer {
 
     /// Handles a congestion notification (annex A17.9.3).
     ///
-    /// Returns true if it was obeyed. It can only concern packets under way within the last round
-    /// trips.
+    /// Returns true if it was obeyed: it can only concern packets of the last round trips.
     pub(super) fn notified(&mut self, path: &Measured, now: Instant) -> bool {
         let Some(sent_at) = self.sent_at.filter(|_| !self.ignores) else {
             return false;
@@ -224,7 +216,7 @@ impl Pacer {
 }
 
 impl Measured {
-    /// Lowest rate that notifications cause, in bytes per second.
+    /// In bytes per second.
     fn floor(&self) -> f64 {
         let round_trip = self.round_trip.unwrap_or(UNMEASURED).max(ONE_NOTICE);
         let allowed = self.window as f64 / round_trip.as_secs_f64();
@@ -249,7 +241,7 @@ impl Rate {
             self.congestion *= 1.0 - GAIN;
             self.periods += 1;
             if self.periods > RECOVERY_PERIODS {
-                // Raises grow, or recovery on a fast link would take minutes.
+                // Otherwise recovery on a fast link would take minutes.
                 let growth = f64::from((self.periods - RECOVERY_PERIODS).min(1000));
                 self.target += RAISE * growth;
             }
@@ -279,7 +271,6 @@ mod tests {
         assert!(window.packets() >= INITIAL);
     }
 
-    /// Path without a queue, for packets of `mtu` bytes.
     fn path(window: &Window, mtu: u64, round_trip: Duration, now: Instant) -> Measured {
         Measured {
             window: window.packets() * mtu,
@@ -307,7 +298,6 @@ mod tests {
             count
         };
         let free = sent_in(&mut pacer, &mut now, Duration::from_millis(5));
-        // A long round trip means real congestion.
         let round_trip = Duration::from_millis(4);
         for _ in 0..12 {
             assert!(pacer.notified(&path(&window, packet, round_trip, now), now));
@@ -322,7 +312,7 @@ mod tests {
         assert!(!pacer.is_active());
     }
 
-    /// An attacker that found the queue pair number sends 20,000 notifications a second.
+    /// From an attacker that found the queue pair number, 20,000 a second.
     #[test]
     fn notifications_alone_leave_half_of_the_rate() {
         let mut now = Instant::START;
@@ -369,10 +359,8 @@ mod tests {
         assert!(with * 7.0 < without, "{with} of {without}");
     }
 
-    /// 64 queue pairs with full windows share a link of 100 Gbit/s that loses nothing and marks
-    /// packets that wait longer than 100 us.
-    ///
-    /// The queue drains.
+    /// 64 queue pairs with full windows share a lossless link of 100 Gbit/s, which marks packets
+    /// that wait longer than 100 us.
     #[test]
     fn many_queue_pairs_keep_no_standing_queue_without_loss() {
         const QUEUE_PAIRS: usize = 64;
@@ -400,7 +388,6 @@ mod tests {
                 let allowed = (window.packets() * 4096) as f64 / round_trip.as_secs_f64();
                 rate += allowed.min(pacer.rate.as_ref().map_or(LINE_RATE, |rate| rate.current));
             }
-            // Packets under way stand in the queue.
             queue = (rate * round_trip.as_secs_f64()).min(full);
             now += round_trip;
             turn += 1;

@@ -14,7 +14,7 @@ pub struct Refused;
 pub trait Memory: Debug {
     /// Checks whether a peer may access `length` bytes at `addr` with `rkey`.
     ///
-    /// An access of 0 bytes is always allowed (IBTA 9.7.4.1.5).
+    /// An access of 0 bytes is allowed (IBTA 9.7.4.1.5).
     ///
     /// # Errors
     /// [`Refused`].
@@ -26,7 +26,7 @@ pub trait Memory: Debug {
     /// [`Refused`]; then `out` is unchanged.
     fn read(&self, rkey: u32, addr: u64, out: &mut [u8], access: Access) -> Result<(), Refused>;
 
-    /// Prefetches bytes that a peer reads soon.
+    /// Prefetches bytes read soon by a peer.
     fn prefetch(&self, rkey: u32, addr: u64, length: u64, access: Access);
 
     /// Copies bytes in for a peer.
@@ -52,16 +52,16 @@ pub trait Memory: Debug {
     /// [`Refused`].
     fn check_local(&self, sges: &[Sge], access: Access) -> Result<(), Refused>;
 
-    /// Copies bytes from `offset` of a list of ranges into `out`.
+    /// Copies a list of ranges from `offset` on into `out`.
     ///
     /// # Errors
     /// [`Refused`], also if the list is too short.
     fn gather(&self, sges: &[Sge], offset: u64, out: &mut [u8]) -> Result<(), Refused>;
 
-    /// Prefetches bytes of a list of ranges before [`Memory::gather`].
+    /// Prefetches before [`Memory::gather`].
     fn prefetch_gather(&self, sges: &[Sge], offset: u64, length: u64);
 
-    /// Copies bytes into a list of ranges, starting at `offset`.
+    /// Copies bytes to `offset` of a list of ranges.
     ///
     /// # Errors
     /// [`Refused`], also if the list is too short.

@@ -1,12 +1,10 @@
 //! Queue pair of a reliable connection, as a state machine without I/O.
 //!
-//! Inputs are packets and the time ([`Qp::handle_packet`], [`Qp::handle_timeout`]). Outputs are
-//! packets ([`Qp::poll_transmit`]) and the time of the next call ([`Qp::poll_timeout`]). State
-//! shared with the endpoint's other queue pairs (memory, receives, completions, counters) is passed
-//! to each call as a [`Context`].
+//! Inputs are packets and the time ([`Qp::handle_packet`], [`Qp::handle_timeout`]); outputs are
+//! packets ([`Qp::poll_transmit`]) and the time of the next call ([`Qp::poll_timeout`]). Each call
+//! gets the endpoint's shared state as a [`Context`].
 //!
-//! Payload is copied once each way: from registered memory into the outgoing packet, and from the
-//! incoming packet into registered memory.
+//! Payload is copied once each way, between registered memory and packets.
 
 mod answered;
 mod congestion;
@@ -33,7 +31,7 @@ use requester::Requester;
 use responder::Responder;
 use work::{CompletionQueue, ReceiveQueue};
 
-/// State of an endpoint lent to its queue pair for one call.
+/// Endpoint state lent to a queue pair for one call.
 #[derive(Debug)]
 pub struct Context<'a> {
     /// Id of the queue pair in completions.
@@ -59,7 +57,6 @@ pub struct QpConfig {
     pub mtu: u32,
     /// PSN of our first request, expected by the peer.
     pub send_psn: u32,
-    /// PSN of the peer's first request.
     pub receive_psn: u32,
     /// Maximum outstanding work requests.
     pub send_work: u32,
@@ -71,20 +68,20 @@ pub struct QpConfig {
     pub retry_count: u8,
     /// Retries before a peer without receives counts as gone; 7 means no limit.
     pub rnr_retry_count: u8,
-    /// Time a peer waits if no receive is posted here, as a timer code.
+    /// Peer's wait if no receive is posted here, as a timer code.
     pub min_rnr_timer: u8,
-    /// Time counted as a retry. `None`: a silent peer never counts as gone.
+    /// Time of a retry. `None`: a silent peer never counts as gone.
     pub ack_timeout: Option<Duration>,
 }
 
 impl QpConfig {
-    /// Time that a peer may be silent; `None` means no limit.
+    /// `None` means no limit.
     fn patience(&self) -> Option<Duration> {
         Some(self.ack_timeout? * (u32::from(self.retry_count) + 1))
     }
 }
 
-/// Result of a packet sent after another one in a super-packet.
+/// Result of a packet within a super-packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Joined {
     /// The peer has acknowledged the packet.
@@ -100,27 +97,26 @@ pub struct Qp {
     responder: Responder,
     pacer: Pacer,
     question: Question,
-    /// True until the peer is known to be ready: requests wait, answers do not.
+    /// True until the peer is known to be ready; only requests wait.
     held: bool,
     broken: bool,
     owes_cnp: bool,
     cnp_sent_at: Option<Instant>,
-    /// Requests sent before an acknowledgement that waits.
+    /// Requests sent before a waiting acknowledgement.
     passed: u32,
     dest_qpn: u32,
     pkey: PKey,
 }
 
-/// Maximum requests sent before an acknowledgement that waits.
 const PASSING: u32 = 32;
 
 /// Minimum interval between congestion notifications of a flow.
 ///
-/// Annex A17.9.3 leaves it to the implementation; adapters use this value.
+/// Annex A17.9.3 leaves it open; adapters use this value.
 const CNP_INTERVAL: Duration = Duration::from_micros(50);
 
 impl Qp {
-    /// Creates a queue pair that is ready to receive. Requests wait for [`Qp::release`].
+    /// Creates a queue pair ready to receive. Requests wait for [`Qp::release`].
     #[must_use]
     pub fn new(config: &QpConfig, now: Instant) -> Self {
         Self {
@@ -143,7 +139,7 @@ impl Qp {
         self.held = false;
     }
 
-    /// Shortest measured time to an acknowledgement; `None` before the first measurement.
+    /// Shortest measured time to an acknowledgement, if any.
     #[must_use]
     pub fn round_trip(&self) -> Option<Duration> {
         self.requester.round_trip()
@@ -160,14 +156,13 @@ impl Qp {
         self.held
     }
 
-    /// True if a failure has ended the queue pair. Outstanding work has been flushed.
+    /// True after a failure; outstanding work has been flushed.
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// True if the queue pair ended because a packet of the peer named an invalid key, range or
-    /// right.
+    /// True if a packet of the peer named an invalid key, range or right.
     #[must_use]
     pub fn met_wrong_key(&self) -> bool {
         self.responder.met_wrong_key()
@@ -198,8 +193,7 @@ impl Qp {
         now: Instant,
         cx: &mut Context<'_>,
     ) {
-        // Datagrams belong to another transport service; a queue pair of a connection drops them
-        // silently (IBTA 9.6.1.2).
+        // Datagrams are silently dropped here (IBTA 9.6.1.2).
         if !self.pkey.accepts(packet.bth.pkey) || packet.opcode.is_datagram() {
             cx.counters.rx_not_ours += 1;
             return;
@@ -232,8 +226,8 @@ impl Qp {
                 self.requester.handle_read_response(packet, now, cx)
             }
             _ => {
-                // A request in sequence replaces an RTU that may have been lost (IBTA 12.9.7.1). No
-                // other packet does: its sender may not have read the REP.
+                // A request in sequence replaces a lost RTU (IBTA 12.9.7.1). No other packet does:
+                // its sender may not have read the REP.
                 let was_due = self.responder.handle_request(packet, cx);
                 self.held &= !was_due;
                 was_due
@@ -245,16 +239,16 @@ impl Qp {
         self.break_if_failed(cx);
     }
 
-    /// Starts probing the peer after an unauthenticated message that denies the queue pair.
+    /// Probes the peer after an unauthenticated message that denies the queue pair.
     ///
-    /// The queue pair breaks if the peer stays silent for its maximum time.
+    /// Continued silence breaks the queue pair.
     pub fn question(&mut self, now: Instant) {
         if !self.broken {
             self.question.ask(now);
         }
     }
 
-    /// Notes that the packet written last is sent after another one in a super-packet.
+    /// Notes that the last packet follows another one in a super-packet.
     pub fn leaves_joined(&mut self, opcode: u8) {
         match Opcode::from_code(opcode) {
             Some(opcode) if opcode.is_send() || opcode.is_write() => self.requester.note_joined(),
@@ -263,7 +257,7 @@ impl Qp {
         }
     }
 
-    /// Takes the result of a packet sent in a super-packet, once known.
+    /// Takes the result of a packet within a super-packet, once known.
     pub fn take_fate(&mut self) -> Option<Joined> {
         let fate = self.requester.take_fate();
         fate.or_else(|| self.responder.take_fate())
@@ -278,9 +272,7 @@ impl Qp {
             || self.responder.has_to_send()
     }
 
-    /// Writes the next packet, without its ICRC, to the front of `out` and returns its length.
-    ///
-    /// `None` if no packet may leave now.
+    /// Writes the next packet, without its ICRC, to `out` and returns its length.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -333,7 +325,7 @@ impl Qp {
         self.requester.poll_transmit(now, out, &mut self.pacer, cx)
     }
 
-    /// Writes a CNP: BECN, PSN 0, and 16 reserved bytes (annex A17.9.3).
+    /// BECN, PSN 0, and 16 reserved bytes (annex A17.9.3).
     fn emit_cnp(&self, out: &mut [u8]) -> usize {
         let mut packet = Packet::new(Opcode::Cnp, self.dest_qpn, 0);
         packet.bth.becn = true;
@@ -343,8 +335,7 @@ impl Qp {
 
     /// Writes a probe: an empty SEND with the PSN of the last acknowledged packet.
     ///
-    /// A peer that has the queue pair acknowledges the duplicate without executing it (IBTA
-    /// 9.7.5.1.3).
+    /// A peer with the queue pair acknowledges the duplicate without executing it (IBTA 9.7.5.1.3).
     fn emit_probe(&self, out: &mut [u8]) -> usize {
         let psn = psn::to_wire(self.requester.last_acknowledged());
         let mut packet = Packet::new(Opcode::SendOnly, self.dest_qpn, psn);

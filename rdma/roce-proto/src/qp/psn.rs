@@ -1,13 +1,12 @@
 //! Packet sequence numbers: 24 bits on the wire, 64 bits internally.
 //!
-//! Internal sequence numbers never wrap, so they compare directly. The low 24 bits are the PSN. A
-//! PSN from the wire is mapped to the nearest sequence number (IBTA 9.7.1: within 2^23 behind or
-//! ahead).
+//! Internal numbers never wrap, so they compare directly; the low 24 bits are the PSN. A PSN from
+//! the wire is mapped to the nearest number (IBTA 9.7.1: within 2^23 behind or ahead).
 
 const BITS: u32 = 24;
 const MASK: u64 = (1 << BITS) - 1;
 
-/// First sequence number of a connection, large enough that no valid PSN maps below 0.
+/// First sequence number, so large that no valid PSN maps below 0.
 #[must_use]
 pub const fn start(psn: u32) -> u64 {
     1 << BITS | psn as u64 & MASK
@@ -19,7 +18,7 @@ pub const fn to_wire(sequence: u64) -> u32 {
     (sequence & MASK) as u32
 }
 
-/// Sequence number with PSN `psn` that is nearest to `expected`.
+/// Number with PSN `psn` nearest to `expected`.
 #[must_use]
 pub const fn from_wire(psn: u32, expected: u64) -> u64 {
     let ahead = (psn as u64).wrapping_sub(expected) & MASK;

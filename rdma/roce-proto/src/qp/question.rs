@@ -1,14 +1,13 @@
 //! Probes that find out whether a peer still has its queue pair.
 //!
-//! They follow a message that denies the queue pair and that a stranger may have sent. An answer
-//! proves that the peer has the queue pair; silence proves that it has not.
+//! They follow a message, possibly a stranger's, that denies the queue pair. An answer proves that
+//! the peer has it; silence proves that it has not.
 
 use crate::time::Instant;
 use core::time::Duration;
 
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Bounds for the time a peer may be silent; the retry budget of the connection applies within
-/// them.
+/// Bounds for the peer's silence; the connection's retry budget applies within them.
 const SILENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
 #[derive(Debug)]
@@ -25,7 +24,7 @@ struct Asked {
 }
 
 impl Question {
-    /// Creates the state for a peer with retry budget `patience`; `None` means no limit.
+    /// `None` means no limit.
     pub(super) fn new(patience: Option<Duration>) -> Self {
         let (least, most) = SILENCE;
         Self {
@@ -45,7 +44,7 @@ impl Question {
         }
     }
 
-    /// Ends probing: the peer answered, or the answer no longer matters.
+    /// The peer answered, or the answer no longer matters.
     pub(super) fn answered(&mut self) {
         self.asked = None;
         self.is_due = false;
@@ -55,7 +54,6 @@ impl Question {
         self.is_due
     }
 
-    /// Returns whether a probe is due, and clears the flag.
     pub(super) fn take_due(&mut self) -> bool {
         core::mem::take(&mut self.is_due)
     }
@@ -64,9 +62,7 @@ impl Question {
         self.asked.map(|asked| asked.next.min(asked.until))
     }
 
-    /// True if the peer has been silent for too long.
-    ///
-    /// Otherwise schedules the next probe when it is time.
+    /// True if the peer has been silent for too long; schedules the next probe.
     pub(super) fn goes_unanswered(&mut self, now: Instant) -> bool {
         let Some(asked) = &mut self.asked else {
             return false;

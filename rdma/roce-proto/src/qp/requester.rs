@@ -1,9 +1,8 @@
-//! Requester of a queue pair: turns work requests into packets, and acknowledgements and READ data
-//! into completions (IBTA 9.7.3 to 9.7.6).
+//! Requester: work requests become packets, acknowledgements and READ data become completions (IBTA
+//! 9.7.3 to 9.7.6).
 //!
-//! Retransmission is go-back-N: after a loss, sending resumes at the oldest unacknowledged packet.
-//! A READ that has partly arrived is requested again only from the first missing packet. A window
-//! limits the data under way, READ data included.
+//! Retransmission is go-back-N from the oldest unacknowledged packet; a READ is requested again
+//! from the first missing packet. A window limits the data under way, READ data included.
 
 mod receive;
 mod transmit;
@@ -20,10 +19,10 @@ use super::rtt::RoundTrip;
 use super::{Context, Joined, QpConfig, psn};
 use crate::wire::NakCode;
 
-/// Retransmission timeout limit of a connection with infinite ACK timeout: code 20 of IBTA
-/// 9.7.6.1.3, the longest that is accepted of peers.
+/// Timeout limit with infinite ACK timeout: code 20 of IBTA 9.7.6.1.3, the longest accepted of
+/// peers.
 const LONGEST_TIMEOUT: Duration = Duration::from_micros(4_294_967);
-/// Longest message in bytes (IBTA 9.2.10).
+/// In bytes (IBTA 9.2.10).
 const MAX_MESSAGE: u64 = 1 << 31;
 
 #[derive(Debug)]
@@ -33,13 +32,13 @@ pub(super) struct Requester {
     send_work: usize,
     initiator_depth: usize,
     rnr_retry_count: u8,
-    /// Time that a peer may be silent; `None` means no limit.
+    /// `None` means no limit.
     patience: Option<Duration>,
 
     queue: VecDeque<Entry>,
-    /// Index in `queue` of the work to send next, or the length of `queue`.
+    /// Index in `queue` of the work to send next, or its length.
     cursor: usize,
-    /// Next sequence number to send, within the work at the cursor.
+    /// Next sequence number, within the work at the cursor.
     next: u64,
     /// Oldest unacknowledged sequence number.
     unacked: u64,
@@ -47,26 +46,25 @@ pub(super) struct Requester {
     sent: u64,
     /// First sequence number of the next posted work.
     end: u64,
-    /// One past the last packet that requested an acknowledgement.
+    /// One past the last packet with AckReq.
     ack_requested: u64,
-    /// True after signaled work was sent or sending was rewound, until a packet requests an
-    /// acknowledgement.
+    /// True after signaled work was sent or sending was rewound, until AckReq is sent.
     awaited: bool,
-    /// Ends of the READ requests whose responses are incomplete.
+    /// Ends of READ requests with incomplete responses.
     requests: VecDeque<u64>,
-    /// Gap in READ data that was last requested again.
+    /// Gap in READ data last requested again.
     refetched: Option<u64>,
 
     round_trip: RoundTrip,
     window: Window,
     refusal: Option<Refusal>,
-    /// First packet sent after another one in a super-packet, until its result is known.
+    /// First packet sent within a super-packet, until its result is known.
     joined: Option<u64>,
     fate: Option<Joined>,
     /// Time at which silence counts as loss.
     deadline: Option<Instant>,
     progress_at: Instant,
-    /// End of the wait requested by the peer's RNR NAK.
+    /// End of the peer's RNR wait.
     not_ready_until: Option<Instant>,
     not_ready_count: u8,
     broken: bool,
@@ -82,19 +80,18 @@ struct Refusal {
     sequence: u64,
     code: NakCode,
     came_at: Instant,
-    /// Time at which the peer's silence confirms the NAK.
     until: Instant,
 }
 
 #[derive(Debug)]
 struct Entry {
     work: SendWork,
-    /// Sequence number of the first packet, or of the first response.
+    /// First packet or response.
     first: u64,
     /// Number of packets, or of responses for a READ.
     packets: u64,
     length: u32,
-    /// For a READ: response packets that have arrived.
+    /// For a READ: responses that have arrived.
     fetched: u64,
     fault: Option<WorkStatus>,
 }
@@ -108,7 +105,6 @@ impl Entry {
         self.fetched == self.packets
     }
 
-    /// Oldest missing response packet of a READ.
     fn missing(&self) -> Option<u64> {
         (is_read(&self.work) && !self.is_fetched()).then_some(self.first + self.fetched)
     }
@@ -151,12 +147,11 @@ impl Requester {
         self.broken
     }
 
-    /// Shortest measured round trip; `None` before the first measurement.
+    /// `None` before the first measurement.
     pub(super) fn round_trip(&self) -> Option<Duration> {
         self.round_trip.least()
     }
 
-    /// True if any packet of posted work has not been sent.
     pub(super) fn has_to_send(&self) -> bool {
         self.cursor < self.queue.len()
     }
@@ -170,12 +165,11 @@ impl Requester {
         }
     }
 
-    /// Shrinks the window after an obeyed congestion notification.
     pub(super) fn noticed(&mut self) {
         self.window.noticed(self.round_trip.queue());
     }
 
-    /// Notes that the packet just written follows another one in a super-packet.
+    /// The packet just written follows another one in a super-packet.
     pub(super) fn note_joined(&mut self) {
         self.joined.get_or_insert(self.next - 1);
     }
@@ -184,7 +178,6 @@ impl Requester {
         self.fate.take()
     }
 
-    /// Newest acknowledged sequence number.
     pub(super) fn last_acknowledged(&self) -> u64 {
         self.unacked - 1
     }
@@ -218,13 +211,13 @@ impl Requester {
         Ok(())
     }
 
-    /// Fails the oldest work: the peer has been silent for too long.
+    /// The peer has been silent for too long.
     pub(super) fn give_up(&mut self, cx: &mut Context<'_>) {
         cx.counters.retry_exceeded_err += 1;
         self.fail(WorkStatus::RetryExceeded, cx);
     }
 
-    /// Completes all outstanding work as flushed, except for work refused by the peer.
+    /// Work refused by the peer completes with its error, all other work as flushed.
     pub(super) fn flush(&mut self, cx: &mut Context<'_>) {
         if let Some(refusal) = self.refusal.take() {
             return self.believe(refusal, cx);
@@ -248,12 +241,10 @@ impl Requester {
     }
 }
 
-/// True if the peer answers the work with data.
 fn is_read(work: &SendWork) -> bool {
     matches!(work.op, Operation::Read(_))
 }
 
-/// Reason why a work request cannot be started.
 fn fault_of(work: &SendWork, memory: &dyn Memory) -> Option<WorkStatus> {
     if work.sges.total_len() > MAX_MESSAGE {
         return Some(WorkStatus::LocalLength);

@@ -21,30 +21,28 @@ pub(super) struct Responder {
     responder_resources: usize,
     min_rnr_timer: u8,
 
-    /// Next sequence number in order.
+    /// Next in order.
     expected: u64,
-    /// Number of completed messages (IBTA 9.7.7.1).
+    /// Completed messages (IBTA 9.7.7.1).
     msn: u32,
     inbound: Inbound,
-    /// True after a NAK for `expected`: no further NAK is sent until that packet arrives (IBTA
-    /// 9.7.5.1.2).
+    /// True after a NAK for `expected`: no further NAK until that packet arrives (IBTA 9.7.5.1.2).
     nak_sent: bool,
     responses: VecDeque<Response>,
-    /// Latest READs, for repeated requests.
+    /// For repeated requests.
     reads: AnsweredReads,
-    /// Results of the latest atomics, for repeated requests.
+    /// For repeated requests.
     atomics: VecDeque<AtomicResult>,
-    /// True if READ data was sent after other packets of a super-packet since the last repeated
-    /// request.
+    /// True if READ data was sent within super-packets since the last repeated request.
     joined: bool,
     fate: Option<Joined>,
-    /// Refusal that broke the queue pair, repeated when the peer repeats a request.
+    /// Refusal that broke the queue pair, repeated with each repeated request.
     refusal: Option<NakCode>,
-    /// True if the refusal was for a key, range or right named by the peer's packet.
+    /// True if the refusal was for a key, range or right.
     wrong_key: bool,
 }
 
-/// Message of several packets that is not complete.
+/// Incomplete message of several packets.
 #[derive(Debug, Clone, Copy)]
 enum Inbound {
     Nothing,
@@ -102,7 +100,6 @@ impl Responder {
         !self.responses.is_empty()
     }
 
-    /// Flushes the receive of an incomplete message.
     pub(super) fn flush(&mut self, cx: &mut Context<'_>) {
         if let Inbound::Send { receive, .. } = self.inbound {
             complete(&receive, WorkStatus::Flushed, cx);
@@ -110,9 +107,7 @@ impl Responder {
         self.inbound = Inbound::Nothing;
     }
 
-    /// Handles a request packet.
-    ///
-    /// Returns true if it was in sequence. A broken queue pair only repeats its refusal.
+    /// Returns true if the packet was in sequence. A broken queue pair only repeats its refusal.
     pub(super) fn handle_request(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> bool {
         let sequence = psn::from_wire(packet.bth.psn, self.expected);
         match sequence.cmp(&self.expected) {
@@ -171,7 +166,7 @@ impl Responder {
 
     /// Executes a packet.
     ///
-    /// Returns true if an acknowledgement is due; a response with data is an acknowledgement.
+    /// Returns true if an acknowledgement is due; a response with data is one.
     fn carry_out(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<bool, Stop> {
         match packet.opcode {
             opcode if opcode.is_send() => self.take_send(packet, cx)?,
@@ -187,12 +182,12 @@ impl Responder {
         Ok(packet.bth.ack_req)
     }
 
-    /// Returns the unsent NAK for the packet in sequence. No answer is queued behind a NAK.
+    /// Returns the unsent NAK. No answer is queued behind a NAK.
     fn waiting_nak(&self) -> Option<Response> {
         self.responses.back().copied().filter(Response::is_nak)
     }
 
-    /// Checks that first and middle packets are full, and last ones not empty (IBTA 9.7.4.1.6).
+    /// First and middle packets are full, and last ones not empty (IBTA 9.7.4.1.6).
     fn check_length(&self, packet: &Packet<'_>) -> Result<(), Stop> {
         let length = packet.payload.len() as u32;
         let starts = packet.opcode.starts_message();
@@ -358,7 +353,7 @@ impl Responder {
 
     /// Executes an atomic.
     ///
-    /// It is atomic among this endpoint's queue pairs, which share a thread, but not against other
+    /// Atomic among this endpoint's queue pairs, which share a thread, but not against other
     /// reactors or the processor.
     fn take_atomic(&mut self, packet: &Packet<'_>, cx: &mut Context<'_>) -> Result<(), Stop> {
         cx.counters.rx_atomic_requests += 1;
@@ -434,8 +429,8 @@ impl Responder {
 
     /// Queues a response with data.
     ///
-    /// A peer has at most the agreed number of requests outstanding. Beyond it, the oldest response
-    /// was caused by a copy of an old packet and is dropped.
+    /// Beyond the agreed number of requests, the oldest response was caused by a copy of an old
+    /// packet and is dropped.
     fn push_fetch(&mut self, response: Response) {
         let is_fetch = |response: &Response| !matches!(response, Response::Acknowledge { .. });
         let waiting = self.responses.iter().filter(|r| is_fetch(r)).count();
@@ -446,7 +441,7 @@ impl Responder {
         self.responses.push_back(response);
     }
 
-    /// Queues an acknowledgement, replacing an unsent one.
+    /// Queues an acknowledgement in place of an unsent one.
     ///
     /// A NAK acknowledges all earlier packets, so it makes an ACK unnecessary.
     fn acknowledge(&mut self, sequence: u64, syndrome: Syndrome) {
@@ -462,7 +457,6 @@ impl Responder {
         }
     }
 
-    /// True if the next answer is an ACK without data.
     pub(super) fn can_wait(&self) -> bool {
         let is_ack = |response: &Response| {
             matches!(
@@ -476,7 +470,7 @@ impl Responder {
         self.responses.front().is_some_and(is_ack)
     }
 
-    /// Writes the next answer and returns its length. `pacer` limits the rate of READ data.
+    /// Returns the length of the next answer. `pacer` limits READ data.
     pub(super) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -501,7 +495,6 @@ impl Responder {
                     self.responses.pop_front();
                     return self.poll_transmit(now, out, pacer, cx);
                 }
-                // The region was deregistered during the READ.
                 cx.counters.resp_remote_access_errors += 1;
                 self.refusal = Some(NakCode::RemoteAccess);
                 self.responses.clear();

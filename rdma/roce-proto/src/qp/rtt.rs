@@ -1,20 +1,20 @@
 //! Retransmission timeout, from measured round trips.
 //!
-//! InfiniBand has one fixed timeout, chosen for the worst path (typically half a second), so a loss
-//! would pause for as long. Here packets are sent again when the measured round trip makes their
-//! loss likely (RFC 6298's estimator); the retry counter still counts the fixed timeout.
+//! InfiniBand's fixed timeout is chosen for the worst path, typically half a second. Here packets
+//! are sent again when the measured round trip makes their loss likely (RFC 6298's estimator); the
+//! retry counter still counts the fixed timeout.
 
 use crate::time::Instant;
 use core::time::Duration;
 
-/// Lower bound of the timeout: the peer's processor may be busy for as long.
+/// The peer's processor may be busy for as long.
 const MIN_TIMEOUT: Duration = Duration::from_millis(20);
 const FIRST_TIMEOUT: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct RoundTrip {
     smoothed: Option<Duration>,
     variation: Duration,
-    /// Shortest round trip since a timeout expired: the path without queueing.
+    /// Shortest since a timeout expired: the path without queueing.
     least: Duration,
     /// Doublings since the last measurement.
     ///
@@ -22,12 +22,12 @@ pub(super) struct RoundTrip {
     /// everything twice and never be measured (Karn's rule, RFC 6298 section 5).
     backoff: u32,
     limit: Duration,
-    /// Packet whose acknowledgement is timed; never one that was sent twice (Karn's rule).
+    /// Packet whose acknowledgement is timed; never one sent twice (Karn's rule).
     sample: Option<(u64, Instant)>,
 }
 
 impl RoundTrip {
-    /// Creates an estimator. `limit` is the connection's ACK timeout.
+    /// `limit`: the connection's ACK timeout.
     pub(super) fn new(limit: Duration) -> Self {
         Self {
             smoothed: None,
@@ -39,12 +39,12 @@ impl RoundTrip {
         }
     }
 
-    /// Smoothed round trip; `None` before the first measurement.
+    /// `None` before the first measurement.
     pub(super) fn smoothed(&self) -> Option<Duration> {
         self.smoothed
     }
 
-    /// Round trip without queueing; `None` before the first measurement.
+    /// Round trip without queueing, if measured.
     pub(super) fn least(&self) -> Option<Duration> {
         Some(self.least).filter(|&least| least < Duration::MAX)
     }
@@ -54,8 +54,7 @@ impl RoundTrip {
         smoothed.saturating_sub(self.least)
     }
 
-    /// True if packets queue on the path: the round trip exceeds the shortest by a quarter, or no
-    /// measurement is recent.
+    /// True if the round trip exceeds the shortest by a quarter, or no measurement is recent.
     pub(super) fn is_queued(&self) -> bool {
         match (self.smoothed, self.least()) {
             (Some(smoothed), Some(least)) => smoothed > least + least / 4,
@@ -70,14 +69,14 @@ impl RoundTrip {
         (base * (1 << self.backoff.min(10))).min(self.limit)
     }
 
-    /// Notes the first transmission of a packet that requests an acknowledgement.
+    /// Called at the first transmission of a packet with AckReq.
     pub(super) fn sent(&mut self, sequence: u64, now: Instant) {
         if self.sample.is_none() {
             self.sample = Some((sequence, now));
         }
     }
 
-    /// Notes that everything before `sequence` has been acknowledged.
+    /// Everything before `sequence` has been acknowledged.
     pub(super) fn acknowledged(&mut self, sequence: u64, now: Instant) {
         let Some((_, at)) = self.sample.take_if(|(sample, _)| *sample < sequence) else {
             return;
@@ -94,15 +93,12 @@ impl RoundTrip {
         self.smoothed = Some((7 * smoothed + measured) / 8);
     }
 
-    /// Notes that packets are about to be sent again.
     pub(super) fn rewound(&mut self) {
         self.sample = None;
     }
 
-    /// Doubles the timeout after it has expired.
     pub(super) fn expired(&mut self) {
         self.backoff += 1;
-        // The path may have changed.
         self.least = Duration::MAX;
         self.sample = None;
     }

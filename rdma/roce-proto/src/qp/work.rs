@@ -86,8 +86,8 @@ impl CompletionQueue {
 
 /// Shared receive queue of an endpoint.
 ///
-/// The receive posted last is filled first: its memory is in the cache, and few receives are in use
-/// at a time. (A shared receive queue guarantees no order: IBTA 10.2.9.)
+/// The receive posted last is filled first, with its memory in the cache. (A shared receive queue
+/// guarantees no order: IBTA 10.2.9.)
 #[derive(Debug)]
 pub struct ReceiveQueue {
     stack: Vec<RecvWork>,
@@ -104,7 +104,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Adds a list of receives, all or nothing. Returns false if the receives exceed the limit.
+    /// Adds all receives, or returns false if they exceed the limit.
     #[must_use]
     pub fn post(&mut self, works: &[RecvWork]) -> bool {
         let fits = self.stack.len() + works.len() <= self.limit;

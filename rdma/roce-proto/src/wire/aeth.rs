@@ -34,10 +34,9 @@ impl Header for Aeth {
 pub enum Syndrome {
     /// Everything up to this PSN has arrived.
     ///
-    /// Credits are not used: receives come from a shared queue, for which the count is "unlimited"
-    /// (31).
+    /// Credits are not used: for a shared receive queue the count is "unlimited" (31).
     Ack,
-    /// Receiver not ready: retry after the time of this timer code.
+    /// Receiver not ready: retry after this timer code.
     Rnr(u8),
     /// Request refused.
     Nak(NakCode),
@@ -76,7 +75,7 @@ impl Syndrome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum NakCode {
-    /// A packet is missing: retransmit from the PSN of this NAK.
+    /// Packet missing: retransmit from this PSN.
     PsnSequence = 0,
     /// The request is invalid here.
     InvalidRequest = 1,
@@ -89,7 +88,7 @@ pub enum NakCode {
 /// Delay of an RNR timer code (IBTA 9.7.5.2.8, table 45).
 #[must_use]
 pub fn rnr_delay(code: u8) -> Duration {
-    /// Delays in units of 10 us.
+    /// In units of 10 us.
     const TABLE: [u32; 32] = [
         65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
         1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,

@@ -18,9 +18,9 @@ pub struct Bth {
     pub opcode: u8,
     /// SE: requests an event at the receiver.
     pub solicited: bool,
-    /// MigReq: migration state, 1 for Migrated. Ignored on receipt: rdma_rxe sends 0.
+    /// MigReq: 1 for Migrated. Ignored on receipt: rdma_rxe sends 0.
     pub mig_req: bool,
-    /// PadCnt: padding bytes of the payload, up to a multiple of 4.
+    /// PadCnt: padding up to a multiple of 4 bytes.
     pub pad: u8,
     /// TVer: always 0.
     pub version: u8,

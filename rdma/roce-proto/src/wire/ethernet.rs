@@ -36,7 +36,7 @@ pub struct Ethernet {
 }
 
 impl Ethernet {
-    /// Parses the header and its tag at the front of `bytes`, and returns the rest.
+    /// Parses the header and its tag at the front of `bytes`; returns the rest.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = bytes.split_at_checked(14)?;
@@ -88,7 +88,7 @@ impl Ethernet {
     }
 }
 
-/// Fields after the 802.1Q ethertype.
+/// Fields after the 802.1Q EtherType.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tag {
     /// Content of the tag.

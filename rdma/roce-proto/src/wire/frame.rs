@@ -24,7 +24,7 @@ pub enum Network {
 /// Ethernet frame with a RoCE packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// Ethernet header, including its tag if present.
+    /// Ethernet header with its optional tag.
     pub ethernet: Ethernet,
     /// IP and UDP, or the GRH.
     pub network: Network,

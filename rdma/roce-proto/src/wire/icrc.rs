@@ -1,15 +1,13 @@
 //! Invariant CRC (IBTA 7.8.1, annexes A16.5.3 and A17.3.1).
 //!
 //! The ICRC is Ethernet's CRC-32 over eight bytes of ones (in place of InfiniBand's local header),
-//! the IP and UDP headers or the GRH with every field that a router may change read as ones, and
-//! the packet from the BTH, with the BTH's congestion byte read as ones. It follows the packet, low
-//! byte first.
+//! the IP and UDP headers or the GRH, and the packet from the BTH. Fields that a router may change
+//! and the BTH's congestion byte are read as ones. It follows the packet, low byte first.
 //!
-//! The ICRC covers the IPv4 identification and the don't-fragment flag, which a UDP socket does not
-//! report on receipt. [`Checker`] derives them: a CRC is linear, so the contribution of an unknown
-//! 16-bit field, wound back over the bytes behind it, equals the field. For a packet with a
-//! non-zero identification, only the other 16 bits of the ICRC protect the data (and UDP's
-//! checksum, if the sender set it).
+//! It covers the IPv4 identification and the don't-fragment flag, which a UDP socket does not
+//! report. [`Checker`] derives them: a CRC is linear, so the contribution of an unknown 16-bit
+//! field, wound back over the bytes behind it, equals the field. With a non-zero identification,
+//! only the other 16 bits of the ICRC protect the data (and UDP's checksum, if set).
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -22,11 +20,10 @@ use super::packet::ICRC_LEN;
 use super::udp::{ROCE_PORT, Udp};
 use super::{Bth, Header};
 
-/// Maximum length of the masked headers: the ones for LRH, then IPv6, UDP and BTH.
+/// The ones for LRH, then IPv6, UDP and BTH.
 const MASKED_MAX: usize = LRH_ONES + ipv6::LEN + Udp::LEN + Bth::LEN;
-/// Length of the ones in place of InfiniBand's local route header.
+/// In place of InfiniBand's local route header.
 const LRH_ONES: usize = 8;
-/// Offset of FECN, BECN and reserved bits in the BTH.
 const BTH_CONGESTION: usize = 4;
 /// Bytes of an IPv4 datagram's headers from the identification on.
 const FROM_ID: usize = ipv4::LEN - 4 + Udp::LEN;
@@ -55,7 +52,7 @@ pub enum Route {
     },
 }
 
-/// IPv4 fields visible only to the sender and to packet sockets.
+/// IPv4 fields visible only to the sender and packet sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// Identification.
@@ -116,7 +113,7 @@ fn split(packet: &[u8]) -> Option<(&[u8], u32)> {
     (transport.len() >= Bth::LEN).then_some((transport, u32::from_le_bytes(*found)))
 }
 
-/// Writes the masked headers before the BTH; returns their length.
+/// Returns the length of the masked headers before the BTH.
 fn write_route(route: &Route, identity: Identity, length: usize, out: &mut [u8]) -> usize {
     let ipv6 = |source, destination, next_header, payload_len: usize| Ipv6 {
         traffic_class: 0,
@@ -182,7 +179,7 @@ pub struct Checker {
 }
 
 impl Checker {
-    /// Maximum packet length: the largest MTU plus all headers.
+    /// The largest MTU plus all headers.
     const MAX_LEN: usize = 4096 + 64;
 
     /// Creates a verifier.
@@ -193,7 +190,7 @@ impl Checker {
         }
     }
 
-    /// Returns the bytes before the ICRC if the ICRC is correct for any identification.
+    /// Returns the bytes before a correct ICRC, whatever the identification.
     ///
     /// Tries `guess` first.
     #[must_use]
@@ -214,7 +211,7 @@ impl Checker {
             return None;
         }
         let factor = self.rewind_factor(transport.len());
-        // The result is the difference of the identification, and possibly of DF, from the guess.
+        // The difference of the identification, and possibly of DF, from the guess.
         let wound_back = multiply(difference, factor);
         matches!(wound_back & 0xffff_0000, 0 | DF_WOUND_BACK).then_some(transport)
     }

@@ -31,7 +31,7 @@ pub struct Ipv4 {
 }
 
 impl Ipv4 {
-    /// Parses the header at the front of `bytes`; the returned rest ends where the packet ends.
+    /// Parses the header at the front of `bytes`; the returned rest ends with the packet.
     ///
     /// `None` if it is not IPv4, is damaged, has options, or is a fragment.
     #[must_use]
@@ -67,7 +67,7 @@ impl Ipv4 {
         rest
     }
 
-    /// Writes the header for the ICRC: fields that routers may change are ones (annex A17.3.1).
+    /// Writes the header for the ICRC: changeable fields are ones (annex A17.3.1).
     pub(crate) fn write_masked(&self, out: &mut [u8]) {
         self.write(out);
         out[1] = 0xff;
@@ -75,7 +75,6 @@ impl Ipv4 {
         field::put(out, 10, &[0xff; 2]);
     }
 
-    /// Writes the header with a checksum of zero.
     fn write(&self, b: &mut [u8]) {
         let fragment = u16::from(self.dont_fragment) << 14;
         b[0] = 0x45;
@@ -91,8 +90,7 @@ impl Ipv4 {
     }
 }
 
-/// Internet checksum (RFC 1071) of an even number of bytes; 0 for a valid header including its
-/// checksum.
+/// Internet checksum (RFC 1071) of an even number of bytes; 0 for a valid header.
 fn checksum(bytes: &[u8]) -> u16 {
     let sum: u32 = bytes
         .chunks_exact(2)

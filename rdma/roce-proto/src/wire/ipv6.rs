@@ -9,8 +9,7 @@ pub const LEN: usize = 40;
 
 /// IPv6 header.
 ///
-/// With [`NEXT_HEADER_BTH`](super::grh::NEXT_HEADER_BTH) also the global route header of RoCE v1,
-/// which has the same layout.
+/// With [`NEXT_HEADER_BTH`](super::grh::NEXT_HEADER_BTH) also the global route header of RoCE v1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ipv6 {
     /// Traffic class: DSCP and ECN.
@@ -30,7 +29,7 @@ pub struct Ipv6 {
 }
 
 impl Ipv6 {
-    /// Parses the header at the front of `bytes`; the returned rest ends where the packet ends.
+    /// Parses the header at the front of `bytes`; the returned rest ends with the packet.
     ///
     /// `None` if it is not version 6, or is truncated.
     #[must_use]
@@ -69,8 +68,7 @@ impl Ipv6 {
         rest
     }
 
-    /// Writes the header for the ICRC: fields that routers may change are ones (IBTA 7.8.1, annex
-    /// A17.3.1).
+    /// Writes the header for the ICRC: changeable fields are ones (IBTA 7.8.1, annex A17.3.1).
     pub(crate) fn write_masked(&self, out: &mut [u8]) {
         let masked = Self {
             traffic_class: 0xff,

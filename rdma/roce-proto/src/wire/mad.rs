@@ -1,4 +1,4 @@
-//! Management datagrams, as needed by the connection manager (IBTA 13.4.3).
+//! Management datagrams of the connection manager (IBTA 13.4.3).
 
 use super::{Header, field};
 

@@ -1,9 +1,8 @@
 //! Wire formats, one file for each header.
 //!
-//! Each header is a plain value. [`Header::parse`] takes it from the front of a byte slice and
-//! returns the rest; [`Header::emit`] writes it. Parsing is bounds-checked and never panics;
-//! reserved bits are ignored on receipt and sent as zero (IBTA 5.2: "reserved ... transmitted as
-//! zero").
+//! Each header is a plain value. [`Header::parse`] takes it from the front of a byte slice;
+//! [`Header::emit`] writes it. Parsing is bounds-checked and never panics; reserved bits are
+//! ignored on receipt and sent as zero (IBTA 5.2).
 
 pub mod aeth;
 pub mod atomiceth;
@@ -45,9 +44,8 @@ pub trait Header: Sized {
     /// Writes the header to exactly [`Self::LEN`] bytes.
     fn write(&self, out: &mut [u8]);
 
-    /// Parses the header at the front of `bytes` and returns the rest.
-    ///
-    /// `None` if `bytes` is too short.
+    /// Parses the header at the front of `bytes` and returns the rest; `None` if `bytes` is too
+    /// short.
     fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = bytes.split_at_checked(Self::LEN)?;
         Some((Self::read(head), rest))
@@ -64,7 +62,7 @@ pub trait Header: Sized {
     }
 }
 
-/// Big-endian fields at offsets within a slice whose length was checked.
+/// Big-endian fields of a slice whose length was checked.
 pub(crate) mod field {
     pub(crate) fn u16(bytes: &[u8], at: usize) -> u16 {
         u16::from_be_bytes([bytes[at], bytes[at + 1]])

@@ -1,4 +1,4 @@
-//! Transport packet: BTH, the headers required by its opcode, payload and pad.
+//! Transport packet: BTH, the headers of its opcode, payload and pad.
 
 use super::{
     Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Header, Ieth, ImmDt, Opcode, Reth, Syndrome,
@@ -8,8 +8,6 @@ use super::{
 pub const ICRC_LEN: usize = 4;
 
 /// Maximum length of headers, pad and ICRC: an RDMA WRITE with immediate data.
-///
-/// An atomic request has no payload.
 pub const MAX_OVERHEAD: usize = Bth::LEN + AtomicEth::LEN + 4 + ICRC_LEN;
 
 /// Packet between the UDP header (or GRH) and the ICRC.
@@ -53,8 +51,8 @@ impl<'a> Packet<'a> {
     #[must_use]
     pub const fn new(opcode: Opcode, dest_qpn: u32, psn: u32) -> Self {
         let mut bth = Bth::new(opcode.code(), dest_qpn, psn);
-        // A queue pair without an alternate path is in the state Migrated (IBTA 17.2.8.1.1), and
-        // adapters take a slow path for packets of another state.
+        // A queue pair without an alternate path is Migrated (IBTA 17.2.8.1.1), and adapters take a
+        // slow path for others.
         bth.mig_req = !opcode.is_datagram();
         Self {
             bth,
@@ -105,8 +103,6 @@ impl<'a> Packet<'a> {
 
     /// Writes headers, payload and pad to the front of `out`; returns their length.
     ///
-    /// The pad count follows from the payload.
-    ///
     /// # Panics
     /// If `out` is too short.
     pub fn emit(&self, out: &mut [u8]) -> usize {
@@ -118,8 +114,7 @@ impl<'a> Packet<'a> {
         end + pad
     }
 
-    /// Writes only the headers, for a payload of `payload_len` bytes that the caller appends;
-    /// returns their length.
+    /// Writes the headers for an appended payload of `payload_len` bytes; returns their length.
     ///
     /// # Panics
     /// If `out` is too short.
@@ -140,7 +135,7 @@ impl<'a> Packet<'a> {
         room - rest.len()
     }
 
-    /// Syndrome of the AETH; `None` if there is no AETH or the syndrome is reserved.
+    /// Syndrome of the AETH; `None` if absent or reserved.
     #[must_use]
     pub fn syndrome(&self) -> Option<Syndrome> {
         Syndrome::from_code(self.aeth?.syndrome)

@@ -8,13 +8,13 @@ pub const ROCE_PORT: u16 = 4791;
 /// A UDP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Udp {
-    /// Source port: a flow number that spreads flows over paths.
+    /// Source port, which spreads flows over paths.
     pub source: u16,
     /// Destination port.
     pub destination: u16,
     /// Length of header and payload, in bytes.
     pub length: u16,
-    /// Checksum; 0 for none, because the ICRC suffices.
+    /// Checksum; 0 for none: the ICRC suffices.
     pub checksum: u16,
 }
 

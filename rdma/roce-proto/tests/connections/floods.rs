@@ -17,8 +17,7 @@ fn a_flood_of_requests_is_bounded() {
     assert!(pair.managers[TARGET].dropped_requests() > 4000);
 }
 
-/// Requests in an address's name cost that address nothing when they are refused, because any
-/// machine can send them.
+/// Any machine can send requests in an address's name.
 #[test]
 fn refusals_cost_the_address_that_requests_claim_nothing() {
     let mut pair = Pair::new(1, FAIR);
@@ -28,7 +27,6 @@ fn refusals_cost_the_address_that_requests_claim_nothing() {
         let (now, id) = (pair.now, pair.request().expect("each is heard"));
         let target = &mut pair.managers[TARGET];
         let answer = match qpn {
-            // Proves the host's address.
             2 => target.accept(now, id, &terms(9), &[]),
             _ => target.reject(id, RejReason::Consumer, &[], &[]),
         };

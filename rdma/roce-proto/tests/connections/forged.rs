@@ -1,4 +1,4 @@
-//! Forged messages that lack the communication ids of the connections they name.
+//! Forged messages without the communication ids of their connections.
 
 use std::time::Duration;
 
@@ -7,7 +7,6 @@ use cairn_roce_proto::wire::cm::{Answered, CommIds, Message, Rej, RejReason, Req
 
 use crate::{FAIR, HOST, Pair, TARGET, path, terms, wish};
 
-/// Establishes a connection of the host's queue pair 5 and returns it with its REQ.
 fn established(seed: u64) -> (Pair, ConnId, Req) {
     let mut pair = Pair::new(seed, FAIR);
     let (host, now) = (&mut pair.managers[HOST], pair.now);
@@ -35,8 +34,7 @@ fn deliver(pair: &mut Pair, message: &Message) {
     pair.run(Duration::from_millis(1), |_| false);
 }
 
-/// Number of the target's events after the first two (request and establishment), all of them
-/// questions.
+/// Number of the target's events after request and establishment, all of them questions.
 fn questions(pair: &Pair) -> usize {
     let events = &pair.events[TARGET][2..];
     let asks = |event: &CmEvent| matches!(event, CmEvent::Questioned { .. });
@@ -64,7 +62,6 @@ fn a_request_for_a_queue_pair_in_use_ends_nothing() {
         pair.run(Duration::from_secs(1), |_| false);
         pair.now += Duration::from_secs(1);
     }
-    // Answer to a host that reuses its queue pair.
     pair.managers[HOST].connect(pair.now, &wish(5));
     pair.run(Duration::from_millis(10), |_| false);
     let stale = RejReason::StaleConnection as u16;
@@ -73,13 +70,11 @@ fn a_request_for_a_queue_pair_in_use_ends_nothing() {
         "{:?}",
         pair.events[HOST]
     );
-    // The owner's probe found the peer silent.
     pair.managers[TARGET].disconnect(pair.now, id);
     pair.run(Duration::from_secs(60), |_| false);
     assert_eq!(pair.managers[TARGET].connections(), 0);
 }
 
-/// A REJ with only the peer's communication id does not end an established connection.
 #[test]
 fn a_rejection_without_our_number_ends_nothing() {
     let (mut pair, id, req) = established(5);
@@ -100,7 +95,6 @@ fn a_rejection_without_our_number_ends_nothing() {
         deliver(&mut pair, &rejection(0));
     }
     assert_eq!(questions(&pair), 1);
-    // The connection still works: the target disconnects it.
     pair.managers[TARGET].disconnect(pair.now, id);
     pair.run(Duration::from_secs(1), |_| false);
     let last = pair.events[HOST].last();
@@ -151,9 +145,7 @@ fn a_rejection_before_the_confirmation_is_asked_about() {
     }
 }
 
-/// A stranger requests a connection in a host's name, for the host's next queue pair.
-///
-/// The host is not refused.
+/// For the host's next queue pair, in the host's name.
 #[test]
 fn a_claimed_queue_pair_refuses_no_peer() {
     for accepts in [false, true] {

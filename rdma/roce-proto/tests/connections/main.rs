@@ -79,7 +79,7 @@ impl Pair {
         }
     }
 
-    /// Runs until no datagram is under way and no timer expires within `limit`, or until `ready`.
+    /// Runs until nothing is under way and no timer expires within `limit`, or until `ready`.
     fn run(&mut self, limit: Duration, ready: impl Fn(&Self) -> bool) -> bool {
         let end = self.now + limit;
         loop {
@@ -116,7 +116,7 @@ impl Pair {
         }
     }
 
-    /// Requests a connection from the host; returns the id of the request at the target.
+    /// Returns the id of the request at the target.
     fn ask(&mut self, qpn: u32) -> ConnId {
         self.managers[HOST].connect(self.now, &wish(qpn));
         self.run(Duration::from_secs(1), |pair| pair.request().is_some());
@@ -136,7 +136,6 @@ const FAIR: Weather = Weather {
     ..Weather::FAIR
 };
 
-/// Connections are requested, accepted and ended by either side, whatever is lost.
 #[test]
 fn connections_come_and_go() {
     for_each_seed(COMMAND, 1000, |seed| {
@@ -196,7 +195,6 @@ fn connections_come_and_go() {
             "{:?}",
             pair.events
         );
-        // Nothing remains, and each event came once.
         pair.run(Duration::from_secs(60), |_| false);
         assert_eq!(pair.managers[HOST].poll_timeout(), None);
         assert_eq!(pair.managers[TARGET].poll_timeout(), None);
@@ -260,10 +258,8 @@ fn a_silent_target_times_out() {
     assert_eq!(took, wish(5).timeout);
 }
 
-/// Traffic class of a stranger's message.
 const MIRRORED: u8 = 0x44;
 
-/// Returns a target's answers to a message, and its events.
 fn answer_to(message: &Message) -> (Vec<Message>, Vec<CmEvent>) {
     let mut target = Manager::new(Identity::new(draw(3)));
     target.handle_mad(Instant::START, path(TARGET), MIRRORED, &message.emit(77));
@@ -272,7 +268,6 @@ fn answer_to(message: &Message) -> (Vec<Message>, Vec<CmEvent>) {
         let (header, message) = Message::parse(&transmit.mad).unwrap();
         assert_eq!((header.transaction_id, transmit.path), (77, path(TARGET)));
         let asked = match message {
-            // A REQ contains the class of its answers.
             Message::Rej(_) => 96,
             _ => MIRRORED,
         };
@@ -303,7 +298,7 @@ fn there_are_no_datagram_services() {
 }
 
 /// No alternate paths on Ethernet (annex A16.4.3): none is requested, a LAP for a connection is
-/// refused, and one of another sender is ignored.
+/// refused, and a stranger's is ignored.
 #[test]
 fn there_is_no_automatic_path_migration() {
     let mut pair = Pair::new(6, FAIR);
@@ -342,7 +337,7 @@ fn there_is_no_automatic_path_migration() {
     assert_eq!(apr.status, STATUS_UNSUPPORTED);
 }
 
-/// A REQ contains its sender's partition membership, which the listener checks.
+/// The listener checks the membership.
 ///
 /// An invalid P_Key is refused at once.
 #[test]
@@ -376,8 +371,7 @@ fn a_request_says_which_partition_it_is_of() {
     }
 }
 
-/// A peer that claims another address causes at most one datagram to that address for each sent by
-/// the peer.
+/// A peer that claims another address causes at most one datagram there for each of its own.
 #[test]
 fn an_address_that_was_not_proven_is_answered_once() {
     for leaves in [false, true] {
@@ -410,7 +404,6 @@ fn answered_once(leaves: bool) {
     assert_eq!(target.connections(), 0);
 }
 
-/// A host that considers its connection established learns that the target disconnected before.
 #[test]
 fn a_target_that_leaves_at_once_says_so() {
     let mut pair = Pair::new(9, FAIR);
@@ -431,7 +424,7 @@ fn a_target_that_leaves_at_once_says_so() {
     assert_eq!(pair.managers.each_ref().map(Manager::connections), [0, 0]);
 }
 
-/// Every message of a connection carries its marking, refusals included.
+/// Refusals included.
 #[test]
 fn all_messages_of_a_connection_carry_its_marking() {
     let ours = Marked {
@@ -480,7 +473,6 @@ fn all_messages_of_a_connection_carry_its_marking() {
     }
 }
 
-/// Messages with the right ids from a wrong address change nothing, and arbitrary ones do no harm.
 #[test]
 fn strangers_change_nothing() {
     for_each_seed(COMMAND, 100, |seed| {

@@ -27,8 +27,8 @@ pub(super) const LEAVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// (device, inode) of a disk.
 pub(super) type Place = (u64, u64);
 
-/// Open disk with its guard, reference-counted. Dropping the last clone closes it on another thread. Rings hold a clone
-/// until all their operations on it have ended.
+/// Open disk with its guard, reference-counted. Dropping the last clone closes it on another
+/// thread. Rings hold a clone until all their operations on it have ended.
 #[derive(Debug, Clone)]
 pub(super) struct OpenFile(Arc<Opened>);
 

@@ -12,13 +12,13 @@ use crate::wire::{NakCode, Packet, Syndrome};
 const RNR_RETRY_FOR_EVER: u8 = 7;
 /// Timeouts of silence that confirm a NAK which ends the queue pair.
 ///
-/// The packet is sent again at once and after the first timeout; the second is twice as long.
+/// The packet is sent again at once and after the first; the second is twice as long.
 const DOUBT_TIMEOUTS: u32 = 3;
 
 impl Requester {
     /// Handles an ACK or NAK.
     ///
-    /// Returns true if it is current: for a packet under way, or for the last acknowledged packet.
+    /// Returns true if it is for a packet under way or the last acknowledged one.
     pub(in crate::qp) fn handle_acknowledge(
         &mut self,
         packet: &Packet<'_>,
@@ -37,8 +37,8 @@ impl Requester {
         let is_present = sequence >= self.last_acknowledged();
         match syndrome {
             Syndrome::Ack => self.account(sequence + 1, now, cx),
-            // A NAK acknowledges all earlier packets (IBTA 9.7.5.1.4). A NAK for a packet
-            // acknowledged since is obsolete.
+            // A NAK acknowledges all earlier packets (IBTA 9.7.5.1.4), and is obsolete once its
+            // packet is acknowledged.
             Syndrome::Rnr(_) | Syndrome::Nak(_) if sequence < self.unacked => {}
             Syndrome::Rnr(timer) => {
                 self.account(sequence, now, cx);
@@ -98,7 +98,6 @@ impl Requester {
         }
     }
 
-    /// Fails the work refused by a NAK, after the peer has not proceeded.
     pub(super) fn believe(&mut self, refusal: Refusal, cx: &mut Context<'_>) {
         let Refusal {
             sequence,
@@ -129,7 +128,7 @@ impl Requester {
         self.fail(status, cx);
     }
 
-    /// Handles READ data. Returns true if it belongs to a READ under way.
+    /// Returns true if the data belongs to a READ under way.
     pub(in crate::qp) fn handle_read_response(
         &mut self,
         packet: &Packet<'_>,
@@ -177,8 +176,6 @@ impl Requester {
 
     /// Acknowledges all work before the READ of a response, which may complete that work or reveal
     /// a gap.
-    ///
-    /// Returns the sequence number of the response.
     fn account_before(
         &mut self,
         packet: &Packet<'_>,
@@ -191,7 +188,6 @@ impl Requester {
         Some(sequence)
     }
 
-    /// Returns the index of the READ that a response belongs to.
     fn fetch_of(&self, sequence: u64, cx: &mut Context<'_>) -> Option<usize> {
         if self.broken || sequence < self.unacked {
             return None; // a second copy
@@ -202,10 +198,10 @@ impl Requester {
         found
     }
 
-    /// Marks everything before `sequence` as received by the peer and completes finished work.
+    /// Everything before `sequence` has arrived: completes finished work.
     ///
-    /// If READ data is missing before `sequence`, requests it again: a later response implies that
-    /// an earlier one was lost (IBTA 9.7.5.1.5).
+    /// Requests missing READ data before `sequence` again: a later response implies that an earlier
+    /// one was lost (IBTA 9.7.5.1.5).
     fn account(&mut self, sequence: u64, now: Instant, cx: &mut Context<'_>) {
         let mut accounted = sequence;
         let before = self.queue.iter().take_while(|entry| entry.first < sequence);
@@ -254,12 +250,11 @@ impl Requester {
                     .push_send(cx.qp, work, WorkStatus::Success, byte_len);
             }
             self.queue.pop_front();
-            // A rewound cursor may point at work that has turned out to be complete.
+            // A rewound cursor may point at completed work.
             self.cursor = self.cursor.saturating_sub(1);
         }
         if self.queue.is_empty() {
-            // Restarts at the front of the ring, to keep its cache footprint small: many queue
-            // pairs share the cache.
+            // Restarts at the front of the ring, to keep its cache footprint small.
             self.queue.clear();
         }
         if self.next < accounted {

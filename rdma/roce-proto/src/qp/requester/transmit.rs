@@ -8,14 +8,13 @@ use super::{Context, Requester, is_read, psn};
 use crate::qp::congestion::Pacer;
 use crate::wire::{Ieth, Opcode, Packet, Reth};
 
-/// Maximum number of packets between requests for an acknowledgement, so that the window moves in
-/// time.
+/// Packets between requests for an acknowledgement, so that the window moves in time.
 const ACK_EVERY: u64 = 32;
-/// Maximum number of response packets for one READ request.
+/// Response packets per READ request.
 const READ_PACKETS: u64 = 64;
 
 impl Requester {
-    /// Writes the next packet that may leave and returns its length.
+    /// Returns the length of the packet.
     pub(in crate::qp) fn poll_transmit(
         &mut self,
         now: Instant,
@@ -28,7 +27,7 @@ impl Requester {
         }
         let entry = self.queue.get(self.cursor)?;
         if let Some(status) = entry.fault {
-            // Earlier work may still succeed; the faulty work fails after it.
+            // Earlier work may still succeed.
             if self.cursor == 0 {
                 self.fail(status, cx);
             }
@@ -54,21 +53,21 @@ impl Requester {
         Some(length)
     }
 
-    /// True if window and READ depth allow the packet `sequence` of a work.
+    /// True if window and READ depth allow the packet.
     pub(super) fn may_send(&self, index: usize, sequence: u64) -> bool {
         let fetches = is_read(&self.queue[index].work);
         let depth = !fetches || self.requests.len() < self.initiator_depth;
         depth && sequence < self.unacked + self.window.packets()
     }
 
-    /// Writes a READ request. Long READs are split, so that the window limits incoming data, too.
+    /// Writes a READ request. Long READs are split: the window also limits incoming data.
     ///
-    /// Returns the length of the packet, and the number of bytes requested.
+    /// Returns (packet length, bytes requested).
     fn emit_read(&mut self, now: Instant, out: &mut [u8]) -> (usize, u32) {
         let sequence = self.next;
         let entry = &self.queue[self.cursor];
-        // The split is the same on a repetition, because a responder recognizes a repeated request
-        // by its packets (IBTA 9.7.5.1.3).
+        // The split is the same on a repetition: a responder recognizes a repeated request by its
+        // packets (IBTA 9.7.5.1.3).
         let part = (sequence - entry.first) / READ_PACKETS + 1;
         let end = entry.end().min(entry.first + part * READ_PACKETS);
         let (count, mtu) = (end - sequence, u64::from(self.mtu));
@@ -128,7 +127,6 @@ impl Requester {
             .gather(sges, u64::from(offset), &mut out[at..end])
             .is_err()
         {
-            // The region was deregistered meanwhile.
             entry.fault = Some(WorkStatus::LocalProtection);
             return None;
         }
@@ -149,11 +147,11 @@ impl Requester {
         Some(end + pad)
     }
 
-    /// True if AckReq must be set on the packet `sequence`.
+    /// True if the packet `sequence` has AckReq.
     ///
     /// Set where sending pauses while work awaits its completion or sending awaits an
-    /// acknowledgement, and at regular intervals. Not set on every message, because each
-    /// acknowledgement costs a packet (IBTA 9.7.5.1).
+    /// acknowledgement, and at regular intervals. Each acknowledgement costs a packet (IBTA
+    /// 9.7.5.1).
     fn requests_ack(&self, sequence: u64) -> bool {
         let entry = &self.queue[self.cursor];
         let last = sequence + 1 == entry.end();
@@ -166,7 +164,7 @@ impl Requester {
         pauses || sequence + 1 >= self.ack_requested + ACK_EVERY
     }
 
-    /// Notes that an acknowledgement of everything before `end` was requested.
+    /// An acknowledgement of everything before `end` was requested.
     ///
     /// Silence means loss only from now on.
     fn note_ack_requested(&mut self, end: u64, now: Instant) {
@@ -185,7 +183,6 @@ impl Requester {
         }
     }
 
-    /// Sends again from `sequence`.
     pub(super) fn rewind(&mut self, sequence: u64, now: Instant) {
         let at = self.queue.iter().position(|entry| sequence < entry.end());
         self.cursor = at.unwrap_or(self.queue.len());
@@ -201,7 +198,6 @@ impl Requester {
     }
 }
 
-/// Opcode of a SEND or WRITE packet by its position in the message.
 fn segment_opcode(operation: &Operation, first: bool, last: bool) -> Opcode {
     let (starts, middle, ends, only) = match operation {
         Operation::SendWithInvalidate { .. } => (

@@ -8,7 +8,6 @@ use crate::wire::{Aeth, Opcode, Packet, Reth, Syndrome};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Response {
-    /// ACK or NAK of the packet `sequence`.
     Acknowledge {
         sequence: u64,
         syndrome: Syndrome,
@@ -28,7 +27,6 @@ pub(super) struct ReadResponse {
     pub(super) left: u64,
     pub(super) reth: Reth,
     pub(super) msn: u32,
-    /// True if the READ was answered before.
     pub(super) repeated: bool,
 }
 
@@ -47,7 +45,7 @@ impl Response {
         syndrome != Syndrome::Ack
     }
 
-    /// First packet that the response answers.
+    /// First packet answered.
     pub(super) fn sequence(&self) -> u64 {
         match self {
             Self::Acknowledge { sequence, .. } => *sequence,

@@ -35,12 +35,12 @@ pub const fn port_of(service_id: u64) -> Option<u16> {
 pub struct IpCm {
     /// Source IP address and port.
     pub source: SocketAddr,
-    /// Destination IP address, of the same family. The service id contains the port.
+    /// Destination IP address, of the same family; the service id has the port.
     pub destination: IpAddr,
 }
 
 impl IpCm {
-    /// Parses the header. `None` for another version, or if it has no IP address.
+    /// Parses the header. `None` for another version, or without an IP address.
     #[must_use]
     pub fn read(private_data: &[u8; PRIVATE_LEN]) -> Option<Self> {
         let b = private_data;
@@ -65,7 +65,7 @@ impl IpCm {
         for (at, address) in [(4, self.source.ip()), (20, self.destination)] {
             let mut bytes = gid_of(address).octets();
             if address.is_ipv4() {
-                // IPv4 addresses are not mapped: only the last four bytes are used.
+                // Only the last four bytes are used.
                 bytes[..12].fill(0);
             }
             field::put(private_data, at, &bytes);

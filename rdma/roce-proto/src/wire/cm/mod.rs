@@ -1,5 +1,4 @@
-//! Connection messages (IBTA 12.6), and the IP connection management header in a REQ's private data
-//! (A11).
+//! Connection messages (IBTA 12.6), and the IP CM header in a REQ's private data (A11).
 
 pub mod bare;
 pub mod dreq;
@@ -132,7 +131,7 @@ messages! {
     SidrRep,
 }
 
-/// Pads private data with zeros, or truncates it, to the length of the wire format.
+/// Pads private data with zeros, or truncates it, to `N` bytes.
 #[must_use]
 pub fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut data = [0; N];

@@ -25,7 +25,7 @@ pub struct Rej {
     pub private_data: [u8; PRIVATE_LEN],
 }
 
-/// Reject reasons that this endpoint sends or handles (IBTA 12.6.7.2, table 109).
+/// Reject reasons sent or handled here (IBTA 12.6.7.2, table 109).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum RejReason {
@@ -33,7 +33,7 @@ pub enum RejReason {
     NoResources = 3,
     /// The peer did not answer in time.
     Timeout = 4,
-    /// The request is of an unsupported kind.
+    /// Unsupported kind of request.
     UnsupportedRequest = 5,
     /// No listener on the service id.
     InvalidServiceId = 8,
@@ -41,7 +41,7 @@ pub enum RejReason {
     InvalidTransportType = 9,
     /// The queue pair is connected, or was until recently.
     StaleConnection = 10,
-    /// Packets of that size do not fit the path; the info contains the acceptable MTU.
+    /// Packets do not fit the path; the info contains the acceptable MTU.
     InvalidPathMtu = 26,
     /// The consumer refused.
     Consumer = 28,
