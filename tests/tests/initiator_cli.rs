@@ -1,7 +1,7 @@
-//! `cairn-initiator` on the command line: examples of its help, commands of the guide, and errors.
+//! `cairn-initiator` on the command line: examples, commands of the guide, and errors.
 //!
-//! This executable also runs as initiator and target, selected by an environment variable, so the
-//! tests run the documented command lines in separate processes.
+//! An environment variable makes this executable the initiator or target, so that documented
+//! command lines run in separate processes.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -24,7 +24,6 @@ mod output;
 
 /// Variable that selects the program.
 const PROGRAM: &str = "CAIRN_TEST_PROGRAM";
-/// Address in the examples.
 const EXAMPLE_ADDRESS: &str = "192.0.2.1";
 const NQN: &str = "nqn.2024-01.com.example:disk";
 
@@ -60,7 +59,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// Target over user-space RoCE on an unused address, and a folder with the programs.
+/// Target over user-space RoCE, and a folder with the programs.
 struct Bench {
     target: Target,
     address: Ipv4Addr,
@@ -72,7 +71,6 @@ impl Bench {
         Self::new_as("")
     }
 
-    /// Starts a target with more lines for its listener.
     fn new_as(listener: &str) -> Self {
         let address = own_loopback_address();
         let text = format!(
@@ -107,7 +105,7 @@ export = "mem:32MiB"
         }
     }
 
-    /// Shell command in the folder, with the programs in its PATH.
+    /// Shell command with the programs in its PATH.
     fn command(&self, line: &str) -> Command {
         let path = std::env::var("PATH").unwrap_or_default();
         let folder = self.folder.path();
@@ -127,7 +125,7 @@ export = "mem:32MiB"
         self.command(line).output().unwrap()
     }
 
-    /// Runs a command that must succeed; returns its stdout.
+    /// Runs a command successfully, and returns its stdout.
     fn succeed(&self, line: &str) -> Result<String, Failed> {
         let output = self.run(line);
         let (stdout, stderr) = texts(&output);
@@ -161,7 +159,7 @@ fn programs(folder: &Path) {
     }
 }
 
-/// `--pkey` shows the partition of a host, and an error outside the target's partition.
+/// `--pkey` shows the host's partition, or fails outside the target's.
 fn partition() -> Result<(), Failed> {
     let bench = Bench::new_as("pkey = 0x8001");
     let at = format!("-a {EXAMPLE_ADDRESS} --provider soft");
@@ -188,7 +186,7 @@ fn partition() -> Result<(), Failed> {
     bench.stop()
 }
 
-/// Text contained in the output of an example.
+/// Expected part of an example's output.
 fn shows(command: &str) -> &'static str {
     match command {
         "discover" => NQN,
@@ -225,7 +223,7 @@ fn shows(command: &str) -> &'static str {
     }
 }
 
-/// Example command lines of a help text.
+/// Examples of a help text.
 fn example_lines(help: &str) -> Vec<&str> {
     let (_, examples) = help.split_once("EXAMPLE").expect("there are examples");
     examples
@@ -239,7 +237,6 @@ fn example_lines(help: &str) -> Vec<&str> {
 fn examples(name: &str, help: &str) -> Result<(), Failed> {
     let bench = Bench::new();
     if name == "verify" {
-        // Data for `verify`.
         bench.succeed(&format!(
             "cairn-initiator bench -a {EXAMPLE_ADDRESS} --rw=write --bs=4k --size=16m --iodepth=16 \
              --verify=crc32c --do_verify=0 --destroy-data --eta=never"
@@ -261,7 +258,7 @@ fn examples(name: &str, help: &str) -> Result<(), Failed> {
     bench.stop()
 }
 
-/// The commands of the guide work, in a separate network with the documented address and port.
+/// In a separate network, with the documented address and port.
 fn guide() -> Result<(), Failed> {
     let guide = include_str!("../../docs/guide-initiator.md");
     let (_, rest) = guide.split_once("```sh\n").expect("the guide has a block");
@@ -270,7 +267,7 @@ fn guide() -> Result<(), Failed> {
     let [build, serve, discover, bench, verify] = lines[..] else {
         return Err(format!("five commands, not {}", lines.len()).into());
     };
-    // The build command has created this program; check its packages.
+    // The build command created this program; only its packages are checked.
     assert_eq!(
         build,
         "cargo build --release -p cairn-target -p cairn-initiator-cli"
@@ -328,7 +325,7 @@ fn interrupt() -> Result<(), Failed> {
     bench.stop()
 }
 
-/// Configuration of one of several targets of a shared file.
+/// One of several targets of a shared file.
 const SHARING_TARGET: &str = r#"
 [target]
 reactors = 1
@@ -387,7 +384,7 @@ fn two_paths() -> Result<(), Failed> {
     bench.stop()
 }
 
-/// Waits until hosts can connect to a target.
+/// Waits until hosts can connect.
 fn ready(mut target: Child) -> Child {
     let stdout = BufReader::new(target.stdout.take().expect("it is a pipe"));
     let mut lines = stdout.lines().map_while(Result::ok);
@@ -398,7 +395,7 @@ fn ready(mut target: Child) -> Child {
     target
 }
 
-/// Starts a benchmark and waits until its first line is in the file `live`.
+/// Starts a benchmark and waits for the first line of the file `live`.
 fn running(bench: &Bench, line: &str) -> Result<Child, Failed> {
     let path = bench.folder.path().join("live");
     let child = bench
@@ -470,7 +467,7 @@ fn job_file() -> Result<(), Failed> {
     let report: Value = serde_json::from_str(&report)?;
     let job = |at: usize| &report["jobs"][at];
     assert_eq!(job(0)["jobname"], "fill");
-    // Written, and read back.
+    // Written and read back.
     assert_eq!(job(0)["write"]["io_bytes"], 1 << 20);
     assert_eq!(job(0)["read"]["io_bytes"], 1 << 20);
     assert_eq!(
@@ -533,7 +530,7 @@ fn completions() -> Result<(), Failed> {
         );
         let said = bench.succeed(&load)?;
         assert!(said.contains(" -F "), "{said}");
-        // Commands of bash for completing the word `li`.
+        // Completes the word `li` in bash.
         let words = format!(
             "{program} completions bash > completions; . ./completions; COMP_WORDS=({program} li); \
              COMP_CWORD=1; $(complete -p {program} | sed 's/.* -F \\([^ ]*\\).*/\\1/') {program} li {program}; \

@@ -1,7 +1,7 @@
-//! After connecting, I/O allocates no memory in host, target and user-space RoCE.
+//! I/O allocates no memory in host, target and user-space RoCE.
 //!
-//! The test has a separate executable, because it counts the allocations of the whole process. A
-//! global allocator requires `unsafe`.
+//! A separate executable, because it counts allocations of the process. A global allocator requires
+//! `unsafe`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,18 +38,16 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Number of outstanding commands.
 const DEPTH: u32 = 32;
-/// Uncounted commands at the start, until buffers have reached their final size.
+/// Uncounted commands, until buffers have their final size.
 const WARM_UP: u32 = 2_000;
 const COUNTED: u32 = 10_000;
-/// Maximum number of measurements.
 const TRIES: u32 = 5;
 const BLOCK: u32 = 512;
-/// Keyed data in several packets.
+/// Several packets.
 const BYTES: u32 = 16 * 1024;
 
-/// Submits the next command: reads and writes, in-capsule and keyed, to memory and to a file.
+/// Reads and writes, in-capsule and keyed, to memory and to a file.
 fn submit(host: &mut Host, buffer: &Buffer, in_capsule: &[u8], turn: u32) {
     let nsid = 1 + turn % 2;
     let slba = u64::from(turn % 100) * u64::from(BYTES / BLOCK);
@@ -69,7 +67,7 @@ fn submit(host: &mut Host, buffer: &Buffer, in_capsule: &[u8], turn: u32) {
     host.submit(1, sqe, data).expect("the queue holds as many");
 }
 
-/// Keeps the queue full until `count` commands are complete.
+/// Keeps the queue full until `count` commands complete.
 fn run(host: &mut Host, buffer: &Buffer, in_capsule: &[u8], count: u32) {
     (0..DEPTH).for_each(|turn| submit(host, buffer, in_capsule, turn));
     let (mut begun, mut over) = (DEPTH, 0);
@@ -92,8 +90,8 @@ fn allocations_of(target: &TestTarget) -> u64 {
     let buffer = host.buffer((DEPTH * BYTES) as usize).expect("memory");
     let in_capsule = vec![0x5a; 4096];
     run(&mut host, &buffer, &in_capsule, WARM_UP);
-    // A slow disk needs more threads, which allocate once when they start. Allocations of commands
-    // appear in each measurement.
+    // Threads for a slow disk allocate once when they start. Allocations of commands appear in each
+    // measurement.
     let counts = (0..TRIES).map(|_| {
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         run(&mut host, &buffer, &in_capsule, COUNTED);
@@ -114,10 +112,10 @@ fn allocations_of(target: &TestTarget) -> u64 {
 fn an_io_over_user_space_roce_allocates_nothing() {
     let file = cairn_tests::harness::Scratch::written("no-allocation", 4 << 20);
     let disks = subsystem(NQN, &["mem:4MiB block_size = 512", &file.export(BLOCK)]);
-    // Metrics are enabled.
+    // With metrics.
     let config = format!("{METRICS}{disks}");
     let target = TestTarget::start_on_soft(Soft::default(), &config);
-    // Checks the counter itself.
+    // Tests the counter.
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     drop(Box::new(before));
     assert!(ALLOCATIONS.load(Ordering::Relaxed) > before);

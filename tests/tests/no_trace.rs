@@ -1,6 +1,6 @@
-//! Resources of a process return to their former level after many hosts have disconnected.
+//! Resources of a process return to their former level after many hosts.
 //!
-//! The test has a separate executable, because it measures the whole process.
+//! A separate executable, because it measures the process.
 
 use cairn_initiator::{Data, command};
 use cairn_tests::harness::TestTarget;
@@ -8,7 +8,7 @@ use cairn_tests::harness::TestTarget;
 #[test]
 fn hosts_that_come_and_go_leave_nothing() {
     let target = TestTarget::with_namespaces(&["mem:4MiB block_size = 512"]);
-    // Resources of the first connections may be kept permanently.
+    // The first connections may keep resources.
     let visit = |n: u32| {
         let mut host = target.connect("a");
         let buffer = host.buffer(65_536).unwrap();
@@ -31,7 +31,7 @@ fn hosts_that_come_and_go_leave_nothing() {
     target.stop();
 }
 
-/// Resources of this process, including the target.
+/// Resources of this process.
 struct Usage {
     descriptors: usize,
     threads: usize,

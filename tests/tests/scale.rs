@@ -1,8 +1,7 @@
-//! Growth of costs with queue pairs, hosts and controllers, and the activity of an idle target.
+//! Costs by queue pairs, hosts and controllers, and activity of an idle target.
 //!
-//! The test has a separate executable, because it counts the allocations of the whole process.
-//! `cargo xtask bench scale` measures; this test checks only bounds that hold on a busy machine. A
-//! global allocator requires `unsafe`.
+//! A separate executable, because it counts allocations of the process. It checks bounds that hold
+//! on a busy machine; `cargo xtask bench scale` measures. A global allocator requires `unsafe`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -17,19 +16,19 @@ use cairn_roce::Soft;
 use cairn_roce_proto::counters::Counters;
 use cairn_tests::harness::{NQN, TestTarget, subsystem};
 
-/// System allocator that counts the memory of the target.
+/// System allocator that counts the target's memory.
 struct Counting;
 
 thread_local! {
-    /// True on threads of the test, whose allocations belong to hosts.
+    /// True on threads of the test, which belong to hosts.
     static IS_TEST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Bytes allocated by all threads except the test's.
+/// Bytes allocated by other threads.
 static BYTES: AtomicI64 = AtomicI64::new(0);
 
 fn count(bytes: i64) {
-    // An ending thread has no thread-local variables.
+    // Ending threads have no thread-local variables.
     if !IS_TEST.try_with(Cell::get).unwrap_or(false) {
         BYTES.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -59,16 +58,15 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Lock for one test at a time, because tests measure the whole process.
+/// Lock, because each test measures the process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    // A failed test does not affect the next one.
+    // After a failed test.
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Maximum memory of an idle queue pair, and of a controller with its admin queue.
+/// Maximum bytes of an idle queue pair, and of a controller with admin queue.
 const BYTES_MAX: i64 = 64 << 10;
-/// Time for threads to become idle.
 const SETTLE: Duration = Duration::from_millis(200);
 
 fn target(soft: &Soft, more: &str) -> TestTarget {
@@ -80,7 +78,6 @@ fn target(soft: &Soft, more: &str) -> TestTarget {
     )
 }
 
-/// Connects hosts with different NQNs.
 fn connect(target: &TestTarget, names: std::ops::Range<u16>, io_queues: u16) -> Vec<Host> {
     connect_by(target, names, |options| HostOptions {
         io_queues,
@@ -97,7 +94,7 @@ fn connect_by(
         let options = wish(target.options(&format!("{name}")));
         let host = target.try_connect(options);
         let mut host = host.unwrap_or_else(|error| panic!("host {name}: {error}"));
-        // Polling acknowledges the last answer; other work may delay that.
+        // Polling acknowledges the last response.
         while host.poll() {}
         host
     };
@@ -106,12 +103,12 @@ fn connect_by(
 
 fn disconnect(hosts: Vec<Host>) {
     for host in hosts {
-        // On a busy machine a late host may have been given up.
+        // A busy machine may have lost the host.
         let _ = host.disconnect();
     }
 }
 
-/// Keeps idle hosts connected.
+/// Polls idle hosts.
 fn rest(hosts: &mut [Host], length: Duration) {
     let end = Instant::now() + length;
     while Instant::now() < end {
@@ -127,7 +124,7 @@ fn an_idle_queue_pair_and_a_controller_take_little_memory() {
     let _alone = alone();
     let soft = Soft::default();
     let target = target(&soft, "");
-    // Fixed costs of the first connection are excluded: receives, buffers, completions.
+    // Excludes the first connection's fixed costs (receives, buffers, completions).
     let mut hosts = connect(&target, 0..1, 1);
     let mut grown_by = |names, io_queues| {
         let before = BYTES.load(Ordering::Relaxed);
@@ -164,21 +161,20 @@ fn a_thousand_queue_pairs_connect() {
         host.run(OF_EACH - 1, command::flush(1), Data::None)
             .expect("its last queue works");
     }
-    // The last connections cost no more than the first. The factor of two allows for a busy
-    // machine.
+    // Twice the first connections' time, for a busy machine.
     assert!(all < first * u32::from(HOSTS) * 2, "{first:?}, {all:?}");
     disconnect(hosts);
     target.stop();
 }
 
-/// Number of voluntary context switches of all other threads.
+/// Voluntary context switches of other threads.
 fn sleeps() -> u64 {
     let own = fs::read_link("/proc/thread-self").expect("/proc is mounted");
     let tasks = fs::read_dir("/proc/self/task").expect("/proc is mounted");
     let tasks = tasks.map(|task| task.expect("it can be listed").path());
     tasks
         .filter(|task| task.file_name() != own.file_name())
-        // A thread may have ended.
+        // The thread may have ended.
         .filter_map(|task| fs::read_to_string(task.join("status")).ok())
         .map(|status| {
             let line = status.split_once("\nvoluntary_ctxt_switches:");
@@ -205,15 +201,15 @@ fn hosts_that_do_nothing_wake_the_target_for_keep_alives_alone() {
     rest(&mut hosts, LENGTH);
     let sleeps = sleeps() - before;
     println!("{HOSTS} hosts at rest: {sleeps} wake-ups in {LENGTH:?}");
-    // One or two Keep Alives of each host in that time, each with a command and an acknowledgement.
-    // A timer for each queue pair or host would cause many more.
+    // One or two Keep Alives of each host with command and acknowledgement. A timer for each queue
+    // pair or host would cause many more.
     assert!(sleeps > 0, "no host stayed alive");
     assert!(sleeps < 16 * u64::from(HOSTS), "{sleeps}");
     disconnect(hosts);
     target.stop();
 }
 
-/// Duration of the fastest read, each after `quiet`.
+/// Fastest read after `quiet`.
 fn quickest_after(host: &mut Host, buffer: &Buffer, quiet: Duration) -> Duration {
     let mut read = || {
         rest(std::slice::from_mut(host), quiet);
@@ -236,7 +232,7 @@ fn the_first_command_after_a_quiet_spell_waits_for_no_timer() {
     let busy = quickest_after(&mut host, &buffer, Duration::ZERO);
     let first = quickest_after(&mut host, &buffer, Duration::from_millis(150));
     println!("a read takes {busy:?} among others, {first:?} after a quiet spell");
-    // Waking both ends takes much less than timers, which have milliseconds.
+    // Waking both ends takes less than timers of milliseconds.
     assert!(first < busy * 20, "{first:?} after {busy:?}");
     host.disconnect().expect("an orderly end");
     target.stop();
@@ -250,14 +246,14 @@ struct Cost {
     datagrams: f64,
 }
 
-/// Cost with `DEPTH` outstanding reads that alternate between queues.
+/// Cost with `DEPTH` reads that alternate between queues.
 fn cost_over(queues: u16) -> Cost {
     const DEPTH: usize = 64;
     const COUNTED: u32 = 40_000;
     const BYTES: u32 = 4096;
     let soft = Soft::default();
     let target = target(&soft, "");
-    // Endpoint counters are complete only after the endpoints are gone, so the devices are kept.
+    // Endpoints complete their counters when dropped, so the devices are kept.
     let remote = target.remote();
     let _devices = [None, Some(remote.ip())].map(|local| soft.device_for(remote, local));
     let mut host = connect(&target, 0..1, queues).remove(0);
@@ -301,7 +297,7 @@ fn spreading_commands_over_queue_pairs_costs_few_trips_through_the_network_stack
     println!("a read over 1 queue pair: {one:?}; over 64: {many:?}");
     // Command, data and response.
     assert!(one.packets > 2.9, "not all is counted: {one:?}");
-    // Each queue pair has separate acknowledgements.
+    // Each queue pair has its own acknowledgements.
     assert!(many.packets < 2.0 * one.packets);
     // Packets of several queue pairs are batched; a single command would need four passes.
     assert!(many.datagrams < 2.0, "{many:?}");

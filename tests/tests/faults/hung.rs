@@ -84,7 +84,6 @@ trait Hanging {
     fn hang(&self);
     /// Waits until an operation hangs.
     fn wait(&self);
-    /// Recovers, and waits until no operation hangs.
     fn heal(&self);
 }
 
@@ -145,14 +144,14 @@ fn one_disk_hangs(disk: &impl Hanging, name: &str, transfer: Transfer) {
         .into();
     disk.wait();
     check_bystander(&mut bystander, &mut random);
-    // Admin queue, and new hosts.
+    // Admin queues and new hosts are not affected.
     let before = Instant::now();
     bystander.run(0, command::keep_alive(), Data::None).unwrap();
     let late = target.connect("late");
     assert!(before.elapsed() < BOUND, "{:?}", before.elapsed());
     // Without a shutdown, which would flush all namespaces.
     drop(late);
-    // Four times, hosts disconnect with writes at the disk.
+    // Four hosts disconnect with writes at the disk.
     drop(greedy);
     for _ in 0..3 {
         drop(flood(&target, "d", 1, transfer));
@@ -171,7 +170,7 @@ fn a_disk_that_hangs_stalls_no_other_disks_hosts() {
     }
 }
 
-/// 1,200 in-capsule writes with 1,024 receives leave receives for other hosts.
+/// 1,200 writes and 1,024 receives.
 #[test]
 fn in_capsule_writes_to_a_disk_that_hangs_leave_others_their_receives() {
     if let Some(disk) = FaultyDisk::mount_as(Nature::Disk, "capsules", 1 << 20) {
@@ -193,7 +192,7 @@ fn a_frozen_file_system_stalls_no_other_disks_hosts() {
     }
 }
 
-/// Hanging disk with a file system on it, released on drop.
+/// Hanging disk below a file system, released on drop.
 struct Layered {
     system: Freezer,
     disk: FaultyDisk,
@@ -205,7 +204,7 @@ impl Drop for Layered {
     }
 }
 
-/// Hosts of other disks continue when the journal hangs, which stores the time of each write.
+/// The journal, which stores the time of each write, hangs too.
 #[test]
 fn a_disk_that_hangs_under_a_file_system_stalls_no_other_disks_hosts() {
     let Some(disk) = FaultyDisk::mount("layered", 32 << 20) else {

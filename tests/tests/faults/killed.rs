@@ -1,4 +1,4 @@
-//! A write at the disk of a target that ended does not overwrite those of the next target.
+//! A write of an ended target does not overwrite those of the next one.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::until;
 
 const BLOCK: usize = 4096;
 
-/// File on ext4 whose disk can hold writes, released on drop.
+/// ext4 file whose disk can hold writes, released on drop.
 struct File {
     system: Freezer,
     disk: FaultyDisk,
@@ -46,7 +46,7 @@ fn assert_reads_two(host: &mut Host) {
     assert_eq!(buffer.bytes(0, BLOCK), [2; BLOCK]);
 }
 
-/// Checks the write of a target that `end` ends.
+/// Checks a write of a target ended by `end`.
 fn its_write_does_not_land(name: &str, end: impl FnOnce(&mut TargetProcess)) {
     let Some(disk) = FaultyDisk::mount(name, 32 << 20) else {
         return;
@@ -74,7 +74,7 @@ fn its_write_does_not_land(name: &str, end: impl FnOnce(&mut TargetProcess)) {
 
     let second = TargetProcess::start(2, &namespace);
     let mut host = connect(&second);
-    // The new target rejects the namespace while the old write may still execute, or it never does.
+    // The new target rejects the namespace as long as the old write may execute.
     if write(&mut host, 2).is_ok() {
         host.run(1, command::flush(1), Data::None).unwrap();
         assert_reads_two(&mut host);
@@ -98,7 +98,7 @@ fn a_killed_targets_write_does_not_land_over_those_of_the_next() {
     its_write_does_not_land("killed", TargetProcess::kill);
 }
 
-/// A terminated target waits 15 s for its disk and then ends.
+/// A terminated target waits 15 s for its disk.
 #[test]
 fn a_terminated_targets_write_does_not_land_over_those_of_the_next() {
     its_write_does_not_land("terminated", |target| {

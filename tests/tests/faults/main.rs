@@ -1,4 +1,4 @@
-//! Targets and hosts with hanging and failing disks, and with stopped and killed processes.
+//! Hanging and failing disks, and stopped and killed processes.
 
 mod audit;
 mod connects;
@@ -17,7 +17,6 @@ mod sync;
 
 use std::time::{Duration, Instant};
 
-/// Polls until `reached` returns true.
 fn until(what: &str, mut reached: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(40);
     while !reached() {

@@ -15,15 +15,14 @@ use rustix::process::Signal;
 
 use crate::until;
 
-/// Time limit after SIGTERM, plus half of it for a busy machine.
+/// Time limit after SIGTERM plus half, for a busy machine.
 const END: Duration = Duration::from_millis(22_500);
 
-/// True if a host can flush the namespace.
 fn is_served(host: &mut Host, nsid: u32) -> bool {
     host.run(1, command::flush(nsid), Data::None).is_ok()
 }
 
-/// Numbers of open descriptors and threads, without tokio's temporary threads for files.
+/// Open descriptors and threads, without tokio's temporary threads for files.
 fn held(target: &TargetProcess) -> [usize; 2] {
     let entries = |name| {
         let folder = format!("/proc/{}/{name}", target.pid());
@@ -51,7 +50,7 @@ fn a_disk_that_opens_late_is_left_out_and_closed() {
     disk.begin(Rule::new(Op::Open, Fault::Hold));
     target.reload(&(first.clone() + &late));
     disk.wait_until_waiting(Op::Open, 1);
-    // The second reload waits for the first, and only one open is attempted.
+    // The second reload waits for the first; only one open is attempted.
     for nsid in [3, 4] {
         target.reload(&(first.clone() + &late + &namespace(nsid, "mem:1MiB")));
         until("the next reload", || is_served(&mut host, nsid));
@@ -239,7 +238,7 @@ fn a_failed_disk_that_hangs_when_it_is_tried_again_takes_one_thread() {
     assert!(target.runs());
 }
 
-/// Starts a target that cannot open its disk, and optionally signals it.
+/// Starts a target that cannot open its disk, and may signal it.
 ///
 /// Returns whether it ended as expected, and its output.
 fn start_in_vain(disk: &FaultyDisk, end: Option<Signal>) -> (bool, String) {

@@ -1,4 +1,4 @@
-//! Processes stopped and continued under verified I/O.
+//! Stopped and continued processes under verified I/O.
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -33,7 +33,6 @@ fn load(targets: &[TargetProcess; 2]) -> Load {
     Load::new(Multipath::connect(&Soft::default(), paths, options).unwrap())
 }
 
-/// Runs the load for `time`.
 fn run_for(load: &mut Load, time: Duration) {
     let end = Instant::now() + time;
     load.run_until("some time", |_| Instant::now() >= end);
@@ -45,13 +44,13 @@ fn all_usable(load: &mut Load) {
     });
 }
 
-/// A target stopped until failover executes none of its pending writes when continued.
+/// Stopped until failover, the target executes no pending write when continued.
 #[test]
 fn a_target_that_was_stopped_carries_out_nothing_stale() {
     stop_and_look(&Scratch::written("stale-target", DISK_BYTES));
 }
 
-/// Writes that allocate space are executed by workers.
+/// Workers execute writes that allocate space.
 #[test]
 fn nor_does_it_fill_holes_of_a_file() {
     stop_and_look(&Scratch::new("stale-holes", DISK_BYTES));
@@ -68,7 +67,7 @@ fn stop_and_look(disk: &Scratch) {
             let usable = |path: PathState| path.usable;
             !load.disk.paths().nth(round % 2).is_some_and(usable)
         });
-        // The other target overwrites each block, and every command from before the stop has ended.
+        // The other target overwrites each block, and all commands from before the stop have ended.
         run_for(&mut load, Duration::from_millis(1500));
         load.drain();
         paused.go_on();
@@ -113,7 +112,7 @@ fn a_host_that_was_stopped_goes_on_without_an_error() {
         .spawn()
         .unwrap();
     thread::sleep(Duration::from_millis(800));
-    // KATO is 2 s: one stop is shorter, one longer.
+    // KATO is 2 s.
     for ms in [300, 4000] {
         signal(&host, Signal::STOP);
         thread::sleep(Duration::from_millis(ms));

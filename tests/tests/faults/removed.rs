@@ -8,7 +8,7 @@ use nvme_proto::wire::Status;
 
 use crate::until;
 
-/// Target with two disks and two listeners, each with a host.
+/// Target with two disks and two listeners with a host each.
 ///
 /// Also returns the configuration without the second listener. Only the first disk hangs.
 fn two_listeners(disk: &FaultyDisk) -> (TestTarget, [Host; 2], String) {
@@ -31,7 +31,7 @@ fn flush(host: &mut Host, nsid: u32) -> Result<(), HostError> {
     host.run(1, command::flush(nsid), Data::None).map(drop)
 }
 
-/// Starts a write to block 0 of the first disk, which holds it.
+/// Starts a write to block 0, which the first disk holds.
 fn begin_write(host: &mut Host, disk: &FaultyDisk) -> Ticket {
     disk.begin(Rule::new(Op::Write, Fault::Hold).times(1));
     let buffer = host.buffer(4096).unwrap();

@@ -10,7 +10,7 @@ use cairn_tests::process::TargetProcess;
 
 use crate::until;
 
-/// Time limit after SIGTERM, plus half of it for a busy machine.
+/// Time limit after SIGTERM plus half, for a busy machine.
 const END: Duration = Duration::from_millis(22_500);
 
 #[test]
@@ -19,7 +19,7 @@ fn sigterm_ends_a_target_whose_disk_hangs() {
         return;
     };
     let mut target = TargetProcess::start(1, &namespace(1, &disk.export(4096)));
-    // The fault must be interruptible: the kernel cannot end a process whose disk ignores signals.
+    // Interruptible, because the kernel cannot end a process whose disk ignores signals.
     disk.begin(Rule::new(Op::Sync, Fault::HoldUntilInterrupted));
     let mut host = Host::connect(&Soft::default(), target.options("a")).unwrap();
     host.submit(1, command::flush(1), Data::None).unwrap();
@@ -32,7 +32,7 @@ fn sigterm_ends_a_target_whose_disk_hangs() {
     assert!(ended.is_some(), "it has not ended after {END:?}");
 }
 
-/// A target that flushes for a departed host ends in spite of a hanging disk.
+/// A flush for a departed host does not prevent the end.
 #[test]
 fn sigterm_ends_a_target_that_flushes_for_a_host_in_vain() {
     let Some(disk) = FaultyDisk::mount("shutdown", 1 << 20) else {

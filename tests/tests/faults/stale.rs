@@ -1,4 +1,4 @@
-//! A write held at the disk for a lost association does not overwrite later writes of its host.
+//! A held write of a lost association does not overwrite later writes of its host.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,6 @@ use crate::until;
 
 const BLOCK: usize = 4096;
 
-/// Sends a write of `byte` to block 0 of a namespace.
 fn write(host: &mut Host, nsid: u32, byte: u8) -> Ticket {
     let buffer = host.buffer(BLOCK).unwrap();
     buffer.write(0, &[byte; BLOCK]);
@@ -26,7 +25,7 @@ fn read(host: &mut Host) -> Vec<u8> {
     buffer.bytes(0, BLOCK)
 }
 
-/// Checks the order, with the second path connected before or after the loss.
+/// The second path connects before or after the loss.
 fn a_held_write_lands_first(has_path: bool) {
     let Some(disk) = FaultyDisk::mount("stale", 1 << 20) else {
         return;
@@ -48,9 +47,8 @@ fn a_held_write_lands_first(has_path: bool) {
     drop(first);
 
     let mut second = second.unwrap_or_else(|| target.connect("a"));
-    // A failover sends the write again, and then newer data.
+    // A failover repeats the write, then sends newer data.
     let again = write(&mut second, 1, 1);
-    // The other namespace remains usable.
     let other = write(&mut second, 2, 2);
     assert!(second.wait(other).unwrap().cqe.status().is_success());
     let end = Instant::now() + Duration::from_millis(300);

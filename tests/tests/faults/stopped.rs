@@ -1,4 +1,4 @@
-//! A target is stopped with changes that wait for a slow disk.
+//! Stopped target with changes that wait for a slow disk.
 
 use std::thread;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use crate::until;
 
 const BLOCK: usize = 4096;
 const DISK_BYTES: u64 = 1 << 20;
-/// More changes than such a disk receives at once.
+/// More changes than the disk receives at once.
 const COUNT: u64 = 40;
 
 fn in_progress(target: &TargetProcess) -> u64 {
     target.scrape().count("cairn_namespace_in_progress", &[])
 }
 
-/// Stops a target while some changes are at the disk and others wait.
+/// Stops a target with some changes at the disk and others waiting.
 ///
-/// The disk continues. Once the host may have written on another path, waiting changes must not
-/// reach the disk when the target continues.
+/// The disk continues. By then the host may have written on another path, so waiting changes must
+/// not reach the disk when the target continues.
 fn stop_with(name: &str, change: impl Fn(&mut Host, &Data<'_>, u64), op: Op) {
     let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, name, DISK_BYTES) else {
         return;
@@ -32,7 +32,7 @@ fn stop_with(name: &str, change: impl Fn(&mut Host, &Data<'_>, u64), op: Op) {
     let mut host = Host::connect(&Soft::default(), target.options("stopped")).unwrap();
     let buffer = host.buffer(BLOCK).unwrap();
     buffer.write(0, &[7; BLOCK]);
-    // The target now knows the unsupported operations of the disk.
+    // By then the target has detected unsupported operations.
     change(&mut host, &Data::start_of(&buffer, BLOCK as u32), 0);
     until("the first change", || {
         host.poll();
@@ -49,7 +49,7 @@ fn stop_with(name: &str, change: impl Fn(&mut Host, &Data<'_>, u64), op: Op) {
     target.pause();
     until("its threads to stop", || target.is_stopped());
     disk.heal();
-    // KATO is one second, and two seconds for a timer restarted by traffic.
+    // KATO is one second, doubled if traffic restarts the timer.
     thread::sleep(Duration::from_millis(2500));
     let (done, bytes) = (disk.done(op), disk.bytes(0, DISK_BYTES as usize));
     assert!(done < COUNT, "all had reached the disk");
@@ -76,7 +76,7 @@ fn zeroing_that_waits_for_a_disk_is_not_done_after_a_stop() {
     stop_with("stopped-zeroing", zero, Op::Allocate);
 }
 
-/// Names of the threads of a process.
+/// Thread names of a process.
 fn threads(pid: u32) -> Vec<String> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let name = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("comm"));
@@ -84,8 +84,7 @@ fn threads(pid: u32) -> Vec<String> {
     names.map(|name| name.trim_end().to_owned()).collect()
 }
 
-/// Changes of a file are not passed to io_uring workers of the kernel, which execute them even late
-/// after a stop.
+/// io_uring workers of the kernel would execute changes even late after a stop.
 #[test]
 fn no_change_of_a_file_goes_to_a_worker_of_the_kernel() {
     let holes = Scratch::new("holes", DISK_BYTES);

@@ -1,11 +1,11 @@
-//! Results on stdout: completeness and format.
+//! Completeness and format of stdout.
 
 use libtest_mimic::Failed;
 use serde_json::Value;
 
 use super::{Bench, EXAMPLE_ADDRESS, NQN, texts};
 
-/// Commands fail if stdout is full, for data and for text.
+/// Data and text fail if stdout is full.
 pub(crate) fn full() -> Result<(), Failed> {
     let bench = Bench::new();
     let at = format!("-a {EXAMPLE_ADDRESS} --provider soft -n {NQN}");
@@ -70,7 +70,7 @@ pub(crate) fn shapes() -> Result<(), Failed> {
         kinds.contains(&&"uuid".into()) && kinds.contains(&&"csi".into()),
         "{found}"
     );
-    // The log is shared by all namespaces; a single NSID is an error.
+    // All namespaces share the log, so a single NSID is an error.
     json(&format!("smart-log -n {NQN} -N 0xffffffff"))?;
     let of_one = json(&format!("smart-log -n {NQN} -N 0x1")).unwrap_err();
     let why = of_one.message().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A verified benchmark is not affected by the death of a target.
+//! Verified benchmarks survive the end of a target.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,10 +12,10 @@ use cairn_tests::harness::Scratch;
 use crate::process::Process;
 use crate::{DISK_BYTES, shared};
 
-/// Kills the target under load and restarts it some seconds later.
+/// Kills the target under load and restarts it after some seconds.
 struct Killer {
     target: Process,
-    /// Number of completed commands when the target was killed and when it was back.
+    /// Completed commands when the target was killed, and when it was back.
     at_death: Option<u64>,
     at_return: Option<u64>,
     seconds: u32,
@@ -81,7 +81,7 @@ fn a_target_is_killed_during_a_verified_bench_and_no_error_is_seen() {
     );
 }
 
-/// Kills the target under load and restarts it with another disk under the old path.
+/// Kills the target under load and restarts it with another disk at the old path.
 struct Swapper {
     target: Process,
     disk: Scratch,
@@ -150,7 +150,7 @@ fn a_bench_ends_when_the_disk_is_another_and_writes_nothing_there() {
         written.iter().all(|&byte| byte == 0),
         "the other disk was written"
     );
-    // A host with the identity of the first disk cannot open the other one.
+    // The other disk has another identity.
     let again = cairn_bench::run(
         &[Job::new("again")],
         &lanes,

@@ -1,6 +1,4 @@
 //! Host with two paths to one disk, through two target processes over user-space RoCE.
-//!
-//! Targets are killed, stopped and reconfigured.
 
 mod bench;
 mod plain;
@@ -21,7 +19,6 @@ use process::Process;
 
 const DISK_BYTES: u64 = 4 << 20;
 
-/// Configuration of a namespace in this file.
 fn shared(disk: &Scratch) -> String {
     format!(
         "export = \"{}\"\nblock_size = 4096\nshared = true",
@@ -34,7 +31,7 @@ fn connect(paths: &[HostOptions], options: MultipathOptions) -> Result<Multipath
     Multipath::connect(&provider, paths.iter().cloned(), options)
 }
 
-/// Two targets of one disk, and verified I/O.
+/// Two targets of one disk with verified I/O.
 fn two_paths(disk: &Scratch, policy: Policy) -> (Process, Process, Load) {
     let (one, two) = (
         Process::start(1, &shared(disk)),
@@ -52,14 +49,13 @@ fn path(load: &Load, index: usize) -> PathState {
     load.disk.paths().nth(index).unwrap()
 }
 
-/// Number of commands sent on a path during 200 commands.
+/// Commands on a path during 200 commands.
 fn commands_by(load: &mut Load, index: usize) -> u64 {
     let before = path(load, index).commands;
     load.run(200);
     path(load, index).commands - before
 }
 
-/// True if exactly these paths are usable.
 fn uses(load: &Load, usable: [bool; 2]) -> bool {
     let paths: Vec<_> = load.disk.paths().map(|path| path.usable).collect();
     paths == usable
@@ -80,7 +76,7 @@ fn one_of_two_targets_is_killed_under_load_and_comes_back() {
     load.finish().close().unwrap();
 }
 
-/// Two targets, and a host that detects a silent target early.
+/// Two targets, and a host that detects silence early.
 fn impatient(disk: &Scratch, kato_ms: u32) -> (Process, Process, Load) {
     let (one, two) = (
         Process::start(1, &shared(disk)),
@@ -97,7 +93,7 @@ fn impatient(disk: &Scratch, kato_ms: u32) -> (Process, Process, Load) {
     (one, two, Load::new(multipath))
 }
 
-/// A pause shorter than KATO executes commands from sockets without overwriting newer data.
+/// Commands in sockets execute late, without overwriting newer data.
 #[test]
 fn a_pause_shorter_than_kato_overwrites_nothing_newer() {
     let disk = Scratch::new("paused-short", DISK_BYTES);
@@ -107,7 +103,7 @@ fn a_pause_shorter_than_kato_overwrites_nothing_newer() {
         one.pause();
         let paused = Instant::now();
         load.run_until("the loss", |load| uses(load, [false, true]));
-        // Commands on the lost path wait; others continue, including writes.
+        // Commands of the lost path wait, others continue.
         load.run(300);
         load.run_until("the end of the pause", |_| {
             paused.elapsed() > Duration::from_millis(1400)
@@ -119,10 +115,10 @@ fn a_pause_shorter_than_kato_overwrites_nothing_newer() {
     load.finish().close().unwrap();
 }
 
-/// A pause longer than KATO does not overwrite data written on the other path.
+/// Data written on the other path stay.
 ///
-/// All blocks are allocated before. An allocating write would use a kernel worker, which stops with
-/// the process and then executes the write late.
+/// With all blocks allocated. A kernel worker would execute an allocating write, and stop with the
+/// process.
 #[test]
 fn a_pause_longer_than_kato_overwrites_nothing_newer() {
     let disk = Scratch::written("paused-long", DISK_BYTES);
@@ -131,7 +127,7 @@ fn a_pause_longer_than_kato_overwrites_nothing_newer() {
         load.run(300);
         one.pause();
         load.run_until("the loss", |load| uses(load, [false, true]));
-        // All lost commands have completed on the other path.
+        // The lost commands have completed on the other path.
         load.drain();
         load.rewrite_all();
         load.disk.run(command::flush(1), None).unwrap();
@@ -160,7 +156,7 @@ fn io_follows_the_ana_states_that_a_reload_sets() {
         let used = of_one == AnaState::OPTIMIZED;
         assert_eq!(commands_by(&mut load, 0) > 0, used, "{state}");
     }
-    // The remaining path is non-optimized, and used.
+    // The remaining, non-optimized path is in use.
     two.set_ana("inaccessible");
     load.run_until("the other's state", |load| {
         path(load, 1).ana == Some(AnaState::INACCESSIBLE)
@@ -179,7 +175,7 @@ fn a_listener_is_removed_under_load_and_comes_back() {
     let toml = subsystem(NQN, &["mem:4MiB block_size = 4096"]);
     let target = TestTarget::start(&toml);
     if target.loopback().is_none() {
-        // Loopback addresses are reserved for the tests that use them.
+        // Only these tests use the loopback addresses.
         return;
     }
     let second = SocketAddr::from(([192, 0, 2, 3], 4420));
@@ -206,7 +202,7 @@ fn a_listener_is_removed_under_load_and_comes_back() {
     for _ in 0..3 {
         assert!(uses(&load, [true, true]));
         target.reload(&toml);
-        // The host is notified before it is disconnected.
+        // The notice precedes the disconnect.
         let inaccessible = Some(AnaState::INACCESSIBLE);
         load.run_until("the notice", |load| path(load, 1).ana == inaccessible);
         assert_eq!(path(&load, 1).link, Link::Live);
@@ -230,8 +226,7 @@ fn a_transition_that_never_ends_resets_the_controller() {
     let paths = [(device.unwrap(), options)];
     let mut disk = Multipath::begin(paths, MultipathOptions::new(1), now).unwrap();
     let ticket = disk.submit(command::flush(1), None).unwrap();
-    // The simulated clock stands still, then jumps, and then runs, since the host reads CSTS at
-    // intervals.
+    // The simulated clock jumps and then runs, because the host reads CSTS at intervals.
     let poll_until =
         |disk: &mut Multipath, clock: &dyn Fn() -> Instant, ready: &dyn Fn(&PathEvent) -> bool| {
             let patience = Instant::now() + Duration::from_secs(20);
@@ -311,7 +306,7 @@ fn commands_end_when_no_path_comes_back_soon_enough() {
     let address = one.options().remote.to_string();
     let text = error.to_string();
     assert!(text.contains(&format!("to {address} is lost: ")), "{text}");
-    // The controller itself is still being reconnected.
+    // The controller still reconnects.
     one.resume();
     multipath
         .wait_until("its return", |multipath| {
@@ -322,7 +317,7 @@ fn commands_end_when_no_path_comes_back_soon_enough() {
     multipath.close().unwrap();
 }
 
-/// A command that was given up is never sent, so its caller may reuse the buffer.
+/// The caller may reuse the buffer.
 #[test]
 fn a_command_that_was_given_up_is_never_sent() {
     const BLOCK: usize = 4096;
@@ -336,12 +331,12 @@ fn a_command_that_was_given_up_is_never_sent() {
         multipath.run(command::write(1, block, 1), data).map(drop)
     };
     let is_late = |result| matches!(result, Err(HostError::Timeout { .. }));
-    // The command is at a silent target.
+    // At a silent target.
     one.pause();
     multipath.set_timeout(Duration::from_millis(300));
     assert!(is_late(write(&mut multipath, 5, b'A')));
     assert_eq!(multipath.outstanding(), 0);
-    // The command waits for a path.
+    // Without a path.
     assert!(!multipath.has_usable_path());
     assert!(is_late(write(&mut multipath, 6, b'A')));
     assert_eq!(multipath.outstanding(), 0);
@@ -399,7 +394,7 @@ fn a_path_to_another_namespace_is_not_used() {
     }
 }
 
-/// A target with an unchanged configuration but another disk is not used.
+/// The configuration is unchanged, but the disk is another one.
 #[test]
 fn a_target_that_returns_with_another_disk_is_not_used() {
     let (disk, other) = (
@@ -443,7 +438,7 @@ fn without_any_usable_path_connecting_says_why() {
         ..one.options()
     };
     let result = connect(&[hasty], MultipathOptions::new(1)).unwrap_err();
-    // Either the fabric or the association may give up first.
+    // The fabric or the association may give up first.
     let blames_a_path = !matches!(result, HostError::NoPath { .. });
     assert!(blames_a_path, "{result}");
 }

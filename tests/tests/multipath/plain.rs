@@ -1,7 +1,7 @@
-//! Minimal NVMe target, without protection against replaced disks.
+//! Minimal NVMe target without protection against replaced disks.
 //!
-//! A command for an NSID reaches the current disk, whether or not the host knows it. A changed
-//! namespace is reported once, and again only after log page 04h was read.
+//! A command reaches the current disk of an NSID, even if its host does not expect that disk. Only
+//! a read of log page 04h re-arms the event.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,12 +34,11 @@ use nvme_proto::wire::{
 pub(crate) const BLOCK: usize = 4096;
 const BLOCKS: usize = 16;
 const RECEIVES: u64 = 64;
-/// Offsets of responses and data in a connection's memory.
+/// Memory layout of a connection.
 const RESPONSES: usize = RECEIVES as usize * SQE_BYTES;
 const DATA: usize = RESPONSES + 4096;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Target on a separate thread.
 pub(crate) struct Plain {
     provider: Arc<Loopback>,
     address: SocketAddr,
@@ -49,19 +48,18 @@ pub(crate) struct Plain {
     _listener: Box<dyn Listener>,
 }
 
-/// Disks of namespace 1 in order; the last one is current.
+/// Disks of namespace 1; the last one is current.
 struct Disks {
     contents: Vec<Vec<u8>>,
-    /// True if the list of changes contains NSID 1.
+    /// True if log page 04h contains NSID 1.
     is_listed: bool,
-    /// True if a change has not been reported yet.
+    /// True if an event is due.
     is_due: bool,
-    /// True if a change was reported and the list not read since.
+    /// True from an event until the read of log page 04h.
     is_masked: bool,
-    /// Numbers and statuses of commands to fail.
+    /// Commands to fail, and their status.
     ///
-    /// The first entry is for Identify and Get Log Page on the admin queue, the second for the I/O
-    /// queue.
+    /// First for Identify and Get Log Page on the admin queue, second for the I/O queue.
     failing: [(usize, Status); 2],
 }
 
@@ -120,7 +118,7 @@ impl Plain {
         }
     }
 
-    /// Replaces the disk by one of zeroes.
+    /// Replaces the disk by zeroes.
     pub(crate) fn replace(&self) {
         let mut disks = self.disks.lock().unwrap();
         disks.contents.push(vec![0; BLOCKS * BLOCK]);
@@ -133,13 +131,11 @@ impl Plain {
         disks.failing = [(questions, status), (io, status)];
     }
 
-    /// Number of commands still to fail.
     pub(crate) fn failing(&self) -> usize {
         let disks = self.disks.lock().unwrap();
         disks.failing.iter().map(|(left, _)| left).sum()
     }
 
-    /// Contents of a disk by index.
     pub(crate) fn contents(&self, disk: usize) -> Vec<u8> {
         self.disks.lock().unwrap().contents[disk].clone()
     }
@@ -153,20 +149,19 @@ impl Drop for Plain {
     }
 }
 
-/// Connection of a queue.
 struct Connection {
     endpoint: Box<dyn Endpoint>,
     region: Region,
     qp: QpId,
     qid: u16,
-    /// CC, for the admin queue.
+    /// CC of the admin queue.
     cc: u32,
-    /// Number of reads of CSTS since CC was set.
+    /// Reads of CSTS since CC was set.
     looks: u32,
-    /// CID of the outstanding Asynchronous Event Request.
+    /// CID of the Asynchronous Event Request.
     event_request: Option<u16>,
     received: Vec<u64>,
-    /// Number of completed SENDs, READs and WRITEs.
+    /// Completed SENDs, READs and WRITEs.
     ended: u64,
     is_gone: bool,
 }
@@ -211,7 +206,7 @@ impl Connection {
             is_gone: false,
             endpoint,
         };
-        // The host sends as soon as it is accepted.
+        // Before the host can send.
         for slot in 0..RECEIVES {
             connection.post_receive(slot);
         }
@@ -255,7 +250,6 @@ impl Connection {
             .any(|event| matches!(event, Event::Disconnected { .. } | Event::Closed { .. }));
     }
 
-    /// Posts a work request and waits for its completion.
     fn carry_out(&mut self, op: Operation, at: usize, length: usize) {
         let sges = self.sge(at, length).into();
         let work = SendWork {
@@ -302,7 +296,6 @@ impl Connection {
         self.carry_out(Operation::Send, RESPONSES, cqe.as_bytes().len());
     }
 
-    /// Reads host memory.
     fn fetch(&mut self, sqe: &Sqe) -> Vec<u8> {
         let (host, length) = host_memory(sqe);
         self.carry_out(Operation::Read(host), DATA, length);
@@ -367,10 +360,10 @@ impl Connection {
             FabricsType::PROPERTY_GET => {
                 let get = PropertyGetCommand::read_from_bytes(sqe.as_bytes()).unwrap();
                 match get.ofst.get() {
-                    // MQES, CQR, the NVM command set; a TO of 0.
+                    // MQES, CQR, CSS for NVM, and a TO of 0.
                     offset::CAP => 63 | 1 << 16 | 1 << 37,
                     offset::VS => 0x0001_0400,
-                    // RDY follows EN, and a shutdown is complete at once.
+                    // A shutdown completes at once.
                     offset::CSTS if self.cc & 0xc000 != 0 => 2 << 2,
                     // Not at the first read.
                     offset::CSTS => {
@@ -385,7 +378,7 @@ impl Connection {
                 (self.cc, self.looks) = (set.value.get() as u32, 0);
                 0
             }
-            // Connect: CNTLID.
+            // CNTLID for Connect.
             _ => 1,
         }
     }
@@ -431,7 +424,7 @@ fn identify(sqe: &Sqe, disks: &Disks) -> Vec<u8> {
             id.ioccsz.set(4);
             id.iorcsz.set(1);
             id.maxcmd.set(63);
-            // CRDT1: 200 ms.
+            // CRDT1 is 200 ms.
             id.crdt1.set(2);
             id.as_bytes().to_vec()
         }

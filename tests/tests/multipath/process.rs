@@ -1,4 +1,4 @@
-//! Targets in child processes with separate addresses.
+//! Targets in child processes with their own addresses.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use cairn_initiator::{HostOptions, Recovery};
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
 
-/// cairn-target over user-space RoCE, with its configuration file.
+/// cairn-target over user-space RoCE.
 #[derive(Debug)]
 pub(crate) struct Process {
     address: Ipv4Addr,
@@ -21,7 +21,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts target number `port_id` of the subsystem with this configuration of namespace 1.
+    /// Starts target `port_id` with this configuration of namespace 1.
     pub(crate) fn start(port_id: u16, namespace: &str) -> Self {
         let address = own_loopback_address();
         let config = std::env::temp_dir().join(format!("cairn-{address}.toml"));
@@ -57,7 +57,7 @@ impl Process {
         std::fs::write(&self.config, toml).unwrap();
     }
 
-    /// Starts the target, also again; returns when hosts can connect.
+    /// Starts the target, and returns when hosts can connect.
     pub(crate) fn resume(&mut self) {
         assert!(self.child.is_none(), "it runs");
         let mut child = Command::new(env!("CARGO_BIN_EXE_cairn-target-process"))
@@ -76,7 +76,7 @@ impl Process {
         self.child = Some(child);
     }
 
-    /// Sends SIGKILL and waits for the end.
+    /// Sends SIGKILL and waits.
     pub(crate) fn kill(&mut self) {
         let mut child = self.child.take().expect("it runs");
         child.kill().unwrap();
@@ -89,12 +89,11 @@ impl Process {
         self.signal("-HUP");
     }
 
-    /// Sends SIGSTOP. Packets to the target wait.
+    /// Sends SIGSTOP. Packets wait.
     pub(crate) fn pause(&self) {
         self.signal("-STOP");
     }
 
-    /// Sends SIGCONT.
     pub(crate) fn unpause(&self) {
         self.signal("-CONT");
     }
@@ -108,7 +107,7 @@ impl Process {
         assert!(sent.success());
     }
 
-    /// Options of a host that detects a loss early.
+    /// Options of a host with early loss detection.
     pub(crate) fn options(&self) -> HostOptions {
         let remote = SocketAddr::from((self.address, 4420));
         HostOptions {

@@ -1,4 +1,4 @@
-//! Two network namespaces connected by a veth pair.
+//! Network namespaces connected by a veth pair.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -11,7 +11,7 @@ use cairn_roce::{Soft, SoftOptions};
 
 use crate::sniffer::{Sniffer, check_frames};
 
-/// Properties of the connection.
+/// Connection.
 #[derive(Clone, Copy)]
 pub(crate) struct Cable {
     pub(crate) mtu: u32,
@@ -21,16 +21,15 @@ pub(crate) struct Cable {
     pub(crate) roce: Roce,
 }
 
-/// RoCE version and VLAN tagging.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Roce {
     V1,
-    /// The endpoint writes the tags.
+    /// Tagged by the endpoint.
     V1Tagged,
-    /// The kernel writes the tags of a VLAN interface.
+    /// Tagged by a VLAN interface.
     V1Vlan,
     V2,
-    /// RoCE v2 with a VLAN interface.
+    /// Tagged by a VLAN interface.
     V2Vlan,
 }
 
@@ -51,31 +50,28 @@ impl Roce {
 pub(crate) const V4: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 pub(crate) const V6: [&str; 2] = ["fd77::1", "fd77::2"];
 
-/// VLAN ID.
 pub(crate) const VID: u16 = 5;
-/// Type of service of the connections: DSCP 26.
+/// Type of service: DSCP 26.
 pub(crate) const TOS: u8 = 26 << 2;
-/// Service level, equal to the priority in tags. Linux's default for sockets would be 2.
+/// Priority in tags. Linux's default for sockets would be 2.
 pub(crate) const PCP: u8 = TOS >> 5;
-/// Option of a VLAN interface that copies the priority to the tag.
+/// Copies the priority to the tag.
 const AS_IT_IS: &str = "egress-qos-map 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7";
 
 pub(crate) const BAD: FaultOptions = FaultOptions {
     loss_per_mille: 20,
     duplication_per_mille: 10,
-    // With some 200 packets on each side, every run has a few.
+    // A few in every run of about 200 packets each way.
     corruption_per_mille: 40,
     reordering_per_mille: 10,
     seed: 7,
 };
 
 impl Cable {
-    /// Address of an end.
     pub(crate) fn address(&self, end: usize) -> IpAddr {
         self.addresses[end].parse().unwrap()
     }
 
-    /// Provider for either end.
     pub(crate) fn provider(&self) -> Soft {
         let network = match self.roce {
             Roce::V1 | Roce::V1Vlan => Network::Ethernet { vlan: None },
@@ -91,9 +87,9 @@ impl Cable {
         })
     }
 
-    /// Runs target and host in separate namespaces, and then checks the captured frames.
+    /// Runs target and host in separate namespaces, then checks the captured frames.
     ///
-    /// Without support for namespaces or required VLANs, the test is recorded as skipped.
+    /// Records a skip without support for namespaces or required VLANs.
     pub(crate) fn join(
         self,
         target: impl FnOnce() + Send + 'static,
@@ -109,9 +105,9 @@ impl Cable {
         self.join_unwatched(watched, host);
     }
 
-    /// Runs target and host without a capture, for tests that cut the connection.
+    /// Runs target and host without a capture, to cut the connection.
     ///
-    /// The target's end is prepared before the host starts.
+    /// `target` prepares its end before the host starts.
     pub(crate) fn join_unwatched<Run: FnOnce()>(
         self,
         target: impl FnOnce(FarEnd) -> Run + Send + 'static,
@@ -131,7 +127,7 @@ impl Cable {
             tid_out.send(thread_id()).unwrap();
             if linked_in.recv().is_ok() {
                 host();
-                // The namespace ends with this thread, and the veth pair with the namespace.
+                // The namespace and veth pair end with this thread.
                 let _ = checked_in.recv();
             }
         });
@@ -176,7 +172,7 @@ impl Cable {
     }
 }
 
-/// Host's namespace, accessed from the target's thread.
+/// Host's namespace, for the target's thread.
 #[derive(Clone, Copy)]
 pub(crate) struct FarEnd(i32);
 
@@ -190,7 +186,7 @@ impl FarEnd {
         self.plug_in_again(cable);
     }
 
-    /// Sets both ends up with their addresses.
+    /// Sets both ends up again.
     pub(crate) fn plug_in_again(self, cable: &Cable) {
         cable.plug_in(0, ip);
         cable.plug_in(1, |arguments| self.ip(arguments));
@@ -209,7 +205,7 @@ impl FarEnd {
     }
 }
 
-/// Moves the calling thread to a new network namespace. Returns false without permission.
+/// Moves the thread to a new network namespace. Returns false without permission.
 fn leave_the_network() -> bool {
     // SAFETY: affects only the calling thread, and takes no pointers.
     unsafe { libc::unshare(libc::CLONE_NEWNET) == 0 }
@@ -231,7 +227,6 @@ pub(crate) fn ip(arguments: &str) {
     try_ip(arguments).unwrap_or_else(|stderr| panic!("ip {arguments}: {stderr}"));
 }
 
-/// True if VLAN interfaces can be created.
 fn has_vlans() -> bool {
     let probe = || {
         leave_the_network()

@@ -1,4 +1,4 @@
-//! One connection with every type of work request.
+//! A connection with every type of work request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,7 +29,6 @@ pub(crate) fn run(cable: Cable) {
     );
 }
 
-/// End of the connection.
 struct End {
     endpoint: Box<dyn Endpoint>,
     region: Region,
@@ -77,7 +76,7 @@ impl End {
         self.wait_napping(what, PATIENCE, pick)
     }
 
-    /// Waits like `wait`, and also checks after each `nap` for events outside the endpoint.
+    /// Like `wait`, and checks for other events after each `nap`.
     fn wait_napping<T>(
         &mut self,
         what: &str,
@@ -140,9 +139,9 @@ fn qp_options() -> QpOptions {
     }
 }
 
-/// Accepts one host and echoes its messages until it disconnects.
+/// Echoes a host's messages until it disconnects.
 ///
-/// `echoed` is signaled when the last echo is acknowledged.
+/// `echoed` receives the acknowledgement of the last echo.
 fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sender<()>) {
     let provider = cable.provider();
     let (sender, requests) = channel();
@@ -188,7 +187,7 @@ fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sen
     end.event("Closed", |event| matches!(event, Event::Closed { .. }));
 }
 
-/// Connects, and transfers data with each type of work request.
+/// Transfers data with each type of work request.
 fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Receiver<()>) {
     let (address, there) = ready.recv_timeout(PATIENCE).unwrap();
     let provider = cable.provider();
@@ -226,18 +225,17 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Rec
         assert!(read == bytes, "round {round}: the echo is mangled");
         end.post_receive();
     }
-    // With faults the acknowledgement of the last echo may be lost, and an earlier disconnect would
-    // flush the echo.
+    // Disconnecting before would flush the echo if its acknowledgement was lost.
     let nap = Duration::from_millis(2);
     end.wait_napping("the last acknowledgement", nap, |_| echoed.try_recv().ok());
     end.endpoint.disconnect(qp);
     end.event("Closed", |event| matches!(event, Event::Closed { .. }));
-    // A busy endpoint publishes counters at intervals, one about to sleep at once.
+    // Publishes the counters at once.
     end.endpoint.arm().unwrap();
     check_counters(&provider, cable);
 }
 
-/// Checks that counters show faults only on a faulty connection.
+/// Counters show faults only on a faulty connection.
 fn check_counters(provider: &Soft, cable: Cable) {
     let counters = provider.counters();
     let [(name, counters)] = &counters[..] else {

@@ -1,6 +1,6 @@
-//! Network interface changes under verified I/O: link down, address removed, interface replaced.
+//! Interface changes under verified I/O: link down, address removed, interface replaced.
 //!
-//! Target and host recover when connectivity returns, and no acknowledged data are lost.
+//! Both ends recover when connectivity returns, without loss of acknowledged data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,12 +20,11 @@ use crate::cable::{Cable, FarEnd, ip};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCK_BYTES: usize = 4096;
-/// Blocks of the namespace, written repeatedly.
+/// Blocks of the namespace.
 const BLOCKS: u64 = 64;
-/// Number of transfers that shows continuing I/O.
+/// Transfers that prove continuing I/O.
 const TRANSFERS: u64 = 50;
 
-/// Progress of the host.
 #[derive(Default)]
 struct Progress {
     verified: AtomicU64,
@@ -34,7 +33,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// Waits until a counter has increased by `more`.
+    /// Waits for a counter to increase by `more`.
     fn wait(&self, what: &str, counter: &AtomicU64, more: u64) {
         let wanted = counter.load(Ordering::Relaxed) + more;
         let deadline = Instant::now() + PATIENCE;
@@ -64,7 +63,7 @@ pub(crate) fn run(cable: Cable) {
                 trial.befall(&cable, far_end, &seen);
             }
             seen.over.store(true, Ordering::Relaxed);
-            // The host disconnects while the link is up.
+            // The host disconnects with the link up.
             seen.wait("the host's disconnect", &seen.lost, 1);
             target.stop().unwrap();
         }
@@ -87,26 +86,26 @@ pub(crate) fn run(cable: Cable) {
     cable.join_unwatched(target, host);
 }
 
-/// Change of the interfaces.
+/// Interface change.
 #[derive(Debug, Clone, Copy)]
 enum Trial {
-    /// The route's MTU shrinks, as after a forged ICMP message.
+    /// A forged ICMP message reduces the route's MTU.
     PathMtuForged,
-    /// Too short for a timeout at either end.
+    /// Too short for a timeout.
     Blink,
     TargetsLinkDown,
     HostsLinkDown,
     TargetsAddressGone,
     HostsAddressGone,
-    /// Both interfaces are replaced, as after a driver reload.
+    /// Driver reload at both ends.
     Replaced,
 }
 
 impl Trial {
     /// Trials of a connection type.
     ///
-    /// Each trial takes as long as a connection timeout, so only one type runs all of them. RoCE v1
-    /// uses MAC addresses: once connected, it needs no IP address, but its original interface.
+    /// Only one type runs all, because each takes a connection timeout. RoCE v1 uses MAC addresses:
+    /// once connected, it needs its interface, but no IP address.
     fn of(cable: &Cable) -> Vec<Self> {
         let every = vec![
             Self::PathMtuForged,
@@ -148,7 +147,7 @@ impl Trial {
         }
         match self {
             Self::Replaced => far_end.lay(cable),
-            // The routes stay until the links go down.
+            // Routes stay until the links go down.
             Self::PathMtuForged => {}
             _ => far_end.plug_in_again(cable),
         }
@@ -160,7 +159,7 @@ impl Trial {
     }
 }
 
-/// Writes and reads back blocks until stopped.
+/// Verifies blocks until stopped.
 fn write_and_read_back(host: &mut Host, progress: &Progress) {
     let buffer = host.buffer(BLOCK_BYTES).unwrap();
     let mut random = 1;
@@ -178,7 +177,7 @@ fn write_and_read_back(host: &mut Host, progress: &Progress) {
     }
 }
 
-/// Runs a command to completion across lost connections.
+/// Completes a command across lost connections.
 fn patiently(host: &mut Host, sqe: Sqe, data: Data<'_>, progress: &Progress) {
     let ticket = host.submit(1, sqe, data).unwrap();
     let deadline = Instant::now() + 2 * PATIENCE;

@@ -1,8 +1,7 @@
-//! Target and host in separate network namespaces, connected by a veth pair.
+//! Target and host in network namespaces connected by a veth pair.
 //!
-//! The tests cover MTUs, both versions of IP and of RoCE, VLAN tags, and faults. Packets cross the
-//! real network stack of the kernel, including segmentation, and a packet socket verifies them.
-//! Without root the tests are skipped.
+//! Covers MTUs, IP and RoCE versions, VLAN tags and faults, through the kernel's network stack and
+//! with a packet socket. Skipped without root.
 
 mod cable;
 mod disks;
@@ -12,7 +11,7 @@ mod sniffer;
 
 use cable::{BAD, Cable, Roce, V4, V6};
 
-/// Defines one test for each connection type.
+/// Defines a test for each connection type.
 macro_rules! cables {
     ($run:path; $($name:ident: $roce:ident, $addresses:ident, $mtu:literal, $fault:expr;)*) => {
         $(#[test]
@@ -27,7 +26,7 @@ macro_rules! cables {
     };
 }
 
-/// Every type of work request.
+/// Work requests.
 mod work {
     use super::BAD;
 
@@ -56,7 +55,7 @@ mod work {
     }
 }
 
-/// Complete target and host.
+/// Target and host.
 mod nvme {
     use super::BAD;
 
@@ -87,7 +86,6 @@ mod blocks {
     }
 }
 
-/// Interface changes.
 mod links {
     cables! { super::life::run;
         come_back: V2, V4, 1500, None;

@@ -12,14 +12,14 @@ use cairn_roce_proto::wire::mad::GSI_QPN;
 
 use crate::cable::{Cable, PCP, VID};
 
-/// Packet socket on one interface.
+/// Packet socket of an interface.
 pub(crate) struct Sniffer(OwnedFd);
 
-/// Captured frame, with a tag stripped by the kernel restored.
+/// Frame, with a tag stripped by the kernel restored.
 #[derive(Debug, Clone)]
 pub(crate) struct Sniffed {
     ethernet: Ethernet,
-    /// RoCE fields, if the frame is RoCE.
+    /// RoCE fields, if any.
     roce: Option<Roce>,
 }
 
@@ -70,7 +70,7 @@ impl Sniffer {
         Self(fd)
     }
 
-    /// All frames received so far.
+    /// Frames received so far.
     pub(crate) fn frames(&self) -> Vec<Sniffed> {
         std::iter::from_fn(|| self.next()).collect()
     }
@@ -130,22 +130,22 @@ fn read(bytes: &[u8], tag: Option<u16>) -> Sniffed {
     Sniffed { ethernet, roce }
 }
 
-/// First bit of the endpoint number in a queue pair number.
+/// First bit of the endpoint number in a QPN.
 const ENDPOINT_SHIFT: u32 = 18;
 
-/// Checks that all RoCE frames have the expected version, tags and flows.
+/// Checks version, tags and flows of RoCE frames.
 pub(crate) fn check_frames(frames: &[Sniffed], cable: &Cable) {
     let all: Vec<_> = frames.iter().filter_map(|f| Some((f, f.roce?))).collect();
     assert!(all.len() > 100, "{} frames", all.len());
     let mut broken = 0;
-    // Endpoint by sender and flow, from the top bits of queue pair numbers.
+    // Endpoint by sender and flow.
     let mut flows = HashMap::new();
     for (frame, roce) in &all {
         assert_eq!(roce.is_v1, cable.roce.is_v1(), "{frame:?}");
         let vid = frame.ethernet.vlan.map(|tag| tag.vid);
         assert_eq!(vid, cable.roce.is_tagged().then_some(VID), "{frame:?}");
         if !roce.is_intact {
-            // UDP frames before segmentation.
+            // Captured before segmentation.
             broken += 1;
             continue;
         }

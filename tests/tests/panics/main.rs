@@ -21,7 +21,7 @@ use cairn_tests::saboteur::MESSAGE;
 
 use rig::{BLOCK, FATAL_BLOCKS, Rig, alone, on_loopback, on_soft, on_soft_that_panics};
 
-/// Half of the disk, one for each host.
+/// Half of the disk, for each of two hosts.
 const HALF: u64 = 64;
 
 #[test]
@@ -60,7 +60,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Bystander that writes and reads without errors; returns its number of rounds.
+/// Bystander without errors; returns its number of rounds.
 fn watch(rig: &Rig, ready: &mpsc::Sender<()>, stop: &AtomicBool) -> u32 {
     let mut bystander = rig.connect_apart("bystander");
     ready.send(()).unwrap();
@@ -76,7 +76,7 @@ fn watch(rig: &Rig, ready: &mpsc::Sender<()>, stop: &AtomicBool) -> u32 {
 
 fn panic_before(rig: &Rig) {
     let mut victim = rig.connect_back("victim");
-    // Host with a queue on each reactor.
+    // A queue on each reactor.
     let mut torn = rig.connect_torn("torn");
     assert_eq!(rig.reactors_of("bystander"), [1, 1]);
     assert_eq!(rig.reactors_of("victim"), [0, 0]);
@@ -86,7 +86,7 @@ fn panic_before(rig: &Rig) {
     });
     let cntlid = torn.cntlid();
     rig.saboteur.arm(1);
-    // The connection is lost and restored, and the read is sent again.
+    // The host reconnects and repeats the read.
     let bytes = read(&mut victim, 0, FATAL_BLOCKS).unwrap();
     assert_eq!(bytes, written[..bytes.len()]);
     assert_eq!(read_all(&mut victim, 0), written);
@@ -102,7 +102,7 @@ fn panic_before(rig: &Rig) {
         torn.poll();
         rig.is_at_rest(0)
     });
-    // A user-space host answers only while it is polled.
+    // A user-space host responds only when polled.
     let mut alive = || {
         victim.poll();
         torn.poll();
@@ -139,7 +139,7 @@ fn what_a_disk_holds_is_waited_for() {
     assert!(matches!(lost, Err(HostError::Lost { .. })), "{lost:?}");
     drop(victim);
 
-    // Another association of the host, while the disk holds a write of the previous one.
+    // The disk holds a write of the host's previous association.
     let mut next = rig.connect_once("victim");
     assert_eq!(rig.orphans(0), 1);
     rig.disk().hold_no_more(Operation::Write);
@@ -181,13 +181,13 @@ fn a_read_that_a_disk_ends_late_hits_no_memory_of_others() {
     });
     tickets.into_iter().for_each(|ticket| victim.forget(ticket));
     rig.saboteur.arm(1);
-    // Commands to a memory namespace do not wait for the disk.
+    // Commands to memory do not wait for the disk.
     let lost = read_of(&mut victim, 2, 0, FATAL_BLOCKS);
     assert!(matches!(lost, Err(HostError::Lost { .. })), "{lost:?}");
     drop(victim);
     let mut next = rig.connect_once("victim");
     assert_eq!(rig.orphans(0), tickets.len() as u64);
-    // The commands write nothing, so nothing must wait.
+    // Reads need not wait.
     rig.disk().release(Operation::Read);
     assert_eq!(read_all(&mut next, 0), written);
     rig.until("an end of all that the reactor held", || rig.is_at_rest(0));
@@ -209,7 +209,7 @@ fn a_panic_in_the_middle_of_a_connect_leaves_no_controller() {
     rig.target.stop().unwrap();
 }
 
-/// Acknowledged data survive a panic with a real ring and file, and with commands in all stages.
+/// With a real ring and file, and commands in all stages.
 #[test]
 fn a_panic_amid_much_work_loses_nothing_that_was_acknowledged() {
     let _alone = alone();
@@ -252,7 +252,7 @@ fn a_panic_over_one_connection_request_refuses_it_and_no_other() {
     rig.saboteur.arm_request();
     let refused = rig.try_connect_once("second");
     assert!(refused.is_err());
-    // The reject is sent during unwinding, before the count.
+    // The reject precedes the count.
     rig.until("the count", || rig.control_panics("connect") == 1);
     write(&mut host, 7, &[1; BLOCK]).unwrap();
     let second = rig.connect_once("second");
@@ -261,8 +261,7 @@ fn a_panic_over_one_connection_request_refuses_it_and_no_other() {
     rig.target.stop().unwrap();
 }
 
-/// A panic in connection management ends the connections of its device only, and its hosts
-/// reconnect.
+/// Other devices are unaffected, and the hosts reconnect.
 #[test]
 fn a_panic_in_connection_management_ends_the_connections_of_its_device() {
     let _alone = alone();
@@ -283,7 +282,7 @@ fn a_panic_in_connection_management_ends_the_connections_of_its_device() {
             let written = write_all(&mut victim, 0);
             let cntlid = victim.cntlid();
             panics.store(1, Ordering::Relaxed);
-            // This REQ causes the panic; the retry succeeds.
+            // The first REQ panics, and its retry succeeds.
             let mut second = rig.connect_once("second");
             rig.until("the victim's new association", || {
                 victim.poll();
@@ -322,7 +321,7 @@ fn a_panic_over_one_request_for_metrics_is_answered_and_counted() {
     rig.target.stop().unwrap();
 }
 
-/// A read that is retried and ends a reactor each time ends the process in the end.
+/// Each retry of the read ends a reactor, and finally the process.
 #[test]
 fn panics_without_end_end_the_process() {
     let mut target = Command::new(env!("CARGO_BIN_EXE_cairn-sabotaged-target"))
@@ -404,7 +403,6 @@ fn read_all(host: &mut Host, first: u64) -> Vec<u8> {
     blocks.flatten().collect()
 }
 
-/// Number of open file descriptors of this process.
 fn open_files(mut meanwhile: impl FnMut()) -> usize {
     let until = Instant::now() + Duration::from_secs(1);
     let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();

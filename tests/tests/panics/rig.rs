@@ -1,6 +1,6 @@
-//! Target with two reactors that panic when they answer a read of [`FATAL_BLOCKS`].
+//! Target with two reactors that panic at reads of [`FATAL_BLOCKS`].
 //!
-//! Host queues are placed on chosen reactors.
+//! Hosts choose the reactors of their queues.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicUsize;
@@ -24,10 +24,9 @@ pub(crate) const BLOCK: usize = 4096;
 /// Blocks of a read that ends its reactor.
 pub(crate) const FATAL_BLOCKS: u32 = 3;
 const DISK_BLOCKS: usize = 128;
-/// Timeout of every wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Provider, address of the target, and address of hosts.
+/// Provider, target address, host address.
 pub(crate) type Network = (Arc<dyn Provider>, IpAddr, Option<IpAddr>);
 
 pub(crate) fn on_loopback() -> Network {
@@ -41,9 +40,9 @@ pub(crate) fn on_soft() -> Network {
     (network, own_loopback_address().into(), None)
 }
 
-/// Network whose connection management panics as often as the returned counter says.
+/// Network whose connection management panics as often as the counter says.
 ///
-/// Hosts use another network without panics.
+/// Hosts use another network.
 pub(crate) fn on_soft_that_panics() -> (Network, Arc<AtomicUsize>) {
     let panics: Arc<AtomicUsize> = Arc::default();
     let left = Arc::clone(&panics);
@@ -64,13 +63,13 @@ pub(crate) fn on_soft_that_panics() -> (Network, Arc<AtomicUsize>) {
     ((network, own_loopback_address().into(), None), panics)
 }
 
-/// Lock for tests that count open files of the process.
+/// Lock for tests that count open files.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Options of a host that does not reconnect.
+/// Options without reconnection.
 pub(crate) fn lone_host(remote: SocketAddr) -> HostOptions {
     HostOptions {
         timeout: Duration::from_secs(10),
@@ -90,14 +89,14 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Starts a target with a simulated disk as namespace 1 and memory as namespace 2.
+    /// Starts a target with a simulated disk and a memory namespace.
     pub(crate) fn start(name: &str, network: Network) -> Self {
         let file = Scratch::in_memory(name, (DISK_BLOCKS * BLOCK) as u64);
         let disk = SimulatedDisk::register(file.path(), &Clock::default(), 1).unwrap();
         Self::start_with(file, Some(disk), network)
     }
 
-    /// Starts a target with a real file as disk.
+    /// Starts a target with a file as disk.
     pub(crate) fn start_on_file(name: &str, network: Network) -> Self {
         let file = Scratch::new(name, (DISK_BLOCKS * BLOCK) as u64);
         Self::start_with(file, None, network)
@@ -152,10 +151,10 @@ impl Rig {
         Host::connect(&*self.network, self.options(name, 1))
     }
 
-    /// Connects the first host, with all queues on reactor 1 and without reconnection.
+    /// Connects the first host, with all queues on reactor 1.
     pub(crate) fn connect_apart(&self, name: &str) -> Host {
-        // A queue goes to the reactor with the fewest of its type, or the first of several. Admin
-        // queues alternate between reactors 0 and 1; those on 0 stay.
+        // A queue goes to the first reactor with the fewest of its type. Admin queues alternate
+        // between the reactors; those on 0 stay.
         let admin = |n: usize| self.connect(self.options(&format!("filler-{n}"), 0));
         let mut fillers: Vec<_> = (0..5).map(|n| Some(admin(n))).collect();
         for n in [1, 3] {
@@ -170,17 +169,17 @@ impl Rig {
         host
     }
 
-    /// Connects a later host, with all queues on reactor 0 and without reconnection.
+    /// Connects a later host, with all queues on reactor 0.
     pub(crate) fn connect_once(&self, name: &str) -> Host {
         self.connect(self.options(name, 1))
     }
 
-    /// Connects a later host, with all queues on reactor 0 and with reconnection.
+    /// Connects a later host, with all queues on reactor 0 and reconnection.
     pub(crate) fn connect_back(&self, name: &str) -> Host {
         self.connect(self.coming_back(name, 1))
     }
 
-    /// Connects the third host, with a queue on each reactor and with reconnection.
+    /// Connects the third host, with a queue on each reactor and reconnection.
     pub(crate) fn connect_torn(&self, name: &str) -> Host {
         self.connect(self.coming_back(name, 2))
     }
@@ -207,7 +206,7 @@ impl Rig {
         self.disk.as_ref().unwrap()
     }
 
-    /// Reactors of a host's queues by QID.
+    /// Reactors of queues by QID.
     pub(crate) fn reactors_of(&self, name: &str) -> Vec<u64> {
         let page = self.scrape();
         let host = host_nqn(name).to_string();
@@ -240,7 +239,7 @@ impl Rig {
         self.of_reactor("cairn_reactor_panics_total", reactor)
     }
 
-    /// Connects later hosts through a separate provider, as from another process.
+    /// Connects later hosts as from another process.
     pub(crate) fn separate_hosts(&mut self) {
         self.network = Arc::new(Soft::default());
     }
@@ -258,7 +257,7 @@ impl Rig {
         of(0) + of(1)
     }
 
-    /// True if a reactor has no work in progress.
+    /// True if a reactor has no work.
     pub(crate) fn is_at_rest(&self, reactor: usize) -> bool {
         let gauges = [
             "cairn_reactor_requests",
@@ -270,7 +269,6 @@ impl Rig {
             .all(|gauge| self.of_reactor(gauge, reactor) == 0)
     }
 
-    /// Number of commands in progress of a namespace.
     pub(crate) fn in_progress(&self, nsid: u32) -> u64 {
         let labels = [("subsystem", NQN), ("nsid", &*nsid.to_string())];
         self.scrape().count("cairn_namespace_in_progress", &labels)

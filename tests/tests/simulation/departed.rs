@@ -1,7 +1,7 @@
-//! A write received from a host that disconnected while the target was stopped.
+//! A write of a host that disconnected while the target was stopped.
 //!
-//! The target must not execute such a write, in whichever order its threads resume: the host may already
-//! have sent the write again on another path.
+//! The target must not execute the write, in whichever order its threads resume: the host may have
+//! repeated the write on another path.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::host::{Simulated, Traits};
 use crate::world::{self, Plan, Stopped};
 
 const BLOCK: usize = 4096;
-/// Shorter than KATO, and long enough for a host to disconnect.
+/// Shorter than KATO, but enough for a disconnect.
 const STOP: Duration = Duration::from_secs(1);
-/// Time in which all sent packets arrive.
+/// Time until sent packets have arrived.
 const ARRIVAL: Duration = Duration::from_millis(100);
 
 fn pass(time: Duration) {
@@ -26,9 +26,9 @@ fn pass(time: Duration) {
     }
 }
 
-/// Returns true if the target executed the write of a host that disconnected during the stop.
+/// Returns true if the target executed the write.
 ///
-/// `goes_on_first` holds the threads that remain stopped while the others resume.
+/// `goes_on_first` holds the threads that remain stopped while others resume.
 fn is_made(seed: u64, goes_on_first: Stopped) -> bool {
     let mut random = Random::new(seed);
     let file = Scratch::in_memory(&format!("departed-{seed}"), 8 * BLOCK as u64);
@@ -53,7 +53,7 @@ fn is_made(seed: u64, goes_on_first: Stopped) -> bool {
         recovers: false,
     };
     let mut host = Simulated::connect(&traits, true).expect("nothing ails it");
-    // All reactors are asleep after this time.
+    // All reactors are asleep now.
     pass(ARRIVAL);
     let all = Stopped {
         manager: true,

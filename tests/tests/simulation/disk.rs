@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use cairn_sim::Random;
 
-/// Model of a namespace: expected contents and outstanding commands of each block.
+/// Expected contents and outstanding commands of a namespace's blocks.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(crate) nsid: u32,
@@ -15,19 +15,18 @@ pub(crate) struct Disk {
 #[derive(Debug, Clone, Copy)]
 struct Block {
     content: Content,
-    /// Outstanding commands that read the block.
+    /// Outstanding reads.
     readers: u32,
-    /// True if an outstanding command writes the block.
+    /// True during a write.
     writer: bool,
 }
 
-/// Expected content of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     Zeroes,
-    /// Content generated from this seed by `block_of`.
+    /// Generated from this seed by `block_of`.
     Of(u64),
-    /// A write ended without an answer, so any content is correct.
+    /// Undetermined after a write without a completion.
     Unknown,
 }
 
@@ -49,9 +48,9 @@ impl Disk {
         self.blocks.len()
     }
 
-    /// Returns true if a command may use these blocks now.
+    /// True if a command may use these blocks now.
     ///
-    /// Results of overlapping commands are undefined if one of them writes (Base, 3.3.2).
+    /// Overlapping commands with a write have undefined results (Base, 3.3.2).
     pub(crate) fn is_free(&self, range: &Range<usize>, writes: bool) -> bool {
         let free = |block: &Block| !(block.writer || writes && block.readers > 0);
         self.blocks[range.clone()].iter().all(free)
@@ -77,7 +76,7 @@ impl Disk {
         }
     }
 
-    /// Returns the expected bytes of these blocks, or `None` if any is unknown.
+    /// Expected bytes, `None` if any block is unknown.
     pub(crate) fn bytes(&self, range: &Range<usize>) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(range.len() * self.block_bytes as usize);
         for block in &self.blocks[range.clone()] {
@@ -90,7 +89,6 @@ impl Disk {
         Some(bytes)
     }
 
-    /// Compares read data with the expected content and returns the first block that differs.
     pub(crate) fn differs(&self, range: &Range<usize>, found: &[u8]) -> Option<usize> {
         let found = found.chunks_exact(self.block_bytes as usize);
         let mut blocks = range.clone().zip(found);
@@ -105,7 +103,7 @@ impl Disk {
         blocks.find_map(differs)
     }
 
-    /// Returns new data for these blocks, generated from consecutive seeds starting at `seed`.
+    /// New data generated from consecutive seeds.
     pub(crate) fn fresh(&self, range: &Range<usize>, seed: u64) -> Vec<u8> {
         let seeds = seed..seed + range.len() as u64;
         seeds.flat_map(|seed| self.block_of(seed)).collect()

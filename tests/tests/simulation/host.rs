@@ -1,4 +1,4 @@
-//! A host and its outstanding commands. Every command is checked when it ends.
+//! Host that checks each of its commands.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -16,12 +16,11 @@ use nvme_proto::wire::{Sqe, Status};
 use crate::disk::Disk;
 use crate::world;
 
-/// Maximum duration of a command, including the loss of a connection and several reconnects.
+/// Maximum duration of a command with reconnects.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Maximum number of outstanding commands across all queues.
 const SLOTS: usize = 24;
 
-/// Randomly chosen properties of a host.
+/// Random properties of a host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Traits {
     pub(crate) number: u8,
@@ -30,31 +29,29 @@ pub(crate) struct Traits {
     pub(crate) kato_ms: u32,
     pub(crate) flow_control: bool,
     pub(crate) mdts_bytes: usize,
-    /// True if the host reconnects and repeats all commands that it can repeat.
+    /// True if the host reconnects and repeats commands that are safe to repeat.
     pub(crate) recovers: bool,
 }
 
-/// A connected host.
 pub(crate) struct Simulated {
     pub(crate) controller: Controller,
     buffer: Buffer,
     traits: Traits,
-    /// Outstanding commands, by position in the buffer.
+    /// By position in the buffer.
     slots: Vec<Option<Pending>>,
     aborts: Vec<Ticket>,
     next_seed: u64,
-    /// True if a lost connection is acceptable, because the network was cut or loses many packets.
+    /// True if connections may be lost, because the network is cut or loses many packets.
     pub(crate) excused: bool,
 }
 
-/// An outstanding command.
 struct Pending {
     ticket: Ticket,
     task: Task,
     disk: usize,
     range: Range<usize>,
     since: Instant,
-    /// Memory with a key that the command invalidates.
+    /// Memory whose key the command invalidates.
     once: Option<Buffer>,
     may_be_aborted: bool,
 }
@@ -88,7 +85,6 @@ impl Task {
 }
 
 impl Simulated {
-    /// Connects to the target.
     pub(crate) fn connect(traits: &Traits, excused: bool) -> Result<Self, HostError> {
         let (soft, remote, local) = world::with(|world| {
             let local = world.host_address(traits.number);
@@ -127,13 +123,11 @@ impl Simulated {
         Ok(this)
     }
 
-    /// Number of outstanding commands.
     pub(crate) fn pending(&self) -> usize {
         self.slots.iter().flatten().count() + self.aborts.len()
     }
 
-    /// Does all due work, then advances the world by one event. An error means that the association
-    /// has ended.
+    /// Performs due work, then advances to the next event. An error ends the association.
     pub(crate) fn step(&mut self, disks: &mut [Disk], latest: Instant) -> Result<(), HostError> {
         let now = world::now();
         let mut busy = true;
@@ -141,7 +135,7 @@ impl Simulated {
             busy = self.controller.poll(now);
             self.collect(disks);
             self.take_events()?;
-            // Check for new arrivals before sleeping.
+            // Checks for arrivals before sleeping.
             busy |= self.controller.endpoint().arm()?;
         }
         let deadline = self.controller.next_deadline().unwrap_or(latest);
@@ -149,7 +143,6 @@ impl Simulated {
         Ok(())
     }
 
-    /// Handles the events of the association.
     fn take_events(&mut self) -> Result<(), HostError> {
         while let Some(event) = self.controller.take_event() {
             world::note(|| format!("host: {event:?}"));
@@ -170,8 +163,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// Checks that a lost connection has an acceptable reason and that the peer followed the
-    /// protocol.
+    /// Checks that a loss has an acceptable reason and that the peer followed the protocol.
     fn check(&self, error: &HostError) {
         let of_protocol = matches!(
             error,
@@ -184,7 +176,6 @@ impl Simulated {
         assert!(self.excused, "{error}, though nothing happened");
     }
 
-    /// Starts a random command if a slot is free.
     #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
     pub(crate) fn begin(
         &mut self,
@@ -274,7 +265,6 @@ impl Simulated {
         Ok(())
     }
 
-    /// Picks a range of blocks, mostly a small one.
     fn range(&self, disk: &Disk, task: Task, random: &mut Random) -> Range<usize> {
         if task == Task::Flush {
             return 0..0;
@@ -290,7 +280,6 @@ impl Simulated {
         first..first + count
     }
 
-    /// Requests the abort of a random outstanding command.
     pub(crate) fn abort(&mut self, random: &mut Random) {
         let pending: Vec<usize> = (0..SLOTS).filter(|&at| self.slots[at].is_some()).collect();
         if pending.is_empty() {
@@ -309,7 +298,6 @@ impl Simulated {
         }
     }
 
-    /// Collects all answers that have arrived.
     fn collect(&mut self, disks: &mut [Disk]) {
         self.collect_aborts();
         for slot in 0..SLOTS {
@@ -366,7 +354,7 @@ impl Simulated {
         let once = pending.once.as_ref();
         let key = once.and_then(|once| once.region().rkey());
         assert_eq!(response.invalidated_rkey, key, "{ticket:?} {task:?}");
-        // The host itself aborts a command that exceeds its time limit.
+        // The host aborts a command that exceeds its time limit.
         let may_be_aborted = pending.may_be_aborted || self.excused;
         if may_be_aborted && status.code() == Status::ABORT_REQUESTED.code() {
             if task.writes() {
@@ -403,7 +391,6 @@ impl Simulated {
         }
     }
 
-    /// Waits for all outstanding commands.
     pub(crate) fn finish(&mut self, disks: &mut [Disk]) -> Result<(), HostError> {
         while self.pending() > 0 {
             self.step(disks, world::now() + Duration::from_millis(100))?;
@@ -411,7 +398,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// Stays idle for a period and sends only keep alives.
+    /// Sends only Keep Alives for some time.
     pub(crate) fn idle(&mut self, disks: &mut [Disk], time: Duration) -> Result<(), HostError> {
         let until = world::now() + time;
         while world::now() < until {
@@ -421,7 +408,6 @@ impl Simulated {
         Ok(())
     }
 
-    /// Reads and compares all blocks.
     pub(crate) fn read_all(&mut self, disks: &[Disk]) -> Result<(), HostError> {
         for disk in disks {
             let chunk = self.traits.mdts_bytes / disk.block_bytes as usize;
@@ -455,7 +441,7 @@ impl Simulated {
         }
     }
 
-    /// Shuts the controller down and waits until all connections have ended.
+    /// Shuts down and waits for the end of all connections.
     pub(crate) fn shutdown(&mut self, disks: &mut [Disk]) -> Result<(), HostError> {
         self.controller.shutdown();
         while self.controller.state() != State::Gone {
@@ -464,9 +450,9 @@ impl Simulated {
         Ok(())
     }
 
-    /// Resets the controller and waits until it accepts commands again.
+    /// Resets the controller and waits until it is live.
     pub(crate) fn reset(&mut self, disks: &mut [Disk]) -> Result<(), HostError> {
-        // The reset loses all commands that the host cannot repeat.
+        // The reset loses commands that are not safe to repeat.
         let excused = std::mem::replace(&mut self.excused, true);
         self.controller.reset();
         while !self.controller.is_live() {
@@ -476,7 +462,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// Forgets the host. Its outstanding commands may or may not take effect.
+    /// Forgets the host. Outstanding commands may take effect.
     pub(crate) fn forget(self, disks: &mut [Disk]) {
         for pending in self.slots.into_iter().flatten() {
             let disk = &mut disks[pending.disk];

@@ -1,4 +1,4 @@
-//! The actions of hosts in one run.
+//! Actions of hosts in a run.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,25 +15,22 @@ use crate::world::{self, Plan};
 use cairn_sim::network::Weather;
 use cairn_sim::seeds::is_replay;
 
-/// Time in which the target releases everything that ended. It covers the keep alive and idle
-/// timeouts of a vanished host and the time until connections give up.
+/// Time limit for releasing resources: keep alive and idle timeouts of a vanished host, and the end
+/// of connections.
 const LETTING_GO: Duration = Duration::from_secs(300);
-/// Maximum number of connection attempts in weather that can break connections.
+/// Maximum connection attempts in weather that breaks connections.
 const ATTEMPTS: u32 = 20;
 
-/// Events besides I/O and weather.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
     None,
-    /// Hosts reset controllers and leave with outstanding commands.
+    /// Hosts reset controllers, and leave with outstanding commands.
     Leaving,
     /// A host never returns.
     Vanishing,
-    /// The network is cut for a while.
     Partition,
 }
 
-/// A run of the simulation.
 pub(crate) struct Scenario {
     seed: u64,
     random: Random,
@@ -46,7 +43,7 @@ pub(crate) struct Scenario {
 
 impl Scenario {
     pub(crate) fn new(seed: u64, trouble: Trouble) -> Self {
-        /// Number of runs, for unique file names: tests run in parallel in one process.
+        /// For unique file names of parallel tests.
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let mut random = Random::new(seed);
@@ -61,7 +58,7 @@ impl Scenario {
         }
     }
 
-    /// Runs the scenario and returns a digest of the run.
+    /// Runs the scenario and returns a digest.
     pub(crate) fn run(mut self, foul: bool) -> u64 {
         let weather = if foul {
             Weather::foul(&mut self.random)
@@ -106,7 +103,7 @@ impl Scenario {
             self.mdts_bytes / 1024,
             [0, 4, 8][random.below(3) as usize],
         );
-        // A file disk uses a bounce buffer, and a memory disk does not.
+        // Unlike a memory disk, a file disk uses bounce buffers.
         let file = self.file.export(4096);
         config += &subsystem(NQN, &["mem:100KiB block_size = 512", &file]);
         Plan {
@@ -117,7 +114,6 @@ impl Scenario {
         }
     }
 
-    /// Connects a new host.
     fn connect(&mut self) -> Simulated {
         let random = &mut self.random;
         let traits = Traits {
@@ -141,7 +137,7 @@ impl Scenario {
         panic!("no connection in {ATTEMPTS} attempts");
     }
 
-    /// Runs I/O and the trouble. An error means that the association has ended.
+    /// Runs I/O and the trouble. An error ends the association.
     fn use_it(&mut self, host: &mut Simulated) -> Result<(), HostError> {
         let commands = 10 + self.random.below(40);
         let trouble_at = self.random.below(commands);
@@ -169,7 +165,7 @@ impl Scenario {
                     world::note(|| "reset".to_owned());
                     host.reset(&mut self.disks)?;
                 }
-                // Leave with outstanding commands.
+                // Leaves with outstanding commands.
                 Trouble::Leaving | Trouble::Vanishing => return Ok(()),
                 Trouble::Partition => self.cut(host)?,
             }
@@ -177,7 +173,7 @@ impl Scenario {
         host.finish(&mut self.disks)
     }
 
-    /// Cuts the network, in most cases for a short time.
+    /// Cuts the network, mostly for a short time.
     fn cut(&mut self, host: &mut Simulated) -> Result<(), HostError> {
         let time_ms = match self.random.below(3) {
             0 => self.random.below(60_000),
@@ -193,7 +189,7 @@ impl Scenario {
         while result.is_ok() && world::now() < until {
             result = host.step(&mut self.disks, until);
         }
-        // A host that gave up reconnects after the network has healed.
+        // A host that gave up reconnects after the network healed.
         while world::now() < until {
             world::with(|world| world.advance(until));
         }
@@ -202,16 +198,14 @@ impl Scenario {
         result
     }
 
-    /// Address of the current host.
     fn address(&self) -> IpAddr {
         world::with(|world| world.host_address(self.next_host - 1))
     }
 
-    /// Ends an existing association in a random way.
     fn end(&mut self, host: &mut Simulated) -> Result<(), HostError> {
         match (self.trouble, self.random.below(3)) {
             (Trouble::Vanishing, _) => {
-                // Drop all packets from and to this host forever.
+                // Drops all packets of this host for ever.
                 let address = self.address();
                 world::note(|| "vanishes".to_owned());
                 world::with(|world| world.network.cut_off.push(address));
@@ -226,7 +220,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// Waits, in bounded time, until the target holds no resources.
+    /// Waits until the target holds no resources.
     fn settle(&mut self) {
         let until = world::now() + LETTING_GO;
         let usage = || world::with(|world| world.usage());
@@ -240,7 +234,7 @@ impl Scenario {
         }
     }
 
-    /// Reads all disks with an untroubled host and checks their contents.
+    /// Verifies all disks with an untroubled host.
     fn verify(&mut self) {
         world::with(|world| world.network.weather = Weather::FAIR);
         world::note(|| "at last, everything is read".to_owned());

@@ -10,13 +10,11 @@ use cairn_sim::seeds;
 
 use crate::world;
 
-/// The congestion byte of the BTH. The ICRC excludes it because routers may change it.
+/// Congestion byte of the BTH, excluded from the ICRC because routers may change it.
 const BTH_CONGESTION: usize = 4;
 
-/// A network that carries RoCE frames.
 pub(crate) type Network = network::Network<Instant, Carried>;
 
-/// A frame on the network.
 #[derive(Debug, Clone)]
 pub(crate) struct Carried(pub(crate) Frame);
 
@@ -33,8 +31,8 @@ impl Packet for Carried {
 
     fn flip(&mut self, bit: usize) -> bool {
         if self.0.destination.is_ipv4() {
-            // The UDP checksum detects every single flipped bit. The ICRC does not have to, and
-            // over IPv4 it is weak for a receiver that does not see the identification.
+            // The UDP checksum detects every flipped bit; the ICRC may not, and over IPv4 is weak
+            // for a receiver without the identification.
             return false;
         }
         if bit / 8 != BTH_CONGESTION {
@@ -48,7 +46,7 @@ impl Packet for Carried {
     }
 }
 
-/// Runs `case` for many seeds, or with tracing for the seed to replay.
+/// Runs `case` for many seeds, or with a trace for the seed to replay.
 pub(crate) fn for_each_seed(test: &str, default: u64, case: impl Fn(u64) + RefUnwindSafe) {
     if seeds::is_replay() {
         let _ = tracing_subscriber::fmt()

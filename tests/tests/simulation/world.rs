@@ -1,6 +1,6 @@
-//! The simulated world: the clock, the network and the target.
+//! Simulated clock, network and target.
 //!
-//! Each thread has its own world, so that waiting code can advance it.
+//! One world for each thread, which waiting code can advance.
 
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,18 +25,16 @@ thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
 }
 
-/// Maximum number of steps without progress of time. More steps mean an endless loop.
+/// Maximum steps without progress of time; more mean an endless loop.
 const STEPS_MAX: u32 = 10_000;
 
-/// Properties of a world that the seed determines, except its weather.
+/// Properties of a world except its weather.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Path MTU code.
     pub(crate) path_mtu: u8,
     pub(crate) ipv6: bool,
-    /// Target configuration without a listener.
+    /// Without a listener.
     pub(crate) config: String,
-    /// If true, print all events.
     pub(crate) trace: bool,
 }
 
@@ -49,16 +47,14 @@ pub(crate) struct World {
     host_side: Soft,
     target: SteppedTarget,
     target_address: IpAddr,
-    /// Digest of all events on the wire.
+    /// Digest of the events on the wire.
     digest: DefaultHasher,
     trace: bool,
     idle_steps: u32,
-    /// Paused threads of the target.
     pub(crate) stopped: Stopped,
 }
 
-/// Threads of the target that do not run. Each is a separate actor, because the system can schedule
-/// them in any order.
+/// Stopped threads of the target, in any combination the system's scheduler may produce.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Stopped {
     /// Connection management.
@@ -67,35 +63,32 @@ pub(crate) struct Stopped {
     pub(crate) target: bool,
 }
 
-/// Creates the world of this thread and replaces the previous one.
+/// Replaces the world of this thread.
 pub(crate) fn begin(plan: &Plan, weather: Weather, random: &mut Random) {
     end();
     let world = World::new(plan, weather, random);
     WORLD.with(|slot| *slot.borrow_mut() = Some(world));
 }
 
-/// Ends the world of this thread.
+/// Drops the world of this thread.
 pub(crate) fn end() {
     drop(WORLD.with(|slot| slot.borrow_mut().take()));
 }
 
-/// Leaks the world of this thread. A failed world has unanswered commands and must not report them
-/// as another failure.
+/// Leaks the world of this thread, because a failed one must not report its unanswered commands as
+/// another failure.
 pub(crate) fn abandon() {
     std::mem::forget(WORLD.with(|slot| slot.borrow_mut().take()));
 }
 
-/// Runs a closure with the world of this thread.
 pub(crate) fn with<T>(job: impl FnOnce(&mut World) -> T) -> T {
     WORLD.with(|slot| job(slot.borrow_mut().as_mut().expect("the world has begun")))
 }
 
-/// Current simulated time.
 pub(crate) fn now() -> Instant {
     with(|world| world.clock.now())
 }
 
-/// Prints a line if tracing is enabled.
 pub(crate) fn note(what: impl FnOnce() -> String) {
     with(|world| world.note(what));
 }
@@ -142,12 +135,10 @@ impl World {
         }
     }
 
-    /// Listen address of the target.
     pub(crate) fn remote(&self) -> SocketAddr {
         self.target.addresses()[0]
     }
 
-    /// Address of a host.
     pub(crate) fn host_address(&self, number: u8) -> IpAddr {
         match self.target_address {
             IpAddr::V4(_) => IpAddr::from([10, 0, 1, number]),
@@ -155,23 +146,21 @@ impl World {
         }
     }
 
-    /// The hosts' network device.
     pub(crate) fn host_side(&self) -> Soft {
         self.host_side.clone()
     }
 
-    /// Resources that the target holds, and connections that the managers of both sides still hold.
+    /// Resources of the target, and connections in the managers of both sides.
     pub(crate) fn usage(&self) -> (Usage, [usize; 2]) {
         let connections = [&self.target_side, &self.host_side].map(Soft::connections);
         (self.target.usage(), connections)
     }
 
-    /// Time since the start.
     pub(crate) fn elapsed(&self) -> Duration {
         self.clock.now().duration_since(self.start)
     }
 
-    /// A digest that is equal for all runs of a seed.
+    /// Equal for all runs of a seed.
     pub(crate) fn digest(&self) -> u64 {
         self.digest.finish()
     }
@@ -186,8 +175,8 @@ impl World {
         }
     }
 
-    /// Lets all actors except the hosts do their due work, then advances to the next event: a
-    /// packet, a timer or `latest`.
+    /// Performs due work of all actors except hosts, and advances to the next packet, timer or
+    /// `latest`.
     pub(crate) fn advance(&mut self, latest: Instant) {
         let managers = self.step_managers();
         let target = match self.stopped.target {
@@ -195,7 +184,7 @@ impl World {
             false => self.target.step(),
         };
         let mut deadlines = [managers, target, None];
-        // Handle the connection requests of the target.
+        // Handles connection requests of the target.
         deadlines[2] = self.step_managers();
         let now = self.clock.now();
         while let Some(frame) = self.wire.take_sent() {
@@ -232,8 +221,8 @@ impl World {
         let from_target = frame.source.ip() == self.target_address;
         let trace = self.trace.then(|| describe(&frame));
         let length = frame.bytes.len();
-        // The digest covers opcode, flags, partition and PSN. Memory addresses and random keys
-        // differ between runs, and so do command payloads and their ICRCs.
+        // The digest covers opcode, flags, partition and PSN. Memory addresses, random keys,
+        // command payloads and ICRCs differ between runs.
         let start = frame.bytes.first_chunk::<12>().copied();
         let fate = self.network.send(now, Carried(frame));
         let at_ns = now.duration_since(self.start).as_nanos();

@@ -1,5 +1,4 @@
-//! Long-lived parts of the soak test: two targets, their disks and a host with verified I/O through
-//! both targets.
+//! Two targets with disks, and a host with verified I/O through both.
 
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -14,22 +13,19 @@ use cairn_tests::process::TargetProcess;
 use crate::patience::Patience;
 use crate::resources::Resources;
 
-/// Size of each disk. The load uses half of it.
+/// The load uses half of each disk.
 const DISK_BYTES: u64 = 4 << 20;
-/// Time in which all resources of a round must be released. Time without CPU does not count.
+/// Time limit for the release of a round's resources, excluding time without CPU.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 pub(crate) struct Bed {
-    /// Namespace 1 of both targets.
     pub(crate) shared: FaultyDisk,
-    /// Namespace 2 of the first target.
     pub(crate) troubled: FaultyDisk,
-    /// Namespace 3 of the first target. A bystander uses it and expects no errors.
+    /// Namespace 3 of the first target, for a bystander without errors.
     _healthy: Scratch,
     pub(crate) targets: [TargetProcess; 2],
     pub(crate) load: Load,
-    /// Resources of each process while only the host of the load is connected. The last entry is
-    /// this process.
+    /// Resources of each target and this process with only the load's host.
     quiet: [Resources; 3],
 }
 
@@ -75,8 +71,7 @@ impl Bed {
         [first, second, Resources::of_process("self")]
     }
 
-    /// Reads the resources while the host is polled, so that a slow target does not cost the host
-    /// its connections.
+    /// Reads the resources while polling the host, which keeps its connections.
     fn resources_meanwhile(&mut self, patience: &mut Patience) -> [Resources; 3] {
         let Self { targets, load, .. } = self;
         let [first, second] = std::thread::scope(|scope| {
@@ -90,7 +85,7 @@ impl Bed {
         [first, second, Resources::of_process("self")]
     }
 
-    /// Runs the load while other hosts do work in another thread.
+    /// Runs the load during `work` on another thread.
     pub(crate) fn meanwhile(load: &mut Load, work: impl FnOnce() + Send) {
         std::thread::scope(|scope: &Scope<'_, '_>| {
             let worker: ScopedJoinHandle<'_, ()> = scope.spawn(work);
@@ -101,13 +96,12 @@ impl Bed {
         });
     }
 
-    /// Runs the load for a period of time.
     pub(crate) fn run_for(&mut self, time: Duration) {
         let end = Instant::now() + time;
         self.load.run_until("some time", |_| Instant::now() >= end);
     }
 
-    /// Ends all faults, then checks each block and the resources of each process.
+    /// Ends all faults and checks blocks and resources.
     pub(crate) fn settle(&mut self) {
         self.shared.heal();
         self.troubled.heal();
@@ -145,13 +139,12 @@ impl Bed {
     }
 }
 
-/// Pauses I/O, so that the last answers are acknowledged. Keep alives continue.
+/// Pauses I/O until the last responses are acknowledged. Keep Alives continue.
 fn rest(load: &mut Load, patience: &mut Patience) {
     let end = Instant::now() + Duration::from_millis(100);
     poll_until(load, patience, |now| now >= end);
 }
 
-/// Polls the host until a condition holds.
 fn poll_until(load: &mut Load, patience: &mut Patience, mut is_over: impl FnMut(Instant) -> bool) {
     loop {
         let now = Instant::now();

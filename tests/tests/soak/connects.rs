@@ -1,4 +1,4 @@
-//! Makes more connects than there are controller IDs, as fast as possible.
+//! More connects than controller IDs, as fast as possible.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ fn connects() {
         if n % 16 == 0 {
             host.run(1, command::flush(1), Data::None).unwrap();
         }
-        // Some hosts leave without a shutdown.
+        // Some hosts disconnect without a shutdown.
         if n % 3 > 0 {
             host.shutdown().unwrap();
         }
@@ -48,7 +48,7 @@ fn connects() {
     }
 }
 
-/// Waits until the target has no host and returns its resources.
+/// Waits for a target without hosts, and returns its resources.
 fn quiet(target: &TargetProcess) -> Resources {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {

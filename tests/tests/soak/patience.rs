@@ -1,22 +1,20 @@
-//! A timeout that excludes time in which this process got no CPU.
+//! Timeout that excludes time without CPU.
 //!
-//! The host of the load runs in this process and has a KATO of one second. If the process gets no
-//! CPU for that long, the target must end the association. So the timeout excludes these gaps and
-//! the time that the host then needs to reconnect.
+//! Without CPU for its KATO of one second, the host in this process loses its association. The
+//! timeout therefore excludes such gaps and the time to reconnect.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// A longer pause between two looks at the clock is a gap. The limit is half of the host's KATO.
+/// Half of KATO; a longer pause between clock readings is a gap.
 const GAP: Duration = Duration::from_millis(500);
 
-/// Time to reconnect after a gap: the target's KATO, the host's KATO, a delay and a connect.
+/// Time to reconnect after a gap: KATO at target and host, a delay, and a connect.
 const RETURN: Duration = Duration::from_secs(3);
 
-/// Maximum time that gaps add. A machine with more gaps is too busy to test anything.
+/// Maximum time added by gaps. A machine with more is too busy for a test.
 const ADDED_MAX: Duration = Duration::from_secs(600);
 
-/// The remaining time.
 #[derive(Debug)]
 pub(crate) struct Patience {
     left: Duration,
@@ -26,7 +24,6 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Starts a timeout.
     pub(crate) fn new(now: Instant, time: Duration) -> Self {
         Self {
             left: time,
@@ -36,7 +33,7 @@ impl Patience {
         }
     }
 
-    /// Records that the process runs at this time.
+    /// Records that the process runs.
     pub(crate) fn look(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.seen);
         self.seen = now;
@@ -49,7 +46,6 @@ impl Patience {
         }
     }
 
-    /// Returns true if no time remains.
     pub(crate) fn is_over(&self) -> bool {
         self.left.is_zero()
     }
@@ -70,7 +66,7 @@ impl fmt::Display for Patience {
 mod tests {
     use super::*;
 
-    /// The remaining time after looks at these times, in milliseconds since the start.
+    /// Remaining time after calls of `look` at these milliseconds.
     fn after(looks: impl IntoIterator<Item = u64>) -> Patience {
         let begun = Instant::now();
         let mut patience = Patience::new(begun, Duration::from_secs(40));

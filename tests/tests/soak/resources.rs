@@ -1,27 +1,25 @@
-//! Resources of a process: descriptors, threads, memory and, for a target, gauges.
+//! Resources of a process: descriptors, threads, memory, and gauges of a target.
 
 use std::fs;
 
 use cairn_tests::process::TargetProcess;
 
-/// Permitted growth of resident memory in bytes. The allocator and the kernel keep memory that was
-/// used once.
+/// Permitted growth of resident bytes, because allocator and kernel keep used memory.
 const MEMORY_SLACK: u64 = 48 << 20;
 
-/// Permitted number of idle threads in thread pools.
+/// Permitted idle threads of thread pools.
 const IDLE_THREADS: usize = 4;
 
-/// Resources of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Resources {
     descriptors: usize,
     threads: usize,
-    /// Gauges of the target's reactors and subsystems.
+    /// Gauges of reactors and subsystems.
     gauges: Vec<(&'static str, u64)>,
     resident_bytes: u64,
 }
 
-/// Gauges that depend only on the connected, idle hosts.
+/// Gauges that depend only on the connected hosts.
 const GAUGES: [&str; 4] = [
     "cairn_reactor_requests",
     "cairn_reactor_buffer_used_bytes",
@@ -39,11 +37,11 @@ impl Resources {
         }
     }
 
-    /// Reads the resources of a process from its folder in /proc.
+    /// Reads the resources in /proc.
     pub(crate) fn of_process(pid: &str) -> Self {
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs");
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
-        // Exclude io_uring workers. The kernel starts and ends them.
+        // The kernel starts and ends io_uring workers.
         let names = tasks.flatten().filter_map(|task| {
             let name = fs::read_to_string(task.path().join("comm"));
             name.ok().filter(|name| !name.starts_with("iou-"))
@@ -61,12 +59,11 @@ impl Resources {
         }
     }
 
-    /// Returns true if no host uses the target.
     pub(crate) fn is_idle(&self) -> bool {
         self.gauges.iter().all(|(_, value)| *value == 0)
     }
 
-    /// Returns true if the resources are back at the earlier level. Memory may grow within bounds.
+    /// True if the resources are back at the earlier level, with bounded growth of memory.
     pub(crate) fn is_back_at(&self, before: &Self) -> bool {
         let Self {
             descriptors,

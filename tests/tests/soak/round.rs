@@ -1,4 +1,4 @@
-//! One round: the seed selects faults, and the load continues during the faults.
+//! A round: faults selected by the seed, under load.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ const BLOCK: usize = 4096;
 /// Maximum duration of a bystander's command.
 const BOUND: Duration = Duration::from_secs(10);
 
-/// Faults that affect all hosts.
+/// Faults for all hosts.
 #[derive(Debug, Clone, Copy)]
 enum Mishap {
     Pause,
@@ -87,7 +87,7 @@ impl<'a> Round<'a> {
         self.random.below(2) as usize
     }
 
-    /// Stops a target with SIGSTOP, sometimes for longer than the keep alive timeout.
+    /// Stops a target, sometimes for longer than KATO.
     fn pause(&mut self) {
         let (which, time) = (self.either(), self.time(100, 3500));
         self.bed.targets[which].pause();
@@ -102,7 +102,7 @@ impl<'a> Round<'a> {
         self.bed.targets[which].restart();
     }
 
-    /// Reloads the unchanged configuration.
+    /// Reloads the same configuration.
     fn reload(&mut self) {
         let which = self.either();
         self.bed.targets[which].reload_unchanged();
@@ -152,7 +152,7 @@ impl<'a> Round<'a> {
         });
     }
 
-    /// Errors are answered, and end with their cause.
+    /// Failed writes return the cause.
     fn fail_writes(&mut self) {
         let faults = [
             Fault::Fail(libc::EIO),
@@ -168,7 +168,7 @@ impl<'a> Round<'a> {
             disk.begin(Rule::new(Op::Write, fault).times(1));
             let data = Data::start_of(&buffer, BLOCK as u32);
             let outcome = host.run(1, command::write(2, 0, 1), data);
-            // What is left of a short write may be written by another.
+            // A short write may be completed by another one.
             assert!(outcome.is_err() || fault == Fault::Short(512), "{fault:?}");
             disk.heal();
             write_at_last(&mut host, 1, 3);
@@ -177,7 +177,7 @@ impl<'a> Round<'a> {
         });
     }
 
-    /// Hosts come and go, a few of them without a word, and each has good service.
+    /// Hosts connect and disconnect, some without a shutdown, and all are served in time.
     fn visitors(&mut self) {
         let count = 1 + self.random.below(12);
         let options = self.visitor("bystander");
@@ -204,7 +204,7 @@ impl<'a> Round<'a> {
         });
     }
 
-    /// Another host of the first target, which is gone when it is lost.
+    /// Options of another host of the first target, without reconnection.
     fn visitor(&self, name: &str) -> HostOptions {
         let options = self.bed.targets[0].options(name);
         let mut hostid = *b"soak............";
@@ -219,7 +219,7 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Connects, also when the target is just coming back.
+/// Connects, even if the target is about to return.
 fn connect(options: &HostOptions) -> Host {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -236,7 +236,7 @@ fn filled(host: &Host, byte: u8) -> cairn_initiator::Buffer {
     buffer
 }
 
-/// Writes the first blocks of namespace 2, as soon as it takes writes.
+/// Writes the first blocks of namespace 2 once writes succeed.
 fn write_at_last(host: &mut Host, blocks: u64, byte: u8) {
     let buffer = filled(host, byte);
     for place in 0..blocks {

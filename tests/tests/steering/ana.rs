@@ -1,4 +1,4 @@
-//! ANA states of a subsystem on a listener that also serves another subsystem.
+//! ANA states of a subsystem at a listener shared with another subsystem.
 
 use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
@@ -18,7 +18,7 @@ use crate::target::{NQN, Steered, until};
 const OTHER: &str = "nqn.2024-01.com.example:other";
 const SET: &str = "nvmf_subsystem_listener_set_ana_state";
 
-/// Two subsystems on one listener. Each has a disk in group 1 and a disk in group 2.
+/// Two subsystems at one listener, each with a disk in groups 1 and 2.
 fn two_subsystems() -> Steered {
     Steered::start_after(|_, _| {
         format!(
@@ -30,7 +30,6 @@ fn two_subsystems() -> Steered {
     })
 }
 
-/// Connects a host that enables ANA events.
 fn connect(target: &Steered, nqn: &str) -> Host {
     let options = HostOptions {
         subnqn: Nqn::parse(nqn).unwrap(),
@@ -41,7 +40,7 @@ fn connect(target: &Steered, nqn: &str) -> Host {
     Host::connect(&Soft::default(), options).unwrap()
 }
 
-/// The change count of the log and the states of groups 1 and 2.
+/// Change count of the log, and states of groups 1 and 2.
 fn log(host: &mut Host) -> (u64, [AnaState; 2]) {
     let page = host.log_page(LogPage::ANA, 0, 4096, false).unwrap();
     let (head, mut rest) = AnaLogHeader::read_from_prefix(&page).ok().unwrap();
@@ -74,7 +73,7 @@ fn set(target: &Steered, nqn: &str, state: &str, group: Option<u32>) {
     assert_eq!(target.done(SET, params), true);
 }
 
-/// The states of groups 1 and 2 as SPDK clients see them.
+/// States of groups 1 and 2 for SPDK clients.
 fn shown(target: &Steered, nqn: &str) -> [String; 2] {
     let listeners = target.done("nvmf_subsystem_get_listeners", json!({"nqn": nqn}));
     [0, 1].map(|index| {
@@ -83,7 +82,7 @@ fn shown(target: &Steered, nqn: &str) -> [String; 2] {
     })
 }
 
-/// Drains the listener in a thread.
+/// Drains the listener on another thread.
 fn drain(target: &Steered) -> JoinHandle<Result<Value, CallError>> {
     let (mut client, address) = (target.client(), target.address);
     thread::spawn(move || client.call("cairn_drain", &json!({"address": address})))
@@ -93,7 +92,7 @@ const BEST: AnaState = AnaState::OPTIMIZED;
 const WORSE: AnaState = AnaState::NON_OPTIMIZED;
 const NONE: AnaState = AnaState::INACCESSIBLE;
 
-/// SPDK's method changes states live, and they survive a crash.
+/// SPDK's method changes the states of a subsystem at once and durably.
 #[test]
 fn a_state_is_of_one_subsystem() {
     let mut target = two_subsystems();
@@ -103,7 +102,7 @@ fn a_state_is_of_one_subsystem() {
     set(&target, NQN, "inaccessible", Some(2));
     assert_told(&mut own);
     assert_eq!(log(&mut own), (1, [BEST, NONE]));
-    // Setting the current state is no change.
+    // The current state is no change.
     set(&target, NQN, "inaccessible", Some(2));
     set(&target, NQN, "non_optimized", Some(1));
     assert_told(&mut own);
@@ -112,15 +111,14 @@ fn a_state_is_of_one_subsystem() {
     assert!(other.take_event().is_none());
     assert_eq!(shown(&target, NQN), ["non_optimized", "inaccessible"]);
     assert_eq!(shown(&target, OTHER), ["optimized", "optimized"]);
-    // The states of the listener apply only to the other subsystem. This one has states for both
-    // groups.
+    // The listener's states apply only to the other subsystem, which has none of its own.
     let state = json!({"address": target.address, "ana": "non-optimized"});
     target.done("cairn_listener_set", state);
     assert_told(&mut other);
     assert_eq!(log(&mut other), (1, [WORSE, WORSE]));
     assert!(own.take_event().is_none());
     assert_eq!(log(&mut own), (2, [WORSE, NONE]));
-    // Without a group, or with group 0, the request applies to all groups.
+    // No group, or group 0, stands for all groups.
     set(&target, OTHER, "optimized", Some(0));
     assert_told(&mut other);
     set(&target, NQN, "optimized", None);
@@ -139,7 +137,7 @@ fn a_state_is_of_one_subsystem() {
     assert_eq!(shown(&target, NQN), ["inaccessible", "optimized"]);
 }
 
-/// A saved configuration contains the states of each subsystem.
+/// A saved configuration contains each subsystem's states.
 #[test]
 fn saved_states_are_each_subsystems_own() {
     let target = two_subsystems();
@@ -162,7 +160,7 @@ fn saved_states_are_each_subsystems_own() {
     assert!(states.eq(wanted));
 }
 
-/// A reload with other states of the listener and the subsystem notifies each host once.
+/// Each affected host receives one event.
 #[test]
 fn a_reload_changes_the_states_of_a_subsystem() {
     let target = two_subsystems();
@@ -215,7 +213,7 @@ fn a_reload_changes_the_states_of_a_subsystem() {
     assert_eq!(log(&mut own), (3, [BEST, BEST]));
 }
 
-/// A drained listener is inaccessible, whatever the states of a subsystem are.
+/// A drained listener is inaccessible, whatever states a subsystem has.
 #[test]
 fn a_drain_stands_above_the_states_of_a_subsystem() {
     let target = two_subsystems();
@@ -240,12 +238,13 @@ fn a_drain_stands_above_the_states_of_a_subsystem() {
     assert_eq!(log(&mut connect(&target, NQN)).1, [BEST, WORSE]);
 }
 
-/// After a canceled drain, each subsystem has its earlier states again.
+/// Undoing a drain restores each subsystem's states.
 #[test]
 fn an_undone_drain_restores_the_states_of_each_subsystem() {
     let target = two_subsystems();
     set(&target, NQN, "non_optimized", Some(1));
-    // On a machine that stalls for half a second, the drain disconnects the hosts. Try again then.
+    // If the machine stalls for half a second, the drain disconnects the hosts and must be
+    // repeated.
     until("a drain that is undone in time", || {
         let (mut own, mut other) = (connect(&target, NQN), connect(&target, OTHER));
         let draining = drain(&target);
@@ -262,7 +261,7 @@ fn an_undone_drain_restores_the_states_of_each_subsystem() {
     });
 }
 
-/// Cairn's own command sets the states and resets them.
+/// Cairn's command sets and resets the states.
 #[test]
 fn a_command_sets_the_state_of_a_subsystem() {
     let target = two_subsystems();
@@ -327,7 +326,7 @@ fn a_command_sets_the_state_of_a_subsystem() {
     assert_eq!(target.text(), before);
 }
 
-/// Exports contain the states of one subsystem and the states of all subsystems on a listener.
+/// Exports contain states of a subsystem and of a listener.
 #[test]
 fn ana_states_go_with_their_subsystems() {
     let folder = tempfile::tempdir().unwrap();
@@ -360,7 +359,7 @@ fn ana_states_go_with_their_subsystems() {
         }
     }
     let (code, _, notes) = say(&["export", "nvmet"], &file);
-    // Its keys are in files, so nvmet would admit hosts without keys.
+    // The keys are in files, so nvmet would admit hosts without keys.
     assert_eq!(code, Some(1));
     assert!(
         notes.contains("subsystem nqn.2024-01.com.example:a: its ana is left out"),

@@ -1,5 +1,4 @@
-//! The audit log: records of hosts, requests and reloads. Each line is complete, whatever happens
-//! to the process.
+//! Audit log of hosts, requests and reloads, with complete lines even after a crash.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -30,7 +29,7 @@ impl Case {
         self.folder.path().join("audit.json")
     }
 
-    /// Waits until the log has the expected lines.
+    /// Waits for lines in the log.
     fn wait_for(&self, count: usize, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -59,7 +58,7 @@ impl Case {
     }
 }
 
-/// All complete lines. A separate thread creates the file shortly after the target starts.
+/// Complete lines. A thread creates the file shortly after the start.
 fn lines(path: &Path) -> Vec<Value> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
@@ -93,7 +92,7 @@ fn hosts_come_and_go_with_their_names_and_their_reasons() {
     drop(host);
     let ends = case.wait_for(connects.len(), is("disconnect"));
     assert!(ends.iter().all(|line| line["cntlid"] == admin["cntlid"]));
-    // The host disconnects one queue first, and the other queues end with it.
+    // Other queues end with the one that the host disconnects first.
     let reasons: Vec<_> = ends.iter().map(|line| &line["reason"]).collect();
     assert!(
         reasons
@@ -119,7 +118,7 @@ fn refusals_in_a_row_are_few_lines_with_their_count() {
     }
     let seconds = begun.elapsed().as_secs() as usize + 1;
     let refused = case.wait_for_sum("refuse", TIMES);
-    // One line comes at once and one at the end of each second. The target uses another clock.
+    // A line comes at once and at the end of each second, by the target's clock.
     assert!(refused <= 2 * (seconds + 1), "{refused} lines, {seconds} s");
     let line = case.wait_for(1, is("refuse")).remove(0);
     assert_eq!(line["host"], host_nqn("stranger").to_string());
@@ -217,7 +216,7 @@ fn a_disk_that_is_full_is_degraded_and_stops_no_host() {
         "{reason}"
     );
     drop(host);
-    // A reload without the failing log file succeeds, and no file is missing.
+    // A reload without the failing file succeeds, and `status` reports nothing missing.
     let text = target.text().replace("file = \"/dev/full\"\n", "");
     fs::write(target.config(), text).unwrap();
     target.done("cairn_reload", json!({}));

@@ -1,4 +1,4 @@
-//! Changes by a single client.
+//! Changes by one client.
 
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ fn a_namespace_comes_and_goes_while_a_host_is_connected() {
     assert_eq!(target.refused("cairn_namespace_add", twice), EEXIST);
     assert_eq!(target.text(), text);
 
-    // The target persists a change before its answer, so a killed target loses nothing.
+    // A change is durable before its response.
     drop(host);
     target.crash();
     let mut host = target.connect("two");
@@ -251,7 +251,7 @@ fn groups_of_hosts_are_shown_and_changed() {
         let host = cairn_tests::harness::host_nqn(name);
         host.raw().to_owned()
     });
-    // The request has a list with an unknown group.
+    // The list contains an unknown group.
     let add = json!({"nqn": NQN, "export": "mem:1MiB", "hosts": ["@team"]});
     assert_eq!(
         target.refused("cairn_namespace_add", add.clone()),
@@ -268,7 +268,7 @@ fn groups_of_hosts_are_shown_and_changed() {
     assert_eq!(namespaces[1]["host_groups"], json!(["team"]));
     assert_eq!(namespaces[1]["hosts"], json!([]));
     assert_eq!(namespaces[0]["hosts"], Value::Null);
-    // SPDK clients can read the hosts of a group but not remove them.
+    // SPDK clients can read a group's hosts, but not remove them.
     let subsystems = target.done("nvmf_get_subsystems", json!({}));
     let hosts = &subsystems[1]["namespaces"][1]["hosts"];
     assert_eq!(*hosts, json!([first, second]));
@@ -308,7 +308,7 @@ fn a_reload_answers_what_waits_for_the_next_start() {
     assert_eq!(reload(before.clone()), json!([]));
     let slower = before.replace("[target]", "[target]\nqueue_depth = 64");
     assert_eq!(reload(slower.clone()), json!(["[target]"]));
-    // The notice stays until the next start, whatever else a reload changes.
+    // The notice stays until the next start, even after other changes.
     let named = slower.replace("allow_any_host", "serial = \"OTHER\"\nallow_any_host");
     let both = json!([
         "[target]",
@@ -322,8 +322,7 @@ fn a_reload_answers_what_waits_for_the_next_start() {
     assert_eq!(reload(before), json!([]));
 }
 
-/// `cairn-target namespace set` changes everything that a reload can change live, and updates the
-/// file.
+/// Everything that a reload changes live, with the file updated.
 #[test]
 fn a_namespace_is_set_while_a_host_is_connected() {
     let target = Steered::start();
@@ -375,7 +374,7 @@ fn a_namespace_is_set_while_a_host_is_connected() {
     assert_eq!(listed()["hosts"], json!([name.raw()]));
     assert!(set(&["--every-host"]).0);
     assert_eq!(listed()["hosts"], Value::Null);
-    // A read-only disk is a new disk for the host. The host first sees that the old one is gone.
+    // For a host, the read-only disk is a new one, so the old one first disappears.
     assert!(set(&["--read-only", "on"]).0);
     assert_eq!(listed()["read_only"], true);
     let before = target.text();
@@ -399,7 +398,7 @@ fn a_namespace_is_set_while_a_host_is_connected() {
     assert_eq!(target.text(), before);
 }
 
-/// Properties that hosts have seen stay until the next start, as with a reload.
+/// Identity reported to hosts stays until the next start, as after a reload.
 #[test]
 fn a_subsystem_is_set_for_the_next_start() {
     let mut target = Steered::start();

@@ -1,4 +1,4 @@
-//! Import and export of configurations of other targets.
+//! Import and export of other targets' configurations.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Runs a cairn-target command with a file. Returns its exit code, stdout and stderr.
+/// Runs a command with a file, and returns exit code, stdout and stderr.
 pub(crate) fn say(args: &[&str], file: &Path) -> (Option<i32>, String, String) {
     let output = std::process::Command::new(program("cairn-target-process"))
         .args(args)
@@ -87,7 +87,7 @@ fn nvmet_namespaces() -> Value {
     ])
 }
 
-/// A file as `nvmetcli save` writes it on Linux 6.12, including features that Cairn lacks.
+/// File of `nvmetcli save` on Linux 6.12, including features unsupported by Cairn.
 fn saved_by_nvmetcli() -> Value {
     let passthru = |enable: u8| {
         json!([{
@@ -196,13 +196,13 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
         ("DHHC-1:00:secret:", &None)
     );
     assert_eq!(notes.lines().count(), 11, "{notes}");
-    // Cairn supports only one of the nvmet ports, and this port leads only to the first subsystem.
+    // The only supported port of nvmet leads only to the first subsystem.
     let lists = config.subsystems.iter().map(|one| one.listeners.as_ref());
     let lists: Vec<_> = lists.map(|own| own.map(Vec::len)).collect();
     assert_eq!(lists, [None, Some(0)]);
 }
 
-/// nvmet refuses the combination, but an edited file may contain both.
+/// nvmet rejects a host list with `allow_any_host`, but an edited file may contain both.
 #[test]
 fn a_list_beside_any_host_is_imported() {
     let folder = tempfile::tempdir().unwrap();
@@ -228,7 +228,7 @@ fn what_is_exported_is_imported_again() {
     let (code, second, _) = say(&["import", "nvmet"], &again);
     assert_eq!(code, Some(0));
     let (first, mut second) = (parse(&first), parse(&second));
-    // The serial derives from the name, and the export passes it to nvmet.
+    // The serial derives from the name and is exported.
     assert_eq!(second.subsystems[1].serial, first.subsystems[1].serial);
     second.subsystems[1]
         .model
@@ -252,7 +252,7 @@ fn what_is_exported_is_imported_again() {
     let exported: Value = serde_json::from_str(&exported).unwrap();
     let namespaces = exported["subsystems"][0]["namespaces"].as_array().unwrap();
     assert_eq!(namespaces.len(), 1);
-    // nvmet supports only one of the two.
+    // nvmet supports either a host list or any host.
     assert_eq!(exported["subsystems"][0]["allowed_hosts"], json!([]));
     assert_eq!(exported["subsystems"][0]["attr"]["allow_any_host"], "1");
     assert_eq!(exported["hosts"].as_array().unwrap().len(), 2);
@@ -271,7 +271,7 @@ fn what_is_exported_is_imported_again() {
 
 const SPDK_NQN: &str = "nqn.2016-06.io.spdk:cnode1";
 
-/// A file as `rpc.py save_config` writes it, including features that Cairn lacks.
+/// File of `rpc.py save_config`, including features unsupported by Cairn.
 fn saved_by_spdk() -> Value {
     let listener = json!({
         "trtype": "RDMA", "adrfam": "IPv4", "traddr": "192.0.2.1", "trsvcid": "4420",
@@ -343,7 +343,7 @@ fn what_spdk_saved_becomes_a_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let saved = written(&folder, "spdk.json", &saved_by_spdk().to_string());
     let (code, text, notes) = say(&["import", "spdk"], &saved);
-    // A key is missing.
+    // The key of host2 is missing, so host2 is left out.
     assert_eq!(code, Some(1), "{notes}");
     let config = parse(&text);
     assert_eq!(config.listeners[0].ana.get(3), AnaState::NON_OPTIMIZED);
@@ -385,7 +385,7 @@ fn what_spdk_saved_becomes_a_configuration() {
     assert!(hosts.iter().eq([&host]), "{text}");
 }
 
-/// Everything with an SPDK counterpart is exported.
+/// Everything with an SPDK counterpart.
 pub(crate) const FOR_SPDK: &str = "[[listener]]\naddress = \"192.0.2.1\"\n\n[[listener.ana_group]]\nid = 3\n\
     state = \"non-optimized\"\n\n[[listener]]\naddress = \"192.0.2.2\"\nport = 4421\n\n\
     [[referral]]\naddress = \"192.0.2.9\"\n\n[[key]]\nname = \"one\"\npath = \"/etc/one.key\"\n\n\
@@ -424,8 +424,7 @@ fn what_is_exported_for_spdk_is_imported_again() {
     );
 }
 
-/// Images with a shared connection are exported, and so is an image with its own options in a
-/// namespace of its pool.
+/// Images with a shared connection, and one with its own options in a namespace of its pool.
 #[test]
 fn images_of_spdk_keep_their_users() {
     let folder = tempfile::tempdir().unwrap();

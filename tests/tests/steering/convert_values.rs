@@ -1,4 +1,4 @@
-//! Unreadable values and access restrictions in configurations of other targets.
+//! Unreadable values and access restrictions in other targets' configurations.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ fn request(method: &str, params: &Value) -> Value {
     json!({"method": method, "params": params})
 }
 
-/// A subsystem with one namespace, and further requests.
+/// Subsystem with a namespace, and further requests.
 fn spdk(more: &[Value]) -> Value {
     let listener = json!({
         "trtype": "RDMA", "adrfam": "IPv4", "traddr": "192.0.2.1", "trsvcid": "4420",
@@ -171,7 +171,7 @@ fn settings_that_restrict_the_target_are_carried_over_or_refused() {
     }
 }
 
-/// The request as SPDK saves it.
+/// As saved by SPDK.
 #[test]
 fn listeners_of_discovery_are_listeners_of_the_target() {
     let listener = json!({
@@ -240,7 +240,7 @@ fn values_of_nvmet_that_cannot_be_read_are_named() {
         assert!(notes.contains(named), "{notes}");
         assert!(!text.contains("/dev/sdx"), "{text}");
     }
-    // Without its key the host would connect unauthenticated.
+    // Otherwise the host would connect unauthenticated.
     let keyed = json!({"nqn": HOST, "dhchap_key": ["DHHC-1:00:c2VjcmV0:"]});
     let (code, text, notes) = import("nvmet", &nvmet(&good, &attr, &keyed));
     assert_eq!(code, Some(1));

@@ -1,4 +1,4 @@
-//! Many clients at once, during verified I/O.
+//! Many clients during verified I/O.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -67,7 +67,7 @@ fn a_crash_amid_changes_leaves_a_whole_file() {
             while said.load(Ordering::Relaxed) < 10 * round {
                 thread::yield_now();
             }
-            // The target must start with the current file.
+            // The current file must be valid.
             target.crash();
         });
         answered += said.load(Ordering::Relaxed);

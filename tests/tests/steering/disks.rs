@@ -1,4 +1,4 @@
-//! Changes of disks: sizes that hosts see, and notifications for programs.
+//! Sizes of disks, and notifications of changes.
 
 use std::fs::{File, OpenOptions};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered};
 
-/// Notifications from this number on, as pairs of type and disk.
+/// Type and disk of notifications from number `id` on.
 fn notices(target: &Steered, id: u64) -> Vec<(String, String)> {
     let all = target.done("notify_get_notifications", json!({"id": id}));
     let all = all.as_array().unwrap().iter().enumerate();
@@ -26,7 +26,7 @@ fn add(target: &Steered, bdev: &str, nsid: u32) {
     assert_eq!(target.done("nvmf_subsystem_add_ns", params), nsid);
 }
 
-/// The methods of rpc.py bdev_null_resize and bdev_aio_rescan resize disks.
+/// bdev_null_resize and bdev_aio_rescan of rpc.py.
 #[test]
 fn hosts_see_a_disk_grow() {
     let mut target = Steered::start();
@@ -96,7 +96,7 @@ fn hosts_see_a_disk_grow() {
     assert_eq!(blocks(&target, 2), 3 * 2048);
 }
 
-/// The methods of rpc.py notify_get_types and notify_get_notifications report changes of disks.
+/// notify_get_types and notify_get_notifications of rpc.py.
 #[test]
 fn programs_read_what_became_of_disks() {
     let target = Steered::start();
@@ -128,8 +128,7 @@ fn programs_read_what_became_of_disks() {
     );
 }
 
-/// A removed disk can be added again immediately, by request or reload, even if a reactor keeps it
-/// open a moment longer.
+/// By request or reload, even if a reactor keeps the disk open for a moment.
 #[test]
 fn a_disk_that_goes_can_come_again_at_once() {
     let target = Steered::start();
@@ -145,7 +144,7 @@ fn a_disk_that_goes_can_come_again_at_once() {
     let without = target.text();
     for round in 0..30 {
         call("cairn_namespace_add", add.clone());
-        // Test with and without I/O of a host.
+        // With and without I/O of a host.
         if round % 2 == 0 {
             let _ = host.run(2, command::flush(2), Data::None);
         }
@@ -159,7 +158,7 @@ fn a_disk_that_goes_can_come_again_at_once() {
             call("cairn_reload", json!({}));
         }
     }
-    // The target refuses a disk of another program, without a wait.
+    // A disk of another program is rejected without a wait.
     let other = target.folder.path().join("other.img");
     let file = File::create(&other).unwrap();
     file.set_len(1 << 20).unwrap();

@@ -1,4 +1,4 @@
-//! Files that clients and the configuration name, on a file system that does not answer, and a FIFO.
+//! Named files on a hanging file system, and a FIFO.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,11 +13,10 @@ use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered};
 
-/// Pause between two requests that need no file.
+/// Pause between requests that need no file.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A target whose socket may export the file system that hangs, the path of that, and the mount. `None`: FUSE cannot
-/// be mounted here.
+/// Target that may export a hanging file system, with its path and mount; `None` without FUSE.
 fn start() -> Option<(tempfile::TempDir, PathBuf, Steered, HangingFolder)> {
     let folder = tempfile::tempdir().unwrap();
     let hung = folder.path().join("hung");
@@ -27,7 +26,7 @@ fn start() -> Option<(tempfile::TempDir, PathBuf, Steered, HangingFolder)> {
     Some((folder, hung, target, hanging))
 }
 
-/// Makes a request that needs the file system, and others meanwhile, which are answered.
+/// Other requests succeed while one needs the file system.
 fn ends(target: &Steered, method: &str, params: Value, others: impl Fn(u32)) {
     scope(|scope| {
         let late = scope.spawn(|| target.call(method, params));
@@ -63,7 +62,7 @@ fn a_client_that_names_a_file_on_a_hung_file_system_stops_no_other() {
         scope.spawn(|| ends(&target, "bdev_aio_create", disk, change));
         scope.spawn(|| ends(&target, "keyring_file_add_key", key, |_| ()));
     });
-    // Changes are made one after another: the next one waits for this one's deadline.
+    // Changes are serialized, so the next one waits for this one's deadline.
     let namespace = json!({"nqn": NQN, "export": hung.join("namespace")});
     ends(&target, "cairn_namespace_add", namespace, |_| ());
     let size = json!({"name": "after", "num_blocks": 8, "block_size": 512});
@@ -89,7 +88,7 @@ fn a_reload_that_needs_a_hung_file_system_ends() {
     fs::remove_file(&config).unwrap();
     fs::write(&config, text).unwrap();
     drop(hanging);
-    // The late call returns now, and its thread notes that soon.
+    // The late call returns now, which its thread notices soon.
     let deadline = Instant::now() + Duration::from_secs(60);
     while let Err(error) = target.call("cairn_reload", json!({})) {
         assert!(Instant::now() < deadline, "reloads fail for good: {error}");

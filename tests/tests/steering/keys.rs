@@ -1,4 +1,4 @@
-//! Host keys through SPDK's methods and Cairn's own methods.
+//! Host keys by methods of SPDK and Cairn.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ fn secret(seed: u8) -> Secret {
     Secret::generate(32, None, &mut |bytes| bytes.fill(seed))
 }
 
-/// Writes a key file that only the target may read.
+/// Writes a key file for the target only.
 fn file(target: &Steered, name: &str, seed: u8) -> PathBuf {
     let path = target.folder.path().join(name);
     fs::write(&path, secret(seed).to_text().as_bytes()).unwrap();
@@ -46,7 +46,7 @@ fn assert_refused(result: Result<Host, HostError>) {
     }
 }
 
-/// Checks that no key text is readable by others.
+/// Checks that no key text can be read.
 fn assert_secret(target: &Steered, more: &str) {
     let text = target.text();
     for text in [&*text, more] {
@@ -54,7 +54,7 @@ fn assert_secret(target: &Steered, more: &str) {
     }
 }
 
-/// Checks the keyring: name, removal state and number of uses of each key.
+/// Checks name, removal state and uses of each key.
 fn assert_keys(target: &Steered, expected: &[(&str, bool, u32)]) {
     let shown = target.done("keyring_get_keys", json!({}));
     let shown: Vec<Value> = shown
@@ -73,7 +73,7 @@ fn assert_keys(target: &Steered, expected: &[(&str, bool, u32)]) {
     assert_eq!(json!(shown), json!(expected));
 }
 
-/// Only host a may connect, without keys. The keyring has two keys.
+/// Target for host a without keys, and with two keys in its keyring.
 fn start() -> Steered {
     let target = Steered::start_logged(None);
     for (method, params) in [
@@ -95,7 +95,7 @@ fn start() -> Steered {
     target
 }
 
-/// The methods of rpc.py keyring_file_add_key and nvmf_subsystem_set_keys manage keys.
+/// keyring_file_add_key and nvmf_subsystem_set_keys of rpc.py.
 #[test]
 fn keys_of_the_keyring_count_for_connects_to_come() {
     let mut target = start();
@@ -122,7 +122,7 @@ fn keys_of_the_keyring_count_for_connects_to_come() {
     let shown = target.done("nvmf_get_subsystems", json!({"nqn": NQN}));
     let wanted = json!({"nqn": host(&target), "dhchap_key": "one", "dhchap_ctrlr_key": "two"});
     assert_eq!(shown[0]["hosts"], json!([wanted]));
-    // The file contains the name of the key.
+    // The keys survive a crash, because the file contains their names.
     drop(open);
     target.crash();
     assert_refused(connect(&target, Some(2), None));
@@ -131,7 +131,7 @@ fn keys_of_the_keyring_count_for_connects_to_come() {
     assert_keys(&target, &[("one", false, 1), ("two", false, 2)]);
     assert_refused(connect(&target, Some(1), None));
     drop(connect(&target, Some(2), None).unwrap());
-    // Without either key, the host no longer authenticates.
+    // Without keys, the host does not authenticate.
     set(&target, json!({}));
     assert_keys(&target, &[("one", false, 1), ("two", false, 1)]);
     drop(connect(&target, None, None).unwrap());
@@ -166,7 +166,8 @@ fn a_host_whose_key_was_removed_is_not_let_in() {
         target.refused("keyring_file_remove_key", json!({"name": "one"})),
         -126
     );
-    // No host can get this key, and a saved configuration does not admit the host without a key.
+    // The removed key cannot be set again, and a saved configuration still requires it for the
+    // host.
     let again = json!({"nqn": NQN, "host": host, "dhchap_key": "one"});
     assert_eq!(target.refused("nvmf_subsystem_set_keys", again), -32602);
     let saved = target.done("framework_get_config", json!({"name": "keyring"}));
@@ -175,14 +176,14 @@ fn a_host_whose_key_was_removed_is_not_let_in() {
     let adds = saved.as_array().unwrap().iter();
     let mut adds = adds.filter(|request| request["method"] == "nvmf_subsystem_add_host");
     assert_eq!(adds.next().unwrap()["params"]["dhchap_key"], "one");
-    // The host gets another key, and the removed one disappears.
+    // With another key for the host, the removed one disappears.
     let other = json!({"nqn": NQN, "host": host, "dhchap_key": "two"});
     assert_eq!(target.done("nvmf_subsystem_set_keys", other), true);
     assert_keys(&target, &[("two", false, 2)]);
     drop(connect(&target, Some(2), None).unwrap());
 }
 
-/// A key in the configuration itself is effective, causes a warning, and is never shown to clients.
+/// A key in the configuration works, causes a warning, and is hidden from clients.
 #[test]
 fn a_key_in_the_configuration_works_and_stays_hidden() {
     let lines = |key: &str| {
@@ -221,7 +222,7 @@ fn a_key_in_the_configuration_works_and_stays_hidden() {
         json!({"nqn": format!("{NQN}.inline")}),
     );
     assert_eq!(listed[0]["dhchap_key"], "in the configuration file");
-    // This text is not a valid key, so the error must not show it.
+    // The text is no valid key, and must not be in the error.
     let text = target.text().replace(&*key, "DHHC-1:00:bm9uZQ==:");
     fs::write(target.config(), text).unwrap();
     let refused = target.call("cairn_reload", json!({})).unwrap_err();
@@ -247,7 +248,7 @@ fn a_key_in_the_configuration_works_and_stays_hidden() {
     );
 }
 
-/// Each request is refused with its error code, and no answer contains a key.
+/// Each request fails with its code, and no response contains a key.
 fn assert_codes(target: &Steered, mistakes: &[(&str, Value, i64)]) {
     for (method, params, code) in mistakes {
         let refused = target.call(method, params.clone()).unwrap_err().to_string();
@@ -329,8 +330,7 @@ fn mistakes_with_keys_have_their_codes() {
     drop(connect(&target, None, None).unwrap());
 }
 
-/// While any host may connect, a listed host still needs its key. Afterwards the list applies
-/// again.
+/// A listed host needs its key even while any host may connect. Afterwards the list applies again.
 #[test]
 fn a_listed_host_authenticates_while_any_host_may_connect() {
     let mut target = start();
@@ -345,7 +345,6 @@ fn a_listed_host_authenticates_while_any_host_may_connect() {
     run(&target, &["any", NQN, "on"]);
     let keys = json!({"nqn": NQN, "host": b.raw(), "dhchap_key": "two"});
     target.done("nvmf_subsystem_add_host", keys);
-    // The file contains both.
     target.crash();
     let shown = target.done("cairn_subsystem_list", json!({}));
     assert_eq!(shown[0]["allow_any_host"], true);
@@ -354,7 +353,7 @@ fn a_listed_host_authenticates_while_any_host_may_connect() {
     let mut listed = connect(&target, Some(1), None).unwrap();
     let stranger = target.connect("stranger");
     assert!(Host::connect(&Soft::default(), target.options("b")).is_err());
-    // Listed hosts stay connected, and all others are disconnected.
+    // Listed hosts stay connected; others are disconnected.
     run(&target, &["any", NQN, "off"]);
     until("the end of the stranger", || {
         let left = target.done("cairn_connection_list", json!({}));
@@ -364,7 +363,7 @@ fn a_listed_host_authenticates_while_any_host_may_connect() {
     drop(stranger);
     assert_eq!(listed.active_namespaces().unwrap(), [1]);
     assert!(Host::connect(&Soft::default(), target.options("stranger")).is_err());
-    // A removed host could connect without its key while any host may connect.
+    // The removal fails, because the host could then connect without its key.
     run(&target, &["any", NQN, "on"]);
     let refused = target.command(&["host", "remove", NQN, &a]);
     assert!(!refused.status.success(), "{refused:?}");
@@ -378,7 +377,7 @@ fn a_listed_host_authenticates_while_any_host_may_connect() {
     drop(connect(&target, None, None).unwrap());
 }
 
-/// A new key in an existing key file becomes effective when `cairn-target host key` sets it again.
+/// Setting an existing key file again makes a new key in it effective.
 #[test]
 fn the_command_sets_shows_and_removes_keys() {
     let target = start();

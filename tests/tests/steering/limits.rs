@@ -1,4 +1,4 @@
-//! Limits through the control socket: show, set, save and remove.
+//! Limits by the control socket.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ fn limits_are_set_shown_kept_and_removed() {
     assert!(!text["text"].as_str().unwrap().contains("limits"), "{text}");
 }
 
-/// Sets limits of the subsystem or of each host.
+/// Limits of a subsystem and of each host.
 fn of_all_namespaces(target: &Steered) {
     let of = |each_host: bool| json!({"nqn": NQN, "each_host": each_host});
     for (each_host, rate) in [(true, "1MiB"), (false, "3MiB")] {
@@ -87,8 +87,7 @@ fn of_all_namespaces(target: &Steered) {
     assert_eq!(target.refused("cairn_limit_set", both), -32602);
 }
 
-/// A limit of a named host without rates exempts the host, and its removal restores the common
-/// limit.
+/// Sets, changes and removes the limits of a named host; an entry without rates stays listed.
 fn of_one_host(target: &Steered) {
     const HOST: &str = "nqn.2024-01.com.example:limited";
     let of = |mut more: Value| {
@@ -114,7 +113,7 @@ fn of_one_host(target: &Steered) {
     assert_eq!(target.refused("cairn_limit_remove", again), ENOENT);
 }
 
-/// Commands that a limit delays for a minute run as soon as the limit is removed.
+/// The limit delays commands for a minute, its removal executes them at once.
 #[test]
 fn a_limit_counts_for_a_host_that_is_connected() {
     let target = Steered::start();
@@ -124,7 +123,7 @@ fn a_limit_counts_for_a_host_that_is_connected() {
     let data = Data::start_of(&buffer, 512);
     let mut submit = || host.submit(1, command::read(1, 0, 1), data).unwrap();
     let tickets: Vec<Ticket> = (0..60).map(|_| submit()).collect();
-    // A host that is served in turn sees only a few commands.
+    // Polls until the target has received the commands.
     let end = std::time::Instant::now() + Duration::from_millis(200);
     while std::time::Instant::now() < end {
         host.poll();
@@ -136,7 +135,7 @@ fn a_limit_counts_for_a_host_that_is_connected() {
     host.shutdown().unwrap();
 }
 
-/// With SPDK's methods, a disk can have limits before it becomes a namespace, and keeps them.
+/// By SPDK's methods, a disk may have limits before it becomes a namespace.
 #[test]
 fn limits_by_spdks_names_are_the_namespace_s() {
     let target = Steered::start();

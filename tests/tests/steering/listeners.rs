@@ -1,4 +1,4 @@
-//! The listeners of a subsystem, through SPDK's methods and the file.
+//! Listeners of a subsystem, by SPDK's methods and in the file.
 
 use std::net::SocketAddr;
 
@@ -32,7 +32,7 @@ fn connect(target: &Steered, nqn: &str, port: u16) -> Result<Host, HostError> {
     Host::connect(&Soft::default(), options(target, nqn, port))
 }
 
-/// Checks that the host gets the same refusal as for an unknown subsystem.
+/// The error is that of an unknown subsystem.
 fn assert_unknown(target: &Steered, nqn: &str, port: u16) {
     let refused = connect(target, nqn, port).unwrap_err().to_string();
     let unknown = connect(target, "nqn.2024-01.com.example:none", port).unwrap_err();
@@ -42,7 +42,7 @@ fn assert_unknown(target: &Steered, nqn: &str, port: u16) {
     assert_eq!(refused, unknown);
 }
 
-/// The ports of a subsystem in discovery for a host that connected through `by`.
+/// Ports of a subsystem in discovery for a host connected through `by`.
 fn shown(target: &Steered, nqn: &str, by: u16) -> Vec<String> {
     let log = discover(&Soft::default(), &options(target, nqn, by)).unwrap();
     let entries = log.entries.iter();
@@ -71,7 +71,7 @@ fn change(target: &Steered, method: &str, nqn: &str, port: u16) {
 const ADD: &str = "nvmf_subsystem_add_listener";
 const REMOVE: &str = "nvmf_subsystem_remove_listener";
 
-/// As in SPDK, a subsystem is reachable only through its own listeners.
+/// As in SPDK, a subsystem is reachable only through its listeners.
 #[test]
 fn a_subsystem_has_its_own_listeners() {
     let mut target = Steered::start();
@@ -87,7 +87,7 @@ fn a_subsystem_has_its_own_listeners() {
     let set = "nvmf_subsystem_listener_set_ana_state";
     assert_eq!(target.refused(set, state), -32602);
 
-    // A new listener also serves subsystems without a list, but no others.
+    // A new listener serves subsystems without a list too, but no others.
     change(&target, ADD, NEW, 4421);
     change(&target, ADD, NEW, 4421);
     change(&target, ADD, NQN, 4422);
@@ -101,7 +101,7 @@ fn a_subsystem_has_its_own_listeners() {
     let here = connect(&target, NEW, 4421).unwrap();
     let other = connect(&target, NQN, 4421).unwrap();
 
-    // Removing a listener from one subsystem does not affect the other subsystem.
+    // The other subsystem is unaffected.
     change(&target, REMOVE, NQN, 4421);
     until("the end of the host that came by it", || {
         let left = target.done("cairn_connection_list", json!({}));
@@ -141,7 +141,7 @@ fn a_subsystem_has_its_own_listeners() {
     assert!(adds.eq(wanted.map(|(nqn, port)| (json!(nqn), json!(port)))));
 }
 
-/// A reload removes a listener from a subsystem and adds it again.
+/// A reload removes and adds a subsystem's listener.
 #[test]
 fn a_reload_changes_the_listeners_of_a_subsystem() {
     let target = Steered::start_after(|_, address| {
@@ -164,7 +164,7 @@ fn a_reload_changes_the_listeners_of_a_subsystem() {
     drop(first);
     assert_eq!(second.active_namespaces().unwrap(), [1]);
     assert_unknown(&target, NQN, 4420);
-    // Discovery answers on every listener.
+    // Discovery is available on every listener.
     assert_eq!(shown(&target, NQN, 4420), ["4421"]);
     let list = target.done("cairn_subsystem_list", json!({}));
     let wanted = format!("{}:4421", target.address);
@@ -179,7 +179,7 @@ fn a_reload_changes_the_listeners_of_a_subsystem() {
     assert_eq!(second.active_namespaces().unwrap(), [1]);
 }
 
-/// Cairn's own command sets the listeners and resets them.
+/// Cairn's command sets and resets the listeners.
 #[test]
 fn a_command_sets_the_listeners_of_a_subsystem() {
     let target = Steered::start_after(|_, address| {
@@ -206,7 +206,7 @@ fn a_command_sets_the_listeners_of_a_subsystem() {
     assert_eq!(target.text(), before);
 }
 
-/// Two listeners on one address, with different ports and RoCE versions, serve one disk.
+/// Two ports of one address with different RoCE versions serve one disk.
 #[test]
 fn listeners_of_one_target_speak_both_versions_of_roce() {
     if PacketSocket::sender(0).is_err() {
@@ -230,7 +230,7 @@ fn listeners_of_one_target_speak_both_versions_of_roce() {
     let mut reader = connect(&target, NQN, 4420).unwrap();
     put(&mut writer, 1, 0xA5);
     assert_eq!(first_byte(&mut reader, 1), 0xA5);
-    // Each listener accepts only its own RoCE version, so the port alone does not decide.
+    // Each listener accepts only its RoCE version, whatever the port.
     let crossed = Host::connect(&v1, options(&target, NQN, 4420)).unwrap_err();
     assert!(
         crossed.to_string().contains("nothing listens there"),

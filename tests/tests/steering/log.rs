@@ -79,7 +79,7 @@ fn a_terminal_has_colors_unless_they_are_refused() {
     assert!(!log.contains('\x1b'), "{log:?}");
 }
 
-/// Returns the startup log of a target without subsystems on a terminal.
+/// Startup log of a target without subsystems on a terminal.
 fn logged_to_a_terminal(no_color: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("target.toml");
@@ -106,14 +106,14 @@ fn logged_to_a_terminal(no_color: &str) -> String {
     child.kill().unwrap();
     child.wait().unwrap();
     let mut log = Vec::new();
-    // Reads fail with EIO once no program has the terminal open.
+    // Reads fail with EIO after the terminal's last user.
     let _ = screen.read_to_end(&mut log);
     let log = String::from_utf8(log).unwrap();
     assert!(is_ready, "{log}");
     log
 }
 
-/// Opens a pseudoterminal and returns its controlling end and its terminal end.
+/// Returns both ends of a pseudoterminal, the terminal last.
 fn terminal() -> (File, OwnedFd) {
     let (mut screen, mut terminal) = (-1, -1);
     let failed = {
@@ -124,7 +124,7 @@ fn terminal() -> (File, OwnedFd) {
     assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
     // SAFETY: the new descriptors have no other owner.
     let (screen, terminal) = unsafe { (File::from_raw_fd(screen), OwnedFd::from_raw_fd(terminal)) };
-    // Inherited descriptors would keep the terminal open after the target ends.
+    // Inherited descriptors would keep the terminal open.
     for end in [screen.as_fd(), terminal.as_fd()] {
         fcntl_setfd(end, FdFlags::CLOEXEC).unwrap();
     }

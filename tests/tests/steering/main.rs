@@ -1,4 +1,4 @@
-//! The control socket of a running target: its changes, its limits, and attacks by strangers.
+//! Control socket of a running target: changes, limits, and attacks.
 
 mod ana;
 mod audit;

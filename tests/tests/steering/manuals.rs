@@ -1,5 +1,5 @@
-//! The pages of docs/operations are correct: their commands run against a target, and a host
-//! connects with the names in their recipes.
+//! The pages of docs/operations are correct: commands run, and hosts connect with the names in
+//! recipes.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::target::Steered;
 
-/// Address and disk named in the pages; the tests replace both.
+/// Address and disk of the pages, replaced by the tests.
 const ADDRESS: &str = "192.0.2.1";
 const DISK: &str = "/dev/vg0/disk1";
 
@@ -22,7 +22,7 @@ fn page(name: &str) -> String {
     fs::read_to_string(Path::new(folder).join(name)).unwrap()
 }
 
-/// Returns the texts in backticks in the last column of a page's table.
+/// Texts in backticks in the last column of a table.
 fn commands(page: &str) -> Vec<String> {
     let rows = page.lines().filter(|line| line.starts_with("| "));
     let cells = rows.filter_map(|row| row.trim_end_matches(" |").rsplit(" | ").next());
@@ -42,7 +42,7 @@ fn commands_side_by_side_work_in_their_order() {
         let other = own_loopback_address().to_string();
         let mut ran = 0;
         for command in commands(&page(name)) {
-            // `top` needs a terminal or a metrics address and has separate tests.
+            // `top` has separate tests.
             if command == "cairn-target top" {
                 continue;
             }
@@ -59,7 +59,7 @@ fn commands_side_by_side_work_in_their_order() {
     }
 }
 
-/// Returns the commands in a table row of docs/control.md.
+/// Commands in a table row of docs/control.md.
 ///
 /// "`host key show`, `set NQN HOST --key FILE`" gives `host key show` and `host key set`.
 fn commands_of_row(row: &str) -> Vec<Vec<&str>> {
@@ -115,7 +115,7 @@ fn methods_of_the_page_for_spdk_are_there() {
     let mut seen = 0;
     for after in page.split("`rpc.py ").skip(1) {
         let name = after.split([' ', '`']).next().unwrap();
-        // Commands and options of rpc.py that are not methods of the target.
+        // Commands and options of rpc.py that are no methods.
         if ["save_config", "load_config", "-s"].contains(&name) {
             continue;
         }
@@ -125,7 +125,7 @@ fn methods_of_the_page_for_spdk_are_there() {
     assert!(seen >= 10, "{seen} methods");
 }
 
-/// Target with the configuration from the recipes.
+/// Target with the recipes' configuration.
 struct Target {
     child: Child,
     address: Ipv4Addr,
@@ -139,7 +139,7 @@ impl Drop for Target {
     }
 }
 
-/// Returns the value that follows a key in YAML, XML, TOML or a line of options.
+/// Value of a key in YAML, XML, TOML or options.
 fn value<'a>(text: &'a str, key: &str) -> &'a str {
     let after = text.split(key).nth(1).unwrap_or_else(|| panic!("no {key}"));
     let value = after.trim_start_matches([' ', '=', ':', '"']);
@@ -160,7 +160,7 @@ impl Target {
             fs::File::create(&file).unwrap().set_len(1 << 20).unwrap();
             text = text.replace(disk, file.to_str().unwrap());
         }
-        // The group `cairn` may not exist on the test machine.
+        // The group `cairn` may not exist here.
         let socket = format!("socket = \"{}\"", folder.path().join("socket").display());
         text = text.replace("group = \"cairn\"", &socket);
         text += "\n[target]\nprovider = \"soft\"\nreactors = 1\n";
@@ -182,7 +182,7 @@ impl Target {
         }
     }
 
-    /// Connects with this host NQN ("node" if empty) and returns the UUID of namespace 1.
+    /// Connects as `host` ("node" if empty) and returns the UUID of namespace 1.
     fn uuid_of_disk(&self, subsystem: &str, host: &str) -> String {
         let address = SocketAddr::from((self.address, 4420));
         let host = if host.is_empty() {

@@ -1,4 +1,4 @@
-//! Disks, addresses and ports that are missing when the target starts and appear later.
+//! Disks, addresses and ports that are missing at the start and appear later.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -15,7 +15,6 @@ use crate::target::{NQN, Steered, until};
 
 const SIZE: u64 = 1 << 20;
 
-/// Returns the configuration of a namespace backed by a file.
 fn namespace(nsid: u32, path: &Path) -> String {
     let path = path.display();
     format!("[[subsystem.namespace]]\nnsid = {nsid}\nexport = \"{path}\"\n")
@@ -25,7 +24,7 @@ fn make_disk(path: &Path) {
     File::create(path).unwrap().set_len(SIZE).unwrap();
 }
 
-/// Type and reason of everything that `status` reports as missing.
+/// Type and reason of everything reported as missing.
 fn missing(target: &Steered) -> Vec<(String, String)> {
     let status = target.done("cairn_status", json!({}));
     let all = status["missing"].as_array().unwrap();
@@ -35,7 +34,6 @@ fn missing(target: &Steered) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Connects a host that receives namespace events.
 fn host(target: &Steered) -> Host {
     let mut options = target.options("a");
     options.events = AsyncEventConfig(0).with_namespace_attribute(true);
@@ -71,18 +69,18 @@ fn a_disk_that_comes_later_is_announced_and_served() {
         shown.contains("MISSING") && shown.contains("not/yet/disk"),
         "{shown}"
     );
-    // The target serves all namespaces except that of the missing disk.
+    // Other namespaces are available.
     let mut host = host(&target);
     host.run(1, command::flush(1), Data::None).unwrap();
     assert_eq!(host.active_namespaces().unwrap(), [1]);
     assert!(host.run(1, command::flush(2), Data::None).is_err());
-    // Wrong file types and sizes are reported as the reason.
+    // The reason names wrong file types and sizes.
     fs::create_dir_all(&disk).unwrap();
     until("another reason", || {
         missing(&target)[0].1.contains("is a directory")
     });
     fs::remove_dir(&disk).unwrap();
-    // A reload succeeds although the disk is missing.
+    // A reload succeeds without the disk.
     target.done("cairn_reload", json!({}));
     assert_eq!(missing(&target).len(), 1);
     let whole = disk.with_extension("new");
@@ -114,7 +112,7 @@ fn a_disk_with_the_identity_of_another_is_not_shown() {
     let mut host = host(&target);
     assert_eq!(host.active_namespaces().unwrap(), [1, 2]);
     host.shutdown().unwrap();
-    // At a start with both paths, the first namespace keeps the disk.
+    // With both paths, the first namespace keeps the disk.
     target.crash();
     assert!(missing(&target)[0].1.contains("it is the same disk"));
 }

@@ -1,5 +1,4 @@
-//! Directories whose files are namespaces. Files appear, grow, are renamed and disappear while a
-//! host is connected.
+//! Directories whose files are namespaces, changing while a host is connected.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -17,8 +16,7 @@ pub(crate) const SIZE: u64 = 1 << 20;
 /// First NSID of the directory.
 pub(crate) const FIRST: u32 = 100;
 
-/// Starts a target with a directory in its folder that contains files with these names. NSIDs of
-/// the directory are 100 to 103.
+/// Target with a directory of these files and NSIDs 100 to 103.
 pub(crate) fn start(names: &[&str]) -> (Steered, PathBuf) {
     let mut pool = PathBuf::new();
     let target = Steered::start_after(|folder, _| {
@@ -36,7 +34,7 @@ pub(crate) fn start(names: &[&str]) -> (Steered, PathBuf) {
     (target, pool)
 }
 
-/// Starts a target with an empty directory that owns all NSIDs from `FIRST`.
+/// Target with an empty directory for all NSIDs from `FIRST`.
 pub(crate) fn start_alone() -> (Steered, PathBuf) {
     let mut pool = PathBuf::new();
     let target = Steered::start_after(|folder, _| {
@@ -52,7 +50,7 @@ pub(crate) fn make(path: &Path, bytes: u64) {
     File::create(path).unwrap().set_len(bytes).unwrap();
 }
 
-/// Creates a file under a hidden name and renames it once it has its full size.
+/// Creates a file under a hidden name, and renames it at full size.
 pub(crate) fn make_whole(pool: &Path, name: &str) {
     let hidden = pool.join(format!(".{name}"));
     make(&hidden, SIZE);
@@ -86,7 +84,6 @@ pub(crate) fn assert_event(host: &mut Host) {
     host.changed_namespaces().unwrap();
 }
 
-/// Writes a block of `value`.
 pub(crate) fn put(host: &mut Host, nsid: u32, value: u8) {
     let buffer = host.buffer(512).unwrap();
     buffer.write(0, &[value; 512]);
@@ -111,7 +108,7 @@ fn files_come_are_renamed_grow_and_go() {
     assert_event(&mut host);
     put(&mut host, 100, 7);
 
-    // A file keeps its NSID and data when it is renamed, gets a second name or loses the first.
+    // NSID and data survive a rename, a second name, and the loss of the first.
     fs::rename(pool.join("a"), pool.join("b")).unwrap();
     fs::hard_link(pool.join("b"), pool.join("c")).unwrap();
     make_whole(&pool, "d");
@@ -120,8 +117,8 @@ fn files_come_are_renamed_grow_and_go() {
     assert_eq!(first_byte(&mut host, 100), 7);
     fs::remove_file(pool.join("b")).unwrap();
 
-    // Ignored: links, directories, files of unsuitable size, and unfinished copies. Only the file
-    // created last becomes a namespace.
+    // Ignored are links, directories, files of unsuitable size, and unfinished copies; only the
+    // last file becomes a namespace.
     let outside = target.folder.path().join("outside");
     make(&outside, SIZE);
     symlink(&outside, pool.join("link")).unwrap();
@@ -134,14 +131,14 @@ fn files_come_are_renamed_grow_and_go() {
     assert_event(&mut host);
     assert_eq!(first_byte(&mut host, 100), 7);
 
-    // A file grows, and hosts receive an event.
+    // The host receives an event of the growth.
     let grown = File::options().write(true).open(pool.join("d")).unwrap();
     grown.set_len(2 * SIZE).unwrap();
     drop(grown);
     assert_event(&mut host);
     assert_eq!(host.open_namespace(101).unwrap().blocks, 2 * SIZE / 512);
 
-    // A file that replaces another is a new disk, and a removed file takes its namespace with it.
+    // A file in place of another is a new disk; a removed file ends its namespace.
     make_whole(&pool, "d");
     fs::remove_file(pool.join("e")).unwrap();
     wait_for(&mut host, &[1, 100, 103, 104]);
@@ -149,7 +146,7 @@ fn files_come_are_renamed_grow_and_go() {
     let data = Data::part_of(&buffer, 0, 512);
     assert!(host.run(1, command::read(101, 0, 1), data).is_err());
 
-    // The directory has four NSIDs: the one that has been free for longest is used again.
+    // Of the four NSIDs, the one free for longest is reused.
     make_whole(&pool, "f");
     wait_for(&mut host, &[1, 100, 101, 103, 104]);
     host.disconnect().unwrap();
@@ -167,7 +164,7 @@ fn a_directory_goes_and_comes_back_with_its_numbers() {
     let status = target.done("cairn_status", json!({}));
     let missing = status["missing"].to_string();
     assert!(missing.contains("does not exist"), "{missing}");
-    // A file is renamed while the directory is missing.
+    // Renamed while the directory is missing.
     fs::rename(away.join("a"), away.join("z")).unwrap();
     fs::rename(&away, &pool).unwrap();
     wait_for(&mut host, &[1, 100, 101, 104]);
@@ -175,7 +172,7 @@ fn a_directory_goes_and_comes_back_with_its_numbers() {
     let status = target.done("cairn_status", json!({}));
     assert_eq!(status["missing"], json!([]));
 
-    // A change through the control socket keeps the directory in the configuration file.
+    // The change keeps the directory in the configuration file.
     let add = json!({"nqn": NQN, "export": "mem:1MiB", "nsid": 2});
     target.done("cairn_namespace_add", add);
     wait_for(&mut host, &[1, 2, 100, 101, 104]);

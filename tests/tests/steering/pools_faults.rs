@@ -1,4 +1,4 @@
-//! Directories with faults: hanging, full, read-only, or with hostile names and files.
+//! Directories that hang, are full or read-only, or have hostile names and files.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use crate::pools::{
 };
 use crate::target::{Steered, until};
 
-/// Returns the reasons that `status` reports for missing directories and files in directories.
+/// Reasons for missing directories and files.
 fn missing(target: &Steered) -> Vec<String> {
     let status = target.done("cairn_status", json!({}));
     let all = status["missing"].as_array().unwrap().iter();
@@ -39,7 +39,7 @@ fn a_directory_that_hangs_keeps_nothing_else() {
     };
     std::thread::scope(|scope| {
         let reload = scope.spawn(|| target.done("cairn_reload", json!({})));
-        // The target serves other hosts during the reload.
+        // Other hosts are served during the reload.
         let mut answered = 0;
         while !reload.is_finished() {
             target.done("cairn_status", json!({}));
@@ -52,7 +52,7 @@ fn a_directory_that_hangs_keeps_nothing_else() {
     let shown = missing(&target);
     assert!(shown[0].contains("does not answer"), "{shown:?}");
     assert_eq!(shown.len(), 1);
-    // Namespaces that were served before the hang remain.
+    // Namespaces from before the hang remain.
     assert_eq!(host.active_namespaces().unwrap(), [1, 100, 104]);
     assert_eq!(first_byte(&mut host, 100), 5);
     drop(hanging);
@@ -61,7 +61,7 @@ fn a_directory_that_hangs_keeps_nothing_else() {
     wait_for(&mut host, &[1, 100, 101, 104]);
     host.disconnect().unwrap();
 
-    // The directory hangs while the target starts.
+    // The directory hangs during the start.
     let hanging = HangingFolder::mount(&pool).unwrap();
     target.crash();
     let mut host = crate::pools::host(&target);
@@ -109,7 +109,7 @@ fn those_that_fit_are_served_and_the_others_come_when_there_is_room() {
         Some(1.0)
     );
 
-    // A served file keeps its NSID when an NSID becomes free for a waiting file.
+    // A served file keeps its NSID when another becomes free for a waiting file.
     put(&mut host, 102, 3);
     fs::remove_file(pool.join("a")).unwrap();
     until("room", || missing(&target)[0].ends_with(": f"));
@@ -120,7 +120,7 @@ fn those_that_fit_are_served_and_the_others_come_when_there_is_room() {
     until("room for all", || missing(&target).is_empty());
     wait_for(&mut host, &[1, 100, 101, 102, 103, 104]);
 
-    // A new directory at the same path shares no files with the old one.
+    // The new directory shares no file with the old one.
     fs::remove_dir_all(&pool).unwrap();
     wait_for(&mut host, &[1, 104]);
     assert!(missing(&target)[0].contains("does not exist"));
@@ -150,7 +150,7 @@ fn the_limit_on_open_files_leaves_room_for_all_else() {
     assert!(reason.contains("and 10 more"), "{reason}");
     let served = host.active_namespaces().unwrap();
     assert_eq!(served.len(), 1 + FILES - 18);
-    // Removing one file makes room for one waiting file.
+    // Each removed file makes room for one waiting file.
     fs::remove_file(pool.join("00")).unwrap();
     until("room for one", || {
         missing(&target)[0].contains("and 9 more")
@@ -166,7 +166,7 @@ fn a_file_is_served_once_its_writer_has_closed_it() {
     let mut half = File::create(pool.join("half")).unwrap();
     half.set_len(SIZE).unwrap();
     half.write_all(&[9; 4096]).unwrap();
-    // "half" was last changed before "whole", but is still open for writing.
+    // "half" changed before "whole", but is open for writing.
     std::thread::sleep(Duration::from_secs(3));
     make_whole(&pool, "whole");
     wait_for(&mut host, &[1, 100]);
@@ -210,7 +210,7 @@ fn pool_of(pool: &Path) -> String {
     format!("[[subsystem.namespace]]\nnsid = {FIRST}\nexport = \"dir:{pool}\"\n")
 }
 
-/// Bind mount of a directory, unmounted on drop.
+/// Bind mount, unmounted on drop.
 struct View<'p>(&'p Path);
 
 impl<'p> View<'p> {
@@ -235,7 +235,6 @@ fn mount(options: &str, of: &Path, at: &Path) -> bool {
     command.output().is_ok_and(|ended| ended.status.success())
 }
 
-/// The UUID of each namespace.
 fn uuids(host: &mut Host) -> BTreeMap<u32, Option<[u8; 16]>> {
     let nsids = host.active_namespaces().unwrap();
     let one = |nsid| (nsid, host.open_namespace(nsid).unwrap().uuid);
@@ -257,7 +256,7 @@ fn a_directory_that_cannot_be_written_has_the_same_numbers_at_each_start() {
         return;
     };
     assert!(mount("remount,bind,ro", &store, &sealed));
-    // A bind mount of a read-only mount is read-only from the start.
+    // Read-only from the start.
     let view = View::mount(&sealed, &pool).unwrap();
     let mut target = Steered::start_after(|_, _| pool_of(&pool) + "read_only = true\n");
     let mut host = host(&target);
@@ -267,7 +266,7 @@ fn a_directory_that_cannot_be_written_has_the_same_numbers_at_each_start() {
     let three = uuids(&mut host);
     assert!(!store.join(".cairn-nsids").exists());
     assert!(missing(&target).is_empty());
-    // A new file changes no UUID of the other files, neither now nor at the next start.
+    // The new file changes no other UUID, not even after a restart.
     make_whole(&store, "0");
     until("a fourth file", || {
         host.active_namespaces().unwrap().len() == 5
@@ -278,7 +277,7 @@ fn a_directory_that_cannot_be_written_has_the_same_numbers_at_each_start() {
     let mut host = crate::pools::host(&target);
     let again = uuids(&mut host);
     for all in [&mut four, &mut again.clone()] {
-        // Memory namespaces have a new UUID at each start.
+        // Memory namespaces have a new UUID after each start.
         all.remove(&1);
     }
     let kept: BTreeMap<_, _> = again.into_iter().filter(|(nsid, _)| *nsid != 1).collect();
@@ -289,7 +288,7 @@ fn a_directory_that_cannot_be_written_has_the_same_numbers_at_each_start() {
             .all(|(nsid, uuid)| *nsid == 1 || four[nsid] == *uuid)
     );
 
-    // The namespaces disappear with the mount and return with the same UUIDs.
+    // The namespaces disappear with the mount, and return with the same UUIDs.
     drop(view);
     target.done("cairn_reload", json!({}));
     assert_eq!(host.active_namespaces().unwrap(), [1]);

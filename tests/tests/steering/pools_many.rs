@@ -1,4 +1,4 @@
-//! A directory of ten thousand files that appear and disappear together.
+//! Ten thousand files that appear and disappear together.
 
 use std::fs::{self, File};
 use std::time::{Duration, Instant};
@@ -8,17 +8,17 @@ use cairn_initiator::Host;
 use crate::pools::{assert_event, host, start_alone};
 use crate::target::PATIENCE;
 
-/// Returns the number of files: 10,000, or fewer if the limit on open files is low.
+/// Number of files: 10,000, or fewer with a low limit on open files.
 fn files() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     limit.map_or(10_000, |limit| (limit as usize / 2 - 300).min(10_000))
 }
 
-/// Waits until this number of files are served as namespaces.
+/// Waits for a number of served files.
 fn wait_for_count(host: &mut Host, expected: usize) {
     let deadline = Instant::now() + 3 * PATIENCE;
     loop {
-        // The target also has one memory namespace, which is not counted.
+        // One namespace is in memory.
         let now = host.active_namespaces().unwrap().len() - 1;
         if now == expected {
             return;
@@ -36,12 +36,12 @@ fn ten_thousand_files_come_and_go_together() {
     let name = |index: usize| pool.join(format!("disk{index}"));
     for index in 0..files {
         File::create(name(index)).unwrap().set_len(4096).unwrap();
-        // A host in user space acknowledges the target's event only while it is polled.
+        // A user-space host acknowledges the event only when polled.
         host.poll();
     }
     wait_for_count(&mut host, files);
     assert_event(&mut host);
-    // Adding one file opens no other file again.
+    // Adding a file opens no other file again.
     let opened = || {
         fs::read_dir(format!("/proc/{}/fd", target.pid()))
             .unwrap()
@@ -58,7 +58,7 @@ fn ten_thousand_files_come_and_go_together() {
     }
     wait_for_count(&mut host, 1);
     assert_event(&mut host);
-    // The target closes removed files after a delay.
+    // Removed files are closed later.
     let deadline = Instant::now() + PATIENCE;
     while opened() > before - files / 2 {
         assert!(Instant::now() < deadline, "{} are open", opened());

@@ -1,4 +1,4 @@
-//! Removals through the control socket must not grant access.
+//! Removals must not grant access.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -14,7 +14,7 @@ use crate::target::Steered;
 
 const KEYED: &str = "nqn.2024-01.com.example:keyed";
 const OPEN: &str = "nqn.2024-01.com.example:open";
-/// Error code of a removal that would grant access.
+/// Error of a removal that would grant access.
 const EPERM: i64 = -1;
 
 fn secret() -> Secret {
@@ -25,9 +25,9 @@ fn host() -> String {
     host_nqn("a").raw().to_owned()
 }
 
-/// Starts a target with two subsystems that have a key for host a.
+/// Two subsystems with a key for host a.
 ///
-/// The first lists the host by NQN and by a group. The second allows any host.
+/// The first lists the host by NQN and by a group, the second allows any host.
 fn start() -> Steered {
     Steered::start_after(|folder: &Path, _: Ipv4Addr| {
         let key = folder.join("a.key");
@@ -77,17 +77,17 @@ fn no_removal_lets_a_host_in_without_its_key() {
         assert_eq!(target.text(), before);
         assert_needs_key(&target, to);
     }
-    // The subsystem allows any host: after a removal, the host would connect without a key.
+    // Otherwise the host could connect without a key.
     for method in ["cairn_host_remove", "nvmf_subsystem_remove_host"] {
         let params = json!({"nqn": OPEN, "host": host()});
         assert_eq!(target.refused(method, params), EPERM, "{method}");
         assert_needs_key(&target, OPEN);
     }
-    // The group still allows the host, and the host still needs its key.
+    // The group still allows the host, with its key.
     target.done("cairn_host_remove", json!({"nqn": KEYED, "host": host()}));
     assert_needs_key(&target, KEYED);
     drop(connect(&target, KEYED, true).unwrap());
-    // Removal from the group removes the host and its key from the subsystem.
+    // Removal from the group removes the host and its key.
     let hosts = json!({"name": "db", "hosts": [host()]});
     target.done("cairn_host_group_remove", hosts);
     assert!(connect(&target, KEYED, true).is_err());

@@ -1,4 +1,4 @@
-//! Restrictions of the control socket and its clients: permitted and refused requests.
+//! Restrictions of the control socket and its clients.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -44,7 +44,7 @@ fn what_narrows_access_is_carried_out_or_refused() {
         assert_eq!(refused, INVALID, "{params}");
     }
     assert_eq!(target.text(), text);
-    // Requests with the name of another target are refused.
+    // Another target's name is rejected.
     let other = json!({"nqn": NQN, "tgt_name": "other"});
     for method in ["nvmf_get_subsystems", "nvmf_delete_subsystem"] {
         assert_eq!(target.refused(method, other.clone()), INVALID, "{method}");
@@ -93,7 +93,7 @@ fn requests_export_what_the_list_names_and_nothing_else() {
     let params = json!({"nqn": NQN, "namespace": {"bdev_name": "Aio0"}});
     assert_eq!(target.refused("nvmf_subsystem_add_ns", params), EACCES);
     assert_eq!(target.text(), before);
-    // The configuration file may export any path, and later requests still succeed.
+    // The file may export any path, and later requests succeed.
     let namespace = format!(
         "[[subsystem.namespace]]\nnsid = 9\nexport = {:?}\n",
         at("others/secret")
@@ -211,7 +211,7 @@ fn every_subsystem_that_is_shown_is_accepted_by_its_name() {
     }
     let listeners = target.done("nvmf_subsystem_get_listeners", json!({"nqn": DISCOVERY}));
     assert_eq!(listeners.as_array().unwrap().len(), 2);
-    // The subsystem uses all listeners, so none can be removed from the discovery subsystem only.
+    // The subsystem uses all listeners, so discovery cannot lose one alone.
     assert_eq!(
         target.refused("nvmf_subsystem_remove_listener", at("8009")),
         INVALID

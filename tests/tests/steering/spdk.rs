@@ -1,11 +1,11 @@
-//! SPDK's JSON-RPC methods: requests of its clients and the answers.
+//! Requests of SPDK clients, and responses.
 
 use cairn_initiator::Host;
 use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered};
 
-/// Checks that `found` contains each field of `wanted` with the same value.
+/// True if `found` contains the fields of `wanted` with the same values.
 pub(crate) fn includes(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => wanted
@@ -37,7 +37,7 @@ fn malloc() -> Value {
 fn recorded_exchanges_have_their_answers() {
     let mut target = Steered::start();
     build(&target);
-    // A bdev can back only one namespace.
+    // A bdev backs one namespace only.
     let again = json!({"nqn": NQN, "namespace": {"bdev_name": "Malloc0"}});
     assert_eq!(target.refused("nvmf_subsystem_add_ns", again), -32602);
     // The configuration survives a crash.
@@ -58,7 +58,7 @@ fn recorded_exchanges_have_their_answers() {
     assert_eq!(left[1]["nqn"], NQN);
 }
 
-/// Requests of rpc.py add_ns --no-auto-visible, ns_add_host and ns_remove_host.
+/// add_ns --no-auto-visible, ns_add_host and ns_remove_host of rpc.py.
 #[test]
 fn a_namespace_is_visible_to_chosen_hosts() {
     let mut target = Steered::start();
@@ -96,7 +96,7 @@ fn a_namespace_is_visible_to_chosen_hosts() {
     let shown = target.done("nvmf_get_subsystems", json!({"nqn": NQN}));
     let wanted = json!({"nsid": 2, "no_auto_visible": true, "hosts": [nqn_of("one")]});
     assert!(includes(&shown[0]["namespaces"][1], &wanted), "{shown:#}");
-    // The host list is saved in the configuration file.
+    // The file contains the host list.
     drop(hosts);
     target.crash();
     let mut hosts = ["one", "two"].map(|name| target.connect(name));
@@ -184,7 +184,7 @@ fn views_show_it(target: &Steered) {
     );
 }
 
-/// Checks that `allow_any_host` and the host list are independent.
+/// `allow_any_host` and the host list are independent.
 ///
 /// `nvmf_subsystem_add_host` works with the flag on and off.
 fn any_host_keeps_the_list(target: &Steered) {
@@ -284,7 +284,7 @@ fn mistakes_have_their_codes(target: &Steered) {
     }
 }
 
-/// Requests of rpc.py of SPDK 26.09 for minimal command lines, which also contain disabled features.
+/// Requests of rpc.py (SPDK 26.09) for minimal command lines contain disabled features.
 #[test]
 fn requests_of_the_command_line_are_carried_out() {
     let target = Steered::start();
@@ -336,7 +336,7 @@ fn requests_of_the_command_line_are_carried_out() {
     for (method, params) in exchanges {
         target.done(method, params);
     }
-    // Unsupported features are refused.
+    // Unsupported features are rejected.
     for (method, params) in [
         (
             "bdev_aio_create",

@@ -1,6 +1,6 @@
-//! Tests with SPDK's published client: rpc.py, its Python classes, and spdkcli.
+//! SPDK's published clients: rpc.py, Python classes, and spdkcli.
 //!
-//! Ignored by default. `cargo xtask test --all` fetches the client and runs the tests, and so does:
+//! Ignored by default. `cargo xtask test --all` fetches the client and runs the tests, as does:
 //!
 //! ```sh
 //! SPDK_PYTHON=$(cargo xtask spdk-client) \
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::spdk::{HOST, NEW, includes};
 use crate::target::{NQN, Steered};
 
-/// Returns the Python path of the client, or skips the test if `SPDK_PYTHON` is not set.
+/// Python path of the client; `None`, recorded as a skip, without `SPDK_PYTHON`.
 pub(crate) fn client() -> Option<OsString> {
     let folder = std::env::var_os("SPDK_PYTHON");
     if folder.is_none() {
@@ -33,7 +33,6 @@ pub(crate) fn client() -> Option<OsString> {
     folder
 }
 
-/// Returns a Python command with the client in its path.
 fn python(client: &OsString, arguments: &[&str]) -> Command {
     let mut python = Command::new("python3");
     python
@@ -43,7 +42,6 @@ fn python(client: &OsString, arguments: &[&str]) -> Command {
     python
 }
 
-/// Runs one rpc.py process with these arguments.
 fn rpc_py(client: &OsString, target: &Steered, words: &str, stdin: Stdio) -> Output {
     python(client, &["-m", "spdk.spdk_rpc", "-s"])
         .arg(target.socket())
@@ -53,13 +51,12 @@ fn rpc_py(client: &OsString, target: &Steered, words: &str, stdin: Stdio) -> Out
         .unwrap()
 }
 
-/// `rpc.py --server`, which reads command lines and waits up to a minute for each answer.
+/// `rpc.py --server`, which reads commands and waits up to a minute for responses.
 pub(crate) struct RpcPy {
     child: Child,
     lines: Option<ChildStdin>,
     said: BufReader<ChildStdout>,
     socket: String,
-    /// Names of the commands sent so far.
     pub(crate) called: BTreeSet<String>,
 }
 
@@ -80,7 +77,7 @@ impl RpcPy {
         }
     }
 
-    /// Returns the success and the output of a command.
+    /// Runs a command, and returns success and output.
     fn run(&mut self, line: &str) -> (bool, String) {
         let method = line.split(' ').next().unwrap().to_owned();
         self.called.insert(method);
@@ -98,7 +95,7 @@ impl RpcPy {
         }
     }
 
-    /// Returns the output of a command that must succeed.
+    /// Runs a command successfully, and returns its output.
     pub(crate) fn done(&mut self, line: &str) -> Value {
         let (success, printed) = self.run(line);
         assert!(success, "{line}: {printed}");
@@ -108,14 +105,14 @@ impl RpcPy {
         }
     }
 
-    /// Returns the error of a command that must fail.
+    /// Runs a command that must fail, and returns its error.
     pub(crate) fn refused(&mut self, line: &str) -> Value {
         let (success, printed) = self.run(line);
         assert!(!success, "{line}: {printed}");
         error_in(&printed)
     }
 
-    /// Runs commands in order and checks that each output contains the expected fields.
+    /// Runs commands and checks fields of each output.
     pub(crate) fn steps(&mut self, steps: &[(&str, Value)]) {
         for (line, wanted) in steps {
             let found = self.done(line);
@@ -131,13 +128,13 @@ impl Drop for RpcPy {
     }
 }
 
-/// Extracts the target's error from the client's output.
+/// The target's error in the client's output.
 fn error_in(printed: &str) -> Value {
     let (_, error) = printed.split_once("\nresponse:\n").expect(printed);
     serde_json::from_str(error).expect(printed)
 }
 
-/// Creates a key file that the target may read.
+/// Creates a key file readable by the target.
 pub(crate) fn key_file(folder: &Path, name: &str) -> String {
     let path = folder.join(name);
     let options = OpenOptions::new()
@@ -197,7 +194,7 @@ fn spdks_own_rpc_py_says_what_is_refused() {
     assert_eq!(output.status.code(), Some(0));
 }
 
-/// Saves with `rpc.py save_config` and loads with `rpc.py load_config` into another target.
+/// save_config, and load_config into another target.
 #[test]
 #[ignore = "SPDK's own client: `cargo xtask test --all` runs it"]
 fn spdks_own_rpc_py_loads_what_it_saved() {
@@ -237,14 +234,14 @@ fn spdks_own_rpc_py_loads_what_it_saved() {
     assert!(output.status.success(), "{printed}");
     assert_eq!(printed, "");
     let mut again = rpc.done("save_config");
-    // The second target also has its own listener.
+    // The second target has a listener of its own, too.
     let own = target.address.to_string();
     let nvmf = again["subsystems"][2]["config"].as_array_mut().unwrap();
     nvmf.retain(|request| request["params"]["listen_address"]["traddr"] != own);
     assert_eq!(again, saved);
 }
 
-/// Sends 200 commands from standard input, as one batch and one by one.
+/// 200 commands from standard input, in a batch and one by one.
 #[test]
 #[ignore = "SPDK's own client: `cargo xtask test --all` runs it"]
 fn spdks_own_rpc_py_sends_many_commands() {
@@ -273,7 +270,7 @@ fn spdks_own_rpc_py_sends_many_commands() {
     let printed = names.lines().filter(|line| *line != "null");
     assert_eq!(printed.collect::<Vec<_>>(), wanted);
     assert_eq!(null_disks(), 200);
-    // Each request of a batch receives its own response.
+    // Each request of a batch has its response.
     let again = send("--batch-mode", &create);
     assert_eq!(again.status.code(), Some(1));
     let errors = String::from_utf8_lossy(&again.stderr);
@@ -295,7 +292,7 @@ fn spdks_own_cli_builds_a_subsystem() {
         let output = python(&client, &["-m", "spdk.spdk_cli", "-s"])
             .arg(target.socket())
             .args(words.split(' '))
-            // spdkcli writes its history to the home directory.
+            // For spdkcli's history.
             .env("HOME", target.folder.path())
             .output()
             .unwrap();
@@ -341,7 +338,6 @@ fn spdks_own_cli_builds_a_subsystem() {
     assert!(!tree.contains(NEW), "{tree}");
 }
 
-/// Builds a subsystem with the client's Python classes.
 #[test]
 #[ignore = "SPDK's own client: `cargo xtask test --all` runs it"]
 fn spdks_own_classes_build_a_subsystem() {

@@ -1,4 +1,4 @@
-//! Calls of all supported SPDK methods with SPDK's rpc.py.
+//! Every supported SPDK method by SPDK's rpc.py.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::spdk::{HOST, NEW, includes};
 use crate::spdk_client::{RpcPy, client, key_file};
 use crate::target::{NQN, Steered};
 
-/// Creates a file of zeros for a disk.
+/// Creates a file for a disk.
 fn disk_file(folder: &Path, name: &str) -> String {
     let path = folder.join(name);
     File::create(&path).unwrap().set_len(8 << 20).unwrap();
@@ -122,7 +122,7 @@ fn of_disks(rpc: &mut RpcPy, folder: &Path) {
     let all = ["Aio0", "Malloc0", "Malloc1", "Null0", "Uring0"].map(|name| json!({"name": name}));
     let found = rpc.done("bdev_get_bdevs");
     let named = found.as_array().unwrap();
-    // The additional bdev is the namespace in the configuration file.
+    // The additional bdev is the configuration's namespace.
     assert_eq!(named.len(), all.len() + 1, "{found:#}");
     for wanted in all {
         assert!(named.iter().any(|bdev| includes(bdev, &wanted)), "{wanted}");
@@ -239,7 +239,7 @@ fn of_namespaces(rpc: &mut RpcPy) {
     ] {
         rpc.done(&line);
     }
-    // A bdev can back only one namespace.
+    // A bdev backs one namespace only.
     let again = rpc.refused(&format!("nvmf_subsystem_add_ns {NQN} Malloc0"));
     assert_eq!(again["code"], -32602);
     let shown = rpc.done(&format!("nvmf_get_subsystems {NEW}"));

@@ -1,4 +1,4 @@
-//! Loads configurations saved by SPDK's target: parameters that Cairn ignores, and refused parameters.
+//! Configurations saved by SPDK's target, with ignored and rejected parameters.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ fn request(method: &str, params: &Value) -> Value {
     json!({"method": method, "params": params})
 }
 
-/// Requests that create disks, as written by lib/bdev and module/bdev of SPDK.
+/// Requests that create disks, as in lib/bdev and module/bdev of SPDK.
 fn bdevs(file: &str) -> Vec<Value> {
     vec![
         request(
@@ -59,7 +59,7 @@ fn bdevs(file: &str) -> Vec<Value> {
     ]
 }
 
-/// Requests that configure the target, as written by lib/nvmf of SPDK.
+/// Requests that configure the target, as in lib/nvmf of SPDK.
 fn nvmf(listener: &Value) -> Vec<Value> {
     let add = |bdev: &str, nsid: u32, uuid: &str| {
         let namespace = json!({"nsid": nsid, "bdev_name": bdev,
@@ -110,7 +110,7 @@ fn nvmf(listener: &Value) -> Vec<Value> {
     ]
 }
 
-/// Configuration saved by nvmf_tgt of SPDK 26.09, in the order used by rpc.py load_config.
+/// Configuration of nvmf_tgt of SPDK 26.09, in load_config's order.
 fn saved_by_spdk(file: &str, listener: &Value) -> Vec<Value> {
     let mut all = vec![
         request("keyring_linux_set_options", &json!({"enable": false})),
@@ -145,7 +145,7 @@ fn what_spdks_own_target_saves_is_loaded() {
     let methods = target.done("rpc_get_methods", json!({"current": true}));
     for request in saved_by_spdk(file.to_str().unwrap(), &listener) {
         let method = request["method"].as_str().unwrap();
-        // load_config sends only methods in the list of rpc_get_methods.
+        // load_config sends only methods listed by rpc_get_methods.
         let is_known = methods.as_array().unwrap().contains(&request["method"]);
         assert!(is_known, "{method}");
         target.done(method, request["params"].clone());
@@ -164,22 +164,21 @@ fn what_spdks_own_target_saves_is_loaded() {
     assert_eq!(shown, wanted.map(|(name, uuid)| [json!(name), json!(uuid)]));
 }
 
-/// Returns the error message of a request that must fail with "invalid parameters" (-32602).
+/// Error of a request with invalid parameters (-32602).
 fn reason(target: &Steered, method: &str, params: Value) -> String {
     assert_eq!(target.refused(method, params.clone()), -32602, "{method}");
     target.call(method, params).unwrap_err().to_string()
 }
 
-/// Returns `base` with one more parameter.
 fn with(base: &Value, name: &str, value: Value) -> Value {
     let mut all = base.clone();
     all[name] = value;
     all
 }
 
-/// Checks that a method refuses each parameter in `all` with a reason that contains the given text.
+/// The method rejects each parameter in `all` with this reason.
 ///
-/// `base` holds the other parameters of the requests.
+/// `base` contains the other parameters.
 fn is_refused(target: &Steered, method: &str, base: &Value, all: &[(&str, Value, &str)]) {
     for (name, value, why) in all {
         let reason = reason(target, method, with(base, name, value.clone()));
@@ -225,7 +224,7 @@ fn what_would_change_data_is_refused_with_its_reason() {
     is_refused(&target, "bdev_nvme_set_hotplug", &json!({}), &[on]);
 }
 
-/// Ignored and unknown parameters are checked, too.
+/// Ignored and unknown parameters are checked too.
 #[test]
 fn a_parameter_of_a_wrong_type_is_an_error() {
     let target = Steered::start();

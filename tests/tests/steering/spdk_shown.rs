@@ -1,4 +1,4 @@
-//! Information for SPDK clients: disks, controllers, queue pairs, listeners, transports, reactors.
+//! Information for SPDK clients.
 
 use cairn_initiator::Host;
 use serde_json::{Value, json};
@@ -12,7 +12,6 @@ fn listener(target: &Steered) -> Value {
     json!({"trtype": "RDMA", "adrfam": "IPv4", "traddr": target.address, "trsvcid": "4420"})
 }
 
-/// Finds a disk by name.
 fn bdev(target: &Steered, name: &str) -> Value {
     let found = target.done("bdev_get_bdevs", json!({"name": name}));
     let found = found.as_array().unwrap();
@@ -20,14 +19,13 @@ fn bdev(target: &Steered, name: &str) -> Value {
     found[0].clone()
 }
 
-/// Creates a file of this size and returns its path.
 fn file(target: &Steered, name: &str, bytes: usize) -> String {
     let path = target.folder.path().join(name);
     std::fs::write(&path, vec![0; bytes]).unwrap();
     path.display().to_string()
 }
 
-/// Adds one disk of each type as namespaces 2 to 5.
+/// Adds a disk of each type as namespaces 2 to 5.
 fn make_disks(target: &Steered, files: &[String; 2]) {
     let sized = |name: &str| json!({"name": name, "num_blocks": 64, "block_size": 512});
     let mut named = sized("Malloc0");
@@ -50,7 +48,7 @@ fn make_disks(target: &Steered, files: &[String; 2]) {
 }
 
 fn add_all(target: &Steered) {
-    // A UUID is accepted as a bdev name.
+    // A UUID is a valid bdev name.
     for (nsid, name) in [(2, UUID), (3, "Null0"), (4, "Aio0"), (5, "Uring0")] {
         let namespace = json!({"bdev_name": name, "nsid": nsid});
         let add = json!({"nqn": NQN, "namespace": namespace});
@@ -58,7 +56,7 @@ fn add_all(target: &Steered) {
     }
 }
 
-/// Returns true if spdkcli lists this bdev under `kind`, which it searches for in the product name.
+/// True if spdkcli lists the bdev under `kind`, which it searches for in the product name.
 fn is_listed(bdev: &Value, kind: &str) -> bool {
     let product = bdev["product_name"].as_str().unwrap();
     product.to_lowercase().contains(kind)
@@ -93,7 +91,7 @@ fn disks_are_of_their_kind_also_after_a_restart() {
         }
     }
     target.crash();
-    // The configuration file does not distinguish aio from uring: both are shown as aio.
+    // The configuration file does not distinguish uring from aio.
     for (name, kind) in [
         ("Malloc0", "malloc"),
         ("Null0", "null"),
@@ -109,7 +107,7 @@ fn disks_are_of_their_kind_also_after_a_restart() {
     let aio = &bdev(&target, "Aio0")["driver_specific"]["aio"];
     assert_eq!(aio["filename"], files[0]);
     assert_eq!(aio["readonly"], true);
-    // A bdev without a configured name is listed, too.
+    // A bdev without a configured name is listed too.
     assert!(is_listed(&bdev(&target, "mem:4194304"), "malloc"));
 }
 
@@ -313,7 +311,7 @@ fn reactors_are_threads_of_the_process() {
     let spent_ns = number(reactor, "busy") + number(reactor, "idle");
     assert_eq!(spent_ns, number(&reactor["lw_threads"][0], "elapsed"));
     assert_eq!(reactor["lw_threads"][0]["name"], "reactor_0");
-    // The CPU mask contains the core of the reactor.
+    // The CPU mask contains the reactor's core.
     let mask = reactor["lw_threads"][0]["cpumask"].as_str().unwrap();
     let digit = mask.len() - 1 - number(reactor, "lcore") as usize / 4;
     let bits = mask[digit..=digit]

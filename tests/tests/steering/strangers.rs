@@ -1,4 +1,4 @@
-//! Clients that send invalid data, no data, or too much data.
+//! Clients that send invalid data, no data, or too much.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,10 +13,10 @@ fn stream(target: &Steered) -> UnixStream {
     stream
 }
 
-/// Reads all answers until the target closes the connection.
+/// Responses until the target closes the connection.
 fn rest(mut stream: UnixStream) -> String {
     let mut text = String::new();
-    // A reset also closes the connection.
+    // A reset closes the connection too.
     let _ = stream.read_to_string(&mut text);
     text
 }
@@ -82,7 +82,7 @@ fn strangers_cost_other_clients_nothing() {
     );
     let answers = lines(&target, &deep, 1);
     assert_eq!(answers[0]["error"]["code"], -32700);
-    // Clients that send nothing, stop in the middle of a request, or never read answers.
+    // Clients that send nothing, stop within a request, or never read.
     let silent: Vec<_> = (0..100).map(|_| stream(&target)).collect();
     let mut halves: Vec<_> = (0..50).map(|_| stream(&target)).collect();
     for half in &mut halves {
@@ -94,7 +94,7 @@ fn strangers_cost_other_clients_nothing() {
     let request = json!({"id": 1, "method": "rpc_get_methods"}).to_string();
     while slow.write_all(request.as_bytes()).is_ok() {}
     assert_eq!(target.done("cairn_status", json!({}))["namespaces"], 1);
-    // The target closes connections with incomplete requests.
+    // Connections with incomplete requests are closed.
     for half in halves {
         assert_eq!(rest(half), "");
     }

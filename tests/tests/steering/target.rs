@@ -1,4 +1,4 @@
-//! Target process with a configuration file and a control socket in a temporary folder.
+//! Target process with a control socket and a folder.
 
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
@@ -16,10 +16,10 @@ use cairn_tests::process::program;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Time limit of each wait in these tests.
+/// Time limit of each wait.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits for a condition with a time limit.
+/// Waits until `reached` returns true.
 pub(crate) fn until(what: &str, mut reached: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !reached() {
@@ -28,10 +28,8 @@ pub(crate) fn until(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// Subsystem of the tests.
 pub(crate) const NQN: &str = "nqn.2024-01.com.example:steered";
 
-/// Target process with a control socket.
 pub(crate) struct Steered {
     pub(crate) address: Ipv4Addr,
     pub(crate) folder: TempDir,
@@ -39,35 +37,36 @@ pub(crate) struct Steered {
 }
 
 impl Steered {
-    /// Starts a target with one listener and one memory namespace that allows any host.
+    /// Starts a target with a listener and a memory namespace for any host.
     pub(crate) fn start() -> Self {
         Self::start_with("")
     }
 
-    /// Starts a target with more lines in the configuration file.
+    /// Starts a target with more lines in its configuration.
     pub(crate) fn start_with(more: &str) -> Self {
         Self::start_as(more, &[], |_, _| String::new())
     }
 
-    /// Starts a target with lines from `last` at the end of its file. `last` receives the folder and address.
+    /// Starts a target with lines at the end of its configuration, from folder and address.
     pub(crate) fn start_after(last: impl FnOnce(&Path, Ipv4Addr) -> String) -> Self {
         Self::start_as("", &[], last)
     }
 
-    /// Like [`start_after`](Self::start_after), in a new network namespace with only a loopback interface.
+    /// Like [`start_after`](Self::start_after), in a network namespace with only a loopback
+    /// interface.
     pub(crate) fn start_apart(last: impl FnOnce(&Path, Ipv4Addr) -> String) -> Self {
         let up = "ip link set lo up && exec \"$0\" \"$@\"";
         Self::start_as("", &["unshare", "--net", "sh", "-c", up], last)
     }
 
-    /// Starts a target through a wrapper program with arguments.
+    /// Starts a target by a wrapper program.
     pub(crate) fn start_by(wrapper: &[&str]) -> Self {
         Self::start_as("", wrapper, |_, _| String::new())
     }
 
-    /// Starts a target that logs to a file.
+    /// Starts a target with a log file.
     ///
-    /// `journal` sets `JOURNAL_STREAM` to that file (`true`) or to another one (`false`).
+    /// `journal` sets `JOURNAL_STREAM` to that file (`true`) or another (`false`).
     pub(crate) fn start_logged(journal: Option<bool>) -> Self {
         let stream = match journal {
             None => "",
@@ -95,7 +94,6 @@ impl Steered {
         Self::start_as("", &["sh", "-c", &script], last)
     }
 
-    /// Returns the contents of the log file.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("target.toml.log")).unwrap()
     }
@@ -178,7 +176,7 @@ impl Steered {
         self.client().call(method, &params)
     }
 
-    /// Sends a request that must succeed and returns its result.
+    /// Sends a request, and returns its result.
     #[expect(clippy::needless_pass_by_value, reason = "json! stands in the call")]
     pub(crate) fn done(&self, method: &str, params: Value) -> Value {
         match self.call(method, params.clone()) {
@@ -187,7 +185,7 @@ impl Steered {
         }
     }
 
-    /// Sends a request that must fail and returns its error code.
+    /// Sends a request that must fail, and returns its code.
     #[expect(clippy::needless_pass_by_value, reason = "json! stands in the call")]
     pub(crate) fn refused(&self, method: &str, params: Value) -> i64 {
         match self.call(method, params.clone()) {
@@ -214,7 +212,7 @@ impl Steered {
         Host::connect(&Soft::default(), self.options(name)).unwrap()
     }
 
-    /// Kills the target with SIGKILL and restarts it with the current configuration file.
+    /// Kills the target and restarts it with its present configuration.
     pub(crate) fn crash(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -1,4 +1,4 @@
-//! Thousands of namespaces: configured, listed, read, added by many clients, and refused at the
+//! Thousands of namespaces: configured, listed, read, added by many clients, and rejected at the
 //! limit.
 
 use std::fmt::Write;
@@ -19,20 +19,20 @@ use serde_json::json;
 
 use crate::target::{NQN, Steered};
 
-/// Highest NSID of the null disks.
+/// Largest NSID of null disks.
 const NULL: u32 = 4_200;
 const MEMORY: u32 = 300;
-/// Namespaces of the other subsystem, for ten thousand in both. A device of RoCE in user space has
-/// 8,192 memory regions, so a namespace must not need one of its own.
+/// Namespaces of the other subsystem, for ten thousand in both. User-space RoCE has 8,192 memory
+/// regions, so a namespace must not need one.
 const BESIDE: u32 = 5_499;
-/// Highest possible NSID (NN) if transfers may be 64 KiB or longer.
+/// Largest NN, available with transfers of 64 KiB or more.
 const LAST: u32 = 10_240;
-/// Concurrent clients of the control socket.
+/// Concurrent clients.
 const CLIENTS: u32 = 100;
 /// Namespaces added by each client.
 const OF_EACH: u32 = 10;
-/// Maximum ratio of the times of a change: with thousands of namespaces, and with a few. Each
-/// change copies the configuration and writes the whole file.
+/// Maximum ratio of a change's time with thousands of namespaces to a few. Each change copies the
+/// configuration and writes the file.
 const RATIO_MAX: u32 = 20;
 const OTHER: &str = "nqn.2024-01.com.example:steered-too";
 
@@ -44,23 +44,23 @@ fn put(text: &mut String, nsid: u32, export: &str) {
     .unwrap();
 }
 
-/// Number of file disks at the start: `BESIDE`, or fewer if the limit on open files requires it. A
-/// disk takes two descriptors, and the limit must also suffice for the disks added later.
+/// File disks at the start: `BESIDE`, or fewer with a low limit on open files, which must also
+/// suffice for added disks. A disk takes two descriptors.
 fn files() -> u32 {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     let room = limit.map_or(u64::MAX, |limit| limit / 2 - 300);
     BESIDE.min((room - u64::from(CLIENTS * OF_EACH)) as u32)
 }
 
-/// Creates a 1 MiB file for a namespace and returns its path.
+/// Creates a file of 1 MiB and returns its path.
 fn file(folder: &Path, number: u32) -> String {
     let path = folder.join(format!("disk{number}"));
     File::create(&path).unwrap().set_len(1 << 20).unwrap();
     path.display().to_string()
 }
 
-/// Starts a target with two subsystems: one with null and memory disks, and one with `files` file
-/// disks, or null disks if `None`.
+/// Target with null and memory disks in one subsystem, and `files` file disks in another; null
+/// disks for `None`.
 fn start(files: Option<u32>) -> Steered {
     Steered::start_after(|folder, _| {
         let mut text = String::new();
@@ -88,7 +88,6 @@ fn host(target: &Steered) -> Host {
     Host::connect(&Soft::default(), options).unwrap()
 }
 
-/// Writes a block and reads it back.
 fn assert_holds_data(host: &mut Host, nsid: u32) {
     let namespace = host.open_namespace(nsid).unwrap();
     let length = namespace.block_bytes as usize;
@@ -112,7 +111,7 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
     for nsid in [1, NULL + MEMORY, LAST] {
         assert_holds_data(&mut host, nsid);
     }
-    // A new host, with its own device, can still register memory.
+    // A new host, with its own device, can register memory.
     target.connect("second").disconnect().unwrap();
 
     let ended = AtomicU32::new(0);
@@ -123,7 +122,7 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
             scope.spawn(move || {
                 let mut socket = target.client();
                 for number in 0..OF_EACH {
-                    // Half of the clients use each subsystem. The target selects a free NSID.
+                    // Each subsystem has half of the clients. The target selects the NSIDs.
                     let (nqn, export) = if client % 2 == 0 {
                         (NQN, "null:1MiB".to_owned())
                     } else {
@@ -136,7 +135,7 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
                 ended.fetch_add(1, Ordering::Relaxed);
             });
         }
-        // Polled so that the host sends its keep alives.
+        // Polls the host for its Keep Alives.
         while ended.load(Ordering::Relaxed) < CLIENTS {
             host.poll();
             thread::sleep(Duration::from_millis(1));
@@ -166,7 +165,7 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
     host.disconnect().unwrap();
 }
 
-/// The two targets take turns, so that a busy machine slows both.
+/// The targets alternate, so that a busy machine slows both.
 #[test]
 fn a_change_among_thousands_costs_little_more_than_beside_one() {
     let (few, many) = (Steered::start_with(""), start(None));
@@ -206,7 +205,7 @@ fn a_change_among_thousands_costs_little_more_than_beside_one() {
             "{what}: {many:?} among thousands, {few:?} beside one"
         );
     }
-    // Reads the file written by the changes.
+    // Reads the changed file.
     many.done("cairn_reload", json!({}));
     let notices = json!({"id": 0, "max": 100_000});
     assert_eq!(
@@ -219,7 +218,7 @@ fn a_change_among_thousands_costs_little_more_than_beside_one() {
     );
 }
 
-/// A change inspects only the disks that it affects; a reload inspects every disk.
+/// A change inspects affected disks only, a reload every disk.
 #[test]
 fn a_change_looks_at_no_disk_that_stays() {
     let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, "steered", 1 << 20) else {
@@ -231,7 +230,7 @@ fn a_change_looks_at_no_disk_that_stays() {
         text
     });
     target.done("cairn_reload", json!({}));
-    // Inspecting this path would open the file first if the target had closed it.
+    // If closed, the file would first be opened.
     disk.begin(Rule::new(Op::Look, Fault::Hold));
     disk.begin(Rule::new(Op::Open, Fault::Hold));
     let host = host_nqn("another");
@@ -281,7 +280,7 @@ fn what_there_is_no_room_for_is_refused_when_it_is_configured() {
 
 #[test]
 fn more_disks_than_the_process_may_open_are_refused_when_they_are_configured() {
-    // Limit on open files: 256 for other purposes, and two for each disk.
+    // 256 files for other purposes, and two for each disk.
     let most = 37;
     let mut more = String::new();
     let target = Steered::start_limited_after(256 + 2 * most, |folder, _| {
@@ -305,7 +304,7 @@ fn more_disks_than_the_process_may_open_are_refused_when_they_are_configured() {
     );
     let mut host = host(&target);
     assert_eq!(host.active_namespaces().unwrap().len(), 1 + most as usize);
-    // `check` reports the same limit before a start.
+    // `check` reports the same limit.
     let mut text = target.text();
     put(&mut text, 2 + most, &more);
     let config = target.folder.path().join("more.toml");

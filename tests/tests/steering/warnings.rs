@@ -1,4 +1,4 @@
-//! Log warnings about disks that can lose data and about refused hosts.
+//! Warnings about disks that may lose data, and about rejected hosts.
 
 use std::fs::{self, File};
 
@@ -47,7 +47,7 @@ fn a_file_that_loses_something_is_named() {
     assert_said(&target, &["disk.img", "was deleted"]);
 }
 
-/// The target detects the change without a reload and without a connected host.
+/// Without a reload or connected host.
 #[test]
 fn a_file_that_loses_something_is_noticed_by_itself() {
     let target = Steered::start_logged_after(|folder, _| {

@@ -1,4 +1,4 @@
-//! Failures of the disk while the target writes the configuration file.
+//! Disk failures while the configuration file is written.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ const EIO: i64 = -5;
 const ENOSPC: i64 = -28;
 const CLIENTS: usize = 100;
 
-/// Target with fault injection by `failing_disk.c`.
+/// Target with faults by `failing_disk.c`.
 ///
 /// A fault is active while a file with its name exists in `faults`.
 struct Troubled {
@@ -60,7 +60,7 @@ impl Troubled {
         self.target.done("cairn_status", json!({}))["namespaces"].clone()
     }
 
-    /// Returns code and message of an addition that must fail.
+    /// Code and message of a failed addition.
     fn refused(&self) -> (i64, String) {
         match self.target.call("cairn_namespace_add", add()) {
             Err(CallError::Refused(error)) => (error.code, error.message),
@@ -68,7 +68,7 @@ impl Troubled {
         }
     }
 
-    /// Checks that changes succeed and that the file contains exactly these changes.
+    /// Changes succeed, and the file contains exactly them.
     fn assert_changes(&self, before: &str) {
         assert_eq!(self.target.done("cairn_namespace_add", add()), 2);
         let added = "\n[[subsystem.namespace]]\nnsid = 2\nexport = \"mem:64KiB\"\n";
@@ -117,7 +117,7 @@ fn a_change_that_stays_in_the_file_is_known_and_goes_with_the_next() {
     assert!(message.contains("still has the change"), "{message}");
     assert_ne!(troubled.target.text(), before);
     assert_eq!(troubled.namespaces(), 1);
-    // The next change fails, too, with the same error.
+    // The next change fails too.
     assert_eq!(troubled.refused().0, EIO);
     assert_eq!(troubled.namespaces(), 1);
     troubled.end("sync");
@@ -138,7 +138,7 @@ fn a_change_that_stays_in_the_file_comes_with_a_reload() {
     assert_eq!(troubled.namespaces(), 2);
     assert_eq!(troubled.target.text(), left);
     assert_eq!(troubled.target.done("cairn_namespace_add", add()), 3);
-    // A file written by another program is not overwritten.
+    // Another program's file is not overwritten.
     fs::write(troubled.target.config(), &left).unwrap();
     assert_eq!(troubled.refused().0, -116);
 }
@@ -149,7 +149,7 @@ fn changes_that_a_full_disk_refuses_are_refused_together() {
     let troubled = Troubled::start();
     let before = troubled.target.text();
     let deadline = Instant::now() + PATIENCE;
-    // Repeats until several changes share one write.
+    // Repeats until changes share a write.
     loop {
         troubled.begin("full");
         let refused = AtomicUsize::new(0);

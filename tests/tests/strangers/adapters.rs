@@ -1,4 +1,4 @@
-//! Peers that behave like adapters in ways that Cairn's own ends do not.
+//! Peers like adapters, unlike Cairn's own ends.
 
 use std::time::{Duration, Instant};
 
@@ -10,26 +10,25 @@ use cairn_tests::stranger::Stranger;
 
 use super::{PATIENCE, Victim};
 
-/// Source port that older drivers use for all queue pairs.
+/// Source port of all queue pairs of older drivers.
 const PORT: u16 = 0xc000;
-/// Consecutive packets of each queue pair.
+/// Consecutive packets of a queue pair.
 const TOGETHER: u32 = 16;
 const ROUNDS: u32 = 100;
-/// Number of rounds after which the kernel delivers the whole flow to one socket.
+/// Rounds after which the kernel delivers the flow to one socket.
 const FIRST_ROUNDS: u32 = 10;
 
-/// The peer's end of a connection.
 struct Pair {
-    /// The peer's queue pair, and the target's.
+    /// Queue pairs of peer and target.
     own: u32,
     theirs: u32,
-    /// PSNs of the next packet and of the oldest unacknowledged packet.
+    /// PSNs of the next and the oldest unacknowledged packet.
     next: u32,
     unacked: u32,
 }
 
 impl Pair {
-    /// An empty WRITE, which needs no key.
+    /// Empty WRITE, which needs no key.
     fn write(&self, psn: u32, ack_req: bool) -> Packet<'static> {
         let mut packet = Packet::new(Opcode::WriteOnly, self.theirs, psn & 0xff_ffff);
         packet.bth.ack_req = ack_req;
@@ -42,7 +41,7 @@ impl Pair {
     }
 }
 
-/// Two connections to queue pairs of two endpoints of the target.
+/// Connections to two endpoints of the target.
 fn two_endpoints(peer: &mut Stranger) -> [Pair; 2] {
     let mut pairs: Vec<Pair> = Vec::new();
     for own in 100..132 {
@@ -67,8 +66,8 @@ fn two_endpoints(peer: &mut Stranger) -> [Pair; 2] {
     pairs.try_into().ok().expect("the target has two reactors")
 }
 
-/// A peer sends from one port for all of its queue pairs. The kernel joins packets of both and
-/// delivers them to one socket. Each endpoint still gets all of its packets in order.
+/// One source port for all queue pairs: the kernel joins packets and delivers them to one socket,
+/// but each endpoint gets its packets in order.
 #[test]
 fn one_port_for_all_queue_pairs_loses_nothing() {
     let victim = Victim::start_with(2);
@@ -80,7 +79,7 @@ fn one_port_for_all_queue_pairs_loses_nothing() {
     for round in 0..ROUNDS {
         let mut packets = Vec::new();
         for place in 0..TOGETHER {
-            // The queue pair that sends first alternates.
+            // The queue pairs alternate as the first sender.
             for turn in 0..2 {
                 let pair = &mut pairs[(round as usize + turn) % 2];
                 packets.push(pair.write(pair.next, place + 1 == TOGETHER));
@@ -94,7 +93,7 @@ fn one_port_for_all_queue_pairs_loses_nothing() {
     assert_eq!(naks, 0, "packets were lost, or overtook each other");
     let deadline = Instant::now() + PATIENCE;
     let sent = u64::from(2 * TOGETHER * ROUNDS);
-    // An endpoint publishes its counters before it sleeps.
+    // Endpoints publish counters before they sleep.
     while victim.counters().rx_write_requests < sent {
         assert!(Instant::now() < deadline, "{:?}", victim.counters());
         std::thread::yield_now();
@@ -107,8 +106,7 @@ fn one_port_for_all_queue_pairs_loses_nothing() {
     victim.target.stop().unwrap();
 }
 
-/// Receives until both queue pairs have all acknowledgements, and resends after a NAK. Returns the
-/// number of resends.
+/// Receives all acknowledgements, resending after a NAK, and returns the number of resends.
 fn await_both(peer: &mut Stranger, pairs: &mut [Pair; 2]) -> u32 {
     let deadline = Instant::now() + PATIENCE;
     let mut again = 0;
@@ -118,7 +116,7 @@ fn await_both(peer: &mut Stranger, pairs: &mut [Pair; 2]) -> u32 {
         if let Some(heard) = heard {
             let pair = pairs.iter_mut().find(|pair| pair.own == heard.qpn);
             let pair = pair.expect("packets name a queue pair of the peer");
-            // PSNs of this test start at any value and may wrap.
+            // PSNs start at any value and may wrap.
             let ahead = heard.psn.wrapping_sub(pair.unacked) & 0xff_ffff;
             if ahead > 1 << 22 {
                 continue;
@@ -142,8 +140,7 @@ fn await_both(peer: &mut Stranger, pairs: &mut [Pair; 2]) -> u32 {
     again
 }
 
-/// A notification itself is not ECN-capable, so routers do not mark it and no peer answers it with
-/// another notification.
+/// Otherwise routers would mark notifications, and peers would respond with further ones.
 #[test]
 fn notifications_are_not_ecn_capable() {
     let victim = Victim::start();

@@ -1,4 +1,4 @@
-//! Strangers that claim network congestion.
+//! Forged notifications of congestion.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -19,12 +19,12 @@ use cairn_tests::stranger::Stranger;
 
 use super::{PATIENCE, Victim};
 
-/// A measurement phase.
+/// Measurement phase.
 const PHASE: Duration = Duration::from_millis(150);
 const READ: u32 = 128 << 10;
 
-/// Sends congestion notifications from another port of the host's address to each of the host's
-/// queue pairs, so fast that no rate recovers in between.
+/// Notifications from another port of the host's address for each of its queue pairs, faster than
+/// rates recover.
 #[test]
 fn forged_notifications_do_not_stop_reads() {
     let victim = Victim::start();
@@ -61,7 +61,7 @@ fn forged_notifications_do_not_stop_reads() {
     for _ in 0..3 {
         quiet += read_for(PHASE);
         let flood = Flood::start(local, &victim, &queue_pairs);
-        // Time until a rate falls and the effect is measurable.
+        // Time until a rate falls.
         read_for(PHASE / 3);
         attacked += read_for(PHASE);
         flood.stop();
@@ -110,7 +110,7 @@ impl Flood {
     }
 }
 
-/// Queue pair numbers of the target, from the host's packets in a capture.
+/// Queue pair numbers of the target in packets of the host.
 fn queue_pairs_of(path: &Path, host: Ipv4Addr) -> BTreeSet<u32> {
     let bytes = std::fs::read(path).unwrap();
     let frames = pcap::frames(&bytes).into_iter().filter_map(Frame::parse);

@@ -1,5 +1,5 @@
-//! Strangers that forge connection management messages of a host. They know everything about its
-//! connections except the target's communication IDs.
+//! Forged connection management of a host by strangers with all numbers except the target's
+//! communication IDs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use cairn_tests::stranger::Stranger;
 
 use super::{PATIENCE, Victim};
 
-/// After a forged request for a used queue pair, the target asks the host, and its connection
+/// After a forged request for a used queue pair, the target asks the host, and the connection
 /// continues.
 #[test]
 fn forged_requests_and_rejections_end_no_connection() {
@@ -63,7 +63,7 @@ fn forged_requests_and_rejections_end_no_connection() {
     victim.target.stop().unwrap();
 }
 
-/// Sends a REJ that only has the host's communication ID.
+/// REJ with only the host's communication ID.
 fn rejection_of(request: &Req) -> Message {
     Message::Rej(Rej {
         ids: CommIds {
@@ -78,13 +78,12 @@ fn rejection_of(request: &Req) -> Message {
     })
 }
 
-/// The REQs in a capture.
 fn requests_in(path: &Path) -> Vec<Req> {
     let bytes = std::fs::read(path).unwrap();
     let frames = pcap::frames(&bytes).into_iter().filter_map(Frame::parse);
     let mut requests: Vec<Req> = Vec::new();
     for frame in frames {
-        // The packet ends with an ICRC.
+        // Without the ICRC.
         let transport = &frame.packet[..frame.packet.len() - 4];
         let Ok(packet) = Packet::parse(transport) else {
             continue;

@@ -13,8 +13,7 @@ use super::Victim;
 use cairn_tests::logged;
 use cairn_tests::stranger::Stranger;
 
-/// Each address can cause one line per second. The process limits the lines of all addresses and
-/// counts the omitted lines.
+/// One line a second for each address, limited in total; omitted lines are counted.
 #[test]
 fn many_addresses_do_not_fill_the_log() {
     const ADDRESSES: usize = 200;
@@ -30,7 +29,7 @@ fn many_addresses_do_not_fill_the_log() {
         assert!(matches!(stranger.receive(), CmEvent::Rejected { .. }));
     }
     let logged = logged::lines(&["connection request refused"]).len();
-    // The burst limit, and the lines that become available during the test.
+    // The burst and lines that become available during the test.
     let limit = 64 + 2 * (start.elapsed().as_secs() as usize + 1);
     assert!(logged <= limit, "{logged} lines of {ADDRESSES} addresses");
     assert!(logged >= 64, "{logged} lines: some of them are wanted");

@@ -1,7 +1,6 @@
-//! Strangers attack a target that serves other hosts. They forge their identity and leave exchanges
-//! unfinished.
+//! Strangers with forged identities and unfinished exchanges, while other hosts are served.
 //!
-//! They send only on the loopback interface, from addresses of this test.
+//! All packets stay on the loopback interface, between addresses of this test.
 
 mod adapters;
 mod congestion;
@@ -16,5 +15,4 @@ use std::time::Duration;
 
 use cairn_tests::victim::Victim;
 
-/// Limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! Strangers that request metrics slowly.
+//! Slow requests for metrics.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use cairn_tests::harness::{METRICS, NQN, TestTarget, subsystem};
 
-/// Strangers open more connections than permitted and leave their requests incomplete. Prometheus
-/// still gets an immediate answer and does not wait 5 s for each round of timeouts.
+/// Too many incomplete requests do not delay Prometheus, which must not wait 5 s for each round of
+/// timeouts.
 #[test]
 fn slow_readers_keep_no_other_from_the_metrics() {
     let exports = subsystem(NQN, &["mem:1MiB"]);

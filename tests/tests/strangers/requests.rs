@@ -1,4 +1,4 @@
-//! Strangers that request connections and never use them.
+//! Connection requests that are never used.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use nvme_proto::wire::cm::RequestData;
 
 use super::{PATIENCE, Victim};
 
-/// Number of simultaneous requests.
+/// Requests at a time.
 const BATCH: usize = 15;
-/// Connects per host, and the number that may fail.
+/// Connects of each host, and permitted failures.
 const CONNECTS: u32 = 20;
 const FAILURES_MAX: u32 = 1;
 
@@ -30,16 +30,15 @@ fn claimed_addresses_keep_no_host_out_at_3000_a_second() {
     claimed_addresses_keep_no_host_out(3000);
 }
 
-/// Strangers send requests from one address in each of 600 networks, so that no network has more
-/// requests than the network of a new host.
+/// One address in each of 600 networks, so that no network has more requests than a new host's.
 #[test]
 fn claimed_networks_keep_no_host_out() {
     let networks = (0..600).map(|number| Ipv4Addr::from_bits((127 << 24) + (number << 8) + 9));
     keep_no_host_out(3000, own_loopback_address(), networks.collect());
 }
 
-/// Strangers send requests from forged addresses in several networks, without a host that answers.
-/// They use the address of a host and of its neighbors. This host and new hosts still connect.
+/// Forged addresses without a responding host, among them a host's address and its neighbours. This
+/// host and new hosts still connect.
 fn claimed_addresses_keep_no_host_out(rate: u32) {
     let known = own_loopback_address();
     let networks = [known, [127, 77, 0, 0].into(), [127, 77, 1, 0].into()];
@@ -58,7 +57,7 @@ fn keep_no_host_out(rate: u32, known: Ipv4Addr, strangers: Vec<Ipv4Addr>) {
     let (mut failures, mut failures_of_new) = (0, 0);
     let mut before = 0;
     for _ in 0..CONNECTS {
-        // Continue until there is a flood, even if hosts connect fast.
+        // Until a flood exists, even if hosts connect fast.
         flood.wait_for(before + rate / 30);
         before = flood.asked();
         failures += u32::from(connect(&victim, known).is_err());
@@ -78,7 +77,7 @@ fn keep_no_host_out(rate: u32, known: Ipv4Addr, strangers: Vec<Ipv4Addr>) {
     victim.target.stop().unwrap();
 }
 
-/// Connects a host from this address and disconnects it.
+/// Connects and disconnects a host.
 fn connect(victim: &Victim, local: Ipv4Addr) -> Result<(), HostError> {
     let options = HostOptions {
         local: Some(local.into()),
@@ -136,7 +135,7 @@ impl Flood {
         }
     }
 
-    /// Ends the flood and returns the number of requests.
+    /// Ends the flood and returns its requests.
     fn stop(self) -> u32 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap();

@@ -1,4 +1,4 @@
-//! Strangers that open connections without a Connect.
+//! Connections without a Connect.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,11 +16,9 @@ use nvme_proto::wire::cm::RequestData;
 
 use super::PATIENCE;
 
-/// More connections than a reactor accepts.
+/// More than a reactor accepts.
 const CONNECTIONS: u32 = 1100;
-/// Connection attempts of a new host.
 const TRIES: u32 = 5;
-/// Connects of each host during the attack.
 const CONNECTS: u32 = 5;
 
 #[test]
@@ -36,8 +34,8 @@ fn one_address_refuses_no_other_by_soft() {
     one_address_refuses_no_other(&target, soft, |_| own_loopback_address().into());
 }
 
-/// A stranger repeats requests whenever its connections time out. Its address gets only its own
-/// share of places, and known and new hosts still connect.
+/// The stranger replaces connections that time out, but uses only its own share of places. Known
+/// and new hosts still connect.
 fn one_address_refuses_no_other(
     target: &TestTarget,
     provider: impl Fn() -> Arc<dyn Provider>,
@@ -53,7 +51,7 @@ fn one_address_refuses_no_other(
         connect(target, &*provider(), known).unwrap();
         connect(target, &*provider(), address(100 + number)).unwrap();
     }
-    // Other tests may have used up the log lines of this process.
+    // Other tests may have used up this process's log lines.
     let deadline = Instant::now() + PATIENCE;
     let parts = [
         &stranger.to_string(),
@@ -67,8 +65,8 @@ fn one_address_refuses_no_other(
     assert!(silent.stop() > 0, "nothing was refused");
 }
 
-/// Addresses of 600 networks occupy all places for strangers and request lost places again. A new
-/// host of another network still connects.
+/// 600 networks occupy all places for strangers and replace lost ones. A new host of another
+/// network still connects.
 #[test]
 fn many_networks_keep_no_new_host_out() {
     const NETWORKS: u32 = 600;
@@ -80,8 +78,7 @@ fn many_networks_keep_no_new_host_out() {
     silent.wait_for(2 * NETWORKS);
     let (mut tries, mut asked) = (0, silent.asked());
     for number in 0..HOSTS {
-        // Test addresses below, among and above the strangers. Like Linux, a host retries a few
-        // times.
+        // Below, among and above the strangers' addresses. Like Linux, a host retries.
         let first = [9, 10, 200][number as usize % 3];
         let local: IpAddr = Ipv4Addr::new(first, 200, number as u8, 1).into();
         let connected = (0..TRIES).find_map(|_| {
@@ -96,7 +93,7 @@ fn many_networks_keep_no_new_host_out() {
     assert!(silent.stop() > 0, "none of theirs was refused or ended");
 }
 
-/// Addresses of enough networks occupy all places for strangers, and a known host still connects.
+/// Strangers' networks occupy all their places, and a known host still connects.
 #[test]
 fn many_addresses_refuse_no_known_host() {
     logged::listen();
@@ -114,8 +111,8 @@ fn many_addresses_refuse_no_known_host() {
     assert!(silent.stop() > 0, "nothing was refused");
 }
 
-/// The target counts controllers by host name and address, so a stranger that uses the name of a
-/// host from another address does not take its controllers.
+/// Controllers count by host NQN and address, so another address with a host's NQN takes none of
+/// its controllers.
 #[test]
 fn a_claimed_name_keeps_no_host_out() {
     let target = TestTarget::start(&exports());
@@ -143,7 +140,7 @@ fn loopback_address(number: u32) -> IpAddr {
     Ipv4Addr::new(192, 0, 2, 10 + number as u8).into()
 }
 
-/// Connects a host from this address and disconnects it.
+/// Connects and disconnects a host.
 fn connect(target: &TestTarget, provider: &dyn Provider, local: IpAddr) -> Result<(), HostError> {
     let options = HostOptions {
         local: Some(local),
@@ -154,7 +151,7 @@ fn connect(target: &TestTarget, provider: &dyn Provider, local: IpAddr) -> Resul
     host.shutdown()
 }
 
-/// Silent connections from these addresses in turn. The stranger replaces each one that times out.
+/// Silent connections from several addresses, replaced when they time out.
 struct Silent {
     stop: Arc<AtomicBool>,
     asked: Arc<AtomicU32>,
@@ -166,7 +163,7 @@ impl Silent {
         Self::start_with(provider, remote, locals, 600)
     }
 
-    /// Sets the number of queue pairs per address.
+    /// With a number of queue pairs for each address.
     fn start_with(
         provider: Arc<dyn Provider>,
         remote: SocketAddr,
@@ -197,14 +194,14 @@ impl Silent {
         }
     }
 
-    /// Ends the attack and returns the number of refused or ended connections.
+    /// Ends the attack and returns the rejected or ended connections.
     fn stop(self) -> u32 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }
 }
 
-/// Returns the number of refused or ended connections.
+/// Returns the rejected or ended connections.
 fn keep_asking(
     provider: &dyn Provider,
     remote: SocketAddr,
@@ -236,7 +233,7 @@ fn keep_asking(
                 qp: QpOptions::default(),
                 timeout: PATIENCE,
             };
-            // If all queue pairs are in use, wait for a free one.
+            // Fails while all queue pairs are in use.
             let begun = endpoint.connect(&options, request.as_bytes()).is_ok();
             asked.fetch_add(u32::from(begun), Ordering::Relaxed);
             endpoint.poll_events(&mut events);

@@ -1,5 +1,4 @@
-//! Source checks: code must have permission for each log line that a peer causes, and no line may
-//! use Debug output.
+//! Source checks: log lines caused by peers need a permission and no Debug output.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,11 +15,11 @@ const FOLDERS: [&str; 8] = [
     "nvme-proto/src",
 ];
 const MACROS: [&str; 5] = ["error!", "warn!", "info!", "debug!", "trace!"];
-/// Number of lines above a log macro in which a comment may name the cause.
+/// Lines above a log macro for a comment with the cause.
 const ABOVE: usize = 3;
 
-/// Targets and providers log with `peer_line!` and `peer_detail!`, which need a `Line`. Any other
-/// log macro needs a comment that names a cause other than a peer.
+/// `peer_line!` and `peer_detail!` need a `Line`; any other log macro needs a comment with a cause
+/// other than a peer.
 #[test]
 fn each_log_line_has_permission_or_a_cause() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -60,7 +59,7 @@ fn each_log_line_has_permission_or_a_cause() {
     );
 }
 
-/// Returns true if a field of a log line uses Rust's Debug format: `?field` or `field = ?value`.
+/// True for a field in Debug format: `?field` or `field = ?value`.
 fn has_debug_field(line: &str) -> bool {
     line.match_indices('?').any(|(at, _)| {
         let begins =

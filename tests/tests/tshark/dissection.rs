@@ -1,12 +1,12 @@
-//! Reads a capture with tshark: one row per frame with the requested fields.
+//! Captures read by tshark, with a row for each frame.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Set by `cargo xtask test`, which installs tshark. If it is set, a missing tshark is a failure.
+/// Set by `cargo xtask test`; tshark is then mandatory.
 const REQUIRED: &str = "CAIRN_TSHARK";
 
-/// Returns true if tshark can run here, and otherwise prints that it cannot.
+/// True if tshark can run here; otherwise records a skip.
 ///
 /// Panics if tshark is mandatory and missing.
 pub(crate) fn can_run() -> bool {
@@ -20,7 +20,7 @@ pub(crate) fn can_run() -> bool {
     false
 }
 
-/// Values of a frame in the order of the requested fields. A missing field is empty.
+/// Fields of a frame; a missing field is empty.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     fields: &'static [&'static str],
@@ -28,13 +28,13 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// The words of a field.
+    /// Text of a field.
     pub(crate) fn text(&self, field: &str) -> &str {
         let at = self.fields.iter().position(|known| *known == field);
         &self.values[at.unwrap_or_else(|| panic!("{field} was not asked for"))]
     }
 
-    /// The number in a field, if the frame has it.
+    /// Number in a field, if present.
     pub(crate) fn number(&self, field: &str) -> Option<u64> {
         let text = self.text(field);
         if text.is_empty() {
@@ -48,8 +48,6 @@ impl Row {
     }
 }
 
-/// Reads a capture with tshark.
-///
 /// Panics if tshark fails or does not know a field.
 pub(crate) fn dissect(capture: &Path, fields: &'static [&'static str]) -> Vec<Row> {
     let mut tshark = Command::new("tshark");

@@ -1,4 +1,4 @@
-//! Reads a capture with Cairn's parser, for comparison with tshark.
+//! Captures read by Cairn's parser, for comparison with tshark.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use cairn_roce_proto::wire::{Opcode, Packet};
 
 use crate::dissection::Row;
 
-/// Transport header fields that both parsers report.
+/// Header fields reported by both parsers.
 pub(crate) const TRANSPORT_FIELDS: &[&str] = &[
     "infiniband.bth.opcode",
     "infiniband.bth.padcnt",
@@ -27,14 +27,13 @@ pub(crate) const TRANSPORT_FIELDS: &[&str] = &[
     "infiniband.ieth",
 ];
 
-/// Returns the frames of a capture written by Cairn.
 pub(crate) fn read(capture: &Path) -> Vec<Vec<u8>> {
     let bytes = std::fs::read(capture).expect("the capture can be read");
     let frames = cairn_sim::pcap::frames(&bytes);
     frames.into_iter().map(<[u8]>::to_vec).collect()
 }
 
-/// Parses the transport headers of a frame, in the order of [`TRANSPORT_FIELDS`].
+/// Values of [`TRANSPORT_FIELDS`] of a frame.
 pub(crate) fn transport_fields(frame: &[u8]) -> Vec<Option<u64>> {
     let parsed = Frame::parse(frame).expect("RoCE alone is captured");
     // A socket does not report the identification of a received packet.
@@ -65,7 +64,7 @@ pub(crate) fn transport_fields(frame: &[u8]) -> Vec<Option<u64>> {
     ]
 }
 
-/// Returns the values of [`TRANSPORT_FIELDS`] in a tshark row.
+/// Values of [`TRANSPORT_FIELDS`] in a tshark row.
 pub(crate) fn transport_fields_of(row: &Row) -> Vec<Option<u64>> {
     TRANSPORT_FIELDS
         .iter()
@@ -79,9 +78,9 @@ pub(crate) fn transport_fields_of(row: &Row) -> Vec<Option<u64>> {
         .collect()
 }
 
-/// Parses a REQ or REP and returns its type, queue pair number, first PSN and private data of the consumer.
+/// Type, queue pair number, first PSN and private data of a REQ or REP.
 ///
-/// Returns `None` for all other packets.
+/// `None` for other packets.
 pub(crate) fn connection_message(frame: &[u8]) -> Option<(&'static str, u32, u32, Vec<u8>)> {
     let parsed = Frame::parse(frame).expect("RoCE alone is captured");
     let transport = Checker::new().open(&parsed.route(), 0, parsed.packet);

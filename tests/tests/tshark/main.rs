@@ -1,6 +1,4 @@
-//! Captures of Cairn's endpoint, read by tshark as an independent parser.
-//!
-//! tshark must find no errors and decode the intended contents.
+//! Captures of Cairn's endpoint, parsed independently by tshark, without errors and as intended.
 
 mod dissection;
 mod frames;
@@ -17,7 +15,7 @@ use frames::{TRANSPORT_FIELDS, connection_message, transport_fields, transport_f
 use nvme_proto::wire::cm::RequestData;
 use session::Command;
 
-/// Fields with tshark's expert information about a frame.
+/// tshark's expert information on a frame.
 const OPINION: &[&str] = &["frame.number", "_ws.expert.severity", "_ws.expert.message"];
 
 #[test]
@@ -49,8 +47,8 @@ fn roce_v1_is_as_good() {
     }
 }
 
-/// In a capture between two kernels, tshark 4.0 reports three frames of the command effects log as
-/// malformed, which validates the test setup.
+/// Validates the setup: in a capture between two kernels, tshark 4.0 reports three frames of the
+/// command effects log as malformed.
 #[test]
 fn what_it_finds_wrong_would_be_seen() {
     if !can_run() {
@@ -78,7 +76,7 @@ fn transport_headers_mean_to_tshark_what_they_mean_to_us() {
         opcodes.insert(meant[0].expect("every packet has an opcode"));
     }
     // SEND_ONLY, WRITE_FIRST to _ONLY, READ_REQUEST, READ_RESPONSE_FIRST to _ONLY, ACK,
-    // SEND_ONLY_INV, and the datagrams of the connection manager (IBTA table 38).
+    // SEND_ONLY_INV, and datagrams of connection management (IBTA table 38).
     let all = [4, 6, 7, 8, 10, 12, 13, 14, 15, 16, 17, 23, 100];
     assert!(
         all.iter().all(|opcode| opcodes.contains(opcode)),
@@ -86,7 +84,7 @@ fn transport_headers_mean_to_tshark_what_they_mean_to_us() {
     );
 }
 
-/// Fields that tshark reports for connection management messages.
+/// tshark's fields of connection management.
 const CONNECTION_FIELDS: &[&str] = &[
     "infiniband.cm.req.localqpn",
     "infiniband.cm.req.startpsn",
@@ -127,19 +125,19 @@ fn connections_are_made_as_meant() {
             assert_eq!(number("infiniband.cm.req.serviceid.dport"), Some(4420));
             asked.push(RequestData::parse(&private).expect("NVMe's private data"));
         } else {
-            // The target grants the number of receives requested by the host.
+            // CRQSIZE equals the receives requested by the host.
             let request = asked.last().expect("a REQ comes before its REP");
             let entries = request.hrqsize.get().into();
             assert_eq!(number("nvme-rdma.cm.rsp.crqsize"), Some(entries));
         }
     }
-    // One connection each: discovery controller, I/O controller, and the I/O queue.
+    // Discovery controller, I/O controller, and I/O queue.
     let admin = RequestData::new(0, 32, 31, 0);
     let io = RequestData::new(1, 128, 127, session.cntlid);
     assert_eq!(asked, [admin, admin, io]);
 }
 
-/// Fields that tshark reports for commands and completions.
+/// tshark's fields of commands and completions.
 const COMMAND_FIELDS: &[&str] = &[
     "infiniband.bth.destqp",
     "infiniband.cm.req.localqpn",
@@ -181,9 +179,9 @@ fn commands_and_their_completions_are_as_meant() {
     );
 }
 
-/// Pairs each command with the next completion of the same CID.
+/// Pairs each command with the next completion of its CID.
 fn commands_of_queue_1(rows: &[Row]) -> Vec<Command> {
-    // Bytes 0 and 1 of the private data are RECFMT, 2 and 3 QID, little endian: `RequestData`.
+    // Bytes 0 and 1 of the private data are RECFMT, 2 and 3 QID, little-endian: `RequestData`.
     let host_qpn = rows
         .iter()
         .find(|row| {
@@ -215,7 +213,7 @@ fn commands_of_queue_1(rows: &[Row]) -> Vec<Command> {
         else {
             continue;
         };
-        // A completion without a command belongs to Connect, which has separate tshark fields.
+        // The completion without a command belongs to Connect, which has other tshark fields.
         if let Some(at) = open
             .iter()
             .position(|&at| u64::from(commands[at].cid) == cid)
@@ -229,7 +227,7 @@ fn commands_of_queue_1(rows: &[Row]) -> Vec<Command> {
     commands
 }
 
-/// Returns all problems that tshark reports in a capture.
+/// Problems reported by tshark.
 fn malformed(capture: &Path) -> Vec<String> {
     dissect(capture, OPINION)
         .iter()

@@ -1,8 +1,7 @@
-//! Traffic class and hop limit of all packets of a target, as set by the marking rules for the host.
+//! Traffic class and hop limit of a target's packets, by the marking rules for the host.
 //!
-//! Packets are data, acknowledgements and connection management messages. The kernel reports the traffic
-//! class of received packets, so the tests read it from the host's capture. The kernel does not report the
-//! hop limit, so the tests read it from the target's capture.
+//! Covers data, acknowledgements and connection management. The kernel reports the traffic class of
+//! received packets (host's capture), but not the hop limit (target's capture).
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
@@ -24,19 +23,19 @@ use nvme_proto::wire::cm::RequestData;
 use crate::dissection::{can_run, dissect};
 use crate::frames;
 
-/// ECN bits of the traffic class, which rules do not set.
+/// ECN bits of the traffic class, excluded from rules.
 const ECN: u8 = 3;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Endpoint options with capacity for one connection.
+/// Capacity for one connection.
 const SMALL: EndpointOptions = EndpointOptions {
     receives: 8,
     completions: 16,
     queue_pairs: 1,
 };
 
-/// Creates a provider that captures all packets it sends and receives.
+/// Provider that captures all packets.
 fn capturing(name: &str) -> (Soft, Scratch) {
     let capture = Scratch::new(&format!("marking-{name}.pcapng"), 0);
     let file = Capture::create(capture.path(), 1 << 30).expect("the capture can be written");
@@ -47,7 +46,7 @@ fn capturing(name: &str) -> (Soft, Scratch) {
     (Soft::new(options), capture)
 }
 
-/// Host with a separate address and capture.
+/// Host with its own address and capture.
 struct Guest {
     address: Ipv4Addr,
     provider: Soft,
@@ -73,7 +72,7 @@ impl Guest {
         Host::connect(&self.provider, options).expect("a connection")
     }
 
-    /// Closes the capture and returns the packets from the target to this host.
+    /// Closes the capture and returns packets from the target.
     fn packets(self) -> Vec<Seen> {
         drop(self.provider);
         packets(self.capture.path())
@@ -83,11 +82,10 @@ impl Guest {
     }
 }
 
-/// Number of commands; more than a host sends without an acknowledgement request.
+/// More than a host sends without an acknowledgement request.
 const COMMANDS: u32 = 40;
 
-/// Transfers data in both directions with single and multiple packets, and waits for
-/// acknowledgements.
+/// Transfers in both directions with one and several packets, and acknowledgements.
 fn exchange(host: &mut Host) {
     let buffer = host.buffer(64 << 10).expect("memory");
     let data = Data::start_of(&buffer, 64 << 10);
@@ -99,17 +97,16 @@ fn exchange(host: &mut Host) {
     }
 }
 
-/// Captured packet.
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     destination: IpAddr,
-    /// Traffic class without the ECN bits.
+    /// Without the ECN bits.
     class: u8,
     hop_limit: u8,
     opcode: Opcode,
-    /// Destination queue pair. Number 1 is connection management.
+    /// Destination queue pair; 1 for connection management.
     queue_pair: u32,
-    /// For a REQ: queue pair number of the sender and queue identifier (QID) of the new connection.
+    /// Sender's queue pair and QID of a REQ.
     asks: Option<(u32, u16)>,
 }
 
@@ -145,7 +142,7 @@ fn seen(frame: &[u8]) -> Seen {
     }
 }
 
-/// Returns the traffic classes of packets, in order of first appearance.
+/// Traffic classes in order of appearance.
 fn classes<'a>(packets: impl IntoIterator<Item = &'a Seen>) -> Vec<u8> {
     let mut classes = Vec::new();
     for seen in packets {
@@ -156,7 +153,7 @@ fn classes<'a>(packets: impl IntoIterator<Item = &'a Seen>) -> Vec<u8> {
     classes
 }
 
-/// Checks that all packet types are present that a target sends to a host that reads and writes.
+/// Checks for all packet types that a host's reads and writes cause.
 fn assert_complete(packets: &[Seen]) {
     for kind in [
         Opcode::UdSendOnly,
@@ -210,7 +207,7 @@ fn each_host_gets_what_its_rule_says_and_a_reload_changes_new_connections_alone(
         [0x20, 0x48],
         "of connections before and after"
     );
-    // A connection keeps its class, so the classes do not mix.
+    // A connection keeps its class.
     let turn = of_ruled.iter().position(|seen| seen.class == 0x48);
     let (old, new) = of_ruled.split_at(turn.expect("it was just seen"));
     assert_complete(old);
@@ -226,9 +223,9 @@ fn each_host_gets_what_its_rule_says_and_a_reload_changes_new_connections_alone(
     }
 }
 
-/// A rule for a host NQN applies to the admin queue after Connect, which carries the NQN.
+/// A rule for a host NQN applies to the admin queue after Connect, which contains the NQN.
 ///
-/// The rule applies to I/O queues from their first message, because a REQ for an I/O queue names its controller.
+/// It applies to I/O queues from the start, because their REQ names the controller.
 #[test]
 fn a_rule_for_a_name_holds_from_connect_on_and_for_io_queues_from_the_start() {
     let guest = Guest::new("named");
@@ -261,7 +258,7 @@ fn a_rule_for_a_name_holds_from_connect_on_and_for_io_queues_from_the_start() {
         "the admin queue, before and after its Connect"
     );
     assert_eq!(of(1), [184]);
-    // After the REQ for the I/O queue, no connection management message uses the old class.
+    // After the I/O queue's REQ, connection management uses the new class.
     let asked = all
         .iter()
         .position(|seen| seen.asks.is_some_and(|(_, qid)| qid == 1));
@@ -270,7 +267,7 @@ fn a_rule_for_a_name_holds_from_connect_on_and_for_io_queues_from_the_start() {
     assert_eq!(classes(messages), [184]);
 }
 
-/// A host uses its own rules, and the target mirrors their marking.
+/// The host has its own rules, and the target mirrors their marking.
 #[test]
 fn the_hosts_own_rules_mark_what_it_sends() {
     let guest = Guest::new("host");
@@ -305,7 +302,7 @@ fn the_hosts_own_rules_mark_what_it_sends() {
     }
 }
 
-/// A rule for a host also applies to refusals sent to the host.
+/// The rule applies to rejects too.
 #[test]
 fn refusals_carry_the_rule_too() {
     let guest = Guest::new("refused");

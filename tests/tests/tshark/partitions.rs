@@ -1,5 +1,5 @@
-//! Every packet in a capture carries the P_Key of its sender. Connection management messages use
-//! the default partition, and a REQ carries the partition of the connection.
+//! P_Keys in captures: each packet has its sender's, connection management the default partition's,
+//! and a REQ contains the connection's.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use cairn_tests::harness::{NQN, Scratch, TestTarget, own_loopback_address, subsy
 use crate::dissection::{can_run, dissect};
 use crate::frames;
 
-/// A full member listens and a limited member connects.
+/// The target is a full member, the host a limited one.
 const TARGET: u16 = 0x8123;
 const HOST: u16 = 0x0123;
 
@@ -59,7 +59,7 @@ fn each_packet_carries_the_key_of_its_sender() {
     }
 }
 
-/// Returns the P_Key of a packet and checks it.
+/// Checks and returns the P_Key of a packet.
 fn key_of(frame: &[u8], host: std::net::Ipv4Addr) -> u16 {
     let parsed = Frame::parse(frame).expect("RoCE alone is captured");
     let Network::V4(ip, _) = parsed.network else {

@@ -1,4 +1,4 @@
-//! A host session, captured at the host, and its expected contents.
+//! Session captured at the host, with its expected contents.
 
 use std::sync::Arc;
 
@@ -11,34 +11,32 @@ use cairn_tests::harness::{NQN, Scratch, TestTarget, subsystem};
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::log::LogPage;
 
-/// A command of a host and its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Command {
     pub(crate) cid: u16,
     pub(crate) opcode: u8,
     pub(crate) nsid: u32,
-    /// SLBA and number of blocks of Read and Write. tshark 4.0 shows them for no other command.
+    /// SLBA and blocks of Read and Write; tshark 4.0 shows them for no other command.
     pub(crate) blocks: Option<(u64, u32)>,
     /// SCT and SC.
     pub(crate) status: (u8, u8),
 }
 
-/// The capture and its expected contents.
+/// Capture and expected contents.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) capture: Scratch,
-    /// All commands of queue 1 after its Connect, in order.
+    /// Commands of queue 1 after Connect.
     pub(crate) commands: Vec<Command>,
-    /// The controller ID.
     pub(crate) cntlid: u16,
 }
 
-/// A host runs discovery, connects, writes, reads, gets an error, and disconnects.
+/// Discovery, connect, writes, reads, an error, and disconnect.
 pub(crate) fn record() -> Session {
     record_on(&Network::System, "v2")
 }
 
-/// The same session with this RoCE version, which also names the capture file.
+/// Records a session with a RoCE version; `name` is part of the capture's file name.
 pub(crate) fn record_on(network: &Network, name: &str) -> Session {
     let on_network = SoftOptions {
         network: network.clone(),
@@ -52,7 +50,7 @@ pub(crate) fn record_on(network: &Network, name: &str) -> Session {
         capture: Some(Arc::new(file)),
         ..on_network
     };
-    // The target uses another provider, because a capture of both ends contains each packet twice.
+    // With one provider, the capture would contain each packet twice.
     let provider = Soft::new(options);
     discover(&provider, &target.options("a")).expect("discovery");
     let mut host = Host::connect(&provider, target.options("a")).expect("a connection");
@@ -69,7 +67,7 @@ pub(crate) fn record_on(network: &Network, name: &str) -> Session {
     }
 }
 
-/// The log page that tshark misparses in multiple packets. Here it is one packet.
+/// The log page that tshark misparses in several packets, here in one.
 fn read_effects_log(host: &mut Host) {
     let log = host.buffer(4096).expect("memory");
     let sqe = command::get_log_page(LogPage::COMMAND_EFFECTS, 0, 0, 4096, false);
@@ -77,8 +75,8 @@ fn read_effects_log(host: &mut Host) {
     read.expect("the command effects log");
 }
 
-/// Transfers data in all ways: in the capsule, in one packet, in many packets, and with key
-/// invalidation. One command fails. Several commands overlap, so that their CIDs differ.
+/// Transfers in the capsule, in one and many packets, and with key invalidation. One command fails,
+/// and several overlap, so that CIDs differ.
 fn exchange(host: &mut Host) -> Vec<Command> {
     let buffer = host.buffer(128 << 10).expect("memory");
     let bytes = Random::new(3).bytes(64 << 10);
@@ -110,7 +108,7 @@ fn exchange(host: &mut Host) -> Vec<Command> {
         ],
     ));
     assert_eq!(buffer.bytes(64 << 10, 64 << 10), bytes);
-    // This command must be last, because it invalidates the key of the buffer.
+    // Last, because it invalidates the buffer's key.
     let once = Data::once(&buffer, 512);
     commands.extend(run_together(
         host,
@@ -119,10 +117,10 @@ fn exchange(host: &mut Host) -> Vec<Command> {
     commands
 }
 
-/// A command, its data, and the SLBA and number of blocks if tshark shows them.
+/// Command, SLBA and blocks if shown by tshark, and data.
 type Wish<'a> = (Sqe, Option<(u64, u32)>, Data<'a>);
 
-/// Submits all commands and waits for them.
+/// Submits all commands and waits.
 fn run_together(host: &mut Host, wanted: &[Wish<'_>]) -> Vec<Command> {
     let mut submit = |&(sqe, _, data): &Wish<'_>| host.submit(1, sqe, data);
     let tickets: Vec<_> = wanted

@@ -1,4 +1,4 @@
-//! Simulated host that shares blocks with other hosts. A test may pause, kill or restart the host.
+//! Simulated host that shares blocks with others, and may pause, die or restart.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -18,20 +18,19 @@ use super::ledger::Ledger;
 use super::stage::Stage;
 use crate::history::{End, Id, Kind, Value};
 
-/// Maximum number of outstanding commands.
 const SLOTS: usize = 12;
-/// Size of the largest command.
+/// Maximum bytes of a command.
 pub(super) const TRANSFER_BYTES: usize = 8192;
 
-/// Randomly chosen properties of a host.
+/// Random properties of a host.
 #[derive(Debug, Clone)]
 pub(super) struct Traits {
     pub(super) number: u8,
-    /// Host identity. Several hosts may share an identity.
+    /// Several hosts may share an identity.
     pub(super) identity: u8,
     pub(super) io_queues: u16,
     pub(super) kato_ms: u32,
-    /// The only namespace that this host uses. `None` means that it uses all namespaces.
+    /// Index of the only namespace used, `None` for all.
     pub(super) only: Option<usize>,
 }
 
@@ -39,12 +38,12 @@ pub(super) struct Guest {
     pub(super) traits: Traits,
     who: String,
     soft: Soft,
-    /// Index of the target that this host uses.
+    /// Index of the host's target.
     pub(super) target: usize,
     association: Option<Association>,
-    /// Unanswered writes of ended associations, as pairs of namespace and operation.
+    /// Namespace and operation of unanswered writes of ended associations.
     lost: Vec<(usize, Id)>,
-    /// End time of the last association.
+    /// End of the last association.
     pub(super) ended: Option<Instant>,
     next_value: Value,
     pub(super) paused: bool,
@@ -59,7 +58,6 @@ struct Association {
     live: bool,
 }
 
-/// An outstanding command.
 struct Open {
     ticket: Ticket,
     id: Id,
@@ -93,18 +91,15 @@ impl Guest {
         self.association.as_ref().is_some_and(|it| it.live)
     }
 
-    /// Returns true if the host has no association and is not connecting.
     pub(super) fn is_away(&self) -> bool {
         self.association.is_none()
     }
 
-    /// Number of unanswered commands.
     pub(super) fn pending(&self) -> usize {
         let slots = self.association.iter().flat_map(|it| &it.slots);
         slots.flatten().count()
     }
 
-    /// Starts to connect.
     pub(super) fn connect(&mut self, stage: &Stage) {
         let remote = stage.remote(self.target);
         let local = self.address();
@@ -138,7 +133,7 @@ impl Guest {
         });
     }
 
-    /// Does all work that is due and returns the time of the next call.
+    /// Performs due work and returns the time of the next call.
     pub(super) fn poll(&mut self, stage: &Stage, ledgers: &mut [Ledger]) -> Option<Instant> {
         let managed = self.soft.step();
         let own = self.poll_association(stage, ledgers);
@@ -153,7 +148,7 @@ impl Guest {
             busy = self.association.as_mut()?.controller.poll(now);
             self.collect(stage, ledgers);
             self.take_events(stage, ledgers);
-            // Check for new arrivals before sleeping.
+            // Checks for arrivals before sleeping.
             let endpoint = self.association.as_mut()?.controller.endpoint();
             busy |= endpoint.arm().unwrap_or(false);
         }
@@ -189,7 +184,7 @@ impl Guest {
         }
     }
 
-    /// Drops the ended association. Its unanswered writes may still take effect.
+    /// Drops the ended association, whose unanswered writes may still take effect.
     fn let_go(&mut self, stage: &Stage, ledgers: &mut [Ledger]) {
         let Some(association) = self.association.take() else {
             return;
@@ -208,7 +203,7 @@ impl Guest {
         }
     }
 
-    /// Kills the host without a disconnect. Its next association resolves the lost writes.
+    /// Kills the host without a disconnect. The next association resolves the lost writes.
     pub(super) fn kill(&mut self, stage: &mut Stage, ledgers: &mut [Ledger]) {
         stage.note(|| format!("{} dies", self.who));
         let soft = stage.soft();
@@ -227,7 +222,7 @@ impl Guest {
         self.ended = Some(stage.now());
     }
 
-    /// Starts a random command if a slot is free.
+    /// Starts a random command in a free slot.
     pub(super) fn begin(&mut self, stage: &Stage, ledgers: &mut [Ledger], random: &mut Random) {
         let namespace = match self.traits.only {
             Some(only) => only,
@@ -252,7 +247,6 @@ impl Guest {
         self.submit(stage, ledger, namespace, kind, blocks, random.below(2) == 0);
     }
 
-    /// Sends a command if a slot is free.
     fn submit(
         &mut self,
         stage: &Stage,
@@ -292,7 +286,7 @@ impl Guest {
             }
             Kind::WriteZeroes { .. } | Kind::Flush => Data::None,
         };
-        // The queue can be full and the connection can be lost.
+        // The queue may be full, or the connection lost.
         let ticket = controller.submit(qid, sqe, data).ok()?;
         if let Kind::Write { .. } = kind {
             self.next_value += blocks.len() as u64;
@@ -310,7 +304,6 @@ impl Guest {
         Some(id)
     }
 
-    /// Collects all answers that have arrived.
     fn collect(&mut self, stage: &Stage, ledgers: &mut [Ledger]) {
         for slot in 0..SLOTS {
             let Some(association) = &mut self.association else {
@@ -367,7 +360,6 @@ impl Guest {
         }
     }
 
-    /// Starts a read of maximum length if a slot is free.
     pub(super) fn read(
         &mut self,
         stage: &Stage,
@@ -381,7 +373,6 @@ impl Guest {
         self.submit(stage, ledger, namespace, Kind::Read, blocks, false)
     }
 
-    /// Starts an orderly shutdown.
     pub(super) fn shut_down(&mut self) {
         if let Some(association) = &mut self.association {
             association.live = false;
@@ -405,7 +396,7 @@ fn bury(
     });
 }
 
-/// Panics on protocol violations of the peer. Lost connections are allowed.
+/// Panics on protocol violations of the peer.
 fn check(error: &HostError) {
     let of_protocol = matches!(
         error,
@@ -417,7 +408,7 @@ fn check(error: &HostError) {
     assert!(!of_protocol, "{error}");
 }
 
-/// Picks a small range of blocks, mostly from the same few blocks, so that hosts collide.
+/// A small range, mostly of the same few blocks, so that hosts collide.
 fn range(ledger: &Ledger, kind: Kind, random: &mut Random) -> Range<usize> {
     if kind == Kind::Flush {
         return 0..0;

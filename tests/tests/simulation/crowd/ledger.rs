@@ -1,4 +1,4 @@
-//! The hosts' knowledge of a namespace: its history and its unfinished writes.
+//! Observations of a namespace by hosts, and its unfinished writes.
 
 use std::ops::Range;
 
@@ -6,8 +6,7 @@ use cairn_sim::Random;
 
 use crate::history::{End, GARBAGE, History, Id, Kind, Value, ZEROES};
 
-/// Maximum number of unfinished writes per block. A higher number slows the check down and finds no
-/// more bugs.
+/// Maximum unfinished writes of a block. More slow the check without finding more bugs.
 const OPEN_MAX: u8 = 3;
 
 pub(super) struct Ledger {
@@ -16,7 +15,7 @@ pub(super) struct Ledger {
     pub(super) history: History,
     /// True if the disk can hold a command for longer than a Connect waits.
     pub(super) hangs: bool,
-    /// Unfinished writes per block, including lost writes.
+    /// Unfinished writes by block, including lost ones.
     open: Vec<u8>,
 }
 
@@ -35,7 +34,6 @@ impl Ledger {
         self.open.len()
     }
 
-    /// Returns true if another write of these blocks may start.
     pub(super) fn may_write(&self, blocks: &Range<usize>) -> bool {
         self.open[blocks.clone()]
             .iter()
@@ -56,7 +54,6 @@ impl Ledger {
         self.close(id);
     }
 
-    /// Returns true if an operation touches any of these blocks.
     pub(super) fn overlaps(&self, id: Id, blocks: &Range<usize>) -> bool {
         let (_, own) = self.history.operation(id);
         own.start < blocks.end && blocks.start < own.end
@@ -74,26 +71,25 @@ impl Ledger {
         }
     }
 
-    /// Returns the data of a write of consecutive values.
+    /// Data of a write of consecutive values.
     pub(super) fn bytes(&self, first: Value, blocks: usize) -> Vec<u8> {
         (first..first + blocks as u64)
             .flat_map(|value| bytes_of(value, self.block_bytes))
             .collect()
     }
 
-    /// Converts read data to values.
     pub(super) fn values(&self, bytes: &[u8]) -> Vec<Value> {
         bytes.chunks_exact(self.block_bytes).map(value_of).collect()
     }
 
-    /// Checks that a correct disk could have produced all observations of the hosts.
+    /// Checks that a correct disk could have produced the observations.
     pub(super) fn check(&self) -> Result<(), String> {
         let checked = self.history.check(self.blocks());
         checked.map_err(|violation| format!("namespace {}, {violation}", self.nsid))
     }
 }
 
-/// Returns the block contents for a value. Only a write of this value produces these contents.
+/// Block contents of a value, produced only by its write.
 fn bytes_of(value: Value, length: usize) -> Vec<u8> {
     if value == ZEROES {
         return vec![0; length];

@@ -1,8 +1,7 @@
-//! Several hosts use the same blocks while targets, disks and the network fail.
+//! Several hosts use the same blocks while targets, disks and network fail.
 //!
-//! Hosts overlap, pause, die and return. Targets pause, are killed and restart. The power fails,
-//! the clock jumps, and disks are slow and return errors. A correct disk must be able to explain all
-//! observations of the hosts ([`crate::history`]), and the target must hold no resources at the end.
+//! A correct disk must explain all observations of the hosts ([`crate::history`]), and the target
+//! must finally hold no resources.
 
 mod guest;
 mod ledger;
@@ -22,44 +21,40 @@ use guest::{Guest, TRANSFER_BYTES, Traits};
 use ledger::Ledger;
 use stage::Stage;
 
-/// Time limit for all commands and for the release of all resources.
+/// Time limit for commands and the release of resources.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Maximum latency of a bystander's command in fair weather on a disk with a latency of 1 ms.
+/// Maximum latency of a bystander's command in fair weather with a disk latency of 1 ms.
 const BYSTANDERS_PATIENCE: Duration = Duration::from_millis(100);
-/// Time after the keep alive timeout in which a target ends a host's commands.
+/// Time after KATO in which a target ends a host's commands.
 const QUIESCE: Duration = Duration::from_secs(2);
 
-/// Number of lies per thousand operations of a lying disk.
+/// Lies in a thousand operations of a lying disk.
 const LIES: u64 = 300;
 
 const BLOCK_BYTES: usize = 512;
 const BLOCKS: usize = 32;
 const MS: Duration = Duration::from_millis(1);
 
-/// Events besides I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// Disks are slow, reorder commands and fail.
+    /// Slow, reordering and failing disks.
     Disks,
-    /// Hosts die and return at once.
+    /// Hosts die and reconnect at once.
     Dying,
-    /// Hosts pause and resume.
     HostPause,
-    /// The target pauses and resumes.
     TargetPause,
-    /// The target is killed and restarted.
+    /// Target killed and restarted.
     Restart,
-    /// The target and the disks lose power, which then returns.
+    /// Target and disks lose power.
     PowerCut,
-    /// The clock jumps forward.
+    /// Clock jumps forward.
     ClockJump,
-    /// Hosts move between two targets, and these targets pause.
+    /// Hosts move between two targets that pause.
     TwoTargets,
     /// A disk hangs while its host dies and returns.
     Hang,
 }
 
-/// A run of the simulation.
 pub(crate) struct Crowd {
     trouble: Trouble,
     random: Random,
@@ -68,7 +63,6 @@ pub(crate) struct Crowd {
     _files: Vec<Scratch>,
     ledgers: Vec<Ledger>,
     guests: Vec<Guest>,
-    /// End times of pauses.
     pauses: Vec<(Instant, Paused)>,
     lie: Option<Lie>,
 }
@@ -77,13 +71,12 @@ pub(crate) struct Crowd {
 enum Paused {
     Guest(usize),
     Target(usize),
-    /// A killed target, which then restarts.
     Killed(usize),
 }
 
 impl Crowd {
     pub(crate) fn new(seed: u64, trouble: Trouble) -> Self {
-        /// Makes file names unique, since tests run in parallel in one process.
+        /// For unique file names of parallel tests.
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let mut random = Random::new(seed);
         let weather = match trouble {
@@ -118,13 +111,12 @@ impl Crowd {
         this
     }
 
-    /// Adds a disk that misbehaves and reports success.
     pub(crate) fn with_lie(mut self, lie: Lie) -> Self {
         self.lie = Some(lie);
         self
     }
 
-    /// Runs the simulation. An error describes an observation that no correct disk explains.
+    /// Runs the simulation. An error is an observation that no correct disk explains.
     pub(crate) fn run(mut self) -> Result<(), String> {
         self.start();
         let steps = 80 + self.random.below(120);
@@ -147,7 +139,6 @@ impl Crowd {
         self.ledgers.iter().try_for_each(Ledger::check)
     }
 
-    /// Starts targets and hosts.
     fn start(&mut self) {
         let targets = if self.trouble == Trouble::TwoTargets {
             2
@@ -159,7 +150,7 @@ impl Crowd {
             self.stage.add_target(&config);
         }
         let guests = 2 + self.random.below(2) as u8;
-        // The target treats all hosts with the same identity as one host.
+        // Hosts with one identity count as one host.
         let one_identity = self.random.below(4) == 0;
         for number in 1..=guests {
             let traits = Traits {
@@ -186,7 +177,7 @@ impl Crowd {
             .iter()
             .for_each(|disk| disk.set_habits(habits.clone()));
         if self.trouble == Trouble::Hang {
-            // Only the second and later guests use this disk.
+            // The first guest does not use this disk.
             for operation in [Operation::Read, Operation::Write, Operation::Flush] {
                 self.disks[0].hold(operation);
             }
@@ -242,7 +233,7 @@ impl Crowd {
         }
     }
 
-    /// A guest starts a command or reconnects.
+    /// Starts a command, or reconnects.
     fn use_guest(&mut self, guest: usize) {
         let Self {
             stage,
@@ -259,12 +250,11 @@ impl Crowd {
         }
     }
 
-    /// Reconnects all guests that are away and may return.
     fn come_again(&mut self) {
         for guest in &mut self.guests {
             let patience = Duration::from_millis(guest.traits.kato_ms.into()) + QUIESCE;
             let may = match (self.trouble, guest.ended) {
-                // Moving to the other target must wait until the first association has ended.
+                // A move must wait until the first association has ended.
                 (Trouble::TwoTargets, Some(ended)) => self.stage.now() >= ended + patience,
                 _ => true,
             };
@@ -331,7 +321,7 @@ impl Crowd {
         self.pauses.push((until, Paused::Target(target)));
     }
 
-    /// Kills the target. It restarts later, after its disk commands have ended.
+    /// Kills the target; it restarts after its disk commands have ended.
     fn kill_target(&mut self, time: Duration) -> bool {
         let there = self.stage.has_target(0);
         if there {
@@ -353,7 +343,7 @@ impl Crowd {
             .for_each(|ledger| ledger.history.crash());
     }
 
-    /// Lets every actor do its due work, then advances to the next event.
+    /// Performs due work of all actors, and advances to the next event.
     fn turn(&mut self, latest: Instant) {
         self.end_pauses(self.stage.now());
         let mut next = latest;
@@ -367,7 +357,6 @@ impl Crowd {
         self.stage.advance(next);
     }
 
-    /// Runs for a period of time.
     fn pass(&mut self, time: Duration) {
         let until = self.stage.now() + time;
         while self.stage.now() < until {
@@ -376,7 +365,6 @@ impl Crowd {
         }
     }
 
-    /// Ends all pauses that are over at `now`.
     fn end_pauses(&mut self, now: Instant) {
         let (over, rest) = self.pauses.drain(..).partition(|(until, _)| *until <= now);
         let over: Vec<(Instant, Paused)> = over;
@@ -393,7 +381,7 @@ impl Crowd {
         }
     }
 
-    /// Runs until a condition holds, within a time limit.
+    /// Runs until a condition holds.
     fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         let until = self.stage.now() + PATIENCE;
         while !holds(self) {
@@ -408,7 +396,7 @@ impl Crowd {
         }
     }
 
-    /// Ends all faults, waits for outstanding commands, reads all blocks, and disconnects all hosts.
+    /// Ends faults, waits for commands, reads all blocks, and disconnects.
     fn finish(&mut self) {
         self.check_bystander();
         self.stage.note(|| "trouble ends".to_owned());
@@ -451,9 +439,9 @@ impl Crowd {
         }
     }
 
-    /// Reads some blocks and returns true on success.
+    /// Reads blocks. Returns true on success.
     ///
-    /// A read can fail if the host has not yet detected that its target was killed.
+    /// Fails if the host has not yet detected the end of its target.
     fn read_back(&mut self, namespace: usize, first: usize) -> bool {
         self.until("a host is away", |this| this.guests[0].is_live());
         let Self {
@@ -467,7 +455,7 @@ impl Crowd {
         read.is_some_and(|id| self.ledgers[namespace].history.is_done(id))
     }
 
-    /// Checks that the first host, which does not use the hanging disk, kept its connection and latency.
+    /// The first host, which does not use the hanging disk, keeps its connection and latency.
     fn check_bystander(&self) {
         if self.trouble != Trouble::Hang {
             return;

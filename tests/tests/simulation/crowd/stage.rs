@@ -1,4 +1,4 @@
-//! Simulated environment of the hosts: the clock, the network, and one or two targets.
+//! Environment of the hosts: clock, network, and one or two targets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use cairn_target::{SteppedTarget, Usage};
 use crate::weather::{Carried, Network};
 use cairn_sim::network::Weather;
 
-/// Maximum consecutive steps at the same time; more mean an endless loop.
+/// Maximum steps at the same time; more mean an endless loop.
 const STEPS_MAX: u32 = 20_000;
 
 pub(super) struct Stage {
@@ -34,15 +34,13 @@ pub(super) struct Stage {
 struct Node {
     soft: Soft,
     target: Option<SteppedTarget>,
-    /// Complete text of the configuration file.
     config: String,
     remote: SocketAddr,
-    /// True while the machine is stopped and packets to it wait.
+    /// True while stopped; packets wait.
     paused: bool,
 }
 
 impl Stage {
-    /// Creates a network without machines.
     pub(super) fn new(weather: Weather, mut random: Random, trace: bool) -> Self {
         let clock = Clock::simulated();
         Self {
@@ -57,7 +55,6 @@ impl Stage {
         }
     }
 
-    /// Creates the user-space RoCE provider of a machine.
     pub(super) fn soft(&mut self) -> Soft {
         Soft::new(SoftOptions {
             network: Phy::Wire(self.wire.clone()),
@@ -78,7 +75,7 @@ impl Stage {
         }
     }
 
-    /// Adds a machine and starts its target with this configuration plus a listener.
+    /// Adds a machine and starts its target.
     pub(super) fn add_target(&mut self, config: &str) {
         let number = self.targets.len() + 1;
         let address = IpAddr::from([10, 0, 0, number as u8]);
@@ -94,7 +91,6 @@ impl Stage {
         self.start_target(number - 1);
     }
 
-    /// Starts the target of a machine without one.
     pub(super) fn start_target(&mut self, index: usize) {
         let soft = self.soft();
         let clock = self.clock.clone();
@@ -111,7 +107,7 @@ impl Stage {
         self.note(|| format!("target {index} starts"));
     }
 
-    /// Ends a target; hosts receive no packets about it.
+    /// Ends a target silently.
     pub(super) fn kill_target(&mut self, index: usize) {
         self.note(|| format!("target {index} is killed"));
         let soft = self.soft();
@@ -124,7 +120,7 @@ impl Stage {
         });
     }
 
-    /// Runs `job`; packets sent meanwhile from or to `address` are lost.
+    /// Runs `job`, losing packets of `address` meanwhile.
     pub(super) fn silently(&mut self, address: IpAddr, job: impl FnOnce()) {
         self.send_all();
         job();
@@ -143,12 +139,11 @@ impl Stage {
         self.targets[index].paused = paused;
     }
 
-    /// Address of the listener of a target.
     pub(super) fn remote(&self, index: usize) -> SocketAddr {
         self.targets[index].remote
     }
 
-    /// Resources held by each running target, and number of connections in its connection manager.
+    /// Resources of each running target, and connections in its connection manager.
     pub(super) fn usage(&self) -> Vec<(Usage, usize)> {
         let there = self.targets.iter();
         there
@@ -156,20 +151,19 @@ impl Stage {
             .collect()
     }
 
-    /// Advances the clock without a step of any target, as if all machines were suspended.
+    /// Advances the clock without steps, as if all machines were suspended.
     pub(super) fn jump(&mut self, gap: Duration) {
         self.note(|| format!("the clock jumps by {gap:?}"));
         self.clock.advance_to(self.now() + gap);
     }
 
-    /// Runs a step of each target that is not paused, then advances the clock to the next event:
-    /// the arrival of a packet, a timer, or `latest`.
+    /// Steps all running targets, then advances the clock to the next packet, timer, or `latest`.
     pub(super) fn advance(&mut self, latest: Instant) {
         let mut next = latest;
         for node in self.targets.iter_mut().filter(|node| !node.paused) {
             let before = node.soft.step();
             let own = node.target.as_mut().and_then(SteppedTarget::step);
-            // Handles the requests that the target made in its step.
+            // Handles requests made by the target's step.
             let after = node.soft.step();
             next = [before, own, after]
                 .into_iter()

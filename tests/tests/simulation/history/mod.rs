@@ -1,13 +1,13 @@
-//! Observations of a namespace by hosts, and a check that a correct disk could have produced them.
+//! Observations of a namespace by hosts, and a check that a correct disk explains them.
 //!
-//! Each block is a register. A write takes effect at one moment between its begin and its end, and a read
-//! returns the value of one such moment. A failed write may or may not take effect. An unanswered write may
-//! take effect until its association is [`dead`](History::dead), and never later. A [`crash`](History::crash)
-//! may undo writes that are not durable: neither durable themselves nor followed by a flush.
+//! Each block is a register. A write takes effect at one moment between begin and end, and a read
+//! returns the value of one such moment. A failed write may take effect; an unanswered one may do
+//! so until its association is [`dead`](History::dead). A [`crash`](History::crash) may undo writes
+//! that are neither durable nor followed by a flush.
 //!
-//! For each block, [`History::check`] follows all possible orders of operations and reports the first event
-//! after which no order is possible. The check rejects a history only if no disk could have produced it.
-//! The method is just-in-time linearization (G. Lowe, "Testing for linearizability", 2017).
+//! For each block, [`History::check`] follows all possible orders of operations, and reports the
+//! first event without one. The method is just-in-time linearization (G. Lowe, "Testing for
+//! linearizability", 2017).
 
 mod register;
 #[cfg(test)]
@@ -18,23 +18,21 @@ use std::ops::Range;
 
 use register::Register;
 
-/// Content of a block: zeroes, or bytes generated from a number that is unique to one write.
+/// Block content: zeroes, or bytes generated from a number unique to a write.
 pub(crate) type Value = u64;
 
-/// Value of a block that was never written or was zeroed.
+/// Value of a block never written, or zeroed.
 pub(crate) const ZEROES: Value = 0;
-/// Value of blocks with contents that no write produced.
+/// Value of contents that no write produced.
 pub(crate) const GARBAGE: Value = u64::MAX;
 
-/// Identifies an operation of a history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Id(usize);
 
-/// Type of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,
-    /// Writes this value to the first block and consecutive values to the blocks after it.
+    /// Writes consecutive values.
     Write {
         first: Value,
         durable: bool,
@@ -51,13 +49,12 @@ impl Kind {
     }
 }
 
-/// Result of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
     Done,
-    /// A read that returned these values.
+    /// Values returned by a read.
     Read(Vec<Value>),
-    /// An error. A failed write can be partly complete.
+    /// Error, after which a write may be partly complete.
     Failed,
 }
 
@@ -65,9 +62,9 @@ pub(crate) enum End {
 struct Operation {
     kind: Kind,
     blocks: Range<usize>,
-    /// Result, or `None` for an unfinished operation.
+    /// `None` if unfinished.
     end: Option<End>,
-    /// Name of the host, for error messages.
+    /// Host name for messages.
     who: String,
 }
 
@@ -75,23 +72,22 @@ struct Operation {
 enum Event {
     Begin(Id),
     End(Id),
-    /// From now on, this operation can no longer take effect.
+    /// The operation can no longer take effect.
     Dead(Id),
     Crash,
 }
 
-/// Events of one namespace in order of time.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     operations: Vec<Operation>,
     events: Vec<Event>,
 }
 
-/// An observation that no correct disk explains.
+/// Observation that no correct disk explains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
     pub(crate) block: usize,
-    /// The unexplained event and all earlier events of this block.
+    /// This and earlier events of the block.
     pub(crate) story: Vec<String>,
 }
 
@@ -105,7 +101,6 @@ impl fmt::Display for Violation {
 }
 
 impl History {
-    /// Records the start of an operation.
     pub(crate) fn begin(&mut self, who: &str, kind: Kind, blocks: Range<usize>) -> Id {
         let id = Id(self.operations.len());
         self.operations.push(Operation {
@@ -118,7 +113,6 @@ impl History {
         id
     }
 
-    /// Records the end of an operation.
     pub(crate) fn end(&mut self, id: Id, end: End) {
         self.operations[id.0].end = Some(end);
         self.events.push(Event::End(id));
@@ -129,24 +123,21 @@ impl History {
         self.events.push(Event::Dead(id));
     }
 
-    /// Records a power failure of the disk, which ends all outstanding operations.
+    /// Records a power failure, which ends all operations.
     pub(crate) fn crash(&mut self) {
         self.events.push(Event::Crash);
     }
 
-    /// Type and blocks of an operation.
     pub(crate) fn operation(&self, id: Id) -> (Kind, Range<usize>) {
         let operation = &self.operations[id.0];
         (operation.kind, operation.blocks.clone())
     }
 
-    /// Returns true if an operation succeeded.
     pub(crate) fn is_done(&self, id: Id) -> bool {
         let end = self.operations[id.0].end.as_ref();
         end.is_some_and(|end| *end != End::Failed)
     }
 
-    /// Checks all blocks of the namespace.
     pub(crate) fn check(&self, blocks: usize) -> Result<(), Violation> {
         (0..blocks).try_for_each(|block| self.check_block(block))
     }
@@ -210,7 +201,7 @@ impl History {
         }
     }
 
-    /// Returns the value that a write stores in a block, and true if the write is durable.
+    /// Value stored in a block, and whether the write is durable.
     fn written(&self, id: Id, block: usize) -> (Value, bool) {
         let operation = &self.operations[id.0];
         match operation.kind {
@@ -222,7 +213,7 @@ impl History {
         }
     }
 
-    /// Returns the value read from a block, or `None` if the read returned no data.
+    /// Value read from a block, if any.
     fn read(&self, id: Id, block: usize) -> Option<Value> {
         let operation = &self.operations[id.0];
         match &operation.end {

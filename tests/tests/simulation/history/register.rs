@@ -1,16 +1,16 @@
-//! All possible states of one block, given the observations so far.
+//! Possible states of a block.
 
 use std::collections::HashSet;
 
 use super::{Id, Value, ZEROES};
 
-/// The set of possible states of a block.
+/// Set of possible states of a block.
 #[derive(Debug)]
 pub(super) struct Register {
     /// Unfinished operations, except flushes.
     pending: Vec<Pending>,
     states: HashSet<State>,
-    /// True if a crash follows. Without a crash, durability is invisible.
+    /// Without a crash ahead, durability is invisible.
     pub(super) crash_ahead: bool,
 }
 
@@ -26,16 +26,15 @@ enum Action {
     Write { value: Value, durable: bool },
 }
 
-/// A possible state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct State {
-    /// Pending operations that have taken effect, in ascending order.
+    /// Pending operations that took effect, in ascending order.
     taken: Vec<Id>,
-    /// Values that can survive a crash, oldest first. The last value is the current one.
+    /// Values that can survive a crash, oldest first; the last one is current.
     trail: Vec<Value>,
-    /// Unfinished flushes and durable writes. Each has a position in the trail. When the operation
-    /// ends, all earlier values are removed. A position is necessary because a value such as zeroes
-    /// can occur twice in the trail.
+    /// Unfinished flushes and durable writes with their position in the trail. When one ends,
+    /// earlier values are removed. A value such as zeroes can occur twice, so the position
+    /// identifies it.
     marks: Vec<(Id, usize)>,
 }
 
@@ -49,7 +48,7 @@ impl State {
             self.trail.clear();
             self.marks.clear();
         }
-        // Keep each value once, unless a flush covers the earlier position.
+        // Keeps each value once, unless a flush covers the earlier position.
         for at in (0..self.trail.len()).rev() {
             let marked = self.marks.iter().any(|(_, mark)| *mark == at);
             if self.trail[at] == value && !marked {
@@ -66,7 +65,7 @@ impl State {
         self.marks.push((id, self.trail.len() - 1));
     }
 
-    /// Resolves a mark, whether or not its value became durable.
+    /// Resolves a mark, whether its value became durable or not.
     fn unmark(&mut self, id: Id, durable: bool) {
         let Some(at) = self.marks.iter().position(|(mark, _)| *mark == id) else {
             return;
@@ -74,7 +73,7 @@ impl State {
         let (_, first) = self.marks.swap_remove(at);
         if durable {
             self.trail.drain(..first);
-            // Durable data has overwritten the values of all marks before this one.
+            // Durable data overwrote the values of earlier marks.
             self.marks.retain(|(_, mark)| *mark >= first);
             for (_, mark) in &mut self.marks {
                 *mark -= first;
@@ -97,7 +96,6 @@ impl Register {
         }
     }
 
-    /// Returns true if no state explains the observations.
     pub(super) fn is_impossible(&self) -> bool {
         self.states.is_empty()
     }
@@ -112,7 +110,7 @@ impl Register {
         self.pending.push(Pending { id, action });
     }
 
-    /// Ends an operation. If `certain` is true, it took effect. Otherwise it may have taken effect.
+    /// Ends an operation, which took effect if `certain` is true, and otherwise may have.
     pub(super) fn ends(&mut self, id: Id, certain: bool) {
         let Some(at) = self.pending.iter().position(|pending| pending.id == id) else {
             return;
@@ -130,8 +128,7 @@ impl Register {
         self.states = reached.into_iter().map(forget).collect();
     }
 
-    /// Finds all paths from a state to a state in which `last` has taken effect. Other operations
-    /// may take effect before `last`.
+    /// Finds all states reachable by operations up to `last`.
     fn follow(&self, state: State, last: Id, certain: bool, reached: &mut HashSet<State>) {
         let mut seen = HashSet::from([state.clone()]);
         let mut open = vec![state];
@@ -153,7 +150,7 @@ impl Register {
         }
     }
 
-    /// The state after an operation takes effect. `None` if it cannot take effect in this state.
+    /// State after an operation, `None` if it cannot take effect.
     fn step(&self, state: &State, pending: Pending) -> Option<State> {
         if state.taken.contains(&pending.id) {
             return None;
@@ -199,7 +196,7 @@ impl Register {
             .collect();
     }
 
-    /// Ends all pending operations and keeps one value of the trail.
+    /// Ends all pending operations and keeps one value.
     pub(super) fn crash(&mut self) {
         let mut left = HashSet::new();
         for state in &self.states {

@@ -1,8 +1,8 @@
-//! Handwritten histories: valid ones pass and each invalid one is rejected.
+//! Handwritten valid and invalid histories.
 
 use super::*;
 
-/// A history of one block. Each line adds one event.
+/// History of a block, with one event in a line.
 #[derive(Default)]
 struct Story(History);
 
@@ -47,7 +47,7 @@ impl Story {
         self.0.check(1).is_ok()
     }
 
-    /// Returns true if a final read may return this value, and removes the read again.
+    /// True if a final read may return this value; removes the read again.
     fn may_read(&mut self, value: Value) -> bool {
         let (operations, events) = (self.0.operations.len(), self.0.events.len());
         self.read(value);
@@ -57,7 +57,7 @@ impl Story {
         good
     }
 
-    /// Returns true for each value that a final read may return.
+    /// Whether a final read may return each value.
     fn readable<const N: usize>(&mut self, values: [Value; N]) -> [bool; N] {
         values.map(|value| self.may_read(value))
     }
@@ -85,7 +85,7 @@ fn writes_at_one_time_may_take_effect_in_any_order() {
     assert_eq!(story.readable([0, 1, 2]), [false, true, true]);
     story.done(one);
     assert_eq!(story.readable([0, 1, 2]), [false, true, true]);
-    // The first read fixes the order.
+    // This read fixes the order.
     story.read(1);
     assert_eq!(story.readable([0, 1, 2]), [false, true, false]);
 }
@@ -153,7 +153,7 @@ fn a_crash_keeps_what_was_flushed() {
     assert_eq!(story.readable([0, 1, 2, 3]), [false, true, true, true]);
     story.read(2);
     assert_eq!(story.readable([1, 2, 3]), [false, true, false]);
-    // Reading a value does not make it durable, but a crash makes the remaining value durable.
+    // A read makes no value durable; a crash does.
     story.0.crash();
     assert_eq!(story.readable([1, 2, 3]), [false, true, false]);
 }
