@@ -57,7 +57,7 @@ enum Entry {
 impl Config {
     /// First access that this configuration gives and `former` does not.
     ///
-    /// Compares the set of (host, authentication required, listener, namespace), not the text.
+    /// Compares sets of (host, authentication required, listener, namespace).
     #[must_use]
     pub fn widened_from(&self, former: &Self) -> Option<Widened> {
         let mut compared = Compared::default();

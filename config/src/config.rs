@@ -38,10 +38,8 @@ pub const LISTENERS_MAX: usize = 64;
 pub const SUBSYSTEMS_MAX: usize = 1024;
 /// Highest NSID of a subsystem, and therefore its maximum of namespaces (NN, MNAN).
 pub const NSID_MAX: u32 = NAMESPACES_MAX;
-/// Maximum memory namespaces (`mem:`).
-///
-/// Each registers a memory region with each device. The soft provider has 8,192 regions, some of
-/// which the reactors need.
+/// Maximum memory namespaces (`mem:`). Each registers a region with each device, and the soft
+/// provider has 8,192.
 pub(crate) const MEMORY_NAMESPACES_MAX: usize = 6 << 10;
 /// Maximum hosts in the list of a subsystem or namespace.
 pub const ALLOWED_HOSTS_MAX: usize = 4096;
@@ -299,8 +297,7 @@ pub enum Access {
 /// List of hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostList {
-    /// Hosts of the list and its groups. Equal lists share one set, because thousands of namespaces
-    /// may list the same hosts.
+    /// Hosts of the list and its groups. Equal lists share one set.
     pub hosts: Arc<BTreeSet<Nqn>>,
     /// Names of the groups that are part of the list.
     pub groups: Vec<Arc<str>>,

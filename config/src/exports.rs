@@ -1,6 +1,6 @@
 //! Patterns of the disks that requests at the control socket may export.
 //!
-//! Symbolic links are resolved by the caller. This module compares texts and touches no file.
+//! Compares texts only; the caller resolves symbolic links.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -50,8 +50,8 @@ impl Exports {
 
     /// True if a file, folder or device may be exported.
     ///
-    /// `resolved` is `path` with all symbolic links followed, and decides. Below /dev the link
-    /// itself also counts, because the system creates links as volume names.
+    /// `resolved` is `path` with all symbolic links followed, and decides. Below /dev the link also
+    /// counts, because volume names are links made by the system.
     #[must_use]
     pub fn allow_path(&self, path: &Path, resolved: &Path) -> bool {
         let is_allowed = |path: &Path| {

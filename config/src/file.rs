@@ -1,8 +1,7 @@
 //! Types of the configuration file as written.
 //!
-//! They define the grammar, and their doc comments are its reference: the JSON schema is generated
-//! from them. They accept any input; `check` converts them to a [`Config`](crate::Config) or
-//! reports the problems.
+//! Their doc comments are the text of the JSON schema. They accept any input; `check` converts them
+//! to a [`Config`](crate::Config).
 
 use std::collections::BTreeMap;
 

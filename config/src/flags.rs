@@ -24,13 +24,13 @@ pub struct Flags {
     /// Values of `--export PATH|dir:DIRECTORY|rbd:POOL/IMAGE|mem:SIZE|null:SIZE`, which each add a
     /// namespace.
     ///
-    /// Namespaces belong to the subsystem named by `nqn` and get the next free NSIDs. Directories
-    /// come last, and each but the last has 1000 NSIDs.
+    /// Namespaces belong to the subsystem `nqn` and get the next free NSIDs; directories come last,
+    /// with 1000 NSIDs each.
     pub export: Vec<String>,
     /// `--nqn NQN`: subsystem of the exports, created if the file has none with this name.
     ///
-    /// By default derived from the machine and the first listener and export, so that it is the
-    /// same at the next start.
+    /// By default derived from the machine and the first listener and export, and so equal at each
+    /// start.
     pub nqn: Option<String>,
     /// `--provider auto|verbs|soft`: provider of every listener, including those of the file.
     pub provider: Option<String>,
@@ -221,10 +221,8 @@ impl Flags {
         }
     }
 
-    /// NQN derived from the machine.
-    ///
-    /// Includes the first listener, so that two targets of a machine differ and hosts do not
-    /// combine their disks as paths.
+    /// NQN derived from the machine and the first listener, so that hosts do not combine the disks
+    /// of two targets as paths.
     fn made_nqn(&self, file: &File) -> String {
         let listener = file
             .listener

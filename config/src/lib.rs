@@ -139,8 +139,8 @@ impl Config {
 
     /// Configuration with the namespaces that `draft` adds, and their places.
     ///
-    /// Equals the result of a full check at the cost of the additions. Returns `None` if `draft`
-    /// has other changes, or if only a full check can decide.
+    /// Equals the result of a full check. Returns `None` if `draft` has other changes, or only a
+    /// full check can decide.
     #[must_use]
     pub fn grown(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let added = draft.added()?;
@@ -175,7 +175,7 @@ impl Config {
 
     /// Configuration without the namespaces that `draft` removes, and their places.
     ///
-    /// Equals the result of a full check. Returns `None` if `draft` has other changes, or if only a
+    /// Equals the result of a full check. Returns `None` if `draft` has other changes, or only a
     /// full check can decide.
     #[must_use]
     pub fn shrunk(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
@@ -214,8 +214,8 @@ impl Config {
 
     /// Warnings about unusual settings that still work.
     ///
-    /// Malformed NQNs are accepted because hosts and subsystems of other targets have such names. A
-    /// mistyped name looks the same, however, and some hosts refuse to connect to one.
+    /// Malformed NQNs are accepted because other targets have such names, but some hosts refuse
+    /// them.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let odd = |what: &str, nqn: &Nqn| {

@@ -37,9 +37,8 @@ impl fmt::Debug for InlineKey {
 
 /// Replaces each character of a secret with a star; lines and columns stay.
 ///
-/// Works on a configuration and on single lines or messages. The text is parsed as TOML, so that
-/// escapes and multi-line strings cannot hide a secret. Outside of strings, as in comments, a
-/// secret is found by its prefix.
+/// Works on a configuration, single lines or messages. The text is parsed as TOML, so that escapes
+/// and multi-line strings cannot hide a secret; outside of strings it is found by its prefix.
 #[must_use]
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
     if !text.contains(START) && !text.contains('\\') {

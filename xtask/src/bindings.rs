@@ -1,7 +1,7 @@
 //! Regenerates `rdma/verbs/src/sys/bindings.rs` from rdma-core's headers.
 //!
-//! The result is checked in, so building Cairn needs neither the headers nor
-//! libclang. Run this only to add a function to the list, and read the diff.
+//! The result is checked in, so building Cairn needs neither headers nor libclang. Run this only to
+//! add a function, and read the diff.
 
 use std::path::Path;
 use std::process::Command;

@@ -22,10 +22,7 @@ pub(crate) fn folder() -> Result<PathBuf> {
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
-    /// Dependencies that are compiled with optimization.
-    ///
-    /// Tools run for seconds, so optimizing the other dependencies would cost more time than it
-    /// saves.
+    /// Dependencies compiled with optimization; for others it would cost more time than it saves.
     pub(crate) busy: &'static [&'static str],
 }
 

@@ -1,9 +1,7 @@
-//! `cargo xtask compiled`: cache of compiled dependencies across clones.
+//! `cargo xtask compiled`: cache of compiled dependencies across clones, for CI.
 //!
-//! CI starts with an empty clone, and would otherwise compile the dependencies for eight
-//! combinations of tool chains and flags. Packages of the workspace are excluded, so each run
-//! compiles and checks them. Cargo validates each file as its own: files from another compiler,
-//! flags or features are rebuilt.
+//! Packages of the workspace are excluded, so each run compiles and checks them. Cargo rebuilds
+//! files from another compiler, flags or features.
 
 use std::collections::HashSet;
 use std::fs;
@@ -28,10 +26,8 @@ const RECIPE: [&str; 5] = [
 
 const NOTES: &str = ".fingerprint";
 
-/// Folders of compiled output, with fingerprints last.
-///
-/// If extraction stops halfway, cargo finds no fingerprint of an incomplete file. The programs are
-/// next to these folders.
+/// Folders of compiled output. Fingerprints are last, so that cargo finds none of an incomplete
+/// file if extraction stops halfway.
 const FOLDERS: [&str; 3] = ["build", "deps", NOTES];
 
 /// Maximum depth of these folders in cargo's output.
@@ -94,9 +90,8 @@ fn take(archive: &Path, output: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes the archive under a temporary name, then replaces earlier ones.
-///
-/// Prints nothing, because the last line of CI is the total of the tests.
+/// Writes the archive under a temporary name, then replaces earlier ones. Prints nothing: the last
+/// line of CI is the total of the tests.
 fn keep(archive: &Path, tree: &Tree) -> Result<()> {
     let dir = archive.parent().context("the archive is in a folder")?;
     fs::create_dir_all(dir)?;

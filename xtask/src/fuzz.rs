@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: libFuzzer runs on parsers and state machines.
 //!
-//! The programs are in `fuzz/`, and their targets in `tests/fuzzed`, which stable Rust tests as
-//! well. Nightly Rust and cargo-fuzz are required; otherwise the run is skipped.
+//! The programs are in `fuzz/`, their targets in `tests/fuzzed`. Skipped without nightly Rust or
+//! cargo-fuzz.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     let mut failed = Vec::new();
-    // Two at a time: the time is given by a clock, and a machine of two processors can run both.
+    // Two at a time: the time limit is wall-clock time.
     for pair in targets.chunks(2) {
         println!("\n==> {}, {} s", pair.join(" and "), args.seconds);
         let results = thread::scope(|scope| {

@@ -1,8 +1,7 @@
 //! `cargo xtask loom`: model checking of thread interleavings.
 //!
-//! The crate is compiled with `--cfg cairn_loom`, which replaces its locks, atomics and wake-ups by
-//! loom's. loom runs each model once for each interleaving, and reports a lost wake-up as a
-//! deadlock.
+//! `--cfg cairn_loom` replaces locks, atomics and wake-ups by loom's, which reports a lost wake-up
+//! as a deadlock.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,7 @@
 //! `cargo xtask miri`: tests under Miri, an interpreter that detects undefined behaviour.
 //!
-//! The tests cover unsafe code and parsers of peer input. Miri is some hundred times slower than
-//! the processor and supports few system calls, so each crate has a list of tests. Nightly Rust
-//! with Miri is required; otherwise the run is skipped.
+//! Covers unsafe code and parsers of peer input. Miri is some hundred times slower and supports few
+//! system calls, so each crate has a list of tests. Skipped without nightly Rust.
 
 use std::process::ExitCode;
 

@@ -10,9 +10,8 @@ pub(crate) fn is_there() -> bool {
         || (install(["toolchain", "install", "nightly", "--profile", "minimal"]) && has("rustc"))
 }
 
-/// True if nightly Rust has these components, each a program or a folder of sources.
-///
-/// Installs missing components if possible.
+/// True if nightly Rust has these components, each a program or a folder of sources. Installs
+/// missing ones if possible.
 pub(crate) fn has_components(components: &[&str]) -> bool {
     is_there()
         && components.iter().all(|component| {

@@ -1,9 +1,8 @@
 //! Packages: .deb, .rpm, tar.gz and OCI image archive, built from one file tree.
 //!
-//! cargo-deb and cargo-generate-rpm write the first two, `tar` the archives. Order, owner and time
-//! of files are fixed, so the same sources and tools give the same bytes. binutils split off debug
-//! symbols. Missing tools are reported: without cargo-generate-rpm there is no .rpm, and without
-//! Debian 11's glibc the packages require the glibc of this machine.
+//! Order, owner and time of files are fixed, so the same sources and tools give the same bytes.
+//! Without cargo-generate-rpm there is no .rpm; without Debian 11's glibc the packages require this
+//! machine's.
 
 mod assets;
 mod deb;

@@ -1,7 +1,5 @@
-//! `cargo xtask sanitize`: tests with a sanitizer compiled in.
-//!
-//! ThreadSanitizer detects data races between the threads of a target, AddressSanitizer
-//! out-of-bounds accesses in `unsafe` code. Nightly Rust is required; otherwise the run is skipped.
+//! `cargo xtask sanitize`: tests with ThreadSanitizer (data races) or AddressSanitizer
+//! (out-of-bounds accesses). Skipped without nightly Rust.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};

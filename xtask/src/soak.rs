@@ -1,7 +1,7 @@
 //! `cargo xtask soak`: random fault injection for a given time.
 //!
-//! The rounds are in `tests/tests/soak`. This task runs them, the test of many connects, and the
-//! simulation with more seeds than an ordinary test run.
+//! Runs the rounds of `tests/tests/soak`, the test of many connects, and the simulation with more
+//! seeds.
 
 use std::process::ExitCode;
 

@@ -42,9 +42,8 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the folder for `PYTHONPATH`, downloading it on first use.
-///
-/// The error is one line that says which packages to install.
+/// Returns the folder for `PYTHONPATH`, downloading it on first use. The error is one line with the
+/// packages to install.
 pub(crate) fn fetch() -> Result<PathBuf> {
     let folder = cache::folder()?.join(format!("tools/spdk-client-{}", versions()));
     if folder.join(CLIENT).is_file() {

@@ -1,12 +1,11 @@
-//! `cargo xtask stops`: tests under SIGSTOP and SIGCONT.
+//! `cargo xtask stops`: tests under SIGSTOP and SIGCONT, to find those that pass only on a fast
+//! machine.
 //!
-//! A test that passes only on a fast machine is faulty, or hides a fault of the program. Each
-//! test's process is stopped for 60 ms and continued for 20 ms until it ends, so stops hit every
-//! wait, clock reading and pair of threads. cargo and nextest start tests through this program as
-//! their runner ([`run_stopped`]).
+//! Each test's process is stopped for 60 ms and continued for 20 ms until it ends. cargo and
+//! nextest start tests through this program as their runner ([`run_stopped`]).
 //!
-//! `cargo xtask soak --stops` applies the runner to a process tree: it stops random processes for
-//! some milliseconds or for longer than the keep alive timeout.
+//! `cargo xtask soak --stops` stops random processes of a tree instead, for milliseconds or for
+//! longer than the keep alive timeout.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: checks required for every change.
 //!
-//! Each step is a program with an exit code. Steps run even after a failure, so one run shows all
-//! errors. Scenarios of the virtual machine run in parallel with the other steps.
+//! Each step is a program with an exit code, and runs even after a failure. Scenarios of the
+//! virtual machine run in parallel.
 
 mod failures;
 mod lane;
@@ -82,8 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 /// Prints the result of each step, the failures, and a last line with the totals.
 ///
-/// A step without test counts counts as one test. Tests that recorded a skip are subtracted from
-/// the passed ones.
+/// A step without test counts is one test. Tests that recorded a skip are not counted as passed.
 fn print_table(done: &[Done], recorded_skips: u32, took: Duration) {
     let mut sum = Tally::default();
     println!("\n      step            seconds   tests");

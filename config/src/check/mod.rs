@@ -1,7 +1,6 @@
 //! Conversion of the file to a [`Config`], with all checks.
 //!
-//! Each value is checked separately, then against others. After a problem the check continues with
-//! the default, so that one run shows all problems.
+//! After a problem the check continues with the default, so that one run shows all problems.
 
 mod ana;
 mod audit;

@@ -217,9 +217,8 @@ pub(super) fn parse_nqn(check: &mut Check<'_>, place: &Place, name: &str) -> Opt
 
 /// Hosts allowed to connect.
 ///
-/// A missing list is an error: a forgotten list must not open a disk to all hosts. A list given
-/// with `allow_any_host = true` is kept: its hosts may have keys, and it applies once the flag is
-/// removed.
+/// A missing list is an error: a forgotten list must not open a disk to all hosts. A list beside
+/// `allow_any_host = true` is kept for the keys of its hosts.
 fn allowed_hosts(
     check: &mut Check<'_>,
     place: &Place,

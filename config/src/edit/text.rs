@@ -1,9 +1,7 @@
 //! Cached text of a document, updated as namespaces are added and removed.
 //!
-//! Rendering the whole document with `toml_edit` dominates the cost of a change with ten thousand
-//! namespaces. This text is edited only where a namespace is added or removed, and equals
-//! `toml_edit`'s output. If that is uncertain, the cache is dropped and the document rendered
-//! again.
+//! Rendering by `toml_edit` dominates the cost of a change among ten thousand namespaces. This text
+//! equals its output; if that is uncertain, the document is rendered again.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -1,9 +1,8 @@
-//! Benchmark with fio's vocabulary: runs jobs of reads, writes and trims against a namespace,
-//! measures and optionally verifies them.
+//! Benchmark with fio's vocabulary: runs jobs against a namespace, measures and optionally verifies
+//! them.
 //!
-//! A [`Job`] describes the work in fio's keys; [`job_file`] parses fio's job files. [`run()`]
-//! starts a thread for each copy of a job, which drives its own queue pair, a [`Lane`]. It returns
-//! a [`BenchResult`], which [`report`] formats like fio, as text or JSON.
+//! A [`Job`] has fio's keys; [`job_file`] parses fio's job files. [`run()`] starts a thread with a
+//! [`Lane`] for each copy of a job, and returns a [`BenchResult`] that [`report`] formats like fio.
 
 pub mod cpu;
 pub mod job;

@@ -1,8 +1,8 @@
 //! Content of verified blocks: a header with their identity, and unique data.
 //!
-//! A unit (fio's `verify_interval`: the smallest block of the job) starts with a header. It has the
-//! offset in the namespace, the generation and the seed of the run. A block that was lost, torn,
-//! misplaced or not overwritten is therefore both detected and identified.
+//! Each unit (fio's `verify_interval`: the smallest block of the job) has a header with its offset
+//! in the namespace, its generation and the seed, which identify lost, torn, misplaced and stale
+//! blocks.
 
 use std::fmt;
 

@@ -43,9 +43,8 @@ pub(super) fn mix(seed: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Permutation of all numbers below a limit, without memory for visited ones.
-///
-/// Uses a Feistel network over the next power of four and skips results beyond the limit.
+/// Permutation of all numbers below a limit, without memory for visited ones: a Feistel network
+/// over the next power of four that skips results beyond the limit.
 #[derive(Debug, Clone)]
 pub(super) struct Shuffle {
     limit: u64,

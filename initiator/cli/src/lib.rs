@@ -1,7 +1,6 @@
-//! Command line of cairn-initiator: inspects controllers and moves blocks like nvme-cli, and
-//! measures like fio.
+//! Command line of cairn-initiator: nvme-cli's commands, and measurements like fio's.
 //!
-//! Results go to stdout in the format selected by `-o`; everything else goes to stderr.
+//! Results go to stdout in the format of `-o`; everything else goes to stderr.
 
 mod address;
 mod bench;

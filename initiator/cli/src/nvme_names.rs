@@ -206,8 +206,7 @@ struct Way {
     address: String,
 }
 
-/// Subsystems with nvme-cli's keys. Nothing is connected, so names are those that Linux would
-/// assign, and the state is that before connecting.
+/// Subsystems with nvme-cli's keys, with names and state as before connecting in Linux.
 fn subsystem_objects(all: &[(Nqn, Vec<Way>)]) -> Vec<Object> {
     let mut controllers = 0..;
     let all = all.iter().enumerate().map(|(at, (nqn, ways))| {

@@ -1,9 +1,8 @@
 //! RDMA connections without NVMe, for `ping` and `link`.
 //!
-//! Against a standard target, only connecting works: it offers no memory to hosts and answers only
-//! capsules. The rest requires `link --listen` or Cairn's `responder` at the other end. These work
-//! like a perftest server: they echo each message, and fill messages of 56 bytes with key and
-//! address of their memory.
+//! A standard target only allows connecting. The rest requires `link --listen` or Cairn's
+//! `responder`, which echo each message and fill messages of 56 bytes with key and address of their
+//! memory, as perftest's server does.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

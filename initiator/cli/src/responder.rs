@@ -1,5 +1,5 @@
-//! Other end of a link measurement. Echoes each message and has memory that peers may access. Fills
-//! messages of 56 bytes with key and address of the memory, like a perftest server.
+//! Other end of a link measurement: echoes each message, and fills messages of 56 bytes with key
+//! and address of its memory, as perftest's server does.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
-//! `cargo xtask bench against DIR`: comparison of this build with another build of Cairn.
+//! `cargo xtask bench against DIR`: comparison with another build of Cairn.
 //!
-//! Both alternate on this machine. Each has a target and a host of its build, so the whole I/O path
-//! is compared.
+//! Both builds alternate on this machine, each with its own target and host.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};

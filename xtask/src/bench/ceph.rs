@@ -1,7 +1,6 @@
-//! `cargo xtask bench ceph`: comparison of the Ceph image backend with fio's rbd engine.
+//! `cargo xtask bench ceph`: the Ceph image backend compared with fio's rbd engine.
 //!
-//! Both programs alternate on one image. The cluster has one monitor and one OSD on this machine,
-//! which share its processors with the programs.
+//! Both alternate on one image of a cluster with one monitor and one OSD on this machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -26,9 +26,8 @@ impl CpuTime {
         tasks.filter_map(of_task).sum()
     }
 
-    /// Parses time on the processor and time waiting, in nanoseconds.
-    ///
-    /// These are the first two of three numbers (Documentation/scheduler/sched-stats.rst).
+    /// Parses the first two of three numbers, in nanoseconds: time on the processor and time
+    /// waiting (Documentation/scheduler/sched-stats.rst).
     fn parse(schedstat: &str) -> Option<Self> {
         let mut numbers = schedstat.split_whitespace();
         let mut next = || Some(Duration::from_nanos(numbers.next()?.parse().ok()?));

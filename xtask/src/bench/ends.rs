@@ -1,6 +1,4 @@
-//! Target and host of a measurement, each a process pinned to a core.
-//!
-//! Both are started anew for each sample, so samples are independent.
+//! Target and host of a measurement, each a process pinned to a core, started anew for each sample.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -197,9 +195,8 @@ impl Stage {
             .collect()
     }
 
-    /// Writes the whole memory disk.
-    ///
-    /// Otherwise all reads would hit one page of zeroes, and writes would wait for page allocation.
+    /// Writes the whole memory disk, since reads of an unwritten one hit one page of zeroes, and
+    /// writes wait for page allocation.
     fn fill(&self, cell: &Cell) -> Result<()> {
         let keys = ["--rw=write", "--destroy-data", "--bs=1m", "--iodepth=4"];
         self.run_host(cell, keys.map(str::to_owned).into_iter())

@@ -34,7 +34,7 @@ pub(super) fn measure(programs: &Path, seconds: f64) -> Result<Vec<(String, Vec<
 /// Parses a row.
 ///
 /// `READ 4096 B x 32   345678   1.42   92.6` has the rate per second, GB/s, and microseconds for
-/// each operation. `UDP` rows use plain sockets: the length of a capsule one way and 4 KiB back.
+/// each operation. `UDP` rows use plain sockets: a capsule one way, 4 KiB back.
 fn row(line: &str) -> Option<(String, Vec<Metric>)> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [

@@ -40,9 +40,8 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// Items in the order of the table rows.
-    ///
-    /// If the command line sets dimensions, these are the cells of their product only.
+    /// Items in the order of the table rows; only the product of the dimensions given on the
+    /// command line, if any.
     pub(super) fn items(&self) -> Result<Vec<Item>> {
         let dimensions = [
             &self.depth,

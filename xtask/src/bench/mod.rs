@@ -1,7 +1,6 @@
-//! `cargo xtask bench`: performance of target and host on this machine.
+//! `cargo xtask bench`: performance of target and host on this machine (docs/performance.md).
 //!
-//! Each cell of a matrix is measured several times in rounds over all cells, so that a temporary
-//! slowdown of the machine affects all cells alike. docs/performance.md explains the results.
+//! Cells of a matrix are measured in rounds, so that a slowdown of the machine affects all alike.
 
 mod against;
 mod beside;

@@ -1,7 +1,4 @@
-//! `cargo xtask bench scale`: cost of a growing and of an idle target.
-//!
-//! The program `cairn-scale` starts the target, runs all hosts, prints the table, and writes the
-//! figures to a file.
+//! `cargo xtask bench scale`: cost of a growing and of an idle target, measured by `cairn-scale`.
 
 use std::process::{Command, ExitCode};
 

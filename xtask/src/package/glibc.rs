@@ -1,6 +1,5 @@
-//! Linking with the glibc of the oldest supported release.
-//!
-//! A program runs with the glibc of its build and with any later one.
+//! Linking with the glibc of the oldest supported release, so that programs run with it and all
+//! later ones.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -34,9 +33,8 @@ const LIBRARIES: [(&str, &str); 5] = [
     ("libm.so", "libm.so.6"),
 ];
 
-/// Builds the programs and returns their folder.
-///
-/// They are linked with that glibc, or with the glibc of this machine if it is not available.
+/// Builds the programs with that glibc, or with this machine's if unavailable; returns their
+/// folder.
 pub(super) fn build(profile: &str) -> Result<PathBuf> {
     let old = root().and_then(|root| link_folder(&root));
     match &old {
@@ -61,9 +59,7 @@ pub(super) fn build(profile: &str) -> Result<PathBuf> {
 }
 
 /// Creates a compiler wrapper that links programs and the fio library with the files in
-/// `libraries`.
-///
-/// Build scripts are excluded, because they run on this machine.
+/// `libraries`. Build scripts are excluded, because they run here.
 fn compiler(folder: &Path, libraries: &Path) -> Result<PathBuf> {
     let libraries = libraries.display();
     let script = format!(

@@ -1,7 +1,4 @@
-//! OCI image archive with the programs, their libraries, manuals, completions, examples and
-//! licences.
-//!
-//! `podman load` and `skopeo copy oci-archive:` accept it.
+//! OCI image archive of the programs with libraries, manuals, completions, examples and licences.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

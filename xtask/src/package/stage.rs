@@ -132,9 +132,8 @@ fn describe(program: &Path, name: &str, tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies a program into `folder` of a tree without its symbols.
-///
-/// The symbols go to `usr/lib/debug` with an equal path, where gdb finds them.
+/// Copies a program into `folder` of a tree without its symbols, which go to an equal path below
+/// `usr/lib/debug`, where gdb finds them.
 fn strip(from: &Path, tree: &Path, folder: &str, debug: &Path) -> Result<()> {
     let name = from.file_name().context("a program has a name")?;
     let to = &tree.join(folder).join(name);

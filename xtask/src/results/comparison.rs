@@ -1,9 +1,9 @@
 //! Comparison of two runs, with the statistical significance of differences.
 //!
-//! Each ratio of medians has a 95 % bootstrap interval, computed exactly instead of by random
-//! resampling. For an odd number n of draws with replacement from n sorted samples, the median is
-//! at most the k-th sample if more than half of the draws are among the first k: a binomial sum.
-//! Two runs of one program differ by more than their samples, so a noise floor widens the interval.
+//! Each ratio of medians has a 95 % bootstrap interval, computed exactly: for an odd number n of
+//! draws with replacement from n sorted samples, the median is at most the k-th sample if more than
+//! half of the draws are among the first k. A noise floor widens the interval, because two runs of
+//! one program differ by more than their samples.
 
 use super::figure::number;
 use super::table::Grid;

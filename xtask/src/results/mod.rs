@@ -1,8 +1,7 @@
-//! Results of a benchmark: rows of metrics with all samples, and the machine.
+//! Results of a benchmark, saved as JSON, tables and plots, and compared with other runs.
 //!
-//! A benchmark fills a [`Results`], which is saved as JSON, tables and plots, and compared with
-//! other runs. A [`Row`] describes a workload, a [`Metric`] one quantity. Rows of a group share a
-//! table.
+//! A [`Row`] describes a workload, a [`Metric`] one quantity with all samples. Rows of a group
+//! share a table.
 
 mod comparison;
 mod figure;

@@ -29,10 +29,8 @@ impl Failures {
     }
 }
 
-/// True for a line that reports a failure.
-///
-/// These are failed tests of nextest (`FAIL [   0.1s] ...`, `TIMEOUT [...`) or cargo test, failed
-/// assertions of a scenario (`FAILED: ...`) and its row in the table, and compiler errors.
+/// True for a line that reports a failure: of nextest (`FAIL [   0.1s] ...`, `TIMEOUT [...`), of
+/// cargo test, of a scenario (`FAILED: ...` or its row in the table), or of the compiler.
 fn is_failure(line: &str) -> bool {
     let test = ["FAIL [", "TIMEOUT [", "SIGABRT [", "SIGSEGV ["];
     let other = ["FAIL  ", "FAILED: ", "error: ", "error["];

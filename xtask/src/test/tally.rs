@@ -11,10 +11,11 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Counts in a line, zero unless it is a summary line.
+    /// Counts in a summary line, otherwise zero.
     ///
-    /// Summary lines are `test result: ok. 7 passed; 0 failed; ...` of cargo test, `Summary [ 1.2s]
-    /// 7 tests run: 7 passed, 0 skipped` of nextest, and `7 passed, 0 failed` of this program.
+    /// Summary lines are `test result: ok. 7 passed; 0 failed; ...` of cargo test,
+    /// `Summary [ 1.2s] 7 tests run: 7 passed, 0 skipped` of nextest, and `7 passed, 0 failed` of
+    /// this program.
     pub(super) fn of_line(line: &str) -> Self {
         let line = without_escapes(line);
         let line = line.trim();

@@ -1,7 +1,5 @@
-//! Tools required by the steps, and their installation.
-//!
-//! Components of the Rust tool chain and packages are installed on the system; cargo-deny and
-//! SPDK's client go into a cache folder.
+//! Tools required by the steps, and their installation: on the system, or in a cache folder
+//! (cargo-deny, SPDK's client).
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -34,9 +32,8 @@ pub(super) struct Tools {
     pub(super) spdk_client: Option<PathBuf>,
 }
 
-/// Finds required tools and installs missing ones.
-///
-/// All packages are installed here, because two lanes cannot install at the same time.
+/// Finds required tools and installs missing ones, all here, because two lanes cannot install at
+/// the same time.
 pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
     require_component("fmt", "rustfmt")?;
     if extent.has_rest() {

@@ -1,8 +1,7 @@
 //! Saved state of a booted machine, from which scenarios with the default machine start.
 //!
-//! An emulated boot takes ten seconds of processor time, restoring a state one second. The machine
-//! is saved before it opens any file of this machine: QEMU cannot save a machine with mounted
-//! shares. Only the sizes of its disks have been read.
+//! An emulated boot takes ten seconds of processor time, restoring one. QEMU cannot save a machine
+//! with mounted shares, so it is saved before it opens any file of this machine.
 
 use std::fs::{self, File};
 use std::io::Write;

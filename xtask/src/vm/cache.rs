@@ -1,8 +1,7 @@
 //! Cached layers of the lab.
 //!
-//! A layer is a folder named by the hash of its recipe. It is built under a temporary name and
-//! renamed when complete. A folder with a layer's name is thus always complete, and parallel builds
-//! do not conflict.
+//! A layer is a folder named by the hash of its recipe, built under a temporary name and renamed
+//! when complete, so parallel builds do not conflict.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -31,8 +31,7 @@ pub(crate) const CEPH: [(&str, &str); 3] = [
 pub(crate) struct Host {
     /// `ID` in os-release: `debian`, `ubuntu`, or a derivative.
     id: String,
-    /// Codename of the release. The guest uses the same release, and thus the libc that the
-    /// programs were linked with.
+    /// Codename of the release; the guest uses the same, and thus the libc of the programs.
     pub(crate) suite: String,
     root: bool,
 }
@@ -133,9 +132,8 @@ impl Host {
         }
     }
 
-    /// Package sources of this machine for its release, as lines of a sources.list.
-    ///
-    /// The guest is installed from the mirrors of this machine, which are reachable.
+    /// Package sources of this machine for its release, as lines of a sources.list; the guest is
+    /// installed from them.
     pub(crate) fn package_sources(&self) -> Result<Vec<String>> {
         let mut apt = process::command("apt-get");
         apt.args([

@@ -104,9 +104,8 @@ pub(crate) fn download_and_unpack(packages: &[String], into: &Path, log: &Log) -
     Ok(())
 }
 
-/// Packages of the distribution's newest kernel and its modules.
-///
-/// The packages that users install (linux-image-amd64) only depend on them.
+/// Packages of the distribution's newest kernel and its modules, on which linux-image-amd64
+/// depends.
 fn kernel_packages(host: &Host) -> Result<Vec<String>> {
     let names = host.kernel_packages();
     let mut open: Vec<String> = names

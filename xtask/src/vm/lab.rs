@@ -22,10 +22,8 @@ pub(crate) struct Files {
 }
 
 impl Lab {
-    /// Returns layers from the cache, and builds those with a new recipe.
-    ///
-    /// The recipe of a layer consists of the source file that builds it, the release, and the layer
-    /// below.
+    /// Returns layers from the cache, and builds those with a new recipe: the source file that
+    /// builds the layer, the release, and the layer below.
     pub(crate) fn prepare(with_booted: bool) -> Result<Self> {
         let host = Host::prepare()?;
         let cache = Cache::open()?;

@@ -1,8 +1,7 @@
 //! Private network shared by the guest and programs on this machine.
 //!
-//! A network namespace contains a tap, which is connected to the guest's network card. QEMU and the
-//! other programs run in this namespace, and in a process namespace whose first process ends with
-//! this one. Nothing remains after a run, however it ends.
+//! A network namespace has a tap connected to the guest's card. QEMU and the other programs run in
+//! it, and in a process namespace that ends with this process, so nothing remains.
 
 use std::path::Path;
 use std::process::Command;

@@ -18,10 +18,8 @@ const NVME_SIZE: &str = "8M";
 /// MDTS: log2 of the 4 KiB pages in a transfer. A transfer of 256 KiB takes two commands.
 const NVME_MDTS: &str = "5";
 
-/// Kernel arguments for speed and repeatability.
-///
-/// A panic ends the machine. On a busy machine an emulated timer may be too late for the timer
-/// check.
+/// Kernel arguments for speed and repeatability. A panic ends the machine. The timer check is off,
+/// because an emulated timer may be too late for it.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off nokaslr audit=0 \
      apparmor=0 random.trust_cpu=on cryptomgr.notests net.ifnames=0 no_timer_check";
 
@@ -33,9 +31,9 @@ pub(crate) struct Shares<'a> {
 
 /// Command line of the machine.
 ///
-/// The processor is a Nehalem, because rxe's ICRC is 2 to 3 times slower with emulated PCLMUL. It
-/// has no CMPXCHG16B: the emulation sometimes corrupts the flags, and the kernel's allocator
-/// double-faults. KVM is not used, because /dev/kvm opens but hangs on many machines.
+/// The processor is a Nehalem, because rxe's ICRC is 2 to 3 times slower with emulated PCLMUL.
+/// CMPXCHG16B is off: its emulation sometimes corrupts the flags. KVM is not used: /dev/kvm opens
+/// but hangs on many machines.
 ///
 /// `more` is appended to the kernel command line. Unknown words become the environment of process
 /// 1.

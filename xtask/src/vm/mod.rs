@@ -1,11 +1,7 @@
-//! `cargo xtask vm`: tests of cairn-target with a real Linux kernel.
+//! `cargo xtask vm`: tests of cairn-target with a real Linux kernel (`docs/vm-lab.md`).
 //!
-//! QEMU emulates a processor that runs the distribution's kernel with rdma_rxe, nvme-rdma, nvme-cli
-//! and fio. Neither RDMA hardware nor KVM is needed. Kernel, root file system and initramfs are
-//! built once and cached; see `docs/vm-lab.md`.
-//!
-//! A scenario is a shell script in `tests/vm/scenarios`. Each scenario runs in a freshly booted
-//! machine and reports its result by exit code.
+//! QEMU emulates a machine with the distribution's kernel, rdma_rxe, nvme-rdma, nvme-cli and fio. A
+//! scenario is a shell script in `tests/vm/scenarios` that reports its result by exit code.
 
 mod booted;
 pub(crate) mod cache;
@@ -233,10 +229,8 @@ fn judge(
     Ok(verdict)
 }
 
-/// Runs the machine, and boots again if it dies before the scenario starts.
-///
-/// On a busy machine, an emulated kernel sometimes fails to boot. This is not a fault of the
-/// target.
+/// Runs the machine, and boots again if it dies before the scenario starts: on a busy machine an
+/// emulated kernel sometimes fails to boot.
 fn boot_until_begun(tree: &Tree, lab: &Lab, boot: &Boot<'_>, console: Console) -> Result<End> {
     for attempt in 1.. {
         let booted = lab.booted.as_deref();

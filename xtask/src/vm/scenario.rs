@@ -263,8 +263,7 @@ pub(crate) enum Share {
     Others,
 }
 
-/// Returns the named scenarios in the given order, or this share of all scenarios if no name is
-/// given.
+/// Returns the named scenarios in the given order, or this share of all without names.
 pub(crate) fn choose<'a>(
     known: &'a [Scenario],
     names: &[String],
@@ -313,10 +312,8 @@ impl Profile {
         }
     }
 
-    /// Cargo arguments.
-    ///
-    /// With profile `dev`, a test is among the targets: cargo then selects the dependency features
-    /// of the tests, and reuses compiled dependencies.
+    /// Cargo arguments. With profile `dev` a test is among the targets, so that dependencies have
+    /// the features of the tests and are reused.
     pub(crate) fn arguments(self) -> &'static [&'static str] {
         match self {
             Self::Dev => &["--profile", "dev", "--test", "words"],

@@ -110,9 +110,8 @@ impl Tree {
         self.stage_others(&others, profile, no_build)
     }
 
-    /// Builds unit tests of libraries, whose file names change with each build.
-    ///
-    /// The whole workspace is built, so that dependencies have the features of other builds.
+    /// Builds unit tests of libraries. The whole workspace is built, so that dependencies have the
+    /// features of other builds.
     fn stage_tests(&self, tests: &BTreeSet<&Program>) -> Result<()> {
         if tests.is_empty() {
             return Ok(());

@@ -1,7 +1,7 @@
-//! `cargo xtask bench beside`: comparison of Cairn over user-space RoCE with SPDK over NVMe/TCP.
+//! `cargo xtask bench beside`: Cairn over user-space RoCE compared with SPDK over NVMe/TCP.
 //!
-//! Both are options for a machine without an RDMA device. They alternate on this machine, each with
-//! a target on one core, a host on the other, and a memory disk.
+//! They alternate on this machine, each with a target on one core, a host on the other, and a
+//! memory disk.
 
 mod reader;
 mod spdk;

@@ -1,5 +1,4 @@
-//! `cargo xtask bench flame`: flame graph of the target's reactor in user space and kernel, from
-//! samples of perf.
+//! `cargo xtask bench flame`: flame graph of the target's reactor, from samples of perf.
 
 mod picture;
 mod stacks;
