@@ -25,7 +25,7 @@ pub struct Flags {
     /// namespace.
     ///
     /// Namespaces belong to the subsystem `nqn` and get the next free NSIDs; directories come last,
-    /// with 1000 NSIDs each.
+    /// each but the last with 1000 NSIDs.
     pub export: Vec<String>,
     /// `--nqn NQN`: subsystem of the exports, created if the file has none with this name.
     ///
