@@ -1,8 +1,7 @@
-//! Speed of RoCE without storage: two threads of this process, each with an endpoint, over the
-//! loopback interface.
+//! Speed of RoCE without storage: two threads, each with an endpoint, over the loopback interface.
 //!
-//! `cargo run --release -p cairn-roce --example loopback_speed [SECONDS]`: SECONDS is the duration
-//! of each measurement.
+//! `cargo run --release -p cairn-roce --example loopback_speed [SECONDS]`: seconds of each
+//! measurement.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -36,7 +35,7 @@ fn open(device: &Arc<dyn Device>) -> (Box<dyn Endpoint>, Region) {
     )
 }
 
-/// Runs work of one kind, `depth` requests at a time, and returns its rate.
+/// Keeps `depth` requests outstanding and returns the rate.
 fn measure(
     end: &mut dyn Endpoint,
     qp: QpId,
@@ -81,8 +80,8 @@ fn measure(
     (rate, rate * length as f64 / 1e9)
 }
 
-/// Measures plain UDP for comparison: a datagram of a capsule's length, answered by one of a
-/// block's length, between two threads that poll their sockets.
+/// Plain UDP for comparison: datagrams of a capsule's length are answered by ones of a block's
+/// length, between two threads that poll their sockets.
 ///
 /// Returns exchanges per second.
 fn there_and_back(time: Duration) -> std::io::Result<f64> {

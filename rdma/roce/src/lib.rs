@@ -4,7 +4,7 @@
 //! * [`memory`]: registered memory, by its keys.
 //! * [`soft`]: the provider, its devices and endpoints.
 //!
-//! The protocol is in `cairn-roce-proto`, which has no I/O.
+//! The protocol, without I/O, is in `cairn-roce-proto`.
 
 pub mod memory;
 pub mod phy;

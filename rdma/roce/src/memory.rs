@@ -2,8 +2,8 @@
 //!
 //! A region has a local key, for work requests of this end, and a remote key only if peers have
 //! access. The two have separate tables: a local key encodes the region's index and is never sent;
-//! a remote key is random in all bits. A packet therefore cannot name, read, write or invalidate
-//! memory registered only for this end.
+//! a remote key is random. A packet therefore cannot access or invalidate memory registered only
+//! for this end.
 //!
 //! Each [`Regions`] is a protection domain: its keys are valid only for queue pairs of its readers.
 
@@ -15,7 +15,7 @@ use cairn_roce_proto::qp::memory::{Memory, Refused};
 
 use cairn_rdma::entropy::Entropy;
 
-/// Maximum number of regions of a protection domain.
+/// Regions per protection domain.
 pub const MAX_REGIONS: usize = 8 << 10;
 
 /// Bits of a local key that encode the region's index.
@@ -31,7 +31,6 @@ struct Region {
     rkey: Option<u32>,
     mapping: Arc<Mapping>,
     access: Access,
-    /// True until the region is deregistered.
     live: AtomicBool,
     /// True until the remote key is invalidated or the region is deregistered.
     open: AtomicBool,
@@ -48,12 +47,12 @@ pub struct Keys {
 
 #[derive(Debug, Clone, Default)]
 struct Table {
-    /// Regions by the low bits of local keys.
+    /// By the low bits of local keys.
     local: Vec<Option<Arc<Region>>>,
-    /// Regions by the low bits of remote keys.
+    /// By the low bits of remote keys.
     ///
-    /// The size is a power of two, and at most half of the entries are used, so that a random key
-    /// with a free entry is found soon.
+    /// The size is a power of two, at most half in use, so that a random key with a free entry is
+    /// found soon.
     remote: Vec<Option<Arc<Region>>>,
     remotes: usize,
     registered: u32,
@@ -62,7 +61,7 @@ struct Table {
 /// Regions of a protection domain, for registration.
 #[derive(Debug)]
 pub struct Regions {
-    /// Version of the table: readers detect a stale copy with one load.
+    /// Lets readers detect a stale copy with one load.
     version: AtomicU64,
     table: Mutex<Arc<Table>>,
     entropy: Entropy,
@@ -89,7 +88,7 @@ impl Regions {
     #[must_use]
     pub fn new(entropy: Entropy) -> Self {
         let table = Table {
-            // Avoids that equal keys of different domains are common.
+            // So that domains rarely have equal keys.
             registered: entropy.draw() as u32,
             ..Table::default()
         };
@@ -102,8 +101,8 @@ impl Regions {
 }
 
 impl Regions {
-    /// Locks the table. Consistent after any panic: a change is made to a copy, which then replaces
-    /// the table in one step.
+    /// Consistent after any panic: a change is made to a copy, which then replaces the table in one
+    /// step.
     fn table(&self) -> MutexGuard<'_, Arc<Table>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -171,7 +170,7 @@ impl Regions {
 }
 
 impl Table {
-    /// Allocates a local key. `None` if all indexes are used.
+    /// `None` if all indexes are used.
     fn local_key(&mut self) -> Option<u32> {
         let free = self.local.iter().position(Option::is_none);
         let index = free.unwrap_or(self.local.len());
@@ -185,7 +184,6 @@ impl Table {
         Some(self.registered << INDEX_BITS | index as u32)
     }
 
-    /// Allocates a remote key with a free entry.
     fn remote_key(&mut self, entropy: &Entropy) -> u32 {
         if 2 * (self.remotes + 1) > self.remote.len() {
             let entries = FIRST_ENTRIES.max(2 * self.remote.len());
@@ -227,7 +225,7 @@ impl Region {
 }
 
 impl View {
-    /// Adopts regions registered since the last call. Costs one load if nothing has changed.
+    /// Adopts new regions. Costs one load if nothing has changed.
     pub fn refresh(&mut self) {
         if self.regions.version.load(Ordering::Acquire) != self.version {
             *self = self.regions.reader();
@@ -353,7 +351,6 @@ impl Memory for View {
     }
 }
 
-/// Iterator over the ranges of a list, starting at an offset.
 struct Pieces<'a> {
     sges: std::slice::Iter<'a, Sge>,
     skip: u64,
@@ -482,7 +479,7 @@ mod tests {
             rkeys().filter(|&rkey| memory.knows(rkey)).count(),
             MAX_REGIONS
         );
-        // Every bit is random, so each is set in about half of the keys.
+        // Each bit is random, so it is set in about half of the keys.
         for bit in 0..32 {
             let set = rkeys().filter(|rkey| rkey >> bit & 1 == 1).count();
             assert!(

@@ -1,5 +1,5 @@
-//! Replays the packets of a captured Linux host to our queue pair: our acknowledgements equal those
-//! of the captured target, and the capsules arrive.
+//! Replays a captured Linux host to our queue pair: our acknowledgements equal those of the
+//! captured target, and the capsules arrive.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use cairn_sim::pcap;
 const MTU_1500: &[u8] = include_bytes!("../../../tests/captures/nvme-rdma-session-mtu1500.pcap");
 const MTU_4200: &[u8] = include_bytes!("../../../tests/captures/nvme-rdma-session-mtu4200.pcap");
 
-/// Size of a receive: a capsule with 4 KiB of data.
+/// A capsule with 4 KiB of data.
 const CAPSULE: u32 = 64 + 4096;
 
 fn packets(file: &[u8]) -> Vec<Packet<'_>> {
@@ -60,8 +60,7 @@ fn connections(packets: &[Packet<'_>]) -> Vec<Connection> {
     connections
 }
 
-/// Plays the host's side of a connection to our queue pair; returns the acknowledgements and the
-/// total length of the messages.
+/// Plays the host's side; returns the acknowledgements and the total length of the messages.
 fn play(packets: &[Packet<'_>], connection: &Connection, mtu: u32) -> (Vec<Acknowledged>, usize) {
     let config = QpConfig {
         dest_qpn: connection.host_qpn,
@@ -136,7 +135,7 @@ fn replay(pcap: &[u8], mtu: u32) {
     let connections = connections(&packets);
     assert_eq!(connections.len(), 4, "discovery, admin, two I/O queues");
     for connection in &connections {
-        // Both ends may use the same queue pair numbers: the direction distinguishes them.
+        // Both ends may use the same queue pair numbers.
         let to_host = |p: &&Packet<'_>| {
             p.bth.dest_qpn == connection.host_qpn
                 && p.opcode == Opcode::Acknowledge

@@ -1,7 +1,5 @@
-//! Responder for common RDMA test tools: rdma-core's `rping` and perftest's `ib_send_bw`,
+//! Responder without an RDMA device for rdma-core's `rping` and perftest's `ib_send_bw`,
 //! `ib_write_bw` and `ib_read_bw`, run with `-R`, over a kernel's RoCE or hardware.
-//!
-//! This end has no RDMA device.
 //!
 //! ```text
 //! cargo run --release -p cairn-roce --example responder -- 192.0.2.1
@@ -10,8 +8,8 @@
 //! ib_write_bw -R -F 192.0.2.1
 //! ```
 //!
-//! It listens on the default ports of these tools, prints one line for each event, and serves every
-//! peer until it is killed.
+//! It listens on the tools' default ports, prints one line for each event, and serves every peer
+//! until it is killed.
 
 mod perftest;
 mod rping;
@@ -36,7 +34,6 @@ use station::Station;
 const RPING_PORT: u16 = 7174;
 const PERFTEST_PORT: u16 = 18515;
 
-/// Interval at which requests are checked if nothing else happens.
 const REQUESTS_SEEN_EVERY: Duration = Duration::from_millis(20);
 
 fn main() -> Result<(), Box<dyn Error>> {

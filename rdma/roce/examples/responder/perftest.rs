@@ -1,12 +1,12 @@
 //! Server side of perftest's bandwidth tests with `-R`.
 //!
 //! A client opens a control connection and then, to the same port, those that carry its traffic. On
-//! the control connection, client and server alternate, the client first, each time in messages of
-//! equal length: versions, settings, the path MTU, readiness, results at the end. A server that
-//! agrees to its client's settings echoes each message. One kind has content: the location of the
-//! other side's memory. It has 56 bytes, a C structure with big-endian fields.
+//! the control connection, client and server alternate, the client first, with messages of equal
+//! length: versions, settings, the path MTU, readiness, results. A server that agrees to the
+//! settings echoes each message. One kind has content: the location of the other side's memory, a C
+//! structure of 56 bytes with big-endian fields.
 //!
-//! A server is passive in a test of WRITE or READ. In a test of SEND it provides receives.
+//! A server is passive in a test of WRITE or READ, and provides receives in a test of SEND.
 
 use cairn_rdma::RemoteBuffer;
 
@@ -30,8 +30,8 @@ pub(crate) struct Control {
 impl Control {
     /// Creates the state of a control connection.
     ///
-    /// Clients may read and write the `window`. `number` is only displayed as a queue pair number:
-    /// the connection manager has exchanged the real ones.
+    /// Clients may read and write the `window`. `number` is a displayed queue pair number: the
+    /// connection manager has exchanged the real ones.
     pub(crate) fn new(window: RemoteBuffer, number: u32) -> Self {
         Self {
             window,

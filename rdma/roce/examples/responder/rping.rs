@@ -1,9 +1,9 @@
 //! Server side of `rping`.
 //!
-//! A ping is four messages of 16 bytes and two transfers, all on one connection: the client names
-//! its data, and the server READs the data and confirms; the client names the destination of the
-//! echo, and the server WRITEs the echo and confirms. The client's messages are big-endian: address
-//! (8 bytes), key (4), length (4). The server's messages have equal size, and no relevant content.
+//! A ping is four messages of 16 bytes and two transfers on one connection: the client names its
+//! data, and the server READs it and confirms; the client names the destination of the echo, and
+//! the server WRITEs it and confirms. The client's messages are big-endian: address (8 bytes), key
+//! (4), length (4). The server's have no relevant content.
 
 use cairn_rdma::{CompletionKind, RemoteBuffer};
 
@@ -13,11 +13,8 @@ const MESSAGE_BYTES: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
-    /// The client names its data buffer next.
     Source,
-    /// The server reads the data.
     Fetching,
-    /// The client names the destination of the echo.
     Sink,
 }
 
@@ -31,7 +28,7 @@ pub(crate) struct Rping {
 }
 
 impl Rping {
-    /// Creates the state before the first ping. Pings longer than `length_max` are refused.
+    /// Pings longer than `length_max` are refused.
     pub(crate) fn new(length_max: u32) -> Self {
         Self {
             turn: Turn::Source,
@@ -59,7 +56,7 @@ impl Rping {
                 self.turn = Turn::Source;
                 self.pings += 1;
                 self.bytes += u64::from(self.length);
-                // The answer follows the echo in order, so there is no need to wait between them.
+                // The answer follows the echo in order.
                 Ok(Step::WriteAndSay {
                     buffer,
                     length: self.length.min(length),

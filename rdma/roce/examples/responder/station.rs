@@ -1,7 +1,6 @@
-//! Endpoint, receives and memory used by all connections.
+//! Endpoint, receives and memory of all connections.
 //!
-//! Two regions: peers can access only the window, which contains no secrets; messages are in the
-//! private region.
+//! Peers can access only the window, which contains no secrets; messages are in the private region.
 
 use std::sync::Arc;
 
@@ -10,32 +9,31 @@ use cairn_rdma::{
     Mapping, Operation, PostError, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge,
 };
 
-/// Maximum unprocessed messages, and their maximum length: `ib_send_bw` sends 64 KiB by default.
+/// Unprocessed messages, and their maximum length: `ib_send_bw` sends 64 KiB by default.
 const RECEIVES: usize = 128;
 const RECEIVE_BYTES: usize = 128 << 10;
 
 const CONNECTIONS: usize = 64;
 
-/// Scratch memory of each connection: data in transit, followed by the message being sent.
+/// Scratch memory of a connection: data in transit, then the message being sent.
 const DATA_BYTES: usize = 64 << 10;
 const SAID_BYTES: usize = 4 << 10;
 const SCRATCH_BYTES: usize = DATA_BYTES + SAID_BYTES;
 
-/// Size of the region that peers may read and write.
+/// Region that peers may read and write.
 const WINDOW_BYTES: usize = 16 << 20;
 
-/// Maximum outstanding RDMA READs of a peer.
 const READS: u8 = 128;
 
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Wait for the peer.
     Wait,
-    /// Send a message to the peer.
+    /// Send a message.
     Say(Vec<u8>),
-    /// Read the peer's bytes into local memory.
+    /// Read the peer's bytes.
     Read { buffer: RemoteBuffer, length: u32 },
-    /// Write these bytes back to the peer, followed by a message.
+    /// Write these bytes back, followed by a message.
     WriteAndSay {
         buffer: RemoteBuffer,
         length: u32,
@@ -111,7 +109,7 @@ impl Station {
         self.endpoint.poll_events(events);
     }
 
-    /// Copies a received message, and posts its receive again.
+    /// Reposts the receive.
     pub(crate) fn take_message(&mut self, completion: &Completion) -> Result<Vec<u8>, PostError> {
         let slot = completion.id as usize;
         let mut message = vec![0; completion.byte_len as usize];
@@ -168,9 +166,7 @@ impl Station {
         self.endpoint.post_receives(&[work])
     }
 
-    /// Copies a message into the connection's send buffer.
-    ///
-    /// Each connection sends one message at a time.
+    /// Copies a message into the send buffer: one at a time per connection.
     fn write_down(&self, qp: QpId, message: &[u8]) -> Sge {
         let message = &message[..message.len().min(SAID_BYTES)];
         let at = scratch(qp) + DATA_BYTES;
@@ -191,7 +187,6 @@ impl Station {
     }
 }
 
-/// Offset of a connection's scratch memory.
 fn scratch(qp: QpId) -> usize {
     RECEIVES * RECEIVE_BYTES + qp.slot() * SCRATCH_BYTES
 }

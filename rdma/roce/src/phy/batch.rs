@@ -1,14 +1,12 @@
 //! Batch of outgoing packets, combined into super-packets.
 //!
 //! A pass through the network stack costs far more than a packet, so packets of equal size to one
-//! destination travel together ("segmentation offload", udp(7)). All packets of a super-packet have
-//! one size; the last may be shorter. The IPv4 identifications of the segments count from 0, which
-//! the ICRC covers.
+//! destination travel together ("segmentation offload", udp(7)); the last may be shorter. The IPv4
+//! identifications of the segments count from 0, which the ICRC covers.
 //!
-//! Packets are grouped by flow and size, whatever their queue pairs: data of many queue pairs, then
-//! the responses of all of them. The packets of a queue pair stay in order: none joins a group
-//! before its predecessor's ([`Place`]). The packets of a group need not be adjacent in memory: a
-//! group is a list of pieces.
+//! Packets are grouped by flow and size across queue pairs. The packets of a queue pair stay in
+//! order: none joins a group before its predecessor's ([`Place`]). A group is a list of pieces, not
+//! necessarily adjacent in memory.
 
 use std::net::SocketAddr;
 
@@ -22,16 +20,16 @@ const BYTES: usize = 256 << 10;
 pub const PACKET: usize = 4096 + 64;
 pub(super) const GROUPS: usize = 64;
 pub(super) const PIECES: usize = 1024;
-/// Maximum packets in a super-packet (`UDP_MAX_SEGMENTS` of older kernels).
+/// `UDP_MAX_SEGMENTS` of older kernels.
 const MAX_SEGMENTS: u16 = 64;
-/// Maximum bytes in a super-packet: the limit of an IP packet, for either version.
+/// Limit of an IP packet, for either version.
 const MAX_BYTES: usize = 65_000;
-/// Bytes after which complete super-packets leave, so that the receiver works on them in parallel,
-/// and while they are still in the cache.
+/// Bytes after which complete super-packets leave: the receiver works on them in parallel, and they
+/// are still in the cache.
 const ENOUGH: usize = 60_000;
 /// Bytes by which the first packet of a WRITE is longer than the next (RETH).
 const FIRST_HAS_MORE: usize = 16;
-/// Maximum packets that one call may add: the packet, a copy, and a delayed predecessor.
+/// Packets that one call may add: the packet, a copy, and a delayed predecessor.
 const SPARE: usize = 3;
 
 /// Position of a queue pair's last packet; the next one must not precede it.
@@ -44,23 +42,22 @@ pub struct Place {
 /// Whether other queue pairs have packets for this batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
-    /// No other queue pair sends: a group may end with this packet.
+    /// A group may end with this packet.
     Alone,
     /// Other queue pairs may have packets of equal sizes.
     Others,
 }
 
-/// Packets of one flow and size, with possibly a shorter one at the end.
+/// Packets of one flow and size, possibly with a shorter last one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Group {
     pub(super) flow: Flow,
-    /// Length of each packet but the last, in bytes.
+    /// Length of each packet but the last.
     pub(super) segment: usize,
     pub(super) length: usize,
     pub(super) count: u16,
     /// True if the last packet was shorter, so that nothing may follow.
     closed: bool,
-    /// Header fields covered by the ICRC.
     route: Route,
     first: usize,
     last: usize,
@@ -77,7 +74,7 @@ struct Piece {
 pub(super) struct Batch {
     number: u64,
     bytes: Box<[u8]>,
-    /// Start and end of the waiting packets in `bytes`.
+    /// Range of the waiting packets in `bytes`.
     since: usize,
     used: usize,
     groups: Vec<Group>,
@@ -97,7 +94,7 @@ impl Batch {
         }
     }
 
-    /// True if there may be no space for the packets of one more call.
+    /// True if the packets of one more call may not fit.
     pub(super) fn is_full(&self) -> bool {
         self.used + SPARE * PACKET > BYTES
             || self.groups.len() + SPARE > GROUPS
@@ -112,15 +109,15 @@ impl Batch {
         &mut self.bytes[self.used..self.used + PACKET]
     }
 
-    /// First byte of the packet in [`Self::room`]: its opcode.
+    /// Opcode of the packet in [`Self::room`].
     pub(super) fn opcode(&self) -> u8 {
         self.bytes[self.used]
     }
 
-    /// Makes a packet of the first `length` bytes of [`Self::room`], with its ICRC.
+    /// Seals the first `length` bytes of [`Self::room`] with their ICRC.
     ///
-    /// If `joins` is `None`, the packet gets a group for itself. Returns true if it follows another
-    /// one in a super-packet.
+    /// Without `joins`, the packet gets its own group. Returns true if it follows another one in a
+    /// super-packet.
     pub(super) fn add(
         &mut self,
         flow: &Flow,
@@ -146,10 +143,10 @@ impl Batch {
         is_joined
     }
 
-    /// True if the waiting packets should leave before this packet is added.
+    /// True if the waiting packets should leave first.
     ///
-    /// A packet shorter than the last is added: it ends a message, as responses do after their
-    /// data, and is not worth a call.
+    /// A packet shorter than the last ends a message, as responses do after their data, and is not
+    /// worth a call.
     pub(super) fn is_due(
         &self,
         flow: &Flow,
@@ -163,7 +160,6 @@ impl Batch {
         enough && self.find(flow, sealed, place, joins).is_none()
     }
 
-    /// Returns a group that accepts a packet of `sealed` bytes.
     fn find(
         &self,
         flow: &Flow,
@@ -242,14 +238,14 @@ impl Batch {
         &self.groups
     }
 
-    /// Returns the bytes of a group by piece. No packet is split.
+    /// Returns the bytes by piece. No packet is split.
     pub(super) fn pieces(&self, group: &Group) -> impl Iterator<Item = &[u8]> {
         let first = Some(&self.pieces[group.first]);
         let pieces = std::iter::successors(first, |piece| piece.next.map(|at| &self.pieces[at]));
         pieces.map(|piece| &self.bytes[piece.start..][..piece.length])
     }
 
-    /// Returns the packets, each with its group and its index in the super-packet.
+    /// Returns each packet with its group and its index in the super-packet.
     pub(super) fn packets(&self) -> impl Iterator<Item = (&Group, u16, &[u8])> {
         self.groups.iter().flat_map(|group| {
             let pieces = self.pieces(group);
@@ -268,7 +264,6 @@ impl Batch {
         self.pieces.clear();
     }
 
-    /// Restarts at the front of the buffer, if nothing waits.
     pub(super) fn rewind(&mut self) {
         if self.is_empty() {
             self.since = 0;
@@ -295,7 +290,6 @@ mod tests {
         }
     }
 
-    /// Queue pair whose packets are filled with its name.
     struct Sends {
         name: u8,
         flow: Flow,
@@ -320,7 +314,6 @@ mod tests {
         }
     }
 
-    /// Returns name and length of each packet, by group.
     fn seen(batch: &Batch) -> Vec<Vec<(u8, usize)>> {
         let mut groups = vec![Vec::new(); batch.groups().len()];
         let mut at = 0;
@@ -376,7 +369,6 @@ mod tests {
         let (mut one, mut other) = (Sends::new(1, 7), Sends::new(2, 7));
         one.send(&mut batch, 100, Sharing::Others);
         one.send(&mut batch, 28, Sharing::Others);
-        // A group of this size exists, but before the predecessor's.
         one.send(&mut batch, 100, Sharing::Others);
         other.send(&mut batch, 100, Sharing::Others);
         let expected = [vec![(1, 100), (2, 100)], vec![(1, 28)], vec![(1, 100)]];

@@ -1,11 +1,10 @@
 //! Capture of an endpoint's packets in a pcapng file with nanosecond timestamps.
 //!
-//! A UDP socket reports no headers below the BTH, so the file contains reconstructed ones:
-//! addresses and ports are right, MAC addresses are not, nor is the IPv4 identification of received
-//! packets. For RoCE v1 neither the flow label nor a VLAN tag is shown, because the kernel writes
-//! and strips tags.
+//! A UDP socket reports no headers below the BTH, so the file has reconstructed ones: addresses and
+//! ports are right, MAC addresses and the IPv4 identification of received packets are not. For RoCE
+//! v1 neither the flow label nor a VLAN tag is shown, because the kernel writes and strips tags.
 //!
-//! Received packets are written once their ICRC has been verified, so that invalid packets cannot
+//! Received packets are written after their ICRC has been verified, so that invalid ones cannot
 //! fill the file.
 
 use std::fmt;
@@ -30,7 +29,7 @@ use cairn_roce_proto::wire::ipv4::{self, Ipv4, PROTOCOL_UDP};
 use cairn_roce_proto::wire::ipv6::Ipv6;
 use cairn_roce_proto::wire::udp::{ROCE_PORT, Udp};
 
-/// Length of the headers below the BTH: Ethernet, IPv6, UDP.
+/// Ethernet, IPv6, UDP.
 const HEADERS: usize = 14 + 40 + 8;
 /// Locally administered addresses; they differ in the last byte.
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -66,7 +65,7 @@ impl Capture {
     /// Creates a file of at most `limit_bytes`, readable only by its owner.
     ///
     /// An existing file is replaced only if it belongs to this user: a capture contains data, and
-    /// its path may be in a folder where other users can create links.
+    /// other users may be able to create links at its path.
     ///
     /// # Errors
     /// The file cannot be written, or belongs to another user.
@@ -112,7 +111,7 @@ impl Capture {
         self.write(&ends, macs, received.index, received.bytes);
     }
 
-    /// Writes a packet that is about to leave, with its IPv4 identification.
+    /// Writes a leaving packet, with its IPv4 identification.
     pub fn sent(&self, version: Version, flow: &Flow, id: u16, packet: &[u8]) {
         let ends = Ends {
             version,
@@ -158,13 +157,13 @@ impl Capture {
             // Errors are ignored as in `flush`.
             let _ = sink.file.flush();
             if !self.is_full.swap(true, Ordering::Relaxed) {
-                // Cause: the limit. At most one line for each file.
+                // Cause: the limit, once for each file.
                 tracing::warn!("the capture ends: the file has the size of --pcap-limit");
             }
             return;
         };
         sink.left_bytes = left;
-        // Block type 6 is an enhanced packet block. Errors are ignored as in `flush`.
+        // Enhanced packet block. Errors are ignored as in `flush`.
         let _ = write_block(&mut sink.file, 6, &block);
     }
 }
@@ -175,7 +174,6 @@ impl Drop for Capture {
     }
 }
 
-/// Opens and truncates a file of this user.
 fn own_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false).mode(0o600);
@@ -249,7 +247,6 @@ fn frame<'a>(ends: &Ends, macs: ([u8; 6], [u8; 6]), id: u16, packet: &'a [u8]) -
     }
 }
 
-/// Writes a pcapng block: type, length, body, length.
 fn write_block(out: &mut impl Write, kind: u32, body: &[u8]) -> io::Result<()> {
     let length = (body.len() as u32 + 12).to_le_bytes();
     out.write_all(&kind.to_le_bytes())?;
@@ -290,7 +287,6 @@ mod tests {
         let error = Capture::create(&link, 1 << 20).unwrap_err();
         assert!(error.to_string().contains("symbolic link"), "{error}");
         assert_eq!(fs::read(&target).unwrap(), b"precious");
-        // A hard link to a file of another user is refused, too.
         let hard = folder.path().join("hard");
         fs::hard_link(&target, &hard).unwrap();
         Capture::create(&hard, 1 << 20).unwrap_err();

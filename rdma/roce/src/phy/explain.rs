@@ -98,7 +98,6 @@ mod tests {
             text.contains("UDP port 4791 of 127.83.12.7 is taken"),
             "{text}"
         );
-        // Both remedies: stop the user of the port, or take another address or RoCE version.
         assert!(
             text.contains("stop it") || text.contains("unload it"),
             "{text}"

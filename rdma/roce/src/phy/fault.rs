@@ -1,7 +1,6 @@
-//! Fault injection: received packets are lost, duplicated, reordered or corrupted, determined by a
-//! seed.
+//! Fault injection into received packets, determined by a seed.
 //!
-//! `BadInlet` wraps an inlet, so that the inlet itself contains no fault injection code.
+//! `BadInlet` wraps an inlet without such code.
 
 use std::collections::VecDeque;
 use std::io;
@@ -53,7 +52,7 @@ struct State {
 }
 
 impl BadInlet {
-    /// Wraps `inlet`, the inlet with index `turn` at its address.
+    /// Wraps the inlet with index `turn` at its address.
     #[must_use]
     pub fn new(inlet: Inlet, options: FaultOptions, turn: u32) -> Self {
         let seed = options.seed ^ u64::from(turn) << 32;

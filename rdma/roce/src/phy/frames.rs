@@ -1,4 +1,4 @@
-//! Sending of RoCE v1 packets: each is an Ethernet frame with a GRH and an optional tag.
+//! Sending of RoCE v1 packets: Ethernet frames with a GRH and an optional tag.
 //!
 //! Why `unsafe` here: `sendmmsg` takes pointers. They are created anew for each call, from fields
 //! owned by a [`Frames`] and from borrowed packets.
@@ -20,10 +20,10 @@ use cairn_roce_proto::wire::ethernet::{ETHERTYPE_ROCE, ETHERTYPE_VLAN, Tag, Vlan
 use cairn_roce_proto::wire::grh::{self, Grh, NEXT_HEADER_BTH, gid_of};
 
 const BATCH: usize = 64;
-/// Length of the headers in a tagged frame between the type 0x8100 and the BTH.
+/// Headers of a tagged frame between the type 0x8100 and the BTH.
 const HEADERS: usize = Tag::LEN + grh::LEN;
 
-/// Frames of a sender, on the interface used by its flows.
+/// Frames of a sender, on the interface of its flows.
 pub struct Frames {
     vlan: Option<u16>,
     neighbours: Option<Neighbours>,
@@ -38,7 +38,7 @@ impl std::fmt::Debug for Frames {
 }
 
 impl Frames {
-    /// Creates a frame sender. With `vlan`, all frames have a tag with this VID.
+    /// With `vlan`, all frames have a tag with this VID.
     #[must_use]
     pub fn new(vlan: Option<u16>) -> Self {
         Self {
@@ -51,8 +51,8 @@ impl Frames {
 
     /// Sends some of these packets, from the first on, through one socket.
     ///
-    /// Returns the number of packets handled, and how many of those were lost because their peer's
-    /// MAC address is not known yet.
+    /// Returns the number handled, and how many of those were lost because their peer's MAC address
+    /// is unknown.
     ///
     /// # Errors
     /// An error of the socket, about the first packet.
@@ -99,7 +99,6 @@ impl Frames {
         Ok((check(sent)? as usize, 0))
     }
 
-    /// Returns the link address of a flow's destination, if known.
     fn link_to(&mut self, flow: &Flow, now: Instant) -> io::Result<Option<sockaddr_ll>> {
         let neighbours = match &mut self.neighbours {
             Some(neighbours) => neighbours,
@@ -116,7 +115,7 @@ impl Frames {
     }
 }
 
-/// Writes a GRH, preceded by a tag that is used only in tagged frames.
+/// The tag is used only in tagged frames.
 fn write_headers(vlan: Option<u16>, flow: &Flow, length: usize) -> [u8; HEADERS] {
     let tag = Tag {
         vlan: Vlan {

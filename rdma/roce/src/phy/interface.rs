@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::socket::{check, from_storage};
 
-/// Headers of RoCE, in bytes: an interface's MTU must exceed a path MTU by this much.
+/// Bytes by which an interface's MTU must exceed a path MTU.
 ///
 /// Both ends must agree, so the number is that of rdma_rxe.
 const OVERHEAD: u32 = 80;
@@ -27,8 +27,7 @@ pub struct Interface {
     pub is_loopback: bool,
 }
 
-/// Returns the path MTU, as a code (1 is 256, 5 is 4096), that fits the interface with this
-/// address.
+/// Returns the path MTU code (1 is 256, 5 is 4096) that fits the interface of this address.
 ///
 /// # Errors
 /// No interface has the address.
@@ -42,8 +41,8 @@ pub fn path_mtu_code(address: IpAddr) -> io::Result<u8> {
 
 /// Cache of path MTUs.
 ///
-/// A lookup in the kernel takes longer than the rest of a connection request, so each address is
-/// looked up at most once a second.
+/// A lookup takes longer than the rest of a connection request, so each address is looked up at
+/// most once a second.
 #[derive(Debug, Default)]
 pub struct PathMtus {
     known: Vec<(IpAddr, Instant, u8)>,
@@ -53,7 +52,7 @@ impl PathMtus {
     const AGE: Duration = Duration::from_secs(1);
     const MOST: usize = 64;
 
-    /// Returns the path MTU code of an address, from `look_up` if it is not cached.
+    /// Returns the code of an address, from `look_up` if it is not cached.
     pub fn of(
         &mut self,
         address: IpAddr,

@@ -37,7 +37,7 @@ pub enum Network {
     System,
     /// System network through packet sockets: RoCE v1.
     Ethernet {
-        /// VID of the tag to write and to require, on an interface that is not a VLAN's.
+        /// VID to write and require, on an interface that is not a VLAN's.
         ///
         /// On a VLAN interface the kernel writes the tag.
         vlan: Option<u16>,
@@ -58,7 +58,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// Returns the header fields covered by the ICRC; v1 ignores the port.
+    /// Returns the fields covered by the ICRC; v1 ignores the port.
     #[must_use]
     pub fn route(self, source: SocketAddr, destination: IpAddr) -> Route {
         let (source, source_port) = (source.ip().to_canonical(), source.port());
@@ -77,7 +77,7 @@ impl Version {
     }
 }
 
-/// Receiving end of a device's connection management, or of an endpoint.
+/// Receiving end of connection management or of an endpoint.
 #[derive(Debug)]
 pub enum Inlet {
     /// UDP socket.
@@ -91,7 +91,7 @@ pub enum Inlet {
 }
 
 impl Network {
-    /// Opens the first inlet of an address, to which others may be added later.
+    /// Opens the first inlet of an address, to which others may be added.
     ///
     /// The `qpn_low_bits` low bits of a queue pair number do not select an inlet.
     ///
@@ -119,8 +119,8 @@ impl Network {
         }
     }
 
-    /// Opens a further inlet: number `turn` at the address gets the packets for queue pairs whose
-    /// numbers, without the low bits, equal `turn`.
+    /// Opens a further inlet: number `turn` gets the queue pairs whose numbers, without the low
+    /// bits, equal `turn`.
     ///
     /// # Errors
     /// The system refuses.
@@ -152,7 +152,7 @@ impl Network {
         }
     }
 
-    /// Returns the path MTU, as a code (1 is 256, 5 is 4096), that fits the interface of `address`.
+    /// Returns the path MTU code (1 is 256, 5 is 4096) that fits the interface of `address`.
     ///
     /// # Errors
     /// No interface has the address.
@@ -201,7 +201,7 @@ impl Network {
 }
 
 impl Inlet {
-    /// Descriptor that is readable when packets have arrived, if the network has descriptors.
+    /// Descriptor that is readable when packets have arrived, if any.
     #[must_use]
     pub fn fd(&self) -> Option<RawFd> {
         match self {
@@ -212,8 +212,8 @@ impl Inlet {
         }
     }
 
-    /// Makes the kernel drop packets for queue pairs not in `numbers`, which is sorted, except
-    /// packets of `flows`.
+    /// Makes the kernel drop packets for queue pairs not in the sorted `numbers`, except those of
+    /// `flows`.
     ///
     /// Returns whether the network has such filters.
     ///
@@ -229,7 +229,7 @@ impl Inlet {
     }
 
     /// Makes the kernel deliver these flows at the sockets with these numbers, and other packets by
-    /// queue pair number, for all sockets of the address.
+    /// queue pair number.
     ///
     /// # Errors
     /// The system refuses.
@@ -242,7 +242,7 @@ impl Inlet {
         }
     }
 
-    /// Sets the traffic class and the matching priority of packets sent from here.
+    /// Sets the traffic class and matching priority of packets sent here.
     ///
     /// No effect in memory, where each packet has a class.
     ///

@@ -1,8 +1,8 @@
 //! MAC addresses of peers, for RoCE v1.
 //!
-//! RoCE v1 frames have no IP header, but their GIDs are IP addresses (annex A16.3, as in Linux), so
-//! the kernel's neighbour table contains them. Nothing here waits: for an unknown address the
-//! kernel sends a query, and the frame is lost and retransmitted.
+//! GIDs of RoCE v1 are IP addresses (annex A16.3, as in Linux), so the kernel's neighbour table has
+//! them. Nothing here waits: for an unknown address the kernel sends a query, and the frame is lost
+//! and retransmitted.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,9 +16,9 @@ use super::interface::Interface;
 /// Ethernet address.
 pub type Mac = [u8; 6];
 
-/// Time for which an answer of the kernel is cached: a peer may move.
+/// A peer may move.
 const CACHED_FOR: Duration = Duration::from_secs(5);
-/// Maximum number of cached neighbours: peers can fill the cache with requests.
+/// Peers can fill the cache with requests.
 const MAX_KNOWN: usize = 4096;
 /// Port without a listener (RFC 863, "discard"): a datagram to it only makes the kernel resolve the
 /// MAC address.
@@ -27,9 +27,9 @@ const DISCARD_PORT: u16 = 9;
 /// `NDA_DST` and `NDA_LLADDR` (linux/neighbour.h).
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
-/// States of an entry with a usable address: reachable, stale, delay, probe, noarp, permanent.
+/// Usable entries: reachable, stale, delay, probe, noarp, permanent.
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
-/// Length of a neighbour message's fixed part (struct ndmsg), in bytes.
+/// Fixed part of a neighbour message (struct ndmsg), in bytes.
 const NDMSG_LEN: usize = 12;
 
 /// Neighbours on a network interface.
@@ -89,7 +89,6 @@ impl Neighbours {
 
     fn query_kernel(&mut self, address: IpAddr) -> Option<Mac> {
         let body = request(address, self.interface.index);
-        // A missing entry is an error, too.
         let answer = self.netlink.request(libc::RTM_GETNEIGH, 0, &body).ok()?;
         parse_answer(answer.first()?)
     }
@@ -107,8 +106,8 @@ pub fn solicit(address: IpAddr) {
     }
 }
 
-/// Returns the MAC address from which a link-local GID is derived (annex A16.3.1: EUI-64, as RFC
-/// 4291, appendix A).
+/// Returns the MAC address of a link-local GID made from it (annex A16.3.1: EUI-64, as RFC 4291,
+/// appendix A).
 ///
 /// Others, such as those of RFC 7217, contain none.
 fn mac_of_link_local(address: IpAddr) -> Option<Mac> {

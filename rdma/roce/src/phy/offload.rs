@@ -2,9 +2,9 @@
 //!
 //! The system refuses to split super-packets on some paths, such as those without checksum offload
 //! (udp(7)). An adapter that splits them may keep the IPv4 identification constant, although the
-//! ICRC of each packet is made for a counting one. The peer then drops all packets but the first,
-//! and loss is the only sign at the sender. Both are properties of a path, which may change, so
-//! super-packets are tried again after a while.
+//! ICRC of each packet is made for a counting one; the peer then drops all packets but the first,
+//! and the sender only notices loss. Paths may change, so super-packets are tried again after a
+//! while.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use cairn_roce_proto::qp::Joined;
 
 const PAUSE: Duration = Duration::from_secs(60);
-/// Consecutive losses of joined packets that disable joining.
+/// Consecutive losses after which joining is disabled.
 const LOSSES_MAX: u32 = 8;
-/// Maximum number of listed peers; the oldest is removed first.
+/// The oldest listed peer is removed first.
 const PEERS_MAX: usize = 64;
 
 /// Peers for which segmentation offload fails, or failed recently.
@@ -32,7 +32,7 @@ struct Peer {
 }
 
 impl Offload {
-    /// Creates the state; with `is_on` false, packets are never joined.
+    /// With `is_on` false, packets are never joined.
     pub(super) fn new(is_on: bool) -> Self {
         Self {
             is_on,
@@ -40,7 +40,6 @@ impl Offload {
         }
     }
 
-    /// True if packets to a peer may be joined.
     pub(super) fn is_for(&mut self, address: IpAddr) -> bool {
         if self.peers.is_empty() {
             return self.is_on;
@@ -56,7 +55,7 @@ impl Offload {
         self.is_on && until.is_none()
     }
 
-    /// Notes that the system refused a super-packet for a peer.
+    /// Notes that the system refused a super-packet.
     ///
     /// Returns true if joining is disabled from now on.
     pub(super) fn refuse(&mut self, address: IpAddr) -> bool {
@@ -64,11 +63,10 @@ impl Offload {
         std::mem::replace(&mut self.peer(address).until, until).is_none()
     }
 
-    /// Notes whether a joined packet arrived at a peer.
+    /// Notes whether a joined packet arrived.
     ///
     /// Returns true if joining is disabled from now on.
     pub(super) fn judge(&mut self, address: IpAddr, fate: Joined) -> bool {
-        // IPv6 has no identification.
         if address.is_ipv6() {
             return false;
         }
@@ -141,7 +139,6 @@ mod tests {
         }
         assert!(offload.judge(address(1), Joined::Lost));
         assert!(!offload.is_for(address(1)) && offload.is_for(address(2)));
-        // Joined packets still under way change nothing.
         assert!(!offload.judge(address(1), Joined::Lost));
         assert!(!offload.judge(address(1), Joined::Arrived));
         assert!(!offload.is_for(address(1)));

@@ -1,23 +1,21 @@
 //! Sockets from which an endpoint's queue pairs send.
 //!
 //! The flow label of RoCE v2 is the UDP source port (annex A17.3), by which routers spread flows
-//! over paths, and adapters over queues. A separate source port needs a separate socket: no control
-//! message sets it. But packets of one flow travel together at the price of one ([`super::batch`]),
-//! whatever their queue pairs. Queue pairs to the same endpoint of a peer therefore share a flow,
-//! which one thread at each end handles; traffic spreads over paths by hosts and reactors.
+//! over paths, and adapters over queues; each needs a separate socket. But packets of one flow
+//! travel together at the price of one ([`super::batch`]). Queue pairs to the same endpoint of a
+//! peer therefore share a flow, which one thread at each end handles.
 //!
-//! The peer's kernel delivers a super-packet to the endpoint of the first packet's queue pair. A
-//! flow therefore leads to one endpoint of a peer; flows to other peers may use the same port.
+//! The peer's kernel delivers a super-packet to the endpoint of the first packet's queue pair, so a
+//! flow leads to one endpoint of a peer. Flows to other peers may use the same port.
 //!
-//! A flow has one traffic class, too. A VLAN's interface chooses the PCP by the socket's priority,
+//! A flow also has one traffic class. A VLAN's interface chooses the PCP by the socket's priority,
 //! and Linux changes the priority for a message that names its class (`service_level` in
 //! `socket.rs`).
 //!
-//! Sockets are opened while connecting, and kept for later queue pairs. If no more can be opened,
-//! queue pairs share those of another class, and their messages name the class: a wrong PCP is
-//! better than no connection.
+//! Sockets are opened while connecting, and kept. If no more can be opened, queue pairs share those
+//! of another class, and their messages name the class: a wrong PCP is better than no connection.
 //!
-//! In RoCE v1 the GRH contains the flow label, and sockets differ only by priority.
+//! In RoCE v1 the GRH has the flow label, and sockets differ only by priority.
 
 use std::collections::HashMap;
 use std::io;
@@ -30,7 +28,7 @@ use super::socket::{Socket, service_level};
 use cairn_rdma::entropy::Entropy;
 
 const MAX_SOCKETS: usize = 256;
-/// First source port, as for rdma_rxe and most adapters.
+/// As for rdma_rxe and most adapters.
 const FIRST_PORT: u16 = 0xc000;
 /// Ports tried before an endpoint shares sockets.
 const TRIES: u32 = 100;
@@ -48,7 +46,7 @@ pub struct Outlet {
 }
 
 impl Outlet {
-    /// Placeholder for a queue pair that does not send yet.
+    /// Placeholder before sending.
     pub const UNDECIDED: Self = Self {
         fd: -1,
         flow: 0,
@@ -79,7 +77,7 @@ pub struct Outlets {
 
 #[derive(Debug)]
 struct Port {
-    /// Socket; `None` for a network in memory.
+    /// `None` for a network in memory.
     socket: Option<Socket>,
     number: u16,
     class: u8,
@@ -106,7 +104,7 @@ impl Outlets {
         }
     }
 
-    /// Returns an outlet for a queue pair with this destination and traffic class.
+    /// Returns an outlet with this destination and traffic class.
     ///
     /// # Errors
     /// The system refuses a socket, and no socket can be shared.
@@ -165,7 +163,7 @@ impl Outlets {
         }
     }
 
-    /// Returns the port for one more queue pair; opens or shares one if necessary.
+    /// Opens or shares a port if necessary.
     fn choose(&mut self, destination: Destination, class: u8) -> io::Result<usize> {
         let of_class = |port: &Port| port.class == class;
         let place = self.leading(destination, of_class);
@@ -183,7 +181,6 @@ impl Outlets {
         })
     }
 
-    /// Returns a port whose flow leads to the destination.
     fn leading(&self, destination: Destination, of: impl Fn(&Port) -> bool) -> Option<usize> {
         let leads = |place: usize| {
             let flow = self.uses.get(&(place, destination.remote));
@@ -194,7 +191,6 @@ impl Outlets {
         found.map(|(place, _)| place)
     }
 
-    /// Returns a port without a flow to this peer.
     fn unused(&self, destination: Destination, of: impl Fn(&Port) -> bool) -> Option<usize> {
         let mut ports = self.ports.iter().enumerate();
         let found = ports.find(|&(place, port)| {
@@ -219,7 +215,6 @@ impl Outlets {
             }
             match Socket::bind_sender(SocketAddr::new(self.address, number)) {
                 Ok(socket) => break (Some(socket), number),
-                // Another socket has the port.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries < TRIES => {
                     tries += 1;
                 }
@@ -334,7 +329,6 @@ mod tests {
         let after = outlets.retake(before, 96).unwrap();
         assert_ne!(after.flow, before.flow);
         assert!(after.is_of_class);
-        // No queue pair uses the port any more, so it can change its class.
         let next = outlets.take(destination(2, 1), 32).unwrap();
         assert_eq!((next.flow, next.is_of_class), (before.flow, true));
         assert_eq!(outlets.ports.len(), 2);

@@ -1,15 +1,14 @@
 //! Packet sockets for RoCE v1: Ethernet frames of type 0x8915 that begin with a GRH (IBTA annex
 //! A16).
 //!
-//! A socket is bound to the interface of the address. The kernel writes and strips the Ethernet
-//! header and, on a VLAN's interface, the 802.1Q tag: the VID is the VLAN's, the PCP follows from
-//! the socket's priority and the VLAN's `egress-qos-map`. An address on a VLAN's interface thus
-//! selects the VLAN, as for the kernel's RoCE.
+//! A socket is bound to the interface of the address. On a VLAN's interface the kernel writes and
+//! strips the 802.1Q tag: the VID is the VLAN's, and the PCP follows from the socket's priority and
+//! the VLAN's `egress-qos-map`. The address thus selects the VLAN, as for the kernel's RoCE.
 //!
-//! On other interfaces a tag can be configured: with VID 0, which carries only the priority
-//! (802.1Q, 9.6), or with another VID, if the kernel has no VLANs. The tag is written before the
-//! GRH. On receipt the kernel strips tags before it looks for sockets of this frame type, and
-//! forgets them; such a socket therefore receives all types, and its filter selects.
+//! On other interfaces a tag can be configured: with VID 0, only for the priority (802.1Q, 9.6), or
+//! with another VID, if the kernel has no VLANs. On receipt the kernel strips tags before it looks
+//! for sockets of this frame type; such a socket therefore receives all types, and its filter
+//! selects.
 //!
 //! Why `unsafe` here: our dependencies have no safe wrapper of packet sockets. Each call passes
 //! pointers to live values of the required type.
@@ -42,9 +41,9 @@ const ABOUT_TAG: u32 = ABOUT + 44;
 const ABOUT_TAG_PRESENT: u32 = ABOUT + 48;
 /// Frames of all types (linux/if_ether.h: ETH_P_ALL).
 const ALL_TYPES: u16 = 3;
-/// Option that excludes frames sent by this machine (linux/if_packet.h).
+/// Excludes frames sent by this machine (linux/if_packet.h).
 const PACKET_IGNORE_OUTGOING: c_int = 23;
-/// Offsets of the next header and the destination GID in a GRH.
+/// Offsets in a GRH.
 const GRH_NEXT_HEADER: u32 = 6;
 const GRH_DESTINATION: u32 = 24;
 /// Offset of the word that ends in the destination queue pair number.
@@ -54,15 +53,15 @@ const DEST_QPN: u32 = grh::LEN as u32 + 4;
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
-    /// Start of the filter: all tests except those of the queue pair numbers.
+    /// All tests of the filter except those of queue pair numbers.
     tests: Vec<libc::sock_filter>,
-    /// Claim on the address, held by a device's first socket.
+    /// Held by a device's first socket.
     _claim: Option<UnixDatagram>,
 }
 
 impl PacketSocket {
-    /// Binds a socket that receives packets for `address`, with a tag of this VID if given, for
-    /// queue pairs whose numbers, without the `qpn_low_bits` low bits, equal `turn`.
+    /// Binds a socket for `address`, with a tag of this VID if given, for queue pairs whose
+    /// numbers, without the `qpn_low_bits` low bits, equal `turn`.
     ///
     /// The first socket, number 0, claims the address.
     ///
@@ -106,8 +105,8 @@ impl PacketSocket {
         })
     }
 
-    /// Opens a socket that only sends, with the priority of this traffic class, used by qdiscs and
-    /// a VLAN's `egress-qos-map`.
+    /// Opens a socket that only sends, with this traffic class's priority for qdiscs and a VLAN's
+    /// `egress-qos-map`.
     ///
     /// # Errors
     /// The process lacks `CAP_NET_RAW`.
@@ -125,7 +124,7 @@ impl PacketSocket {
         Ok(this)
     }
 
-    /// Restricts received packets to these queue pairs; `numbers` is sorted.
+    /// Restricts received packets to these queue pairs, in sorted order.
     ///
     /// # Errors
     /// The system refuses.
@@ -149,7 +148,6 @@ impl PacketSocket {
     }
 }
 
-/// Opens a socket that is not bound and receives nothing.
 fn open() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers are passed.
@@ -158,14 +156,13 @@ fn open() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Claims an address exclusively, by a name in the network namespace's list of abstract Unix
-/// sockets: packet sockets do not exclude each other.
+/// Claims an address by an abstract Unix socket name in the network namespace: packet sockets do
+/// not exclude each other.
 fn claim(address: IpAddr) -> io::Result<UnixDatagram> {
     let name = format!("cairn-roce-v1-{address}");
     UnixDatagram::bind_addr(&UnixAddress::from_abstract_name(name)?)
 }
 
-/// Creates the link address of a destination: MAC address, interface and frame type.
 pub(super) fn link_address(index: u32, mac: Mac, frame_type: u16) -> sockaddr_ll {
     // SAFETY: all zeros is a value of this plain structure.
     let mut address: sockaddr_ll = unsafe { zeroed() };
@@ -177,7 +174,7 @@ pub(super) fn link_address(index: u32, mac: Mac, frame_type: u16) -> sockaddr_ll
     address
 }
 
-/// Filter statements that compute a value, and the required value.
+/// Statements that compute a value, and the required value.
 type Test = (Vec<libc::sock_filter>, u32);
 
 fn load(size: u32, at: u32) -> libc::sock_filter {
@@ -207,7 +204,6 @@ fn frame_tests(interface: &Interface, vlan: Option<u16>) -> Vec<Test> {
     tests
 }
 
-/// Tests that the packet is for this address and one of these queue pairs.
 fn packet_tests(address: IpAddr, turn: u32, qpn_low_bits: u32) -> Vec<Test> {
     let next_header = vec![load(libc::BPF_B, GRH_NEXT_HEADER)];
     let mut tests = vec![(next_header, u32::from(NEXT_HEADER_BTH))];
@@ -226,7 +222,7 @@ fn packet_tests(address: IpAddr, turn: u32, qpn_low_bits: u32) -> Vec<Test> {
     tests
 }
 
-/// Filter that passes a packet if all tests succeed, without its last statement.
+/// Passes a packet if all tests succeed; lacks its last statement.
 fn program(tests: Vec<Test>) -> Vec<libc::sock_filter> {
     let mut program = Vec::new();
     for (value, wanted) in tests {

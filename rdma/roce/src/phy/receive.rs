@@ -1,7 +1,7 @@
 //! Batched receiving of packets.
 //!
-//! Why `unsafe` here: `recvmmsg` fills buffers through pointers. The pointers in a [`Receiver`] are
-//! created anew for each call, from fields that it owns.
+//! Why `unsafe` here: `recvmmsg` fills buffers through pointers, created anew for each call from
+//! fields of a [`Receiver`].
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -18,17 +18,16 @@ use super::{Inlet, Version};
 use cairn_roce_proto::wire::grh::{self, Grh, address_of};
 use cairn_roce_proto::wire::icrc::Route;
 
-/// Maximum datagrams, or super-packets of one flow, received by one call.
+/// Datagrams, or super-packets of one flow, per call.
 pub const BATCH: usize = 16;
-/// Size of the largest datagram, also with GRO, in bytes.
+/// Largest datagram, also with GRO, in bytes.
 const BUFFER: usize = 65_536;
-/// Approximate bytes received by one call: they are processed while in the cache, and acknowledged
-/// before more are received.
+/// Approximate bytes per call: processed while in the cache, and acknowledged before more are
+/// received.
 pub const ENOUGH: usize = 128 << 10;
 /// ECN codepoint "congestion experienced" (RFC 3168, 5).
 const ECN_CE: u8 = 3;
 
-/// Buffer for the requested control messages, with their alignment.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; 128]);
@@ -54,11 +53,11 @@ struct Info {
     header: usize,
     length: usize,
     version: Version,
-    /// Headers for its packets; `None` until the addresses are known.
+    /// `None` until the addresses are known.
     headers: Option<Headers>,
 }
 
-/// Header fields below the BTH, shared by all packets of a datagram.
+/// Header fields below the BTH, shared by a datagram's packets.
 #[derive(Debug, Clone, Copy)]
 pub struct Headers {
     /// RoCE version.
@@ -106,12 +105,12 @@ impl Info {
     }
 }
 
-/// Received packet and the headers reported for it.
+/// Received packet and its reported headers.
 #[derive(Debug, Clone, Copy)]
 pub struct Received<'a> {
     /// Headers below the BTH.
     pub headers: &'a Headers,
-    /// Index in its super-packet, usually equal to the IPv4 identification.
+    /// Index in the super-packet, usually equal to the IPv4 identification.
     pub index: u16,
     /// Bytes from the BTH to the ICRC.
     pub bytes: &'a [u8],
@@ -144,7 +143,7 @@ impl Receiver {
         }
     }
 
-    /// Receives datagrams and returns their number. Each may contain several packets.
+    /// Receives datagrams of one or several packets; returns their number.
     ///
     /// # Errors
     /// An error of the socket; an empty socket is not an error.
@@ -273,7 +272,7 @@ impl Receiver {
         Ok(count)
     }
 
-    /// Returns the packets of a datagram of the last [`Receiver::receive`].
+    /// Packets of a datagram of the last [`Receiver::receive`].
     pub fn packets(&self, datagram: usize) -> impl Iterator<Item = Received<'_>> {
         let info = &self.infos[datagram];
         let bytes = &self.bytes[datagram * BUFFER + info.header..][..info.length];
@@ -289,7 +288,7 @@ impl Receiver {
     }
 }
 
-/// Reads the headers of a frame, which is one packet. Bytes beyond the GRH's length are padding.
+/// Bytes beyond the GRH's length are padding.
 fn read_grh(bytes: &[u8]) -> Info {
     let Some((grh, packet)) = Grh::parse(bytes) else {
         return Info::UNKNOWN;

@@ -1,7 +1,7 @@
 //! Batched sending of packets ([`super::batch`]).
 //!
 //! Why `unsafe` here: `sendmmsg` takes pointers. They are created anew for each call, from fields
-//! that a [`Sender`] owns.
+//! of a [`Sender`].
 
 use std::io;
 use std::mem::{MaybeUninit, size_of, zeroed};
@@ -25,13 +25,13 @@ use cairn_roce_proto::wire::udp::ROCE_PORT;
 /// ECN bits of a traffic class (RFC 3168, 5).
 pub const ECN: u8 = 3;
 
-/// Maximum wait of a flush for the adapter, in milliseconds.
+/// Wait of a flush for the adapter, in milliseconds.
 const MAX_WAITS: u32 = 5;
 
 /// Addresses and marking of a connection's packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
-    /// Socket, whose port is the source port; -1 for a network in memory.
+    /// Socket with the source port; -1 for a network in memory.
     pub fd: RawFd,
     /// Source port, or flow label of v1.
     pub source_port: u16,
@@ -41,8 +41,8 @@ pub struct Flow {
     pub remote: IpAddr,
     /// Type of service, or traffic class.
     pub traffic_class: u8,
-    /// True if the socket has this class; otherwise each message names the class, and Linux chooses
-    /// the priority.
+    /// True if the socket has this class; otherwise messages name it, and Linux chooses the
+    /// priority.
     pub is_of_class: bool,
     /// Time to live, or hop limit.
     pub hop_limit: u8,
@@ -76,9 +76,9 @@ enum Exit {
 #[derive(Debug, Default)]
 struct Tally {
     calls: u64,
-    /// Datagrams accepted by the system.
+    /// Accepted by the system.
     datagrams: u64,
-    /// Packets refused by the system.
+    /// Refused by the system.
     dropped: u64,
     /// Peers for which joining was disabled.
     unjoined: u64,
@@ -132,7 +132,7 @@ impl Sender {
         }
     }
 
-    /// Adds the statistics since the last call to the counters.
+    /// Adds the statistics since the last call.
     pub fn report(&mut self, counters: &mut Counters) {
         let Tally {
             calls,
@@ -146,7 +146,7 @@ impl Sender {
         counters.send_offload_err += unjoined;
     }
 
-    /// Returns the buffer for the next packet, to be completed by [`Sender::commit`].
+    /// Returns the buffer for the next packet, completed by [`Sender::commit`].
     pub fn packet(&mut self) -> &mut [u8] {
         self.batch.rewind();
         if self.batch.is_full() {
@@ -161,13 +161,13 @@ impl Sender {
         self.batch.opcode()
     }
 
-    /// Notes whether a joined packet arrived at a peer.
+    /// Notes whether a joined packet arrived.
     pub fn judge(&mut self, remote: IpAddr, fate: Joined) {
         self.tally.unjoined += u64::from(self.offload.judge(remote, fate));
     }
 
-    /// Seals the first `length` bytes of [`Sender::packet`] and queues them after the last packet
-    /// of the queue pair.
+    /// Seals the first `length` bytes of [`Sender::packet`] and queues them behind the queue pair's
+    /// last packet.
     ///
     /// Returns true if the packet follows another one in a super-packet.
     pub fn commit(
@@ -277,7 +277,6 @@ impl Sender {
         let Exit::Frames(frames) = &mut self.exit else {
             return self.send_datagrams(fd, from, to);
         };
-        // Without offload, each group is one packet.
         let batch = &self.batch;
         let packets = batch.groups()[from..to]
             .iter()
@@ -325,7 +324,7 @@ impl Sender {
     }
 }
 
-/// Waits briefly until the adapter accepts more, which limits a sender to the speed of its link.
+/// Limits a sender to the speed of its link.
 fn wait_writable(fd: RawFd) {
     let mut polled = libc::pollfd {
         fd,
@@ -336,8 +335,7 @@ fn wait_writable(fd: RawFd) {
     unsafe { libc::poll(&raw mut polled, 1, 1) };
 }
 
-/// Writes the control messages of a group: source address, class unless it is the socket's, hop
-/// limit, and segment size.
+/// Writes source address, class unless it is the socket's, hop limit, and segment size.
 fn write_control(group: &Group, header: &mut msghdr, control: &mut Control) {
     let flow = &group.flow;
     header.msg_control = control.0.as_mut_ptr().cast();

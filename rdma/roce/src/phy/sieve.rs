@@ -1,7 +1,7 @@
-//! Kernel filters by destination queue pair number: packets for other queue pairs are dropped
-//! before a wake-up or read.
+//! Kernel filters by destination queue pair number: other packets are dropped before a wake-up or
+//! read.
 //!
-//! A filter is a binary tree with a list at each leaf. A thousand numbers need about twenty
+//! A filter is a binary tree with lists as leaves. A thousand numbers need about twenty
 //! comparisons, and a third of the maximum filter length.
 
 use std::io;
@@ -9,7 +9,6 @@ use std::os::fd::RawFd;
 
 use super::socket::{NOTHING, attach, statement};
 
-/// Maximum numbers of a leaf, compared one by one.
 const LEAF: usize = 16;
 
 /// Replaces a socket's filter.
@@ -32,8 +31,8 @@ pub(super) fn exchange(
     Ok(())
 }
 
-/// End of a filter that passes packets for these queue pairs, whose number is in the low 24 bits of
-/// the word at `at`.
+/// End of a filter that passes these queue pairs, whose number is in the low 24 bits of the word at
+/// `at`.
 ///
 /// `numbers` is sorted.
 pub(super) fn by_number(at: u32, numbers: &[u32]) -> Vec<libc::sock_filter> {
@@ -52,7 +51,7 @@ fn tree(numbers: &[u32]) -> Vec<libc::sock_filter> {
     }
     let (low, high) = numbers.split_at(numbers.len() / 2);
     let left = tree(low);
-    // A conditional jump covers at most 255 statements, an unconditional one any number.
+    // A conditional jump covers at most 255 statements.
     let over = statement(libc::BPF_JMP | libc::BPF_JA, left.len() as u32);
     let mut program = vec![compare(libc::BPF_JGE, high[0], 0, 1), over];
     program.extend(left);
@@ -73,7 +72,7 @@ fn leaf(numbers: &[u32]) -> Vec<libc::sock_filter> {
 
 pub(super) const PASS: libc::sock_filter = statement(libc::BPF_RET | libc::BPF_K, u32::MAX);
 
-/// Creates a comparison that skips `if_so` statements if it holds, and `if_not` otherwise.
+/// Skips `if_so` statements if the comparison holds, otherwise `if_not`.
 pub(super) fn compare(what: u32, k: u32, if_so: u8, if_not: u8) -> libc::sock_filter {
     libc::sock_filter {
         jt: if_so,
@@ -89,7 +88,7 @@ mod tests {
     use super::super::socket::Socket;
     use super::*;
 
-    /// Sends packets for the queue pairs `sent` and returns the numbers of those received.
+    /// Returns the numbers of the received packets.
     fn pass(receiver: &Socket, sender: &UdpSocket, sent: &[u32]) -> Vec<u32> {
         let to = receiver.local_addr().unwrap();
         let mut passed = Vec::new();

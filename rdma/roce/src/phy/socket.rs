@@ -13,7 +13,7 @@ use libc::{c_int, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 
 use super::sieve::{PASS, by_number, compare, exchange};
 
-/// Requested receive buffer, in bytes; the system may grant less.
+/// Requested bytes; the system may grant less.
 pub(crate) const RECEIVE_BUFFER: c_int = 8 << 20;
 const SEND_BUFFER: c_int = 4 << 20;
 /// Offset of the word that ends in the destination queue pair number; a socket's filter also
@@ -33,7 +33,7 @@ pub struct FlowKey {
 }
 
 impl FlowKey {
-    /// Filter statements that return `value` for packets of the flow, and continue otherwise.
+    /// Filter statements that return `value` for the flow's packets, and otherwise continue.
     ///
     /// They also continue if IP options or extension headers, which RoCE does not use, hide the
     /// port.
@@ -42,7 +42,7 @@ impl FlowKey {
             let words = octets.as_chunks::<4>().0.iter();
             words.map(|word| u32::from_be_bytes(*word)).collect()
         };
-        // Offset of the source address in the header, and length of the header.
+        // Offset of the source address, and length of the header.
         let (at, length, address) = match self.address {
             IpAddr::V4(v4) => (12, 20, words(&v4.octets())),
             IpAddr::V6(v6) => (8, 40, words(&v6.octets())),
@@ -63,7 +63,7 @@ impl FlowKey {
     }
 }
 
-/// Non-blocking UDP socket, bound and never connected: the IPv4 identification is then 0 with the
+/// Non-blocking UDP socket, never connected: the IPv4 identification is then 0 with the
 /// don't-fragment flag, as the ICRC requires.
 #[derive(Debug)]
 pub struct Socket {
@@ -89,7 +89,7 @@ impl Socket {
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &1)?;
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, &1)?;
             // Adapters and rdma_rxe send checksum 0 over IPv6, too (annex A17.3: the ICRC protects
-            // the packet). Without this option the system drops such packets.
+            // the packet), which the system drops without this option.
             this.set(libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, &1)?;
         }
         grow_receive_buffer(this.raw())?;
@@ -122,7 +122,7 @@ impl Socket {
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let this = Self { fd, is_ipv4 };
         // Never fragment, and use only the interface's MTU: any machine can send ICMP messages
-        // about the path. (With this option the identification of an IPv4 packet is 0, too.)
+        // about the path. (This option also makes the identification of an IPv4 packet 0.)
         if is_ipv4 {
             let level = libc::IP_PMTUDISC_PROBE;
             this.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &level)?;
@@ -144,7 +144,7 @@ impl Socket {
 
     /// Lets further sockets bind to the same address.
     ///
-    /// Called after an exclusive bind, so that no other process joins by accident.
+    /// Called after an exclusive bind, so that no other process joins.
     ///
     /// # Errors
     /// The system refuses.
@@ -155,7 +155,7 @@ impl Socket {
     /// Distributes packets over the sockets that share this address.
     ///
     /// Socket number `n`, in order of binding, gets the queue pairs whose numbers, without the
-    /// `low_bits` low bits, equal `n`, and the `flows` assigned to it.
+    /// `low_bits` low bits, equal `n`, and its `flows`.
     ///
     /// # Errors
     /// The system refuses.
@@ -175,7 +175,7 @@ impl Socket {
         attach(self.raw(), libc::SO_ATTACH_REUSEPORT_CBPF, &program)
     }
 
-    /// Restricts received packets to these queue pairs and flows; `numbers` is sorted.
+    /// Restricts received packets to these queue pairs, in sorted order, and flows.
     ///
     /// # Errors
     /// The system refuses.
@@ -225,20 +225,18 @@ impl Socket {
     }
 }
 
-/// Service level of a traffic class: the priority of packets, by which a VLAN's `egress-qos-map`
-/// chooses the PCP.
+/// Service level of a traffic class: the priority by which a VLAN's `egress-qos-map` chooses the
+/// PCP.
 ///
-/// Linux uses another rule for its sockets, by which ToS 96 is priority 0 (ip(7),
-/// `rt_tos2priority`): it evaluates bits that now belong to DSCP, and not the upper three.
+/// Linux uses another rule, by which ToS 96 is priority 0 (ip(7), `rt_tos2priority`): it evaluates
+/// bits that now belong to DSCP, and not the upper three.
 pub(super) const fn service_level(traffic_class: u8) -> u8 {
     traffic_class >> 5
 }
 
-/// Highest priority available without privileges (socket(7), `SO_PRIORITY`).
 const HIGHEST_UNPRIVILEGED: c_int = 6;
 
-/// Sets the priority of a socket's packets by their traffic class; without the privileges for 7,
-/// the next lower one.
+/// Sets the priority of a traffic class; without the privileges for 7, the next lower one.
 pub(super) fn set_priority(fd: RawFd, traffic_class: u8) -> io::Result<()> {
     let level = c_int::from(service_level(traffic_class));
     let set_to = |priority: c_int| set(fd, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority);
@@ -247,7 +245,6 @@ pub(super) fn set_priority(fd: RawFd, traffic_class: u8) -> io::Result<()> {
 
 pub(super) const NOTHING: [libc::sock_filter; 1] = [statement(libc::BPF_RET, 0)];
 
-/// Creates a filter statement that does not jump.
 pub(super) const fn statement(code: u32, k: u32) -> libc::sock_filter {
     libc::sock_filter {
         code: code as u16,
@@ -273,14 +270,14 @@ pub(super) fn set<T>(fd: RawFd, level: c_int, option: c_int, value: &T) -> io::R
     Ok(())
 }
 
-/// Enlarges the receive buffer, with privileges beyond the system's limit, otherwise up to it.
+/// With privileges beyond the system's limit, otherwise up to it.
 pub(super) fn grow_receive_buffer(fd: RawFd) -> io::Result<()> {
     let size = &RECEIVE_BUFFER;
     set(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, size)
         .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, size))
 }
 
-/// Enlarges the send buffer like [`grow_receive_buffer`].
+/// Like [`grow_receive_buffer`].
 pub(super) fn grow_send_buffer(fd: RawFd) -> io::Result<()> {
     let size = &SEND_BUFFER;
     set(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, size)

@@ -1,7 +1,7 @@
 //! Network in memory, for endpoints isolated from the system's network.
 //!
-//! Sent packets stay in the network until its owner takes them, and arrive when the owner delivers
-//! them, so a simulation controls delay, duplication, corruption and loss.
+//! Sent packets stay here until the owner takes them, and arrive when it delivers them, so a
+//! simulation controls delay, duplication, corruption and loss.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -15,7 +15,7 @@ use cairn_roce_proto::wire::{Bth, Header};
 pub struct Frame {
     /// Source address and UDP port.
     pub source: SocketAddr,
-    /// Destination address; the port is RoCE's.
+    /// Destination address, at RoCE's port.
     pub destination: IpAddr,
     /// Type of service, or traffic class.
     pub traffic_class: u8,
@@ -38,7 +38,7 @@ struct State {
     sockets: BTreeMap<IpAddr, Sockets>,
 }
 
-/// Sockets of a device, which distribute packets as in [`spread`](super::socket::Socket::spread).
+/// Distribute packets as [`spread`](super::socket::Socket::spread) does.
 #[derive(Debug)]
 struct Sockets {
     qpn_low_bits: u32,
@@ -54,7 +54,7 @@ pub struct Tap {
 }
 
 impl Wire {
-    /// Creates a network with this path MTU, as a code (1 is 256, 5 is 4096).
+    /// `path_mtu` is a code (1 is 256, 5 is 4096).
     #[must_use]
     pub fn new(path_mtu: u8) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl Wire {
         self.lock().sent.pop_front()
     }
 
-    /// Delivers a packet, if its destination has joined.
+    /// Delivers a packet if its destination has joined.
     pub fn deliver(&self, frame: Frame) {
         let mut state = self.lock();
         let Some(sockets) = state.sockets.get_mut(&frame.destination) else {
@@ -96,10 +96,10 @@ impl Wire {
     }
 
     /// Adds a socket to an address. Queue pair numbers select the socket by the bits above the
-    /// lowest `qpn_low_bits`, as given by the first socket of the address.
+    /// lowest `qpn_low_bits`, as given by the address's first socket.
     ///
     /// # Errors
-    /// `is_first` is wrong: the address already has a socket, or it has none.
+    /// `is_first` is wrong for the address.
     pub(crate) fn join(
         &self,
         address: IpAddr,
@@ -128,7 +128,6 @@ impl Wire {
 }
 
 impl Tap {
-    /// Takes the oldest received packet.
     pub(super) fn receive(&self) -> Option<Frame> {
         let mut state = self.wire.lock();
         let sockets = state.sockets.get_mut(&self.address)?;

@@ -20,10 +20,8 @@ use crate::phy::interface::PathMtus;
 use cairn_rdma::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
 
-/// Maximum endpoints of a device: the values of the top bits of a queue pair number, less the one
-/// of connection management.
+/// Values of the top bits of a queue pair number, less the one of connection management.
 const MAX_ENDPOINTS: usize = (1 << INDEX_BITS) - 1;
-/// Position of the top bits in a queue pair number.
 pub(super) const INDEX_SHIFT: u32 = 24 - INDEX_BITS;
 
 pub(super) struct SoftDevice {
@@ -33,9 +31,9 @@ pub(super) struct SoftDevice {
     pub(super) options: SoftOptions,
     regions: Arc<Regions>,
     pub(super) manager: Arc<ConnectionManager>,
-    /// Thread of the connection manager; `None` in a simulation.
+    /// `None` in a simulation.
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Inlets in the order of binding, without the first.
+    /// In the order of binding, without the first.
     ///
     /// They stay until the device is dropped, because the kernel selects them by index.
     inlets: Mutex<Vec<Slot>>,
@@ -45,7 +43,7 @@ pub(super) struct SoftDevice {
     pub(super) flows: Flows,
 }
 
-/// Counters of the endpoints, as last published.
+/// As last published by the endpoints.
 #[derive(Default)]
 struct Counted {
     open: HashMap<u32, Counters>,
@@ -56,7 +54,7 @@ struct Counted {
 struct Slot {
     inlet: Arc<Inlet>,
     taken: bool,
-    /// Queue pair numbers used so far. Moved to the endpoint while it uses the inlet.
+    /// Used queue pair numbers. Moved to the endpoint while it uses the inlet.
     numbers: Numbers,
 }
 
@@ -73,7 +71,7 @@ impl fmt::Debug for SoftDevice {
     }
 }
 
-/// Returns the name of a device; includes the RoCE version if it differs from the provider's.
+/// Includes the RoCE version if it differs from the provider's.
 fn name(address: IpAddr, roce: Roce, usual: Roce) -> String {
     match roce {
         _ if roce == usual => format!("soft-{address}"),
@@ -130,8 +128,7 @@ impl SoftDevice {
         self.options.network.roce()
     }
 
-    /// Returns the path MTU, as a code, that fits the interface of `address`; at most one second
-    /// old.
+    /// Returns the path MTU code of `address`, at most one second old.
     pub(super) fn path_mtu_code(&self, address: IpAddr) -> io::Result<u8> {
         let now = self.options.clock.now();
         let look_up = || self.options.network.path_mtu_code(address);
@@ -152,7 +149,7 @@ impl SoftDevice {
         Ok(())
     }
 
-    /// Returns an inlet for an endpoint; opens one if necessary.
+    /// Opens an inlet if necessary.
     pub(super) fn take_slot(&self) -> Result<EndpointSlot, FabricError> {
         let mut inlets = lock(&self.inlets);
         if let Some(index) = inlets.iter().position(|slot| !slot.taken) {
@@ -184,7 +181,7 @@ impl SoftDevice {
         lock(&self.counted).open.insert(index, *counters);
     }
 
-    /// Returns the sum of the counters of all endpoints and of connection management.
+    /// Sum over all endpoints and connection management.
     pub(super) fn counters(&self) -> Counters {
         let counted = lock(&self.counted);
         let mut sum = counted.past;
@@ -256,7 +253,6 @@ impl Device for SoftDevice {
     }
 }
 
-/// Device with a separate set of regions.
 struct Domain {
     device: Arc<SoftDevice>,
     regions: Arc<Regions>,

@@ -34,10 +34,9 @@ use cairn_roce_proto::qp::work::{CompletionQueue, ReceiveQueue};
 use cairn_roce_proto::time::Instant;
 use cairn_roce_proto::wire::icrc::Checker;
 
-/// Rounds after which a busy endpoint publishes its counters; an idle one publishes them before it
-/// sleeps.
+/// Rounds after which a busy endpoint publishes its counters; an idle one does before it sleeps.
 const PUBLISH_EVERY: u32 = 4096;
-/// Maximum outstanding READs and atomics of a queue pair, in each direction.
+/// In each direction of a queue pair.
 const MAX_DEPTH: u8 = 128;
 
 pub(super) struct SoftEndpoint {
@@ -59,24 +58,23 @@ pub(super) struct SoftEndpoint {
     counters: Counters,
     rounds: u32,
 
-    /// Receive buffers; `None` while their packets are being handled.
+    /// `None` while its packets are being handled.
     receiver: Option<Box<Receiver>>,
     checker: Checker,
     sender: Sender,
     handed: Packets,
-    /// Bit set, by index, of receivers that were handed packets and not yet woken.
+    /// Bit set of receivers that were handed packets and not yet woken.
     handed_to: u64,
     /// Flows that arrive here for several receivers.
     mixed: VecDeque<FlowKey>,
-    /// Slots of queue pairs that may have packets to send.
+    /// Queue pairs that may have packets to send.
     ready: VecDeque<u16>,
     timers: BinaryHeap<Reverse<(Instant, u16)>>,
     clock: ProtoClock,
 }
 
 impl SoftEndpoint {
-    /// Opens an endpoint on a device, seen as `as_device`, whose queue pairs can access these
-    /// regions.
+    /// `as_device`: the device as visible outside, whose queue pairs access these regions.
     pub(super) fn open(
         device: Arc<SoftDevice>,
         as_device: Arc<dyn Device>,
@@ -138,7 +136,7 @@ impl SoftEndpoint {
     }
 }
 
-/// Restricts received packets to these queue pairs and flows, if the network has filters.
+/// No effect without filters in the network.
 fn admit(inlet: &Inlet, numbers: &[u32], flows: &[FlowKey]) -> Result<bool, FabricError> {
     let admitted = inlet.admit(numbers, flows);
     admitted.map_err(|source| FabricError::Os {
@@ -159,7 +157,7 @@ impl Drop for SoftEndpoint {
     }
 }
 
-/// Borrows the parts of an endpoint that form a queue pair's context.
+/// Borrows an endpoint's parts that form a queue pair's context.
 macro_rules! context {
     ($endpoint:ident, $qp:expr) => {
         Context {
@@ -314,19 +312,18 @@ impl Endpoint for SoftEndpoint {
 }
 
 impl SoftEndpoint {
-    /// Handles events and packets, runs timers, and sends.
     fn progress(&mut self) {
         let now = self.clock.now();
         self.memory.refresh();
         self.take_connection_events(now);
-        // Work posted since the last call leaves first, because a peer waits for it.
+        // Work posted since the last call leaves first: a peer waits for it.
         self.transmit(now);
         self.receive(now);
         self.receive_handed(now);
         self.end_disconnected();
         self.run_timers(now);
         // The owner may answer the completions at once; the acknowledgement then travels with the
-        // answer in the next round.
+        // answer.
         if self.completions.is_empty() {
             self.transmit(now);
         }
@@ -336,7 +333,7 @@ impl SoftEndpoint {
         }
     }
 
-    /// Removes a queue pair closed by its owner, once all its completions are polled.
+    /// Removes a closed queue pair once all its completions are polled.
     fn close_if_drained(&mut self, id: QpId) {
         let closing = self.slots.get(id);
         let closing = closing.filter(|entry| entry.phase == Phase::Closing);
@@ -360,9 +357,9 @@ impl SoftEndpoint {
         }
     }
 
-    /// Removes replaced timers from the heap.
+    /// Removes replaced timers.
     ///
-    /// At most one timer of each queue pair stays, which leaves space without an allocation.
+    /// At most one timer of each queue pair stays, so no allocation is needed.
     fn forget_old_timers(&mut self) {
         let slots = &mut self.slots;
         self.timers.retain(|Reverse((at, slot))| {

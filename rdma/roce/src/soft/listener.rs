@@ -1,4 +1,4 @@
-//! State of listeners, and requests that wait for an answer.
+//! Listeners, and requests that wait for an answer.
 
 use std::any::Any;
 use std::fmt;
@@ -22,7 +22,6 @@ use cairn_roce_proto::wire::cm::RejReason;
 pub(super) struct ListenerState {
     pub(super) sink: Sink,
     pub(super) backlog: u32,
-    /// Partition of accepted requests, and membership of their queue pairs.
     pub(super) pkey: PKey,
     pub(super) waiting: AtomicU32,
     pub(super) peer_limit: Mutex<PeerLimit>,
@@ -60,7 +59,6 @@ impl ListenerState {
 
 pub(super) struct SoftListener {
     pub(super) shared: Arc<Shared>,
-    /// Keeps the device open while there is a listener.
     pub(super) device: Arc<SoftDevice>,
     pub(super) address: SocketAddr,
 }
@@ -83,7 +81,6 @@ impl Drop for SoftListener {
     }
 }
 
-/// Connection request of a peer, until it is answered.
 pub(super) struct SoftRequest {
     pub(super) device: Arc<SoftDevice>,
     pub(super) id: ConnId,
@@ -135,7 +132,6 @@ impl Drop for SoftRequest {
     }
 }
 
-/// Passes a request to its listener, or refuses it.
 pub(super) fn deliver(
     shared: &Shared,
     device: &Arc<SoftDevice>,

@@ -2,11 +2,11 @@
 //! and its thread.
 //!
 //! The thread reads the socket and runs the timers. Endpoints call from their threads, under a
-//! lock, because connecting and disconnecting are not on the data path.
+//! lock: connecting is not on the data path.
 //!
-//! A panic under the lock may leave inconsistent state. The next thread that takes the lock
-//! discards the state: all connections of the device end, and a new state machine serves the same
-//! socket. Listeners continue, and hosts connect again.
+//! After a panic under the lock, the next thread that takes it discards the state: all connections
+//! of the device end, and a new state machine serves the same socket. Listeners continue, and hosts
+//! connect again.
 
 use std::collections::HashMap;
 use std::io;
@@ -42,18 +42,16 @@ use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_roce_proto::wire::{Deth, Opcode, Packet};
 
-/// Maximum datagrams in a socket's buffer.
-///
 /// The kernel doubles the requested size, and counts at least 512 bytes for each datagram.
 const DATAGRAMS_MAX: usize = 2 * RECEIVE_BUFFER as usize / 512;
 
-/// Index of connection management's socket; its queue pair numbers start with zeros.
+/// Its queue pair numbers start with zeros.
 const TURN: u32 = 0;
 
 #[derive(Debug)]
 pub(super) struct ConnectionEvent {
     pub(super) qp: QpId,
-    /// Event; `None` if connection management panicked and lost the connection.
+    /// `None` if connection management panicked and lost the connection.
     pub(super) event: Option<CmEvent>,
 }
 
@@ -70,7 +68,7 @@ pub(super) struct Inbox {
     pub(super) wake: Arc<Wake>,
 }
 
-/// Connection manager of a device, shared by its endpoints.
+/// Shared by the device's endpoints.
 #[derive(Debug)]
 pub(super) struct ConnectionManager {
     clock: ProtoClock,
@@ -96,9 +94,9 @@ struct Inner {
     owners: HashMap<ConnId, Owner>,
     requests: Vec<(ConnId, Box<Request>)>,
     sender: Sender,
-    /// PSN of the next datagram; receivers ignore it.
+    /// Of the next datagram; receivers ignore it.
     psn: u32,
-    /// Current traffic class of the socket; `None` if it could not be set.
+    /// Socket's traffic class; `None` if it could not be set.
     class: Option<u8>,
     capture: Option<Arc<Capture>>,
     counters: Counters,
@@ -148,7 +146,7 @@ impl ConnectionManager {
         })
     }
 
-    /// Locks the state shared by all endpoints of the device.
+    /// Locks the state shared by the device's endpoints.
     ///
     /// After a panic in the middle of a change, replaces the state.
     fn state(&self) -> MutexGuard<'_, State> {
@@ -157,7 +155,6 @@ impl ConnectionManager {
             // Created first: if this panics, the lock stays poisoned.
             let manager = Manager::new(Identity::new(self.entropy.to_draw()));
             let receiver = Receiver::new();
-            // Connection messages are never joined.
             let sender = Sender::new(&self.network, state.inner.capture.clone(), false);
             state.renew(manager, sender, receiver);
             self.state.clear_poison();
@@ -166,7 +163,7 @@ impl ConnectionManager {
         })
     }
 
-    /// Runs `call`, sends the messages that it queued, and makes the thread check its timers.
+    /// Runs `call`, sends its messages, and makes the thread check its timers.
     fn with<T>(&self, call: impl FnOnce(&mut Inner, Instant) -> T) -> T {
         let mut state = self.state();
         let result = call(&mut state.inner, self.clock.now());
@@ -206,7 +203,6 @@ impl ConnectionManager {
         })
     }
 
-    /// Sets the marking of a connection's later messages.
     pub(super) fn mark(&self, id: ConnId, marked: Marked) {
         self.state().inner.manager.mark(id, marked);
     }
@@ -224,7 +220,7 @@ impl ConnectionManager {
     pub(super) fn received_packet(&self, id: ConnId) {
         self.with(|inner, _| {
             inner.manager.received_packet(id);
-            // The queue pair needs no event, because it made this call.
+            // The queue pair made this call and needs no event.
             while inner.manager.poll_event().is_some() {}
         });
     }
@@ -236,7 +232,7 @@ impl ConnectionManager {
         });
     }
 
-    /// Penalizes the peer of a connection whose packet named a key not given to it.
+    /// The peer's packet named a key not given to it.
     pub(super) fn penalize(&self, id: ConnId) {
         let now = self.clock.now();
         let held = self.state().inner.manager.penalize(now, id);
@@ -264,10 +260,10 @@ impl ConnectionManager {
         }
     }
 
-    /// Handles all messages that arrived before the call, on the caller's thread, because the
-    /// manager's thread may be delayed.
+    /// Handles all messages that have arrived, on the caller's thread, because the manager's may be
+    /// delayed.
     ///
-    /// Requests are still passed to their listeners by the thread.
+    /// The thread still passes requests to their listeners.
     pub(super) fn drain(&self) {
         let mut handled = 0;
         while handled < DATAGRAMS_MAX {
@@ -339,7 +335,6 @@ impl ConnectionManager {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
     None,
-    /// Sleep until an event, or this time if given.
     Until(Option<System>),
 }
 
@@ -359,14 +354,12 @@ impl State {
         (inner.checker, inner.class) = (Checker::new(), None);
         inner.requests.clear();
         for Owner { qp, inbox } in inner.owners.drain().map(|(_, owner)| owner) {
-            // An endpoint that is being dropped reads no more events.
             let _ = inbox.mailbox.send(ConnectionEvent { qp, event: None });
             inbox.wake.wake();
         }
     }
 
-    /// Handles packets handed over by endpoints, and a batch of datagrams; returns the number of
-    /// datagrams.
+    /// Handles handed-over packets and a batch of datagrams; returns the number of datagrams.
     fn receive(&mut self, now: Instant) -> io::Result<usize> {
         let Self {
             inner,
@@ -394,7 +387,7 @@ impl Inner {
     /// Handles a packet for QP1 (IBTA 9.8.3, 13.5.3); ignores others.
     ///
     /// Connection management is in the default partition, as with rdma_cm: the REQ names the
-    /// partition of the connection.
+    /// connection's.
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let headers = received.headers;
         let opened = self
@@ -458,7 +451,6 @@ impl Inner {
                 CmEvent::Accepted { .. } | CmEvent::Established { .. } | CmEvent::Questioned { .. }
             );
             if let Some(owner) = self.owners.get(&id) {
-                // An endpoint that is being dropped reads no more events.
                 let _ = owner.inbox.mailbox.send(ConnectionEvent {
                     qp: owner.qp,
                     event: Some(event),
@@ -501,7 +493,7 @@ impl Inner {
         self.sender.report(&mut self.counters);
     }
 
-    /// Sets the socket's traffic class, after sending the queued messages of another class.
+    /// First sends the queued messages of another class.
     ///
     /// Returns true if the socket has a known class.
     fn set_class(&mut self, traffic_class: u8) -> bool {

@@ -1,9 +1,9 @@
 //! Provider `soft`: RoCE v2 over UDP sockets, and RoCE v1 over packet sockets.
 //!
 //! Each local IP address is a device, or two if both versions are in use, and exclusively uses UDP
-//! port 4791, or the frames of RoCE v1. Connection management has one socket, served by a thread
-//! that sleeps when idle; each endpoint has another socket, read by the endpoint's thread. The
-//! kernel selects the socket by the top bits of a packet's queue pair number.
+//! port 4791 or the frames of RoCE v1. Connection management has one socket, served by a thread;
+//! each endpoint has another one, read by its own thread. The kernel selects the socket by the top
+//! bits of a queue pair number.
 
 mod device;
 mod endpoint;
@@ -43,14 +43,13 @@ pub struct SoftOptions {
     pub capture: Option<Arc<Capture>>,
     /// True if congestion notifications reduce the rate.
     pub congestion_control: bool,
-    /// True if packets of one flow leave in super-packets, split by the system or the adapter.
+    /// True if a flow's packets leave in super-packets, split by the system or the adapter.
     pub segmentation_offload: bool,
-    /// Network to use. On a network in memory the provider starts no thread: the network's owner
-    /// calls [`Soft::step`].
+    /// Network to use. For one in memory no thread is started: its owner calls [`Soft::step`].
     pub network: Network,
     /// Clock.
     pub clock: Clock,
-    /// Source of numbers that peers must not predict.
+    /// Source of unpredictable numbers.
     pub entropy: Entropy,
 }
 
@@ -143,9 +142,9 @@ impl Soft {
             .sum()
     }
 
-    /// Runs the connection management that is due, on networks without a thread.
+    /// Runs due connection management, on networks without a thread.
     ///
-    /// Returns the time of the next call, if nothing happens before.
+    /// Returns the time of the next call.
     #[must_use]
     pub fn step(&self) -> Option<Instant> {
         let devices: Vec<_> = lock(&self.shared.devices).values().cloned().collect();
@@ -163,7 +162,6 @@ impl Soft {
 }
 
 impl Shared {
-    /// Returns the device of `address`; opens it if necessary.
     fn device_at(
         self: &Arc<Self>,
         address: IpAddr,
@@ -186,7 +184,7 @@ impl Shared {
             .is_some_and(|device| device.strong_count() > 0)
     }
 
-    /// Returns the listener at `address`, or at its port on all addresses.
+    /// Also finds a listener at its port on all addresses.
     fn listener_at(&self, address: SocketAddr, roce: Roce) -> Option<Arc<ListenerState>> {
         let listeners = lock(&self.listeners);
         let any: IpAddr = match address {
@@ -270,8 +268,8 @@ impl Provider for Soft {
             call: "looking up the route",
             source,
         })?;
-        // A peer in another process of this machine exclusively uses the port of its address, so
-        // another address of the loopback network is needed.
+        // A peer in another process of this machine exclusively uses its address's port, so another
+        // address of the loopback network is needed.
         let same_machine = local == remote.ip() || local.is_loopback();
         if !same_machine || local.is_ipv6() {
             return Ok(self.shared.device_at(local, roce)?);

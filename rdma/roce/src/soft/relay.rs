@@ -1,10 +1,9 @@
-//! Relays for packets that arrive at the socket of one endpoint, or of connection management, and
-//! belong to another one.
+//! Relays for packets that arrive at one receiver's socket and belong to another one.
 //!
 //! The kernel joins packets of one UDP flow (GRO), and selects the socket by the first packet's
 //! queue pair. Cairn's flows lead to one endpoint each, but an adapter may send from one port for
-//! all its queue pairs, or from one of 2^14 chosen by a hash. A receiver hands such packets over.
-//! Each relay has a limit; packets beyond it are lost, as at a full socket.
+//! all its queue pairs, or from one of 2^14 chosen by a hash. Packets beyond a relay's limit are
+//! lost, as at a full socket.
 //!
 //! Packets of a queue pair must not overtake each other through two sockets. From the first
 //! handed-over packet on, a flow therefore arrives at only one socket: see [`Flows`].
@@ -24,13 +23,12 @@ use crate::phy::Inlet;
 use crate::phy::receive::{Headers, Received};
 use crate::phy::socket::FlowKey;
 
-/// Maximum bytes and packets waiting at a relay.
+/// Limits of a relay.
 const BYTES_MAX: usize = 1 << 20;
 const PACKETS_MAX: usize = 4096;
-/// Maximum flows of a device directed to a chosen socket; the oldest is replaced.
+/// The oldest directed flow is replaced.
 pub(super) const FLOWS_MAX: usize = 32;
 
-/// Packets in order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
     bytes: Vec<u8>,
@@ -61,16 +59,16 @@ impl Packets {
     }
 }
 
-/// Relays of a device, by the top bits of queue pair numbers.
+/// By the top bits of queue pair numbers.
 ///
-/// The first belongs to connection management.
+/// The first relay belongs to connection management.
 #[derive(Debug)]
 pub(super) struct Relays([Relay; 1 << INDEX_BITS]);
 
 #[derive(Debug, Default)]
 struct Relay {
     queue: Mutex<Queue>,
-    /// True if the queue has packets; set and cleared under its lock.
+    /// Set and cleared under the queue's lock.
     has_packets: AtomicBool,
 }
 
@@ -80,12 +78,11 @@ struct Queue {
     wake: Option<Arc<Wake>>,
 }
 
-/// Result of handing over a packet without a queue pair at its receiver.
+/// Result of handing over a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Handed {
     /// The receiver with this index has the packet, and must be woken.
     To(u32),
-    /// The queue is full, and the packet is lost.
     Dropped,
     /// No other receiver of the device takes the packet.
     NotOurs,
@@ -102,7 +99,7 @@ impl Relays {
         lock(&self.0[turn as usize].queue).wake = Some(Arc::clone(wake));
     }
 
-    /// Closes the relay of a receiver: packets for it are no longer accepted.
+    /// Packets for the receiver are no longer accepted.
     pub(super) fn close(&self, turn: u32) {
         let relay = &self.0[turn as usize];
         let mut queue = lock(&relay.queue);
@@ -110,7 +107,6 @@ impl Relays {
         *queue = Queue::default();
     }
 
-    /// Hands a packet that arrived at receiver `from` over to its receiver.
     pub(super) fn hand_over(&self, from: u32, received: &Received<'_>) -> Handed {
         let Some((bth, _)) = Bth::parse(received.bytes) else {
             return Handed::NotOurs;
@@ -146,7 +142,7 @@ impl Relays {
         self.0[turn as usize].has_packets.load(Ordering::Acquire)
     }
 
-    /// Swaps the packets that wait for a receiver with `packets`, which must be empty.
+    /// Swaps a receiver's packets with `packets`, which must be empty.
     pub(super) fn take(&self, turn: u32, packets: &mut Packets) {
         let relay = &self.0[turn as usize];
         let mut queue = lock(&relay.queue);
@@ -155,19 +151,18 @@ impl Relays {
     }
 }
 
-/// Flows with packets for several receivers, each with the index of the socket where the flow
-/// arrives.
+/// Flows with packets for several receivers, each with the index of the socket where it arrives.
 ///
 /// That receiver gets the packets in the order of the wire, and hands them over in this order.
 #[derive(Debug, Default)]
 pub(super) struct Flows(Mutex<VecDeque<(FlowKey, u32)>>);
 
 impl Flows {
-    /// Directs a flow to the socket `turn`, unless the flow has one.
+    /// Directs a flow to the socket `turn`, unless it has one.
     ///
     /// Returns true if the kernel does so.
     pub(super) fn adopt(&self, flow: FlowKey, turn: u32, inlet: &Inlet) -> bool {
-        // Port of the peers' connection management, whose packets are rare.
+        // Peers' connection management, whose packets are rare.
         if flow.port == ROCE_PORT {
             return false;
         }
@@ -182,7 +177,7 @@ impl Flows {
         steer(inlet, flows.make_contiguous())
     }
 
-    /// Restores the kernel's steering after a socket has joined and replaced it.
+    /// Restores the steering, which a new socket has replaced.
     pub(super) fn renew(&self, inlet: &Inlet) {
         let mut flows = lock(&self.0);
         if !flows.is_empty() {
@@ -190,7 +185,7 @@ impl Flows {
         }
     }
 
-    /// Releases the flows of a closed receiver: their packets arrive by queue pair numbers again.
+    /// Packets of a closed receiver's flows arrive by queue pair numbers again.
     pub(super) fn release(&self, turn: u32, inlet: &Inlet) {
         let mut flows = lock(&self.0);
         let before = flows.len();
@@ -229,7 +224,6 @@ mod tests {
         }
     }
 
-    /// Returns a packet for queue pair 5 of receiver `turn`.
     fn packet(turn: u32, psn: u32) -> Vec<u8> {
         let mut bytes = vec![0; 64];
         let packet = Packet::new(Opcode::SendOnly, turn << INDEX_SHIFT | 5, psn);

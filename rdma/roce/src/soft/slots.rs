@@ -1,7 +1,7 @@
 //! Queue pairs of an endpoint, and allocation of their numbers.
 //!
 //! A queue pair number has 24 bits: the endpoint's index, by which the kernel selects its socket,
-//! and 18 random bits, so that an attacker cannot guess it from another number. The low 10 bits are
+//! and 18 random bits, which an attacker cannot guess from another number. The low 10 bits are
 //! unique among the current queue pairs, and index the table of slots.
 
 use std::collections::VecDeque;
@@ -22,23 +22,22 @@ pub(super) const SLOT_BITS: u32 = 10;
 pub(super) const SLOTS: usize = 1 << SLOT_BITS;
 const GENERATION_BITS: u32 = 24 - INDEX_BITS - SLOT_BITS;
 const NUMBERS: usize = SLOTS << GENERATION_BITS;
-/// Values in the table of slots by number: no slot, and number drawn but not in use.
+/// Values in the table by number: no slot, and number drawn but not in use.
 const NO_SLOT: u16 = u16::MAX;
 const PROMISED: u16 = u16::MAX - 1;
-/// Numbers drawn at once if the kernel filters by number: the filter changes once for that many
+/// Numbers drawn at once if the kernel filters by number: the filter changes once for so many
 /// connections.
 const DRAWN: usize = 64;
-/// Maximum recently ended queue pairs whose numbers stay in the filter, because their peers' last
-/// packets may be joined with others.
+/// Ended queue pairs whose numbers stay in the filter, because their peers' last packets may be
+/// joined with others.
 const ENDED: usize = 64;
 
-/// Queue pair numbers used so far by the endpoints of one index.
+/// Numbers used so far by the endpoints of one index.
 ///
-/// A peer must not mistake a new queue pair for an old one (IBTA 12.9.8.3.1, "stale"), whichever
-/// endpoint had it. A number is therefore not reused before half of them have been used.
+/// A peer must not mistake a new queue pair for an old one (IBTA 12.9.8.3.1, "stale"). A number is
+/// therefore not reused before half of them have been used.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
-    /// Bit set of used numbers.
     had: Vec<u64>,
     count: usize,
 }
@@ -61,14 +60,12 @@ impl Numbers {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Our REQ waits for an answer.
     Connecting,
     /// Our REP waits for the RTU or a packet.
     Accepted,
     Established,
-    /// The connection has ended; the owner has the event, or gets it next.
+    /// Ended; the owner has the event, or gets it next.
     Broken,
-    /// The owner has closed the connection.
     Closing,
 }
 
@@ -78,22 +75,21 @@ pub(super) struct Entry {
     pub(super) conn: Option<ConnId>,
     pub(super) qpn: u32,
     pub(super) options: QpOptions,
-    /// Local queue pair parameters, as sent in our messages.
+    /// As sent in our messages.
     pub(super) terms: QpTerms,
     pub(super) flow: Flow,
-    /// Outlet of the flow, once the peer's queue pair is known.
     pub(super) outlet: Option<Outlet>,
     pub(super) place: Place,
-    /// Queue pair, once the peer's queue pair is known.
+    /// Set once the peer's queue pair is known.
     pub(super) qp: Option<Qp>,
-    /// True if the queue pair is in the list of those with packets to send.
+    /// True if listed among those with packets to send.
     pub(super) queued: bool,
-    /// Earliest timer of the queue pair in the heap.
+    /// Earliest timer in the heap.
     pub(super) timer_at: Option<Instant>,
-    /// Our REQ, for repetition with a smaller path MTU.
+    /// For repetition with a smaller path MTU.
     pub(super) connect_request: Option<Box<Connect>>,
     pub(super) pkey: PKey,
-    /// Agreed path MTU and ACK timeout, as codes.
+    /// Agreed codes.
     pub(super) path_mtu: u8,
     pub(super) ack_timeout: u8,
 }
@@ -107,17 +103,17 @@ pub(super) struct Slots {
     drawn: Vec<u32>,
     draw: usize,
     ended: VecDeque<u32>,
-    /// Slot from which the search for a free one starts.
+    /// Start of the search for a free slot.
     turn: usize,
     slots: Vec<Slot>,
-    /// Slots by the low bits of a queue pair number.
+    /// By the low bits of a queue pair number.
     by_number: Vec<u16>,
 }
 
 #[derive(Debug)]
 struct Slot {
     generation: u16,
-    /// True until the owner has polled the `Closed` event of the slot's last queue pair.
+    /// True until the owner has polled the slot's last `Closed` event.
     unheard: bool,
     entry: Option<Entry>,
 }
@@ -191,16 +187,14 @@ impl Slots {
         }
     }
 
-    /// Takes the next drawn number.
-    ///
-    /// The entry of the number is free until the queue pair is inserted.
+    /// The number's entry is free until the queue pair is inserted.
     fn take_drawn(&mut self) -> Option<u32> {
         let number = self.drawn.pop()?;
         self.by_number[number as usize & (SLOTS - 1)] = NO_SLOT;
         Some(number)
     }
 
-    /// Returns all numbers that packets may name, sorted.
+    /// All numbers that packets may name, sorted.
     pub(super) fn all_numbers(&self) -> Vec<u32> {
         let entries = self.slots.iter().filter_map(|slot| slot.entry.as_ref());
         let mut all: Vec<u32> = entries.map(|entry| entry.qpn).collect();
@@ -209,7 +203,7 @@ impl Slots {
         all
     }
 
-    /// Draws a number that no queue pair has, or had recently.
+    /// No queue pair has the number, or had it recently.
     fn draw_number(&mut self) -> u32 {
         let places = || (0..SLOTS).filter(|&low| self.by_number[low] == NO_SLOT);
         let (drawn, free) = (self.entropy.draw() as usize, places().count());
@@ -239,7 +233,6 @@ impl Slots {
             .filter(|_| slot.generation == id.generation())
     }
 
-    /// Returns the queue pair with this number on the wire.
     pub(super) fn by_qpn(&mut self, qpn: u32) -> Option<(QpId, &mut Entry)> {
         let at = self.by_number[qpn as usize & (SLOTS - 1)];
         let slot = self.slots.get_mut(usize::from(at))?;
@@ -266,12 +259,12 @@ impl Slots {
         slot.generation = slot.generation.wrapping_add(1);
     }
 
-    /// Frees a slot whose `Closed` event the owner has polled.
+    /// The owner has polled the `Closed` event.
     pub(super) fn closed_is_reported(&mut self, id: QpId) {
         self.slots[id.slot()].unheard = false;
     }
 
-    /// Takes the used numbers, for the next endpoint with this index.
+    /// For the next endpoint with this index.
     pub(super) fn take_numbers(&mut self) -> Numbers {
         std::mem::take(&mut self.numbers)
     }
@@ -295,7 +288,6 @@ mod tests {
     #[test]
     fn numbers_name_the_endpoint_and_nothing_else() {
         let mut seen = HashSet::new();
-        // Random bits set in any number, and in all numbers.
         let (mut any, mut all) = (0, u32::MAX);
         for _ in 0..64 {
             let (id, qpn) = slots(3, 1024, Numbers::default())

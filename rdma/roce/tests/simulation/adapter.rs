@@ -1,10 +1,10 @@
-//! Tests of one queue pair against an adapter, or a stranger in its name, played by the test.
+//! One queue pair against an adapter, or a stranger in its name, played by the test.
 
 use super::*;
 use cairn_roce_proto::qp::Joined;
 use cairn_roce_proto::wire::Deth;
 
-/// Fields of a sent packet that an adapter evaluates.
+/// Fields evaluated by an adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
     opcode: Opcode,
@@ -108,8 +108,8 @@ fn only_the_request_that_is_due_stands_for_the_rtu() {
     assert!(!end.qp.is_held());
 }
 
-/// A duplicate request arrives in the same round as a request that reveals a gap. The NAK for the
-/// gap is still sent, because the receiver sends only one per gap.
+/// The copy arrives in the same round as a request that reveals a gap. The NAK is still sent: there
+/// is only one per gap.
 #[test]
 fn a_copy_of_a_request_takes_no_nak_back() {
     let now = Instant::START;
@@ -137,7 +137,7 @@ fn a_copy_of_a_request_takes_no_nak_back() {
     }
 }
 
-/// A packet that arrives in the same round as its successor: no NAK is sent.
+/// In the same round as its successor: no NAK is sent.
 #[test]
 fn a_packet_that_was_only_late_is_not_asked_for() {
     let now = Instant::START;
@@ -155,8 +155,7 @@ fn a_packet_that_was_only_late_is_not_asked_for() {
     assert_eq!(syndromes, [(first, Some(Syndrome::Ack))]);
 }
 
-/// A mark on a notification causes no notification, or two queue pairs would exchange them without
-/// end.
+/// Otherwise two queue pairs would exchange notifications without end.
 #[test]
 fn a_notification_is_answered_by_nothing() {
     let now = Instant::START;
@@ -174,7 +173,7 @@ fn a_notification_is_answered_by_nothing() {
     assert_eq!(opcodes, [Opcode::Cnp, Opcode::Acknowledge]);
 }
 
-/// A datagram on a connection's queue pair is dropped silently (IBTA 9.6.1.2).
+/// It is dropped silently (IBTA 9.6.1.2).
 #[test]
 fn a_datagram_breaks_no_connection() {
     let now = Instant::START;
@@ -192,7 +191,6 @@ fn a_datagram_breaks_no_connection() {
     assert_eq!(completion.status, WorkStatus::Success);
 }
 
-/// The data of a host's writes are READ responses, which slow down like WRITEs.
 #[test]
 fn notifications_slow_read_responses() {
     let mut now = Instant::START;
@@ -229,7 +227,6 @@ fn notifications_slow_read_responses() {
     }
 }
 
-/// A READ request uses as much of the rate as its response.
 #[test]
 fn notifications_slow_requests_for_reads() {
     let mut now = Instant::START;
@@ -260,8 +257,8 @@ fn notifications_slow_requests_for_reads() {
     assert!(end.qp.poll_timeout().is_some());
 }
 
-/// ACK timeout code 0 means none (IBTA 9.7.6.1.3): packets to a silent peer are repeated at bounded
-/// intervals, and the peer never counts as gone.
+/// ACK timeout code 0 (IBTA 9.7.6.1.3): packets to a silent peer are repeated at bounded intervals,
+/// without end.
 #[test]
 fn an_infinite_ack_timeout_has_no_end() {
     let start = Instant::START;
@@ -307,7 +304,7 @@ const FATAL: [NakCode; 3] = [
     NakCode::RemoteOperational,
 ];
 
-/// A stranger repeats a NAK for a packet under way: the peer's acknowledgements refute it.
+/// The peer's acknowledgements refute a NAK for a packet under way.
 #[test]
 fn a_forged_nak_ends_no_queue_pair() {
     let config = configs(&mut Random::new(1))[0];
@@ -377,8 +374,7 @@ fn a_nak_of_the_peer_is_believed() {
 /// An adapter splits super-packets without changing the identification, so the peer accepts only
 /// the first packet of each.
 ///
-/// The queue pair reports the loss of the others, and later packets without super-packets are no
-/// evidence.
+/// Later packets without super-packets are no evidence.
 #[test]
 fn the_fate_of_joined_packets_is_reported() {
     let now = Instant::START;
@@ -436,9 +432,7 @@ fn the_fate_of_joined_packets_is_reported() {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Says {
     Nothing,
-    /// An adapter's answer to a SEND that it has received before.
     Acknowledges,
-    /// The peer's next request, independent of the probe.
     Requests,
 }
 
@@ -476,7 +470,6 @@ fn a_questioned_peer_answers_or_is_gone() {
                     assert_eq!(seen, probe);
                     probes += 1;
                     match says {
-                        // The first answer is lost.
                         _ if probes < 2 => {}
                         Says::Nothing => {}
                         Says::Acknowledges => deliver(&mut end, &acknowledgement(probed), now),

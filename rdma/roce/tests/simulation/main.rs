@@ -1,4 +1,4 @@
-//! Simulation of two queue pairs over an unreliable network: faults cost time, never data.
+//! Two queue pairs over an unreliable network: faults cost time, never data.
 //!
 //! A failing seed prints the command that replays it.
 
@@ -29,9 +29,8 @@ use cairn_sim::Random;
 use cairn_sim::network::{Datagram, Network, Weather};
 use cairn_sim::seeds::for_each_seed;
 
-/// Maximum message length, in bytes.
 const MAX_LEN: u64 = 20_000;
-/// Maximum receives, and maximum work requests, at one time.
+/// Limit of receives, and of work requests, at one time.
 const SLOTS: u64 = 8;
 const OPERATIONS: u64 = 30;
 const RECEIVES: u64 = 0;
@@ -51,7 +50,6 @@ struct End {
     begun: u64,
     ended: u64,
     expected: VecDeque<Expected>,
-    /// Messages sent by the peer, in order.
     messages: VecDeque<Vec<u8>>,
     receive_slots: Vec<u64>,
     /// Completed WRITEs: slot at the peer, and expected content.
@@ -115,7 +113,6 @@ impl End {
         }
     }
 
-    /// Creates a SEND of a hundred bytes.
     fn send(&self, id: u64, signaled: bool) -> SendWork {
         SendWork {
             id,
@@ -323,7 +320,6 @@ fn exchange(seed: u64) {
         for from in 0..2 {
             while ends[from].begun < OPERATIONS
                 && ends[from].expected.len() < SLOTS as usize
-                // The memory must be free again at both ends.
                 && random.chance(700)
             {
                 begin(&mut ends, from, &mut random);
@@ -333,13 +329,12 @@ fn exchange(seed: u64) {
             }
             transmit(&mut ends, from, now, &mut network);
         }
-        // Advances to the next timer or arrival, or a little further.
+        // The next timer or arrival, or a little later.
         let timers = ends.iter().filter_map(|end| end.qp.poll_timeout());
         let next = timers.chain(network.next_arrival()).min();
         let idle = now + Duration::from_micros(100);
         now = next.unwrap_or(idle).clamp(now, idle);
         while let Some(Datagram { to, bytes }) = network.receive(now) {
-            // Damaged packets are dropped.
             let identity = Identity::of_segment(0);
             let Some(transport) = icrc::open(&route(1 - to), identity, &bytes) else {
                 continue;

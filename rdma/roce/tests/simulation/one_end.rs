@@ -1,9 +1,8 @@
-//! Tests of one queue pair against a peer played by the test: silent, late, of another partition,
-//! hostile.
+//! One queue pair against a peer played by the test: silent, late, of another partition, hostile.
 
 use super::*;
 
-/// A silent peer is detected, within the retry budget and no sooner.
+/// Within the retry budget and no sooner.
 #[test]
 fn silence_is_noticed() {
     let start = Instant::START;
@@ -39,7 +38,7 @@ fn silence_is_noticed() {
 
 /// Unsignaled work is not acknowledged one by one.
 ///
-/// After all traffic stops, one packet suffices to find out that the work has arrived.
+/// At the end, one packet finds out that it has arrived.
 #[test]
 fn unsignaled_work_asks_seldom_and_in_the_end() {
     let mut now = Instant::START;
@@ -77,8 +76,7 @@ fn unsignaled_work_asks_seldom_and_in_the_end() {
     assert_eq!(end.counters.local_ack_timeout_err, 0);
 }
 
-/// A peer that was quick and now answers later than the usual timeout is given more time once that
-/// is measured.
+/// A peer that now answers later than the usual timeout is given more time once that is measured.
 #[test]
 fn a_late_peer_is_not_sent_everything_twice() {
     let mut now = Instant::START;
@@ -107,7 +105,7 @@ fn a_late_peer_is_not_sent_everything_twice() {
 
 /// Each sent packet has the queue pair's partition.
 ///
-/// Received packets of another partition are dropped and counted (IBTA 10.9.3).
+/// Received packets of another one are dropped and counted (IBTA 10.9.3).
 #[test]
 fn packets_are_of_the_queue_pairs_partition() {
     let now = Instant::START;
@@ -160,7 +158,7 @@ fn packets_are_of_the_queue_pairs_partition() {
     }
 }
 
-/// A peer repeats a READ whose data are already under way, and then invalidates the key.
+/// A peer repeats a READ whose data are under way, and then invalidates the key.
 ///
 /// The repeated READ must not end the connection.
 #[test]
@@ -181,7 +179,6 @@ fn a_read_repeated_before_its_key_is_invalidated() {
     send.bth.ack_req = true;
     let mut out = [0; 4096 + 64];
     let mut answers = Vec::new();
-    // Packets of one array are answered together.
     for packets in [&[read][..], &[read, send]] {
         for packet in packets {
             end.with(|qp, cx| qp.handle_packet(packet, false, now, cx));
@@ -200,8 +197,7 @@ fn a_read_repeated_before_its_key_is_invalidated() {
     assert_eq!(answers, expected);
 }
 
-/// Packets cannot invalidate memory registered only for this end: neither by its local key nor by a
-/// guess.
+/// Neither by the local key of memory registered only for this end nor by a guess.
 #[test]
 fn a_peer_cannot_invalidate_what_it_was_not_given() {
     let now = Instant::START;
@@ -303,7 +299,7 @@ fn only_reads_that_were_made_are_repeated() {
     assert_eq!(answers_to(3, part(0, 50)), 50);
 }
 
-/// A repeated atomic is executed once, and each copy gets the same answer.
+/// Each copy gets the same answer.
 #[test]
 fn a_repeated_atomic_is_carried_out_once() {
     let now = Instant::START;
@@ -335,7 +331,7 @@ fn a_repeated_atomic_is_carried_out_once() {
     }
 }
 
-/// A peer's message with immediate data completes a receive; the data are not reported.
+/// A message with immediate data completes a receive; the data are not reported.
 #[test]
 fn immediate_data_takes_a_receive() {
     let now = Instant::START;
@@ -366,7 +362,7 @@ fn immediate_data_takes_a_receive() {
     }
 }
 
-/// Well-formed packets of arbitrary content and order, from a hostile peer.
+/// Well-formed packets of arbitrary content and order.
 #[test]
 fn hostile_packets_harm_no_queue_pair() {
     for_each_seed(COMMAND, 300, |seed| {
@@ -412,7 +408,6 @@ fn hostile_packets_harm_no_queue_pair() {
             let psn = (near + random.below(8) as u32).wrapping_sub(3);
             bytes[9..12].copy_from_slice(&psn.to_be_bytes()[1..]);
             if random.chance(500) && opcode.has_reth() {
-                // A valid key in some packets.
                 bytes[12..20].copy_from_slice(&end.mapping.addr().to_be_bytes());
                 bytes[20..24].copy_from_slice(&end.rkey.to_be_bytes());
                 bytes[24..26].fill(0);

@@ -25,15 +25,15 @@ use cairn_roce_proto::wire::aeth::ack_timeout_of_code;
 use cairn_roce_proto::wire::cm::{RejReason, padded};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 
-/// ACK timeout requested by our REQs, 0.54 s as in Linux, and range of finite timeouts accepted
-/// from peers, 67 ms to 4.3 s, as codes.
+/// ACK timeout of our REQs, 0.54 s as in Linux, and range of finite timeouts accepted from peers,
+/// 67 ms to 4.3 s, as codes.
 const ACK_TIMEOUT: u8 = 17;
 const ACK_TIMEOUTS: (u8, u8) = (14, 20);
-/// RNR retry count in our messages: no limit. Our own retry count ends connections.
+/// No limit. Our own retry count ends connections.
 const RNR_RETRY_FOR_EVER: u8 = 7;
 /// ECN codepoint "capable transport" (RFC 3168, 5): routers may mark instead of drop.
 const ECN_CAPABLE: u8 = 2;
-/// First source port in requests of active ends. These ports have no meaning on the wire.
+/// Source ports in requests of active ends have no meaning on the wire.
 const ACTIVE_PORTS: u16 = 0xc000;
 
 impl SoftEndpoint {
@@ -190,7 +190,7 @@ impl SoftEndpoint {
         })
     }
 
-    /// Creates the queue pair, once both ends are known.
+    /// Called once both ends are known.
     fn begin(&mut self, id: QpId, theirs: &QpTerms, now: Instant) {
         let entry = self.slots.get(id).expect("callers have looked it up");
         let options = &entry.options;
@@ -314,8 +314,8 @@ impl SoftEndpoint {
         }
     }
 
-    /// Ends the connections whose peers sent a DREQ, after reading the packets sent before it, such
-    /// as acknowledgements of our last work.
+    /// Ends the connections whose peers sent a DREQ, after reading earlier packets, such as
+    /// acknowledgements of our last work.
     pub(super) fn end_disconnected(&mut self) {
         while let Some(id) = self.disconnected.pop() {
             let up = |phase| matches!(phase, Phase::Accepted | Phase::Established);
@@ -356,7 +356,7 @@ impl SoftEndpoint {
         self.establish(id, PrivateData::new(private_data));
     }
 
-    /// Ends a connection that is established at the peer.
+    /// Ends a connection established at the peer.
     fn give_up(&mut self, id: QpId) {
         let entry = self.slots.get(id).expect("callers have looked it up");
         if let Some(conn) = entry.conn {
@@ -365,7 +365,7 @@ impl SoftEndpoint {
         self.close(id);
     }
 
-    /// Returns the marking of a queue pair's flow, without the ECN bits.
+    /// Without the ECN bits.
     pub(super) fn flow_marked(&mut self, id: QpId) -> Option<Marked> {
         let flow = self.slots.get(id)?.flow;
         Some(Marked {
@@ -374,7 +374,7 @@ impl SoftEndpoint {
         })
     }
 
-    /// Changes the marking of a queue pair's flow and of its connection's messages.
+    /// Also marks the connection's messages.
     pub(super) fn set_flow_marking(&mut self, id: QpId, marking: Marking) -> bool {
         let Some(now) = self.flow_marked(id) else {
             return false;
@@ -425,7 +425,7 @@ impl SoftEndpoint {
         self.close_if_drained(id);
     }
 
-    /// Repeats the request with a path MTU supported by the peer.
+    /// Repeats the request with the peer's path MTU.
     ///
     /// Returns false if that is impossible.
     fn retry_with_smaller_mtu(&mut self, id: QpId, path_mtu: u8) -> bool {
@@ -445,7 +445,7 @@ impl SoftEndpoint {
     }
 }
 
-/// Returns the ACK timeout, as a code, for a peer that requests `asked`; 0 is infinite.
+/// Returns the ACK timeout code for a peer's code; 0 is infinite.
 fn accepted_timeout(asked: u8) -> u8 {
     match asked {
         0 => 0,
@@ -453,7 +453,7 @@ fn accepted_timeout(asked: u8) -> u8 {
     }
 }
 
-/// Returns the marking of a queue pair's packets; `asked` is the class to copy by default.
+/// `asked`: class to copy by default.
 fn marked(options: &QpOptions, asked: u8) -> Marked {
     Marked {
         traffic_class: options.traffic_class.unwrap_or(asked),
@@ -461,7 +461,7 @@ fn marked(options: &QpOptions, asked: u8) -> Marked {
     }
 }
 
-/// Returns the traffic class of a queue pair's packets, including the ECN bits.
+/// Includes the ECN bits.
 fn class_of(marked: Marked) -> u8 {
     marked.traffic_class & !ECN | ECN_CAPABLE
 }

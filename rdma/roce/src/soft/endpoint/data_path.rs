@@ -13,12 +13,12 @@ use crate::phy::receive::{ENOUGH, Received};
 use crate::phy::socket::FlowKey;
 use cairn_roce_proto::wire::{Bth, Header, Opcode, Packet};
 
-/// Maximum packets of a queue pair sent before those of the next one.
+/// Packets of a queue pair before those of the next one.
 ///
 /// A datagram has 15 of the largest packets, so this is four complete datagrams, or two and the
 /// responses.
 const BURST: usize = 60;
-/// Maximum batches received before answers are sent.
+/// Batches received before answers are sent.
 const BATCHES: usize = 4;
 
 impl SoftEndpoint {
@@ -110,7 +110,7 @@ impl SoftEndpoint {
         }
     }
 
-    /// Hands a packet over to the receiver of its queue pair, if that is not here.
+    /// Hands a packet of another receiver over.
     fn hand_over(&mut self, received: &Received<'_>) {
         let to = match self.device.relays.hand_over(self.index, received) {
             Handed::To(turn) => turn,
@@ -139,7 +139,7 @@ impl SoftEndpoint {
             }
             self.mixed.push_back(flow);
             let numbers = self.slots.all_numbers();
-            // The wide filter, which stays if the system refuses this one, passes the flow as well.
+            // The wide filter stays if the system refuses this one, and passes the flow as well.
             let _ = admit(&self.inlet, &numbers, self.mixed.make_contiguous());
         }
     }
@@ -232,7 +232,7 @@ impl SoftEndpoint {
         self.sender.report(&mut self.counters);
     }
 
-    /// Updates timers and events after each change of a queue pair.
+    /// Called after each change of a queue pair.
     pub(super) fn after_activity(&mut self, id: QpId) {
         let Some(entry) = self.slots.get(id) else {
             return;
@@ -252,7 +252,7 @@ impl SoftEndpoint {
             self.events
                 .push_back(Event::Disconnected { qp: id, reason });
         }
-        // The heap already contains the queue pair's next timer, or an earlier one.
+        // The heap already has the next timer, or an earlier one.
         if let Some(at) = qp.poll_timeout()
             && entry.timer_at.is_none_or(|earlier| at < earlier)
         {
