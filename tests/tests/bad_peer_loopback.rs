@@ -13,7 +13,7 @@ fn main() -> ExitCode {
         .into_iter()
         .map(|case| {
             Trial::test(case.name, move || {
-                // A memory disk needs no buffers, which a host could exhaust.
+                // A file, because a memory disk needs no buffers that a host could exhaust.
                 let disk = Scratch::new(case.name, 64 << 20);
                 let target = TestTarget::with_namespaces(&[&disk.export(512)]);
                 let setting = Setting {

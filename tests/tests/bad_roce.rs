@@ -17,14 +17,12 @@ fn peer_of(victim: &Victim) -> Stranger {
     Stranger::at(own_loopback_address(), ROCE_PORT, victim.address().ip())
 }
 
-/// Receives the next message without a reaction.
 fn receive(peer: &mut Stranger) -> CmEvent {
     let event = peer.receive();
     peer.say_nothing();
     event
 }
 
-/// Sends a SEND with invalidate of a key.
 fn invalidate(peer: &Stranger, terms: &QpTerms, rkey: u32) {
     let mut packet = Packet::new(Opcode::SendOnlyInv, terms.qpn, terms.starting_psn);
     packet.ieth = Some(Ieth { rkey });
@@ -108,7 +106,7 @@ fn numbers_are_not_foreseen() {
         }
         victim.target.stop().unwrap();
     }
-    // The top bits of a QPN identify the reactor.
+    // The top bits of a queue pair number identify the reactor.
     let psns: Vec<u32> = terms.iter().map(|own| own.starting_psn).collect();
     let qpns: Vec<u32> = terms.iter().map(|own| own.qpn & 0x3_ffff).collect();
     for (what, bits, numbers) in [("PSN", 24, psns), ("QPN", 18, qpns)] {
@@ -140,7 +138,6 @@ fn datagrams_of_strangers() {
     let before = victim.counters();
     peer.send_mad(&mad, |packet| packet.bth.pkey = 0x8001);
     peer.send_mad(&mad, |packet| packet.deth.as_mut().unwrap().qkey = 1);
-    // Dropped by the kernel.
     peer.send_mad(&mad, |packet| packet.bth.dest_qpn = 2);
     // The response shows that the target has processed the earlier datagrams.
     peer.ask(100);
@@ -150,7 +147,7 @@ fn datagrams_of_strangers() {
     victim.target.stop().unwrap();
 }
 
-/// Only queue pair numbers in use or reserved reach an endpoint.
+/// Guesses reach an endpoint only at queue pair numbers in use or reserved.
 #[test]
 fn guesses_of_numbers_wake_nobody() {
     let victim = Victim::start();
@@ -160,7 +157,7 @@ fn guesses_of_numbers_wake_nobody() {
         panic!("a request was not accepted");
     };
     let before = victim.counters().rcvd_datagrams;
-    // All slots with the present generation, which other slots do not have.
+    // Numbers of all slots with the present generation; the slots have other generations.
     for place in 0..1024 {
         let number = terms.qpn & !1023 | place;
         if number != terms.qpn {
@@ -175,7 +172,7 @@ fn guesses_of_numbers_wake_nobody() {
         assert!(Instant::now() < deadline, "{:?}", victim.counters());
         std::thread::yield_now();
     }
-    // The valid packet, and guesses that equal reserved numbers.
+    // The valid packet arrives, and so do guesses that equal reserved numbers.
     assert!(arrived() <= 8, "{} of 1024", arrived());
     victim.serves_others();
     victim.target.stop().unwrap();

@@ -1,7 +1,7 @@
 //! Conformance suite over user-space RoCE, one test for each case.
 //!
-//! Runs without faults, and with packets lost, duplicated, reordered and corrupted; also with RoCE
-//! v1 if packet sockets are allowed.
+//! The cases run without faults, and with packets lost, duplicated, reordered and corrupted; also
+//! over RoCE v1 if packet sockets are allowed.
 
 use std::process::ExitCode;
 use std::sync::Arc;

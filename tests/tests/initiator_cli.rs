@@ -22,7 +22,7 @@ use serde_json::Value;
 #[path = "initiator_cli/output.rs"]
 mod output;
 
-/// Variable that selects the program.
+/// Environment variable with the program's name.
 const PROGRAM: &str = "CAIRN_TEST_PROGRAM";
 const EXAMPLE_ADDRESS: &str = "192.0.2.1";
 const NQN: &str = "nqn.2024-01.com.example:disk";
@@ -145,7 +145,6 @@ fn texts(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Creates scripts that run the programs.
 fn programs(folder: &Path) {
     let this = std::env::current_exe().unwrap();
     for name in ["cairn-initiator", "cairn-target"] {
@@ -258,7 +257,7 @@ fn examples(name: &str, help: &str) -> Result<(), Failed> {
     bench.stop()
 }
 
-/// In a separate network, with the documented address and port.
+/// The guide's commands run in a separate network with the documented address and port.
 fn guide() -> Result<(), Failed> {
     let guide = include_str!("../../docs/guide-initiator.md");
     let (_, rest) = guide.split_once("```sh\n").expect("the guide has a block");
@@ -325,7 +324,7 @@ fn interrupt() -> Result<(), Failed> {
     bench.stop()
 }
 
-/// One of several targets of a shared file.
+/// Configuration of one of several targets of a shared file.
 const SHARING_TARGET: &str = r#"
 [target]
 reactors = 1
@@ -467,7 +466,6 @@ fn job_file() -> Result<(), Failed> {
     let report: Value = serde_json::from_str(&report)?;
     let job = |at: usize| &report["jobs"][at];
     assert_eq!(job(0)["jobname"], "fill");
-    // Written and read back.
     assert_eq!(job(0)["write"]["io_bytes"], 1 << 20);
     assert_eq!(job(0)["read"]["io_bytes"], 1 << 20);
     assert_eq!(

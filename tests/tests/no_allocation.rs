@@ -39,15 +39,15 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 const DEPTH: u32 = 32;
-/// Uncounted commands, until buffers have their final size.
+/// Commands that are not counted, until buffers have their final size.
 const WARM_UP: u32 = 2_000;
 const COUNTED: u32 = 10_000;
 const TRIES: u32 = 5;
 const BLOCK: u32 = 512;
-/// Several packets.
+/// Length of keyed data, several packets.
 const BYTES: u32 = 16 * 1024;
 
-/// Reads and writes, in-capsule and keyed, to memory and to a file.
+/// Submits reads and writes, in-capsule and keyed, to memory and to a file.
 fn submit(host: &mut Host, buffer: &Buffer, in_capsule: &[u8], turn: u32) {
     let nsid = 1 + turn % 2;
     let slba = u64::from(turn % 100) * u64::from(BYTES / BLOCK);
@@ -112,10 +112,10 @@ fn allocations_of(target: &TestTarget) -> u64 {
 fn an_io_over_user_space_roce_allocates_nothing() {
     let file = cairn_tests::harness::Scratch::written("no-allocation", 4 << 20);
     let disks = subsystem(NQN, &["mem:4MiB block_size = 512", &file.export(BLOCK)]);
-    // With metrics.
+    // Metrics are enabled.
     let config = format!("{METRICS}{disks}");
     let target = TestTarget::start_on_soft(Soft::default(), &config);
-    // Tests the counter.
+    // Checks the counter.
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     drop(Box::new(before));
     assert!(ALLOCATIONS.load(Ordering::Relaxed) > before);

@@ -31,7 +31,6 @@ fn hosts_that_come_and_go_leave_nothing() {
     target.stop();
 }
 
-/// Resources of this process.
 struct Usage {
     descriptors: usize,
     threads: usize,

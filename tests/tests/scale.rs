@@ -24,7 +24,7 @@ thread_local! {
     static IS_TEST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Bytes allocated by other threads.
+/// Bytes allocated outside the test's threads.
 static BYTES: AtomicI64 = AtomicI64::new(0);
 
 fn count(bytes: i64) {
@@ -61,7 +61,7 @@ static ALLOCATOR: Counting = Counting;
 /// Lock, because each test measures the process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    // After a failed test.
+    // A failed test must not fail the next one.
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -103,7 +103,7 @@ fn connect_by(
 
 fn disconnect(hosts: Vec<Host>) {
     for host in hosts {
-        // A busy machine may have lost the host.
+        // A busy machine may have ended the association.
         let _ = host.disconnect();
     }
 }
@@ -161,7 +161,7 @@ fn a_thousand_queue_pairs_connect() {
         host.run(OF_EACH - 1, command::flush(1), Data::None)
             .expect("its last queue works");
     }
-    // Twice the first connections' time, for a busy machine.
+    // The factor of two allows for a busy machine.
     assert!(all < first * u32::from(HOSTS) * 2, "{first:?}, {all:?}");
     disconnect(hosts);
     target.stop();
@@ -174,7 +174,7 @@ fn sleeps() -> u64 {
     let tasks = tasks.map(|task| task.expect("it can be listed").path());
     tasks
         .filter(|task| task.file_name() != own.file_name())
-        // The thread may have ended.
+        // The thread may have ended meanwhile.
         .filter_map(|task| fs::read_to_string(task.join("status")).ok())
         .map(|status| {
             let line = status.split_once("\nvoluntary_ctxt_switches:");
@@ -209,7 +209,7 @@ fn hosts_that_do_nothing_wake_the_target_for_keep_alives_alone() {
     target.stop();
 }
 
-/// Fastest read after `quiet`.
+/// Returns the duration of the fastest read, each after `quiet`.
 fn quickest_after(host: &mut Host, buffer: &Buffer, quiet: Duration) -> Duration {
     let mut read = || {
         rest(std::slice::from_mut(host), quiet);
@@ -295,7 +295,7 @@ fn spreading_commands_over_queue_pairs_costs_few_trips_through_the_network_stack
     let _alone = alone();
     let (one, many) = (cost_over(1), cost_over(64));
     println!("a read over 1 queue pair: {one:?}; over 64: {many:?}");
-    // Command, data and response.
+    // A read has a command, data and a response.
     assert!(one.packets > 2.9, "not all is counted: {one:?}");
     // Each queue pair has its own acknowledgements.
     assert!(many.packets < 2.0 * one.packets);

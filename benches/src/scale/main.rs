@@ -1,7 +1,7 @@
 //! Cost of a target by number of queue pairs and hosts, and while idle.
 //!
 //! Starts `cairn-target` as a child process and runs all hosts, over user-space RoCE on loopback.
-//! Prints a table and, on request, JSON. `cargo xtask bench scale` runs it.
+//! Prints a table and, on request, JSON. Run by `cargo xtask bench scale`.
 
 mod depth;
 mod growth;

@@ -22,7 +22,7 @@ pub enum AuthenticationStep {
     Send(Box<[u8]>),
     /// Send Authentication Receive with a buffer of this many bytes.
     Receive(u32),
-    /// Success at both ends.
+    /// Success at host and controller.
     Done,
     /// Failure with a reason.
     Failed(&'static str),

@@ -52,7 +52,7 @@ impl Association {
             .as_ref()
             .is_some_and(|id| Ctratt(id.ctratt.get()).tbkas());
         // With traffic-based keep alive, a silent interval may follow one whose only traffic was at
-        // its start. Half the interval covers both.
+        // its start. Half the interval covers both intervals.
         let interval = kato / if traffic_based { 4 } else { 2 };
         self.keep_alive = KeepAlive {
             kato: (!kato.is_zero()).then_some(kato),

@@ -69,7 +69,7 @@ codes! {
     0x08 DISCONNECT "Disconnect";
 }
 
-/// Opcode of all Fabrics commands.
+/// Opcode of Fabrics commands.
 pub const OPCODE_FABRICS: u8 = 0x7f;
 
 /// Submission queue entry in the common format.

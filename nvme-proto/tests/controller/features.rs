@@ -15,7 +15,7 @@ const CAPABILITIES: u32 = 3;
 const NAMESPACE_SPECIFIC: u32 = 0b010;
 const CHANGEABLE: u32 = 0b100;
 
-/// FIDs with their supported capabilities.
+/// FIDs and supported capabilities.
 const FEATURES: [(u8, u32); 17] = [
     (0x01, CHANGEABLE),
     (0x02, CHANGEABLE),

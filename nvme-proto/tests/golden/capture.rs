@@ -56,7 +56,7 @@ struct Connection {
     from_target: Flow,
 }
 
-/// Incomplete messages of one direction.
+/// Incomplete messages of a direction.
 #[derive(Default)]
 struct Flow {
     send: Option<(usize, usize, Vec<u8>)>,

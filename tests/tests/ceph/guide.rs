@@ -41,7 +41,6 @@ fn commands() -> Vec<&'static str> {
     commands
 }
 
-/// Splits a command like a shell.
 fn words(command: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
@@ -173,6 +172,6 @@ fn the_guide_leads_from_a_cluster_to_a_disk() {
     drop((host, other));
     reader.stop().unwrap();
     target.stop().unwrap();
-    // An ended target has no lock.
+    // A target releases its lock when it ends.
     assert_eq!(cluster.rbd(&["lock", "ls", "disks/vm-7"]).unwrap(), "");
 }

@@ -128,15 +128,15 @@ fn what_an_administrator_does_reaches_the_host() {
     cluster.image("gone/disk", "64M").unwrap();
     let images = ["rbd/disk", "rbd/other", "gone/disk"];
     let exports = images.map(|image| export(&cluster, image));
-    // Administrative commands take a second, in which a host that is not polled loses its
-    // user-space RoCE connection.
+    // Administrative commands take a second. A user-space RoCE host that is not polled meanwhile
+    // loses its connection.
     let exports = subsystem(NQN, &exports.each_ref().map(String::as_str));
     let target = TestTarget::start(&exports);
     let mut options = target.options("a");
     options.events = AsyncEventConfig(0).with_namespace_attribute(true);
     let mut host = target.try_connect(options).unwrap();
 
-    // No reload is needed.
+    // The target reports a new size without a reload.
     assert_eq!(host.open_namespace(1).unwrap().blocks, 16 << 10);
     cluster.rbd(&["resize", "--size", "96M", "disk"]).unwrap();
     let event = host.wait_until("the event", |host| host.take_event());
@@ -147,7 +147,7 @@ fn what_an_administrator_does_reaches_the_host() {
     assert_eq!(host.open_namespace(1).unwrap().blocks, 24 << 10);
     assert_eq!(write(&mut host, 1, (24 << 10) - 1), Ok(()));
 
-    // A full cluster fails writes only.
+    // A full cluster fails writes, but not reads.
     for (name, ratio) in [
         ("nearfull", "1e-7"),
         ("backfillfull", "2e-7"),
@@ -161,7 +161,7 @@ fn what_an_administrator_does_reaches_the_host() {
         let pools = cluster.ceph(&["osd", "pool", "ls", "detail"]).unwrap();
         pools.contains("hashpspool,full")
     });
-    // Existing objects can be overwritten, so each write needs a new one.
+    // Existing objects can be overwritten, so each write creates an object.
     let mut objects = 2..20;
     until("no more space", || {
         std::thread::sleep(Duration::from_millis(200));
@@ -197,7 +197,6 @@ fn what_an_administrator_does_reaches_the_host() {
     });
     assert_eq!(write(&mut host, 3, 0), Err(Status::NAMESPACE_NOT_READY));
 
-    // The cluster blocklists a client.
     let watchers = cluster.rbd(&["status", "disk"]).unwrap();
     let (_, address) = watchers.split_once("watcher=").expect("a watcher");
     let address = address.split_whitespace().next().unwrap();
@@ -214,7 +213,6 @@ fn what_an_administrator_does_reaches_the_host() {
     assert_eq!(read(&mut host, 1, 0), Ok(()));
     until("no warning for it", || warning(&mut host) == 0);
 
-    // The other namespace is unaffected.
     assert_eq!(write(&mut host, 2, 0), Ok(()));
     assert_eq!(read(&mut host, 2, 0), Ok(()));
     host.shutdown().unwrap();

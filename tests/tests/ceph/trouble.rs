@@ -8,7 +8,6 @@ use cairn_tests::harness::{NQN, TestTarget, subsystem};
 
 use super::{cluster, export, read, until, write};
 
-/// With a command timeout of two seconds.
 const HEAD: &str =
     "[target]\nreactors = 1\nio_timeout_s = 2\n[metrics]\nlisten = \"127.0.0.1:0\"\n";
 
@@ -43,7 +42,7 @@ fn while_an_osd_is_dead_only_its_images_wait() {
             waiting.shutdown().unwrap();
             ended
         });
-        // Beyond the timeout.
+        // The write outlasts the command timeout.
         until("the age of the write", || {
             assert_eq!(self::write(&mut host, 2, 0), Ok(()));
             assert_eq!(read(&mut host, 2, 0), Ok(()));
@@ -57,7 +56,7 @@ fn while_an_osd_is_dead_only_its_images_wait() {
         cluster.start_osd().unwrap();
         write.join().unwrap()
     });
-    // Late, but successful.
+    // The write succeeds late.
     assert_eq!(ended, Ok(()));
     until("its return", || write(&mut host, 1, 1) == Ok(()));
     assert_eq!(read(&mut host, 1, 1), Ok(()));

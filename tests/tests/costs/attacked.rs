@@ -57,7 +57,7 @@ fn compare(bounds: &Bounds, attacks: &[&str]) {
         let (instructions, calls, made) = costs(&counted, bounds);
         println!("{fabric:>9} {attack:>11} {instructions:>13.0} {calls:>13.3} {made:>8}");
         let more = 100.0 * (instructions / alone - 1.0);
-        // One call in a hundred commands is for clock and mailbox checks.
+        // The constant is one call in a hundred commands, for clock and mailbox checks.
         let more_calls = 100.0 * (calls - 0.01) / (calls_alone + 0.01) - 100.0;
         let most = if attack == GUESSES {
             MOST_OF_GUESSES
@@ -77,7 +77,7 @@ fn compare(bounds: &Bounds, attacks: &[&str]) {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Enough commands to outlast an attacker's initial burst.
+/// Reads that outlast an attacker's initial burst.
 fn reads(fabric: &'static str, commands: u32) -> Bounds {
     Bounds {
         fabric,

@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::ops::{Add, AddAssign, Sub};
 
-/// Counted events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
     pub(crate) instructions: u64,
@@ -68,7 +67,6 @@ impl Profile {
         costs.fold(Cost::default(), |sum, (_, &cost)| sum + cost)
     }
 
-    /// Functions with own cost.
     pub(crate) fn functions(&self) -> impl Iterator<Item = &str> {
         let worked = self
             .functions

@@ -31,7 +31,7 @@ const ROWS: [(&str, u32, u32); 4] = [
     ("randwrite", 128 << 10, 4),
 ];
 
-/// Makes start-up costs negligible.
+/// Run time that makes start-up costs negligible.
 const RUNTIME_MS: u32 = 1500;
 
 #[test]

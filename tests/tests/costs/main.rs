@@ -30,7 +30,6 @@ struct Bounds {
     job: &'static str,
     /// `null`, or `mem` for a memory disk that copies data.
     disk: &'static str,
-    /// Bytes of a command.
     bytes: u32,
     /// Counted commands.
     commands: u32,
@@ -38,11 +37,8 @@ struct Bounds {
     queues: u32,
     /// Instructions of target logic, about 5 % above the measurement with Rust 1.95.
     instructions: f64,
-    /// Atomic operations of target and provider.
     locked: f64,
-    /// System calls of target and provider.
     system_calls: f64,
-    /// Packets of both ends.
     packets: f64,
     /// Adapter work, counted by the loopback provider.
     adapter: Adapter,
@@ -58,7 +54,7 @@ impl Bounds {
     }
 }
 
-/// Adapter work for each command.
+/// Adapter work of a command.
 struct Adapter {
     /// Chains posted to send queues.
     doorbells: f64,
@@ -372,7 +368,6 @@ fn a_command_costs_what_it_may() {
 
 struct Counted {
     profile: Profile,
-    /// Printed figures by name.
     figures: HashMap<String, f64>,
 }
 
@@ -525,7 +520,7 @@ fn release_folder() -> PathBuf {
         build.status().is_ok_and(|status| status.success()),
         "{build:?}"
     );
-    // build/PROFILE/deps contains this program.
+    // The program is in build/PROFILE/deps.
     let program = std::env::current_exe().expect("this program has a path");
     let folder = program.ancestors().nth(3).expect("cargo's output folder");
     folder.join("release")

@@ -24,7 +24,7 @@ fn only_allowed_hosts_get_in() {
     target.stop();
 }
 
-/// As used by SPDK's perf and nvmet.
+/// SPDK's perf and nvmet use such names.
 #[test]
 fn hosts_without_a_name_and_subsystems_of_any_name_are_served() {
     let odd = "test nqn\n\u{1b}[2J";
@@ -89,7 +89,7 @@ fn only_allowed_addresses_get_in() {
     target.stop();
 }
 
-/// Limited members do not reach each other (IBTA 10.9.3).
+/// Limited members of a partition do not reach each other (IBTA 10.9.3).
 #[test]
 fn a_listener_accepts_the_members_of_its_partition_alone() {
     let disks = subsystem(NQN, &["mem:1MiB"]);
@@ -214,7 +214,7 @@ fn hosts_of_a_listener_that_is_removed_are_disconnected() {
     let second = format!("[[listener]]\naddress = \"{}\"\n", network.ip());
     let target = TestTarget::start(&disks);
     if target.loopback().is_none() {
-        // Only these tests use the loopback addresses.
+        // The loopback addresses may be in use by other targets.
         return;
     }
     target.reload_as(&disks, &second);
@@ -243,7 +243,6 @@ fn hosts_of_a_listener_that_is_removed_are_disconnected() {
     assert!(disk.read(0, 4096, Transfer::Keyed) == bytes(1, 4096));
     assert!(stays.take_event().is_none(), "it noticed");
 
-    // New hosts can use the address again.
     target.reload_as(&disks, &second);
     let back = target.try_connect(options("goes", network)).unwrap();
     back.shutdown().unwrap();

@@ -9,7 +9,6 @@ use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe, Status};
 
 use crate::verified::{Disk, Transfer, bytes, next_notice, status};
 
-/// Namespace 1 in group 1, namespace 2 in group 2.
 fn two_groups() -> String {
     let first = namespace(1, "mem:1MiB");
     let second = namespace(2, "mem:1MiB ana_group = 2");
@@ -109,7 +108,7 @@ fn each_state_is_shown_and_kept_to() {
     target.stop();
 }
 
-/// One of two subsystems at a listener has separate states.
+/// One of the two subsystems at the listener has separate states.
 #[test]
 fn a_subsystem_keeps_to_its_own_states() {
     let target = TestTarget::start(&two_groups());
@@ -132,7 +131,6 @@ fn a_subsystem_keeps_to_its_own_states() {
     assert_eq!(next_notice(&mut host), Notice::AnaChanged);
     assert_eq!(state_of(&mut host, 2), AnaState::INACCESSIBLE);
     refused_with(&mut host, Status::ANA_INACCESSIBLE);
-    // Only the listener's state changes.
     target.reload_as(&toml("inaccessible"), &second_group("non-optimized"));
     assert_eq!(next_notice(&mut beside), Notice::AnaChanged);
     let after = states(&mut beside);
@@ -141,7 +139,7 @@ fn a_subsystem_keeps_to_its_own_states() {
     assert_eq!(state_of(&mut host, 2), AnaState::INACCESSIBLE);
     assert!(host.take_event().is_none());
     Disk::new(&mut beside, 2).write(0, &bytes(3, 4096), Transfer::Keyed);
-    // Without a separate state, the listener's applies.
+    // A subsystem without separate states has those of the listener.
     target.reload_as(&two_groups(), &second_group("non-optimized"));
     assert_eq!(next_notice(&mut host), Notice::AnaChanged);
     assert_eq!(state_of(&mut host, 2), AnaState::NON_OPTIMIZED);

@@ -47,7 +47,6 @@ pub(crate) fn key(name: &str, path: &Path) -> String {
     format!("{name} = \"{}\"\n", path.display())
 }
 
-/// Connects host "a" with two I/O queues.
 pub(crate) fn connect(
     target: &TestTarget,
     host: Option<Secret>,
@@ -112,7 +111,7 @@ fn whoever_has_another_secret_or_none_is_refused() {
     assert!(error.contains("--dhchap-secret"), "{error}");
     let error = refused(connect(&target, Some(secret(9)), None));
     assert!(error.contains("dhchap-secret"), "{error}");
-    // No secret of the controller is configured.
+    // The configuration contains no secret of the controller.
     let error = refused(connect(
         &target,
         Some(host.clone()),
@@ -127,7 +126,7 @@ fn whoever_has_another_secret_or_none_is_refused() {
     let mut connected = connect(&target, Some(host.clone()), Some(controller.clone())).unwrap();
     check_io(&mut connected);
     connected.shutdown().unwrap();
-    // Without a key, the target does not authenticate.
+    // A target without a key does not authenticate itself.
     target.reload(&subsystem(""));
     let error = refused(connect(&target, Some(host.clone()), Some(controller)));
     assert!(error.contains("does not ask"), "{error}");
@@ -151,7 +150,7 @@ fn another_key_counts_for_the_next_connect_and_ends_no_association() {
     refused(connect(&target, Some(old), None));
     let mut second = connect(&target, Some(new.clone()), None).unwrap();
     check_io(&mut second);
-    // An unusable key keeps the present ones.
+    // The target keeps its keys if a new key is unusable.
     let path = keys.path("host");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     let error = target.try_reload_as(&config, "").unwrap_err().to_string();
@@ -297,7 +296,7 @@ fn the_audit_log_has_how_each_host_authenticated_and_why_it_was_refused() {
     drop(connect(&target, Some(host.clone()), Some(controller)).unwrap());
     drop(connect(&target, Some(host), None).unwrap());
     refused(connect(&target, Some(secret(9)), None));
-    // Stopping flushes the log.
+    // A target flushes its log when it stops.
     target.stop();
     let text = std::fs::read_to_string(&path).unwrap();
     let of = |event: &str| {
@@ -311,7 +310,7 @@ fn the_audit_log_has_how_each_host_authenticated_and_why_it_was_refused() {
         )
     };
     for mutual in [true, false] {
-        // Admin queue and two I/O queues.
+        // The host has an admin queue and two I/O queues.
         let connects = of("connect").filter(|line| line.contains(&proof(mutual)));
         assert_eq!(connects.count(), 3, "{text}");
     }

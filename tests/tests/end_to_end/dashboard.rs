@@ -1,6 +1,5 @@
-//! Validation of the Grafana dashboard.
-//!
-//! It fits Grafana's model, and its PromQL is valid and uses only metrics and labels of a target.
+//! Validation of the Grafana dashboard: it fits Grafana's model, and its PromQL is valid and uses
+//! only metrics and labels of a target.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -15,7 +14,6 @@ static DASHBOARD: LazyLock<Value> = LazyLock::new(|| {
     serde_json::from_str(text).expect("the dashboard is JSON")
 });
 
-/// Labels added by Prometheus.
 const OF_PROMETHEUS: [&str; 2] = ["instance", "job"];
 const COLUMNS: u64 = 24;
 
@@ -85,7 +83,7 @@ fn it_has_what_grafanas_model_demands() {
     }
 }
 
-/// Checks for the selected data source.
+/// Checks that a panel or query uses the selected data source.
 fn has_source(asking: &Value) {
     let source = &asking["datasource"];
     assert_eq!(text(source, "type"), "prometheus", "{asking}");
@@ -130,7 +128,7 @@ fn variables_are_there_and_are_used() {
         let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         used.insert(&name[..end.expect("JSON goes on")]);
     }
-    // "All" in Grafana.
+    // Grafana's name for every value.
     used.remove("__all");
     assert_eq!(used, known);
 }

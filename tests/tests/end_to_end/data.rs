@@ -26,7 +26,7 @@ fn every_size_on_files() {
     target.stop();
 }
 
-/// 512 bytes to 1 MiB on both namespaces, with each type of transfer.
+/// Transfers 512 bytes to 1 MiB on both namespaces in each way.
 fn every_size(target: &TestTarget) {
     let mut host = target.connect("a");
     for (nsid, block_bytes) in [(1, 512), (2, 4096)] {
@@ -130,7 +130,7 @@ fn zeroes_and_deallocated_blocks_read_as_zeroes() {
         }
         for transfer in [Transfer::Keyed, Transfer::InCapsule] {
             disk.write(0, &data, Transfer::Keyed);
-            // Whole pages: a controller may keep smaller ranges (NVM, 3.2.3.2.1).
+            // Whole pages, because a controller may keep smaller ranges (NVM, 3.2.3.2.1).
             let page = 4096 / disk.block_bytes;
             let holes = [(0, page), (u64::from(page) * 2, 2 * page)];
             let ranges: Vec<u8> = holes

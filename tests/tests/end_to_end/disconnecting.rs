@@ -5,7 +5,6 @@ use cairn_tests::harness::TestTarget;
 
 use crate::verified::{Disk, Transfer, bytes};
 
-/// Fills the queue with reads and writes.
 fn fill_queue(host: &mut Host) {
     let buffer = host.buffer(128 * 1024).unwrap();
     for n in 0..127 {

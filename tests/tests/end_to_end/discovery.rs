@@ -35,7 +35,7 @@ fn names(entries: &[DiscoveryEntry]) -> Vec<String> {
         .collect()
 }
 
-/// The log exceeds MDTS.
+/// The log is longer than MDTS.
 #[test]
 fn a_log_longer_than_a_command_is_read_in_pieces() {
     let all: Vec<_> = (10..30).map(|number| format!("{NQN}-{number}")).collect();

@@ -39,11 +39,11 @@ fn another_disk_behind_an_nsid_is_another_namespace() {
     let known = of(&disk);
     assert_eq!(of(&disk), known, "the same disk after a restart");
     assert_ne!(of(&other), known);
-    // Independent of subsystem and NSID.
+    // The identity does not depend on subsystem and NSID.
     let elsewhere = subsystem("nqn.2026-01.org.example:else", &[]) + &namespace(7, "null:1MiB");
     let elsewhere = elsewhere + &subsystem(NQN, &[&disk.export(512)]);
     assert_eq!(identity(&elsewhere), known);
-    // Another disk under the same path.
+    // Another disk at the same path has another identity.
     fs::rename(other.path(), disk.path()).unwrap();
     assert_ne!(of(&disk), known);
 }
@@ -71,7 +71,7 @@ fn one_disk_is_not_shown_as_two() {
         refused.contains("namespace 2") && refused.contains("set uuid"),
         "{refused}"
     );
-    // Explicit UUIDs override the check.
+    // Different UUIDs in the configuration permit a second export.
     target.reload(&(twice + "uuid = \"12345678-9abc-4def-8123-456789abcdef\"\n"));
     // Two subsystems may export one disk.
     let both = subsystem(NQN, &[&export]) + &subsystem("nqn.2026-01.org.example:else", &[&export]);
@@ -79,7 +79,6 @@ fn one_disk_is_not_shown_as_two() {
     target.stop();
 }
 
-/// Another program truncates the disk.
 #[test]
 fn a_disk_that_is_cut_short_fails_until_a_reload() {
     let disk = on_disk("cut");
@@ -100,7 +99,6 @@ fn a_disk_that_is_cut_short_fails_until_a_reload() {
     assert_eq!(read(&mut host, 0), Err(Status::UNRECOVERED_READ_ERROR));
     assert_eq!(flush(&mut host, 1), Err(Status::WRITE_FAULT));
     assert_eq!(warning(&mut host), 1 << 2, "SMART says so");
-    // Another namespace is unaffected.
     assert_eq!(flush(&mut host, 2), Ok(()));
 
     target.reload(&toml);
@@ -281,7 +279,7 @@ fn a_failed_flush_fails_for_all_hosts_until_the_disk_flushes_again() {
             assert_eq!(flush(host, 1), Err(Status::WRITE_FAULT));
         }
         assert_eq!(warning(host), 1 << 2, "SMART says so");
-        // Other operations still work.
+        // Only flushes fail.
         write(host, 1).unwrap();
         read(host, 0).unwrap();
         assert_eq!(flush(host, 2), Ok(()));

@@ -33,7 +33,7 @@ fn machine(root: &Path) {
     }
 }
 
-/// Output for an answer, and the mode afterwards.
+/// Runs the program with an answer, and returns its output and the mode afterwards.
 fn fix(answer: &str) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     machine(folder.path());

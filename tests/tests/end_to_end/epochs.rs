@@ -14,7 +14,7 @@ use nvme_proto::wire::Status;
 const BLOCK: usize = 4096;
 const DISK_BYTES: u64 = 1 << 20;
 const LAST: u64 = DISK_BYTES / BLOCK as u64 - 1;
-/// Far more than the limit allows at once.
+/// Number of commands, far more than the limit allows at once.
 const COMMANDS: usize = 40;
 const LIMIT: &str = "limits = { iops = 20 }";
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -63,7 +63,6 @@ impl Limited {
         statuses.map(status).collect()
     }
 
-    /// Truncates the file to half and reloads.
     fn shrink(&self) {
         let file = File::options().write(true).open(self.file.path()).unwrap();
         file.set_len(DISK_BYTES / 2).unwrap();

@@ -50,7 +50,7 @@ fn every_block_is_verified_by_many_tasks() {
     target.stop();
 }
 
-/// Even if the target stops or the host's thread ends.
+/// Futures complete even if the target stops or the host's thread ends.
 #[test]
 fn every_future_has_an_end() {
     let target = TestTarget::with_namespaces(&["mem:1MiB block_size = 512"]);
@@ -59,7 +59,7 @@ fn every_future_has_an_end() {
         let connected = AsyncHost::connect(target.provider(), target.options("a")).await;
         let host = connected.unwrap();
         let buffer = host.buffer(512).unwrap();
-        // More than the queue holds.
+        // The queue cannot hold this many commands.
         let part = || Some(Part::start_of(&buffer, 512));
         let read = command::read(1, 0, 1);
         let many: Vec<_> = (0..1000).map(|_| host.submit(1, read, part())).collect();

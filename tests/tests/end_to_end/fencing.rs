@@ -23,7 +23,6 @@ use nvme_proto::wire::Status;
 
 const BLOCK: usize = 4096;
 const BLOCKS: usize = 64;
-/// Maximum turns until an expected event.
 const TURNS_MAX: usize = 10_000;
 const MOMENT: Duration = Duration::from_micros(500);
 
@@ -44,7 +43,7 @@ impl Bed {
         Self::exporting(name, more, "")
     }
 
-    /// More lines for the subsystem and the namespace.
+    /// Creates a target with lines for the subsystem and the namespace.
     fn exporting(name: &str, more: &str, of_disk: &str) -> Self {
         let file = Scratch::new(name, (BLOCKS * BLOCK) as u64);
         let clock = Clock::simulated();
@@ -93,7 +92,7 @@ impl Bed {
         host
     }
 
-    /// Steps both ends once.
+    /// Steps target and host.
     fn turn(&mut self, host: &mut Controller) {
         self.target.step();
         host.poll(self.clock.now());
@@ -143,7 +142,7 @@ impl Bed {
         panic!("the disk has no write: {:?}", self.target);
     }
 
-    /// The host connects only after its old write has left the disk.
+    /// Checks that the host connects only after its old write has left the disk.
     fn is_live_once_the_disk_lets_go(&mut self, host: &mut Controller) {
         for _ in 0..1000 {
             self.turn(host);
@@ -313,7 +312,7 @@ fn a_cntlid_is_used_again_only_when_nothing_of_its_old_controller_is_left() {
     assert_eq!(third.cntlid(), 7);
 }
 
-/// Host whose write to block 3 is held by the disk; later writes are not.
+/// Connects a host and holds its write to block 3 at the disk; later writes pass.
 fn host_with_a_held_write(bed: &mut Bed, name: &str) -> (Controller, Ticket) {
     let mut host = bed.live_host(name, 60_000);
     let ticket = bed.holds_a_write(&mut host);

@@ -18,10 +18,8 @@ use nvme_proto::wire::{Sqe, Status};
 pub(super) const BLOCK: u32 = 4096;
 const DISK_BYTES: u64 = 4 << 20;
 const TARGET: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
-/// Maximum turns until an expected event.
 const TURNS_MAX: usize = 60_000;
 
-/// Target with disks 1 and 2, and hosts on one clock.
 pub(super) struct Bed {
     pub(super) network: Arc<Loopback>,
     pub(super) target: SteppedTarget,
@@ -36,12 +34,11 @@ impl Bed {
         Self::limited(name, settings, ["", ""])
     }
 
-    /// With lines for each disk.
     pub(super) fn limited(name: &str, settings: &str, lines: [&str; 2]) -> Self {
         Self::with(name, settings, "", lines)
     }
 
-    /// With lines for the subsystem and each disk.
+    /// Creates a target with lines for the subsystem and each disk.
     pub(super) fn with(name: &str, settings: &str, subsystems: &str, lines: [&str; 2]) -> Self {
         let clock = Clock::simulated();
         let files = [1, 2].map(|n| Scratch::in_memory(&format!("{name}-{n}"), DISK_BYTES));
@@ -103,7 +100,7 @@ impl Bed {
         self.hosts[at].as_mut().unwrap()
     }
 
-    /// Steps all ends once.
+    /// Steps target and hosts.
     pub(super) fn turn(&mut self) {
         let now = self.clock.now() + Duration::from_micros(100);
         self.clock.advance_to(now);
@@ -206,7 +203,6 @@ impl Bed {
         tickets
     }
 
-    /// Waits for successful completions.
     pub(super) fn collect(&mut self, at: usize, tickets: Vec<Ticket>) {
         for ticket in tickets {
             let mut answer = None;
@@ -249,7 +245,7 @@ pub(super) fn status_of(answer: Result<Response, HostError>) -> Status {
     }
 }
 
-/// Two hosts have the maximum of commands at the disk.
+/// Two hosts have their maximum of commands at the disk.
 #[test]
 fn a_disk_that_hangs_takes_no_requests_from_others() {
     let mut bed = Bed::new("hangs", "receives = 64");
@@ -298,7 +294,7 @@ fn in_capsule_writes_to_a_disk_that_hangs_keep_no_receives_from_others() {
     bed.check_io(greedy, 2);
     let newcomer = bed.connect("newcomer", 1, 32);
     bed.check_io(newcomer, 2);
-    // After some time, unanswered commands return for a retry.
+    // Unanswered commands return after some time, for a retry.
     bed.pass(Duration::from_secs(12));
     let [of_greedy, of_also] = held.try_into().unwrap();
     let mut refused = 0;
@@ -316,7 +312,7 @@ fn in_capsule_writes_to_a_disk_that_hangs_keep_no_receives_from_others() {
     bed.quiet();
 }
 
-/// If the disk continues in time, the writes fail at most once.
+/// Writes fail at most once if the disk continues in time.
 #[test]
 fn in_capsule_writes_that_waited_for_a_disk_succeed_when_sent_again() {
     let mut bed = Bed::new("again-in-capsule", "receives = 64");
@@ -347,7 +343,7 @@ fn in_capsule_writes_that_waited_for_a_disk_succeed_when_sent_again() {
     bed.quiet();
 }
 
-/// Slow writes wait without an error.
+/// Writes wait without an error.
 #[test]
 fn in_capsule_writes_to_a_slow_disk_wait() {
     let mut bed = Bed::new("slow-in-capsule", "receives = 64");
@@ -361,7 +357,7 @@ fn in_capsule_writes_to_a_slow_disk_wait() {
     bed.quiet();
 }
 
-/// Resources of earlier controllers count for a host that reconnects.
+/// Resources of earlier controllers count for the host that reconnects.
 #[test]
 fn what_former_controllers_hold_counts_as_their_host_s() {
     let mut bed = Bed::new("dies", "data_buffers = \"4MiB\"\nin_capsule_data = \"0\"");
@@ -397,7 +393,7 @@ fn flushes_of_a_disk_that_hangs_take_one_thread_and_end_together() {
     assert_eq!(bed.disks[0].waiting(Operation::Flush), 1);
     let response = bed.run(other, command::flush(2), Data::None).unwrap();
     assert!(response.cqe.status().is_success());
-    // The second flush may cover newer writes.
+    // Only one flush completes, because the other may cover newer writes.
     assert!(bed.disks[0].release_oldest(Operation::Flush));
     for _ in 0..100 {
         bed.turn();
@@ -450,7 +446,7 @@ fn a_command_that_a_disk_keeps_is_cancelled_in_time() {
     bed.quiet();
 }
 
-/// No response while the disk may still execute the command.
+/// The target sends no response while the disk may still execute the command.
 #[test]
 fn a_command_that_a_disk_does_not_let_go_of_has_no_answer() {
     let mut bed = Bed::new("keeps-on", "io_timeout_s = 10");
@@ -543,7 +539,7 @@ fn a_device_removed_while_a_short_write_resumes_loses_the_write() {
         bed.turn();
     }
     assert_eq!(bed.target.usage().receives, 0, "the port is gone");
-    // The rest of the data is in a receive slot that no longer exists.
+    // The write is partial, and the rest of its data is in a receive slot that no longer exists.
     bed.disks[0].set_habits(Habits {
         short: 1000,
         ..Habits::default()

@@ -19,7 +19,7 @@ fn a_silent_host_is_let_go_and_others_stay() {
     options.kato_ms = 2000;
     let mut talkative = target.try_connect(options).unwrap();
 
-    // A host that polls outlives its KATO, unlike one that does not.
+    // One host polls and outlives its KATO, the other does not poll.
     let end = Instant::now() + Duration::from_millis(2500);
     while Instant::now() < end {
         talkative.poll();
@@ -36,7 +36,6 @@ fn a_silent_host_is_let_go_and_others_stay() {
     target.stop();
 }
 
-/// Waits for a value of CSTS.
 fn wait_for_csts(host: &mut Host, reached: impl Fn(Csts) -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
@@ -165,7 +164,7 @@ fn a_device_can_be_pulled_out_and_put_back() {
             (!host.is_up(0) && !host.is_up(1)).then_some(())
         })
         .unwrap();
-        // Completed or lost.
+        // The command completed or was lost.
         let _ = host.wait(in_flight);
         network.plug(address);
     }

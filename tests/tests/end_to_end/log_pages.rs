@@ -72,7 +72,7 @@ fn the_error_log_names_the_command_that_failed() {
         .chunks_exact(size_of::<ErrorEntry>())
         .map(|entry| ErrorEntry::read_from_bytes(entry).unwrap())
         .collect();
-    // Newest first.
+    // The newest entry is first.
     for (entry, (slba, cid, answer)) in entries.iter().zip(failed.iter().rev()) {
         assert_eq!((entry.sqid.get(), entry.cid.get()), (1, *cid));
         assert_eq!(Status::from_field(entry.status.get()).code(), answer.code());
@@ -108,7 +108,7 @@ fn smart_counts_what_was_done() {
     };
     let (reads, writes) = commands(&before);
     assert_eq!(commands(&after), (reads + 3, writes + 4));
-    // In units of 512,000 bytes, rounded up: 3 and 4 MiB are 7 and 9.
+    // Units of 512,000 bytes, rounded up: 3 and 4 MiB are 7 and 9.
     assert!(after.data_units_read.get() >= before.data_units_read.get() + 6);
     assert!(after.data_units_written.get() >= before.data_units_written.get() + 8);
     assert_eq!(after.critical_warning, 0);

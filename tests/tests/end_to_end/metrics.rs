@@ -39,10 +39,8 @@ fn repeat(times: u32, host: &mut Host, qid: u16, sqe: Sqe, length: u32) {
     }
 }
 
-/// Runs known commands.
-///
-/// 5 reads of 4 KiB from namespace 1 on queue 1, 3 writes of 8 KiB to namespace 2 on queue 2, 2
-/// in-capsule writes of 1 KiB, and one of every other command.
+/// Runs 5 reads of 4 KiB from namespace 1 on queue 1, 3 writes of 8 KiB to namespace 2 on queue 2,
+/// 2 in-capsule writes of 1 KiB, and one of every other command.
 fn known_commands(host: &mut Host) {
     repeat(5, host, 1, command::read(1, 0, 8), 4 * KIB);
     repeat(3, host, 2, command::write(2, 8, 16), 8 * KIB);
@@ -399,7 +397,7 @@ fn the_port_answers_requests_and_nothing_else() {
         let is_empty = request.starts_with("HEAD") || expected == "400";
         assert_eq!(body.is_empty(), is_empty, "{request:?}");
     }
-    // The maximum length, without an end.
+    // A request of the maximum length without an end.
     let long = format!("GET / HTTP/1.1\r\nX: {}", "y".repeat(8 * 1024 - 19));
     assert_eq!(code(&ask(address, &long).0), "431");
     let page = target.scrape();

@@ -65,7 +65,7 @@ fn filled(bed: &Bed, byte: u8) -> Buffer {
 #[derive(Clone, Copy)]
 enum Fate {
     Killed,
-    /// Stopped until the host has given up.
+    /// The target is stopped until the host has given up.
     Paused,
 }
 

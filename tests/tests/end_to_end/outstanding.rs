@@ -21,7 +21,7 @@ fn run(bed: &mut Bed, turns: usize, most: usize, demands: &mut [Demand]) {
     }
 }
 
-/// Bytes read by each host for given block counts and depths.
+/// Returns the bytes read by each host for given block counts and depths.
 fn shares(name: &str, weight: u32, limit: &str, hosts: [(u32, usize); 3]) -> [u64; 3] {
     let most = if limit.is_empty() { 1024 } else { 8 };
     let heavy = host_nqn("heavy");
@@ -82,7 +82,7 @@ fn a_busy_disk_is_shared_by_weights() {
     );
 }
 
-/// Others share what a host below its share leaves.
+/// Other hosts share the remainder of a host below its share.
 #[test]
 fn what_a_host_does_not_take_is_the_others() {
     let [little, one, other] = shares("rest", 1, LIMIT, [(1, 1), (1, 32), (1, 32)]);
@@ -93,7 +93,7 @@ fn what_a_host_does_not_take_is_the_others() {
     );
 }
 
-/// Only the namespace of the hanging disk is delayed.
+/// Only commands of the hanging disk's namespace wait.
 #[test]
 fn a_disk_that_hangs_lets_no_more_in_and_loses_none() {
     let mut bed = Bed::with("hangs", "", "", [LIMIT, ""]);
@@ -112,7 +112,7 @@ fn a_disk_that_hangs_lets_no_more_in_and_loses_none() {
     bed.quiet();
 }
 
-/// With a real disk and clock.
+/// Uses a real disk and clock.
 #[test]
 fn waits_are_counted_and_a_reload_lifts_the_limit() {
     let file = Scratch::in_memory("outstanding", 4 << 20);

@@ -4,9 +4,8 @@
 use std::collections::BTreeSet;
 
 const AGGREGATIONS: [&str; 5] = ["avg", "count", "max", "min", "sum"];
-/// Functions of a range vector.
 const OF_RANGES: [&str; 2] = ["increase", "rate"];
-/// Longest first, because of common prefixes.
+/// Operators, longest first because of common prefixes.
 const OPERATORS: [&str; 10] = ["==", "!=", ">=", "<=", ">", "<", "+", "-", "*", "/"];
 const MATCHES: [&str; 4] = ["=~", "!~", "!=", "="];
 
@@ -31,7 +30,6 @@ impl Query {
     }
 }
 
-/// Type of an expression.
 #[derive(Debug, PartialEq, Eq)]
 enum Yields {
     Instant,

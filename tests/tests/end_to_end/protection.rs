@@ -14,7 +14,6 @@ use nvme_proto::wire::identify::IdentifyNamespace;
 
 use crate::verified::{Disk, Transfer, bytes, next_notice, status};
 
-/// Namespace 1, protectable or not, and namespace 2.
 fn toml(allowed: bool) -> String {
     let first = format!("mem:1MiB write_protection = {allowed}");
     subsystem(NQN, &[]) + &namespace(1, &first) + &namespace(2, "mem:1MiB")
@@ -32,7 +31,7 @@ fn protect(host: &mut Host, nsid: u32, state: State) -> Result<Response, HostErr
     host.run(0, sqe, Data::None)
 }
 
-/// Protection in Get Features and Identify.
+/// Protection as reported by Get Features and Identify.
 fn reported(host: &mut Host, nsid: u32) -> (u32, bool) {
     let fid = Feature::NAMESPACE_WRITE_PROTECTION.0;
     let get = command::get_features(fid, Select::CURRENT, nsid, 0);
@@ -49,7 +48,7 @@ fn notice(host: &mut Host) {
     assert_eq!(host.changed_namespaces().unwrap(), Some(vec![1]));
 }
 
-/// Commands that change the namespace fail; others work.
+/// Checks that commands that change the namespace fail and others work.
 fn can_be_read_alone(host: &mut Host) {
     let buffer = host.buffer(4096).unwrap();
     for (sqe, data) in [
@@ -83,7 +82,7 @@ fn a_host_protects_a_namespace_and_another_lifts_that() {
             bytes(1, 4096)
         );
     }
-    // The protection survives its association.
+    // The protection survives the association.
     a.shutdown().unwrap();
     let mut a = connect(&target, "a");
     can_be_read_alone(&mut a);
@@ -108,7 +107,7 @@ fn a_protection_until_the_target_ends_is_lifted_by_the_administrator_alone() {
     let lifted = status(protect(&mut host, 1, State::NONE));
     assert_eq!(lifted.code(), Status::FEATURE_NOT_CHANGEABLE);
     can_be_read_alone(&mut host);
-    // An unchanged namespace keeps its protection.
+    // A namespace with unchanged configuration keeps its protection.
     target.reload(&(toml(true) + &namespace(3, "mem:1MiB")));
     assert_eq!(next_notice(&mut host), Notice::NamespacesChanged);
     host.changed_namespaces().unwrap();
@@ -178,7 +177,7 @@ fn a_write_that_is_sent_after_protection_is_complete_is_refused_on_every_queue()
     target.stop();
 }
 
-/// Exactly the protections that survive power cycles are restored.
+/// The next target restores exactly the protections that survive power cycles.
 #[test]
 fn a_protection_outlasts_a_target_that_is_killed() {
     let folder = tempfile::tempdir().unwrap();
@@ -225,7 +224,6 @@ fn a_protection_outlasts_a_target_that_is_killed() {
         let refused = status(protect(&mut host, 1, state));
         assert_eq!(refused.code(), Status::FEATURE_NOT_CHANGEABLE);
     }
-    // The administrator removes the protection.
     target.kill();
     drop(host);
     std::fs::remove_file(&file).unwrap();

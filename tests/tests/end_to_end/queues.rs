@@ -62,7 +62,7 @@ impl<'a> Storm<'a> {
     fn start(&mut self, lane: usize) {
         let qid = 1 + (lane / self.depth) as u16;
         let slba = self.first_block + lane as u64;
-        // A lane starts with a write.
+        // The first command of a lane is a write.
         let write = self.seeds[lane] == 0 || self.random.below(2) == 0;
         let sqe = if write {
             self.seeds[lane] = self.random.bits() | 1;

@@ -68,8 +68,8 @@ fn half_done_reauthentications_hold_up_nobody() {
     let mut first = connect(&target, Some(host.clone()), None).unwrap();
     let all = (0..8).map(|_| Renewing::new(&setting(&target), Some(&host)).unwrap());
     let mut begun: Vec<Renewing> = all.collect();
-    // Started late, because each has a deadline of 30 s and connecting takes seconds on a busy
-    // machine.
+    // The authentications start late, because each has a deadline of 30 s and connecting takes
+    // seconds on a busy machine.
     for own in &mut begun {
         own.begin(0).unwrap();
         own.begin(1).unwrap();

@@ -26,7 +26,6 @@ pub(super) const BLOCK: usize = 4096;
 const LANES: usize = 24;
 /// Simulated time of a turn.
 const TURN: Duration = Duration::from_micros(10);
-/// Maximum turns until an expected event.
 const TURNS_MAX: usize = 200_000;
 
 /// Removable target with a controller.
@@ -78,7 +77,7 @@ impl Bed {
         bed
     }
 
-    /// Steps both ends until idle.
+    /// Steps target and host until idle.
     pub(super) fn turn(&mut self) {
         self.now += TURN;
         self.clock.advance_to(self.now);
@@ -233,7 +232,6 @@ impl Storm {
         match answer {
             Err(HostError::Lost { .. }) => {
                 self.lost += 1;
-                // The block's contents are unknown.
                 self.lanes[at].seed = if lane.write { 0 } else { lane.seed };
             }
             Err(other) => panic!("{other}"),
@@ -266,7 +264,6 @@ impl Storm {
         panic!("{} of {end} answers: {:?}", self.answered, bed.host);
     }
 
-    /// Waits for outstanding commands.
     fn drain(&mut self, bed: &mut Bed) {
         for _ in 0..TURNS_MAX {
             if self.answered == self.submitted {
@@ -307,7 +304,7 @@ fn a_target_that_dies_and_comes_back_costs_time_alone() {
         storm.fill(&mut bed);
         bed.kill();
         bed.until("the loss", |host| !host.is_live());
-        // No command completes or fails meanwhile.
+        // The hanging target completes no command.
         bed.pass(Duration::from_secs(5));
         storm.reap(&mut bed);
         storm.fill(&mut bed);

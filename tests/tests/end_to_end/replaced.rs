@@ -1,4 +1,4 @@
-//! Disks replaced by one reload.
+//! Disks replaced by a reload.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -78,7 +78,7 @@ fn another_disk_takes_the_place_of_one_and_no_other_notices() {
     assert!(!is_free(&second));
     wait_until("the first is closed", || is_free(&first));
     write(&mut host, 1, 3);
-    // Identity and contents are as before.
+    // The first disk has its former identity and contents.
     target.reload(&toml(&first));
     assert_eq!(changed(&mut host), [1]);
     assert_eq!(uuid(&mut host, 1), before[0]);
@@ -258,10 +258,10 @@ fn no_write_for_one_disk_reaches_another() {
     send(&mut host, 5).unwrap();
     assert_eq!(on_disk()[..4096], bytes(5, 4096));
     assert!(host.take_event().is_none());
-    // A new host never saw the former disk.
+    // A new host has never used the former disk.
     let mut other = target.connect("b");
     send(&mut other, 6).unwrap();
-    // Two replacements before the host's next read.
+    // The disk is replaced twice before the host reads its state.
     target.reload(&subsystem(NQN, &[&first.export(4096)]));
     target.reload(&subsystem(NQN, &[&second.export(4096)]));
     assert_eq!(until_refused(&mut other, 7), code);
@@ -273,7 +273,7 @@ fn no_write_for_one_disk_reaches_another() {
     target.stop();
 }
 
-/// Reads return blocks of the right disk or fail.
+/// A read returns blocks of the right disk, or fails.
 #[test]
 fn io_goes_on_while_disks_change_places() {
     let disks = ["running-one", "running-two"].map(|name| Scratch::new(name, SIZE));
@@ -369,7 +369,7 @@ fn limits_hosts_and_ana_groups_of_the_new_namespace_count() {
     target.stop();
 }
 
-/// A reactor may briefly keep the file locked.
+/// A reactor may keep the removed disk's file locked for a moment.
 #[test]
 fn a_disk_that_goes_comes_again_in_the_next_reload() {
     let disk = Scratch::new("back", SIZE);
@@ -378,7 +378,8 @@ fn a_disk_that_goes_comes_again_in_the_next_reload() {
     let mut host = target.connect("a");
     let data = bytes(1, 4096);
     for round in 0..20 {
-        // Uses the disk just before. A host that has not noticed the replacement gets an error.
+        // The host uses the disk just before, and may get an error because it has not noticed the
+        // replacement.
         let _ = host.run(1, command::write(1, 0, 1), Data::InCapsule(&data));
         // Every second round also removes the subsystem.
         let hidden = match round % 2 {

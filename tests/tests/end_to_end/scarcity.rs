@@ -11,13 +11,13 @@ const QUEUES: u16 = 3;
 const IN_FLIGHT: u64 = 60;
 const ROUNDS: usize = 6;
 
-/// Blocks within a page, across pages, and the largest transfer.
+/// Sizes in blocks: within a page, across pages, and the largest transfer.
 const SIZES: [u32; 6] = [1, 8, 9, 128, 1024, 2048];
 
 #[test]
 fn few_buffers_and_few_receives_for_many_commands() {
     let disk = Scratch::new("scarcity", 64 << 20);
-    // Buffers for two of the largest transfers, and fewer receives than commands.
+    // The buffers hold two of the largest transfers, and receives are fewer than commands.
     let target = TestTarget::start(&format!(
         "[target]\nreceives = 64\ndata_buffers = \"2MiB\"\nreactors = 2\n{}",
         subsystem(NQN, &[&disk.export(BLOCK), "mem:64MiB", "null:64MiB"])
@@ -31,7 +31,7 @@ fn few_buffers_and_few_receives_for_many_commands() {
     target.stop();
 }
 
-/// Random commands of all sizes on all namespaces.
+/// Runs random commands of all sizes on all namespaces.
 fn crowd(target: &TestTarget, number: u64) {
     let mut options = target.options(&format!("{number}"));
     options.io_queues = QUEUES;

@@ -37,7 +37,7 @@ fn read(host: &mut Host, nsid: u32) -> Result<Response, HostError> {
     host.run(1, command::read(nsid, 0, 8), Data::start_of(&buffer, 4096))
 }
 
-/// The namespace does not exist for this host.
+/// Checks that the namespace does not exist for this host.
 fn sees_nothing(host: &mut Host, nsid: u32) {
     let buffer = host.buffer(4096).unwrap();
     for (sqe, data) in [
@@ -103,7 +103,7 @@ fn a_host_gains_and_loses_a_namespace_while_others_use_it() {
     assert_eq!(b.active_namespaces().unwrap(), [1, 2]);
     let found = Disk::new(&mut b, 2).read(0, 4096, Transfer::Keyed);
     assert_eq!(found, bytes(2, 4096));
-    // During removal, a command succeeds or fails.
+    // A command may succeed or fail during the removal.
     let lost = std::thread::scope(|scope| {
         scope.spawn(|| target.reload(&with(&[of(2, &["b"])])));
         loop {

@@ -13,7 +13,6 @@ use cairn_tests::harness::own_loopback_address;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Lines of the next notification.
 fn next(manager: &UnixDatagram) -> Vec<String> {
     let mut datagram = [0; 256];
     // SIGSTOP and SIGCONT interrupt a wait with a timeout (signal(7)).
@@ -27,7 +26,7 @@ fn next(manager: &UnixDatagram) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Next notification other than `known`.
+/// Next notification that differs from `known`.
 fn next_but(manager: &UnixDatagram, known: &str) -> Vec<String> {
     loop {
         let lines = next(manager);
@@ -87,7 +86,7 @@ fn a_service_manager_follows_start_reload_and_stop() {
     assert!(target.wait().unwrap().success());
 }
 
-/// The default limit of distributions suffices.
+/// The default limit of distributions is 8 MiB.
 #[test]
 fn an_ordinary_user_s_target_runs_with_eight_mebibytes_of_locked_memory() {
     let address = own_loopback_address();
@@ -95,7 +94,7 @@ fn an_ordinary_user_s_target_runs_with_eight_mebibytes_of_locked_memory() {
     let mut target = Command::new("prlimit");
     target.arg("--memlock=8388608:8388608");
     if rustix::process::geteuid().is_root() {
-        // Drops capabilities that override the limit.
+        // The capabilities that override the limit are dropped.
         std::os::unix::fs::chown(disk.path(), Some(65534), Some(65534)).unwrap();
         target.args([
             "setpriv",

@@ -12,7 +12,6 @@ pub(crate) struct Disk<'a> {
     pub(crate) block_bytes: u32,
 }
 
-/// Transfer of write data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transfer {
     Keyed,
@@ -84,7 +83,7 @@ fn keyed(buffer: &Buffer, length: u32, transfer: Transfer) -> Data<'_> {
     }
 }
 
-/// The response invalidates exactly the requested key.
+/// Checks that the response invalidates exactly the requested key.
 fn check_key(buffer: &Buffer, response: &Response, transfer: Transfer) {
     let rkey = buffer.region().rkey();
     let expected = rkey.filter(|_| transfer == Transfer::KeyedOnce);
@@ -99,7 +98,6 @@ pub(crate) fn next_notice(host: &mut Host) -> Notice {
     }
 }
 
-/// Pseudo-random bytes.
 pub(crate) fn bytes(seed: u64, length: usize) -> Vec<u8> {
     Random::new(seed).bytes(length)
 }

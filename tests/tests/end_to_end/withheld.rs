@@ -20,9 +20,8 @@ const DATA_DEADLINE: Duration = Duration::from_secs(30);
 const RESPONSE_DEADLINE: Duration = Duration::from_secs(120);
 /// Time limit for all responses of one completion.
 ///
-/// One response in five seconds is too slow.
+/// A response every five seconds is too slow for this limit.
 const COMPLETION_DEADLINE: Duration = Duration::from_secs(30);
-/// Timed reads of the bystander.
 const READS: usize = 100;
 
 #[test]
@@ -66,7 +65,7 @@ fn seldom(bed: &Bed) {
     }
 }
 
-/// A host fills all queues and withholds what the target needs.
+/// A host fills its queues and withholds data or acknowledgements.
 ///
 /// Another host's reads continue. After the deadlines, the first host is connected and retries, but
 /// uses no resources of the target.
@@ -82,7 +81,7 @@ fn stall(
     let bystander = bed.connect_as(bed.options("bystander", 1, 32));
     let alone = slowest_read(&mut bed, bystander);
     let baseline = held(&bed);
-    // Deadlines of the target end the queues, not a Keep Alive.
+    // The target's deadlines end the queues, not a missing Keep Alive.
     let staller = bed.connect_as(HostOptions {
         local: Some(STALLER),
         kato_ms: 0,

@@ -15,7 +15,7 @@ use super::fake::{Accepted, Fake};
 use super::log::assert_in_order;
 use super::{PATIENCE, Place};
 
-/// Error of a host that connects during `target`.
+/// Returns the error of a host that connects while `target` runs.
 fn failure(place: &Place, port: u16, target: impl FnOnce()) -> String {
     std::thread::scope(|scope| {
         let host = scope.spawn(|| {
@@ -41,7 +41,7 @@ fn each_refusal_of_a_target_is_explained() {
             let who = format!("{peer}:{at} rejects queue 0: {}", known.what);
             assert_in_order(&said, &[&who, known.name, "likely (1) ", "; next: "]);
         }
-        // Reject without an NVMe reason.
+        // The reject contains no NVMe reason.
         let said = failure(&place, fake.port(), || fake.request().reject(&[]));
         assert_in_order(
             &said,
@@ -103,7 +103,7 @@ fn poll_until_disconnected(accepted: &mut Accepted) {
     accepted.endpoint.disconnect(qp);
 }
 
-/// As with a hung or filtered machine.
+/// The target stops to acknowledge, like a hung or filtered machine.
 #[test]
 fn a_target_that_falls_silent_is_given_up_with_where_to_look() {
     let place = Place::soft();
@@ -130,7 +130,7 @@ fn a_target_that_falls_silent_is_given_up_with_where_to_look() {
     });
 }
 
-/// An endpoint without retries reports the lack of receives.
+/// The error of an endpoint without retries reports missing receives.
 #[test]
 fn an_end_without_receives_is_named() {
     for place in Place::both() {

@@ -26,7 +26,7 @@ impl Victim {
         Self::start_as(place, name, "")
     }
 
-    /// With more lines for the listener.
+    /// Starts a target with lines for its listener.
     fn start_as(place: Place, name: &str, more: &str) -> Self {
         logged::listen();
         let disk = Scratch::in_memory(name, 64 << 20);
@@ -57,7 +57,7 @@ impl Victim {
         }
     }
 
-    /// Runs a case of misbehaviour and returns its connection requests.
+    /// Runs a case of misbehaviour, and returns its number of connection requests.
     fn suffer(&self, case: &str) -> u64 {
         let setting = self.setting();
         let all = bad_peer::cases();
@@ -186,7 +186,7 @@ fn a_peer_that_is_refused_over_and_over_gets_a_line_a_second() {
     victim.target.stop().unwrap();
 }
 
-/// The reason in the log is an exceeded retry counter.
+/// The log contains an exceeded retry counter as reason.
 #[test]
 fn a_host_that_vanishes_is_a_retry_counter_exceeded() {
     let victim = Victim::start(Place::soft(), "errors-vanish");

@@ -19,10 +19,9 @@ use super::{PATIENCE, Place};
 /// Offsets of messages and responses, after the receive.
 const MESSAGE: usize = 4096;
 const RESPONSE: usize = 8192;
-/// T_ID of the first queue.
 const TRANSACTION: u16 = 1;
 
-/// Controller with a given number of responses.
+/// Controller that responds to a given number of commands.
 struct Controller {
     accepted: Accepted,
     qp: Option<QpId>,
@@ -129,7 +128,7 @@ impl Controller {
     }
 }
 
-/// Responds in order, not to the next command, and ends the connection.
+/// Responds to commands in order, ignores the next one, and ends the connection.
 fn run(fake: &Fake, answers: &[(u32, Vec<u8>)]) {
     let mut controller = Controller::new(fake);
     for (result, message) in answers {
@@ -140,7 +139,7 @@ fn run(fake: &Fake, answers: &[(u32, Vec<u8>)]) {
     controller.disconnect();
 }
 
-/// Responds in order and disconnects after the last response.
+/// Responds to commands in order, and disconnects after the last response.
 fn run_and_leave(fake: &Fake, answers: &[(u32, Vec<u8>)]) {
     let mut controller = Controller::new(fake);
     for (result, message) in answers {
@@ -150,8 +149,8 @@ fn run_and_leave(fake: &Fake, answers: &[(u32, Vec<u8>)]) {
     controller.disconnect();
 }
 
-/// Responses to Connect, Send of AUTH_Negotiate, Receive of the challenge, Send of the reply, and
-/// Receive of `last`.
+/// Responses to: Connect, Authentication Send of AUTH_Negotiate, Receive of the challenge, Send of
+/// the reply, and Receive of `last`.
 fn answers(last: &Message<'_>) -> Vec<(u32, Vec<u8>)> {
     let challenge = Message::Challenge {
         hash: Hash::Sha256 as u8,
@@ -173,7 +172,7 @@ fn secret(seed: u8) -> Secret {
     Secret::generate(32, None, &mut |bytes| bytes.fill(seed))
 }
 
-/// Error of a host with these secrets.
+/// Returns the error of a host with these secrets.
 fn failure(place: &Place, mutual: bool, target: impl FnOnce(&Fake)) -> String {
     let fake = Fake::open(place);
     let port = fake.port();
@@ -220,7 +219,7 @@ fn a_target_that_leaves_is_named_with_the_step_and_what_to_check() {
             let ended = "the target ended the connection of queue 0";
             assert_in_order(&said, &[&who, ended, moment, remedy]);
         }
-        // Disconnects directly before and after the reason.
+        // The target disconnects before or after it reports the reason.
         let said = failure(&place, false, |fake| {
             run_and_leave(fake, &answers(&failed)[..4]);
         });

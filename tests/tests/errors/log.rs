@@ -1,4 +1,4 @@
-//! Checks of this process's log.
+//! Log assertions.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Fault-injecting disk.
+//! Tests of the fault-injecting disk.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};
 
 const BLOCK: usize = 4096;
 
-/// Aligned for direct I/O.
+/// Buffer aligned for direct I/O.
 #[repr(align(4096))]
 struct Block([u8; BLOCK]);
 

@@ -6,12 +6,12 @@ use std::process::{Child, Command, Stdio};
 
 use cairn_tests::harness::Scratch;
 
-/// Thaws and unmounts when its input ends, or after 150 s.
+/// Script that thaws and unmounts when its input ends, or after 150 s.
 ///
-/// The timeout is necessary: while its writes wait for the thaw, the kernel does not end a process.
+/// The timeout is necessary, because the kernel ends no process whose writes wait for the thaw.
 const CARETAKER: &str = "read -r -t 150; fsfreeze -u \"$0\"; umount -l \"$0\"; rmdir \"$0\"";
 
-/// Mounted file system with a disk file. Dropping it thaws and unmounts.
+/// Mounted file system with a disk file. Thawed and unmounted on drop.
 #[derive(Debug)]
 pub(super) struct Freezer {
     /// Image file, unless owned elsewhere.
@@ -49,7 +49,7 @@ impl Freezer {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // Later writes allocate nothing.
+        // The file has all blocks, so that later writes allocate nothing.
         let file = folder.join("disk");
         std::fs::write(&file, vec![0; 1 << 20]).unwrap();
         Some(Self {
@@ -60,17 +60,17 @@ impl Freezer {
         })
     }
 
-    /// Writes back all data. The journal commits again within three seconds.
+    /// Writes data back. The journal commits again within three seconds.
     pub(super) fn sync(&self) {
         assert!(run("sync", &["-f"], &[&self.folder]));
     }
 
-    /// Makes changes wait.
+    /// Freezes the file system, so that changes wait.
     pub(super) fn freeze(&self) {
         assert!(run("fsfreeze", &["-f"], &[&self.folder]));
     }
 
-    /// Continues waiting changes.
+    /// Thaws the file system, which continues waiting changes.
     pub(super) fn thaw(&self) {
         assert!(run("fsfreeze", &["-u"], &[&self.folder]));
     }

@@ -12,7 +12,7 @@ use crate::freezer::Freezer;
 use crate::until;
 
 const BLOCK: usize = 4096;
-/// Longer than a command on a busy machine, shorter than the hang.
+/// Time limit of a command: enough for a busy machine, but shorter than the hang.
 const BOUND: Duration = Duration::from_secs(8);
 
 #[derive(Debug, Clone, Copy)]
@@ -118,7 +118,7 @@ impl Hanging for Freezer {
         self.freeze();
     }
 
-    /// The writes of [`flood`] have arrived by its end.
+    /// The writes of [`flood`] have arrived when it returns.
     fn wait(&self) {}
 
     fn heal(&self) {
@@ -144,12 +144,12 @@ fn one_disk_hangs(disk: &impl Hanging, name: &str, transfer: Transfer) {
         .into();
     disk.wait();
     check_bystander(&mut bystander, &mut random);
-    // Admin queues and new hosts are not affected.
+    // The admin queue and new hosts respond in time.
     let before = Instant::now();
     bystander.run(0, command::keep_alive(), Data::None).unwrap();
     let late = target.connect("late");
     assert!(before.elapsed() < BOUND, "{:?}", before.elapsed());
-    // Without a shutdown, which would flush all namespaces.
+    // A shutdown would flush all namespaces, so the host only disconnects.
     drop(late);
     // Four hosts disconnect with writes at the disk.
     drop(greedy);
@@ -170,7 +170,7 @@ fn a_disk_that_hangs_stalls_no_other_disks_hosts() {
     }
 }
 
-/// 1,200 writes and 1,024 receives.
+/// The hosts send 1,200 writes, and the target has 1,024 receives.
 #[test]
 fn in_capsule_writes_to_a_disk_that_hangs_leave_others_their_receives() {
     if let Some(disk) = FaultyDisk::mount_as(Nature::Disk, "capsules", 1 << 20) {
@@ -204,7 +204,7 @@ impl Drop for Layered {
     }
 }
 
-/// The journal, which stores the time of each write, hangs too.
+/// The journal hangs, which stores the time of each write.
 #[test]
 fn a_disk_that_hangs_under_a_file_system_stalls_no_other_disks_hosts() {
     let Some(disk) = FaultyDisk::mount("layered", 32 << 20) else {

@@ -168,7 +168,7 @@ fn sizes_that_are_not_reported_and_files_that_do_not_close_hold_up_nothing() {
     });
     disk.heal();
     assert!(is_served(&mut host, 2), "it stays as it was");
-    // Once, because no signal reaches a process that closes its files on exit.
+    // The fault applies once, because no signal reaches a process that closes its files on exit.
     disk.begin(Rule::new(Op::Close, Fault::HoldUntilInterrupted).times(1));
     target.reload(&first);
     disk.wait_until_waiting(Op::Close, 1);

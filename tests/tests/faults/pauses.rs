@@ -44,13 +44,13 @@ fn all_usable(load: &mut Load) {
     });
 }
 
-/// Stopped until failover, the target executes no pending write when continued.
+/// A target stopped until failover executes no pending write when it continues.
 #[test]
 fn a_target_that_was_stopped_carries_out_nothing_stale() {
     stop_and_look(&Scratch::written("stale-target", DISK_BYTES));
 }
 
-/// Workers execute writes that allocate space.
+/// Writes that allocate space are executed by workers.
 #[test]
 fn nor_does_it_fill_holes_of_a_file() {
     stop_and_look(&Scratch::new("stale-holes", DISK_BYTES));
@@ -112,7 +112,7 @@ fn a_host_that_was_stopped_goes_on_without_an_error() {
         .spawn()
         .unwrap();
     thread::sleep(Duration::from_millis(800));
-    // KATO is 2 s.
+    // KATO is 2 s: one stop is shorter, the other longer.
     for ms in [300, 4000] {
         signal(&host, Signal::STOP);
         thread::sleep(Duration::from_millis(ms));

@@ -19,7 +19,8 @@ fn sigterm_ends_a_target_whose_disk_hangs() {
         return;
     };
     let mut target = TargetProcess::start(1, &namespace(1, &disk.export(4096)));
-    // Interruptible, because the kernel cannot end a process whose disk ignores signals.
+    // The fault is interruptible, because the kernel cannot end a process whose disk ignores
+    // signals.
     disk.begin(Rule::new(Op::Sync, Fault::HoldUntilInterrupted));
     let mut host = Host::connect(&Soft::default(), target.options("a")).unwrap();
     host.submit(1, command::flush(1), Data::None).unwrap();
@@ -32,7 +33,7 @@ fn sigterm_ends_a_target_whose_disk_hangs() {
     assert!(ended.is_some(), "it has not ended after {END:?}");
 }
 
-/// A flush for a departed host does not prevent the end.
+/// The target flushes for a departed host.
 #[test]
 fn sigterm_ends_a_target_that_flushes_for_a_host_in_vain() {
     let Some(disk) = FaultyDisk::mount("shutdown", 1 << 20) else {
@@ -67,7 +68,7 @@ fn sighup_with_a_disk_that_does_not_open_leaves_all_hosts_connected() {
     disk.begin(Rule::new(Op::Open, Fault::Hold));
     target.reload(&(first + &namespace(2, &disk.export(4096))));
     disk.wait_until_waiting(Op::Open, 1);
-    // Several keep alive timeouts.
+    // The loop lasts several keep alive timeouts.
     let end = Instant::now() + Duration::from_secs(3);
     while Instant::now() < end {
         host.run(1, command::flush(1), Data::None).unwrap();

@@ -25,7 +25,7 @@ fn read(host: &mut Host) -> Vec<u8> {
     buffer.bytes(0, BLOCK)
 }
 
-/// The second path connects before or after the loss.
+/// Checks the order, with the second path connected before or after the loss.
 fn a_held_write_lands_first(has_path: bool) {
     let Some(disk) = FaultyDisk::mount("stale", 1 << 20) else {
         return;

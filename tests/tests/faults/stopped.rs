@@ -13,7 +13,7 @@ use crate::until;
 
 const BLOCK: usize = 4096;
 const DISK_BYTES: u64 = 1 << 20;
-/// More changes than the disk receives at once.
+/// Number of changes, more than the disk receives at once.
 const COUNT: u64 = 40;
 
 fn in_progress(target: &TargetProcess) -> u64 {
@@ -32,7 +32,7 @@ fn stop_with(name: &str, change: impl Fn(&mut Host, &Data<'_>, u64), op: Op) {
     let mut host = Host::connect(&Soft::default(), target.options("stopped")).unwrap();
     let buffer = host.buffer(BLOCK).unwrap();
     buffer.write(0, &[7; BLOCK]);
-    // By then the target has detected unsupported operations.
+    // The first change shows the target which operations the disk supports.
     change(&mut host, &Data::start_of(&buffer, BLOCK as u32), 0);
     until("the first change", || {
         host.poll();
@@ -76,7 +76,6 @@ fn zeroing_that_waits_for_a_disk_is_not_done_after_a_stop() {
     stop_with("stopped-zeroing", zero, Op::Allocate);
 }
 
-/// Thread names of a process.
 fn threads(pid: u32) -> Vec<String> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let name = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("comm"));
@@ -84,7 +83,8 @@ fn threads(pid: u32) -> Vec<String> {
     names.map(|name| name.trim_end().to_owned()).collect()
 }
 
-/// io_uring workers of the kernel would execute changes even late after a stop.
+/// The kernel's io_uring workers execute changes even late after a stop, so the target must not use
+/// them.
 #[test]
 fn no_change_of_a_file_goes_to_a_worker_of_the_kernel() {
     let holes = Scratch::new("holes", DISK_BYTES);

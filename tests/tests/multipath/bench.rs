@@ -150,7 +150,7 @@ fn a_bench_ends_when_the_disk_is_another_and_writes_nothing_there() {
         written.iter().all(|&byte| byte == 0),
         "the other disk was written"
     );
-    // The other disk has another identity.
+    // A host with the identity of the first disk cannot open the other disk.
     let again = cairn_bench::run(
         &[Job::new("again")],
         &lanes,

@@ -93,7 +93,7 @@ fn impatient(disk: &Scratch, kato_ms: u32) -> (Process, Process, Load) {
     (one, two, Load::new(multipath))
 }
 
-/// Commands in sockets execute late, without overwriting newer data.
+/// Commands in sockets execute late, but do not overwrite newer data.
 #[test]
 fn a_pause_shorter_than_kato_overwrites_nothing_newer() {
     let disk = Scratch::new("paused-short", DISK_BYTES);
@@ -115,10 +115,9 @@ fn a_pause_shorter_than_kato_overwrites_nothing_newer() {
     load.finish().close().unwrap();
 }
 
-/// Data written on the other path stay.
+/// Data written on the other path is not overwritten.
 ///
-/// With all blocks allocated. A kernel worker would execute an allocating write, and stop with the
-/// process.
+/// All blocks are allocated, because a kernel worker would execute an allocating write late.
 #[test]
 fn a_pause_longer_than_kato_overwrites_nothing_newer() {
     let disk = Scratch::written("paused-long", DISK_BYTES);
@@ -156,7 +155,7 @@ fn io_follows_the_ana_states_that_a_reload_sets() {
         let used = of_one == AnaState::OPTIMIZED;
         assert_eq!(commands_by(&mut load, 0) > 0, used, "{state}");
     }
-    // The remaining, non-optimized path is in use.
+    // The remaining path is non-optimized.
     two.set_ana("inaccessible");
     load.run_until("the other's state", |load| {
         path(load, 1).ana == Some(AnaState::INACCESSIBLE)
@@ -175,7 +174,7 @@ fn a_listener_is_removed_under_load_and_comes_back() {
     let toml = subsystem(NQN, &["mem:4MiB block_size = 4096"]);
     let target = TestTarget::start(&toml);
     if target.loopback().is_none() {
-        // Only these tests use the loopback addresses.
+        // The loopback addresses may be in use by other targets.
         return;
     }
     let second = SocketAddr::from(([192, 0, 2, 3], 4420));
@@ -306,7 +305,7 @@ fn commands_end_when_no_path_comes_back_soon_enough() {
     let address = one.options().remote.to_string();
     let text = error.to_string();
     assert!(text.contains(&format!("to {address} is lost: ")), "{text}");
-    // The controller still reconnects.
+    // The controller itself is still reconnecting.
     one.resume();
     multipath
         .wait_until("its return", |multipath| {
@@ -331,12 +330,12 @@ fn a_command_that_was_given_up_is_never_sent() {
         multipath.run(command::write(1, block, 1), data).map(drop)
     };
     let is_late = |result| matches!(result, Err(HostError::Timeout { .. }));
-    // At a silent target.
+    // The command is at a silent target.
     one.pause();
     multipath.set_timeout(Duration::from_millis(300));
     assert!(is_late(write(&mut multipath, 5, b'A')));
     assert_eq!(multipath.outstanding(), 0);
-    // Without a path.
+    // The command waits for a path.
     assert!(!multipath.has_usable_path());
     assert!(is_late(write(&mut multipath, 6, b'A')));
     assert_eq!(multipath.outstanding(), 0);

@@ -154,14 +154,12 @@ struct Connection {
     region: Region,
     qp: QpId,
     qid: u16,
-    /// CC of the admin queue.
     cc: u32,
     /// Reads of CSTS since CC was set.
     looks: u32,
     /// CID of the Asynchronous Event Request.
     event_request: Option<u16>,
     received: Vec<u64>,
-    /// Completed SENDs, READs and WRITEs.
     ended: u64,
     is_gone: bool,
 }
@@ -206,7 +204,7 @@ impl Connection {
             is_gone: false,
             endpoint,
         };
-        // Before the host can send.
+        // The host may send directly after the accept.
         for slot in 0..RECEIVES {
             connection.post_receive(slot);
         }
@@ -360,12 +358,12 @@ impl Connection {
             FabricsType::PROPERTY_GET => {
                 let get = PropertyGetCommand::read_from_bytes(sqe.as_bytes()).unwrap();
                 match get.ofst.get() {
-                    // MQES, CQR, CSS for NVM, and a TO of 0.
+                    // MQES is 63, CQR is set, CSS is NVM, and TO is 0.
                     offset::CAP => 63 | 1 << 16 | 1 << 37,
                     offset::VS => 0x0001_0400,
                     // A shutdown completes at once.
                     offset::CSTS if self.cc & 0xc000 != 0 => 2 << 2,
-                    // Not at the first read.
+                    // RDY is clear in the first read.
                     offset::CSTS => {
                         self.looks += 1;
                         u64::from(self.looks > 1 && self.cc & 1 != 0)
@@ -378,7 +376,7 @@ impl Connection {
                 (self.cc, self.looks) = (set.value.get() as u32, 0);
                 0
             }
-            // CNTLID for Connect.
+            // DW0 of Connect is the CNTLID.
             _ => 1,
         }
     }
@@ -418,13 +416,13 @@ fn identify(sqe: &Sqe, disks: &Disks) -> Vec<u8> {
             id.cntrltype = 1;
             (id.sqes, id.cqes) = (0x66, 0x44);
             id.nn.set(1);
-            // Namespace events, and keyed data blocks.
+            // The controller reports namespace events, and supports keyed data blocks.
             id.oaes.set(1 << 8);
             id.sgls.set(1 | 1 << 2);
             id.ioccsz.set(4);
             id.iorcsz.set(1);
             id.maxcmd.set(63);
-            // CRDT1 is 200 ms.
+            // CRDT1 in units of 100 ms.
             id.crdt1.set(2);
             id.as_bytes().to_vec()
         }

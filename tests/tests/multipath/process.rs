@@ -10,7 +10,7 @@ use std::time::Duration;
 use cairn_initiator::{HostOptions, Recovery};
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
 
-/// cairn-target over user-space RoCE.
+/// cairn-target process over user-space RoCE.
 #[derive(Debug)]
 pub(crate) struct Process {
     address: Ipv4Addr,
@@ -76,7 +76,6 @@ impl Process {
         self.child = Some(child);
     }
 
-    /// Sends SIGKILL and waits.
     pub(crate) fn kill(&mut self) {
         let mut child = self.child.take().expect("it runs");
         child.kill().unwrap();
@@ -89,7 +88,7 @@ impl Process {
         self.signal("-HUP");
     }
 
-    /// Sends SIGSTOP. Packets wait.
+    /// Sends SIGSTOP. Packets to the target wait.
     pub(crate) fn pause(&self) {
         self.signal("-STOP");
     }

@@ -11,7 +11,7 @@ use crate::plain::{BLOCK, Plain};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Writes until an error; writes may succeed until the target reports the change.
+/// Writes until a write fails. Writes may succeed until the target reports the change.
 fn write_until_refused(host: &mut Host, namespace: &cairn_initiator::Namespace) -> HostError {
     let buffer = host.buffer(BLOCK).unwrap();
     buffer.write(0, &[0xaa; BLOCK]);
@@ -38,7 +38,7 @@ fn every_replacement_is_noticed_and_not_only_the_first() {
             matches!(error, HostError::Replaced { nsid: 1, .. }),
             "disk {disk}: {error}"
         );
-        // Only commands for the current disk succeed.
+        // Commands for the current disk succeed; those for the former one fail.
         let other = host.open_namespace(1).unwrap();
         host.run(1, other.flush(), Data::None).unwrap();
         let former = host.run(1, namespace.flush(), Data::None).unwrap_err();
@@ -51,7 +51,7 @@ fn every_replacement_is_noticed_and_not_only_the_first() {
     host.shutdown().unwrap();
 }
 
-/// Writes after the event reach no other disk.
+/// A write sent after the event reaches no other disk.
 #[test]
 fn no_write_follows_a_report_to_another_disk() {
     let target = Plain::start();
@@ -107,7 +107,7 @@ fn a_namespace_that_was_not_opened_is_not_reached() {
     host.shutdown().unwrap();
 }
 
-/// As in Linux: five retries, after the pause given by the status.
+/// A command is retried five times after the pause given by its status, as in Linux.
 #[test]
 fn a_command_that_fails_for_a_while_is_sent_again() {
     let not_ready = Status::NAMESPACE_NOT_READY.with_crd(1);
@@ -129,7 +129,7 @@ fn a_command_that_fails_for_a_while_is_sent_again() {
     );
     assert_eq!(target.failing(), 0);
     assert_eq!(target.contents(0)[3 * BLOCK..4 * BLOCK], [0xaa; BLOCK]);
-    // The retries are limited, and DNR prevents them.
+    // The number of retries is limited, and DNR prevents retries.
     for (status, left) in [
         (Status::NAMESPACE_NOT_READY, 94),
         (not_ready.with_dnr(), 99),
@@ -163,7 +163,7 @@ fn a_path_that_fails_for_a_while_is_not_lost() {
         assert_eq!(target.failing(), 0);
     }
     disk.close().unwrap();
-    // DNR causes an immediate error.
+    // A status with DNR is an immediate error.
     target.fail(100, 0, Status::INVALID_FIELD.with_dnr());
     let error = connect().unwrap_err().to_string();
     assert!(error.contains("cannot be read"), "{error}");

@@ -11,11 +11,10 @@ use cairn_roce::{Soft, SoftOptions};
 
 use crate::sniffer::{Sniffer, check_frames};
 
-/// Connection.
+/// Connection between the namespaces.
 #[derive(Clone, Copy)]
 pub(crate) struct Cable {
     pub(crate) mtu: u32,
-    /// Addresses of target and host.
     pub(crate) addresses: [&'static str; 2],
     pub(crate) fault: Option<FaultOptions>,
     pub(crate) roce: Roce,
@@ -24,12 +23,12 @@ pub(crate) struct Cable {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Roce {
     V1,
-    /// Tagged by the endpoint.
+    /// The endpoint writes VLAN tags.
     V1Tagged,
-    /// Tagged by a VLAN interface.
+    /// A VLAN interface of the kernel writes tags.
     V1Vlan,
     V2,
-    /// Tagged by a VLAN interface.
+    /// RoCE v2 over a VLAN interface.
     V2Vlan,
 }
 
@@ -51,17 +50,17 @@ pub(crate) const V4: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 pub(crate) const V6: [&str; 2] = ["fd77::1", "fd77::2"];
 
 pub(crate) const VID: u16 = 5;
-/// Type of service: DSCP 26.
+/// Type of service of connections: DSCP 26.
 pub(crate) const TOS: u8 = 26 << 2;
-/// Priority in tags. Linux's default for sockets would be 2.
+/// Priority in VLAN tags. Linux's default for sockets would be 2.
 pub(crate) const PCP: u8 = TOS >> 5;
-/// Copies the priority to the tag.
+/// Option of a VLAN interface that copies the priority to tags.
 const AS_IT_IS: &str = "egress-qos-map 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7";
 
 pub(crate) const BAD: FaultOptions = FaultOptions {
     loss_per_mille: 20,
     duplication_per_mille: 10,
-    // A few in every run of about 200 packets each way.
+    // A run of about 200 packets each way contains a few.
     corruption_per_mille: 40,
     reordering_per_mille: 10,
     seed: 7,
@@ -105,7 +104,7 @@ impl Cable {
         self.join_unwatched(watched, host);
     }
 
-    /// Runs target and host without a capture, to cut the connection.
+    /// Runs target and host without a capture, for tests that cut the connection.
     ///
     /// `target` prepares its end before the host starts.
     pub(crate) fn join_unwatched<Run: FnOnce()>(
@@ -186,7 +185,7 @@ impl FarEnd {
         self.plug_in_again(cable);
     }
 
-    /// Sets both ends up again.
+    /// Sets the interfaces up again.
     pub(crate) fn plug_in_again(self, cable: &Cable) {
         cable.plug_in(0, ip);
         cable.plug_in(1, |arguments| self.ip(arguments));

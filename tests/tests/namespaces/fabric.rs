@@ -225,17 +225,17 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Rec
         assert!(read == bytes, "round {round}: the echo is mangled");
         end.post_receive();
     }
-    // Disconnecting before would flush the echo if its acknowledgement was lost.
+    // Without this wait, a disconnect would flush the last echo if its acknowledgement was lost.
     let nap = Duration::from_millis(2);
     end.wait_napping("the last acknowledgement", nap, |_| echoed.try_recv().ok());
     end.endpoint.disconnect(qp);
     end.event("Closed", |event| matches!(event, Event::Closed { .. }));
-    // Publishes the counters at once.
+    // An endpoint about to sleep publishes its counters.
     end.endpoint.arm().unwrap();
     check_counters(&provider, cable);
 }
 
-/// Counters show faults only on a faulty connection.
+/// Checks that counters show faults only on a faulty connection.
 fn check_counters(provider: &Soft, cable: Cable) {
     let counters = provider.counters();
     let [(name, counters)] = &counters[..] else {

@@ -20,9 +20,8 @@ use crate::cable::{Cable, FarEnd, ip};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCK_BYTES: usize = 4096;
-/// Blocks of the namespace.
 const BLOCKS: u64 = 64;
-/// Transfers that prove continuing I/O.
+/// Transfers that prove the continuation of I/O.
 const TRANSFERS: u64 = 50;
 
 #[derive(Default)]
@@ -89,23 +88,23 @@ pub(crate) fn run(cable: Cable) {
 /// Interface change.
 #[derive(Debug, Clone, Copy)]
 enum Trial {
-    /// A forged ICMP message reduces the route's MTU.
+    /// A forged ICMP message reduced the route's MTU.
     PathMtuForged,
-    /// Too short for a timeout.
+    /// The link is down for less than a connection timeout.
     Blink,
     TargetsLinkDown,
     HostsLinkDown,
     TargetsAddressGone,
     HostsAddressGone,
-    /// Driver reload at both ends.
+    /// The drivers of both interfaces are reloaded.
     Replaced,
 }
 
 impl Trial {
-    /// Trials of a connection type.
+    /// Trials for a type of connection.
     ///
-    /// Only one type runs all, because each takes a connection timeout. RoCE v1 uses MAC addresses:
-    /// once connected, it needs its interface, but no IP address.
+    /// Only one type runs all trials, because each takes a connection timeout. RoCE v1 uses MAC
+    /// addresses: a connection needs its interface, but no IP address.
     fn of(cable: &Cable) -> Vec<Self> {
         let every = vec![
             Self::PathMtuForged,
@@ -147,7 +146,7 @@ impl Trial {
         }
         match self {
             Self::Replaced => far_end.lay(cable),
-            // Routes stay until the links go down.
+            // Routes exist until the links go down.
             Self::PathMtuForged => {}
             _ => far_end.plug_in_again(cable),
         }

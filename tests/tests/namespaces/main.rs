@@ -1,7 +1,7 @@
 //! Target and host in network namespaces connected by a veth pair.
 //!
-//! Covers MTUs, IP and RoCE versions, VLAN tags and faults, through the kernel's network stack and
-//! with a packet socket. Skipped without root.
+//! Covers MTUs, IP and RoCE versions, VLAN tags and faults. Packets cross the kernel's network
+//! stack, and a packet socket checks them. Without root, the tests are skipped.
 
 mod cable;
 mod disks;
@@ -26,7 +26,6 @@ macro_rules! cables {
     };
 }
 
-/// Work requests.
 mod work {
     use super::BAD;
 
@@ -55,7 +54,6 @@ mod work {
     }
 }
 
-/// Target and host.
 mod nvme {
     use super::BAD;
 
@@ -79,7 +77,6 @@ mod nvme {
     }
 }
 
-/// Blocks of several packets.
 mod blocks {
     cables! { super::disks::blocks_are_whole;
         ordinary_frames: V2, V4, 1500, None;

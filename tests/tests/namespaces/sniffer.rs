@@ -12,10 +12,9 @@ use cairn_roce_proto::wire::mad::GSI_QPN;
 
 use crate::cable::{Cable, PCP, VID};
 
-/// Packet socket of an interface.
 pub(crate) struct Sniffer(OwnedFd);
 
-/// Frame, with a tag stripped by the kernel restored.
+/// Captured frame, including the tag stripped by the kernel.
 #[derive(Debug, Clone)]
 pub(crate) struct Sniffed {
     ethernet: Ethernet,
@@ -70,7 +69,6 @@ impl Sniffer {
         Self(fd)
     }
 
-    /// Frames received so far.
     pub(crate) fn frames(&self) -> Vec<Sniffed> {
         std::iter::from_fn(|| self.next()).collect()
     }
@@ -145,7 +143,7 @@ pub(crate) fn check_frames(frames: &[Sniffed], cable: &Cable) {
         let vid = frame.ethernet.vlan.map(|tag| tag.vid);
         assert_eq!(vid, cable.roce.is_tagged().then_some(VID), "{frame:?}");
         if !roce.is_intact {
-            // Captured before segmentation.
+            // UDP packets are captured before segmentation.
             broken += 1;
             continue;
         }

@@ -21,7 +21,7 @@ use cairn_tests::saboteur::MESSAGE;
 
 use rig::{BLOCK, FATAL_BLOCKS, Rig, alone, on_loopback, on_soft, on_soft_that_panics};
 
-/// Half of the disk, for each of two hosts.
+/// Blocks of half of the disk; each of two hosts uses one half.
 const HALF: u64 = 64;
 
 #[test]
@@ -60,7 +60,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Bystander without errors; returns its number of rounds.
+/// Runs I/O of a bystander without errors, and returns the number of rounds.
 fn watch(rig: &Rig, ready: &mpsc::Sender<()>, stop: &AtomicBool) -> u32 {
     let mut bystander = rig.connect_apart("bystander");
     ready.send(()).unwrap();
@@ -76,7 +76,7 @@ fn watch(rig: &Rig, ready: &mpsc::Sender<()>, stop: &AtomicBool) -> u32 {
 
 fn panic_before(rig: &Rig) {
     let mut victim = rig.connect_back("victim");
-    // A queue on each reactor.
+    // The host has a queue on each reactor.
     let mut torn = rig.connect_torn("torn");
     assert_eq!(rig.reactors_of("bystander"), [1, 1]);
     assert_eq!(rig.reactors_of("victim"), [0, 0]);
@@ -187,7 +187,7 @@ fn a_read_that_a_disk_ends_late_hits_no_memory_of_others() {
     drop(victim);
     let mut next = rig.connect_once("victim");
     assert_eq!(rig.orphans(0), tickets.len() as u64);
-    // Reads need not wait.
+    // Reads are no reason for the next host to wait.
     rig.disk().release(Operation::Read);
     assert_eq!(read_all(&mut next, 0), written);
     rig.until("an end of all that the reactor held", || rig.is_at_rest(0));
@@ -209,7 +209,7 @@ fn a_panic_in_the_middle_of_a_connect_leaves_no_controller() {
     rig.target.stop().unwrap();
 }
 
-/// With a real ring and file, and commands in all stages.
+/// Uses a real ring and file, with commands in all stages.
 #[test]
 fn a_panic_amid_much_work_loses_nothing_that_was_acknowledged() {
     let _alone = alone();
@@ -261,7 +261,7 @@ fn a_panic_over_one_connection_request_refuses_it_and_no_other() {
     rig.target.stop().unwrap();
 }
 
-/// Other devices are unaffected, and the hosts reconnect.
+/// Only connections of the same device end, and their hosts reconnect.
 #[test]
 fn a_panic_in_connection_management_ends_the_connections_of_its_device() {
     let _alone = alone();
@@ -321,7 +321,7 @@ fn a_panic_over_one_request_for_metrics_is_answered_and_counted() {
     rig.target.stop().unwrap();
 }
 
-/// Each retry of the read ends a reactor, and finally the process.
+/// Each retry of the read ends a reactor, until the process ends.
 #[test]
 fn panics_without_end_end_the_process() {
     let mut target = Command::new(env!("CARGO_BIN_EXE_cairn-sabotaged-target"))
@@ -406,7 +406,7 @@ fn read_all(host: &mut Host, first: u64) -> Vec<u8> {
 fn open_files(mut meanwhile: impl FnMut()) -> usize {
     let until = Instant::now() + Duration::from_secs(1);
     let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    // A metrics connection may be closing.
+    // A metrics connection may still be closing.
     let mut least = count();
     while Instant::now() < until {
         least = least.min(count());

@@ -26,7 +26,6 @@ pub(crate) const FATAL_BLOCKS: u32 = 3;
 const DISK_BLOCKS: usize = 128;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Provider, target address, host address.
 pub(crate) type Network = (Arc<dyn Provider>, IpAddr, Option<IpAddr>);
 
 pub(crate) fn on_loopback() -> Network {
@@ -63,13 +62,12 @@ pub(crate) fn on_soft_that_panics() -> (Network, Arc<AtomicUsize>) {
     ((network, own_loopback_address().into(), None), panics)
 }
 
-/// Lock for tests that count open files.
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Options without reconnection.
+/// Host options without reconnection.
 pub(crate) fn lone_host(remote: SocketAddr) -> HostOptions {
     HostOptions {
         timeout: Duration::from_secs(10),
@@ -153,8 +151,8 @@ impl Rig {
 
     /// Connects the first host, with all queues on reactor 1.
     pub(crate) fn connect_apart(&self, name: &str) -> Host {
-        // A queue goes to the first reactor with the fewest of its type. Admin queues alternate
-        // between the reactors; those on 0 stay.
+        // A queue goes to the first reactor with the fewest queues of its type. Admin queues
+        // alternate between the reactors, and those on reactor 0 stay.
         let admin = |n: usize| self.connect(self.options(&format!("filler-{n}"), 0));
         let mut fillers: Vec<_> = (0..5).map(|n| Some(admin(n))).collect();
         for n in [1, 3] {

@@ -53,7 +53,7 @@ fn is_made(seed: u64, goes_on_first: Stopped) -> bool {
         recovers: false,
     };
     let mut host = Simulated::connect(&traits, true).expect("nothing ails it");
-    // All reactors are asleep now.
+    // Every reactor is asleep now.
     pass(ARRIVAL);
     let all = Stopped {
         manager: true,

@@ -24,9 +24,9 @@ struct Block {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     Zeroes,
-    /// Generated from this seed by `block_of`.
+    /// Content generated from this seed by `block_of`.
     Of(u64),
-    /// Undetermined after a write without a completion.
+    /// Any content, because a write ended without a completion.
     Unknown,
 }
 

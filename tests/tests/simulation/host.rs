@@ -37,7 +37,7 @@ pub(crate) struct Simulated {
     pub(crate) controller: Controller,
     buffer: Buffer,
     traits: Traits,
-    /// By position in the buffer.
+    /// Outstanding commands by position in the buffer.
     slots: Vec<Option<Pending>>,
     aborts: Vec<Ticket>,
     next_seed: u64,

@@ -33,7 +33,7 @@ use weather::for_each_seed;
 /// Maximum seeds until a planted bug is found.
 const PLANTED_SEEDS: u64 = 20;
 
-/// Validates the model: I/O without trouble succeeds.
+/// I/O without trouble succeeds, which validates the model.
 #[test]
 fn fair_weather() {
     for_each_seed("fair_weather", 100, |seed| {
@@ -101,13 +101,13 @@ fn hosts_that_die() {
     crowd("hosts_that_die", 120, crowd::Trouble::Dying);
 }
 
-/// Some pauses exceed KATO.
+/// Some pauses are longer than KATO.
 #[test]
 fn hosts_that_pause() {
     crowd("hosts_that_pause", 80, crowd::Trouble::HostPause);
 }
 
-/// Packets wait, and hosts give up.
+/// Packets wait for the target, and hosts give up.
 #[test]
 fn a_target_that_pauses() {
     crowd("a_target_that_pauses", 120, crowd::Trouble::TargetPause);
@@ -124,13 +124,13 @@ fn power_cuts() {
     crowd("power_cuts", 120, crowd::Trouble::PowerCut);
 }
 
-/// As on a sleeping machine.
+/// The clock jumps forward, as on a machine that was asleep.
 #[test]
 fn clock_jumps() {
     crowd("clock_jumps", 80, crowd::Trouble::ClockJump);
 }
 
-/// Hosts wait before each move.
+/// Hosts share a disk by two targets, and wait before each move.
 #[test]
 fn two_targets_on_one_disk() {
     crowd("two_targets_on_one_disk", 200, crowd::Trouble::TwoTargets);

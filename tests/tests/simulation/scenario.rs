@@ -43,7 +43,7 @@ pub(crate) struct Scenario {
 
 impl Scenario {
     pub(crate) fn new(seed: u64, trouble: Trouble) -> Self {
-        /// For unique file names of parallel tests.
+        /// Number of runs, for unique file names of parallel tests.
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let mut random = Random::new(seed);
@@ -165,7 +165,7 @@ impl Scenario {
                     world::note(|| "reset".to_owned());
                     host.reset(&mut self.disks)?;
                 }
-                // Leaves with outstanding commands.
+                // The host leaves with outstanding commands.
                 Trouble::Leaving | Trouble::Vanishing => return Ok(()),
                 Trouble::Partition => self.cut(host)?,
             }
@@ -205,7 +205,7 @@ impl Scenario {
     fn end(&mut self, host: &mut Simulated) -> Result<(), HostError> {
         match (self.trouble, self.random.below(3)) {
             (Trouble::Vanishing, _) => {
-                // Drops all packets of this host for ever.
+                // The network drops all packets of this host for ever.
                 let address = self.address();
                 world::note(|| "vanishes".to_owned());
                 world::with(|world| world.network.cut_off.push(address));

@@ -33,7 +33,7 @@ const STEPS_MAX: u32 = 10_000;
 pub(crate) struct Plan {
     pub(crate) path_mtu: u8,
     pub(crate) ipv6: bool,
-    /// Without a listener.
+    /// Target configuration without a listener.
     pub(crate) config: String,
     pub(crate) trace: bool,
 }
@@ -57,7 +57,6 @@ pub(crate) struct World {
 /// Stopped threads of the target, in any combination the system's scheduler may produce.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Stopped {
-    /// Connection management.
     pub(crate) manager: bool,
     /// Reactors and control plane.
     pub(crate) target: bool,
@@ -75,7 +74,7 @@ pub(crate) fn end() {
     drop(WORLD.with(|slot| slot.borrow_mut().take()));
 }
 
-/// Leaks the world of this thread, because a failed one must not report its unanswered commands as
+/// Leaks the world of this thread. A failed world must not report its unanswered commands as
 /// another failure.
 pub(crate) fn abandon() {
     std::mem::forget(WORLD.with(|slot| slot.borrow_mut().take()));
@@ -160,7 +159,7 @@ impl World {
         self.clock.now().duration_since(self.start)
     }
 
-    /// Equal for all runs of a seed.
+    /// Digest that is equal for all runs of a seed.
     pub(crate) fn digest(&self) -> u64 {
         self.digest.finish()
     }

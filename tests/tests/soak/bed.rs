@@ -13,7 +13,7 @@ use cairn_tests::process::TargetProcess;
 use crate::patience::Patience;
 use crate::resources::Resources;
 
-/// The load uses half of each disk.
+/// Size of each disk; the load uses half of it.
 const DISK_BYTES: u64 = 4 << 20;
 /// Time limit for the release of a round's resources, excluding time without CPU.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -25,7 +25,7 @@ pub(crate) struct Bed {
     _healthy: Scratch,
     pub(crate) targets: [TargetProcess; 2],
     pub(crate) load: Load,
-    /// Resources of each target and this process with only the load's host.
+    /// Resources of both targets and this process while only the load's host is connected.
     quiet: [Resources; 3],
 }
 

@@ -1,8 +1,8 @@
 //! Random rounds of faults in target processes and disks, with hosts over user-space RoCE. After
 //! each round, all resources must be back at their initial level.
 //!
-//! `cargo xtask soak` runs the test for long, `cargo xtask test` shortly. A failure prints the
-//! command that repeats the round.
+//! `cargo xtask soak` runs the test for a long time, `cargo xtask test` for a short time. A failure
+//! prints the command that repeats the round.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -28,7 +28,7 @@ use round::Round;
 fn rounds() {
     let Some(mut bed) = Bed::new() else { return };
     let time = Duration::from_secs(number("CAIRN_SOAK_SECONDS").unwrap_or(40));
-    // `None` if the clock never reaches the end.
+    // `None` means no end.
     let end = Instant::now().checked_add(time);
     let first = number("CAIRN_SOAK_SEED").unwrap_or(1);
     let limit = number("CAIRN_SOAK_ROUNDS").unwrap_or(u64::MAX);

@@ -6,13 +6,13 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Half of KATO; a longer pause between clock readings is a gap.
+/// Pause between clock readings that counts as a gap, half of KATO.
 const GAP: Duration = Duration::from_millis(500);
 
 /// Time to reconnect after a gap: KATO at target and host, a delay, and a connect.
 const RETURN: Duration = Duration::from_secs(3);
 
-/// Maximum time added by gaps. A machine with more is too busy for a test.
+/// Maximum time added by gaps. A machine with more gaps is too busy for a test.
 const ADDED_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Patience {
         }
     }
 
-    /// Records that the process runs.
+    /// Records a time at which the process had CPU.
     pub(crate) fn look(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.seen);
         self.seen = now;
@@ -66,7 +66,7 @@ impl fmt::Display for Patience {
 mod tests {
     use super::*;
 
-    /// Remaining time after calls of `look` at these milliseconds.
+    /// Remaining time after calls of `look` at these times in milliseconds.
     fn after(looks: impl IntoIterator<Item = u64>) -> Patience {
         let begun = Instant::now();
         let mut patience = Patience::new(begun, Duration::from_secs(40));

@@ -15,7 +15,7 @@ const BLOCK: usize = 4096;
 /// Maximum duration of a bystander's command.
 const BOUND: Duration = Duration::from_secs(10);
 
-/// Faults for all hosts.
+/// Fault for the hosts of a target.
 #[derive(Debug, Clone, Copy)]
 enum Mishap {
     Pause,
@@ -102,7 +102,7 @@ impl<'a> Round<'a> {
         self.bed.targets[which].restart();
     }
 
-    /// Reloads the same configuration.
+    /// Reloads an unchanged configuration.
     fn reload(&mut self) {
         let which = self.either();
         self.bed.targets[which].reload_unchanged();
@@ -152,7 +152,7 @@ impl<'a> Round<'a> {
         });
     }
 
-    /// Failed writes return the cause.
+    /// A failed write returns the cause.
     fn fail_writes(&mut self) {
         let faults = [
             Fault::Fail(libc::EIO),
@@ -168,7 +168,7 @@ impl<'a> Round<'a> {
             disk.begin(Rule::new(Op::Write, fault).times(1));
             let data = Data::start_of(&buffer, BLOCK as u32);
             let outcome = host.run(1, command::write(2, 0, 1), data);
-            // A short write may be completed by another one.
+            // Another write may have completed the remainder of a short write.
             assert!(outcome.is_err() || fault == Fault::Short(512), "{fault:?}");
             disk.heal();
             write_at_last(&mut host, 1, 3);

@@ -82,7 +82,6 @@ fn shown(target: &Steered, nqn: &str) -> [String; 2] {
     })
 }
 
-/// Drains the listener on another thread.
 fn drain(target: &Steered) -> JoinHandle<Result<Value, CallError>> {
     let (mut client, address) = (target.client(), target.address);
     thread::spawn(move || client.call("cairn_drain", &json!({"address": address})))
@@ -102,7 +101,7 @@ fn a_state_is_of_one_subsystem() {
     set(&target, NQN, "inaccessible", Some(2));
     assert_told(&mut own);
     assert_eq!(log(&mut own), (1, [BEST, NONE]));
-    // The current state is no change.
+    // Setting the current state changes nothing.
     set(&target, NQN, "inaccessible", Some(2));
     set(&target, NQN, "non_optimized", Some(1));
     assert_told(&mut own);
@@ -111,14 +110,14 @@ fn a_state_is_of_one_subsystem() {
     assert!(other.take_event().is_none());
     assert_eq!(shown(&target, NQN), ["non_optimized", "inaccessible"]);
     assert_eq!(shown(&target, OTHER), ["optimized", "optimized"]);
-    // The listener's states apply only to the other subsystem, which has none of its own.
+    // The listener's states apply only to the other subsystem, which has no separate states.
     let state = json!({"address": target.address, "ana": "non-optimized"});
     target.done("cairn_listener_set", state);
     assert_told(&mut other);
     assert_eq!(log(&mut other), (1, [WORSE, WORSE]));
     assert!(own.take_event().is_none());
     assert_eq!(log(&mut own), (2, [WORSE, NONE]));
-    // No group, or group 0, stands for all groups.
+    // A request without a group, or for group 0, applies to all groups.
     set(&target, OTHER, "optimized", Some(0));
     assert_told(&mut other);
     set(&target, NQN, "optimized", None);
@@ -160,7 +159,7 @@ fn saved_states_are_each_subsystems_own() {
     assert!(states.eq(wanted));
 }
 
-/// Each affected host receives one event.
+/// A reload causes one event for each affected host.
 #[test]
 fn a_reload_changes_the_states_of_a_subsystem() {
     let target = two_subsystems();
@@ -195,7 +194,7 @@ fn a_reload_changes_the_states_of_a_subsystem() {
     assert_eq!(log(&mut own), (2, [WORSE, NONE]));
     assert_told(&mut other);
     assert_eq!(log(&mut other), (1, [NONE, NONE]));
-    // Different text with the same states.
+    // The text differs, but not the states.
     let same = table("", "inaccessible") + &table("ana_group = 1\n", "non-optimized");
     reload("", &same);
     assert_told(&mut other);
@@ -213,7 +212,7 @@ fn a_reload_changes_the_states_of_a_subsystem() {
     assert_eq!(log(&mut own), (3, [BEST, BEST]));
 }
 
-/// A drained listener is inaccessible, whatever states a subsystem has.
+/// A drained listener is inaccessible, regardless of the subsystem's states.
 #[test]
 fn a_drain_stands_above_the_states_of_a_subsystem() {
     let target = two_subsystems();
@@ -326,7 +325,7 @@ fn a_command_sets_the_state_of_a_subsystem() {
     assert_eq!(target.text(), before);
 }
 
-/// Exports contain states of a subsystem and of a listener.
+/// Exports contain the states of a subsystem and of a listener.
 #[test]
 fn ana_states_go_with_their_subsystems() {
     let folder = tempfile::tempdir().unwrap();

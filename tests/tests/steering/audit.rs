@@ -58,7 +58,7 @@ impl Case {
     }
 }
 
-/// Complete lines. A thread creates the file shortly after the start.
+/// Complete lines of the file, which a thread creates shortly after the start.
 fn lines(path: &Path) -> Vec<Value> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
@@ -92,7 +92,7 @@ fn hosts_come_and_go_with_their_names_and_their_reasons() {
     drop(host);
     let ends = case.wait_for(connects.len(), is("disconnect"));
     assert!(ends.iter().all(|line| line["cntlid"] == admin["cntlid"]));
-    // Other queues end with the one that the host disconnects first.
+    // The host disconnects one queue first, which ends the other queues.
     let reasons: Vec<_> = ends.iter().map(|line| &line["reason"]).collect();
     assert!(
         reasons
@@ -118,7 +118,7 @@ fn refusals_in_a_row_are_few_lines_with_their_count() {
     }
     let seconds = begun.elapsed().as_secs() as usize + 1;
     let refused = case.wait_for_sum("refuse", TIMES);
-    // A line comes at once and at the end of each second, by the target's clock.
+    // The target logs one line at once and one at the end of each second of its clock.
     assert!(refused <= 2 * (seconds + 1), "{refused} lines, {seconds} s");
     let line = case.wait_for(1, is("refuse")).remove(0);
     assert_eq!(line["host"], host_nqn("stranger").to_string());

@@ -1,4 +1,4 @@
-//! Changes by one client.
+//! Changes by a single client.
 
 use std::time::{Duration, Instant};
 
@@ -224,7 +224,7 @@ fn commands_have_tables_json_and_exit_codes() {
     assert!(table.starts_with("NQN"), "{table}");
     assert_eq!(table.lines().count(), 3, "{table}");
     let list: Value = serde_json::from_str(&say(&["namespace", "list", "-o", "json"])).unwrap();
-    // Vocabulary of nvme-cli and the initiator.
+    // The commands accept the vocabulary of nvme-cli and the initiator.
     assert_eq!(say(&["namespace", "list", "-o", "normal"]), table);
     assert_eq!(say(&["namespace", "list", "--output-format=table"]), table);
     assert_eq!(list[1]["name"], "x");
@@ -251,7 +251,7 @@ fn groups_of_hosts_are_shown_and_changed() {
         let host = cairn_tests::harness::host_nqn(name);
         host.raw().to_owned()
     });
-    // The list contains an unknown group.
+    // The request names an unknown group.
     let add = json!({"nqn": NQN, "export": "mem:1MiB", "hosts": ["@team"]});
     assert_eq!(
         target.refused("cairn_namespace_add", add.clone()),
@@ -322,7 +322,7 @@ fn a_reload_answers_what_waits_for_the_next_start() {
     assert_eq!(reload(before), json!([]));
 }
 
-/// Everything that a reload changes live, with the file updated.
+/// The command changes everything that a reload can change live, and updates the file.
 #[test]
 fn a_namespace_is_set_while_a_host_is_connected() {
     let target = Steered::start();
@@ -374,7 +374,7 @@ fn a_namespace_is_set_while_a_host_is_connected() {
     assert_eq!(listed()["hosts"], json!([name.raw()]));
     assert!(set(&["--every-host"]).0);
     assert_eq!(listed()["hosts"], Value::Null);
-    // For a host, the read-only disk is a new one, so the old one first disappears.
+    // A read-only disk is a new disk for a host, so the old one first disappears.
     assert!(set(&["--read-only", "on"]).0);
     assert_eq!(listed()["read_only"], true);
     let before = target.text();
@@ -398,7 +398,7 @@ fn a_namespace_is_set_while_a_host_is_connected() {
     assert_eq!(target.text(), before);
 }
 
-/// Identity reported to hosts stays until the next start, as after a reload.
+/// The identity reported to hosts changes at the next start, as after a reload.
 #[test]
 fn a_subsystem_is_set_for_the_next_start() {
     let mut target = Steered::start();

@@ -247,7 +247,7 @@ fn what_is_exported_is_imported_again() {
                 [[subsystem.host]]\nnqn = \"nqn.2024-01.com.example:h\"\ndhchap_key = \"/etc/h.key\"\n";
     let file = written(&folder, "more.toml", more);
     let (code, exported, notes) = say(&["export", "nvmet"], &file);
-    // Otherwise hosts would connect without their keys.
+    // Exit code 1, because hosts would connect without their keys.
     assert_eq!(code, Some(1), "{notes}");
     let exported: Value = serde_json::from_str(&exported).unwrap();
     let namespaces = exported["subsystems"][0]["namespaces"].as_array().unwrap();
@@ -343,7 +343,7 @@ fn what_spdk_saved_becomes_a_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let saved = written(&folder, "spdk.json", &saved_by_spdk().to_string());
     let (code, text, notes) = say(&["import", "spdk"], &saved);
-    // The key of host2 is missing, so host2 is left out.
+    // Exit code 1, because the key of host2 is missing; host2 is left out.
     assert_eq!(code, Some(1), "{notes}");
     let config = parse(&text);
     assert_eq!(config.listeners[0].ana.get(3), AnaState::NON_OPTIMIZED);
@@ -385,7 +385,7 @@ fn what_spdk_saved_becomes_a_configuration() {
     assert!(hosts.iter().eq([&host]), "{text}");
 }
 
-/// Everything with an SPDK counterpart.
+/// Configuration in which everything has an SPDK counterpart.
 pub(crate) const FOR_SPDK: &str = "[[listener]]\naddress = \"192.0.2.1\"\n\n[[listener.ana_group]]\nid = 3\n\
     state = \"non-optimized\"\n\n[[listener]]\naddress = \"192.0.2.2\"\nport = 4421\n\n\
     [[referral]]\naddress = \"192.0.2.9\"\n\n[[key]]\nname = \"one\"\npath = \"/etc/one.key\"\n\n\
@@ -424,7 +424,8 @@ fn what_is_exported_for_spdk_is_imported_again() {
     );
 }
 
-/// Images with a shared connection, and one with its own options in a namespace of its pool.
+/// Import of images with a shared connection, and of one with its own options in a namespace of its
+/// pool.
 #[test]
 fn images_of_spdk_keep_their_users() {
     let folder = tempfile::tempdir().unwrap();
@@ -513,7 +514,7 @@ fn what_spdk_does_not_have_is_named() {
         dhchap_key = \"credential:b\"\n";
     let file = written(&folder, "target.toml", toml);
     let (code, exported, notes) = say(&["export", "spdk"], &file);
-    // Otherwise hosts of the last subsystem would connect without their key.
+    // Exit code 1, because hosts of the last subsystem would connect without their key.
     assert_eq!(code, Some(1), "{notes}");
     for part in [
         "[marking] has no counterpart",
@@ -565,7 +566,7 @@ fn what_is_no_saved_configuration_is_refused() {
         ("nvmet", "[1"),
         ("spdk", "[]"),
         ("spdk", "{\"subsystems\": 3}"),
-        // No listener is imported.
+        // The file has no listener to import.
         (
             "nvmet",
             "{\"ports\": [{}], \"subsystems\": [{}, {\"nqn\": \"nqn.x\"}]}",

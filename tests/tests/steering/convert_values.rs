@@ -171,7 +171,7 @@ fn settings_that_restrict_the_target_are_carried_over_or_refused() {
     }
 }
 
-/// As saved by SPDK.
+/// The request is that of SPDK's saved configuration.
 #[test]
 fn listeners_of_discovery_are_listeners_of_the_target() {
     let listener = json!({
@@ -240,7 +240,7 @@ fn values_of_nvmet_that_cannot_be_read_are_named() {
         assert!(notes.contains(named), "{notes}");
         assert!(!text.contains("/dev/sdx"), "{text}");
     }
-    // Otherwise the host would connect unauthenticated.
+    // Exit code 1, because the host would connect unauthenticated.
     let keyed = json!({"nqn": HOST, "dhchap_key": ["DHHC-1:00:c2VjcmV0:"]});
     let (code, text, notes) = import("nvmet", &nvmet(&good, &attr, &keyed));
     assert_eq!(code, Some(1));

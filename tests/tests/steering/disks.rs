@@ -26,7 +26,7 @@ fn add(target: &Steered, bdev: &str, nsid: u32) {
     assert_eq!(target.done("nvmf_subsystem_add_ns", params), nsid);
 }
 
-/// bdev_null_resize and bdev_aio_rescan of rpc.py.
+/// The requests are bdev_null_resize and bdev_aio_rescan of rpc.py.
 #[test]
 fn hosts_see_a_disk_grow() {
     let mut target = Steered::start();
@@ -96,7 +96,7 @@ fn hosts_see_a_disk_grow() {
     assert_eq!(blocks(&target, 2), 3 * 2048);
 }
 
-/// notify_get_types and notify_get_notifications of rpc.py.
+/// The requests are notify_get_types and notify_get_notifications of rpc.py.
 #[test]
 fn programs_read_what_became_of_disks() {
     let target = Steered::start();
@@ -128,7 +128,7 @@ fn programs_read_what_became_of_disks() {
     );
 }
 
-/// By request or reload, even if a reactor keeps the disk open for a moment.
+/// A request or reload adds the disk again, even while a reactor keeps it open for a moment.
 #[test]
 fn a_disk_that_goes_can_come_again_at_once() {
     let target = Steered::start();
@@ -144,7 +144,7 @@ fn a_disk_that_goes_can_come_again_at_once() {
     let without = target.text();
     for round in 0..30 {
         call("cairn_namespace_add", add.clone());
-        // With and without I/O of a host.
+        // Every second round has I/O of a host.
         if round % 2 == 0 {
             let _ = host.run(2, command::flush(2), Data::None);
         }
@@ -158,7 +158,7 @@ fn a_disk_that_goes_can_come_again_at_once() {
             call("cairn_reload", json!({}));
         }
     }
-    // A disk of another program is rejected without a wait.
+    // The target rejects a disk of another program without a wait.
     let other = target.folder.path().join("other.img");
     let file = File::create(&other).unwrap();
     file.set_len(1 << 20).unwrap();

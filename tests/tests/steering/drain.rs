@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered};
 
-/// Target with a second listener on port 4421.
 fn two_ways() -> Steered {
     let target = Steered::start();
     let add = json!({"address": target.address, "port": 4421});
@@ -18,7 +17,7 @@ fn two_ways() -> Steered {
     target
 }
 
-/// Options with a short reconnect delay.
+/// Host options with a short reconnect delay.
 fn by_port(target: &Steered, port: u16) -> HostOptions {
     let mut options = target.options("drained");
     options.remote.set_port(port);
@@ -81,7 +80,7 @@ fn hosts_go_on_by_another_path_and_come_back() {
     assert_eq!(drained(&target), [true, false]);
     assert_eq!(ports_of_log(&target), ["4421"]);
 
-    // A reload keeps the administrator's drain.
+    // A reload does not end the administrator's drain.
     target.done("cairn_reload", json!({}));
     assert_eq!(drained(&target), [true, false]);
     assert!(Host::connect(&Soft::default(), target.options("late")).is_err());

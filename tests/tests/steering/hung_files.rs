@@ -26,7 +26,7 @@ fn start() -> Option<(tempfile::TempDir, PathBuf, Steered, HangingFolder)> {
     Some((folder, hung, target, hanging))
 }
 
-/// Other requests succeed while one needs the file system.
+/// Checks that other requests succeed while one waits for the file system.
 fn ends(target: &Steered, method: &str, params: Value, others: impl Fn(u32)) {
     scope(|scope| {
         let late = scope.spawn(|| target.call(method, params));
@@ -62,7 +62,7 @@ fn a_client_that_names_a_file_on_a_hung_file_system_stops_no_other() {
         scope.spawn(|| ends(&target, "bdev_aio_create", disk, change));
         scope.spawn(|| ends(&target, "keyring_file_add_key", key, |_| ()));
     });
-    // Changes are serialized, so the next one waits for this one's deadline.
+    // Changes are serialized, so the next change waits for the deadline of the first.
     let namespace = json!({"nqn": NQN, "export": hung.join("namespace")});
     ends(&target, "cairn_namespace_add", namespace, |_| ());
     let size = json!({"name": "after", "num_blocks": 8, "block_size": 512});
@@ -88,7 +88,7 @@ fn a_reload_that_needs_a_hung_file_system_ends() {
     fs::remove_file(&config).unwrap();
     fs::write(&config, text).unwrap();
     drop(hanging);
-    // The late call returns now, which its thread notices soon.
+    // The late call returns now, and its thread notices that soon.
     let deadline = Instant::now() + Duration::from_secs(60);
     while let Err(error) = target.call("cairn_reload", json!({})) {
         assert!(Instant::now() < deadline, "reloads fail for good: {error}");

@@ -46,7 +46,7 @@ fn assert_refused(result: Result<Host, HostError>) {
     }
 }
 
-/// Checks that no key text can be read.
+/// Checks that neither the file nor `more` contains a key.
 fn assert_secret(target: &Steered, more: &str) {
     let text = target.text();
     for text in [&*text, more] {
@@ -73,7 +73,7 @@ fn assert_keys(target: &Steered, expected: &[(&str, bool, u32)]) {
     assert_eq!(json!(shown), json!(expected));
 }
 
-/// Target for host a without keys, and with two keys in its keyring.
+/// Starts a target for host a without keys, with two keys in its keyring.
 fn start() -> Steered {
     let target = Steered::start_logged(None);
     for (method, params) in [
@@ -95,7 +95,7 @@ fn start() -> Steered {
     target
 }
 
-/// keyring_file_add_key and nvmf_subsystem_set_keys of rpc.py.
+/// The requests are keyring_file_add_key and nvmf_subsystem_set_keys of rpc.py.
 #[test]
 fn keys_of_the_keyring_count_for_connects_to_come() {
     let mut target = start();
@@ -131,7 +131,7 @@ fn keys_of_the_keyring_count_for_connects_to_come() {
     assert_keys(&target, &[("one", false, 1), ("two", false, 2)]);
     assert_refused(connect(&target, Some(1), None));
     drop(connect(&target, Some(2), None).unwrap());
-    // Without keys, the host does not authenticate.
+    // A host without keys does not authenticate.
     set(&target, json!({}));
     assert_keys(&target, &[("one", false, 1), ("two", false, 1)]);
     drop(connect(&target, None, None).unwrap());
@@ -166,8 +166,7 @@ fn a_host_whose_key_was_removed_is_not_let_in() {
         target.refused("keyring_file_remove_key", json!({"name": "one"})),
         -126
     );
-    // The removed key cannot be set again, and a saved configuration still requires it for the
-    // host.
+    // The removed key cannot be set again, and the saved configuration still requires it.
     let again = json!({"nqn": NQN, "host": host, "dhchap_key": "one"});
     assert_eq!(target.refused("nvmf_subsystem_set_keys", again), -32602);
     let saved = target.done("framework_get_config", json!({"name": "keyring"}));
@@ -176,7 +175,7 @@ fn a_host_whose_key_was_removed_is_not_let_in() {
     let adds = saved.as_array().unwrap().iter();
     let mut adds = adds.filter(|request| request["method"] == "nvmf_subsystem_add_host");
     assert_eq!(adds.next().unwrap()["params"]["dhchap_key"], "one");
-    // With another key for the host, the removed one disappears.
+    // The removed key disappears once the host has another key.
     let other = json!({"nqn": NQN, "host": host, "dhchap_key": "two"});
     assert_eq!(target.done("nvmf_subsystem_set_keys", other), true);
     assert_keys(&target, &[("two", false, 2)]);
@@ -222,7 +221,7 @@ fn a_key_in_the_configuration_works_and_stays_hidden() {
         json!({"nqn": format!("{NQN}.inline")}),
     );
     assert_eq!(listed[0]["dhchap_key"], "in the configuration file");
-    // The text is no valid key, and must not be in the error.
+    // The text is no valid key, and the error must not contain it.
     let text = target.text().replace(&*key, "DHHC-1:00:bm9uZQ==:");
     fs::write(target.config(), text).unwrap();
     let refused = target.call("cairn_reload", json!({})).unwrap_err();
@@ -248,7 +247,7 @@ fn a_key_in_the_configuration_works_and_stays_hidden() {
     );
 }
 
-/// Each request fails with its code, and no response contains a key.
+/// Checks that each request fails with its code and no response contains a key.
 fn assert_codes(target: &Steered, mistakes: &[(&str, Value, i64)]) {
     for (method, params, code) in mistakes {
         let refused = target.call(method, params.clone()).unwrap_err().to_string();
@@ -377,7 +376,7 @@ fn a_listed_host_authenticates_while_any_host_may_connect() {
     drop(connect(&target, None, None).unwrap());
 }
 
-/// Setting an existing key file again makes a new key in it effective.
+/// Setting a key file again makes a new key in the file effective.
 #[test]
 fn the_command_sets_shows_and_removes_keys() {
     let target = start();

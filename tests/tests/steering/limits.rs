@@ -62,7 +62,7 @@ fn limits_are_set_shown_kept_and_removed() {
     assert!(!text["text"].as_str().unwrap().contains("limits"), "{text}");
 }
 
-/// Limits of a subsystem and of each host.
+/// Sets limits of a subsystem and of each host.
 fn of_all_namespaces(target: &Steered) {
     let of = |each_host: bool| json!({"nqn": NQN, "each_host": each_host});
     for (each_host, rate) in [(true, "1MiB"), (false, "3MiB")] {
@@ -113,7 +113,7 @@ fn of_one_host(target: &Steered) {
     assert_eq!(target.refused("cairn_limit_remove", again), ENOENT);
 }
 
-/// The limit delays commands for a minute, its removal executes them at once.
+/// The limit delays commands for a minute, and its removal releases them at once.
 #[test]
 fn a_limit_counts_for_a_host_that_is_connected() {
     let target = Steered::start();

@@ -32,7 +32,7 @@ fn connect(target: &Steered, nqn: &str, port: u16) -> Result<Host, HostError> {
     Host::connect(&Soft::default(), options(target, nqn, port))
 }
 
-/// The error is that of an unknown subsystem.
+/// Checks that the error is that of an unknown subsystem.
 fn assert_unknown(target: &Steered, nqn: &str, port: u16) {
     let refused = connect(target, nqn, port).unwrap_err().to_string();
     let unknown = connect(target, "nqn.2024-01.com.example:none", port).unwrap_err();
@@ -87,7 +87,7 @@ fn a_subsystem_has_its_own_listeners() {
     let set = "nvmf_subsystem_listener_set_ana_state";
     assert_eq!(target.refused(set, state), -32602);
 
-    // A new listener serves subsystems without a list too, but no others.
+    // A new listener also serves subsystems without a list.
     change(&target, ADD, NEW, 4421);
     change(&target, ADD, NEW, 4421);
     change(&target, ADD, NQN, 4422);
@@ -101,7 +101,6 @@ fn a_subsystem_has_its_own_listeners() {
     let here = connect(&target, NEW, 4421).unwrap();
     let other = connect(&target, NQN, 4421).unwrap();
 
-    // The other subsystem is unaffected.
     change(&target, REMOVE, NQN, 4421);
     until("the end of the host that came by it", || {
         let left = target.done("cairn_connection_list", json!({}));
@@ -141,7 +140,7 @@ fn a_subsystem_has_its_own_listeners() {
     assert!(adds.eq(wanted.map(|(nqn, port)| (json!(nqn), json!(port)))));
 }
 
-/// A reload removes and adds a subsystem's listener.
+/// A reload removes a listener from a subsystem and adds it again.
 #[test]
 fn a_reload_changes_the_listeners_of_a_subsystem() {
     let target = Steered::start_after(|_, address| {

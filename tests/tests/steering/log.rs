@@ -79,7 +79,7 @@ fn a_terminal_has_colors_unless_they_are_refused() {
     assert!(!log.contains('\x1b'), "{log:?}");
 }
 
-/// Startup log of a target without subsystems on a terminal.
+/// Returns the startup log of a target on a terminal.
 fn logged_to_a_terminal(no_color: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("target.toml");
@@ -106,14 +106,14 @@ fn logged_to_a_terminal(no_color: &str) -> String {
     child.kill().unwrap();
     child.wait().unwrap();
     let mut log = Vec::new();
-    // Reads fail with EIO after the terminal's last user.
+    // Reads fail with EIO once no program has the terminal open.
     let _ = screen.read_to_end(&mut log);
     let log = String::from_utf8(log).unwrap();
     assert!(is_ready, "{log}");
     log
 }
 
-/// Returns both ends of a pseudoterminal, the terminal last.
+/// Opens a pseudoterminal, and returns its controlling end and its terminal.
 fn terminal() -> (File, OwnedFd) {
     let (mut screen, mut terminal) = (-1, -1);
     let failed = {

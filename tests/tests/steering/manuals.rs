@@ -42,7 +42,7 @@ fn commands_side_by_side_work_in_their_order() {
         let other = own_loopback_address().to_string();
         let mut ran = 0;
         for command in commands(&page(name)) {
-            // `top` has separate tests.
+            // `top` needs a terminal, and has separate tests.
             if command == "cairn-target top" {
                 continue;
             }
@@ -115,7 +115,7 @@ fn methods_of_the_page_for_spdk_are_there() {
     let mut seen = 0;
     for after in page.split("`rpc.py ").skip(1) {
         let name = after.split([' ', '`']).next().unwrap();
-        // Commands and options of rpc.py that are no methods.
+        // These are commands and options of rpc.py, not methods.
         if ["save_config", "load_config", "-s"].contains(&name) {
             continue;
         }

@@ -69,7 +69,6 @@ fn a_disk_that_comes_later_is_announced_and_served() {
         shown.contains("MISSING") && shown.contains("not/yet/disk"),
         "{shown}"
     );
-    // Other namespaces are available.
     let mut host = host(&target);
     host.run(1, command::flush(1), Data::None).unwrap();
     assert_eq!(host.active_namespaces().unwrap(), [1]);
@@ -112,7 +111,7 @@ fn a_disk_with_the_identity_of_another_is_not_shown() {
     let mut host = host(&target);
     assert_eq!(host.active_namespaces().unwrap(), [1, 2]);
     host.shutdown().unwrap();
-    // With both paths, the first namespace keeps the disk.
+    // The target starts with both paths to the disk, and the first namespace keeps it.
     target.crash();
     assert!(missing(&target)[0].1.contains("it is the same disk"));
 }

@@ -117,8 +117,8 @@ fn files_come_are_renamed_grow_and_go() {
     assert_eq!(first_byte(&mut host, 100), 7);
     fs::remove_file(pool.join("b")).unwrap();
 
-    // Ignored are links, directories, files of unsuitable size, and unfinished copies; only the
-    // last file becomes a namespace.
+    // The target ignores links, directories, files of unsuitable size, and unfinished copies; only
+    // the last file becomes a namespace.
     let outside = target.folder.path().join("outside");
     make(&outside, SIZE);
     symlink(&outside, pool.join("link")).unwrap();
@@ -131,14 +131,14 @@ fn files_come_are_renamed_grow_and_go() {
     assert_event(&mut host);
     assert_eq!(first_byte(&mut host, 100), 7);
 
-    // The host receives an event of the growth.
+    // The file grows, and the host receives an event.
     let grown = File::options().write(true).open(pool.join("d")).unwrap();
     grown.set_len(2 * SIZE).unwrap();
     drop(grown);
     assert_event(&mut host);
     assert_eq!(host.open_namespace(101).unwrap().blocks, 2 * SIZE / 512);
 
-    // A file in place of another is a new disk; a removed file ends its namespace.
+    // A file in place of another is a new disk. A removed file ends its namespace.
     make_whole(&pool, "d");
     fs::remove_file(pool.join("e")).unwrap();
     wait_for(&mut host, &[1, 100, 103, 104]);
@@ -164,7 +164,7 @@ fn a_directory_goes_and_comes_back_with_its_numbers() {
     let status = target.done("cairn_status", json!({}));
     let missing = status["missing"].to_string();
     assert!(missing.contains("does not exist"), "{missing}");
-    // Renamed while the directory is missing.
+    // The file is renamed while the directory is missing.
     fs::rename(away.join("a"), away.join("z")).unwrap();
     fs::rename(&away, &pool).unwrap();
     wait_for(&mut host, &[1, 100, 101, 104]);

@@ -39,7 +39,7 @@ fn a_directory_that_hangs_keeps_nothing_else() {
     };
     std::thread::scope(|scope| {
         let reload = scope.spawn(|| target.done("cairn_reload", json!({})));
-        // Other hosts are served during the reload.
+        // The target serves other hosts during the reload.
         let mut answered = 0;
         while !reload.is_finished() {
             target.done("cairn_status", json!({}));
@@ -256,7 +256,7 @@ fn a_directory_that_cannot_be_written_has_the_same_numbers_at_each_start() {
         return;
     };
     assert!(mount("remount,bind,ro", &store, &sealed));
-    // Read-only from the start.
+    // A bind mount of a read-only mount is read-only from the start.
     let view = View::mount(&sealed, &pool).unwrap();
     let mut target = Steered::start_after(|_, _| pool_of(&pool) + "read_only = true\n");
     let mut host = host(&target);

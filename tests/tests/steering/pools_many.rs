@@ -14,11 +14,11 @@ fn files() -> usize {
     limit.map_or(10_000, |limit| (limit as usize / 2 - 300).min(10_000))
 }
 
-/// Waits for a number of served files.
+/// Waits until this number of files is served.
 fn wait_for_count(host: &mut Host, expected: usize) {
     let deadline = Instant::now() + 3 * PATIENCE;
     loop {
-        // One namespace is in memory.
+        // The memory namespace does not count.
         let now = host.active_namespaces().unwrap().len() - 1;
         if now == expected {
             return;
@@ -41,7 +41,7 @@ fn ten_thousand_files_come_and_go_together() {
     }
     wait_for_count(&mut host, files);
     assert_event(&mut host);
-    // Adding a file opens no other file again.
+    // A new file causes no open of other files.
     let opened = || {
         fs::read_dir(format!("/proc/{}/fd", target.pid()))
             .unwrap()
@@ -58,7 +58,7 @@ fn ten_thousand_files_come_and_go_together() {
     }
     wait_for_count(&mut host, 1);
     assert_event(&mut host);
-    // Removed files are closed later.
+    // The target closes removed files later.
     let deadline = Instant::now() + PATIENCE;
     while opened() > before - files / 2 {
         assert!(Instant::now() < deadline, "{} are open", opened());

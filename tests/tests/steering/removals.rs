@@ -77,13 +77,13 @@ fn no_removal_lets_a_host_in_without_its_key() {
         assert_eq!(target.text(), before);
         assert_needs_key(&target, to);
     }
-    // Otherwise the host could connect without a key.
+    // Without its entry, the host could connect without a key.
     for method in ["cairn_host_remove", "nvmf_subsystem_remove_host"] {
         let params = json!({"nqn": OPEN, "host": host()});
         assert_eq!(target.refused(method, params), EPERM, "{method}");
         assert_needs_key(&target, OPEN);
     }
-    // The group still allows the host, with its key.
+    // The group still allows the host, which still needs its key.
     target.done("cairn_host_remove", json!({"nqn": KEYED, "host": host()}));
     assert_needs_key(&target, KEYED);
     drop(connect(&target, KEYED, true).unwrap());

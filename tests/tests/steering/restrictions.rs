@@ -44,7 +44,7 @@ fn what_narrows_access_is_carried_out_or_refused() {
         assert_eq!(refused, INVALID, "{params}");
     }
     assert_eq!(target.text(), text);
-    // Another target's name is rejected.
+    // The target rejects requests with another target's name.
     let other = json!({"nqn": NQN, "tgt_name": "other"});
     for method in ["nvmf_get_subsystems", "nvmf_delete_subsystem"] {
         assert_eq!(target.refused(method, other.clone()), INVALID, "{method}");
@@ -211,7 +211,7 @@ fn every_subsystem_that_is_shown_is_accepted_by_its_name() {
     }
     let listeners = target.done("nvmf_subsystem_get_listeners", json!({"nqn": DISCOVERY}));
     assert_eq!(listeners.as_array().unwrap().len(), 2);
-    // The subsystem uses all listeners, so discovery cannot lose one alone.
+    // The subsystem uses all listeners, so discovery cannot lose a single listener.
     assert_eq!(
         target.refused("nvmf_subsystem_remove_listener", at("8009")),
         INVALID

@@ -58,7 +58,7 @@ fn recorded_exchanges_have_their_answers() {
     assert_eq!(left[1]["nqn"], NQN);
 }
 
-/// add_ns --no-auto-visible, ns_add_host and ns_remove_host of rpc.py.
+/// The requests are add_ns --no-auto-visible, ns_add_host and ns_remove_host of rpc.py.
 #[test]
 fn a_namespace_is_visible_to_chosen_hosts() {
     let mut target = Steered::start();
@@ -184,7 +184,7 @@ fn views_show_it(target: &Steered) {
     );
 }
 
-/// `allow_any_host` and the host list are independent.
+/// Checks that `allow_any_host` and the host list are independent.
 ///
 /// `nvmf_subsystem_add_host` works with the flag on and off.
 fn any_host_keeps_the_list(target: &Steered) {
@@ -284,7 +284,7 @@ fn mistakes_have_their_codes(target: &Steered) {
     }
 }
 
-/// Requests of rpc.py (SPDK 26.09) for minimal command lines contain disabled features.
+/// The requests are those of rpc.py (SPDK 26.09), which contain disabled features.
 #[test]
 fn requests_of_the_command_line_are_carried_out() {
     let target = Steered::start();

@@ -128,7 +128,7 @@ impl Drop for RpcPy {
     }
 }
 
-/// The target's error in the client's output.
+/// Parses the target's error in the client's output.
 fn error_in(printed: &str) -> Value {
     let (_, error) = printed.split_once("\nresponse:\n").expect(printed);
     serde_json::from_str(error).expect(printed)
@@ -194,7 +194,7 @@ fn spdks_own_rpc_py_says_what_is_refused() {
     assert_eq!(output.status.code(), Some(0));
 }
 
-/// save_config, and load_config into another target.
+/// Saves with save_config, and loads with load_config into another target.
 #[test]
 #[ignore = "SPDK's own client: `cargo xtask test --all` runs it"]
 fn spdks_own_rpc_py_loads_what_it_saved() {
@@ -234,14 +234,14 @@ fn spdks_own_rpc_py_loads_what_it_saved() {
     assert!(output.status.success(), "{printed}");
     assert_eq!(printed, "");
     let mut again = rpc.done("save_config");
-    // The second target has a listener of its own, too.
+    // The second target also has its original listener.
     let own = target.address.to_string();
     let nvmf = again["subsystems"][2]["config"].as_array_mut().unwrap();
     nvmf.retain(|request| request["params"]["listen_address"]["traddr"] != own);
     assert_eq!(again, saved);
 }
 
-/// 200 commands from standard input, in a batch and one by one.
+/// Sends 200 commands from standard input, in a batch and one by one.
 #[test]
 #[ignore = "SPDK's own client: `cargo xtask test --all` runs it"]
 fn spdks_own_rpc_py_sends_many_commands() {
@@ -292,7 +292,7 @@ fn spdks_own_cli_builds_a_subsystem() {
         let output = python(&client, &["-m", "spdk.spdk_cli", "-s"])
             .arg(target.socket())
             .args(words.split(' '))
-            // For spdkcli's history.
+            // spdkcli writes its history to this directory.
             .env("HOME", target.folder.path())
             .output()
             .unwrap();

@@ -164,7 +164,7 @@ fn what_spdks_own_target_saves_is_loaded() {
     assert_eq!(shown, wanted.map(|(name, uuid)| [json!(name), json!(uuid)]));
 }
 
-/// Error of a request with invalid parameters (-32602).
+/// Returns the error of a request with invalid parameters (-32602).
 fn reason(target: &Steered, method: &str, params: Value) -> String {
     assert_eq!(target.refused(method, params.clone()), -32602, "{method}");
     target.call(method, params).unwrap_err().to_string()
@@ -176,9 +176,9 @@ fn with(base: &Value, name: &str, value: Value) -> Value {
     all
 }
 
-/// The method rejects each parameter in `all` with this reason.
+/// Checks that the method rejects each parameter in `all` with its reason.
 ///
-/// `base` contains the other parameters.
+/// `base` contains the parameters of a valid request.
 fn is_refused(target: &Steered, method: &str, base: &Value, all: &[(&str, Value, &str)]) {
     for (name, value, why) in all {
         let reason = reason(target, method, with(base, name, value.clone()));
@@ -224,7 +224,7 @@ fn what_would_change_data_is_refused_with_its_reason() {
     is_refused(&target, "bdev_nvme_set_hotplug", &json!({}), &[on]);
 }
 
-/// Ignored and unknown parameters are checked too.
+/// The target checks ignored and unknown parameters too.
 #[test]
 fn a_parameter_of_a_wrong_type_is_an_error() {
     let target = Steered::start();

@@ -91,7 +91,7 @@ fn disks_are_of_their_kind_also_after_a_restart() {
         }
     }
     target.crash();
-    // The configuration file does not distinguish uring from aio.
+    // The configuration file does not distinguish uring from aio, so both are aio.
     for (name, kind) in [
         ("Malloc0", "malloc"),
         ("Null0", "null"),

@@ -13,7 +13,7 @@ fn stream(target: &Steered) -> UnixStream {
     stream
 }
 
-/// Responses until the target closes the connection.
+/// Reads responses until the target closes the connection.
 fn rest(mut stream: UnixStream) -> String {
     let mut text = String::new();
     // A reset closes the connection too.

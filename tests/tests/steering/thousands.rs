@@ -31,8 +31,8 @@ const LAST: u32 = 10_240;
 const CLIENTS: u32 = 100;
 /// Namespaces added by each client.
 const OF_EACH: u32 = 10;
-/// Maximum ratio of a change's time with thousands of namespaces to a few. Each change copies the
-/// configuration and writes the file.
+/// Maximum ratio of the time of a change with thousands of namespaces to the time with a few. Each
+/// change copies the configuration and writes the file.
 const RATIO_MAX: u32 = 20;
 const OTHER: &str = "nqn.2024-01.com.example:steered-too";
 
@@ -59,8 +59,8 @@ fn file(folder: &Path, number: u32) -> String {
     path.display().to_string()
 }
 
-/// Target with null and memory disks in one subsystem, and `files` file disks in another; null
-/// disks for `None`.
+/// Starts a target with null and memory disks in one subsystem, and `files` file disks in another;
+/// null disks for `None`.
 fn start(files: Option<u32>) -> Steered {
     Steered::start_after(|folder, _| {
         let mut text = String::new();
@@ -135,7 +135,7 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
                 ended.fetch_add(1, Ordering::Relaxed);
             });
         }
-        // Polls the host for its Keep Alives.
+        // The host is polled so that it sends Keep Alives.
         while ended.load(Ordering::Relaxed) < CLIENTS {
             host.poll();
             thread::sleep(Duration::from_millis(1));
@@ -205,7 +205,7 @@ fn a_change_among_thousands_costs_little_more_than_beside_one() {
             "{what}: {many:?} among thousands, {few:?} beside one"
         );
     }
-    // Reads the changed file.
+    // The reload reads the changed file.
     many.done("cairn_reload", json!({}));
     let notices = json!({"id": 0, "max": 100_000});
     assert_eq!(
@@ -218,7 +218,7 @@ fn a_change_among_thousands_costs_little_more_than_beside_one() {
     );
 }
 
-/// A change inspects affected disks only, a reload every disk.
+/// A change inspects only the disks that it affects; a reload inspects every disk.
 #[test]
 fn a_change_looks_at_no_disk_that_stays() {
     let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, "steered", 1 << 20) else {
@@ -230,7 +230,7 @@ fn a_change_looks_at_no_disk_that_stays() {
         text
     });
     target.done("cairn_reload", json!({}));
-    // If closed, the file would first be opened.
+    // The target would open the file here if it had closed it.
     disk.begin(Rule::new(Op::Look, Fault::Hold));
     disk.begin(Rule::new(Op::Open, Fault::Hold));
     let host = host_nqn("another");
@@ -280,7 +280,7 @@ fn what_there_is_no_room_for_is_refused_when_it_is_configured() {
 
 #[test]
 fn more_disks_than_the_process_may_open_are_refused_when_they_are_configured() {
-    // 256 files for other purposes, and two for each disk.
+    // The limit allows 256 files for other purposes, and two for each disk.
     let most = 37;
     let mut more = String::new();
     let target = Steered::start_limited_after(256 + 2 * most, |folder, _| {
@@ -304,7 +304,7 @@ fn more_disks_than_the_process_may_open_are_refused_when_they_are_configured() {
     );
     let mut host = host(&target);
     assert_eq!(host.active_namespaces().unwrap().len(), 1 + most as usize);
-    // `check` reports the same limit.
+    // `check` reports an equal limit.
     let mut text = target.text();
     put(&mut text, 2 + most, &more);
     let config = target.folder.path().join("more.toml");

@@ -68,7 +68,7 @@ impl Troubled {
         }
     }
 
-    /// Changes succeed, and the file contains exactly them.
+    /// Checks that changes succeed and that the file contains exactly these.
     fn assert_changes(&self, before: &str) {
         assert_eq!(self.target.done("cairn_namespace_add", add()), 2);
         let added = "\n[[subsystem.namespace]]\nnsid = 2\nexport = \"mem:64KiB\"\n";
@@ -138,7 +138,7 @@ fn a_change_that_stays_in_the_file_comes_with_a_reload() {
     assert_eq!(troubled.namespaces(), 2);
     assert_eq!(troubled.target.text(), left);
     assert_eq!(troubled.target.done("cairn_namespace_add", add()), 3);
-    // Another program's file is not overwritten.
+    // The target does not overwrite another program's file.
     fs::write(troubled.target.config(), &left).unwrap();
     assert_eq!(troubled.refused().0, -116);
 }

@@ -1,4 +1,4 @@
-//! Peers like adapters, unlike Cairn's own ends.
+//! Peers that behave like adapters in ways Cairn's own ends do not.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Empty WRITE, which needs no key.
+    /// WRITE without data, which needs no key.
     fn write(&self, psn: u32, ack_req: bool) -> Packet<'static> {
         let mut packet = Packet::new(Opcode::WriteOnly, self.theirs, psn & 0xff_ffff);
         packet.bth.ack_req = ack_req;
@@ -66,8 +66,8 @@ fn two_endpoints(peer: &mut Stranger) -> [Pair; 2] {
     pairs.try_into().ok().expect("the target has two reactors")
 }
 
-/// One source port for all queue pairs: the kernel joins packets and delivers them to one socket,
-/// but each endpoint gets its packets in order.
+/// The kernel joins packets of all queue pairs and delivers them to one socket. Each endpoint still
+/// gets its packets in order.
 #[test]
 fn one_port_for_all_queue_pairs_loses_nothing() {
     let victim = Victim::start_with(2);
@@ -140,7 +140,7 @@ fn await_both(peer: &mut Stranger, pairs: &mut [Pair; 2]) -> u32 {
     again
 }
 
-/// Otherwise routers would mark notifications, and peers would respond with further ones.
+/// A notification that was ECN-capable could be marked, and cause another notification.
 #[test]
 fn notifications_are_not_ecn_capable() {
     let victim = Victim::start();

@@ -19,12 +19,12 @@ use cairn_tests::stranger::Stranger;
 
 use super::{PATIENCE, Victim};
 
-/// Measurement phase.
+/// Duration of a measurement phase.
 const PHASE: Duration = Duration::from_millis(150);
 const READ: u32 = 128 << 10;
 
-/// Notifications from another port of the host's address for each of its queue pairs, faster than
-/// rates recover.
+/// Forged notifications arrive from another port for each queue pair of the host, faster than rates
+/// recover.
 #[test]
 fn forged_notifications_do_not_stop_reads() {
     let victim = Victim::start();
@@ -61,7 +61,7 @@ fn forged_notifications_do_not_stop_reads() {
     for _ in 0..3 {
         quiet += read_for(PHASE);
         let flood = Flood::start(local, &victim, &queue_pairs);
-        // Time until a rate falls.
+        // The rate needs this time to fall.
         read_for(PHASE / 3);
         attacked += read_for(PHASE);
         flood.stop();

@@ -1,5 +1,5 @@
-//! Forged connection management of a host by strangers with all numbers except the target's
-//! communication IDs.
+//! Connection management messages of a host, forged by strangers that have all of its numbers
+//! except the target's communication IDs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ fn forged_requests_and_rejections_end_no_connection() {
     victim.target.stop().unwrap();
 }
 
-/// REJ with only the host's communication ID.
+/// Creates a REJ with only the host's communication ID.
 fn rejection_of(request: &Req) -> Message {
     Message::Rej(Rej {
         ids: CommIds {
@@ -83,7 +83,7 @@ fn requests_in(path: &Path) -> Vec<Req> {
     let frames = pcap::frames(&bytes).into_iter().filter_map(Frame::parse);
     let mut requests: Vec<Req> = Vec::new();
     for frame in frames {
-        // Without the ICRC.
+        // The last four bytes are the ICRC.
         let transport = &frame.packet[..frame.packet.len() - 4];
         let Ok(packet) = Packet::parse(transport) else {
             continue;

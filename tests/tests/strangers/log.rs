@@ -13,7 +13,8 @@ use super::Victim;
 use cairn_tests::logged;
 use cairn_tests::stranger::Stranger;
 
-/// One line a second for each address, limited in total; omitted lines are counted.
+/// Each address causes at most one line a second. The process limits all lines, and counts omitted
+/// ones.
 #[test]
 fn many_addresses_do_not_fill_the_log() {
     const ADDRESSES: usize = 200;

@@ -1,4 +1,5 @@
-//! Strangers with forged identities and unfinished exchanges, while other hosts are served.
+//! Strangers attack a target that serves other hosts, with forged identities and unfinished
+//! exchanges.
 //!
 //! All packets stay on the loopback interface, between addresses of this test.
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use cairn_tests::harness::{METRICS, NQN, TestTarget, subsystem};
 
-/// Too many incomplete requests do not delay Prometheus, which must not wait 5 s for each round of
-/// timeouts.
+/// The strangers open more connections than permitted and leave requests incomplete. Prometheus
+/// must not wait 5 s for each round of timeouts.
 #[test]
 fn slow_readers_keep_no_other_from_the_metrics() {
     let exports = subsystem(NQN, &["mem:1MiB"]);

@@ -30,15 +30,16 @@ fn claimed_addresses_keep_no_host_out_at_3000_a_second() {
     claimed_addresses_keep_no_host_out(3000);
 }
 
-/// One address in each of 600 networks, so that no network has more requests than a new host's.
+/// Each of 600 networks has one address, so that no network has more requests than that of a new
+/// host.
 #[test]
 fn claimed_networks_keep_no_host_out() {
     let networks = (0..600).map(|number| Ipv4Addr::from_bits((127 << 24) + (number << 8) + 9));
     keep_no_host_out(3000, own_loopback_address(), networks.collect());
 }
 
-/// Forged addresses without a responding host, among them a host's address and its neighbours. This
-/// host and new hosts still connect.
+/// Strangers use forged addresses without a responding host, among them a host's address and its
+/// neighbours. This host and new hosts still connect.
 fn claimed_addresses_keep_no_host_out(rate: u32) {
     let known = own_loopback_address();
     let networks = [known, [127, 77, 0, 0].into(), [127, 77, 1, 0].into()];
@@ -57,7 +58,7 @@ fn keep_no_host_out(rate: u32, known: Ipv4Addr, strangers: Vec<Ipv4Addr>) {
     let (mut failures, mut failures_of_new) = (0, 0);
     let mut before = 0;
     for _ in 0..CONNECTS {
-        // Until a flood exists, even if hosts connect fast.
+        // The flood must exist, even if hosts connect fast.
         flood.wait_for(before + rate / 30);
         before = flood.asked();
         failures += u32::from(connect(&victim, known).is_err());
@@ -135,7 +136,7 @@ impl Flood {
         }
     }
 
-    /// Ends the flood and returns its requests.
+    /// Ends the flood and returns its number of requests.
     fn stop(self) -> u32 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap();

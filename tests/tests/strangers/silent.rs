@@ -16,7 +16,7 @@ use nvme_proto::wire::cm::RequestData;
 
 use super::PATIENCE;
 
-/// More than a reactor accepts.
+/// Number of connections, more than a reactor accepts.
 const CONNECTIONS: u32 = 1100;
 const TRIES: u32 = 5;
 const CONNECTS: u32 = 5;
@@ -78,7 +78,8 @@ fn many_networks_keep_no_new_host_out() {
     silent.wait_for(2 * NETWORKS);
     let (mut tries, mut asked) = (0, silent.asked());
     for number in 0..HOSTS {
-        // Below, among and above the strangers' addresses. Like Linux, a host retries.
+        // The new hosts' addresses are below, among and above those of the strangers. Like Linux, a
+        // host retries.
         let first = [9, 10, 200][number as usize % 3];
         let local: IpAddr = Ipv4Addr::new(first, 200, number as u8, 1).into();
         let connected = (0..TRIES).find_map(|_| {
@@ -93,7 +94,7 @@ fn many_networks_keep_no_new_host_out() {
     assert!(silent.stop() > 0, "none of theirs was refused or ended");
 }
 
-/// Strangers' networks occupy all their places, and a known host still connects.
+/// Strangers' networks occupy all places for strangers, and a known host still connects.
 #[test]
 fn many_addresses_refuse_no_known_host() {
     logged::listen();
@@ -111,8 +112,8 @@ fn many_addresses_refuse_no_known_host() {
     assert!(silent.stop() > 0, "nothing was refused");
 }
 
-/// Controllers count by host NQN and address, so another address with a host's NQN takes none of
-/// its controllers.
+/// Controllers count by host NQN and address, so a stranger with a host's NQN takes none of the
+/// host's controllers.
 #[test]
 fn a_claimed_name_keeps_no_host_out() {
     let target = TestTarget::start(&exports());
@@ -163,7 +164,7 @@ impl Silent {
         Self::start_with(provider, remote, locals, 600)
     }
 
-    /// With a number of queue pairs for each address.
+    /// Starts the attack with a number of queue pairs for each address.
     fn start_with(
         provider: Arc<dyn Provider>,
         remote: SocketAddr,
@@ -194,14 +195,14 @@ impl Silent {
         }
     }
 
-    /// Ends the attack and returns the rejected or ended connections.
+    /// Ends the attack, and returns the number of rejected or ended connections.
     fn stop(self) -> u32 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }
 }
 
-/// Returns the rejected or ended connections.
+/// Runs the attack, and returns the number of rejected or ended connections.
 fn keep_asking(
     provider: &dyn Provider,
     remote: SocketAddr,

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders of targets and providers.
 const FOLDERS: [&str; 8] = [
     "target/src",
     "target/disk/src",
@@ -18,8 +17,8 @@ const MACROS: [&str; 5] = ["error!", "warn!", "info!", "debug!", "trace!"];
 /// Lines above a log macro for a comment with the cause.
 const ABOVE: usize = 3;
 
-/// `peer_line!` and `peer_detail!` need a `Line`; any other log macro needs a comment with a cause
-/// other than a peer.
+/// `peer_line!` and `peer_detail!` need a `Line`. Any other log macro needs a comment that names a
+/// cause other than a peer.
 #[test]
 fn each_log_line_has_permission_or_a_cause() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

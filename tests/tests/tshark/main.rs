@@ -47,7 +47,7 @@ fn roce_v1_is_as_good() {
     }
 }
 
-/// Validates the setup: in a capture between two kernels, tshark 4.0 reports three frames of the
+/// The setup finds errors: in a capture between two kernels, tshark 4.0 reports three frames of the
 /// command effects log as malformed.
 #[test]
 fn what_it_finds_wrong_would_be_seen() {
@@ -131,7 +131,7 @@ fn connections_are_made_as_meant() {
             assert_eq!(number("nvme-rdma.cm.rsp.crqsize"), Some(entries));
         }
     }
-    // Discovery controller, I/O controller, and I/O queue.
+    // The REQs are for the discovery controller, the I/O controller, and the I/O queue.
     let admin = RequestData::new(0, 32, 31, 0);
     let io = RequestData::new(1, 128, 127, session.cntlid);
     assert_eq!(asked, [admin, admin, io]);
@@ -166,7 +166,7 @@ fn commands_and_their_completions_are_as_meant() {
         .iter()
         .filter(|command| command.status != (0, 0))
         .collect();
-    // LBA Out of Range (NVMe Base 2.0, figure 95), once.
+    // One command fails with LBA Out of Range (NVMe Base 2.0, figure 95).
     assert!(
         matches!(
             refused[..],

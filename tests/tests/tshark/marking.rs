@@ -28,14 +28,14 @@ const ECN: u8 = 3;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Capacity for one connection.
+/// Capacity for a connection.
 const SMALL: EndpointOptions = EndpointOptions {
     receives: 8,
     completions: 16,
     queue_pairs: 1,
 };
 
-/// Provider that captures all packets.
+/// Provider with a capture of its packets.
 fn capturing(name: &str) -> (Soft, Scratch) {
     let capture = Scratch::new(&format!("marking-{name}.pcapng"), 0);
     let file = Capture::create(capture.path(), 1 << 30).expect("the capture can be written");
@@ -82,10 +82,10 @@ impl Guest {
     }
 }
 
-/// More than a host sends without an acknowledgement request.
+/// Number of commands, more than a host sends without an acknowledgement request.
 const COMMANDS: u32 = 40;
 
-/// Transfers in both directions with one and several packets, and acknowledgements.
+/// Transfers data in both directions, in one and several packets, with acknowledgements.
 fn exchange(host: &mut Host) {
     let buffer = host.buffer(64 << 10).expect("memory");
     let data = Data::start_of(&buffer, 64 << 10);
@@ -100,7 +100,7 @@ fn exchange(host: &mut Host) {
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     destination: IpAddr,
-    /// Without the ECN bits.
+    /// Traffic class without the ECN bits.
     class: u8,
     hop_limit: u8,
     opcode: Opcode,
@@ -207,7 +207,7 @@ fn each_host_gets_what_its_rule_says_and_a_reload_changes_new_connections_alone(
         [0x20, 0x48],
         "of connections before and after"
     );
-    // A connection keeps its class.
+    // The class of a connection does not change.
     let turn = of_ruled.iter().position(|seen| seen.class == 0x48);
     let (old, new) = of_ruled.split_at(turn.expect("it was just seen"));
     assert_complete(old);

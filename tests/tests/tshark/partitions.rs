@@ -1,5 +1,5 @@
-//! P_Keys in captures: each packet has its sender's, connection management the default partition's,
-//! and a REQ contains the connection's.
+//! P_Keys in captures: each packet carries its sender's key, connection management the default
+//! partition's, and a REQ names the connection's.
 
 use std::sync::Arc;
 

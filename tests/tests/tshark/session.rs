@@ -120,7 +120,7 @@ fn exchange(host: &mut Host) -> Vec<Command> {
 /// Command, SLBA and blocks if shown by tshark, and data.
 type Wish<'a> = (Sqe, Option<(u64, u32)>, Data<'a>);
 
-/// Submits all commands and waits.
+/// Submits commands and waits for the completions.
 fn run_together(host: &mut Host, wanted: &[Wish<'_>]) -> Vec<Command> {
     let mut submit = |&(sqe, _, data): &Wish<'_>| host.submit(1, sqe, data);
     let tickets: Vec<_> = wanted

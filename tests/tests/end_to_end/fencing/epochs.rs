@@ -6,11 +6,11 @@ use nvme_proto::wire::feature::{Feature, WriteProtectionState};
 
 use super::*;
 
-/// Far more than the limit allows at once.
+/// Number of commands, far more than the limit allows at once.
 const COMMANDS: usize = 40;
 const LIMIT: &str = "limits = { iops = 20 }";
 const PROTECTABLE: &str = "write_protection = true";
-/// Longer than the time limit for older commands.
+/// Longer than the time limit for older commands at the disk.
 const LONG: Duration = Duration::from_secs(6);
 
 fn protection(state: WriteProtectionState) -> Sqe {
@@ -41,7 +41,7 @@ impl Bed {
         self.answer(host, ticket)
     }
 
-    /// The command completes only after the disk releases the write.
+    /// Checks that the command completes only after the disk releases the write.
     fn waits_for_the_disk(&mut self, host: &mut Controller, sqe: Sqe) {
         let ticket = host.submit(0, sqe, Data::None).unwrap();
         for _ in 0..100 {
@@ -53,7 +53,7 @@ impl Bed {
         assert_eq!(self.block(3), [1; BLOCK], "the older write has ended");
     }
 
-    /// The command fails in bounded time while the disk holds the write.
+    /// Checks that the command fails in bounded time while the disk holds the write.
     fn fails_when_the_disk_hangs(&mut self, host: &mut Controller, sqe: Sqe) {
         let ticket = host.submit(0, sqe, Data::None).unwrap();
         self.pass(LONG);
@@ -110,7 +110,7 @@ fn a_protection_fails_if_the_disk_hangs() {
     assert_eq!(bed.admin(&mut other, protect), Status::SUCCESS);
 }
 
-/// Earlier completed writes become durable.
+/// Disabling the cache makes earlier completed writes durable.
 #[test]
 fn without_a_write_cache_all_that_was_answered_is_durable() {
     let mut bed = Bed::exporting("no-cache", "", LIMIT);

@@ -21,7 +21,7 @@ fn only_the_held_block_waits(bed: &mut Bed, host: &mut Controller) {
 }
 
 impl Bed {
-    /// The change executes only after the disk releases the older one.
+    /// Checks that the change executes only after the disk releases the older one.
     fn waits_until_the_disk_lets_go(&mut self, host: &mut Controller, change: Ticket) {
         for _ in 0..2000 {
             self.turn(host);
@@ -105,10 +105,11 @@ fn a_connect_does_not_wait_for_the_disk() {
     bed.pass(Duration::from_millis(100));
 }
 
-/// Unread capsules are executed before the next association or never.
+/// The target executes unread capsules before the next association, or never.
 #[test]
 fn capsules_that_the_target_has_not_read_count_as_well() {
-    // More than a reactor receives in two rounds, but fewer than a host's requests.
+    // Number of writes: more than a reactor receives in two rounds, but fewer than a host's
+    // requests.
     const CAPSULES: usize = 300;
     let mut bed = Bed::new("unread");
     // The next admin queue is on another reactor.
@@ -120,7 +121,7 @@ fn capsules_that_the_target_has_not_read_count_as_well() {
     bed.until(&mut first, Controller::is_live);
     let _between = bed.live_host("between", 60_000);
     let mut second = bed.host("returns", 60_000);
-    // Connected, but Connect is sent only by the next poll.
+    // The connection is established, and the next poll sends Connect.
     while !second.is_up(0) {
         bed.target.step();
         second.poll(bed.clock.now());
@@ -191,7 +192,7 @@ fn a_second_path_to_a_limited_namespace_fails_no_write() {
     }
 }
 
-/// An overtaken write returns without late execution.
+/// An overtaken write returns to its host without execution.
 #[test]
 fn a_write_that_was_overtaken_is_not_carried_out() {
     let mut bed = Bed::with("overtaken", "limits = { iops = 20 }");
@@ -210,7 +211,7 @@ fn a_write_that_was_overtaken_is_not_carried_out() {
     assert_eq!(status.code(), Status::ANA_TRANSITION);
     assert!(!status.dnr(), "the host may send it again");
     assert_eq!(bed.block(3), [2; BLOCK]);
-    // Linux retries like this.
+    // Linux retries the write.
     bed.until(&mut first, |first| first.outstanding(1) == 0);
     let again = write(&mut first, 1, 3, &buffer);
     assert_eq!(bed.answer(&mut first, again), Status::SUCCESS);
@@ -315,7 +316,7 @@ fn all_ranges_of_a_deallocation_are_waited_for() {
             bed.disk.waiting(Operation::Zero) == 1
         });
         let second = second.get_or_insert_with(|| bed.live_host("two-paths", 60_000));
-        // The disk holds the first range.
+        // The disk holds the first range; the second one follows.
         let buffer = filled(second, 2);
         let waits = write(second, 1, 3, &buffer);
         bed.writes(second, 20);

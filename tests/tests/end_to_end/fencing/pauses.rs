@@ -6,9 +6,9 @@ use super::*;
 
 const KATO: Duration = Duration::from_secs(5);
 const STOP: Duration = Duration::from_millis(4900);
-/// Tolerance.
+/// Tolerance of the association's lifetime.
 const MORE: Duration = Duration::from_millis(10);
-/// More than several rounds receive.
+/// Number of writes: more than several rounds receive.
 const WRITES: u64 = 400;
 const STOPS: usize = 6;
 

@@ -18,7 +18,6 @@ const SHORT_STOP: Duration = Duration::from_secs(1);
 /// More clock readings than the commands need.
 const LOOKS_MAX: u64 = 10_000;
 
-/// Admin commands, each of which restarts the timer.
 fn admin_commands() -> [Sqe; 4] {
     let kato_ms = KATO.as_millis() as u32;
     [
@@ -56,7 +55,7 @@ impl Bed {
         (!self.clock.forget_stop()).then_some(now)
     }
 
-    /// Writes received by the disk later.
+    /// Number of writes that reached the disk after `stopped_at`.
     fn writes_since(&self, stopped_at: Instant) -> usize {
         let since = self.disk.waiting_since(Operation::Write);
         since.iter().filter(|&&since| since > stopped_at).count()
@@ -68,7 +67,8 @@ impl Bed {
     }
 }
 
-/// Writes around an admin command with a stop. Returns false if the stop was not reached.
+/// Sends writes around an admin command and stops the target. Returns false if the stop was not
+/// reached.
 fn writes_around(admin: Sqe, neighbours: usize, looks: u64) -> bool {
     let (mut bed, _others, mut host) = host_of_held_writes(neighbours, KATO);
     send_write(&mut host, 1);
@@ -98,7 +98,7 @@ fn nothing_is_begun_after_one_that_is_longer_than_kato() {
     }
 }
 
-/// Writes with a stop during which the host disconnects.
+/// Sends writes and stops the target; the host disconnects during the stop.
 fn writes_before_leaving(kato: Duration, neighbours: usize, looks: u64) -> bool {
     let (mut bed, _others, mut host) = host_of_held_writes(neighbours, kato);
     let buffer = filled(&host, 7);
@@ -124,7 +124,7 @@ fn nothing_is_begun_after_one_in_which_the_host_left() {
     }
 }
 
-/// Writes with a stop that the host survives.
+/// Sends writes and stops the target; the host survives the stop.
 fn writes_of_one_who_stays(neighbours: usize, looks: u64) -> bool {
     let (mut bed, _others, mut host) = host_of_held_writes(neighbours, KATO);
     let tickets = [1, 2].map(|block| {

@@ -26,7 +26,7 @@ pub(super) const TRANSFER_BYTES: usize = 8192;
 #[derive(Debug, Clone)]
 pub(super) struct Traits {
     pub(super) number: u8,
-    /// Several hosts may share an identity.
+    /// Number of the identity, which several hosts may share.
     pub(super) identity: u8,
     pub(super) io_queues: u16,
     pub(super) kato_ms: u32,
@@ -41,7 +41,7 @@ pub(super) struct Guest {
     /// Index of the host's target.
     pub(super) target: usize,
     association: Option<Association>,
-    /// Namespace and operation of unanswered writes of ended associations.
+    /// Unanswered writes of ended associations, by namespace and operation.
     lost: Vec<(usize, Id)>,
     /// End of the last association.
     pub(super) ended: Option<Instant>,
@@ -381,7 +381,7 @@ impl Guest {
     }
 }
 
-/// Marks lost writes that can no longer take effect.
+/// Removes lost writes that can no longer take effect.
 fn bury(
     lost: &mut Vec<(usize, Id)>,
     ledgers: &mut [Ledger],
@@ -408,7 +408,7 @@ fn check(error: &HostError) {
     assert!(!of_protocol, "{error}");
 }
 
-/// A small range, mostly of the same few blocks, so that hosts collide.
+/// Picks a small range, mostly of the same few blocks, so that hosts collide.
 fn range(ledger: &Ledger, kind: Kind, random: &mut Random) -> Range<usize> {
     if kind == Kind::Flush {
         return 0..0;

@@ -43,11 +43,9 @@ pub(crate) enum Trouble {
     Dying,
     HostPause,
     TargetPause,
-    /// Target killed and restarted.
     Restart,
     /// Target and disks lose power.
     PowerCut,
-    /// Clock jumps forward.
     ClockJump,
     /// Hosts move between two targets that pause.
     TwoTargets,
@@ -76,7 +74,7 @@ enum Paused {
 
 impl Crowd {
     pub(crate) fn new(seed: u64, trouble: Trouble) -> Self {
-        /// For unique file names of parallel tests.
+        /// Number of runs, for unique file names of parallel tests.
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let mut random = Random::new(seed);
         let weather = match trouble {
@@ -150,7 +148,6 @@ impl Crowd {
             self.stage.add_target(&config);
         }
         let guests = 2 + self.random.below(2) as u8;
-        // Hosts with one identity count as one host.
         let one_identity = self.random.below(4) == 0;
         for number in 1..=guests {
             let traits = Traits {
@@ -254,7 +251,7 @@ impl Crowd {
         for guest in &mut self.guests {
             let patience = Duration::from_millis(guest.traits.kato_ms.into()) + QUIESCE;
             let may = match (self.trouble, guest.ended) {
-                // A move must wait until the first association has ended.
+                // A host must not move before its first association has ended.
                 (Trouble::TwoTargets, Some(ended)) => self.stage.now() >= ended + patience,
                 _ => true,
             };
@@ -321,7 +318,7 @@ impl Crowd {
         self.pauses.push((until, Paused::Target(target)));
     }
 
-    /// Kills the target; it restarts after its disk commands have ended.
+    /// Kills the target, which restarts after its disk commands have ended.
     fn kill_target(&mut self, time: Duration) -> bool {
         let there = self.stage.has_target(0);
         if there {
@@ -381,7 +378,6 @@ impl Crowd {
         }
     }
 
-    /// Runs until a condition holds.
     fn until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         let until = self.stage.now() + PATIENCE;
         while !holds(self) {
@@ -439,9 +435,9 @@ impl Crowd {
         }
     }
 
-    /// Reads blocks. Returns true on success.
+    /// Reads blocks, and returns true on success.
     ///
-    /// Fails if the host has not yet detected the end of its target.
+    /// A read fails if the host has not yet detected the end of its target.
     fn read_back(&mut self, namespace: usize, first: usize) -> bool {
         self.until("a host is away", |this| this.guests[0].is_live());
         let Self {
@@ -455,7 +451,8 @@ impl Crowd {
         read.is_some_and(|id| self.ledgers[namespace].history.is_done(id))
     }
 
-    /// The first host, which does not use the hanging disk, keeps its connection and latency.
+    /// Checks that the first host, which does not use the hanging disk, kept its connection and
+    /// latency.
     fn check_bystander(&self) {
         if self.trouble != Trouble::Hang {
             return;

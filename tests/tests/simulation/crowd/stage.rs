@@ -107,7 +107,7 @@ impl Stage {
         self.note(|| format!("target {index} starts"));
     }
 
-    /// Ends a target silently.
+    /// Ends a target without packets to hosts.
     pub(super) fn kill_target(&mut self, index: usize) {
         self.note(|| format!("target {index} is killed"));
         let soft = self.soft();
@@ -120,7 +120,7 @@ impl Stage {
         });
     }
 
-    /// Runs `job`, losing packets of `address` meanwhile.
+    /// Runs `job` while packets of `address` are lost.
     pub(super) fn silently(&mut self, address: IpAddr, job: impl FnOnce()) {
         self.send_all();
         job();

@@ -52,9 +52,9 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
     Done,
-    /// Values returned by a read.
+    /// Success of a read, with the returned values.
     Read(Vec<Value>),
-    /// Error, after which a write may be partly complete.
+    /// Error; a failed write may be partly complete.
     Failed,
 }
 
@@ -62,7 +62,7 @@ pub(crate) enum End {
 struct Operation {
     kind: Kind,
     blocks: Range<usize>,
-    /// `None` if unfinished.
+    /// Result, `None` if unfinished.
     end: Option<End>,
     /// Host name for messages.
     who: String,

@@ -10,7 +10,7 @@ pub(super) struct Register {
     /// Unfinished operations, except flushes.
     pending: Vec<Pending>,
     states: HashSet<State>,
-    /// Without a crash ahead, durability is invisible.
+    /// True if a crash follows; otherwise durability has no effect.
     pub(super) crash_ahead: bool,
 }
 
@@ -128,7 +128,7 @@ impl Register {
         self.states = reached.into_iter().map(forget).collect();
     }
 
-    /// Finds all states reachable by operations up to `last`.
+    /// Finds all states in which `last` and perhaps other operations have taken effect.
     fn follow(&self, state: State, last: Id, certain: bool, reached: &mut HashSet<State>) {
         let mut seen = HashSet::from([state.clone()]);
         let mut open = vec![state];

@@ -85,7 +85,7 @@ fn writes_at_one_time_may_take_effect_in_any_order() {
     assert_eq!(story.readable([0, 1, 2]), [false, true, true]);
     story.done(one);
     assert_eq!(story.readable([0, 1, 2]), [false, true, true]);
-    // This read fixes the order.
+    // The first read fixes the order.
     story.read(1);
     assert_eq!(story.readable([0, 1, 2]), [false, true, false]);
 }
