@@ -59,7 +59,6 @@ fn a_flood_of_requests() {
     victim.target.stop().unwrap();
 }
 
-/// Guesses of memory keys invalidate no key, and their sender is soon ignored.
 #[test]
 fn guessers_of_keys_are_slowed() {
     let victim = Victim::start();
@@ -118,7 +117,6 @@ fn numbers_are_not_foreseen() {
                 "{what}, bit {bit}: {numbers:x?}"
             );
         }
-        // Differences of consecutive numbers must vary.
         let mut steps: Vec<u32> = numbers
             .windows(2)
             .map(|w| w[1].wrapping_sub(w[0]))
@@ -129,7 +127,6 @@ fn numbers_are_not_foreseen() {
     }
 }
 
-/// Connection management ignores datagrams with a wrong field.
 #[test]
 fn datagrams_of_strangers() {
     let victim = Victim::start();
@@ -157,7 +154,8 @@ fn guesses_of_numbers_wake_nobody() {
         panic!("a request was not accepted");
     };
     let before = victim.counters().rcvd_datagrams;
-    // Numbers of all slots with the present generation; the slots have other generations.
+    // The guesses cover all slots with the generation of this queue pair; other slots have other
+    // generations.
     for place in 0..1024 {
         let number = terms.qpn & !1023 | place;
         if number != terms.qpn {

@@ -59,7 +59,6 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-/// Target over user-space RoCE, and a folder with the programs.
 struct Bench {
     target: Target,
     address: Ipv4Addr,
@@ -105,7 +104,6 @@ export = "mem:32MiB"
         }
     }
 
-    /// Shell command with the programs in its PATH.
     fn command(&self, line: &str) -> Command {
         let path = std::env::var("PATH").unwrap_or_default();
         let folder = self.folder.path();
@@ -185,7 +183,6 @@ fn partition() -> Result<(), Failed> {
     bench.stop()
 }
 
-/// Expected part of an example's output.
 fn shows(command: &str) -> &'static str {
     match command {
         "discover" => NQN,
@@ -222,7 +219,6 @@ fn shows(command: &str) -> &'static str {
     }
 }
 
-/// Examples of a help text.
 fn example_lines(help: &str) -> Vec<&str> {
     let (_, examples) = help.split_once("EXAMPLE").expect("there are examples");
     examples
@@ -383,7 +379,6 @@ fn two_paths() -> Result<(), Failed> {
     bench.stop()
 }
 
-/// Waits until hosts can connect.
 fn ready(mut target: Child) -> Child {
     let stdout = BufReader::new(target.stdout.take().expect("it is a pipe"));
     let mut lines = stdout.lines().map_while(Result::ok);

@@ -10,7 +10,6 @@ use cairn_initiator::{Buffer, Data, Host, command};
 use cairn_roce::Soft;
 use cairn_tests::harness::{METRICS, NQN, TestTarget, subsystem};
 
-/// System allocator with a counter.
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -67,7 +66,6 @@ fn submit(host: &mut Host, buffer: &Buffer, in_capsule: &[u8], turn: u32) {
     host.submit(1, sqe, data).expect("the queue holds as many");
 }
 
-/// Keeps the queue full until `count` commands complete.
 fn run(host: &mut Host, buffer: &Buffer, in_capsule: &[u8], count: u32) {
     (0..DEPTH).for_each(|turn| submit(host, buffer, in_capsule, turn));
     let (mut begun, mut over) = (DEPTH, 0);

@@ -16,7 +16,6 @@ use cairn_roce::Soft;
 use cairn_roce_proto::counters::Counters;
 use cairn_tests::harness::{NQN, TestTarget, subsystem};
 
-/// System allocator that counts the target's memory.
 struct Counting;
 
 thread_local! {
@@ -108,7 +107,6 @@ fn disconnect(hosts: Vec<Host>) {
     }
 }
 
-/// Polls idle hosts.
 fn rest(hosts: &mut [Host], length: Duration) {
     let end = Instant::now() + length;
     while Instant::now() < end {
@@ -238,7 +236,6 @@ fn the_first_command_after_a_quiet_spell_waits_for_no_timer() {
     target.stop();
 }
 
-/// Network cost of a command.
 #[derive(Debug)]
 struct Cost {
     packets: f64,
@@ -246,7 +243,6 @@ struct Cost {
     datagrams: f64,
 }
 
-/// Cost with `DEPTH` reads that alternate between queues.
 fn cost_over(queues: u16) -> Cost {
     const DEPTH: usize = 64;
     const COUNTED: u32 = 40_000;

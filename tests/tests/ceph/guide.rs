@@ -13,7 +13,6 @@ use super::{cluster, status};
 
 const GUIDE: &str = include_str!("../../../docs/guide-ceph.md");
 
-/// Folder of configuration and keys in the guide.
 const FOLDER: &str = "/etc/ceph";
 
 /// Maximum commands from a cluster to a mounted disk.
@@ -91,7 +90,6 @@ fn config(cluster: &Cluster, folder: &str, user: &str, image: &str) -> Config {
     Config::parse("the guide", &toml, &Flags::default()).expect("the guide's configuration")
 }
 
-/// Connects the host allowed by the configuration.
 fn connect(network: &Loopback, target: &Target) -> Host {
     let remote = target.addresses()[0];
     let (subsystem, host) = (

@@ -11,7 +11,6 @@ const MOST: f64 = 10.0;
 /// Maximum increase of system calls in percent. User-space RoCE needs some for a connection.
 const MOST_CALLS: f64 = 20.0;
 
-/// Attacks over each fabric.
 const ATTACKS: [&str; 6] = [
     "silent",
     "wrong-name",

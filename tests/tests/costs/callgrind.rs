@@ -50,7 +50,6 @@ impl Profile {
         profile
     }
 
-    /// Inclusive cost of calls between selected functions.
     pub(crate) fn calls(
         &self,
         is_caller: impl Fn(&str) -> bool,

@@ -31,7 +31,6 @@ struct Bounds {
     /// `null`, or `mem` for a memory disk that copies data.
     disk: &'static str,
     bytes: u32,
-    /// Counted commands.
     commands: u32,
     depth: u32,
     queues: u32,
@@ -56,9 +55,7 @@ impl Bounds {
 
 /// Adapter work of a command.
 struct Adapter {
-    /// Chains posted to send queues.
     doorbells: f64,
-    /// Work requests for data and responses.
     work_requests: f64,
     /// Chains posted to the shared receive queue.
     receive_doorbells: f64,
@@ -372,7 +369,6 @@ struct Counted {
 }
 
 impl Counted {
-    /// Prints the costs and returns messages for exceeded limits.
     fn judge(&self, bounds: &Bounds) -> Vec<String> {
         let Bounds {
             fabric,
@@ -507,8 +503,6 @@ fn counted_program() -> PathBuf {
     release_folder().join("cairn-counted")
 }
 
-/// Builds the counted programs and returns their folder.
-///
 /// One build without package names shares dependencies and features.
 fn release_folder() -> PathBuf {
     let mut build = Command::new(env!("CARGO"));

@@ -214,7 +214,7 @@ fn hosts_of_a_listener_that_is_removed_are_disconnected() {
     let second = format!("[[listener]]\naddress = \"{}\"\n", network.ip());
     let target = TestTarget::start(&disks);
     if target.loopback().is_none() {
-        // The loopback addresses may be in use by other targets.
+        // Only the in-process loopback has the second address.
         return;
     }
     target.reload_as(&disks, &second);

@@ -22,7 +22,6 @@ impl Keys {
         self.0.path().join(name)
     }
 
-    /// Creates a secret from `seed` in a file.
     pub(crate) fn write(&self, name: &str, seed: u8) -> Secret {
         let secret = secret(seed);
         let mut options = std::fs::File::options();
@@ -176,7 +175,6 @@ pub(crate) fn setting(target: &TestTarget) -> Setting {
     }
 }
 
-/// Configuration that allows every host with the key.
 pub(crate) fn for_everyone(keys: &Keys) -> String {
     let path = keys.path("host");
     let table = format!("[[subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n");

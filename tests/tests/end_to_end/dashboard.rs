@@ -83,7 +83,6 @@ fn it_has_what_grafanas_model_demands() {
     }
 }
 
-/// Checks that a panel or query uses the selected data source.
 fn has_source(asking: &Value) {
     let source = &asking["datasource"];
     assert_eq!(text(source, "type"), "prometheus", "{asking}");

@@ -26,7 +26,6 @@ fn every_size_on_files() {
     target.stop();
 }
 
-/// Transfers 512 bytes to 1 MiB on both namespaces in each way.
 fn every_size(target: &TestTarget) {
     let mut host = target.connect("a");
     for (nsid, block_bytes) in [(1, 512), (2, 4096)] {

@@ -18,7 +18,6 @@ const SHORT: Duration = Duration::from_millis(20);
 
 const OTHER: &str = "nqn.2026-01.org.example:other";
 
-/// Two subsystems, one restricted to a host.
 fn two_subsystems() -> String {
     let private = format!(
         "[[subsystem]]\nnqn = \"{OTHER}\"\nallowed_hosts = [\"{}\"]\n",
@@ -35,7 +34,6 @@ fn names(entries: &[DiscoveryEntry]) -> Vec<String> {
         .collect()
 }
 
-/// The log is longer than MDTS.
 #[test]
 fn a_log_longer_than_a_command_is_read_in_pieces() {
     let all: Vec<_> = (10..30).map(|number| format!("{NQN}-{number}")).collect();

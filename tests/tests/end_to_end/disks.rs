@@ -18,7 +18,6 @@ use crate::verified::{Disk, Transfer, bytes};
 
 const SIZE: u64 = 1 << 20;
 
-/// UUID of namespace 1 at a new target.
 fn identity(toml: &str) -> [u8; 16] {
     let target = TestTarget::start(toml);
     let mut host = target.connect("a");
@@ -231,7 +230,6 @@ fn a_disk_behind_the_page_cache_is_not_shared() {
             subsystem(NQN, &[&export])
         );
         fs::write(&toml, text).unwrap();
-        // The target continues without the disk.
         let mut target = std::process::Command::new("timeout")
             .args(["60", "unshare", "--mount", "sh", "-c", &script, "sh"])
             .arg(env!("CARGO_BIN_EXE_cairn-target-process"))
@@ -279,7 +277,6 @@ fn a_failed_flush_fails_for_all_hosts_until_the_disk_flushes_again() {
             assert_eq!(flush(host, 1), Err(Status::WRITE_FAULT));
         }
         assert_eq!(warning(host), 1 << 2, "SMART says so");
-        // Only flushes fail.
         write(host, 1).unwrap();
         read(host, 0).unwrap();
         assert_eq!(flush(host, 2), Ok(()));

@@ -33,7 +33,6 @@ fn machine(root: &Path) {
     }
 }
 
-/// Runs the program with an answer, and returns its output and the mode afterwards.
 fn fix(answer: &str) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     machine(folder.path());

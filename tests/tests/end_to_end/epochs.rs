@@ -31,7 +31,6 @@ fn read(host: &mut Host, lba: u64) -> Status {
     host.wait(ticket).unwrap().cqe.status()
 }
 
-/// The first response shows that the target has received all commands.
 fn until_the_first_ends(host: &mut Host, tickets: &mut Vec<Ticket>) {
     let first = tickets.remove(0);
     assert_eq!(host.wait(first).unwrap().cqe.status(), Status::SUCCESS);

@@ -43,7 +43,6 @@ impl Bed {
         Self::exporting(name, more, "")
     }
 
-    /// Creates a target with lines for the subsystem and the namespace.
     fn exporting(name: &str, more: &str, of_disk: &str) -> Self {
         let file = Scratch::new(name, (BLOCKS * BLOCK) as u64);
         let clock = Clock::simulated();
@@ -92,7 +91,6 @@ impl Bed {
         host
     }
 
-    /// Steps target and host.
     fn turn(&mut self, host: &mut Controller) {
         self.target.step();
         host.poll(self.clock.now());
@@ -119,7 +117,6 @@ impl Bed {
         panic!("no answer: {host:?}");
     }
 
-    /// Writes twos to a block and verifies the disk.
     fn writes(&mut self, host: &mut Controller, block: usize) {
         let buffer = filled(host, 2);
         let ticket = write(host, 1, block as u64, &buffer);
@@ -142,7 +139,6 @@ impl Bed {
         panic!("the disk has no write: {:?}", self.target);
     }
 
-    /// Checks that the host connects only after its old write has left the disk.
     fn is_live_once_the_disk_lets_go(&mut self, host: &mut Controller) {
         for _ in 0..1000 {
             self.turn(host);
@@ -152,7 +148,6 @@ impl Bed {
         self.until(host, Controller::is_live);
     }
 
-    /// Advances the clock without steps.
     fn jump(&self, time: Duration) {
         self.clock.advance_to(self.clock.now() + time);
     }

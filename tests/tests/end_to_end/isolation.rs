@@ -38,7 +38,6 @@ impl Bed {
         Self::with(name, settings, "", lines)
     }
 
-    /// Creates a target with lines for the subsystem and each disk.
     pub(super) fn with(name: &str, settings: &str, subsystems: &str, lines: [&str; 2]) -> Self {
         let clock = Clock::simulated();
         let files = [1, 2].map(|n| Scratch::in_memory(&format!("{name}-{n}"), DISK_BYTES));
@@ -68,7 +67,6 @@ impl Bed {
         }
     }
 
-    /// Connects a host and returns its index.
     pub(super) fn connect(&mut self, name: &str, io_queues: u16, entries: u16) -> usize {
         let options = self.options(name, io_queues, entries);
         self.connect_as(options)
@@ -100,7 +98,6 @@ impl Bed {
         self.hosts[at].as_mut().unwrap()
     }
 
-    /// Steps target and hosts.
     pub(super) fn turn(&mut self) {
         let now = self.clock.now() + Duration::from_micros(100);
         self.clock.advance_to(now);
@@ -159,7 +156,6 @@ impl Bed {
         }
     }
 
-    /// Fills I/O queues with copies of a command.
     pub(super) fn flood(
         &mut self,
         at: usize,
@@ -187,7 +183,6 @@ impl Bed {
         tickets
     }
 
-    /// Fills I/O queues with in-capsule writes to namespace 1.
     fn flood_in_capsule(&mut self, at: usize, queues: u16, depth: usize) -> Vec<Ticket> {
         let bytes = [7; BLOCK as usize];
         let mut tickets = Vec::new();
@@ -343,7 +338,6 @@ fn in_capsule_writes_that_waited_for_a_disk_succeed_when_sent_again() {
     bed.quiet();
 }
 
-/// Writes wait without an error.
 #[test]
 fn in_capsule_writes_to_a_slow_disk_wait() {
     let mut bed = Bed::new("slow-in-capsule", "receives = 64");
@@ -393,7 +387,7 @@ fn flushes_of_a_disk_that_hangs_take_one_thread_and_end_together() {
     assert_eq!(bed.disks[0].waiting(Operation::Flush), 1);
     let response = bed.run(other, command::flush(2), Data::None).unwrap();
     assert!(response.cqe.status().is_success());
-    // Only one flush completes, because the other may cover newer writes.
+    // Only the first flush completes, because later ones may cover newer writes.
     assert!(bed.disks[0].release_oldest(Operation::Flush));
     for _ in 0..100 {
         bed.turn();
@@ -446,7 +440,6 @@ fn a_command_that_a_disk_keeps_is_cancelled_in_time() {
     bed.quiet();
 }
 
-/// The target sends no response while the disk may still execute the command.
 #[test]
 fn a_command_that_a_disk_does_not_let_go_of_has_no_answer() {
     let mut bed = Bed::new("keeps-on", "io_timeout_s = 10");

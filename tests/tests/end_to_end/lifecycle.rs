@@ -164,7 +164,6 @@ fn a_device_can_be_pulled_out_and_put_back() {
             (!host.is_up(0) && !host.is_up(1)).then_some(())
         })
         .unwrap();
-        // The command completed or was lost.
         let _ = host.wait(in_flight);
         network.plug(address);
     }

@@ -9,7 +9,6 @@ use nvme_proto::wire::{Sqe, Status};
 
 use super::isolation::{BLOCK, Bed, status_of};
 
-/// Load that replaces each completed command.
 pub(super) struct Demand {
     host: usize,
     sqe: Sqe,
@@ -43,7 +42,6 @@ impl Demand {
             .push_back(bed.submit(self.host, 1, self.sqe, data));
     }
 
-    /// Counts completed commands and submits new ones.
     pub(super) fn go_on(&mut self, bed: &mut Bed) {
         for _ in 0..self.open.len() {
             let Some(ticket) = self.open.pop_front() else {
@@ -303,7 +301,7 @@ fn a_command_that_waits_is_aborted_and_the_next_one_has_its_turn() {
 fn a_host_that_goes_while_it_waits_leaves_nothing_behind_and_no_time_to_others() {
     let mut bed = Bed::limited("goes", "", ["limits = { total = \"64KiB\" }", ""]);
     let (one, other) = (bed.connect("one", 2, 32), bed.connect("other", 1, 32));
-    // The flood takes eight seconds of each limit.
+    // Each command takes eight seconds of the limit.
     bed.flood(one, 2, 20, command::read(1, 0, 128), 128 * BLOCK);
     bed.pass(3 * SECOND);
     bed.kill(one);
@@ -335,7 +333,6 @@ fn a_host_that_waits_keeps_requests_and_receives_from_no_other() {
     bed.quiet();
 }
 
-/// Removing a limit releases waiting commands at once.
 #[test]
 fn a_reload_lifts_a_limit_for_those_that_wait() {
     let toml = |limits: &str| {

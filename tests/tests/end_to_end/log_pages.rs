@@ -72,7 +72,6 @@ fn the_error_log_names_the_command_that_failed() {
         .chunks_exact(size_of::<ErrorEntry>())
         .map(|entry| ErrorEntry::read_from_bytes(entry).unwrap())
         .collect();
-    // The newest entry is first.
     for (entry, (slba, cid, answer)) in entries.iter().zip(failed.iter().rev()) {
         assert_eq!((entry.sqid.get(), entry.cid.get()), (1, *cid));
         assert_eq!(Status::from_field(entry.status.get()).code(), answer.code());

@@ -36,7 +36,6 @@ fn answer(bed: &mut Bed, ticket: Ticket) -> Answer {
     answer.unwrap()
 }
 
-/// Restricts I/O to the disk at namespace 1.
 fn open(bed: &mut Bed) {
     let buffer = bed.host.buffer(IDENTIFY_BYTES).unwrap();
     let mut ask = |cns| {

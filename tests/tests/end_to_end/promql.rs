@@ -42,7 +42,6 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Parses a number or an instant vector.
     fn instant(&mut self) -> Result<(), String> {
         let before = self.rest;
         match self.expression()? {
@@ -136,7 +135,6 @@ impl<'a> Reader<'a> {
         Ok(label)
     }
 
-    /// Parses a non-empty, comma-separated list.
     fn list<T>(
         &mut self,
         open: &str,

@@ -31,7 +31,6 @@ fn protect(host: &mut Host, nsid: u32, state: State) -> Result<Response, HostErr
     host.run(0, sqe, Data::None)
 }
 
-/// Protection as reported by Get Features and Identify.
 fn reported(host: &mut Host, nsid: u32) -> (u32, bool) {
     let fid = Feature::NAMESPACE_WRITE_PROTECTION.0;
     let get = command::get_features(fid, Select::CURRENT, nsid, 0);
@@ -82,7 +81,6 @@ fn a_host_protects_a_namespace_and_another_lifts_that() {
             bytes(1, 4096)
         );
     }
-    // The protection survives the association.
     a.shutdown().unwrap();
     let mut a = connect(&target, "a");
     can_be_read_alone(&mut a);

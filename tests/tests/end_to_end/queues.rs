@@ -42,7 +42,6 @@ impl<'a> Storm<'a> {
         }
     }
 
-    /// Fills all lanes, then runs `commands` more.
     fn run(&mut self, commands: usize) {
         for lane in 0..self.seeds.len() {
             self.start(lane);
@@ -62,7 +61,6 @@ impl<'a> Storm<'a> {
     fn start(&mut self, lane: usize) {
         let qid = 1 + (lane / self.depth) as u16;
         let slba = self.first_block + lane as u64;
-        // The first command of a lane is a write.
         let write = self.seeds[lane] == 0 || self.random.below(2) == 0;
         let sqe = if write {
             self.seeds[lane] = self.random.bits() | 1;

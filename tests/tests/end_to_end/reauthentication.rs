@@ -120,7 +120,6 @@ fn secrets(host: &Secret, controller: &Secret) -> Secrets {
     }
 }
 
-/// Waits for an event that is no notice.
 fn next_event(host: &mut Host) -> Event {
     let event = host.wait_until("an event", |host| {
         std::iter::from_fn(|| host.take_event()).find(|event| !matches!(event, Event::Notice(_)))

@@ -24,11 +24,9 @@ use crate::verified::bytes;
 pub(super) const BLOCK: usize = 4096;
 /// Concurrent commands with a block each.
 const LANES: usize = 24;
-/// Simulated time of a turn.
 const TURN: Duration = Duration::from_micros(10);
 const TURNS_MAX: usize = 200_000;
 
-/// Removable target with a controller.
 pub(super) struct Bed {
     network: Arc<Loopback>,
     pub(super) config: String,
@@ -77,7 +75,6 @@ impl Bed {
         bed
     }
 
-    /// Steps target and host until idle.
     pub(super) fn turn(&mut self) {
         self.now += TURN;
         self.clock.advance_to(self.now);
@@ -121,7 +118,6 @@ impl Bed {
         [host, self.target_next].into_iter().flatten().min()
     }
 
-    /// Advances the clock until the host has detected the hang.
     fn pass_until_lost(&mut self) {
         for _ in 0..300 {
             self.pass(Duration::from_secs(1));
@@ -132,7 +128,6 @@ impl Bed {
         panic!("the host noticed nothing: {:?}", self.events);
     }
 
-    /// Ends the target like SIGKILL.
     pub(super) fn kill(&mut self) {
         if let Some(target) = self.target.take() {
             target.kill();
@@ -249,7 +244,6 @@ impl Storm {
         }
     }
 
-    /// Runs some commands, then drains.
     fn run(&mut self, bed: &mut Bed, commands: usize) {
         let end = self.answered + commands;
         self.fill(bed);
@@ -304,7 +298,7 @@ fn a_target_that_dies_and_comes_back_costs_time_alone() {
         storm.fill(&mut bed);
         bed.kill();
         bed.until("the loss", |host| !host.is_live());
-        // The hanging target completes no command.
+        // No command completes or fails while the target is away.
         bed.pass(Duration::from_secs(5));
         storm.reap(&mut bed);
         storm.fill(&mut bed);

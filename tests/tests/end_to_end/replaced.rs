@@ -78,7 +78,6 @@ fn another_disk_takes_the_place_of_one_and_no_other_notices() {
     assert!(!is_free(&second));
     wait_until("the first is closed", || is_free(&first));
     write(&mut host, 1, 3);
-    // The first disk has its former identity and contents.
     target.reload(&toml(&first));
     assert_eq!(changed(&mut host), [1]);
     assert_eq!(uuid(&mut host, 1), before[0]);
@@ -152,7 +151,6 @@ fn a_new_disk_that_does_not_open_leaves_all_as_it_was() {
     let wrong = subsystem(NQN, &["/nowhere/disk", &second]);
     let refused = target.try_reload_as(&wrong, "").unwrap_err().to_string();
     assert!(refused.contains("namespace 1"), "{refused}");
-    // Half of the swap fails.
     let half = subsystem(NQN, &[&second, "/nowhere/disk"]);
     target.try_reload_as(&half, "").unwrap_err();
     assert_eq!([1, 2].map(|nsid| uuid(&mut host, nsid)), before);
@@ -273,7 +271,6 @@ fn no_write_for_one_disk_reaches_another() {
     target.stop();
 }
 
-/// A read returns blocks of the right disk, or fails.
 #[test]
 fn io_goes_on_while_disks_change_places() {
     let disks = ["running-one", "running-two"].map(|name| Scratch::new(name, SIZE));

@@ -31,7 +31,6 @@ fn few_buffers_and_few_receives_for_many_commands() {
     target.stop();
 }
 
-/// Runs random commands of all sizes on all namespaces.
 fn crowd(target: &TestTarget, number: u64) {
     let mut options = target.options(&format!("{number}"));
     options.io_queues = QUEUES;

@@ -7,7 +7,6 @@ use nvme_proto::wire::{NSID_ALL, Status};
 
 use crate::verified::{Disk, Transfer, bytes, next_notice, status};
 
-/// Namespace with a list of hosts.
 fn of(nsid: u32, hosts: &[&str]) -> String {
     let hosts = hosts.iter().map(|name| host_nqn(name).raw().to_owned());
     namespace(
@@ -16,7 +15,6 @@ fn of(nsid: u32, hosts: &[&str]) -> String {
     )
 }
 
-/// Subsystem with namespace 1 for every host.
 fn with(others: &[String]) -> String {
     subsystem(NQN, &["mem:1MiB"]) + &others.concat()
 }
@@ -37,7 +35,6 @@ fn read(host: &mut Host, nsid: u32) -> Result<Response, HostError> {
     host.run(1, command::read(nsid, 0, 8), Data::start_of(&buffer, 4096))
 }
 
-/// Checks that the namespace does not exist for this host.
 fn sees_nothing(host: &mut Host, nsid: u32) {
     let buffer = host.buffer(4096).unwrap();
     for (sqe, data) in [

@@ -26,7 +26,6 @@ fn next(manager: &UnixDatagram) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Next notification that differs from `known`.
 fn next_but(manager: &UnixDatagram, known: &str) -> Vec<String> {
     loop {
         let lines = next(manager);

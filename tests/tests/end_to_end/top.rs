@@ -22,7 +22,6 @@ fn succeeded(output: Output) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs `look` during continuous reads.
 fn while_a_host_reads<T: Send>(target: &TestTarget, look: impl FnOnce() -> T + Send) -> T {
     let mut host = target.try_connect(target.options("reader")).unwrap();
     let buffer = host.buffer(READ_BYTES as usize).unwrap();

@@ -15,7 +15,6 @@ pub(crate) struct Disk<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Transfer {
     Keyed,
-    /// Keyed SGL with invalidation.
     KeyedOnce,
     InCapsule,
 }
@@ -83,7 +82,6 @@ fn keyed(buffer: &Buffer, length: u32, transfer: Transfer) -> Data<'_> {
     }
 }
 
-/// Checks that the response invalidates exactly the requested key.
 fn check_key(buffer: &Buffer, response: &Response, transfer: Transfer) {
     let rkey = buffer.region().rkey();
     let expected = rkey.filter(|_| transfer == Transfer::KeyedOnce);

@@ -11,7 +11,6 @@ use nvme_proto::wire::Sqe;
 use super::isolation::{BLOCK, Bed};
 
 const STALLER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 66));
-/// Queues of the stalling host, and commands of each.
 const QUEUES: u16 = 12;
 const DEPTH: usize = 127;
 /// Time limit for the data of a command.
@@ -113,7 +112,6 @@ fn stall(
     bed.quiet();
 }
 
-/// Requests, buffers, and commands that wait for them.
 fn held(bed: &Bed) -> (usize, usize, usize, usize) {
     let Usage {
         requests,
@@ -134,7 +132,6 @@ fn pass(bed: &mut Bed, time: Duration) {
     }
 }
 
-/// Longest duration of small reads.
 fn slowest_read(bed: &mut Bed, host: usize) -> Duration {
     let buffer = bed.host(host).buffer(BLOCK as usize).unwrap();
     let times = (0..READS).map(|_| {

@@ -83,7 +83,6 @@ fn a_receive_that_is_too_short_is_named_at_the_sender() {
     }
 }
 
-/// Disconnects a broken queue pair like a target.
 fn poll_until_disconnected(accepted: &mut Accepted) {
     let deadline = Instant::now() + PATIENCE;
     let mut events = Vec::new();
@@ -103,7 +102,7 @@ fn poll_until_disconnected(accepted: &mut Accepted) {
     accepted.endpoint.disconnect(qp);
 }
 
-/// The target stops to acknowledge, like a hung or filtered machine.
+/// The target stops acknowledging, like a hung or filtered machine.
 #[test]
 fn a_target_that_falls_silent_is_given_up_with_where_to_look() {
     let place = Place::soft();

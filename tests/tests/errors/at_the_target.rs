@@ -26,7 +26,6 @@ impl Victim {
         Self::start_as(place, name, "")
     }
 
-    /// Starts a target with lines for its listener.
     fn start_as(place: Place, name: &str, more: &str) -> Self {
         logged::listen();
         let disk = Scratch::in_memory(name, 64 << 20);
@@ -67,7 +66,6 @@ impl Victim {
     }
 }
 
-/// Runs a case of misbehaviour and checks the log.
 fn assert_logged(case: &str, parts: &[&str]) {
     for place in Place::both() {
         let name = format!("errors-{case}-{}", place.provider.name());

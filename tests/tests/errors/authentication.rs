@@ -172,7 +172,6 @@ fn secret(seed: u8) -> Secret {
     Secret::generate(32, None, &mut |bytes| bytes.fill(seed))
 }
 
-/// Returns the error of a host with these secrets.
 fn failure(place: &Place, mutual: bool, target: impl FnOnce(&Fake)) -> String {
     let fake = Fake::open(place);
     let port = fake.port();

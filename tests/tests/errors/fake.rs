@@ -13,7 +13,6 @@ use nvme_proto::wire::cm::ReplyData;
 
 use super::{PATIENCE, Place};
 
-/// Listener, closed on drop.
 pub(crate) struct Fake {
     listener: Box<dyn Listener>,
     requests: Receiver<ConnRequest>,

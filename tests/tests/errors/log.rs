@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use cairn_tests::logged::lines;
 
-/// Waits for a line with these parts in order.
 pub(crate) fn expect(parts: &[&str]) -> String {
     let deadline = Instant::now() + super::PATIENCE;
     loop {

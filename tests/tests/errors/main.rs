@@ -19,7 +19,6 @@ use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
 /// Longer than the transport's retries.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Provider with addresses for target and hosts.
 struct Place {
     provider: Arc<dyn Provider>,
     target: IpAddr,

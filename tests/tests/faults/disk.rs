@@ -46,7 +46,6 @@ fn what_it_holds_lands_when_it_is_released() {
     thread::scope(|scope| {
         scope.spawn(|| file.write_all_at(&Block([1; BLOCK]).0, 0).unwrap());
         disk.wait_until_waiting(Op::Write, 1);
-        // A later write overtakes the held one.
         file.write_all_at(&Block([2; BLOCK]).0, 0).unwrap();
         assert_eq!(disk.bytes(0, 1), [2]);
         disk.release();

@@ -65,12 +65,10 @@ impl Freezer {
         assert!(run("sync", &["-f"], &[&self.folder]));
     }
 
-    /// Freezes the file system, so that changes wait.
     pub(super) fn freeze(&self) {
         assert!(run("fsfreeze", &["-f"], &[&self.folder]));
     }
 
-    /// Thaws the file system, which continues waiting changes.
     pub(super) fn thaw(&self) {
         assert!(run("fsfreeze", &["-u"], &[&self.folder]));
     }

@@ -22,7 +22,6 @@ enum Transfer {
     InCapsule,
 }
 
-/// Connects a host and fills its queues with writes and flushes of namespace 1.
 fn flood(target: &TestTarget, name: &str, queues: u16, transfer: Transfer) -> Host {
     let options = HostOptions {
         io_queues: queues,
@@ -78,11 +77,9 @@ fn check_bystander(host: &mut Host, random: &mut Random) -> Duration {
     slowest
 }
 
-/// Disk that can hang and recover.
 trait Hanging {
     fn export(&self) -> String;
     fn hang(&self);
-    /// Waits until an operation hangs.
     fn wait(&self);
     fn heal(&self);
 }
@@ -144,7 +141,6 @@ fn one_disk_hangs(disk: &impl Hanging, name: &str, transfer: Transfer) {
         .into();
     disk.wait();
     check_bystander(&mut bystander, &mut random);
-    // The admin queue and new hosts respond in time.
     let before = Instant::now();
     bystander.run(0, command::keep_alive(), Data::None).unwrap();
     let late = target.connect("late");

@@ -46,7 +46,6 @@ fn assert_reads_two(host: &mut Host) {
     assert_eq!(buffer.bytes(0, BLOCK), [2; BLOCK]);
 }
 
-/// Checks a write of a target ended by `end`.
 fn its_write_does_not_land(name: &str, end: impl FnOnce(&mut TargetProcess)) {
     let Some(disk) = FaultyDisk::mount(name, 32 << 20) else {
         return;

@@ -31,7 +31,6 @@ fn flush(host: &mut Host, nsid: u32) -> Result<(), HostError> {
     host.run(1, command::flush(nsid), Data::None).map(drop)
 }
 
-/// Starts a write to block 0, which the first disk holds.
 fn begin_write(host: &mut Host, disk: &FaultyDisk) -> Ticket {
     disk.begin(Rule::new(Op::Write, Fault::Hold).times(1));
     let buffer = host.buffer(4096).unwrap();

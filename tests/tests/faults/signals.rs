@@ -33,7 +33,6 @@ fn sigterm_ends_a_target_whose_disk_hangs() {
     assert!(ended.is_some(), "it has not ended after {END:?}");
 }
 
-/// The target flushes for a departed host.
 #[test]
 fn sigterm_ends_a_target_that_flushes_for_a_host_in_vain() {
     let Some(disk) = FaultyDisk::mount("shutdown", 1 << 20) else {
@@ -68,7 +67,6 @@ fn sighup_with_a_disk_that_does_not_open_leaves_all_hosts_connected() {
     disk.begin(Rule::new(Op::Open, Fault::Hold));
     target.reload(&(first + &namespace(2, &disk.export(4096))));
     disk.wait_until_waiting(Op::Open, 1);
-    // The loop lasts several keep alive timeouts.
     let end = Instant::now() + Duration::from_secs(3);
     while Instant::now() < end {
         host.run(1, command::flush(1), Data::None).unwrap();

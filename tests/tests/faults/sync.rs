@@ -24,7 +24,6 @@ fn a_failed_flush_stays_failed_for_all_hosts() {
         flush(&mut one).unwrap_err();
         flush(&mut other).unwrap_err();
     }
-    // Flushes of new hosts fail too.
     flush(&mut target.connect("third")).unwrap_err();
     drop((one, other));
     target.stop();

@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use super::{Bench, EXAMPLE_ADDRESS, NQN, texts};
 
-/// Commands fail if stdout is full, for data and for text.
 pub(crate) fn full() -> Result<(), Failed> {
     let bench = Bench::new();
     let at = format!("-a {EXAMPLE_ADDRESS} --provider soft -n {NQN}");

@@ -31,7 +31,6 @@ fn connect(paths: &[HostOptions], options: MultipathOptions) -> Result<Multipath
     Multipath::connect(&provider, paths.iter().cloned(), options)
 }
 
-/// Two targets of one disk with verified I/O.
 fn two_paths(disk: &Scratch, policy: Policy) -> (Process, Process, Load) {
     let (one, two) = (
         Process::start(1, &shared(disk)),
@@ -49,7 +48,6 @@ fn path(load: &Load, index: usize) -> PathState {
     load.disk.paths().nth(index).unwrap()
 }
 
-/// Commands on a path during 200 commands.
 fn commands_by(load: &mut Load, index: usize) -> u64 {
     let before = path(load, index).commands;
     load.run(200);
@@ -103,7 +101,6 @@ fn a_pause_shorter_than_kato_overwrites_nothing_newer() {
         one.pause();
         let paused = Instant::now();
         load.run_until("the loss", |load| uses(load, [false, true]));
-        // Commands of the lost path wait, others continue.
         load.run(300);
         load.run_until("the end of the pause", |_| {
             paused.elapsed() > Duration::from_millis(1400)
@@ -115,8 +112,6 @@ fn a_pause_shorter_than_kato_overwrites_nothing_newer() {
     load.finish().close().unwrap();
 }
 
-/// Data written on the other path is not overwritten.
-///
 /// All blocks are allocated, because a kernel worker would execute an allocating write late.
 #[test]
 fn a_pause_longer_than_kato_overwrites_nothing_newer() {
@@ -161,7 +156,6 @@ fn io_follows_the_ana_states_that_a_reload_sets() {
         path(load, 1).ana == Some(AnaState::INACCESSIBLE)
     });
     assert!(commands_by(&mut load, 0) > 0);
-    // Without a usable path, commands wait.
     one.set_ana("inaccessible");
     load.run_until("both to be inaccessible", |load| load.disk.waiting() > 8);
     two.set_ana("optimized");
@@ -174,7 +168,7 @@ fn a_listener_is_removed_under_load_and_comes_back() {
     let toml = subsystem(NQN, &["mem:4MiB block_size = 4096"]);
     let target = TestTarget::start(&toml);
     if target.loopback().is_none() {
-        // The loopback addresses may be in use by other targets.
+        // Only the in-process loopback has the second address.
         return;
     }
     let second = SocketAddr::from(([192, 0, 2, 3], 4420));

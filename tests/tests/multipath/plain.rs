@@ -118,7 +118,6 @@ impl Plain {
         }
     }
 
-    /// Replaces the disk by zeroes.
     pub(crate) fn replace(&self) {
         let mut disks = self.disks.lock().unwrap();
         disks.contents.push(vec![0; BLOCKS * BLOCK]);
@@ -157,7 +156,6 @@ struct Connection {
     cc: u32,
     /// Reads of CSTS since CC was set.
     looks: u32,
-    /// CID of the Asynchronous Event Request.
     event_request: Option<u16>,
     received: Vec<u64>,
     ended: u64,

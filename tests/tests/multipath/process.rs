@@ -10,7 +10,6 @@ use std::time::Duration;
 use cairn_initiator::{HostOptions, Recovery};
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
 
-/// cairn-target process over user-space RoCE.
 #[derive(Debug)]
 pub(crate) struct Process {
     address: Ipv4Addr,
@@ -57,7 +56,6 @@ impl Process {
         std::fs::write(&self.config, toml).unwrap();
     }
 
-    /// Starts the target, and returns when hosts can connect.
     pub(crate) fn resume(&mut self) {
         assert!(self.child.is_none(), "it runs");
         let mut child = Command::new(env!("CARGO_BIN_EXE_cairn-target-process"))
@@ -82,7 +80,6 @@ impl Process {
         child.wait().unwrap();
     }
 
-    /// Changes the ANA state by a reload.
     pub(crate) fn set_ana(&self, state: &str) {
         self.configure(state);
         self.signal("-HUP");

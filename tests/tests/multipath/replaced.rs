@@ -38,7 +38,6 @@ fn every_replacement_is_noticed_and_not_only_the_first() {
             matches!(error, HostError::Replaced { nsid: 1, .. }),
             "disk {disk}: {error}"
         );
-        // Commands for the current disk succeed; those for the former one fail.
         let other = host.open_namespace(1).unwrap();
         host.run(1, other.flush(), Data::None).unwrap();
         let former = host.run(1, namespace.flush(), Data::None).unwrap_err();
@@ -51,7 +50,6 @@ fn every_replacement_is_noticed_and_not_only_the_first() {
     host.shutdown().unwrap();
 }
 
-/// A write sent after the event reaches no other disk.
 #[test]
 fn no_write_follows_a_report_to_another_disk() {
     let target = Plain::start();

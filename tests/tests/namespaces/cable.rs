@@ -11,7 +11,6 @@ use cairn_roce::{Soft, SoftOptions};
 
 use crate::sniffer::{Sniffer, check_frames};
 
-/// Connection between the namespaces.
 #[derive(Clone, Copy)]
 pub(crate) struct Cable {
     pub(crate) mtu: u32,
@@ -185,13 +184,11 @@ impl FarEnd {
         self.plug_in_again(cable);
     }
 
-    /// Sets the interfaces up again.
     pub(crate) fn plug_in_again(self, cable: &Cable) {
         cable.plug_in(0, ip);
         cable.plug_in(1, |arguments| self.ip(arguments));
     }
 
-    /// Runs `ip` in the host's namespace.
     pub(crate) fn ip(self, arguments: &str) {
         let Self(tid) = self;
         let process = std::process::id();

@@ -118,7 +118,6 @@ fn write_and_read_back(host: &mut Host) {
     }
 }
 
-/// Reads block 0 while writing it.
 fn read_while_it_is_written(writer: &mut Host, reader: &mut Host) {
     let new = [1, 2].map(|byte| {
         let buffer = writer.buffer(BLOCK_BYTES).unwrap();

@@ -16,7 +16,6 @@ use crate::cable::{Cable, TOS};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const SIZE: usize = 1 << 20;
-/// Bytes of the longest message.
 const MESSAGE: usize = 64 * 1024;
 const ROUNDS: u64 = 20;
 
@@ -187,7 +186,6 @@ fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sen
     end.event("Closed", |event| matches!(event, Event::Closed { .. }));
 }
 
-/// Transfers data with each type of work request.
 fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Receiver<()>) {
     let (address, there) = ready.recv_timeout(PATIENCE).unwrap();
     let provider = cable.provider();
@@ -235,7 +233,6 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Rec
     check_counters(&provider, cable);
 }
 
-/// Checks that counters show faults only on a faulty connection.
 fn check_counters(provider: &Soft, cable: Cable) {
     let counters = provider.counters();
     let [(name, counters)] = &counters[..] else {

@@ -32,7 +32,6 @@ struct Progress {
 }
 
 impl Progress {
-    /// Waits for a counter to increase by `more`.
     fn wait(&self, what: &str, counter: &AtomicU64, more: u64) {
         let wanted = counter.load(Ordering::Relaxed) + more;
         let deadline = Instant::now() + PATIENCE;
@@ -85,7 +84,6 @@ pub(crate) fn run(cable: Cable) {
     cable.join_unwatched(target, host);
 }
 
-/// Interface change.
 #[derive(Debug, Clone, Copy)]
 enum Trial {
     /// A forged ICMP message reduced the route's MTU.
@@ -101,8 +99,6 @@ enum Trial {
 }
 
 impl Trial {
-    /// Trials for a type of connection.
-    ///
     /// Only one type runs all trials, because each takes a connection timeout. RoCE v1 uses MAC
     /// addresses: a connection needs its interface, but no IP address.
     fn of(cable: &Cable) -> Vec<Self> {
@@ -158,7 +154,6 @@ impl Trial {
     }
 }
 
-/// Verifies blocks until stopped.
 fn write_and_read_back(host: &mut Host, progress: &Progress) {
     let buffer = host.buffer(BLOCK_BYTES).unwrap();
     let mut random = 1;
@@ -176,7 +171,6 @@ fn write_and_read_back(host: &mut Host, progress: &Progress) {
     }
 }
 
-/// Completes a command across lost connections.
 fn patiently(host: &mut Host, sqe: Sqe, data: Data<'_>, progress: &Progress) {
     let ticket = host.submit(1, sqe, data).unwrap();
     let deadline = Instant::now() + 2 * PATIENCE;

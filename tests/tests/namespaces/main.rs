@@ -11,7 +11,6 @@ mod sniffer;
 
 use cable::{BAD, Cable, Roce, V4, V6};
 
-/// Defines a test for each connection type.
 macro_rules! cables {
     ($run:path; $($name:ident: $roce:ident, $addresses:ident, $mtu:literal, $fault:expr;)*) => {
         $(#[test]

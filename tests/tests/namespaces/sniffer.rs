@@ -18,7 +18,6 @@ pub(crate) struct Sniffer(OwnedFd);
 #[derive(Debug, Clone)]
 pub(crate) struct Sniffed {
     ethernet: Ethernet,
-    /// RoCE fields, if any.
     roce: Option<Roce>,
 }
 
@@ -131,7 +130,6 @@ fn read(bytes: &[u8], tag: Option<u16>) -> Sniffed {
 /// First bit of the endpoint number in a QPN.
 const ENDPOINT_SHIFT: u32 = 18;
 
-/// Checks version, tags and flows of RoCE frames.
 pub(crate) fn check_frames(frames: &[Sniffed], cable: &Cable) {
     let all: Vec<_> = frames.iter().filter_map(|f| Some((f, f.roce?))).collect();
     assert!(all.len() > 100, "{} frames", all.len());

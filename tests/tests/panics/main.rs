@@ -51,7 +51,6 @@ fn one_panic(rig: Rig) {
     rig.target.stop().unwrap();
 }
 
-/// Stops the bystander on drop.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -76,7 +75,6 @@ fn watch(rig: &Rig, ready: &mpsc::Sender<()>, stop: &AtomicBool) -> u32 {
 
 fn panic_before(rig: &Rig) {
     let mut victim = rig.connect_back("victim");
-    // The host has a queue on each reactor.
     let mut torn = rig.connect_torn("torn");
     assert_eq!(rig.reactors_of("bystander"), [1, 1]);
     assert_eq!(rig.reactors_of("victim"), [0, 0]);
@@ -387,7 +385,6 @@ fn read_of(host: &mut Host, nsid: u32, slba: u64, blocks: u32) -> Result<Vec<u8>
     Ok(buffer.bytes(0, length))
 }
 
-/// Writes new data to half of the disk.
 fn write_all(host: &mut Host, first: u64) -> Vec<u8> {
     static SEED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     let mut random = Random::new(SEED.fetch_add(1, Ordering::Relaxed));

@@ -21,7 +21,6 @@ use cairn_tests::harness::{METRICS, NQN, Scratch, host_nqn, nqn, own_loopback_ad
 use cairn_tests::saboteur::{Saboteur, blow};
 
 pub(crate) const BLOCK: usize = 4096;
-/// Blocks of a read that ends its reactor.
 pub(crate) const FATAL_BLOCKS: u32 = 3;
 const DISK_BLOCKS: usize = 128;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -67,7 +66,6 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Host options without reconnection.
 pub(crate) fn lone_host(remote: SocketAddr) -> HostOptions {
     HostOptions {
         timeout: Duration::from_secs(10),
@@ -87,14 +85,12 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
-    /// Starts a target with a simulated disk and a memory namespace.
     pub(crate) fn start(name: &str, network: Network) -> Self {
         let file = Scratch::in_memory(name, (DISK_BLOCKS * BLOCK) as u64);
         let disk = SimulatedDisk::register(file.path(), &Clock::default(), 1).unwrap();
         Self::start_with(file, Some(disk), network)
     }
 
-    /// Starts a target with a file as disk.
     pub(crate) fn start_on_file(name: &str, network: Network) -> Self {
         let file = Scratch::new(name, (DISK_BLOCKS * BLOCK) as u64);
         Self::start_with(file, None, network)
@@ -204,7 +200,6 @@ impl Rig {
         self.disk.as_ref().unwrap()
     }
 
-    /// Reactors of queues by QID.
     pub(crate) fn reactors_of(&self, name: &str) -> Vec<u64> {
         let page = self.scrape();
         let host = host_nqn(name).to_string();
@@ -255,7 +250,6 @@ impl Rig {
         of(0) + of(1)
     }
 
-    /// True if a reactor has no work.
     pub(crate) fn is_at_rest(&self, reactor: usize) -> bool {
         let gauges = [
             "cairn_reactor_requests",

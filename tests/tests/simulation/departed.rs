@@ -26,8 +26,6 @@ fn pass(time: Duration) {
     }
 }
 
-/// Returns true if the target executed the write.
-///
 /// `goes_on_first` holds the threads that remain stopped while others resume.
 fn is_made(seed: u64, goes_on_first: Stopped) -> bool {
     let mut random = Random::new(seed);

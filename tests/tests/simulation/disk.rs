@@ -15,9 +15,7 @@ pub(crate) struct Disk {
 #[derive(Debug, Clone, Copy)]
 struct Block {
     content: Content,
-    /// Outstanding reads.
     readers: u32,
-    /// True during a write.
     writer: bool,
 }
 
@@ -48,8 +46,6 @@ impl Disk {
         self.blocks.len()
     }
 
-    /// True if a command may use these blocks now.
-    ///
     /// Overlapping commands with a write have undefined results (Base, 3.3.2).
     pub(crate) fn is_free(&self, range: &Range<usize>, writes: bool) -> bool {
         let free = |block: &Block| !(block.writer || writes && block.readers > 0);
@@ -76,7 +72,6 @@ impl Disk {
         }
     }
 
-    /// Expected bytes, `None` if any block is unknown.
     pub(crate) fn bytes(&self, range: &Range<usize>) -> Option<Vec<u8>> {
         let mut bytes = Vec::with_capacity(range.len() * self.block_bytes as usize);
         for block in &self.blocks[range.clone()] {

@@ -20,7 +20,6 @@ use crate::world;
 const PATIENCE: Duration = Duration::from_secs(900);
 const SLOTS: usize = 24;
 
-/// Random properties of a host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Traits {
     pub(crate) number: u8,
@@ -441,7 +440,6 @@ impl Simulated {
         }
     }
 
-    /// Shuts down and waits for the end of all connections.
     pub(crate) fn shutdown(&mut self, disks: &mut [Disk]) -> Result<(), HostError> {
         self.controller.shutdown();
         while self.controller.state() != State::Gone {
@@ -450,7 +448,6 @@ impl Simulated {
         Ok(())
     }
 
-    /// Resets the controller and waits until it is live.
     pub(crate) fn reset(&mut self, disks: &mut [Disk]) -> Result<(), HostError> {
         // The reset loses commands that are not safe to repeat.
         let excused = std::mem::replace(&mut self.excused, true);

@@ -90,7 +90,6 @@ fn crowd(test: &str, seeds: u64, trouble: crowd::Trouble) {
     });
 }
 
-/// Disks reorder commands, are slow, transfer short, and fail in bursts.
 #[test]
 fn disks_that_fail() {
     crowd("disks_that_fail", 120, crowd::Trouble::Disks);
@@ -118,7 +117,6 @@ fn a_target_that_is_killed() {
     crowd("a_target_that_is_killed", 80, crowd::Trouble::Restart);
 }
 
-/// The disks lose some or all unflushed data.
 #[test]
 fn power_cuts() {
     crowd("power_cuts", 120, crowd::Trouble::PowerCut);

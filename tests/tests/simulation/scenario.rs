@@ -24,9 +24,7 @@ const ATTEMPTS: u32 = 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
     None,
-    /// Hosts reset controllers, and leave with outstanding commands.
     Leaving,
-    /// A host never returns.
     Vanishing,
     Partition,
 }
@@ -58,7 +56,6 @@ impl Scenario {
         }
     }
 
-    /// Runs the scenario and returns a digest.
     pub(crate) fn run(mut self, foul: bool) -> u64 {
         let weather = if foul {
             Weather::foul(&mut self.random)
@@ -165,7 +162,6 @@ impl Scenario {
                     world::note(|| "reset".to_owned());
                     host.reset(&mut self.disks)?;
                 }
-                // The host leaves with outstanding commands.
                 Trouble::Leaving | Trouble::Vanishing => return Ok(()),
                 Trouble::Partition => self.cut(host)?,
             }
@@ -220,7 +216,6 @@ impl Scenario {
         Ok(())
     }
 
-    /// Waits until the target holds no resources.
     fn settle(&mut self) {
         let until = world::now() + LETTING_GO;
         let usage = || world::with(|world| world.usage());

@@ -28,7 +28,6 @@ thread_local! {
 /// Maximum steps without progress of time; more mean an endless loop.
 const STEPS_MAX: u32 = 10_000;
 
-/// Properties of a world except its weather.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) path_mtu: u8,
@@ -62,14 +61,12 @@ pub(crate) struct Stopped {
     pub(crate) target: bool,
 }
 
-/// Replaces the world of this thread.
 pub(crate) fn begin(plan: &Plan, weather: Weather, random: &mut Random) {
     end();
     let world = World::new(plan, weather, random);
     WORLD.with(|slot| *slot.borrow_mut() = Some(world));
 }
 
-/// Drops the world of this thread.
 pub(crate) fn end() {
     drop(WORLD.with(|slot| slot.borrow_mut().take()));
 }

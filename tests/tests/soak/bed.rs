@@ -85,7 +85,6 @@ impl Bed {
         [first, second, Resources::of_process("self")]
     }
 
-    /// Runs the load during `work` on another thread.
     pub(crate) fn meanwhile(load: &mut Load, work: impl FnOnce() + Send) {
         std::thread::scope(|scope: &Scope<'_, '_>| {
             let worker: ScopedJoinHandle<'_, ()> = scope.spawn(work);
@@ -101,7 +100,6 @@ impl Bed {
         self.load.run_until("some time", |_| Instant::now() >= end);
     }
 
-    /// Ends all faults and checks blocks and resources.
     pub(crate) fn settle(&mut self) {
         self.shared.heal();
         self.troubled.heal();
@@ -126,7 +124,6 @@ impl Bed {
         }
     }
 
-    /// Disconnects the host and ends the targets.
     pub(crate) fn end(self) {
         let Self {
             load, mut targets, ..

@@ -48,7 +48,6 @@ fn connects() {
     }
 }
 
-/// Waits for a target without hosts, and returns its resources.
 fn quiet(target: &TargetProcess) -> Resources {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {

@@ -7,14 +7,12 @@ use cairn_tests::process::TargetProcess;
 /// Permitted growth of resident bytes, because allocator and kernel keep used memory.
 const MEMORY_SLACK: u64 = 48 << 20;
 
-/// Permitted idle threads of thread pools.
 const IDLE_THREADS: usize = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Resources {
     descriptors: usize,
     threads: usize,
-    /// Gauges of reactors and subsystems.
     gauges: Vec<(&'static str, u64)>,
     resident_bytes: u64,
 }
@@ -37,7 +35,6 @@ impl Resources {
         }
     }
 
-    /// Reads the resources in /proc.
     pub(crate) fn of_process(pid: &str) -> Self {
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs");
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");

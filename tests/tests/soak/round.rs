@@ -12,10 +12,8 @@ use cairn_tests::harness::host_nqn;
 use crate::bed::Bed;
 
 const BLOCK: usize = 4096;
-/// Maximum duration of a bystander's command.
 const BOUND: Duration = Duration::from_secs(10);
 
-/// Fault for the hosts of a target.
 #[derive(Debug, Clone, Copy)]
 enum Mishap {
     Pause,
@@ -102,7 +100,6 @@ impl<'a> Round<'a> {
         self.bed.targets[which].restart();
     }
 
-    /// Reloads an unchanged configuration.
     fn reload(&mut self) {
         let which = self.either();
         self.bed.targets[which].reload_unchanged();
@@ -152,7 +149,6 @@ impl<'a> Round<'a> {
         });
     }
 
-    /// A failed write returns the cause.
     fn fail_writes(&mut self) {
         let faults = [
             Fault::Fail(libc::EIO),
@@ -219,7 +215,6 @@ impl<'a> Round<'a> {
     }
 }
 
-/// Connects, even if the target is about to return.
 fn connect(options: &HostOptions) -> Host {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -236,7 +231,6 @@ fn filled(host: &Host, byte: u8) -> cairn_initiator::Buffer {
     buffer
 }
 
-/// Writes the first blocks of namespace 2 once writes succeed.
 fn write_at_last(host: &mut Host, blocks: u64, byte: u8) {
     let buffer = filled(host, byte);
     for place in 0..blocks {

@@ -91,7 +91,6 @@ const BEST: AnaState = AnaState::OPTIMIZED;
 const WORSE: AnaState = AnaState::NON_OPTIMIZED;
 const NONE: AnaState = AnaState::INACCESSIBLE;
 
-/// SPDK's method changes the states of a subsystem at once and durably.
 #[test]
 fn a_state_is_of_one_subsystem() {
     let mut target = two_subsystems();
@@ -136,7 +135,6 @@ fn a_state_is_of_one_subsystem() {
     assert_eq!(shown(&target, NQN), ["inaccessible", "optimized"]);
 }
 
-/// A saved configuration contains each subsystem's states.
 #[test]
 fn saved_states_are_each_subsystems_own() {
     let target = two_subsystems();
@@ -237,7 +235,6 @@ fn a_drain_stands_above_the_states_of_a_subsystem() {
     assert_eq!(log(&mut connect(&target, NQN)).1, [BEST, WORSE]);
 }
 
-/// Undoing a drain restores each subsystem's states.
 #[test]
 fn an_undone_drain_restores_the_states_of_each_subsystem() {
     let target = two_subsystems();
@@ -260,7 +257,6 @@ fn an_undone_drain_restores_the_states_of_each_subsystem() {
     });
 }
 
-/// Cairn's command sets and resets the states.
 #[test]
 fn a_command_sets_the_state_of_a_subsystem() {
     let target = two_subsystems();

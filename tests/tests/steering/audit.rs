@@ -29,7 +29,6 @@ impl Case {
         self.folder.path().join("audit.json")
     }
 
-    /// Waits for lines in the log.
     fn wait_for(&self, count: usize, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
         let deadline = Instant::now() + PATIENCE;
         loop {

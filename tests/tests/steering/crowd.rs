@@ -67,7 +67,6 @@ fn a_crash_amid_changes_leaves_a_whole_file() {
             while said.load(Ordering::Relaxed) < 10 * round {
                 thread::yield_now();
             }
-            // The target must start with the current file.
             target.crash();
         });
         answered += said.load(Ordering::Relaxed);

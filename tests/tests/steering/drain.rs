@@ -17,7 +17,6 @@ fn two_ways() -> Steered {
     target
 }
 
-/// Host options with a short reconnect delay.
 fn by_port(target: &Steered, port: u16) -> HostOptions {
     let mut options = target.options("drained");
     options.remote.set_port(port);

@@ -26,7 +26,6 @@ fn start() -> Option<(tempfile::TempDir, PathBuf, Steered, HangingFolder)> {
     Some((folder, hung, target, hanging))
 }
 
-/// Checks that other requests succeed while one waits for the file system.
 fn ends(target: &Steered, method: &str, params: Value, others: impl Fn(u32)) {
     scope(|scope| {
         let late = scope.spawn(|| target.call(method, params));

@@ -15,7 +15,6 @@ fn secret(seed: u8) -> Secret {
     Secret::generate(32, None, &mut |bytes| bytes.fill(seed))
 }
 
-/// Writes a key file for the target only.
 fn file(target: &Steered, name: &str, seed: u8) -> PathBuf {
     let path = target.folder.path().join(name);
     fs::write(&path, secret(seed).to_text().as_bytes()).unwrap();
@@ -114,7 +113,6 @@ fn keys_of_the_keyring_count_for_connects_to_come() {
         json!({"dhchap_key": "one", "dhchap_ctrlr_key": "two"}),
     );
     assert_keys(&target, &[("one", false, 2), ("two", false, 2)]);
-    // A connected host stays connected.
     assert_eq!(open.active_namespaces().unwrap(), [1]);
     assert_refused(connect(&target, None, None));
     drop(connect(&target, Some(1), Some(2)).unwrap());
@@ -182,7 +180,6 @@ fn a_host_whose_key_was_removed_is_not_let_in() {
     drop(connect(&target, Some(2), None).unwrap());
 }
 
-/// A key in the configuration works, causes a warning, and is hidden from clients.
 #[test]
 fn a_key_in_the_configuration_works_and_stays_hidden() {
     let lines = |key: &str| {

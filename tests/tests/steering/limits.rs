@@ -62,7 +62,6 @@ fn limits_are_set_shown_kept_and_removed() {
     assert!(!text["text"].as_str().unwrap().contains("limits"), "{text}");
 }
 
-/// Sets limits of a subsystem and of each host.
 fn of_all_namespaces(target: &Steered) {
     let of = |each_host: bool| json!({"nqn": NQN, "each_host": each_host});
     for (each_host, rate) in [(true, "1MiB"), (false, "3MiB")] {

@@ -32,7 +32,6 @@ fn connect(target: &Steered, nqn: &str, port: u16) -> Result<Host, HostError> {
     Host::connect(&Soft::default(), options(target, nqn, port))
 }
 
-/// Checks that the error is that of an unknown subsystem.
 fn assert_unknown(target: &Steered, nqn: &str, port: u16) {
     let refused = connect(target, nqn, port).unwrap_err().to_string();
     let unknown = connect(target, "nqn.2024-01.com.example:none", port).unwrap_err();
@@ -140,7 +139,6 @@ fn a_subsystem_has_its_own_listeners() {
     assert!(adds.eq(wanted.map(|(nqn, port)| (json!(nqn), json!(port)))));
 }
 
-/// A reload removes a listener from a subsystem and adds it again.
 #[test]
 fn a_reload_changes_the_listeners_of_a_subsystem() {
     let target = Steered::start_after(|_, address| {
@@ -178,7 +176,6 @@ fn a_reload_changes_the_listeners_of_a_subsystem() {
     assert_eq!(second.active_namespaces().unwrap(), [1]);
 }
 
-/// Cairn's command sets and resets the listeners.
 #[test]
 fn a_command_sets_the_listeners_of_a_subsystem() {
     let target = Steered::start_after(|_, address| {
@@ -205,7 +202,6 @@ fn a_command_sets_the_listeners_of_a_subsystem() {
     assert_eq!(target.text(), before);
 }
 
-/// Two ports of one address with different RoCE versions serve one disk.
 #[test]
 fn listeners_of_one_target_speak_both_versions_of_roce() {
     if PacketSocket::sender(0).is_err() {

@@ -79,7 +79,6 @@ fn a_terminal_has_colors_unless_they_are_refused() {
     assert!(!log.contains('\x1b'), "{log:?}");
 }
 
-/// Returns the startup log of a target on a terminal.
 fn logged_to_a_terminal(no_color: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("target.toml");

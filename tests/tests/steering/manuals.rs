@@ -125,7 +125,6 @@ fn methods_of_the_page_for_spdk_are_there() {
     assert!(seen >= 10, "{seen} methods");
 }
 
-/// Target with the recipes' configuration.
 struct Target {
     child: Child,
     address: Ipv4Addr,

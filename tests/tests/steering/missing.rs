@@ -24,7 +24,6 @@ fn make_disk(path: &Path) {
     File::create(path).unwrap().set_len(SIZE).unwrap();
 }
 
-/// Type and reason of everything reported as missing.
 fn missing(target: &Steered) -> Vec<(String, String)> {
     let status = target.done("cairn_status", json!({}));
     let all = status["missing"].as_array().unwrap();
@@ -79,7 +78,6 @@ fn a_disk_that_comes_later_is_announced_and_served() {
         missing(&target)[0].1.contains("is a directory")
     });
     fs::remove_dir(&disk).unwrap();
-    // A reload succeeds without the disk.
     target.done("cairn_reload", json!({}));
     assert_eq!(missing(&target).len(), 1);
     let whole = disk.with_extension("new");

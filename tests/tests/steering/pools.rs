@@ -13,7 +13,6 @@ use serde_json::json;
 use crate::target::{NQN, PATIENCE, Steered};
 
 pub(crate) const SIZE: u64 = 1 << 20;
-/// First NSID of the directory.
 pub(crate) const FIRST: u32 = 100;
 
 /// Target with a directory of these files and NSIDs 100 to 103.

@@ -18,7 +18,6 @@ use crate::pools::{
 };
 use crate::target::{Steered, until};
 
-/// Reasons for missing directories and files.
 fn missing(target: &Steered) -> Vec<String> {
     let status = target.done("cairn_status", json!({}));
     let all = status["missing"].as_array().unwrap().iter();
@@ -61,7 +60,6 @@ fn a_directory_that_hangs_keeps_nothing_else() {
     wait_for(&mut host, &[1, 100, 101, 104]);
     host.disconnect().unwrap();
 
-    // The directory hangs during the start.
     let hanging = HangingFolder::mount(&pool).unwrap();
     target.crash();
     let mut host = crate::pools::host(&target);
@@ -210,7 +208,6 @@ fn pool_of(pool: &Path) -> String {
     format!("[[subsystem.namespace]]\nnsid = {FIRST}\nexport = \"dir:{pool}\"\n")
 }
 
-/// Bind mount, unmounted on drop.
 struct View<'p>(&'p Path);
 
 impl<'p> View<'p> {

@@ -14,7 +14,6 @@ fn files() -> usize {
     limit.map_or(10_000, |limit| (limit as usize / 2 - 300).min(10_000))
 }
 
-/// Waits until this number of files is served.
 fn wait_for_count(host: &mut Host, expected: usize) {
     let deadline = Instant::now() + 3 * PATIENCE;
     loop {

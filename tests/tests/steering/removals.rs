@@ -14,7 +14,6 @@ use crate::target::Steered;
 
 const KEYED: &str = "nqn.2024-01.com.example:keyed";
 const OPEN: &str = "nqn.2024-01.com.example:open";
-/// Error of a removal that would grant access.
 const EPERM: i64 = -1;
 
 fn secret() -> Secret {

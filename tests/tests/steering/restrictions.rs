@@ -44,7 +44,6 @@ fn what_narrows_access_is_carried_out_or_refused() {
         assert_eq!(refused, INVALID, "{params}");
     }
     assert_eq!(target.text(), text);
-    // The target rejects requests with another target's name.
     let other = json!({"nqn": NQN, "tgt_name": "other"});
     for method in ["nvmf_get_subsystems", "nvmf_delete_subsystem"] {
         assert_eq!(target.refused(method, other.clone()), INVALID, "{method}");

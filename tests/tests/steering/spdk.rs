@@ -184,8 +184,6 @@ fn views_show_it(target: &Steered) {
     );
 }
 
-/// Checks that `allow_any_host` and the host list are independent.
-///
 /// `nvmf_subsystem_add_host` works with the flag on and off.
 fn any_host_keeps_the_list(target: &Steered) {
     let guest = "nqn.2016-06.io.spdk:guest";

@@ -77,7 +77,6 @@ impl RpcPy {
         }
     }
 
-    /// Runs a command, and returns success and output.
     fn run(&mut self, line: &str) -> (bool, String) {
         let method = line.split(' ').next().unwrap().to_owned();
         self.called.insert(method);
@@ -95,7 +94,6 @@ impl RpcPy {
         }
     }
 
-    /// Runs a command successfully, and returns its output.
     pub(crate) fn done(&mut self, line: &str) -> Value {
         let (success, printed) = self.run(line);
         assert!(success, "{line}: {printed}");
@@ -105,14 +103,12 @@ impl RpcPy {
         }
     }
 
-    /// Runs a command that must fail, and returns its error.
     pub(crate) fn refused(&mut self, line: &str) -> Value {
         let (success, printed) = self.run(line);
         assert!(!success, "{line}: {printed}");
         error_in(&printed)
     }
 
-    /// Runs commands and checks fields of each output.
     pub(crate) fn steps(&mut self, steps: &[(&str, Value)]) {
         for (line, wanted) in steps {
             let found = self.done(line);
@@ -128,13 +124,11 @@ impl Drop for RpcPy {
     }
 }
 
-/// Parses the target's error in the client's output.
 fn error_in(printed: &str) -> Value {
     let (_, error) = printed.split_once("\nresponse:\n").expect(printed);
     serde_json::from_str(error).expect(printed)
 }
 
-/// Creates a key file readable by the target.
 pub(crate) fn key_file(folder: &Path, name: &str) -> String {
     let path = folder.join(name);
     let options = OpenOptions::new()

@@ -9,7 +9,6 @@ use crate::spdk::{HOST, NEW, includes};
 use crate::spdk_client::{RpcPy, client, key_file};
 use crate::target::{NQN, Steered};
 
-/// Creates a file for a disk.
 fn disk_file(folder: &Path, name: &str) -> String {
     let path = folder.join(name);
     File::create(&path).unwrap().set_len(8 << 20).unwrap();

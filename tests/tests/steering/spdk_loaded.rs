@@ -176,8 +176,6 @@ fn with(base: &Value, name: &str, value: Value) -> Value {
     all
 }
 
-/// Checks that the method rejects each parameter in `all` with its reason.
-///
 /// `base` contains the parameters of a valid request.
 fn is_refused(target: &Steered, method: &str, base: &Value, all: &[(&str, Value, &str)]) {
     for (name, value, why) in all {

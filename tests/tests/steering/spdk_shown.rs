@@ -25,7 +25,6 @@ fn file(target: &Steered, name: &str, bytes: usize) -> String {
     path.display().to_string()
 }
 
-/// Adds a disk of each type as namespaces 2 to 5.
 fn make_disks(target: &Steered, files: &[String; 2]) {
     let sized = |name: &str| json!({"name": name, "num_blocks": 64, "block_size": 512});
     let mut named = sized("Malloc0");

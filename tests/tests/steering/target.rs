@@ -16,10 +16,8 @@ use cairn_tests::process::program;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Time limit of each wait.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until `reached` returns true.
 pub(crate) fn until(what: &str, mut reached: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !reached() {
@@ -42,7 +40,6 @@ impl Steered {
         Self::start_with("")
     }
 
-    /// Starts a target with more lines in its configuration.
     pub(crate) fn start_with(more: &str) -> Self {
         Self::start_as(more, &[], |_, _| String::new())
     }
@@ -59,7 +56,6 @@ impl Steered {
         Self::start_as("", &["unshare", "--net", "sh", "-c", up], last)
     }
 
-    /// Starts a target by a wrapper program.
     pub(crate) fn start_by(wrapper: &[&str]) -> Self {
         Self::start_as("", wrapper, |_, _| String::new())
     }
@@ -176,7 +172,6 @@ impl Steered {
         self.client().call(method, &params)
     }
 
-    /// Sends a request, and returns its result.
     #[expect(clippy::needless_pass_by_value, reason = "json! stands in the call")]
     pub(crate) fn done(&self, method: &str, params: Value) -> Value {
         match self.call(method, params.clone()) {
@@ -185,7 +180,6 @@ impl Steered {
         }
     }
 
-    /// Sends a request that must fail, and returns its code.
     #[expect(clippy::needless_pass_by_value, reason = "json! stands in the call")]
     pub(crate) fn refused(&self, method: &str, params: Value) -> i64 {
         match self.call(method, params.clone()) {
@@ -194,7 +188,6 @@ impl Steered {
         }
     }
 
-    /// Runs a cairn-target command with this socket.
     pub(crate) fn command(&self, args: &[&str]) -> Output {
         Command::new(program("cairn-target-process"))
             .args(args)

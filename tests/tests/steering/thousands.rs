@@ -27,9 +27,7 @@ const MEMORY: u32 = 300;
 const BESIDE: u32 = 5_499;
 /// Largest NN, available with transfers of 64 KiB or more.
 const LAST: u32 = 10_240;
-/// Concurrent clients.
 const CLIENTS: u32 = 100;
-/// Namespaces added by each client.
 const OF_EACH: u32 = 10;
 /// Maximum ratio of the time of a change with thousands of namespaces to the time with a few. Each
 /// change copies the configuration and writes the file.
@@ -52,7 +50,6 @@ fn files() -> u32 {
     BESIDE.min((room - u64::from(CLIENTS * OF_EACH)) as u32)
 }
 
-/// Creates a file of 1 MiB and returns its path.
 fn file(folder: &Path, number: u32) -> String {
     let path = folder.join(format!("disk{number}"));
     File::create(&path).unwrap().set_len(1 << 20).unwrap();
@@ -205,7 +202,6 @@ fn a_change_among_thousands_costs_little_more_than_beside_one() {
             "{what}: {many:?} among thousands, {few:?} beside one"
         );
     }
-    // The reload reads the changed file.
     many.done("cairn_reload", json!({}));
     let notices = json!({"id": 0, "max": 100_000});
     assert_eq!(

@@ -60,7 +60,6 @@ impl Troubled {
         self.target.done("cairn_status", json!({}))["namespaces"].clone()
     }
 
-    /// Code and message of a failed addition.
     fn refused(&self) -> (i64, String) {
         match self.target.call("cairn_namespace_add", add()) {
             Err(CallError::Refused(error)) => (error.code, error.message),
@@ -117,7 +116,6 @@ fn a_change_that_stays_in_the_file_is_known_and_goes_with_the_next() {
     assert!(message.contains("still has the change"), "{message}");
     assert_ne!(troubled.target.text(), before);
     assert_eq!(troubled.namespaces(), 1);
-    // The next change fails too.
     assert_eq!(troubled.refused().0, EIO);
     assert_eq!(troubled.namespaces(), 1);
     troubled.end("sync");
@@ -138,7 +136,6 @@ fn a_change_that_stays_in_the_file_comes_with_a_reload() {
     assert_eq!(troubled.namespaces(), 2);
     assert_eq!(troubled.target.text(), left);
     assert_eq!(troubled.target.done("cairn_namespace_add", add()), 3);
-    // The target does not overwrite another program's file.
     fs::write(troubled.target.config(), &left).unwrap();
     assert_eq!(troubled.refused().0, -116);
 }

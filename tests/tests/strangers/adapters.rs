@@ -12,14 +12,12 @@ use super::{PATIENCE, Victim};
 
 /// Source port of all queue pairs of older drivers.
 const PORT: u16 = 0xc000;
-/// Consecutive packets of a queue pair.
 const TOGETHER: u32 = 16;
 const ROUNDS: u32 = 100;
 /// Rounds after which the kernel delivers the flow to one socket.
 const FIRST_ROUNDS: u32 = 10;
 
 struct Pair {
-    /// Queue pairs of peer and target.
     own: u32,
     theirs: u32,
     /// PSNs of the next and the oldest unacknowledged packet.
@@ -41,7 +39,6 @@ impl Pair {
     }
 }
 
-/// Connections to two endpoints of the target.
 fn two_endpoints(peer: &mut Stranger) -> [Pair; 2] {
     let mut pairs: Vec<Pair> = Vec::new();
     for own in 100..132 {

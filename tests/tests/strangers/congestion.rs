@@ -19,7 +19,6 @@ use cairn_tests::stranger::Stranger;
 
 use super::{PATIENCE, Victim};
 
-/// Duration of a measurement phase.
 const PHASE: Duration = Duration::from_millis(150);
 const READ: u32 = 128 << 10;
 

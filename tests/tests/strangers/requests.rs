@@ -14,7 +14,6 @@ use nvme_proto::wire::cm::RequestData;
 
 use super::{PATIENCE, Victim};
 
-/// Requests at a time.
 const BATCH: usize = 15;
 /// Connects of each host, and permitted failures.
 const CONNECTS: u32 = 20;
@@ -78,7 +77,6 @@ fn keep_no_host_out(rate: u32, known: Ipv4Addr, strangers: Vec<Ipv4Addr>) {
     victim.target.stop().unwrap();
 }
 
-/// Connects and disconnects a host.
 fn connect(victim: &Victim, local: Ipv4Addr) -> Result<(), HostError> {
     let options = HostOptions {
         local: Some(local.into()),
@@ -136,7 +134,6 @@ impl Flood {
         }
     }
 
-    /// Ends the flood and returns its number of requests.
     fn stop(self) -> u32 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap();

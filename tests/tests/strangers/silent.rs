@@ -141,7 +141,6 @@ fn loopback_address(number: u32) -> IpAddr {
     Ipv4Addr::new(192, 0, 2, 10 + number as u8).into()
 }
 
-/// Connects and disconnects a host.
 fn connect(target: &TestTarget, provider: &dyn Provider, local: IpAddr) -> Result<(), HostError> {
     let options = HostOptions {
         local: Some(local),
@@ -195,7 +194,6 @@ impl Silent {
         }
     }
 
-    /// Ends the attack, and returns the number of rejected or ended connections.
     fn stop(self) -> u32 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()

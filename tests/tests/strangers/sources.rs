@@ -58,7 +58,6 @@ fn each_log_line_has_permission_or_a_cause() {
     );
 }
 
-/// True for a field in Debug format: `?field` or `field = ?value`.
 fn has_debug_field(line: &str) -> bool {
     line.match_indices('?').any(|(at, _)| {
         let begins =

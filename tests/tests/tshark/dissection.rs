@@ -28,13 +28,11 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Text of a field.
     pub(crate) fn text(&self, field: &str) -> &str {
         let at = self.fields.iter().position(|known| *known == field);
         &self.values[at.unwrap_or_else(|| panic!("{field} was not asked for"))]
     }
 
-    /// Number in a field, if present.
     pub(crate) fn number(&self, field: &str) -> Option<u64> {
         let text = self.text(field);
         if text.is_empty() {

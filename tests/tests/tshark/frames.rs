@@ -9,7 +9,6 @@ use cairn_roce_proto::wire::{Opcode, Packet};
 
 use crate::dissection::Row;
 
-/// Header fields reported by both parsers.
 pub(crate) const TRANSPORT_FIELDS: &[&str] = &[
     "infiniband.bth.opcode",
     "infiniband.bth.padcnt",
@@ -64,7 +63,6 @@ pub(crate) fn transport_fields(frame: &[u8]) -> Vec<Option<u64>> {
     ]
 }
 
-/// Values of [`TRANSPORT_FIELDS`] in a tshark row.
 pub(crate) fn transport_fields_of(row: &Row) -> Vec<Option<u64>> {
     TRANSPORT_FIELDS
         .iter()

@@ -15,7 +15,6 @@ use frames::{TRANSPORT_FIELDS, connection_message, transport_fields, transport_f
 use nvme_proto::wire::cm::RequestData;
 use session::Command;
 
-/// tshark's expert information on a frame.
 const OPINION: &[&str] = &["frame.number", "_ws.expert.severity", "_ws.expert.message"];
 
 #[test]
@@ -84,7 +83,6 @@ fn transport_headers_mean_to_tshark_what_they_mean_to_us() {
     );
 }
 
-/// tshark's fields of connection management.
 const CONNECTION_FIELDS: &[&str] = &[
     "infiniband.cm.req.localqpn",
     "infiniband.cm.req.startpsn",
@@ -137,7 +135,6 @@ fn connections_are_made_as_meant() {
     assert_eq!(asked, [admin, admin, io]);
 }
 
-/// tshark's fields of commands and completions.
 const COMMAND_FIELDS: &[&str] = &[
     "infiniband.bth.destqp",
     "infiniband.cm.req.localqpn",
@@ -227,7 +224,6 @@ fn commands_of_queue_1(rows: &[Row]) -> Vec<Command> {
     commands
 }
 
-/// Problems reported by tshark.
 fn malformed(capture: &Path) -> Vec<String> {
     dissect(capture, OPINION)
         .iter()

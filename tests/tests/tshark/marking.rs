@@ -28,14 +28,12 @@ const ECN: u8 = 3;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Capacity for a connection.
 const SMALL: EndpointOptions = EndpointOptions {
     receives: 8,
     completions: 16,
     queue_pairs: 1,
 };
 
-/// Provider with a capture of its packets.
 fn capturing(name: &str) -> (Soft, Scratch) {
     let capture = Scratch::new(&format!("marking-{name}.pcapng"), 0);
     let file = Capture::create(capture.path(), 1 << 30).expect("the capture can be written");
@@ -46,7 +44,6 @@ fn capturing(name: &str) -> (Soft, Scratch) {
     (Soft::new(options), capture)
 }
 
-/// Host with its own address and capture.
 struct Guest {
     address: Ipv4Addr,
     provider: Soft,
@@ -72,7 +69,6 @@ impl Guest {
         Host::connect(&self.provider, options).expect("a connection")
     }
 
-    /// Closes the capture and returns packets from the target.
     fn packets(self) -> Vec<Seen> {
         drop(self.provider);
         packets(self.capture.path())
@@ -142,7 +138,6 @@ fn seen(frame: &[u8]) -> Seen {
     }
 }
 
-/// Traffic classes in order of appearance.
 fn classes<'a>(packets: impl IntoIterator<Item = &'a Seen>) -> Vec<u8> {
     let mut classes = Vec::new();
     for seen in packets {

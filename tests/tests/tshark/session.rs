@@ -22,7 +22,6 @@ pub(crate) struct Command {
     pub(crate) status: (u8, u8),
 }
 
-/// Capture and expected contents.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) capture: Scratch,
@@ -31,7 +30,7 @@ pub(crate) struct Session {
     pub(crate) cntlid: u16,
 }
 
-/// Discovery, connect, writes, reads, an error, and disconnect.
+/// Records discovery, connect, writes, reads, an error, and disconnect.
 pub(crate) fn record() -> Session {
     record_on(&Network::System, "v2")
 }
@@ -67,7 +66,7 @@ pub(crate) fn record_on(network: &Network, name: &str) -> Session {
     }
 }
 
-/// The log page that tshark misparses in several packets, here in one.
+/// Reads the log page that tshark misparses in several packets, here in one packet.
 fn read_effects_log(host: &mut Host) {
     let log = host.buffer(4096).expect("memory");
     let sqe = command::get_log_page(LogPage::COMMAND_EFFECTS, 0, 0, 4096, false);
@@ -75,8 +74,8 @@ fn read_effects_log(host: &mut Host) {
     read.expect("the command effects log");
 }
 
-/// Transfers in the capsule, in one and many packets, and with key invalidation. One command fails,
-/// and several overlap, so that CIDs differ.
+/// Transfers data in the capsule, in one and many packets, and with key invalidation. One command
+/// fails, and several overlap, so that CIDs differ.
 fn exchange(host: &mut Host) -> Vec<Command> {
     let buffer = host.buffer(128 << 10).expect("memory");
     let bytes = Random::new(3).bytes(64 << 10);
@@ -108,7 +107,7 @@ fn exchange(host: &mut Host) -> Vec<Command> {
         ],
     ));
     assert_eq!(buffer.bytes(64 << 10, 64 << 10), bytes);
-    // Last, because it invalidates the buffer's key.
+    // The command is last, because it invalidates the buffer's key.
     let once = Data::once(&buffer, 512);
     commands.extend(run_together(
         host,
@@ -120,7 +119,6 @@ fn exchange(host: &mut Host) -> Vec<Command> {
 /// Command, SLBA and blocks if shown by tshark, and data.
 type Wish<'a> = (Sqe, Option<(u64, u32)>, Data<'a>);
 
-/// Submits commands and waits for the completions.
 fn run_together(host: &mut Host, wanted: &[Wish<'_>]) -> Vec<Command> {
     let mut submit = |&(sqe, _, data): &Wish<'_>| host.submit(1, sqe, data);
     let tickets: Vec<_> = wanted

@@ -41,7 +41,6 @@ impl Bed {
         self.answer(host, ticket)
     }
 
-    /// Checks that the command completes only after the disk releases the write.
     fn waits_for_the_disk(&mut self, host: &mut Controller, sqe: Sqe) {
         let ticket = host.submit(0, sqe, Data::None).unwrap();
         for _ in 0..100 {
@@ -53,7 +52,6 @@ impl Bed {
         assert_eq!(self.block(3), [1; BLOCK], "the older write has ended");
     }
 
-    /// Checks that the command fails in bounded time while the disk holds the write.
     fn fails_when_the_disk_hangs(&mut self, host: &mut Controller, sqe: Sqe) {
         let ticket = host.submit(0, sqe, Data::None).unwrap();
         self.pass(LONG);

@@ -5,7 +5,6 @@
 
 use super::*;
 
-/// Checks that only a write to block 3 waits.
 fn only_the_held_block_waits(bed: &mut Bed, host: &mut Controller) {
     let buffer = filled(host, 2);
     let waits = write(host, 1, 3, &buffer);
@@ -21,7 +20,6 @@ fn only_the_held_block_waits(bed: &mut Bed, host: &mut Controller) {
 }
 
 impl Bed {
-    /// Checks that the change executes only after the disk releases the older one.
     fn waits_until_the_disk_lets_go(&mut self, host: &mut Controller, change: Ticket) {
         for _ in 0..2000 {
             self.turn(host);
@@ -171,7 +169,6 @@ fn a_second_path_does_not_harm_the_first() {
     bed.writes(&mut first, 3);
 }
 
-/// A second path does not fail rate-limited writes of the first.
 #[test]
 fn a_second_path_to_a_limited_namespace_fails_no_write() {
     let mut bed = Bed::with("limited", "limits = { iops = 20 }");
@@ -192,7 +189,6 @@ fn a_second_path_to_a_limited_namespace_fails_no_write() {
     }
 }
 
-/// An overtaken write returns to its host without execution.
 #[test]
 fn a_write_that_was_overtaken_is_not_carried_out() {
     let mut bed = Bed::with("overtaken", "limits = { iops = 20 }");

@@ -6,7 +6,6 @@ use super::*;
 
 const KATO: Duration = Duration::from_secs(5);
 const STOP: Duration = Duration::from_millis(4900);
-/// Tolerance of the association's lifetime.
 const MORE: Duration = Duration::from_millis(10);
 /// Number of writes: more than several rounds receive.
 const WRITES: u64 = 400;

@@ -55,7 +55,6 @@ impl Bed {
         (!self.clock.forget_stop()).then_some(now)
     }
 
-    /// Number of writes that reached the disk after `stopped_at`.
     fn writes_since(&self, stopped_at: Instant) -> usize {
         let since = self.disk.waiting_since(Operation::Write);
         since.iter().filter(|&&since| since > stopped_at).count()

@@ -19,10 +19,8 @@ use super::stage::Stage;
 use crate::history::{End, Id, Kind, Value};
 
 const SLOTS: usize = 12;
-/// Maximum bytes of a command.
 pub(super) const TRANSFER_BYTES: usize = 8192;
 
-/// Random properties of a host.
 #[derive(Debug, Clone)]
 pub(super) struct Traits {
     pub(super) number: u8,
@@ -47,7 +45,6 @@ pub(super) struct Guest {
     pub(super) ended: Option<Instant>,
     next_value: Value,
     pub(super) paused: bool,
-    /// Maximum latency of a command.
     pub(super) slowest: Duration,
 }
 
@@ -222,7 +219,6 @@ impl Guest {
         self.ended = Some(stage.now());
     }
 
-    /// Starts a random command in a free slot.
     pub(super) fn begin(&mut self, stage: &Stage, ledgers: &mut [Ledger], random: &mut Random) {
         let namespace = match self.traits.only {
             Some(only) => only,
@@ -396,7 +392,6 @@ fn bury(
     });
 }
 
-/// Panics on protocol violations of the peer.
 fn check(error: &HostError) {
     let of_protocol = matches!(
         error,

@@ -71,7 +71,6 @@ impl Ledger {
         }
     }
 
-    /// Data of a write of consecutive values.
     pub(super) fn bytes(&self, first: Value, blocks: usize) -> Vec<u8> {
         (first..first + blocks as u64)
             .flat_map(|value| bytes_of(value, self.block_bytes))
@@ -82,7 +81,6 @@ impl Ledger {
         bytes.chunks_exact(self.block_bytes).map(value_of).collect()
     }
 
-    /// Checks that a correct disk could have produced the observations.
     pub(super) fn check(&self) -> Result<(), String> {
         let checked = self.history.check(self.blocks());
         checked.map_err(|violation| format!("namespace {}, {violation}", self.nsid))

@@ -21,7 +21,6 @@ use guest::{Guest, TRANSFER_BYTES, Traits};
 use ledger::Ledger;
 use stage::Stage;
 
-/// Time limit for commands and the release of resources.
 const PATIENCE: Duration = Duration::from_secs(900);
 /// Maximum latency of a bystander's command in fair weather with a disk latency of 1 ms.
 const BYSTANDERS_PATIENCE: Duration = Duration::from_millis(100);
@@ -39,7 +38,6 @@ const MS: Duration = Duration::from_millis(1);
 pub(crate) enum Trouble {
     /// Slow, reordering and failing disks.
     Disks,
-    /// Hosts die and reconnect at once.
     Dying,
     HostPause,
     TargetPause,
@@ -230,7 +228,6 @@ impl Crowd {
         }
     }
 
-    /// Starts a command, or reconnects.
     fn use_guest(&mut self, guest: usize) {
         let Self {
             stage,
@@ -392,7 +389,6 @@ impl Crowd {
         }
     }
 
-    /// Ends faults, waits for commands, reads all blocks, and disconnects.
     fn finish(&mut self) {
         self.check_bystander();
         self.stage.note(|| "trouble ends".to_owned());
@@ -435,8 +431,6 @@ impl Crowd {
         }
     }
 
-    /// Reads blocks, and returns true on success.
-    ///
     /// A read fails if the host has not yet detected the end of its target.
     fn read_back(&mut self, namespace: usize, first: usize) -> bool {
         self.until("a host is away", |this| this.guests[0].is_live());

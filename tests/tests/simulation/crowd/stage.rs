@@ -30,7 +30,6 @@ pub(super) struct Stage {
     idle_steps: u32,
 }
 
-/// Machine with a target.
 struct Node {
     soft: Soft,
     target: Option<SteppedTarget>,
@@ -75,7 +74,6 @@ impl Stage {
         }
     }
 
-    /// Adds a machine and starts its target.
     pub(super) fn add_target(&mut self, config: &str) {
         let number = self.targets.len() + 1;
         let address = IpAddr::from([10, 0, 0, number as u8]);

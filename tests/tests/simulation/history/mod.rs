@@ -32,7 +32,6 @@ pub(crate) struct Id(usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,
-    /// Writes consecutive values.
     Write {
         first: Value,
         durable: bool,
@@ -201,7 +200,6 @@ impl History {
         }
     }
 
-    /// Value stored in a block, and whether the write is durable.
     fn written(&self, id: Id, block: usize) -> (Value, bool) {
         let operation = &self.operations[id.0];
         match operation.kind {
@@ -213,7 +211,6 @@ impl History {
         }
     }
 
-    /// Value read from a block, if any.
     fn read(&self, id: Id, block: usize) -> Option<Value> {
         let operation = &self.operations[id.0];
         match &operation.end {

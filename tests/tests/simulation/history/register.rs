@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use super::{Id, Value, ZEROES};
 
-/// Set of possible states of a block.
 #[derive(Debug)]
 pub(super) struct Register {
     /// Unfinished operations, except flushes.
@@ -150,7 +149,6 @@ impl Register {
         }
     }
 
-    /// State after an operation, `None` if it cannot take effect.
     fn step(&self, state: &State, pending: Pending) -> Option<State> {
         if state.taken.contains(&pending.id) {
             return None;

@@ -57,7 +57,6 @@ impl Story {
         good
     }
 
-    /// Whether a final read may return each value.
     fn readable<const N: usize>(&mut self, values: [Value; N]) -> [bool; N] {
         values.map(|value| self.may_read(value))
     }
