@@ -1,4 +1,4 @@
-//! References of docs/walk.md to files and functions exist.
+//! References of docs/walk.md and docs/roce/walk.md to files and functions exist.
 //!
 //! Each walk along the I/O path goes forward: it never returns to an earlier file.
 
@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 
 const WALK: &str = include_str!("../../docs/walk.md");
+const ROCE_WALK: &str = include_str!("../../docs/roce/walk.md");
 
 /// Files in the order of a command's path.
 const ROOMS: [&str; 8] = [
@@ -91,4 +92,21 @@ fn every_name_on_the_page_exists() {
         let exists = root.join(file).exists() || root.join("target/src").join(file).exists();
         assert!(exists, "docs/walk.md: {file}");
     }
+}
+
+#[test]
+fn each_step_through_roce_is_in_its_file() {
+    let rows = ROCE_WALK.lines().filter(|line| line.contains("| `rdma/"));
+    let mut count = 0;
+    for row in rows {
+        let (step, functions) = row.rsplit_once(" | ").unwrap();
+        let (_, files) = step.rsplit_once(" | ").unwrap();
+        let sources: String = code_words(files).map(source).collect();
+        for function in code_words(functions) {
+            let defined = format!("fn {function}(");
+            assert!(sources.contains(&defined), "{files} has no {function}");
+            count += 1;
+        }
+    }
+    assert!(count >= 30, "only {count} functions are found");
 }
