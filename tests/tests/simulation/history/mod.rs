@@ -32,6 +32,7 @@ pub(crate) struct Id(usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Read,
+    /// Writes consecutive values to the blocks, from `first` on.
     Write {
         first: Value,
         durable: bool,
