@@ -4,9 +4,8 @@ use core::net::IpAddr;
 
 /// Unit of accounting for all limits on peers.
 ///
-/// A host is an address that has, or recently had, an association; each host is accounted
-/// separately. Any other address is a stranger, accounted together with its network, because one
-/// machine may own all addresses of an IPv6 /64.
+/// A host is an address with a present or recent association, accounted separately. Any other
+/// address is a stranger, accounted together with its network: one machine may own an IPv6 /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Payer {
     first: IpAddr,
@@ -56,7 +55,7 @@ impl Payer {
     }
 }
 
-/// Zeroes all but the first bits of an address. An IPv4-mapped IPv6 address counts as IPv4.
+/// Zeroes all but the first bits. An IPv4-mapped IPv6 address counts as IPv4.
 ///
 /// # Panics
 /// If the number of bits is 0 or exceeds the length of the address.

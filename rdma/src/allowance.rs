@@ -3,9 +3,9 @@
 use core::ops::Add;
 use core::time::Duration;
 
-/// Point in time: of the system, or of a state machine.
+/// Time of the system, or of a state machine.
 pub trait Moment: Copy + Add<Duration, Output = Self> {
-    /// Time since `earlier`; zero if `earlier` is later than `self`.
+    /// Time since `earlier`, or zero.
     fn since(self, earlier: Self) -> Duration;
 }
 
@@ -16,11 +16,10 @@ impl Moment for std::time::Instant {
     }
 }
 
-/// Token bucket that counts tokens taken and not yet refilled.
+/// Token bucket: counts tokens taken and not yet refilled.
 #[derive(Debug, Clone, Copy)]
 pub struct Allowance<T> {
     taken: u32,
-    /// Time up to which refills are counted.
     refilled_at: Option<T>,
 }
 
@@ -42,7 +41,7 @@ impl<T: Moment> Allowance<T> {
 
     /// Takes a token if fewer than `limit` are taken, and returns whether it did.
     ///
-    /// Each `interval` returns a token to the bucket.
+    /// Each `interval` returns a token.
     pub fn take(&mut self, now: T, limit: u32, interval: Duration) -> bool {
         let refilled_at = *self.refilled_at.get_or_insert(now);
         let passed = now.since(refilled_at);

@@ -1,7 +1,7 @@
 //! Clock of the system or of a simulation.
 //!
-//! Code that waits or times out reads the time from a [`Clock`] only, so tests can skip minutes and
-//! repeat a run exactly.
+//! Code that waits or times out reads only a [`Clock`], so tests can skip minutes and repeat a run
+//! exactly.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,24 +25,23 @@ enum Kind {
     Simulated(Arc<SimulatedTime>),
 }
 
-/// Clock that advances only when its owner moves it.
+/// Advances only when its owner moves it.
 #[derive(Debug)]
 struct SimulatedTime {
     start: Instant,
     elapsed_ns: AtomicU64,
-    /// Reads left before the simulated stop; [`NO_STOP`] if none is scheduled.
+    /// Reads left before the simulated stop; [`NO_STOP`] if none.
     looks_left: AtomicU64,
-    /// Length of the simulated stop, in nanoseconds.
+    /// Simulated stop, in nanoseconds.
     stop_ns: AtomicU64,
 }
 
-/// Value of `looks_left` when no stop is scheduled.
 const NO_STOP: u64 = u64::MAX;
 
 impl Clock {
     /// Returns the system's clock that also advances while the system is suspended.
     ///
-    /// For deadlines on which other machines rely. The default clock stops during a suspension.
+    /// For deadlines on which other machines rely.
     #[must_use]
     pub const fn through_suspend() -> Self {
         Self {
@@ -50,7 +49,7 @@ impl Clock {
         }
     }
 
-    /// Returns a simulated clock, which moves only by [`Clock::advance_to`].
+    /// Returns a clock that moves only by [`Clock::advance_to`].
     #[must_use]
     pub fn simulated() -> Self {
         let time = SimulatedTime {
@@ -79,7 +78,7 @@ impl Clock {
         }
     }
 
-    /// Returns the current time without counting as a read for [`Self::stop_after`].
+    /// Returns the time without counting as a read for [`Self::stop_after`].
     #[must_use]
     pub fn glance(&self) -> Instant {
         match &self.kind {
@@ -88,9 +87,9 @@ impl Clock {
         }
     }
 
-    /// Returns the time of this clock at which the default clock shows `at`.
+    /// Returns this clock's time at which the default clock shows `at`.
     ///
-    /// The two clocks of the system differ by the time it was suspended.
+    /// They differ by the time that the system was suspended.
     #[must_use]
     pub fn of_default(&self, at: Instant) -> Instant {
         match &self.kind {
@@ -113,8 +112,8 @@ impl Clock {
     /// Schedules a stop of the program: `time` passes just before the read after the next `looks`
     /// reads.
     ///
-    /// A program notices a stop only by reading the clock, so a test that tries every value of
-    /// `looks` covers a stop at every point.
+    /// A program notices a stop only by reading the clock, so every value of `looks` together
+    /// covers a stop at every point.
     ///
     /// # Panics
     /// If it is the system's clock.
@@ -146,7 +145,6 @@ impl SimulatedTime {
         self.start + Duration::from_nanos(self.elapsed_ns.load(Ordering::Acquire))
     }
 
-    /// Counts a read and applies the stop when it is due.
     #[cold]
     fn count_look(&self) {
         let left = self.looks_left.load(Ordering::Relaxed);
@@ -159,8 +157,8 @@ impl SimulatedTime {
     }
 }
 
-/// Reads CLOCK_BOOTTIME as an instant: [`Instant::now`] plus the time that the system was suspended
-/// since the first call.
+/// CLOCK_BOOTTIME as an instant: [`Instant::now`] plus the time that the system was suspended since
+/// the first call.
 fn boottime() -> Instant {
     static FIRST: OnceLock<(Instant, Duration)> = OnceLock::new();
     let since_boot = || {

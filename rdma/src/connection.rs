@@ -32,7 +32,7 @@ impl PrivateData {
         data
     }
 
-    /// Returns the bytes. Transports pad, so there may be more than the peer's consumer passed.
+    /// Returns the bytes, possibly padded by the transport.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
@@ -50,7 +50,7 @@ impl fmt::Debug for PrivateData {
 pub enum Roce {
     /// Ethernet frames.
     V1 {
-        /// VID of the tag written to and required of frames; `None` leaves tags to the kernel.
+        /// VID of the frames' tag; `None` leaves tags to the kernel.
         vlan: Option<u16>,
     },
     /// UDP.
@@ -66,21 +66,21 @@ pub struct ListenOptions {
     pub backlog: u32,
     /// Partition of accepted requests, and membership of their queue pairs.
     pub pkey: PKey,
-    /// RoCE version for user-space RoCE; the provider's own if `None`. Adapters ignore the field.
+    /// For user-space RoCE; the provider's own if `None`.
     pub roce: Option<Roce>,
 }
 
 /// Provider-specific part of a [`ConnRequest`](crate::ConnRequest).
 pub trait ConnHandle: Any + Send + fmt::Debug {
-    /// Sets the marking of a refusal, if the provider itself sends refusals.
+    /// Sets the marking of a refusal sent by the provider.
     fn mark(&mut self, marking: Marking);
     /// Sends the REJ.
     fn reject(self: Box<Self>, private_data: &[u8]);
-    /// Drops the request without an answer if the provider can; the peer then repeats the request.
+    /// Drops the request without an answer if possible; the peer then repeats it.
     fn ignore(self: Box<Self>) {
         self.reject(&[]);
     }
-    /// Converts into `Any`, so that the provider's `accept` can recover its own type.
+    /// Converts into `Any` for the provider's `accept`.
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
 }
 
@@ -103,8 +103,8 @@ pub struct QpOptions {
     pub retry_count: u8,
     /// Receiver-not-ready retries, 0..=7; 7 means no limit.
     pub rnr_retry_count: u8,
-    /// Time a peer waits if no receive is posted here, as a code of IBTA table 45 (1 is 10 us, 12
-    /// is 0.64 ms, 0 is 655 ms).
+    /// Peer's wait if no receive is posted here, as a code of IBTA table 45 (1 is 10 us, 12 is 0.64
+    /// ms, 0 is 655 ms).
     pub min_rnr_timer: u8,
 }
 
@@ -158,7 +158,7 @@ pub enum DisconnectReason {
     Transport,
     /// The local address moved to another device.
     AddressChanged,
-    /// The peer's address moved to another adapter: its MAC address changed.
+    /// The peer's address moved to another adapter (MAC address).
     PeerMoved,
     /// The device is being removed.
     DeviceRemoved,
@@ -171,10 +171,10 @@ pub enum Event {
     Established {
         /// Queue pair.
         qp: QpId,
-        /// Private data of the peer's REP; filled on the connecting side only.
+        /// Private data of the peer's REP, on the connecting side.
         private_data: PrivateData,
     },
-    /// The peer or its machine refused the connection. `Closed` follows without a call.
+    /// The peer or its machine refused. `Closed` follows without a call.
     Rejected {
         /// Queue pair.
         qp: QpId,
@@ -184,11 +184,11 @@ pub enum Event {
         /// reject).
         reason: u16,
     },
-    /// The connection attempt failed. `Closed` follows without a call.
+    /// The attempt failed. `Closed` follows without a call.
     ConnectFailed {
         /// Queue pair.
         qp: QpId,
-        /// Error in words, with a remedy where there is one.
+        /// Error, with a remedy where there is one.
         reason: String,
     },
     /// The connection ended.
@@ -200,14 +200,14 @@ pub enum Event {
         /// Reason for the end.
         reason: DisconnectReason,
     },
-    /// All work of the queue pair has completed and the queue pair is destroyed.
+    /// All work has completed and the queue pair is destroyed.
     ///
-    /// No later event carries the id. Its slot is reused only after this event has been polled.
+    /// No later event has the id. Its slot is reused only after this event has been polled.
     Closed {
         /// Queue pair.
         qp: QpId,
     },
-    /// The device is gone: nothing completes any more, and the owner must drop the endpoint.
+    /// Nothing completes any more, and the owner must drop the endpoint.
     DeviceRemoved,
     /// Message for the log.
     Notice {

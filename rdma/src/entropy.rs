@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Draws 64 bits from the operating system.
 ///
 /// # Panics
-/// If the system has no random numbers: any other source would be predictable for an attacker.
+/// If the system has no random numbers: any other source would be predictable.
 #[must_use]
 pub fn draw() -> u64 {
     getrandom::u64().unwrap_or_else(|error| panic!("the system has no random numbers: {error}"))

@@ -1,4 +1,4 @@
-//! Errors of a fabric, each with a remedy for the administrator.
+//! Errors of a fabric, each with a remedy.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -7,8 +7,8 @@ use crate::partition::PKey;
 
 /// Returns the remedy for a missing permission.
 ///
-/// An unprivileged user gets "run as root, or" and `of_user`. Root gets `of_root`, which names the
-/// mechanism that restricts even root.
+/// A user gets "run as root, or" and `of_user`; root gets `of_root`, which names the mechanism that
+/// restricts even root.
 #[must_use]
 pub fn permission(of_user: &str, of_root: &str) -> String {
     permission_of(rustix::process::geteuid().is_root(), of_user, of_root)

@@ -1,19 +1,17 @@
 //! RDMA traits: providers, devices, endpoints and work requests.
 //!
 //! * A [`Provider`] reaches a network (verbs, user-space RoCE, or [`loopback`] inside one process)
-//!   and listens on its addresses.
-//! * A [`Device`] is one network adapter of a provider. It registers memory, and all reactors share
-//!   it.
-//! * An [`Endpoint`] is the set of queues of one reactor on a device: one completion queue, one
-//!   shared receive queue, and the queue pairs accepted or connected there. An endpoint never
-//!   leaves its thread.
+//!   and listens there.
+//! * A [`Device`] is one network adapter, shared by all reactors, which registers memory.
+//! * An [`Endpoint`] is the set of queues of one reactor on a device: a completion queue, a shared
+//!   receive queue, and queue pairs. It never leaves its thread.
 //!
 //! [`Endpoint::post`] and [`Endpoint::post_receives`] submit work, [`Endpoint::poll`] returns
-//! completions, and [`Endpoint::poll_events`] returns connection events. After an endpoint is open,
-//! nothing here blocks or allocates, except for connection set-up and tear-down.
+//! completions, and [`Endpoint::poll_events`] connection events. Only opening, connection set-up
+//! and tear-down may block or allocate.
 //!
-//! Without the feature `std`, the crate contains only value types: work, access rights, partitions,
-//! addresses and marking. The state machines of `roce-proto` need no more.
+//! Without the feature `std`, the crate has only value types, as needed by `roce-proto`: work,
+//! access rights, partitions, addresses and marking.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 

@@ -1,10 +1,8 @@
 //! Process-wide rate limit for log lines caused by peers.
 //!
-//! Any machine that reaches a listener can cause log lines: by refused requests, by broken
-//! connections, by connecting and disconnecting. A limit for each address does not bound the log,
-//! because an attacker has many addresses. Each line caused by a peer therefore needs a [`Line`],
-//! granted by a token bucket of its [`Topic`]. Suppressed lines are counted, and the counters are
-//! logged while they grow.
+//! Any machine that reaches a listener can cause log lines, and an attacker has many addresses.
+//! Each such line therefore needs a [`Line`], granted by a token bucket of its [`Topic`].
+//! Suppressed lines are counted, and the counters are logged while they grow.
 //!
 //! Code driven by peers logs with [`peer_line!`](crate::peer_line) and
 //! [`peer_detail!`](crate::peer_detail). A test reads the sources: any other log line must follow a
@@ -18,12 +16,12 @@ use crate::panics::{Part, confine_part};
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Subject of a line. Each topic has a separate limit, so a flood of one does not suppress another.
+/// Subject of a line. A flood of one topic does not suppress another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
     /// A refused connection request or Connect command.
     Refused,
-    /// A connection that broke, or was ended because of the peer's behaviour.
+    /// A connection that broke, or was ended because of the peer.
     Fault,
     /// A queue that connected or disconnected in good order.
     Connection,
@@ -69,7 +67,7 @@ impl Topic {
     }
 }
 
-/// Permission to log one line caused by a peer. Only this module can create a `Line`.
+/// Permission to log one line caused by a peer, created only here.
 #[must_use]
 #[derive(Debug)]
 pub struct Line {
@@ -77,8 +75,8 @@ pub struct Line {
 }
 
 impl Line {
-    /// Requests permission for one line of `topic`. Returns `None`, and counts the line as
-    /// suppressed, if the rate limit is exhausted.
+    /// Requests a line of `topic`. Returns `None`, and counts a suppressed line, beyond the rate
+    /// limit.
     pub fn about(topic: Topic) -> Option<Self> {
         let mut budget = BUDGET.lock().unwrap_or_else(PoisonError::into_inner);
         let granted = budget.take(topic, Instant::now());
@@ -88,14 +86,14 @@ impl Line {
         granted.then_some(Self { unreported: None })
     }
 
-    /// Adds the number of similar lines suppressed before this one.
+    /// Adds the number of similar lines suppressed before.
     pub fn after(self, unreported: u64) -> Self {
         Self {
             unreported: Some(unreported),
         }
     }
 
-    /// Number of similar lines suppressed before this one, if counted.
+    /// Number of similar lines suppressed before, if counted.
     #[must_use]
     pub fn unreported(&self) -> Option<u64> {
         self.unreported
@@ -109,8 +107,8 @@ pub fn left_out() -> [(Topic, u64); Topic::ALL.len()] {
     Topic::ALL.map(|topic| (topic, budget.left_out[topic as usize]))
 }
 
-/// Logs a line caused by a peer, consuming a [`Line`](crate::log::Line):
-/// `peer_line!(warn, line, field, "message")`.
+/// Logs a line caused by a peer, consuming a [`Line`](crate::log::Line): `peer_line!(warn, line,
+/// field, "message")`.
 #[macro_export]
 macro_rules! peer_line {
     ($level:ident, $line:expr, $($what:tt)+) => {{
@@ -119,7 +117,7 @@ macro_rules! peer_line {
     }};
 }
 
-/// Logs a line caused by a peer at level debug, within the limit of `Topic::Detail`.
+/// Logs at level debug, within the limit of `Topic::Detail`.
 #[macro_export]
 macro_rules! peer_detail {
     ($($what:tt)+) => {
@@ -158,7 +156,7 @@ impl Budget {
         granted
     }
 
-    /// Returns the lines suppressed since the last report; `None` if all are zero.
+    /// Lines suppressed since the last report; `None` if all are zero.
     fn unreported(&mut self) -> Option<[u64; Topic::ALL.len()]> {
         let mut unreported = self.left_out;
         for (unreported, reported) in unreported.iter_mut().zip(self.reported) {
@@ -169,9 +167,7 @@ impl Budget {
     }
 }
 
-/// Starts a thread that reports suppressed lines until there are no new ones.
-///
-/// No permanent thread exists, because lines are seldom suppressed.
+/// Starts a thread that reports suppressed lines while there are new ones.
 fn start_reports(budget: &mut Budget) {
     let thread = std::thread::Builder::new().name("log-report".into());
     let started = thread.spawn(|| {

@@ -13,12 +13,12 @@ use crate::wake::Wake;
 
 /// Messages that wait for a thread.
 ///
-/// The queue, the flag behind [`Self::is_empty`] and the readiness of the descriptor change
-/// together under the lock, so the owner never sees them disagree.
+/// The queue, the flag behind [`Self::is_empty`] and the descriptor's readiness change together
+/// under the lock.
 #[derive(Debug)]
 pub struct Mailbox<T> {
     waiting: Mutex<Waiting<T>>,
-    /// True if there are messages. Avoids the lock in the common case of an empty queue.
+    /// Avoids the lock in the common case of an empty queue.
     full: AtomicBool,
     wake: Wake,
 }
@@ -26,7 +26,6 @@ pub struct Mailbox<T> {
 #[derive(Debug)]
 struct Waiting<T> {
     messages: VecDeque<T>,
-    /// True if the owner must wake up without a message.
     nudged: bool,
     closed: bool,
 }
@@ -48,8 +47,7 @@ impl<T> Mailbox<T> {
         })
     }
 
-    /// Descriptor that is readable while there are messages, and after [`Self::nudge`] until
-    /// [`Self::rest`].
+    /// Readable while there are messages, and after [`Self::nudge`] until [`Self::rest`].
     #[must_use]
     pub fn fd(&self) -> RawFd {
         self.wake.fd()
@@ -97,7 +95,7 @@ impl<T> Mailbox<T> {
         self.wake.wake();
     }
 
-    /// Clears a nudge. The owner calls this when it is idle, before it sleeps.
+    /// Clears a nudge. Called by the idle owner before it sleeps.
     pub fn rest(&self) {
         let mut waiting = self.lock();
         if std::mem::take(&mut waiting.nudged) && waiting.messages.is_empty() {
@@ -130,7 +128,7 @@ mod loom_models {
 
     /// Two threads send; the owner sleeps whenever the mailbox is empty.
     ///
-    /// Every message arrives, in the order of its sender, and no spurious wake-up follows.
+    /// Every message arrives in order, and no spurious wake-up follows.
     #[test]
     fn a_sleeper_misses_no_message() {
         crate::sync::loomed(|| {
@@ -170,8 +168,8 @@ mod loom_models {
 
     /// The owner rests before each sleep.
     ///
-    /// A nudge or a message at any step ends a sleep. The flag represents data that a sender stores
-    /// elsewhere before it nudges, such as a connection in the backlog of a reactor.
+    /// A nudge or a message at any step ends a sleep. The flag stands for data stored elsewhere
+    /// before the nudge, such as a connection in a reactor's backlog.
     #[test]
     fn a_nudge_and_a_message_both_wake() {
         crate::sync::loomed(|| {
@@ -203,7 +201,7 @@ mod loom_models {
         });
     }
 
-    /// A closed mailbox holds no message, in either order of close and put.
+    /// In either order of close and put.
     #[test]
     fn a_message_to_a_mailbox_that_closes_is_dropped() {
         crate::sync::loomed(|| {

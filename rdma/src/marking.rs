@@ -1,7 +1,7 @@
-//! Rules that choose the traffic class (ToS, DSCP) and hop limit of a queue pair's packets.
+//! Rules for the traffic class (ToS, DSCP) and hop limit of a queue pair's packets.
 //!
 //! A rule has the syntax of the drivers' force-DSCP files
-//! (`/sys/class/infiniband/DEV/tc/PORT/traffic_class`), extended by `host_nqn` and `hop_limit`:
+//! (`/sys/class/infiniband/DEV/tc/PORT/traffic_class`), with `host_nqn` and `hop_limit`:
 //!
 //! ```
 //! use std::net::IpAddr;
@@ -68,7 +68,7 @@ pub struct Prefix {
     pub bits: u8,
 }
 
-/// Conditions of a rule; a queue pair must meet all that are set.
+/// Conditions of a rule, all to be met.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scope {
     /// Prefix of the local address.
@@ -88,7 +88,7 @@ pub struct Rule {
     pub marking: Marking,
 }
 
-/// Set of rules, ordered from the most to the least specific.
+/// Set of rules, the most specific first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
     rules: Vec<Rule>,
@@ -107,7 +107,7 @@ pub struct RuleError {
 impl Rules {
     /// Applies `lines` in order.
     ///
-    /// As in the driver's file, a line with `tclass=-1` removes the rule for its scope.
+    /// A line with `tclass=-1` removes the rule for its scope, as in the driver's file.
     ///
     /// # Errors
     /// A line that cannot be parsed, or a second rule for the same scope.
@@ -145,9 +145,8 @@ impl Rules {
 
     /// Returns the marking for a queue pair.
     ///
-    /// Each field comes from the most specific rule that sets it. A rule with a host NQN is more
-    /// specific than any rule without one; next counts the length of the destination prefix, then
-    /// the length of the source prefix.
+    /// Each field comes from the most specific rule that sets it: first those with a host NQN, then
+    /// by the length of the destination prefix, then of the source prefix.
     #[must_use]
     pub fn choose(&self, source: IpAddr, destination: IpAddr, host_nqn: Option<&str>) -> Marking {
         let (source, destination) = (source.to_canonical(), destination.to_canonical());
@@ -183,7 +182,7 @@ impl Rule {
 }
 
 impl Scope {
-    /// Sort key; the most specific scope has the lowest.
+    /// The most specific scope is the lowest.
     fn rank(&self) -> impl Ord {
         let bits = |prefix: Option<Prefix>| Reverse(prefix.map(|prefix| prefix.bits));
         (
@@ -237,8 +236,7 @@ fn width(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// First address of the prefix of `bits` bits that contains `address`; `None` if `bits` is too
-/// large.
+/// First address of the prefix; `None` if `bits` is too large.
 fn masked(address: IpAddr, bits: u8) -> Option<IpAddr> {
     let gone = u32::from(width(address).checked_sub(bits)?);
     Some(match address {
@@ -253,12 +251,12 @@ fn masked(address: IpAddr, bits: u8) -> Option<IpAddr> {
     })
 }
 
-/// Parses a line into its scope and marking; the marking is `None` for a removal.
+/// `None`: the line removes a rule.
 fn read(line: &str) -> Result<(Scope, Option<Marking>), RuleError> {
     let mut scope = Scope::default();
     let mut class: Option<Option<u8>> = None;
     let mut hop_limit = None;
-    // The driver's file prints this prefix when it is read.
+    // Printed by the driver's file.
     let fields = line.trim();
     let fields = fields.strip_prefix("Global ").unwrap_or(fields);
     for field in fields.split(',').map(str::trim) {
@@ -401,7 +399,6 @@ mod tests {
             ("::1", "2001:db8::1", None, 8),
             ("::ffff:10.0.0.1", "::ffff:10.1.2.3", None, 48),
         ];
-        // Each rotation, forwards and backwards.
         for turn in 0..2 * lines.len() {
             let mut lines = lines;
             lines.rotate_left(turn / 2);

@@ -1,13 +1,11 @@
 //! Memory accessed by devices.
 //!
-//! Why `unsafe` here: adapters and the kernel's block layer write the bytes of a [`Mapping`] behind
-//! the compiler's back, so no reference to those bytes may exist meanwhile. A mapping therefore
-//! provides addresses and copies; a caller that takes a slice promises that nothing else accesses
-//! those bytes.
+//! Why `unsafe` here: adapters and the kernel's block layer write the bytes of a [`Mapping`], so no
+//! reference to them may exist meanwhile. A mapping therefore provides addresses and copies; a
+//! caller that takes a slice promises that nothing else accesses those bytes.
 //!
-//! Copies may race with each other and with adapters; nothing here prevents it. Each byte is
-//! accessed like a relaxed atomic, so a race yields a mixture of old and new bytes and never
-//! undefined behaviour (`bytewise`).
+//! Copies may race with each other and with adapters. Each byte is accessed like a relaxed atomic,
+//! so a race yields a mixture of old and new bytes and never undefined behaviour (`bytewise`).
 
 mod bytewise;
 
@@ -18,16 +16,16 @@ use std::sync::Arc;
 
 use memmap2::{MmapOptions, MmapRaw};
 
-/// Mapping size, in bytes, from which no core's cache holds a mapping.
+/// Bytes from which no core's cache holds a mapping.
 const LARGE: usize = 32 << 20;
-/// Write size, in bytes, from which bypassing the caches pays off.
+/// Bytes from which bypassing the caches pays off.
 const LONG: usize = 1 << 10;
 
-/// Range of memory at a fixed address: page-aligned and owned, or borrowed.
+/// Page-aligned and owned memory, or borrowed memory, at a fixed address.
 pub struct Mapping {
     base: *mut u8,
     length: usize,
-    /// Owned memory; `None` for a borrowed mapping.
+    /// `None` for a borrowed mapping.
     _owned: Option<MmapRaw>,
 }
 
@@ -56,7 +54,7 @@ impl Mapping {
     pub fn anonymous(length: usize) -> io::Result<Self> {
         assert!(length > 0, "an empty mapping is a caller's mistake");
         let raw = MmapRaw::from(MmapOptions::new().len(length).map_anon()?);
-        // Fewer TLB misses where huge pages are available. Miri does not support the call.
+        // Fewer TLB misses. Miri does not support the call.
         if !cfg!(miri) {
             let _ = raw.advise(memmap2::Advice::HugePage);
         }
@@ -125,11 +123,10 @@ impl Mapping {
         unsafe { bytewise::store(bytes, self.base.add(offset)) };
     }
 
-    /// Copies `bytes` into the mapping like [`Self::write`], bypassing the caches for long writes.
+    /// Copies `bytes` like [`Self::write`], bypassing the caches for long writes.
     ///
-    /// Applies to mappings too large for a cache: no cache line is fetched only to be overwritten,
-    /// and no useful line is evicted. Other threads must not be notified of the bytes before
-    /// [`Self::fence`].
+    /// For mappings too large for a cache: no line is fetched only to be overwritten, and none is
+    /// evicted. Other threads must not be notified of the bytes before [`Self::fence`].
     ///
     /// # Panics
     /// If the range is not inside the mapping.
@@ -164,7 +161,7 @@ impl Mapping {
         unsafe { bytewise::load(self.base.cast_const().add(offset), out) };
     }
 
-    /// Prefetches up to `length` bytes from `offset` into the cache, before a read.
+    /// Prefetches up to `length` bytes from `offset`.
     ///
     /// Hardware prefetchers stop at the end of a page.
     pub fn prefetch(&self, offset: usize, length: usize) {
@@ -179,7 +176,7 @@ impl Mapping {
         let _ = length;
     }
 
-    /// Copies `length` bytes from `offset` to `to_offset` of `to`, which may be the same mapping.
+    /// Copies `length` bytes to `to_offset` of `to`, possibly the same mapping.
     ///
     /// # Panics
     /// If either range is not inside its mapping.
@@ -249,7 +246,7 @@ impl Mapping {
 
 /// Mapping registered with a device.
 ///
-/// Dropping a region invalidates its keys. The mapping lives at least as long as the region.
+/// Dropping a region invalidates its keys. The mapping lives at least as long.
 pub struct Region {
     lkey: u32,
     rkey: Option<u32>,
@@ -271,7 +268,7 @@ impl fmt::Debug for Region {
 impl Region {
     /// Creates a region, for providers.
     ///
-    /// Dropping `registration` deregisters the memory. `rkey` is set only if peers have access.
+    /// Dropping `registration` deregisters the memory. `rkey` is set if peers have access.
     #[must_use]
     pub fn new(
         mapping: Arc<Mapping>,
@@ -342,7 +339,7 @@ mod tests {
     fn copies_of_any_length() {
         let mapping = Mapping::anonymous(4096).unwrap();
         let bytes: Vec<u8> = (1..=200).collect();
-        // Miri is slow, so it tests fewer lengths.
+        // Miri is slow.
         let step = if cfg!(miri) { 23 } else { 1 };
         for length in (0..=bytes.len()).step_by(step) {
             mapping.fill(0, 600, 0xff);

@@ -1,7 +1,6 @@
 //! Netlink client (RFC 3549).
 //!
-//! Endpoints request the MAC addresses of peers; the diagnostics request addresses, routes and
-//! devices.
+//! Endpoints request peers' MAC addresses; the diagnostics request addresses, routes and devices.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,11 +11,11 @@ use std::time::Duration;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, netlink, socket_with};
 
-/// Size of a message header (struct nlmsghdr), in bytes.
+/// struct nlmsghdr, in bytes.
 const HEADER: usize = 16;
-/// Receive buffer, in bytes; the kernel fills answers up to 32 KiB.
+/// The kernel fills answers up to 32 KiB.
 const ANSWER_BYTES: usize = 32 * 1024;
-/// Receive timeout. Answers arrive with the request, so only a faulty kernel exceeds it.
+/// Answers arrive with the request, so only a faulty kernel exceeds it.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Message of an answer.
@@ -74,8 +73,8 @@ impl Netlink {
     }
 }
 
-/// Opens a non-blocking socket that becomes readable when an address or a link of this machine
-/// appears, disappears or changes (rtnetlink(7)).
+/// Opens a non-blocking socket that is readable after a change of an address or a link
+/// (rtnetlink(7)).
 ///
 /// # Errors
 /// The system does not support the protocol.
@@ -85,7 +84,7 @@ pub fn address_reports() -> io::Result<OwnedFd> {
     reports(None, groups as u32)
 }
 
-/// Opens a non-blocking socket on which the kernel reports devices that appear, disappear or
+/// Opens a non-blocking socket for the kernel's reports of devices that appear, disappear or
 /// change.
 ///
 /// Each datagram contains `ACTION@DEVPATH` and `KEY=VALUE` texts, each terminated by a zero byte.
@@ -105,7 +104,7 @@ fn reports(protocol: Option<Protocol>, groups: u32) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Parses the messages of one part of an answer. Returns false after the last part.
+/// Parses one part of an answer. Returns false after the last part.
 ///
 /// # Errors
 /// The answer is an error, or is malformed.

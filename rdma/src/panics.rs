@@ -1,9 +1,9 @@
 //! Policy for panics: confine a job that owns its state, end the process for any other.
 //!
 //! [`confine`] runs a job that owns its state and returns its panic as an error. Any other panic
-//! ends the process ([`end_process_on_panic`]), because the state it broke is shared and hosts
-//! would wait for responses that never come. The service manager restarts the process, hosts
-//! reconnect, and writes acknowledged as durable are on the disk.
+//! ends the process ([`end_process_on_panic`]): the state it broke is shared, and hosts would wait
+//! for responses that never come. The service manager restarts the process, hosts reconnect, and
+//! durable writes are on the disk.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -16,10 +16,9 @@ use std::sync::{LockResult, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// Panics within [`PANIC_WINDOW`] that a target survives; the next one ends the process.
+/// Panics within [`PANIC_WINDOW`] that a target survives.
 const PANICS_MAX: usize = 5;
 
-/// Sliding window in which panics are counted.
 const PANIC_WINDOW: Duration = Duration::from_secs(60);
 
 /// Panic caught by [`confine`].
@@ -39,7 +38,7 @@ impl fmt::Display for Panic {
     }
 }
 
-/// Message of the last confined panic, which the hook does not print; `end_process` logs it.
+/// Last confined panic, which the hook does not print; `end_process` logs it.
 ///
 /// Always consistent: it is replaced in one step.
 static LAST: Mutex<Option<String>> = Mutex::new(None);
@@ -58,7 +57,7 @@ thread_local! {
 
 /// Runs `job` and returns its panic as an error.
 ///
-/// On a panic, values owned by `job` are dropped; values it borrowed may be inconsistent.
+/// Values owned by `job` are dropped; values it borrowed may be inconsistent.
 pub fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
     let outer = CONFINED.replace(true);
     let result = catch_unwind(AssertUnwindSafe(job));
@@ -102,7 +101,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// All parts, each with its name in metrics and the consequence of a panic.
+    /// Each part with its name in metrics and the consequence of a panic.
     pub const ALL: [(Self, &'static str, &'static str); 10] = [
         (Self::Connect, "connect", "a connection request is refused"),
         (Self::Metrics, "metrics", "a request for metrics fails"),
@@ -133,12 +132,12 @@ impl Part {
     ];
 }
 
-/// Panics of threads that belong to no target, such as those of providers and disks.
+/// Panics of threads that belong to no target.
 static PROCESS: Panics = Panics::new(true);
 
-/// Runs a job of a thread that belongs to no target.
+/// Runs a job of a thread that belongs to no target, such as a provider's or disk's.
 ///
-/// Returns `None` if it panicked, after reporting and counting the panic.
+/// Returns `None` after a panic, which is reported and counted.
 pub fn confine_part<T>(part: Part, job: impl FnOnce() -> T) -> Option<T> {
     PROCESS.confine(part, job)
 }
@@ -168,7 +167,7 @@ pub async fn confine_future<T>(part: Part, future: impl Future<Output = T>) -> O
     .await
 }
 
-/// Counters of the panics survived by a target, or by threads that belong to no target.
+/// Counters of survived panics: a target's, or those of threads of no target.
 #[derive(Debug)]
 pub struct Panics {
     confines: bool,
@@ -179,7 +178,7 @@ pub struct Panics {
 impl Panics {
     /// Creates counters at zero.
     ///
-    /// If `confines` is false, a panic of a job reaches the caller, so that a simulation fails.
+    /// Without `confines`, a panic reaches the caller, so that a simulation fails.
     #[must_use]
     pub const fn new(confines: bool) -> Self {
         Self {
@@ -189,7 +188,7 @@ impl Panics {
         }
     }
 
-    /// Runs a job. Returns `None` if it panicked, after reporting the panic.
+    /// Runs a job. Returns `None` after a panic, which is reported.
     pub fn confine<T>(&self, part: Part, job: impl FnOnce() -> T) -> Option<T> {
         if !self.confines {
             return Some(job());
@@ -203,7 +202,7 @@ impl Panics {
         }
     }
 
-    /// Reports and counts a panic of a job. Ends the process after more than five in a minute.
+    /// Reports and counts a job's panic. Ends the process after more than five in a minute.
     pub fn survive_part(&self, part: Part, panic: &Panic) {
         self.by_part[part as usize].fetch_add(1, Ordering::Relaxed);
         let (_, part, cost) = Part::ALL[part as usize];
@@ -231,7 +230,7 @@ impl Panics {
         }
     }
 
-    /// Counts a panic; returns the number within the window if it exceeds `PANICS_MAX`.
+    /// Returns the number within the window if it exceeds `PANICS_MAX`.
     fn count(&self, now: Instant) -> Option<usize> {
         // Consistent after any panic: each change is one step.
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -240,7 +239,7 @@ impl Panics {
         (recent.len() > PANICS_MAX).then_some(recent.len())
     }
 
-    /// Panics of a part since the process began: this target's plus those of threads of no target.
+    /// Panics of a part since the process began, this target's and those of threads of no target.
     #[must_use]
     pub fn of_part(&self, part: Part) -> u64 {
         let own = self.by_part[part as usize].load(Ordering::Relaxed);
@@ -254,8 +253,8 @@ pub const REPORT: &str = "This is a bug in Cairn: please report it with this lin
 
 /// Installs a panic hook that ends the process on every panic outside of [`confine`].
 ///
-/// The hook applies to the whole process, so programs call this and libraries do not. Without it, a
-/// panic in the control plane would leave a target that serves only some hosts.
+/// For programs, not libraries: the hook applies to the whole process. Without it, a panic in the
+/// control plane would leave a target that serves only some hosts.
 pub fn end_process_on_panic() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -266,8 +265,8 @@ pub fn end_process_on_panic() {
     }));
 }
 
-/// Records a panic. Returns true if it is confined and is the thread's first; a panic during
-/// unwinding cannot be confined.
+/// Returns true if the panic is confined and the thread's first; a panic during unwinding cannot be
+/// confined.
 fn note(panic: &PanicHookInfo<'_>) -> bool {
     let calls = Backtrace::capture();
     let seen = Seen {
@@ -300,7 +299,7 @@ pub fn end_process(reason: &str) -> ! {
     std::process::abort();
 }
 
-/// Unwraps a lock guard of shared state; ends the process if the lock is poisoned.
+/// Unwraps a lock guard of shared state; ends the process if it is poisoned.
 ///
 /// A thread that panicked in the middle of a change may have left the state inconsistent.
 pub fn intact<T>(locked: LockResult<T>, what: &str) -> T {
@@ -357,7 +356,6 @@ mod tests {
         assert_eq!(counts, [0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
     }
 
-    /// Mutex poisoned by a panic in the middle of a change.
     fn half_changed() -> Mutex<u32> {
         let shared = Mutex::new(1);
         let panic = confine(|| {

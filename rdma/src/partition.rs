@@ -1,10 +1,9 @@
 //! Partitions, which decide which queue pairs may communicate (IBTA 10.9).
 //!
-//! A partition has a 15-bit number and two kinds of members: full members communicate with all
-//! members, limited members only with full ones. A P_Key encodes number and kind in 16 bits, and
-//! every packet carries the P_Key of its sender. Partitions separate the storage traffic of tenants
-//! on one network: each target listens in its tenant's partition, and hosts that are limited
-//! members do not accept each other's packets.
+//! A partition has a 15-bit number. Full members communicate with all members, limited members only
+//! with full ones. A P_Key encodes number and membership in 16 bits, and every packet carries its
+//! sender's. Each target listens in its tenant's partition, and hosts that are limited members do
+//! not accept each other's packets.
 
 use core::fmt;
 use core::str::FromStr;
@@ -43,14 +42,14 @@ impl PKey {
         Self(self.0 | FULL)
     }
 
-    /// True if both are members of the same partition, full or limited.
+    /// True if the partitions are the same, whatever the memberships.
     #[must_use]
     pub const fn is_same_partition_as(self, other: Self) -> bool {
         self.0 & !FULL == other.0 & !FULL
     }
 
-    /// True if the holder accepts packets with P_Key `bits`: same partition, and at least one of
-    /// the two is a full member (IBTA 10.9.3).
+    /// True if the holder accepts packets with P_Key `bits`: same partition, and at least one is a
+    /// full member (IBTA 10.9.3).
     #[must_use]
     pub const fn accepts(self, bits: u16) -> bool {
         self.0 & !FULL == bits & !FULL && (self.0 | bits) & FULL != 0
@@ -105,7 +104,7 @@ impl FromStr for PKey {
 mod tests {
     use super::*;
 
-    /// Table of IBTA 10.9.3: same partition, and not both limited.
+    /// Table of IBTA 10.9.3.
     #[test]
     fn members_of_one_partition_accept_each_other_but_for_two_limited_ones() {
         for (own, other, accepts) in [

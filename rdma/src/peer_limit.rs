@@ -1,19 +1,17 @@
 //! Rate limit of log lines about one peer.
 //!
-//! A machine that reaches a listener can misbehave at any rate, which must not hide other peers.
-//! Each [`Payer`] therefore gets one line a second, with the number of lines suppressed before it,
-//! within [the limit of the process](crate::log). The source address of a datagram can be forged,
-//! so such lines count for a stranger and not for a host.
+//! A misbehaving machine must not hide other peers: each [`Payer`] gets one line a second, with the
+//! number suppressed before it, within [the limit of the process](crate::log). The source of a
+//! datagram can be forged, so such lines count for a stranger and not for a host.
 
 use std::time::{Duration, Instant};
 
 use crate::address::Payer;
 use crate::log::{Line, Topic};
 
-/// Interval between two lines about one peer.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of remembered peers. A new peer replaces the one quiet for longest.
+/// A new peer replaces the one quiet for longest.
 const PEERS_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +30,7 @@ pub struct PeerLimit {
 impl PeerLimit {
     /// Grants a line about `payer` if one is due.
     ///
-    /// The line carries the number of lines suppressed since the last.
+    /// It has the number of lines suppressed since the last.
     pub fn admit(&mut self, topic: Topic, payer: Payer, now: Instant) -> Option<Line> {
         let peer = self.due(payer, now)?;
         let Some(line) = Line::about(topic) else {
@@ -42,7 +40,7 @@ impl PeerLimit {
         Some(line.after(std::mem::take(&mut peer.unreported)))
     }
 
-    /// Returns the peer if a line about it is due; otherwise counts a suppressed line.
+    /// Returns the peer if a line is due; otherwise counts a suppressed line.
     fn due(&mut self, payer: Payer, now: Instant) -> Option<&mut Peer> {
         let known = self.peers.iter().position(|peer| peer.payer == payer);
         let index = known.unwrap_or_else(|| self.insert(payer, now));

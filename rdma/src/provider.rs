@@ -21,7 +21,7 @@ use crate::work::{Completion, QpId, RecvWork, SendWork};
 pub enum ListenerEvent {
     /// A host requests a queue pair.
     Request(Box<ConnRequest>),
-    /// The device or address disappeared. The listener keeps trying.
+    /// The device or address disappeared; the listener keeps trying.
     Down {
         /// Error in words.
         reason: String,
@@ -44,7 +44,7 @@ pub struct ConnRequest {
     pub peer: SocketAddr,
     /// Private data without the RDMA-CM header.
     pub private_data: PrivateData,
-    /// Maximum outstanding RDMA READs that the peer answers, which bounds ours; 0 means none.
+    /// Maximum outstanding RDMA READs that the peer answers; 0 means none.
     pub peer_responder_resources: u8,
     /// Maximum outstanding RDMA READs that the peer sends.
     pub peer_initiator_depth: u8,
@@ -57,7 +57,7 @@ pub struct ConnRequest {
 impl ConnRequest {
     /// Sets the marking of the answer, a refusal included.
     ///
-    /// To accept, pass the marking in [`QpOptions`] as well.
+    /// To accept, also pass the marking in [`QpOptions`].
     pub fn mark(&mut self, marking: Marking) {
         self.handle.mark(marking);
     }
@@ -68,7 +68,7 @@ impl ConnRequest {
     }
 }
 
-/// Consumer of a listener's events. Called on a thread of the provider; must not block.
+/// Consumer of a listener's events, on a thread of the provider; must not block.
 pub type Sink = Box<dyn Fn(ListenerEvent) + Send + Sync>;
 
 /// Access to a network.
@@ -94,7 +94,7 @@ pub trait Provider: Send + Sync + fmt::Debug {
         local: Option<IpAddr>,
     ) -> Result<Arc<dyn Device>, FabricError>;
 
-    /// Returns device counters that the operating system lacks; empty for devices of the system.
+    /// Returns counters that the operating system lacks.
     fn counters(&self) -> Vec<DeviceCounters> {
         Vec::new()
     }
@@ -109,9 +109,9 @@ pub struct DeviceCounters {
     pub counters: Vec<(&'static str, u64)>,
 }
 
-/// Listening address. Dropping it stops listening; established connections stay.
+/// Listening address. Dropping it stops listening; connections stay.
 pub trait Listener: Send + fmt::Debug {
-    /// Local address, with the chosen port if port 0 was requested.
+    /// Local address, with the chosen port.
     fn local_addr(&self) -> SocketAddr;
 }
 
@@ -120,7 +120,7 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// Name, such as "rxe0" or "mlx5_0".
     fn name(&self) -> &str;
 
-    /// Unique number of the device. A device plugged in again has a new number.
+    /// Unique number; a device plugged in again has a new one.
     fn id(&self) -> u64;
 
     /// Returns the adapter with a separate protection domain.
@@ -171,13 +171,12 @@ pub struct EndpointLimits {
     pub send_with_invalidate: bool,
 }
 
-/// Cost model of a queue pair that sends packets of equal length together.
+/// Costs of a queue pair that sends packets of equal length together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trains {
     /// Size of a full packet, in bytes.
     pub packet_bytes: u32,
-    /// Shortest measured time from a packet to its acknowledgement; `None` before the first
-    /// measurement.
+    /// Shortest measured time from a packet to its acknowledgement, if any.
     pub round_trip: Option<Duration>,
 }
 
@@ -198,8 +197,7 @@ pub trait Endpoint {
 
     /// Accepts a request: creates the queue pair and sends the REP.
     ///
-    /// [`Event::Established`] follows when the peer is ready; the peer's first message may be
-    /// polled before that event.
+    /// [`Event::Established`] follows; the peer's first message may be polled before.
     ///
     /// # Errors
     /// The peer has gone, or the device is full. The peer is refused.
@@ -222,24 +220,21 @@ pub trait Endpoint {
         private_data: &[u8],
     ) -> Result<QpId, FabricError>;
 
-    /// Returns the packet size of a queue pair if packets of equal length sent together cost as
-    /// much as one packet.
+    /// Returns the packet size if packets of equal length sent together cost as much as one.
     ///
     /// `None` if no length has an advantage.
     fn trains(&mut self, _qp: QpId) -> Option<Trains> {
         None
     }
 
-    /// Returns the marking in effect for a queue pair. `None` if unknown.
+    /// Returns the marking in effect. `None` if unknown.
     ///
-    /// This is a system call, so do not use it on the data path.
+    /// A system call: not for the data path.
     fn marked(&mut self, qp: QpId) -> Option<Marked>;
 
-    /// Changes the marking of a queue pair's packets and connection messages; fields that are
-    /// `None` stay unchanged.
+    /// Changes the marking of packets and connection messages; fields that are `None` stay.
     ///
-    /// Returns `false` if the provider cannot change it: adapters fix the marking when the queue
-    /// pair is created.
+    /// Returns `false` if that is impossible: adapters fix the marking at creation.
     fn set_marking(&mut self, qp: QpId, marking: Marking) -> bool;
 
     /// Posts a chain of work on a queue pair, in order, all or nothing.
@@ -252,31 +247,29 @@ pub trait Endpoint {
     ///
     /// Entries past that count are stale.
     ///
-    /// A software endpoint does its work in this call: it may delay an acknowledgement until the
-    /// next call, so that a response can carry it. A caller that stops polling calls
-    /// [`arm`](Self::arm), which sends it.
+    /// A software endpoint does its work in this call. It may delay an acknowledgement until the
+    /// next call, so that a response can carry it; [`arm`](Self::arm) sends it.
     fn poll(&mut self, out: &mut [Completion]) -> usize;
 
     /// Takes connection events and appends them to `out`.
     fn poll_events(&mut self, out: &mut Vec<Event>);
 
-    /// Handles, on the calling thread, all connection messages that arrived at this machine before
-    /// the call.
+    /// Handles all connection messages that have arrived at this machine, on the calling thread.
     ///
-    /// The next [`poll_events`](Self::poll_events) reports every connection that ended by them,
-    /// before any completion is polled. This is a system call, so do not use it on the data path.
+    /// The next [`poll_events`](Self::poll_events) reports the connections ended by them, before
+    /// any completion is polled. A system call: not for the data path.
     fn drain_connections(&mut self);
 
     /// Ends the connection.
     ///
-    /// All outstanding work completes, flushed if necessary; then [`Event::Closed`] follows. Has no
-    /// effect on a queue pair that is closing.
+    /// All outstanding work completes, flushed if necessary; then [`Event::Closed`] follows. No
+    /// effect on a closing queue pair.
     fn disconnect(&mut self, qp: QpId);
 
     /// Prepares to sleep: a later completion or event makes one of [`wait_fds`](Self::wait_fds)
     /// readable.
     ///
-    /// Returns true if something is pending; the caller then polls again instead of sleeping.
+    /// Returns true if something is pending: poll again instead of sleeping.
     ///
     /// # Errors
     /// The device is gone.
@@ -284,11 +277,9 @@ pub trait Endpoint {
 
     /// Descriptors to watch for readability while asleep.
     ///
-    /// Do not read them: [`poll`](Self::poll) and [`poll_events`](Self::poll_events) do.
+    /// Only [`poll`](Self::poll) and [`poll_events`](Self::poll_events) read them.
     fn wait_fds(&self) -> &[RawFd];
 
-    /// Time of the next poll required by the endpoint's timers, even if no descriptor is ready.
-    ///
-    /// `None` if no timer runs.
+    /// Time of the next poll required by timers, if any runs.
     fn next_deadline(&self) -> Option<Instant>;
 }

@@ -9,7 +9,7 @@ use crate::error::FabricError;
 use crate::provider::Endpoint;
 use crate::wake::Wake;
 
-/// Sleeps until `endpoint` has work to poll, a timer of `endpoint` expires, or `latest` is reached.
+/// Sleeps until `endpoint` has work, its timer expires, or `latest` is reached.
 ///
 /// May return early; does not poll.
 ///
@@ -19,7 +19,7 @@ pub fn sleep_until_ready(endpoint: &mut dyn Endpoint, latest: Instant) -> Result
     sleep_until_any_ready([endpoint], latest)
 }
 
-/// Sleeps like [`sleep_until_ready`], for several endpoints.
+/// Same as [`sleep_until_ready`] for several endpoints.
 ///
 /// # Errors
 /// A device is gone.
@@ -30,7 +30,7 @@ pub fn sleep_until_any_ready<'a>(
     sleep(endpoints, None, latest)
 }
 
-/// Sleeps like [`sleep_until_ready`], and also returns when `wake` is woken.
+/// Same as [`sleep_until_ready`]; also returns when `wake` is woken.
 ///
 /// # Errors
 /// The device is gone.
@@ -71,7 +71,7 @@ fn readable(fd: RawFd) -> libc::pollfd {
     }
 }
 
-/// Waits with `poll(2)` for readability. An interrupted call counts as a wake-up.
+/// An interrupted call counts as a wake-up.
 fn wait_readable(fds: &mut [libc::pollfd], timeout: Duration) {
     // Rounded up, to avoid spinning just before a deadline.
     let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX - 1) + 1;

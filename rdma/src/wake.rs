@@ -15,7 +15,7 @@ pub use eventfd::Wake;
 #[cfg(cairn_loom)]
 pub use modelled::Wake;
 
-/// Sleeps until one of `fds` is readable or `timeout` expires, and returns which are readable.
+/// Returns which of `fds` are readable, after at most `timeout`.
 ///
 /// `None` waits without limit.
 pub fn wait_readable<const N: usize>(fds: [RawFd; N], timeout: Option<Duration>) -> [bool; N] {

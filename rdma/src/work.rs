@@ -4,13 +4,13 @@ use core::fmt;
 
 /// Maximum scatter/gather elements of a work request.
 ///
-/// Two: a submission queue entry and its in-capsule data.
+/// A submission queue entry and its in-capsule data.
 pub const MAX_SGE: usize = 2;
 
 /// Identifier of a queue pair of one endpoint.
 ///
-/// The low half is the slot; the high half is a generation counter, so a stale id never matches a
-/// newer queue pair.
+/// The low half is the slot; the high half is a generation counter, so a stale id matches no newer
+/// queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QpId(u32);
 
@@ -135,7 +135,7 @@ pub enum Operation {
         /// Remote key to invalidate.
         rkey: u32,
     },
-    /// RDMA WRITE: copies local bytes to the peer's memory without involving the peer's CPU.
+    /// RDMA WRITE: copies local bytes to the peer's memory.
     Write(RemoteBuffer),
     /// RDMA READ: copies the peer's memory to local bytes.
     Read(RemoteBuffer),
@@ -174,7 +174,7 @@ pub enum CompletionKind {
     Read,
     /// A receive was filled by a SEND of the peer.
     Recv,
-    /// Unknown kind: some devices do not report it for flushed work. Use the id.
+    /// Unknown: some devices do not report the kind of flushed work. Use the id.
     Unknown,
 }
 
@@ -216,8 +216,7 @@ impl WorkStatus {
         self == Self::Success
     }
 
-    /// Number of the status in libibverbs (`ibv_wc_status`), also used by the table of
-    /// explanations.
+    /// Number of the status in libibverbs (`ibv_wc_status`).
     #[must_use]
     pub fn code(self) -> u32 {
         match self {
@@ -238,7 +237,7 @@ impl WorkStatus {
     }
 }
 
-/// Numbers in libibverbs of the statuses used by reliable connections.
+/// Numbers in libibverbs, for reliable connections.
 const KNOWN: [(u32, WorkStatus); 12] = [
     (0, WorkStatus::Success),
     (1, WorkStatus::LocalLength),
@@ -283,11 +282,11 @@ impl Completion {
     };
 }
 
-/// Reason why a chain of work was not posted. No work of the chain completes.
+/// Reason why a chain of work was not posted, none of which completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// More than the queue pair's `send_work` requests would be outstanding: the caller's
-    /// accounting is wrong.
+    /// More than the queue pair's `send_work` requests would be outstanding: an error of the
+    /// caller.
     #[error("the send queue is full")]
     Full,
     /// The queue pair is broken or closed; its event names the reason.

@@ -18,7 +18,7 @@ use super::network::{EndpointKey, QpAddress};
 use super::{LoopbackDevice, LoopbackRequest, REP_PRIVATE_DATA, REQ_PRIVATE_DATA, padded};
 use crate::wake::Wake;
 
-/// Port reported for every connecting end; loopback does not distinguish peers by port.
+/// Port of every connecting end.
 const ACTIVE_PORT: u16 = 49151;
 
 /// Reject reasons (IBTA 12.6.7.2): no listener, and a listener of another partition.
@@ -98,8 +98,8 @@ impl Endpoint for LoopbackEndpoint {
         let handle = request.handle.into_any().downcast::<LoopbackRequest>();
         let mut handle = handle.expect("a request goes to an endpoint of its own provider");
         let data = padded::<REP_PRIVATE_DATA>(private_data);
-        // On failure the unanswered handle sends a refusal when it is dropped, after the lock of
-        // this statement is released.
+        // On failure the handle sends a refusal when it is dropped, after the lock of this
+        // statement is released.
         let qp = self
             .device
             .shared
@@ -149,7 +149,7 @@ impl Endpoint for LoopbackEndpoint {
         Ok(from.qp)
     }
 
-    /// Returns `None`: there are no packets.
+    /// `None`: there are no packets.
     fn marked(&mut self, _: QpId) -> Option<Marked> {
         None
     }

@@ -1,4 +1,4 @@
-//! Loom models of two threads with an endpoint each: work, completions and wake-ups.
+//! Loom models of two threads with an endpoint each.
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
@@ -71,7 +71,7 @@ fn next_completion(endpoint: &mut LoopbackEndpoint) -> Completion {
     out[0]
 }
 
-/// A SEND wakes the receiver wherever it arrives between the receiver's poll, arming and sleep.
+/// Wherever the SEND arrives between the receiver's poll, arming and sleep.
 #[test]
 fn a_sleeper_is_woken_for_what_arrives() {
     crate::sync::loomed(|| {

@@ -1,8 +1,8 @@
-//! RDMA provider inside one process, for tests of targets and hosts without a network.
+//! RDMA provider inside one process, for tests without a network.
 //!
-//! It implements the contract of [`Endpoint`] exactly and is strict where adapters are lenient: it
-//! checks every key, range and right, and pads private data like the IB connection manager. An
-//! overrun completion queue panics, because only a wrong calculation in the caller can cause it.
+//! It implements the contract of [`Endpoint`] strictly: it checks every key, range and right, and
+//! pads private data like the IB connection manager. An overrun completion queue panics: it is an
+//! error of the caller.
 //!
 //! Every IP address is a separate device. [`Loopback::unplug`] removes a device, [`Loopback::plug`]
 //! adds a new one.
@@ -90,7 +90,7 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the listener at `address`, or at its port on all addresses.
+    /// Also finds a listener at its port on all addresses.
     fn listening_at(&self, address: SocketAddr) -> Option<Arc<Listening>> {
         let listeners = self.listeners();
         let any = |ip: IpAddr| listeners.get(&SocketAddr::new(ip, address.port())).cloned();
@@ -146,23 +146,22 @@ impl Loopback {
         });
     }
 
-    /// Adds a new device for `address`. Registrations of the old device do not apply to it.
+    /// Adds a new device for `address`, without the old one's registrations.
     pub fn plug(&self, address: IpAddr) {
         self.shared.device_at(address);
         self.notify_listeners(address, || ListenerEvent::Up);
     }
 
-    /// Returns counters of work posted to and polled from the device that owns `address`, for its
-    /// open endpoints.
+    /// Counters of work posted to and polled from the device of `address`, for its open endpoints.
     #[must_use]
     pub fn posted(&self, address: IpAddr) -> Posted {
         let device = self.shared.device_at(address).id;
         self.shared.network().posted(device)
     }
 
-    /// Stops the device that owns `address` from answering work of a kind.
+    /// Stops the device of `address` from answering work of a kind.
     ///
-    /// Work posted later is delayed as well.
+    /// Also delays work posted later.
     pub fn withhold(&self, address: IpAddr, withheld: Withheld) {
         let device = self.shared.device_at(address).id;
         self.shared.network().withhold(device, withheld);
@@ -316,7 +315,7 @@ impl Device for LoopbackDevice {
     }
 }
 
-/// Registration of a region; dropping it invalidates the keys.
+/// Dropping it invalidates the region's keys.
 struct Registration {
     shared: Arc<Shared>,
     key: Key,
@@ -329,7 +328,7 @@ impl Drop for Registration {
     }
 }
 
-/// Connection request of a peer. A request dropped without an answer is refused.
+/// A request dropped without an answer is refused.
 struct LoopbackRequest {
     shared: Arc<Shared>,
     from: QpAddress,
@@ -344,7 +343,7 @@ impl fmt::Debug for LoopbackRequest {
 
 impl LoopbackRequest {
     fn refuse(&mut self, private_data: &[u8]) {
-        /// Reject reason: consumer reject (IBTA 12.6.7.2).
+        /// Consumer reject (IBTA 12.6.7.2).
         const REASON_CONSUMER: u16 = 28;
         self.answered = true;
         let data = padded::<REJ_PRIVATE_DATA>(private_data);
@@ -375,7 +374,6 @@ impl Drop for LoopbackRequest {
     }
 }
 
-/// Pads private data to the `N` bytes of a message.
 fn padded<const N: usize>(bytes: &[u8]) -> PrivateData {
     let mut message = [0; N];
     let length = bytes.len().min(N);

@@ -1,4 +1,4 @@
-//! State of a loopback network: all devices, endpoints and queue pairs behind one lock.
+//! State of a loopback network behind one lock.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -25,11 +25,10 @@ pub(super) struct Key(pub(super) u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct RemoteKey(pub(super) u32);
 
-/// Number of an endpoint; never reused.
+/// Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct EndpointKey(u64);
 
-/// Network-wide identifier of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QpAddress {
     pub(super) endpoint: EndpointKey,
@@ -50,7 +49,7 @@ pub(super) struct Network {
     next_key: u32,
     next_endpoint: u64,
     regions: HashMap<Key, RegionEntry>,
-    /// Regions with remote access, by remote key.
+    /// By remote key.
     remote: HashMap<RemoteKey, Key>,
     endpoints: HashMap<EndpointKey, EndpointState>,
     withheld: HashMap<u64, Withheld>,
@@ -92,7 +91,7 @@ impl Network {
         self.next_domain
     }
 
-    /// Registers a region and returns its local key, and a remote key if peers have access.
+    /// Also returns a remote key if peers have access.
     pub(super) fn register(&mut self, entry: RegionEntry) -> (Key, Option<RemoteKey>) {
         // Neither from 0 nor in steps of 1: a consumer that guesses keys must fail.
         self.next_key += 1;
@@ -160,7 +159,7 @@ impl Network {
         self.endpoints.remove(&key);
     }
 
-    /// Creates a queue pair that waits for its peer's answer.
+    /// The queue pair waits for its peer's answer.
     pub(super) fn begin(
         &mut self,
         endpoint: EndpointKey,
@@ -174,7 +173,7 @@ impl Network {
         Ok(QpAddress { endpoint, qp })
     }
 
-    /// Connects `active`, which waits for an answer, to a new queue pair of `endpoint`.
+    /// Connects the waiting `active` to a new queue pair of `endpoint`.
     pub(super) fn establish(
         &mut self,
         active: QpAddress,
@@ -312,8 +311,8 @@ impl Network {
         self.withheld.insert(device, withheld);
     }
 
-    /// Answers the oldest withheld work of one queue pair: number `number`, modulo the number of
-    /// queue pairs with withheld work.
+    /// Answers the oldest withheld work of queue pair `number`, modulo the number of queue pairs
+    /// with such work.
     ///
     /// Returns whether there was any.
     pub(super) fn release_one(&mut self, device: u64, number: usize) -> bool {
@@ -344,7 +343,6 @@ impl Network {
         true
     }
 
-    /// Answers all withheld work and stops withholding.
     pub(super) fn release_all(&mut self, device: u64) {
         self.withheld.remove(&device);
         for at in self.peers_of(device) {
@@ -352,7 +350,7 @@ impl Network {
         }
     }
 
-    /// Returns the queue pairs connected to those of a device, in a deterministic order.
+    /// In a deterministic order.
     fn peers_of(&self, device: u64) -> Vec<QpAddress> {
         let mut endpoints: Vec<_> = self
             .endpoints
@@ -438,7 +436,6 @@ impl Network {
         }
     }
 
-    /// Delivers a SEND to the peer's next receive.
     fn deliver(
         &mut self,
         at: QpAddress,
@@ -497,7 +494,7 @@ impl Network {
         }
     }
 
-    /// Returns the region with remote key `rkey`, if it belongs to `domain`.
+    /// Returns the region if it belongs to `domain`.
     fn opened(&self, domain: u64, rkey: RemoteKey) -> Result<(Key, &RegionEntry), Stop> {
         let found = self.remote.get(&rkey).map(|key| (*key, &self.regions[key]));
         found
@@ -505,7 +502,7 @@ impl Network {
             .ok_or(Stop::Failed(WorkStatus::RemoteAccess))
     }
 
-    /// Returns the peer's memory as a local range, after checking key, range and right.
+    /// Checks key, range and right of the peer's memory.
     fn remote(
         &self,
         domain: u64,
@@ -529,7 +526,7 @@ impl Network {
         })
     }
 
-    /// Copies all of `from` to the start of `to`. The caller has checked every range.
+    /// The caller has checked every range.
     fn copy(&self, from: &[Sge], to: &[Sge]) {
         let mut targets = to.iter().copied();
         let mut target = Sge::default();
@@ -621,7 +618,7 @@ enum Stop {
 }
 
 impl Stop {
-    /// Status of the work request once the retries are exhausted.
+    /// Status once the retries are exhausted.
     fn status(self) -> WorkStatus {
         match self {
             Self::NoReceive => WorkStatus::RnrRetryExceeded,

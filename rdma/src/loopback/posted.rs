@@ -4,18 +4,18 @@ use std::iter::Sum;
 
 /// Work of all open endpoints of a device.
 ///
-/// An adapter would have the same amount to do.
+/// An adapter would have as much to do.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Posted {
-    /// Chains posted to send queues. A driver rings a doorbell for each.
+    /// Chains posted to send queues, each with a doorbell.
     pub send_posts: u64,
     /// Work requests in these posted chains.
     pub sends: u64,
-    /// Chains posted to shared receive queues. A driver rings a doorbell for each.
+    /// Chains posted to shared receive queues, each with a doorbell.
     pub receive_posts: u64,
     /// Receives in these chains, in total.
     pub receives: u64,
-    /// Completions polled: of receives, and of send work that was signaled or failed.
+    /// Completions polled: receives, and send work that was signaled or failed.
     pub completions: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Queues of one endpoint, as part of the network state.
+//! Queues of an endpoint.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::network::QpAddress;
 use super::posted::Posted;
 use crate::wake::Wake;
 
-/// RNR retry count that means no limit (IBTA 9.7.5.2.8).
+/// No limit (IBTA 9.7.5.2.8).
 const RNR_RETRY_FOR_EVER: u8 = 7;
 
 pub(super) struct EndpointState {
@@ -51,7 +51,7 @@ pub(super) struct Qp {
 pub(super) enum Phase {
     Connecting,
     Established,
-    /// The connection has ended; the owner has the event or gets it next.
+    /// Ended; the owner has the event or gets it next.
     Broken,
     Closing,
     /// All work has been polled; `Closed` waits to be polled.
@@ -147,7 +147,7 @@ impl EndpointState {
         }
     }
 
-    /// Moves the events to `out`. A queue pair's slot is free for reuse once `Closed` is taken.
+    /// Moves the events to `out`. A slot is free once `Closed` is taken.
     pub(super) fn take_events(&mut self, out: &mut Vec<Event>) {
         for event in &self.events {
             if let Event::Closed { qp } = event {

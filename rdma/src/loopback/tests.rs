@@ -1,4 +1,4 @@
-//! Tests of behaviour specific to loopback.
+//! Behaviour specific to loopback.
 //!
 //! The conformance suite tests the contract shared by all providers.
 

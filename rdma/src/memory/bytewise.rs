@@ -1,10 +1,10 @@
 //! Copies from and to memory that other threads or adapters may write concurrently.
 //!
 //! Why `unsafe` here: in Rust, a copy that races with a write is undefined behaviour unless each
-//! byte is accessed atomically, and the compiler generates no fast copy of atomics. The copy
-//! functions of the C library are fast, and their machine code accesses each byte at least like a
-//! relaxed atomic. Called from assembly, which the compiler does not analyse, they are correct.
-//! (Wider atomics would not do: racing accesses of different widths are undefined, too.)
+//! byte is accessed atomically, and the compiler generates no fast copy of atomics. The machine
+//! code of the C library's copies accesses each byte at least like a relaxed atomic, so a call from
+//! assembly, which the compiler does not analyse, is correct. (Racing accesses of different widths
+//! are undefined, too.)
 //!
 //! Miri cannot run assembly, so it gets byte-wise atomics.
 
@@ -17,7 +17,7 @@ pub(super) use plain::{fill, load, shift, store, stream};
 mod fast {
     use std::arch::asm;
 
-    /// Calls a function of the C library that takes an address, a second argument and a length.
+    /// Calls a C function with an address, a second argument and a length.
     macro_rules! call {
         ($function:path, $to:expr, $second:expr, $length:expr) => {
             asm!(
@@ -31,8 +31,7 @@ mod fast {
         };
     }
 
-    /// Copies 16 or 64 bytes inline: submission and completion queue entries, for which a call
-    /// would cost more than the copy.
+    /// Copies 16 or 64 bytes inline: queue entries, for which a call would cost more than the copy.
     macro_rules! moves {
         ($from:expr, $to:expr, 16) => {
             asm!(
@@ -65,7 +64,7 @@ mod fast {
         };
     }
 
-    /// Copies `length` bytes from `from` to `to`; inline for lengths known at compile time.
+    /// Inline for lengths known at compile time.
     ///
     /// # Safety
     /// Both ranges are valid and do not overlap.
@@ -81,8 +80,6 @@ mod fast {
         }
     }
 
-    /// Copies `from` to `to`.
-    ///
     /// # Safety
     /// `to` is valid for `from.len()` bytes and does not overlap `from`.
     #[inline]
@@ -91,8 +88,6 @@ mod fast {
         unsafe { copy(from.as_ptr(), to, from.len()) };
     }
 
-    /// Copies bytes at `from` into `to`.
-    ///
     /// # Safety
     /// `from` is valid for `to.len()` bytes and does not overlap `to`.
     #[inline]
@@ -101,7 +96,7 @@ mod fast {
         unsafe { copy(from, to.as_mut_ptr(), to.len()) };
     }
 
-    /// Copies `length` bytes between ranges that may overlap.
+    /// The ranges may overlap.
     ///
     /// # Safety
     /// Both ranges are valid.
@@ -110,8 +105,6 @@ mod fast {
         unsafe { call!(libc::memmove, to, from, length) };
     }
 
-    /// Sets `length` bytes at `to` to `value`.
-    ///
     /// # Safety
     /// `to` is valid for `length` bytes.
     pub(in crate::memory) unsafe fn fill(to: *mut u8, value: u8, length: usize) {
@@ -163,7 +156,7 @@ mod fast {
 mod plain {
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-    /// Returns the byte at offset `at` of `base` as an atomic.
+    /// Byte `at` of `base` as an atomic.
     ///
     /// # Safety
     /// The byte is valid while the result is used.
@@ -173,8 +166,6 @@ mod plain {
         unsafe { AtomicU8::from_ptr(base.add(at).cast_mut()) }
     }
 
-    /// Copies `from` to `to`.
-    ///
     /// # Safety
     /// `to` is valid for `from.len()` bytes and does not overlap `from`.
     pub(in crate::memory) unsafe fn store(from: &[u8], to: *mut u8) {
@@ -184,7 +175,7 @@ mod plain {
         }
     }
 
-    /// Copies like [`store`]: the caches cannot be bypassed here.
+    /// The caches cannot be bypassed here.
     ///
     /// # Safety
     /// As for [`store`].
@@ -193,8 +184,6 @@ mod plain {
         unsafe { store(from, to) };
     }
 
-    /// Copies bytes at `from` into `to`.
-    ///
     /// # Safety
     /// `from` is valid for `to.len()` bytes and does not overlap `to`.
     pub(in crate::memory) unsafe fn load(from: *const u8, to: &mut [u8]) {
@@ -204,8 +193,6 @@ mod plain {
         }
     }
 
-    /// Copies `length` bytes between ranges that may overlap.
-    ///
     /// # Safety
     /// Both ranges are valid.
     pub(in crate::memory) unsafe fn shift(from: *const u8, to: *mut u8, length: usize) {
@@ -218,8 +205,6 @@ mod plain {
         }
     }
 
-    /// Sets `length` bytes at `to` to `value`.
-    ///
     /// # Safety
     /// `to` is valid for `length` bytes.
     pub(in crate::memory) unsafe fn fill(to: *mut u8, value: u8, length: usize) {

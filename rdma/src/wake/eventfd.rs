@@ -38,7 +38,7 @@ impl Wake {
 
     /// Makes the descriptor readable.
     pub fn wake(&self) {
-        // Fails only if the counter is at its maximum, and then the descriptor is readable.
+        // Fails only at the counter's maximum, when the descriptor is readable.
         let _ = (&self.file).write(&1_u64.to_ne_bytes());
     }
 

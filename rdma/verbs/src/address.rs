@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use crate::sys;
 
-/// C socket address, large enough for either family.
+/// Large enough for either family.
 pub(crate) struct RawAddress(libc::sockaddr_storage);
 
 impl RawAddress {
@@ -43,7 +43,7 @@ impl RawAddress {
         Self(raw)
     }
 
-    /// Pointer for C functions that lack `const` but do not change the address.
+    /// For C functions that lack `const` but do not change the address.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut sys::sockaddr {
         (&raw mut self.0).cast()
     }

@@ -31,7 +31,7 @@ impl Link for sys::ibv_recv_wr {
     }
 }
 
-/// Work requests with their SGEs, up to a fixed capacity.
+/// Work requests and the SGEs that they name.
 pub(crate) struct Chain<W> {
     works: Vec<W>,
     sges: Vec<[sys::ibv_sge; MAX_SGE]>,
@@ -54,7 +54,6 @@ impl<W: Link> Chain<W> {
         chain
     }
 
-    /// Enlarges the capacity to `capacity` requests.
     pub(crate) fn grow(&mut self, capacity: usize) {
         const NO_BYTES: sys::ibv_sge = sys::ibv_sge {
             addr: 0,
@@ -71,7 +70,7 @@ impl<W: Link> Chain<W> {
         self.count = 0;
     }
 
-    /// Links the requests. C may follow the returned pointer until the next change of the chain.
+    /// Links the requests. C may follow the pointer until the chain changes.
     pub(crate) fn head(&mut self) -> *mut W {
         assert!(self.count > 0, "an empty chain is not posted");
         let (works, sges) = (self.works.as_mut_ptr(), self.sges.as_mut_ptr());
@@ -85,7 +84,7 @@ impl<W: Link> Chain<W> {
         works
     }
 
-    /// Returns the number of requests before `work`, which the device refused.
+    /// Returns the number of requests before the refused `work`.
     pub(crate) fn position(&self, work: *const W) -> usize {
         let chain = &self.works[..self.count];
         chain
@@ -94,7 +93,6 @@ impl<W: Link> Chain<W> {
             .unwrap_or(0)
     }
 
-    /// Takes the next request and fills in its SGEs.
     fn next(&mut self, sges: &SgeList) -> (&mut W, i32) {
         let (work, slots) = (&mut self.works[self.count], &mut self.sges[self.count]);
         for (slot, sge) in slots.iter_mut().zip(sges.as_slice()) {
@@ -115,7 +113,6 @@ impl SendChain {
         Self::of(unsafe { std::mem::zeroed() }, capacity)
     }
 
-    /// Appends `work` with the identifier `wr_id`.
     pub(crate) fn push(&mut self, work: &SendWork, wr_id: u64, inline: bool) {
         let (raw, sges) = self.next(&work.sges);
         raw.wr_id = wr_id;
@@ -156,7 +153,6 @@ impl ReceiveChain {
         Self::of(unsafe { std::mem::zeroed() }, capacity)
     }
 
-    /// Appends `work` with the identifier `wr_id`.
     pub(crate) fn push(&mut self, work: &RecvWork, wr_id: u64) {
         let (raw, sges) = self.next(&work.sges);
         raw.wr_id = wr_id;

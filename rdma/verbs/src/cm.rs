@@ -1,9 +1,8 @@
 //! Wrappers of rdma_cm: connection identifiers, and channels for their events.
 //!
-//! Why `unsafe` here: librdmacm uses pointers. An [`Id`] owns its `rdma_cm_id` and keeps alive the
-//! channel that it is bound to. An event is copied and acknowledged before it is returned, so no
-//! pointer into librdmacm outlives a call. Destroying or migrating an identifier waits for its
-//! events to be acknowledged, and therefore never waits long.
+//! Why `unsafe` here: librdmacm uses pointers. An [`Id`] owns its `rdma_cm_id` and keeps its
+//! channel alive. An event is copied and acknowledged before it is returned, so no pointer outlives
+//! a call, and destroying or migrating an identifier never waits long for acknowledgements.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
@@ -20,7 +19,7 @@ use crate::explain;
 use crate::library::Library;
 use crate::sys;
 
-/// Stream of connection events behind a non-blocking file descriptor.
+/// Connection events behind a non-blocking descriptor.
 pub(crate) struct Channel {
     library: &'static Library,
     raw: *mut sys::rdma_event_channel,
@@ -104,10 +103,9 @@ impl Drop for Channel {
     }
 }
 
-/// Tag of a connection request's identifier until an endpoint claims it.
+/// Tag of a request's identifier until an endpoint claims it.
 pub(crate) const UNCLAIMED: u64 = u64::MAX;
 
-/// Tag of a listening identifier.
 pub(crate) const LISTENING: u64 = u64::MAX - 1;
 
 #[derive(Debug)]
@@ -115,7 +113,7 @@ pub(crate) struct CmEvent {
     pub(crate) kind: sys::rdma_cm_event_type,
     /// 0, a negative errno, or the reason of a REJ.
     pub(crate) status: c_int,
-    /// Tag set by [`Id::set_tag`]; for a connection request, the listener's.
+    /// Set by [`Id::set_tag`]; for a connection request, the listener's.
     pub(crate) tag: u64,
     pub(crate) request: Option<Id>,
     pub(crate) private_data: PrivateData,
@@ -162,7 +160,7 @@ impl Id {
         self.channel.library.symbols()
     }
 
-    /// Sets the tag of this identifier's later events.
+    /// Applies to this identifier's later events.
     pub(crate) fn set_tag(&mut self, tag: u64) {
         // SAFETY: `raw` is live.
         unsafe { tag_of(self.raw).store(tag_pointer(tag), Ordering::Relaxed) };
@@ -220,7 +218,7 @@ impl Id {
         outcome(unsafe { self.symbols().rdma_accept(self.raw, &mut param) })
     }
 
-    /// Sends the RTU, the last message of the connecting side.
+    /// Sends the RTU.
     pub(crate) fn establish(&mut self) -> io::Result<()> {
         // SAFETY: a live identifier whose queue pair was not created by librdmacm.
         outcome(unsafe { self.symbols().rdma_establish(self.raw) })
@@ -241,7 +239,7 @@ impl Id {
         outcome(unsafe { self.symbols().rdma_disconnect(self.raw) })
     }
 
-    /// Reports to the connection manager that traffic arrived before the RTU.
+    /// Traffic arrived before the RTU.
     pub(crate) fn traffic_seen(&mut self) -> io::Result<()> {
         // SAFETY: a live identifier.
         outcome(unsafe {
@@ -250,7 +248,6 @@ impl Id {
         })
     }
 
-    /// Moves this identifier's later events to `channel`.
     pub(crate) fn migrate(&mut self, channel: &Arc<Channel>) -> io::Result<()> {
         // SAFETY: both are live; the old channel stays until the new one has taken over.
         outcome(unsafe { self.symbols().rdma_migrate_id(self.raw, channel.raw) })?;
@@ -258,7 +255,7 @@ impl Id {
         Ok(())
     }
 
-    /// Sets the traffic class of the path, including our CM messages.
+    /// Also marks our CM messages.
     pub(crate) fn set_traffic_class(&mut self, mut class: u8) -> Result<(), FabricError> {
         self.set_option(sys::RDMA_OPTION_ID_TOS, &mut class)
     }
@@ -276,7 +273,7 @@ impl Id {
         })
     }
 
-    /// Returns the queue pair attributes that the connection manager requires for `state`.
+    /// Returns the attributes required for `state`.
     pub(crate) fn qp_attributes(
         &mut self,
         state: sys::ibv_qp_state,
@@ -295,10 +292,9 @@ impl Id {
 
     /// Closes librdmacm's descriptors of a device that is being removed.
     ///
-    /// librdmacm opens each device and closes it only when it next searches for devices and finds
-    /// some, which may never happen. Drivers such as rdma_rxe delay the removal until then:
-    /// `rdma link delete` would hang until this process ends. The descriptors, no longer in use,
-    /// are therefore replaced by /dev/null.
+    /// librdmacm closes a device only when it next searches for devices and finds some. Drivers
+    /// such as rdma_rxe delay the removal until then: `rdma link delete` would hang until this
+    /// process ends. The unused descriptors are therefore replaced by /dev/null.
     pub(crate) fn release_removed_device(&self) {
         // SAFETY: `raw` is live, and so is its context. The descriptors stay librdmacm's, which may
         // use them (and fail) or close them.
@@ -333,13 +329,13 @@ impl Id {
         unsafe { address::from_raw(&(*self.raw).route.addr.__bindgen_anon_2.dst_addr) }
     }
 
-    /// Port of the device, once bound or resolved.
+    /// Set once bound or resolved.
     pub(crate) fn port(&self) -> u8 {
         // SAFETY: `raw` is live.
         unsafe { (*self.raw).port_num }
     }
 
-    /// Device that the identifier is bound or resolved to.
+    /// Set once bound or resolved.
     pub(crate) fn device(&self) -> Option<DeviceHandle<'_>> {
         // SAFETY: `raw` is live; once set, its verbs context stays.
         unsafe {
@@ -362,7 +358,7 @@ impl Drop for Id {
     }
 }
 
-/// Device of libibverbs, valid while the identifier is.
+/// Valid while the identifier is.
 pub(crate) struct DeviceHandle<'a> {
     pub(crate) raw: *mut sys::ibv_device,
     pub(crate) name: String,
@@ -384,7 +380,7 @@ pub(crate) struct Terms {
 const PEER_RNR_RETRY_COUNT: u8 = 7;
 
 impl Terms {
-    /// Converts to C. `private_data` must outlive the result.
+    /// `private_data` must outlive the result.
     fn conn_param(&self, private_data: &[u8]) -> sys::rdma_conn_param {
         sys::rdma_conn_param {
             private_data: private_data.as_ptr().cast(),
@@ -439,7 +435,6 @@ fn outcome(result: c_int) -> io::Result<()> {
     }
 }
 
-/// Makes the descriptor non-blocking.
 pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
     // SAFETY: only changes the flags of a descriptor.
     unsafe {

@@ -40,7 +40,7 @@ impl fmt::Debug for VerbsDevice {
 }
 
 impl VerbsDevice {
-    /// Opens the adapter; `address` is one of its addresses.
+    /// `address` is one of the adapter's.
     pub(crate) fn open(
         library: &'static Library,
         handle: &DeviceHandle<'_>,
@@ -79,7 +79,7 @@ impl VerbsDevice {
         self.subscribers.is_removed()
     }
 
-    /// True if a connection identifier is on this adapter.
+    /// True if an identifier is on this adapter.
     pub(crate) fn holds(&self, id: &Id) -> bool {
         !self.is_removed() && id.device().is_some_and(|handle| handle.name == self.name)
     }
@@ -114,7 +114,7 @@ impl VerbsDevice {
         &self.regions
     }
 
-    /// Returns the interrupt vector for the next completion queue, round robin.
+    /// For the next completion queue, round robin.
     pub(crate) fn next_vector(&self) -> u32 {
         let turn = self.next_vector.fetch_add(1, Ordering::Relaxed);
         turn % self.domain.context().completion_vectors()
@@ -205,7 +205,6 @@ impl Device for VerbsDevice {
     }
 }
 
-/// Adapter with a separate protection domain.
 struct Domain {
     own: Arc<ProtectionDomain>,
     device: Arc<VerbsDevice>,
@@ -242,7 +241,7 @@ impl Device for Domain {
     }
 }
 
-/// Guards that undo a registration, in this order.
+/// Undo a registration, in this order.
 struct Registration {
     _listed: Listed,
     _region: MemoryRegion,

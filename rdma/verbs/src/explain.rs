@@ -1,4 +1,4 @@
-//! Conversion of OS errors into errors with remedies.
+//! OS errors as errors with remedies.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -8,7 +8,7 @@ use cairn_rdma::error::permission;
 
 use crate::library::LibraryError;
 
-/// Name of the provider on the command line.
+/// On the command line.
 pub(crate) const PROVIDER: &str = "verbs";
 
 impl From<LibraryError> for FabricError {
@@ -27,11 +27,11 @@ pub(crate) fn os(call: &'static str, error: io::Error) -> FabricError {
     }
 }
 
-/// Remedy if root cannot open device nodes.
+/// If root cannot open device nodes.
 const FOR_ROOT: &str = "give the container its device nodes (--device /dev/infiniband), or the \
                         service a DeviceAllow= for them";
 
-/// Explains that librdmacm cannot reach the kernel.
+/// librdmacm cannot reach the kernel.
 pub(crate) fn event_channel(error: &io::Error) -> FabricError {
     let reason = match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
@@ -70,12 +70,12 @@ pub(crate) fn open_device(name: &str, error: &io::Error) -> FabricError {
     }
 }
 
-/// Explains that a connection identifier cannot be bound to a local address.
+/// An identifier cannot be bound to a local address.
 pub(crate) fn bind(address: SocketAddr, error: io::Error) -> FabricError {
     match error.raw_os_error() {
         Some(libc::EADDRINUSE) => FabricError::AddressInUse { address },
         Some(libc::ENODEV) => no_device(address.ip()),
-        // The kernel returns the same error if another listener has the port on all addresses.
+        // Same error if another listener has the port on all addresses.
         Some(libc::EADDRNOTAVAIL) if UdpSocket::bind((address.ip(), 0)).is_ok() => {
             FabricError::AddressInUse { address }
         }
@@ -89,7 +89,7 @@ pub(crate) fn bind(address: SocketAddr, error: io::Error) -> FabricError {
     }
 }
 
-/// Explains that the address is local, but not on an RDMA device.
+/// The address is local, but not on an RDMA device.
 pub(crate) fn no_device(address: IpAddr) -> FabricError {
     FabricError::NoDevice {
         address,
@@ -100,7 +100,7 @@ pub(crate) fn no_device(address: IpAddr) -> FabricError {
     }
 }
 
-/// Explains that a peer is unreachable from any RDMA device.
+/// A peer is unreachable from any RDMA device.
 pub(crate) fn no_route(remote: SocketAddr, error: io::Error) -> FabricError {
     match error.raw_os_error() {
         Some(libc::ENODEV | libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ETIMEDOUT) => {
@@ -122,7 +122,7 @@ pub(crate) fn no_route(remote: SocketAddr, error: io::Error) -> FabricError {
     }
 }
 
-/// Explains that `ibv_reg_mr` refused `length` bytes.
+/// `ibv_reg_mr` refused `length` bytes.
 pub(crate) fn register(
     device: &str,
     length: u64,
@@ -149,7 +149,7 @@ pub(crate) fn register(
     FabricError::Memory { reason }
 }
 
-/// Returns the soft memlock limit of this process. `None` if unlimited.
+/// Soft memlock limit. `None` if unlimited.
 pub(crate) fn memlock_limit() -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -160,7 +160,6 @@ pub(crate) fn memlock_limit() -> Option<u64> {
     (!failed && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// Formats a size in the largest binary unit not larger than it.
 fn size(bytes: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match UNITS.iter().find(|(unit, _)| bytes >= *unit) {

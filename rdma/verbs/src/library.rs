@@ -6,11 +6,11 @@ use crate::sys::Symbols;
 
 /// Name for the dynamic linker.
 ///
-/// The library depends on libibverbs.so.1, whose symbols the same handle resolves.
+/// It depends on libibverbs.so.1, whose symbols the same handle resolves.
 const RDMACM_SONAME: &str = "librdmacm.so.1";
 
-/// Libraries of rdma-core, loaded once and never unloaded: device drivers leave threads and
-/// `atexit` handlers behind that need their code.
+/// Libraries of rdma-core, never unloaded: device drivers leave threads and `atexit` handlers
+/// behind.
 pub struct Library {
     symbols: Symbols,
 }
@@ -68,7 +68,6 @@ mod tests {
     #[test]
     fn a_missing_library_is_an_error_that_says_what_to_install() {
         let Err(error) = Library::open_named("librdmacm-that-is-not-there.so.1") else {
-            // Another test has loaded the real library.
             assert!(LIBRARY.get().is_some());
             return;
         };

@@ -24,11 +24,11 @@ use crate::sys;
 use cairn_rdma::panics::{Part, confine_part};
 use cairn_rdma::wake::{Wake, wait_readable};
 
-/// First and longest interval between attempts to restore a lost address.
+/// Interval of attempts to restore a lost address.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LAST: Duration = Duration::from_secs(5);
 
-/// Listening address. The thread ends when the value is dropped.
+/// The thread ends on drop.
 pub(crate) struct VerbsListener {
     address: SocketAddr,
     stop: Arc<Wake>,
@@ -111,12 +111,11 @@ struct ListenerThread {
     pkey: PKey,
     /// Requests passed on and not answered yet.
     waiting: Arc<AtomicU32>,
-    /// Rate limit of log lines caused by peers.
     peer_limit: RefCell<PeerLimit>,
     sink: Sink,
 }
 
-/// Listening identifier, and its device if the address belongs to one device.
+/// With the device if the address belongs to one.
 type Listening = (Id, Option<Arc<VerbsDevice>>);
 
 impl ListenerThread {
@@ -130,7 +129,7 @@ impl ListenerThread {
         Ok((id, device))
     }
 
-    /// Runs the thread. After a panic it listens anew, because the identifier may be inconsistent.
+    /// After a panic it listens anew, because the identifier may be inconsistent.
     fn serve(&self, first: Listening, stop: &Wake) {
         let mut listening = Some(first);
         let mut retry = RETRY_FIRST;
@@ -151,7 +150,7 @@ impl ListenerThread {
         }
     }
 
-    /// Waits for events and handles them. Returns true when the listener is dropped.
+    /// Returns true when the listener is dropped.
     fn turn(&self, listening: &mut Option<Listening>, retry: &mut Duration, stop: &Wake) -> bool {
         let timeout = listening.is_none().then_some(*retry);
         let [stopped, _] = wait_readable([stop.fd(), self.channel.fd()], timeout);
@@ -182,7 +181,7 @@ impl ListenerThread {
         false
     }
 
-    /// Handles an event. Returns the reason if the address is lost.
+    /// Returns the reason if the address is lost.
     fn take(&self, mut event: CmEvent) -> Option<String> {
         if let Some(id) = event.request.take() {
             self.request(id, &event);

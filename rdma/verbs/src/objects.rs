@@ -1,10 +1,9 @@
 //! Objects of libibverbs, each owned by one Rust value.
 //!
-//! Why `unsafe` here: libibverbs uses pointers, and destroys an object only after all objects that
-//! depend on it. Every value holds its parents by reference count, so objects are destroyed in the
-//! required order, and raw pointers leave this module only for comparison. Calls on a [`Context`]
-//! or [`ProtectionDomain`] may come from any thread; queues belong to one thread, so they are not
-//! `Send`.
+//! Why `unsafe` here: libibverbs uses pointers, and destroys an object only after all that depend
+//! on it. Every value holds its parents by reference count, and raw pointers leave this module only
+//! for comparison. Calls on a [`Context`] or [`ProtectionDomain`] may come from any thread; queues
+//! belong to one thread, so they are not `Send`.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -32,12 +31,11 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// Event of a device, copied from an `ibv_async_event` without its pointers.
+/// Copied from an `ibv_async_event` without its pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AsyncEvent {
-    /// Event of a queue pair, by its number.
+    /// Event of a queue pair, by number.
     QueuePair(sys::ibv_event_type, u32),
-    /// Event of a port.
     Port(sys::ibv_event_type, i32),
     /// Event of the device or of a queue.
     Other(sys::ibv_event_type),
@@ -74,7 +72,7 @@ impl Context {
         Ok(attributes)
     }
 
-    /// Reads a port's table of P_Keys, of at most `length` entries.
+    /// At most `length` entries.
     pub(crate) fn pkeys(&self, port: u8, length: u16) -> Vec<u16> {
         let symbols = self.library.symbols();
         let at = |index: u16| {
@@ -88,13 +86,13 @@ impl Context {
         (0..length).map_while(at).collect()
     }
 
-    /// Number of interrupt vectors for completion queues.
+    /// For completion queues.
     pub(crate) fn completion_vectors(&self) -> u32 {
         // SAFETY: a live context; the field never changes.
         unsafe { (*self.raw).num_comp_vectors }.max(1) as u32
     }
 
-    /// Descriptor that is readable when [`next_event`](Self::next_event) has an event.
+    /// Readable when [`next_event`](Self::next_event) has an event.
     pub(crate) fn async_fd(&self) -> RawFd {
         // SAFETY: a live context; the field never changes.
         unsafe { (*self.raw).async_fd }
@@ -145,7 +143,7 @@ impl Drop for Context {
     }
 }
 
-/// Protection domain: scope in which memory and queues work together.
+/// Scope in which memory and queues work together.
 pub(crate) struct ProtectionDomain {
     raw: *mut sys::ibv_pd,
     context: Arc<Context>,
@@ -183,7 +181,6 @@ impl Drop for ProtectionDomain {
     }
 }
 
-/// Pinned memory, with a local and a remote key.
 pub(crate) struct MemoryRegion {
     raw: *mut sys::ibv_mr,
     domain: Arc<ProtectionDomain>,
@@ -260,7 +257,6 @@ pub(crate) struct CompletionQueue {
     unacknowledged: Cell<u32>,
 }
 
-/// Number of channel events acknowledged together.
 const ACKNOWLEDGE_BATCH: u32 = 256;
 
 impl CompletionQueue {
@@ -294,20 +290,19 @@ impl CompletionQueue {
         Ok(queue)
     }
 
-    /// Descriptor that is readable after a completion since the queue was armed.
+    /// Readable after a completion since the queue was armed.
     pub(crate) fn fd(&self) -> RawFd {
         // SAFETY: a live channel; its descriptor never changes.
         unsafe { (*self.channel).fd }
     }
 
-    /// Moves completions into `out` and returns their number.
+    /// Returns the number of completions.
     pub(crate) fn poll(&self, out: &mut [sys::ibv_wc]) -> io::Result<usize> {
         // SAFETY: a live queue, polled by only one thread.
         let polled = unsafe { inline::poll_cq(self.raw, out) };
         usize::try_from(polled).map_err(|_| io::Error::from_raw_os_error(libc::EIO))
     }
 
-    /// Requests a wake-up at the next completion.
     pub(crate) fn request_notify(&self) -> Result<(), FabricError> {
         // SAFETY: a live queue.
         errno("ibv_req_notify_cq", unsafe {
@@ -315,7 +310,7 @@ impl CompletionQueue {
         })
     }
 
-    /// Takes pending wake-ups, so that the descriptor is not readable any more.
+    /// Makes the descriptor unreadable.
     pub(crate) fn clear_wakeups(&self) {
         let symbols = self.domain.symbols();
         let mut cq = ptr::null_mut();
@@ -354,7 +349,7 @@ impl Drop for CompletionQueue {
     }
 }
 
-/// Receive queue shared by all queue pairs of an endpoint.
+/// Shared by all queue pairs of an endpoint.
 pub(crate) struct SharedReceiveQueue {
     raw: *mut sys::ibv_srq,
     domain: Arc<ProtectionDomain>,
@@ -378,7 +373,7 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// Posts a chain. On failure, returns the number of receives accepted.
+    /// On failure, returns the number of receives accepted.
     pub(crate) fn post(&self, chain: &mut ReceiveChain) -> Result<(), usize> {
         let mut bad = ptr::null_mut();
         // SAFETY: a live queue and a linked chain; the device checks the SGEs against its
@@ -408,7 +403,7 @@ pub(crate) struct QueuePair {
 impl QueuePair {
     /// Creates a queue pair in the RESET state.
     ///
-    /// Requests `inline` bytes of inline data, and 0 if the device refuses them.
+    /// Falls back to no inline data if the device refuses `inline` bytes.
     pub(crate) fn new(
         domain: &Arc<ProtectionDomain>,
         completions: &Rc<CompletionQueue>,
@@ -449,13 +444,13 @@ impl QueuePair {
         })
     }
 
-    /// Number of the queue pair for peers and in completions.
+    /// For peers and in completions.
     pub(crate) fn number(&self) -> u32 {
         // SAFETY: a live queue pair; its number never changes.
         unsafe { (*self.raw).qp_num }
     }
 
-    /// Maximum inline data of a work request, in bytes.
+    /// Of a work request, in bytes.
     pub(crate) fn max_inline(&self) -> u32 {
         self.max_inline
     }
@@ -474,7 +469,7 @@ impl QueuePair {
         errno("ibv_modify_qp", code)
     }
 
-    /// Returns the marking of packets, as set in the kernel.
+    /// Returns the marking set in the kernel.
     pub(crate) fn marked(&self) -> Result<Marked, FabricError> {
         // SAFETY: all-zero bytes are valid attributes.
         let (mut attributes, mut initial): (sys::ibv_qp_attr, sys::ibv_qp_init_attr) =
@@ -496,7 +491,7 @@ impl QueuePair {
         })
     }
 
-    /// Stops the queue pair: outstanding work completes as flushed.
+    /// Outstanding work completes as flushed.
     pub(crate) fn fail(&mut self) -> Result<(), FabricError> {
         // SAFETY: all-zero bytes are a valid ibv_qp_attr.
         let mut attributes: sys::ibv_qp_attr = unsafe { std::mem::zeroed() };
@@ -504,7 +499,7 @@ impl QueuePair {
         self.modify(&mut attributes, sys::IBV_QP_STATE)
     }
 
-    /// Posts a chain. On failure, returns the number of requests accepted, and the error.
+    /// On failure, returns the number of requests accepted, and the error.
     ///
     /// # Safety
     /// The bytes of inline work are readable.
@@ -536,7 +531,7 @@ fn some<T>(call: &'static str, raw: *mut T) -> Result<*mut T, FabricError> {
     Ok(raw)
 }
 
-/// Converts the result of a verb, which is an error number, or -1 with errno set.
+/// A verb returns an error number, or -1 with errno set.
 fn errno(call: &'static str, code: c_int) -> Result<(), FabricError> {
     match code {
         0 => Ok(()),

@@ -1,12 +1,11 @@
 //! P_Key table of a port: the partitions of an adapter.
 //!
-//! A queue pair selects its P_Key by the index in this table (IBTA 10.9.2), so a program can only
-//! use the adapter's partitions. Connection management is not checked: over RoCE, rdma_cm's
-//! requests always use the default partition.
+//! A queue pair selects its P_Key by the index in this table (IBTA 10.9.2). Connection management
+//! is not checked: over RoCE, rdma_cm's requests always use the default partition.
 
 use cairn_rdma::{FabricError, PKey};
 
-/// P_Keys of one port, by index; 0 for an empty entry.
+/// By index; 0 for an empty entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PKeyTable {
     pub(crate) device: String,
@@ -16,8 +15,8 @@ pub(crate) struct PKeyTable {
 impl PKeyTable {
     /// Returns the index of a P_Key.
     ///
-    /// The other kind of membership in the same partition does not match: a limited member does not
-    /// receive everything that a full member does.
+    /// The other membership of the partition does not match: a limited member does not receive
+    /// everything that a full member does.
     pub(crate) fn index_of(&self, pkey: PKey) -> Result<u16, FabricError> {
         let place = self.keys.iter().position(|&key| key == pkey.bits());
         let index = place.and_then(|index| u16::try_from(index).ok());

@@ -1,7 +1,7 @@
 //! Attributes of a port without a connection, for diagnostics.
 //!
 //! Why `unsafe` here: libibverbs is a C library. The device list and the context live until they
-//! are released at the end.
+//! are released.
 
 use std::ffi::CStr;
 use std::io;
@@ -11,8 +11,7 @@ use crate::sys::{ibv_context, ibv_device};
 
 /// Buffer for `struct ibv_port_attr`, in words.
 ///
-/// The structure begins with `state`, `max_mtu` and `active_mtu`, all C enumerations, and has 52
-/// bytes.
+/// It begins with `state`, `max_mtu` and `active_mtu`, all C enumerations, and has 52 bytes.
 const PORT_ATTR_WORDS: usize = 64;
 const MAX_MTU: usize = 1;
 const ACTIVE_MTU: usize = 2;
@@ -78,7 +77,7 @@ fn query(library: &Library, device: *mut ibv_device, port: u8) -> io::Result<Por
     })
 }
 
-/// Converts `enum ibv_mtu`: 1 is 256 bytes, 5 is 4096.
+/// `enum ibv_mtu`: 1 is 256 bytes, 5 is 4096.
 fn bytes(mtu: u32) -> io::Result<u32> {
     match mtu {
         1..=5 => Ok(128 << mtu),

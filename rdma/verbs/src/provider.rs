@@ -15,8 +15,7 @@ use crate::listener::VerbsListener;
 use crate::sys;
 use cairn_rdma::wake::wait_readable;
 
-/// Timeout of finding a device for a peer: an unresponsive neighbour costs the kernel three ARP
-/// requests of a second each.
+/// An unresponsive neighbour costs the kernel three ARP requests of a second each.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// RDMA provider for adapters and the kernel's software devices.
@@ -43,7 +42,7 @@ impl VerbsProvider {
         })
     }
 
-    /// Checks that a listener could use this address, by binding and releasing it.
+    /// Checks that a listener could use this address, by binding it for a moment.
     ///
     /// No host can connect meanwhile.
     ///
@@ -79,7 +78,7 @@ impl Provider for VerbsProvider {
     }
 }
 
-/// Resolves a route to `remote` with rdma_cm, and waits for the result.
+/// Waits for rdma_cm's result.
 fn resolve(
     library: &'static Library,
     remote: SocketAddr,

@@ -1,11 +1,11 @@
 //! Bookkeeping of the receives posted to the shared receive queue.
 //!
-//! Receives complete in any order, so each has a slot. The work is kept, so that a receive
-//! completed for a destroyed queue pair can be posted again.
+//! Receives complete in any order, so each has a slot. The work is kept to repost a receive
+//! completed for a destroyed queue pair.
 
 use cairn_rdma::RecvWork;
 
-/// Posted receives by slot.
+/// By slot.
 pub(crate) struct ReceiveSlots {
     works: Box<[Option<RecvWork>]>,
     free: Vec<u32>,
@@ -23,14 +23,14 @@ impl ReceiveSlots {
         self.free.len()
     }
 
-    /// Records a receive that is about to be posted; returns its slot.
+    /// Returns the slot of a receive about to be posted.
     pub(crate) fn insert(&mut self, work: &RecvWork) -> u32 {
         let slot = self.free.pop().expect("the caller asked for room");
         self.works[slot as usize] = Some(*work);
         slot
     }
 
-    /// Returns the receive in `slot` to the caller and frees the slot. `None` if the slot is empty.
+    /// Frees the slot. `None` if the slot is empty.
     pub(crate) fn take(&mut self, slot: u32) -> Option<RecvWork> {
         let work = self.works.get_mut(slot as usize)?.take()?;
         self.free.push(slot);

@@ -1,8 +1,7 @@
 //! Address ranges covered by the device's local keys.
 //!
-//! The device checks every work request against its keys. But this CPU copies the bytes of an
-//! inline SEND, without a check of the address. Endpoints therefore check inline work in this
-//! table.
+//! The device checks work requests against its keys, but this CPU copies the bytes of an inline
+//! SEND unchecked. Endpoints therefore check inline work in this table.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +17,6 @@ pub(crate) struct RegionTable {
 
 #[derive(Default)]
 struct Shared {
-    /// Incremented whenever the list changes.
     version: AtomicU64,
     regions: Mutex<Vec<Entry>>,
 }
@@ -45,7 +43,7 @@ impl RegionTable {
         }
     }
 
-    /// Returns a copy that can be read without a lock.
+    /// Copy that can be read without a lock.
     pub(crate) fn view(&self) -> RegionView {
         RegionView {
             shared: Arc::clone(&self.shared),
@@ -77,7 +75,6 @@ pub(crate) struct RegionView {
 }
 
 impl RegionView {
-    /// True if all ranges lie in the regions of their keys.
     pub(crate) fn covers(&mut self, sges: &SgeList) -> bool {
         let version = self.shared.version.load(Ordering::Acquire);
         if version != self.version {

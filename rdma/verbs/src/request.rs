@@ -1,4 +1,4 @@
-//! Connection request, passed from the listener that receives it to the endpoint that answers it.
+//! Connection request, passed from the listener to the endpoint that answers it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::cm::Id;
 
 #[derive(Debug)]
 pub(crate) struct VerbsRequest {
-    /// Identifier; `None` once the request is answered.
+    /// `None` once answered.
     pub(crate) id: Option<Id>,
     /// Index of the listener's membership in the port's P_Key table.
     pub(crate) pkey_index: Option<u16>,
@@ -23,7 +23,6 @@ impl VerbsRequest {
         self.id.as_ref().expect("the request is not answered yet")
     }
 
-    /// Takes the identifier and the P_Key index, for the endpoint that answers.
     pub(crate) fn claim(mut self) -> (Id, Option<u16>) {
         let id = self.id.take().expect("a request is answered once");
         (id, self.pkey_index)
@@ -54,7 +53,7 @@ impl Drop for VerbsRequest {
     }
 }
 
-/// Sends a REJ. Fails only if the peer has given up.
+/// Fails only if the peer has given up.
 pub(crate) fn refuse(id: &mut Id, private_data: &[u8]) {
     if let Err(error) = id.reject(private_data) {
         peer_detail!(peer = %id.peer_addr(), %error, "rdma_reject");

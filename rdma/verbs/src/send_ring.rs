@@ -1,19 +1,18 @@
 //! Ring of the outstanding work of one send queue.
 //!
 //! A send queue completes in order, and a signaled completion also ends the unsignaled work before
-//! it. The ring is therefore the only bookkeeping, and the device only returns a sequence number.
+//! it. The device only returns a sequence number.
 
 use cairn_rdma::{CompletionKind, Operation, SendWork};
 
 pub(crate) struct SendRing {
     entries: Box<[SendEntry]>,
     limit: u32,
-    /// Sequence number of the oldest outstanding work.
     head: u32,
     tail: u32,
 }
 
-/// Fields of a work request needed for its completion.
+/// Fields needed for the completion.
 #[derive(Clone, Copy)]
 pub(crate) struct SendEntry {
     pub(crate) id: u64,
@@ -46,7 +45,7 @@ impl SendRing {
         }
     }
 
-    /// Number of work requests that can still be posted.
+    /// Work requests that can still be posted.
     pub(crate) fn room(&self) -> u32 {
         self.limit - self.outstanding()
     }
@@ -55,7 +54,7 @@ impl SendRing {
         self.tail.wrapping_sub(self.head)
     }
 
-    /// Records work that is about to be posted; returns its sequence number.
+    /// Returns the sequence number of work about to be posted.
     pub(crate) fn push(&mut self, work: &SendWork) -> u32 {
         assert!(self.room() > 0, "the caller asked for room");
         let sequence = self.tail;
@@ -85,7 +84,6 @@ impl SendRing {
         self.tail
     }
 
-    /// Ends the oldest work, if any is outstanding.
     pub(crate) fn complete_oldest(&mut self) -> Option<SendEntry> {
         self.complete(self.head)
     }

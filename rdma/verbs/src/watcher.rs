@@ -1,10 +1,10 @@
 //! Thread that reads a device's asynchronous events for all endpoints.
 //!
-//! A device has a single stream of events, and many endpoints on several threads. The watcher sends
-//! each endpoint a copy through a mailbox; events are rare, so the lock costs nothing.
+//! The device has one stream of events, of which each endpoint gets a copy through a mailbox.
+//! Events are rare.
 //!
-//! It also holds a connection identifier bound to the device, for one event only: rdma_cm reports a
-//! device's removal through identifiers, and a device may have no connection.
+//! It also holds an identifier bound to the device: rdma_cm reports a device's removal through
+//! identifiers, and a device may have no connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ use cairn_rdma::wake::{Wake, wait_readable};
 #[derive(Debug, Clone)]
 pub(crate) enum DeviceEvent {
     Removed,
-    /// Event of a queue pair, possibly one of this endpoint.
+    /// Possibly of another endpoint.
     QueuePair(sys::ibv_event_type, u32),
     Notice(String),
 }
@@ -62,7 +62,7 @@ impl Subscribers {
         self.removed.load(Ordering::Acquire)
     }
 
-    /// Reports, once, to every endpoint that the device is being removed.
+    /// Reports the removal to every endpoint, once.
     pub(crate) fn device_removed(&self) {
         let mailboxes = lock(&self.mailboxes);
         if !self.removed.swap(true, Ordering::AcqRel) {
@@ -115,7 +115,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Watcher thread, which ends when the value is dropped.
+/// The thread ends on drop.
 pub(crate) struct Watcher {
     stop: Arc<Wake>,
     thread: Option<JoinHandle<()>>,
@@ -131,7 +131,6 @@ impl Watcher {
         let stop = Arc::new(Wake::new()?);
         let channel = Channel::new(library)?;
         let mut sentinel = Id::new(&channel, 0)?;
-        // Port 0: any free port.
         sentinel.bind(SocketAddr::new(address, 0))?;
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
@@ -158,7 +157,7 @@ impl Drop for Watcher {
     }
 }
 
-/// Reports the device as removed if `watch` panics, because nothing watches it any more.
+/// Reports the device as removed if `watch` panics: nothing watches it any more.
 ///
 /// Once its endpoints have released it, the next connection opens it again.
 fn removed_by_panic(subscribers: &Subscribers, watch: impl FnOnce()) {
@@ -200,7 +199,6 @@ fn watch(
         if subscribers.is_removed() {
             // The kernel removes the device only when its identifiers are destroyed.
             drop(sentinel);
-            // No more events follow; all owners release the device.
             wait_readable([stop.fd()], None);
             return;
         }

@@ -4,10 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Bytes that all connections of one user may hold together. A single request may exceed it.
+/// Bytes of all connections of one user. A single request may exceed it.
 pub const USER_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of requests and responses held by all connections of one user.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     used: Mutex<usize>,
@@ -15,8 +14,8 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Waits until `bytes` fit into the budget, or until nothing else is reserved. The caller must
-    /// not hold a reservation: two such callers would deadlock.
+    /// Waits until `bytes` fit, or until nothing else is reserved. The caller must not hold a
+    /// reservation: two such callers would deadlock.
     pub(crate) async fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
         loop {
             let freed = self.freed.notified();
@@ -39,7 +38,7 @@ impl Budget {
     }
 }
 
-/// Reserved bytes, returned to the budget on drop.
+/// Returned to the budget on drop.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     budget: Arc<Budget>,
@@ -47,7 +46,7 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// Changes the reservation to the actual size. Never waits, and may exceed the limit.
+    /// Sets the actual size. Never waits, and may exceed the limit.
     pub(crate) fn set(&mut self, bytes: usize) {
         let mut used = self.budget.lock();
         *used = *used - self.bytes + bytes;
@@ -81,7 +80,6 @@ mod tests {
         let Poll::Ready(mut first) = poll(std::pin::pin!(budget.reserve(1 << 20))) else {
             panic!("nothing else is held");
         };
-        // A response larger than estimated.
         first.set(USER_BYTES_MAX);
         let mut second = std::pin::pin!(budget.reserve(1));
         assert!(poll(second.as_mut()).is_pending());

@@ -44,7 +44,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the socket at `path`. `patience` is the timeout of each read and write.
+    /// `patience`: timeout of each read and write.
     ///
     /// # Errors
     /// [`CallError::Unreachable`] if nothing listens there or the user lacks permission.

@@ -14,12 +14,11 @@ pub enum FrameError {
     TooLong,
 }
 
-/// Splits a byte stream into JSON objects and arrays. Only brackets and strings are recognized; the
-/// parser checks the rest. Each byte is examined once.
+/// Splits a byte stream into JSON objects and arrays. Recognizes only brackets and strings, for the
+/// parser to check. Each byte is examined once.
 #[derive(Debug, Default)]
 pub struct Frames {
     bytes: Vec<u8>,
-    /// Number of bytes already examined.
     seen: usize,
     depth: usize,
     in_string: bool,
@@ -46,7 +45,7 @@ impl Frames {
         self.next_within(REQUEST_BYTES_MAX)
     }
 
-    /// Like [`take`](Self::take) without a size limit, for a trusted peer.
+    /// For a trusted peer.
     pub(crate) fn next_of_any_length(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
         self.next_within(usize::MAX)
     }

@@ -2,7 +2,7 @@
 //!
 //! Values follow each other without a length prefix, as SPDK's clients send them, or one per line.
 //! Clients are untrusted: request size, number of connections and every wait are bounded, and no
-//! client waits for the requests of another.
+//! client waits for another's requests.
 
 mod budget;
 mod frame;

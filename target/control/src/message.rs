@@ -59,7 +59,7 @@ pub struct Request {
     pub params: Map<String, Value>,
 }
 
-/// One element of a batch, or a single request.
+/// Element of a batch, or a single request.
 #[derive(Debug)]
 pub(crate) struct Call {
     /// `None` for a notification, which gets no response.
@@ -67,7 +67,7 @@ pub(crate) struct Call {
     pub(crate) request: Result<Request, Error>,
 }
 
-/// One call, or a batch, whose responses form an array.
+/// A batch's responses form an array.
 #[derive(Debug)]
 pub(crate) struct Calls {
     pub(crate) is_batch: bool,

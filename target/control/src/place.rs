@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, FlockOperation, Gid, accessat, chown, flock, statfs};
 use rustix::io::Errno;
 
-/// Default path of the control socket: in `$RUNTIME_DIRECTORY` if the service manager set it, in
-/// `/run` for root, otherwise in `$XDG_RUNTIME_DIR`.
+/// Default path: in `$RUNTIME_DIRECTORY` if set by the service manager, in `/run` for root,
+/// otherwise in `$XDG_RUNTIME_DIR`.
 #[must_use]
 pub fn default_path() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("RUNTIME_DIRECTORY").map(PathBuf::from)
@@ -59,11 +59,11 @@ pub enum BindError {
 pub struct Bound {
     path: PathBuf,
     listener: UnixListener,
-    /// File lock that reserves the path for this process.
+    /// Reserves the path for this process.
     _lock: File,
 }
 
-/// Checked path and group of a socket to be created.
+/// Checked path and group of a socket.
 #[derive(Debug)]
 pub struct Plan {
     path: PathBuf,
@@ -143,7 +143,7 @@ impl Plan {
     }
 }
 
-/// Checks that a file can be created in the folder of `path`, or in its nearest existing ancestor.
+/// Checks the folder of `path`, or its nearest existing ancestor.
 fn check_folder(path: &Path) -> io::Result<()> {
     /// File systems in which no file can be created, whatever the folder's mode (`linux/magic.h`).
     const MAGICS: [u64; 3] = [0x9fa0, 0x6265_6572, 0x6367_7270];
@@ -167,8 +167,8 @@ fn check_folder(path: &Path) -> io::Result<()> {
 }
 
 impl Bound {
-    /// Listens at `path` with mode 0660, and replaces the socket of a process that has ended. Owner
-    /// and mode are set before the socket becomes visible to clients.
+    /// Listens at `path` with mode 0660, and replaces the socket of an ended process. Owner and
+    /// mode are set before the socket becomes visible to clients.
     ///
     /// # Errors
     /// See [`BindError`].
@@ -198,7 +198,7 @@ impl Drop for Bound {
     }
 }
 
-/// Locks a file next to the socket. The file is never removed: otherwise two processes could both
+/// Locks a file next to the socket. It is never removed: otherwise two processes could both
 /// conclude that the socket's owner has ended.
 fn lock(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
@@ -240,7 +240,7 @@ fn is_socket(metadata: &std::fs::Metadata) -> bool {
     metadata.file_type().is_socket()
 }
 
-/// Looks up a group by number, or by name in `/etc/group`.
+/// By number, or by name in `/etc/group`.
 fn group_id(name: &str) -> Option<Gid> {
     if let Ok(number) = name.parse() {
         return Some(Gid::from_raw(number));

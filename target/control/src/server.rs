@@ -18,20 +18,19 @@ use crate::message::{self, Call, Error, Request};
 
 /// Maximum number of connections.
 pub const CONNECTIONS_MAX: usize = 512;
-/// Maximum number of connections of one user other than root and the target's user.
+/// Of one user other than root and the target's user.
 pub const CONNECTIONS_OF_USER_MAX: usize = 256;
-/// Connections reserved for root and the target's user.
+/// For root and the target's user.
 pub const CONNECTIONS_RESERVED: usize = 64;
 
-/// Bytes reserved for a response before its size is known.
+/// Reserved for a response before its size is known.
 const ANSWER_BYTES: usize = 1 << 20;
-/// Bytes reserved for the response of a method with small results.
+/// For a method with small results.
 const SMALL_ANSWER_BYTES: usize = 4 << 10;
 /// Estimated memory of a parsed request per byte of text: each value of `[0,0,0]` takes two bytes
 /// of text.
 const PARSED_FACTOR: usize = 16;
 
-/// Read buffer size of a connection, in bytes.
 const READ_BYTES: usize = 16 << 10;
 
 /// Process at the other end of a connection, from `SO_PEERCRED`.
@@ -70,8 +69,8 @@ pub trait Handler: Send + Sync + 'static {
         request: Request,
     ) -> impl Future<Output = Result<Value, Error>> + Send;
 
-    /// True if the method's results are small. Such a method may run long without holding memory
-    /// needed by other requests of the user.
+    /// True if the method's results are small: it may run long without holding memory needed by the
+    /// user's other requests.
     fn is_small(&self, method: &str) -> bool {
         let _ = method;
         false
@@ -140,7 +139,7 @@ fn refuse(stream: &UnixStream) {
     let _ = stream.try_write(line(&message::response(&Value::Null, Err(error))).as_bytes());
 }
 
-/// Users with open connections, by UID.
+/// By UID.
 #[derive(Default)]
 struct Users(Mutex<HashMap<u32, User>>);
 
@@ -203,7 +202,7 @@ impl Client {
     async fn serve<H: Handler>(mut self, handler: &H) {
         let mut frames = Frames::default();
         let mut bytes = vec![0; READ_BYTES];
-        // Deadline for the next request, or for the rest of a started one.
+        // For the next request, or the rest of a started one.
         let mut deadline = Instant::now() + self.patience.idle;
         loop {
             match frames.take() {
@@ -235,8 +234,8 @@ impl Client {
         }
     }
 
-    /// Executes the requests of a frame one by one. Each response is sent before the next request
-    /// runs, so that a connection holds at most one response.
+    /// Each response is sent before the next request of the frame runs, so that a connection holds
+    /// at most one response.
     async fn answer<H: Handler>(&mut self, handler: &H, frame: &[u8]) -> io::Result<()> {
         let parsed_bytes = frame.len() * PARSED_FACTOR;
         let budget = &self.seat.budget;
@@ -307,7 +306,6 @@ mod tests {
 
     #[test]
     fn users_of_the_group_leave_root_a_place() {
-        // Users other than root and the owner of this process.
         let own = rustix::process::geteuid().as_raw();
         let members = [own + 1, own + 2, own + 3];
         let users = Arc::new(Users::default());
@@ -343,7 +341,6 @@ mod tests {
         listener.set_nonblocking(true).unwrap();
         let handler = Arc::new(Large::default());
         let serving = Arc::clone(&handler);
-        // The thread ends with the process.
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread();
             let runtime = { runtime }.enable_all().build().unwrap();

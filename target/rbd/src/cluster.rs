@@ -10,12 +10,11 @@ use crate::error::{OpenError, check, words};
 use crate::spec::Spec;
 use crate::sys::{self, Functions};
 
-/// Timeout for a reply of a monitor, in seconds. Must be shorter than the timeout of the caller
-/// that opens an image.
+/// For a reply of a monitor, in seconds; shorter than the timeout of the caller that opens an
+/// image.
 const CONNECT_TIMEOUT_S: &str = "8";
 
-/// Client options set by the target: name, value, and whether failing to set the option is an
-/// error.
+/// Name, value, and whether failing to set the option is an error.
 const OPTIONS: [(&str, &str, bool); 6] = [
     // A cache would acknowledge writes before any OSD has them.
     ("rbd_cache", "false", true),
@@ -27,7 +26,7 @@ const OPTIONS: [(&str, &str, bool); 6] = [
     // Calls that start an operation do not wait for the cluster.
     ("rbd_non_blocking_aio", "true", false),
     ("client_mount_timeout", CONNECT_TIMEOUT_S, false),
-    // Interval, in seconds, at which a recovered OSD is detected.
+    // Seconds until a recovered OSD is detected.
     ("objecter_tick_interval", "0.5", false),
 ];
 
@@ -40,7 +39,7 @@ pub fn is_reserved(option: &str) -> bool {
     of_keys || OPTIONS.iter().any(|(option, ..)| *option == name)
 }
 
-/// Connected client and open pool. Dropping it blocks until the cluster has closed both.
+/// Dropping it blocks until the cluster has closed client and pool.
 pub(crate) struct Cluster {
     functions: &'static Functions,
     cluster: sys::Cluster,
@@ -51,7 +50,7 @@ pub(crate) struct Cluster {
 unsafe impl Send for Cluster {}
 
 impl Cluster {
-    /// Connects. Blocks until the monitors reply or the timeout expires.
+    /// Blocks until the monitors reply or the timeout expires.
     pub(crate) fn connect(functions: &'static Functions, spec: &Spec) -> Result<Self, OpenError> {
         let mut this = Self {
             functions,
@@ -171,7 +170,6 @@ impl Cluster {
         unsafe { (self.functions.rados_watch_flush)(self.cluster) };
     }
 
-    /// Returns the fsid of the cluster and the number of the pool.
     pub(crate) fn place(&self) -> Result<(String, i64), OpenError> {
         let mut fsid = [0_u8; 64];
         // SAFETY: the client is connected, and the length is that of the buffer.

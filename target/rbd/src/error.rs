@@ -13,7 +13,6 @@ impl OpenError {
     }
 }
 
-/// Converts the return value of a C function into a result with an errno.
 pub(crate) fn check(returned: i32) -> Result<(), i32> {
     if returned < 0 { Err(-returned) } else { Ok(()) }
 }

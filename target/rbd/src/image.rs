@@ -13,20 +13,19 @@ use crate::open::{OnChange, Open, State, refused, size_of_image};
 use crate::spec::{Access, Layout, Spec};
 use crate::sys::{self, Functions};
 
-/// Reference to an open image. Each operation holds one: the image stays open until all are
-/// dropped.
+/// Reference to an open image. Each operation holds a reference.
 pub(crate) struct Handle {
     pub(crate) functions: &'static Functions,
     pub(crate) image: sys::Image,
     name: String,
-    /// True once the close is announced, so that an open of the same image waits for it.
+    /// True once the close is announced.
     is_noted: AtomicBool,
     state: Arc<State>,
     notes: Sender<Note>,
 }
 
 impl Handle {
-    /// Announces the close: an open of the same image waits for it from now on.
+    /// An open of the same image then waits for the close.
     fn note_close(&self) {
         if !self.is_noted.swap(true, Ordering::Relaxed) {
             keeper::note_close(&self.name);
@@ -47,7 +46,7 @@ impl Drop for Handle {
     }
 }
 
-/// Open RBD image. After the last reference is dropped, its keeper thread closes it.
+/// Open RBD image. Its keeper thread closes it after the last reference.
 pub struct Image {
     /// Handle of the current client. Locked only while it is read or replaced.
     current: RwLock<Arc<Handle>>,
@@ -92,12 +91,11 @@ impl Image {
         })
     }
 
-    /// Opens the image again with a new client, after the cluster blocklisted the old one. Pending
-    /// operations of the old client end on their own. Blocks until the cluster replies.
+    /// Opens the image with a new client, after the cluster blocklisted the old one, whose pending
+    /// operations end on their own. Blocks until the cluster replies.
     ///
     /// # Errors
-    /// As [`Self::open`], or if the name now refers to another image. The old client then stays in
-    /// place.
+    /// As [`Self::open`], or if the name now refers to another image. The old client then stays.
     pub fn open_again(&self) -> Result<(), OpenError> {
         let opened = open(&self.spec, self.access, &self.on_change)?;
         if opened.identity != self.identity {
@@ -107,15 +105,14 @@ impl Image {
             )));
         }
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        // Its keeper closes the old one.
         *current = opened.handle;
         drop(current);
         (self.on_change)();
         Ok(())
     }
 
-    /// Announces that no new operations will be started. The image closes after the pending ones,
-    /// and an open of the same image waits for the close.
+    /// Announces that no new operations will be started. The image closes after the pending ones;
+    /// an open of the same image waits for that.
     pub fn let_go(&self) {
         self.current().note_close();
     }
@@ -151,8 +148,8 @@ impl Image {
         self.current().state.bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns the errno that made the image unusable: its client was blocklisted, or the image was
-    /// removed. Returns `None` for a usable image.
+    /// Returns the errno that made the image unusable, if any: its client was blocklisted, or the
+    /// image was removed.
     #[must_use]
     #[inline]
     pub fn failure(&self) -> Option<i32> {

@@ -1,5 +1,5 @@
-//! Keeper thread of an open image. It makes the library calls that may block: reads the size after
-//! a change, detects that the client was blocklisted, and closes the image.
+//! Keeper thread of an open image, for library calls that may block: reads the size after a change,
+//! detects blocklisting of the client, and closes the image.
 
 use std::ffi::{CString, c_int, c_void};
 use std::sync::atomic::Ordering;
@@ -13,21 +13,19 @@ use crate::cluster::c_string;
 use crate::error::{OpenError, check, words};
 use crate::open::{OnChange, Open, State, size_of_image};
 
-/// Maximum time that an open waits for the close of the same image.
+/// Time that an open waits for the close of the same image.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 
 const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
 pub(crate) enum Note {
-    /// The image changed: its size, or its snapshots.
     Changed,
     /// The watch on the header object broke, with this errno.
     WatchLost(i32),
-    /// No user of the image is left.
     Close,
 }
 
-/// Names of images being closed. Remains consistent after a panic: each change is one step.
+/// Images being closed. Consistent after a panic: each change is one step.
 static CLOSING: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static CLOSED: Condvar = Condvar::new();
 
@@ -35,13 +33,12 @@ fn closing() -> MutexGuard<'static, Vec<String>> {
     CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Records that no namespace uses the image any more. Its keeper closes it after the last
-/// operation.
+/// The image has no namespace any more; its keeper closes it after the last operation.
 pub(crate) fn note_close(name: &str) {
     closing().push(name.to_owned());
 }
 
-/// Waits until the close of this image has ended: its last writes may still be in progress.
+/// Its last writes may still be in progress.
 pub(crate) fn wait_for_close(name: &str) -> Result<(), OpenError> {
     let is_closing = |names: &mut Vec<String>| names.iter().any(|closing| closing == name);
     let waited = CLOSED.wait_timeout_while(closing(), CLOSE_TIMEOUT, is_closing);
@@ -61,8 +58,7 @@ pub(crate) fn wait_for_closes(longest: Duration) -> bool {
     !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
 }
 
-/// Starts the keeper of an open image. `watched` is the header object, whose watch reveals that the
-/// client was blocklisted.
+/// `watched`: the header object, whose watch reveals that the client was blocklisted.
 pub(crate) fn start(
     open: Open,
     name: String,
@@ -102,7 +98,7 @@ pub(crate) fn start(
     Ok(sender)
 }
 
-/// Argument of the library's callbacks, which only send notes and acknowledge notifications.
+/// Callback argument: callbacks only send notes and acknowledge notifications.
 struct Watch {
     notes: Sender<Note>,
     header: Option<CString>,
@@ -120,7 +116,7 @@ struct Keeper {
     name: String,
     state: Arc<State>,
     on_change: OnChange,
-    /// Handle of the update watch, and cookie of the watch on the header object.
+    /// Update watch, and cookie of the watch on the header object.
     updates: Option<u64>,
     header: Option<u64>,
 }
@@ -142,7 +138,7 @@ impl Keeper {
         CLOSED.notify_all();
     }
 
-    /// Handles a note. Returns `false` after the last one.
+    /// Returns `false` after the last note.
     fn is_open_after(&mut self, notes: &Receiver<Note>) -> bool {
         match notes.recv() {
             Ok(Note::Changed) => self.look(),
@@ -213,8 +209,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Sets the header watch again: either the connection broke, or the cluster rejects this
-    /// client.
+    /// Sets the header watch again: the connection broke, or the cluster rejects this client.
     fn watch_again(&mut self, errno: i32) {
         let Some(cookie) = self.header.take() else {
             return;
@@ -275,8 +270,6 @@ impl Drop for Keeper {
     }
 }
 
-/// Returns the watch behind a callback argument.
-///
 /// # Safety
 /// The argument must be that of a keeper whose watch has not been removed.
 unsafe fn watch_of<'a>(argument: *mut c_void) -> &'a Watch {
@@ -295,7 +288,7 @@ extern "C" fn watch_lost(argument: *mut c_void, _cookie: u64, error: c_int) {
     let _ = watch.notes.send(Note::WatchLost(-error));
 }
 
-/// Acknowledges a notification. librbd sends it, and its sender waits for the acknowledgement.
+/// The sender, librbd, waits for the acknowledgement.
 extern "C" fn notified(
     argument: *mut c_void,
     notification: u64,
@@ -329,7 +322,7 @@ mod tests {
     use crate::cluster::Cluster;
     use crate::sys::{Functions, Image, UpdateCallback};
 
-    /// Number of images closed, and current watch, of the fake library below.
+    /// Images closed, and current watch, of the fake library below.
     static CLOSED_IMAGES: AtomicU32 = AtomicU32::new(0);
     static WATCHER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -391,7 +384,6 @@ mod tests {
         assert_eq!(state.failure.load(Ordering::Relaxed), 0);
 
         updated(WATCHER.load(Ordering::Relaxed));
-        // The keeper panics a second time in `on_change`.
         let deadline = Instant::now() + Duration::from_secs(30);
         while panics() < before + 2 {
             assert!(Instant::now() < deadline, "it has not panicked");

@@ -14,7 +14,7 @@ const FEATURE_EXCLUSIVE_LOCK: u64 = 1 << 2;
 /// `RBD_FEATURE_JOURNALING`.
 const FEATURE_JOURNALING: u64 = 1 << 6;
 
-/// Called when the size of an image changes or the image becomes unusable.
+/// Called when the size changes or the image becomes unusable.
 pub(crate) type OnChange = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
@@ -24,7 +24,7 @@ pub(crate) struct State {
     pub(crate) failure: AtomicI32,
 }
 
-/// Open image and its client, which are closed together.
+/// Image and client, closed together.
 pub(crate) struct Open {
     pub(crate) functions: &'static Functions,
     pub(crate) image: sys::Image,
@@ -141,7 +141,7 @@ impl Open {
         })
     }
 
-    /// Acquires the exclusive lock against other writers, unless the image is shared.
+    /// Acquires the exclusive lock, unless the image is shared.
     pub(crate) fn claim(&self, name: &str, shared: bool) -> Result<(), OpenError> {
         let mut features = 0;
         // SAFETY: the image is open; the features are written before they are read.

@@ -82,7 +82,7 @@ pub enum Work {
     Flush,
 }
 
-/// Pending operation. Its address is the callback argument.
+/// Its address is the callback argument.
 struct Operation {
     shared: Arc<Shared>,
     tag: u64,
@@ -90,7 +90,6 @@ struct Operation {
     memory: Option<Memory>,
 }
 
-/// Completed operation, with a byte count or an errno.
 struct Ended {
     operation: Box<Operation>,
     result: Result<u32, i32>,
@@ -100,7 +99,7 @@ struct Shared {
     ended: Mutex<VecDeque<Ended>>,
     /// Length of `ended`, readable without the lock.
     count: AtomicUsize,
-    /// Whether the queue's thread sleeps and must be woken by the eventfd.
+    /// Whether the queue's thread sleeps and needs the eventfd.
     asleep: AtomicBool,
     /// Whether the queue was dropped: further completions are discarded.
     closed: AtomicBool,
@@ -108,7 +107,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Remains consistent after a panic: each change is one step.
+    /// Consistent after a panic: each change is one step.
     fn ended(&self) -> MutexGuard<'_, VecDeque<Ended>> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -133,7 +132,7 @@ pub struct Queue {
     /// Boxes to reuse, so that submitting does not allocate.
     #[expect(clippy::vec_box, reason = "the library knows each by its address")]
     free: Vec<Box<Operation>>,
-    /// Number of operations not yet popped.
+    /// Operations not yet popped.
     out: u32,
 }
 
@@ -144,7 +143,7 @@ impl fmt::Debug for Queue {
 }
 
 impl Queue {
-    /// Returns an empty queue, or `None` if no eventfd can be created.
+    /// Returns `None` if no eventfd can be created.
     #[must_use]
     pub fn new() -> Option<Self> {
         let shared = Shared {
@@ -161,7 +160,7 @@ impl Queue {
         })
     }
 
-    /// Starts an operation. [`Self::pop`] returns the completion. Never blocks.
+    /// Starts an operation, completed by [`Self::pop`]. Never blocks.
     pub fn submit(&mut self, image: &Image, tag: u64, work: &Work) {
         self.out += 1;
         let mut operation = self.free.pop().unwrap_or_else(|| {
@@ -245,7 +244,7 @@ impl Drop for Queue {
     }
 }
 
-/// Passes an operation to the library. On failure, returns it with an errno.
+/// On failure, returns the operation with an errno.
 fn begin(
     operation: Box<Operation>,
     image: &Handle,
@@ -297,7 +296,7 @@ fn begin(
     }
 }
 
-/// Completion callback, on a thread of the library.
+/// Called on a thread of the library.
 extern "C" fn ended(completion: Completion, argument: *mut c_void) {
     // SAFETY: the argument was made from a box for this one callback.
     let operation = unsafe { Box::from_raw(argument.cast::<Operation>()) };

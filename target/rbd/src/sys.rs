@@ -1,8 +1,7 @@
 //! Functions of librados and librbd, loaded at run time.
 //!
-//! Why `unsafe` here: a library runs code when it loads, and only its headers define the types of
-//! its functions. The types below are those of `librados.h` and `librbd.h`. Both libraries keep
-//! them for the versions in their sonames.
+//! Why `unsafe` here: a library runs code when it loads, and only its headers define its types.
+//! The types here are from `librados.h` and `librbd.h`; the sonames' versions keep them.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -46,7 +45,6 @@ pub(crate) const LOCK_EXCLUSIVE: c_int = 0;
 /// `RBD_WRITE_ZEROES_FLAG_THICK_PROVISION`.
 pub(crate) const ZEROES_THICK: c_int = 1;
 
-/// Generates the function table and its lookup.
 macro_rules! table {
     ($($library:ident { $($name:ident: fn($($argument:ty),*) -> $result:ty;)* })*) => {
         pub(crate) struct Functions {
@@ -54,7 +52,6 @@ macro_rules! table {
         }
 
         impl Functions {
-            /// Table whose functions all panic when called.
             #[cfg(test)]
             pub(crate) fn none() -> Self {
                 Self {
@@ -125,8 +122,7 @@ table! {
 const RADOS: &str = "librados.so.2";
 const RBD: &str = "librbd.so.1";
 
-/// Returns the function table. Loaded libraries are never unloaded; a failed load is tried again by
-/// the next call.
+/// Loaded libraries are never unloaded; a failed load is tried again by the next call.
 pub(crate) fn functions() -> Result<&'static Functions, OpenError> {
     static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
     if let Some(functions) = FUNCTIONS.get() {
@@ -148,7 +144,7 @@ fn load(name: &'static str) -> Result<&'static Library, OpenError> {
              librados2 on Debian and Ubuntu, librbd1 on Fedora and RHEL)"
         ))
     })?;
-    // Never unloaded: the library's threads may run until the process ends.
+    // The library's threads may run until the process ends.
     Ok(Box::leak(Box::new(library)))
 }
 

@@ -1,4 +1,4 @@
-//! Tests with images of a real Ceph cluster.
+//! Images of a real Ceph cluster.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -104,7 +104,6 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Unknown options and invalid values are errors; a valid option is applied.
 fn options_reach_the_client(rig: &Rig) {
     let open = |option: &str, value: &str| {
         let mut spec = rig.spec("none");
@@ -198,7 +197,7 @@ fn an_image_that_changes_says_so() {
     wait_until("the new size is seen", || image.bytes() == 96 << 20);
     wait_until("and said", || changes.load(Ordering::Relaxed) == 1);
 
-    // Without its OSD, a pending operation waits, and completes after the OSD restarts.
+    // Without its OSD, a pending operation waits.
     rig.cluster.kill_osd().unwrap();
     let memory = rig.piece(0);
     rig.memory.fill(0, PIECE, 0x11);
@@ -210,7 +209,6 @@ fn an_image_that_changes_says_so() {
     assert_eq!(rig.end(), Ok(0));
     assert_eq!(rig.read(&image, 0), [0x11; PIECE]);
 
-    // A blocklisted client is detected without I/O.
     let list = rig.cluster.rbd(&["status", "disk"]).unwrap();
     let (_, address) = list.split_once("watcher=").expect("a watcher");
     let address = address.split_whitespace().next().unwrap();

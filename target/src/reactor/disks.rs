@@ -113,7 +113,7 @@ impl Disk {
     fn learn(&mut self, port: usize, device: &Arc<dyn Device>) {
         match self.namespace.region(device) {
             Ok(region) => self.regions[port] = region,
-            // Data is then copied through a buffer. Cause: a configuration change or a new device.
+            // Cause: a configuration change or a new device. Data is then copied.
             Err(error) => tracing::warn!(
                 nsid = self.namespace.nsid, device = device.name(), %error,
                 "the memory of a namespace could not be registered: its data will be copied"

@@ -447,6 +447,7 @@ impl Reactor {
         // The ring keeps the pages of the receive slots for requests in the backend. The slots are
         // not posted again.
         if let Err(error) = port.close(index, &mut self.io.ring) {
+            // Cause: the removal of a device.
             tracing::warn!(%error, "memory of a removed device stays registered");
         }
         self.io.disks.port_closed(index);

@@ -1,12 +1,12 @@
 //! Closing of queue pairs.
 //!
-//! A queue pair is destroyed only when no more completions can arrive: all send work has completed,
-//! the device has reported that it takes no more receives ("last WQE reached"), and the completion
-//! queue was read to its end after that. Destroying it earlier would lose receives of the shared
-//! queue, because some drivers discard the completions of a destroyed queue pair.
+//! A queue pair is destroyed when no more completions can arrive: all send work has completed, the
+//! device has reported that it takes no more receives ("last WQE reached"), and the completion
+//! queue was read to its end after that. Earlier, receives of the shared queue would be lost: some
+//! drivers discard the completions of a destroyed queue pair.
 //!
-//! Successful unsignaled work never completes by itself. A last send is therefore posted after the
-//! queue pair has failed; it is flushed after all other work.
+//! Successful unsignaled work never completes by itself, so a last send is posted after the queue
+//! pair has failed; it is flushed after all other work.
 
 use std::time::{Duration, Instant};
 
@@ -20,18 +20,17 @@ use super::work_id::WorkId;
 
 /// Time limit for draining.
 ///
-/// It normally takes microseconds, unless the device does not report the end.
+/// Usually microseconds, unless the device does not report the end.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl VerbsEndpoint {
-    /// Closes a connection; `Closed` follows.
+    /// `Closed` follows.
     pub(super) fn begin_close(&mut self, id: QpId) {
         let Some(qp) = self.table.get_mut(id) else {
             return;
         };
         match qp.phase {
             Phase::Closing { .. } => {}
-            // Nothing was ever posted.
             Phase::Connecting(_) => self.finish(id),
             Phase::Accepted | Phase::Established => {
                 // Fails if the peer or the device was faster.
@@ -54,7 +53,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Posts the last send of a closing queue pair, which has no entry in the ring.
+    /// Posts the last send, which has no entry in the ring.
     fn mark_the_end(&mut self, id: QpId) {
         let Some(qp) = self.table.get_mut(id) else {
             return;
@@ -78,7 +77,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Reports, once, that the connection has ended without a call of `disconnect`.
+    /// Reports, once, an end without a call of `disconnect`.
     pub(super) fn end_connection(&mut self, id: QpId, reason: DisconnectReason) {
         let Some(qp) = self.table.get_mut(id) else {
             return;
@@ -90,7 +89,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Notes that the device takes no more receives for a queue pair.
+    /// The device takes no more receives for a queue pair.
     pub(super) fn receives_end(&mut self, id: QpId) {
         let round = self.staged.next_full_round();
         if let Some(qp) = self.table.get_mut(id) {
@@ -138,7 +137,6 @@ impl VerbsEndpoint {
         receives && qp.ring.outstanding() == 0 && !self.staged.has_flushed()
     }
 
-    /// Completes the outstanding work of a queue pair as flushed.
     pub(super) fn flush_the_rest(&mut self, id: QpId) {
         let Some(qp) = self.table.get_mut(id) else {
             return;

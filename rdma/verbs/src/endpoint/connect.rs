@@ -20,16 +20,16 @@ use super::VerbsEndpoint;
 use super::qp::{Attempt, Phase, Qp, from_tag, tag};
 use super::transition::{self, Depths, Start};
 
-/// Maximum inline data of a SEND, in bytes.
+/// Inline data of a SEND, in bytes.
 ///
-/// A capsule without data, or a response, then needs no DMA read of our memory.
+/// A capsule without data, or a response, then needs no DMA read.
 const INLINE: u32 = 64;
 
-/// Interval at which a busy reactor reads events; each read costs a system call.
+/// Interval of reads of events while busy; each costs a system call.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl VerbsEndpoint {
-    /// Accepts a peer's request with a queue pair that is ready for traffic.
+    /// Accepts a request with a queue pair ready for traffic.
     pub(super) fn accept_request(
         &mut self,
         request: ConnRequest,
@@ -122,7 +122,7 @@ impl VerbsEndpoint {
         Ok(id)
     }
 
-    /// Returns the id of the next queue pair, if the limits permit one with these options.
+    /// Returns the next queue pair's id, if the limits permit one with these options.
     fn vacancy(&mut self, options: &QpOptions) -> Result<QpId, FabricError> {
         if self.removed {
             return Err(FabricError::Gone("RDMA device"));
@@ -191,7 +191,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Handles a message that arrived before the peer's RTU, or instead of it.
+    /// A message arrived before the peer's RTU, or instead of it.
     fn traffic_seen(&mut self, id: QpId) {
         if let Some(qp) = self.table.get_mut(id)
             && matches!(qp.phase, Phase::Accepted)
@@ -226,7 +226,7 @@ impl VerbsEndpoint {
             sys::RDMA_CM_EVENT_ADDR_ERROR
             | sys::RDMA_CM_EVENT_ROUTE_ERROR
             | sys::RDMA_CM_EVENT_CONNECT_ERROR => self.unreachable(id, event),
-            // On an established connection it means that the neighbour has another MAC.
+            // On an established connection: the neighbour has another MAC.
             sys::RDMA_CM_EVENT_UNREACHABLE => match qp.phase {
                 Phase::Established => self.end_connection(id, DisconnectReason::PeerMoved),
                 Phase::Connecting(_) | Phase::Accepted => self.unreachable(id, event),
@@ -241,7 +241,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Executes one step of connecting; on failure, the connection attempt fails.
+    /// Fails the connection attempt if the step fails.
     fn step(&mut self, id: QpId, step: impl FnOnce(&mut Self, QpId) -> Result<(), FabricError>) {
         let connecting = self.table.get(id).map(|qp| &qp.phase);
         if !matches!(connecting, Some(Phase::Connecting(_))) {
@@ -287,7 +287,7 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// Handles the peer's REP, which contains its limits, and completes the connection with an RTU.
+    /// Handles the peer's REP with its limits, and sends the RTU.
     fn finish_connect(&mut self, id: QpId, event: &CmEvent) -> Result<(), FabricError> {
         let limits = self.limits;
         let (cm, pair, attempt) = self.connecting(id)?;
@@ -318,7 +318,7 @@ impl VerbsEndpoint {
 
     /// Logs if the hop limit in effect differs from the requested one.
     ///
-    /// For queue pairs of user-space verbs, Linux takes the hop limit from the route
+    /// For queue pairs of user-space verbs, Linux takes it from the route
     /// (`ib_resolve_unicast_gid_dmac`).
     fn check_hop_limit(&mut self, id: QpId, options: &QpOptions) {
         let Some(qp) = self.table.get(id) else { return };
@@ -339,7 +339,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Handles a REJ. The peer also sends one if it disconnects before it has our RTU.
+    /// A peer also sends a REJ if it disconnects before it has our RTU.
     fn rejected(&mut self, id: QpId, event: &CmEvent) {
         match self.table.get(id).map(|qp| &qp.phase) {
             Some(Phase::Connecting(_) | Phase::Accepted) => {}
@@ -377,7 +377,7 @@ impl VerbsEndpoint {
         self.give_up(id);
     }
 
-    /// Closes a connection that was not established, after the peer has been notified.
+    /// Called after the peer has been notified.
     fn give_up(&mut self, id: QpId) {
         if let Some(qp) = self.table.get_mut(id) {
             qp.down = true;
@@ -385,7 +385,6 @@ impl VerbsEndpoint {
         self.begin_close(id);
     }
 
-    /// Returns the parts of a connecting queue pair: identifier, queue pair, and options.
     fn connecting(
         &mut self,
         id: QpId,

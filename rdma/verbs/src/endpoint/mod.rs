@@ -1,9 +1,8 @@
 //! Endpoint: the queues of one reactor on a device.
 //!
 //! The data path is [`VerbsEndpoint::post`], [`VerbsEndpoint::post_receives`] and
-//! [`VerbsEndpoint::poll`]. These access memory allocated with the endpoint or the queue pair, and
-//! the queues mapped into this process by the driver. Set-up and tear-down are in [`connect`] and
-//! [`close`].
+//! [`VerbsEndpoint::poll`], on preallocated memory and the queues mapped by the driver. Set-up and
+//! tear-down are in [`connect`] and [`close`].
 
 mod close;
 mod connect;
@@ -42,11 +41,10 @@ const RECEIVE_BATCH: usize = 64;
 
 /// Queue pairs with their queues and events.
 ///
-/// The fields are dropped in this order: queue pairs and identifiers before the queues and the
-/// channel they use.
+/// Drop order: queue pairs and identifiers before the queues and the channel they use.
 pub(crate) struct VerbsEndpoint {
     table: QpTable,
-    /// Queue pairs with a deadline, because they connect or close.
+    /// Queue pairs that connect or close, with a deadline.
     settling: Vec<QpId>,
     completions: Rc<CompletionQueue>,
     receives: Rc<SharedReceiveQueue>,
@@ -58,7 +56,7 @@ pub(crate) struct VerbsEndpoint {
     channel: Arc<Channel>,
     mailbox: Arc<Mailbox>,
     events: VecDeque<Event>,
-    /// Time of the next read of connection events without a wake-up.
+    /// Next read of connection events without a wake-up.
     next_look: Instant,
     removed: bool,
     wait_fds: [RawFd; 3],
@@ -69,7 +67,7 @@ pub(crate) struct VerbsEndpoint {
 }
 
 impl VerbsEndpoint {
-    /// Opens an endpoint on a device, seen as `as_device`, in a protection domain.
+    /// `as_device`: the device as visible outside.
     pub(crate) fn open(
         device: Arc<VerbsDevice>,
         as_device: Arc<dyn Device>,
@@ -169,8 +167,8 @@ impl Endpoint for VerbsEndpoint {
         self.table.get_mut(id)?.pair.as_ref()?.marked().ok()
     }
 
-    /// Returns false: the address vector of a queue pair that is ready to send can only be changed
-    /// while its send queue is drained (IBTA 10.3.1, SQD), which adapters do not support.
+    /// Returns false: the address vector of a ready queue pair can only be changed while its send
+    /// queue is drained (IBTA 10.3.1, SQD), which adapters do not support.
     fn set_marking(&mut self, _: QpId, _: Marking) -> bool {
         false
     }
@@ -220,8 +218,8 @@ impl Endpoint for VerbsEndpoint {
         out.extend(self.events.drain(..));
     }
 
-    /// Makes the next poll read events: the kernel manages connections, and its events wait in the
-    /// endpoint's channel.
+    /// Makes the next poll read events: the kernel manages connections, and the endpoint's channel
+    /// has its events.
     fn drain_connections(&mut self) {
         self.next_look = Instant::now();
     }

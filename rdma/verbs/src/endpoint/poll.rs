@@ -10,10 +10,10 @@ use crate::sys::{self, inline};
 use super::VerbsEndpoint;
 use super::work_id::{Owner, WorkId, same_generation};
 
-/// Maximum completions taken from the device by one call.
+/// Completions per call of the device.
 const BATCH: usize = 32;
 
-/// Completions taken from the device's queue and not yet returned.
+/// Completions taken from the device and not yet returned.
 pub(super) struct Staged {
     batch: Box<[sys::ibv_wc; BATCH]>,
     next: usize,
@@ -41,18 +41,15 @@ impl Staged {
         self.next == self.end && self.flushed.is_empty()
     }
 
-    /// True if work completed by this end is still to be returned.
     pub(super) fn has_flushed(&self) -> bool {
         !self.flushed.is_empty()
     }
 
-    /// Number of completed rounds of polling.
     pub(super) fn rounds(&self) -> u64 {
         self.rounds
     }
 
-    /// Round after which all completions now in the device's queue have been returned: the next one
-    /// to begin.
+    /// First round after which all completions now in the device's queue have been returned.
     pub(super) fn next_full_round(&self) -> u64 {
         let under_way = u64::from(self.next != self.end);
         self.rounds + under_way + 1
@@ -90,7 +87,6 @@ impl Staged {
 }
 
 impl VerbsEndpoint {
-    /// Returns up to `out.len()` completions.
     pub(super) fn take_completions(&mut self, out: &mut [Completion]) -> usize {
         let mut count = 0;
         while count < out.len() {
@@ -117,7 +113,7 @@ impl VerbsEndpoint {
         count
     }
 
-    /// Takes a batch from the device, if the last one has been returned.
+    /// Takes a batch if the last one has been returned.
     ///
     /// Returns true if there are completions.
     pub(super) fn stage(&mut self) -> bool {
@@ -141,7 +137,7 @@ impl VerbsEndpoint {
         count > 0
     }
 
-    /// Converts a completion. Returns `None` if its queue pair is gone.
+    /// `None` if the queue pair is gone.
     fn translate(&mut self, wc: &sys::ibv_wc) -> Option<Completion> {
         let status = WorkStatus::of_code(wc.status);
         let completion = match WorkId::from_raw(wc.wr_id).owner() {
@@ -181,7 +177,7 @@ impl VerbsEndpoint {
     fn received(&mut self, slot: u32, wc: &sys::ibv_wc, status: WorkStatus) -> Option<Completion> {
         let work = self.slots.take(slot)?;
         let Some(qp) = self.table.by_number(wc.qp_num) else {
-            // The queue pair is gone, so others can use the receive. If the device refuses it, the
+            // The queue pair is gone, so others can use the receive. A refusal means that the
             // device is broken.
             let _ = self.post_batch(&[work]);
             return None;

@@ -18,10 +18,9 @@ pub(super) struct Qp {
     pub(super) cm: Id,
     pub(super) ring: SendRing,
     pub(super) phase: Phase,
-    /// True if `Disconnected` was reported.
     pub(super) down: bool,
-    /// Set when the device takes no more receives for this queue pair: the round of polling after
-    /// which all its receives have been returned.
+    /// Round of polling after which all receives have been returned, once the device takes no more
+    /// of them.
     pub(super) receives_end: Option<u64>,
 }
 
@@ -30,9 +29,9 @@ pub(super) enum Phase {
     Connecting(Box<Attempt>),
     /// We accepted; the peer has not confirmed yet.
     Accepted,
-    /// The connection is established at both ends.
+    /// Established at both ends.
     Established,
-    /// We closed the connection: outstanding work drains until the deadline at most.
+    /// We closed the connection; outstanding work drains until the deadline.
     Closing { deadline: Instant },
 }
 
@@ -66,7 +65,7 @@ impl Qp {
         }
     }
 
-    /// True if the device accepts the bytes of `work` as inline data.
+    /// True if the device accepts `work` as inline data.
     pub(super) fn may_inline(&self, work: &SendWork) -> bool {
         let send = matches!(
             work.op,
@@ -76,7 +75,7 @@ impl Qp {
         send && work.sges.total_len() <= limit.into()
     }
 
-    /// Posts a chain. On failure, returns the number of requests accepted, and the error.
+    /// On failure, returns the number of requests accepted, and the error.
     ///
     /// # Safety
     /// As for [`QueuePair::post`].
@@ -89,7 +88,7 @@ impl Qp {
     }
 }
 
-/// Converts a queue pair id to the tag of its identifier, and back.
+/// Tag of an identifier.
 pub(super) fn tag(id: QpId) -> u64 {
     u64::from(id.generation()) << 16 | id.slot() as u64
 }

@@ -7,11 +7,10 @@ use cairn_rdma::QpId;
 
 use super::qp::Qp;
 
-/// Table with a fixed number of slots.
 pub(super) struct QpTable {
     slots: Vec<Slot>,
     free: Vec<u16>,
-    /// Slots by the device's queue pair number, which each receive contains.
+    /// By the device's number, which each receive contains.
     numbers: HashMap<u32, u16, BuildHasherDefault<NumberHasher>>,
 }
 
@@ -37,13 +36,13 @@ impl QpTable {
         self.slots.len()
     }
 
-    /// Returns the id of the next queue pair, if a slot is free.
+    /// Returns the next queue pair's id, if a slot is free.
     pub(super) fn vacant(&self) -> Option<QpId> {
         let slot = *self.free.last()?;
         Some(QpId::new(slot, self.slots[usize::from(slot)].generation))
     }
 
-    /// Fills the slot returned by [`vacant`](Self::vacant).
+    /// Fills the slot of [`vacant`](Self::vacant).
     pub(super) fn insert(&mut self, id: QpId, qp: Qp) {
         assert_eq!(self.vacant(), Some(id), "the slot was vacant just now");
         self.free.pop();
@@ -53,14 +52,13 @@ impl QpTable {
         self.slots[id.slot()].qp = Some(qp);
     }
 
-    /// Registers the device's number of a queue pair.
     pub(super) fn number(&mut self, id: QpId) {
         if let Some(pair) = self.get(id).and_then(|qp| qp.pair.as_ref()) {
             self.numbers.insert(pair.number(), id.slot() as u16);
         }
     }
 
-    /// Empties a slot. The next queue pair in the slot gets another id.
+    /// The slot's next queue pair gets another id.
     pub(super) fn remove(&mut self, id: QpId) -> Option<Qp> {
         self.get(id)?;
         let slot = &mut self.slots[id.slot()];

@@ -1,8 +1,8 @@
 //! State transitions of queue pairs.
 //!
-//! The connection manager supplies the attributes required for each transition, from the path and
-//! the peer. Our options replace some of them: traffic class, hop limit, partition, outstanding
-//! RDMA READs, timeouts and retries.
+//! The connection manager supplies the attributes of each transition, from the path and the peer.
+//! Our options replace traffic class, hop limit, partition, outstanding RDMA READs, timeouts and
+//! retries.
 
 use cairn_rdma::{FabricError, QpOptions};
 
@@ -10,7 +10,7 @@ use crate::cm::Id;
 use crate::objects::QueuePair;
 use crate::sys;
 
-/// Maximum outstanding RDMA READs, within the limits of both ends and the device.
+/// Outstanding RDMA READs, within the limits of both ends and the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Depths {
     /// Maximum outstanding READs sent by this end.
@@ -22,11 +22,10 @@ pub(super) struct Depths {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) depths: Depths,
-    /// Index of the P_Key in the port's table. `None`: chosen by rdma_cm.
+    /// Index in the port's table. `None`: chosen by rdma_cm.
     pub(super) pkey_index: Option<u16>,
 }
 
-/// Moves a new queue pair to INIT.
 pub(super) fn to_init(pair: &mut QueuePair, cm: &mut Id, start: Start) -> Result<(), FabricError> {
     let (mut attributes, mask) = cm.qp_attributes(sys::IBV_QPS_INIT)?;
     if let Some(index) = start.pkey_index {
@@ -41,7 +40,7 @@ pub(super) fn to_init(pair: &mut QueuePair, cm: &mut Id, start: Start) -> Result
     pair.modify(&mut attributes, mask | ours)
 }
 
-/// Moves the queue pair through RTR to RTS, once the peer is known.
+/// Through RTR to RTS, once the peer is known.
 pub(super) fn to_ready(
     pair: &mut QueuePair,
     cm: &mut Id,

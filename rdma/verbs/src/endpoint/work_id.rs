@@ -1,7 +1,7 @@
-//! Identifiers passed to the device with each work request, and returned in its completion.
+//! Identifiers passed to the device with work requests, and returned in completions.
 //!
-//! No pointers: a receive is identified by its slot, send work by its queue pair's slot and
-//! generation and by its sequence number in that queue pair's ring.
+//! No pointers: a receive has its slot, send work its queue pair's slot and generation and its
+//! sequence number in that queue pair's ring.
 //!
 //! ```text
 //! receive  1 ........................... slot:32
@@ -12,7 +12,6 @@ use cairn_rdma::QpId;
 
 const RECEIVE: u64 = 1 << 63;
 
-/// Modulus of the generation counter in a `wr_id`.
 const GENERATIONS: u16 = 1 << 15;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,9 +19,8 @@ pub(super) struct WorkId(u64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// Receive in the slot with this index.
     Receive(u32),
-    /// Send work of the queue pair in `slot`, if the generation matches.
+    /// Send work of `slot`, if the generation matches.
     Send {
         slot: u16,
         generation: u16,
@@ -60,7 +58,6 @@ impl WorkId {
     }
 }
 
-/// True if a work request of `generation` can belong to `qp`.
 pub(super) fn same_generation(qp: QpId, generation: u16) -> bool {
     qp.generation() % GENERATIONS == generation
 }

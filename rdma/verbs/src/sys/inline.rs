@@ -1,8 +1,8 @@
-//! Verbs that rdma-core defines as `static inline`: calls through the operations table that the
-//! device's user-space driver puts into `ibv_context`.
+//! Verbs that rdma-core defines as `static inline`: calls through the operations table in
+//! `ibv_context`.
 //!
-//! libibverbs fills every entry of the table, with a refusing dummy for operations that a driver
-//! lacks, so an empty entry means a broken library.
+//! libibverbs fills every entry, if necessary with a refusing dummy, so an empty entry means a
+//! broken library.
 
 use std::ffi::c_int;
 
@@ -10,7 +10,7 @@ use super::{IBV_WC_WITH_INV, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, 
 
 const MISSING: &str = "libibverbs fills its context's operations table";
 
-/// Moves up to `wcs.len()` completions out of `cq` and returns their number.
+/// Moves completions out of `cq` and returns their number.
 ///
 /// A negative number means that the CQ is broken.
 ///
@@ -28,14 +28,14 @@ pub(crate) unsafe fn poll_cq(cq: *mut ibv_cq, wcs: &mut [ibv_wc]) -> c_int {
     }
 }
 
-/// Returns the remote key that an incoming SEND invalidated, if any.
+/// Remote key invalidated by an incoming SEND, if any.
 pub(crate) fn invalidated_rkey(wc: &ibv_wc) -> Option<u32> {
     // SAFETY: both members of the union are plain numbers.
     let rkey = unsafe { wc.__bindgen_anon_1.invalidated_rkey };
     (wc.wc_flags & IBV_WC_WITH_INV != 0).then_some(rkey)
 }
 
-/// Requests one event on the CQ's completion channel at the next completion.
+/// Requests one event on the CQ's channel at the next completion.
 ///
 /// # Safety
 /// `cq` is a live CQ.
@@ -47,7 +47,7 @@ pub(crate) unsafe fn req_notify_cq(cq: *mut ibv_cq) -> c_int {
     }
 }
 
-/// Posts a chain of send work requests; sets `bad` to the first one refused.
+/// Sets `bad` to the first send work request refused.
 ///
 /// # Safety
 /// `qp` is live, `wr` is the head of a chain whose links and SGE arrays are valid for the call, and
@@ -64,8 +64,6 @@ pub(crate) unsafe fn post_send(
     }
 }
 
-/// Posts a chain of receives to a shared receive queue.
-///
 /// # Safety
 /// As [`post_send`], for `srq`.
 pub(crate) unsafe fn post_srq_recv(
