@@ -103,8 +103,9 @@ fn each_step_through_roce_is_in_its_file() {
         let (_, files) = step.rsplit_once(" | ").unwrap();
         let sources: String = code_words(files).map(source).collect();
         for function in code_words(functions) {
-            let defined = format!("fn {function}(");
-            assert!(sources.contains(&defined), "{files} has no {function}");
+            let defined = [format!("fn {function}("), format!("fn {function}<")];
+            let found = defined.iter().any(|text| sources.contains(text.as_str()));
+            assert!(found, "{files} has no {function}");
             count += 1;
         }
     }
