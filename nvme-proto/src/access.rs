@@ -21,7 +21,7 @@ pub enum HostAccess {
     Any,
     /// Hosts with one of these NQNs.
     ///
-    /// Shared, because thousands of namespaces may use the same list of thousands of hosts.
+    /// The list is shared, because thousands of namespaces may have the same thousands of hosts.
     Only(Arc<BTreeSet<Nqn>>),
 }
 

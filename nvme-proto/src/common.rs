@@ -27,7 +27,7 @@ pub struct Settings {
     pub volatile_write_cache: bool,
     /// Range of CNTLIDs.
     ///
-    /// Must be disjoint between targets that export one subsystem (Base, 3.1.2).
+    /// Targets that export one subsystem need disjoint ranges (Base, 3.1.2).
     pub cntlids: RangeInclusive<u16>,
     /// Limits of the subsystem.
     pub limits: Limits,

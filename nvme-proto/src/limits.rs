@@ -84,8 +84,8 @@ pub const COMMAND_QUIESCE_MS: u16 = 1000;
 
 /// Lifetime of an association without a running keep alive timer, in milliseconds.
 ///
-/// For a discovery controller without KATO (Base, 3.1.2.3.3.1: two minutes), and any controller
-/// that is not ready.
+/// Applies to a discovery controller without KATO (Base, 3.1.2.3.3.1: two minutes), and to any
+/// controller that is not ready.
 pub const IDLE_ASSOCIATION_MS: u32 = 120_000;
 
 /// Longest time between CC.EN and CSTS.RDY, in units of 500 ms.

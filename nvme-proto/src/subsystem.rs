@@ -30,7 +30,7 @@ use crate::wire::{Nqn, Status};
 
 /// Validated Connect before authentication.
 ///
-/// The subsystem keeps no record of it; [`Subsystem::join`] creates its queue.
+/// The subsystem keeps no record of a claim; [`Subsystem::join`] creates its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
     request: ConnectRequest,
@@ -275,7 +275,7 @@ impl Subsystem {
             return Err(Refusal::connect(Parameter::CNTLID));
         }
         let limits = self.common.limits();
-        // Counted by address, because any host can use the NQN of another.
+        // Limits count by address, because any host can use the NQN of another.
         let counts = |controller: &&Controller| match (arrival.peer, controller.peer()) {
             (Some(peer), Some(address)) => peer.counts(address),
             (peer, address) => peer.is_none() && address.is_none(),

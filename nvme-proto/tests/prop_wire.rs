@@ -28,7 +28,7 @@ use nvme_proto::wire::{
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Each structure parses if the slice is long enough, and has the same bytes.
+/// Checks that each structure parses if the slice is long enough, and has the same bytes.
 macro_rules! reads_its_own_bytes {
     ($bytes:ident: $($name:ty),+ $(,)?) => {
         $({

@@ -31,7 +31,7 @@ const CONTROLLERS: usize = 4;
 /// Requests of [`Attack::Silent`] in a turn.
 const REQUESTS: usize = 4;
 const DATAGRAMS: usize = 4;
-/// Queue pair numbers of the first reactor over user-space RoCE.
+/// SEND opcode, and queue pair numbers of the first reactor over user-space RoCE.
 ///
 /// Guesses step through the `NUMBER_BITS` low bits in mixed order.
 const SEND_ONLY: u8 = Opcode::SendOnly as u8;

@@ -14,7 +14,7 @@ pub enum Outcome {
 
 /// Named test case.
 pub struct Case<C> {
-    /// Lower case with underscores.
+    /// Name in lower case with underscores.
     pub name: &'static str,
     /// Required behaviour.
     pub about: &'static str,
@@ -35,7 +35,7 @@ pub fn list<'a, C: 'a>(cases: impl IntoIterator<Item = &'a Case<C>>) {
     }
 }
 
-/// Named cases in suite order, or all cases without a name.
+/// Cases with these names in suite order; all cases if no name is given.
 ///
 /// # Errors
 /// A name is unknown.

@@ -12,7 +12,7 @@ pub type Labels = BTreeMap<String, String>;
 /// Parsed page of metrics.
 #[derive(Debug, Default)]
 pub struct Exposition {
-    /// By metric name.
+    /// Types by metric name.
     types: BTreeMap<String, String>,
     samples: Vec<(String, Labels, f64)>,
 }
@@ -111,7 +111,7 @@ impl Exposition {
         bounds.collect()
     }
 
-    /// Sum of the samples with at least these labels, if any.
+    /// Sum of the samples of a metric with at least these labels, if any.
     #[must_use]
     pub fn get(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let has = |own: &Labels| {

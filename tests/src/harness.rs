@@ -1,4 +1,4 @@
-//! Target in this process with hosts.
+//! Target in this process, and its hosts.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -18,9 +18,7 @@ use nvme_proto::wire::Nqn;
 
 use crate::exposition::Exposition;
 
-/// Variable that selects user-space RoCE by "soft".
-///
-/// Default: in-process loopback.
+/// Environment variable; "soft" selects user-space RoCE instead of the in-process loopback.
 pub const PROVIDER_VARIABLE: &str = "CAIRN_TEST_PROVIDER";
 
 /// Address of hosts, on another device than the target.
@@ -35,7 +33,7 @@ pub const METRICS: &str = "[metrics]\nlisten = \"127.0.0.1:0\"\n";
 /// Running target with a listener.
 #[derive(Debug)]
 pub struct TestTarget {
-    // Stops before the network is dropped.
+    // Declared first, because the target uses the network until it stops.
     target: Target,
     network: Network,
 }
@@ -225,7 +223,7 @@ impl TestTarget {
 
     /// Options for the host `name` to connect to [`NQN`].
     ///
-    /// Without reconnection, so that a test detects a loss.
+    /// The host does not reconnect, so that a test detects a loss.
     #[must_use]
     pub fn options(&self, name: &str) -> HostOptions {
         let patience = Duration::from_secs(20);
@@ -388,7 +386,7 @@ fn host_id(name: &str) -> [u8; 16] {
 }
 
 fn config(toml: &str, network: &Network, listener: &str) -> Config {
-    // One reactor is fast on small machines.
+    // One reactor, which is fast on small machines.
     let target = if toml.contains("[target]") {
         ""
     } else {

@@ -9,7 +9,7 @@ use cairn_sim::Random;
 
 const BYTES: usize = 8192;
 const DEPTH: usize = 16;
-/// Command-sized places on the disk.
+/// Number of places on the disk, each as large as a command.
 const PLACES: u64 = 256;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -154,7 +154,7 @@ impl Load {
         let block_bytes = self.disk.namespace().unwrap().block_bytes;
         let blocks = BYTES as u32 / block_bytes;
         let slba = job.place() * u64::from(blocks);
-        // Each slot has a buffer.
+        // A free slot has a buffer.
         let part = self.jobs.iter().position(Option::is_none).unwrap();
         let mut buffer = self.buffers[part].take().unwrap();
         let sqe = match job {

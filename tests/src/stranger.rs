@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Timeout of an optional response.
 const SOON: Duration = Duration::from_millis(100);
 
-/// No fragments, and identification 0 (ip(7)).
+/// `IP_MTU_DISCOVER` mode: no fragments, and identification 0 (ip(7)).
 const PROBE: i32 = libc::IP_PMTUDISC_DO;
 
 /// Received packet for a queue pair.
@@ -253,7 +253,7 @@ impl Stranger {
     /// [`Self::say`] sends the regular reaction, [`Self::say_nothing`] drops it.
     ///
     /// # Panics
-    /// If no response arrives, or an invalid or foreign one does.
+    /// If no response arrives, or it is invalid or from another address.
     pub fn receive(&mut self) -> CmEvent {
         loop {
             if let Some(event) = self.manager.poll_event() {

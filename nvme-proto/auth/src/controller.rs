@@ -20,17 +20,17 @@ pub struct Authentication {
 }
 
 enum State {
-    /// Before AUTH_Negotiate.
+    /// Waits for AUTH_Negotiate.
     Negotiating,
-    /// Before the host reads a challenge.
+    /// Waits until the host reads a challenge.
     Challenging(Hash, Group),
-    /// Before the host's reply.
+    /// Waits for the host's reply.
     Replying(Challenge),
-    /// Before the host reads the result, with the response to its own challenge.
+    /// Waits until the host reads the result, with the response to the host's challenge.
     Succeeding(Hash, Group, Option<Zeroizing<Vec<u8>>>),
-    /// Before the host's verdict on the controller's response.
+    /// Waits for the host's verdict on the controller's response.
     Confirming(Authenticated),
-    /// After a failure; the host may read the reason.
+    /// Failed; the host may read the reason.
     Failing(Reason),
     Ended(Result<Authenticated, Reason>),
 }

@@ -101,7 +101,7 @@ fn only(hash: Hash, group: Group) -> Policy {
     }
 }
 
-/// Each combination gives the messages computed by Python.
+/// Each hash, group and transformation gives the messages computed by Python.
 #[test]
 fn messages_are_those_computed_apart() {
     for line in include_str!("vectors.txt").lines() {

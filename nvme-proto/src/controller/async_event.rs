@@ -33,9 +33,9 @@ const KINDS: [AsyncEvent; 8] = [
 pub struct AsyncEvents {
     /// CIDs of outstanding requests, oldest first, at most [`ASYNC_EVENT_REQUESTS`].
     parked: Vec<u16>,
-    /// Bit mask by index in [`KINDS`].
+    /// Pending events, as bits by index in [`KINDS`].
     pending: u8,
-    /// Bit mask by index in [`KINDS`], set until the host reads the event's log page.
+    /// Events whose log page the host must read first, as bits by index in [`KINDS`].
     masked: u8,
 }
 

@@ -279,7 +279,7 @@ mod tests {
         );
     }
 
-    /// As sent by spdk_nvme_perf and nvmet.
+    /// spdk_nvme_perf and nvmet use such names.
     #[test]
     fn names_of_any_form_are_taken() {
         for (hostnqn, subnqn) in [("", "testnqn"), ("db 1", "a\nb"), ("nqn.", "")] {

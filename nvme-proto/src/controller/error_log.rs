@@ -28,7 +28,7 @@ pub struct Failure {
 /// Most recent failures of one controller.
 #[derive(Debug, Default)]
 pub struct ErrorLog {
-    /// Newest first, at most [`ERROR_LOG_ENTRIES`].
+    /// Stored failures, newest first, at most [`ERROR_LOG_ENTRIES`].
     entries: VecDeque<ErrorEntry>,
     count: u64,
 }

@@ -24,7 +24,7 @@ use super::{Action, Controller, Exchange, Refusal};
 /// I/O Command Set Profile, always 0 (the NVM command set).
 const IO_COMMAND_SET_PROFILE: Feature = Feature(0x19);
 
-/// In ascending order.
+/// Features of NVM controllers, in ascending order.
 const NVM_FEATURES: [Feature; 17] = [
     Feature::ARBITRATION,
     Feature::POWER_MANAGEMENT,
@@ -352,7 +352,7 @@ impl Controller {
         if !self.queues.is_empty() {
             return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::CDW10));
         }
-        // 0-based; FFFFh is out of range.
+        // The numbers are 0-based, and FFFFh is out of range.
         let fewer = asked.nsq().min(asked.ncq());
         if asked.nsq() == u16::MAX || asked.ncq() == u16::MAX {
             return Err(Refusal::field(byte::CDW11));
@@ -420,7 +420,7 @@ fn in_nsid(status: Status) -> Refusal {
 }
 
 fn check_supported(common: &Common, fid: Feature) -> Result<(), Refusal> {
-    // The feature requires a volatile write cache (Base, 5.27.1.4).
+    // Without a volatile write cache, its feature does not exist (Base, 5.27.1.4).
     let absent = fid == Feature::VOLATILE_WRITE_CACHE && !common.has_write_cache();
     if absent || !supported(common.kind()).contains(&fid) {
         return Err(Refusal::field(byte::CDW10));

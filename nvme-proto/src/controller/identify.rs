@@ -77,13 +77,13 @@ impl Controller {
                 let namespace = self.find(common, nsid)?.ok_or_else(bad_nsid)?;
                 write_descriptors(namespace, out);
             }
-            // All zeroes, because no metadata formats exist.
+            // The structure is all zeroes, because no metadata formats exist.
             Cns::IO_COMMAND_SET_NAMESPACE => {
                 self.find(common, nsid)?;
             }
             Cns::IO_COMMAND_SET_CONTROLLER => {
                 let controller: &mut IdentifyControllerNvm = view(out);
-                // Equal to the limits in `io_limits`.
+                // The limits equal those in `io_limits`.
                 controller.vsl = common.limits().mdts;
                 controller.wzsl = common.limits().mdts;
                 controller.wusl = common.limits().mdts;
@@ -254,7 +254,7 @@ fn fill_nvm_controller(common: &Common, seen: &NsidSet, id: &mut IdentifyControl
     id.nwpc = nwpc(common.namespaces.keep_protection(seen));
 }
 
-/// ONCS of every namespace.
+/// ONCS: optional commands supported by every namespace.
 fn oncs() -> Oncs {
     Oncs(0)
         .with_compare(true)
@@ -265,7 +265,6 @@ fn oncs() -> Oncs {
         .with_verify(true)
 }
 
-/// VWC.
 fn vwc(common: &Common) -> Vwc {
     Vwc(0)
         .with_present(common.has_write_cache())

@@ -28,7 +28,7 @@ pub struct Settings {
     pub disable_sq_flow_control: bool,
     /// Whether the subsystem's controller must authenticate to this host.
     ///
-    /// That requires a controller that requests authentication of the host.
+    /// A controller that does not request the host's authentication cannot authenticate itself.
     pub expects_proof: bool,
     /// Interval of reauthentication; `None` for never.
     pub reauthenticate_every: Option<Duration>,

@@ -94,7 +94,7 @@ fn groups(rig: &mut Rig) -> Vec<(u32, Vec<u32>)> {
     groups
 }
 
-/// Checks all lists and Identify data.
+/// Checks that all lists and Identify data show exactly these namespaces.
 fn assert_sees(rig: &mut Rig, expected: &[u32]) {
     assert_eq!(nsids(&rig.identify(Cns::ACTIVE_NAMESPACES, 0)), expected);
     let of_nvm = rig.identify(Cns::IO_COMMAND_SET_ACTIVE_NAMESPACES, 0);
@@ -145,7 +145,7 @@ fn a_host_sees_its_namespaces_alone() {
     let mut rig = rig();
     assert_sees(&mut rig, &[1, 2]);
     assert_eq!(groups(&mut rig), [(1, vec![1, 2])]);
-    // Lists after an NSID.
+    // A list may start after an NSID.
     assert_eq!(nsids(&rig.identify(Cns::ACTIVE_NAMESPACES, 1)), [2]);
     assert_eq!(nsids(&rig.identify(Cns::ACTIVE_NAMESPACES, 2)), []);
 }
@@ -157,7 +157,7 @@ fn a_namespace_that_comes_into_sight_is_one_that_is_attached() {
     let before = counted(&mut rig);
     rig.park_aer();
     show_third_to(&mut rig, &HostAccess::only([nqn(OTHER), nqn(HOSTNQN)]));
-    // I/O works before the event.
+    // I/O works before the host receives the event.
     let expected = [None, Some(AsyncEvent::NOTICE_NAMESPACE_CHANGED)];
     assert_eq!(done(&mut rig), expected);
     assert_sees(&mut rig, &[1, 2, 3]);
@@ -178,7 +178,7 @@ fn a_namespace_that_goes_out_of_sight_is_one_that_is_detached() {
     rig.take_actions();
     rig.park_aer();
     show_third_to(&mut rig, &HostAccess::only([]));
-    // I/O fails after the event.
+    // I/O fails after the host has received the event.
     let expected = [Some(AsyncEvent::NOTICE_NAMESPACE_CHANGED), None];
     assert_eq!(done(&mut rig), expected);
     assert_sees(&mut rig, &[1, 2]);
@@ -249,10 +249,10 @@ fn another_disk_at_an_nsid_is_seen_when_the_former_one_was_missed() {
         let mut rig = rig();
         rig.park_aer();
         replace_second(&mut rig, 0xa1, &HostAccess::Any);
-        // The event precedes the failure of I/O.
+        // The host receives the event before I/O fails.
         assert_eq!(done(&mut rig), [CHANGED, None]);
         assert_eq!(nsids(&rig.log(0x04, 4096)), [2]);
-        // Commands for other namespaces are no reads of the state.
+        // Commands for other namespaces do not count as reads of the state.
         rig.identify(Cns::NAMESPACE, 1);
         rig.identify(Cns::ACTIVE_NAMESPACES, 2);
         rig.park_aer();
@@ -292,7 +292,7 @@ fn what_is_withheld_can_be_hidden_and_removed() {
     let mut rig = rig();
     replace_second(&mut rig, 0xa1, &HostAccess::Any);
     rig.identify(Cns::ACTIVE_NAMESPACES, 0);
-    // A second replacement before the next read starts again.
+    // A second replacement before the next read restarts the sequence.
     replace_second(&mut rig, 0xa2, &HostAccess::Any);
     assert_sees_once_missed(&mut rig);
     replace_second(&mut rig, 0xa3, &HostAccess::Any);

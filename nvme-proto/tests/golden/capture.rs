@@ -233,7 +233,7 @@ impl Session {
 }
 
 impl Flow {
-    /// SEND first, middle, last, only, and the last two with invalidate.
+    /// Handles SEND first, middle, last, only, and the last two with invalidate.
     fn send(&mut self, packet: &Packet<'_>) -> Option<(usize, usize, Vec<u8>, Option<u32>)> {
         let invalidates = matches!(packet.opcode, 0x16 | 0x17);
         let (ieth, data) = packet.rest.split_at(if invalidates { 4 } else { 0 });
@@ -252,7 +252,7 @@ impl Flow {
         Some((frame, first, message, invalidates.then(|| be32(ieth))))
     }
 
-    /// RDMA WRITE first, middle, last, only.
+    /// Handles RDMA WRITE first, middle, last, only.
     fn write(&mut self, packet: &Packet<'_>) -> Option<((u32, u64), Vec<u8>)> {
         let starts = matches!(packet.opcode, 0x06 | 0x0a);
         if starts {
@@ -271,7 +271,7 @@ impl Flow {
         }
     }
 
-    /// RDMA READ response first, middle, last, only.
+    /// Handles RDMA READ response first, middle, last, only.
     fn read_response(&mut self, packet: &Packet<'_>) -> Option<((u32, u64), Vec<u8>)> {
         let data = &packet.rest[if packet.opcode == 0x0e { 0 } else { 4 }..];
         self.read

@@ -51,7 +51,8 @@ fn hoards_buffers(setting: &Setting) -> Result<()> {
             .collect();
         say_all(&mut peer, io, &reads)?;
     }
-    // Earlier than the target detects the stalled peer.
+    // The bystander's timeout is shorter than the time in which the target detects the stalled
+    // peer.
     bystander.limit_patience(setting.patience / 4);
     bystander
         .check_io(4)
@@ -103,7 +104,8 @@ fn abort_storm(setting: &Setting) -> Result<()> {
         peer.say(io, victim.as_bytes())?;
         let aborts: Vec<Sqe> = (0..ENTRIES - 2)
             .map(|n| {
-                // The victim, unknown commands, and unknown queues.
+                // The commands to abort are the victim, unknown commands, and commands of unknown
+                // queues.
                 let (sqid, cid) = match n % 3 {
                     0 => (1, victim.cid.get()),
                     1 => (0, 0x7000 + round),
@@ -194,7 +196,7 @@ fn deaf_peer(setting: &Setting, io_queues: u16) -> Result<(Peer, Vec<QpId>)> {
 /// Like [`deaf_peer`], with the admin queue.
 fn deaf_peer_and_admin(setting: &Setting, io_queues: u16) -> Result<(Peer, QpId, Vec<QpId>)> {
     let mut peer = Peer::open_deaf(setting)?;
-    // For the Connects, CC.EN and one read of CSTS.
+    // The receives are for the Connects, CC.EN, and one read of CSTS.
     peer.node.post_receives(0..3 + u32::from(io_queues))?;
     let admin = peer.connect_queue(0, ENTRIES)?;
     peer.enable(admin)

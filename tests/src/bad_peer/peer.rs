@@ -1,4 +1,4 @@
-//! Host with arbitrary capsules.
+//! Host that sends arbitrary capsules.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -34,7 +34,7 @@ pub(super) enum Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     Status(RejectStatus),
-    /// Without a reason.
+    /// Failed without a reason.
     Silent,
 }
 

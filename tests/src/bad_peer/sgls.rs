@@ -251,7 +251,7 @@ fn lba_out_of_range(setting: &Setting) -> Result<()> {
 fn too_large(setting: &Setting) -> Result<()> {
     let mut bench = Bench::open(setting)?;
     let blocks = 0x1_0000;
-    // Maximum of a keyed descriptor, beyond any MDTS here.
+    // Maximum length of a keyed descriptor, beyond any MDTS here.
     let dptr = bench.peer.keyed(0x00ff_ffff);
     for sqe in [
         command::read(setting.nsid, 0, blocks),

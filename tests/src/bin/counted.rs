@@ -85,7 +85,7 @@ struct Args {
     attack: Option<Attack>,
 }
 
-/// Both ends.
+/// Target, host and their environment.
 struct World {
     clock: Clock,
     /// User-space RoCE without its threads, if selected.
@@ -139,7 +139,7 @@ fn main() {
         "completions {}",
         posted.completions - posted_before.completions
     );
-    // Ends without the association's end, which is not counted.
+    // The process exits here, because the end of the association must not count.
     std::process::exit(0);
 }
 

@@ -169,7 +169,7 @@ fn other_partitions_are_refused(setting: &Setting) -> Result<()> {
     let mut pair = Pair::open(setting)?;
     match super::pair::Door::open_in(setting, pkey(0x8001)?) {
         Ok(door) => pair.door = door,
-        // Adapters that are only in the default partition.
+        // The adapter is only in the default partition.
         Err(error) => match error.downcast()? {
             FabricError::NoPartition { pkey, .. } => {
                 ensure!(pkey.bits() == 0x8001, "it names {pkey}");
@@ -309,7 +309,7 @@ fn host_gives_up_early(setting: &Setting) -> Result<()> {
     let request = pair.request()?;
     pair.close_host(host)?;
 
-    // Accept fails, or an event reports the end.
+    // The accept fails, or an event reports the end of the connection.
     if let Ok(target) = pair
         .target
         .endpoint
@@ -392,7 +392,7 @@ fn ids_are_not_reused(setting: &Setting) -> Result<()> {
 
 fn slots_wait_for_closed(setting: &Setting) -> Result<()> {
     let (mut pair, old) = Pair::connected(setting)?;
-    // Outside of the pair, nothing else polls it.
+    // The host is moved out of the pair, so that nothing else polls it.
     let mut host = Node::open(&Arc::clone(pair.host.endpoint.device()))?;
     std::mem::swap(&mut host, &mut pair.host);
     host.endpoint.disconnect(old.host);
@@ -566,7 +566,7 @@ fn closes_by_itself(pair: &mut Pair, host: cairn_rdma::QpId) -> Result<()> {
     Ok(())
 }
 
-/// Non-zero bytes, unlike padding.
+/// Bytes that differ from zero padding.
 fn pattern(length: usize, step: u8) -> Vec<u8> {
     (0..length)
         .map(|index| (index as u8).wrapping_mul(step) | 1)

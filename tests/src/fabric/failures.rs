@@ -226,7 +226,7 @@ fn receives_outlive_connections(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// RDMA to `there` fails without writing and breaks both ends.
+/// Checks that RDMA to `there` fails, writes nothing, and breaks both ends.
 fn access_is_refused(
     pair: &mut Pair,
     link: Link,
@@ -249,7 +249,7 @@ fn access_is_refused(
     both_are_broken(pair, link)
 }
 
-/// Both ends reject new work and close.
+/// Checks that both ends reject new work and close.
 fn both_are_broken(pair: &mut Pair, link: Link) -> Result<()> {
     pair.host_disconnected(link.host)?;
     let work = signaled(99, Operation::Send, pair.host.sge(DATA, 1).into());

@@ -207,7 +207,7 @@ fn more_reads_than_depth(setting: &Setting) -> Result<()> {
     pair.close(link)
 }
 
-/// READs, WRITEs and messages of both ends in separate memory.
+/// Both ends repeat READs, WRITEs and messages in separate memory.
 fn both_ways_at_once(setting: &Setting) -> Result<()> {
     const LENGTH: usize = 8192;
     const SOURCE: usize = DATA;

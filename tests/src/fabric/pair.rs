@@ -254,7 +254,7 @@ impl Patience {
         }
     }
 
-    /// Returns false after the deadline.
+    /// Counts a round. Returns false after the deadline.
     pub(super) fn step(&mut self, progress: bool) -> bool {
         self.idle_rounds = if progress { 0 } else { self.idle_rounds + 1 };
         match self.idle_rounds {

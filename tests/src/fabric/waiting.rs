@@ -1,4 +1,4 @@
-//! Sleeping in poll(2).
+//! Sleeping in poll(2) until work arrives.
 //!
 //! The peer runs on another thread, so that only descriptors wake the sleeper.
 
@@ -64,7 +64,7 @@ fn arm_says_when_something_is_there(setting: &Setting) -> Result<()> {
     let mut bed = Bed::make(setting)?;
     bed.node.post_receives(0..1)?;
     bed.order(Order::Send)?;
-    // A user-space provider receives only when called.
+    // A user-space provider notices messages only when called.
     let mut patience = Patience::new(PATIENCE);
     while !bed.node.endpoint.arm()? {
         ensure!(patience.step(false), "arm hides a message that has landed");
@@ -194,7 +194,8 @@ impl Peer {
                 Some(Event::Disconnected { .. }) => self.node.endpoint.disconnect(qp),
                 _ => {}
             }
-            // The other end may be established earlier; posting would fail here.
+            // Posting fails until this end is established; the other end may be established
+            // earlier.
             let order = is_established.then(|| self.to_do.try_recv().ok()).flatten();
             match order {
                 Some(Order::Send) => self.node.post_one(qp, 1, Operation::Send, DATA, 64)?,

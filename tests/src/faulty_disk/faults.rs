@@ -40,17 +40,17 @@ impl Op {
 /// Fault in place of execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Wait until released, not interruptible by signals, as with a failing disk.
+    /// Waits until released. Signals do not interrupt the caller, as with a failing disk.
     Hold,
-    /// Wait until released; a signal interrupts the caller with EINTR.
+    /// Waits until released. A signal interrupts the caller with EINTR.
     HoldUntilInterrupted,
-    /// Fail with an errno.
+    /// Fails with an errno.
     Fail(i32),
-    /// Execute only a number of bytes.
+    /// Executes only a number of bytes.
     ///
     /// For a [`Disk`](Nature::Disk), the kernel turns a short write into EIO.
     Short(u32),
-    /// Execute after a delay.
+    /// Executes after a delay.
     Delay(Duration),
 }
 

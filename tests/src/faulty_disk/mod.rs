@@ -55,8 +55,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Script of the caretaker, which unmounts after 20 s without input.
 ///
-/// A process with held io_uring I/O cannot unmount: the kernel closes its /dev/fuse only after that
-/// I/O.
+/// The caretaker is necessary, because the kernel closes /dev/fuse of a process with held io_uring
+/// I/O only after that I/O.
 const CARETAKER: &str = "while read -r -t 20; do :; done; umount -c -i -f -l \"$0\"; rm -f \"$0\"";
 
 /// Mounted folder without responses. Waiting operations fail when it is dropped.
@@ -156,7 +156,7 @@ impl FaultyDisk {
             thread("disk", &server, |server| server.serve())?,
             thread("disk's time", &server, move |server| server.keep_time(sign))?,
         ];
-        // Requests the size, without which the kernel assumes an empty file.
+        // Before it requests the size, the kernel assumes an empty file.
         std::fs::metadata(place.path())?;
         Ok(Self {
             place,
@@ -247,7 +247,7 @@ impl Drop for FaultyDisk {
         self.end_faults();
         self.fail_waiting(libc::EIO);
         unmount(self.place.path());
-        // Stopped first, because it could unmount the next disk at this path.
+        // The caretaker is stopped first, because it could unmount the next disk at this path.
         let _ = self.caretaker.kill();
         let _ = self.caretaker.wait();
         self.server.close();

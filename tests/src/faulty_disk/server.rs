@@ -14,7 +14,7 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Server {
-    /// /dev/fuse.
+    /// Open /dev/fuse.
     device: File,
     nature: Nature,
     state: Mutex<State>,
@@ -94,13 +94,13 @@ impl Server {
         self.changed.notify_all();
     }
 
-    /// Server thread, until unmounted.
+    /// Main loop of the server thread, until unmounted.
     pub(super) fn serve(&self) {
         let mut bytes = vec![0; wire::REQUEST_MAX];
         loop {
             match (&self.device).read(&mut bytes) {
                 Ok(length) => self.take(Request::parse(&bytes[..length])),
-                // The request was interrupted before this read.
+                // ENOENT: the request was interrupted before this read.
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
                 // ENODEV: unmounted.
@@ -109,7 +109,7 @@ impl Server {
         }
     }
 
-    /// Timer thread: executes delayed requests and reports to the caretaker.
+    /// Main loop of the timer thread: executes delayed requests and reports to the caretaker.
     pub(super) fn keep_time(&self, mut sign: impl Write) {
         let mut state = self.state();
         let mut shown = None;
@@ -225,7 +225,7 @@ impl Server {
         self.send(&answer);
     }
 
-    /// Sends a response. Fails if the request or mount has ended.
+    /// Sends a response. Errors are ignored, because the request or mount may have ended.
     fn send(&self, answer: &[u8]) {
         let _ = (&self.device).write(answer);
     }

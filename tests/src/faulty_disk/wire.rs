@@ -38,7 +38,7 @@ pub(super) enum Call {
         id: u64,
     },
     Close,
-    /// Needs only success, for example the last close.
+    /// Needs only a success response, for example the last close.
     Nothing,
     /// Needs no response.
     Forget,

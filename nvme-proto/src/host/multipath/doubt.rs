@@ -40,7 +40,7 @@ pub fn time_in_doubt(kato_ms: u32, controller: &IdentifyController) -> Duration 
 
 /// Returns the blocks that a command may change, if any.
 ///
-/// All blocks if the SQE does not list them.
+/// The range covers all blocks if the SQE does not list them.
 fn changed_blocks(sqe: &Sqe) -> Option<Range<u64>> {
     match NvmOpcode(sqe.opc) {
         NvmOpcode::FLUSH
