@@ -30,7 +30,6 @@ const NOTES: &str = ".fingerprint";
 /// file if extraction stops halfway.
 const FOLDERS: [&str; 3] = ["build", "deps", NOTES];
 
-/// Maximum depth of these folders in cargo's output.
 const DEPTH: usize = 4;
 
 /// Command-line arguments.

@@ -14,7 +14,6 @@ use crate::cache::{Tool, cached_tool};
 use crate::nightly;
 use crate::test::step::Step;
 
-/// Version of cargo-fuzz to install if missing.
 const CARGO_FUZZ: Tool = Tool {
     name: "cargo-fuzz",
     version: "0.13.2",
@@ -90,7 +89,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// File names of the targets, sorted.
 fn targets() -> Result<Vec<String>> {
     let folder = Path::new(SOURCES).join("fuzz_targets");
     let files = fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
@@ -125,7 +123,6 @@ fn fuzz(target: &str, seconds: u64) -> Result<bool> {
     Ok(success)
 }
 
-/// Path of cargo-fuzz, if nightly Rust is available.
 fn tool() -> Option<PathBuf> {
     if !nightly::is_there() {
         return None;

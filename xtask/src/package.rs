@@ -116,7 +116,6 @@ fn tarball(tree: &Path, about: &About, out: &Path) -> Result<PathBuf> {
     Ok(file)
 }
 
-/// `tar` command that creates an archive; the caller adds the members.
 fn tar(tree: &Path, file: &Path, about: &About) -> Command {
     let mut tar = Command::new("tar");
     tar.arg("--create")

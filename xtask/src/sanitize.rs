@@ -13,13 +13,11 @@ use crate::test::step::Step;
 /// Explicit platform: without one, procedural macros would be sanitized too.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
-/// Path of fio's engine when built for AddressSanitizer.
 const ENGINE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../build/sanitize/address/x86_64-unknown-linux-gnu/debug/libcairn_fio.so"
 );
 
-/// Workspace packages that the development profile optimizes.
 const OPTIMISED: [&str; 6] = [
     "nvme-proto",
     "cairn-disk",

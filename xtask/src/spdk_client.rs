@@ -33,7 +33,6 @@ pub(crate) const CLIENT: &str = "spdk/rpc/client.py";
 
 pub(crate) const PROGRAMS: [(&str, &str); 2] = [("python3", "python3"), ("pip3", "python3-pip")];
 
-/// Timeout of pip in seconds.
 const TIMEOUT_S: &str = "20";
 
 /// `cargo xtask spdk-client`: prints the folder for `PYTHONPATH`.
@@ -84,7 +83,6 @@ fn requirements() -> String {
     lines.concat()
 }
 
-/// True if python3 with pip is installed.
 pub(crate) fn has_pip() -> bool {
     cache::succeeds(Command::new("python3").args(["-m", "pip", "--version"]))
 }

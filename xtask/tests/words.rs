@@ -113,7 +113,7 @@ fn comments(source: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// Pages below a folder, except decisions, which are never edited.
+/// Pages below a folder except decisions, which are records of their time.
 fn pages(folder: &Path) -> Vec<PathBuf> {
     let mut all = common::files_below(folder, ".md");
     all.retain(|page| !page.starts_with(folder.join("decisions")));

@@ -45,7 +45,6 @@ pub(super) struct Args {
 /// Sample of a row: name, and I/Os per second.
 type Rate = (String, f64);
 
-/// Part of the JSON output of `cairn-scale`.
 #[derive(Deserialize)]
 struct Scaled {
     depth: Vec<Spread>,
@@ -96,7 +95,6 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures all rows with both builds in rounds.
 fn measure(rounds: u32, this: &Stage, other: &Stage) -> Result<Results> {
     let machine = Machine::here(Path::new(programs::WORKSPACE));
     let mut results = Results::begin(this.name(), machine);

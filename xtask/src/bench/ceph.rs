@@ -87,7 +87,6 @@ impl Row {
     }
 }
 
-/// Cluster, and the programs that use its image.
 struct Stage {
     cluster: Cluster,
     conf: PathBuf,

@@ -14,7 +14,6 @@ pub(super) struct CpuTime {
 }
 
 impl CpuTime {
-    /// Sum over the present threads of a process.
     pub(super) fn of_process(pid: u32) -> Self {
         let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
             return Self::default();

@@ -17,7 +17,6 @@ pub(super) const GROUP: &str = "disk";
 /// Bytes of each operation.
 const BYTES: u32 = 4096;
 
-/// Row of the table: a workload for both programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DiskRow {
     pub(super) workload: Workload,
@@ -36,7 +35,6 @@ impl DiskRow {
         format!("{} 4k qd{}", self.workload, self.depth)
     }
 
-    /// Measures both programs, one right after the other.
     pub(super) fn measure(self, stage: &Stage) -> Result<Vec<Metric>> {
         let ours = programs::report(&mut stage.ours(self))?;
         let fio = programs::report(&mut stage.fio(self))?;

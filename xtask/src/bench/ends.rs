@@ -224,7 +224,6 @@ impl Stage {
         self.folder.join("disk.img")
     }
 
-    /// Disk for rows without a network.
     pub(super) fn disk(&self) -> PathBuf {
         self.own_disk.clone().unwrap_or_else(|| self.disk_image())
     }
@@ -258,7 +257,6 @@ struct Target {
 }
 
 impl Target {
-    /// Starts a target and waits until it accepts hosts.
     fn start(stage: &Stage, cell: &Cell) -> Result<Self> {
         let configuration = stage.folder.join("target.toml");
         fs::write(&configuration, stage.configuration(cell))
@@ -302,7 +300,6 @@ impl Target {
         }
     }
 
-    /// Stops the target in order and returns its log.
     fn stop(mut self) -> Result<String> {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, Signal::TERM).context("cannot stop cairn-target")?;

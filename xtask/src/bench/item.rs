@@ -7,9 +7,7 @@ use super::link;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Item {
     Cell(Cell),
-    /// Disk without a network.
     Disk(DiskRow),
-    /// Network without a disk.
     Link,
 }
 
@@ -47,7 +45,6 @@ impl Item {
         }
     }
 
-    /// Cell of the item, if any.
     pub(super) fn cell(&self) -> Option<&Cell> {
         match self {
             Self::Cell(cell) => Some(cell),

@@ -10,7 +10,6 @@ use crate::results::Metric;
 
 pub(super) const GROUP: &str = "raw link";
 
-/// Measures all rows; returns their names and metrics.
 pub(super) fn measure(programs: &Path, seconds: f64) -> Result<Vec<(String, Vec<Metric>)>> {
     let program = programs.join("examples/loopback_speed");
     let output = std::process::Command::new(&program)

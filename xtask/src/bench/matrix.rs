@@ -92,7 +92,6 @@ impl Choice {
     }
 }
 
-/// Distinct words of all rows.
 fn vocabulary(items: &[Item]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for word in items.iter().flat_map(Item::words) {

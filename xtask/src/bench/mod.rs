@@ -198,7 +198,6 @@ impl Args {
     }
 }
 
-/// Measures one sample of an item; returns its rows and metrics.
 fn sample(item: &Item, stage: &Stage) -> Result<Vec<(String, Vec<Metric>)>> {
     Ok(match item {
         Item::Cell(cell) => vec![(item.name(), stage.measure(cell)?.metrics())],

@@ -28,12 +28,10 @@ const LINK: Program = ("cairn-roce", "--example", "loopback_speed");
 
 const SCALE: Program = ("cairn-benches", "--bin", "cairn-scale");
 
-/// Programs for measurements of a disk without a network.
 pub(super) const OF_DISKS: &[Program] = &[DISK];
 
 pub(super) const OF_SCALE: &[Program] = &[TARGET, SCALE];
 
-/// Target and hosts, for few and for many queue pairs.
 pub(super) const OF_ALL_ENDS: &[Program] = &[TARGET, HOST, SCALE];
 
 fn of_item(item: &Item) -> &'static [Program] {
@@ -102,7 +100,6 @@ pub(super) fn report(command: &mut Command) -> Result<Report> {
     Report::read(&text).with_context(|| format!("the report of {command:?}:\n{text}"))
 }
 
-/// True if fio is installed.
 pub(super) fn has_fio() -> bool {
     let version = Command::new("fio").arg("--version").output();
     version.is_ok_and(|output| output.status.success())

@@ -21,7 +21,6 @@ pub(super) struct Args {
     options: Vec<String>,
 }
 
-/// Builds the programs and runs `cairn-scale`.
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let programs = programs::build_all(programs::OF_SCALE, args.debug, args.no_build)?;
     let folder = programs::results();

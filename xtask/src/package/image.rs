@@ -71,7 +71,6 @@ fn add(blobs: &Path, bytes: &[u8]) -> Result<Value> {
     Ok(json!({"digest": format!("sha256:{sum}"), "size": bytes.len()}))
 }
 
-/// Copies programs, libraries listed by `ldd`, manuals, completions, examples and licences.
 fn fill(tree: &Path, root: &Path) -> Result<()> {
     for name in PROGRAMS {
         let program = tree.join("usr/bin").join(name);

@@ -63,7 +63,6 @@ impl Canvas {
         );
     }
 
-    /// Adds a line of text with base line `y`.
     pub(super) fn text(&mut self, class: &str, (x, y): (f64, f64), text: &str) {
         let text = escape(text);
         let _ = writeln!(

@@ -45,7 +45,6 @@ const ONE: f64 = 300.0;
 const MOST: f64 = 1.65;
 const ROW: f64 = 24.0;
 
-/// Ratio with its range, and the absolute figure.
 struct Bar {
     low: f64,
     middle: f64,
@@ -99,7 +98,6 @@ pub(super) fn draw(results: &Results) -> String {
     canvas.finish()
 }
 
-/// Draws a panel from `top` down and returns its lower end.
 fn draw_panel(canvas: &mut Canvas, panel: &Panel, results: &Results, top: f64) -> f64 {
     canvas.text("bold", (20.0, top + 16.0), panel.title);
     canvas.text("small dim", (20.0, top + 34.0), panel.below);

@@ -16,7 +16,6 @@ use crate::results::Results;
 const RESULTS: &str = "docs/performance/results.json";
 const FOLDER: &str = "docs/pictures";
 
-/// Draws each picture; returns file names and contents.
 fn draw(workspace: &Path) -> Result<Vec<(&'static str, String)>> {
     let results = Results::load(&workspace.join(RESULTS))?;
     Ok(vec![

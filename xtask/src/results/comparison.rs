@@ -19,7 +19,6 @@ pub(crate) struct Comparison {
     pub(crate) unmatched: Vec<String>,
 }
 
-/// Metric before and after.
 #[derive(Debug)]
 pub(crate) struct Change {
     group: String,
@@ -67,12 +66,10 @@ impl Comparison {
         Self { changes, unmatched }
     }
 
-    /// True if any metric is worse.
     pub(crate) fn is_worse(&self) -> bool {
         self.changes.iter().any(|c| c.verdict == Verdict::Worse)
     }
 
-    /// Comparison as text for a terminal.
     pub(crate) fn table(&self) -> String {
         let head = ["", "figure", "before", "after", "ratio", "95 %", ""];
         let mut grid = vec![head.map(str::to_owned).to_vec()];

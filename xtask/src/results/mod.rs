@@ -52,7 +52,6 @@ pub(crate) struct Row {
 }
 
 impl Results {
-    /// Creates empty results.
     pub(crate) fn begin(name: impl Into<String>, machine: Machine) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         Self {

@@ -17,7 +17,6 @@ pub(crate) struct Curve {
     pub(crate) points: Vec<Point>,
 }
 
-/// Median and range at some `x`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Point {
     pub(crate) x: f64,

@@ -27,7 +27,6 @@ pub(crate) fn markdown(results: &Results) -> String {
     text
 }
 
-/// Distinct sources of the reference values.
 fn sources(results: &Results) -> Vec<&str> {
     let mut sources: Vec<&str> = Vec::new();
     for mark in results.rows.iter().filter_map(|row| row.mark.as_ref()) {

@@ -3,14 +3,12 @@
 /// Maximum of repeated lines for each step.
 const LINES_MAX: usize = 20;
 
-/// Failure lines in order of output.
 #[derive(Default)]
 pub(super) struct Failures {
     lines: Vec<String>,
 }
 
 impl Failures {
-    /// Stores the line if it reports a failure.
     pub(super) fn read(&mut self, line: &str) {
         let line = line.trim();
         if is_failure(line) && !self.lines.iter().any(|known| known == line) {
@@ -18,7 +16,6 @@ impl Failures {
         }
     }
 
-    /// Prints the failures of a step, one per line.
     pub(super) fn print(&self, step: &str) {
         for line in self.lines.iter().take(LINES_MAX) {
             println!("{step}: {line}");

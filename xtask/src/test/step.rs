@@ -22,7 +22,6 @@ pub(crate) struct Outcome {
     pub(crate) success: bool,
     pub(super) tally: Tally,
     pub(super) skipped: Vec<String>,
-    /// Failure lines of the step's output.
     pub(super) failures: Failures,
 }
 

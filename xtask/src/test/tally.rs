@@ -44,7 +44,6 @@ impl Tally {
         }
     }
 
-    /// True if no test was counted.
     pub(super) fn is_empty(self) -> bool {
         self == Self::default()
     }

@@ -129,7 +129,6 @@ impl Args {
     }
 }
 
-/// Measures all rows with both programs in rounds.
 fn measure(args: &Args, rows: &[&Row], stage: &Stage, spdk: &Spdk) -> Result<Results> {
     let machine = Machine::here(std::path::Path::new(programs::WORKSPACE));
     let mut results = Results::begin(stage.name(), machine);

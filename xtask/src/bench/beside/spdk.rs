@@ -14,7 +14,6 @@ use serde_json::json;
 use super::super::neighbour::Neighbour;
 use super::super::programs;
 
-/// Message for a call without a build tree.
 pub(super) const HOW_TO_BUILD: &str = "\
 Give the build tree of an SPDK by --spdk DIR. To build one beside this repository:
 
@@ -54,7 +53,6 @@ pub(super) struct Sample {
 }
 
 impl Spdk {
-    /// Checks that both programs exist.
     pub(super) fn find(folder: &Path) -> Result<Self> {
         for program in ["nvmf_tgt", "spdk_nvme_perf"] {
             let path = folder.join("build/bin").join(program);

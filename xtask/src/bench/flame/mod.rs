@@ -22,7 +22,6 @@ const RATE_HZ: u32 = 997;
 /// Bytes of stack in each sample, enough for the deepest calls of a reactor.
 const STACK_BYTES: u32 = 16_384;
 
-/// Name of the sampled threads.
 const THREADS: &str = "reactor";
 
 /// Command-line arguments.

@@ -91,7 +91,6 @@ fn frame(line: &str) -> Option<(String, bool)> {
     (!name.is_empty()).then(|| (name.to_owned(), address >> 63 == 1))
 }
 
-/// True for frames below the thread's main function.
 fn is_start(name: &str) -> bool {
     [
         "__rust_begin_short_backtrace",
