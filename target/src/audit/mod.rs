@@ -3,7 +3,7 @@
 //!
 //! Each destination has a bounded queue and a thread. Reactors and the control plane add events
 //! without blocking. Events that do not fit are counted, and a line reports their number once the
-//! destination accepts lines again. docs/guide-target.md describes the lines.
+//! destination accepts lines again. docs/operations/audit-log.md describes the lines.
 
 mod event;
 mod folding;

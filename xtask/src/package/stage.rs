@@ -57,6 +57,14 @@ impl Staged {
                 "docs/guide-initiator.md",
                 &format!("{DOC}/guide-initiator.md"),
             ),
+            (
+                "docs/operations/disks.md",
+                &format!("{DOC}/operations/disks.md"),
+            ),
+            (
+                "docs/operations/audit-log.md",
+                &format!("{DOC}/operations/audit-log.md"),
+            ),
             ("CHANGELOG.md", &format!("{DOC}/CHANGELOG.md")),
         ] {
             copy(Path::new(from), &main.join(to))?;
